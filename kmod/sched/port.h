@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Everything the scheduler core takes from its surroundings.  No other file of
+ * kmod/sched/ includes a header from outside this directory.
+ */
+#ifndef VGPU_SCHED_PORT_H
+#define VGPU_SCHED_PORT_H
+
+#ifdef __KERNEL__
+
+#include <linux/bitops.h>
+#include <linux/container_of.h>
+#include <linux/limits.h>
+#include <linux/log2.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/string.h>
+#include <linux/types.h>
+
+#else
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int64_t s64;
+
+#define U64_MAX UINT64_MAX
+#define S64_MAX INT64_MAX
+
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#define max(a, b) ((a) > (b) ? (a) : (b))
+#define container_of(ptr, type, member) \
+	((type *)((char *)(ptr) - offsetof(type, member)))
+
+static inline u64 div64_u64(u64 a, u64 b) { return a / b; }
+static inline s64 div64_s64(s64 a, s64 b) { return a / b; }
+static inline u64 div64_u64_rem(u64 a, u64 b, u64 *rem) { *rem = a % b; return a / b; }
+static inline int ilog2(u64 x) { return 63 - __builtin_clzll(x); }
+
+#endif /* __KERNEL__ */
+
+#endif /* VGPU_SCHED_PORT_H */
