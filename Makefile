@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# The few commands people run. Lanes of tests are listed in one place: tests/run.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := build/venv
+RUN := $(VENV)/bin/python tests/run
+
+.PHONY: help
+help:
+	@echo 'make demo       two real guests share one accelerator; a live table shows who gets what'
+	@echo 'make test       every test, the lab included'
+	@echo 'make test-long  the tests that take minutes each'
+	@echo 'make test-LANE  one lane: lint unit lab-tool kmod time chain'
+	@echo 'make lint       formatting, types, import rules, shell and kernel style'
+	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
+	@echo 'make setup      install what is missing; every other command does this first'
+	@echo 'make lock       write requirements.lock again (needs uv)'
+	@echo 'make clean      remove what was built in the checkout'
+
+.PHONY: setup
+setup:
+	@tests/setup
+
+.PHONY: demo
+demo: setup
+	@tests/demo/run
+
+.PHONY: test
+test: setup
+	@$(RUN)
+
+.PHONY: test-long
+test-long: setup
+	@$(RUN) --long
+
+.PHONY: lint
+lint: setup
+	@$(RUN) lint
+
+test-%: setup
+	@$(RUN) $*
+
+.PHONY: lab
+lab: setup
+	@tests/lab/lab shell
+
+.PHONY: lock
+lock:
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command 'make lock' --extra dev --no-emit-package vgpumgr \
+		--output-file requirements.lock pyproject.toml
+
+.PHONY: clean
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f vgpumgr/sched/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

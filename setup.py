@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adds the one thing pyproject.toml cannot say: an extension that may fail to build.
+
+``vgpumgr.sched`` is the scheduler core of kmod/sched behind cffi. Only the simulator and the tests
+import it, so a machine without a C compiler still gets everything else, with a warning.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+FFI_BUILDER = Path(__file__).parent / "vgpumgr" / "sched" / "_build.py"
+
+
+class OptionalBuildExt(build_ext):
+    """Turns a failed compilation into a warning."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        for extension in self.extensions:
+            extension.optional = True
+
+    def build_extension(self, ext: Any) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception:
+            print(
+                f"warning: {ext.name} was not built: is a C compiler with Python's headers"
+                " (gcc, python3-dev) installed? Everything but the simulator works without it.",
+                file=sys.stderr,
+            )
+            raise  # setuptools itself goes on, because the extension is optional
+
+
+arguments: dict[str, Any] = {"cmdclass": {"build_ext": OptionalBuildExt}}
+if FFI_BUILDER.exists():
+    arguments["cffi_modules"] = ["vgpumgr/sched/_build.py:ffibuilder"]
+
+setup(**arguments)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold for every file of the tree: licences, no traces of one machine, import rules."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCE_SUFFIXES = {
+    ".c", ".cfg", ".conf", ".css", ".h", ".html", ".ini", ".js", ".mk", ".py", ".rules", ".S",
+    ".service", ".sh", ".socket", ".sql", ".toml", ".yaml", ".yml",
+}  # fmt: skip
+SOURCE_NAMES = {"Kbuild", "Kconfig", "Makefile", ".gitignore"}
+
+CORE_LICENCES = {"GPL-2.0 OR MIT"}
+MODULE_LICENCES = {
+    "GPL-2.0",
+    "GPL-2.0 OR MIT",
+    "(GPL-2.0 WITH Linux-syscall-note) OR MIT",
+    # the form the kernel's own tools read in a YNL specification
+    "((GPL-2.0 WITH Linux-syscall-note) OR MIT)",
+}
+OTHER_LICENCES = {"Apache-2.0"}
+
+# Hosts a file may name: where standards and documentation live. Never where packages come from:
+# those are settings of the machine.
+DOCUMENTATION_HOSTS = {
+    "www.apache.org",
+    "www.gnu.org",
+    "www.kernel.org",
+    "docs.kernel.org",
+    "git.kernel.org",
+    "lore.kernel.org",
+    "github.com",
+    "gitlab.com",
+    "www.qemu.org",
+    "libvirt.org",
+    "peps.python.org",
+    "docs.python.org",
+    "www.rfc-editor.org",
+    "json-schema.org",
+    "doi.org",
+    "en.wikipedia.org",
+}
+
+
+@cache
+def tree() -> tuple[Path, ...]:
+    """Tracked and new files, relative to the root: what a commit of everything would hold."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    return tuple(sorted({Path(name) for name in listed if name and (ROOT / name).is_file()}))
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    for path in tree():
+        data = (ROOT / path).read_bytes()
+        if b"\0" not in data:
+            yield path, data.decode()
+
+
+def is_source(path: Path, text: str) -> bool:
+    return path.suffix in SOURCE_SUFFIXES or path.name in SOURCE_NAMES or text.startswith("#!")
+
+
+def licences_for(path: Path) -> set[str]:
+    if path.parts[:2] == ("kmod", "sched"):
+        return CORE_LICENCES
+    if path.parts[0] == "kmod":
+        return MODULE_LICENCES
+    return OTHER_LICENCES
+
+
+def spdx(text: str) -> str | None:
+    """The licence expression in the first lines, without the end of a comment."""
+    for line in text.splitlines()[:3]:
+        if found := re.search(r"SPDX-License-Identifier:\s*(.*?)\s*(\*/|-->)?$", line):
+            return found[1]
+    return None
+
+
+def test_every_source_file_names_the_licence_of_its_directory() -> None:
+    wrong = {
+        str(path): spdx(text)
+        for path, text in texts()
+        if text.strip() and is_source(path, text) and spdx(text) not in licences_for(path)
+    }
+    assert wrong == {}
+
+
+def test_licence_texts_stand_where_they_apply() -> None:
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert "GNU GENERAL PUBLIC LICENSE" in (ROOT / "kmod/COPYING").read_text()
+    assert "MIT License" in (ROOT / "kmod/sched/LICENSE-MIT").read_text()
+
+
+def test_no_file_names_a_host_that_serves_packages() -> None:
+    named = {
+        (str(path), host)
+        for path, text in texts()
+        for host in re.findall(r"(?:https?|ftp|ssh|git)://([\w.-]+\.[a-z]{2,})", text)
+        if host not in DOCUMENTATION_HOSTS and not host.endswith((".example", ".invalid"))
+    }
+    assert named == set()
+
+
+def test_lock_leaves_the_choice_of_an_index_to_the_machine() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    options = [line for line in lines if line.startswith("-") or "@" in line.split("#")[0]]
+    assert options == []
+    assert not any("://" in line for line in lines)
+
+
+def test_lock_pins_every_requirement_by_hash() -> None:
+    lock = (ROOT / "requirements.lock").read_text().replace("\\\n", " ")
+    pins = [line for line in lock.splitlines() if line and not line.lstrip().startswith("#")]
+    assert pins
+    assert [pin for pin in pins if "==" not in pin or "--hash=sha256:" not in pin] == []
+
+
+def test_no_file_names_the_place_of_a_checkout() -> None:
+    standard = {
+        "bin", "boot", "dev", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc", "root",
+        "run", "sbin", "srv", "sys", "tmp", "usr", "var",
+    }  # fmt: skip
+    places = {str(ROOT)}
+    if ROOT.parts[1] not in standard:
+        places.add(f"/{ROOT.parts[1]}/")
+    found = {
+        (str(path), place)
+        for path, text in texts()
+        for place in places
+        if re.search(rf"(?<![\w.~*}}-]){re.escape(place)}", text)
+    }
+    assert found == set()
+
+
+def test_version_has_one_source() -> None:
+    import vgpumgr
+
+    assert vgpumgr.__version__ == (ROOT / "kmod/VERSION").read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("importer", "statement"),
+    [
+        ("api/vgpumgr_api/x.py", "import vgpumgr_agent"),
+        ("agent/vgpumgr_agent/x.py", "import vgpumgr_api"),
+        ("vgpumgr/x.py", "import vgpumgr_api"),
+        ("vgpumgr/x.py", "import vgpumgr_agent"),
+    ],
+)
+def test_import_rules_bite(tmp_path: Path, importer: str, statement: str) -> None:
+    for package in ("vgpumgr", "api/vgpumgr_api", "agent/vgpumgr_agent"):
+        shutil.copytree(ROOT / package, tmp_path / package)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / importer).write_text(f"{statement}\n")
+
+    paths = [str(tmp_path), str(tmp_path / "api"), str(tmp_path / "agent")]
+    script = (
+        f"import sys; sys.path[:0] = {paths!r}; from importlinter.cli import lint_imports;"
+        "sys.exit(lint_imports(no_cache=True))"
+    )
+    checked = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    assert "BROKEN" in checked.stdout
