@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * vgpumgr guest driver: what its files share.
+ *
+ * main.c binds the PCI function, ring.c talks to the device, area.c owns the
+ * operand memory, file.c is /dev/vgpuN.
+ *
+ * Lifetime: struct vgpu_guest is held by the binding and by the open file. The
+ * device and the DMA memory belong to the binding: whoever uses them holds
+ * @lock and has seen @gone false under it.
+ *
+ * Lock order: vgpu_guest.lock, then vgpu_guest_area.lock. User memory is
+ * accessed under neither, so that unbinding never waits for a user's page
+ * fault; mmap takes the area lock only.
+ */
+#ifndef _VGPU_GUEST_GUEST_H
+#define _VGPU_GUEST_GUEST_H
+
+#include <linux/kref.h>
+#include <linux/miscdevice.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/wait.h>
+
+#include "vgpu_device.h"
+#include "vgpu_guest.h"
+
+#define VGPU_GUEST_PIECES	(VGPU_GUEST_AREA_BYTES / VGPU_GUEST_PIECE_BYTES)
+
+/**
+ * struct vgpu_guest_area - operand memory of the open file
+ * @lock: protects everything below
+ * @dev: device the pieces are mapped for, NULL when unbound
+ * @pages: compound page of each piece, NULL where none was mapped yet
+ * @bus: bus address of each piece
+ */
+struct vgpu_guest_area {
+	struct mutex lock; /* everything below */
+	struct device *dev;
+	struct page *pages[VGPU_GUEST_PIECES];
+	dma_addr_t bus[VGPU_GUEST_PIECES];
+};
+
+/**
+ * struct vgpu_guest - one bound function
+ * @ref: the binding and the open file
+ * @misc: the character device
+ * @name: its name
+ * @id: the N of /dev/vgpuN
+ * @pdev: the function
+ * @bar: BAR0
+ * @area: operand memory
+ * @wait: woken by interrupts, reset and removal
+ * @interrupts: completion interrupts
+ * @error_interrupts: error interrupts
+ * @lock: protects the device and everything below
+ * @gone: the device must not be touched any more
+ * @opened: a file is open
+ * @entries: ring entries, a power of two
+ * @ring: submission ring
+ * @ring_bus: its bus address
+ * @completions: completion ring
+ * @completions_bus: its bus address
+ * @shadow: counters the device copies to memory
+ * @shadow_bus: its bus address
+ * @tail: items submitted since reset
+ * @read: completions collected since reset
+ * @min_outstanding: see struct vgpu_guest_info
+ * @phase_started: the first submission of the phase was seen
+ * @error: sticky device error, cached so that it survives the device
+ * @error_index: item of @error
+ * @submitted: items since open
+ * @collected: completions since open
+ * @resets: resets since binding; waiters notice when it changes
+ */
+struct vgpu_guest {
+	struct kref ref;
+	struct miscdevice misc;
+	char name[16];
+	int id;
+	struct pci_dev *pdev;
+	void __iomem *bar;
+	struct vgpu_guest_area area;
+	wait_queue_head_t wait;
+	atomic64_t interrupts;
+	atomic64_t error_interrupts;
+
+	struct mutex lock; /* the device and everything below */
+	bool gone;
+	bool opened;
+	u32 entries;
+	struct vgpu_desc *ring;
+	dma_addr_t ring_bus;
+	struct vgpu_completion *completions;
+	dma_addr_t completions_bus;
+	struct vgpu_shadow *shadow;
+	dma_addr_t shadow_bus;
+	u32 tail;
+	u32 read;
+	u32 min_outstanding;
+	bool phase_started;
+	u32 error;
+	u32 error_index;
+	u64 submitted;
+	u64 collected;
+	u64 resets;
+};
+
+void vgpu_guest_put(struct vgpu_guest *guest);
+
+int vgpu_ring_alloc(struct vgpu_guest *guest, u32 entries);
+void vgpu_ring_free(struct vgpu_guest *guest);
+int vgpu_ring_start(struct vgpu_guest *guest);
+int vgpu_ring_stop(struct vgpu_guest *guest);
+int vgpu_ring_check(struct vgpu_guest *guest);
+int vgpu_ring_ready(struct vgpu_guest *guest, u32 *ready);
+int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
+		     u32 count, bool phase, u32 *outstanding);
+int vgpu_ring_collect(struct vgpu_guest *guest, struct vgpu_completion *into,
+		      u32 count);
+int vgpu_ring_info(struct vgpu_guest *guest, struct vgpu_guest_info *info);
+
+void vgpu_area_init(struct vgpu_guest_area *area, struct device *dev);
+void vgpu_area_free(struct vgpu_guest_area *area);
+void vgpu_area_unbind(struct vgpu_guest_area *area);
+int vgpu_area_mmap(struct vgpu_guest_area *area, struct vm_area_struct *vma);
+int vgpu_area_translate(struct vgpu_guest_area *area, struct vgpu_desc *desc);
+
+extern const struct file_operations vgpu_file_ops;
+
+#endif /* _VGPU_GUEST_GUEST_H */

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR MIT */
+/*
+ * vgpumgr guest driver: the interface of /dev/vgpuN.
+ *
+ * One process opens the device at a time (-EBUSY otherwise). It maps operand
+ * memory, submits descriptors of struct vgpu_desc whose guest addresses are
+ * offsets in that memory, and waits for completions. Closing resets the device.
+ *
+ * Every call answers -ENODEV once the device is gone or the driver was
+ * unbound; memory that is mapped then stays readable and is nobody's target.
+ *
+ * Operand memory: mmap(MAP_SHARED) of offset 0 .. VGPU_GUEST_AREA_BYTES. It is
+ * made of pieces of VGPU_GUEST_PIECE_BYTES, each contiguous for the device; an
+ * operand may not cross from one piece into the next.
+ */
+#ifndef _UAPI_VGPU_GUEST_H
+#define _UAPI_VGPU_GUEST_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define VGPU_GUEST_PIECE_BYTES	0x100000u
+#define VGPU_GUEST_AREA_BYTES	0x1000000u
+
+/* Give descriptors to the device as they are; needs CAP_SYS_RAWIO. */
+#define VGPU_GUEST_SUBMIT_RAW	0x1u
+/* A new phase starts: forget the smallest number of queued items seen so far. */
+#define VGPU_GUEST_SUBMIT_PHASE	0x2u
+#define VGPU_GUEST_SUBMIT_FLAGS	0x3u
+
+/**
+ * struct vgpu_guest_submit - queue items, all or none
+ * @descs: pointer to @count struct vgpu_desc; the last one of a call always
+ *	gets VGPU_DESC_IRQ
+ * @count: 1 .. ring entries
+ * @flags: VGPU_GUEST_SUBMIT_*
+ * @index: out, with -EINVAL: the descriptor that was refused
+ * @outstanding: out: fewest items queued at the device at any moment since the
+ *	previous submission (a lower bound: counted after the doorbell)
+ *
+ * -EAGAIN: the ring has no room for @count items. -EIO: the device is in error.
+ */
+struct vgpu_guest_submit {
+	__u64 descs;
+	__u32 count;
+	__u32 flags;
+	__u32 index;
+	__u32 outstanding;
+};
+
+#define VGPU_GUEST_WAIT_FOREVER	0xffffffffu
+
+/**
+ * struct vgpu_guest_wait - collect completions in order
+ * @completions: pointer to room for @capacity struct vgpu_completion
+ * @capacity: at least @minimum
+ * @minimum: return when this many are there; zero only looks
+ * @timeout_ms: zero only looks, VGPU_GUEST_WAIT_FOREVER waits for a signal
+ * @count: out: completions stored, also when the call fails with -EIO or
+ *	-ETIMEDOUT
+ * @error: out: enum vgpu_error of the device
+ * @error_index: out: number of the item at fault
+ * @reserved: zero
+ *
+ * -EINVAL: @minimum exceeds what is outstanding. -EIO: the device stopped with
+ * @error before @minimum completions. -ECANCELED: reset while waiting. -EINTR:
+ * a signal; nothing was collected.
+ */
+struct vgpu_guest_wait {
+	__u64 completions;
+	__u32 capacity;
+	__u32 minimum;
+	__u32 timeout_ms;
+	__u32 count;
+	__u32 error;
+	__u32 error_index;
+	__u64 reserved;
+};
+
+/**
+ * struct vgpu_guest_info - limits, registers and counters
+ * @abi: VGPU_REG_ABI
+ * @ops: VGPU_REG_OPS
+ * @desc_flags: VGPU_REG_FLAGS
+ * @status: VGPU_REG_STATUS
+ * @error: VGPU_REG_ERROR
+ * @error_index: VGPU_REG_ERROR_INDEX
+ * @ring_entries: entries of the rings in use
+ * @item_bytes_max: VGPU_REG_ITEM_BYTES_MAX
+ * @delay_ns_max: VGPU_REG_DELAY_NS_MAX
+ * @chunk_ns_max: VGPU_REG_CHUNK_NS_MAX
+ * @area_bytes_max: largest mapping of operand memory
+ * @piece_bytes: largest operand, and the boundary none may cross
+ * @fetched: VGPU_REG_FETCHED
+ * @completed: VGPU_REG_COMPLETED
+ * @tail: items submitted since the last reset, free running
+ * @outstanding: items queued at the device now
+ * @min_outstanding: fewest items queued at any moment from the start of the
+ *	phase (VGPU_GUEST_SUBMIT_PHASE) to its last submission, a lower bound;
+ *	0xffffffff before the second submission of the phase
+ * @reserved: zero
+ * @memory_bytes: device memory of this slice
+ * @run_ns: engine time charged since the last reset of the device counters
+ * @submitted: items submitted since the device was opened
+ * @collected: completions collected since the device was opened
+ * @interrupts: completion interrupts since the driver was bound
+ * @error_interrupts: error interrupts since the driver was bound
+ * @resets: resets since the driver was bound
+ */
+struct vgpu_guest_info {
+	__u32 abi;
+	__u32 ops;
+	__u32 desc_flags;
+	__u32 status;
+	__u32 error;
+	__u32 error_index;
+	__u32 ring_entries;
+	__u32 item_bytes_max;
+	__u32 delay_ns_max;
+	__u32 chunk_ns_max;
+	__u32 area_bytes_max;
+	__u32 piece_bytes;
+	__u32 fetched;
+	__u32 completed;
+	__u32 tail;
+	__u32 outstanding;
+	__u32 min_outstanding;
+	__u32 reserved;
+	__u64 memory_bytes;
+	__u64 run_ns;
+	__u64 submitted;
+	__u64 collected;
+	__u64 interrupts;
+	__u64 error_interrupts;
+	__u64 resets;
+};
+
+#define VGPU_GUEST_IOCTL	'v'
+#define VGPU_GUEST_SUBMIT	_IOWR(VGPU_GUEST_IOCTL, 0x40, struct vgpu_guest_submit)
+#define VGPU_GUEST_WAIT		_IOWR(VGPU_GUEST_IOCTL, 0x41, struct vgpu_guest_wait)
+#define VGPU_GUEST_INFO		_IOR(VGPU_GUEST_IOCTL, 0x42, struct vgpu_guest_info)
+/* Stop, forget every item, clear the error and enable again. */
+#define VGPU_GUEST_RESET	_IO(VGPU_GUEST_IOCTL, 0x43)
+
+#endif /* _UAPI_VGPU_GUEST_H */
