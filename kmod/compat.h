@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What differs between the kernels this module is built for: Debian 6.1, 6.12.
+ * Everything else uses the newer interface directly.
+ */
+#ifndef VGPU_COMPAT_H
+#define VGPU_COMPAT_H
+
+#include <linux/eventfd.h>
+#include <linux/version.h>
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+#include <linux/unaligned.h>
+#else
+#include <asm/unaligned.h>
+#endif
+#include <linux/vfio.h>
+
+/* Since 6.8 eventfd_signal() always adds one. */
+static inline void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 8, 0)
+	eventfd_signal(ctx);
+#else
+	eventfd_signal(ctx, 1);
+#endif
+}
+
+/* Before 6.2 the release callback frees the device itself. */
+static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+	vfio_free_device(vdev);
+#endif
+}
+
+/* Mandatory since 6.2 (detach_ioas 6.6) where the kernel has IOMMUFD. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
+#define VGPU_IOMMUFD_OPS \
+	.bind_iommufd = vfio_iommufd_emulated_bind, \
+	.unbind_iommufd = vfio_iommufd_emulated_unbind, \
+	.attach_ioas = vfio_iommufd_emulated_attach_ioas, \
+	.detach_ioas = vfio_iommufd_emulated_detach_ioas,
+#else
+#define VGPU_IOMMUFD_OPS
+#endif
+
+#endif /* VGPU_COMPAT_H */

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * PCI configuration space of the virtual function: 256 bytes, each with a mask
+ * of the bits a guest may write. Everything else ignores writes.
+ *
+ * Capabilities: MSI-X (the only interrupt) and PCI Express with function level
+ * reset.
+ */
+#include <linux/pci.h>
+#include <linux/pci_regs.h>
+
+#include "vgpu.h"
+
+#define VGPU_CAP_MSIX		0x40
+#define VGPU_CAP_EXPRESS	0x50
+#define VGPU_COMMAND_BITS	(PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | \
+				 PCI_COMMAND_INTX_DISABLE)
+#define VGPU_DEVCTL_BITS	(PCI_EXP_DEVCTL_CERE | PCI_EXP_DEVCTL_NFERE | \
+				 PCI_EXP_DEVCTL_FERE | PCI_EXP_DEVCTL_URRE | \
+				 PCI_EXP_DEVCTL_RELAX_EN | PCI_EXP_DEVCTL_PAYLOAD | \
+				 PCI_EXP_DEVCTL_NOSNOOP_EN | PCI_EXP_DEVCTL_READRQ)
+
+static void vgpu_config_put16(struct vgpu_device *device, u32 offset, u16 value)
+{
+	device->config[offset] = value;
+	device->config[offset + 1] = value >> 8;
+}
+
+static void vgpu_config_put32(struct vgpu_device *device, u32 offset, u32 value)
+{
+	vgpu_config_put16(device, offset, value);
+	vgpu_config_put16(device, offset + 2, value >> 16);
+}
+
+/* Bits of one byte that a write may change. */
+static u8 vgpu_config_write_mask(u32 offset)
+{
+	switch (offset) {
+	case PCI_COMMAND:
+	case PCI_COMMAND + 1:
+		return VGPU_COMMAND_BITS >> (8 * (offset - PCI_COMMAND));
+	case PCI_CACHE_LINE_SIZE:
+	case PCI_INTERRUPT_LINE:
+		return 0xff;
+	case PCI_BASE_ADDRESS_0 ... PCI_BASE_ADDRESS_0 + 3:
+		return (u32)~(VGPU_BAR0_BYTES - 1) >> (8 * (offset - PCI_BASE_ADDRESS_0));
+	case VGPU_CAP_MSIX + PCI_MSIX_FLAGS + 1:
+		return (PCI_MSIX_FLAGS_ENABLE | PCI_MSIX_FLAGS_MASKALL) >> 8;
+	case VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL:
+	case VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL + 1:
+		return VGPU_DEVCTL_BITS >>
+		       (8 * (offset - VGPU_CAP_EXPRESS - PCI_EXP_DEVCTL));
+	default:
+		return 0;
+	}
+}
+
+bool vgpu_device_masters_bus(const struct vgpu_device *device)
+{
+	return READ_ONCE(device->config[PCI_COMMAND]) & PCI_COMMAND_MASTER;
+}
+
+/**
+ * vgpu_config_reset - the state after power on
+ * @device: state_lock held
+ */
+void vgpu_config_reset(struct vgpu_device *device)
+{
+	memset(device->config, 0, sizeof(device->config));
+	vgpu_config_put16(device, PCI_VENDOR_ID, VGPU_PCI_VENDOR_ID);
+	vgpu_config_put16(device, PCI_DEVICE_ID, VGPU_PCI_DEVICE_ID);
+	vgpu_config_put16(device, PCI_STATUS, PCI_STATUS_CAP_LIST);
+	vgpu_config_put32(device, PCI_CLASS_REVISION, VGPU_PCI_CLASS << 8);
+	vgpu_config_put32(device, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_32);
+	vgpu_config_put16(device, PCI_SUBSYSTEM_VENDOR_ID, VGPU_PCI_VENDOR_ID);
+	vgpu_config_put16(device, PCI_SUBSYSTEM_ID, VGPU_PCI_DEVICE_ID);
+	device->config[PCI_CAPABILITY_LIST] = VGPU_CAP_MSIX;
+
+	device->config[VGPU_CAP_MSIX] = PCI_CAP_ID_MSIX;
+	device->config[VGPU_CAP_MSIX + PCI_CAP_LIST_NEXT] = VGPU_CAP_EXPRESS;
+	vgpu_config_put16(device, VGPU_CAP_MSIX + PCI_MSIX_FLAGS, VGPU_VECTORS - 1);
+	vgpu_config_put32(device, VGPU_CAP_MSIX + PCI_MSIX_TABLE, VGPU_BAR0_MSIX_TABLE);
+	vgpu_config_put32(device, VGPU_CAP_MSIX + PCI_MSIX_PBA, VGPU_BAR0_MSIX_PBA);
+
+	device->config[VGPU_CAP_EXPRESS] = PCI_CAP_ID_EXP;
+	vgpu_config_put16(device, VGPU_CAP_EXPRESS + PCI_EXP_FLAGS,
+			  2 | PCI_EXP_TYPE_ENDPOINT << 4);
+	vgpu_config_put32(device, VGPU_CAP_EXPRESS + PCI_EXP_DEVCAP,
+			  PCI_EXP_DEVCAP_RBER | PCI_EXP_DEVCAP_FLR);
+	vgpu_config_put32(device, VGPU_CAP_EXPRESS + PCI_EXP_LNKCAP,
+			  PCI_EXP_LNKCAP_SLS_2_5GB | 1 << 4);
+	vgpu_config_put16(device, VGPU_CAP_EXPRESS + PCI_EXP_LNKSTA,
+			  PCI_EXP_LNKSTA_CLS_2_5GB | PCI_EXP_LNKSTA_NLW_X1);
+}
+
+void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u32 bytes)
+{
+	memcpy(data, device->config + offset, bytes);
+}
+
+/**
+ * vgpu_config_write - a write by the guest or the VMM
+ * @device: state_lock held
+ * @offset: of the first byte; @offset + @bytes lies within the space
+ * @data: what is written
+ * @bytes: how many
+ *
+ * Turning bus mastering off stops the ring as a device without DMA would.
+ */
+void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes)
+{
+	u32 devctl = VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL + 1;
+	u32 i;
+
+	for (i = 0; i < bytes; i++) {
+		u8 mask = vgpu_config_write_mask(offset + i);
+		u8 *byte = &device->config[offset + i];
+
+		WRITE_ONCE(*byte, (*byte & ~mask) | (data[i] & mask));
+	}
+	if (offset <= devctl && devctl < offset + bytes &&
+	    data[devctl - offset] & PCI_EXP_DEVCTL_BCR_FLR >> 8) {
+		vgpu_config_reset(device);
+		vgpu_device_reset(device);
+	}
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One thread per accelerator: asks the scheduler whose turn it is, executes a
+ * chunk of that slice's first item, and says how it went.
+ *
+ * The thread never touches guest memory and never waits for anything but the
+ * engine itself. It parks without a timer when nothing is ready; when only
+ * throttled slices are, with one timer for the earliest refill.
+ */
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+
+#include "engine.h"
+#include "ring.h"
+#include "trace.h"
+
+#define VGPU_ENGINE_CHUNK_MIN_NS	(10 * NSEC_PER_USEC)
+#define VGPU_ENGINE_CHUNK_MAX_NS	(400 * NSEC_PER_USEC)
+
+static void vgpu_engine_trace(struct vgpu_engine *engine,
+			      const struct vgpu_decision *decision)
+{
+	struct vgpu_group *group;
+
+	if (decision->ended.valid)
+		trace_vgpu_run_end(engine->name,
+				   vgpu_group_to_tenant(decision->ended.group)->name,
+				   decision->ended.start_ns, decision->ended.length_ns,
+				   decision->ended.reason);
+	if (decision->slice && engine->sched.run_start_ns == engine->sched.now_ns) {
+		group = decision->slice->group;
+		trace_vgpu_run_begin(engine->name, vgpu_group_to_tenant(group)->name,
+				     engine->sched.now_ns);
+	}
+}
+
+/* Wait until there may be something to execute. Releases engine->lock. */
+static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
+	__releases(&engine->lock)
+{
+	ktime_t until = ns_to_ktime(wake_at_ns);
+
+	set_current_state(TASK_IDLE);
+	engine->parked = true;
+	spin_unlock_irq(&engine->lock);
+	if (kthread_should_stop())
+		__set_current_state(TASK_RUNNING);
+	else if (wake_at_ns == U64_MAX)
+		schedule();
+	else
+		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+}
+
+/*
+ * Whose turn it is. Returns the item to execute for at most *limit_ns, or NULL
+ * after having waited. The item stays first in its ring meanwhile.
+ */
+static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns)
+{
+	struct vgpu_decision decision;
+	struct vgpu_device *device;
+	struct vgpu_item *item;
+
+	spin_lock_irq(&engine->lock);
+	engine->parked = false;
+	vgpu_sched_pick(&engine->sched, ktime_get_ns(), &decision);
+	vgpu_engine_trace(engine, &decision);
+	if (!decision.slice) {
+		vgpu_engine_park(engine, decision.wake_at_ns);
+		return NULL;
+	}
+	device = vgpu_slice_to_device(decision.slice);
+	item = list_first_entry(&device->ring->ready, struct vgpu_item, node);
+	engine->executing = item;
+	*limit_ns = decision.limit_ns;
+	spin_unlock_irq(&engine->lock);
+	return item;
+}
+
+/* Note that a chunk of @item took @ns; hand a finished item to its worker. */
+static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *item,
+				u64 ns, bool finished)
+{
+	struct vgpu_ring *ring = item->ring;
+	struct vgpu_item *late = NULL;
+
+	spin_lock_irq(&engine->lock);
+	engine->executing = NULL;
+	item->run_ns += ns;
+	if (ring->dead) {
+		list_del(&item->node);
+		engine->late_items++;
+		late = item;
+	} else if (finished) {
+		list_move_tail(&item->node, &ring->done);
+		queue_work(ring->device->workers, &ring->work);
+		if (list_empty(&ring->ready))
+			vgpu_slice_sleep(&engine->sched, &ring->device->slice,
+					 ktime_get_ns());
+	}
+	spin_unlock_irq(&engine->lock);
+	if (late)
+		vgpu_item_free(late);
+}
+
+static int vgpu_engine_thread(void *data)
+{
+	struct vgpu_engine *engine = data;
+
+	sched_set_normal(current, MIN_NICE);
+	while (!kthread_should_stop()) {
+		struct vgpu_item *item;
+		bool finished;
+		u64 limit_ns;
+		u64 start;
+
+		item = vgpu_engine_next(engine, &limit_ns);
+		if (!item)
+			continue;
+		start = ktime_get_ns();
+		finished = engine->ops->execute(engine, item, limit_ns);
+		vgpu_engine_account(engine, item, ktime_get_ns() - start, finished);
+		cond_resched();
+	}
+	return 0;
+}
+
+/**
+ * vgpu_engine_kick - there is something new to decide
+ * @engine: the engine, engine->lock held
+ */
+void vgpu_engine_kick(struct vgpu_engine *engine)
+{
+	lockdep_assert_held(&engine->lock);
+	if (!engine->parked)
+		return;
+	engine->parked = false;
+	wake_up_process(engine->thread);
+}
+
+/**
+ * vgpu_engine_set_chunk - bound what cannot be interrupted
+ * @engine: the engine
+ * @chunk_ns: longest uninterruptible piece, ns
+ *
+ * Return: 0, or -ERANGE when the scheduler refuses the value.
+ */
+int vgpu_engine_set_chunk(struct vgpu_engine *engine, u64 chunk_ns)
+{
+	enum vgpu_sched_field fault;
+	struct vgpu_sched_params params;
+
+	spin_lock_irq(&engine->lock);
+	params = engine->sched.params;
+	params.max_chunk_ns = chunk_ns;
+	fault = vgpu_sched_params_check(&params);
+	if (!fault)
+		vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
+	spin_unlock_irq(&engine->lock);
+	return fault ? -ERANGE : 0;
+}
+
+/**
+ * vgpu_engine_start - calibrate an engine and start its thread
+ * @engine: zeroed storage
+ * @ops: the implementation
+ * @name: of the accelerator
+ *
+ * Return: 0 or a negative errno; on error nothing is left behind.
+ */
+int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
+		      const char *name)
+{
+	struct vgpu_sched_params params = {
+		.max_chunk_ns = VGPU_ENGINE_CHUNK_MAX_NS,
+		.min_chunk_ns = VGPU_ENGINE_CHUNK_MIN_NS,
+	};
+	struct task_struct *thread;
+
+	engine->ops = ops;
+	engine->name = name;
+	spin_lock_init(&engine->lock);
+	ops->calibrate(engine, &params.switch_cost_ns);
+	vgpu_sched_init(&engine->sched, &params, ktime_get_ns());
+	thread = kthread_create(vgpu_engine_thread, engine, "vgpu/%s", name);
+	if (IS_ERR(thread))
+		return PTR_ERR(thread);
+	engine->thread = thread;
+	wake_up_process(thread);
+	return 0;
+}
+
+/**
+ * vgpu_engine_stop - end the thread
+ * @engine: a started engine without any scheduled slice
+ *
+ * Waits for at most one chunk.
+ */
+void vgpu_engine_stop(struct vgpu_engine *engine)
+{
+	kthread_stop(engine->thread);
+}

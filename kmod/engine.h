@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VGPU_ENGINE_H
+#define VGPU_ENGINE_H
+
+#include "vgpu.h"
+
+int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
+		      const char *name);
+void vgpu_engine_stop(struct vgpu_engine *engine);
+int vgpu_engine_set_chunk(struct vgpu_engine *engine, u64 chunk_ns);
+void vgpu_engine_kick(struct vgpu_engine *engine);
+
+extern const struct vgpu_engine_ops vgpu_soft_engine;
+
+static inline struct vgpu_device *vgpu_slice_to_device(struct vgpu_slice *slice)
+{
+	return container_of(slice, struct vgpu_device, slice);
+}
+
+static inline struct vgpu_tenant *vgpu_group_to_tenant(struct vgpu_group *group)
+{
+	return container_of(group, struct vgpu_tenant, group);
+}
+
+#endif /* VGPU_ENGINE_H */

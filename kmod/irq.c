@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Interrupts of a virtual function: MSI-X vectors and the request to let go,
+ * each an eventfd of the VMM.
+ */
+#include <linux/eventfd.h>
+
+#include "vgpu.h"
+
+/* Replace one eventfd; the caller owns the reference in @next. */
+static void vgpu_irq_replace(struct vgpu_device *device, struct eventfd_ctx **slot,
+			     struct eventfd_ctx *next)
+{
+	struct eventfd_ctx *old;
+
+	spin_lock_irq(&device->irq_lock);
+	old = *slot;
+	*slot = next;
+	spin_unlock_irq(&device->irq_lock);
+	if (old)
+		eventfd_ctx_put(old);
+}
+
+static void vgpu_irq_signal(struct vgpu_device *device, struct eventfd_ctx **slot)
+{
+	spin_lock_irq(&device->irq_lock);
+	if (*slot)
+		vgpu_eventfd_signal(*slot);
+	spin_unlock_irq(&device->irq_lock);
+}
+
+void vgpu_device_raise(struct vgpu_device *device, unsigned int vector)
+{
+	vgpu_irq_signal(device, &device->vectors[vector]);
+}
+
+void vgpu_device_request(struct vgpu_device *device)
+{
+	vgpu_irq_signal(device, &device->request);
+}
+
+static int vgpu_irq_set_eventfd(struct vgpu_device *device, struct eventfd_ctx **slot,
+				int fd)
+{
+	struct eventfd_ctx *ctx = NULL;
+
+	if (fd >= 0) {
+		ctx = eventfd_ctx_fdget(fd);
+		if (IS_ERR(ctx))
+			return PTR_ERR(ctx);
+	}
+	vgpu_irq_replace(device, slot, ctx);
+	return 0;
+}
+
+/**
+ * vgpu_irqs_release - forget all eventfds
+ * @device: state_lock held
+ */
+void vgpu_irqs_release(struct vgpu_device *device)
+{
+	unsigned int i;
+
+	for (i = 0; i < VGPU_VECTORS; i++)
+		vgpu_irq_replace(device, &device->vectors[i], NULL);
+	vgpu_irq_replace(device, &device->request, NULL);
+}
+
+/**
+ * vgpu_irqs_set - VFIO_DEVICE_SET_IRQS
+ * @device: state_lock held
+ * @set: checked by vfio_set_irqs_validate_and_prepare()
+ * @data: its payload in kernel memory
+ *
+ * Masking is not offered: a VMM emulates it for MSI-X.
+ *
+ * Return: 0 or a negative errno.
+ */
+int vgpu_irqs_set(struct vgpu_device *device, const struct vfio_irq_set *set, void *data)
+{
+	struct eventfd_ctx **slots = device->vectors;
+	u32 type = set->flags & VFIO_IRQ_SET_DATA_TYPE_MASK;
+	u32 i;
+
+	if ((set->flags & VFIO_IRQ_SET_ACTION_TYPE_MASK) != VFIO_IRQ_SET_ACTION_TRIGGER)
+		return -ENOTTY;
+	if (set->index == VFIO_PCI_REQ_IRQ_INDEX)
+		slots = &device->request;
+	else if (set->index != VFIO_PCI_MSIX_IRQ_INDEX)
+		return -EINVAL;
+
+	if (!set->count) {
+		if (type != VFIO_IRQ_SET_DATA_NONE)
+			return -EINVAL;
+		for (i = 0; i < (slots == &device->request ? 1 : VGPU_VECTORS); i++)
+			vgpu_irq_replace(device, &slots[i], NULL);
+		return 0;
+	}
+	for (i = 0; i < set->count; i++) {
+		struct eventfd_ctx **slot = &slots[set->start + i];
+		int ret = 0;
+
+		if (type == VFIO_IRQ_SET_DATA_EVENTFD)
+			ret = vgpu_irq_set_eventfd(device, slot, ((s32 *)data)[i]);
+		else if (type == VFIO_IRQ_SET_DATA_NONE || ((u8 *)data)[i])
+			vgpu_irq_signal(device, slot);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}

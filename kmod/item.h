@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VGPU_ITEM_H
+#define VGPU_ITEM_H
+
+#include "vgpu.h"
+
+u32 vgpu_item_ops(void);
+enum vgpu_error vgpu_item_parse(struct vgpu_item *item, struct vgpu_memory *memory);
+
+#endif /* VGPU_ITEM_H */

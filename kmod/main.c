@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * vgpumgr: shares accelerators between virtual machines and enforces how long
+ * each tenant may hold one.
+ */
+#include <linux/module.h>
+
+#include "debugfs.h"
+#include "vgpu.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+static int __init vgpu_init(void)
+{
+	int ret;
+
+	vgpu_debugfs_init();
+	ret = vgpu_device_driver_register();
+	if (ret)
+		goto debugfs;
+	ret = vgpu_netlink_register();
+	if (ret)
+		goto device;
+	ret = vgpu_parent_driver_register();
+	if (ret)
+		goto netlink;
+	return 0;
+
+netlink:
+	vgpu_netlink_unregister();
+device:
+	vgpu_device_driver_unregister();
+debugfs:
+	vgpu_debugfs_exit();
+	return ret;
+}
+
+static void __exit vgpu_exit(void)
+{
+	vgpu_parent_driver_unregister();
+	vgpu_netlink_unregister();
+	vgpu_device_driver_unregister();
+	vgpu_debugfs_exit();
+}
+
+module_init(vgpu_init);
+module_exit(vgpu_exit);
+
+MODULE_DESCRIPTION("Mediated accelerator slices with per-tenant time shares");
+MODULE_LICENSE("GPL");
+MODULE_VERSION(VGPU_VERSION);
+MODULE_SOFTDEP("pre: vfio_iommu_type1");

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * An accelerator: a PCI function that was given to this driver by name
+ * (driver_override), its memory classes as mdev types, its engine and the
+ * attributes of both.
+ */
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+
+#include "engine.h"
+
+#define VGPU_ABI_VERSION	"1.0"
+
+static unsigned int memory_mib = 1024;
+module_param(memory_mib, uint, 0444);
+MODULE_PARM_DESC(memory_mib, "device memory of each accelerator, MiB (default 1024)");
+
+DEFINE_MUTEX(vgpu_parents_lock);
+LIST_HEAD(vgpu_parents);
+
+static const struct {
+	const char *name;
+	const char *pretty;
+	u64 bytes;
+} vgpu_classes[VGPU_MEMORY_CLASSES] = {
+	{ "mem16m", "vgpumgr slice, 16 MiB", 16ULL << 20 },
+	{ "mem64m", "vgpumgr slice, 64 MiB", 64ULL << 20 },
+	{ "mem256m", "vgpumgr slice, 256 MiB", 256ULL << 20 },
+	{ "mem1g", "vgpumgr slice, 1 GiB", 1ULL << 30 },
+};
+
+struct vgpu_parent *vgpu_parent_find(const char *name)
+{
+	struct vgpu_parent *parent;
+
+	lockdep_assert_held(&vgpu_parents_lock);
+	list_for_each_entry(parent, &vgpu_parents, node)
+		if (!strcmp(parent->name, name))
+			return parent;
+	return NULL;
+}
+
+static void vgpu_parent_free(struct kref *refs)
+{
+	struct vgpu_parent *parent = container_of(refs, struct vgpu_parent, refs);
+
+	mutex_destroy(&parent->lock);
+	kfree(parent);
+}
+
+void vgpu_parent_put(struct vgpu_parent *parent)
+{
+	kref_put(&parent->refs, vgpu_parent_free);
+}
+
+static ssize_t attach_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+
+	return sysfs_emit(text, "%s\n", READ_ONCE(parent->attach_permit) ? "permit" : "any");
+}
+
+static ssize_t attach_store(struct device *dev, struct device_attribute *attr,
+			    const char *text, size_t count)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	bool permit = sysfs_streq(text, "permit");
+
+	if (!permit && !sysfs_streq(text, "any"))
+		return -EINVAL;
+	mutex_lock(&parent->lock);
+	WRITE_ONCE(parent->attach_permit, permit);
+	mutex_unlock(&parent->lock);
+	return count;
+}
+static DEVICE_ATTR_RW(attach);
+
+static ssize_t chunk_max_us_show(struct device *dev, struct device_attribute *attr,
+				 char *text)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	u64 chunk_ns = READ_ONCE(parent->engine.sched.params.max_chunk_ns);
+
+	return sysfs_emit(text, "%llu\n", div_u64(chunk_ns, NSEC_PER_USEC));
+}
+
+static ssize_t chunk_max_us_store(struct device *dev, struct device_attribute *attr,
+				  const char *text, size_t count)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	u32 chunk_us;
+	int ret;
+
+	ret = kstrtou32(text, 10, &chunk_us);
+	if (!ret)
+		ret = vgpu_engine_set_chunk(&parent->engine,
+					    (u64)chunk_us * NSEC_PER_USEC);
+	return ret ?: count;
+}
+static DEVICE_ATTR_RW(chunk_max_us);
+
+static ssize_t timeslice_min_us_show(struct device *dev, struct device_attribute *attr,
+				     char *text)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	u64 floor_ns;
+
+	spin_lock_irq(&parent->engine.lock);
+	floor_ns = vgpu_sched_timeslice_floor(&parent->engine.sched);
+	spin_unlock_irq(&parent->engine.lock);
+	return sysfs_emit(text, "%llu\n", DIV_ROUND_UP_ULL(floor_ns, NSEC_PER_USEC));
+}
+static DEVICE_ATTR_RO(timeslice_min_us);
+
+static ssize_t memory_total_show(struct device *dev, struct device_attribute *attr,
+				 char *text)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+
+	return sysfs_emit(text, "%llu\n", READ_ONCE(parent->memory_total));
+}
+
+static ssize_t memory_total_store(struct device *dev, struct device_attribute *attr,
+				  const char *text, size_t count)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	u64 bytes;
+	int ret;
+
+	ret = kstrtou64(text, 10, &bytes);
+	if (ret)
+		return ret;
+	if (bytes < vgpu_classes[0].bytes)
+		return -ERANGE;
+	mutex_lock(&parent->lock);
+	if (bytes < parent->memory_reserved)
+		ret = -EBUSY;
+	else
+		WRITE_ONCE(parent->memory_total, bytes);
+	mutex_unlock(&parent->lock);
+	return ret ?: count;
+}
+static DEVICE_ATTR_RW(memory_total);
+
+static ssize_t engine_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+
+	return sysfs_emit(text, "%s\n", parent->engine.ops->name);
+}
+static DEVICE_ATTR_RO(engine);
+
+static ssize_t policy_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	return sysfs_emit(text, "best_effort\n");
+}
+static DEVICE_ATTR_RO(policy);
+
+static ssize_t abi_version_show(struct device *dev, struct device_attribute *attr,
+				char *text)
+{
+	return sysfs_emit(text, VGPU_ABI_VERSION "\n");
+}
+static DEVICE_ATTR_RO(abi_version);
+
+static ssize_t features_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	return sysfs_emit(text, "weight timeslice cap permit\n");
+}
+static DEVICE_ATTR_RO(features);
+
+static struct attribute *vgpu_parent_attrs[] = {
+	&dev_attr_attach.attr,
+	&dev_attr_chunk_max_us.attr,
+	&dev_attr_timeslice_min_us.attr,
+	&dev_attr_memory_total.attr,
+	&dev_attr_engine.attr,
+	&dev_attr_policy.attr,
+	&dev_attr_abi_version.attr,
+	&dev_attr_features.attr,
+	NULL
+};
+
+static const struct attribute_group vgpu_parent_group = {
+	.name = "vgpu",
+	.attrs = vgpu_parent_attrs,
+};
+
+static const struct attribute_group *vgpu_parent_groups[] = {
+	&vgpu_parent_group,
+	NULL
+};
+
+static void vgpu_parent_init_types(struct vgpu_parent *parent)
+{
+	unsigned int i;
+
+	for (i = 0; i < VGPU_MEMORY_CLASSES; i++) {
+		struct vgpu_memory_class *class = &parent->classes[i];
+
+		class->type.sysfs_name = vgpu_classes[i].name;
+		class->type.pretty_name = vgpu_classes[i].pretty;
+		class->bytes = vgpu_classes[i].bytes;
+		parent->types[i] = &class->type;
+	}
+	parent->nr_types = VGPU_MEMORY_CLASSES;
+}
+
+static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct vgpu_parent *parent;
+	int ret;
+
+	parent = kzalloc(sizeof(*parent), GFP_KERNEL);
+	if (!parent)
+		return -ENOMEM;
+	kref_init(&parent->refs);
+	mutex_init(&parent->lock);
+	INIT_LIST_HEAD(&parent->tenants);
+	INIT_LIST_HEAD(&parent->devices);
+	parent->pdev = pdev;
+	strscpy(parent->name, pci_name(pdev), sizeof(parent->name));
+	parent->memory_total = (u64)memory_mib << 20;
+	vgpu_parent_init_types(parent);
+
+	ret = vgpu_engine_start(&parent->engine, &vgpu_soft_engine, parent->name);
+	if (ret)
+		goto put;
+	pci_set_drvdata(pdev, parent);
+	mutex_lock(&vgpu_parents_lock);
+	list_add_tail(&parent->node, &vgpu_parents);
+	mutex_unlock(&vgpu_parents_lock);
+	ret = mdev_register_parent(&parent->mdev, &pdev->dev, &vgpu_mdev_driver,
+				   parent->types, parent->nr_types);
+	if (ret)
+		goto unlist;
+	pci_info(pdev, "sharing by engine %s, %u MiB of device memory\n",
+		 parent->engine.ops->name, memory_mib);
+	return 0;
+
+unlist:
+	mutex_lock(&vgpu_parents_lock);
+	list_del(&parent->node);
+	mutex_unlock(&vgpu_parents_lock);
+	vgpu_engine_stop(&parent->engine);
+put:
+	vgpu_parent_put(parent);
+	return ret;
+}
+
+/* Waits until every VM has let go of its slice. */
+static void vgpu_pci_remove(struct pci_dev *pdev)
+{
+	struct vgpu_parent *parent = pci_get_drvdata(pdev);
+
+	mutex_lock(&parent->lock);
+	parent->removed = true;
+	mutex_unlock(&parent->lock);
+	mdev_unregister_parent(&parent->mdev);
+	mutex_lock(&vgpu_parents_lock);
+	list_del(&parent->node);
+	mutex_unlock(&vgpu_parents_lock);
+	mutex_lock(&parent->lock);
+	vgpu_tenants_free(parent);
+	mutex_unlock(&parent->lock);
+	vgpu_engine_stop(&parent->engine);
+	vgpu_parent_put(parent);
+}
+
+/* No ids: a function is ours only when driver_override says so. */
+static const struct pci_device_id vgpu_pci_ids[] = {
+	{ }
+};
+
+static struct pci_driver vgpu_pci_driver = {
+	.name = "vgpumgr",
+	.id_table = vgpu_pci_ids,
+	.probe = vgpu_pci_probe,
+	.remove = vgpu_pci_remove,
+	.dev_groups = vgpu_parent_groups,
+};
+
+int vgpu_parent_driver_register(void)
+{
+	return pci_register_driver(&vgpu_pci_driver);
+}
+
+void vgpu_parent_driver_unregister(void)
+{
+	pci_unregister_driver(&vgpu_pci_driver);
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * BAR0 of the virtual function: registers, doorbell, MSI-X table.
+ * What each of them means is in uapi/vgpu_device.h.
+ */
+#include <linux/log2.h>
+#include <linux/overflow.h>
+
+#include "engine.h"
+#include "item.h"
+#include "ring.h"
+
+static u32 vgpu_status(struct vgpu_device *device)
+{
+	u32 status = 0;
+
+	if (device->ring)
+		status |= VGPU_STATUS_ENABLED;
+	if (READ_ONCE(device->error))
+		status |= VGPU_STATUS_ERROR;
+	if (READ_ONCE(device->scheduled))
+		status |= VGPU_STATUS_SCHEDULED;
+	return status;
+}
+
+static u64 vgpu_run_ns(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	u64 run_ns;
+
+	spin_lock_irq(&engine->lock);
+	run_ns = device->slice.stats.run_ns;
+	spin_unlock_irq(&engine->lock);
+	return run_ns;
+}
+
+static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	u64 run_ns;
+
+	switch (offset) {
+	case VGPU_REG_ID:
+		return VGPU_ID;
+	case VGPU_REG_ABI:
+		return VGPU_ABI;
+	case VGPU_REG_OPS:
+		return vgpu_item_ops();
+	case VGPU_REG_FLAGS:
+		return VGPU_DESC_FLAGS;
+	case VGPU_REG_CONTROL:
+		return device->ring ? VGPU_CONTROL_ENABLE : 0;
+	case VGPU_REG_STATUS:
+		return vgpu_status(device);
+	case VGPU_REG_ERROR:
+		return READ_ONCE(device->error);
+	case VGPU_REG_ERROR_INDEX:
+		return READ_ONCE(device->error_index);
+	case VGPU_REG_RING_LO:
+		return lower_32_bits(device->ring_address);
+	case VGPU_REG_RING_HI:
+		return upper_32_bits(device->ring_address);
+	case VGPU_REG_COMPLETION_LO:
+		return lower_32_bits(device->completion_address);
+	case VGPU_REG_COMPLETION_HI:
+		return upper_32_bits(device->completion_address);
+	case VGPU_REG_SHADOW_LO:
+		return lower_32_bits(device->shadow_address);
+	case VGPU_REG_SHADOW_HI:
+		return upper_32_bits(device->shadow_address);
+	case VGPU_REG_RING_ENTRIES:
+		return device->ring_entries;
+	case VGPU_REG_ITEM_BYTES_MAX:
+		return VGPU_ITEM_BYTES_MAX;
+	case VGPU_REG_MEMORY_LO:
+		return lower_32_bits(device->memory_bytes);
+	case VGPU_REG_MEMORY_HI:
+		return upper_32_bits(device->memory_bytes);
+	case VGPU_REG_DELAY_NS_MAX:
+		return VGPU_DELAY_NS_MAX;
+	case VGPU_REG_CHUNK_NS_MAX:
+		return min_t(u64, READ_ONCE(engine->sched.params.max_chunk_ns), U32_MAX);
+	case VGPU_REG_FETCHED:
+		return device->ring ? READ_ONCE(device->ring->fetched) : 0;
+	case VGPU_REG_COMPLETED:
+		return device->ring ? READ_ONCE(device->ring->completed) : 0;
+	case VGPU_REG_RUN_NS_LO:
+		run_ns = vgpu_run_ns(device);
+		device->run_ns_hi = upper_32_bits(run_ns);
+		return lower_32_bits(run_ns);
+	case VGPU_REG_RUN_NS_HI:
+		return device->run_ns_hi;
+	default:
+		return 0;
+	}
+}
+
+static bool vgpu_rings_valid(const struct vgpu_device *device)
+{
+	u64 end;
+
+	return device->ring_entries >= VGPU_RING_ENTRIES_MIN &&
+	       device->ring_entries <= VGPU_RING_ENTRIES_MAX &&
+	       is_power_of_2(device->ring_entries) &&
+	       IS_ALIGNED(device->ring_address, sizeof(struct vgpu_desc)) &&
+	       IS_ALIGNED(device->completion_address, sizeof(struct vgpu_completion)) &&
+	       IS_ALIGNED(device->shadow_address, sizeof(struct vgpu_shadow)) &&
+	       !check_add_overflow(device->ring_address,
+				   (u64)device->ring_entries * sizeof(struct vgpu_desc),
+				   &end) &&
+	       !check_add_overflow(device->completion_address,
+				   (u64)device->ring_entries *
+				   sizeof(struct vgpu_completion), &end) &&
+	       !check_add_overflow(device->shadow_address,
+				   (u64)sizeof(struct vgpu_shadow), &end);
+}
+
+static void vgpu_enable(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_ring *ring;
+	u32 error = VGPU_ERROR_NONE;
+
+	if (device->ring || device->revoked || READ_ONCE(device->error))
+		return;
+	if (!vgpu_device_masters_bus(device))
+		error = VGPU_ERROR_MASTER;
+	else if (!vgpu_rings_valid(device))
+		error = VGPU_ERROR_RING;
+	ring = error ? NULL : vgpu_ring_create(device);
+	if (!ring) {
+		vgpu_device_fault(device, NULL, error ?: VGPU_ERROR_RESOURCE, 0);
+		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
+		return;
+	}
+	spin_lock_irq(&engine->lock);
+	device->ring = ring;
+	spin_unlock_irq(&engine->lock);
+}
+
+static void vgpu_set_half(u64 *address, bool high, u32 value)
+{
+	if (high)
+		*address = (u64)value << 32 | lower_32_bits(*address);
+	else
+		*address = (*address & ~(u64)U32_MAX) | value;
+}
+
+static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 value)
+{
+	if (offset == VGPU_REG_CONTROL) {
+		if (value & VGPU_CONTROL_RESET)
+			vgpu_device_reset(device);
+		else if (value & VGPU_CONTROL_ENABLE)
+			vgpu_enable(device);
+		return;
+	}
+	if (device->ring)
+		return;
+	switch (offset) {
+	case VGPU_REG_RING_LO:
+	case VGPU_REG_RING_HI:
+		vgpu_set_half(&device->ring_address, offset == VGPU_REG_RING_HI, value);
+		return;
+	case VGPU_REG_COMPLETION_LO:
+	case VGPU_REG_COMPLETION_HI:
+		vgpu_set_half(&device->completion_address,
+			      offset == VGPU_REG_COMPLETION_HI, value);
+		return;
+	case VGPU_REG_SHADOW_LO:
+	case VGPU_REG_SHADOW_HI:
+		vgpu_set_half(&device->shadow_address, offset == VGPU_REG_SHADOW_HI,
+			      value);
+		return;
+	case VGPU_REG_RING_ENTRIES:
+		device->ring_entries = value;
+		return;
+	}
+}
+
+/**
+ * vgpu_registers_reset - the state after power on
+ * @device: state_lock held, not enabled
+ */
+void vgpu_registers_reset(struct vgpu_device *device)
+{
+	device->ring_address = 0;
+	device->completion_address = 0;
+	device->shadow_address = 0;
+	device->ring_entries = 0;
+	device->run_ns_hi = 0;
+	memset(device->msix_table, 0, sizeof(device->msix_table));
+}
+
+/* The part of an access that lies in the MSI-X table; the rest reads zero. */
+static u8 *vgpu_msix_bytes(struct vgpu_device *device, u32 offset, u32 bytes)
+{
+	u32 at = offset - VGPU_BAR0_MSIX_TABLE;
+
+	if (offset < VGPU_BAR0_MSIX_TABLE || at + bytes > sizeof(device->msix_table))
+		return NULL;
+	return device->msix_table + at;
+}
+
+static bool vgpu_access_valid(u32 offset, u32 bytes)
+{
+	return (bytes == 4 || bytes == 8) && IS_ALIGNED(offset, bytes);
+}
+
+void vgpu_bar0_read(struct vgpu_device *device, u32 offset, void *data, u32 bytes)
+{
+	u32 i;
+
+	if (offset >= VGPU_BAR0_MSIX_TABLE) {
+		u8 *table = vgpu_msix_bytes(device, offset, bytes);
+
+		if (table)
+			memcpy(data, table, bytes);
+		else
+			memset(data, 0, bytes);
+		return;
+	}
+	if (!vgpu_access_valid(offset, bytes)) {
+		memset(data, 0xff, bytes);
+		return;
+	}
+	for (i = 0; i < bytes; i += sizeof(u32))
+		put_unaligned_le32(vgpu_register_read(device, offset + i), data + i);
+}
+
+void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u32 bytes)
+{
+	u32 i;
+
+	if (offset >= VGPU_BAR0_MSIX_TABLE) {
+		u8 *table = vgpu_msix_bytes(device, offset, bytes);
+
+		if (table)
+			memcpy(table, data, bytes);
+		return;
+	}
+	if (!vgpu_access_valid(offset, bytes))
+		return;
+	for (i = 0; i < bytes; i += sizeof(u32)) {
+		u32 value = get_unaligned_le32(data + i);
+
+		if (offset + i == VGPU_BAR0_DOORBELL)
+			vgpu_device_doorbell(device, value);
+		else if (offset + i < VGPU_BAR0_DOORBELL)
+			vgpu_register_write(device, offset + i, value);
+	}
+}

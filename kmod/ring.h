@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VGPU_RING_H
+#define VGPU_RING_H
+
+#include "vgpu.h"
+
+struct vgpu_memory *vgpu_memory_create(u64 bytes);
+void vgpu_memory_put(struct vgpu_memory *memory);
+
+struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device);
+void vgpu_device_doorbell(struct vgpu_device *device, u32 tail);
+void vgpu_ring_stop(struct vgpu_ring *ring);
+void vgpu_ring_release(struct vgpu_ring *ring);
+
+void vgpu_item_free(struct vgpu_item *item);
+
+#endif /* VGPU_RING_H */

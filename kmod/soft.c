@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The software engine: the reference for every operation.
+ *
+ * It works in small steps and looks at the clock between them, so it can stop
+ * an item after any chunk and continue it later. VGPU_OP_DELAY occupies the
+ * engine without using the processor. item->done counts finished steps in the
+ * unit of each operation: bytes, cells of the result, or nanoseconds.
+ */
+#include <linux/crc32.h>
+#include <linux/hrtimer.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+#include <linux/string.h>
+
+#include "vgpu.h"
+
+#define SOFT_STEP_BYTES		4096U
+#define SOFT_STEP_MACS		4096U
+#define SOFT_CALIBRATION_RUNS	16
+
+/* Engine time of one step, ns; measured once, only ever a prediction. */
+static u64 soft_step_ns = NSEC_PER_USEC;
+
+static void soft_delay(u64 until_ns)
+{
+	ktime_t until = ns_to_ktime(until_ns);
+
+	while (ktime_get_ns() < until_ns) {
+		set_current_state(TASK_IDLE);
+		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+	}
+}
+
+static void soft_fill_step(struct vgpu_item *item, u32 bytes)
+{
+	u32 *to = item->dst.data + item->done;
+	u32 pattern = le32_to_cpu(item->desc.arg[1]);
+
+	memset32(to, pattern, bytes / sizeof(*to));
+}
+
+/* Backwards when the destination overlaps the end of the source. */
+static void soft_copy_step(struct vgpu_item *item, u32 bytes)
+{
+	u64 at = item->done;
+
+	if (item->dst.data > item->src[0].data)
+		at = item->dst.bytes - item->done - bytes;
+	memmove(item->dst.data + at, item->src[0].data + at, bytes);
+}
+
+static void soft_crc_step(struct vgpu_item *item, u32 bytes)
+{
+	u32 crc = item->done ? item->result : ~0U;
+
+	crc = __crc32c_le(crc, item->src[0].data + item->done, bytes);
+	item->result = crc;
+}
+
+static void soft_gemm_cell(struct vgpu_item *item, u32 n, u32 k)
+{
+	const u32 *a = item->src[0].data;
+	const u32 *b = item->src[1].data;
+	u32 *c = item->dst.data;
+	u32 row = (u32)item->done / n;
+	u32 column = (u32)item->done % n;
+	u32 sum = 0;
+	u32 i;
+
+	for (i = 0; i < k; i++)
+		sum += a[row * k + i] * b[i * n + column];
+	c[item->done] = sum;
+}
+
+/* How much work an item has, in the unit of item->done. */
+static u64 soft_total(const struct vgpu_item *item)
+{
+	switch (le16_to_cpu(item->desc.op)) {
+	case VGPU_OP_FILL:
+	case VGPU_OP_COPY:
+	case VGPU_OP_CRC32C:
+	case VGPU_OP_DELAY:
+		return le32_to_cpu(item->desc.arg[0]);
+	case VGPU_OP_GEMM_I32:
+		return (u64)le32_to_cpu(item->desc.arg[0]) *
+		       le32_to_cpu(item->desc.arg[1]);
+	default:
+		return 0;
+	}
+}
+
+static void soft_step(struct vgpu_item *item, u64 total)
+{
+	u32 bytes = min_t(u64, total - item->done, SOFT_STEP_BYTES);
+	u32 cells, n, k;
+
+	switch (le16_to_cpu(item->desc.op)) {
+	case VGPU_OP_FILL:
+		soft_fill_step(item, bytes);
+		item->done += bytes;
+		return;
+	case VGPU_OP_COPY:
+		soft_copy_step(item, bytes);
+		item->done += bytes;
+		return;
+	case VGPU_OP_CRC32C:
+		soft_crc_step(item, bytes);
+		item->done += bytes;
+		if (item->done == total)
+			item->result = ~(u32)item->result;
+		return;
+	case VGPU_OP_GEMM_I32:
+		n = le32_to_cpu(item->desc.arg[1]);
+		k = le32_to_cpu(item->desc.arg[2]);
+		for (cells = SOFT_STEP_MACS / k; cells; cells--) {
+			soft_gemm_cell(item, n, k);
+			if (++item->done == total)
+				return;
+		}
+		return;
+	}
+}
+
+static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
+			 u64 limit_ns)
+{
+	bool whole = le16_to_cpu(item->desc.flags) & VGPU_DESC_NOSPLIT;
+	u64 total = soft_total(item);
+	u64 start = ktime_get_ns();
+
+	if (le16_to_cpu(item->desc.op) == VGPU_OP_DELAY) {
+		u64 left = total - item->done;
+
+		soft_delay(start + (whole ? left : min(left, limit_ns)));
+		item->done += min(left, ktime_get_ns() - start);
+		return item->done == total;
+	}
+	while (item->done < total) {
+		soft_step(item, total);
+		cond_resched();
+		if (!whole && ktime_get_ns() - start >= limit_ns)
+			break;
+	}
+	return item->done >= total;
+}
+
+static u64 soft_estimate_ns(struct vgpu_engine *engine,
+			    const struct vgpu_item *item)
+{
+	u64 total = soft_total(item);
+
+	switch (le16_to_cpu(item->desc.op)) {
+	case VGPU_OP_DELAY:
+		return total;
+	case VGPU_OP_GEMM_I32:
+		total *= le32_to_cpu(item->desc.arg[2]);
+		return DIV_ROUND_UP_ULL(total, SOFT_STEP_MACS) * soft_step_ns;
+	default:
+		return DIV_ROUND_UP_ULL(total, SOFT_STEP_BYTES) * soft_step_ns;
+	}
+}
+
+/*
+ * The least of several runs: interruptions only ever add. Switching between
+ * tenants costs this engine nothing but the decision, which is bounded by what
+ * a step costs.
+ */
+static void soft_calibrate(struct vgpu_engine *engine, u64 *switch_cost_ns)
+{
+	struct vgpu_item item = {};
+	u64 best = U64_MAX;
+	void *buffer;
+	int i;
+
+	*switch_cost_ns = soft_step_ns;
+	buffer = kzalloc(SOFT_STEP_BYTES, GFP_KERNEL);
+	if (!buffer)
+		return;
+	item.src[0].data = buffer;
+	for (i = 0; i < SOFT_CALIBRATION_RUNS; i++) {
+		u64 start = ktime_get_ns();
+
+		item.done = 0;
+		soft_crc_step(&item, SOFT_STEP_BYTES);
+		best = min(best, ktime_get_ns() - start);
+	}
+	kfree(buffer);
+	soft_step_ns = clamp_t(u64, best, 1, 50 * NSEC_PER_USEC);
+	*switch_cost_ns = soft_step_ns;
+}
+
+const struct vgpu_engine_ops vgpu_soft_engine = {
+	.name = "soft",
+	.execute = soft_execute,
+	.estimate_ns = soft_estimate_ns,
+	.calibrate = soft_calibrate,
+};

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR MIT */
+/*
+ * vgpumgr virtual accelerator: the interface between the device and a guest.
+ *
+ * PCI function 1234:5647, class 0x120000. BAR0 holds four pages:
+ *
+ *   0x0000  registers     aligned 32-bit accesses; a 64-bit access to an
+ *                         aligned pair equals two 32-bit ones, low half
+ *                         first. Any other access reads as ones and writes
+ *                         nothing.
+ *   0x1000  doorbell      write: the new submission tail
+ *   0x2000  MSI-X table
+ *   0x3000  MSI-X pending bits
+ *
+ * Life of an item. The guest puts a descriptor into the submission ring at
+ * index ``tail & (entries - 1)``, advances its free-running 32-bit tail, and
+ * writes the tail to the doorbell. The device fetches every descriptor exactly
+ * once, executes the items of one slice in order, and answers item number n in
+ * completion ring entry ``n & (entries - 1)`` with ``seq = n + 1``. An entry
+ * may be reused once its completion was read, so ``tail - completed`` never
+ * exceeds ``entries``. All fields are little endian.
+ *
+ * Errors are sticky: a malformed descriptor, address, ring or doorbell stops
+ * this slice, sets VGPU_STATUS_ERROR, VGPU_REG_ERROR and VGPU_REG_ERROR_INDEX,
+ * and raises the error vector. Items already completed stay valid. Only a
+ * reset (VGPU_CONTROL_RESET, function level reset, VFIO reset or reopening)
+ * leaves the state.
+ */
+#ifndef _UAPI_VGPU_DEVICE_H
+#define _UAPI_VGPU_DEVICE_H
+
+#include <linux/types.h>
+
+#define VGPU_PCI_VENDOR_ID	0x1234
+#define VGPU_PCI_DEVICE_ID	0x5647
+#define VGPU_PCI_CLASS		0x120000
+
+#define VGPU_BAR0_BYTES		0x4000
+#define VGPU_BAR0_DOORBELL	0x1000
+#define VGPU_BAR0_MSIX_TABLE	0x2000
+#define VGPU_BAR0_MSIX_PBA	0x3000
+
+/* MSI-X vectors */
+#define VGPU_VECTOR_COMPLETION	0
+#define VGPU_VECTOR_ERROR	1
+#define VGPU_VECTORS		2
+
+/* Registers. RO unless marked RW; RW ones only change while not enabled. */
+#define VGPU_REG_ID		0x00	/* VGPU_ID */
+#define VGPU_REG_ABI		0x04	/* major << 16 | minor */
+#define VGPU_REG_OPS		0x08	/* bit n: operation n exists */
+#define VGPU_REG_FLAGS		0x0c	/* descriptor flags understood */
+#define VGPU_REG_CONTROL	0x10	/* RW, always: VGPU_CONTROL_* */
+#define VGPU_REG_STATUS		0x14	/* VGPU_STATUS_* */
+#define VGPU_REG_ERROR		0x18	/* enum vgpu_error */
+#define VGPU_REG_ERROR_INDEX	0x1c	/* number of the item at fault */
+#define VGPU_REG_RING_LO	0x20	/* RW: submission ring, 64-byte aligned */
+#define VGPU_REG_RING_HI	0x24
+#define VGPU_REG_COMPLETION_LO	0x28	/* RW: completion ring, 32-byte aligned */
+#define VGPU_REG_COMPLETION_HI	0x2c
+#define VGPU_REG_SHADOW_LO	0x30	/* RW: struct vgpu_shadow, 64-byte aligned */
+#define VGPU_REG_SHADOW_HI	0x34
+#define VGPU_REG_RING_ENTRIES	0x38	/* RW: a power of two, 8 .. 4096 */
+#define VGPU_REG_ITEM_BYTES_MAX	0x3c	/* largest operand in guest memory */
+#define VGPU_REG_MEMORY_LO	0x40	/* device memory of this slice, bytes */
+#define VGPU_REG_MEMORY_HI	0x44
+#define VGPU_REG_DELAY_NS_MAX	0x48	/* longest VGPU_OP_DELAY */
+#define VGPU_REG_CHUNK_NS_MAX	0x4c	/* longest VGPU_DESC_NOSPLIT item */
+#define VGPU_REG_FETCHED	0x50	/* items fetched, free running */
+#define VGPU_REG_COMPLETED	0x54	/* items completed, free running */
+#define VGPU_REG_RUN_NS_LO	0x58	/* engine time charged to this slice; */
+#define VGPU_REG_RUN_NS_HI	0x5c	/* reading LO latches HI */
+
+#define VGPU_ID			0x55504756	/* "VGPU" */
+#define VGPU_ABI_MAJOR		1
+#define VGPU_ABI_MINOR		0
+#define VGPU_ABI		(VGPU_ABI_MAJOR << 16 | VGPU_ABI_MINOR)
+
+#define VGPU_CONTROL_ENABLE	(1u << 0)
+#define VGPU_CONTROL_RESET	(1u << 1)	/* reads as zero */
+
+#define VGPU_STATUS_ENABLED	(1u << 0)
+#define VGPU_STATUS_ERROR	(1u << 1)
+#define VGPU_STATUS_SCHEDULED	(1u << 2)	/* the tenant group is configured */
+
+#define VGPU_RING_ENTRIES_MIN	8
+#define VGPU_RING_ENTRIES_MAX	4096
+
+/**
+ * enum vgpu_error - why a slice stopped (VGPU_REG_ERROR)
+ * @VGPU_ERROR_NONE: it did not
+ * @VGPU_ERROR_RING: ring, completion or shadow address or size invalid
+ * @VGPU_ERROR_DOORBELL: tail beyond the ring
+ * @VGPU_ERROR_STORM: more doorbells without an item than the budget allows
+ * @VGPU_ERROR_DMA: the ring, a descriptor or an operand cannot be accessed
+ * @VGPU_ERROR_OP: unknown operation
+ * @VGPU_ERROR_FLAGS: unknown flag, or a reserved field not zero
+ * @VGPU_ERROR_SIZE: operand size zero, misaligned or beyond a limit
+ * @VGPU_ERROR_ADDRESS: operand range overflows or leaves device memory
+ * @VGPU_ERROR_CHUNK: VGPU_DESC_NOSPLIT item longer than CHUNK_NS_MAX
+ * @VGPU_ERROR_MASTER: enabled or used while PCI bus mastering is off
+ * @VGPU_ERROR_RESOURCE: the host has no memory to stage the item
+ */
+enum vgpu_error {
+	VGPU_ERROR_NONE = 0,
+	VGPU_ERROR_RING = 1,
+	VGPU_ERROR_DOORBELL = 2,
+	VGPU_ERROR_STORM = 3,
+	VGPU_ERROR_DMA = 4,
+	VGPU_ERROR_OP = 5,
+	VGPU_ERROR_FLAGS = 6,
+	VGPU_ERROR_SIZE = 7,
+	VGPU_ERROR_ADDRESS = 8,
+	VGPU_ERROR_CHUNK = 9,
+	VGPU_ERROR_MASTER = 10,
+	VGPU_ERROR_RESOURCE = 11,
+};
+
+/**
+ * enum vgpu_op - what an item does
+ * @VGPU_OP_NOP: nothing
+ * @VGPU_OP_FILL: write pattern arg[1] to @dst; arg[0] bytes, a multiple of 4
+ * @VGPU_OP_COPY: copy arg[0] bytes from @src to @dst; ranges in device memory
+ *	may overlap as with memmove
+ * @VGPU_OP_CRC32C: CRC-32C (Castagnoli, reflected, initial value and final
+ *	inversion ~0) of arg[0] bytes at @src; the result is in the completion
+ * @VGPU_OP_GEMM_I32: C = A * B, row-major int32, products and sums modulo
+ *	2^32; @dst = C (m x n), @src = A (m x k), @src2 = B (k x n), arg = m, n, k;
+ *	C overlaps neither A nor B
+ * @VGPU_OP_DELAY: occupy the engine for arg[0] ns without computing
+ */
+enum vgpu_op {
+	VGPU_OP_NOP = 0,
+	VGPU_OP_FILL = 1,
+	VGPU_OP_COPY = 2,
+	VGPU_OP_CRC32C = 3,
+	VGPU_OP_GEMM_I32 = 4,
+	VGPU_OP_DELAY = 5,
+};
+
+#define VGPU_GEMM_DIM_MAX	512
+
+/* Descriptor flags. Operands lie in guest memory unless marked. */
+#define VGPU_DESC_DST_DEVICE	(1u << 0)	/* @dst is an offset in device memory */
+#define VGPU_DESC_SRC_DEVICE	(1u << 1)
+#define VGPU_DESC_SRC2_DEVICE	(1u << 2)
+#define VGPU_DESC_IRQ		(1u << 3)	/* interrupt when completed */
+#define VGPU_DESC_NOSPLIT	(1u << 4)	/* execute in one piece */
+#define VGPU_DESC_FLAGS		0x1fu
+
+/**
+ * struct vgpu_desc - one item in the submission ring
+ * @op: enum vgpu_op
+ * @flags: VGPU_DESC_*
+ * @kernel_id: the guest's name for this kind of work; a hint, never trusted
+ * @cookie: returned in the completion
+ * @dst: destination, a guest physical address or a device memory offset
+ * @src: first source
+ * @src2: second source
+ * @arg: see enum vgpu_op; unused ones are zero
+ * @reserved: zero
+ */
+struct vgpu_desc {
+	__le16 op;
+	__le16 flags;
+	__le32 kernel_id;
+	__le64 cookie;
+	__le64 dst;
+	__le64 src;
+	__le64 src2;
+	__le32 arg[4];
+	__le64 reserved;
+};
+
+/**
+ * struct vgpu_completion - answer to one item
+ * @cookie: of the descriptor
+ * @result: CRC of VGPU_OP_CRC32C, otherwise zero
+ * @run_ns: engine time the item was charged
+ * @seq: item number + 1, written with the entry; compare it to know validity
+ * @status: zero
+ */
+struct vgpu_completion {
+	__le64 cookie;
+	__le64 result;
+	__le64 run_ns;
+	__le32 seq;
+	__le32 status;
+};
+
+/**
+ * struct vgpu_shadow - copies of registers the device keeps in guest memory
+ * @fetched: VGPU_REG_FETCHED
+ * @completed: VGPU_REG_COMPLETED, written after the completions it counts
+ * @error: VGPU_REG_ERROR
+ * @error_index: VGPU_REG_ERROR_INDEX
+ * @reserved: zero
+ */
+struct vgpu_shadow {
+	__le32 fetched;
+	__le32 completed;
+	__le32 error;
+	__le32 error_index;
+	__le32 reserved[12];
+};
+
+#endif /* _UAPI_VGPU_DEVICE_H */

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * vgpumgr kernel module: the objects and who owns them.
+ *
+ * parent   one accelerator (a PCI function bound to this driver), its mdev
+ *          types and its engine. Reference counted: lives until the driver is
+ *          unbound and the last device is released.
+ * engine   executes items on one parent: a kernel thread, a scheduler, a lock.
+ * tenant   the scheduler group of one tenant on one parent, and its name.
+ * device   one slice: the mdev that a VM opens.
+ * ring     one enabling of a device's submission ring, until reset or close; owned by
+ *          the device, kept alive by its items, so that closing a device
+ *          never waits for the engine.
+ * item     one fetched descriptor with everything it needs to be executed.
+ *
+ * Locks, outermost first:
+ *   vgpu_parents_lock    the list of parents
+ *   parent->lock         tenants, devices, memberships, memory accounting
+ *   device->state_lock   registers, configuration space, open state
+ *   engine->lock         (spin, irq) scheduler, rings' item lists, dead flags
+ *   device->irq_lock     (spin, irq) eventfd contexts
+ */
+#ifndef VGPU_H
+#define VGPU_H
+
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mdev.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/spinlock.h>
+#include <linux/uuid.h>
+#include <linux/vfio.h>
+#include <linux/workqueue.h>
+
+#include "compat.h"
+#include "sched/vgpu_sched.h"
+#include "uapi/vgpu_device.h"
+
+#define VGPU_TENANT_NAME_BYTES	64	/* including the terminating NUL */
+
+#define VGPU_ITEM_BYTES_MAX	(1U << 20)
+#define VGPU_DELAY_NS_MAX	(1000U * NSEC_PER_MSEC)
+#define VGPU_INFLIGHT_ITEMS	512	/* fetched and not yet answered, per slice */
+#define VGPU_INFLIGHT_BYTES	(8U << 20)
+#define VGPU_CONFIG_BYTES	256
+
+struct vgpu_device;
+struct vgpu_engine;
+struct vgpu_item;
+struct vgpu_parent;
+struct vgpu_ring;
+
+/**
+ * struct vgpu_engine_ops - what an engine can do
+ * @name: as reported by the ``engine`` attribute
+ * @execute: continue @item for at most @limit_ns of engine time (a non
+ *	splittable item until its end); true once it is finished. Engine thread
+ *	only; may sleep, never touches guest memory.
+ * @estimate_ns: predicted engine time of a whole item
+ * @calibrate: measure the engine; fills @switch_cost_ns
+ */
+struct vgpu_engine_ops {
+	const char *name;
+	bool (*execute)(struct vgpu_engine *engine, struct vgpu_item *item,
+			u64 limit_ns);
+	u64 (*estimate_ns)(struct vgpu_engine *engine,
+			   const struct vgpu_item *item);
+	void (*calibrate)(struct vgpu_engine *engine, u64 *switch_cost_ns);
+};
+
+/**
+ * struct vgpu_engine - one accelerator's execution and its scheduler
+ * @ops: the implementation
+ * @lock: protects @sched, @executing, @parked and every ring's item lists
+ * @sched: who runs
+ * @thread: executes; the only caller of @ops->execute
+ * @name: of the accelerator, for traces
+ * @executing: the item @ops->execute works on
+ * @parked: @thread waits for work and must be woken
+ * @late_items: items executed for a ring that died meanwhile
+ */
+struct vgpu_engine {
+	const struct vgpu_engine_ops *ops;
+	spinlock_t lock;
+	struct vgpu_sched sched;
+	struct task_struct *thread;
+	const char *name;
+	struct vgpu_item *executing;
+	bool parked;
+	u64 late_items;
+};
+
+/**
+ * struct vgpu_memory_class - one mdev type: a size of device memory
+ * @type: what the mdev core sees
+ * @bytes: device memory of each slice of this type
+ */
+struct vgpu_memory_class {
+	struct mdev_type type;
+	u64 bytes;
+};
+
+#define VGPU_MEMORY_CLASSES	4
+
+/**
+ * struct vgpu_parent - one accelerator
+ * @refs: one for the driver binding, one for each device until its release
+ * @node: in vgpu_parents
+ * @pdev: the PCI function; valid while @mdev is registered
+ * @name: PCI address; how every control surface names a parent
+ * @mdev: registration with the mdev core
+ * @lock: protects everything below up to @engine
+ * @tenants: struct vgpu_tenant
+ * @devices: struct vgpu_device, from creation to removal
+ * @memory_total: device memory of this accelerator, bytes
+ * @memory_reserved: sum over created devices
+ * @attach_permit: opening a device consumes a permit
+ * @removed: the driver is being unbound; nothing new may be added
+ * @engine: its engine
+ * @classes: memory classes, indexed like @types
+ * @types: pointers handed to the mdev core
+ * @nr_types: how many of them are registered
+ */
+struct vgpu_parent {
+	struct kref refs;
+	struct list_head node;
+	struct pci_dev *pdev;
+	char name[16];
+	struct mdev_parent mdev;
+	struct mutex lock;
+	struct list_head tenants;
+	struct list_head devices;
+	u64 memory_total;
+	u64 memory_reserved;
+	bool attach_permit;
+	bool removed;
+	struct vgpu_engine engine;
+	struct vgpu_memory_class classes[VGPU_MEMORY_CLASSES];
+	struct mdev_type *types[VGPU_MEMORY_CLASSES];
+	unsigned int nr_types;
+};
+
+/**
+ * struct vgpu_tenant - a tenant's group on one parent
+ * @node: in parent->tenants
+ * @parent: where; a tenant never outlives its parent
+ * @name: the tenant
+ * @configured: @group is in the engine's scheduler; until then its devices
+ *	are inert
+ * @generation: counts the changes of @params; 0 while not configured
+ * @params: as set
+ * @devices: how many devices name it
+ * @group: what the scheduler sees, engine->lock
+ *
+ * Created by the first configuration or by the first device that names it;
+ * freed when neither is left. parent->lock.
+ */
+struct vgpu_tenant {
+	struct list_head node;
+	struct vgpu_parent *parent;
+	char name[VGPU_TENANT_NAME_BYTES];
+	bool configured;
+	u64 generation;
+	struct vgpu_group_params params;
+	unsigned int devices;
+	struct vgpu_group group;
+};
+
+/**
+ * struct vgpu_memory - device memory of one open
+ * @refs: the device while open, and each ring
+ * @bytes: size
+ * @data: zeroed when allocated and before it is freed
+ */
+struct vgpu_memory {
+	struct kref refs;
+	u64 bytes;
+	void *data;
+};
+
+/**
+ * struct vgpu_operand - one operand of an item
+ * @data: where the engine finds it: staging or device memory
+ * @guest: guest address a staged operand comes from or goes to
+ * @bytes: size; 0 when the operation has no such operand
+ * @staged: @data is a staging buffer owned by the item
+ */
+struct vgpu_operand {
+	void *data;
+	u64 guest;
+	u32 bytes;
+	bool staged;
+};
+
+/**
+ * struct vgpu_item - one fetched descriptor
+ * @node: in ring->ready, then ring->done
+ * @ring: holds a reference
+ * @desc: the only copy of the descriptor that is ever looked at
+ * @number: position in the ring, free running
+ * @dst: destination
+ * @src: sources
+ * @done: progress within the operation, in the engine's own units
+ * @result: for the completion
+ * @run_ns: engine time charged so far
+ * @staging_bytes: host memory held by its operands
+ */
+struct vgpu_item {
+	struct list_head node;
+	struct vgpu_ring *ring;
+	struct vgpu_desc desc;
+	u32 number;
+	struct vgpu_operand dst;
+	struct vgpu_operand src[2];
+	u64 done;
+	u64 result;
+	u64 run_ns;
+	u32 staging_bytes;
+};
+
+/**
+ * struct vgpu_ring - one enabling of a device's rings
+ * @refs: the device, and each item
+ * @device: valid while not @dead
+ * @memory: device memory, holds a reference
+ * @base: guest address of the submission ring
+ * @completion: guest address of the completion ring
+ * @shadow: guest address of struct vgpu_shadow, 0 for none
+ * @entries: of both rings
+ * @tail: as last written to the doorbell
+ * @fetched: items fetched; worker only, read by registers
+ * @completed: items answered; worker only, read by registers
+ * @inflight: fetched and not yet answered; worker only
+ * @inflight_bytes: their staging memory; worker only
+ * @ready: items to execute, the first may be executing; engine->lock
+ * @done: items to answer; engine->lock
+ * @dma_bytes: moved and not yet counted; worker only
+ * @dead: reset or closed: late items are dropped; engine->lock
+ * @work: the slice's worker: answers, fetches, stages
+ * @batch: descriptors being fetched; worker only
+ */
+struct vgpu_ring {
+	struct kref refs;
+	struct vgpu_device *device;
+	struct vgpu_memory *memory;
+	u64 base;
+	u64 completion;
+	u64 shadow;
+	u32 entries;
+	u32 tail;
+	u32 fetched;
+	u32 completed;
+	u32 inflight;
+	u32 inflight_bytes;
+	u64 dma_bytes;
+	struct list_head ready;
+	struct list_head done;
+	bool dead;
+	struct work_struct work;
+	struct vgpu_desc batch[];
+};
+
+/**
+ * struct vgpu_device_stats - counters of one slice beside the scheduler's
+ * @items: answered
+ * @dma_bytes: read from and written to guest memory
+ * @doorbells: doorbell writes
+ * @errors: times the device entered its error state
+ * @resets: resets by the guest or the VMM
+ * @dropped: items dropped by reset, close or removal
+ */
+struct vgpu_device_stats {
+	u64 items;
+	u64 dma_bytes;
+	u64 doorbells;
+	u64 errors;
+	u64 resets;
+	u64 dropped;
+};
+
+/**
+ * struct vgpu_device - one slice
+ * @vdev: what VFIO sees; embeds the life time
+ * @parent: holds a reference until release
+ * @node: in parent->devices, parent->lock
+ * @uuid: its name
+ * @memory_bytes: of its class
+ * @tenant: parent->lock; NULL until assigned
+ * @params: weight and cap inside the tenant's group, parent->lock
+ * @permit_until: jiffies until which a permit is valid; 0 for none; parent->lock
+ * @slice: what the scheduler sees, engine->lock
+ * @scheduled: @slice is in the scheduler: it has a configured tenant;
+ *	engine->lock, changed with parent->lock held too
+ * @workers: ordered workqueue of this slice alone
+ * @state_lock: protects everything below
+ * @open: between open_device and close_device
+ * @memory: device memory while open
+ * @ring: while enabled; written under @state_lock and engine->lock
+ * @config: PCI configuration space
+ * @msix_table: what a VMM stored there; vectors are wired by VFIO, not by it
+ * @ring_address: ring registers, used when enabled
+ * @completion_address: see @ring_address
+ * @shadow_address: see @ring_address
+ * @ring_entries: see @ring_address
+ * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
+ * @revoked: being removed: it cannot be enabled again
+ * @error: enum vgpu_error; engine->lock
+ * @error_index: item at fault; engine->lock
+ * @storm_tokens: doorbells without an item still tolerated; engine->lock
+ * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
+ * @stats: engine->lock
+ * @irq_lock: protects @vectors and @request
+ * @vectors: MSI-X eventfds
+ * @request: eventfd by which the VMM is asked to let go
+ */
+struct vgpu_device {
+	struct vfio_device vdev;
+	struct vgpu_parent *parent;
+	struct list_head node;
+	guid_t uuid;
+	u64 memory_bytes;
+	struct vgpu_tenant *tenant;
+	struct vgpu_slice_params params;
+	unsigned long permit_until;
+	struct vgpu_slice slice;
+	bool scheduled;
+	struct workqueue_struct *workers;
+	struct mutex state_lock;
+	bool open;
+	bool revoked;
+	struct vgpu_memory *memory;
+	struct vgpu_ring *ring;
+	u8 config[VGPU_CONFIG_BYTES];
+	u8 msix_table[PCI_MSIX_ENTRY_SIZE * VGPU_VECTORS];
+	u64 ring_address;
+	u64 completion_address;
+	u64 shadow_address;
+	u32 ring_entries;
+	u32 run_ns_hi;
+	u32 error;
+	u32 error_index;
+	u32 storm_tokens;
+	u64 storm_refill_ns;
+	struct vgpu_device_stats stats;
+	spinlock_t irq_lock;
+	struct eventfd_ctx *vectors[VGPU_VECTORS];
+	struct eventfd_ctx *request;
+};
+
+/* parent.c */
+extern struct mutex vgpu_parents_lock;
+extern struct list_head vgpu_parents;
+struct vgpu_parent *vgpu_parent_find(const char *name);	/* vgpu_parents_lock held */
+void vgpu_parent_put(struct vgpu_parent *parent);
+int vgpu_parent_driver_register(void);
+void vgpu_parent_driver_unregister(void);
+
+/* tenant.c: groups and memberships; callers hold parent->lock */
+struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *name);
+bool vgpu_tenant_name_valid(const char *name);
+int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
+			  const struct vgpu_group_params *params,
+			  enum vgpu_sched_field *fault);
+int vgpu_tenant_unconfigure(struct vgpu_tenant *tenant);
+int vgpu_device_assign(struct vgpu_device *device, const char *tenant,
+		       const struct vgpu_slice_params *params,
+		       enum vgpu_sched_field *fault);
+void vgpu_device_unassign(struct vgpu_device *device);
+void vgpu_tenants_free(struct vgpu_parent *parent);
+
+/* device_attrs.c */
+extern const struct attribute_group *vgpu_device_groups[];
+
+/* netlink.c */
+int vgpu_netlink_register(void);
+void vgpu_netlink_unregister(void);
+
+/* device.c: life of a slice */
+int vgpu_device_driver_register(void);
+void vgpu_device_driver_unregister(void);
+extern struct mdev_driver vgpu_mdev_driver;
+bool vgpu_device_masters_bus(const struct vgpu_device *device);
+void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
+		       u32 error, u32 index);
+void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
+
+/* registers.c: BAR0, state_lock held */
+void vgpu_registers_reset(struct vgpu_device *device);
+void vgpu_bar0_read(struct vgpu_device *device, u32 offset, void *data, u32 bytes);
+void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u32 bytes);
+
+/* config_space.c: PCI configuration space, state_lock held */
+void vgpu_config_reset(struct vgpu_device *device);
+void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u32 bytes);
+void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes);
+
+/* irq.c: eventfds of a device */
+int vgpu_irqs_set(struct vgpu_device *device, const struct vfio_irq_set *set, void *data);
+void vgpu_irqs_release(struct vgpu_device *device);
+void vgpu_device_raise(struct vgpu_device *device, unsigned int vector);
+void vgpu_device_request(struct vgpu_device *device);
+
+#endif /* VGPU_H */
