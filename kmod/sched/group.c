@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Groups and slices: adding, changing, removing them, and whether they can be
+ * picked.  A slice is ready in its group's queue iff it has an item and its cap
+ * has credit; a group is ready in the engine's queue iff it has a ready slice
+ * and its own cap has credit.
+ */
+#include "internal.h"
+
+static struct vgpu_group *group_of_bucket(struct vgpu_bucket *bucket)
+{
+	return container_of(bucket, struct vgpu_group, bucket);
+}
+
+static struct vgpu_slice *slice_of_bucket(struct vgpu_bucket *bucket)
+{
+	return container_of(bucket, struct vgpu_slice, bucket);
+}
+
+static void disarm(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
+{
+	if (bucket->armed)
+		vgpu_tree_erase(&sched->throttled, &bucket->timer);
+	bucket->armed = false;
+}
+
+/* A throttle ends once this much credit is there: no runs in slivers. */
+static u64 resume_credit(const struct vgpu_bucket *bucket)
+{
+	u64 timeslice_ns;
+
+	if (bucket->of_group)
+		timeslice_ns = container_of(bucket, struct vgpu_group,
+					    bucket)->params.timeslice_ns;
+	else
+		timeslice_ns = container_of(bucket, struct vgpu_slice,
+					    bucket)->group->params.timeslice_ns;
+	return min(timeslice_ns, bucket->burst_ns);
+}
+
+/* If the credit is gone, throttle until enough is back. */
+void vgpu_throttle(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
+{
+	if (bucket->throttled || !vgpu_bucket_is_empty(bucket))
+		return;
+	bucket->throttled = true;
+	bucket->throttled_since_ns = sched->now_ns;
+	bucket->timer.key = sched->now_ns +
+			    vgpu_bucket_wait_ns(bucket, resume_credit(bucket));
+	if (bucket->of_group)
+		group_of_bucket(bucket)->stats.throttles++;
+	else
+		slice_of_bucket(bucket)->stats.throttles++;
+}
+
+static void unthrottle(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
+{
+	u64 ns = bucket->timer.key - bucket->throttled_since_ns;
+
+	disarm(sched, bucket);
+	bucket->throttled = false;
+	vgpu_bucket_refill(bucket, sched->now_ns);
+	if (bucket->of_group)
+		group_of_bucket(bucket)->stats.throttled_ns += ns;
+	else
+		slice_of_bucket(bucket)->stats.throttled_ns += ns;
+}
+
+/*
+ * Is @bucket, whose owner could do with the engine iff @wanted, no obstacle?
+ * An obstacle that matters gets a timer; one that does not must wake nobody.
+ */
+static bool has_credit(struct vgpu_sched *sched, struct vgpu_bucket *bucket,
+		       bool wanted)
+{
+	if (bucket->throttled &&
+	    !vgpu_before(sched->now_ns, bucket->timer.key))
+		unthrottle(sched, bucket);
+	if (!bucket->throttled)
+		return true;
+	if (!wanted) {
+		disarm(sched, bucket);
+	} else if (!bucket->armed) {
+		vgpu_tree_insert(&sched->throttled, &bucket->timer);
+		bucket->armed = true;
+	}
+	return false;
+}
+
+void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *group)
+{
+	bool wanted = group->queue.nr_ready > 0;
+	bool credit = has_credit(sched, &group->bucket, wanted);
+
+	vgpu_queue_set_ready(&sched->queue, &group->entity, wanted && credit);
+}
+
+void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice)
+{
+	bool credit = has_credit(sched, &slice->bucket, slice->has_item);
+
+	vgpu_queue_set_ready(&slice->group->queue, &slice->entity,
+			     slice->has_item && credit);
+	vgpu_group_refresh(sched, slice->group);
+}
+
+/* The time of @timer has come. */
+void vgpu_throttle_over(struct vgpu_sched *sched, struct vgpu_node *timer)
+{
+	struct vgpu_bucket *bucket =
+		container_of(timer, struct vgpu_bucket, timer);
+
+	if (bucket->of_group)
+		vgpu_group_refresh(sched, group_of_bucket(bucket));
+	else
+		vgpu_slice_refresh(sched, slice_of_bucket(bucket));
+}
+
+/* New parameters of a cap, from now on. */
+static void set_cap(struct vgpu_sched *sched, struct vgpu_bucket *bucket,
+		    u64 cap_ns, u64 period_ns, u64 burst_ns)
+{
+	vgpu_bucket_refill(bucket, sched->now_ns);
+	vgpu_bucket_configure(bucket, cap_ns, period_ns, burst_ns);
+	if (bucket->throttled) {
+		disarm(sched, bucket);
+		bucket->timer.key = sched->now_ns +
+			vgpu_bucket_wait_ns(bucket, resume_credit(bucket));
+	}
+}
+
+static void apply_group_params(struct vgpu_sched *sched,
+			       struct vgpu_group *group,
+			       const struct vgpu_group_params *params)
+{
+	group->params = *params;
+	set_cap(sched, &group->bucket, params->cap_ns, params->cap_period_ns,
+		params->burst_ns ? params->burst_ns : params->timeslice_ns);
+}
+
+static void apply_slice_params(struct vgpu_sched *sched,
+			       struct vgpu_slice *slice,
+			       const struct vgpu_slice_params *params)
+{
+	slice->params = *params;
+	set_cap(sched, &slice->bucket, params->cap_ns, params->cap_period_ns,
+		params->burst_ns ? params->burst_ns :
+				   slice->group->params.timeslice_ns);
+}
+
+/*
+ * The timeslice of a group is the request size of its slices and their default
+ * burst.  A slice takes a new one over when it wakes or is next chosen.
+ */
+void vgpu_slice_follow_group(struct vgpu_sched *sched, struct vgpu_slice *slice)
+{
+	if (slice->entity.request_ns == slice->group->params.timeslice_ns)
+		return;
+	vgpu_queue_set_request(&slice->group->queue, &slice->entity,
+			       slice->group->params.timeslice_ns);
+	apply_slice_params(sched, slice, &slice->params);
+}
+
+enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
+				     struct vgpu_group *group,
+				     const struct vgpu_group_params *params,
+				     u64 now_ns)
+{
+	enum vgpu_sched_field fault = vgpu_group_params_check(sched, params);
+
+	if (fault)
+		return fault;
+	vgpu_sched_advance(sched, now_ns);
+	memset(group, 0, sizeof(*group));
+	vgpu_queue_init(&group->queue);
+	vgpu_entity_init(&sched->queue, &group->entity, params->weight,
+			 params->timeslice_ns);
+	vgpu_bucket_init(&group->bucket, sched->now_ns);
+	group->bucket.of_group = true;
+	apply_group_params(sched, group, params);
+	return VGPU_FIELD_NONE;
+}
+
+enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
+					struct vgpu_group *group,
+					const struct vgpu_group_params *params,
+					u64 now_ns)
+{
+	enum vgpu_sched_field fault = vgpu_group_params_check(sched, params);
+
+	if (fault)
+		return fault;
+	vgpu_sched_advance(sched, now_ns);
+	if (group->params.timeslice_ns != params->timeslice_ns)
+		group->stats.longest_run_ns = 0;
+	apply_group_params(sched, group, params);
+	vgpu_queue_set_request(&sched->queue, &group->entity,
+			       params->timeslice_ns);
+	vgpu_queue_set_weight(&sched->queue, &group->entity, params->weight);
+	vgpu_group_refresh(sched, group);
+	return VGPU_FIELD_NONE;
+}
+
+bool vgpu_group_remove(struct vgpu_sched *sched, struct vgpu_group *group,
+		       u64 now_ns)
+{
+	if (group->nr_slices)
+		return false;
+	vgpu_sched_advance(sched, now_ns);
+	disarm(sched, &group->bucket);
+	vgpu_queue_remove(&sched->queue, &group->entity);
+	if (sched->ended.group == group)
+		sched->ended.valid = false;
+	return true;
+}
+
+enum vgpu_sched_field vgpu_slice_add(struct vgpu_sched *sched,
+				     struct vgpu_group *group,
+				     struct vgpu_slice *slice,
+				     const struct vgpu_slice_params *params,
+				     u64 now_ns)
+{
+	enum vgpu_sched_field fault = vgpu_slice_params_check(sched, params);
+
+	if (fault)
+		return fault;
+	vgpu_sched_advance(sched, now_ns);
+	memset(slice, 0, sizeof(*slice));
+	slice->group = group;
+	group->nr_slices++;
+	vgpu_entity_init(&group->queue, &slice->entity, params->weight,
+			 group->params.timeslice_ns);
+	vgpu_bucket_init(&slice->bucket, sched->now_ns);
+	apply_slice_params(sched, slice, params);
+	return VGPU_FIELD_NONE;
+}
+
+enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
+					struct vgpu_slice *slice,
+					const struct vgpu_slice_params *params,
+					u64 now_ns)
+{
+	enum vgpu_sched_field fault = vgpu_slice_params_check(sched, params);
+
+	if (fault)
+		return fault;
+	vgpu_sched_advance(sched, now_ns);
+	apply_slice_params(sched, slice, params);
+	vgpu_queue_set_weight(&slice->group->queue, &slice->entity,
+			      params->weight);
+	vgpu_slice_refresh(sched, slice);
+	return VGPU_FIELD_NONE;
+}
+
+static void set_has_item(struct vgpu_sched *sched, struct vgpu_slice *slice,
+			 bool has_item)
+{
+	if (slice->has_item == has_item)
+		return;
+	slice->has_item = has_item;
+	if (has_item)
+		slice->group->nr_with_item++;
+	else
+		slice->group->nr_with_item--;
+	vgpu_slice_follow_group(sched, slice);
+	vgpu_slice_refresh(sched, slice);
+}
+
+void vgpu_slice_remove(struct vgpu_sched *sched, struct vgpu_slice *slice,
+		       u64 now_ns)
+{
+	struct vgpu_group *group = slice->group;
+
+	vgpu_sched_advance(sched, now_ns);
+	if (sched->owner == slice)
+		vgpu_run_end(sched, VGPU_RUN_REMOVED);
+	if (sched->last_owner == slice)
+		sched->last_owner = NULL;
+	set_has_item(sched, slice, false);
+	disarm(sched, &slice->bucket);
+	vgpu_queue_remove(&group->queue, &slice->entity);
+	group->nr_slices--;
+	slice->group = NULL;
+}
+
+void vgpu_slice_wake(struct vgpu_sched *sched, struct vgpu_slice *slice,
+		     u64 now_ns)
+{
+	vgpu_sched_advance(sched, now_ns);
+	set_has_item(sched, slice, true);
+}
+
+void vgpu_slice_sleep(struct vgpu_sched *sched, struct vgpu_slice *slice,
+		      u64 now_ns)
+{
+	vgpu_sched_advance(sched, now_ns);
+	set_has_item(sched, slice, false);
+}
+
+s64 vgpu_group_lag_ns(struct vgpu_sched *sched, struct vgpu_group *group,
+		      u64 now_ns)
+{
+	vgpu_sched_advance(sched, now_ns);
+	return vgpu_queue_lag_ns(&sched->queue, &group->entity);
+}
+
+s64 vgpu_slice_lag_ns(struct vgpu_sched *sched, struct vgpu_slice *slice,
+		      u64 now_ns)
+{
+	vgpu_sched_advance(sched, now_ns);
+	return vgpu_queue_lag_ns(&slice->group->queue, &slice->entity);
+}

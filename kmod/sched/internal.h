@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* What the files of the scheduler core share with each other only. */
+#ifndef VGPU_SCHED_INTERNAL_H
+#define VGPU_SCHED_INTERNAL_H
+
+#include "vgpu_sched.h"
+
+/*
+ * Clock and virtual time both wrap, so they are compared by their difference:
+ * right as long as what is compared lies less than 2^63 apart.
+ */
+static inline bool vgpu_before(u64 a, u64 b)
+{
+	return (s64)(a - b) < 0;
+}
+
+/* tree.c: a balanced tree that knows the best rank below a key */
+void vgpu_tree_insert(struct vgpu_node **root, struct vgpu_node *node);
+void vgpu_tree_erase(struct vgpu_node **root, struct vgpu_node *node);
+struct vgpu_node *vgpu_tree_first(struct vgpu_node *root);
+struct vgpu_node *vgpu_tree_best(struct vgpu_node *root, u64 max_key);
+
+/* bucket.c: a cap */
+void vgpu_bucket_init(struct vgpu_bucket *bucket, u64 now_ns);
+void vgpu_bucket_configure(struct vgpu_bucket *bucket, u64 cap_ns,
+			   u64 period_ns, u64 burst_ns);
+void vgpu_bucket_refill(struct vgpu_bucket *bucket, u64 now_ns);
+void vgpu_bucket_use(struct vgpu_bucket *bucket, u64 ns);
+bool vgpu_bucket_is_empty(const struct vgpu_bucket *bucket);
+u64 vgpu_bucket_wait_ns(const struct vgpu_bucket *bucket, u64 credit_ns);
+u64 vgpu_bucket_lasts_ns(const struct vgpu_bucket *bucket);
+
+/* queue.c: EEVDF among the entities of one level */
+void vgpu_queue_init(struct vgpu_queue *queue);
+void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity,
+		      u32 weight, u64 request_ns);
+void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity);
+void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
+			  bool ready);
+void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
+			   u32 weight);
+void vgpu_queue_set_request(struct vgpu_queue *queue,
+			    struct vgpu_entity *entity, u64 request_ns);
+void vgpu_queue_charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
+		       u64 ns);
+struct vgpu_entity *vgpu_queue_pick(struct vgpu_queue *queue);
+void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity);
+s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
+		      const struct vgpu_entity *entity);
+
+/* run.c: who owns the engine */
+void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
+void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason);
+
+/* group.c: groups and slices, and whether they can be picked */
+void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *group);
+void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice);
+void vgpu_slice_follow_group(struct vgpu_sched *sched,
+			     struct vgpu_slice *slice);
+void vgpu_throttle(struct vgpu_sched *sched, struct vgpu_bucket *bucket);
+void vgpu_throttle_over(struct vgpu_sched *sched, struct vgpu_node *timer);
+
+#endif /* VGPU_SCHED_INTERNAL_H */

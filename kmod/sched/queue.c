@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * EEVDF (Stoica and Abdel-Wahab, 1995; kernel/sched/fair.c) among the entities
+ * of one level: groups on an engine, or slices in a group.
+ *
+ * The virtual runtime v of an entity grows by ns / weight.  The virtual time V
+ * of the queue is the weighted mean of the v of its members.  Instead of sums
+ * of weight * v we keep V itself, rounded down, and what the rounding left:
+ *
+ *	sum(weight_i * (v_i - vtime)) == vtime_rem,   0 <= vtime_rem < sum(weight_i)
+ *
+ * which is fair.c's sum relative to a moving origin with the origin always at
+ * V.  It is exact, and eligibility needs no division: v <= V iff v <= vtime.
+ *
+ * Members are the ready entities (tree "ready"), those asleep or throttled that
+ * are still in debt (tree "debtors"), and one that runs its last moments without
+ * being ready (in neither tree until vgpu_queue_put()).  As lags add up to zero
+ * and debtors are above V, a queue with members always has an eligible ready
+ * one once nobody runs.
+ */
+#include "internal.h"
+
+/* Units of virtual time per ns at weight 1; v is exact through the remainder. */
+#define VTIME_SHIFT	14
+/* weight * (v - V) of a debt saturates here: 78 hours. */
+#define DEBT_MAX	((s64)1 << 62)
+/* A lap of virtual time; two are still comparable by difference. */
+#define VTIME_LAP	(1ull << 62)
+/* Wrap soon after the start, so that wrapping is nothing special. */
+#define VTIME_START	(0 - (1ull << 40))
+
+static struct vgpu_entity *entity_of(struct vgpu_node *node)
+{
+	return container_of(node, struct vgpu_entity, node);
+}
+
+static u64 to_vtime(u64 ns, u32 weight)
+{
+	return div64_u64(ns << VTIME_SHIFT, weight);
+}
+
+/* weight * (V - v), in units of 2^-VTIME_SHIFT ns */
+static s64 lag_units(const struct vgpu_queue *queue,
+		     const struct vgpu_entity *entity)
+{
+	return (s64)(entity->weight * (queue->vtime - entity->node.key));
+}
+
+static s64 floor_div(s64 a, s64 b)
+{
+	s64 quotient = div64_s64(a, b);
+
+	return a - quotient * b < 0 ? quotient - 1 : quotient;
+}
+
+/* sum(weight_i * (v_i - vtime)) has changed by @units: move V to the new mean. */
+static void move_vtime(struct vgpu_queue *queue, s64 units)
+{
+	s64 sum = (s64)queue->vtime_rem + units;
+	s64 step;
+
+	if (!queue->weight) {
+		queue->vtime_rem = 0;
+		return;
+	}
+	step = floor_div(sum, queue->weight);
+	queue->vtime += step;
+	queue->vtime_rem = sum - step * (s64)queue->weight;
+	while (!vgpu_before(queue->vtime, queue->vtime_mark)) {
+		queue->vtime_mark += VTIME_LAP;
+		queue->laps++;
+	}
+}
+
+static void new_request(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	entity->node.rank = entity->node.key +
+			    to_vtime(entity->request_ns, entity->weight);
+	entity->node.seq = ++queue->seq;
+}
+
+/* The most credit an entity may join with puts its v here. */
+static bool has_too_much_credit(const struct vgpu_queue *queue,
+				const struct vgpu_entity *entity, u64 *least)
+{
+	*least = queue->vtime - to_vtime(entity->request_ns, entity->weight);
+	return queue->laps - entity->left_lap > 1 ||
+	       vgpu_before(entity->node.key, *least);
+}
+
+/* Invariant 4. */
+static void join(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	u64 left = entity->node.rank - entity->node.key;
+	u64 least;
+
+	if (has_too_much_credit(queue, entity, &least)) {
+		left -= least - entity->node.key;
+		if (queue->laps - entity->left_lap > 1)
+			left = 0;
+		entity->node.key = least;
+	}
+	if ((s64)left <= 0)
+		new_request(queue, entity);
+	entity->member = true;
+	queue->weight += entity->weight;
+	move_vtime(queue, -lag_units(queue, entity));
+}
+
+static void leave(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	entity->member = false;
+	entity->left_lap = queue->laps;
+	queue->weight -= entity->weight;
+	move_vtime(queue, lag_units(queue, entity));
+}
+
+/* Invariant 3: a member that is not ready leaves when it is not in debt. */
+static void leave_or_owe(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	if (vgpu_before(queue->vtime, entity->node.key))
+		vgpu_tree_insert(&queue->debtors, &entity->node);
+	else
+		leave(queue, entity);
+}
+
+/* V has moved: who has paid its debt in its sleep leaves. */
+static void release_debtors(struct vgpu_queue *queue)
+{
+	struct vgpu_node *node;
+
+	while ((node = vgpu_tree_first(queue->debtors)) &&
+	       !vgpu_before(queue->vtime, node->key)) {
+		vgpu_tree_erase(&queue->debtors, node);
+		leave(queue, entity_of(node));
+	}
+}
+
+static struct vgpu_node **tree_of(struct vgpu_queue *queue,
+				  const struct vgpu_entity *entity)
+{
+	if (!entity->member || (entity->running && !entity->ready))
+		return NULL;
+	return entity->ready ? &queue->ready : &queue->debtors;
+}
+
+/* Take an entity out of its tree to change its key or rank, and put it back. */
+static struct vgpu_node **lift(struct vgpu_queue *queue,
+			       struct vgpu_entity *entity)
+{
+	struct vgpu_node **tree = tree_of(queue, entity);
+
+	if (tree)
+		vgpu_tree_erase(tree, &entity->node);
+	return tree;
+}
+
+static void lower(struct vgpu_node **tree, struct vgpu_entity *entity)
+{
+	if (tree)
+		vgpu_tree_insert(tree, &entity->node);
+}
+
+void vgpu_queue_init(struct vgpu_queue *queue)
+{
+	memset(queue, 0, sizeof(*queue));
+	queue->vtime = VTIME_START;
+	queue->vtime_mark = VTIME_START + VTIME_LAP;
+}
+
+/* A newcomer has neither debt nor credit. */
+void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity,
+		      u32 weight, u64 request_ns)
+{
+	memset(entity, 0, sizeof(*entity));
+	entity->weight = weight;
+	entity->request_ns = request_ns;
+	entity->node.key = queue->vtime;
+	entity->node.rank = queue->vtime;
+	entity->left_lap = queue->laps;
+}
+
+/* The entity does not run. */
+void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	vgpu_queue_set_ready(queue, entity, false);
+	if (entity->member) {
+		vgpu_tree_erase(&queue->debtors, &entity->node);
+		leave(queue, entity);
+		release_debtors(queue);
+	}
+}
+
+void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
+			  bool ready)
+{
+	if (entity->ready == ready)
+		return;
+	lift(queue, entity);
+	entity->ready = ready;
+	if (ready) {
+		queue->nr_ready++;
+		if (!entity->member)
+			join(queue, entity);
+		vgpu_tree_insert(&queue->ready, &entity->node);
+	} else {
+		queue->nr_ready--;
+		if (!entity->running)
+			leave_or_owe(queue, entity);
+	}
+	release_debtors(queue);
+}
+
+void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
+			   u32 weight)
+{
+	struct vgpu_node **tree = lift(queue, entity);
+	s64 left = (s64)(entity->node.rank - entity->node.key);
+	s64 lag;
+	u64 least;
+
+	if (!entity->member && has_too_much_credit(queue, entity, &least)) {
+		entity->node.key = least;
+		entity->left_lap = queue->laps;
+		left = 0;
+	}
+	lag = lag_units(queue, entity);
+	left = div64_s64(left * (s64)entity->weight, weight);
+	entity->node.key = queue->vtime - floor_div(lag, weight);
+	entity->node.rank = entity->node.key + left;
+	if (entity->member) {
+		queue->weight += (u64)weight - entity->weight;
+		entity->weight = weight;
+		move_vtime(queue, lag - lag_units(queue, entity));
+	}
+	entity->weight = weight;
+	lower(tree, entity);
+	release_debtors(queue);
+}
+
+/* The size of later requests; one in progress is shortened, not prolonged. */
+void vgpu_queue_set_request(struct vgpu_queue *queue,
+			    struct vgpu_entity *entity, u64 request_ns)
+{
+	struct vgpu_node **tree;
+	u64 latest;
+
+	if (entity->request_ns == request_ns)
+		return;
+	tree = lift(queue, entity);
+	entity->request_ns = request_ns;
+	latest = entity->node.key + to_vtime(request_ns, entity->weight);
+	if (vgpu_before(latest, entity->node.rank))
+		entity->node.rank = latest;
+	lower(tree, entity);
+}
+
+/* The entity runs, so it is a member. */
+void vgpu_queue_charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
+		       u64 ns)
+{
+	struct vgpu_node **tree = lift(queue, entity);
+	s64 debt = -lag_units(queue, entity);
+	u64 units = min(ns, (u64)DEBT_MAX >> VTIME_SHIFT) << VTIME_SHIFT;
+	u64 step;
+
+	if (debt > 0)
+		units = min(units, (u64)max(DEBT_MAX - debt, (s64)0));
+	step = div64_u64_rem(units + entity->remainder, entity->weight,
+			     &entity->remainder);
+	entity->node.key += step;
+	if (!vgpu_before(entity->node.key, entity->node.rank))
+		new_request(queue, entity);
+	move_vtime(queue, (s64)(entity->weight * step));
+	lower(tree, entity);
+	release_debtors(queue);
+}
+
+/* The eligible ready entity with the earliest deadline, or NULL; it runs now. */
+struct vgpu_entity *vgpu_queue_pick(struct vgpu_queue *queue)
+{
+	struct vgpu_node *node = vgpu_tree_best(queue->ready, queue->vtime);
+
+	if (!node)
+		return NULL;
+	entity_of(node)->running = true;
+	return entity_of(node);
+}
+
+/* The entity runs no more; among equal deadlines it now comes last. */
+void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	struct vgpu_node **tree = lift(queue, entity);
+
+	entity->running = false;
+	entity->node.seq = ++queue->seq;
+	if (entity->ready)
+		lower(tree, entity);
+	else
+		leave_or_owe(queue, entity);
+	release_debtors(queue);
+}
+
+s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
+		      const struct vgpu_entity *entity)
+{
+	u64 least;
+
+	if (!entity->member && has_too_much_credit(queue, entity, &least))
+		return entity->request_ns;
+	return floor_div(lag_units(queue, entity), 1ll << VTIME_SHIFT);
+}

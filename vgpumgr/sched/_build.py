@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the scheduler core of the kernel module as the extension `vgpumgr.sched._core`.
+
+`ffibuilder` is what the wheel build uses (paths are relative to the project's root).
+`python -m vgpumgr.sched._build` builds the extension in place, in a source tree whose
+wheel was installed without it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from cffi import FFI
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = "kmod/sched"
+SOURCES = ("bucket.c", "group.c", "params.c", "queue.c", "run.c", "tree.c")
+HEADERS = ("internal.h", "port.h", "vgpu_sched.h")
+
+CDEF = """
+typedef unsigned int u32;
+typedef unsigned long u64;
+typedef long s64;
+
+#define VGPU_HIST_BUCKETS ...
+
+struct vgpu_sched_params { u64 max_chunk_ns; u64 min_chunk_ns; u64 switch_cost_ns; };
+struct vgpu_group_params {
+    u32 weight; u64 timeslice_ns; u64 cap_ns; u64 cap_period_ns; u64 burst_ns;
+};
+struct vgpu_slice_params { u32 weight; u64 cap_ns; u64 cap_period_ns; u64 burst_ns; };
+struct vgpu_group_stats {
+    u64 run_ns; u64 runs; u64 uncut_runs; u64 short_uncut_runs; u64 longest_run_ns;
+    u64 throttles; u64 throttled_ns; u64 switches; u64 histogram[...];
+};
+struct vgpu_slice_stats {
+    u64 run_ns; u64 runs; u64 throttles; u64 throttled_ns; u64 switches;
+};
+struct vgpu_sched_stats { u64 wall_ns; u64 idle_ns; u64 picks; u64 switches; };
+struct vgpu_group { struct vgpu_group_stats stats; struct vgpu_group_params params; ...; };
+struct vgpu_slice {
+    struct vgpu_slice_stats stats; struct vgpu_slice_params params;
+    struct vgpu_group *group; ...;
+};
+struct vgpu_ended_run {
+    bool valid; struct vgpu_group *group; u64 start_ns; u64 length_ns; u64 timeslice_ns;
+    unsigned int reason; ...;
+};
+struct vgpu_decision {
+    struct vgpu_slice *slice; u64 limit_ns; u64 wake_at_ns; bool switched;
+    struct vgpu_ended_run ended; ...;
+};
+struct vgpu_sched {
+    struct vgpu_sched_stats stats; struct vgpu_sched_params params; u64 now_ns; ...;
+};
+
+int vgpu_sched_params_check(const struct vgpu_sched_params *);
+int vgpu_group_params_check(const struct vgpu_sched *, const struct vgpu_group_params *);
+int vgpu_slice_params_check(const struct vgpu_sched *, const struct vgpu_slice_params *);
+u64 vgpu_sched_timeslice_floor(const struct vgpu_sched *);
+int vgpu_sched_init(struct vgpu_sched *, const struct vgpu_sched_params *, u64);
+int vgpu_sched_set_params(struct vgpu_sched *, const struct vgpu_sched_params *, u64);
+int vgpu_group_add(struct vgpu_sched *, struct vgpu_group *,
+                   const struct vgpu_group_params *, u64);
+int vgpu_group_update(struct vgpu_sched *, struct vgpu_group *,
+                      const struct vgpu_group_params *, u64);
+bool vgpu_group_remove(struct vgpu_sched *, struct vgpu_group *, u64);
+int vgpu_slice_add(struct vgpu_sched *, struct vgpu_group *, struct vgpu_slice *,
+                   const struct vgpu_slice_params *, u64);
+int vgpu_slice_update(struct vgpu_sched *, struct vgpu_slice *,
+                      const struct vgpu_slice_params *, u64);
+void vgpu_slice_remove(struct vgpu_sched *, struct vgpu_slice *, u64);
+void vgpu_slice_wake(struct vgpu_sched *, struct vgpu_slice *, u64);
+void vgpu_slice_sleep(struct vgpu_sched *, struct vgpu_slice *, u64);
+void vgpu_sched_pick(struct vgpu_sched *, u64, struct vgpu_decision *);
+s64 vgpu_group_lag_ns(struct vgpu_sched *, struct vgpu_group *, u64);
+s64 vgpu_slice_lag_ns(struct vgpu_sched *, struct vgpu_slice *, u64);
+u32 vgpu_hist_bucket(u64);
+u64 vgpu_hist_bucket_start_ns(u32);
+
+u64 sched_vtime(const struct vgpu_sched *);
+void sched_set_vtime(struct vgpu_sched *, u64);
+u64 group_inner_vtime(const struct vgpu_group *);
+bool group_is_member(const struct vgpu_group *);
+bool slice_is_member(const struct vgpu_slice *);
+"""
+
+# What tests look at and the kernel has no use for.  A virtual time can only be set while
+# the engine has no groups.
+PREAMBLE = """
+#include "vgpu_sched.h"
+
+static u64 sched_vtime(const struct vgpu_sched *sched) { return sched->queue.vtime; }
+
+static void sched_set_vtime(struct vgpu_sched *sched, u64 vtime)
+{
+    sched->queue.vtime_mark += vtime - sched->queue.vtime;
+    sched->queue.vtime = vtime;
+}
+
+static u64 group_inner_vtime(const struct vgpu_group *group) { return group->queue.vtime; }
+static bool group_is_member(const struct vgpu_group *group) { return group->entity.member; }
+static bool slice_is_member(const struct vgpu_slice *slice) { return slice->entity.member; }
+"""
+
+
+def make_builder(core: str) -> FFI:
+    """Describe the extension for the C sources in the directory `core`."""
+    builder = FFI()
+    builder.cdef(CDEF)
+    builder.set_source(
+        "vgpumgr.sched._core",
+        PREAMBLE,
+        sources=[f"{core}/{name}" for name in SOURCES],
+        depends=[f"{core}/{name}" for name in HEADERS],
+        include_dirs=[core],
+        extra_compile_args=["-O2", "-std=gnu11"],
+    )
+    return builder
+
+
+ffibuilder = make_builder(CORE)
+
+
+def build(target_dir: Path, *, core: Path = ROOT / CORE) -> Path:
+    """Compile the extension from the C sources in `core` into `target_dir`; return its path."""
+    with tempfile.TemporaryDirectory() as scratch:
+        built = Path(make_builder(str(core)).compile(tmpdir=scratch))
+        target = target_dir / built.name
+        # Never truncate a file that a running process has mapped.
+        partial = target.with_suffix(".new")
+        shutil.copyfile(built, partial)
+        partial.replace(target)
+    return target
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{build(Path(__file__).parent)}\n")
