@@ -84,7 +84,6 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 				u64 ns, bool finished)
 {
 	struct vgpu_ring *ring = item->ring;
-	struct vgpu_item *late = NULL;
 
 	spin_lock_irq(&engine->lock);
 	engine->executing = NULL;
@@ -92,7 +91,7 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	if (ring->dead) {
 		list_del(&item->node);
 		engine->late_items++;
-		late = item;
+		vgpu_item_free_late(item);
 	} else if (finished) {
 		list_move_tail(&item->node, &ring->done);
 		queue_work(ring->device->workers, &ring->work);
@@ -101,8 +100,6 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 					 ktime_get_ns());
 	}
 	spin_unlock_irq(&engine->lock);
-	if (late)
-		vgpu_item_free(late);
 }
 
 static int vgpu_engine_thread(void *data)

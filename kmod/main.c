@@ -6,6 +6,7 @@
 #include <linux/module.h>
 
 #include "debugfs.h"
+#include "ring.h"
 #include "vgpu.h"
 
 #define CREATE_TRACE_POINTS
@@ -15,10 +16,13 @@ static int __init vgpu_init(void)
 {
 	int ret;
 
+	ret = vgpu_rings_init();
+	if (ret)
+		return ret;
 	vgpu_debugfs_init();
 	ret = vgpu_device_driver_register();
 	if (ret)
-		goto debugfs;
+		goto rings;
 	ret = vgpu_netlink_register();
 	if (ret)
 		goto device;
@@ -31,8 +35,9 @@ netlink:
 	vgpu_netlink_unregister();
 device:
 	vgpu_device_driver_unregister();
-debugfs:
+rings:
 	vgpu_debugfs_exit();
+	vgpu_rings_exit();
 	return ret;
 }
 
@@ -42,6 +47,7 @@ static void __exit vgpu_exit(void)
 	vgpu_netlink_unregister();
 	vgpu_device_driver_unregister();
 	vgpu_debugfs_exit();
+	vgpu_rings_exit();
 }
 
 module_init(vgpu_init);

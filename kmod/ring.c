@@ -8,6 +8,7 @@
  * owner likes: only this slice waits.
  */
 #include <linux/ktime.h>
+#include <linux/llist.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -89,6 +90,46 @@ void vgpu_item_free(struct vgpu_item *item)
 	vgpu_operand_free(&item->src[1]);
 	kfree(item);
 	kref_put(&ring->refs, vgpu_ring_free);
+}
+
+/*
+ * Items that were executed for a dead ring. Freeing one may clear a gigabyte of
+ * device memory, which must not delay the engine.
+ */
+static LLIST_HEAD(vgpu_late_items);
+static struct workqueue_struct *vgpu_reaper;
+
+static void vgpu_reap(struct work_struct *work)
+{
+	struct vgpu_item *item, *next;
+
+	llist_for_each_entry_safe(item, next, llist_del_all(&vgpu_late_items), late) {
+		vgpu_item_free(item);
+		cond_resched();
+	}
+}
+static DECLARE_WORK(vgpu_reap_work, vgpu_reap);
+
+/**
+ * vgpu_item_free_late - drop an item soon, from any context
+ * @item: in no list
+ */
+void vgpu_item_free_late(struct vgpu_item *item)
+{
+	llist_add(&item->late, &vgpu_late_items);
+	queue_work(vgpu_reaper, &vgpu_reap_work);
+}
+
+int vgpu_rings_init(void)
+{
+	vgpu_reaper = alloc_workqueue("vgpu-reaper", WQ_UNBOUND, 0);
+	return vgpu_reaper ? 0 : -ENOMEM;
+}
+
+/* After the last engine has stopped. */
+void vgpu_rings_exit(void)
+{
+	destroy_workqueue(vgpu_reaper);
 }
 
 /* Read or write guest memory in pieces that do not hold its lock for long. */

@@ -13,5 +13,9 @@ void vgpu_ring_stop(struct vgpu_ring *ring);
 void vgpu_ring_release(struct vgpu_ring *ring);
 
 void vgpu_item_free(struct vgpu_item *item);
+void vgpu_item_free_late(struct vgpu_item *item);
+
+int vgpu_rings_init(void);
+void vgpu_rings_exit(void);
 
 #endif /* VGPU_RING_H */

@@ -25,6 +25,7 @@
 
 #include <linux/kref.h>
 #include <linux/list.h>
+#include <linux/llist.h>
 #include <linux/mdev.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
@@ -196,6 +197,7 @@ struct vgpu_operand {
 /**
  * struct vgpu_item - one fetched descriptor
  * @node: in ring->ready, then ring->done
+ * @late: in the list of items to drop
  * @ring: holds a reference
  * @desc: the only copy of the descriptor that is ever looked at
  * @number: position in the ring, free running
@@ -208,6 +210,7 @@ struct vgpu_operand {
  */
 struct vgpu_item {
 	struct list_head node;
+	struct llist_node late;
 	struct vgpu_ring *ring;
 	struct vgpu_desc desc;
 	u32 number;
