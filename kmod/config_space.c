@@ -119,7 +119,7 @@ void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u
 		WRITE_ONCE(*byte, (*byte & ~mask) | (data[i] & mask));
 	}
 	if (offset <= devctl && devctl < offset + bytes &&
-	    data[devctl - offset] & PCI_EXP_DEVCTL_BCR_FLR >> 8) {
+	    data[devctl - offset] & (PCI_EXP_DEVCTL_BCR_FLR >> 8)) {
 		vgpu_config_reset(device);
 		vgpu_device_reset(device);
 	}

@@ -108,6 +108,7 @@ static void vgpu_reap(struct work_struct *work)
 		cond_resched();
 	}
 }
+
 static DECLARE_WORK(vgpu_reap_work, vgpu_reap);
 
 /**
@@ -134,7 +135,7 @@ void vgpu_rings_exit(void)
 
 /* Read or write guest memory in pieces that do not hold its lock for long. */
 static int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes,
-			  bool write)
+			 bool write)
 {
 	u64 end;
 
@@ -190,12 +191,12 @@ static int vgpu_operand_stage(struct vgpu_ring *ring, struct vgpu_item *item,
 		return -ENOMEM;
 	item->staging_bytes += operand->bytes;
 	return read ? vgpu_ring_dma(ring, operand->guest, operand->data,
-				     operand->bytes, false) : 0;
+				    operand->bytes, false) : 0;
 }
 
 /* Check and stage one fetched descriptor. NULL after a fault or when dead. */
 static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
-					  const struct vgpu_desc *desc, u32 number)
+					 const struct vgpu_desc *desc, u32 number)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
 	struct vgpu_item *item;
@@ -281,14 +282,14 @@ static bool vgpu_ring_fetch(struct vgpu_ring *ring)
 	count = min3(READ_ONCE(ring->tail) - ring->fetched, ring->entries - at,
 		     VGPU_FETCH_BATCH);
 	if (vgpu_ring_dma(ring, ring->base + (u64)at * sizeof(*batch), batch,
-			   count * sizeof(*batch), false)) {
+			  count * sizeof(*batch), false)) {
 		if (!READ_ONCE(ring->dead))
 			vgpu_ring_fault(ring, VGPU_ERROR_DMA, ring->fetched);
 		return false;
 	}
 	for (i = 0; i < count && vgpu_ring_may_fetch(ring); i++) {
 		struct vgpu_item *item = vgpu_ring_stage(ring, &batch[i],
-							  ring->fetched);
+							 ring->fetched);
 		u32 bytes;
 
 		if (!item)
@@ -317,10 +318,10 @@ static int vgpu_ring_write_back(struct vgpu_ring *ring, struct vgpu_item *item)
 
 	if (item->dst.staged)
 		ret = vgpu_ring_dma(ring, item->dst.guest, item->dst.data,
-				     item->dst.bytes, true);
+				    item->dst.bytes, true);
 	if (!ret)
 		ret = vgpu_ring_dma(ring, ring->completion + (u64)at * sizeof(completion),
-				     &completion, sizeof(completion), true);
+				    &completion, sizeof(completion), true);
 	return ret;
 }
 
