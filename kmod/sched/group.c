@@ -149,15 +149,15 @@ static void apply_slice_params(struct vgpu_sched *sched,
 }
 
 /*
- * The timeslice of a group is the request size of its slices and their default
- * burst.  A slice takes a new one over when it wakes or is next chosen.
+ * The timeslice of a group is also that of its slices, and their default burst.
+ * A slice takes a new one over when it wakes or is next chosen.
  */
 void vgpu_slice_follow_group(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
-	if (slice->entity.request_ns == slice->group->params.timeslice_ns)
+	if (slice->entity.timeslice_ns == slice->group->params.timeslice_ns)
 		return;
-	vgpu_queue_set_request(&slice->group->queue, &slice->entity,
-			       slice->group->params.timeslice_ns);
+	vgpu_queue_set_timeslice(&slice->group->queue, &slice->entity,
+				 slice->group->params.timeslice_ns);
 	apply_slice_params(sched, slice, &slice->params);
 }
 
@@ -172,7 +172,7 @@ enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 		return fault;
 	vgpu_sched_advance(sched, now_ns);
 	memset(group, 0, sizeof(*group));
-	vgpu_queue_init(&group->queue);
+	vgpu_queue_init(&group->queue, sched->queue.overrun_ns);
 	vgpu_entity_init(&sched->queue, &group->entity, params->weight,
 			 params->timeslice_ns);
 	vgpu_bucket_init(&group->bucket, sched->now_ns);
@@ -194,8 +194,8 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 	if (group->params.timeslice_ns != params->timeslice_ns)
 		group->stats.longest_run_ns = 0;
 	apply_group_params(sched, group, params);
-	vgpu_queue_set_request(&sched->queue, &group->entity,
-			       params->timeslice_ns);
+	vgpu_queue_set_timeslice(&sched->queue, &group->entity,
+				 params->timeslice_ns);
 	vgpu_queue_set_weight(&sched->queue, &group->entity, params->weight);
 	vgpu_group_refresh(sched, group);
 	return VGPU_FIELD_NONE;

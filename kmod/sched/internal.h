@@ -31,20 +31,21 @@ u64 vgpu_bucket_wait_ns(const struct vgpu_bucket *bucket, u64 credit_ns);
 u64 vgpu_bucket_lasts_ns(const struct vgpu_bucket *bucket);
 
 /* queue.c: EEVDF among the entities of one level */
-void vgpu_queue_init(struct vgpu_queue *queue);
+void vgpu_queue_init(struct vgpu_queue *queue, u64 overrun_ns);
 void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity,
-		      u32 weight, u64 request_ns);
+		      u32 weight, u64 timeslice_ns);
 void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity);
 void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			  bool ready);
 void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			   u32 weight);
-void vgpu_queue_set_request(struct vgpu_queue *queue,
-			    struct vgpu_entity *entity, u64 request_ns);
+void vgpu_queue_set_timeslice(struct vgpu_queue *queue,
+			      struct vgpu_entity *entity, u64 timeslice_ns);
 void vgpu_queue_charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		       u64 ns);
 struct vgpu_entity *vgpu_queue_pick(struct vgpu_queue *queue);
-void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity);
+void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
+		    bool request_done);
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
 		      const struct vgpu_entity *entity);
 

@@ -4,6 +4,12 @@
  */
 #include "internal.h"
 
+/* How much longer than its timeslice a run can get. */
+static u64 overrun_ns(const struct vgpu_sched_params *params)
+{
+	return params->splits ? params->min_chunk_ns : params->max_chunk_ns;
+}
+
 enum vgpu_sched_field vgpu_sched_init(struct vgpu_sched *sched,
 				      const struct vgpu_sched_params *params,
 				      u64 now_ns)
@@ -15,7 +21,7 @@ enum vgpu_sched_field vgpu_sched_init(struct vgpu_sched *sched,
 	memset(sched, 0, sizeof(*sched));
 	sched->params = *params;
 	sched->now_ns = now_ns;
-	vgpu_queue_init(&sched->queue);
+	vgpu_queue_init(&sched->queue, overrun_ns(params));
 	return VGPU_FIELD_NONE;
 }
 
@@ -29,6 +35,7 @@ enum vgpu_sched_field vgpu_sched_set_params(struct vgpu_sched *sched,
 		return fault;
 	vgpu_sched_advance(sched, now_ns);
 	sched->params = *params;
+	sched->queue.overrun_ns = overrun_ns(params);
 	return VGPU_FIELD_NONE;
 }
 
@@ -41,10 +48,9 @@ static void charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 }
 
 /* Invariant 1: the one place where time passes. */
-void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
+static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 {
 	struct vgpu_slice *owner = sched->owner;
-	struct vgpu_node *timer;
 	u64 ns;
 
 	if (!vgpu_before(sched->now_ns, now_ns))
@@ -52,19 +58,28 @@ void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 	ns = now_ns - sched->now_ns;
 	sched->now_ns = now_ns;
 	sched->stats.wall_ns += ns;
-	if (owner) {
-		owner->stats.run_ns += ns;
-		owner->group->stats.run_ns += ns;
-		charge(&owner->group->queue, &owner->entity, &owner->bucket,
-		       ns, now_ns);
-		charge(&sched->queue, &owner->group->entity,
-		       &owner->group->bucket, ns, now_ns);
-	} else {
+	if (!owner) {
 		sched->stats.idle_ns += ns;
+		return;
 	}
+	owner->stats.run_ns += ns;
+	owner->group->stats.run_ns += ns;
+	charge(&owner->group->queue, &owner->entity, &owner->bucket, ns, now_ns);
+	charge(&sched->queue, &owner->group->entity, &owner->group->bucket, ns,
+	       now_ns);
+}
+
+/* Throttles end at their own time, not when somebody looks. */
+void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
+{
+	struct vgpu_node *timer;
+
 	while ((timer = vgpu_tree_first(sched->throttled)) &&
-	       !vgpu_before(now_ns, timer->key))
+	       !vgpu_before(now_ns, timer->key)) {
+		pass_time(sched, timer->key);
 		vgpu_throttle_over(sched, timer);
+	}
+	pass_time(sched, now_ns);
 }
 
 /* The owner may have used up a cap. */
@@ -119,8 +134,10 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 		.reason = reason,
 	};
 	sched->owner = NULL;
-	vgpu_queue_put(&group->queue, &slice->entity);
-	vgpu_queue_put(&sched->queue, &group->entity);
+	vgpu_queue_put(&group->queue, &slice->entity,
+		       reason == VGPU_RUN_TIMESLICE);
+	vgpu_queue_put(&sched->queue, &group->entity,
+		       reason == VGPU_RUN_TIMESLICE);
 }
 
 /* End the run, or the owner's stay within it, if it cannot or must not go on. */
@@ -165,6 +182,7 @@ static struct vgpu_slice *begin_run(struct vgpu_sched *sched)
 		return NULL;
 	sched->run_start_ns = sched->now_ns;
 	sched->run_timeslice_ns = group->params.timeslice_ns;
+	group->queue.overrun_ns = sched->queue.overrun_ns;
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
 	return choose_slice(sched, group);
 }
@@ -209,7 +227,7 @@ void vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 	if (!slice) {
 		slice = begin_run(sched);
 	} else if (!slice->entity.ready) {
-		vgpu_queue_put(&slice->group->queue, &slice->entity);
+		vgpu_queue_put(&slice->group->queue, &slice->entity, false);
 		slice = choose_slice(sched, slice->group);
 	}
 

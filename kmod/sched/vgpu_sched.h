@@ -19,7 +19,8 @@
  *  2. Average.  A queue's virtual time V is the weighted mean of its members'
  *     virtual runtimes v; lag = weight * (V - v), in ns.  A member is eligible
  *     iff lag >= 0.  The pick is the eligible member with the earliest virtual
- *     deadline (EEVDF); ties go to the one that has waited longest.
+ *     deadline (EEVDF); ties go to the one that has waited longest.  A request
+ *     is as large as the longest legal run: timeslice plus one chunk.
  *  3. Debt.  Who sleeps or is throttled leaves the average only at lag >= 0.
  *     In debt it stays a member that cannot be picked, until V has reached it.
  *     Debt is never clamped or forgotten (the number saturates at three days).
@@ -116,11 +117,15 @@ enum vgpu_run_reason {
  * @switch_cost_ns: measured cost of a switch; a timeslice is at least
  *	VGPU_TIMESLICE_SWITCHES times as long.  A new value applies to settings
  *	made after it.
+ * @splits: the engine never executes longer than limit_ns (it can split or
+ *	preempt every item).  Otherwise a run may exceed its timeslice by up to
+ *	max_chunk_ns, and deadlines are set for runs of that length.
  */
 struct vgpu_sched_params {
 	u64 max_chunk_ns;
 	u64 min_chunk_ns;
 	u64 switch_cost_ns;
+	bool splits;
 };
 
 /**
@@ -244,13 +249,14 @@ struct vgpu_queue {
 	u64 laps;
 	u64 weight;
 	u64 seq;
+	u64 overrun_ns;
 	u32 nr_ready;
 };
 
 /* A party in a queue: a group on its engine, a slice in its group. */
 struct vgpu_entity {
 	struct vgpu_node node;		/* key: virtual runtime, rank: deadline */
-	u64 request_ns;
+	u64 timeslice_ns;
 	u64 remainder;
 	u64 left_lap;
 	u32 weight;

@@ -81,6 +81,7 @@ class SchedParams:
     max_chunk_ns: int
     min_chunk_ns: int = 1_000
     switch_cost_ns: int = 0
+    splits: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,9 @@ typedef long s64;
 
 #define VGPU_HIST_BUCKETS ...
 
-struct vgpu_sched_params { u64 max_chunk_ns; u64 min_chunk_ns; u64 switch_cost_ns; };
+struct vgpu_sched_params {
+    u64 max_chunk_ns; u64 min_chunk_ns; u64 switch_cost_ns; bool splits;
+};
 struct vgpu_group_params {
     u32 weight; u64 timeslice_ns; u64 cap_ns; u64 cap_period_ns; u64 burst_ns;
 };
