@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Keep a slice busy, and prove it.
+ *
+ * Between two submissions the number of queued items only falls, so its
+ * smallest value is the one each submission finds. The transport counts it
+ * after ringing the doorbell, which can only make it look smaller than it was.
+ */
+#ifndef VGPU_TOOL_SATURATE_H
+#define VGPU_TOOL_SATURATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "report.h"
+#include "transport.h"
+#include "workload.h"
+
+#define SATURATE_QUEUED_MIN 8
+
+struct saturate_options {
+	struct workload_options work;
+	uint32_t depth; /* items queued after each refill; 0: chosen */
+	uint32_t batch; /* items per interrupt and refill; 0: chosen */
+	uint64_t duration_ns; /* end of the measured phase; 0: @items ends it */
+	uint64_t items;
+	uint64_t nap_ns;	/* sleep so long after each finished batch */
+	uint64_t progress_ns;	/* report so often; 0: never */
+	uint64_t timeout_ns;	/* give up when nothing completes for so long */
+	uint64_t drain_ns;	/* wait so long for what is queued at the end */
+	uint32_t queued_min;	/* what counts as saturated */
+};
+
+struct saturate_result {
+	int rc; /* 0 or why it ended early, see transport */
+	uint32_t depth;
+	uint32_t batch;
+	uint64_t items;	      /* completed in the measured phase */
+	uint64_t bytes;	      /* operand bytes of these items */
+	uint64_t collected;   /* completions seen, those of the drain included */
+	uint64_t run_ns;      /* charged by the device in the measured phase */
+	uint64_t item_run_ns; /* sum over collected completions */
+	uint64_t item_run_ns_max;
+	uint64_t wall_ns; /* of the measured phase */
+	uint64_t naps;
+	uint64_t interrupts;
+	uint32_t min_queued; /* UINT32_MAX when never counted */
+	uint32_t error;
+	uint32_t error_index;
+	uint64_t verified;
+	uint64_t mismatches;
+	uint64_t first_mismatch;
+	bool saturated;
+	bool drained; /* every submitted item was answered */
+};
+
+/* A run, from preparation to its result. */
+struct saturate {
+	const struct saturate_options *options;
+	struct transport *transport;
+	const char *name; /* in reports */
+	bool json;
+	struct workload workload;
+	struct saturate_result result;
+	struct vgpu_desc *descs;
+	struct vgpu_completion *completions;
+	uint64_t submitted;
+	uint64_t begun_ns;
+	uint64_t progressed_ns;
+};
+
+void saturate_defaults(struct saturate_options *options);
+
+/*
+ * Set one option by its command line name, e.g. "delay-us", "50"; returns NULL
+ * or what is wrong with it.
+ */
+const char *saturate_option(struct saturate_options *options, const char *key,
+			    const char *value);
+/* Options that take no value. */
+bool saturate_option_is_flag(const char *key);
+extern const char saturate_help[];
+
+/* Prepare data and memory, so that run() starts at once. 0 or -errno. */
+int saturate_prepare(struct saturate *run);
+void saturate_run(struct saturate *run);
+void saturate_finish(struct saturate *run);
+
+void saturate_report(const struct saturate *run);
+
+/* Exit status that says how the run ended, see exit.h. */
+int saturate_exit(const struct saturate *run);
+
+#endif
