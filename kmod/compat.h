@@ -14,6 +14,7 @@
 #include <asm/unaligned.h>
 #endif
 #include <linux/vfio.h>
+#include <net/genetlink.h>
 
 /* Since 6.8 eventfd_signal() always adds one. */
 static inline void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
@@ -43,5 +44,15 @@ static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 #else
 #define VGPU_IOMMUFD_OPS
 #endif
+
+/* The attributes of a dump request moved in 6.6. */
+static inline struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
+	return genl_info_dump(cb)->attrs;
+#else
+	return genl_dumpit_info(cb)->attrs;
+#endif
+}
 
 #endif /* VGPU_COMPAT_H */

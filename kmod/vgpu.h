@@ -144,7 +144,8 @@ struct vgpu_parent {
 
 /**
  * struct vgpu_tenant - a tenant's group on one parent
- * @node: in parent->tenants
+ * @node: in parent->tenants, ordered by @id
+ * @id: never used again; resumes dumps
  * @parent: where; a tenant never outlives its parent
  * @name: the tenant
  * @configured: @group is in the engine's scheduler; until then its devices
@@ -159,6 +160,7 @@ struct vgpu_parent {
  */
 struct vgpu_tenant {
 	struct list_head node;
+	u64 id;
 	struct vgpu_parent *parent;
 	char name[VGPU_TENANT_NAME_BYTES];
 	bool configured;
@@ -369,6 +371,9 @@ int vgpu_tenant_unconfigure(struct vgpu_tenant *tenant);
 int vgpu_device_assign(struct vgpu_device *device, const char *tenant,
 		       const struct vgpu_slice_params *params,
 		       enum vgpu_sched_field *fault);
+int vgpu_device_set_params(struct vgpu_device *device,
+			   const struct vgpu_slice_params *params,
+			   enum vgpu_sched_field *fault);
 void vgpu_device_unassign(struct vgpu_device *device);
 void vgpu_tenants_free(struct vgpu_parent *parent);
 
@@ -378,6 +383,7 @@ extern const struct attribute_group *vgpu_device_groups[];
 /* netlink.c */
 int vgpu_netlink_register(void);
 void vgpu_netlink_unregister(void);
+void vgpu_netlink_changed(void);	/* a GPU, tenant or slice came or went */
 
 /* device.c: life of a slice */
 int vgpu_device_driver_register(void);

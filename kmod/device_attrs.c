@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Attributes of a slice in its mdev directory.
+ *
+ * For mdevctl and libvirt, which write attributes when they create a device:
+ * tenant, weight and cap can be written until a tenant is set. From then on the
+ * netlink family is the one writer, and these files show what is in force.
+ */
+#include <linux/device.h>
+#include <linux/jiffies.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/sysfs.h>
+
+#include "vgpu.h"
+
+#define VGPU_PERMIT_SECONDS	120
+
+/* What a write to sysfs may change, taken from and given to the device whole. */
+struct vgpu_device_config {
+	const char *tenant;
+	struct vgpu_slice_params params;
+};
+
+/* A writer's text without the line end; -EINVAL for one with a NUL inside. */
+static char *vgpu_attr_text(const char *text, size_t count)
+{
+	char *copy;
+
+	if (strnlen(text, count) != count)
+		return ERR_PTR(-EINVAL);
+	copy = kstrndup(text, count, GFP_KERNEL);
+	if (!copy)
+		return ERR_PTR(-ENOMEM);
+	if (count && copy[count - 1] == '\n')
+		copy[count - 1] = '\0';
+	return copy;
+}
+
+static int vgpu_attr_us(const char *text, u64 *ns)
+{
+	u32 us;
+	int ret;
+
+	ret = kstrtou32(text, 10, &us);
+	if (!ret)
+		*ns = (u64)us * NSEC_PER_USEC;
+	return ret;
+}
+
+/* Change one member of @config. -EINVAL for an unknown key. */
+static int vgpu_config_set(struct vgpu_device_config *config, const char *key, const char *text)
+{
+	if (!strcmp(key, "tenant")) {
+		config->tenant = text;
+		return 0;
+	}
+	if (!strcmp(key, "weight"))
+		return kstrtou32(text, 10, &config->params.weight);
+	if (!strcmp(key, "cap_us"))
+		return vgpu_attr_us(text, &config->params.cap_ns);
+	if (!strcmp(key, "cap_period_us"))
+		return vgpu_attr_us(text, &config->params.cap_period_ns);
+	return -EINVAL;
+}
+
+/* A period without a cap is kept for the cap that is written next: check it. */
+static int vgpu_config_check_period(const struct vgpu_device *device,
+				    const struct vgpu_slice_params *params)
+{
+	struct vgpu_slice_params probe = *params;
+
+	if (!probe.cap_period_ns)
+		return 0;
+	if (!probe.cap_ns)
+		probe.cap_ns = probe.cap_period_ns;
+	return vgpu_slice_params_check(&device->parent->engine.sched, &probe) ? -ERANGE : 0;
+}
+
+static int vgpu_config_apply(struct vgpu_device *device, const struct vgpu_device_config *config)
+{
+	enum vgpu_sched_field fault;
+	int ret;
+
+	ret = vgpu_config_check_period(device, &config->params);
+	if (ret)
+		return ret;
+	if (config->tenant)
+		return vgpu_device_assign(device, config->tenant, &config->params, &fault);
+	return vgpu_device_set_params(device, &config->params, &fault);
+}
+
+static ssize_t vgpu_attr_store(struct device *dev, const char *key, const char *text, size_t count)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	struct vgpu_device_config config = { };
+	char *copy;
+	int ret;
+
+	copy = vgpu_attr_text(text, count);
+	if (IS_ERR(copy))
+		return PTR_ERR(copy);
+	mutex_lock(&device->parent->lock);
+	config.params = device->params;
+	ret = device->tenant ? -EBUSY : vgpu_config_set(&config, key, copy);
+	if (!ret)
+		ret = vgpu_config_apply(device, &config);
+	mutex_unlock(&device->parent->lock);
+	kfree(copy);
+	return ret ?: count;
+}
+
+static ssize_t tenant_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	ssize_t length;
+
+	mutex_lock(&device->parent->lock);
+	length = sysfs_emit(text, "%s\n", device->tenant ? device->tenant->name : "");
+	mutex_unlock(&device->parent->lock);
+	return length;
+}
+
+static ssize_t tenant_store(struct device *dev, struct device_attribute *attr, const char *text,
+			    size_t count)
+{
+	return vgpu_attr_store(dev, "tenant", text, count);
+}
+static DEVICE_ATTR_RW(tenant);
+
+static struct vgpu_slice_params vgpu_attr_params(struct device *dev)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	struct vgpu_slice_params params;
+
+	mutex_lock(&device->parent->lock);
+	params = device->params;
+	mutex_unlock(&device->parent->lock);
+	return params;
+}
+
+static ssize_t weight_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	return sysfs_emit(text, "%u\n", vgpu_attr_params(dev).weight);
+}
+
+static ssize_t weight_store(struct device *dev, struct device_attribute *attr, const char *text,
+			    size_t count)
+{
+	return vgpu_attr_store(dev, "weight", text, count);
+}
+static DEVICE_ATTR_RW(weight);
+
+static ssize_t cap_us_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	return sysfs_emit(text, "%llu\n",
+			  div_u64(vgpu_attr_params(dev).cap_ns, NSEC_PER_USEC));
+}
+
+static ssize_t cap_us_store(struct device *dev, struct device_attribute *attr, const char *text,
+			    size_t count)
+{
+	return vgpu_attr_store(dev, "cap_us", text, count);
+}
+static DEVICE_ATTR_RW(cap_us);
+
+static ssize_t cap_period_us_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	return sysfs_emit(text, "%llu\n",
+			  div_u64(vgpu_attr_params(dev).cap_period_ns, NSEC_PER_USEC));
+}
+
+static ssize_t cap_period_us_store(struct device *dev, struct device_attribute *attr,
+				   const char *text, size_t count)
+{
+	return vgpu_attr_store(dev, "cap_period_us", text, count);
+}
+static DEVICE_ATTR_RW(cap_period_us);
+
+static ssize_t sched_config_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	const struct vgpu_slice_params *params = &device->params;
+	ssize_t length;
+
+	mutex_lock(&device->parent->lock);
+	length = sysfs_emit(text, "tenant=%s weight=%u cap_us=%llu cap_period_us=%llu\n",
+			    device->tenant ? device->tenant->name : "", params->weight,
+			    div_u64(params->cap_ns, NSEC_PER_USEC),
+			    div_u64(params->cap_period_ns, NSEC_PER_USEC));
+	mutex_unlock(&device->parent->lock);
+	return length;
+}
+
+/* "key=value ..." into @config; keys that are left out keep their value. */
+static int vgpu_config_parse(struct vgpu_device_config *config, char *text)
+{
+	char *word;
+
+	while ((word = strsep(&text, " "))) {
+		char *key = strsep(&word, "=");
+		int ret;
+
+		if (!*key && !word)
+			continue;
+		ret = word ? vgpu_config_set(config, key, word) : -EINVAL;
+		if (ret)
+			return ret;
+	}
+	/* As shown while there is none. */
+	if (config->tenant && !*config->tenant)
+		config->tenant = NULL;
+	return 0;
+}
+
+static ssize_t sched_config_store(struct device *dev, struct device_attribute *attr,
+				  const char *text, size_t count)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	struct vgpu_device_config config = { };
+	char *copy;
+	int ret;
+
+	copy = vgpu_attr_text(text, count);
+	if (IS_ERR(copy))
+		return PTR_ERR(copy);
+	mutex_lock(&device->parent->lock);
+	config.params = device->params;
+	ret = device->tenant ? -EBUSY : vgpu_config_parse(&config, copy);
+	if (!ret)
+		ret = vgpu_config_apply(device, &config);
+	mutex_unlock(&device->parent->lock);
+	kfree(copy);
+	return ret ?: count;
+}
+static DEVICE_ATTR_RW(sched_config);
+
+static ssize_t permit_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	unsigned long now = jiffies;
+	unsigned int seconds = 0;
+
+	mutex_lock(&device->parent->lock);
+	if (device->permit_until && time_before(now, device->permit_until))
+		seconds = DIV_ROUND_UP(device->permit_until - now, HZ);
+	mutex_unlock(&device->parent->lock);
+	return sysfs_emit(text, "%u\n", seconds);
+}
+
+static ssize_t permit_store(struct device *dev, struct device_attribute *attr, const char *text,
+			    size_t count)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	unsigned int permit;
+	int ret;
+
+	ret = kstrtouint(text, 10, &permit);
+	if (ret)
+		return ret;
+	if (permit > 1)
+		return -EINVAL;
+	mutex_lock(&device->parent->lock);
+	device->permit_until = 0;
+	if (permit) /* 0 means none, also when jiffies wrap */
+		device->permit_until = (jiffies + VGPU_PERMIT_SECONDS * HZ) ?: 1;
+	mutex_unlock(&device->parent->lock);
+	return count;
+}
+static DEVICE_ATTR_ADMIN_RW(permit);
+
+static ssize_t memory_bytes_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+
+	return sysfs_emit(text, "%llu\n", device->memory_bytes);
+}
+static DEVICE_ATTR_RO(memory_bytes);
+
+static ssize_t state_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_device *device = dev_get_drvdata(dev);
+	struct vgpu_engine *engine = &device->parent->engine;
+	const struct vgpu_ring *ring;
+	const char *state = "idle";
+
+	spin_lock_irq(&engine->lock);
+	ring = device->ring;
+	if (device->error)
+		state = "error";
+	else if (!device->scheduled)
+		state = "inert";
+	else if (ring && !ring->dead && !list_empty(&ring->ready))
+		state = "ready";
+	spin_unlock_irq(&engine->lock);
+	return sysfs_emit(text, "%s\n", state);
+}
+static DEVICE_ATTR_RO(state);
+
+static struct attribute *vgpu_device_attrs[] = {
+	&dev_attr_tenant.attr,
+	&dev_attr_weight.attr,
+	&dev_attr_cap_us.attr,
+	&dev_attr_cap_period_us.attr,
+	&dev_attr_sched_config.attr,
+	&dev_attr_permit.attr,
+	&dev_attr_memory_bytes.attr,
+	&dev_attr_state.attr,
+	NULL
+};
+
+static const struct attribute_group vgpu_device_group = {
+	.attrs = vgpu_device_attrs,
+};
+
+const struct attribute_group *vgpu_device_groups[] = {
+	&vgpu_device_group,
+	NULL
+};

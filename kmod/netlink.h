@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VGPU_NETLINK_H
+#define VGPU_NETLINK_H
+
+#include <net/genetlink.h>
+
+#include "vgpu.h"
+#include "uapi/vgpumgr_netlink.h"
+
+/* Holds any reply; the longest is a tenant with every bucket of its histogram. */
+#define VGPU_REPLY_BYTES	8192
+
+#define VGPU_GPU_NAME_BYTES	sizeof_field(struct vgpu_parent, name)
+
+/* Gives up what a search for an object of @parent has taken. */
+static inline void vgpu_parent_unlock(struct vgpu_parent *parent)
+{
+	mutex_unlock(&parent->lock);
+	vgpu_parent_put(parent);
+}
+
+/* netlink.c */
+extern struct genl_family vgpu_family;
+unsigned int vgpu_netlink_objects(void);	/* differs once objects came or went */
+
+/* netlink_request.c */
+int vgpu_gpu_get(struct sk_buff *request, struct genl_info *info);
+int vgpu_tenant_get(struct sk_buff *request, struct genl_info *info);
+int vgpu_tenant_set(struct sk_buff *request, struct genl_info *info);
+int vgpu_tenant_del(struct sk_buff *request, struct genl_info *info);
+int vgpu_slice_get(struct sk_buff *request, struct genl_info *info);
+int vgpu_slice_set(struct sk_buff *request, struct genl_info *info);
+
+/* netlink_dump.c */
+int vgpu_gpus_dump_start(struct netlink_callback *cb);
+int vgpu_gpus_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int vgpu_tenants_dump_start(struct netlink_callback *cb);
+int vgpu_tenants_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int vgpu_slices_dump_start(struct netlink_callback *cb);
+int vgpu_slices_dump(struct sk_buff *skb, struct netlink_callback *cb);
+
+/* netlink_reply.c: parent->lock held */
+int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent);
+int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant);
+int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device);
+
+#endif /* VGPU_NETLINK_H */

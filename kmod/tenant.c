@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tenant groups of an accelerator, and which slice belongs to which.
+ *
+ * A tenant exists while it is configured or while a device names it. Only a
+ * configured one is in the scheduler; its devices' slices enter and leave the
+ * scheduler with it, so that a device without a configured tenant runs nothing.
+ *
+ * Every function expects parent->lock. What fails has changed nothing.
+ */
+#include <linux/atomic.h>
+#include <linux/ctype.h>
+#include <linux/ktime.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "engine.h"
+
+static atomic64_t vgpu_tenant_ids;
+
+/**
+ * vgpu_tenant_name_valid - 1 to 63 characters of [A-Za-z0-9._-]
+ * @name: NUL-terminated
+ */
+bool vgpu_tenant_name_valid(const char *name)
+{
+	size_t length;
+
+	for (length = 0; name[length]; length++)
+		if (!isascii(name[length]) ||
+		    (!isalnum(name[length]) && !strchr("._-", name[length])))
+			return false;
+	return length && length < VGPU_TENANT_NAME_BYTES;
+}
+
+/**
+ * vgpu_tenant_find - a tenant by name
+ * @parent: where
+ * @name: any string
+ *
+ * Return: the tenant, configured or not, or NULL.
+ */
+struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *name)
+{
+	struct vgpu_tenant *tenant;
+
+	lockdep_assert_held(&parent->lock);
+	list_for_each_entry(tenant, &parent->tenants, node)
+		if (!strcmp(tenant->name, name))
+			return tenant;
+	return NULL;
+}
+
+static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
+					      const char *name)
+{
+	struct vgpu_tenant *tenant;
+
+	tenant = kzalloc(sizeof(*tenant), GFP_KERNEL);
+	if (!tenant)
+		return NULL;
+	tenant->id = atomic64_inc_return(&vgpu_tenant_ids);
+	tenant->parent = parent;
+	strscpy(tenant->name, name, sizeof(tenant->name));
+	list_add_tail(&tenant->node, &parent->tenants);
+	vgpu_netlink_changed();
+	return tenant;
+}
+
+static void vgpu_tenant_free(struct vgpu_tenant *tenant)
+{
+	struct vgpu_engine *engine = &tenant->parent->engine;
+
+	if (tenant->configured) {
+		spin_lock_irq(&engine->lock);
+		vgpu_group_remove(&engine->sched, &tenant->group, ktime_get_ns());
+		spin_unlock_irq(&engine->lock);
+	}
+	list_del(&tenant->node);
+	kfree(tenant);
+	vgpu_netlink_changed();
+}
+
+/* The last device may have been the only reason for an unconfigured tenant. */
+static void vgpu_tenant_forget_device(struct vgpu_tenant *tenant)
+{
+	tenant->devices--;
+	if (!tenant->devices && !tenant->configured)
+		vgpu_tenant_free(tenant);
+}
+
+static bool vgpu_device_has_ready_item(const struct vgpu_device *device)
+{
+	const struct vgpu_ring *ring = device->ring;
+
+	return ring && !ring->dead && !list_empty(&ring->ready);
+}
+
+/* engine->lock held; the tenant is configured and the parameters are good. */
+static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+
+	lockdep_assert_held(&engine->lock);
+	vgpu_slice_add(&engine->sched, &device->tenant->group, &device->slice,
+		       &device->params, now_ns);
+	device->scheduled = true;
+	if (vgpu_device_has_ready_item(device)) {
+		vgpu_slice_wake(&engine->sched, &device->slice, now_ns);
+		vgpu_engine_kick(engine);
+	}
+}
+
+/* engine->lock held */
+static void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+
+	lockdep_assert_held(&engine->lock);
+	if (!device->scheduled)
+		return;
+	vgpu_slice_remove(&engine->sched, &device->slice, now_ns);
+	device->scheduled = false;
+}
+
+/* Put a group and the slices that waited for it into the scheduler. */
+static enum vgpu_sched_field
+vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params *params)
+{
+	struct vgpu_parent *parent = tenant->parent;
+	struct vgpu_engine *engine = &parent->engine;
+	struct vgpu_device *device;
+	enum vgpu_sched_field fault;
+	u64 now_ns;
+
+	spin_lock_irq(&engine->lock);
+	now_ns = ktime_get_ns();
+	if (tenant->configured) {
+		fault = vgpu_group_update(&engine->sched, &tenant->group, params, now_ns);
+	} else {
+		fault = vgpu_group_add(&engine->sched, &tenant->group, params, now_ns);
+		if (!fault)
+			list_for_each_entry(device, &parent->devices, node)
+				if (device->tenant == tenant)
+					vgpu_device_schedule(device, now_ns);
+	}
+	/* A new cap or timeslice may end a throttle the engine sleeps for. */
+	if (!fault)
+		vgpu_engine_kick(engine);
+	spin_unlock_irq(&engine->lock);
+	return fault;
+}
+
+/**
+ * vgpu_tenant_configure - create a tenant's group or change its parameters
+ * @parent: where
+ * @name: of the tenant
+ * @params: all of them
+ * @fault: out, with -ERANGE: the parameter the scheduler refused
+ *
+ * Return: 0; -EINVAL for the name, -ERANGE for a parameter, -ENOMEM.
+ */
+int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
+			  const struct vgpu_group_params *params,
+			  enum vgpu_sched_field *fault)
+{
+	struct vgpu_tenant *tenant;
+
+	*fault = VGPU_FIELD_NONE;
+	if (!vgpu_tenant_name_valid(name))
+		return -EINVAL;
+	tenant = vgpu_tenant_find(parent, name);
+	if (!tenant)
+		tenant = vgpu_tenant_create(parent, name);
+	if (!tenant)
+		return -ENOMEM;
+	*fault = vgpu_tenant_schedule(tenant, params);
+	if (*fault) {
+		if (!tenant->devices && !tenant->configured)
+			vgpu_tenant_free(tenant);
+		return -ERANGE;
+	}
+	tenant->configured = true;
+	tenant->params = *params;
+	tenant->generation++;
+	return 0;
+}
+
+/**
+ * vgpu_tenant_unconfigure - forget a tenant
+ * @tenant: freed on success
+ *
+ * Return: 0, or -EBUSY while devices name it.
+ */
+int vgpu_tenant_unconfigure(struct vgpu_tenant *tenant)
+{
+	lockdep_assert_held(&tenant->parent->lock);
+	if (tenant->devices)
+		return -EBUSY;
+	vgpu_tenant_free(tenant);
+	return 0;
+}
+
+/**
+ * vgpu_device_set_params - change weight and cap of a slice inside its group
+ * @device: the slice, with or without a tenant
+ * @params: all of them
+ * @fault: out, with -ERANGE: the parameter the scheduler refused
+ *
+ * Return: 0 or -ERANGE.
+ */
+int vgpu_device_set_params(struct vgpu_device *device,
+			   const struct vgpu_slice_params *params,
+			   enum vgpu_sched_field *fault)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+
+	lockdep_assert_held(&device->parent->lock);
+	spin_lock_irq(&engine->lock);
+	if (device->scheduled) {
+		*fault = vgpu_slice_update(&engine->sched, &device->slice, params,
+					   ktime_get_ns());
+		if (!*fault)
+			vgpu_engine_kick(engine);
+	} else {
+		*fault = vgpu_slice_params_check(&engine->sched, params);
+	}
+	spin_unlock_irq(&engine->lock);
+	if (*fault)
+		return -ERANGE;
+	device->params = *params;
+	return 0;
+}
+
+/**
+ * vgpu_device_assign - make a slice part of a tenant's group
+ * @device: the slice
+ * @name: of the tenant; it may be configured later, until then the slice is inert
+ * @params: weight and cap inside the group
+ * @fault: out, with -ERANGE: the parameter the scheduler refused
+ *
+ * Naming the present tenant changes the parameters only.
+ *
+ * Return: 0; -EINVAL for the name, -EBUSY when another tenant's device is open,
+ * -ERANGE for a parameter, -ENOMEM.
+ */
+int vgpu_device_assign(struct vgpu_device *device, const char *name,
+		       const struct vgpu_slice_params *params,
+		       enum vgpu_sched_field *fault)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_tenant *before = device->tenant;
+	struct vgpu_tenant *tenant;
+	u64 now_ns;
+	int ret;
+
+	*fault = VGPU_FIELD_NONE;
+	if (!vgpu_tenant_name_valid(name))
+		return -EINVAL;
+	tenant = vgpu_tenant_find(device->parent, name);
+	if ((!tenant || tenant != before) && READ_ONCE(device->open))
+		return -EBUSY;
+	if (!tenant)
+		tenant = vgpu_tenant_create(device->parent, name);
+	if (!tenant)
+		return -ENOMEM;
+	tenant->devices++;
+	ret = vgpu_device_set_params(device, params, fault);
+	if (ret || tenant == before) {
+		vgpu_tenant_forget_device(tenant);
+		return ret;
+	}
+
+	spin_lock_irq(&engine->lock);
+	now_ns = ktime_get_ns();
+	vgpu_device_unschedule(device, now_ns);
+	device->tenant = tenant;
+	if (tenant->configured)
+		vgpu_device_schedule(device, now_ns);
+	spin_unlock_irq(&engine->lock);
+	if (before)
+		vgpu_tenant_forget_device(before);
+	return 0;
+}
+
+/**
+ * vgpu_device_unassign - take a slice out of its tenant's group, if it has one
+ * @device: the slice; inert afterwards
+ *
+ * Who does this for an operator checks first that the device is not open.
+ */
+void vgpu_device_unassign(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_tenant *tenant = device->tenant;
+
+	lockdep_assert_held(&device->parent->lock);
+	if (!tenant)
+		return;
+	spin_lock_irq(&engine->lock);
+	vgpu_device_unschedule(device, ktime_get_ns());
+	device->tenant = NULL;
+	spin_unlock_irq(&engine->lock);
+	vgpu_tenant_forget_device(tenant);
+}
+
+/**
+ * vgpu_tenants_free - forget all tenants of an accelerator without devices
+ * @parent: the accelerator
+ */
+void vgpu_tenants_free(struct vgpu_parent *parent)
+{
+	struct vgpu_tenant *tenant, *next;
+
+	lockdep_assert_held(&parent->lock);
+	list_for_each_entry_safe(tenant, next, &parent->tenants, node)
+		vgpu_tenant_free(tenant);
+}
