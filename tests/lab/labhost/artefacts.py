@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds our own kernel modules and guest tools from a copy of the sources, in a toolchain's root.
+
+The checkout is only read; results are copied to build/kmod/ for people and other tools.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from labhost.cache import Cache, digest
+from labhost.command import build_step
+from labhost.debian import Toolchain
+from labhost.paths import Paths
+from labhost.progress import say, step
+
+_SOURCES = ("kmod", "tests/kmod/client", "VERSION")
+_MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko")
+_TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}
+_BUILD_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artefacts:
+    """What was built for one kernel; empty where the sources are not there yet."""
+
+    modules: Sequence[Path] = ()
+    binaries: Sequence[Path] = ()
+
+    def module(self, name: str) -> Path | None:
+        """One of the modules by its file name."""
+        return next((path for path in self.modules if path.name == name), None)
+
+
+def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
+    """Return vgpumgr.ko and vgpu_guest.ko for the toolchain's kernel, as far as their sources exist."""
+    if not (paths.checkout / "kmod" / "Makefile").is_file():
+        say("kmod/Makefile is not there: no kernel modules")
+        return ()
+    sources = Snapshot.take(paths.checkout)
+    name = f"kmod-{toolchain.kernel.name}"
+
+    def build(directory: Path) -> None:
+        with step(f"kernel modules for {toolchain.release}"):
+            tree = directory / "source"
+            sources.write(tree)
+            make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", "modules"]
+            command = in_root(toolchain.root, tree, make)
+            build_step(command, name=name, log=paths.cache / "logs" / f"{name}.log", timeout_s=_BUILD_LIMIT_S)
+            for module in _MODULES:
+                if (tree / module).is_file():
+                    shutil.copy2(tree / module, directory)
+            shutil.rmtree(tree)
+
+    entry = Cache(paths.cache).entry(name, sources.key(toolchain), build)
+    return _publish(entry, paths.artefacts / toolchain.kernel.name)
+
+
+def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
+    """Return the static programs vgpu-guest and vgpu-client, as far as their sources exist."""
+    sources = Snapshot.take(paths.checkout)
+    present = [place for place in _TOOLS if (paths.checkout / place / "Makefile").is_file()]
+    for place in _TOOLS.keys() - set(present):
+        say(f"{place}/Makefile is not there: no {_TOOLS[place]}")
+    if not present:
+        return ()
+
+    def build(directory: Path) -> None:
+        with step(f"static programs {', '.join(_TOOLS[place] for place in present)}"):
+            tree = directory / "source"
+            sources.write(tree)
+            for place in present:
+                make = ["make", "-C", place, f"CC={toolchain.kernel.compiler}", "LDFLAGS=-static"]
+                log = paths.cache / "logs" / f"{_TOOLS[place]}.log"
+                build_step(in_root(toolchain.root, tree, make), name=place, log=log, timeout_s=_BUILD_LIMIT_S)
+                shutil.copy2(tree / place / _TOOLS[place], directory)
+            shutil.rmtree(tree)
+
+    entry = Cache(paths.cache).entry("kmod-tools", sources.key(toolchain), build)
+    return _publish(entry, paths.artefacts / "bin")
+
+
+def in_root(root: Path, tree: Path, command: Sequence[str]) -> list[str | Path]:
+    """Wrap a command so that it runs in a toolchain's root, with `tree` on /src and as working directory.
+
+    The mounts live in a mount namespace of their own and end with the command. objtool needs /proc.
+    """
+    script = (
+        'root=$1 tree=$2; shift 2; mount -t proc proc "$root/proc" && mkdir -p "$root/src" && '
+        'mount --bind "$tree" "$root/src" && exec chroot "$root" '
+        '/usr/bin/env -C /src PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"'
+    )
+    return ["unshare", "--mount", "sh", "-c", script, "lab", root, tree, *command]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Sources as they were at one moment: what is hashed is what is built, also while someone edits them."""
+
+    files: Mapping[str, tuple[int, bytes]]
+    """Mode and content by path relative to the checkout."""
+
+    @classmethod
+    def take(cls, checkout: Path) -> "Snapshot":
+        """Read the sources of the artefacts, tracked or not, without what git ignores."""
+        files = {}
+        for name in _source_names(checkout):
+            with suppress(FileNotFoundError):
+                files[name] = (os.stat(checkout / name).st_mode, (checkout / name).read_bytes())
+        return cls(files)
+
+    def key(self, toolchain: Toolchain) -> str:
+        """The cache key of what a toolchain makes of them."""
+        contents = (part for name, (_, data) in sorted(self.files.items()) for part in (name, data))
+        return digest([toolchain.directory.name, _own_source(), *contents])
+
+    def write(self, tree: Path) -> None:
+        """Write the sources to `tree`, keeping the layout that their relative includes expect."""
+        for name, (mode, data) in self.files.items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes(data)
+            (tree / name).chmod(mode & 0o777)
+
+
+def _source_names(checkout: Path) -> list[str]:
+    present = [place for place in _SOURCES if (checkout / place).exists()]
+    if not present:
+        return []
+    git = ["git", "-c", "safe.directory=*", "-C", str(checkout), "ls-files", "-z", "-co", "--exclude-standard", "--"]
+    listing = subprocess.run([*git, *present], capture_output=True, check=False, timeout=60)
+    if listing.returncode == 0:
+        names = set(listing.stdout.decode().split("\0")) - {""}
+    else:  # an unpacked release
+        files = [file for place in present for file in [checkout / place, *(checkout / place).rglob("*")]]
+        names = {str(file.relative_to(checkout)) for file in files}
+    return sorted(name for name in names if (checkout / name).is_file())
+
+
+def _own_source() -> bytes:
+    return Path(__file__).read_bytes()
+
+
+def _publish(entry: Path, place: Path) -> Sequence[Path]:
+    """Copy results to the checkout's build directory, replacing each file at once; return the cached ones."""
+    results = sorted(path for path in entry.iterdir() if path.is_file())
+    place.mkdir(parents=True, exist_ok=True)
+    for result in results:
+        published = place / result.name
+        if not published.is_file() or published.read_bytes() != result.read_bytes():
+            partial = place / f".{result.name}.{os.getpid()}"
+            shutil.copy2(result, partial)
+            partial.replace(published)
+    return results

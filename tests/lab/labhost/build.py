@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `lab build` makes, and what a boot is put together from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from labhost import initrd, qemu
+from labhost.artefacts import Artefacts, kernel_modules, tools
+from labhost.cache import Cache
+from labhost.debian import DEFAULT_KERNEL, KERNELS, Toolchain, host_image, toolchain
+from labhost.paths import Paths
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingredients:
+    """Everything a boot needs except its command."""
+
+    qemu: list[str]
+    toolchain: Toolchain
+    initrds: tuple[Path, Path]
+    host_image: Path | None
+
+
+def build(paths: Paths, what: str, *, refresh: bool = False) -> None:
+    """Build `host`, `modules` or `all`, as far as the cache does not have it.
+
+    `refresh` forgets cached Debian systems first, which is how newer packages get in.
+    """
+    if refresh:
+        cache = Cache(paths.cache)
+        for name in ["host", "qemu"] if what == "host" else [f"toolchain-{kernel}" for kernel in KERNELS]:
+            cache.forget(name)
+        if what == "all":
+            cache.forget("host")
+            cache.forget("qemu")
+    if what in ("host", "all"):
+        qemu.find(paths)
+        host_image(paths)
+    if what in ("modules", "all"):
+        # first what depends on Debian only, then what an error in kmod/ can stop
+        for kernel in KERNELS.values():
+            toolchain(paths, kernel)
+        for name in KERNELS:
+            ingredients_of_kernel(paths, name)
+
+
+def ingredients(paths: Paths, kernel: str, *, minimal: bool, artefacts: bool = True) -> Ingredients:
+    """Return what a lab host under a kernel needs; builds what is missing or out of date."""
+    chain, initrds = ingredients_of_kernel(paths, kernel, artefacts=artefacts)
+    return Ingredients(
+        qemu=qemu.find(paths),
+        toolchain=chain,
+        initrds=initrds,
+        host_image=None if minimal else host_image(paths),
+    )
+
+
+def ingredients_of_kernel(paths: Paths, kernel: str, *, artefacts: bool = True) -> tuple[Toolchain, tuple[Path, Path]]:
+    """Return a kernel's toolchain and the two cached archives of its initial RAM disk."""
+    chain = toolchain(paths, KERNELS[kernel])
+    guest_chain = toolchain(paths, KERNELS[DEFAULT_KERNEL])
+    built, guest_module = Artefacts(), None
+    if artefacts:
+        built = Artefacts(modules=kernel_modules(paths, chain), binaries=tools(paths, guest_chain))
+        guests = built if chain == guest_chain else Artefacts(modules=kernel_modules(paths, guest_chain))
+        guest_module = guests.module("vgpu_guest.ko")
+    return chain, (initrd.base(paths, chain, built), initrd.with_artefacts(paths, built, guest_chain, guest_module))

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Initial RAM disks. The one of a boot is three archives in a row:
+
+    base        per kernel: busybox, modules to reach the disks (or all that the minimal lane has), our scripts
+    artefacts   what was built from kmod/, below /lab, and the guests' kernel and initial RAM disk
+    job         the command of this boot, below /lab/job
+
+so that a change in kmod/ never rebuilds the image of the lab host.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from labhost.artefacts import Artefacts
+from labhost.cache import Cache, digest
+from labhost.cpio import Archive
+from labhost.debian import Toolchain
+from labhost.modules import Module, ModuleTree, needed_by
+from labhost.paths import Paths
+
+_BOOT_MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "ext4", "9p", "9pnet_virtio")
+_OPTIONAL_MODULES = ("crc32c_generic", "crc32c_intel", "libcrc32c")  # ext4 asks for crc32c by its alias
+_MINIMAL_MODULES = ("vfio", "vfio_iommu_type1", "mdev", "irqbypass")
+
+
+def base(paths: Paths, toolchain: Toolchain, artefacts: Artefacts) -> Path:
+    """Return the first archive: it boots by itself; the artefacts only say which modules ours depend on."""
+    tree = ModuleTree(toolchain.modules)
+    extra = sorted({name for module in artefacts.modules for name in needed_by(module) if tree.has(name)})
+    wanted = [name for name in _OPTIONAL_MODULES if tree.has(name)]
+    wanted += [*_BOOT_MODULES, *_MINIMAL_MODULES, *extra]
+    scripts = sorted(path for path in paths.inside_scripts.iterdir() if path.is_file())
+
+    def build(directory: Path) -> None:
+        with (directory / "base.cpio").open("wb") as stream:
+            _write_base(stream, toolchain, tree.closure(wanted), scripts)
+
+    key = digest([toolchain.directory.name, *wanted, *_contents(scripts), _own_source()])
+    return Cache(paths.cache).entry("initrd-base", key, build) / "base.cpio"
+
+
+def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_module: Path | None) -> Path:
+    """Return the second archive, for lab hosts of the artefacts' kernel; `guest_module` is for the guests' kernel."""
+    guest_init = paths.inside_scripts / "guest-init"
+    binaries = sorted(artefacts.binaries)
+    sources = [*artefacts.modules, *binaries, *([guest_module] if guest_module else []), guest_init]
+
+    def build(directory: Path) -> None:
+        initrd = directory / "guest-initrd"
+        with initrd.open("wb") as stream:
+            _write_guest(stream, guest, guest_init, guest_module, binaries)
+        with (directory / "artefacts.cpio").open("wb") as stream:
+            archive = Archive(stream)
+            archive.add_directory("lab/bin")
+            for module in artefacts.modules:
+                archive.add_file(f"lab/{module.name}", module)
+            for binary in binaries:
+                archive.add_file(f"lab/bin/{binary.name}", binary)
+            archive.add_file("lab/guest/vmlinuz", guest.vmlinuz)
+            archive.add_file("lab/guest/initrd", initrd)
+            archive.close()
+
+    key = digest([guest.directory.name, *_contents(sources), _own_source()])
+    return Cache(paths.cache).entry("initrd-artefacts", key, build) / "artefacts.cpio"
+
+
+def write_job(stream: BinaryIO, command: str, files: Mapping[str, bytes]) -> None:
+    """Write the third archive: `command` is a shell script, `files` lie beside it."""
+    archive = Archive(stream)
+    archive.add_data("lab/job/command", command.encode(), mode=0o755)
+    for name, data in files.items():
+        archive.add_data(f"lab/job/{name}", data, mode=0o600)
+    archive.close()
+
+
+def _write_base(stream: BinaryIO, toolchain: Toolchain, modules: Sequence[Module], scripts: Iterable[Path]) -> None:
+    archive = Archive(stream)
+    _add_busybox(archive, toolchain)
+    _add_modules(archive, toolchain, modules)
+    for script in scripts:
+        # `lab-...` are commands for people, the others are steps of the boot
+        place = "lab/sbin" if script.name.startswith("lab-") else "lab/init"
+        archive.add_file(f"{place}/{script.name}", script)
+    archive.add_symlink("init", "lab/init/stage1")
+    archive.close()
+
+
+def _write_guest(stream: BinaryIO, guest: Toolchain, init: Path, module: Path | None, binaries: Iterable[Path]) -> None:
+    archive = Archive(stream)
+    _add_busybox(archive, guest)
+    if module:
+        tree = ModuleTree(guest.modules)
+        _add_modules(archive, guest, tree.closure(name for name in needed_by(module) if tree.has(name)))
+        archive.add_file("vgpu_guest.ko", module)
+    for binary in binaries:
+        if binary.name == "vgpu-guest":
+            archive.add_file("bin/vgpu-guest", binary)
+    archive.add_file("init", init)
+    archive.close()
+
+
+def _add_busybox(archive: Archive, toolchain: Toolchain) -> None:
+    archive.add_file("bin/busybox", toolchain.root / "usr" / "bin" / "busybox")
+    archive.add_symlink("bin/sh", "busybox")
+    for directory in (
+        "proc",
+        "sys",
+        "dev",
+        "run",
+        "tmp",
+        "root",
+        "etc",
+        "new",
+        "checkout",
+        "sbin",
+        "usr/bin",
+        "usr/sbin",
+    ):
+        archive.add_directory(directory)
+
+
+def _add_modules(archive: Archive, toolchain: Toolchain, modules: Sequence[Module]) -> None:
+    """Add modules with a modules.dep that names only what is there."""
+    directory = f"lib/modules/{toolchain.release}"
+    tree = ModuleTree(toolchain.modules)
+    paths = {module.name: module.path for module in modules}
+    lines = []
+    for module in modules:
+        archive.add_data(f"{directory}/{module.path}", module.data)
+        needs = [paths[need.name] for need in reversed(tree.closure([module.name])) if need.name != module.name]
+        lines.append(f"{module.path}: {' '.join(needs)}".rstrip() + "\n")
+    archive.add_data(f"{directory}/modules.dep", "".join(lines).encode())
+
+
+def _contents(files: Iterable[Path]) -> Iterable[bytes | str]:
+    for file in files:
+        yield file.name
+        yield file.read_bytes()
+
+
+def _own_source() -> bytes:
+    """A change of how archives are written makes new ones."""
+    return Path(__file__).read_bytes()

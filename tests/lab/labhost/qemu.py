@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which QEMU to use, how it emulates, and the machine that a lab host is."""
+
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labhost.command import die_with_parent
+from labhost.debian import Toolchain, qemu_root
+from labhost.paths import Paths
+from labhost.progress import say
+
+MINIMUM_VERSION = (8, 1)
+"""Older ones corrupt code patched at run time with several emulated CPUs (fixed by QEMU commit deba78709a)."""
+
+_PROBE_LIMIT_S = 15.0
+_PROBE_MARK = b"lab: probe ok"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emulation:
+    """How the lab host's CPUs are made."""
+
+    kvm: bool
+    icount: bool
+    cpus: int
+
+    def arguments(self) -> list[str]:
+        """Options for QEMU. With icount time is virtual: it depends on instructions, not on this machine's load."""
+        if self.icount:
+            return [
+                "-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep=off", "-cpu", "max", "-smp", "1",
+            ]  # fmt: skip
+        if self.kvm:
+            return ["-accel", "kvm", "-cpu", "host", "-smp", str(self.cpus)]
+        return ["-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", str(self.cpus)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One lab host, before it is started."""
+
+    emulation: Emulation
+    memory_mib: int
+    vmlinuz: Path
+    initrd: Path
+    command_line: str
+    serial_log: Path
+    report: Path
+    checkout: Path
+    root_image: Path | None = None
+    modules_image: Path | None = None
+    ssh_port: int | None = None
+
+    def arguments(self) -> list[str]:
+        """Options for QEMU. COMMAND's output comes out of QEMU's stdout."""
+        options = [
+            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-machine", "q35,sata=off,smbus=off",
+            *self.emulation.arguments(),
+            "-m", str(self.memory_mib),
+            "-kernel", str(self.vmlinuz), "-initrd", str(self.initrd), "-append", self.command_line,
+            "-serial", f"file:{_escape(self.serial_log)}",
+            "-device", "edu,addr=0x10",
+            "-device", "virtio-serial-pci",
+            # not `stdio`: its port counts as unplugged, and writes block, once our stdin is at its end
+            "-chardev", "file,id=output,path=/dev/stdout",
+            "-device", "virtserialport,chardev=output,name=lab.output",
+            "-chardev", f"file,id=report,path={_escape(self.report)}",
+            "-device", "virtserialport,chardev=report,name=lab.report",
+            "-fsdev", f"local,id=checkout,path={_escape(self.checkout)},security_model=none,multidevs=remap",
+            "-device", "virtio-9p-pci,fsdev=checkout,mount_tag=checkout",
+        ]  # fmt: skip
+        if self.root_image:
+            options += _disk("root", self.root_image, "snapshot=on")
+        if self.modules_image:
+            options += _disk("modules", self.modules_image, "readonly=on")
+        if self.ssh_port is not None:
+            # restrict=on: the lab host reaches nothing outside; the forwarded port still works
+            user = f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.ssh_port}-:22"
+            options += ["-netdev", user, "-device", "virtio-net-pci,netdev=net"]
+        return options
+
+
+def _disk(name: str, image: Path, mode: str) -> list[str]:
+    drive = f"if=none,id={name},file={_escape(image)},format=raw,{mode}"
+    return ["-drive", drive, "-device", f"virtio-blk-pci,drive={name},serial={name}"]
+
+
+def _escape(path: Path) -> str:
+    """A comma ends a value in QEMU's option lists unless it is doubled."""
+    return str(path).replace(",", ",,")
+
+
+def find(paths: Paths) -> list[str]:
+    """Return the command of a QEMU that is new enough: the system's, or a private one from Debian trixie."""
+    system = shutil.which("qemu-system-x86_64")
+    if system and (_version([system]) or (0, 0)) >= MINIMUM_VERSION:
+        return [system]
+    return private(qemu_root(paths))
+
+
+def private(root: Path) -> list[str]:
+    """The command of the QEMU in a root file system, run with that system's own libc, without chroot."""
+    return [
+        str(root / "usr/lib64/ld-linux-x86-64.so.2"),
+        "--library-path", str(root / "usr/lib/x86_64-linux-gnu"),
+        str(root / "usr/bin/qemu-system-x86_64"),
+        "-L", str(root / "usr/share/qemu"), "-L", str(root / "usr/share/seabios"), "-L", str(root / "usr/lib/ipxe/qemu"),
+    ]  # fmt: skip
+
+
+def _version(qemu: Sequence[str]) -> tuple[int, int] | None:
+    answer = subprocess.run([*qemu, "--version"], capture_output=True, text=True, check=False, timeout=30)
+    match = re.search(r"version (\d+)\.(\d+)", answer.stdout)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: Path) -> bool:
+    """Whether a kernel really boots under KVM here; asked once per boot of this machine.
+
+    A /dev/kvm that can be opened proves nothing: nested hypervisors exist that die in the kernel's decompressor.
+    """
+    if platform.machine() != "x86_64" or not Path("/dev/kvm").exists():
+        return False
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    answer = paths.cache / f"kvm-{boot_id}"
+    if not answer.is_file():
+        say("trying whether KVM boots a kernel here ...")
+        usable = probe_kvm(qemu, toolchain.vmlinuz, initrd)
+        say("KVM works" if usable else "KVM does not work here: the lab emulates (TCG)")
+        for old in paths.cache.glob("kvm-*"):
+            old.unlink(missing_ok=True)
+        answer.write_text("yes" if usable else "no", encoding="ascii")
+    return answer.read_text(encoding="ascii") == "yes"
+
+
+def probe_kvm(qemu: Sequence[str], vmlinuz: Path, initrd: Path, limit_s: float = _PROBE_LIMIT_S) -> bool:
+    """Boot a kernel under KVM; False if it does not report in time, whatever the reason."""
+    with tempfile.TemporaryDirectory(prefix="lab-kvm-") as directory:
+        serial = Path(directory) / "serial"
+        command = [
+            *qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35",
+            "-accel", "kvm", "-cpu", "host", "-m", "512", "-serial", f"file:{serial}",
+            "-kernel", str(vmlinuz), "-initrd", str(initrd),
+            "-append", "console=ttyS0 quiet panic=-1 lab.mode=probe",
+        ]  # fmt: skip
+        quiet = subprocess.DEVNULL
+        child = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, preexec_fn=die_with_parent())
+        try:
+            child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            child.kill()
+            child.wait()
+        return serial.is_file() and _PROBE_MARK in serial.read_bytes()

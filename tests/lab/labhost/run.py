@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boots a fresh lab host, runs one command in it, and says how that ended.
+
+A run owns a directory with its initial RAM disk and logs. QEMU is a child that the kernel kills when this
+process dies, so that nothing is left behind however a run ends.
+"""
+
+import os
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labhost import initrd, splats
+from labhost.build import Ingredients, ingredients
+from labhost.command import die_with_parent, tail
+from labhost.debian import DEFAULT_KERNEL
+from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT
+from labhost.paths import Paths
+from labhost.progress import say
+from labhost.qemu import Emulation, Machine, kvm_usable
+
+_POWER_OFF_LIMIT_S = 10.0
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a lab host is to be; the same for `run` and `up`."""
+
+    kernel: str = DEFAULT_KERNEL
+    minimal: bool = False
+    systemd: bool = False
+    icount: bool = False
+    accelerator: str = "auto"
+    cpus: int = 2
+    memory_mib: int = 2048
+    timeout_s: float = 600.0
+    allow_splats: bool = False
+    artefacts: bool = True
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def mode(self) -> str:
+        """Which user space comes up."""
+        return "minimal" if self.minimal else "systemd" if self.systemd else "host"
+
+
+def script(options: Options, words: Sequence[str]) -> str:
+    """Return the shell script of a job. One word is a shell command line; several are a command and its arguments."""
+    shell = "sh" if options.minimal else "bash"
+    command = [shell, "-c", words[0]] if len(words) == 1 else list(words)
+    exports = [f"export {name}={shlex.quote(value)}\n" for name, value in options.environ.items()]
+    return f"{''.join(exports)}exec {shlex.join(command)}\n"
+
+
+def machine(
+    paths: Paths,
+    options: Options,
+    parts: Ingredients,
+    directory: Path,
+    job: str,
+    *,
+    ssh_port: int | None = None,
+    job_files: Mapping[str, bytes] | None = None,
+) -> Machine:
+    """Describe a lab host whose files are in `directory`, and write its initial RAM disk there."""
+    disk = directory / "initrd"
+    with disk.open("wb") as stream:
+        for archive in parts.initrds:
+            stream.write(archive.read_bytes())
+        initrd.write_job(stream, job, job_files or {})
+    kvm = options.accelerator == "kvm" or (
+        options.accelerator == "auto"
+        and not options.icount
+        and kvm_usable(paths, parts.qemu, parts.toolchain, parts.initrds[0])
+    )
+    words = [
+        "console=ttyS0", "loglevel=5", "panic=-1", "log_buf_len=4M", "watchdog_thresh=60", "net.ifnames=0",
+        f"lab.mode={options.mode}", f"lab.kernel={options.kernel}",
+        *([] if options.allow_splats else ["oops=panic"]),
+        *(["systemd.gpt_auto=0", "systemd.ssh_auto=0"] if options.systemd else []),
+    ]  # fmt: skip
+    return Machine(
+        emulation=Emulation(kvm=kvm, icount=options.icount, cpus=options.cpus),
+        memory_mib=options.memory_mib,
+        vmlinuz=parts.toolchain.vmlinuz,
+        initrd=disk,
+        command_line=" ".join(words),
+        serial_log=directory / "serial.log",
+        report=directory / "report",
+        checkout=paths.checkout,
+        root_image=parts.host_image,
+        modules_image=None if options.minimal else parts.toolchain.modules_image,
+        ssh_port=ssh_port,
+    )
+
+
+def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
+    """Run a command in a fresh lab host; its output goes to our stdout as it comes.
+
+    Returns its exit status, or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are kept unless it is 0.
+    """
+    parts = ingredients(paths, options.kernel, minimal=options.minimal, artefacts=options.artefacts)
+    directory = paths.runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    directory.mkdir(parents=True)
+    status = EXIT_LAB_FAILED
+    try:
+        host = machine(paths, options, parts, directory, script(options, words))
+        in_time = _boot([*parts.qemu, *host.arguments()], options.timeout_s, host.report)
+        status = _judge(options, host, in_time)
+    finally:
+        (directory / "initrd").unlink(missing_ok=True)
+        if status == 0:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            say(f"exit status {status}; logs: {directory}")
+    return status
+
+
+def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
+    """Run QEMU to its end and forward its stdout; return False if the time limit ended it."""
+    deadline = time.monotonic() + limit_s
+    errors = (report.parent / "qemu.log").open("wb")
+    output, output_of_qemu = os.pipe()
+    with (
+        errors,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output_of_qemu,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        ) as child,
+    ):
+        os.close(output_of_qemu)
+        try:
+            while time.monotonic() < deadline:
+                readable, _, _ = select.select([output], [], [], _POLL_S)
+                if readable:
+                    data = os.read(output, 65536)
+                    if not data:
+                        return True
+                    sys.stdout.buffer.write(data)
+                    sys.stdout.buffer.flush()
+                elif is_complete(report):
+                    # the command has ended and said so: a host that hangs while powering off loses nothing
+                    deadline = min(deadline, time.monotonic() + _POWER_OFF_LIMIT_S)
+            return is_complete(report)
+        finally:
+            child.kill()
+            os.close(output)
+
+
+def is_complete(report: Path) -> bool:
+    """Whether the lab host wrote all it had to say."""
+    return report.is_file() and report.read_bytes().endswith(b"\nend\n")
+
+
+def _judge(options: Options, host: Machine, in_time: bool) -> int:
+    """Turn what the lab host left behind into an exit status."""
+    serial = host.serial_log.read_text(errors="replace") if host.serial_log.exists() else ""
+    report = host.report.read_text(errors="replace") if host.report.exists() else ""
+    first, _, kernel_log = report.partition("\n")
+    found = splats.complaints(serial) or splats.complaints(kernel_log)
+    for complaint in found:
+        print(f"--- kernel complaint\n{complaint}", file=sys.stderr)
+    (host.report.parent / "dmesg.log").write_text(kernel_log.removesuffix("end\n"))
+    if first.startswith("status "):
+        status = int(first.split()[1])
+        if found and not options.allow_splats:
+            say(f"the command's exit status was {status}, but the kernel complained (--allow-splats to ignore)")
+            return EXIT_SPLAT
+        return status
+    print(f"--- end of {host.serial_log}\n{tail(host.serial_log)}", file=sys.stderr)
+    if not in_time:
+        say(f"stopped: the time limit of {options.timeout_s:.0f} s has passed")
+        return EXIT_TIMEOUT
+    print(tail(host.report.parent / "qemu.log"), end="", file=sys.stderr)
+    say("the lab host ended without reporting an exit status")
+    return EXIT_LAB_FAILED

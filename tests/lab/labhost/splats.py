@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the kernel's complaints in its log."""
+
+import re
+from collections.abc import Iterable
+
+# Only lines of the kernel itself: what user space writes to the log starts with its own name.
+_COMPLAINT = re.compile(
+    r"^\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? (?:"
+    r"BUG: |WARNING: |Oops|KASAN|UBSAN: |KCSAN: |kernel BUG at |INFO: task |INFO: possible recursive locking|"
+    r".*(?:Oops: |BUG: KASAN|possible circular locking|sleeping function called|general protection|"
+    r"unreferenced object|refcount_t: |list_(?:add|del) corruption|Kernel panic|self-detected stall|detected stalls)"
+    r")"
+)
+_LINES_AFTER = 25
+
+
+def complaints(log: str) -> list[str]:
+    """Return each complaint with the lines that follow it, up to the next or a few dozen."""
+    lines = log.splitlines()
+    starts = [number for number, line in enumerate(lines) if _COMPLAINT.match(line)]
+    return ["\n".join(lines[start:end]) for start, end in _extents(starts, len(lines))]
+
+
+def _extents(starts: list[int], total: int) -> Iterable[tuple[int, int]]:
+    """Complaints that begin within another's lines are part of it."""
+    end = 0
+    for start in starts:
+        if start >= end:
+            end = min(start + _LINES_AFTER, total)
+            yield start, end
