@@ -5,20 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "descriptor.h"
 #include "exit.h"
 
-static bool is_flag(const char *key)
+static bool is_flag(const struct command *command, const char *key)
 {
 	return !strcmp(key, "json") || !strcmp(key, "ready") ||
+	       (command->flag && command->flag(key)) ||
 	       saturate_option_is_flag(key);
 }
 
 static const char *set_option(struct command *command, const char *key,
 			      const char *value)
 {
-	if (is_flag(key) && value)
+	if (is_flag(command, key) && value)
 		return "takes no value";
 	if (!strcmp(key, "json")) {
 		command->json = true;
@@ -40,10 +40,10 @@ static const char *set_option(struct command *command, const char *key,
 enum command_outcome command_parse(struct command *command, const char *program,
 				   int argc, char **argv)
 {
-	int (*option)(struct command *, const char *, const char *) =
-		command->option;
-
-	*command = (struct command){ .option = option };
+	*command = (struct command){
+		.option = command->option,
+		.flag = command->flag,
+	};
 	saturate_defaults(&command->saturate);
 	command->argv = calloc(argc, sizeof(*command->argv));
 	if (!command->argv)
@@ -64,7 +64,7 @@ enum command_outcome command_parse(struct command *command, const char *program,
 		if (equals) {
 			key[strcspn(key, "=")] = '\0';
 			value = equals + 1;
-		} else if (!is_flag(key) && i + 1 < argc) {
+		} else if (!is_flag(command, key) && i + 1 < argc) {
 			value = argv[++i];
 		}
 		why = set_option(command, key, value);
@@ -74,8 +74,6 @@ enum command_outcome command_parse(struct command *command, const char *program,
 			return COMMAND_BAD;
 		}
 	}
-	if (!command->saturate.duration_ns && !command->saturate.items)
-		command->saturate.duration_ns = 10 * NS_PER_S;
 	return COMMAND_RUN;
 }
 

@@ -20,6 +20,7 @@ struct command {
 	/* Options the program itself knows; NULL: none. 1: taken, 0: not. */
 	int (*option)(struct command *command, const char *key,
 		      const char *value);
+	bool (*flag)(const char *key); /* which of them take no value */
 };
 
 /* Parse, complaining on stderr in the name of @program. */

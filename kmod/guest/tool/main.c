@@ -138,6 +138,7 @@ int main(int argc, char **argv)
 	case COMMAND_RUN:
 		break;
 	}
+	saturate_complete(&command.saturate);
 	if (!command.argc)
 		return usage("no command");
 	name = command.argv[0];

@@ -9,6 +9,8 @@
 #include "exit.h"
 #include "saturate.h"
 
+#define DURATION_NS (10 * NS_PER_S)
+
 const char exit_help[] =
 	"exit status: 0 all right; 1 wrong result; 2 command line; 3 device cannot be\n"
 	"opened or used; 4 nothing completed in time; 5 the device stopped with an\n"
@@ -91,6 +93,12 @@ void saturate_defaults(struct saturate_options *options)
 		.queued_min = SATURATE_QUEUED_MIN,
 	};
 	workload_defaults(&options->work);
+}
+
+void saturate_complete(struct saturate_options *options)
+{
+	if (!options->duration_ns && !options->items)
+		options->duration_ns = DURATION_NS;
 }
 
 bool saturate_option_is_flag(const char *key)

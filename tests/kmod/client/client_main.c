@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+/* vgpu-client: use slices without a VM, through VFIO. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client.h"
+#include "clock.h"
+#include "exit.h"
+#include "hostile.h"
+#include "hostile_registers.h"
+#include "saturate.h"
+#include "transport_vfio.h"
+#include "verify.h"
+
+static struct client_options options = { .entries = 1024, .period_ns = NS_PER_MS };
+static const char *slices[CLIENT_SLICES_MAX];
+static unsigned int slice_count;
+
+static void help(void)
+{
+	printf("usage: vgpu-client [--json] UUID COMMAND ...\n"
+	       "       vgpu-client [--json] --slice UUID,OPTION=VALUE,... [--slice ...]\n\n"
+	       "commands:\n"
+	       "  info           limits, registers and counters\n"
+	       "  verify         every operation, size and operand placement\n"
+	       "  saturate       keep the slice busy, check results, report\n"
+	       "  hostile NAME   malformed work: a case, all, or list\n"
+	       "  probe          what VFIO answers and refuses\n"
+	       "  unmap-race     unmap operand memory while items use it\n"
+	       "  toctou         rewrite descriptors while the device reads them\n"
+	       "  freeze         operand memory that does not answer for --seconds\n"
+	       "  latency        a delay item every --period-us, latency quantiles\n"
+	       "  hold           keep the device open until the end of stdin\n\n"
+	       "options:\n"
+	       "  --slice SPEC   saturate a slice; options as below without dashes, and\n"
+	       "                 name=TEXT; all slices begin together\n"
+	       "  --entries N    ring entries (1024)\n"
+	       "  --period-us N  of latency (1000)\n"
+	       "  --leave        freeze: exit with the faults unanswered\n"
+	       "  --fault-first  freeze: open the faults' file before the device\n"
+	       "  --ready        saturate: print a ready record, begin on end of line\n"
+	       "                 or file\n"
+	       "  --json         one JSON object per line\n\n"
+	       "saturate options (given before --slice they hold for every slice):\n"
+	       "%s\n%s",
+	       saturate_help, exit_help);
+}
+
+/* 1: taken, 0: not ours, and saturate_option() complains. */
+static int client_option(struct command *command, const char *key,
+			 const char *value)
+{
+	char *end;
+
+	(void)command;
+	if (!strcmp(key, "leave") || !strcmp(key, "fault-first")) {
+		if (value)
+			return 0;
+		options.leave_frozen |= *key == 'l';
+		options.fault_first |= *key == 'f';
+		return 1;
+	}
+	if (!value || !*value)
+		return 0;
+	if (!strcmp(key, "slice") && slice_count < CLIENT_SLICES_MAX) {
+		slices[slice_count++] = value;
+		return 1;
+	}
+	if (!strcmp(key, "entries")) {
+		options.entries = strtoul(value, &end, 0);
+		return !*end && options.entries >= VGPU_RING_ENTRIES_MIN &&
+		       options.entries <= VGPU_RING_ENTRIES_MAX &&
+		       !(options.entries & (options.entries - 1));
+	}
+	if (!strcmp(key, "period-us")) {
+		options.period_ns = strtod(value, &end) * NS_PER_US;
+		return !*end && options.period_ns;
+	}
+	return 0;
+}
+
+static bool client_flag(const char *key)
+{
+	return !strcmp(key, "leave") || !strcmp(key, "fault-first");
+}
+
+static int usage(const char *why)
+{
+	fprintf(stderr, "vgpu-client: %s (see --help)\n", why);
+	return EXIT_USAGE;
+}
+
+static int saturate(struct command *command, const char *uuid,
+		    struct transport *transport)
+{
+	struct saturate run = {
+		.options = &command->saturate,
+		.transport = transport,
+		.name = uuid,
+		.json = command->json,
+	};
+
+	if (saturate_prepare(&run)) {
+		fprintf(stderr, "vgpu-client: %s\n", transport->message);
+	} else {
+		if (command->ready)
+			command_await_go(command->json);
+		saturate_run(&run);
+		saturate_report(&run);
+	}
+	saturate_finish(&run);
+	return saturate_exit(&run);
+}
+
+static int hostile(struct transport *transport, const char *name, bool json)
+{
+	int registers = hostile_run(transport, hostile_registers,
+				    hostile_register_count, name, json);
+	int descriptors = hostile_run(transport, hostile_descriptors,
+				      hostile_descriptor_count, name, json);
+
+	if (registers < 0 && descriptors < 0)
+		return usage("hostile: no such case, see hostile list");
+	return registers > 0 || descriptors > 0 ? EXIT_WRONG : EXIT_OK;
+}
+
+static int with_transport(struct command *command, const char *uuid,
+			  const char *name, struct transport *transport)
+{
+	uint64_t duration_ns = command->saturate.duration_ns;
+
+	if (!strcmp(name, "info"))
+		return command_info(transport, uuid, command->json);
+	if (!strcmp(name, "verify"))
+		return verify_all(transport, uuid, command->json);
+	if (!strcmp(name, "saturate"))
+		return saturate(command, uuid, transport);
+	if (!strcmp(name, "unmap-race"))
+		return client_unmap_race(transport, duration_ns, command->json);
+	if (!strcmp(name, "toctou"))
+		return client_toctou(transport, duration_ns, command->json);
+	if (!strcmp(name, "latency"))
+		return client_latency(transport, duration_ns, options.period_ns,
+				      command->saturate.work.delay_ns,
+				      command->json);
+	if (!strcmp(name, "hold"))
+		return client_hold(transport, command->json);
+	return usage("unknown command");
+}
+
+int client_hold(struct transport *transport, bool json)
+{
+	(void)transport;
+	command_await_go(json);
+	return EXIT_OK;
+}
+
+static int run(struct command *command)
+{
+	const char *uuid = command->argv[0], *name = command->argv[1];
+	bool names_case = command->argc == 3 && !strcmp(name, "hostile");
+	struct transport *transport;
+	char message[192];
+	int status;
+
+	if (command->argc != 2 && !names_case)
+		return usage("a UUID and one command");
+	if (!strcmp(name, "hostile") && !names_case)
+		return usage("hostile: the name of a case, all or list");
+	if (!strcmp(name, "probe"))
+		return client_probe(uuid, command->json);
+	if (!strcmp(name, "freeze"))
+		return client_freeze(uuid, &options,
+				     command->saturate.duration_ns,
+				     command->json);
+	if (names_case && !strcmp(command->argv[2], "list")) {
+		hostile_list(hostile_registers, hostile_register_count);
+		hostile_list(hostile_descriptors, hostile_descriptor_count);
+		return EXIT_OK;
+	}
+	transport = transport_vfio_open(uuid, options.entries, message,
+					sizeof(message));
+	if (!transport) {
+		fprintf(stderr, "vgpu-client: %s\n", message);
+		return EXIT_DEVICE;
+	}
+	if (names_case)
+		status = hostile(transport, command->argv[2], command->json);
+	else
+		status = with_transport(command, uuid, name, transport);
+	transport->ops->close(transport);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct command command = { .option = client_option, .flag = client_flag };
+
+	switch (command_parse(&command, "vgpu-client", argc, argv)) {
+	case COMMAND_HELP:
+		help();
+		return EXIT_OK;
+	case COMMAND_BAD:
+		return EXIT_USAGE;
+	case COMMAND_RUN:
+		break;
+	}
+	if (slice_count && command.argc)
+		return usage("--slice takes no UUID and command");
+	if (slice_count)
+		return client_slices(slices, slice_count, &command.saturate,
+				     &options, command.json, command.ready);
+	saturate_complete(&command.saturate);
+	return run(&command);
+}
