@@ -54,7 +54,7 @@ static int vgpu_dump_start(struct netlink_callback *cb, int type)
 	found = vgpu_parent_find(nla_data(gpu));
 	mutex_unlock(&vgpu_parents_lock);
 	if (!found) {
-		NL_SET_ERR_MSG_ATTR(cb->extack, gpu, "gpu: there is no such GPU");
+		NL_SET_ERR_MSG_ATTR(cb->extack, gpu, "there is no such GPU");
 		return -ENODEV;
 	}
 	strscpy(cursor->gpu, nla_data(gpu), sizeof(cursor->gpu));

@@ -29,7 +29,7 @@ static struct vgpu_parent *vgpu_parent_lock(struct genl_info *info, int type)
 		kref_get(&parent->refs);
 	mutex_unlock(&vgpu_parents_lock);
 	if (!parent) {
-		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type], "gpu: there is no such GPU");
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type], "there is no such GPU");
 		return ERR_PTR(-ENODEV);
 	}
 	mutex_lock(&parent->lock);
@@ -244,7 +244,7 @@ static int vgpu_tenant_apply(struct genl_info *info, struct vgpu_parent *parent)
 
 	if (parent->removed) {
 		NL_SET_ERR_MSG_ATTR(info->extack, attrs[VGPUMGR_A_TENANT_GPU],
-				    "gpu: being removed");
+				    "the GPU is being removed");
 		return -ENODEV;
 	}
 	ret = vgpu_tenant_check_generation(info, tenant);

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The netlink family is written down three times: YNL spec, C header, Python. They must be the same family."""
+
+import re
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vgpumgr.control import protocol
+from vgpumgr.control.protocol import AttributeSet, Command
+
+UAPI = Path(__file__).parents[2] / "kmod" / "uapi"
+SPEC: dict[str, Any] = yaml.safe_load((UAPI / "vgpumgr.yaml").read_text())
+SETS = {"gpu": protocol.GPU, "tenant": protocol.TENANT, "run-length": protocol.RUN_LENGTH, "slice": protocol.SLICE}
+
+
+def header_constants() -> dict[str, int]:
+    """Names and values of the header's enums, as a C compiler counts them; private names left out."""
+    text = re.sub(r"/\*.*?\*/", "", (UAPI / "vgpumgr_netlink.h").read_text(), flags=re.S)
+    constants: dict[str, int] = {}
+    for body in re.findall(r"enum\s*\w*\s*\{(.*?)\}", text, flags=re.S):
+        value = -1
+        for entry in filter(None, (part.strip() for part in body.split(","))):
+            name, _, given = (word.strip() for word in entry.partition("="))
+            value = int(given) if given.isdigit() else value + 1
+            if not name.startswith("__") and not name.endswith("_MAX"):
+                constants[name] = value
+    return constants
+
+
+def upper(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def spec_operations() -> dict[str, int]:
+    return {upper(f"vgpumgr-cmd-{operation['name']}"): operation["value"] for operation in SPEC["operations"]["list"]}
+
+
+def spec_attributes(attribute_set: dict[str, Any]) -> dict[str, int]:
+    prefix = attribute_set["name-prefix"]
+    return {upper(prefix + a["name"]): number for number, a in enumerate(attribute_set["attributes"], 1)}
+
+
+def python_constants(prefix: str, numbers: type[IntEnum]) -> dict[str, int]:
+    return {prefix + member.name: member.value for member in numbers}
+
+
+def test_the_spec_and_the_header_have_the_same_names_and_numbers() -> None:
+    expected = spec_operations()
+    for attribute_set in SPEC["attribute-sets"]:
+        expected |= spec_attributes(attribute_set)
+    for definition in SPEC["definitions"]:
+        prefix = definition["name-prefix"]
+        expected |= {upper(prefix + entry["name"]): value for value, entry in enumerate(definition["entries"])}
+    assert header_constants() == expected
+
+
+def test_python_and_the_header_have_the_same_names_and_numbers() -> None:
+    found = python_constants("VGPUMGR_CMD_", Command) | python_constants("VGPUMGR_ATTACH_", protocol.Attach)
+    for name, attributes in SETS.items():
+        found |= python_constants(f"VGPUMGR_A_{upper(name)}_", attributes.numbers)
+    assert found == header_constants()
+
+
+def test_all_three_name_the_same_family_and_version() -> None:
+    header = (UAPI / "vgpumgr_netlink.h").read_text()
+    assert SPEC["name"] == protocol.FAMILY_NAME
+    assert f'#define VGPUMGR_FAMILY_NAME\t"{protocol.FAMILY_NAME}"' in header
+    assert f"#define VGPUMGR_FAMILY_VERSION\t{protocol.FAMILY_VERSION}\n" in header
+    assert SPEC.get("version", 1) == protocol.FAMILY_VERSION
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_python_gives_each_attribute_the_type_and_name_of_the_spec(name: str) -> None:
+    (spec,) = (found for found in SPEC["attribute-sets"] if found["name"] == name)
+    attributes: AttributeSet = SETS[name]
+    for number, attribute in enumerate(spec["attributes"], 1):
+        assert attributes.type_of(number) == attribute["type"], attribute["name"]
+        assert attributes.field_of(number) == attribute["name"]
+
+
+def test_every_operation_uses_attributes_of_its_set() -> None:
+    known = {spec["name"]: {attribute["name"] for attribute in spec["attributes"]} for spec in SPEC["attribute-sets"]}
+    for operation in SPEC["operations"]["list"]:
+        assert protocol.ATTRIBUTES[Command(operation["value"])] is SETS[operation["attribute-set"]]
+        for way in ("do", "dump"):
+            for side in operation.get(way, {}).values():
+                assert set(side["attributes"]) <= known[operation["attribute-set"]], operation["name"]
+
+
+def test_setters_are_for_the_privileged_only() -> None:
+    for operation in SPEC["operations"]["list"]:
+        setter = not operation["name"].endswith("-get")
+        assert ("admin-perm" in operation.get("flags", [])) == setter, operation["name"]
+
+
+def test_ranges_of_the_spec_are_those_of_the_scheduler_core() -> None:
+    text = (UAPI.parent / "sched" / "vgpu_sched.h").read_text()
+    limits = {name: int(value) for name, value in re.findall(r"#define (VGPU_\w+)\s+(\d+)u", text)}
+    for name in ("tenant", "slice"):
+        (spec,) = (found for found in SPEC["attribute-sets"] if found["name"] == name)
+        checks = {attribute["name"]: attribute.get("checks") for attribute in spec["attributes"]}
+        assert checks["weight"] == {"min": limits["VGPU_WEIGHT_MIN"], "max": limits["VGPU_WEIGHT_MAX"]}
+        assert checks["cap-us"] == {"max": limits["VGPU_CAP_PERIOD_MAX_NS"] // 1000}
+        assert checks["cap-period-us"] == {
+            "min": limits["VGPU_CAP_PERIOD_MIN_NS"] // 1000,
+            "max": limits["VGPU_CAP_PERIOD_MAX_NS"] // 1000,
+        }
+        assert checks["burst-us"] == {"max": limits["VGPU_BURST_MAX_NS"] // 1000}
+        if name == "tenant":
+            assert checks["timeslice-us"] == {"max": limits["VGPU_TIMESLICE_MAX_NS"] // 1000}

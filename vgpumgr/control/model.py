@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel says about GPUs, tenants and slices: values, copied at one moment.
+
+Counters only grow unless said otherwise; times ending in `_ns` and `_us` are nanoseconds and microseconds of the
+monotonic clock.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunHistogram:
+    """Lengths of ended runs. `buckets`: (least length in ns, count), ascending, empty ones left out.
+
+    Four buckets per power of two; below 1024 ns and from 2**34 ns there is one each.
+    """
+
+    buckets: tuple[tuple[int, int], ...] = ()
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self.buckets)
+
+    @property
+    def total(self) -> int:
+        """How many runs were counted."""
+        return sum(count for _, count in self.buckets)
+
+    def since(self, earlier: "RunHistogram") -> "RunHistogram":
+        """Return the runs counted after `earlier` was read."""
+        before = dict(earlier.buckets)
+        grown = ((start_ns, count - before.get(start_ns, 0)) for start_ns, count in self.buckets)
+        return RunHistogram(tuple(bucket for bucket in grown if bucket[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One accelerator. `name`: PCI address.
+
+    `attach`: "any", or "permit" when opening a slice takes a permit. `timeslice_min_us`: the shortest timeslice and
+    least burst accepted. `chunk_max_us`: the longest uninterruptible piece. `idle_ns`: of `wall_ns`, time the engine
+    belonged to nobody. `tenants`: how many tenants are configured here or named by a slice.
+    """
+
+    name: str
+    engine: str
+    memory_total_bytes: int
+    memory_reserved_bytes: int
+    attach: str
+    timeslice_min_us: int
+    chunk_max_us: int
+    wall_ns: int
+    idle_ns: int
+    switches: int
+    picks: int
+    slices: int
+    tenants: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenant:
+    """A tenant's group on one GPU.
+
+    Not `configured`: only a name that slices carry; parameters and counters are zero and the slices run nothing.
+    `cap_us` 0: no cap. `burst_us` 0: one timeslice. `generation`: for `if_generation`. `slices`: how many name it.
+    `uncut_runs`: ended by the timeslice; `short_uncut_runs`, always 0, those that did not last it.
+    `longest_run_ns`: since the present timeslice was set. `lag_ns`: what the engine owes, negative in debt; goes both
+    ways.
+    """
+
+    gpu: str
+    name: str
+    configured: bool
+    generation: int
+    slices: int
+    weight: int = 0
+    timeslice_us: int = 0
+    cap_us: int = 0
+    cap_period_us: int = 0
+    burst_us: int = 0
+    run_ns: int = 0
+    runs: int = 0
+    uncut_runs: int = 0
+    short_uncut_runs: int = 0
+    longest_run_ns: int = 0
+    throttles: int = 0
+    throttled_ns: int = 0
+    switches: int = 0
+    lag_ns: int = 0
+    histogram: RunHistogram = RunHistogram()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """One slice. `tenant`: "" for none. Weight and cap count inside the tenant's group.
+
+    `open`: a VMM has it. `scheduled`: its tenant is configured. `error`: enum vgpu_error of vgpu_device.h, 0 for none;
+    `error_index` the item at fault. `run_ns`: since the slice was last scheduled. `items`: answered. `queued`:
+    submitted and not yet answered, falls as well.
+    """
+
+    gpu: str
+    uuid: str
+    tenant: str
+    weight: int
+    cap_us: int
+    cap_period_us: int
+    burst_us: int
+    open: bool
+    scheduled: bool
+    memory_bytes: int
+    error: int
+    error_index: int
+    run_ns: int
+    items: int
+    dma_bytes: int
+    doorbells: int
+    errors: int
+    resets: int
+    dropped: int
+    queued: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MdevType:
+    """A memory class of a GPU. `id`: as in ``vgpumgr-mem16m``; `available`: how many more slices of it fit."""
+
+    id: str
+    name: str
+    description: str
+    device_api: str
+    available: int

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client of the kernel module's generic netlink family."""
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import IntEnum
+from types import TracebackType
+from typing import Any
+
+from vgpumgr.control import protocol, wire
+from vgpumgr.control.model import Gpu, RunHistogram, Slice, Tenant
+from vgpumgr.control.protocol import AttributeSet, Command, GpuAttribute, SliceAttribute, TenantAttribute
+from vgpumgr.errors import (
+    ControlProtocolError,
+    ControlUnavailableError,
+    DumpInterruptedError,
+    InvalidFieldError,
+    refused,
+)
+
+_NETLINK_GENERIC = 16
+_SOL_NETLINK = 270
+_NETLINK_CAP_ACK = 10
+_NETLINK_EXT_ACK = 11
+
+_CONTROL_FAMILY = 16
+_CONTROL_GET_FAMILY = 3
+_CONTROL_FAMILY_ID = 1
+_CONTROL_FAMILY_NAME = 2
+
+_EINVAL = 22
+_ENOENT = 2
+_RECEIVE_BYTES = 64 << 10
+_DUMP_ATTEMPTS = 8
+
+Values = Mapping[IntEnum, int | str]
+Options = Mapping[IntEnum, int | str | None]
+
+
+class Control:
+    """One socket to the kernel module; a context manager.
+
+    Threads may share it: requests are made one at a time. Reading needs no privilege, setting CAP_NET_ADMIN. Every
+    method raises a RefusedError when the kernel says no, which names the attribute at fault and means that nothing has
+    changed. A module that was loaded again needs a new Control.
+    """
+
+    def __init__(self) -> None:
+        """Raises ControlUnavailableError when the module is not loaded."""
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_GENERIC)
+        try:
+            self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
+            self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
+            self._socket.bind((0, 0))
+            self._family = self._find_family()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """Give up the socket."""
+        self._socket.close()
+
+    def __enter__(self) -> "Control":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- reading
+
+    def gpu(self, name: str) -> Gpu:
+        """Return the GPU at a PCI address. UnknownGpuError."""
+        return _gpu(self._do(Command.GPU_GET, {GpuAttribute.NAME: name}))
+
+    def gpus(self) -> list[Gpu]:
+        """Return all GPUs, by name."""
+        return [_gpu(found) for found in self._dump(Command.GPU_GET, {})]
+
+    def tenant(self, gpu: str, tenant: str) -> Tenant:
+        """Return one tenant on one GPU. UnknownGpuError, NotFoundError."""
+        return _tenant(self._do(Command.TENANT_GET, {TenantAttribute.GPU: gpu, TenantAttribute.TENANT: tenant}))
+
+    def tenants(self, gpu: str | None = None) -> list[Tenant]:
+        """Return the tenants of one GPU, or of all; also those that only a slice names. UnknownGpuError."""
+        return [_tenant(found) for found in self._dump(Command.TENANT_GET, _given({TenantAttribute.GPU: gpu}))]
+
+    def slice(self, uuid: str) -> Slice:
+        """Return one slice. NotFoundError."""
+        return _slice(self._do(Command.SLICE_GET, {SliceAttribute.UUID: uuid}))
+
+    def slices(self, gpu: str | None = None) -> list[Slice]:
+        """Return the slices of one GPU, or of all. UnknownGpuError."""
+        return [_slice(found) for found in self._dump(Command.SLICE_GET, _given({SliceAttribute.GPU: gpu}))]
+
+    # ---- setting
+
+    def set_tenant(
+        self,
+        gpu: str,
+        tenant: str,
+        *,
+        weight: int | None = None,
+        timeslice_us: int | None = None,
+        cap_us: int | None = None,
+        cap_period_us: int | None = None,
+        burst_us: int | None = None,
+        if_generation: int | None = None,
+    ) -> int:
+        """Configure a tenant on a GPU; return its new generation.
+
+        What is None keeps its value; the first time weight and timeslice are required. `cap_us` 0: no cap.
+        `if_generation`: change it only if this is its generation, 0 only if it is not configured yet
+        (StaleGenerationError). Also UnknownGpuError, InvalidFieldError, OutOfRangeError, NotPermittedError.
+        """
+        request: Options = {
+            TenantAttribute.GPU: gpu,
+            TenantAttribute.TENANT: tenant,
+            TenantAttribute.WEIGHT: weight,
+            TenantAttribute.TIMESLICE_US: timeslice_us,
+            TenantAttribute.CAP_US: cap_us,
+            TenantAttribute.CAP_PERIOD_US: cap_period_us,
+            TenantAttribute.BURST_US: burst_us,
+            TenantAttribute.IF_GENERATION: if_generation,
+        }
+        return int(self._do(Command.TENANT_SET, _given(request))["generation"])
+
+    def delete_tenant(self, gpu: str, tenant: str) -> None:
+        """Forget a tenant. BusyError while slices name it; UnknownGpuError, NotFoundError, NotPermittedError."""
+        self._do(Command.TENANT_DEL, {TenantAttribute.GPU: gpu, TenantAttribute.TENANT: tenant})
+
+    def set_slice(
+        self,
+        uuid: str,
+        *,
+        tenant: str | None = None,
+        weight: int | None = None,
+        cap_us: int | None = None,
+        cap_period_us: int | None = None,
+        burst_us: int | None = None,
+    ) -> None:
+        """Give a slice to a tenant ("" takes it away) and set its weight and cap inside the tenant's group.
+
+        What is None keeps its value. A tenant that is not configured yet leaves the slice inert. BusyError to change
+        the tenant of an open slice; NotFoundError, InvalidFieldError, OutOfRangeError, NotPermittedError.
+        """
+        request: Options = {
+            SliceAttribute.UUID: uuid,
+            SliceAttribute.TENANT: tenant,
+            SliceAttribute.WEIGHT: weight,
+            SliceAttribute.CAP_US: cap_us,
+            SliceAttribute.CAP_PERIOD_US: cap_period_us,
+            SliceAttribute.BURST_US: burst_us,
+        }
+        self._do(Command.SLICE_SET, _given(request))
+
+    # ---- requests
+
+    def request(self, command: Command, attributes: bytes, *, dump: bool = False) -> list[bytes]:
+        """Send encoded attributes; return those of each answer. For requests that the methods above do not make."""
+        flags = wire.DUMP if dump else wire.ACK
+        return [found for found, _ in self._exchange(command, flags, attributes)]
+
+    def _do(self, command: Command, values: Values) -> dict[str, Any]:
+        attributes = _encode(command, values)
+        answers = self.request(command, attributes)
+        if len(answers) > 1:
+            raise ControlProtocolError(f"{_operation(command)}: {len(answers)} answers to a request about one object")
+        return _decode(protocol.ATTRIBUTES[command], answers[0]) if answers else {}
+
+    def _dump(self, command: Command, values: Values) -> list[dict[str, Any]]:
+        attributes = _encode(command, values)
+        for _ in range(_DUMP_ATTEMPTS):
+            answers = list(self._exchange(command, wire.DUMP, attributes))
+            if not any(interrupted for _, interrupted in answers):
+                return [_decode(protocol.ATTRIBUTES[command], found) for found, _ in answers]
+        raise DumpInterruptedError(f"{_operation(command)}: objects came and went during {_DUMP_ATTEMPTS} attempts")
+
+    def _exchange(self, command: Command, flags: int, attributes: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Yield the attributes of each answer, and whether the list was interrupted before it."""
+        with self._lock:
+            answers, interrupted, status = self._transact(
+                self._family, flags, command, protocol.FAMILY_VERSION, attributes
+            )
+        if status.errno:
+            raise _refusal(command, status, attributes)
+        for found, changed in answers:
+            yield found, changed or interrupted
+
+    def _transact(
+        self, family: int, flags: int, command: int, version: int, attributes: bytes
+    ) -> tuple[list[tuple[bytes, bool]], bool, wire.Status]:
+        self._sequence += 1
+        self._socket.send(wire.encode_request(family, flags, self._sequence, command, version, attributes))
+        answers: list[tuple[bytes, bool]] = []
+        while True:
+            datagram, _, received, _ = self._socket.recvmsg(_RECEIVE_BYTES)
+            if received & socket.MSG_TRUNC:
+                raise ControlProtocolError("an answer was longer than the receive buffer")
+            for message in wire.decode_messages(datagram):
+                if message.sequence != self._sequence:
+                    continue  # of a request that was interrupted by an exception
+                interrupted = bool(message.flags & wire.DUMP_INTERRUPTED)
+                if message.type in (wire.ERROR, wire.DONE):
+                    return answers, interrupted, wire.decode_status(message)
+                if message.type == wire.OVERRUN:
+                    raise ControlProtocolError("answers were lost")
+                answers.append((wire.decode_generic(message)[1], interrupted))
+
+    def _find_family(self) -> int:
+        name = wire.encode_attribute(_CONTROL_FAMILY_NAME, wire.encode_value("string", protocol.FAMILY_NAME))
+        answers, _, status = self._transact(_CONTROL_FAMILY, wire.ACK, _CONTROL_GET_FAMILY, 1, name)
+        if status.errno == _ENOENT:
+            raise ControlUnavailableError(f"no netlink family {protocol.FAMILY_NAME}: vgpumgr.ko is not loaded")
+        if status.errno:
+            raise refused(operation="find the netlink family", errno=status.errno, reason=status.reason)
+        for number, payload in wire.decode_attributes(answers[0][0]):
+            if number == _CONTROL_FAMILY_ID:
+                return int.from_bytes(payload, sys.byteorder)
+        raise ControlProtocolError("the kernel named no id for the netlink family")
+
+
+def _given(values: Options) -> dict[IntEnum, int | str]:
+    return {number: value for number, value in values.items() if value is not None}
+
+
+def _operation(command: Command) -> str:
+    return command.name.lower().replace("_", "-")
+
+
+def _encode(command: Command, values: Values) -> bytes:
+    attributes = protocol.ATTRIBUTES[command]
+    encoded = []
+    for number, value in values.items():
+        try:
+            payload = wire.encode_value(attributes.type_of(number), value)
+        except ValueError as error:
+            field = attributes.field_of(number)
+            raise InvalidFieldError(
+                operation=_operation(command), errno=_EINVAL, field=field, reason=str(error)
+            ) from error
+        encoded.append(wire.encode_attribute(number, payload))
+    return b"".join(encoded)
+
+
+def _decode(attributes: AttributeSet, data: bytes) -> dict[str, Any]:
+    """Return values by the header's names in lower case; unknown attributes, from a newer module, are left out."""
+    values: dict[str, Any] = {}
+    for number, payload in wire.decode_attributes(data):
+        kind = attributes.type_of(number)
+        if kind in ("", "pad"):
+            continue
+        name = attributes.numbers(number).name.lower()
+        if kind == "nest":
+            values.setdefault(name, []).append(_decode(protocol.RUN_LENGTH, payload))
+        else:
+            values[name] = wire.decode_value(kind, payload)
+    return values
+
+
+def _refusal(command: Command, status: wire.Status, request: bytes) -> Exception:
+    if status.errno == _ENOENT and not status.reason:  # netlink's own: the family is gone
+        return ControlUnavailableError("the netlink family is gone: vgpumgr.ko was unloaded")
+    attributes = protocol.ATTRIBUTES[command]
+    number = status.missing
+    if status.offset is not None:
+        number = next(
+            (n for at, n, _ in wire.locate_attributes(request) if at + wire.BODY_OFFSET == status.offset), None
+        )
+    reason = status.reason
+    if status.limits:
+        reason += f" ({status.limits[0]}..{status.limits[1]})"
+    return refused(
+        operation=_operation(command),
+        errno=status.errno,
+        field="" if number is None else attributes.field_of(number),
+        reason=reason,
+    )
+
+
+def _gpu(values: dict[str, Any]) -> Gpu:
+    with _complete():
+        values["memory_total_bytes"] = values.pop("memory_total")
+        values["memory_reserved_bytes"] = values.pop("memory_reserved")
+        values["attach"] = protocol.Attach(values["attach"]).name.lower()
+        return Gpu(**values)
+
+
+def _tenant(values: dict[str, Any]) -> Tenant:
+    with _complete():
+        values["name"] = values.pop("tenant")
+        values.setdefault("configured", False)
+        buckets = values.pop("run_length", [])
+        values["histogram"] = RunHistogram(tuple((bucket["start_ns"], bucket["count"]) for bucket in buckets))
+        return Tenant(**values)
+
+
+def _slice(values: dict[str, Any]) -> Slice:
+    with _complete():
+        values.setdefault("open", False)
+        values.setdefault("scheduled", False)
+        return Slice(**values)
+
+
+@contextmanager
+def _complete() -> Iterator[None]:
+    """An answer without what it must have, or with a value that is not defined, is a ControlProtocolError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ControlProtocolError(f"an incomplete answer: {error}") from error

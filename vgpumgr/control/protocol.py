@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of the generic netlink family: kmod/uapi/vgpumgr_netlink.h and vgpumgr.yaml in Python.
+
+A test compares all three. Names are the header's without their prefix.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+FAMILY_NAME = "vgpumgr"
+FAMILY_VERSION = 1
+
+
+class Command(IntEnum):
+    """VGPUMGR_CMD_*"""
+
+    GPU_GET = 1
+    TENANT_GET = 8
+    TENANT_SET = 9
+    TENANT_DEL = 10
+    SLICE_GET = 16
+    SLICE_SET = 17
+
+
+class Attach(IntEnum):
+    """enum vgpumgr_attach"""
+
+    ANY = 0
+    PERMIT = 1
+
+
+class GpuAttribute(IntEnum):
+    """VGPUMGR_A_GPU_*"""
+
+    PAD = 1
+    NAME = 2
+    ENGINE = 3
+    MEMORY_TOTAL = 4
+    MEMORY_RESERVED = 5
+    ATTACH = 6
+    TIMESLICE_MIN_US = 7
+    CHUNK_MAX_US = 8
+    WALL_NS = 9
+    IDLE_NS = 10
+    SWITCHES = 11
+    PICKS = 12
+    SLICES = 13
+    TENANTS = 14
+
+
+class TenantAttribute(IntEnum):
+    """VGPUMGR_A_TENANT_*"""
+
+    PAD = 1
+    GPU = 2
+    TENANT = 3
+    WEIGHT = 4
+    TIMESLICE_US = 5
+    CAP_US = 6
+    CAP_PERIOD_US = 7
+    BURST_US = 8
+    IF_GENERATION = 9
+    GENERATION = 10
+    CONFIGURED = 11
+    SLICES = 12
+    RUN_NS = 13
+    RUNS = 14
+    UNCUT_RUNS = 15
+    SHORT_UNCUT_RUNS = 16
+    LONGEST_RUN_NS = 17
+    THROTTLES = 18
+    THROTTLED_NS = 19
+    SWITCHES = 20
+    LAG_NS = 21
+    RUN_LENGTH = 22
+
+
+class RunLengthAttribute(IntEnum):
+    """VGPUMGR_A_RUN_LENGTH_*"""
+
+    PAD = 1
+    START_NS = 2
+    COUNT = 3
+
+
+class SliceAttribute(IntEnum):
+    """VGPUMGR_A_SLICE_*"""
+
+    PAD = 1
+    GPU = 2
+    UUID = 3
+    TENANT = 4
+    WEIGHT = 5
+    CAP_US = 6
+    CAP_PERIOD_US = 7
+    BURST_US = 8
+    OPEN = 9
+    SCHEDULED = 10
+    MEMORY_BYTES = 11
+    ERROR = 12
+    ERROR_INDEX = 13
+    RUN_NS = 14
+    ITEMS = 15
+    DMA_BYTES = 16
+    DOORBELLS = 17
+    ERRORS = 18
+    RESETS = 19
+    DROPPED = 20
+    QUEUED = 21
+
+
+# The type of each attribute, in the words of vgpumgr.yaml.
+_GPU_TYPES: Mapping[IntEnum, str] = {
+    GpuAttribute.PAD: "pad",
+    GpuAttribute.NAME: "string",
+    GpuAttribute.ENGINE: "string",
+    GpuAttribute.ATTACH: "u32",
+    GpuAttribute.TIMESLICE_MIN_US: "u32",
+    GpuAttribute.CHUNK_MAX_US: "u32",
+    GpuAttribute.SLICES: "u32",
+    GpuAttribute.TENANTS: "u32",
+}
+_TENANT_TYPES: Mapping[IntEnum, str] = {
+    TenantAttribute.PAD: "pad",
+    TenantAttribute.GPU: "string",
+    TenantAttribute.TENANT: "string",
+    TenantAttribute.WEIGHT: "u32",
+    TenantAttribute.TIMESLICE_US: "u32",
+    TenantAttribute.CAP_US: "u32",
+    TenantAttribute.CAP_PERIOD_US: "u32",
+    TenantAttribute.BURST_US: "u32",
+    TenantAttribute.CONFIGURED: "flag",
+    TenantAttribute.SLICES: "u32",
+    TenantAttribute.LAG_NS: "s64",
+    TenantAttribute.RUN_LENGTH: "nest",
+}
+_RUN_LENGTH_TYPES: Mapping[IntEnum, str] = {
+    RunLengthAttribute.PAD: "pad",
+}
+_SLICE_TYPES: Mapping[IntEnum, str] = {
+    SliceAttribute.PAD: "pad",
+    SliceAttribute.GPU: "string",
+    SliceAttribute.UUID: "string",
+    SliceAttribute.TENANT: "string",
+    SliceAttribute.WEIGHT: "u32",
+    SliceAttribute.CAP_US: "u32",
+    SliceAttribute.CAP_PERIOD_US: "u32",
+    SliceAttribute.BURST_US: "u32",
+    SliceAttribute.OPEN: "flag",
+    SliceAttribute.SCHEDULED: "flag",
+    SliceAttribute.ERROR: "u32",
+    SliceAttribute.ERROR_INDEX: "u32",
+    SliceAttribute.QUEUED: "u32",
+}
+
+
+@dataclass(frozen=True)
+class AttributeSet:
+    """One set of attributes. `types` leaves out what is u64, as most are."""
+
+    numbers: type[IntEnum]
+    types: Mapping[IntEnum, str]
+
+    def type_of(self, number: int) -> str:
+        """Return the attribute's type in the words of vgpumgr.yaml, "" for a number this version does not know."""
+        if number not in self.numbers._value2member_map_:
+            return ""
+        return self.types.get(self.numbers(number), "u64")
+
+    def field_of(self, number: int) -> str:
+        """Return the attribute's name as in vgpumgr.yaml; its number for one this version does not know."""
+        if number not in self.numbers._value2member_map_:
+            return f"attribute {number}"
+        return self.numbers(number).name.lower().replace("_", "-")
+
+
+GPU = AttributeSet(GpuAttribute, _GPU_TYPES)
+TENANT = AttributeSet(TenantAttribute, _TENANT_TYPES)
+RUN_LENGTH = AttributeSet(RunLengthAttribute, _RUN_LENGTH_TYPES)
+SLICE = AttributeSet(SliceAttribute, _SLICE_TYPES)
+
+ATTRIBUTES: Mapping[Command, AttributeSet] = {
+    Command.GPU_GET: GPU,
+    Command.TENANT_GET: TENANT,
+    Command.TENANT_SET: TENANT,
+    Command.TENANT_DEL: TENANT,
+    Command.SLICE_GET: SLICE,
+    Command.SLICE_SET: SLICE,
+}
