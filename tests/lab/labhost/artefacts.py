@@ -51,13 +51,20 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
             make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", "modules"]
             command = in_root(toolchain.root, tree, make)
             build_step(command, name=name, log=paths.cache / "logs" / f"{name}.log", timeout_s=_BUILD_LIMIT_S)
-            for module in _MODULES:
-                if (tree / module).is_file():
-                    shutil.copy2(tree / module, directory)
+            built = [module for module in _MODULES if (tree / module).is_file()]
+            for module in built:
+                shutil.copy2(tree / module, directory)
+            # debug information makes loading slow; who wants it finds it in build/kmod
+            command = in_root(toolchain.root, tree, ["strip", "--strip-debug", *built])
+            build_step(command, name="strip", log=paths.cache / "logs" / "strip.log", timeout_s=60)
+            (directory / "stripped").mkdir()
+            for module in built:
+                shutil.copy2(tree / module, directory / "stripped")
             shutil.rmtree(tree)
 
     entry = Cache(paths.cache).entry(name, sources.key(toolchain), build)
-    return _publish(entry, paths.artefacts / toolchain.kernel.name)
+    _publish(entry, paths.artefacts / toolchain.kernel.name)
+    return sorted((entry / "stripped").iterdir())
 
 
 def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
@@ -110,7 +117,7 @@ class Snapshot:
         files = {}
         for name in _source_names(checkout):
             with suppress(FileNotFoundError):
-                files[name] = (os.stat(checkout / name).st_mode, (checkout / name).read_bytes())
+                files[name] = ((checkout / name).stat().st_mode, (checkout / name).read_bytes())
         return cls(files)
 
     def key(self, toolchain: Toolchain) -> str:

@@ -36,7 +36,7 @@ examples:
   lab toolchain --kernel 6.1 -- make -C kmod KDIR='$KDIR' W=1 modules      in a copy of kmod/
 
 in a lab host:
-  /lab/vgpumgr.ko, /lab/vgpu_guest.ko          our modules for its kernel; `lab-insmod [PARAMETER=VALUE...]` loads the first
+  /lab/vgpumgr.ko, /lab/vgpu_guest.ko          our modules; `lab-insmod [PARAMETER=VALUE...]` loads the first
   /lab/bin (on PATH)                           vgpu-guest, vgpu-client: static programs
   /lab/guest/vmlinuz, /lab/guest/initrd        to start guests with; kernel command line: console=ttyS0
                                                vgpu.run=BASE64-OF-A-SHELL-COMMAND [vgpu.keep=1]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from labhost.errors import BuildError
 
@@ -14,11 +15,29 @@ _PR_SET_PDEATHSIG = 1
 _LOG_TAIL_BYTES = 3000
 
 
-def die_with_parent() -> Callable[[], None]:
-    """Return a `preexec_fn` with which the kernel kills the child when this process dies, however it dies.
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    environ: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a child, in a session of its own, that the kernel kills when this process dies, however it dies.
 
-    The signal follows the thread that forked (prctl(2)), so start such children from the main thread.
+    The signal follows the thread that forked (prctl(2)): call this from the main thread.
     """
+    return subprocess.Popen(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=None if environ is None else {**os.environ, **environ},
+        start_new_session=True,
+        preexec_fn=_die_with_parent(),  # noqa: PLW1509 - this tool has no threads
+    )
+
+
+def _die_with_parent() -> Callable[[], None]:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 
@@ -36,7 +55,6 @@ def build_step(
     log: Path,
     timeout_s: float,
     environ: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
 ) -> None:
     """Run one step of a build with its output in `log`.
 
@@ -44,16 +62,7 @@ def build_step(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        child = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=None if environ is None else {**os.environ, **environ},
-            cwd=cwd,
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
+        child = spawn(command, stdout=output, stderr=subprocess.STDOUT, environ=environ)
         try:
             status = child.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -50,6 +50,8 @@ for unit in serial-getty@ttyS0.service getty@tty1.service ssh.service ssh.socket
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
 mkdir -p "$root/checkout" "$root/lab"
+# libvirt asks every QEMU it finds what it can do, which takes seconds when emulated
+rm -f "$root/usr/bin/qemu-system-i386"
 """
 
 

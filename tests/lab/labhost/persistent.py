@@ -50,10 +50,10 @@ def up(paths: Paths, options: Options) -> None:
             job_files={"authorized_keys": public_key, "environment": exports.encode()},
         )  # fmt: skip
         limit = ["timeout", "--kill-after=5", f"{options.timeout_s:.0f}"]
-        with (state / "output.log").open("wb") as log:
+        with (state / "output.log").open("wb") as log, (state / "qemu.log").open("wb") as errors:
             child = subprocess.Popen(
                 [*limit, *parts.qemu, *host.arguments()],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=errors, start_new_session=True,
             )  # fmt: skip
         (state / "pid").write_text(str(child.pid), encoding="ascii")
         try:
@@ -118,7 +118,8 @@ def _wait_for_ssh(state: Path, child: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
         time.sleep(0.3)
-    raise LabError(f"the lab host did not come up:\n{tail(state / 'serial.log')}\n{tail(state / 'output.log')}")
+    logs = "\n".join(tail(state / name) for name in ("serial.log", "output.log", "qemu.log"))
+    raise LabError(f"the lab host did not come up:\n{logs}")
 
 
 def _pid(state: Path) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labhost.command import die_with_parent
+from labhost.command import spawn
 from labhost.debian import Toolchain, qemu_root
 from labhost.paths import Paths
 from labhost.progress import say
@@ -111,7 +111,8 @@ def private(root: Path) -> list[str]:
         str(root / "usr/lib64/ld-linux-x86-64.so.2"),
         "--library-path", str(root / "usr/lib/x86_64-linux-gnu"),
         str(root / "usr/bin/qemu-system-x86_64"),
-        "-L", str(root / "usr/share/qemu"), "-L", str(root / "usr/share/seabios"), "-L", str(root / "usr/lib/ipxe/qemu"),
+        "-L", str(root / "usr/share/qemu"), "-L", str(root / "usr/share/seabios"),
+        "-L", str(root / "usr/lib/ipxe/qemu"),
     ]  # fmt: skip
 
 
@@ -150,8 +151,7 @@ def probe_kvm(qemu: Sequence[str], vmlinuz: Path, initrd: Path, limit_s: float =
             "-kernel", str(vmlinuz), "-initrd", str(initrd),
             "-append", "console=ttyS0 quiet panic=-1 lab.mode=probe",
         ]  # fmt: skip
-        quiet = subprocess.DEVNULL
-        child = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, preexec_fn=die_with_parent())
+        child = spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             child.wait(limit_s)
         except subprocess.TimeoutExpired:

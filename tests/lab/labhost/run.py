@@ -9,7 +9,6 @@ import os
 import select
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from labhost import initrd, splats
 from labhost.build import Ingredients, ingredients
-from labhost.command import die_with_parent, tail
+from labhost.command import spawn, tail
 from labhost.debian import DEFAULT_KERNEL
 from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT
 from labhost.paths import Paths
@@ -126,18 +125,10 @@ def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
 def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
     """Run QEMU to its end and forward its stdout; return False if the time limit ended it."""
     deadline = time.monotonic() + limit_s
-    errors = (report.parent / "qemu.log").open("wb")
     output, output_of_qemu = os.pipe()
     with (
-        errors,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output_of_qemu,
-            stderr=errors,
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        ) as child,
+        (report.parent / "qemu.log").open("wb") as errors,
+        spawn(command, stdout=output_of_qemu, stderr=errors) as child,
     ):
         os.close(output_of_qemu)
         try:
