@@ -302,10 +302,13 @@ int vgpu_ring_collect(struct vgpu_guest *guest, struct vgpu_completion *into,
 int vgpu_ring_info(struct vgpu_guest *guest, struct vgpu_guest_info *info)
 {
 	u32 completed;
+	u64 run_ns;
 
 	if (vgpu_read(guest, VGPU_REG_ID) != VGPU_ID)
 		return vgpu_ring_lost(guest);
 
+	/* each read may cost a trip out of the guest: these two belong together */
+	run_ns = vgpu_read_pair(guest, VGPU_REG_RUN_NS_LO);
 	completed = vgpu_read(guest, VGPU_REG_COMPLETED);
 	*info = (struct vgpu_guest_info) {
 		.abi = vgpu_read(guest, VGPU_REG_ABI),
@@ -326,7 +329,7 @@ int vgpu_ring_info(struct vgpu_guest *guest, struct vgpu_guest_info *info)
 		.outstanding = guest->tail - completed,
 		.min_outstanding = guest->min_outstanding,
 		.memory_bytes = vgpu_read_pair(guest, VGPU_REG_MEMORY_LO),
-		.run_ns = vgpu_read_pair(guest, VGPU_REG_RUN_NS_LO),
+		.run_ns = run_ns,
 		.submitted = guest->submitted,
 		.collected = guest->collected,
 		.interrupts = atomic64_read(&guest->interrupts),

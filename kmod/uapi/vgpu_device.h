@@ -20,11 +20,17 @@
  * may be reused once its completion was read, so ``tail - completed`` never
  * exceeds ``entries``. All fields are little endian.
  *
+ * Operands in device memory are accessed in the order of the items. Those in
+ * guest memory are read at any time after the doorbell and written, in order,
+ * at any time before the completion: an item that reads what an earlier one
+ * writes to guest memory is submitted after that one's completion.
+ *
  * Errors are sticky: a malformed descriptor, address, ring or doorbell stops
  * this slice, sets VGPU_STATUS_ERROR, VGPU_REG_ERROR and VGPU_REG_ERROR_INDEX,
  * and raises the error vector. Items already completed stay valid. Only a
  * reset (VGPU_CONTROL_RESET, function level reset, VFIO reset or reopening)
- * leaves the state.
+ * leaves the state. Once the write that resets has returned, the device accesses
+ * no guest memory.
  */
 #ifndef _UAPI_VGPU_DEVICE_H
 #define _UAPI_VGPU_DEVICE_H
@@ -94,9 +100,10 @@
  * @VGPU_ERROR_STORM: more doorbells without an item than the budget allows
  * @VGPU_ERROR_DMA: the ring, a descriptor or an operand cannot be accessed
  * @VGPU_ERROR_OP: unknown operation
- * @VGPU_ERROR_FLAGS: unknown flag, or a reserved field not zero
+ * @VGPU_ERROR_FLAGS: unknown flag, or a reserved or unused field not zero
  * @VGPU_ERROR_SIZE: operand size zero, misaligned or beyond a limit
- * @VGPU_ERROR_ADDRESS: operand range overflows or leaves device memory
+ * @VGPU_ERROR_ADDRESS: operand range overflows, leaves device memory, or
+ *	overlaps there where it must not
  * @VGPU_ERROR_CHUNK: VGPU_DESC_NOSPLIT item longer than CHUNK_NS_MAX
  * @VGPU_ERROR_MASTER: enabled or used while PCI bus mastering is off
  * @VGPU_ERROR_RESOURCE: the host has no memory to stage the item
@@ -154,7 +161,8 @@ enum vgpu_op {
  * @flags: VGPU_DESC_*
  * @kernel_id: the guest's name for this kind of work; a hint, never trusted
  * @cookie: returned in the completion
- * @dst: destination, a guest physical address or a device memory offset
+ * @dst: destination, a guest physical address or a device memory offset;
+ *	zero, as the other two, where the operation has no such operand
  * @src: first source
  * @src2: second source
  * @arg: see enum vgpu_op; unused ones are zero

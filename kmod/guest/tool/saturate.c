@@ -257,7 +257,8 @@ static void measure(struct saturate *run, const struct transport_counters *befor
 
 	result->wall_ns = clock_now_ns() - run->begun_ns;
 	result->items = result->collected;
-	if (run->transport->ops->counters(run->transport, &after) == 0) {
+	if (result->rc != -ENODEV &&
+	    run->transport->ops->counters(run->transport, &after) == 0) {
 		result->run_ns = after.run_ns - before->run_ns;
 		result->interrupts = after.interrupts - before->interrupts;
 		result->error = after.error;

@@ -173,7 +173,7 @@ static void test_suites(void)
 	       hostile_run(transport, hostile_descriptors,
 			   hostile_descriptor_count, "all", false) == EXIT_OK);
 	transport->ops->close(transport);
-	fake.corrupt_memory = 14; /* a gemm with all matrices in guest memory */
+	fake.corrupt_memory = 19; /* a gemm with all matrices in guest memory */
 	transport = transport_fake_open(&fake);
 	expect("the verify suite fails on a broken device",
 	       verify_all(transport, "fake", false) == EXIT_WRONG);

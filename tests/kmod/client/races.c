@@ -178,42 +178,47 @@ int client_unmap_race(struct transport *transport, uint64_t duration_ns,
 		      canary_intact(transport, 2ull * BATCH * OPERAND), json);
 }
 
-/* Turn good descriptors into bad ones and back, as fast as possible. */
+/* One way to spoil a descriptor; the good value is written back later. */
+static void spoil(volatile struct vgpu_desc *desc, uint32_t how)
+{
+	switch (how % 4) {
+	case 0:
+		desc->arg[0] = htole32(0xfffffffc);
+		break;
+	case 1:
+		desc->dst = htole64(VFIO_UNMAPPED_IOVA);
+		break;
+	case 2:
+		desc->op = htole16(0x7777);
+		break;
+	case 3:
+		desc->op = htole16(VGPU_OP_GEMM_I32);
+		break;
+	}
+}
+
+/* Turn good descriptors into bad ones and back. */
 static void *rewriter(void *data)
 {
 	struct race *race = data;
 	struct transport_vfio *vfio = to_vfio(race->transport);
-	uint32_t round = 0;
 
-	while (!atomic_load(&race->stop)) {
+	for (uint32_t round = 0; !atomic_load(&race->stop); round++) {
 		for (uint32_t i = 0; i < vfio->entries && i < 4 * BATCH; i++) {
 			volatile struct vgpu_desc *desc = &vfio->ring[i];
 			uint16_t op = desc->op;
 			uint64_t dst = desc->dst;
 			uint32_t bytes = desc->arg[0];
 
-			switch (round % 4) {
-			case 0:
-				desc->arg[0] = htole32(0xfffffffc);
-				desc->arg[0] = bytes;
-				break;
-			case 1:
-				desc->dst = htole64(VFIO_UNMAPPED_IOVA);
-				desc->dst = dst;
-				break;
-			case 2:
-				desc->op = htole16(0x7777);
-				desc->op = op;
-				break;
-			case 3:
-				desc->op = htole16(VGPU_OP_GEMM_I32);
-				desc->op = op;
-				break;
-			}
+			spoil(desc, round);
+			/* with one processor only sleeping lets others see it */
+			if (round % 16 == 0 && i % BATCH == 0)
+				clock_sleep_ns(50 * NS_PER_US);
+			desc->op = op;
+			desc->dst = dst;
+			desc->arg[0] = bytes;
 		}
 		race->disturbed++;
-		round++;
-		/* one processor must also run the device */
 		if (round % 64 == 0)
 			clock_sleep_ns(50 * NS_PER_US);
 	}
