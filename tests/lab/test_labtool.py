@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The promises of the lab tool that other tests rely on. A few boots of the minimal lab host."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LAB = [sys.executable, str(HERE / "lab")]
+sys.path.insert(0, str(HERE))
+
+from labhost.cache import Cache  # noqa: E402
+from labhost.errors import LabError  # noqa: E402
+from labhost.mirror import debian_mirror  # noqa: E402
+from labhost.qemu import probe_kvm  # noqa: E402
+from labhost.splats import complaints  # noqa: E402
+
+needs_lab = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
+)
+
+
+def run_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*LAB, "run", "--minimal", "--no-artefacts", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+def kept_directory(stderr: str) -> Iterator[Path]:
+    for match in re.finditer(r"logs: (\S+)", stderr):
+        yield Path(match[1])
+
+
+def qemus_with(text: str) -> list[int]:
+    """Processes whose command line names `text`."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text.encode() in file.read_bytes() and b"qemu" in file.read_bytes():
+                found.append(int(file.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+@needs_lab
+def test_output_and_exit_status_pass_through_and_a_failed_run_keeps_its_serial_log() -> None:
+    done = run_lab("--env", "WORD=two words", "--", 'echo "$WORD"; sleep 1000 & exit 7')
+    assert (done.returncode, done.stdout) == (7, "two words\n")
+    (kept,) = kept_directory(done.stderr)
+    assert (kept / "serial.log").stat().st_size > 0
+    assert "Linux version" in (kept / "dmesg.log").read_text()
+    shutil.rmtree(kept)
+
+
+@needs_lab
+def test_a_hang_ends_at_the_time_limit_and_leaves_no_qemu() -> None:
+    started = time.monotonic()
+    done = run_lab("--timeout", "8", "--", "echo started; sleep 1000")
+    assert done.returncode == 124
+    assert time.monotonic() - started < 60
+    (kept,) = kept_directory(done.stderr)
+    assert not qemus_with(str(kept))
+    shutil.rmtree(kept)
+
+
+@needs_lab
+def test_a_panic_is_told_from_a_failing_command() -> None:
+    done = run_lab("--", "echo c >/proc/sysrq-trigger; sleep 10")
+    assert done.returncode == 125
+    assert "sysrq triggered crash" in done.stderr
+    for kept in kept_directory(done.stderr):
+        shutil.rmtree(kept)
+
+
+@needs_lab
+def test_a_kernel_complaint_fails_a_command_that_passed() -> None:
+    complain = 'echo "<4>WARNING: this is a test" >/dev/kmsg'
+    done = run_lab("--", complain)
+    assert done.returncode == 70
+    assert "WARNING: this is a test" in done.stderr
+    for kept in kept_directory(done.stderr):
+        shutil.rmtree(kept)
+
+
+@needs_lab
+def test_qemu_dies_with_the_tool_even_when_that_is_killed() -> None:
+    command = [*LAB, "run", "--minimal", "--no-artefacts", "--", "echo started; sleep 1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tool:
+        assert tool.stdout is not None
+        assert tool.stdout.readline() == b"started\n"
+        mark = f"-{tool.pid}/serial.log"
+        (qemu,) = qemus_with(mark)
+        tool.send_signal(signal.SIGKILL)
+    for _ in range(50):
+        if not Path(f"/proc/{qemu}").exists():
+            break
+        time.sleep(0.1)
+    assert not qemus_with(mark)
+    for left in (HERE.parents[1] / "build" / "lab" / "runs").glob(f"*-{tool.pid}"):
+        shutil.rmtree(left)
+
+
+@pytest.mark.parametrize("behaviour", ["exit 1", "sleep 1000"])
+def test_without_a_boot_under_kvm_the_probe_says_no(tmp_path: Path, behaviour: str) -> None:
+    qemu = tmp_path / "qemu"
+    qemu.write_text(f"#!/bin/sh\nexec {behaviour}\n" if "sleep" in behaviour else "#!/bin/sh\nexit 1\n")
+    qemu.chmod(0o755)
+    assert not probe_kvm([str(qemu)], tmp_path / "vmlinuz", tmp_path / "initrd", limit_s=0.5)
+
+
+def test_only_lines_of_the_kernel_itself_are_complaints() -> None:
+    log = (
+        "[    1.0] systemd[1]: WARNING: not the kernel\n"
+        "[    2.000001] WARNING: CPU: 0 PID: 1 at vgpu.c:1\n"
+        "[    2.000002] Call Trace:\n"
+        "[    3.000000][   T12] BUG: KASAN: slab-out-of-bounds in f\n"
+    )
+    assert len(complaints(log)) == 1
+    assert complaints("[    1.0] vgpumgr: loaded\n") == []
+    assert complaints("[    9.1] BUG: sleeping function called from invalid context at a.c:1\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sources.list", "deb [signed-by=/k.gpg] http://mirror.test/debian bookworm main\n"),
+        (
+            "sources.list.d/debian.sources",
+            "Types: deb\n# a comment\nURIs: http://other.test/other\n http://mirror.test/debian\n",
+        ),
+    ],
+)
+def test_the_mirror_is_the_one_apt_uses(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    assert debian_mirror({}, tmp_path) == "http://mirror.test/debian"
+
+
+def test_without_a_debian_mirror_the_error_names_the_variable(tmp_path: Path) -> None:
+    (tmp_path / "sources.list").write_text("deb http://archive.test/ubuntu noble main\n")
+    with pytest.raises(LabError, match="VGPUMGR_DEBIAN_MIRROR"):
+        debian_mirror({}, tmp_path)
+
+
+def test_a_failed_build_leaves_no_cache_entry(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+
+    def fail(directory: Path) -> None:
+        (directory / "half").touch()
+        raise LabError("no")
+
+    with pytest.raises(LabError):
+        cache.entry("thing", "key", fail)
+    entry = cache.entry("thing", "key", lambda directory: (directory / "whole").touch())
+    assert [path.name for path in entry.iterdir()] == ["whole"]
