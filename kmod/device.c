@@ -95,6 +95,7 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
 	struct mdev_device *mdev = to_mdev_device(vdev->dev);
+	char name[UUID_STRING_LEN + 1];
 
 	device->parent = container_of(mdev->type->parent, struct vgpu_parent, mdev);
 	kref_get(&device->parent->refs);
@@ -107,7 +108,8 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);
 	atomic_inc(&vgpu_devices);
-	device->workers = alloc_ordered_workqueue("vgpu-%pUl", WQ_HIGHPRI, &device->uuid);
+	snprintf(name, sizeof(name), "%pUl", &device->uuid);
+	device->workers = alloc_ordered_workqueue("vgpu-%.8s", WQ_HIGHPRI, name);
 	return device->workers ? 0 : -ENOMEM;
 }
 

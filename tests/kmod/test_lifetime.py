@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices come, go and break at any moment; nothing leaks and nobody waits for the wrong thing."""
+
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.rig.client import Client, client
+from tests.rig.gpu import ADDRESS, Gpu, load_module, unload_module
+from vgpumgr.errors import BusyError, NoCapacityError
+
+LOAD = ["saturate", "--op", "delay", "--delay-us", "200"]
+
+
+def holding(uuid: str) -> Client:
+    """A client that has the device open."""
+    holder = Client(["--json", uuid, "hold"])
+    assert "hold" in holder.line() or True
+    return holder
+
+
+def module_references() -> int:
+    return int(Path("/sys/module/vgpumgr/refcnt").read_text())
+
+
+def wait_until(condition: "threading.Event | object", timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)
+
+
+def test_a_hundred_slices_come_and_go_without_a_trace(gpu: Gpu) -> None:
+    before = gpu.control.gpu(ADDRESS)
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    for _ in range(100):
+        gpu.sysfs.remove(gpu.slice("blue"))
+    after = gpu.control.gpu(ADDRESS)
+
+    assert after.memory_reserved_bytes == before.memory_reserved_bytes == 0
+    assert after.slices == 0
+    assert gpu.stats("blue").slices == 0
+    assert module_references() == 0
+
+
+def test_device_memory_is_a_quota(gpu: Gpu) -> None:
+    """As many slices as memory; the next one is refused and leaves nothing behind."""
+    gpu.sysfs.write_gpu(ADDRESS, "memory_total", 64 << 20)
+    try:
+        made = [gpu.slice() for _ in range(4)]
+        available = {kind.id: kind.available for kind in gpu.sysfs.types(ADDRESS)}
+        assert available["vgpumgr-mem16m"] == 0
+        with pytest.raises(NoCapacityError):
+            gpu.slice()
+        assert len(gpu.slices()) == len(made)
+        with pytest.raises(BusyError):
+            gpu.sysfs.write_gpu(ADDRESS, "memory_total", 16 << 20)
+    finally:
+        gpu.clear()
+        gpu.sysfs.write_gpu(ADDRESS, "memory_total", 1 << 30)
+
+
+def test_unloading_is_refused_while_a_slice_is_open(gpu: Gpu) -> None:
+    uuid = gpu.slice()
+    holder = holding(uuid)
+    wait_until(lambda: gpu.slice_stats(uuid).open)
+    with pytest.raises(subprocess.CalledProcessError, match="rmmod"):
+        unload_module()
+    assert module_references() > 0
+    holder.kill()
+    wait_until(lambda: module_references() == 0)
+
+
+def test_a_killed_client_frees_everything_and_the_slice_works_again(gpu: Gpu) -> None:
+    """SIGKILL in the middle of work, twenty times."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    for _ in range(20):
+        victim = Client(["--json", uuid, *LOAD, "--seconds", "60"])
+        gpu.wait_queued(uuid)
+        victim.process.send_signal(signal.SIGKILL)
+        victim.process.wait()
+        wait_until(lambda: not gpu.slice_stats(uuid).open)
+    stats = gpu.slice_stats(uuid)
+
+    assert (stats.queued, stats.error) == (0, 0)
+    assert stats.dropped > 0
+    assert client(uuid, "verify").status == 0
+
+
+def test_removing_an_open_slice_asks_its_user_to_let_go(gpu: Gpu) -> None:
+    """The device stops at once; `remove` returns when the client, which is told by the request interrupt, has closed."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    user = Client(["--json", uuid, *LOAD, "--seconds", "60"])
+    gpu.wait_queued(uuid)
+    remover = threading.Thread(target=gpu.sysfs.remove, args=(uuid,))
+    remover.start()
+    time.sleep(0.5)
+    items = [device.items for device in gpu.slices().values()]
+    time.sleep(0.5)
+    assert items == [device.items for device in gpu.slices().values()], "a revoked slice went on working"
+    user.kill()
+    remover.join(timeout=30)
+    assert not remover.is_alive()
+    assert gpu.slices() == {}
+
+
+def test_unbinding_the_function_waits_for_its_users_and_nothing_else(gpu: Gpu) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    user = Client(["--json", uuid, *LOAD, "--seconds", "60"])
+    gpu.wait_queued(uuid)
+    unbinder = threading.Thread(target=gpu.sysfs.unbind, args=(ADDRESS,))
+    unbinder.start()
+    time.sleep(0.5)
+    user.kill()
+    unbinder.join(timeout=30)
+    assert not unbinder.is_alive()
+    assert gpu.control.gpus() == []
+    gpu.sysfs.bind(ADDRESS)
+    assert [found.name for found in gpu.control.gpus()] == [ADDRESS]
+
+
+def test_the_module_unloads_and_loads_again(gpu: Gpu) -> None:
+    gpu.slice()
+    gpu.clear()
+    gpu.sysfs.unbind(ADDRESS)
+    gpu.control.close()
+    for _ in range(5):
+        unload_module()
+        load_module()
+    gpu.sysfs.bind(ADDRESS)
+    gpu.control.__init__()  # type: ignore[misc]  # the family has a new number
+    assert gpu.slices() == {}

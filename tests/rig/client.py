@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`vgpu-client`: a VFIO client in user space, where a real guest would be too slow or too many."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Report = dict[str, Any]
+
+
+class ClientFailed(AssertionError):
+    """The client ended otherwise than it was expected to; the text has its output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A client that has ended. `reports`: its JSON lines in order."""
+
+    status: int
+    reports: list[Report]
+    output: str
+
+    def report(self, key: str, value: object) -> Report:
+        """The last record whose `key` is `value`."""
+        for report in reversed(self.reports):
+            if report.get(key) == value:
+                return report
+        raise ClientFailed(f"no record with {key}={value!r} in:\n{self.output}")
+
+
+class Client:
+    """A running client; stdin stays open so that `hold` holds."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.arguments = ["vgpu-client", *arguments]
+        self.process = subprocess.Popen(
+            self.arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def line(self) -> str:
+        """The next line of output; blocks."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def kill(self) -> None:
+        """End it at once; harmless when it has ended."""
+        self.process.kill()
+        self.process.communicate()
+
+    def wait(self, *, timeout_s: float = 300, expected: Sequence[int] = (0,)) -> Outcome:
+        """Until it ends; raises ClientFailed with its output when the status is none of `expected`."""
+        try:
+            output, _ = self.process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            output, _ = self.process.communicate()
+            raise ClientFailed(f"{self.arguments}: still running after {timeout_s} s:\n{output}") from None
+        if self.process.returncode not in expected:
+            raise ClientFailed(f"{self.arguments}: exit status {self.process.returncode}:\n{output}")
+        reports = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        return Outcome(status=self.process.returncode, reports=reports, output=output)
+
+
+def client(*arguments: str, timeout_s: float = 300, expected: Sequence[int] = (0,)) -> Outcome:
+    """Run a client to its end."""
+    return Client(["--json", *arguments]).wait(timeout_s=timeout_s, expected=expected)
+
+
+def slice_option(uuid: str, **options: object) -> str:
+    """One `--slice` argument: `slice_option(uuid, op="delay", delay_us=200, nosplit=True)`."""
+    words = [uuid]
+    for key, value in options.items():
+        name = key.replace("_", "-")
+        words.append(name if value is True else f"{name}={value}")
+    return ",".join(words)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of every test that runs inside a lab host; their conftest.py imports them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.rig.gpu import Gpu, the_gpu
+
+
+@pytest.fixture(scope="session")
+def module() -> Iterator[Gpu]:
+    """Module loaded and bound once for all tests; unloading it at the end is a test of its own."""
+    with the_gpu() as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def gpu(module: Gpu) -> Iterator[Gpu]:
+    """An accelerator without slices and tenants."""
+    module.clear()
+    yield module
+    module.clear()

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab host's accelerator: module loaded, function bound, tenants and slices made, load applied.
+
+`the_gpu()` owns module and binding: it undoes everything it did. A `Gpu` owns the slices and tenants made
+through it; `clear` removes them.
+"""
+
+import subprocess
+import time
+import uuid as uuids
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+
+from tests.rig.client import Client, Outcome, slice_option
+from tests.rig.window import Snapshot, Window
+from vgpumgr.control.model import Slice, Tenant
+from vgpumgr.control.netlink import Control
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.entitlement import Backlogged, entitled
+
+ADDRESS = "0000:00:10.0"
+Options = Mapping[str, object]
+Load = dict[str, Options]
+
+
+class Gpu:
+    """One accelerator under test. Not for use by several threads."""
+
+    def __init__(self, control: Control, sysfs: Sysfs, address: str = ADDRESS) -> None:
+        self.control = control
+        self.sysfs = sysfs
+        self.address = address
+        self.chunk_default_us = control.gpu(address).chunk_max_us
+
+    @classmethod
+    def attached(cls) -> "Gpu":
+        """The accelerator as it is; the module is loaded already."""
+        return cls(Control(), Sysfs())
+
+    # ---- setting up
+
+    def tenant(self, name: str, **settings: int) -> None:
+        """Configure a tenant, or change what is given: weight, timeslice_us, cap_us, cap_period_us, burst_us."""
+        self.control.set_tenant(self.address, name, **settings)
+
+    def slice(self, tenant: str | None = None, *, memory: str = "mem16m", weight: int = 1) -> str:
+        """Create a slice, for a tenant unless it is None; return its UUID."""
+        uuid = str(uuids.uuid4())
+        self.sysfs.create(self.address, f"vgpumgr-{memory}", uuid)
+        if tenant is not None:
+            self.control.set_slice(uuid, tenant=tenant, weight=weight)
+        return uuid
+
+    def set_chunk_max_us(self, chunk_us: int) -> None:
+        self.sysfs.write_gpu(self.address, "chunk_max_us", chunk_us)
+
+    def clear(self) -> None:
+        """Remove all slices and tenants, take settings back."""
+        for device in self.control.slices(self.address):
+            self.sysfs.remove(device.uuid)
+        for tenant in self.control.tenants(self.address):
+            self.control.delete_tenant(self.address, tenant.name)
+        self.set_chunk_max_us(self.chunk_default_us)
+        self.sysfs.write_gpu(self.address, "attach", "any")
+
+    # ---- looking
+
+    def stats(self, tenant: str) -> Tenant:
+        return self.control.tenant(self.address, tenant)
+
+    def slice_stats(self, uuid: str) -> Slice:
+        return self.control.slice(uuid)
+
+    def slices(self) -> dict[str, Slice]:
+        return {device.uuid: device for device in self.control.slices(self.address)}
+
+    def tenants(self) -> dict[str, Tenant]:
+        return {tenant.name: tenant for tenant in self.control.tenants(self.address) if tenant.configured}
+
+    def entitled(self) -> dict[str, float]:
+        """Share of the engine due to each tenant when all of them are backlogged (R10)."""
+        groups = {
+            name: Backlogged(
+                weight=tenant.weight,
+                cap=Fraction(tenant.cap_us, tenant.cap_period_us) if tenant.cap_us else None,
+            )
+            for name, tenant in self.tenants().items()
+        }
+        return {name: float(share) for name, share in entitled(groups, 1).items()}
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(taken_s=time.monotonic(), tenants=self.tenants(), slices=self.slices())
+
+    def window(self) -> Window:
+        """Open a measurement that begins now."""
+        return Window(take=self.snapshot, entitle=self.entitled)
+
+    def measured_over(self, seconds: float) -> Window:
+        window = self.window()
+        time.sleep(seconds)
+        return window.close()
+
+    def wait_queued(self, uuid: str, *, least: int = 8, timeout_s: float = 60) -> None:
+        """Until a slice has `least` items queued; raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while self.slice_stats(uuid).queued < least:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"slice {uuid} has {self.slice_stats(uuid)}")
+            time.sleep(0.02)
+
+    # ---- load
+
+    @contextmanager
+    def loaded(self, load: Load, *, seconds: float) -> Iterator[list[Outcome]]:
+        """Drive slices from one client process for `seconds` while the body runs, which begins once all are saturated.
+
+        The client's outcome is in the list afterwards; raises when it failed.
+        """
+        arguments = ["--json", "--seconds", f"{seconds:g}"]
+        for uuid, options in load.items():
+            arguments += ["--slice", slice_option(uuid, **options)]
+        client = Client(arguments)
+        outcomes: list[Outcome] = []
+        try:
+            for uuid, options in load.items():
+                self.wait_queued(uuid, least=1 if "nap_us" in options else 8)
+            yield outcomes
+        except BaseException:
+            client.kill()
+            raise
+        outcomes.append(client.wait())
+
+
+def load_module(*parameters: str) -> None:
+    """Load vgpumgr.ko unless it is."""
+    if not Path("/sys/module/vgpumgr").exists():
+        subprocess.run(["lab-insmod", *parameters], check=True, timeout=60)
+
+
+def unload_module() -> None:
+    """Raises CalledProcessError while the module is in use."""
+    subprocess.run(["rmmod", "vgpumgr"], check=True, timeout=60, capture_output=True, text=True)
+
+
+@contextmanager
+def the_gpu(*, keep: bool = False) -> Iterator[Gpu]:
+    """The lab host's accelerator, ready for use; with `keep` it stays so."""
+    load_module()
+    sysfs = Sysfs()
+    if sysfs.driver(ADDRESS) != "vgpumgr":
+        sysfs.bind(ADDRESS)
+    with Control() as control:
+        gpu = Gpu(control, sysfs)
+        yield gpu
+        if keep:
+            return
+        gpu.clear()
+    sysfs.unbind(ADDRESS)
+    unload_module()

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real guests: libvirt domains with a slice attached, whose console is read as their report.
+
+A guest belongs to the `Guests` that started it and is destroyed with it.
+"""
+
+import base64
+import re
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libvirt
+
+CONSOLES = Path("/run/vgpu-consoles")
+KERNEL = Path("/lab/guest/vmlinuz")
+INITRD = Path("/lab/guest/initrd")
+
+_DOMAIN = """
+<domain type='kvm'>
+  <name>{name}</name>
+  <uuid>{uuid}</uuid>
+  <memory unit='MiB'>{memory_mib}</memory>
+  <vcpu>1</vcpu>
+  <os>
+    <type arch='x86_64' machine='pc'>hvm</type>
+    <kernel>{kernel}</kernel>
+    <initrd>{initrd}</initrd>
+    <cmdline>console=ttyS0 quiet panic=-1 vgpu.run={run} {keep}</cmdline>
+  </os>
+  <features><acpi/></features>
+  <cpu mode='host-passthrough' check='none'/>
+  <on_poweroff>destroy</on_poweroff>
+  <on_crash>destroy</on_crash>
+  <devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>
+    <serial type='file'><source path='{console}'/></serial>
+    <memballoon model='none'/>
+    {slices}
+  </devices>
+</domain>
+"""
+
+_HOSTDEV = """
+<hostdev mode='subsystem' type='mdev' model='vfio-pci' managed='no'>
+  <source><address uuid='{slice_uuid}'/></source>
+</hostdev>
+"""
+
+
+def hostdev_xml(slice_uuid: str) -> str:
+    """Device element by which libvirt attaches a slice to a domain."""
+    return _HOSTDEV.format(slice_uuid=slice_uuid)
+
+
+@dataclass
+class Guest:
+    """One running VM. Not for use by several threads."""
+
+    name: str
+    domain: libvirt.virDomain
+    console_path: Path
+
+    def console(self) -> str:
+        """Everything the guest has printed so far."""
+        try:
+            return self.console_path.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def wait_for(self, pattern: str, *, timeout_s: float) -> re.Match[str]:
+        """Wait until the console matches; raises TimeoutError with the console's end, at once if the guest is gone."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            running = self.running()
+            if match := re.search(pattern, self.console(), re.MULTILINE):
+                return match
+            if not running or time.monotonic() > deadline:
+                reason = "never came" if running else "did not come before the guest ended"
+                raise TimeoutError(f"{self.name}: {pattern!r} {reason}:\n{self.console()[-2000:]}")
+            time.sleep(0.1)
+
+    def running(self) -> bool:
+        try:
+            return bool(self.domain.isActive())
+        except libvirt.libvirtError:
+            return False
+
+    def qemu_pid(self) -> int:
+        """Process of the VM monitor."""
+        return int(Path(f"/run/libvirt/qemu/{self.name}.pid").read_text())
+
+    def attach(self, slice_uuid: str) -> None:
+        """Hot-plug a slice; raises libvirt.libvirtError when it is refused."""
+        self.domain.attachDeviceFlags(hostdev_xml(slice_uuid), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+    def destroy(self) -> None:
+        """Pull the plug; harmless when it is gone already."""
+        try:
+            self.domain.destroy()
+        except libvirt.libvirtError as error:
+            if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
+                raise
+
+
+@dataclass
+class Guests:
+    """Starts guests on the lab host's libvirt, destroys all of them at the end."""
+
+    connection: libvirt.virConnect
+    started: list[Guest] = field(default_factory=list)
+
+    def destroy(self) -> None:
+        for guest in self.started:
+            guest.destroy()
+
+    def start(
+        self, name: str, *, slices: tuple[str, ...], command: str, memory_mib: int = 96, keep: bool = False
+    ) -> Guest:
+        """Boot a guest that runs the shell `command` with the guest driver loaded, then powers off unless `keep`.
+
+        Raises libvirt.libvirtError when libvirt refuses, for example because the kernel refuses a slice.
+        """
+        CONSOLES.mkdir(exist_ok=True)
+        console = CONSOLES / f"{name}.log"
+        console.unlink(missing_ok=True)
+        domain = self.connection.createXML(
+            _DOMAIN.format(
+                name=name,
+                uuid=uuid.uuid4(),
+                memory_mib=memory_mib,
+                kernel=KERNEL,
+                initrd=INITRD,
+                run=base64.b64encode(command.encode()).decode(),
+                keep="vgpu.keep=1" if keep else "",
+                console=console,
+                slices="".join(hostdev_xml(slice_uuid) for slice_uuid in slices),
+            )
+        )
+        guest = Guest(name, domain, console)
+        self.started.append(guest)
+        return guest
+
+
+@contextmanager
+def libvirt_guests(*, keep: bool = False) -> Iterator[Guests]:
+    """Start libvirt in this lab host if it does not run, and yield what starts guests on it; `keep` leaves them."""
+    subprocess.run(["lab-libvirt"], check=True, timeout=120)
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    connection = libvirt.open("qemu:///system")
+    try:
+        guests = Guests(connection)
+        try:
+            yield guests
+        finally:
+            if not keep:
+                guests.destroy()
+    finally:
+        connection.close()

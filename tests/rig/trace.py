@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's tracepoints: every run of every tenant, read from the kernel's trace buffer."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+TRACING = Path("/sys/kernel/tracing")
+_RUN_END = re.compile(
+    r"vgpu_run_end: gpu=(?P<gpu>\S+) tenant=(?P<tenant>\S+) start_ns=(?P<start>\d+) "
+    r"length_ns=(?P<length>\d+) reason=(?P<reason>\w+)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a tenant's group. Times in ns of the monotonic clock."""
+
+    tenant: str
+    start_ns: int
+    length_ns: int
+    reason: str
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.length_ns
+
+
+@contextmanager
+def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
+    """Record runs while the body executes; the list is filled at its end. Raises if events were lost."""
+    if not (TRACING / "events").exists():
+        subprocess.run(["mount", "-t", "tracefs", "tracefs", str(TRACING)], check=True)
+    (TRACING / "trace").write_text("")
+    (TRACING / "buffer_size_kb").write_text(str(buffer_kib))
+    enable = TRACING / "events/vgpu/enable"
+    enable.write_text("1")
+    runs: list[Run] = []
+    try:
+        yield runs
+    finally:
+        enable.write_text("0")
+        text = (TRACING / "trace").read_text()
+    if "LOST" in text:
+        raise RuntimeError("the trace buffer was too small")
+    for match in _RUN_END.finditer(text):
+        runs.append(
+            Run(
+                tenant=match["tenant"],
+                start_ns=int(match["start"]),
+                length_ns=int(match["length"]),
+                reason=match["reason"],
+            )
+        )
+
+
+def worst_excess_ns(runs: list[Run], *, cap_us: int, period_us: int) -> int:
+    """Largest use beyond `rate * T` over every window T between any two instants, in ns.
+
+    The maximum lies at windows that begin at the start and finish at the end of a run, so it is the largest
+    rise of use - rate * time: one pass with the smallest value seen so far.
+    """
+    used = 0  # in ns * period_us, like everything here: exact
+    worst = 0
+    lowest: int | None = None
+    for run in runs:
+        before = used - run.start_ns * cap_us
+        lowest = before if lowest is None else min(lowest, before)
+        used += run.length_ns * period_us
+        worst = max(worst, used - run.end_ns * cap_us - lowest)
+    return worst // period_us

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant may use even when nobody else wants the engine: R7, R1."""
+
+import time
+
+import pytest
+
+from tests.rig.gpu import Gpu
+from tests.rig.trace import traced_runs, worst_excess_ns
+
+LOAD: dict[str, object] = {"op": "delay", "delay_us": 200}
+CHUNK_US = 400
+
+
+@pytest.mark.parametrize(("cap_us", "period_us", "burst_us"), [(2000, 10000, 0), (300, 1000, 3000)])
+def test_a_capped_tenant_on_an_idle_gpu_stays_under_its_cap(
+    gpu: Gpu, cap_us: int, period_us: int, burst_us: int
+) -> None:
+    """use <= rate * T + burst + one chunk, for every window T between any two instants."""
+    timeslice_us = 1000
+    gpu.set_chunk_max_us(CHUNK_US)
+    gpu.tenant(
+        "capped",
+        weight=100,
+        timeslice_us=timeslice_us,
+        cap_us=cap_us,
+        cap_period_us=period_us,
+        burst_us=burst_us,
+    )
+    with gpu.loaded({gpu.slice("capped"): LOAD}, seconds=4), traced_runs() as runs:
+        share = gpu.measured_over(2).share_of_wall["capped"]
+
+    assert len(runs) > 50
+    assert worst_excess_ns(runs, cap_us=cap_us, period_us=period_us) <= ((burst_us or timeslice_us) + CHUNK_US) * 1000
+    # and the cap is not merely respected but usable
+    assert share == pytest.approx(cap_us / period_us, abs=0.01)
+
+
+def test_a_cap_leaves_the_rest_to_others(gpu: Gpu) -> None:
+    """Water-filling: the capped tenant gets its 20 %, not its weight's half; the other one all the rest."""
+    gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
+    gpu.tenant("free", weight=100, timeslice_us=1000)
+    with gpu.loaded({gpu.slice("capped"): LOAD, gpu.slice("free"): LOAD}, seconds=5):
+        shares = gpu.measured_over(3).share_of_wall
+
+    assert shares["capped"] == pytest.approx(gpu.entitled()["capped"], abs=0.01)
+    assert shares["free"] == pytest.approx(gpu.entitled()["free"], abs=0.01)
+    assert gpu.entitled() == {"capped": pytest.approx(0.2), "free": pytest.approx(0.8)}
+
+
+def test_a_slice_whose_tenant_is_not_configured_runs_nothing(gpu: Gpu) -> None:
+    """It takes items, executes none, and starts the moment its tenant is configured."""
+    inert = gpu.slice("nobody")
+    with gpu.loaded({inert: LOAD}, seconds=3):
+        before = gpu.slice_stats(inert)
+        time.sleep(1)
+        after = gpu.slice_stats(inert)
+        gpu.tenant("nobody", weight=100, timeslice_us=1000)
+        time.sleep(1)
+        configured = gpu.slice_stats(inert)
+
+    assert before.queued >= 8
+    assert (after.items, after.run_ns) == (0, 0)
+    assert configured.items > 1000

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a tenant may hold the engine: R9."""
+
+import pytest
+
+from tests.rig.gpu import Gpu
+from tests.rig.trace import Run, traced_runs
+
+CHUNK_US = 400
+LOAD: dict[str, object] = {"op": "delay", "delay_us": 200}
+
+
+def of(runs: list[Run], tenant: str) -> list[Run]:
+    return [run for run in runs if run.tenant == tenant]
+
+
+def assert_runs_obey(runs: list[Run], timeslice_us: int) -> None:
+    """No run is longer than timeslice + chunk; 99 % of the uncut ones last at least the timeslice."""
+    assert len(runs) > 50
+    assert max(run.length_ns for run in runs) <= (timeslice_us + CHUNK_US) * 1000
+    uncut = [run for run in runs if run.reason == "timeslice"]
+    assert len(uncut) > 0.9 * len(runs)
+    short = [run for run in uncut if run.length_ns < timeslice_us * 1000]
+    assert len(short) <= 0.01 * len(uncut)
+
+
+@pytest.mark.parametrize(("blue_us", "green_us"), [(1000, 5000), (5000, 1000), (1000, 1000)])
+def test_each_tenant_runs_for_its_own_timeslice(gpu: Gpu, blue_us: int, green_us: int) -> None:
+    gpu.set_chunk_max_us(CHUNK_US)
+    gpu.tenant("blue", weight=100, timeslice_us=blue_us)
+    gpu.tenant("green", weight=100, timeslice_us=green_us)
+    with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}, seconds=4), traced_runs() as runs:
+        shares = gpu.measured_over(2).share
+
+    assert_runs_obey(of(runs, "blue"), blue_us)
+    assert_runs_obey(of(runs, "green"), green_us)
+    assert shares["blue"] == pytest.approx(0.5, abs=0.01)
+    for tenant, timeslice_us in (("blue", blue_us), ("green", green_us)):
+        counters = gpu.stats(tenant)
+        assert counters.longest_run_ns <= (timeslice_us + CHUNK_US) * 1000
+        assert counters.short_uncut_runs == 0
+
+
+def test_a_timeslice_changed_live_holds_from_the_next_run(gpu: Gpu) -> None:
+    gpu.set_chunk_max_us(CHUNK_US)
+    gpu.tenant("blue", weight=100, timeslice_us=5000)
+    gpu.tenant("green", weight=100, timeslice_us=5000)
+    with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}, seconds=5):
+        with traced_runs() as before:
+            gpu.measured_over(1)
+        with traced_runs() as after:
+            gpu.tenant("blue", weight=100, timeslice_us=1000)
+            gpu.measured_over(2)
+
+    assert_runs_obey(of(before, "blue"), 5000)
+    # The run under way at the change still has its old timeslice, no later one has.
+    assert_runs_obey(of(after, "blue")[1:], 1000)
+    assert_runs_obey(of(after, "green"), 5000)
