@@ -21,16 +21,15 @@ void vgpu_bucket_init(struct vgpu_bucket *bucket, u64 now_ns)
 void vgpu_bucket_configure(struct vgpu_bucket *bucket, u64 cap_ns,
 			   u64 period_ns, u64 burst_ns)
 {
-	bool was_capped = bucket->cap_ns;
-
 	if (cap_ns != bucket->cap_ns || period_ns != bucket->period_ns)
 		bucket->remainder = 0;
+	if (!bucket->cap_ns || bucket->credit_ns >= (s64)burst_ns) {
+		bucket->credit_ns = burst_ns;
+		bucket->remainder = 0;
+	}
 	bucket->cap_ns = cap_ns;
 	bucket->period_ns = period_ns;
 	bucket->burst_ns = burst_ns;
-	if (!was_capped)
-		bucket->credit_ns = burst_ns;
-	bucket->credit_ns = min(bucket->credit_ns, (s64)burst_ns);
 }
 
 void vgpu_bucket_refill(struct vgpu_bucket *bucket, u64 now_ns)

@@ -28,6 +28,7 @@
  *     unfinished request keeps its virtual deadline.  A change of weight keeps
  *     lag.  V steps back only when a member joins with credit (by at most
  *     timeslice / (W + weight)) or is removed for good while in debt.
+ *     While nobody joins or leaves, |lag| <= max timeslice + max chunk.
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
  *     slices of a group.  More slices never change the share of their group.
  *  6. Time slice.  A run is one uninterrupted stay of a group on the engine.
@@ -39,7 +40,9 @@
  *  7. Caps.  Refill is continuous, credit never exceeds burst, and use over any
  *     window T is at most T * cap / period + burst + one chunk.  A throttled
  *     party returns once its credit reaches min(timeslice, burst).  A group
- *     whose ready slices are all throttled is throttled.
+ *     whose ready slices are all throttled is throttled.  Credit that is full
+ *     earns nothing while its party waits for its turn, so only a burst well
+ *     above one timeslice gets a busy party all of its cap.
  *  8. Bounded work.  No call takes more than O(log n) steps, amortized (a
  *     sleeper that was in debt is dropped once, when V has reached it).
  *  9. Determinism.  Decisions depend on the sequence of calls and the
@@ -507,8 +510,8 @@ void vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
  * @group: of this engine
  * @now_ns: the present; charged as by any other call
  *
- * Return: lag in ns; for a group that is not in the average, the lag it would
- * join with.
+ * Return: lag in ns; for a group outside the average, weight * (V - v) with the
+ * v it would join at, which its own joining then brings closer to zero.
  */
 s64 vgpu_group_lag_ns(struct vgpu_sched *sched, struct vgpu_group *group,
 		      u64 now_ns);

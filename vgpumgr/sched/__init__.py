@@ -260,6 +260,12 @@ class Scheduler:
     def timeslice_floor_ns(self) -> int:
         return int(lib.vgpu_sched_timeslice_floor(self.c))
 
+    def set_virtual_time(self, vtime: int) -> None:
+        """For tests: where virtual time stands, before the first group is added."""
+        if self._groups:
+            raise ValueError("the engine has groups")
+        lib.sched_set_vtime(self.c, vtime)
+
     def set_params(self, params: SchedParams, now_ns: int) -> None:
         _raise_if(lib.vgpu_sched_set_params(self.c, _params("vgpu_sched_params", params), now_ns))
 
@@ -280,9 +286,7 @@ class Scheduler:
             raise ValueError(f"{group} still has slices")
         del self._groups[group.c]
 
-    def add_slice(
-        self, group: Group, params: SliceParams, now_ns: int, *, name: str = ""
-    ) -> Slice:
+    def add_slice(self, group: Group, params: SliceParams, now_ns: int, *, name: str = "") -> Slice:
         new = Slice(group, name)
         c_params = _params("vgpu_slice_params", params)
         _raise_if(lib.vgpu_slice_add(self.c, group.c, new.c, c_params, now_ns))

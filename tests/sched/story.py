@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stories: who shares an engine, what work they have, and what happens to them meanwhile.
+
+Printed they read like one; hypothesis writes them (`stories()`), `host.Host` lets them happen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from vgpumgr.sched import CapParams, SchedParams
+
+US = 1_000
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+
+def span(ns: int) -> str:
+    if ns >= MS and ns % (MS // 100) == 0:
+        return f"{ns / MS:g} ms"
+    if ns >= US and ns % (US // 100) == 0:
+        return f"{ns / US:g} us"
+    return f"{ns} ns"
+
+
+def describe_cap(cap: CapParams) -> str:
+    if not cap.cap_ns:
+        return "no cap"
+    burst = f", burst {span(cap.burst_ns)}" if cap.burst_ns else ""
+    return f"cap {span(cap.cap_ns)} per {span(cap.cap_period_ns)}{burst}"
+
+
+NO_CAP = CapParams()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Items of these lengths, over and over; a nap after every `nap_every` of them (0: never)."""
+
+    items: tuple[int, ...] = (100 * US,)
+    splittable: bool = False
+    nap_every: int = 0
+    nap_ns: int = 0
+    starts_ns: int = 0
+
+    def __str__(self) -> str:
+        items = ", ".join(span(i) for i in self.items)
+        kind = " (splittable)" if self.splittable else ""
+        nap = f", naps {span(self.nap_ns)} after every {self.nap_every}" if self.nap_every else ""
+        start = f", from {span(self.starts_ns)}" if self.starts_ns else ""
+        return f"items of {items}{kind}{nap}{start}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceOf:
+    weight: int = 1
+    cap: CapParams = NO_CAP
+    work: Work = field(default_factory=Work)
+
+    def __str__(self) -> str:
+        return f"weight {self.weight}, {describe_cap(self.cap)}, {self.work}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenant:
+    weight: int = 1
+    timeslice_ns: int = MS
+    cap: CapParams = NO_CAP
+    slices: tuple[SliceOf, ...] = (SliceOf(),)
+
+    def __str__(self) -> str:
+        return f"weight {self.weight}, timeslice {span(self.timeslice_ns)}, {describe_cap(self.cap)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happens to the `who`-th tenant there is (modulo their number)."""
+
+    at_ns: int
+    who: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reweight(Event):
+    weight: int
+
+    def __str__(self) -> str:
+        return f"tenant {self.who} gets weight {self.weight}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTimeslice(Event):
+    timeslice_ns: int
+
+    def __str__(self) -> str:
+        return f"tenant {self.who} gets timeslice {span(self.timeslice_ns)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCap(Event):
+    cap: CapParams
+
+    def __str__(self) -> str:
+        return f"tenant {self.who} gets {describe_cap(self.cap)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeSlice(Event):
+    which: int = 0
+    weight: int
+    cap: CapParams = NO_CAP
+
+    def __str__(self) -> str:
+        return f"slice {self.which} of tenant {self.who} gets weight {self.weight}, {describe_cap(self.cap)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSlice(Event):
+    slice: SliceOf
+
+    def __str__(self) -> str:
+        return f"tenant {self.who} opens a slice: {self.slice}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseSlice(Event):
+    which: int = 0
+
+    def __str__(self) -> str:
+        return f"slice {self.which} of tenant {self.who} is removed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrive(Event):
+    tenant: Tenant
+
+    def __str__(self) -> str:
+        return f"a tenant arrives: {self.tenant}, slices: " + "; ".join(str(s) for s in self.tenant.slices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depart(Event):
+    def __str__(self) -> str:
+        return f"tenant {self.who} departs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    engine: SchedParams
+    tenants: tuple[Tenant, ...]
+    events: tuple[Event, ...] = ()
+    duration_ns: int = 50 * MS
+
+    def __str__(self) -> str:
+        engine = self.engine
+        lines = [
+            f"An engine with pieces of {span(engine.min_chunk_ns)} to {span(engine.max_chunk_ns)}"
+            + (", which splits every item" if engine.splits else "")
+            + f", for {span(self.duration_ns)}."
+        ]
+        for i, tenant in enumerate(self.tenants):
+            lines.append(f"  tenant {i}: {tenant}")
+            lines += [f"    slice {j}: {s}" for j, s in enumerate(tenant.slices)]
+        lines += [f"  at {span(e.at_ns)}: {e}" for e in self.sorted_events()]
+        return "\n".join(lines)
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """How hypothesis prints a failing story."""
+        for line in str(self).splitlines():
+            printer.break_()
+            printer.text(line)
+
+    def sorted_events(self) -> list[Event]:
+        return sorted(self.events, key=lambda e: e.at_ns)
+
+
+WEIGHTS = st.one_of(st.integers(1, 8), st.sampled_from([1, 10, 100, 1000, 10_000]))
+TIMESLICES = st.one_of(st.sampled_from([200 * US, MS, 2 * MS, 4 * MS]), st.integers(100 * US, 4 * MS))
+
+
+@st.composite
+def caps(draw: st.DrawFn, *, always: bool = False) -> CapParams:
+    if not always and draw(st.integers(0, 2)):
+        return NO_CAP
+    period = draw(st.sampled_from([MS, 10 * MS, 7_777_777]))
+    return CapParams(
+        cap_ns=period * draw(st.integers(20, 1000)) // 1000,
+        cap_period_ns=period,
+        burst_ns=draw(st.sampled_from([0, 50 * US, 1_234_567, 5 * MS])),
+    )
+
+
+@st.composite
+def works(draw: st.DrawFn, engine: SchedParams, *, naps: bool = True) -> Work:
+    lengths = st.integers(20 * US, min(8 * MS, engine.max_chunk_ns))
+    if engine.splits:
+        lengths = st.integers(20 * US, 8 * MS)
+    items = draw(st.lists(lengths, min_size=1, max_size=3))
+    nap_every = draw(st.sampled_from([0, 0, 1, 3])) if naps else 0
+    return Work(
+        items=tuple(items),
+        splittable=engine.splits or draw(st.booleans()),
+        nap_every=nap_every,
+        nap_ns=draw(st.sampled_from([1, 10 * US, 500 * US, 3 * MS])) if nap_every else 0,
+        starts_ns=draw(st.sampled_from([0, 0, 2 * MS])) if naps else 0,
+    )
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> SchedParams:
+    return SchedParams(
+        max_chunk_ns=draw(st.sampled_from([400 * US, MS, 8 * MS])),
+        min_chunk_ns=20 * US,
+        splits=draw(st.booleans()),
+    )
+
+
+@st.composite
+def tenants_of(draw: st.DrawFn, engine: SchedParams, *, naps: bool = True, capped: bool = True) -> Tenant:
+    some_caps = caps() if capped else st.just(NO_CAP)
+    slices = draw(
+        st.lists(
+            st.builds(SliceOf, weight=WEIGHTS, cap=some_caps, work=works(engine, naps=naps)),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    return Tenant(
+        weight=draw(WEIGHTS),
+        timeslice_ns=draw(TIMESLICES),
+        cap=draw(some_caps),
+        slices=tuple(slices),
+    )
+
+
+@st.composite
+def events_of(draw: st.DrawFn, engine: SchedParams, duration_ns: int) -> Event:
+    who = draw(st.integers(0, 5))
+    which = draw(st.integers(0, 3))
+    at = draw(st.integers(0, duration_ns))
+    event: Event = draw(
+        st.one_of(
+            st.builds(Reweight, at_ns=st.just(at), who=st.just(who), weight=WEIGHTS),
+            st.builds(NewTimeslice, at_ns=st.just(at), who=st.just(who), timeslice_ns=TIMESLICES),
+            st.builds(NewCap, at_ns=st.just(at), who=st.just(who), cap=caps()),
+            st.builds(
+                ChangeSlice,
+                at_ns=st.just(at),
+                who=st.just(who),
+                which=st.just(which),
+                weight=WEIGHTS,
+                cap=caps(),
+            ),
+            st.builds(
+                OpenSlice,
+                at_ns=st.just(at),
+                who=st.just(who),
+                slice=st.builds(SliceOf, weight=WEIGHTS, cap=caps(), work=works(engine)),
+            ),
+            st.builds(CloseSlice, at_ns=st.just(at), who=st.just(who), which=st.just(which)),
+            st.builds(Arrive, at_ns=st.just(at), tenant=tenants_of(engine)),
+            st.builds(Depart, at_ns=st.just(at), who=st.just(who)),
+        )
+    )
+    return event
+
+
+@st.composite
+def stories(draw: st.DrawFn, *, most_tenants: int = 5, duration_ns: int = 40 * MS) -> Story:
+    """Anything may happen: joins, leaves, naps, throttles, changes of every parameter."""
+    engine = draw(engines())
+    tenants = draw(st.lists(tenants_of(engine), min_size=1, max_size=most_tenants))
+    events = draw(st.lists(events_of(engine, duration_ns), max_size=8))
+    return Story(engine=engine, tenants=tuple(tenants), events=tuple(events), duration_ns=duration_ns)
+
+
+@st.composite
+def steady_stories(draw: st.DrawFn, *, most_tenants: int = 12, duration_ns: int = 100 * MS) -> Story:
+    """Everybody is backlogged all the time, nobody is capped."""
+    engine = draw(engines())
+    tenants = draw(st.lists(tenants_of(engine, naps=False, capped=False), min_size=1, max_size=most_tenants))
+    # Copies make crowds of equals, which is where many deadlines coincide.
+    crowd = draw(st.sampled_from([1, 1, 4, 12]))
+    tenants += [replace(tenants[-1], weight=1)] * (crowd - 1)
+    return Story(engine=engine, tenants=tuple(tenants), duration_ns=duration_ns)
