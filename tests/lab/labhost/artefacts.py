@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from labhost.cache import Cache, digest
+from labhost.cache import SHORT_LIVED_S, Cache, digest
 from labhost.command import build_step
 from labhost.debian import Toolchain
 from labhost.paths import Paths
@@ -62,7 +62,7 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
                 shutil.copy2(tree / module, directory / "stripped")
             shutil.rmtree(tree)
 
-    entry = Cache(paths.cache).entry(name, sources.key(toolchain), build)
+    entry = Cache(paths.cache).entry(name, sources.key(toolchain), build, unused_limit_s=SHORT_LIVED_S)
     _publish(entry, paths.artefacts / toolchain.kernel.name)
     return sorted((entry / "stripped").iterdir())
 
@@ -87,7 +87,7 @@ def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
                 shutil.copy2(tree / place / _TOOLS[place], directory)
             shutil.rmtree(tree)
 
-    entry = Cache(paths.cache).entry("kmod-tools", sources.key(toolchain), build)
+    entry = Cache(paths.cache).entry("kmod-tools", sources.key(toolchain), build, unused_limit_s=SHORT_LIVED_S)
     return _publish(entry, paths.artefacts / "bin")
 
 

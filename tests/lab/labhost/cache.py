@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_UNUSED_LIMIT_S = 14 * 24 * 3600
+_UNUSED_LIMIT_S = 14 * 24 * 3600.0
+
+SHORT_LIVED_S = 2 * 3600.0
+"""For what each change of our sources makes anew; a boot reads it within seconds of asking for it."""
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
@@ -35,7 +38,14 @@ class Cache:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def entry(self, name: str, key: str, build: Callable[[Path], None]) -> Path:
+    def entry(
+        self,
+        name: str,
+        key: str,
+        build: Callable[[Path], None],
+        *,
+        unused_limit_s: float = _UNUSED_LIMIT_S,
+    ) -> Path:
         """Return the directory of an entry, built by `build(directory)` if it is absent.
 
         `build` gets an empty directory that is removed again if it raises.
@@ -55,7 +65,7 @@ class Cache:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
             partial.rename(final)
-            self._remove_unused(name, keep=final)
+            self._remove_unused(name, unused_limit_s, keep=final)
         return final
 
     def forget(self, name: str) -> None:
@@ -84,8 +94,8 @@ class Cache:
         for partial in (self.root / name).glob(".partial-*"):
             shutil.rmtree(partial, ignore_errors=True)
 
-    def _remove_unused(self, name: str, *, keep: Path) -> None:
-        limit = time.time() - _UNUSED_LIMIT_S
+    def _remove_unused(self, name: str, unused_limit_s: float, *, keep: Path) -> None:
+        limit = time.time() - unused_limit_s
         for old in (self.root / name).iterdir():
             if old != keep and old.stat().st_mtime < limit:
                 shutil.rmtree(old, ignore_errors=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from labhost.artefacts import Artefacts
-from labhost.cache import Cache, digest
+from labhost.cache import SHORT_LIVED_S, Cache, digest
 from labhost.cpio import Archive
 from labhost.debian import Toolchain
 from labhost.modules import Module, ModuleTree, needed_by
@@ -37,7 +37,7 @@ def base(paths: Paths, toolchain: Toolchain, artefacts: Artefacts) -> Path:
             _write_base(stream, toolchain, tree.closure(wanted), scripts)
 
     key = digest([toolchain.directory.name, *wanted, *_contents(scripts), _own_source()])
-    return Cache(paths.cache).entry("initrd-base", key, build) / "base.cpio"
+    return Cache(paths.cache).entry("initrd-base", key, build, unused_limit_s=SHORT_LIVED_S) / "base.cpio"
 
 
 def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_module: Path | None) -> Path:
@@ -62,7 +62,7 @@ def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_m
             archive.close()
 
     key = digest([guest.directory.name, *_contents(sources), _own_source()])
-    return Cache(paths.cache).entry("initrd-artefacts", key, build) / "artefacts.cpio"
+    return Cache(paths.cache).entry("initrd-artefacts", key, build, unused_limit_s=SHORT_LIVED_S) / "artefacts.cpio"
 
 
 def write_job(stream: BinaryIO, command: str, files: Mapping[str, bytes]) -> None:

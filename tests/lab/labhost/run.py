@@ -19,7 +19,7 @@ from labhost import initrd, splats
 from labhost.build import Ingredients, ingredients
 from labhost.command import spawn, tail
 from labhost.debian import DEFAULT_KERNEL
-from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT
+from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
 from labhost.paths import Paths
 from labhost.progress import say
 from labhost.qemu import Emulation, Machine, kvm_usable
@@ -156,6 +156,8 @@ def is_complete(report: Path) -> bool:
 
 def _judge(options: Options, host: Machine, in_time: bool) -> int:
     """Turn what the lab host left behind into an exit status."""
+    if not host.report.parent.is_dir():
+        raise LabError(f"{host.report.parent} was removed while the lab host ran: its result is lost")
     serial = host.serial_log.read_text(errors="replace") if host.serial_log.exists() else ""
     report = host.report.read_text(errors="replace") if host.report.exists() else ""
     first, _, kernel_log = report.partition("\n")
