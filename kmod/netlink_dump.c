@@ -13,6 +13,7 @@
  * struct vgpu_cursor - the last object a dump has written
  * @gpu: its GPU, or the only one to dump
  * @only: dump no other GPU
+ * @begun: @gpu was found
  * @gpu_done: everything of @gpu is written
  * @tenant: id of the last tenant of @gpu, 0 before the first
  * @slice: of @gpu; any UUID before the first
@@ -21,6 +22,7 @@
 struct vgpu_cursor {
 	char gpu[VGPU_GPU_NAME_BYTES];
 	bool only;
+	bool begun;
 	bool gpu_done;
 	bool slice_valid;
 	union {
@@ -46,19 +48,11 @@ static int vgpu_dump_start(struct netlink_callback *cb, int type)
 {
 	struct nlattr *gpu = vgpu_dump_attrs(cb)[type];
 	struct vgpu_cursor *cursor = vgpu_cursor(cb);
-	bool found;
 
-	if (!gpu)
-		return vgpu_gpus_dump_start(cb);
-	mutex_lock(&vgpu_parents_lock);
-	found = vgpu_parent_find(nla_data(gpu));
-	mutex_unlock(&vgpu_parents_lock);
-	if (!found) {
-		NL_SET_ERR_MSG_ATTR(cb->extack, gpu, "there is no such GPU");
-		return -ENODEV;
+	if (gpu) {
+		strscpy(cursor->gpu, nla_data(gpu), sizeof(cursor->gpu));
+		cursor->only = true;
 	}
-	strscpy(cursor->gpu, nla_data(gpu), sizeof(cursor->gpu));
-	cursor->only = true;
 	return vgpu_gpus_dump_start(cb);
 }
 
@@ -189,9 +183,15 @@ static int vgpu_dump(struct sk_buff *skb, struct netlink_callback *cb,
 
 	cb->seq = vgpu_netlink_objects();
 	while (!ret && (parent = vgpu_cursor_parent(cursor))) {
+		cursor->begun = true;
 		ret = dump(skb, cb, parent);
 		cursor->gpu_done = !ret;
 		vgpu_parent_unlock(parent);
+	}
+	/* Not when the dump starts: Linux 6.1 has no place for the message there. */
+	if (cursor->only && !cursor->begun) {
+		NL_SET_ERR_MSG(cb->extack, "gpu: there is no such GPU");
+		return -ENODEV;
 	}
 	return ret && skb->len ? skb->len : ret;
 }

@@ -156,3 +156,11 @@ def test_the_end_of_a_list_may_carry_an_error_too() -> None:
     body = bytes.fromhex("edffffff 0900 0100") + b"gone\0" + b"\0\0\0"
     status = wire.decode_status(message(wire.DONE, wire.ACK_TLVS, body))
     assert (status.errno, status.reason) == (errno.ENODEV, "gone")
+
+
+def test_a_refusal_without_an_offset_is_searched_for_the_attribute() -> None:
+    status = wire.Status(errno=errno.ENODEV, reason="gpu: there is no such GPU")
+    error = netlink._refusal(Command.TENANT_GET, status, b"")
+    assert isinstance(error, UnknownGpuError)
+    assert error.field == "gpu"
+    assert str(error) == "tenant-get: gpu: there is no such GPU [ENODEV]"

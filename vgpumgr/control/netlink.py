@@ -275,6 +275,8 @@ def _refusal(command: Command, status: wire.Status, request: bytes) -> Exception
             (n for at, n, _ in wire.locate_attributes(request) if at + wire.BODY_OFFSET == status.offset), None
         )
     reason = status.reason
+    if number is None:  # a list's refusal has words only; ours begin with the attribute
+        number = next((n for n in attributes.numbers if reason.startswith(f"{attributes.field_of(n)}:")), None)
     if status.limits:
         reason += f" ({status.limits[0]}..{status.limits[1]})"
     return refused(
