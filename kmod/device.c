@@ -95,7 +95,6 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
 	struct mdev_device *mdev = to_mdev_device(vdev->dev);
-	char name[UUID_STRING_LEN + 1];
 
 	device->parent = container_of(mdev->type->parent, struct vgpu_parent, mdev);
 	kref_get(&device->parent->refs);
@@ -108,17 +107,13 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);
 	atomic_inc(&vgpu_devices);
-	snprintf(name, sizeof(name), "%pUl", &device->uuid);
-	device->workers = alloc_ordered_workqueue("vgpu-%.8s", WQ_HIGHPRI, name);
-	return device->workers ? 0 : -ENOMEM;
+	return 0;
 }
 
 static void vgpu_vfio_release(struct vfio_device *vdev)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
 
-	if (device->workers)
-		destroy_workqueue(device->workers);
 	mutex_destroy(&device->state_lock);
 	vgpu_parent_put(device->parent);
 	vgpu_vfio_free_device(vdev);

@@ -94,7 +94,7 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 		vgpu_item_free_late(item);
 	} else if (finished) {
 		list_move_tail(&item->node, &ring->done);
-		queue_work(ring->device->workers, &ring->work);
+		vgpu_ring_kick(ring);
 		if (list_empty(&ring->ready))
 			vgpu_slice_sleep(&engine->sched, &ring->device->slice,
 					 ktime_get_ns());

@@ -29,9 +29,11 @@ static void vgpu_irq_signal(struct vgpu_device *device, struct eventfd_ctx **slo
 	spin_unlock_irq(&device->irq_lock);
 }
 
+/* A message signalled interrupt is a write to memory: not without bus mastering. */
 void vgpu_device_raise(struct vgpu_device *device, unsigned int vector)
 {
-	vgpu_irq_signal(device, &device->vectors[vector]);
+	if (vgpu_device_masters_bus(device))
+		vgpu_irq_signal(device, &device->vectors[vector]);
 }
 
 void vgpu_device_request(struct vgpu_device *device)

@@ -4,18 +4,29 @@
 
 #include "vgpu.h"
 
+/* memory.c */
 struct vgpu_memory *vgpu_memory_create(u64 bytes);
 void vgpu_memory_put(struct vgpu_memory *memory);
 
+/* ring.c */
+int vgpu_rings_init(void);
+void vgpu_rings_exit(void);
 struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device);
 void vgpu_device_doorbell(struct vgpu_device *device, u32 tail);
 void vgpu_ring_stop(struct vgpu_ring *ring);
 void vgpu_ring_release(struct vgpu_ring *ring);
-
 void vgpu_item_free(struct vgpu_item *item);
 void vgpu_item_free_late(struct vgpu_item *item);
 
-int vgpu_rings_init(void);
-void vgpu_rings_exit(void);
+static inline struct vgpu_engine *vgpu_ring_engine(struct vgpu_ring *ring)
+{
+	return &ring->device->parent->engine;
+}
+
+/* worker.c */
+#define VGPU_FETCH_BATCH	32U
+int vgpu_worker_start(struct vgpu_ring *ring);
+void vgpu_worker_stop(struct vgpu_ring *ring);
+void vgpu_ring_kick(struct vgpu_ring *ring);
 
 #endif /* VGPU_RING_H */

@@ -242,7 +242,10 @@ struct vgpu_item {
  * @done: items to answer; engine->lock
  * @dma_bytes: moved and not yet counted; worker only
  * @dead: reset or closed: late items are dropped; engine->lock
- * @work: the slice's worker: answers, fetches, stages
+ * @reported: the guest was told of the error; worker only
+ * @pending: there may be something to do for the worker
+ * @worker: the slice's worker: answers, fetches, stages
+ * @watchdog: ends an access to guest memory that does not answer
  * @batch: descriptors being fetched; worker only
  */
 struct vgpu_ring {
@@ -262,7 +265,10 @@ struct vgpu_ring {
 	struct list_head ready;
 	struct list_head done;
 	bool dead;
-	struct work_struct work;
+	bool reported;
+	bool pending;
+	struct task_struct *worker;
+	struct timer_list watchdog;
 	struct vgpu_desc batch[];
 };
 
@@ -297,7 +303,6 @@ struct vgpu_device_stats {
  * @slice: what the scheduler sees, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant;
  *	engine->lock, changed with parent->lock held too
- * @workers: ordered workqueue of this slice alone
  * @state_lock: protects everything below
  * @open: between open_device and close_device
  * @memory: device memory while open
@@ -330,7 +335,6 @@ struct vgpu_device {
 	unsigned long permit_until;
 	struct vgpu_slice slice;
 	bool scheduled;
-	struct workqueue_struct *workers;
 	struct mutex state_lock;
 	bool open;
 	bool revoked;

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Device memory of a slice: whole at open, gone with the last item that uses it.
+ */
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "ring.h"
+
+/**
+ * vgpu_memory_create - device memory for one open
+ * @bytes: size; allocated whole and zeroed, charged to the caller's cgroup
+ *
+ * Return: the memory with one reference, or NULL.
+ */
+struct vgpu_memory *vgpu_memory_create(u64 bytes)
+{
+	struct vgpu_memory *memory = kzalloc(sizeof(*memory), GFP_KERNEL_ACCOUNT);
+
+	if (!memory)
+		return NULL;
+	kref_init(&memory->refs);
+	memory->bytes = bytes;
+	memory->data = __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
+	if (!memory->data) {
+		kfree(memory);
+		return NULL;
+	}
+	return memory;
+}
+
+static void vgpu_memory_free(struct kref *refs)
+{
+	struct vgpu_memory *memory = container_of(refs, struct vgpu_memory, refs);
+
+	memset(memory->data, 0, memory->bytes);
+	vfree(memory->data);
+	kfree(memory);
+}
+
+void vgpu_memory_put(struct vgpu_memory *memory)
+{
+	kref_put(&memory->refs, vgpu_memory_free);
+}
