@@ -22,9 +22,9 @@ static void vgpu_debugfs_tenant(struct seq_file *file, struct vgpu_tenant *tenan
 	u32 i;
 
 	spin_lock_irq(&engine->lock);
+	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, ktime_get_ns());
 	*stats = tenant->group.stats;
 	timeslice_ns = tenant->group.params.timeslice_ns;
-	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, ktime_get_ns());
 	spin_unlock_irq(&engine->lock);
 	seq_printf(file, "%s %s timeslice_ns=%llu lag_ns=%lld runs=%llu longest_ns=%llu\n",
 		   tenant->parent->name, tenant->name, timeslice_ns, lag_ns, stats->runs,

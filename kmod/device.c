@@ -121,26 +121,42 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 		wake_up(&vgpu_devices_gone);
 }
 
-/* Consume a permit when the parent asks for one. */
-static bool vgpu_device_permitted(struct vgpu_device *device)
+/*
+ * Consume a permit when the parent asks for one, and keep the tenant from being
+ * changed from now on. *permit_until is what vgpu_device_give_back() needs.
+ */
+static bool vgpu_device_take(struct vgpu_device *device, unsigned long *permit_until)
 {
 	struct vgpu_parent *parent = device->parent;
 	bool permitted;
 
 	mutex_lock(&parent->lock);
+	*permit_until = device->permit_until;
 	permitted = !parent->attach_permit ||
-		    (device->permit_until && time_before(jiffies, device->permit_until));
-	device->permit_until = 0;
+		    (*permit_until && time_before(jiffies, *permit_until));
+	if (permitted) {
+		device->permit_until = 0;
+		WRITE_ONCE(device->open, true);
+	}
 	mutex_unlock(&parent->lock);
 	return permitted;
+}
+
+static void vgpu_device_give_back(struct vgpu_device *device, unsigned long permit_until)
+{
+	mutex_lock(&device->parent->lock);
+	WRITE_ONCE(device->open, false);
+	device->permit_until = permit_until;
+	mutex_unlock(&device->parent->lock);
 }
 
 static int vgpu_vfio_open(struct vfio_device *vdev)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
+	unsigned long permit_until;
 	int ret = 0;
 
-	if (!vgpu_device_permitted(device)) {
+	if (!vgpu_device_take(device, &permit_until)) {
 		dev_warn_ratelimited(vdev->dev,
 				     "open refused: no permit (attach=permit); pid %d (%s)\n",
 				     current->pid, current->comm);
@@ -156,9 +172,10 @@ static int vgpu_vfio_open(struct vfio_device *vdev)
 	if (!ret) {
 		vgpu_config_reset(device);
 		vgpu_registers_reset(device);
-		WRITE_ONCE(device->open, true);
 	}
 	mutex_unlock(&device->state_lock);
+	if (ret)
+		vgpu_device_give_back(device, permit_until);
 	return ret;
 }
 
@@ -171,8 +188,8 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 	vgpu_irqs_release(device);
 	vgpu_memory_put(device->memory);
 	device->memory = NULL;
-	WRITE_ONCE(device->open, false);
 	mutex_unlock(&device->state_lock);
+	vgpu_device_give_back(device, 0);
 }
 
 /* The longest naturally aligned access at @offset within @bytes. */
@@ -420,6 +437,7 @@ static int vgpu_device_publish(struct vgpu_device *device)
 	if (!ret) {
 		parent->memory_reserved += device->memory_bytes;
 		list_add_tail(&device->node, &parent->devices);
+		vgpu_netlink_changed();
 	}
 	mutex_unlock(&parent->lock);
 	return ret;
@@ -432,6 +450,7 @@ static void vgpu_device_withdraw(struct vgpu_device *device)
 	mutex_lock(&parent->lock);
 	vgpu_device_unassign(device);
 	list_del_init(&device->node);
+	vgpu_netlink_changed();
 	parent->memory_reserved -= device->memory_bytes;
 	mutex_unlock(&parent->lock);
 }

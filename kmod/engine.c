@@ -95,7 +95,7 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	} else if (finished) {
 		list_move_tail(&item->node, &ring->done);
 		vgpu_ring_kick(ring);
-		if (list_empty(&ring->ready))
+		if (list_empty(&ring->ready) && ring->device->scheduled)
 			vgpu_slice_sleep(&engine->sched, &ring->device->slice,
 					 ktime_get_ns());
 	}

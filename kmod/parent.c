@@ -230,6 +230,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	pci_set_drvdata(pdev, parent);
 	mutex_lock(&vgpu_parents_lock);
 	list_add_tail(&parent->node, &vgpu_parents);
+	vgpu_netlink_changed();
 	mutex_unlock(&vgpu_parents_lock);
 	ret = mdev_register_parent(&parent->mdev, &pdev->dev, &vgpu_mdev_driver,
 				   parent->types, parent->nr_types);
@@ -242,6 +243,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 unlist:
 	mutex_lock(&vgpu_parents_lock);
 	list_del(&parent->node);
+	vgpu_netlink_changed();
 	mutex_unlock(&vgpu_parents_lock);
 	vgpu_engine_stop(&parent->engine);
 put:
@@ -260,6 +262,7 @@ static void vgpu_pci_remove(struct pci_dev *pdev)
 	mdev_unregister_parent(&parent->mdev);
 	mutex_lock(&vgpu_parents_lock);
 	list_del(&parent->node);
+	vgpu_netlink_changed();
 	mutex_unlock(&vgpu_parents_lock);
 	mutex_lock(&parent->lock);
 	vgpu_tenants_free(parent);

@@ -300,11 +300,11 @@ struct vgpu_device_stats {
  * @tenant: parent->lock; NULL until assigned
  * @params: weight and cap inside the tenant's group, parent->lock
  * @permit_until: jiffies until which a permit is valid; 0 for none; parent->lock
+ * @open: between open_device and close_device, parent->lock
  * @slice: what the scheduler sees, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant;
  *	engine->lock, changed with parent->lock held too
  * @state_lock: protects everything below
- * @open: between open_device and close_device
  * @memory: device memory while open
  * @ring: while enabled; written under @state_lock and engine->lock
  * @config: PCI configuration space
@@ -333,10 +333,10 @@ struct vgpu_device {
 	struct vgpu_tenant *tenant;
 	struct vgpu_slice_params params;
 	unsigned long permit_until;
+	bool open;
 	struct vgpu_slice slice;
 	bool scheduled;
 	struct mutex state_lock;
-	bool open;
 	bool revoked;
 	struct vgpu_memory *memory;
 	struct vgpu_ring *ring;

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every part of vgpumgr shares; imports nothing from the API service or the host agent."""
 
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-try:
-    __version__ = version("vgpumgr")
-except PackageNotFoundError:  # a bare source tree on the path, as in the lab host
-    __version__ = "0+uninstalled"
 
-__all__ = ["__version__"]
+def __getattr__(name: str) -> Any:
+    """`__version__`, looked up when asked for: importing the machinery costs more than most programs here."""
+    if name != "__version__":
+        raise AttributeError(name)
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+    try:
+        return version("vgpumgr")
+    except PackageNotFoundError:  # a bare source tree on the path, as in the lab host
+        return "0+uninstalled"

@@ -29,7 +29,8 @@
  * this slice, sets VGPU_STATUS_ERROR, VGPU_REG_ERROR and VGPU_REG_ERROR_INDEX,
  * and raises the error vector. Items already completed stay valid. Only a
  * reset (VGPU_CONTROL_RESET, function level reset, VFIO reset or reopening)
- * leaves the state. Once the write that resets has returned, the device accesses
+ * leaves the state. While bus mastering is off the device neither accesses guest
+ * memory nor interrupts. Once the write that resets has returned, the device accesses
  * no guest memory.
  */
 #ifndef _UAPI_VGPU_DEVICE_H

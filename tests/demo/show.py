@@ -108,15 +108,9 @@ def check_window(summary: Summary, phase: str, window: Window) -> None:
 
 
 def within_fraction(window: Window, name: str, bound_ns: int) -> float:
-    """Fraction of the window's runs that the histogram puts below `bound_ns`."""
-    before = dict(window.first.tenants[name].histogram)
-    total = below = 0
-    for start_ns, count in window.last.tenants[name].histogram:
-        new = count - before.get(start_ns, 0)
-        total += new
-        if start_ns <= bound_ns:
-            below += new
-    return below / total if total else 0.0
+    """Fraction of the window's runs that the histogram counts in buckets which begin at or below `bound_ns`."""
+    runs = window.last.tenants[name].histogram.since(window.first.tenants[name].histogram)
+    return sum(count for start_ns, count in runs if start_ns <= bound_ns) / (runs.total or 1)
 
 
 def check_guests(summary: Summary, guests: dict[str, Guest], gpu: Gpu) -> None:
@@ -136,9 +130,10 @@ def check_guests(summary: Summary, guests: dict[str, Guest], gpu: Gpu) -> None:
 def run(summary: Summary, *, keep: bool) -> None:
     step("loading vgpumgr.ko, giving it the PCI function 0000:00:10.0")
     with the_gpu(keep=keep) as gpu:
-        summary.figures["chunk_max_us"] = gpu.chunk_max_us()
-        summary.figures["kernel"] = platform.release()
-        summary.figures["engine"] = gpu.engine()
+        described = gpu.control.gpu(gpu.address)
+        summary.figures.update(
+            kernel=platform.release(), engine=described.engine, chunk_max_us=described.chunk_max_us
+        )
         gpu.tenant("blue", weight=300, timeslice_us=2000)
         gpu.tenant("green", weight=100, timeslice_us=5000)
         step("two tenants: blue weight 300 timeslice 2 ms, green weight 100 timeslice 5 ms")

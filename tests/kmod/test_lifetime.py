@@ -10,28 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.rig.client import Client, client
-from tests.rig.gpu import ADDRESS, Gpu, load_module, unload_module
+from tests.rig.gpu import ADDRESS, Gpu, load_module, poll, unload_module
 from vgpumgr.errors import BusyError, NoCapacityError
 
 LOAD = ["saturate", "--op", "delay", "--delay-us", "200"]
 
 
-def holding(uuid: str) -> Client:
-    """A client that has the device open."""
-    holder = Client(["--json", uuid, "hold"])
-    assert "hold" in holder.line() or True
-    return holder
-
-
 def module_references() -> int:
     return int(Path("/sys/module/vgpumgr/refcnt").read_text())
-
-
-def wait_until(condition: "threading.Event | object", timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
 
 
 def test_a_hundred_slices_come_and_go_without_a_trace(gpu: Gpu) -> None:
@@ -66,13 +52,13 @@ def test_device_memory_is_a_quota(gpu: Gpu) -> None:
 
 def test_unloading_is_refused_while_a_slice_is_open(gpu: Gpu) -> None:
     uuid = gpu.slice()
-    holder = holding(uuid)
-    wait_until(lambda: gpu.slice_stats(uuid).open)
+    holder = Client([uuid, "hold"])
+    poll(lambda: gpu.slice_stats(uuid).open)
     with pytest.raises(subprocess.CalledProcessError, match="rmmod"):
         unload_module()
     assert module_references() > 0
     holder.kill()
-    wait_until(lambda: module_references() == 0)
+    poll(lambda: module_references() == 0)
 
 
 def test_a_killed_client_frees_everything_and_the_slice_works_again(gpu: Gpu) -> None:
@@ -84,7 +70,7 @@ def test_a_killed_client_frees_everything_and_the_slice_works_again(gpu: Gpu) ->
         gpu.wait_queued(uuid)
         victim.process.send_signal(signal.SIGKILL)
         victim.process.wait()
-        wait_until(lambda: not gpu.slice_stats(uuid).open)
+        poll(lambda: not gpu.slice_stats(uuid).open)
     stats = gpu.slice_stats(uuid)
 
     assert (stats.queued, stats.error) == (0, 0)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rig.gpu import Gpu, the_gpu
+from vgpumgr.control.netlink import Control
+from vgpumgr.control.sysfs import Sysfs
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +23,13 @@ def gpu(module: Gpu) -> Iterator[Gpu]:
     module.clear()
     yield module
     module.clear()
+
+
+@pytest.fixture
+def control(gpu: Gpu) -> Control:
+    return gpu.control
+
+
+@pytest.fixture
+def host(gpu: Gpu) -> Sysfs:
+    return gpu.sysfs

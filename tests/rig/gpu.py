@@ -8,7 +8,7 @@ through it; `clear` removes them.
 import subprocess
 import time
 import uuid as uuids
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -131,6 +131,15 @@ class Gpu:
             client.kill()
             raise
         outcomes.append(client.wait())
+
+
+def poll(condition: Callable[[], bool], *, timeout_s: float = 20) -> None:
+    """Wait until something holds; raises TimeoutError."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)
 
 
 def load_module(*parameters: str) -> None:

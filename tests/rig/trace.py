@@ -3,6 +3,7 @@
 
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,11 @@ class Run:
 
 @contextmanager
 def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
-    """Record runs while the body executes; the list is filled at its end. Raises if events were lost."""
+    """Record the runs that begin and end while the body executes; the list is filled at its end.
+
+    Switching the tracer on and off stops the machine for milliseconds, engine thread included: a run it falls into
+    is not the scheduler's. Raises if events were lost.
+    """
     if not (TRACING / "events").exists():
         subprocess.run(["mount", "-t", "tracefs", "tracefs", str(TRACING)], check=True)
     (TRACING / "trace").write_text("")
@@ -39,22 +44,24 @@ def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
     enable = TRACING / "events/vgpu/enable"
     enable.write_text("1")
     runs: list[Run] = []
+    begun_ns = time.monotonic_ns()
     try:
         yield runs
     finally:
+        ended_ns = time.monotonic_ns()
         enable.write_text("0")
         text = (TRACING / "trace").read_text()
     if "LOST" in text:
         raise RuntimeError("the trace buffer was too small")
     for match in _RUN_END.finditer(text):
-        runs.append(
-            Run(
-                tenant=match["tenant"],
-                start_ns=int(match["start"]),
-                length_ns=int(match["length"]),
-                reason=match["reason"],
-            )
+        run = Run(
+            tenant=match["tenant"],
+            start_ns=int(match["start"]),
+            length_ns=int(match["length"]),
+            reason=match["reason"],
         )
+        if run.start_ns >= begun_ns and run.end_ns <= ended_ns:
+            runs.append(run)
 
 
 def worst_excess_ns(runs: list[Run], *, cap_us: int, period_us: int) -> int:

@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <linux/pci_regs.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "descriptor.h"
 
 #define AREA_BYTES_MAX (256ull << 20)
+#define SILENCE_NS (2 * NS_PER_MS)
 
 static void *memory_alloc(size_t bytes)
 {
@@ -291,10 +293,27 @@ static int vfio_transport_reset(struct transport *transport)
 	return 0;
 }
 
+/* Without bus mastering an error shows in its register, and interrupts nobody. */
+static int await_silent_error(struct transport_vfio *vfio, uint64_t end_ns)
+{
+	while (!vfio->base.error && clock_now_ns() < end_ns) {
+		note_error(vfio);
+		clock_sleep_ns(SILENCE_NS);
+	}
+	if (!vfio->base.error)
+		return transport_fail(&vfio->base, -ETIMEDOUT, "no error in time");
+	if (await_interrupt(vfio, clock_now_ns() + SILENCE_NS))
+		return transport_fail(&vfio->base, -EPROTO,
+				      "an interrupt without bus mastering");
+	return -EIO;
+}
+
 int transport_vfio_await_error(struct transport_vfio *vfio, uint64_t timeout_ns)
 {
 	uint64_t end_ns = clock_now_ns() + timeout_ns;
 
+	if (!(vfio_config_read(&vfio->vfio, PCI_COMMAND, 2) & PCI_COMMAND_MASTER))
+		return await_silent_error(vfio, end_ns);
 	while (!vfio->base.error)
 		if (!await_interrupt(vfio, end_ns)) {
 			note_error(vfio);
