@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices inside real VMs: stock libvirt, stock QEMU, a stock kernel in the guest, our driver and tool in it."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import pytest
+
+from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.guest import Guest, Guests, libvirt_guests
+from vgpumgr.errors import BusyError
+
+BOOT_S = 180
+WORK = "echo vgpu.working=1; vgpu-guest saturate --json --op delay --delay-us 500 --seconds {seconds}"
+
+
+@pytest.fixture(scope="session")
+def libvirt_session(module: Gpu) -> Iterator[Guests]:
+    with libvirt_guests() as guests:
+        yield guests
+
+
+@pytest.fixture
+def guests(libvirt_session: Guests, gpu: Gpu) -> Iterator[Guests]:
+    """On an accelerator without slices; destroyed at the end, before the slices are removed."""
+    yield libvirt_session
+    libvirt_session.destroy()
+    libvirt_session.started.clear()
+    for uuid in gpu.slices():
+        poll(lambda uuid=uuid: not gpu.slice_stats(uuid).open)  # type: ignore[misc]
+
+
+def records(guest: Guest, record: str) -> list[dict[str, Any]]:
+    lines = (line.strip() for line in guest.console().splitlines())
+    found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    return [line for line in found if line["record"] == record]
+
+
+def working(gpu: Gpu, guests: Guests, tenant: str, *, seconds: int = 600) -> tuple[str, Guest]:
+    """A guest that works on a slice of `tenant`."""
+    uuid = gpu.slice(tenant)
+    guest = guests.start(f"guest-{tenant}", slices=(uuid,), command=WORK.format(seconds=seconds))
+    guest.wait_for("^vgpu.working=1", timeout_s=BOOT_S)
+    gpu.wait_queued(uuid)
+    return uuid, guest
+
+
+def test_two_guests_compute_correctly_side_by_side(gpu: Gpu, guests: Guests) -> None:
+    """Every operation, size and placement is checked in both guests at once, then mixed work, every result checked."""
+    command = "vgpu-guest verify --json && vgpu-guest saturate --json --op mix --items 400 --queued-min 0"
+    started = []
+    for tenant in ("blue", "green"):
+        gpu.tenant(tenant, weight=100, timeslice_us=1000)
+        started.append(guests.start(f"guest-{tenant}", slices=(gpu.slice(tenant),), command=command))
+    for guest in started:
+        guest.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
+        (summary,) = records(guest, "summary")
+        assert (summary["failed"], summary["cases"] > 40) == (0, True)
+        (report,) = records(guest, "saturate")
+        assert report["verified"] >= 400
+        assert (report["mismatches"], report["error"]) == (0, 0)
+
+
+def test_a_guest_that_misbehaves_stops_alone(gpu: Gpu, guests: Guests) -> None:
+    for tenant in ("blue", "green"):
+        gpu.tenant(tenant, weight=100, timeslice_us=1000)
+    good, _ = working(gpu, guests, "green")
+    before = gpu.slice_stats(good)
+    bad = guests.start(
+        "guest-blue", slices=(gpu.slice("blue"),), command="vgpu-guest hostile all --json; vgpu-guest verify --json"
+    )
+    bad.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
+
+    cases = records(bad, "hostile")
+    assert len(cases) > 15
+    assert all(case["ok"] for case in cases)
+    after = gpu.slice_stats(good)
+    assert (after.error, after.errors) == (0, 0)
+    assert after.items > before.items
+
+
+def test_a_killed_vm_monitor_frees_engine_memory_and_slice(gpu: Gpu, guests: Guests) -> None:
+    """SIGKILL of QEMU in the middle of work; then the same slice works in another VM."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid, victim = working(gpu, guests, "blue")
+    os.kill(victim.qemu_pid(), signal.SIGKILL)
+    poll(lambda: not gpu.slice_stats(uuid).open)
+    idle = gpu.measured_over(0.5)
+    assert idle.run_ns["blue"] == 0
+
+    again = guests.start("guest-again", slices=(uuid,), command="vgpu-guest verify --json")
+    again.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
+
+
+def test_the_module_does_not_unload_under_a_running_vm(gpu: Gpu, guests: Guests) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid, guest = working(gpu, guests, "blue")
+    done = subprocess.run(["rmmod", "vgpumgr"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "in use" in done.stderr
+    with pytest.raises(BusyError):
+        gpu.control.set_slice(uuid, tenant="other")
+    with pytest.raises(BusyError):
+        gpu.control.delete_tenant(ADDRESS, "blue")
+    before = gpu.slice_stats(uuid).items
+    poll(lambda: gpu.slice_stats(uuid).items > before)
+    assert guest.running()
+
+
+def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(gpu: Gpu, guests: Guests) -> None:
+    """The VM monitor is asked, lets go, and the VM goes on without the device."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    _, guest = working(gpu, guests, "blue")
+    unbinder = threading.Thread(target=gpu.sysfs.unbind, args=(ADDRESS,))
+    unbinder.start()
+    unbinder.join(timeout=60)
+    assert not unbinder.is_alive()
+    assert gpu.control.gpus() == []
+    gpu.sysfs.bind(ADDRESS)
+    assert "mdev" not in guest.domain.XMLDesc() if guest.running() else True
+
+
+def test_a_stopped_vm_monitor_does_not_delay_its_neighbour(gpu: Gpu, guests: Guests) -> None:
+    """SIGSTOP of QEMU: its memory still answers, its vCPU does not; the neighbour gets the engine it leaves."""
+    for tenant in ("blue", "green"):
+        gpu.tenant(tenant, weight=100, timeslice_us=1000)
+    _, stopped = working(gpu, guests, "blue")
+    neighbour, _ = working(gpu, guests, "green")
+    os.kill(stopped.qemu_pid(), signal.SIGSTOP)
+    try:
+        time.sleep(3)  # what it had queued runs out
+        window = gpu.measured_over(2)
+        assert window.share["green"] > 0.99
+        assert gpu.slice_stats(neighbour).error == 0
+    finally:
+        os.kill(stopped.qemu_pid(), signal.SIGCONT)
+
+
+def test_without_a_permit_the_kernel_refuses_start_and_hot_plug(gpu: Gpu, guests: Guests) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    gpu.sysfs.write_gpu(ADDRESS, "attach", "permit")
+    uuid = gpu.slice("blue")
+    with pytest.raises(libvirt.libvirtError, match="(?i)not permitted|failed to get device"):
+        guests.start("refused", slices=(uuid,), command="true")
+
+    bare = guests.start("guest-bare", slices=(), command="sleep 1000", keep=True)
+    bare.wait_for("^vgpu.up=", timeout_s=BOOT_S)
+    with pytest.raises(libvirt.libvirtError):
+        bare.attach(uuid)
+    assert bare.running()
+    assert not gpu.slice_stats(uuid).open
+
+    gpu.sysfs.grant(uuid)
+    bare.attach(uuid)
+    assert gpu.slice_stats(uuid).open
+    bare.destroy()
+    poll(lambda: not gpu.slice_stats(uuid).open)
+    # It was good for one opening.
+    with pytest.raises(libvirt.libvirtError):
+        guests.start("refused-again", slices=(uuid,), command="true")
+
+
+def test_stock_tools_show_our_types_and_slices(gpu: Gpu, guests: Guests) -> None:
+    """mdevctl and virsh, unmodified."""
+    uuid = gpu.slice()
+    types = subprocess.run(["mdevctl", "types"], capture_output=True, text=True, check=True).stdout
+    assert ADDRESS in types
+    assert "vgpumgr-mem16m" in types
+    listed = subprocess.run(["mdevctl", "list"], capture_output=True, text=True, check=True).stdout
+    assert uuid in listed
+    nodes = subprocess.run(
+        ["virsh", "nodedev-list", "--cap", "mdev_types"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "pci_0000_00_10_0" in nodes
+    assert Path(f"/sys/bus/mdev/devices/{uuid}").exists()
