@@ -30,7 +30,7 @@ from tests.sched.story import (
     Tenant,
     Work,
 )
-from vgpumgr.sched import (
+from vgpumgr.sched.core import (
     CapParams,
     Decision,
     EndedRun,

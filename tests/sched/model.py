@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from vgpumgr.sched import CapParams, Decision, GroupParams, RunReason, SchedParams, SliceParams
+from vgpumgr.sched.core import CapParams, Decision, GroupParams, RunReason, SchedParams, SliceParams
 
 # Values that came out of a division by a sum of weights are rounded to this grid, or the
 # denominators grow without limit.

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from vgpumgr.sched import CapParams, SchedParams
+from vgpumgr.sched.core import CapParams, SchedParams
 
 US = 1_000
 MS = 1_000_000

@@ -26,8 +26,8 @@ from tests.sched.story import (
     steady_stories,
 )
 from vgpumgr.entitlement import Backlogged, entitled, entitled_over
-from vgpumgr.sched import CapParams, SchedParams
 from vgpumgr.sched._core import lib
+from vgpumgr.sched.core import CapParams, SchedParams
 
 
 def chunk_of(story: Story) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sched.story import MS, SECOND, US
-from vgpumgr.sched import (
+from vgpumgr.sched.core import (
     Field,
     GroupParams,
     ParameterError,

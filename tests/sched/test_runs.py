@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.sched.host import Host
 from tests.sched.story import MS, US, SliceOf, Story, Tenant, Work
-from vgpumgr.sched import (
+from vgpumgr.sched.core import (
     GroupParams,
     RunReason,
     SchedParams,

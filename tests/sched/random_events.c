@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Throws random calls at the scheduler core, legal but senseless, to be built
+ * with sanitizers.  After every call it checks the queues' definitions from
+ * scratch: sums of weights and lags, and that idle means nobody could run.
+ *
+ *	random_events SEED CALLS
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "vgpu_sched.h"
+
+#define GROUPS	12
+#define SLICES	40
+
+static struct vgpu_sched sched;
+static struct vgpu_group *groups[GROUPS];
+static struct vgpu_slice *slices[SLICES];
+static u64 start_ns, now_ns, gone_ns, state;
+
+#define REQUIRE(condition) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+			abort(); \
+		} \
+	} while (0)
+
+static u64 random_u64(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static u64 below(u64 limit)
+{
+	return random_u64() % limit;
+}
+
+static u64 some_time(void)
+{
+	static const u64 scales[] = { 1, 2, 1000, 100000, 1000000, 30000000, 1ull << 36 };
+
+	return below(scales[below(below(50) ? 6 : 7)] + 1);
+}
+
+static u32 some_weight(void)
+{
+	static const u32 weights[] = { 1, 2, 3, 100, 1000, 10000 };
+
+	return below(4) ? weights[below(6)] : 1 + below(10000);
+}
+
+static void some_cap(u64 *cap, u64 *period, u64 *burst)
+{
+	*cap = 0;
+	if (below(2))
+		return;
+	*period = VGPU_CAP_PERIOD_MIN_NS +
+		  below(below(2) ? 10000000 : VGPU_CAP_PERIOD_MAX_NS - VGPU_CAP_PERIOD_MIN_NS);
+	*cap = *period / 1000 + 1 + below(*period - *period / 1000);
+	*burst = below(2) ? 0 : 20000 + below(below(2) ? 5000000 : VGPU_BURST_MAX_NS - 20000);
+}
+
+static struct vgpu_group_params some_group(void)
+{
+	struct vgpu_group_params params = {
+		.weight = some_weight(),
+		.timeslice_ns = 20000 + below(below(9) ? 4000000 : 900000000),
+	};
+
+	some_cap(&params.cap_ns, &params.cap_period_ns, &params.burst_ns);
+	return params;
+}
+
+static struct vgpu_slice_params some_slice(void)
+{
+	struct vgpu_slice_params params = { .weight = some_weight() };
+
+	some_cap(&params.cap_ns, &params.cap_period_ns, &params.burst_ns);
+	return params;
+}
+
+/* sum(w) and sum(w * (v - V)) from the entities themselves */
+static void check_queue(const struct vgpu_queue *queue, u64 weight, s64 sum,
+			u32 ready)
+{
+	REQUIRE(queue->weight == weight);
+	REQUIRE(queue->nr_ready == ready);
+	if (weight) {
+		REQUIRE(sum == (s64)queue->vtime_rem);
+		REQUIRE(queue->vtime_rem < weight);
+	}
+}
+
+static s64 lag_sum(const struct vgpu_queue *queue, const struct vgpu_entity *entity)
+{
+	return (s64)(entity->weight * (entity->node.key - queue->vtime));
+}
+
+static void check(void)
+{
+	u64 weight = 0, charged = gone_ns;
+	u32 ready = 0;
+	s64 sum = 0;
+
+	for (int i = 0; i < GROUPS; i++) {
+		const struct vgpu_group *group = groups[i];
+		u64 inner_weight = 0, inner_charged = 0;
+		u32 inner_ready = 0;
+		s64 inner_sum = 0;
+
+		if (!group)
+			continue;
+		charged += group->stats.run_ns;
+		ready += group->entity.ready;
+		REQUIRE(!group->bucket.cap_ns ||
+			group->bucket.credit_ns <= (s64)group->bucket.burst_ns);
+		if (group->entity.member) {
+			weight += group->entity.weight;
+			sum += lag_sum(&sched.queue, &group->entity);
+		}
+		for (int j = 0; j < SLICES; j++) {
+			const struct vgpu_slice *slice = slices[j];
+
+			if (!slice || slice->group != group)
+				continue;
+			inner_charged += slice->stats.run_ns;
+			inner_ready += slice->entity.ready;
+			if (slice->entity.member) {
+				inner_weight += slice->entity.weight;
+				inner_sum += lag_sum(&group->queue, &slice->entity);
+			}
+		}
+		REQUIRE(inner_charged <= group->stats.run_ns);
+		check_queue(&group->queue, inner_weight, inner_sum, inner_ready);
+	}
+	check_queue(&sched.queue, weight, sum, ready);
+	REQUIRE(sched.stats.wall_ns == now_ns - start_ns);
+	REQUIRE(sched.stats.idle_ns + charged == sched.stats.wall_ns);
+}
+
+static void change_groups(int i)
+{
+	struct vgpu_group_params params = some_group();
+
+	if (!groups[i]) {
+		groups[i] = malloc(sizeof(*groups[i]));
+		REQUIRE(!vgpu_group_add(&sched, groups[i], &params, now_ns));
+	} else if (below(4)) {
+		REQUIRE(!vgpu_group_update(&sched, groups[i], &params, now_ns));
+	} else if (vgpu_group_remove(&sched, groups[i], now_ns)) {
+		gone_ns += groups[i]->stats.run_ns;
+		free(groups[i]);
+		groups[i] = NULL;
+	}
+}
+
+static void change_slices(int j)
+{
+	struct vgpu_slice_params params = some_slice();
+	int i = below(GROUPS);
+
+	if (!slices[j]) {
+		if (!groups[i])
+			return;
+		slices[j] = malloc(sizeof(*slices[j]));
+		REQUIRE(!vgpu_slice_add(&sched, groups[i], slices[j], &params, now_ns));
+	} else if (below(3)) {
+		REQUIRE(!vgpu_slice_update(&sched, slices[j], &params, now_ns));
+	} else {
+		vgpu_slice_remove(&sched, slices[j], now_ns);
+		free(slices[j]);
+		slices[j] = NULL;
+	}
+}
+
+static void pick(void)
+{
+	struct vgpu_decision decision;
+
+	vgpu_sched_pick(&sched, now_ns, &decision);
+	if (decision.slice) {
+		REQUIRE(decision.limit_ns >= sched.params.min_chunk_ns);
+		REQUIRE(decision.limit_ns <= sched.params.max_chunk_ns);
+		REQUIRE(decision.slice->has_item);
+		REQUIRE(!decision.slice->bucket.throttled);
+		REQUIRE(!decision.slice->group->bucket.throttled);
+	} else {
+		REQUIRE(!sched.queue.nr_ready);
+		REQUIRE(decision.wake_at_ns == U64_MAX ||
+			(s64)(decision.wake_at_ns - now_ns) > 0);
+	}
+}
+
+static void one_call(void)
+{
+	u64 what = below(100);
+	int j = below(SLICES);
+
+	now_ns += some_time();
+	if (what < 3)
+		change_groups(below(GROUPS));
+	else if (what < 8)
+		change_slices(j);
+	else if (what < 30 && slices[j])
+		vgpu_slice_wake(&sched, slices[j], now_ns);
+	else if (what < 45 && slices[j])
+		vgpu_slice_sleep(&sched, slices[j], now_ns);
+	else
+		pick();
+	if (sched.now_ns != now_ns)
+		pick();
+}
+
+int main(int argc, char **argv)
+{
+	struct vgpu_sched_params params = { .max_chunk_ns = 8000000, .min_chunk_ns = 20000 };
+	u64 seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+	u64 calls = argc > 2 ? strtoull(argv[2], NULL, 0) : 100000;
+
+	state = seed * 0x9e3779b97f4a7c15ull + 1;
+	params.splits = below(2);
+	start_ns = 0 - below(1ull << 40);
+	now_ns = start_ns;
+	REQUIRE(!vgpu_sched_init(&sched, &params, now_ns));
+	for (u64 i = 0; i < calls; i++) {
+		one_call();
+		check();
+	}
+	for (int j = 0; j < SLICES; j++)
+		if (slices[j])
+			vgpu_slice_remove(&sched, slices[j], now_ns);
+	for (int j = 0; j < SLICES; j++)
+		free(slices[j]);
+	for (int i = 0; i < GROUPS; i++)
+		if (groups[i])
+			REQUIRE(vgpu_group_remove(&sched, groups[i], now_ns));
+	for (int i = 0; i < GROUPS; i++)
+		free(groups[i]);
+	REQUIRE(!sched.queue.weight && !sched.queue.ready && !sched.queue.debtors);
+	REQUIRE(!sched.throttled);
+	printf("%" PRIu64 " calls, %" PRIu64 " picks, %" PRIu64 " switches\n", calls,
+	       sched.stats.picks, sched.stats.switches);
+	return 0;
+}
