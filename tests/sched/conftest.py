@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `tests.sched` and the compiled core importable, whatever was installed."""
+"""Makes `tests.sched` and the core, compiled from the present sources, importable."""
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -12,16 +13,18 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 
-def build_core_if_missing() -> None:
-    """Build it in place unless the wheel brought it."""
-    try:
-        importlib.import_module("vgpumgr.sched.core")
-    except ImportError:
-        build = importlib.import_module("vgpumgr.sched._build")
+def build_core_if_stale() -> None:
+    """Compile the core in place unless what would be imported is as new as its sources."""
+    build = importlib.import_module("vgpumgr.sched._build")
+    built = importlib.util.find_spec("vgpumgr.sched._core")
+    sources = [ROOT / "vgpumgr/sched/_build.py", *(ROOT / build.CORE).glob("*.[ch]")]
+    newest = max(source.stat().st_mtime for source in sources)
+    if built is None or built.origin is None or Path(built.origin).stat().st_mtime < newest:
         build.build(ROOT / "vgpumgr" / "sched")
+        importlib.invalidate_caches()
 
 
-build_core_if_missing()
+build_core_if_stale()
 
 # For test_mutations.py: whether a fault is found matters, not its smallest example.
 settings.register_profile("mutation", deadline=None, database=None, derandomize=True, phases=[Phase.generate])
