@@ -26,7 +26,7 @@ POINTS = 2.0  # how far a share may be from its entitlement under emulation, in 
 GUEST_COMMAND = """
 vgpu-guest verify --json && echo vgpu.verified=1
 echo vgpu.saturating=1
-vgpu-guest saturate --json --op delay --delay-us 500 --seconds {seconds}
+vgpu-guest saturate --json --op delay --delay-us 500 --depth 900 --seconds {seconds}
 """
 
 
@@ -75,19 +75,23 @@ def start_guests(guests: Guests, gpu: Gpu, *, seconds: int, keep: bool) -> dict[
 
 
 def check_window(summary: Summary, phase: str, window: Window) -> None:
-    """Entitled against obtained, and the length of the runs."""
+    """Entitled against obtained, and that nobody was cut short.
+
+    How much longer than timeslice + chunk a run lasted is shown and not judged: here it says when the emulated
+    processors were scheduled. `make test-time` asserts that bound in virtual time.
+    """
     figures: dict[str, Any] = {}
     for name, tenant in window.after.items():
-        chunk_us = summary.figures["chunk_max_us"]
-        bound_us = tenant.timeslice_us + chunk_us
-        within = within_fraction(window, name, bound_us * 1000)
+        runs = tenant.histogram.since(window.first.tenants[name].histogram)
+        bound_ns = (tenant.timeslice_us + summary.figures["chunk_max_us"]) * 1000
         figures[name] = {
             "weight": tenant.weight,
             "timeslice_us": tenant.timeslice_us,
             "entitled_share": window.entitled[name],
             "obtained_share": window.share[name],
+            "runs": runs.total,
+            "runs_within_timeslice_and_chunk": sum(n for start_ns, n in runs if start_ns <= bound_ns),
             "longest_run_ns": tenant.longest_run_ns,
-            "runs_within_timeslice_and_chunk": within,
             "items_per_s": window.items_per_s[name],
             "switches_per_s": window.switches_per_s[name],
         }
@@ -99,18 +103,13 @@ def check_window(summary: Summary, phase: str, window: Window) -> None:
             obtained=f"{100 * window.share[name]:.1f}%",
         )
         summary.check(
-            f"{phase}: {name} holds the engine for its timeslice",
-            within >= 0.9,
+            f"{phase}: no run of {name} is cut before its timeslice",
+            tenant.uncut_runs > window.first.tenants[name].uncut_runs and not tenant.short_uncut_runs,
             timeslice=f"{tenant.timeslice_us} us",
-            runs_within_timeslice_and_chunk=f"{100 * within:.1f}%",
+            runs=runs.total,
+            within_timeslice_and_chunk=figures[name]["runs_within_timeslice_and_chunk"],
         )
     summary.figures[phase] = figures
-
-
-def within_fraction(window: Window, name: str, bound_ns: int) -> float:
-    """Fraction of the window's runs that the histogram counts in buckets which begin at or below `bound_ns`."""
-    runs = window.last.tenants[name].histogram.since(window.first.tenants[name].histogram)
-    return sum(count for start_ns, count in runs if start_ns <= bound_ns) / (runs.total or 1)
 
 
 def check_guests(summary: Summary, guests: dict[str, Guest], gpu: Gpu) -> None:
