@@ -106,7 +106,8 @@ static int vgpu_engine_thread(void *data)
 {
 	struct vgpu_engine *engine = data;
 
-	sched_set_normal(current, MIN_NICE);
+	/* It mostly sleeps, and must not wait for another task's turn to end. */
+	sched_set_fifo_low(current);
 	while (!kthread_should_stop()) {
 		struct vgpu_item *item;
 		bool finished;
