@@ -16,6 +16,7 @@ static unsigned int memory_mib = 1024;
 module_param(memory_mib, uint, 0444);
 MODULE_PARM_DESC(memory_mib, "device memory of each accelerator, MiB (default 1024)");
 
+/* Protects the list below; outermost. */
 DEFINE_MUTEX(vgpu_parents_lock);
 LIST_HEAD(vgpu_parents);
 

@@ -83,7 +83,7 @@ struct vgpu_engine_ops {
  */
 struct vgpu_engine {
 	const struct vgpu_engine_ops *ops;
-	spinlock_t lock;
+	spinlock_t lock;	/* scheduler and item lists */
 	struct vgpu_sched sched;
 	struct task_struct *thread;
 	const char *name;
@@ -129,7 +129,7 @@ struct vgpu_parent {
 	struct pci_dev *pdev;
 	char name[16];
 	struct mdev_parent mdev;
-	struct mutex lock;
+	struct mutex lock;	/* tenants, devices, memory */
 	struct list_head tenants;
 	struct list_head devices;
 	u64 memory_total;
@@ -336,7 +336,7 @@ struct vgpu_device {
 	bool open;
 	struct vgpu_slice slice;
 	bool scheduled;
-	struct mutex state_lock;
+	struct mutex state_lock;	/* registers, open state */
 	bool revoked;
 	struct vgpu_memory *memory;
 	struct vgpu_ring *ring;
@@ -352,7 +352,7 @@ struct vgpu_device {
 	u32 storm_tokens;
 	u64 storm_refill_ns;
 	struct vgpu_device_stats stats;
-	spinlock_t irq_lock;
+	spinlock_t irq_lock;	/* eventfds */
 	struct eventfd_ctx *vectors[VGPU_VECTORS];
 	struct eventfd_ctx *request;
 };

@@ -8,7 +8,7 @@ def __getattr__(name: str) -> Any:
     """`__version__`, looked up when asked for: importing the machinery costs more than most programs here."""
     if name != "__version__":
         raise AttributeError(name)
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("vgpumgr")

@@ -1,6 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real guests under libvirt with slices attached; these tests run inside a lab host."""
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.rig.fixtures import gpu, module
+from tests.rig.gpu import Gpu, poll
+from tests.rig.guest import Guests, libvirt_guests
 
 __all__ = ["gpu", "module"]
+
+
+@pytest.fixture(scope="session")
+def libvirt_session(module: Gpu) -> Iterator[Guests]:
+    with libvirt_guests() as guests:
+        yield guests
+
+
+@pytest.fixture
+def guests(libvirt_session: Guests, gpu: Gpu) -> Iterator[Guests]:
+    """On an accelerator without slices; destroyed at the end, before the slices are removed."""
+    yield libvirt_session
+    libvirt_session.destroy()
+    libvirt_session.started.clear()
+    for uuid in gpu.slices():
+        poll(lambda uuid=uuid: not gpu.slice_stats(uuid).open)  # type: ignore[misc]

@@ -1,47 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slices inside real VMs: stock libvirt, stock QEMU, a stock kernel in the guest, our driver and tool in it."""
 
-import json
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import libvirt
 import pytest
 
+from tests.chain.guests import BOOT_S, records
 from tests.rig.gpu import ADDRESS, Gpu, poll
-from tests.rig.guest import Guest, Guests, libvirt_guests
+from tests.rig.guest import Guest, Guests
 from vgpumgr.errors import BusyError
 
-BOOT_S = 180
 WORK = "echo vgpu.working=1; vgpu-guest saturate --json --op delay --delay-us 500 --seconds {seconds}"
-
-
-@pytest.fixture(scope="session")
-def libvirt_session(module: Gpu) -> Iterator[Guests]:
-    with libvirt_guests() as guests:
-        yield guests
-
-
-@pytest.fixture
-def guests(libvirt_session: Guests, gpu: Gpu) -> Iterator[Guests]:
-    """On an accelerator without slices; destroyed at the end, before the slices are removed."""
-    yield libvirt_session
-    libvirt_session.destroy()
-    libvirt_session.started.clear()
-    for uuid in gpu.slices():
-        poll(lambda uuid=uuid: not gpu.slice_stats(uuid).open)  # type: ignore[misc]
-
-
-def records(guest: Guest, record: str) -> list[dict[str, Any]]:
-    lines = (line.strip() for line in guest.console().splitlines())
-    found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-    return [line for line in found if line["record"] == record]
 
 
 def working(gpu: Gpu, guests: Guests, tenant: str, *, seconds: int = 600) -> tuple[str, Guest]:
@@ -148,7 +123,7 @@ def test_without_a_permit_the_kernel_refuses_start_and_hot_plug(gpu: Gpu, guests
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     gpu.sysfs.write_gpu(ADDRESS, "attach", "permit")
     uuid = gpu.slice("blue")
-    with pytest.raises(libvirt.libvirtError, match="(?i)not permitted|failed to get device"):
+    with pytest.raises(libvirt.libvirtError, match=r"(?i)not permitted|failed to get device"):
         guests.start("refused", slices=(uuid,), command="true")
 
     bare = guests.start("guest-bare", slices=(), command="sleep 1000", keep=True)

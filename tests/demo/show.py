@@ -130,9 +130,7 @@ def run(summary: Summary, *, keep: bool) -> None:
     step("loading vgpumgr.ko, giving it the PCI function 0000:00:10.0")
     with the_gpu(keep=keep) as gpu:
         described = gpu.control.gpu(gpu.address)
-        summary.figures.update(
-            kernel=platform.release(), engine=described.engine, chunk_max_us=described.chunk_max_us
-        )
+        summary.figures.update(kernel=platform.release(), engine=described.engine, chunk_max_us=described.chunk_max_us)
         gpu.tenant("blue", weight=300, timeslice_us=2000)
         gpu.tenant("green", weight=100, timeslice_us=5000)
         step("two tenants: blue weight 300 timeslice 2 ms, green weight 100 timeslice 5 ms")

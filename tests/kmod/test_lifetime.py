@@ -79,7 +79,7 @@ def test_a_killed_client_frees_everything_and_the_slice_works_again(gpu: Gpu) ->
 
 
 def test_removing_an_open_slice_asks_its_user_to_let_go(gpu: Gpu) -> None:
-    """The device stops at once; `remove` returns when the client, which is told by the request interrupt, has closed."""
+    """The device stops at once; `remove` returns when the client has closed it."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     user = Client(["--json", uuid, *LOAD, "--seconds", "60"])

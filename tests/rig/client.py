@@ -10,7 +10,7 @@ from typing import Any
 Report = dict[str, Any]
 
 
-class ClientFailed(AssertionError):
+class ClientFailedError(AssertionError):
     """The client ended otherwise than it was expected to; the text has its output."""
 
 
@@ -27,7 +27,7 @@ class Outcome:
         for report in reversed(self.reports):
             if report.get(key) == value:
                 return report
-        raise ClientFailed(f"no record with {key}={value!r} in:\n{self.output}")
+        raise ClientFailedError(f"no record with {key}={value!r} in:\n{self.output}")
 
 
 class Client:
@@ -54,15 +54,15 @@ class Client:
         self.process.communicate()
 
     def wait(self, *, timeout_s: float = 300, expected: Sequence[int] = (0,)) -> Outcome:
-        """Until it ends; raises ClientFailed with its output when the status is none of `expected`."""
+        """Until it ends; raises ClientFailedError with its output when the status is none of `expected`."""
         try:
             output, _ = self.process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             output, _ = self.process.communicate()
-            raise ClientFailed(f"{self.arguments}: still running after {timeout_s} s:\n{output}") from None
+            raise ClientFailedError(f"{self.arguments}: still running after {timeout_s} s:\n{output}") from None
         if self.process.returncode not in expected:
-            raise ClientFailed(f"{self.arguments}: exit status {self.process.returncode}:\n{output}")
+            raise ClientFailedError(f"{self.arguments}: exit status {self.process.returncode}:\n{output}")
         reports = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         return Outcome(status=self.process.returncode, reports=reports, output=output)
 

@@ -59,9 +59,7 @@ def test_two_slices_of_a_tenant_get_no_more_than_its_group(gpu: Gpu) -> None:
     gpu.tenant("many", weight=100, timeslice_us=1000)
     gpu.tenant("one", weight=100, timeslice_us=1000)
     first, second = gpu.slice("many"), gpu.slice("many")
-    measured = measure(
-        gpu, {first: saturating(), second: saturating(), gpu.slice("one"): saturating()}, window_s=5
-    )
+    measured = measure(gpu, {first: saturating(), second: saturating(), gpu.slice("one"): saturating()}, window_s=5)
 
     assert measured.saturated
     assert measured.share["many"] == pytest.approx(0.5, abs=POINT)

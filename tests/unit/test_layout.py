@@ -183,8 +183,6 @@ def test_import_rules_bite(tmp_path: Path, importer: str, statement: str) -> Non
         f"import sys; sys.path[:0] = {paths!r}; from importlinter.cli import lint_imports;"
         "sys.exit(lint_imports(no_cache=True))"
     )
-    checked = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
-    )
+    checked = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert checked.returncode == 1, checked.stdout + checked.stderr
     assert "BROKEN" in checked.stdout

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests with real guests share."""
+
+import json
+from typing import Any
+
+from tests.rig.guest import Guest
+
+BOOT_S = 300
+
+
+def records(guest: Guest, record: str) -> list[dict[str, Any]]:
+    """The records of one kind that the guest has printed."""
+    lines = (line.strip() for line in guest.console().splitlines())
+    found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    return [line for line in found if line["record"] == record]
