@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Throws random calls at the scheduler core, legal but senseless, to be built
  * with sanitizers.  After every call it checks the queues' definitions from

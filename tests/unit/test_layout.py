@@ -87,7 +87,8 @@ def is_source(path: Path, text: str) -> bool:
 def licences_for(path: Path) -> set[str]:
     if path.parts[:2] == ("kmod", "sched"):
         return CORE_LICENCES
-    if path.parts[0] == "kmod":
+    # The client is linked with the tool of kmod/guest.
+    if path.parts[0] == "kmod" or path.parts[:3] == ("tests", "kmod", "client"):
         return MODULE_LICENCES
     return OTHER_LICENCES
 
