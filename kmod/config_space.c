@@ -105,11 +105,13 @@ void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u3
  * @data: what is written
  * @bytes: how many
  *
- * Turning bus mastering off stops the ring as a device without DMA would.
+ * Turning bus mastering off is an error of an enabled device; when the write
+ * returns no access to guest memory is under way.
  */
 void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes)
 {
 	u32 devctl = VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL + 1;
+	bool mastered = vgpu_device_masters_bus(device);
 	u32 i;
 
 	for (i = 0; i < bytes; i++) {
@@ -117,6 +119,11 @@ void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u
 		u8 *byte = &device->config[offset + i];
 
 		WRITE_ONCE(*byte, (*byte & ~mask) | (data[i] & mask));
+	}
+	if (mastered && !vgpu_device_masters_bus(device) && device->ring) {
+		vgpu_device_fault(device, device->ring, VGPU_ERROR_MASTER,
+				  READ_ONCE(device->ring->fetched));
+		vgpu_device_disable(device);
 	}
 	if (offset <= devctl && devctl < offset + bytes &&
 	    data[devctl - offset] & (PCI_EXP_DEVCTL_BCR_FLR >> 8)) {

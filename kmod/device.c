@@ -56,7 +56,14 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		vgpu_ring_stop(ring);
 }
 
-static void vgpu_device_disable(struct vgpu_device *device)
+/**
+ * vgpu_device_disable - stop and forget the ring, if there is one
+ * @device: state_lock held
+ *
+ * Afterwards guest memory is not accessed any more. Waits for the slice's worker,
+ * not for the engine.
+ */
+void vgpu_device_disable(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
 	struct vgpu_ring *ring = device->ring;
@@ -117,23 +124,25 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 	mutex_destroy(&device->state_lock);
 	vgpu_parent_put(device->parent);
 	vgpu_vfio_free_device(vdev);
+	/* Module exit waits for the grace period in which this function ends. */
+	rcu_read_lock();
 	if (atomic_dec_and_test(&vgpu_devices))
 		wake_up(&vgpu_devices_gone);
+	rcu_read_unlock();
 }
 
 /*
  * Consume a permit when the parent asks for one, and keep the tenant from being
- * changed from now on. *permit_until is what vgpu_device_give_back() needs.
+ * changed from now on. A permit is spent even if opening fails later.
  */
-static bool vgpu_device_take(struct vgpu_device *device, unsigned long *permit_until)
+static bool vgpu_device_take(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;
 	bool permitted;
 
 	mutex_lock(&parent->lock);
-	*permit_until = device->permit_until;
 	permitted = !parent->attach_permit ||
-		    (*permit_until && time_before(jiffies, *permit_until));
+		    (device->permit_until && time_before(jiffies, device->permit_until));
 	if (permitted) {
 		device->permit_until = 0;
 		WRITE_ONCE(device->open, true);
@@ -142,21 +151,19 @@ static bool vgpu_device_take(struct vgpu_device *device, unsigned long *permit_u
 	return permitted;
 }
 
-static void vgpu_device_give_back(struct vgpu_device *device, unsigned long permit_until)
+static void vgpu_device_give_back(struct vgpu_device *device)
 {
 	mutex_lock(&device->parent->lock);
 	WRITE_ONCE(device->open, false);
-	device->permit_until = permit_until;
 	mutex_unlock(&device->parent->lock);
 }
 
 static int vgpu_vfio_open(struct vfio_device *vdev)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
-	unsigned long permit_until;
 	int ret = 0;
 
-	if (!vgpu_device_take(device, &permit_until)) {
+	if (!vgpu_device_take(device)) {
 		dev_warn_ratelimited(vdev->dev,
 				     "open refused: no permit (attach=permit); pid %d (%s)\n",
 				     current->pid, current->comm);
@@ -175,7 +182,7 @@ static int vgpu_vfio_open(struct vfio_device *vdev)
 	}
 	mutex_unlock(&device->state_lock);
 	if (ret)
-		vgpu_device_give_back(device, permit_until);
+		vgpu_device_give_back(device);
 	return ret;
 }
 
@@ -189,7 +196,7 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 	vgpu_memory_put(device->memory);
 	device->memory = NULL;
 	mutex_unlock(&device->state_lock);
-	vgpu_device_give_back(device, 0);
+	vgpu_device_give_back(device);
 }
 
 /* The longest naturally aligned access at @offset within @bytes. */
@@ -538,4 +545,5 @@ void vgpu_device_driver_unregister(void)
 {
 	mdev_unregister_driver(&vgpu_mdev_driver);
 	wait_event(vgpu_devices_gone, !atomic_read(&vgpu_devices));
+	synchronize_rcu();
 }

@@ -36,6 +36,23 @@ static void vgpu_engine_trace(struct vgpu_engine *engine,
 	}
 }
 
+/**
+ * vgpu_engine_set_realtime - choose the priority of what follows
+ * @engine: the engine; its thread only
+ * @realtime: for sleeping with a deadline, which must not wait for another task's
+ *	turn to end; not for work that uses a processor
+ */
+void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
+{
+	if (engine->realtime == realtime)
+		return;
+	engine->realtime = realtime;
+	if (realtime)
+		sched_set_fifo_low(current);
+	else
+		sched_set_normal(current, MIN_NICE);
+}
+
 /* Wait until there may be something to execute. Releases engine->lock. */
 static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 	__releases(&engine->lock)
@@ -45,6 +62,7 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 	set_current_state(TASK_IDLE);
 	engine->parked = true;
 	spin_unlock_irq(&engine->lock);
+	vgpu_engine_set_realtime(engine, true);
 	if (kthread_should_stop())
 		__set_current_state(TASK_RUNNING);
 	else if (wake_at_ns == U64_MAX)
@@ -106,8 +124,7 @@ static int vgpu_engine_thread(void *data)
 {
 	struct vgpu_engine *engine = data;
 
-	/* It mostly sleeps, and must not wait for another task's turn to end. */
-	sched_set_fifo_low(current);
+	sched_set_normal(current, MIN_NICE);
 	while (!kthread_should_stop()) {
 		struct vgpu_item *item;
 		bool finished;

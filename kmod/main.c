@@ -48,6 +48,7 @@ static void __exit vgpu_exit(void)
 	vgpu_device_driver_unregister();
 	vgpu_debugfs_exit();
 	vgpu_rings_exit();
+	vgpu_parents_free();
 }
 
 module_init(vgpu_init);

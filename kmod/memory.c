@@ -7,6 +7,8 @@
 
 #include "ring.h"
 
+#define VGPU_CLEAR_STEP_BYTES	(1U << 20)
+
 /**
  * vgpu_memory_create - device memory for one open
  * @bytes: size; allocated whole and zeroed, charged to the caller's cgroup
@@ -32,8 +34,13 @@ struct vgpu_memory *vgpu_memory_create(u64 bytes)
 static void vgpu_memory_free(struct kref *refs)
 {
 	struct vgpu_memory *memory = container_of(refs, struct vgpu_memory, refs);
+	u64 at;
 
-	memset(memory->data, 0, memory->bytes);
+	for (at = 0; at < memory->bytes; at += VGPU_CLEAR_STEP_BYTES) {
+		memset(memory->data + at, 0,
+		       min_t(u64, VGPU_CLEAR_STEP_BYTES, memory->bytes - at));
+		cond_resched();
+	}
 	vfree(memory->data);
 	kfree(memory);
 }

@@ -42,17 +42,35 @@ struct vgpu_parent *vgpu_parent_find(const char *name)
 	return NULL;
 }
 
-static void vgpu_parent_free(struct kref *refs)
+/*
+ * The mdev core may look at a device's type after the device has been released,
+ * and gives no hook to know when: parents stay until the module goes.
+ */
+static LLIST_HEAD(vgpu_parents_gone);
+
+static void vgpu_parent_release(struct kref *refs)
 {
 	struct vgpu_parent *parent = container_of(refs, struct vgpu_parent, refs);
 
-	mutex_destroy(&parent->lock);
-	kfree(parent);
+	llist_add(&parent->gone, &vgpu_parents_gone);
+}
+
+/**
+ * vgpu_parents_free - free what was shared; no device is left
+ */
+void vgpu_parents_free(void)
+{
+	struct vgpu_parent *parent, *next;
+
+	llist_for_each_entry_safe(parent, next, llist_del_all(&vgpu_parents_gone), gone) {
+		mutex_destroy(&parent->lock);
+		kfree(parent);
+	}
 }
 
 void vgpu_parent_put(struct vgpu_parent *parent)
 {
-	kref_put(&parent->refs, vgpu_parent_free);
+	kref_put(&parent->refs, vgpu_parent_release);
 }
 
 static ssize_t attach_show(struct device *dev, struct device_attribute *attr, char *text)
@@ -229,23 +247,19 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (ret)
 		goto put;
 	pci_set_drvdata(pdev, parent);
+	ret = mdev_register_parent(&parent->mdev, &pdev->dev, &vgpu_mdev_driver,
+				   parent->types, parent->nr_types);
+	if (ret)
+		goto stop;
 	mutex_lock(&vgpu_parents_lock);
 	list_add_tail(&parent->node, &vgpu_parents);
 	vgpu_netlink_changed();
 	mutex_unlock(&vgpu_parents_lock);
-	ret = mdev_register_parent(&parent->mdev, &pdev->dev, &vgpu_mdev_driver,
-				   parent->types, parent->nr_types);
-	if (ret)
-		goto unlist;
 	pci_info(pdev, "sharing by engine %s, %u MiB of device memory\n",
 		 parent->engine.ops->name, memory_mib);
 	return 0;
 
-unlist:
-	mutex_lock(&vgpu_parents_lock);
-	list_del(&parent->node);
-	vgpu_netlink_changed();
-	mutex_unlock(&vgpu_parents_lock);
+stop:
 	vgpu_engine_stop(&parent->engine);
 put:
 	vgpu_parent_put(parent);

@@ -127,6 +127,7 @@ static void vgpu_enable(struct vgpu_device *device)
 		error = VGPU_ERROR_MASTER;
 	else if (!vgpu_rings_valid(device))
 		error = VGPU_ERROR_RING;
+	vgpu_device_enable_throttle(device);
 	ring = error ? NULL : vgpu_ring_create(device);
 	if (!ring) {
 		vgpu_device_fault(device, NULL, error ?: VGPU_ERROR_RESOURCE, 0);

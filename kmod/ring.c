@@ -5,12 +5,15 @@
  */
 #include <linux/ktime.h>
 #include <linux/llist.h>
+#include <linux/memcontrol.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "engine.h"
 #include "ring.h"
 
 #define VGPU_STORM_BURST	1000U
+#define VGPU_STORM_ENABLE	10U
 #define VGPU_STORM_REFILL_NS	NSEC_PER_MSEC
 
 static void vgpu_ring_free(struct kref *refs)
@@ -18,6 +21,7 @@ static void vgpu_ring_free(struct kref *refs)
 	struct vgpu_ring *ring = container_of(refs, struct vgpu_ring, refs);
 
 	vgpu_memory_put(ring->memory);
+	mem_cgroup_put(ring->memcg);
 	kfree(ring);
 }
 
@@ -101,6 +105,7 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 	kref_get(&device->memory->refs);
 	ring->memory = device->memory;
 	ring->device = device;
+	ring->memcg = get_mem_cgroup_from_mm(current->mm);
 	ring->base = device->ring_address;
 	ring->completion = device->completion_address;
 	ring->shadow = device->shadow_address;
@@ -113,9 +118,13 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 	return NULL;
 }
 
-/* Doorbells that bring nothing are tolerated at a bounded rate. */
-static bool vgpu_doorbell_storm(struct vgpu_device *device, u64 now_ns)
+/*
+ * Take what an action costs that brings no work; false when there is none left.
+ * Such actions are tolerated at a bounded rate. engine->lock held.
+ */
+static bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
 {
+	u64 now_ns = ktime_get_ns();
 	u64 refill = (now_ns - device->storm_refill_ns) / VGPU_STORM_REFILL_NS;
 
 	if (refill) {
@@ -123,10 +132,30 @@ static bool vgpu_doorbell_storm(struct vgpu_device *device, u64 now_ns)
 					     VGPU_STORM_BURST);
 		device->storm_refill_ns += refill * VGPU_STORM_REFILL_NS;
 	}
-	if (!device->storm_tokens)
-		return true;
-	device->storm_tokens--;
-	return false;
+	if (device->storm_tokens < tokens)
+		return false;
+	device->storm_tokens -= tokens;
+	return true;
+}
+
+/**
+ * vgpu_device_enable_throttle - hold up a guest that enables again and again
+ * @device: state_lock held
+ *
+ * Each enabling creates a thread; beyond a bounded rate the caller, the guest's
+ * own processor, waits.
+ */
+void vgpu_device_enable_throttle(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	bool taken;
+
+	do {
+		spin_lock_irq(&engine->lock);
+		taken = vgpu_storm_take(device, VGPU_STORM_ENABLE);
+		spin_unlock_irq(&engine->lock);
+	} while (!taken && !schedule_timeout_killable(msecs_to_jiffies(10)) &&
+		 !fatal_signal_pending(current));
 }
 
 /**
@@ -143,7 +172,7 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 	spin_lock_irq(&engine->lock);
 	device->stats.doorbells++;
 	if (!ring || ring->dead || tail == ring->tail) {
-		if (vgpu_doorbell_storm(device, ktime_get_ns()))
+		if (!vgpu_storm_take(device, 1))
 			error = VGPU_ERROR_STORM;
 		tail = ring ? ring->tail : 0;
 	} else if (tail - READ_ONCE(ring->completed) > ring->entries ||

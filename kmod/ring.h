@@ -13,6 +13,7 @@ int vgpu_rings_init(void);
 void vgpu_rings_exit(void);
 struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device);
 void vgpu_device_doorbell(struct vgpu_device *device, u32 tail);
+void vgpu_device_enable_throttle(struct vgpu_device *device);
 void vgpu_ring_stop(struct vgpu_ring *ring);
 void vgpu_ring_release(struct vgpu_ring *ring);
 void vgpu_item_free(struct vgpu_item *item);

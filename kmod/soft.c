@@ -14,7 +14,7 @@
 #include <linux/sched/signal.h>
 #include <linux/string.h>
 
-#include "vgpu.h"
+#include "engine.h"
 
 #define SOFT_STEP_BYTES		4096U
 #define SOFT_STEP_MACS		4096U
@@ -123,36 +123,37 @@ static void soft_step(struct vgpu_item *item, u64 total)
 	}
 }
 
-/* Real-time priority is for waiting; work that uses a processor shares it. */
 static void soft_compute(struct vgpu_item *item, u64 total, u64 limit_ns)
 {
 	u64 start = ktime_get_ns();
 
-	sched_set_normal(current, MIN_NICE);
 	while (item->done < total) {
 		soft_step(item, total);
 		cond_resched();
 		if (ktime_get_ns() - start >= limit_ns)
 			break;
 	}
-	sched_set_fifo_low(current);
 }
 
 static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 			 u64 limit_ns)
 {
-	bool whole = le16_to_cpu(item->desc.flags) & VGPU_DESC_NOSPLIT;
 	u64 total = soft_total(item);
 
+	/* What was accepted as one piece by a prediction is still bounded. */
+	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_NOSPLIT)
+		limit_ns = READ_ONCE(engine->sched.params.max_chunk_ns);
 	if (le16_to_cpu(item->desc.op) == VGPU_OP_DELAY) {
 		u64 left = total - item->done;
 		u64 start = ktime_get_ns();
 
-		soft_delay(start + (whole ? left : min(left, limit_ns)));
+		vgpu_engine_set_realtime(engine, true);
+		soft_delay(start + min(left, limit_ns));
 		item->done += min(left, ktime_get_ns() - start);
 		return item->done == total;
 	}
-	soft_compute(item, total, whole ? U64_MAX : limit_ns);
+	vgpu_engine_set_realtime(engine, false);
+	soft_compute(item, total, limit_ns);
 	return item->done >= total;
 }
 

@@ -15,6 +15,7 @@
 #include <linux/string.h>
 
 #include "engine.h"
+#include "ring.h"
 
 static atomic64_t vgpu_tenant_ids;
 
@@ -104,7 +105,9 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 	lockdep_assert_held(&engine->lock);
 	vgpu_slice_add(&engine->sched, &device->tenant->group, &device->slice,
 		       &device->params, now_ns);
-	device->scheduled = true;
+	WRITE_ONCE(device->scheduled, true);
+	if (device->ring && !device->ring->dead)
+		vgpu_ring_kick(device->ring);
 	if (vgpu_device_has_ready_item(device)) {
 		vgpu_slice_wake(&engine->sched, &device->slice, now_ns);
 		vgpu_engine_kick(engine);

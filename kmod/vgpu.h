@@ -79,6 +79,7 @@ struct vgpu_engine_ops {
  * @name: of the accelerator, for traces
  * @executing: the item @ops->execute works on
  * @parked: @thread waits for work and must be woken
+ * @realtime: the priority @thread has
  * @late_items: items executed for a ring that died meanwhile
  */
 struct vgpu_engine {
@@ -89,6 +90,7 @@ struct vgpu_engine {
 	const char *name;
 	struct vgpu_item *executing;
 	bool parked;
+	bool realtime;
 	u64 late_items;
 };
 
@@ -108,6 +110,7 @@ struct vgpu_memory_class {
  * struct vgpu_parent - one accelerator
  * @refs: one for the driver binding, one for each device until its release
  * @node: in vgpu_parents
+ * @gone: in the list of those to free when the module goes
  * @pdev: the PCI function; valid while @mdev is registered
  * @name: PCI address; how every control surface names a parent
  * @mdev: registration with the mdev core
@@ -126,6 +129,7 @@ struct vgpu_memory_class {
 struct vgpu_parent {
 	struct kref refs;
 	struct list_head node;
+	struct llist_node gone;
 	struct pci_dev *pdev;
 	char name[16];
 	struct mdev_parent mdev;
@@ -242,6 +246,8 @@ struct vgpu_item {
  * @done: items to answer; engine->lock
  * @dma_bytes: moved and not yet counted; worker only
  * @dead: reset or closed: late items are dropped; engine->lock
+ * @memcg: who pays for staged operands, may be NULL
+ * @released: its worker must end; set before the worker is killed
  * @reported: the guest was told of the error; worker only
  * @pending: there may be something to do for the worker
  * @worker: the slice's worker: answers, fetches, stages
@@ -265,6 +271,8 @@ struct vgpu_ring {
 	struct list_head ready;
 	struct list_head done;
 	bool dead;
+	struct mem_cgroup *memcg;
+	bool released;
 	bool reported;
 	bool pending;
 	struct task_struct *worker;
@@ -364,6 +372,7 @@ struct vgpu_parent *vgpu_parent_find(const char *name);	/* vgpu_parents_lock hel
 void vgpu_parent_put(struct vgpu_parent *parent);
 int vgpu_parent_driver_register(void);
 void vgpu_parent_driver_unregister(void);
+void vgpu_parents_free(void);
 
 /* tenant.c: groups and memberships; callers hold parent->lock */
 struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *name);
@@ -394,6 +403,7 @@ int vgpu_device_driver_register(void);
 void vgpu_device_driver_unregister(void);
 extern struct mdev_driver vgpu_mdev_driver;
 bool vgpu_device_masters_bus(const struct vgpu_device *device);
+void vgpu_device_disable(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */

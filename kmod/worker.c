@@ -8,7 +8,9 @@
  */
 #include <linux/kthread.h>
 #include <linux/ktime.h>
+#include <linux/memcontrol.h>
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/timer.h>
@@ -18,7 +20,6 @@
 #include "ring.h"
 
 #define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
-#define VGPU_WORKER_NICE	(-10)	/* behind the engine's thread */
 
 static unsigned int vgpu_dma_timeout_ms = 30 * MSEC_PER_SEC;
 module_param_named(dma_timeout_ms, vgpu_dma_timeout_ms, uint, 0644);
@@ -34,17 +35,16 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 {
 	int ret;
 
+	if (READ_ONCE(ring->released))
+		return -ECANCELED;
 	if (!vgpu_device_masters_bus(ring->device))
 		return -EACCES;
 	mod_timer(&ring->watchdog, jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms)));
 	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
 	timer_delete_sync(&ring->watchdog);
-	if (signal_pending(current)) {
-		/* Pairs with the order of vgpu_ring_release(): dead, then the signal. */
-		smp_rmb();
-		if (!READ_ONCE(ring->dead))
-			flush_signals(current);
-	}
+	/* A lost kill does no harm: @released was set before it. */
+	if (signal_pending(current))
+		flush_signals(current);
 	ring->dma_bytes += bytes;
 	return ret;
 }
@@ -182,7 +182,7 @@ static bool vgpu_ring_submit(struct vgpu_ring *ring, struct vgpu_item *item)
 
 static bool vgpu_ring_may_fetch(const struct vgpu_ring *ring)
 {
-	return !READ_ONCE(ring->dead) &&
+	return !READ_ONCE(ring->dead) && READ_ONCE(ring->device->scheduled) &&
 	       ring->fetched != READ_ONCE(ring->tail) &&
 	       ring->inflight < VGPU_INFLIGHT_ITEMS &&
 	       ring->inflight_bytes < VGPU_INFLIGHT_BYTES;
@@ -200,6 +200,7 @@ static bool vgpu_ring_fetch(struct vgpu_ring *ring)
 		return false;
 	count = min3(READ_ONCE(ring->tail) - ring->fetched, ring->entries - at,
 		     VGPU_FETCH_BATCH);
+	count = min(count, VGPU_INFLIGHT_ITEMS - ring->inflight);
 	ret = vgpu_ring_dma(ring, ring->base + (u64)at * sizeof(*batch), batch,
 			    count * sizeof(*batch), false);
 	if (ret) {
@@ -325,7 +326,7 @@ static int vgpu_ring_thread(void *data)
 	struct vgpu_ring *ring = data;
 
 	allow_kernel_signal(SIGKILL);
-	set_user_nice(current, VGPU_WORKER_NICE);
+	set_active_memcg(ring->memcg);
 	for (;;) {
 		set_current_state(TASK_IDLE);
 		if (kthread_should_stop())
@@ -384,6 +385,7 @@ void vgpu_ring_kick(struct vgpu_ring *ring)
  */
 void vgpu_worker_stop(struct vgpu_ring *ring)
 {
+	WRITE_ONCE(ring->released, true);
 	send_sig(SIGKILL, ring->worker, 1);
 	kthread_stop(ring->worker);
 }

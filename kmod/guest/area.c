@@ -55,17 +55,11 @@ static int vgpu_piece_alloc(struct vgpu_guest_area *area, unsigned int piece)
 	return 0;
 }
 
-/**
- * vgpu_area_free - let go of all pieces
- * @area: whose device no longer accesses them
- *
- * Pages that are still mapped live on until they are unmapped.
- */
-void vgpu_area_free(struct vgpu_guest_area *area)
+static void vgpu_area_drop(struct vgpu_guest_area *area)
 {
 	unsigned int piece;
 
-	mutex_lock(&area->lock);
+	lockdep_assert_held(&area->lock);
 	for (piece = 0; piece < VGPU_GUEST_PIECES; piece++) {
 		if (!area->pages[piece])
 			continue;
@@ -74,6 +68,18 @@ void vgpu_area_free(struct vgpu_guest_area *area)
 		put_page(area->pages[piece]);
 		area->pages[piece] = NULL;
 	}
+}
+
+/**
+ * vgpu_area_free - let go of all pieces
+ * @area: whose device no longer accesses them
+ *
+ * Pages that are still mapped live on until they are unmapped.
+ */
+void vgpu_area_free(struct vgpu_guest_area *area)
+{
+	mutex_lock(&area->lock);
+	vgpu_area_drop(area);
 	mutex_unlock(&area->lock);
 }
 
@@ -83,8 +89,8 @@ void vgpu_area_free(struct vgpu_guest_area *area)
  */
 void vgpu_area_unbind(struct vgpu_guest_area *area)
 {
-	vgpu_area_free(area);
 	mutex_lock(&area->lock);
+	vgpu_area_drop(area);
 	area->dev = NULL;
 	mutex_unlock(&area->lock);
 }

@@ -153,7 +153,7 @@ enum vgpu_op {
 #define VGPU_DESC_SRC_DEVICE	(1u << 1)
 #define VGPU_DESC_SRC2_DEVICE	(1u << 2)
 #define VGPU_DESC_IRQ		(1u << 3)	/* interrupt when completed */
-#define VGPU_DESC_NOSPLIT	(1u << 4)	/* execute in one piece */
+#define VGPU_DESC_NOSPLIT	(1u << 4)	/* in one piece of at most CHUNK_NS_MAX */
 #define VGPU_DESC_FLAGS		0x1fu
 
 /**
