@@ -2,8 +2,8 @@
 """R10: what groups and slices get, against fluid water-filling in exact arithmetic.
 
 The bound is the specification's: max timeslice + max chunk (an engine that splits has no longer
-overrun than its least piece). It is exact for parties that are backlogged throughout. Where others
-nap or join, two weaker things hold and are tested as such: see the names.
+overrun than its least piece). It holds while all parties are backlogged, and for what one napper
+takes from the others. Among several nappers a lag can exceed it: see `check_among_nappers`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.sched.host import Host, LiveTenant
@@ -218,20 +218,41 @@ def nappers(draw: st.DrawFn) -> Story:
 
 
 def check_among_nappers(host: Host) -> None:
-    """Who never naps gets its share; lags exceed the bound by what others join or leave with."""
+    """R10's bound, and what naps may add to it.
+
+    Who returns with credit, or leaves with it, moves the lags of the others by at most its
+    timeslice. Who returns to an unfinished request keeps its deadline (R4) but may run for a whole
+    timeslice (R9), so its run can exceed its request, which the proof of the bound excludes.
+    """
     bound = bound_of(host.story)
-    credit = sum(tenant.params.timeslice_ns for tenant in host.tenants)
+    timeslices = sum(tenant.params.timeslice_ns for tenant in host.tenants)
+    nappers = [tenant for tenant in host.tenants if tenant.devices[0].work.nap_every]
+    longest_runs = sum(t.params.timeslice_ns + chunk_of(host.story) for t in nappers)
     for tenant in host.tenants:
-        if not tenant.devices[0].work.nap_every:
-            assert tenant.core.run_ns - share_of(host, tenant) >= -bound
+        if tenant not in nappers:
+            assert tenant.core.run_ns - share_of(host, tenant) >= -(bound + longest_runs)
         if lib.group_is_member(tenant.core.c):
             lag = host.core.group_lag_ns(tenant.core, host.clock())
-            assert abs(lag) <= bound + credit - tenant.params.timeslice_ns
+            assert abs(lag) <= bound + timeslices - tenant.params.timeslice_ns
 
 
+def tiny_slices(weight: int, nap_every: int = 0) -> Tenant:
+    work = Work(items=(58_338,), splittable=True, nap_every=nap_every, nap_ns=1)
+    return Tenant(weight=weight, timeslice_ns=200 * US, slices=(SliceOf(work=work),))
+
+
+# Lag and deficit of the heavy tenant exceed R10's bound of 220 us by 1.7 us.
+A_NAPPERS_REQUEST_IS_EXCEEDED = Story(
+    engine=SchedParams(max_chunk_ns=400 * US, min_chunk_ns=20 * US, splits=True),
+    tenants=(tiny_slices(100), tiny_slices(1), tiny_slices(1, nap_every=3), tiny_slices(1)),
+    duration_ns=200 * MS,
+)
+
+
+@example(story=A_NAPPERS_REQUEST_IS_EXCEEDED)
 @given(story=nappers())
 @settings(max_examples=40)
-def test_who_never_naps_gets_its_share_among_nappers(story: Story) -> None:
+def test_naps_cost_a_neighbour_no_more_than_they_may(story: Story) -> None:
     Host(story, with_model=False, at_pick=check_among_nappers).run()
 
 

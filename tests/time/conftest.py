@@ -5,6 +5,7 @@ There one instruction takes one nanosecond and the machine that runs the lab can
 so shares and lengths are asserted as they are. Engine time is the `delay` operation.
 """
 
+from tests.rig.figures import figures, pytest_configure, pytest_terminal_summary
 from tests.rig.fixtures import gpu, module
 
-__all__ = ["gpu", "module"]
+__all__ = ["figures", "gpu", "module", "pytest_configure", "pytest_terminal_summary"]

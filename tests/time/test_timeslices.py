@@ -3,6 +3,7 @@
 
 import pytest
 
+from tests.rig.figures import Record
 from tests.rig.gpu import Gpu
 from tests.rig.trace import Run, traced_runs
 
@@ -25,15 +26,18 @@ def assert_runs_obey(runs: list[Run], timeslice_us: int) -> None:
 
 
 @pytest.mark.parametrize(("blue_us", "green_us"), [(1000, 5000), (5000, 1000), (1000, 1000)])
-def test_each_tenant_runs_for_its_own_timeslice(gpu: Gpu, blue_us: int, green_us: int) -> None:
+def test_each_tenant_runs_for_its_own_timeslice(gpu: Gpu, figures: Record, blue_us: int, green_us: int) -> None:
     gpu.set_chunk_max_us(CHUNK_US)
     gpu.tenant("blue", weight=100, timeslice_us=blue_us)
     gpu.tenant("green", weight=100, timeslice_us=green_us)
     with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}, seconds=4), traced_runs() as runs:
         shares = gpu.measured_over(2).share
 
-    assert_runs_obey(of(runs, "blue"), blue_us)
-    assert_runs_obey(of(runs, "green"), green_us)
+    for tenant, timeslice_us in (("blue", blue_us), ("green", green_us)):
+        longest_us = max(run.length_ns for run in of(runs, tenant)) / 1000
+        title = f"timeslice {timeslice_us} us, longest of {len(of(runs, tenant))} runs"
+        figures(title, longest_us, against=timeslice_us + CHUNK_US, unit="us, at most")
+        assert_runs_obey(of(runs, tenant), timeslice_us)
     assert shares["blue"] == pytest.approx(0.5, abs=0.01)
     assert gpu.stats("blue").short_uncut_runs == gpu.stats("green").short_uncut_runs == 0
 

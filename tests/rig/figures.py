@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests have measured, beside what it is measured against: printed at the end and kept in build/figures/.
+
+A conftest.py that imports `figures`, `pytest_terminal_summary` and `pytest_configure` has them.
+"""
+
+import json
+import platform
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+DIRECTORY = Path("build/figures")
+_KEY = pytest.StashKey[list[dict[str, object]]]()
+
+
+class Record(Protocol):
+    """`record("share of blue", 0.7501, against=0.75, unit="of the engine")`."""
+
+    def __call__(self, name: str, measured: float, *, against: float, unit: str) -> None: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_KEY] = []
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Record:
+    def record(name: str, measured: float, *, against: float, unit: str) -> None:
+        figure = {"test": request.node.name, "figure": name, "measured": measured, "against": against, "unit": unit}
+        request.config.stash[_KEY].append(figure)
+
+    return record
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    found = config.stash[_KEY]
+    if not found:
+        return
+    terminalreporter.section("figures")
+    for figure in found:
+        terminalreporter.write_line(
+            f"{figure['figure']}: {figure['measured']:.6g} against {figure['against']:.6g} {figure['unit']}"
+        )
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    path = DIRECTORY / f"{config.rootpath.joinpath(config.args[0]).name}.json"
+    path.write_text(json.dumps({"kernel": platform.release(), "figures": found}, indent=2) + "\n")
