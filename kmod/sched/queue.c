@@ -72,6 +72,8 @@ static void move_vtime(struct vgpu_queue *queue, s64 units)
 	step = floor_div(sum, queue->weight);
 	queue->vtime += step;
 	queue->vtime_rem = sum - step * (s64)queue->weight;
+	if (vgpu_before(queue->vtime_high, queue->vtime))
+		queue->vtime_high = queue->vtime;
 	while (!vgpu_before(queue->vtime, queue->vtime_mark)) {
 		queue->vtime_mark += VTIME_LAP;
 		queue->laps++;
@@ -86,11 +88,16 @@ static void new_request(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	entity->node.seq = ++queue->seq;
 }
 
-/* The most credit an entity may join with puts its v here. */
+/*
+ * The most credit an entity may join with puts its v at *least.  It is measured
+ * from the furthest V has been: a light entity with credit can pull V far back
+ * while all heavy ones sleep, and who woke just then would gain its weight times
+ * that over those who sleep on.
+ */
 static bool has_too_much_credit(const struct vgpu_queue *queue,
 				const struct vgpu_entity *entity, u64 *least)
 {
-	*least = queue->vtime - to_vtime(entity->timeslice_ns, entity->weight);
+	*least = queue->vtime_high - to_vtime(entity->timeslice_ns, entity->weight);
 	return queue->laps - entity->left_lap > 1 ||
 	       vgpu_before(entity->node.key, *least);
 }
@@ -173,6 +180,7 @@ void vgpu_queue_init(struct vgpu_queue *queue, u64 overrun_ns)
 	memset(queue, 0, sizeof(*queue));
 	queue->overrun_ns = overrun_ns;
 	queue->vtime = VTIME_START;
+	queue->vtime_high = VTIME_START;
 	queue->vtime_mark = VTIME_START + VTIME_LAP;
 }
 
@@ -183,8 +191,8 @@ void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity
 	memset(entity, 0, sizeof(*entity));
 	entity->weight = weight;
 	entity->timeslice_ns = timeslice_ns;
-	entity->node.key = queue->vtime;
-	entity->node.rank = queue->vtime;
+	entity->node.key = queue->vtime_high;
+	entity->node.rank = queue->vtime_high;
 	entity->left_lap = queue->laps;
 }
 
@@ -223,7 +231,9 @@ void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			   u32 weight)
 {
 	struct vgpu_node **tree = lift(queue, entity);
+	u64 origin = entity->member ? queue->vtime : queue->vtime_high;
 	s64 left = (s64)(entity->node.rank - entity->node.key);
+	s64 units = lag_units(queue, entity);
 	s64 lag;
 	u64 least;
 
@@ -232,16 +242,15 @@ void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		entity->left_lap = queue->laps;
 		left = 0;
 	}
-	lag = lag_units(queue, entity);
+	lag = (s64)(entity->weight * (origin - entity->node.key));
 	left = div64_s64(left * (s64)entity->weight, weight);
-	entity->node.key = queue->vtime - floor_div(lag, weight);
+	entity->node.key = origin - floor_div(lag, weight);
 	entity->node.rank = entity->node.key + left;
-	if (entity->member) {
+	if (entity->member)
 		queue->weight += (u64)weight - entity->weight;
-		entity->weight = weight;
-		move_vtime(queue, lag - lag_units(queue, entity));
-	}
 	entity->weight = weight;
+	if (entity->member)
+		move_vtime(queue, units - lag_units(queue, entity));
 	lower(tree, entity);
 	release_debtors(queue);
 }
@@ -338,9 +347,10 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
 		      const struct vgpu_entity *entity)
 {
-	u64 least;
+	u64 least, key = entity->node.key;
 
 	if (!entity->member && has_too_much_credit(queue, entity, &least))
-		return entity->timeslice_ns;
-	return floor_div(lag_units(queue, entity), 1ll << VTIME_SHIFT);
+		key = least;
+	return floor_div((s64)(entity->weight * (queue->vtime - key)),
+			 1ll << VTIME_SHIFT);
 }

@@ -24,10 +24,11 @@
  *  3. Debt.  Who sleeps or is throttled leaves the average only at lag >= 0.
  *     In debt it stays a member that cannot be picked, until V has reached it.
  *     Debt is never clamped or forgotten (the number saturates at three days).
- *  4. Credit.  Who returns joins at v = max(v, V - timeslice / weight), and an
- *     unfinished request keeps its virtual deadline.  A change of weight keeps
- *     lag.  V steps back only when a member joins with credit (by at most
- *     timeslice / (W + weight)) or is removed for good while in debt.
+ *  4. Credit.  Who returns joins at v = max(v, H - timeslice / weight), where H
+ *     is the furthest V has been, and an unfinished request keeps its virtual
+ *     deadline.  A change of weight keeps lag.  V steps back (H does not) only
+ *     when a member joins with credit, by at most its part of that credit,
+ *     timeslice / (W + weight), or is removed for good while in debt.
  *     While nobody joins or leaves, |lag| <= max timeslice + max chunk.
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
  *     slices of a group.  More slices never change the share of their group.
@@ -247,6 +248,7 @@ struct vgpu_queue {
 	struct vgpu_node *ready;
 	struct vgpu_node *debtors;
 	u64 vtime;
+	u64 vtime_high;
 	u64 vtime_rem;
 	u64 vtime_mark;
 	u64 laps;

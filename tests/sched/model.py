@@ -44,6 +44,7 @@ class Level:
     def __init__(self, overrun: int) -> None:
         self.members: list[Party] = []
         self.resting_v = Fraction(0)
+        self.high = Fraction(0)
         self.overrun = overrun
         self.roundings = 0
 
@@ -57,8 +58,12 @@ class Level:
     def lag(self, party: Party) -> Fraction:
         v = self.v
         if not party.member:
-            return party.weight * (v - max(party.v, v - Fraction(party.timeslice, party.weight)))
+            return party.weight * (v - max(party.v, self.least_v(party)))
         return party.weight * (v - party.v)
+
+    def least_v(self, party: Party) -> Fraction:
+        """Credit counts from the furthest V has been: one joining with credit must not help others."""
+        return self.high - Fraction(party.timeslice, party.weight)
 
     def new_request(self, party: Party) -> None:
         party.deadline = party.v + Fraction(party.timeslice + self.overrun, party.weight)
@@ -76,6 +81,7 @@ class Level:
             self.leave(first)
             weight -= first.weight
         party.v += left / party.weight
+        self.high = max(self.high, self.v)
 
     def leave(self, party: Party) -> None:
         self.resting_v = self.v
@@ -83,6 +89,7 @@ class Level:
         party.member = False
         if self.members:
             self.resting_v = self.v
+        self.high = max(self.high, self.v)
 
     def settle(self) -> None:
         """Members that are neither ready nor running leave unless they are in debt."""
@@ -101,10 +108,8 @@ class Level:
             return
         party.ready = ready
         if ready and not party.member:
-            v = self.v
             self.roundings += 1
-            least = on_grid(v - Fraction(party.timeslice, party.weight))
-            party.v = max(party.v, least)
+            party.v = max(party.v, on_grid(self.least_v(party)))
             if party.deadline <= party.v:
                 self.new_request(party)
             party.member = True
@@ -119,12 +124,9 @@ class Level:
 
     def set_weight(self, party: Party, weight: int) -> None:
         self.roundings += 1
-        v = self.v
-        if not party.member:
-            least = v - Fraction(party.timeslice, party.weight)
-            if party.v < least:
-                party.v = least
-                party.deadline = least
+        v = self.v if party.member else self.high
+        if not party.member and party.v < self.least_v(party):
+            party.v = party.deadline = self.least_v(party)
         left = (party.deadline - party.v) * party.weight / weight
         party.v = on_grid(v - (v - party.v) * party.weight / weight)
         party.deadline = party.v + on_grid(left)
@@ -301,8 +303,8 @@ class Model:
 
     def add_group(self, name: str, params: GroupParams, now: int) -> ModelGroup:
         self.advance(now)
-        v = self.level.v
-        party = Party(name, params.weight, params.timeslice_ns, on_grid(v), on_grid(v))
+        v = on_grid(self.level.high)
+        party = Party(name, params.weight, params.timeslice_ns, v, v)
         group = ModelGroup(party, params, Bucket(self.now), Level(self.overrun))
         group.bucket.configure(params, params.burst_ns or params.timeslice_ns, self.now)
         self.groups.append(group)
@@ -327,8 +329,8 @@ class Model:
 
     def add_slice(self, group: ModelGroup, name: str, params: SliceParams, now: int) -> ModelSlice:
         self.advance(now)
-        v = group.level.v
-        party = Party(name, params.weight, group.params.timeslice_ns, on_grid(v), on_grid(v))
+        v = on_grid(group.level.high)
+        party = Party(name, params.weight, group.params.timeslice_ns, v, v)
         new = ModelSlice(party, params, Bucket(self.now), group)
         new.bucket.configure(params, params.burst_ns or group.params.timeslice_ns, self.now)
         group.slices.append(new)

@@ -249,7 +249,29 @@ A_NAPPERS_REQUEST_IS_EXCEEDED = Story(
 )
 
 
+def napping(weight: int, timeslice_ns: int, *items: int) -> Tenant:
+    work = Work(items=items, nap_every=1, nap_ns=MS)
+    return Tenant(weight=weight, timeslice_ns=timeslice_ns, slices=(SliceOf(work=work),))
+
+
+# While the heavy ones sleep, the light one that returns with 4 ms of credit pulls V far back. When
+# credit was measured from V, the first heavy one to wake then got ahead of the other by 365 ms.
+ONE_PULLS_V_BACK_WHILE_THE_HEAVY_SLEEP = Story(
+    engine=SchedParams(max_chunk_ns=400 * US, min_chunk_ns=20 * US),
+    tenants=(
+        Tenant(timeslice_ns=2 * MS, slices=(SliceOf(work=Work(items=(20 * US,))),)),
+        napping(1000, 200 * US, 20 * US, 327_431, 20 * US),
+        Tenant(timeslice_ns=200 * US, slices=(SliceOf(work=Work(items=(20 * US,))),)),
+        napping(1000, 200 * US, 20 * US),
+        napping(1, 4 * MS, 20 * US),
+        Tenant(timeslice_ns=200 * US, slices=(SliceOf(work=Work(items=(20 * US,))),)),
+    ),
+    duration_ns=100 * MS,
+)
+
+
 @example(story=A_NAPPERS_REQUEST_IS_EXCEEDED)
+@example(story=ONE_PULLS_V_BACK_WHILE_THE_HEAVY_SLEEP)
 @given(story=nappers())
 @settings(max_examples=40)
 def test_naps_cost_a_neighbour_no_more_than_they_may(story: Story) -> None:

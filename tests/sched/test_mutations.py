@@ -56,6 +56,12 @@ FAULTS = [
         "return false && vgpu_before(",
     ),
     fault(
+        "credit counts from where V is, not from the furthest it has been",
+        "queue.c",
+        "*least = queue->vtime_high - to_vtime(",
+        "*least = queue->vtime - to_vtime(",
+    ),
+    fault(
         "the remainder of a charge is forgotten",
         "queue.c",
         "units + entity->remainder, entity->weight",
@@ -105,7 +111,7 @@ FAULTS = [
     fault(
         "a change of weight changes lag",
         "queue.c",
-        "entity->node.key = queue->vtime - floor_div(lag, weight);",
+        "entity->node.key = origin - floor_div(lag, weight);",
         "",
     ),
     fault(
