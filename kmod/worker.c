@@ -45,7 +45,8 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 	/* A lost kill does no harm: @released was set before it. */
 	if (signal_pending(current))
 		flush_signals(current);
-	ring->dma_bytes += bytes;
+	if (!ret)
+		ring->dma_bytes += bytes;
 	return ret;
 }
 

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a hostile guest can send: its own slice stops, its neighbour does not notice."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.rig.client import client
-from tests.rig.gpu import Gpu
+from tests.rig.client import Client, client
+from tests.rig.gpu import Gpu, poll
+
+VGPU_ERROR_DMA = 4  # kmod/uapi/vgpu_device.h
 
 
 def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:
@@ -39,8 +43,27 @@ def test_memory_that_never_answers_does_not_keep_a_process_from_ending(gpu: Gpu,
 
 
 def test_device_memory_is_zeroed_between_users(gpu: Gpu) -> None:
-    """A second open of the same slice finds zeros where the first one wrote."""
+    """Every user finds zeros and leaves a pattern: in the same slice, and in a new one that may get the same memory."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    for uuid in (gpu.slice("blue"), gpu.slice("blue")):
+        for _ in range(3):
+            report = client(uuid, "residue").report("record", "residue")
+            assert (report["dirty"], report["notices"]) == (0, True)
+            assert report["bytes"] == 16 << 20
+
+
+def test_memory_that_does_not_answer_in_time_is_an_error_of_its_slice(gpu: Gpu) -> None:
+    """Nothing waits for ever: beyond `dma_timeout_ms` the slice stops, and works again after a reset."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
-    client(uuid, "saturate", "--op", "fill", "--items", "100")
+    limit = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
+    default = limit.read_text()
+    limit.write_text("500")
+    try:
+        frozen = Client([uuid, "freeze", "--seconds", "4"])
+        poll(lambda: gpu.slice_stats(uuid).error != 0)
+        assert gpu.slice_stats(uuid).error == VGPU_ERROR_DMA
+        frozen.wait(expected=(1, 5))
+    finally:
+        limit.write_text(default)
     assert client(uuid, "verify").status == 0

@@ -37,6 +37,8 @@ int client_freeze(const char *uuid, const struct client_options *options,
 /* One item every period; the distribution of its completion latency. */
 int client_latency(struct transport *transport, uint64_t duration_ns,
 		   uint64_t period_ns, uint32_t delay_ns, bool json);
+/* Device memory holds zeros when opened; leaves a pattern for the next to find. */
+int client_residue(struct transport *transport, bool json);
 /* Keep the device open until the end of stdin. */
 int client_hold(struct transport *transport, bool json);
 

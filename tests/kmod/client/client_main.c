@@ -31,6 +31,7 @@ static void help(void)
 	       "  toctou         rewrite descriptors while the device reads them\n"
 	       "  freeze         operand memory that does not answer for --seconds\n"
 	       "  latency        a delay item every --period-us, latency quantiles\n"
+	       "  residue        device memory holds zeros; leaves a pattern in it\n"
 	       "  hold           keep the device open until the end of stdin\n\n"
 	       "options:\n"
 	       "  --slice SPEC   saturate a slice; options as below without dashes, and\n"
@@ -144,6 +145,8 @@ static int with_transport(struct command *command, const char *uuid,
 		return client_latency(transport, duration_ns, options.period_ns,
 				      command->saturate.work.delay_ns,
 				      command->json);
+	if (!strcmp(name, "residue"))
+		return client_residue(transport, command->json);
 	if (!strcmp(name, "hold"))
 		return client_hold(transport, command->json);
 	return usage("unknown command");
