@@ -55,4 +55,11 @@ static inline struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
 #endif
 }
 
+/* Since 6.10 the value is known from the declaration of the field. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+#define vgpu_assign_str(field, value) __assign_str(field)
+#else
+#define vgpu_assign_str(field, value) __assign_str(field, value)
+#endif
+
 #endif /* VGPU_COMPAT_H */

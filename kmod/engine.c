@@ -108,7 +108,6 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	item->run_ns += ns;
 	if (ring->dead) {
 		list_del(&item->node);
-		engine->late_items++;
 		vgpu_item_free_late(item);
 	} else if (finished) {
 		list_move_tail(&item->node, &ring->done);

@@ -59,7 +59,7 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 						VGPUMGR_ATTACH_ANY) ||
 	    nla_put_u32(skb, VGPUMGR_A_GPU_TIMESLICE_MIN_US,
 			DIV_ROUND_UP_ULL(timeslice_min_ns, NSEC_PER_USEC)) ||
-	    nla_put_u32(skb, VGPUMGR_A_GPU_CHUNK_MAX_US,
+	    nla_put_u32(skb, VGPUMGR_A_GPU_MAX_CHUNK_US,
 			vgpu_ns_to_us(params.max_chunk_ns)) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_WALL_NS, stats.wall_ns,
 			      VGPUMGR_A_GPU_PAD) ||

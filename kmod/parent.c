@@ -95,7 +95,7 @@ static ssize_t attach_store(struct device *dev, struct device_attribute *attr,
 }
 static DEVICE_ATTR_RW(attach);
 
-static ssize_t chunk_max_us_show(struct device *dev, struct device_attribute *attr,
+static ssize_t max_chunk_us_show(struct device *dev, struct device_attribute *attr,
 				 char *text)
 {
 	struct vgpu_parent *parent = dev_get_drvdata(dev);
@@ -104,7 +104,7 @@ static ssize_t chunk_max_us_show(struct device *dev, struct device_attribute *at
 	return sysfs_emit(text, "%llu\n", div_u64(chunk_ns, NSEC_PER_USEC));
 }
 
-static ssize_t chunk_max_us_store(struct device *dev, struct device_attribute *attr,
+static ssize_t max_chunk_us_store(struct device *dev, struct device_attribute *attr,
 				  const char *text, size_t count)
 {
 	struct vgpu_parent *parent = dev_get_drvdata(dev);
@@ -117,7 +117,7 @@ static ssize_t chunk_max_us_store(struct device *dev, struct device_attribute *a
 					    (u64)chunk_us * NSEC_PER_USEC);
 	return ret ?: count;
 }
-static DEVICE_ATTR_RW(chunk_max_us);
+static DEVICE_ATTR_RW(max_chunk_us);
 
 static ssize_t timeslice_min_us_show(struct device *dev, struct device_attribute *attr,
 				     char *text)
@@ -191,7 +191,7 @@ static DEVICE_ATTR_RO(features);
 
 static struct attribute *vgpu_parent_attrs[] = {
 	&dev_attr_attach.attr,
-	&dev_attr_chunk_max_us.attr,
+	&dev_attr_max_chunk_us.attr,
 	&dev_attr_timeslice_min_us.attr,
 	&dev_attr_memory_total.attr,
 	&dev_attr_engine.attr,

@@ -19,11 +19,8 @@
 
 static atomic64_t vgpu_tenant_ids;
 
-/**
- * vgpu_tenant_name_valid - 1 to 63 characters of [A-Za-z0-9._-]
- * @name: NUL-terminated
- */
-bool vgpu_tenant_name_valid(const char *name)
+/* 1 to 63 characters of [A-Za-z0-9._-] */
+static bool vgpu_tenant_name_valid(const char *name)
 {
 	size_t length;
 

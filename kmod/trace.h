@@ -10,15 +10,9 @@
 #define VGPU_TRACE_H
 
 #include <linux/tracepoint.h>
-#include <linux/version.h>
 
+#include "compat.h"
 #include "sched/vgpu_sched.h"
-
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-#define vgpu_assign_str(field, value) __assign_str(field)
-#else
-#define vgpu_assign_str(field, value) __assign_str(field, value)
-#endif
 
 TRACE_EVENT(vgpu_run_begin,
 	TP_PROTO(const char *gpu, const char *tenant, u64 start_ns),

@@ -80,7 +80,6 @@ struct vgpu_engine_ops {
  * @executing: the item @ops->execute works on
  * @parked: @thread waits for work and must be woken
  * @realtime: the priority @thread has
- * @late_items: items executed for a ring that died meanwhile
  */
 struct vgpu_engine {
 	const struct vgpu_engine_ops *ops;
@@ -91,7 +90,6 @@ struct vgpu_engine {
 	struct vgpu_item *executing;
 	bool parked;
 	bool realtime;
-	u64 late_items;
 };
 
 /**
@@ -376,7 +374,6 @@ void vgpu_parents_free(void);
 
 /* tenant.c: groups and memberships; callers hold parent->lock */
 struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *name);
-bool vgpu_tenant_name_valid(const char *name);
 int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 			  const struct vgpu_group_params *params,
 			  enum vgpu_sched_field *fault);

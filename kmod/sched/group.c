@@ -87,7 +87,7 @@ static bool has_credit(struct vgpu_sched *sched, struct vgpu_bucket *bucket,
 	return false;
 }
 
-void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *group)
+static void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	bool wanted = group->queue.nr_ready > 0;
 	bool credit = has_credit(sched, &group->bucket, wanted);

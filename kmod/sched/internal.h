@@ -54,7 +54,6 @@ void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason);
 
 /* group.c: groups and slices, and whether they can be picked */
-void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *group);
 void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice);
 void vgpu_slice_follow_group(struct vgpu_sched *sched,
 			     struct vgpu_slice *slice);

@@ -29,7 +29,6 @@ typedef uint64_t u64;
 typedef int64_t s64;
 
 #define U64_MAX UINT64_MAX
-#define S64_MAX INT64_MAX
 
 #define min(a, b) ((a) < (b) ? (a) : (b))
 #define max(a, b) ((a) > (b) ? (a) : (b))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The vgpumgr time-slice scheduler: who owns one engine, and for how long.
+ * The vgpumgr timeslice scheduler: who owns one engine, and for how long.
  *
  * One struct vgpu_sched per engine.  Groups (all slices of one tenant on one
  * GPU) share the engine by weight; the slices of a group share what the group
@@ -32,7 +32,7 @@
  *     While nobody joins or leaves, |lag| <= max timeslice + max chunk.
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
  *     slices of a group.  More slices never change the share of their group.
- *  6. Time slice.  A run is one uninterrupted stay of a group on the engine.
+ *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine.
  *     It ends when it has lasted the timeslice that was in force when it began
  *     (at most one chunk later), when the group ran dry, when a cap ended it or
  *     when the owner was removed, and for no other reason; a wakeup never cuts

@@ -97,7 +97,7 @@
  * enum vgpu_error - why a slice stopped (VGPU_REG_ERROR)
  * @VGPU_ERROR_NONE: it did not
  * @VGPU_ERROR_RING: ring, completion or shadow address or size invalid
- * @VGPU_ERROR_DOORBELL: tail beyond the ring
+ * @VGPU_ERROR_DOORBELL: tail beyond the ring, or stepping back
  * @VGPU_ERROR_STORM: more doorbells without an item than the budget allows
  * @VGPU_ERROR_DMA: the ring, a descriptor or an operand cannot be accessed
  * @VGPU_ERROR_OP: unknown operation
@@ -107,7 +107,7 @@
  *	overlaps there where it must not
  * @VGPU_ERROR_CHUNK: VGPU_DESC_NOSPLIT item longer than CHUNK_NS_MAX
  * @VGPU_ERROR_MASTER: enabled or used while PCI bus mastering is off
- * @VGPU_ERROR_RESOURCE: the host has no memory to stage the item
+ * @VGPU_ERROR_RESOURCE: the host has no memory to enable the ring or stage the item
  */
 enum vgpu_error {
 	VGPU_ERROR_NONE = 0,

@@ -100,7 +100,7 @@ struct vgpu_guest_wait {
  *	0xffffffff before the second submission of the phase
  * @reserved: zero
  * @memory_bytes: device memory of this slice
- * @run_ns: engine time charged since the last reset of the device counters
+ * @run_ns: engine time charged since the slice came under its tenant
  * @submitted: items submitted since the device was opened
  * @collected: completions collected since the device was opened
  * @interrupts: completion interrupts since the driver was bound

@@ -30,7 +30,10 @@ def working(gpu: Gpu, guests: Guests, tenant: str, *, seconds: int = 600) -> tup
 
 def test_two_guests_compute_correctly_side_by_side(gpu: Gpu, guests: Guests) -> None:
     """Every operation, size and placement is checked in both guests at once, then mixed work, every result checked."""
-    command = "vgpu-guest verify --json && vgpu-guest saturate --json --op mix --items 400 --queued-min 0"
+    command = (
+        "vgpu-guest verify --json && vgpu-guest submit crc32c 4096 && vgpu-guest info --json && "
+        "vgpu-guest saturate --json --op mix --items 400 --queued-min 0"
+    )
     started = []
     for tenant in ("blue", "green"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
@@ -39,6 +42,8 @@ def test_two_guests_compute_correctly_side_by_side(gpu: Gpu, guests: Guests) -> 
         guest.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
         (summary,) = records(guest, "summary")
         assert (summary["failed"], summary["cases"] > 40) == (0, True)
+        (info,) = records(guest, "info")
+        assert (info["scheduled"], info["completed"] == info["fetched"]) == (True, True)
         (report,) = records(guest, "saturate")
         assert report["verified"] >= 400
         assert (report["mismatches"], report["error"]) == (0, 0)
@@ -91,7 +96,7 @@ def test_the_module_does_not_unload_under_a_running_vm(gpu: Gpu, guests: Guests)
 
 
 def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(gpu: Gpu, guests: Guests) -> None:
-    """The VM monitor is asked, lets go, and the VM goes on without the device."""
+    """The VMM is asked, lets go, and the VM goes on without the device."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     _, guest = working(gpu, guests, "blue")
     unbinder = threading.Thread(target=gpu.sysfs.unbind, args=(ADDRESS,))
@@ -100,7 +105,8 @@ def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(gpu: Gpu, gu
     assert not unbinder.is_alive()
     assert gpu.control.gpus() == []
     gpu.sysfs.bind(ADDRESS)
-    assert "mdev" not in guest.domain.XMLDesc() if guest.running() else True
+    assert guest.running()
+    assert "mdev" not in guest.domain.XMLDesc()
 
 
 def test_a_stopped_vm_monitor_does_not_delay_its_neighbour(gpu: Gpu, guests: Guests) -> None:

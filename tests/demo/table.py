@@ -5,7 +5,6 @@
 """
 
 import time
-from collections.abc import Mapping
 
 from tests.rig.gpu import Gpu
 from tests.rig.window import Window
@@ -29,7 +28,7 @@ def rows(window: Window) -> list[str]:
     return lines
 
 
-def show(gpu: Gpu, *, seconds: int, title: str, names: Mapping[str, str] | None = None) -> Window:
+def show(gpu: Gpu, *, seconds: int, title: str) -> Window:
     """Print a table every second for `seconds`; return the window over all of them."""
     print(f"\n{title}\n{HEADER}", flush=True)
     whole = gpu.window()

@@ -4,6 +4,6 @@
 A kernel splat during any of them fails the whole run: the lab looks for it at the end.
 """
 
-from tests.rig.fixtures import control, gpu, host, module
+from tests.rig.fixtures import control, gpu, module
 
-__all__ = ["control", "gpu", "host", "module"]
+__all__ = ["control", "gpu", "module"]

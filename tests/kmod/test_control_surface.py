@@ -4,7 +4,6 @@
 import errno
 import fcntl
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.rig.gpu import ADDRESS as GPU
-from tests.rig.gpu import Gpu
+from tests.rig.gpu import Gpu, poll
 from vgpumgr.control import wire
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.protocol import Command, SliceAttribute, TenantAttribute
@@ -46,23 +45,10 @@ VFIO_TYPE1V2_IOMMU = 3
 
 
 @pytest.fixture
-def control(gpu: Gpu) -> Control:
-    return gpu.control
-
-
-@pytest.fixture
 def host(gpu: Gpu) -> Iterator[Sysfs]:
     memory_total = gpu.sysfs.read_gpu(GPU, "memory_total")
     yield gpu.sysfs
     gpu.sysfs.write_gpu(GPU, "memory_total", memory_total)
-
-
-def poll(condition: Callable[[], bool], *, timeout_s: float = 20) -> None:
-    """Wait until `condition` holds. The limit only ends a test that fails."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.05)
 
 
 def new_slice(host: Sysfs, type_id: str = "mem16m") -> str:
@@ -91,7 +77,7 @@ def settings(control: Control, host: Sysfs) -> Any:
     """Everything that can be set, and which objects there are."""
     gpu = control.gpu(GPU)
     return (
-        (gpu.attach, gpu.chunk_max_us, gpu.memory_total_bytes, gpu.memory_reserved_bytes, gpu.slices, gpu.tenants),
+        (gpu.attach, gpu.max_chunk_us, gpu.memory_total_bytes, gpu.memory_reserved_bytes, gpu.slices, gpu.tenants),
         [
             (t.name, t.configured, t.generation, t.weight, t.timeslice_us, t.cap_us, t.cap_period_us, t.burst_us)
             for t in control.tenants()
@@ -126,10 +112,11 @@ def test_a_gpu_tells_what_it_is(control: Control, host: Sysfs) -> None:
     assert gpu.engine == host.read_gpu(GPU, "engine") == "soft"
     assert gpu.attach == host.read_gpu(GPU, "attach") == "any"
     assert gpu.memory_total_bytes == int(host.read_gpu(GPU, "memory_total"))
-    assert gpu.chunk_max_us == int(host.read_gpu(GPU, "chunk_max_us"))
+    assert gpu.max_chunk_us == int(host.read_gpu(GPU, "max_chunk_us"))
     assert gpu.timeslice_min_us == int(host.read_gpu(GPU, "timeslice_min_us"))
     assert host.read_gpu(GPU, "abi_version") == "1.0"
     assert host.read_gpu(GPU, "policy") == "best_effort"
+    assert "permit" in host.read_gpu(GPU, "features").split()
     assert 0 < gpu.idle_ns <= gpu.wall_ns
 
 
@@ -158,11 +145,11 @@ def test_created_slices_reserve_memory_until_none_is_left(control: Control, host
     [
         ("attach", "nobody", errno.EINVAL),
         ("attach", "", errno.EINVAL),
-        ("chunk_max_us", "0", errno.ERANGE),
-        ("chunk_max_us", "10000001", errno.ERANGE),
-        ("chunk_max_us", "-1", errno.EINVAL),
-        ("chunk_max_us", "4294967296", errno.ERANGE),
-        ("chunk_max_us", "soon", errno.EINVAL),
+        ("max_chunk_us", "0", errno.ERANGE),
+        ("max_chunk_us", "10000001", errno.ERANGE),
+        ("max_chunk_us", "-1", errno.EINVAL),
+        ("max_chunk_us", "4294967296", errno.ERANGE),
+        ("max_chunk_us", "soon", errno.EINVAL),
         ("memory_total", "1", errno.ERANGE),
         ("memory_total", "much", errno.EINVAL),
         ("engine", "edu", errno.EACCES),
@@ -224,11 +211,10 @@ TENANT_FAULTS: list[tuple[dict[str, Any], str, type[RefusedError]]] = [
 def test_a_bad_parameter_of_a_tenant_is_refused(
     control: Control, host: Sysfs, options: dict[str, Any], field: str, kind: type[RefusedError], exists: bool
 ) -> None:
+    if exists and kind is InvalidFieldError:
+        pytest.skip("only a tenant that is new needs this field")
     if exists:
         control.set_tenant(GPU, "blue", weight=7, timeslice_us=700)
-        if kind is InvalidFieldError:
-            control.set_tenant(GPU, "blue", **options)  # what is left out keeps its value
-            return
     with unchanged(control, host):
         error = refusal(lambda: control.set_tenant(GPU, "blue", **options))
     assert type(error) is kind, str(error)
@@ -443,7 +429,9 @@ def test_a_slice_runs_nothing_until_its_tenant_is_configured(control: Control, h
             waiting = control.slice(uuid)
             assert (waiting.items, waiting.run_ns, waiting.scheduled) == (0, 0, False)
             assert host.read(uuid, "state") == "inert"
-            assert control.gpu(GPU).picks == control.gpu(GPU).picks, "nothing wakes the engine"
+            picks = control.gpu(GPU).picks
+            time.sleep(0.5)
+            assert control.gpu(GPU).picks == picks, "something wakes the engine"
             control.set_tenant(GPU, "blue", **GOOD)
             poll(lambda: control.slice(uuid).items > 100)
             assert host.read(uuid, "state") in ("ready", "idle")
@@ -660,14 +648,11 @@ def test_only_root_may_see_or_write_permits(host: Sysfs) -> None:
 
 # ---- mdevctl
 
-needs_mdevctl = pytest.mark.skipif(not shutil.which("mdevctl"), reason="mdevctl is not installed here")
-
 
 def mdevctl(*arguments: str) -> str:
     return subprocess.run(["mdevctl", *arguments], check=True, capture_output=True, text=True).stdout
 
 
-@needs_mdevctl
 def test_mdevctl_lists_types_and_slices(host: Sysfs) -> None:
     uuid = new_slice(host)
     types = mdevctl("types")
@@ -677,7 +662,6 @@ def test_mdevctl_lists_types_and_slices(host: Sysfs) -> None:
     assert f"{uuid} {GPU} vgpumgr-mem16m" in mdevctl("list")
 
 
-@needs_mdevctl
 def test_mdevctl_starts_a_slice_with_its_attributes(control: Control, host: Sysfs) -> None:
     uuid = str(uuids.uuid4())
     mdevctl("define", "--uuid", uuid, "--parent", GPU, "--type", "vgpumgr-mem16m")

@@ -24,7 +24,7 @@ def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:
     report = outcomes[0].report("name", good)
     assert (report["error"], report["mismatches"]) == (0, 0)
     assert report["saturated"]
-    assert gpu.slice_stats(bad).errors >= 10
+    assert gpu.slice_stats(bad).errors >= sum("case" in report for report in hostile.reports) > 30
 
 
 @pytest.mark.parametrize("command", ["probe", "unmap-race", "toctou", "verify"])

@@ -20,17 +20,38 @@ def module_references() -> int:
     return int(Path("/sys/module/vgpumgr/refcnt").read_text())
 
 
+def workers() -> list[str]:
+    """Worker threads of open slices; the engine's thread has a slash in its name."""
+    names = (path.read_text().strip() for path in Path("/proc").glob("[0-9]*/comm") if path.exists())
+    return [name for name in names if name.startswith("vgpu-") and name not in ("vgpu-reaper", "vgpu-client")]
+
+
 def test_a_hundred_slices_come_and_go_without_a_trace(gpu: Gpu) -> None:
+    """Every fifth one also works: device memory, ring, worker and staging come and go too."""
     before = gpu.control.gpu(ADDRESS)
     gpu.tenant("blue", weight=100, timeslice_us=1000)
-    for _ in range(100):
-        gpu.sysfs.remove(gpu.slice("blue"))
+    for number in range(100):
+        uuid = gpu.slice("blue")
+        if number % 5 == 0:
+            client(uuid, "saturate", "--op", "mix", "--items", "20", "--queued-min", "0")
+        gpu.sysfs.remove(uuid)
     after = gpu.control.gpu(ADDRESS)
 
     assert after.memory_reserved_bytes == before.memory_reserved_bytes == 0
     assert after.slices == 0
     assert gpu.stats("blue").slices == 0
+    assert gpu.stats("blue").run_ns > 0
     assert module_references() == 0
+    assert workers() == []
+    poll(lambda: "vgpu_memory_create" not in Path("/proc/vmallocinfo").read_text())
+
+
+def test_the_leak_check_sees_memory_and_worker_of_an_open_slice(gpu: Gpu) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    with gpu.loaded({uuid: {"op": "delay", "delay_us": 200}}, seconds=1):
+        assert len(workers()) == 1
+        assert "vgpu_memory_create" in Path("/proc/vmallocinfo").read_text()
 
 
 def test_device_memory_is_a_quota(gpu: Gpu) -> None:
@@ -87,9 +108,10 @@ def test_removing_an_open_slice_asks_its_user_to_let_go(gpu: Gpu) -> None:
     remover = threading.Thread(target=gpu.sysfs.remove, args=(uuid,))
     remover.start()
     time.sleep(0.5)
-    items = [device.items for device in gpu.slices().values()]
+    items = gpu.slice_stats(uuid).items
     time.sleep(0.5)
-    assert items == [device.items for device in gpu.slices().values()], "a revoked slice went on working"
+    assert gpu.slice_stats(uuid).items == items, "a revoked slice went on working"
+    assert remover.is_alive()
     user.kill()
     remover.join(timeout=30)
     assert not remover.is_alive()
@@ -104,6 +126,7 @@ def test_unbinding_the_function_waits_for_its_users_and_nothing_else(gpu: Gpu) -
     unbinder = threading.Thread(target=gpu.sysfs.unbind, args=(ADDRESS,))
     unbinder.start()
     time.sleep(0.5)
+    assert unbinder.is_alive()
     user.kill()
     unbinder.join(timeout=30)
     assert not unbinder.is_alive()

@@ -7,7 +7,6 @@ import pytest
 
 from tests.rig.gpu import Gpu, the_gpu
 from vgpumgr.control.netlink import Control
-from vgpumgr.control.sysfs import Sysfs
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +27,3 @@ def gpu(module: Gpu) -> Iterator[Gpu]:
 @pytest.fixture
 def control(gpu: Gpu) -> Control:
     return gpu.control
-
-
-@pytest.fixture
-def host(gpu: Gpu) -> Sysfs:
-    return gpu.sysfs

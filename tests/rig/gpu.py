@@ -32,7 +32,7 @@ class Gpu:
         self.control = control
         self.sysfs = sysfs
         self.address = address
-        self.chunk_default_us = control.gpu(address).chunk_max_us
+        self.chunk_default_us = control.gpu(address).max_chunk_us
 
     @classmethod
     def attached(cls) -> "Gpu":
@@ -53,8 +53,8 @@ class Gpu:
             self.control.set_slice(uuid, tenant=tenant, weight=weight)
         return uuid
 
-    def set_chunk_max_us(self, chunk_us: int) -> None:
-        self.sysfs.write_gpu(self.address, "chunk_max_us", chunk_us)
+    def set_max_chunk_us(self, chunk_us: int) -> None:
+        self.sysfs.write_gpu(self.address, "max_chunk_us", chunk_us)
 
     def clear(self) -> None:
         """Remove all slices and tenants, take settings back."""
@@ -62,7 +62,7 @@ class Gpu:
             self.sysfs.remove(device.uuid)
         for tenant in self.control.tenants(self.address):
             self.control.delete_tenant(self.address, tenant.name)
-        self.set_chunk_max_us(self.chunk_default_us)
+        self.set_max_chunk_us(self.chunk_default_us)
         self.sysfs.write_gpu(self.address, "attach", "any")
 
     # ---- looking
@@ -142,10 +142,10 @@ def poll(condition: Callable[[], bool], *, timeout_s: float = 20) -> None:
         time.sleep(0.05)
 
 
-def load_module(*parameters: str) -> None:
+def load_module() -> None:
     """Load vgpumgr.ko unless it is."""
     if not Path("/sys/module/vgpumgr").exists():
-        subprocess.run(["lab-insmod", *parameters], check=True, timeout=60)
+        subprocess.run(["lab-insmod"], check=True, timeout=60)
 
 
 def unload_module() -> None:

@@ -91,7 +91,7 @@ class Guest:
             return False
 
     def qemu_pid(self) -> int:
-        """Process of the VM monitor."""
+        """Process of the VMM."""
         return int(Path(f"/run/libvirt/qemu/{self.name}.pid").read_text())
 
     def attach(self, slice_uuid: str) -> None:

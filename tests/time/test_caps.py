@@ -19,7 +19,7 @@ def test_a_capped_tenant_on_an_idle_gpu_stays_under_its_cap(
 ) -> None:
     """use <= rate * T + burst + one chunk, for every window T between any two instants."""
     timeslice_us = 1000
-    gpu.set_chunk_max_us(CHUNK_US)
+    gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant(
         "capped",
         weight=100,

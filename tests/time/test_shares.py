@@ -45,7 +45,7 @@ def test_sixty_thirty_ten(gpu: Gpu, figures: Record) -> None:
 
 def test_short_items_against_long_items_get_time_not_launches(gpu: Gpu, figures: Record) -> None:
     """50 us items against 2 ms items in one piece: equal weights, equal time."""
-    gpu.set_chunk_max_us(2000)
+    gpu.set_max_chunk_us(2000)
     gpu.tenant("short", weight=100, timeslice_us=2000)
     gpu.tenant("long", weight=100, timeslice_us=2000)
     measured = measure(
@@ -91,7 +91,7 @@ def test_a_weight_changed_live_is_followed(gpu: Gpu) -> None:
 def test_overrun_and_nap_gains_nothing(gpu: Gpu, figures: Record) -> None:
     """A tenant that sends 8 ms items in one piece and naps 10 us stays within its entitlement and R10's bound."""
     chunk_us, timeslice_us, window_s = 8000, 1000, 10
-    gpu.set_chunk_max_us(chunk_us)
+    gpu.set_max_chunk_us(chunk_us)
     gpu.tenant("napper", weight=100, timeslice_us=timeslice_us)
     gpu.tenant("steady", weight=300, timeslice_us=timeslice_us)
     measured = measure(

@@ -27,7 +27,7 @@ def assert_runs_obey(runs: list[Run], timeslice_us: int) -> None:
 
 @pytest.mark.parametrize(("blue_us", "green_us"), [(1000, 5000), (5000, 1000), (1000, 1000)])
 def test_each_tenant_runs_for_its_own_timeslice(gpu: Gpu, figures: Record, blue_us: int, green_us: int) -> None:
-    gpu.set_chunk_max_us(CHUNK_US)
+    gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("blue", weight=100, timeslice_us=blue_us)
     gpu.tenant("green", weight=100, timeslice_us=green_us)
     with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}, seconds=4), traced_runs() as runs:
@@ -43,7 +43,7 @@ def test_each_tenant_runs_for_its_own_timeslice(gpu: Gpu, figures: Record, blue_
 
 
 def test_a_timeslice_changed_live_holds_from_the_next_run(gpu: Gpu) -> None:
-    gpu.set_chunk_max_us(CHUNK_US)
+    gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("blue", weight=100, timeslice_us=5000)
     gpu.tenant("green", weight=100, timeslice_us=5000)
     with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}, seconds=5):

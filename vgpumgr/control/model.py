@@ -38,7 +38,7 @@ class Gpu:
     """One accelerator. `name`: PCI address.
 
     `attach`: "any", or "permit" when opening a slice takes a permit. `timeslice_min_us`: the shortest timeslice and
-    least burst accepted. `chunk_max_us`: the longest uninterruptible piece. `idle_ns`: of `wall_ns`, time the engine
+    least burst accepted. `max_chunk_us`: the longest uninterruptible piece. `idle_ns`: of `wall_ns`, time the engine
     belonged to nobody. `tenants`: how many tenants are configured here or named by a slice.
     """
 
@@ -48,7 +48,7 @@ class Gpu:
     memory_reserved_bytes: int
     attach: str
     timeslice_min_us: int
-    chunk_max_us: int
+    max_chunk_us: int
     wall_ns: int
     idle_ns: int
     switches: int

@@ -40,7 +40,7 @@ class GpuAttribute(IntEnum):
     MEMORY_RESERVED = 5
     ATTACH = 6
     TIMESLICE_MIN_US = 7
-    CHUNK_MAX_US = 8
+    MAX_CHUNK_US = 8
     WALL_NS = 9
     IDLE_NS = 10
     SWITCHES = 11
@@ -117,7 +117,7 @@ _GPU_TYPES: Mapping[IntEnum, str] = {
     GpuAttribute.ENGINE: "string",
     GpuAttribute.ATTACH: "u32",
     GpuAttribute.TIMESLICE_MIN_US: "u32",
-    GpuAttribute.CHUNK_MAX_US: "u32",
+    GpuAttribute.MAX_CHUNK_US: "u32",
     GpuAttribute.SLICES: "u32",
     GpuAttribute.TENANTS: "u32",
 }

@@ -48,7 +48,8 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
         with step(f"kernel modules for {toolchain.release}"):
             tree = directory / "source"
             sources.write(tree)
-            make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", "modules"]
+            strict = ["W=1", "KCFLAGS=-Werror"]
+            make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", *strict, "modules"]
             command = in_root(toolchain.root, tree, make)
             build_step(command, name=name, log=paths.cache / "logs" / f"{name}.log", timeout_s=_BUILD_LIMIT_S)
             built = [module for module in _MODULES if (tree / module).is_file()]

@@ -27,10 +27,10 @@ on a machine that needs neither a GPU nor KVM. COMMAND runs as root in /checkout
 
 _EPILOG = """\
 examples:
-  lab run -- pytest tests/agent -q             a fresh lab host with libvirt, QEMU and udev
+  lab run -- python3 -m pytest -q tests/kmod   a fresh lab host with libvirt, QEMU and udev
   lab run -- 'lab-libvirt && virsh list'       one word is a shell command line
   lab run --minimal -- 'lab-insmod && ls /sys/class/mdev_bus'       seconds; busybox only
-  lab run --icount -- tests/bench/share        virtual time: results do not depend on this machine's load
+  lab run --icount -- python3 -m pytest -q tests/time       virtual time: results do not depend on this machine's load
   lab run --systemd -- systemctl --failed      a lab host that systemd has booted
   lab up; lab shell -- uname -r; lab down      one that stays
   lab toolchain --kernel 6.1 -- make -C kmod KDIR='$KDIR' W=1 modules      in a copy of kmod/
