@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.rig.figures import figures, pytest_configure, pytest_terminal_summary
 from tests.rig.fixtures import gpu, module
 from tests.rig.gpu import Gpu, poll
 from tests.rig.guest import Guests, libvirt_guests
 
-__all__ = ["gpu", "module"]
+__all__ = ["figures", "gpu", "module", "pytest_configure", "pytest_terminal_summary"]
 
 
 @pytest.fixture(scope="session")
