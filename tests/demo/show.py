@@ -167,6 +167,7 @@ def main() -> int:
     finally:
         summary.figures["seconds"] = round(time.monotonic() - STARTED_S, 1)
         summary.write(SUMMARY)
+    print("\nRuns longer than timeslice and chunk are the emulated processors' doing: see make test-time.")
     passed = sum(check["ok"] for check in summary.checks)
     print(f"\n{passed} of {len(summary.checks)} checks ok, {summary.figures['seconds']} s", flush=True)
     return 0 if summary.ok else 1

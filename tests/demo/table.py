@@ -4,6 +4,7 @@
 `python3 -m tests.demo.table` in a lab host prints it until interrupted.
 """
 
+import argparse
 import time
 
 from tests.rig.gpu import Gpu
@@ -43,6 +44,8 @@ def show(gpu: Gpu, *, seconds: int, title: str) -> Window:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Who is entitled to what, and who got it; until Ctrl-C.")
+    parser.parse_args()
     gpu = Gpu.attached()
     try:
         while True:

@@ -80,15 +80,19 @@ class Gpu:
         return {tenant.name: tenant for tenant in self.control.tenants(self.address) if tenant.configured}
 
     def entitled(self) -> dict[str, float]:
-        """Share of the engine due to each tenant when all of them are backlogged (R10)."""
+        """Share of the engine due to each tenant while those with queued items have some (R10)."""
+        tenants = self.tenants()
+        working = {device.tenant for device in self.slices().values() if device.queued}
         groups = {
             name: Backlogged(
                 weight=tenant.weight,
                 cap=Fraction(tenant.cap_us, tenant.cap_period_us) if tenant.cap_us else None,
             )
-            for name, tenant in self.tenants().items()
+            for name, tenant in tenants.items()
+            if name in working
         }
-        return {name: float(share) for name, share in entitled(groups, 1).items()}
+        due = entitled(groups, 1)
+        return {name: float(due.get(name, 0)) for name in tenants}
 
     def snapshot(self) -> Snapshot:
         return Snapshot(taken_s=time.monotonic(), tenants=self.tenants(), slices=self.slices())
