@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A slice as VFIO sees it: created and removed by the mdev core, opened by a
- * VMM, read and written as a PCI function.
+ * The life of a slice: created and removed by the mdev core, opened by a VMM.
  *
  * Life: probe (inert, memory reserved) -> open (memory allocated, permit
  * consumed) -> enable (a ring) -> reset or close -> remove. The storage goes
@@ -13,23 +12,13 @@
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 #include <linux/wait.h>
 
 #include "engine.h"
 #include "ring.h"
 
-#define VGPU_REGION_SHIFT	40
-#define VGPU_REGION_OFFSET(i)	((u64)(i) << VGPU_REGION_SHIFT)
-#define VGPU_REGION_MASK	(VGPU_REGION_OFFSET(1) - 1)
-
 static atomic_t vgpu_devices = ATOMIC_INIT(0);
 static DECLARE_WAIT_QUEUE_HEAD(vgpu_devices_gone);
-
-static struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
-{
-	return container_of(vdev, struct vgpu_device, vdev);
-}
 
 /**
  * vgpu_device_fault - put a slice into its sticky error state
@@ -199,219 +188,6 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 	vgpu_device_give_back(device);
 }
 
-/* The longest naturally aligned access at @offset within @bytes. */
-static u32 vgpu_access_bytes(u64 offset, size_t bytes)
-{
-	u32 size = sizeof(u64);
-
-	while (size > bytes || offset % size)
-		size /= 2;
-	return size;
-}
-
-static ssize_t vgpu_region_bytes(u32 index)
-{
-	switch (index) {
-	case VFIO_PCI_CONFIG_REGION_INDEX:
-		return VGPU_CONFIG_BYTES;
-	case VFIO_PCI_BAR0_REGION_INDEX:
-		return VGPU_BAR0_BYTES;
-	default:
-		return index < VFIO_PCI_NUM_REGIONS ? 0 : -EINVAL;
-	}
-}
-
-static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
-			       u8 *data, u32 bytes, bool write)
-{
-	if (index == VFIO_PCI_CONFIG_REGION_INDEX && write)
-		vgpu_config_write(device, offset, data, bytes);
-	else if (index == VFIO_PCI_CONFIG_REGION_INDEX)
-		vgpu_config_read(device, offset, data, bytes);
-	else if (write)
-		vgpu_bar0_write(device, offset, data, bytes);
-	else
-		vgpu_bar0_read(device, offset, data, bytes);
-}
-
-/* How much of an access lies inside its region; a negative errno if nothing. */
-static ssize_t vgpu_access_clip(loff_t at, size_t count)
-{
-	u32 index = (u64)at >> VGPU_REGION_SHIFT;
-	u64 offset = at & VGPU_REGION_MASK;
-	ssize_t size = vgpu_region_bytes(index);
-
-	if (at < 0 || size < 0 || offset >= size)
-		return -EINVAL;
-	return min_t(u64, count, size - offset);
-}
-
-static ssize_t vgpu_vfio_read(struct vfio_device *vdev, char __user *buffer,
-			      size_t count, loff_t *position)
-{
-	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
-	ssize_t left = vgpu_access_clip(*position, count);
-	ssize_t done = 0;
-
-	while (left > 0) {
-		u32 index = *position >> VGPU_REGION_SHIFT;
-		u64 offset = *position & VGPU_REGION_MASK;
-		u32 bytes = vgpu_access_bytes(offset, left);
-		u8 data[sizeof(u64)];
-
-		mutex_lock(&device->state_lock);
-		vgpu_region_access(device, index, offset, data, bytes, false);
-		mutex_unlock(&device->state_lock);
-		if (copy_to_user(buffer + done, data, bytes))
-			return done ?: -EFAULT;
-		*position += bytes;
-		done += bytes;
-		left -= bytes;
-	}
-	return left < 0 ? left : done;
-}
-
-static ssize_t vgpu_vfio_write(struct vfio_device *vdev, const char __user *buffer,
-			       size_t count, loff_t *position)
-{
-	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
-	ssize_t left = vgpu_access_clip(*position, count);
-	ssize_t done = 0;
-
-	while (left > 0) {
-		u32 index = *position >> VGPU_REGION_SHIFT;
-		u64 offset = *position & VGPU_REGION_MASK;
-		u32 bytes = vgpu_access_bytes(offset, left);
-		u8 data[sizeof(u64)];
-
-		if (copy_from_user(data, buffer + done, bytes))
-			return done ?: -EFAULT;
-		mutex_lock(&device->state_lock);
-		vgpu_region_access(device, index, offset, data, bytes, true);
-		mutex_unlock(&device->state_lock);
-		*position += bytes;
-		done += bytes;
-		left -= bytes;
-	}
-	return left < 0 ? left : done;
-}
-
-static u32 vgpu_irq_count(u32 index)
-{
-	switch (index) {
-	case VFIO_PCI_MSIX_IRQ_INDEX:
-		return VGPU_VECTORS;
-	case VFIO_PCI_REQ_IRQ_INDEX:
-		return 1;
-	default:
-		return 0;
-	}
-}
-
-static long vgpu_get_info(void __user *arg)
-{
-	const unsigned long size = offsetofend(struct vfio_device_info, num_irqs);
-	struct vfio_device_info info;
-
-	if (copy_from_user(&info, arg, size))
-		return -EFAULT;
-	if (info.argsz < size)
-		return -EINVAL;
-	info.flags = VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET;
-	info.num_regions = VFIO_PCI_NUM_REGIONS;
-	info.num_irqs = VFIO_PCI_NUM_IRQS;
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
-}
-
-static long vgpu_get_region_info(void __user *arg)
-{
-	const unsigned long size = offsetofend(struct vfio_region_info, offset);
-	struct vfio_region_info info;
-	ssize_t bytes;
-
-	if (copy_from_user(&info, arg, size))
-		return -EFAULT;
-	if (info.argsz < size)
-		return -EINVAL;
-	bytes = vgpu_region_bytes(info.index);
-	if (bytes < 0)
-		return bytes;
-	info.argsz = size;
-	info.cap_offset = 0;
-	info.size = bytes;
-	info.offset = VGPU_REGION_OFFSET(info.index);
-	info.flags = bytes ? VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE : 0;
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
-}
-
-static long vgpu_get_irq_info(void __user *arg)
-{
-	const unsigned long size = offsetofend(struct vfio_irq_info, count);
-	struct vfio_irq_info info;
-
-	if (copy_from_user(&info, arg, size))
-		return -EFAULT;
-	if (info.argsz < size || info.index >= VFIO_PCI_NUM_IRQS)
-		return -EINVAL;
-	info.count = vgpu_irq_count(info.index);
-	info.flags = info.count ? VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE : 0;
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
-}
-
-static long vgpu_set_irqs(struct vgpu_device *device, void __user *arg)
-{
-	const unsigned long size = offsetofend(struct vfio_irq_set, count);
-	struct vfio_irq_set set;
-	size_t data_bytes = 0;
-	void *data = NULL;
-	long ret;
-
-	if (copy_from_user(&set, arg, size))
-		return -EFAULT;
-	if (set.index >= VFIO_PCI_NUM_IRQS)
-		return -EINVAL;
-	ret = vfio_set_irqs_validate_and_prepare(&set, vgpu_irq_count(set.index),
-						 VFIO_PCI_NUM_IRQS, &data_bytes);
-	if (ret)
-		return ret;
-	if (data_bytes) {
-		data = memdup_user(arg + size, data_bytes);
-		if (IS_ERR(data))
-			return PTR_ERR(data);
-	}
-	mutex_lock(&device->state_lock);
-	ret = vgpu_irqs_set(device, &set, data);
-	mutex_unlock(&device->state_lock);
-	kfree(data);
-	return ret;
-}
-
-static long vgpu_vfio_ioctl(struct vfio_device *vdev, unsigned int command,
-			    unsigned long arg)
-{
-	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
-	void __user *user = (void __user *)arg;
-
-	switch (command) {
-	case VFIO_DEVICE_GET_INFO:
-		return vgpu_get_info(user);
-	case VFIO_DEVICE_GET_REGION_INFO:
-		return vgpu_get_region_info(user);
-	case VFIO_DEVICE_GET_IRQ_INFO:
-		return vgpu_get_irq_info(user);
-	case VFIO_DEVICE_SET_IRQS:
-		return vgpu_set_irqs(device, user);
-	case VFIO_DEVICE_RESET:
-		mutex_lock(&device->state_lock);
-		vgpu_config_reset(device);
-		vgpu_device_reset(device);
-		mutex_unlock(&device->state_lock);
-		return 0;
-	default:
-		return -ENOTTY;
-	}
-}
-
 static void vgpu_vfio_request(struct vfio_device *vdev, unsigned int count)
 {
 	vgpu_device_request(vgpu_vdev_to_device(vdev));
@@ -423,9 +199,9 @@ static const struct vfio_device_ops vgpu_vfio_ops = {
 	.release = vgpu_vfio_release,
 	.open_device = vgpu_vfio_open,
 	.close_device = vgpu_vfio_close,
-	.read = vgpu_vfio_read,
-	.write = vgpu_vfio_write,
-	.ioctl = vgpu_vfio_ioctl,
+	.read = vgpu_access_read,
+	.write = vgpu_access_write,
+	.ioctl = vgpu_access_ioctl,
 	.request = vgpu_vfio_request,
 	VGPU_IOMMUFD_OPS
 };

@@ -405,6 +405,18 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
 
+static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
+{
+	return container_of(vdev, struct vgpu_device, vdev);
+}
+
+/* access.c: regions and ioctls of a device that is open */
+ssize_t vgpu_access_read(struct vfio_device *vdev, char __user *buffer, size_t count,
+			 loff_t *position);
+ssize_t vgpu_access_write(struct vfio_device *vdev, const char __user *buffer, size_t count,
+			  loff_t *position);
+long vgpu_access_ioctl(struct vfio_device *vdev, unsigned int command, unsigned long arg);
+
 /* registers.c: BAR0, state_lock held */
 void vgpu_registers_reset(struct vgpu_device *device);
 void vgpu_bar0_read(struct vgpu_device *device, u32 offset, void *data, u32 bytes);
