@@ -3,8 +3,7 @@
  * vgpumgr kernel module: the objects and who owns them.
  *
  * parent   one accelerator (a PCI function bound to this driver), its mdev
- *          types and its engine. Reference counted: lives until the driver is
- *          unbound and the last device is released.
+ *          types and its engine. Its storage stays until the module goes.
  * engine   executes items on one parent: a kernel thread, a scheduler, a lock.
  * tenant   the scheduler group of one tenant on one parent, and its name.
  * device   one slice: the mdev that a VM opens.
@@ -15,8 +14,8 @@
  *
  * Locks, outermost first:
  *   vgpu_parents_lock    the list of parents
- *   parent->lock         tenants, devices, memberships, memory accounting
- *   device->state_lock   registers, configuration space, open state
+ *   parent->lock         tenants, devices, memberships, memory, who is open
+ *   device->state_lock   registers, configuration space, the ring
  *   engine->lock         (spin, irq) scheduler, rings' item lists, dead flags
  *   device->irq_lock     (spin, irq) eventfd contexts
  */
@@ -342,7 +341,7 @@ struct vgpu_device {
 	bool open;
 	struct vgpu_slice slice;
 	bool scheduled;
-	struct mutex state_lock;	/* registers, open state */
+	struct mutex state_lock;	/* registers, the ring */
 	bool revoked;
 	struct vgpu_memory *memory;
 	struct vgpu_ring *ring;
