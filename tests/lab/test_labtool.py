@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE))
 from labhost.cache import Cache  # noqa: E402
 from labhost.errors import LabError  # noqa: E402
 from labhost.mirror import debian_mirror  # noqa: E402
-from labhost.qemu import probe_kvm  # noqa: E402
+from labhost.qemu import is_virtual, probe_kvm  # noqa: E402
 from labhost.splats import complaints  # noqa: E402
 
 needs_lab = pytest.mark.skipif(
@@ -114,6 +114,13 @@ def test_without_a_boot_under_kvm_the_probe_says_no(tmp_path: Path, behaviour: s
     qemu.write_text(f"#!/bin/sh\nexec {behaviour}\n" if "sleep" in behaviour else "#!/bin/sh\nexit 1\n")
     qemu.chmod(0o755)
     assert not probe_kvm([str(qemu)], tmp_path / "vmlinuz", tmp_path / "initrd", limit_s=0.5)
+
+
+@pytest.mark.parametrize(("flags", "virtual"), [("fpu svm hypervisor rdtscp", True), ("fpu svm rdtscp", False)])
+def test_a_machine_says_whether_it_is_virtual(tmp_path: Path, flags: str, virtual: bool) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: hypervisor\n")
+    assert is_virtual(cpuinfo) is virtual
 
 
 def test_only_lines_of_the_kernel_itself_are_complaints() -> None:

@@ -181,7 +181,12 @@ def _add_boot_options(parser: argparse.ArgumentParser, *, timeout_s: int) -> Non
     parser.add_argument("--minimal", action="store_true", help="busybox in an initial RAM disk instead of Debian")
     parser.add_argument("--systemd", action="store_true", help="boot systemd; COMMAND starts when the system is up")
     parser.add_argument("--icount", action="store_true", help="virtual time, one CPU; nothing may wait for the outside")
-    parser.add_argument("--accel", choices=("auto", "kvm", "tcg"), default="auto", help="auto: KVM if it really works")
+    parser.add_argument(
+        "--accel",
+        choices=("auto", "kvm", "tcg"),
+        default="auto",
+        help="auto: KVM if it really works, never on a virtual machine",
+    )
     parser.add_argument("--smp", type=int, default=2, metavar="N", help="CPUs (default: 2)")
     parser.add_argument("--memory", type=int, default=2048, metavar="MIB", help="default: 2048")
     parser.add_argument(

@@ -126,8 +126,10 @@ def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: 
     """Whether a kernel really boots under KVM here; asked once per boot of this machine.
 
     A /dev/kvm that can be opened proves nothing: nested hypervisors exist that die in the kernel's decompressor.
+    Never on a machine that is itself virtual: guests in the lab host would be three hypervisors deep, and one that
+    booted the lab host let it die without a word when its guests ran.
     """
-    if platform.machine() != "x86_64" or not Path("/dev/kvm").exists():
+    if platform.machine() != "x86_64" or not Path("/dev/kvm").exists() or is_virtual(Path("/proc/cpuinfo")):
         return False
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     answer = paths.cache / f"kvm-{boot_id}"
@@ -139,6 +141,12 @@ def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: 
             old.unlink(missing_ok=True)
         answer.write_text("yes" if usable else "no", encoding="ascii")
     return answer.read_text(encoding="ascii") == "yes"
+
+
+def is_virtual(cpuinfo: Path) -> bool:
+    """Whether a hypervisor runs this machine; it says so in a processor flag."""
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(encoding="ascii"), re.M)
+    return flags is not None and "hypervisor" in flags[1].split()
 
 
 def probe_kvm(qemu: Sequence[str], vmlinuz: Path, initrd: Path, limit_s: float = _PROBE_LIMIT_S) -> bool:

@@ -81,6 +81,8 @@ def machine(
     )
     words = [
         "console=ttyS0", "loglevel=5", "panic=-1", "log_buf_len=4M", "watchdog_thresh=60", "net.ifnames=0",
+        # as advised for GPU hosts: else khugepaged and the like keep the engine thread waiting for milliseconds
+        "preempt=full",
         f"lab.mode={options.mode}", f"lab.kernel={options.kernel}",
         *([] if options.allow_splats else ["oops=panic"]),
         *(["systemd.gpt_auto=0", "systemd.ssh_auto=0"] if options.systemd else []),
