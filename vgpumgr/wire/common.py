@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types that several models use. Shares are permille of one GPU's time; memory is in bytes; instants are UTC."""
+
+from enum import StrEnum
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+PERMILLE = 1000
+MEM_BYTES_MAX = 1 << 50
+TIMESLICE_US_MIN, TIMESLICE_US_MAX = 100, 1_000_000
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
+PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
+MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
+Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]
+MemBytes = Annotated[int, Field(ge=1, le=MEM_BYTES_MAX)]
+TimesliceUs = Annotated[int, Field(ge=TIMESLICE_US_MIN, le=TIMESLICE_US_MAX)]
+Generation = Annotated[int, Field(ge=0, description="grows with every change; the ETag")]
+Instant = AwareDatetime
+
+
+class Request(BaseModel):
+    """What a client sends. Strict: a number in quotes is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Answer(BaseModel):
+    """What the API answers, and what a client parses."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Mode(StrEnum):
+    """Whether a slice may use more than its share when nobody else wants the engine."""
+
+    STRICT = "strict"
+    FAIR = "fair"
+
+
+Item = TypeVar("Item", bound=BaseModel)
+
+
+class Page(Answer, Generic[Item]):
+    """Part of a list, in a stable order. `next_page_token`: opaque; empty at the end."""
+
+    items: list[Item]
+    next_page_token: str = ""

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API and a host's agent tell each other: enrolment, desired state, reports."""
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+
+from vgpumgr.wire.common import (
+    Answer,
+    Generation,
+    MdevTypeId,
+    MemBytes,
+    Name,
+    PciAddress,
+    Request,
+    TimesliceUs,
+)
+
+LEASE_S = 24 * 3600
+"""How long claimed VMs start without the API, unless the API says otherwise."""
+
+Counter = Annotated[int, Field(ge=0)]
+
+
+# ---- enrolment
+
+
+class Enroll(Request):
+    """The host's one-time token is the bearer token of this request."""
+
+    agent_version: str
+    boot_id: Annotated[UUID, Field(strict=False)]
+
+
+class Enrolled(Answer):
+    """`token`: the host's own, shown once. Enrolling again with the same one-time token is refused."""
+
+    host_id: UUID
+    name: Name
+    token: str
+
+
+# ---- desired state: API -> agent
+
+
+class DesiredGroup(Answer):
+    """A tenant's group on one GPU: the parameters of the kernel's ``tenant-set``. Caps 0: none."""
+
+    gpu: PciAddress
+    tenant: Name
+    weight: Annotated[int, Field(ge=1, le=1_000_000)]
+    timeslice_us: TimesliceUs
+    cap_us: Annotated[int, Field(ge=0)] = 0
+    cap_period_us: Annotated[int, Field(ge=0)] = 0
+
+
+class DesiredSlice(Answer):
+    """A claim on this host. `weight` and cap count inside the tenant's group.
+
+    `generation` grows with every change of the claim; it is what the host confirms.
+    """
+
+    id: UUID
+    gpu: PciAddress
+    tenant: Name
+    vm_uuid: UUID | None
+    mdev_type: MdevTypeId
+    weight: Annotated[int, Field(ge=1, le=1_000_000)]
+    cap_us: Annotated[int, Field(ge=0)] = 0
+    cap_period_us: Annotated[int, Field(ge=0)] = 0
+    generation: Generation
+
+
+class Tombstone(Answer):
+    """A deleted claim: the only thing that removes a slice. Gone once the host has reported it absent."""
+
+    id: UUID
+    generation: Generation
+
+
+class Desired(Answer):
+    """Everything a host shall have. What is not named is left alone.
+
+    (`epoch`, `generation`) orders these documents. `epoch` is the database's own and changes when an operator
+    declares it restored (``vgpumgr-api new-epoch``). While not `epoch_confirmed` for this host its agent obeys no
+    tombstone; nor does it obey a generation that went back within one epoch, the sign of an undeclared restore.
+    `lease_s`: for how long a cached copy lets claimed VMs start without the API.
+    """
+
+    host_id: UUID
+    epoch: UUID
+    epoch_confirmed: bool
+    generation: Generation
+    lease_s: int = LEASE_S
+    groups: list[DesiredGroup]
+    slices: list[DesiredSlice]
+    tombstones: list[Tombstone]
+
+
+class Bind(Request):
+    """Ties a slice that was claimed without a VM to the first one that starts with it. Idempotent for the same VM."""
+
+    vm_uuid: Annotated[UUID, Field(strict=False)]
+
+
+# ---- reports: agent -> API
+
+
+class ReportedType(Request):
+    """An mdev type of a GPU."""
+
+    id: MdevTypeId
+    mem_bytes: MemBytes
+
+
+class ReportedGpu(Request):
+    """Inventory of one GPU."""
+
+    address: PciAddress
+    engine: Annotated[str, Field(max_length=64)]
+    backend: Annotated[str, Field(max_length=64)]
+    mem_bytes: Counter
+    timeslice_min_us: Counter
+    max_chunk_us: Counter
+    types: Annotated[list[ReportedType], Field(max_length=64)]
+
+
+class ReportedGroup(Request):
+    """Counters of a tenant's group on one GPU since it was configured; `wall_ns` and `idle_ns` are the GPU's."""
+
+    gpu: PciAddress
+    tenant: Annotated[str, Field(max_length=63)]
+    weight: Counter
+    timeslice_us: Counter
+    cap_us: Counter
+    cap_period_us: Counter
+    run_ns: Counter
+    runs: Counter
+    longest_run_ns: Counter
+    throttled_ns: Counter
+    switches: Counter
+    wall_ns: Counter
+    idle_ns: Counter
+
+
+class ReportedSlice(Request):
+    """One device, or the absence of one that the API named. `generation`: of the claim that was applied."""
+
+    id: Annotated[UUID, Field(strict=False)]
+    generation: Generation
+    present: bool
+    open: bool
+    vm_uuid: Annotated[UUID, Field(strict=False)] | None
+    applied_permille: Annotated[int, Field(ge=0, le=1000)] | None
+    run_ns: Counter
+    items: Counter
+    error: Annotated[str, Field(max_length=200)] = ""
+
+
+class Report(Request):
+    """What a host has. Of two reports of one boot and agent the one with the larger `seq` counts.
+
+    `agent_epoch` is larger after each start of the agent; (`boot_id`, `agent_epoch`, `seq`) orders reports, and the
+    API drops those that are not newer than the last. `desired_*`: the document that was applied; a slice of `absent`
+    is confirmed gone only against that document's epoch.
+    """
+
+    boot_id: Annotated[UUID, Field(strict=False)]
+    agent_epoch: Counter
+    seq: Counter
+    agent_version: Annotated[str, Field(max_length=64)]
+    desired_epoch: Annotated[UUID, Field(strict=False)] | None
+    desired_generation: Generation
+    gpus: Annotated[list[ReportedGpu], Field(max_length=256)]
+    groups: Annotated[list[ReportedGroup], Field(max_length=10_000)]
+    slices: Annotated[list[ReportedSlice], Field(max_length=10_000)]
+    refusals: Annotated[list[str], Field(max_length=100)]
+
+
+class Reported(Answer):
+    """`accepted` False: an older report, dropped."""
+
+    accepted: bool

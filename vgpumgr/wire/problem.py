@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the API refuses: RFC 9457 problem details whose `code` is frozen.
+
+A code is never renamed and never changes its HTTP status; new ones may come.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from vgpumgr.wire.common import Answer
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Code(StrEnum):
+    """Every code that the API answers with."""
+
+    AUTH_REQUIRED = "auth.required"
+    AUTH_INVALID = "auth.invalid"
+    PERMISSION_DENIED = "permission.denied"
+    ROUTE_UNKNOWN = "route.unknown"
+    METHOD_NOT_ALLOWED = "method.not_allowed"
+    BODY_INVALID = "body.invalid"
+    BODY_TOO_LARGE = "body.too_large"
+    MEDIA_TYPE_UNSUPPORTED = "media_type.unsupported"
+    FIELD_INVALID = "field.invalid"
+    OBJECT_UNKNOWN = "object.unknown"
+    OBJECT_EXISTS = "object.exists"
+    OBJECT_IN_USE = "object.in_use"
+    GENERATION_REQUIRED = "generation.required"
+    GENERATION_STALE = "generation.stale"
+    IDEMPOTENCY_MISMATCH = "idempotency.mismatch"
+    QUOTA_EXCEEDED = "quota.exceeded"
+    CAPACITY_NONE = "capacity.none"
+    SLICE_BOUND = "slice.bound"
+    SLICE_RELEASING = "slice.releasing"
+    DATABASE_BUSY = "database.busy"
+    INTERNAL = "internal"
+
+
+STATUS: dict[Code, int] = {
+    Code.AUTH_REQUIRED: 401,
+    Code.AUTH_INVALID: 401,
+    Code.PERMISSION_DENIED: 403,
+    Code.ROUTE_UNKNOWN: 404,
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.BODY_INVALID: 400,
+    Code.BODY_TOO_LARGE: 413,
+    Code.MEDIA_TYPE_UNSUPPORTED: 415,
+    Code.FIELD_INVALID: 422,
+    Code.OBJECT_UNKNOWN: 404,
+    Code.OBJECT_EXISTS: 409,
+    Code.OBJECT_IN_USE: 409,
+    Code.GENERATION_REQUIRED: 428,
+    Code.GENERATION_STALE: 412,
+    Code.IDEMPOTENCY_MISMATCH: 422,
+    Code.QUOTA_EXCEEDED: 403,
+    Code.CAPACITY_NONE: 409,
+    Code.SLICE_BOUND: 409,
+    Code.SLICE_RELEASING: 409,
+    Code.DATABASE_BUSY: 503,
+    Code.INTERNAL: 500,
+}
+
+
+class Reason(Answer):
+    """One of several causes. `field`: JSON path of the member at fault; `count`: of how many GPUs this is true."""
+
+    code: str
+    detail: str
+    field: str = ""
+    count: int | None = None
+
+
+class Problem(Answer):
+    """Body of every answer with a status from 400 on. `detail` says what to do about it."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+    reasons: list[Reason] = Field(default_factory=list)
+    limits: dict[str, Any] = Field(default_factory=dict)

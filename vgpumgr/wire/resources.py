@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants, quotas, profiles, hosts, GPUs, slices and events as people and control planes see them."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field
+
+from vgpumgr.wire.common import (
+    PERMILLE,
+    Answer,
+    Generation,
+    Instant,
+    MdevTypeId,
+    MemBytes,
+    Mode,
+    Name,
+    PciAddress,
+    Request,
+    Share,
+    TimesliceUs,
+)
+
+# ---- tenants
+
+
+class TenantKind(StrEnum):
+    """An account holds projects; both may own slices and both have a quota."""
+
+    ACCOUNT = "account"
+    PROJECT = "project"
+
+
+class TenantCreate(Request):
+    """A tenant without `account` is an account, one with it a project of that account. Made with a zero quota."""
+
+    name: Name
+    account: Name | None = None
+
+
+class Tenant(Answer):
+    """An owner of quota. `name` is unique and never changes: the kernel schedules by it."""
+
+    id: UUID
+    name: Name
+    kind: TenantKind
+    account: Name | None
+    generation: Generation
+    created_at: Instant
+
+
+# ---- quotas
+
+
+class QuotaPatch(Request):
+    """A merge patch: what is left out stays. A limit may be cut below what is used; see Quota."""
+
+    share_permille: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
+    mem_bytes: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
+    slices: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    timeslice_us: TimesliceUs | None = None
+
+
+class Quota(Answer):
+    """What a tenant may claim, and how its work is scheduled. Sums are over all GPUs.
+
+    A cut below what is used removes no slice: new claims are refused, and until use fits again every slice of the
+    tenant is enforced at share * limit / used (for a project, the smaller of its own and its account's factor).
+    `timeslice_us`: how long the tenant's group runs before the engine is offered to the next.
+    """
+
+    tenant: Name
+    share_permille: int
+    mem_bytes: int
+    slices: int
+    timeslice_us: TimesliceUs
+    used_share_permille: int
+    used_mem_bytes: int
+    used_slices: int
+    generation: Generation
+
+
+# ---- profiles
+
+
+class ProfileCreate(Request):
+    """A class of slice."""
+
+    name: Name
+    share_permille: Share
+    mem_bytes: MemBytes
+    mode: Annotated[Mode, Field(strict=False)] = Mode.FAIR
+
+
+class Profile(Answer):
+    """A class of slice; it never changes, so that claims mean what they meant when they were made."""
+
+    id: UUID
+    name: Name
+    share_permille: Share
+    mem_bytes: MemBytes
+    mode: Mode
+    generation: Generation
+    created_at: Instant
+
+
+# ---- hosts and GPUs
+
+
+class HostState(StrEnum):
+    """`ready` takes claims; `cordoned` keeps what it has and takes no more."""
+
+    READY = "ready"
+    CORDONED = "cordoned"
+
+
+class HostCreate(Request):
+    """Announces a host; the answer carries the token with which its agent enrols, once."""
+
+    name: Name
+
+
+class HostPatch(Request):
+    """A merge patch."""
+
+    state: Annotated[HostState, Field(strict=False)] | None = None
+
+
+class Host(Answer):
+    """A machine with GPUs. `online`: it reported within the last 90 s. `epoch_confirmed`: see Desired."""
+
+    id: UUID
+    name: Name
+    state: HostState
+    enrolled: bool
+    online: bool
+    epoch_confirmed: bool
+    last_report_at: Instant | None
+    agent_version: str
+    generation: Generation
+    created_at: Instant
+
+
+class HostCreated(Host):
+    """Shown once."""
+
+    enroll_token: str
+
+
+class MemoryClass(Answer):
+    """An mdev type that a GPU offers."""
+
+    id: MdevTypeId
+    mem_bytes: MemBytes
+
+
+class Gpu(Answer):
+    """One accelerator. `used_*` counts claims, never what a host reports. `present`: in its host's last report."""
+
+    id: UUID
+    host: Name
+    address: PciAddress
+    engine: str
+    backend: str
+    mem_bytes: int
+    share_permille: int = PERMILLE
+    used_share_permille: int
+    used_mem_bytes: int
+    types: list[MemoryClass]
+    timeslice_min_us: int
+    present: bool
+
+
+# ---- slices
+
+
+class SliceState(StrEnum):
+    """`releasing`: deleted, counted until its host has confirmed that the device is gone."""
+
+    CLAIMED = "claimed"
+    RELEASING = "releasing"
+
+
+class SliceCreate(Request):
+    """A claim. Without `vm_uuid` the slice is bound to the first VM that starts with it. `host`: only there."""
+
+    tenant: Name
+    profile: Name
+    vm_uuid: Annotated[UUID, Field(strict=False)] | None = None
+    host: Name | None = None
+
+
+class Enforcement(Answer):
+    """What was asked for and what the host enforces. `applied_permille`: None while the host has not said.
+
+    `requested_permille` follows quotas; `semantics` cap: never more than that; weight: more when others are idle.
+    """
+
+    requested_permille: int
+    applied_permille: int | None
+    timeslice_us: int
+    granularity_us: int
+    scope: str = "tenant"
+    semantics: str
+    enforced_by: str = "kernel"
+
+
+class Observation(Answer):
+    """What the slice's host last said. Times are engine time; counters restart when the slice is made again."""
+
+    present: bool
+    open: bool
+    run_ns: int
+    items: int
+    reported_at: Instant
+
+
+class Slice(Answer):
+    """A device for one VM: `id` is the UUID of its mediated device and goes into the domain's XML."""
+
+    id: UUID
+    tenant: Name
+    profile: Name
+    share_permille: Share
+    mem_bytes: MemBytes
+    mode: Mode
+    vm_uuid: UUID | None
+    host: Name
+    gpu: PciAddress
+    gpu_id: UUID
+    mdev_type: MdevTypeId
+    state: SliceState
+    enforcement: Enforcement
+    observed: Observation | None
+    generation: Generation
+    created_at: Instant
+
+
+# ---- tokens
+
+
+class TokenRole(StrEnum):
+    """`operator`: everything; `tenant`: one tenant and, for an account, its projects; `host`: one host's own state."""
+
+    OPERATOR = "operator"
+    TENANT = "tenant"
+    HOST = "host"
+
+
+class TokenCreate(Request):
+    """For `tenant`, `subject` is its name; for `operator` none. Hosts get theirs by enrolling."""
+
+    role: Annotated[TokenRole, Field(strict=False)]
+    subject: Name | None = None
+    expires_in_s: Annotated[int, Field(ge=60, le=10 * 366 * 86400)] | None = None
+
+
+class Token(Answer):
+    """A credential, without its secret."""
+
+    id: UUID
+    role: TokenRole
+    subject: Name | None
+    created_at: Instant
+    expires_at: Instant | None
+
+
+class TokenCreated(Token):
+    """Shown once; the API keeps a hash."""
+
+    secret: str
+
+
+# ---- events
+
+
+class Event(Answer):
+    """Something that happened, in the order in which it was committed. `kind` as in ``slice.claimed``."""
+
+    seq: int
+    at: Instant
+    kind: str
+    actor: str
+    tenant: Name | None
+    object: str
+    detail: dict[str, Any]
