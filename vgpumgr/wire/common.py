@@ -16,7 +16,8 @@ MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")
 Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]
 MemBytes = Annotated[int, Field(ge=1, le=MEM_BYTES_MAX)]
 TimesliceUs = Annotated[int, Field(ge=TIMESLICE_US_MIN, le=TIMESLICE_US_MAX)]
-Generation = Annotated[int, Field(ge=0, description="grows with every change; the ETag")]
+COUNTER_MAX = (1 << 63) - 1
+Generation = Annotated[int, Field(ge=0, le=COUNTER_MAX, description="grows with every change; the ETag")]
 Instant = AwareDatetime
 
 

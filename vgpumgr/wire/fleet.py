@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from vgpumgr.wire.common import (
+    COUNTER_MAX,
     Answer,
     Generation,
     MdevTypeId,
@@ -20,7 +21,7 @@ from vgpumgr.wire.common import (
 LEASE_S = 24 * 3600
 """How long claimed VMs start without the API, unless the API says otherwise."""
 
-Counter = Annotated[int, Field(ge=0)]
+Counter = Annotated[int, Field(ge=0, le=COUNTER_MAX)]
 
 
 # ---- enrolment
@@ -29,7 +30,7 @@ Counter = Annotated[int, Field(ge=0)]
 class Enroll(Request):
     """The host's one-time token is the bearer token of this request."""
 
-    agent_version: str
+    agent_version: Annotated[str, Field(max_length=64)]
     boot_id: Annotated[UUID, Field(strict=False)]
 
 
