@@ -7,6 +7,19 @@ Codes are never changed or given another meaning; a code that nothing raises is 
     ├── ControlUnavailableError     control.unavailable     the kernel module or mdev support is not there
     ├── ControlProtocolError        control.protocol        the kernel's answer makes no sense to us
     ├── DumpInterruptedError        control.interrupted     objects came and went during every attempt to list them
+    ├── ApiError                    api.refused             the API said no; an instance carries the API's own code
+    ├── ApiUnreachableError         api.unreachable         no connection, no TLS, or no answer in time
+    ├── ApiAnswerError              api.answer              what answers there is not our API, or another version of it
+    ├── ArgumentError               argument.invalid        a value that was given cannot be meant
+    ├── SettingsError               settings.invalid        a configuration or token file is unusable
+    ├── MissingError                object.missing          a list has no such object, or several
+    ├── ClaimMismatchError          claim.mismatch          the claim is for another VM, or is being given back
+    ├── DomainUnknownError          domain.unknown          libvirt has no such domain
+    ├── LibvirtFailedError          libvirt.failed          libvirt is missing, does not answer, or said no
+    ├── AgentUnreachableError       agent.unreachable       the host agent's socket is not there or silent
+    ├── AgentRefusedError           agent.refused           the host agent said no; an instance carries its code
+    ├── WaitEndedError              wait.ended              what was waited for did not happen in time
+    ├── OutputError                 output.failed           what was asked for could not be written
     └── RefusedError                control.refused         the kernel said no; the base of all that follow
         ├── UnknownGpuError         gpu.unknown             ENODEV
         ├── NotFoundError           object.unknown          ENOENT
@@ -21,13 +34,16 @@ Codes are never changed or given another meaning; a code that nothing raises is 
 
 import errno as _errno
 import os
-from typing import ClassVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vgpumgr.wire.problem import Problem, Reason
 
 
 class VgpumgrError(Exception):
     """Base of all. `code` is the frozen name of what happened."""
 
-    code: ClassVar[str]
+    code: str
 
 
 class ControlUnavailableError(VgpumgrError):
@@ -46,6 +62,108 @@ class DumpInterruptedError(VgpumgrError):
     """A list could not be read in one consistent piece; try again later."""
 
     code = "control.interrupted"
+
+
+class ApiError(VgpumgrError):
+    """The API refused a request and stored nothing. `code` is the problem's own, see wire.problem.Code."""
+
+    code = "api.refused"
+
+    def __init__(self, problem: "Problem") -> None:
+        self.problem = problem
+        self.code = problem.code
+        super().__init__(problem.detail)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.problem.status
+
+    @property
+    def detail(self) -> str:
+        """What happened and what to do, in one line."""
+        return self.problem.detail
+
+    @property
+    def reasons(self) -> "list[Reason]":
+        """The causes, when there are several."""
+        return self.problem.reasons
+
+
+class ApiUnreachableError(VgpumgrError):
+    """Nobody answers at the API's URL. Whether a request that changes something was carried out is then unknown."""
+
+    code = "api.unreachable"
+
+
+class ApiAnswerError(VgpumgrError):
+    """The answer is not one of ours: another service, a proxy's page, or an API too old or too new."""
+
+    code = "api.answer"
+
+
+class ArgumentError(VgpumgrError):
+    """A name, size, duration or combination of them makes no sense; nothing was sent."""
+
+    code = "argument.invalid"
+
+
+class SettingsError(VgpumgrError):
+    """The configuration, the token or the CA file is missing, unreadable or malformed."""
+
+    code = "settings.invalid"
+
+
+class MissingError(VgpumgrError):
+    """Nothing, or more than one thing, goes by this name."""
+
+    code = "object.missing"
+
+
+class ClaimMismatchError(VgpumgrError):
+    """A slice cannot be attached to this VM."""
+
+    code = "claim.mismatch"
+
+
+class DomainUnknownError(VgpumgrError):
+    """No domain has this name or UUID."""
+
+    code = "domain.unknown"
+
+
+class LibvirtFailedError(VgpumgrError):
+    """libvirt's own words, or why it could not be asked."""
+
+    code = "libvirt.failed"
+
+
+class AgentUnreachableError(VgpumgrError):
+    """This host's agent could not be asked."""
+
+    code = "agent.unreachable"
+
+
+class AgentRefusedError(VgpumgrError):
+    """This host's agent refused; `code` is the one that it gave."""
+
+    code = "agent.refused"
+
+    def __init__(self, reason: str, *, code: str = "agent.refused") -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+class WaitEndedError(VgpumgrError):
+    """Time is up; what was begun goes on."""
+
+    code = "wait.ended"
+
+
+class OutputError(VgpumgrError):
+    """Standard output or a file took not all of it."""
+
+    code = "output.failed"
 
 
 class RefusedError(VgpumgrError):

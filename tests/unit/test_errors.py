@@ -21,6 +21,19 @@ FROZEN = {
     "generation.stale",
     "capacity.none",
     "permission.denied",
+    "api.refused",
+    "api.unreachable",
+    "api.answer",
+    "argument.invalid",
+    "settings.invalid",
+    "object.missing",
+    "claim.mismatch",
+    "domain.unknown",
+    "libvirt.failed",
+    "agent.unreachable",
+    "agent.refused",
+    "wait.ended",
+    "output.failed",
 }
 
 

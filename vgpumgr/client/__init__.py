@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API as Python calls, for the CLI and the host agent. One method for each route, typed with the wire models.
+
+Lists are read page by page as they are used. Everything raises ApiError, ApiUnreachableError or ApiAnswerError, and
+ArgumentError for a name that cannot be one. Threads may share a client.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from vgpumgr.client.transport import PAUSES_S, Transport, segment
+from vgpumgr.wire.common import Page
+from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
+from vgpumgr.wire.resources import (
+    Event,
+    Gpu,
+    Host,
+    HostCreate,
+    HostCreated,
+    HostPatch,
+    Profile,
+    ProfileCreate,
+    Quota,
+    QuotaPatch,
+    Slice,
+    SliceCreate,
+    Tenant,
+    TenantCreate,
+    Token,
+    TokenCreate,
+    TokenCreated,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Client"]
+
+PAGE_SIZE = 1000
+WAIT_MARGIN_S = 15.0
+"""How much longer than a long poll's own time its answer may take."""
+
+Item = TypeVar("Item", bound=BaseModel)
+
+
+class Loose(BaseModel):
+    """A JSON object of any form."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Client:
+    """`token` None: only `versions` and `health`, which need none. `timeout_s`: of one attempt."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        ca_file: str | None = None,
+        timeout_s: float = 30.0,
+        *,
+        transport: "httpx2.BaseTransport | None" = None,
+        sleep: Callable[[float], None] = time.sleep,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        self._api = Transport(
+            url, token, ca_file=ca_file, timeout_s=timeout_s, transport=transport, sleep=sleep, pauses_s=pauses_s
+        )
+
+    def __repr__(self) -> str:
+        return f"Client({self._api.url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where the API is."""
+        return self._api.url
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._api.close()
+
+    def _pages(self, path: str, kind: type[Item], **filters: str | int | None) -> Iterator[Item]:
+        token: str | None = None
+        while True:
+            params = {"page_size": PAGE_SIZE, "page_token": token, **filters}
+            page = self._api.demand("GET", path, Page[kind], params=params)  # type: ignore[valid-type]
+            yield from page.items
+            # An API that names the same page again would be asked for ever.
+            if not page.next_page_token or page.next_page_token == token:
+                return
+            token = page.next_page_token
+
+    def _get(self, path: str, kind: type[Item]) -> Item:
+        return self._api.demand("GET", path, kind)
+
+    def _post(self, path: str, kind: type[Item], body: BaseModel | None = None, **options: Any) -> Item:
+        return self._api.demand("POST", path, kind, body=body, **options)
+
+    # ---- tenants and quotas
+
+    def tenants(self) -> Iterator[Tenant]:
+        return self._pages("/v1/tenants", Tenant)
+
+    def tenant(self, name: str) -> Tenant:
+        return self._get(f"/v1/tenants/{segment(name)}", Tenant)
+
+    def create_tenant(self, tenant: TenantCreate) -> Tenant:
+        return self._post("/v1/tenants", Tenant, tenant)
+
+    def delete_tenant(self, name: str, *, if_generation: int | None = None) -> None:
+        self._api.call("DELETE", f"/v1/tenants/{segment(name)}", Loose, if_generation=if_generation)
+
+    def quotas(self) -> Iterator[Quota]:
+        return self._pages("/v1/quotas", Quota)
+
+    def quota(self, tenant: str) -> Quota:
+        return self._get(f"/v1/quotas/{segment(tenant)}", Quota)
+
+    def patch_quota(self, tenant: str, patch: QuotaPatch, *, if_generation: int) -> Quota:
+        path = f"/v1/quotas/{segment(tenant)}"
+        return self._api.demand("PATCH", path, Quota, body=patch, if_generation=if_generation, repeatable=False)
+
+    # ---- profiles
+
+    def profiles(self) -> Iterator[Profile]:
+        return self._pages("/v1/profiles", Profile)
+
+    def profile(self, name: str) -> Profile:
+        return self._get(f"/v1/profiles/{segment(name)}", Profile)
+
+    def create_profile(self, profile: ProfileCreate) -> Profile:
+        return self._post("/v1/profiles", Profile, profile)
+
+    def delete_profile(self, name: str, *, if_generation: int) -> None:
+        self._api.call("DELETE", f"/v1/profiles/{segment(name)}", Loose, if_generation=if_generation)
+
+    # ---- hosts and GPUs
+
+    def hosts(self) -> Iterator[Host]:
+        return self._pages("/v1/hosts", Host)
+
+    def host(self, name: str) -> Host:
+        return self._get(f"/v1/hosts/{segment(name)}", Host)
+
+    def create_host(self, host: HostCreate) -> HostCreated:
+        # The API keeps no secret to answer it again, so this and what else answers one is not repeated.
+        return self._post("/v1/hosts", HostCreated, host, repeatable=False)
+
+    def patch_host(self, name: str, patch: HostPatch, *, if_generation: int) -> Host:
+        path = f"/v1/hosts/{segment(name)}"
+        return self._api.demand("PATCH", path, Host, body=patch, if_generation=if_generation, repeatable=False)
+
+    def delete_host(self, name: str, *, if_generation: int) -> None:
+        self._api.call("DELETE", f"/v1/hosts/{segment(name)}", Loose, if_generation=if_generation)
+
+    def confirm_epoch(self, name: str) -> Host:
+        return self._post(f"/v1/hosts/{segment(name)}:confirm-epoch", Host)
+
+    def reenroll(self, name: str) -> HostCreated:
+        return self._post(f"/v1/hosts/{segment(name)}:reenroll", HostCreated, repeatable=False)
+
+    def gpus(self, *, host: str | None = None) -> Iterator[Gpu]:
+        return self._pages("/v1/gpus", Gpu, host=host)
+
+    # ---- slices
+
+    def slices(
+        self,
+        *,
+        tenant: str | None = None,
+        host: str | None = None,
+        vm_uuid: UUID | None = None,
+        state: str | None = None,
+    ) -> Iterator[Slice]:
+        vm = None if vm_uuid is None else str(vm_uuid)
+        return self._pages("/v1/slices", Slice, tenant=tenant, host=host, vm_uuid=vm, state=state)
+
+    def slice(self, slice_id: UUID) -> Slice:
+        return self._get(f"/v1/slices/{slice_id}", Slice)
+
+    def create_slice(self, claim: SliceCreate, *, validate_only: bool = False) -> Slice:
+        """Claim a slice. `validate_only`: say what would come of it and store nothing."""
+        return self._post("/v1/slices", Slice, claim, params={"validate_only": "true" if validate_only else None})
+
+    def delete_slice(self, slice_id: UUID, *, if_generation: int | None = None) -> Slice:
+        """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""
+        return self._api.demand("DELETE", f"/v1/slices/{slice_id}", Slice, if_generation=if_generation)
+
+    # ---- tokens, events, usage
+
+    def tokens(self) -> Iterator[Token]:
+        return self._pages("/v1/tokens", Token)
+
+    def create_token(self, token: TokenCreate) -> TokenCreated:
+        return self._post("/v1/tokens", TokenCreated, token, repeatable=False)
+
+    def delete_token(self, token_id: UUID) -> None:
+        self._api.call("DELETE", f"/v1/tokens/{token_id}", Loose)
+
+    def events(self, *, after: int = 0) -> Iterator[Event]:
+        """Events with a larger number than `after`, oldest first, up to now."""
+        while True:
+            page = self._api.demand("GET", "/v1/events", Page[Event], params={"after": after, "page_size": PAGE_SIZE})
+            yield from page.items
+            if not page.next_page_token or not page.items or page.items[-1].seq <= after:
+                return
+            after = page.items[-1].seq
+
+    def usage(self, *, tenant: str | None = None, host: str | None = None) -> Iterator[Usage]:
+        return self._pages("/v1/usage", Usage, tenant=tenant, host=host)
+
+    # ---- the API itself
+
+    def versions(self) -> dict[str, Any]:
+        return self._get("/", Loose).model_dump()
+
+    def health(self) -> dict[str, Any]:
+        """ApiError or ApiUnreachableError when the API has no database."""
+        return self._get("/v1/health", Loose).model_dump()
+
+    # ---- the host agent's routes. `host`: its id or name
+
+    def enroll(self, enroll: Enroll) -> Enrolled:
+        """With the one-time token as this client's token."""
+        return self._post("/v1/enroll", Enrolled, enroll, repeatable=False)
+
+    def desired(
+        self, host: UUID | str, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 30
+    ) -> Desired | None:
+        """What the host shall have once that is not (`epoch`, `generation`); None if it still is after `wait_s`."""
+        return self._api.call(
+            "GET",
+            f"/v1/hosts/{segment(host)}/desired",
+            Desired,
+            params={"epoch": None if epoch is None else str(epoch), "generation": generation, "wait_s": wait_s},
+            timeout_s=wait_s + WAIT_MARGIN_S,
+        )
+
+    def report(self, host: UUID | str, report: Report) -> Reported:
+        return self._post(f"/v1/hosts/{segment(host)}/report", Reported, report)
+
+    def bind(self, host: UUID | str, slice_id: UUID, bind: Bind) -> Slice:
+        return self._post(f"/v1/hosts/{segment(host)}/slices/{slice_id}:bind", Slice, bind)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request and its answer: the bearer token, idempotency keys, bounded repetition, and what went wrong in words.
+
+A request is repeated, with the same Idempotency-Key, when the connection was lost or the API was busy, and only where
+doing it twice is the same as doing it once. The token appears in no message and in no repr.
+"""
+
+import re
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from pydantic import BaseModel, ValidationError
+
+from vgpumgr.errors import ApiAnswerError, ApiError, ApiUnreachableError, ArgumentError, SettingsError
+from vgpumgr.wire.problem import Problem
+
+if TYPE_CHECKING:
+    import httpx2
+
+PAUSES_S = (0.1, 0.3, 0.9)
+"""Waits between attempts; one attempt more than there are waits."""
+
+ANSWER_MAX_BYTES = 64 << 20
+
+Model = TypeVar("Model", bound=BaseModel)
+Params = Mapping[str, str | int | None]
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def segment(value: object) -> str:
+    """Return a name or UUID as one segment of a path. ArgumentError for what no object is called."""
+    text = str(value)
+    if not _SEGMENT.fullmatch(text) or len(text) > 255:
+        raise ArgumentError(
+            f"{text[:80]!r} is no name: letters, digits, '-', '.', ':' and '_', a letter or digit first"
+        )
+    return quote(text, safe="")
+
+
+class Transport:
+    """A connection to one API. Threads may share it. `transport`: httpx2's, for tests."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        ca_file: str | None = None,
+        timeout_s: float = 30.0,
+        transport: "httpx2.BaseTransport | None" = None,
+        sleep: Callable[[float], None] = time.sleep,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        import httpx2
+
+        self.url = _checked_url(url)
+        if token is not None and not _TOKEN.fullmatch(token):
+            raise SettingsError("the token is empty or has characters that no token has; check the token file")
+        headers = {"Accept": "application/json", "User-Agent": "vgpumgr"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._sleep = sleep
+        self._pauses_s = tuple(pauses_s)
+        self._timeout_s = timeout_s
+        # Without trust_env: a proxy of the environment must not see the token.
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout_s,
+            transport=transport,
+            trust_env=False,
+            verify=_verify(self.url, ca_file),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        kind: type[Model],
+        *,
+        body: BaseModel | None = None,
+        params: Params | None = None,
+        if_generation: int | None = None,
+        repeatable: bool = True,
+        timeout_s: float | None = None,
+    ) -> Model | None:
+        """Return the answer, None for an empty one. ApiError, ApiUnreachableError, ApiAnswerError.
+
+        `repeatable` False: a second time is not the same as once, so nothing is sent again after a lost connection.
+        """
+        response = self._attempts(
+            method,
+            path,
+            content=None if body is None else body.model_dump_json(exclude_unset=method == "PATCH").encode(),
+            params={name: value for name, value in (params or {}).items() if value is not None},
+            headers=_headers(method, if_generation, has_body=body is not None),
+            repeatable=repeatable,
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+        )
+        if response.status_code == 204 or (response.is_success and not response.content):
+            return None
+        if response.is_success:
+            return self._parsed(response, kind)
+        raise self._refusal(response)
+
+    def demand(self, method: str, path: str, kind: type[Model], **options: Any) -> Model:
+        """Like `call`, where the API always answers something."""
+        answer = self.call(method, path, kind, **options)
+        if answer is None:
+            raise ApiAnswerError(f"{self.url}{path} answered nothing; check that this is the URL of a vgpumgr API")
+        return answer
+
+    def _attempts(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None,
+        params: Mapping[str, str | int],
+        headers: Mapping[str, str],
+        repeatable: bool,
+        timeout_s: float,
+    ) -> "httpx2.Response":
+        import httpx2
+
+        for pause_s in (*self._pauses_s, None):
+            try:
+                response = self._http.request(
+                    method, path, content=content, params=params, headers=dict(headers), timeout=timeout_s
+                )
+            except httpx2.ConnectError as error:
+                # Nothing was sent; a TLS failure does not go away by itself.
+                if pause_s is None or _tls(error):
+                    raise self._unreachable(error) from None
+            except httpx2.TimeoutException as error:
+                raise self._unreachable(error) from None
+            except httpx2.TransportError as error:
+                if pause_s is None or not repeatable:
+                    raise self._unreachable(error, sent=True) from None
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
+            else:
+                if response.status_code != 503 or pause_s is None:
+                    return response
+            self._sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+
+    def _unreachable(self, error: Exception, *, sent: bool = False) -> ApiUnreachableError:
+        import httpx2
+
+        if reason := _tls(error):
+            what, todo = f"TLS failed: {reason}", "check the URL's host name and the CA file"
+        elif isinstance(error, httpx2.TimeoutException):
+            what, todo = "no answer in time", "check the network, and whether the API is overloaded"
+        elif sent:
+            what, todo = "the connection was lost", "check with `get` whether the request was carried out, then repeat"
+        else:
+            what, todo = _words(error), "check that the API runs there, the URL and the network"
+        return ApiUnreachableError(f"{self.url}: {what}; {todo}")
+
+    def _parsed(self, response: "httpx2.Response", kind: type[Model]) -> Model:
+        try:
+            return kind.model_validate_json(response.content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ApiAnswerError(
+                f"{self.url} answered {response.status_code} with something else than a {kind.__name__}"
+                f" ({where + ': ' if where else ''}{first['msg']}); check the URL, and that CLI and API are of"
+                " the same version"
+            ) from None
+
+    def _refusal(self, response: "httpx2.Response") -> ApiError | ApiUnreachableError | ApiAnswerError:
+        try:
+            return ApiError(Problem.model_validate_json(response.content))
+        except ValidationError:
+            pass
+        if response.status_code in (502, 503, 504):
+            return ApiUnreachableError(
+                f"{self.url}: something before the API answers {response.status_code}; check that the API runs"
+            )
+        return ApiAnswerError(
+            f"{self.url} answers {response.status_code} without our problem document;"
+            " check that this is the URL of a vgpumgr API"
+        )
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port_ok = parts.port is None or 0 < parts.port < 65536
+    except ValueError:
+        parts, port_ok = urlsplit(""), False
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or not url.isprintable():
+        raise SettingsError(f"{url[:200]!r} is no URL of an API; give one like https://vgpumgr.example:8443")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise SettingsError("an API's URL has no user, password, query or fragment; give the token in a file")
+    return url.rstrip("/")
+
+
+def _verify(url: str, ca_file: str | None) -> ssl.SSLContext | bool:
+    if not url.startswith("https:"):
+        return False
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"CA file {ca_file}: {_words(error)}; give a readable file of PEM certificates") from None
+
+
+def _headers(method: str, if_generation: int | None, *, has_body: bool) -> dict[str, str]:
+    headers = {}
+    if has_body:
+        headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    if method == "POST":
+        headers["Idempotency-Key"] = str(uuid.uuid4())
+    if if_generation is not None:
+        headers["If-Match"] = f'"{if_generation}"'
+    return headers
+
+
+def _tls(error: BaseException | None) -> str:
+    """Why TLS failed, "" if it is not TLS that failed."""
+    seen = 0
+    while error is not None and seen < 10:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        if isinstance(error, ssl.SSLError):
+            return error.reason or "handshake"
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return ""
+
+
+def _words(error: BaseException) -> str:
+    """The innermost system error's words, else the exception's own."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror.lower()
+        inner = inner.__cause__ or inner.__context__
+    return str(error) or type(error).__name__
