@@ -51,6 +51,11 @@ class HostPaths:
         """Directory of a GPU's memory classes."""
         return self.pci_device(address) / "mdev_supported_types"
 
+    @property
+    def boot_id(self) -> Path:
+        """A UUID that differs after each boot."""
+        return self.root / "proc/sys/kernel/random/boot_id"
+
     def slice(self, uuid: str) -> Path:
         """Directory of a slice."""
         try:
@@ -224,6 +229,13 @@ class Sysfs:
                 continue
         return sorted(found)
 
+    def slice_type(self, uuid: str) -> str:
+        """Return the id of the mdev type that a slice was made from. NotFoundError."""
+        try:
+            return (self.paths.slice(uuid) / "mdev_type").readlink().name
+        except OSError as error:
+            raise self._refusal("read mdev_type", "mdev_type", error) from error
+
     def read(self, uuid: str, attribute: str) -> str:
         """Return a slice's attribute without the line end. NotFoundError."""
         return self._read(f"read {attribute}", self.paths.slice(uuid), attribute)
@@ -244,6 +256,12 @@ class Sysfs:
     def permit_s(self, uuid: str) -> int:
         """Return how many seconds a permit is still valid, 0 for none."""
         return int(self.read(uuid, "permit"))
+
+    # ---- the host
+
+    def boot_id(self) -> str:
+        """Return what tells this boot of the host from all others. OSError."""
+        return self.paths.boot_id.read_text().strip()
 
     # ---- files
 

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places where a test kills the process, to prove that a restart repairs whatever it leaves behind.
+
+Without the environment variable VGPUMGR_FAULT a point does nothing. Naming one there makes the process kill itself,
+uncatchably, the first time it gets there.
+"""
+
+import os
+import signal
+
+VARIABLE = "VGPUMGR_FAULT"
+
+HELPER_POINTS = (
+    "configure.attached",
+    "configure.set",
+    "forget.deleted",
+    "prepare.attached",
+    "prepare.recorded",
+    "prepare.created",
+    "prepare.set",
+    "prepare.granted",
+    "apply.set",
+    "withdraw.withdrawn",
+    "remove.closed",
+    "remove.removed",
+    "remove.forgotten",
+)
+AGENT_POINTS = (
+    "enroll.answered",
+    "enroll.stored",
+    "desired.received",
+    "desired.stored",
+    "bind.answered",
+    "bind.stored",
+    "hook.configured",
+    "hook.prepared",
+    "hook.ready",
+    "hook.released",
+    "reconcile.planned",
+    "reconcile.acted",
+    "report.sent",
+)
+POINTS = HELPER_POINTS + AGENT_POINTS
+
+
+def point(name: str) -> None:
+    """Be killed here if VGPUMGR_FAULT says so. ValueError for a name that is not in POINTS."""
+    if name not in POINTS:
+        raise ValueError(f"no such fault point: {name}")
+    if os.environ.get(VARIABLE) == name:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client of the root helper: one connection per request."""
+
+import json
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vgpumgr_agent.helper.protocol import (
+    ANSWER_BYTES_MAX,
+    SOCKET_PATH,
+    VERSION,
+    HelperRefusedError,
+    TooLongError,
+    encode,
+    receive_line,
+)
+
+_RETRY_S = 0.2
+
+
+class HelperUnavailableError(Exception):
+    """The helper is not there, went away, or did not answer in time. What was asked for may have been done."""
+
+
+@dataclass(frozen=True)
+class HelperClient:
+    """Where the helper listens. Threads may share it."""
+
+    path: Path = Path(SOCKET_PATH)
+
+    def call(self, operation: str, *, timeout_s: float = 10.0, retry: bool = False, **members: Any) -> dict[str, Any]:
+        """Ask for an operation; return the members of the answer.
+
+        `retry`: ask again until the time is over if the helper is away or dies meanwhile: operations may be repeated.
+        HelperRefusedError, HelperUnavailableError.
+        """
+        deadline = time.monotonic() + timeout_s
+        line = encode({"v": VERSION, "op": operation, **members})
+        while True:
+            try:
+                answer = self._exchange(line, deadline)
+                break
+            except (OSError, TooLongError) as error:
+                if not retry or isinstance(error, TooLongError) or time.monotonic() + _RETRY_S > deadline:
+                    why = str(error) or type(error).__name__
+                    raise HelperUnavailableError(
+                        f"no answer from vgpumgr-helper at {self.path} ({why}); is it running?"
+                    ) from error
+            time.sleep(_RETRY_S)
+        if answer.pop("ok", None) is True:
+            return answer
+        raise HelperRefusedError(str(answer.get("code", "internal")), str(answer.get("reason", "no reason given")))
+
+    def _exchange(self, line: bytes, deadline: float) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
+            connection.settimeout(max(deadline - time.monotonic(), 0.01))
+            connection.connect(str(self.path))
+            connection.sendall(line)
+            answer = receive_line(connection, limit=ANSWER_BYTES_MAX, deadline=deadline)
+        try:
+            message = json.loads(answer)
+        except ValueError as error:
+            raise OSError("an answer that is not JSON") from error
+        if not isinstance(message, dict):
+            raise OSError("an answer that is not an object")
+        return message

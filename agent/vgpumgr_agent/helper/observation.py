@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything the kernel and our records say about this host, as one answer."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from vgpumgr.control.model import Gpu, MdevType, Slice, Tenant
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.errors import NotFoundError
+from vgpumgr_agent.helper.records import Records
+
+_MEMORY = re.compile(r"\bmemory_bytes=(\d+)\b")
+_GPU = ("name", "engine", "attach", "timeslice_min_us", "max_chunk_us", "wall_ns", "idle_ns")
+_SETTINGS = ("gpu", "weight", "cap_us", "cap_period_us", "run_ns")
+_GROUP = (
+    *_SETTINGS,
+    "name",
+    "configured",
+    "slices",
+    "timeslice_us",
+    "runs",
+    "longest_run_ns",
+    "throttled_ns",
+    "switches",
+)
+_SLICE = (*_SETTINGS, "uuid", "tenant", "open", "scheduled", "items", "error")
+
+
+class Readable(Protocol):
+    """The lists of `vgpumgr.control.netlink.Control`."""
+
+    def gpus(self) -> list[Gpu]: ...
+    def tenants(self, gpu: str | None = None) -> list[Tenant]: ...
+    def slices(self, gpu: str | None = None) -> list[Slice]: ...
+
+
+def observe(sysfs: Sysfs, control: Readable, records: Records, removing: Sequence[str]) -> dict[str, Any]:
+    """Return boot id, GPUs, groups, slices, records. VgpumgrError.
+
+    Permits are read before the kernel's list of slices: a permit that has gone by then has expired, or its slice is
+    seen open.
+    """
+    permits: dict[str, int] = {}
+    types: dict[str, str] = {}
+    for address in sysfs.gpus():
+        for uuid in sysfs.slices(address):
+            try:
+                permits[uuid] = sysfs.permit_s(uuid)
+                types[uuid] = sysfs.slice_type(uuid)
+            except NotFoundError:  # went meanwhile
+                permits.pop(uuid, None)
+    return {
+        "boot_id": sysfs.boot_id(),
+        "gpus": [_gpu(gpu, sysfs.types(gpu.name)) for gpu in control.gpus()],
+        "groups": [_members(group, _GROUP) for group in control.tenants()],
+        "slices": [
+            {**_members(found, _SLICE), "permit_s": permits.get(found.uuid, 0), "mdev_type": types.get(found.uuid, "")}
+            for found in control.slices()
+        ],
+        "records": [asdict(record) for record in records.all()],
+        "removing": list(removing),
+    }
+
+
+def _gpu(gpu: Gpu, types: Sequence[MdevType]) -> dict[str, Any]:
+    return {
+        **_members(gpu, _GPU),
+        "mem_bytes": gpu.memory_total_bytes,
+        "types": [{"id": kind.id, "mem_bytes": mem} for kind in types if (mem := _memory_bytes(kind))],
+    }
+
+
+def _memory_bytes(kind: MdevType) -> int:
+    found = _MEMORY.search(kind.description)
+    return int(found.group(1)) if found else 0
+
+
+def _members(value: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the helper does, step by step. Every operation may be repeated, and may be cut off between any two steps.
+
+The order of steps is what makes a crash harmless: a slice is recorded before it is made and forgotten after it is
+gone, and it is permitted last, when everything else about it is in place.
+"""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+from vgpumgr.control.model import Gpu, Slice, Tenant
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.errors import BusyError, NotFoundError, RefusedError, UnknownGpuError
+from vgpumgr_agent import faults
+from vgpumgr_agent.helper.observation import observe
+from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+from vgpumgr_agent.helper.records import Record, Records
+from vgpumgr_agent.helper.removals import Removals
+
+ABI_MAJOR = "1"
+_REMOVE_WAIT_S = 2.0
+_LOCK_WAIT_S = 6.0
+
+
+class NetlinkControl(Protocol):
+    """What is used of `vgpumgr.control.netlink.Control`."""
+
+    def gpus(self) -> list[Gpu]: ...
+    def tenant(self, gpu: str, tenant: str) -> Tenant: ...
+    def tenants(self, gpu: str | None = None) -> list[Tenant]: ...
+    def slice(self, uuid: str) -> Slice: ...
+    def slices(self, gpu: str | None = None) -> list[Slice]: ...
+    def set_tenant(
+        self,
+        gpu: str,
+        tenant: str,
+        *,
+        weight: int | None = None,
+        timeslice_us: int | None = None,
+        cap_us: int | None = None,
+        cap_period_us: int | None = None,
+    ) -> int: ...
+    def delete_tenant(self, gpu: str, tenant: str) -> None: ...
+    def set_slice(
+        self,
+        uuid: str,
+        *,
+        tenant: str | None = None,
+        weight: int | None = None,
+        cap_us: int | None = None,
+        cap_period_us: int | None = None,
+    ) -> None: ...
+    def close(self) -> None: ...
+
+
+class Operations:
+    """The helper's operations. Threads may share it: those about one slice or one group wait for each other."""
+
+    def __init__(self, *, sysfs: Sysfs, open_control: Callable[[], NetlinkControl], records: Records) -> None:
+        """`open_control`: makes a client of the module that is loaded now; it is closed after each operation."""
+        self._sysfs = sysfs
+        self._open_control = open_control
+        self._records = records
+        self._removals = Removals()
+        self._guard = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def run(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
+        """Do an operation whose members were checked by `request.parse`; return the members of the answer.
+
+        HelperRefusedError, VgpumgrError, OSError.
+        """
+        self._check_abi()
+        control = self._open_control()
+        try:
+            method: Callable[..., dict[str, Any]] = getattr(self, f"_{operation}")
+            return method(control, **members)
+        finally:
+            control.close()
+
+    # ---- groups
+
+    def _configure(
+        self,
+        control: NetlinkControl,
+        *,
+        gpu: str,
+        tenant: str,
+        weight: int,
+        timeslice_us: int,
+        cap_us: int,
+        cap_period_us: int,
+    ) -> dict[str, Any]:
+        self._known(gpu)
+        with self._locked(f"{gpu} {tenant}"):
+            self._require_permits(gpu)
+            faults.point("configure.attached")
+            wanted = {"weight": weight, "timeslice_us": timeslice_us, **_cap(cap_us, cap_period_us)}
+            try:
+                now = control.tenant(gpu, tenant)
+                if now.configured and all(getattr(now, name) == value for name, value in wanted.items()):
+                    return {"changed": False}
+            except NotFoundError:
+                pass
+            control.set_tenant(gpu, tenant, **wanted)
+            faults.point("configure.set")
+            return {"changed": True}
+
+    def _forget_group(self, control: NetlinkControl, *, gpu: str, tenant: str) -> dict[str, Any]:
+        self._known(gpu)
+        with self._locked(f"{gpu} {tenant}"):
+            try:
+                control.delete_tenant(gpu, tenant)
+            except NotFoundError:
+                return {"changed": False}
+            faults.point("forget.deleted")
+            return {"changed": True}
+
+    # ---- slices
+
+    def _prepare(
+        self,
+        control: NetlinkControl,
+        *,
+        uuid: str,
+        gpu: str,
+        mdev_type: str,
+        tenant: str,
+        vm_uuid: str,
+        weight: int,
+        cap_us: int,
+        cap_period_us: int,
+    ) -> dict[str, Any]:
+        self._known(gpu)
+        wanted = Record(uuid=uuid, gpu=gpu, mdev_type=mdev_type, tenant=tenant, vm_uuid=vm_uuid)
+        with self._locked(uuid), ExitStack() as undo:
+            exists = self._usable(control, wanted)
+            self._require_permits(gpu)
+            faults.point("prepare.attached")
+            self._records.save(wanted)
+            if not exists:
+                undo.callback(self._records.delete, uuid)
+            faults.point("prepare.recorded")
+            if not exists:
+                self._sysfs.create(gpu, mdev_type, uuid)
+                undo.callback(self._sysfs.remove, uuid)
+            faults.point("prepare.created")
+            control.set_slice(uuid, tenant=tenant, weight=weight, **_cap(cap_us, cap_period_us))
+            faults.point("prepare.set")
+            self._sysfs.grant(uuid)
+            undo.pop_all()
+            faults.point("prepare.granted")
+            return {"created": not exists}
+
+    def _usable(self, control: NetlinkControl, wanted: Record) -> bool:
+        """Whether the slice is there already; refuses one that is not ours, in use, or made otherwise."""
+        if self._removals.running(wanted.uuid):
+            raise HelperRefusedError(Code.SLICE_REMOVING, f"slice {wanted.uuid} is being removed; try again")
+        if not self._sysfs.exists(wanted.uuid):
+            return False
+        if self._records.get(wanted.uuid) is None:
+            raise HelperRefusedError(
+                Code.SLICE_FOREIGN,
+                f"slice {wanted.uuid} was made by somebody else; remove it, or run vgpumgr-helper adopt {wanted.uuid}",
+            )
+        found = control.slice(wanted.uuid)
+        if found.open:
+            raise HelperRefusedError(Code.SLICE_OPEN, f"slice {wanted.uuid} is in use by a VM; stop that first")
+        if (found.gpu, self._sysfs.slice_type(wanted.uuid)) != (wanted.gpu, wanted.mdev_type):
+            raise HelperRefusedError(
+                Code.SLICE_MISMATCH, f"slice {wanted.uuid} exists on another GPU or with another mdev type"
+            )
+        return True
+
+    def _apply(
+        self, control: NetlinkControl, *, uuid: str, tenant: str, weight: int, cap_us: int, cap_period_us: int
+    ) -> dict[str, Any]:
+        with self._locked(uuid):
+            self._recorded(uuid)
+            control.set_slice(uuid, tenant=tenant, weight=weight, **_cap(cap_us, cap_period_us))
+            faults.point("apply.set")
+            return {}
+
+    def _withdraw(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:  # noqa: ARG002 - see run
+        with self._locked(uuid):
+            self._recorded(uuid)
+            if self._sysfs.exists(uuid):
+                self._sysfs.withdraw(uuid)
+            faults.point("withdraw.withdrawn")
+            return {}
+
+    def _remove(self, control: NetlinkControl, *, uuid: str, vm_gone: bool, withdraw: bool) -> dict[str, Any]:
+        with self._locked(uuid):
+            if not self._removals.running(uuid):
+                if not self._sysfs.exists(uuid):
+                    self._records.delete(uuid)
+                    return {"state": "absent"}
+                self._recorded(uuid)
+                self._close(control, uuid, vm_gone=vm_gone, withdraw=withdraw)
+                faults.point("remove.closed")
+                self._removals.start(uuid, lambda: self._remove_now(uuid))
+        return {"state": "absent" if self._removals.wait(uuid, _REMOVE_WAIT_S) else "pending"}
+
+    def _close(self, control: NetlinkControl, uuid: str, *, vm_gone: bool, withdraw: bool) -> None:
+        """See to it that nobody has the slice open, or will."""
+        if not (withdraw or vm_gone) and self._sysfs.permit_s(uuid):
+            raise HelperRefusedError(Code.SLICE_PERMITTED, f"slice {uuid} is about to be opened")
+        # Read after the permit is gone: an opening that used it is seen here.
+        self._sysfs.withdraw(uuid)
+        if control.slice(uuid).open and not vm_gone:
+            raise HelperRefusedError(Code.SLICE_OPEN, f"slice {uuid} is in use by a VM; it is removed when that stops")
+
+    def _remove_now(self, uuid: str) -> None:
+        try:
+            self._sysfs.remove(uuid)
+        except RefusedError:  # mdev says EAGAIN or ENODEV to the slower of two removals
+            if self._sysfs.exists(uuid):
+                raise
+        faults.point("remove.removed")
+        self._records.delete(uuid)
+        faults.point("remove.forgotten")
+
+    def _adopt(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:
+        with self._locked(uuid):
+            found = control.slice(uuid)
+            if self._records.get(uuid) is None:
+                kind = self._sysfs.slice_type(uuid)
+                self._records.save(Record(uuid=uuid, gpu=found.gpu, mdev_type=kind, tenant=found.tenant))
+            return {}
+
+    def _observe(self, control: NetlinkControl) -> dict[str, Any]:
+        return observe(self._sysfs, control, self._records, self._removals.all())
+
+    # ---- checks
+
+    def _check_abi(self) -> None:
+        for gpu in self._sysfs.gpus():
+            version = self._sysfs.read_gpu(gpu, "abi_version")
+            if version.partition(".")[0] != ABI_MAJOR:
+                raise HelperRefusedError(
+                    Code.MODULE_ABI,
+                    f"vgpumgr.ko has abi_version {version[:20]!a}, this agent needs {ABI_MAJOR}.x; "
+                    "install both from one release",
+                )
+
+    def _known(self, gpu: str) -> None:
+        if gpu not in self._sysfs.gpus():
+            raise UnknownGpuError(
+                operation=f"find GPU {gpu}", errno=errno.ENODEV, field="gpu", reason="vgpumgr.ko does not share it"
+            )
+
+    def _recorded(self, uuid: str) -> None:
+        if self._records.get(uuid) is None:
+            raise HelperRefusedError(Code.RECORD_MISSING, f"slice {uuid} is not one of ours")
+
+    def _require_permits(self, gpu: str) -> None:
+        if self._sysfs.read_gpu(gpu, "attach") != "permit":
+            self._sysfs.write_gpu(gpu, "attach", "permit")
+
+    @contextmanager
+    def _locked(self, subject: str) -> Iterator[None]:
+        """Keep others from the same slice or group; give up after a while, so that nothing piles up."""
+        with self._guard:
+            lock = self._locks.setdefault(subject, threading.Lock())
+        if not lock.acquire(timeout=_LOCK_WAIT_S):
+            raise BusyError(
+                operation=f"change {subject}", errno=errno.EBUSY, reason="another change takes long; try again"
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _cap(cap_us: int, cap_period_us: int) -> dict[str, int]:
+    """Without a cap the kernel keeps the last period, which means nothing."""
+    return {"cap_us": cap_us, "cap_period_us": cap_period_us} if cap_us else {"cap_us": 0}

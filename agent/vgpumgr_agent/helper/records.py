@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which slices are ours: one file each below /var/lib/vgpumgr/slices, written before the device is made.
+
+That a file is there is what counts: nothing else is ever changed or removed. Its content says what the slice was made
+for and may be lost. Callers serialise changes of one slice.
+"""
+
+import json
+import uuid as uuids
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vgpumgr_agent.files import remove_durably, write_durably
+
+DIRECTORY = Path("/var/lib/vgpumgr/slices")
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A slice of ours. All but `uuid` may be "": lost, or not known when it was adopted."""
+
+    uuid: str
+    gpu: str = ""
+    mdev_type: str = ""
+    tenant: str = ""
+    vm_uuid: str = ""
+
+
+@dataclass(frozen=True)
+class Records:
+    """The files of one directory, which only root may read."""
+
+    directory: Path = DIRECTORY
+
+    def make_directory(self) -> None:
+        """Create the directory. OSError."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def get(self, uuid: str) -> Record | None:
+        """Return a slice's record, None if it is not ours."""
+        try:
+            text = self._path(uuid).read_text()
+        except FileNotFoundError:
+            return None
+        return _parse(uuid, text)
+
+    def all(self) -> list[Record]:
+        """Return all records, by UUID."""
+        found = []
+        for path in sorted(self.directory.glob(f"*{_SUFFIX}")):
+            try:
+                uuid = str(uuids.UUID(path.name.removesuffix(_SUFFIX)))
+            except ValueError:
+                continue
+            record = self.get(uuid)
+            if record is not None:
+                found.append(record)
+        return found
+
+    def save(self, record: Record) -> None:
+        """Write a record; it is on disk when this returns. OSError."""
+        if self.get(record.uuid) != record:
+            write_durably(self._path(record.uuid), json.dumps({"v": 1, **asdict(record)}) + "\n")
+
+    def delete(self, uuid: str) -> None:
+        """Forget a slice, if it is ours. OSError."""
+        remove_durably(self._path(uuid))
+
+    def _path(self, uuid: str) -> Path:
+        return self.directory / f"{uuids.UUID(uuid)}{_SUFFIX}"
+
+
+def _parse(uuid: str, text: str) -> Record:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = {}
+    if not isinstance(content, dict):
+        content = {}
+
+    def member(name: str) -> str:
+        value = content.get(name, "")
+        return value if isinstance(value, str) else ""
+
+    return Record(
+        uuid=uuid,
+        gpu=member("gpu"),
+        mdev_type=member("mdev_type"),
+        tenant=member("tenant"),
+        vm_uuid=member("vm_uuid"),
+    )

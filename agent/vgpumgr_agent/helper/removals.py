@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removing devices: the kernel may make the writer wait until a VM has let go, so a thread writes."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class Removals:
+    """One thread per slice that is being removed. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._running: dict[str, threading.Thread] = {}
+        self._failed: dict[str, Exception] = {}
+
+    def running(self, uuid: str) -> bool:
+        """Whether a slice is being removed."""
+        with self._guard:
+            return uuid in self._running
+
+    def all(self) -> list[str]:
+        """Return the slices that are being removed."""
+        with self._guard:
+            return sorted(self._running)
+
+    def start(self, uuid: str, remove: Callable[[], None]) -> None:
+        """Remove a slice in the background, unless that goes on already."""
+        with self._guard:
+            if uuid in self._running:
+                return
+            thread = threading.Thread(target=self._run, args=(uuid, remove), name=f"remove {uuid}", daemon=True)
+            self._running[uuid] = thread
+            thread.start()
+
+    def wait(self, uuid: str, timeout_s: float) -> bool:
+        """Whether a removal ends in time. Raises what it failed with, once."""
+        with self._guard:
+            thread = self._running.get(uuid)
+        if thread is not None:
+            thread.join(timeout_s)
+        with self._guard:
+            if uuid in self._running:
+                return False
+            failed = self._failed.pop(uuid, None)
+        if failed is not None:
+            raise failed
+        return True
+
+    def _run(self, uuid: str, remove: Callable[[], None]) -> None:
+        failed: Exception | None = None
+        try:
+            remove()
+        except Exception as error:
+            log.warning("removing slice %s: %s", uuid, error)
+            failed = error
+        with self._guard:
+            del self._running[uuid]
+            if failed is None:
+                self._failed.pop(uuid, None)
+            else:
+                self._failed[uuid] = failed

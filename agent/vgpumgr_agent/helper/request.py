@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the helper accepts: every member of every operation, with its syntax and range.
+
+The ranges are those of the kernel's ABI (kmod/uapi/vgpumgr.yaml). Unknown members are refused, so that a newer agent
+never believes that an older helper did what it did not understand.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vgpumgr_agent.helper.protocol import VERSION, Code, HelperRefusedError
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_TENANT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_MDEV_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
+
+WEIGHT_MAX = 10_000
+TIMESLICE_US_MIN, TIMESLICE_US_MAX = 10, 1_000_000
+CAP_PERIOD_US_MIN, CAP_PERIOD_US_MAX = 100, 1_000_000
+
+Check = Callable[[Any], bool]
+
+
+def _text(pattern: re.Pattern[str]) -> Check:
+    return lambda value: isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _number(least: int, greatest: int) -> Check:
+    return lambda value: type(value) is int and least <= value <= greatest
+
+
+def _boolean(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_CHECKS: Mapping[str, Check] = {
+    "uuid": _text(_UUID),
+    "vm_uuid": _text(_UUID),
+    "gpu": _text(_GPU),
+    "tenant": _text(_TENANT),
+    "mdev_type": _text(_MDEV_TYPE),
+    "weight": _number(1, WEIGHT_MAX),
+    "timeslice_us": _number(TIMESLICE_US_MIN, TIMESLICE_US_MAX),
+    "cap_us": _number(0, CAP_PERIOD_US_MAX),
+    "cap_period_us": _number(0, CAP_PERIOD_US_MAX),
+    "vm_gone": _boolean,
+    "withdraw": _boolean,
+}
+_SHARE = ("weight", "cap_us", "cap_period_us")
+
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "observe": (),
+    "configure": ("gpu", "tenant", "timeslice_us", *_SHARE),
+    "forget_group": ("gpu", "tenant"),
+    "prepare": ("uuid", "gpu", "mdev_type", "tenant", "vm_uuid", *_SHARE),
+    "apply": ("uuid", "tenant", *_SHARE),
+    "withdraw": ("uuid",),
+    "remove": ("uuid", "vm_gone", "withdraw"),
+    "adopt": ("uuid",),
+}
+"""Members of each operation, all required, besides `v` and `op`."""
+
+
+def parse(line: bytes) -> tuple[str, dict[str, Any]]:
+    """Return the operation and its members, checked. HelperRefusedError with request.invalid."""
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _invalid("not a JSON object") from None
+    if not isinstance(request, dict):
+        raise _invalid("not a JSON object")
+    if type(request.get("v")) is not int or request["v"] != VERSION:
+        raise _invalid(f"v: this helper speaks version {VERSION}; agent and helper differ, upgrade both")
+    operation = request.get("op")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        raise _invalid("op: unknown operation")
+    names = OPERATIONS[operation]
+    members = {name: value for name, value in request.items() if name not in ("v", "op")}
+    for name in members:
+        if name not in names:
+            raise _invalid(f"{name[:40]!a}: {operation} has no such member")
+    for name in names:
+        if name not in members:
+            raise _invalid(f"{name}: missing")
+        if not _CHECKS[name](members[name]):
+            raise _invalid(f"{name}: malformed or out of range")
+    _check_cap(members)
+    return operation, members
+
+
+def _check_cap(members: Mapping[str, Any]) -> None:
+    cap_us, period_us = members.get("cap_us", 0), members.get("cap_period_us", 0)
+    if not cap_us:
+        return
+    if period_us < CAP_PERIOD_US_MIN:
+        raise _invalid(f"cap_period_us: a cap takes a period of at least {CAP_PERIOD_US_MIN}")
+    if cap_us > period_us:
+        raise _invalid("cap_us: longer than its period")
+
+
+def _invalid(reason: str) -> HelperRefusedError:
+    return HelperRefusedError(Code.REQUEST_INVALID, reason)

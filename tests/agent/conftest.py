@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host without a kernel of its own: fake root, a thread that plays the kernel, a helper."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from vgpumgr_agent.helper.client import HelperClient
+from vgpumgr_agent.helper.operations import Operations
+from vgpumgr_agent.helper.records import Records
+from vgpumgr_agent.helper.server import Server
+
+from tests.agent.fakekernel import FakeControl, FakeKernel, FakeSysfs
+from vgpumgr.control.sysfs import HostPaths
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[FakeKernel]:
+    fake = FakeKernel(tmp_path)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    found = Records(tmp_path / "records")
+    found.make_directory()
+    return found
+
+
+@pytest.fixture
+def operations(kernel: FakeKernel, records: Records) -> Operations:
+    sysfs = FakeSysfs(HostPaths(kernel.root))
+    return Operations(sysfs=sysfs, open_control=lambda: FakeControl(kernel.root), records=records)
+
+
+@pytest.fixture
+def helper(tmp_path: Path, operations: Operations) -> Iterator[HelperClient]:
+    """A helper in this process, over its socket."""
+    server = Server(tmp_path / "helper.sock", operations.run, uids={os.getuid()}, deadline_s=0.5)
+    threading.Thread(target=server.serve, daemon=True).start()
+    yield HelperClient(tmp_path / "helper.sock")
+    server.close()

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells systemd how a service is doing: the protocol of sd_notify(3). Outside a unit it does nothing."""
+
+import contextlib
+import os
+import socket
+
+
+def notify(*, ready: bool = False, status: str = "", watchdog: bool = False, stopping: bool = False) -> None:
+    """Send what is given; `watchdog` is a sign of life for WatchdogSec=. Never raises: nobody waits for it."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    said = {"READY": ready, "WATCHDOG": watchdog, "STOPPING": stopping}
+    lines = [f"{name}=1" for name, given in said.items() if given]
+    if status:
+        lines.append("STATUS=" + " ".join(status.split()))
+    if not address or not lines:
+        return
+    if address.startswith("@"):  # an abstract socket
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.sendto("\n".join(lines).encode(), address)
