@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What libvirt's hook asks: one request parsed, and put to the agent. Nothing in a request is believed but its form."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from vgpumgr_agent.hookproto import HookService
+
+VERSION = 1
+PREPARE = frozenset({"prepare", "migrate", "restore"})
+STARTED = frozenset({"started", "reconnect", "attach"})
+# libvirt calls `release` right after `stopped`, and `start` right after `prepare`.
+NOTHING = frozenset({"start", "stopped"})
+OPERATIONS = PREPARE | STARTED | NOTHING | {"release", "hotplug", "unplug"}
+SLICES_MAX = 64
+NAME_MAX = 1024
+
+
+class InvalidRequestError(Exception):
+    """A request that no hook of ours sends; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookRequest:
+    """One call of the hook. `reason`: libvirt's own word for why a VM ended, "-" otherwise."""
+
+    operation: str
+    domain: str
+    vm_uuid: UUID
+    devices: tuple[UUID, ...]
+    metadata: tuple[UUID, ...]
+    reason: str
+
+    def put_to(self, service: HookService) -> None:
+        """Let the agent act on it. HookRefusedError is its no."""
+        vm, devices, metadata, domain = self.vm_uuid, self.devices, self.metadata, self.domain
+        if self.operation in PREPARE:
+            service.prepare(vm_uuid=vm, devices=devices, metadata=metadata, domain=domain)
+        elif self.operation in STARTED:
+            service.started(vm_uuid=vm, devices=devices, metadata=metadata, domain=domain)
+        elif self.operation == "release":
+            service.release(vm_uuid=vm, devices=devices, metadata=metadata, reason=self.reason)
+        elif self.operation == "hotplug":
+            service.hotplug(vm_uuid=vm, devices=devices, metadata=metadata, domain=domain)
+        elif self.operation == "unplug":
+            service.unplug(vm_uuid=vm, devices=devices, metadata=metadata, domain=domain)
+
+
+def parse(line: bytes) -> HookRequest:
+    """Return the request that a line holds; InvalidRequestError."""
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InvalidRequestError("the request is no JSON on one line") from None
+    if not isinstance(body, dict):
+        raise InvalidRequestError("the request is no JSON object")
+    members = {"v", "op", "domain", "vm_uuid", "devices", "metadata", "reason"}
+    if set(body) != members:
+        odd = ", ".join(sorted(str(name)[:40] for name in set(body) ^ members)[:8])
+        raise InvalidRequestError(f"missing or unknown members: {odd}")
+    if type(body["v"]) is not int or body["v"] != VERSION:
+        raise InvalidRequestError(f"v: this agent speaks version {VERSION}; install hook and agent of one release")
+    operation = _text(body, "op")
+    if operation not in OPERATIONS:
+        raise InvalidRequestError(f"op: not one of {', '.join(sorted(OPERATIONS))}")
+    return HookRequest(
+        operation=operation,
+        domain=_text(body, "domain"),
+        vm_uuid=_uuid(body["vm_uuid"], "vm_uuid"),
+        devices=_uuids(body, "devices"),
+        metadata=_uuids(body, "metadata"),
+        reason=_text(body, "reason"),
+    )
+
+
+def _text(body: dict[str, Any], member: str) -> str:
+    value = body[member]
+    if not isinstance(value, str) or len(value) > NAME_MAX:
+        raise InvalidRequestError(f"{member}: want a string of at most {NAME_MAX} characters")
+    return value
+
+
+def _uuid(value: object, member: str) -> UUID:
+    # UUID() alone also takes braces, a URN and digits without hyphens
+    if isinstance(value, str) and len(value) == 36:
+        try:
+            parsed = UUID(value)
+        except ValueError:
+            parsed = None
+        if parsed is not None and str(parsed) == value.lower():
+            return parsed
+    raise InvalidRequestError(f"{member}: want a UUID")
+
+
+def _uuids(body: dict[str, Any], member: str) -> tuple[UUID, ...]:
+    values = body[member]
+    if not isinstance(values, list) or len(values) > SLICES_MAX:
+        raise InvalidRequestError(f"{member}: want a list of at most {SLICES_MAX} UUIDs")
+    return tuple(_uuid(value, member) for value in values)
