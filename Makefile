@@ -16,7 +16,8 @@ help:
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make setup      install what is missing; every other command does this first'
-	@echo 'make lock       write requirements.lock again (needs uv)'
+	@echo 'make wheel      dist/vgpumgr-*.whl, which the ansible roles install'
+	@echo 'make lock       write requirements.lock and those of the ansible roles again (needs uv)'
 	@echo 'make clean      remove what was built in the checkout'
 
 .PHONY: setup
@@ -46,11 +47,23 @@ test-%: setup
 lab: setup
 	@tests/lab/lab shell
 
+.PHONY: wheel
+wheel: setup
+	@$(VENV)/bin/python -m pip wheel --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation \
+		--wheel-dir dist .
+
+# Hosts and the API get versions that are tested here: the lock of the checkout bounds theirs.
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command 'make lock' --no-emit-package vgpumgr
+ROLES := ansible/roles
+
 .PHONY: lock
 lock:
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--custom-compile-command 'make lock' --extra dev --no-emit-package vgpumgr \
-		--output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra dev --output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra agent --constraint requirements.lock \
+		--output-file $(ROLES)/vgpumgr_host/files/requirements.lock pyproject.toml
+	@$(LOCK) --extra api --constraint requirements.lock \
+		--output-file $(ROLES)/vgpumgr_api/files/requirements.lock pyproject.toml
 
 .PHONY: clean
 clean:
