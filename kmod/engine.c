@@ -18,6 +18,8 @@
 
 #define VGPU_ENGINE_CHUNK_MIN_NS	(10 * NSEC_PER_USEC)
 #define VGPU_ENGINE_CHUNK_MAX_NS	(400 * NSEC_PER_USEC)
+/* What an item pays for noticing its end and deciding what is next. */
+#define VGPU_ENGINE_NOTICE_NS		(50 * NSEC_PER_USEC)
 
 static void vgpu_engine_trace(struct vgpu_engine *engine,
 			      const struct vgpu_decision *decision)
@@ -51,6 +53,22 @@ void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
 		sched_set_fifo_low(current);
 	else
 		sched_set_normal(current, MIN_NICE);
+}
+
+/**
+ * vgpu_engine_busy_until - say when the item that is executing will stop
+ * @engine: the engine; its thread only
+ * @until_ns: when the engine is done, however late this thread gets to know
+ *
+ * A processor that is kept from this thread, by an interrupt or by a kernel
+ * that preempts itself rarely, then costs the engine time and no tenant.
+ */
+void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
+{
+	spin_lock_irq(&engine->lock);
+	engine->stops_ns = until_ns + VGPU_ENGINE_NOTICE_NS;
+	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
+	spin_unlock_irq(&engine->lock);
 }
 
 /* Wait until there may be something to execute. Releases engine->lock. */
@@ -92,20 +110,21 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	device = vgpu_slice_to_device(decision.slice);
 	item = list_first_entry(&device->ring->ready, struct vgpu_item, node);
 	engine->executing = item;
+	engine->stops_ns = U64_MAX;
 	*limit_ns = decision.limit_ns;
 	spin_unlock_irq(&engine->lock);
 	return item;
 }
 
-/* Note that a chunk of @item took @ns; hand a finished item to its worker. */
+/* Note that a chunk of @item is done; hand a finished item to its worker. */
 static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *item,
-				u64 ns, bool finished)
+				u64 start_ns, bool finished)
 {
 	struct vgpu_ring *ring = item->ring;
 
 	spin_lock_irq(&engine->lock);
 	engine->executing = NULL;
-	item->run_ns += ns;
+	item->run_ns += min(ktime_get_ns(), engine->stops_ns) - start_ns;
 	if (ring->dead) {
 		list_del(&item->node);
 		vgpu_item_free_late(item);
@@ -128,14 +147,14 @@ static int vgpu_engine_thread(void *data)
 		struct vgpu_item *item;
 		bool finished;
 		u64 limit_ns;
-		u64 start;
+		u64 start_ns;
 
 		item = vgpu_engine_next(engine, &limit_ns);
 		if (!item)
 			continue;
-		start = ktime_get_ns();
+		start_ns = ktime_get_ns();
 		finished = engine->ops->execute(engine, item, limit_ns);
-		vgpu_engine_account(engine, item, ktime_get_ns() - start, finished);
+		vgpu_engine_account(engine, item, start_ns, finished);
 		cond_resched();
 	}
 	return 0;

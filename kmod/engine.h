@@ -9,6 +9,7 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 void vgpu_engine_stop(struct vgpu_engine *engine);
 int vgpu_engine_set_chunk(struct vgpu_engine *engine, u64 chunk_ns);
 void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
+void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_kick(struct vgpu_engine *engine);
 
 extern const struct vgpu_engine_ops vgpu_soft_engine;

@@ -144,12 +144,13 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_NOSPLIT)
 		limit_ns = READ_ONCE(engine->sched.params.max_chunk_ns);
 	if (le16_to_cpu(item->desc.op) == VGPU_OP_DELAY) {
-		u64 left = total - item->done;
-		u64 start = ktime_get_ns();
+		u64 ns = min(total - item->done, limit_ns);
+		u64 until_ns = ktime_get_ns() + ns;
 
 		vgpu_engine_set_realtime(engine, true);
-		soft_delay(start + min(left, limit_ns));
-		item->done += min(left, ktime_get_ns() - start);
+		vgpu_engine_busy_until(engine, until_ns);
+		soft_delay(until_ns);
+		item->done += ns;
 		return item->done == total;
 	}
 	vgpu_engine_set_realtime(engine, false);

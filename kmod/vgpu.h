@@ -72,11 +72,12 @@ struct vgpu_engine_ops {
 /**
  * struct vgpu_engine - one accelerator's execution and its scheduler
  * @ops: the implementation
- * @lock: protects @sched, @executing, @parked and every ring's item lists
+ * @lock: protects @sched, @executing, @stops_ns, @parked and every ring's item lists
  * @sched: who runs
  * @thread: executes; the only caller of @ops->execute
  * @name: of the accelerator, for traces
  * @executing: the item @ops->execute works on
+ * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
  * @realtime: the priority @thread has
  */
@@ -87,6 +88,7 @@ struct vgpu_engine {
 	struct task_struct *thread;
 	const char *name;
 	struct vgpu_item *executing;
+	u64 stops_ns;
 	bool parked;
 	bool realtime;
 };

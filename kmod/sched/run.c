@@ -47,6 +47,18 @@ static void charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	vgpu_bucket_refill(bucket, now_ns);
 }
 
+/* How much of the time until @now_ns the engine works for its owner. */
+static u64 busy_ns(const struct vgpu_sched *sched, u64 now_ns)
+{
+	if (!sched->owner)
+		return 0;
+	if (!sched->busy_bounded || vgpu_before(now_ns, sched->busy_until_ns))
+		return now_ns - sched->now_ns;
+	if (vgpu_before(sched->now_ns, sched->busy_until_ns))
+		return sched->busy_until_ns - sched->now_ns;
+	return 0;
+}
+
 /* Invariant 1: the one place where time passes. */
 static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 {
@@ -55,13 +67,13 @@ static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 
 	if (!vgpu_before(sched->now_ns, now_ns))
 		return;
-	ns = now_ns - sched->now_ns;
+	ns = busy_ns(sched, now_ns);
+	sched->stats.wall_ns += now_ns - sched->now_ns;
+	sched->stats.idle_ns += now_ns - sched->now_ns - ns;
 	sched->now_ns = now_ns;
-	sched->stats.wall_ns += ns;
-	if (!owner) {
-		sched->stats.idle_ns += ns;
+	if (!owner)
 		return;
-	}
+	sched->run_charged_ns += ns;
 	owner->stats.run_ns += ns;
 	owner->group->stats.run_ns += ns;
 	charge(&owner->group->queue, &owner->entity, &owner->bucket, ns, now_ns);
@@ -94,10 +106,8 @@ static void review_caps(struct vgpu_sched *sched)
 
 static u64 run_left_ns(const struct vgpu_sched *sched)
 {
-	u64 length_ns = sched->now_ns - sched->run_start_ns;
-
-	return length_ns < sched->run_timeslice_ns ?
-	       sched->run_timeslice_ns - length_ns : 0;
+	return sched->run_charged_ns < sched->run_timeslice_ns ?
+	       sched->run_timeslice_ns - sched->run_charged_ns : 0;
 }
 
 static void count_run(struct vgpu_group *group, u64 length_ns,
@@ -121,7 +131,7 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 {
 	struct vgpu_slice *slice = sched->owner;
 	struct vgpu_group *group = slice->group;
-	u64 length_ns = sched->now_ns - sched->run_start_ns;
+	u64 length_ns = sched->run_charged_ns;
 
 	review_caps(sched);
 	count_run(group, length_ns, sched->run_timeslice_ns, reason);
@@ -181,6 +191,7 @@ static struct vgpu_slice *begin_run(struct vgpu_sched *sched)
 	if (!group)
 		return NULL;
 	sched->run_start_ns = sched->now_ns;
+	sched->run_charged_ns = 0;
 	sched->run_timeslice_ns = group->params.timeslice_ns;
 	group->queue.overrun_ns = sched->queue.overrun_ns;
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
@@ -217,6 +228,7 @@ void vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 	struct vgpu_slice *slice;
 
 	vgpu_sched_advance(sched, now_ns);
+	sched->busy_bounded = false;
 	sched->stats.picks++;
 	memset(out, 0, sizeof(*out));
 	out->wake_at_ns = U64_MAX;
@@ -240,4 +252,10 @@ void vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 	}
 	out->ended = sched->ended;
 	sched->ended.valid = false;
+}
+
+void vgpu_sched_busy_until(struct vgpu_sched *sched, u64 until_ns)
+{
+	sched->busy_until_ns = until_ns;
+	sched->busy_bounded = sched->owner;
 }

@@ -15,7 +15,8 @@
  *  1. Charge once.  Each entry point first charges all time since the previous
  *     one to the slice that owns the engine and to its group, or to idle.
  *     wall_ns == idle_ns + sum of charges, exactly, at both levels.  Who is
- *     switched in pays for being switched in.
+ *     switched in pays for being switched in.  Nobody pays for a host that
+ *     looks late at an engine which has stopped (vgpu_sched_busy_until()).
  *  2. Average.  A queue's virtual time V is the weighted mean of its members'
  *     virtual runtimes v; lag = weight * (V - v), in ns.  A member is eligible
  *     iff lag >= 0.  The pick is the eligible member with the earliest virtual
@@ -32,8 +33,8 @@
  *     While nobody joins or leaves, |lag| <= max timeslice + max chunk.
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
  *     slices of a group.  More slices never change the share of their group.
- *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine.
- *     It ends when it has lasted the timeslice that was in force when it began
+ *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine,
+ *     as long as the engine time charged for it.  It ends when it has lasted the timeslice that was in force when it began
  *     (at most one chunk later), when the group ran dry, when a cap ended it or
  *     when the owner was removed, and for no other reason; a wakeup never cuts
  *     a run.  At the end of a timeslice the engine is offered to everybody; a
@@ -371,7 +372,10 @@ struct vgpu_sched {
 	struct vgpu_slice *owner;
 	struct vgpu_slice *last_owner;
 	u64 run_start_ns;
+	u64 run_charged_ns;
 	u64 run_timeslice_ns;
+	u64 busy_until_ns;
+	bool busy_bounded;
 	struct vgpu_ended_run ended;
 };
 
@@ -505,6 +509,16 @@ void vgpu_slice_sleep(struct vgpu_sched *sched, struct vgpu_slice *slice,
  */
 void vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 		     struct vgpu_decision *out);
+
+/**
+ * vgpu_sched_busy_until() - say when the engine stops executing
+ * @sched: engine, which has an owner
+ * @until_ns: the moment from which on nobody is charged until the next pick
+ *
+ * For an engine whose end of work is known although the host may look late.
+ * Changes nothing on an engine that belongs to nobody.
+ */
+void vgpu_sched_busy_until(struct vgpu_sched *sched, u64 until_ns);
 
 /**
  * vgpu_group_lag_ns() - what the engine owes a group, negative if it is in debt

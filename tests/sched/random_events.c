@@ -190,6 +190,8 @@ static void pick(void)
 		REQUIRE(decision.slice->has_item);
 		REQUIRE(!decision.slice->bucket.throttled);
 		REQUIRE(!decision.slice->group->bucket.throttled);
+		if (below(2))
+			vgpu_sched_busy_until(&sched, now_ns + some_time());
 	} else {
 		REQUIRE(!sched.queue.nr_ready);
 		REQUIRE(decision.wake_at_ns == U64_MAX ||

@@ -62,6 +62,30 @@ def test_limits_end_at_the_timeslice() -> None:
     assert not decision.switched
 
 
+def test_a_host_that_looks_late_costs_the_engine_and_no_tenant() -> None:
+    core, (first, second) = engine_with(PLAIN, PLAIN)
+    core.pick(0)
+    core.busy_until(400 * US)
+    assert core.group_lag_ns(second.group, 900 * US) == core.group_lag_ns(second.group, 2 * MS), "nobody is charged"
+    assert (first.group.stats.run_ns, core.stats.idle_ns) == (400 * US, 1600 * US)
+    assert core.pick(3 * MS).slice is first, "its timeslice is not over"
+    core.busy_until(3 * MS + 700 * US)
+    decision = core.pick(4 * MS)
+    assert decision.slice is second
+    assert decision.ended is not None
+    assert (decision.ended.start_ns, decision.ended.length_ns) == (0, 1100 * US)
+    assert core.stats.wall_ns == core.stats.idle_ns + first.group.stats.run_ns == 4 * MS
+
+
+def test_an_engine_that_stops_early_is_charged_until_then() -> None:
+    core, (first,) = engine_with(PLAIN)
+    core.pick(0)
+    core.busy_until(400 * US)
+    core.pick(300 * US)
+    core.pick(600 * US)
+    assert first.group.stats.run_ns == 600 * US, "the bound held for one piece of work"
+
+
 def test_a_wakeup_never_cuts_a_run() -> None:
     core, (first, second) = engine_with(PLAIN, PLAIN)
     core.sleep(second, 0)

@@ -78,6 +78,7 @@ void vgpu_slice_remove(struct vgpu_sched *, struct vgpu_slice *, u64);
 void vgpu_slice_wake(struct vgpu_sched *, struct vgpu_slice *, u64);
 void vgpu_slice_sleep(struct vgpu_sched *, struct vgpu_slice *, u64);
 void vgpu_sched_pick(struct vgpu_sched *, u64, struct vgpu_decision *);
+void vgpu_sched_busy_until(struct vgpu_sched *, u64);
 s64 vgpu_group_lag_ns(struct vgpu_sched *, struct vgpu_group *, u64);
 s64 vgpu_slice_lag_ns(struct vgpu_sched *, struct vgpu_slice *, u64);
 u32 vgpu_hist_bucket(u64);

@@ -329,6 +329,10 @@ class Scheduler:
             ended,
         )
 
+    def busy_until(self, until_ns: int) -> None:
+        """Say when the engine stops executing: from then on nobody is charged, until the next pick."""
+        lib.vgpu_sched_busy_until(self.c, until_ns)
+
     def group_lag_ns(self, group: Group, now_ns: int) -> int:
         return int(lib.vgpu_group_lag_ns(self.c, group.c, now_ns))
 
