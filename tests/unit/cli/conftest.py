@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command run inside the test's process, against the fake API, with nothing of this machine's settings."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.fake_api import MADE, TOKEN, FakeApi
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import Session
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left."""
+
+    status: int
+    out: str
+    err: str
+
+
+@dataclass
+class Cli:
+    """Runs commands. `slept_s` is also the clock: time passes by sleeping only."""
+
+    api: FakeApi
+    root: Path
+    capture: Any
+    slept_s: list[float] = field(default_factory=list)
+    session: dict[str, Any] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=lambda: {"VGPUMGR_TOKEN": TOKEN})
+
+    def __call__(self, *arguments: str) -> Result:
+        self.capture.readouterr()
+        members: dict[str, Any] = {
+            "env": self.env,
+            "transport": self.api.transport,
+            "sleep": self.slept_s.append,
+            "clock": lambda: sum(self.slept_s),
+            "operator_token": self.root / "etc/vgpumgr/operator-token",
+            "root": self.root,
+            "virsh": lambda: None,
+            "now": lambda: MADE + timedelta(seconds=40),
+        }
+        status = main(arguments, Session(**(members | self.session)))
+        captured = self.capture.readouterr()
+        return Result(int(status), captured.out, captured.err)
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def cli(api: FakeApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(api, tmp_path, capsys)
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compare with a file under golden/; VGPUMGR_WRITE_GOLDEN=1 writes it instead, for the author to read."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if os.environ.get("VGPUMGR_WRITE_GOLDEN"):
+            path.write_text(text)
+        assert text == path.read_text()
+
+    return compare

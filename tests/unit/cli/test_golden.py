@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and programs see, word for word. Each file holds a command, its exit status and what it printed."""
+
+import re
+import shlex
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import GOLDEN, Cli
+from tests.unit.cli.fake_api import GPU, MADE, SLICES, TOKENS, VM, usage_of
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.resources import Usage
+
+Golden = Callable[[str, str], None]
+
+KINDS = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events")
+COMMANDS = [
+    *(f"get {kind}" for kind in KINDS),
+    *(
+        f"get {kind} -o json"
+        for kind in ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events")
+    ),
+    *(
+        f"get {kind} -o name"
+        for kind in ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events")
+    ),
+    "get tenant blue",
+    "get tenant blue -o json",
+    f"get gpu gpu-b/{GPU}",
+    f"get token {TOKENS[1]}",
+    "get event 5",
+    "get events --after 5",
+    "get slices --tenant blue",
+    f"get slices --vm {VM} -o name",
+    "get slices --state releasing",
+    "get gpus --host gpu-b",
+    "describe tenant blue",
+    "describe tenant blue -o json",
+    "describe quota blue",
+    "describe profile sliver",
+    "describe host gpu-a",
+    f"describe gpu gpu-a/{GPU}",
+    f"describe slice {SLICES[0]}",
+    f"describe slice {SLICES[1]}",
+    f"describe token {TOKENS[0]}",
+    "describe event 6",
+    "create tenant red",
+    "create tenant red --account acme -o json",
+    "create tenant red -o name",
+    "create profile half --share-permille 500 --memory 64MiB --mode strict",
+    "create slice --tenant blue --profile quarter",
+    f"create slice --tenant blue --profile quarter --vm {VM} --host gpu-a --dry-run",
+    "create slice --tenant blue --profile quarter -o json",
+    "create host gpu-c",
+    "create host gpu-c -o json",
+    "create token --role operator",
+    "create token --role tenant --tenant blue --expires-in 30d -o json",
+    "set quota blue --share-permille 250 --memory 2G --slices 3 --timeslice-us 1500",
+    "set quota blue --slices 3 -o json",
+    "set host gpu-a --state cordoned",
+    "delete tenant green",
+    "delete profile sliver -o json",
+    "delete host gpu-b -o name",
+    f"delete token {TOKENS[1]}",
+    f"delete slice {SLICES[0]}",
+    f"delete slice {SLICES[0]} --wait 60",
+    f"delete slice {SLICES[0]} {SLICES[1]} -o name",
+    "host confirm-epoch gpu-b",
+    "host reenroll gpu-b",
+    "get tenant nobody",
+    "get tenant nobody -o json",
+    "get wombats",
+    "get tenants 'a/../b'",
+    "create tenant blue",
+    "create profile half --share-permille 1001 --memory 1M",
+    "create profile half --share-permille 500 --memory 64MB",
+    "create token --role tenant",
+    "set quota blue",
+    "set quota blue --slices 3 --if-generation 6",
+    "delete tenant green --wait 5",
+    "create profile half",
+    "--help",
+    "get --help",
+    "create slice --help",
+    "delete --help",
+    "attach --help",
+    "top --help",
+    "host doctor --help",
+]
+
+
+def file_name(command: str) -> str:
+    plain = command
+    for number, known in enumerate((*SLICES, *TOKENS, VM)):
+        plain = plain.replace(str(known), f"uuid{number}")
+    return re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower() + ".txt"
+
+
+def shown(cli: Cli, command: str) -> str:
+    result = cli(*shlex.split(command))
+    parts = [f"$ vgpumgr {command}", f"exit status {result.status}"]
+    parts += [f"--- stdout\n{result.out}".rstrip("\n")] * bool(result.out)
+    parts += [f"--- stderr\n{result.err}".rstrip("\n")] * bool(result.err)
+    return "\n".join(parts) + "\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_prints_what_its_golden_file_says(
+    cli: Cli, golden: Golden, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    golden(file_name(command), shown(cli, command))
+
+
+def test_every_golden_file_belongs_to_a_test() -> None:
+    own = {"refusal-with-reasons.txt", "refusal-with-reasons-json.txt", "top.txt", "top-json.txt"}
+    assert {path.name for path in GOLDEN.iterdir()} == {file_name(command) for command in COMMANDS} | own
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("", "refusal-with-reasons.txt"), (" -o json", "refusal-with-reasons-json.txt")]
+)
+def test_reasons_follow_the_refusal(cli: Cli, golden: Golden, option: str, name: str) -> None:
+    cli.api.refuse(
+        Code.CAPACITY_NONE,
+        "no GPU has room for profile quarter; free some, add a host or ask for less",
+        Reason(code="share", detail="less than 250 permille are free", count=3),
+        Reason(code="cordoned", detail="the host takes no claims", count=1),
+        Reason(code="type", detail="no mdev type is large enough", field="profile"),
+    )
+    golden(name, shown(cli, "create slice --tenant blue --profile quarter" + option))
+
+
+@pytest.mark.parametrize(("option", "name"), [("", "top.txt"), (" -o json", "top-json.txt")])
+def test_top_shows_entitled_and_obtained_shares(cli: Cli, golden: Golden, option: str, name: str) -> None:
+    def sample(seconds: int) -> list[Usage]:
+        common: dict[str, Any] = {"wall_ns": seconds * 10**9, "reported_at": MADE + timedelta(seconds=seconds)}
+        return [
+            usage_of(
+                "blue",
+                weight=300,
+                run_ns=seconds * 740_000_000,
+                runs=seconds * 370,
+                switches=seconds * 12,
+                **common,
+            ),
+            usage_of("green", run_ns=seconds * 250_000_000, runs=seconds * 50, timeslice_us=5000, **common),
+            usage_of("idle", weight=600, **common),
+        ]
+
+    cli.api.usage = [sample(10), sample(10), sample(20)]
+    golden(name, shown(cli, "top --once --interval 2" + option))
+    assert cli.slept_s == [2, 2]

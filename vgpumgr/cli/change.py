@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`set` and `delete`. What was read is what is changed: the generation goes along as If-Match."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from vgpumgr.cli.kinds import checked_name, kind_of
+from vgpumgr.cli.make import request
+from vgpumgr.cli.session import Output, OutputOption, Session, begin
+from vgpumgr.cli.show import show
+from vgpumgr.cli.units import parse_size, parse_uuid
+from vgpumgr.errors import ApiError, ArgumentError, WaitEndedError
+
+if TYPE_CHECKING:
+    from vgpumgr.client import Client
+
+change = typer.Typer(help="Change quotas and hosts.", no_args_is_help=True)
+
+GenerationOption = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="only if it still has this generation; else the present one")
+]
+
+POLL_S = 0.2
+POLL_MAX_S = 2.0
+
+
+class HostStateOption(StrEnum):
+    """The states of a host, without importing the models for `--help`."""
+
+    READY = "ready"
+    CORDONED = "cordoned"
+
+
+class DeletableKind(StrEnum):
+    """What can be deleted."""
+
+    TENANT = "tenant"
+    PROFILE = "profile"
+    HOST = "host"
+    SLICE = "slice"
+    TOKEN = "token"
+
+
+@change.command("quota")
+def set_quota(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Argument(metavar="TENANT")],
+    share_permille: Annotated[int | None, typer.Option(help="sum over all GPUs; 1000 is one whole GPU")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="device memory, like 1G")] = None,
+    slices: Annotated[int | None, typer.Option(help="how many slices")] = None,
+    timeslice_us: Annotated[int | None, typer.Option(help="how long the tenant runs before others are offered")] = None,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change a tenant's limits; shares follow at once. What is not given stays."""
+    from vgpumgr.wire.resources import QuotaPatch
+
+    session = begin(context, output)
+    checked_name(tenant, "tenant")
+    patch = request(
+        QuotaPatch,
+        share_permille=share_permille,
+        mem_bytes=None if memory is None else parse_size(memory),
+        slices=slices,
+        timeslice_us=timeslice_us,
+    )
+    if not patch.model_fields_set:
+        raise ArgumentError("nothing to set: give --share-permille, --memory, --slices or --timeslice-us")
+    generation = session.client.quota(tenant).generation if if_generation is None else if_generation
+    show(session, kind_of("quota"), [session.client.patch_quota(tenant, patch, if_generation=generation)], single=True)
+
+
+@change.command("host")
+def set_host(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    state: Annotated[HostStateOption, typer.Option(help="cordoned: keeps its slices and takes no more")],
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a host take claims, or take no more."""
+    from vgpumgr.wire.resources import HostPatch
+
+    session = begin(context, output)
+    checked_name(name, "host")
+    generation = session.client.host(name).generation if if_generation is None else if_generation
+    patch = request(HostPatch, state=state.value)
+    show(session, kind_of("host"), [session.client.patch_host(name, patch, if_generation=generation)], single=True)
+
+
+def delete(
+    context: typer.Context,
+    kind: Annotated[DeletableKind, typer.Argument(metavar="KIND", help="tenant, profile, host, slice or token")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME")],
+    wait: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="slices: until quota and capacity are back")
+    ] = None,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delete objects. A slice's quota and capacity return when its host has confirmed that the device is gone."""
+    session = begin(context, output)
+    if wait is not None and kind is not DeletableKind.SLICE:
+        raise ArgumentError(f"--wait is for slices; a {kind.value} is gone at once")
+    if if_generation is not None and (len(names) > 1 or kind is DeletableKind.TOKEN):
+        raise ArgumentError("--if-generation is for one tenant, profile, host or slice")
+    if kind is DeletableKind.SLICE:
+        _delete_slices(session, [parse_uuid(name, "slice") for name in names], wait, if_generation)
+        return
+    if kind is DeletableKind.TOKEN:
+        checked = [str(parse_uuid(name, "token")) for name in names]
+    else:
+        checked = [checked_name(name, kind) for name in names]
+    for name in checked:
+        _delete(session.client, kind, name, if_generation)
+        _deleted(session, kind, name)
+
+
+def _delete(client: "Client", kind: DeletableKind, name: str, generation: int | None) -> None:
+    match kind:
+        case DeletableKind.TENANT:
+            client.delete_tenant(name, if_generation=generation)
+        case DeletableKind.PROFILE:
+            present = client.profile(name).generation if generation is None else generation
+            client.delete_profile(name, if_generation=present)
+        case DeletableKind.HOST:
+            present = client.host(name).generation if generation is None else generation
+            client.delete_host(name, if_generation=present)
+        case _:
+            client.delete_token(UUID(name))
+
+
+def _deleted(session: Session, kind: str, name: str) -> None:
+    if session.output == Output.JSON:
+        session.print_json({"kind": str(kind), "name": name, "deleted": True})
+    elif session.output == Output.NAME:
+        session.print(name)
+    else:
+        session.print(f"{kind} {name} deleted")
+
+
+def _delete_slices(session: Session, ids: list[UUID], wait_s: float | None, if_generation: int | None) -> None:
+    releasing = []
+    try:
+        for slice_id in ids:
+            releasing.append(session.client.delete_slice(slice_id, if_generation=if_generation))
+    finally:
+        # Also when a later one is refused: what was deleted is told.
+        if releasing and (wait_s is None or len(releasing) < len(ids)):
+            show(session, kind_of("slice"), releasing, single=len(ids) == 1)
+    if wait_s is None:
+        return
+    deadline_s = session.clock() + wait_s
+    for claim in releasing:
+        _wait_gone(session, claim.id, deadline_s)
+        _deleted(session, DeletableKind.SLICE, str(claim.id))
+
+
+def _wait_gone(session: Session, slice_id: UUID, deadline_s: float) -> None:
+    pause_s = POLL_S
+    while True:
+        try:
+            claim = session.client.slice(slice_id)
+        except ApiError as error:
+            if error.status == 404:
+                return
+            raise
+        left_s = deadline_s - session.clock()
+        if left_s <= 0:
+            raise WaitEndedError(
+                f"slice {slice_id} is still releasing; check that host {claim.host} is online"
+                f" (`vgpumgr get host {claim.host}`) and that the VM has stopped"
+            )
+        session.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, POLL_MAX_S)

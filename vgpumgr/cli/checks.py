@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `host doctor` looks at. Every check answers what it found, and never raises what is foreseen."""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from vgpumgr.cli.agent_socket import HELPER_SOCKET, HOOK_SOCKET, exchange
+from vgpumgr.control.sysfs import HostPaths, Sysfs
+from vgpumgr.errors import AgentUnreachableError, VgpumgrError
+
+ABI_MAJOR = "1"
+HOOK = Path("etc/libvirt/hooks/qemu.d/vgpumgr")
+PROBE_S = 3.0
+VIRSH_S = 10.0
+_NOBODY = "00000000-0000-0000-0000-000000000000"
+_HOOK_PATH = re.compile(r"^(PYTHON|CLIENT)=(/\S+)$", re.MULTILINE)
+
+
+class Grade(IntEnum):
+    """How bad it is; the larger the worse."""
+
+    OK = 0
+    WARN = 1
+    FAIL = 2
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """`todo`: what to do about it, "" when all is well."""
+
+    check: str
+    grade: Grade
+    found: str
+    todo: str = ""
+
+
+def ok(check: str, found: str) -> Finding:
+    return Finding(check=check, grade=Grade.OK, found=found)
+
+
+def warn(check: str, found: str, todo: str) -> Finding:
+    return Finding(check=check, grade=Grade.WARN, found=found, todo=todo)
+
+
+def fail(check: str, found: str, todo: str) -> Finding:
+    return Finding(check=check, grade=Grade.FAIL, found=found, todo=todo)
+
+
+def local_checks(root: Path, *, virsh: Callable[[], str | None]) -> Iterator[Finding]:
+    """Look at a host. `root`: another directory in tests. `virsh`: why libvirt does not answer, None if it does."""
+    yield module(root)
+    yield from gpus(root)
+    yield preemption(root)
+    yield agent_socket("agent", root / HOOK_SOCKET, "vgpumgr-agent")
+    yield agent_socket("helper", root / HELPER_SOCKET, "vgpumgr-helper")
+    yield hook(root)
+    refused = virsh()
+    if refused is None:
+        yield ok("libvirt", "answers")
+    else:
+        yield fail("libvirt", refused, "start libvirt's daemon, and run this as root")
+
+
+def module(root: Path) -> Finding:
+    """Whether vgpumgr.ko is loaded."""
+    directory = root / "sys/module/vgpumgr"
+    if not directory.is_dir():
+        return fail("module", "vgpumgr.ko is not loaded", "`modprobe vgpumgr`; if that fails, `dkms status vgpumgr`")
+    return ok("module", f"vgpumgr.ko {_read(directory / 'version') or '(no version)'} is loaded")
+
+
+def gpus(root: Path) -> Iterator[Finding]:
+    """Mediated devices, the GPUs that are bound, what they speak and whom they let in."""
+    sysfs = Sysfs(HostPaths(root))
+    try:
+        found = sysfs.gpus()
+    except VgpumgrError as error:
+        yield fail("mdev", str(error), "`modprobe mdev`; the kernel needs CONFIG_VFIO_MDEV")
+        return
+    yield ok("mdev", "the kernel has mediated devices")
+    if not found:
+        yield fail("gpus", "no GPU is bound to vgpumgr.ko", "name the host's GPUs to the role, or bind one by hand")
+        return
+    yield ok("gpus", ", ".join(found))
+    for gpu in found:
+        yield _abi(sysfs, gpu)
+        yield _attach(sysfs, gpu)
+
+
+def _abi(sysfs: Sysfs, gpu: str) -> Finding:
+    check = f"abi {gpu}"
+    try:
+        version = sysfs.read_gpu(gpu, "abi_version")
+    except VgpumgrError as error:
+        return fail(check, str(error), "load the vgpumgr.ko of this release")
+    if version.partition(".")[0] != ABI_MAJOR:
+        return fail(check, f"abi_version {version}, this release needs {ABI_MAJOR}.x", "install module and agent alike")
+    return ok(check, f"abi_version {version}")
+
+
+def _attach(sysfs: Sysfs, gpu: str) -> Finding:
+    check = f"attach {gpu}"
+    try:
+        mode = sysfs.read_gpu(gpu, "attach")
+    except VgpumgrError as error:
+        return fail(check, str(error), "load the vgpumgr.ko of this release")
+    if mode != "permit":
+        path = sysfs.paths.gpu(gpu) / "attach"
+        return fail(check, f"attach={mode}: a VM opens a slice without a claim", f"`echo permit >{path}`")
+    return ok(check, "a VM opens a slice only with a permit")
+
+
+def preemption(root: Path) -> Finding:
+    """Whether the kernel preempts itself. One that only does so voluntarily lets runs overrun by milliseconds."""
+    if _read(root / "sys/kernel/realtime") == "1":
+        return ok("preemption", "real-time kernel")
+    modes = _read(root / "sys/kernel/debug/sched/preempt")
+    todo = "boot with preempt=full, or `echo full >/sys/kernel/debug/sched/preempt`"
+    if modes is not None:
+        if "(full)" in modes.split():
+            return ok("preemption", "full")
+        return warn("preemption", f"{modes}: runs may last milliseconds longer than their timeslice", todo)
+    version = (_read(root / "proc/sys/kernel/version") or "").split()
+    if "PREEMPT" in version or "PREEMPT_RT" in version:
+        return ok("preemption", "built in")
+    if "PREEMPT_DYNAMIC" in version:
+        return warn("preemption", "cannot tell", "run this as root with debugfs mounted at /sys/kernel/debug")
+    return warn("preemption", "this kernel preempts voluntarily at most", "use a kernel with PREEMPT_DYNAMIC")
+
+
+def agent_socket(check: str, path: Path, unit: str) -> Finding:
+    """Whether somebody answers, be it with a refusal."""
+    # The one request of the hook's that asks for nothing; the helper refuses it as unknown.
+    request = {
+        "v": 1,
+        "op": "start",
+        "domain": "",
+        "vm_uuid": _NOBODY,
+        "devices": [],
+        "metadata": [],
+        "reason": "-",
+    }
+    try:
+        exchange(path, request, limit_s=PROBE_S)
+    except AgentUnreachableError as error:
+        return fail(check, str(error).partition(";")[0], f"`systemctl status {unit}`, and run this as root")
+    return ok(check, f"answers at {path}")
+
+
+def hook(root: Path) -> Finding:
+    """Whether libvirt would run our hook, and the hook finds what it needs."""
+    path = root / HOOK
+    try:
+        executable = bool(path.stat().st_mode & 0o111)
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return fail("hook", f"{path}: {reason}", "install it with the role, then reload libvirt: a VM starts unchecked")
+    if not executable:
+        return fail("hook", f"{path} is not executable: libvirt passes over it", f"`chmod 755 {path}`")
+    for name, needed in _HOOK_PATH.findall(text):
+        if not (root / needed.lstrip("/")).exists():
+            return fail("hook", f"{path}: its {name} {needed} is missing", "install vgpumgr's agent again")
+    return ok("hook", f"{path} is in place")
+
+
+def virsh_refusal() -> str | None:
+    """Why virsh cannot talk to the system's libvirt, None if it can."""
+    try:
+        asked = subprocess.run(
+            ["virsh", "-q", "-c", "qemu:///system", "version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=VIRSH_S,
+        )
+    except FileNotFoundError:
+        return "virsh is not installed"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"virsh gives no answer: {type(error).__name__}"
+    if asked.returncode:
+        return " ".join(asked.stderr.split())[:200] or f"virsh exits with {asked.returncode}"
+    return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

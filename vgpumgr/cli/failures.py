@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a failure looks like: one line on standard error, and an exit status by its kind."""
+
+import json
+from enum import IntEnum
+
+from vgpumgr import errors
+
+
+class Status(IntEnum):
+    """Exit statuses. Frozen: scripts branch on them."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    DENIED = 5
+    NO_CAPACITY = 6
+    UNREACHABLE = 7
+    WARNINGS = 8  # of `host doctor`
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+_BY_KIND: dict[type[errors.VgpumgrError], Status] = {
+    errors.ApiUnreachableError: Status.UNREACHABLE,
+    errors.ArgumentError: Status.USAGE,
+    errors.SettingsError: Status.USAGE,
+    errors.MissingError: Status.NOT_FOUND,
+    errors.DomainUnknownError: Status.NOT_FOUND,
+    errors.ClaimMismatchError: Status.CONFLICT,
+    errors.AgentRefusedError: Status.DENIED,
+}
+
+_BY_CODE = {
+    "auth.required": Status.DENIED,
+    "auth.invalid": Status.DENIED,
+    "permission.denied": Status.DENIED,
+    "quota.exceeded": Status.DENIED,
+    "capacity.none": Status.NO_CAPACITY,
+    "object.unknown": Status.NOT_FOUND,
+    "object.exists": Status.CONFLICT,
+    "object.in_use": Status.CONFLICT,
+    "generation.stale": Status.CONFLICT,
+    "slice.bound": Status.CONFLICT,
+    "slice.releasing": Status.CONFLICT,
+    "idempotency.mismatch": Status.CONFLICT,
+    "field.invalid": Status.USAGE,
+    "database.busy": Status.UNREACHABLE,
+    # Answers of an API that this CLI does not fit.
+    "route.unknown": Status.ERROR,
+    "method.not_allowed": Status.ERROR,
+    "body.invalid": Status.ERROR,
+    "body.too_large": Status.ERROR,
+    "media_type.unsupported": Status.ERROR,
+    "generation.required": Status.ERROR,
+    "internal": Status.ERROR,
+}
+
+# For codes of a newer API.
+_BY_HTTP = {
+    401: Status.DENIED,
+    403: Status.DENIED,
+    404: Status.NOT_FOUND,
+    409: Status.CONFLICT,
+    412: Status.CONFLICT,
+    503: Status.UNREACHABLE,
+}
+
+
+def status(error: errors.VgpumgrError) -> Status:
+    """Return the exit status that stands for an error."""
+    if isinstance(error, errors.ApiError):
+        return _BY_CODE.get(error.code, _BY_HTTP.get(error.status, Status.ERROR))
+    return _BY_KIND.get(type(error), Status.ERROR)
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line and without what a terminal would obey: it may come from anybody."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode("ascii")
+        for char in text
+    )
+
+
+def lines(error: errors.VgpumgrError) -> list[str]:
+    """Return what to print for people: what happened and what to do next, then the reasons."""
+    shown = [f"vgpumgr: {printable(error.code)}: {printable(str(error))}"]
+    if isinstance(error, errors.ApiError):
+        for reason in error.reasons:
+            times = "" if reason.count is None else f" ({reason.count} GPU{'' if reason.count == 1 else 's'})"
+            field = f"{reason.field}: " if reason.field else ""
+            shown.append("  " + printable(f"{reason.code}: {field}{reason.detail}{times}"))
+    return shown
+
+
+def document(error: errors.VgpumgrError) -> str:
+    """Return the problem as JSON: the API's own document, or one in its form without an HTTP status."""
+    if isinstance(error, errors.ApiError):
+        content = error.problem.model_dump(mode="json")
+    else:
+        content = {"type": "about:blank", "title": "Failed", "code": error.code, "detail": str(error), "reasons": []}
+    return json.dumps(content, indent=2)

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of objects: what they are called, how they are found, and their columns in a table."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vgpumgr.cli.units import format_size, format_us, parse_uuid
+from vgpumgr.errors import ArgumentError, MissingError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pydantic import BaseModel
+
+    from vgpumgr.client import Client
+    from vgpumgr.wire.resources import Event, Gpu, Host, Profile, Quota, Slice, Tenant, Token
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """`listed` reads a list with filters, `found` one object. `name` is what `found` takes and ``-o name`` prints."""
+
+    singular: str
+    plural: str
+    header: tuple[str, ...]
+    row: Callable[[Any], tuple[str, ...]]
+    name: Callable[[Any], str]
+    listed: "Callable[[Client, Mapping[str, Any]], Iterable[BaseModel]]"
+    found: "Callable[[Client, str], BaseModel]"
+    filters: tuple[str, ...] = ()
+
+
+def kind_of(word: str) -> Kind:
+    """Return the kind that a word, singular or plural, means. ArgumentError."""
+    for kind in KINDS:
+        if word in (kind.singular, kind.plural):
+            return kind
+    raise ArgumentError(f"there is no kind {word[:40]!r}; there are {', '.join(kind.plural for kind in KINDS)}")
+
+
+def checked_name(text: str, what: str) -> str:
+    """Return a name that the API could know. ArgumentError."""
+    if not _NAME.fullmatch(text):
+        raise ArgumentError(
+            f"{what} {text[:80]!r} is no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
+        )
+    return text
+
+
+def moment(at: "datetime | None") -> str:
+    """Return an instant as ISO 8601 in UTC, to the second."""
+    from datetime import UTC
+
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def permille(value: int | None) -> str:
+    """Return ``30%`` for 300, ``0.5%`` for 5."""
+    return "-" if value is None else f"{value / 10:g}%"
+
+
+# ---- rows
+
+
+def _tenant(tenant: "Tenant") -> tuple[str, ...]:
+    return tenant.name, tenant.kind, tenant.account or "-", moment(tenant.created_at)
+
+
+def _quota(quota: "Quota") -> tuple[str, ...]:
+    return (
+        quota.tenant,
+        f"{quota.used_share_permille}/{quota.share_permille}",
+        f"{format_size(quota.used_mem_bytes)}/{format_size(quota.mem_bytes)}",
+        f"{quota.used_slices}/{quota.slices}",
+        format_us(quota.timeslice_us),
+    )
+
+
+def _profile(profile: "Profile") -> tuple[str, ...]:
+    return (
+        profile.name,
+        permille(profile.share_permille),
+        format_size(profile.mem_bytes),
+        profile.mode,
+        moment(profile.created_at),
+    )
+
+
+def _host(host: "Host") -> tuple[str, ...]:
+    return (
+        host.name,
+        host.state,
+        yes(host.enrolled),
+        yes(host.online),
+        "confirmed" if host.epoch_confirmed else "UNCONFIRMED",
+        moment(host.last_report_at),
+        host.agent_version or "-",
+    )
+
+
+def _gpu(gpu: "Gpu") -> tuple[str, ...]:
+    return (
+        gpu.host,
+        gpu.address,
+        gpu.engine or "-",
+        f"{gpu.used_share_permille}/{gpu.share_permille}",
+        f"{format_size(gpu.used_mem_bytes)}/{format_size(gpu.mem_bytes)}",
+        ",".join(format_size(offered.mem_bytes) for offered in gpu.types) or "-",
+        yes(gpu.present),
+    )
+
+
+def _slice(claim: "Slice") -> tuple[str, ...]:
+    seen = claim.observed
+    device = "unknown" if seen is None else "open" if seen.open else "present" if seen.present else "absent"
+    return (
+        str(claim.id),
+        claim.tenant,
+        claim.profile,
+        claim.host,
+        claim.gpu,
+        str(claim.vm_uuid or "-"),
+        claim.state,
+        permille(claim.enforcement.requested_permille),
+        permille(claim.enforcement.applied_permille),
+        device,
+    )
+
+
+def _token(token: "Token") -> tuple[str, ...]:
+    expires = "never" if token.expires_at is None else moment(token.expires_at)
+    return str(token.id), token.role, token.subject or "-", moment(token.created_at), expires
+
+
+def _event(event: "Event") -> tuple[str, ...]:
+    return str(event.seq), moment(event.at), event.kind, event.actor, event.tenant or "-", event.object
+
+
+# ---- where a kind has no route of its own for one object
+
+
+def _one_of(kind: str, name: str, candidates: "Iterable[BaseModel]", *, hint: str = "") -> "BaseModel":
+    matches = list(candidates)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise MissingError(f"{len(matches)} {kind}s are called {name!r}; {hint}")
+    raise MissingError(f"there is no {kind} {name[:80]!r}; `vgpumgr get {kind}s` lists those that you may see")
+
+
+def _find_gpu(client: "Client", name: str) -> "BaseModel":
+    gpus = client.gpus()
+    matches = (gpu for gpu in gpus if name in (gpu.address, f"{gpu.host}/{gpu.address}", str(gpu.id)))
+    return _one_of("gpu", name, matches, hint="give HOST/ADDRESS")
+
+
+def _find_token(client: "Client", name: str) -> "BaseModel":
+    wanted = parse_uuid(name, "token")
+    return _one_of("token", name, (token for token in client.tokens() if token.id == wanted))
+
+
+def _find_event(client: "Client", name: str) -> "BaseModel":
+    if not (name.isascii() and name.isdigit() and 0 < int(name[:20]) < 1 << 63):
+        raise ArgumentError(f"event {name[:80]!r}: an event is named by its number, see `vgpumgr get events`")
+    wanted = int(name)
+    # Numbers have gaps, so the first event behind the one before may be another.
+    first = next(iter(client.events(after=wanted - 1)), None)
+    return _one_of("event", name, [first] if first is not None and first.seq == wanted else [])
+
+
+KINDS = (
+    Kind(
+        singular="tenant",
+        plural="tenants",
+        header=("NAME", "KIND", "ACCOUNT", "CREATED"),
+        row=_tenant,
+        name=lambda tenant: str(tenant.name),
+        listed=lambda client, _: client.tenants(),
+        found=lambda client, name: client.tenant(checked_name(name, "tenant")),
+    ),
+    Kind(
+        singular="quota",
+        plural="quotas",
+        header=("TENANT", "SHARE(PERMILLE)", "MEMORY", "SLICES", "TIMESLICE"),
+        row=_quota,
+        name=lambda quota: str(quota.tenant),
+        listed=lambda client, _: client.quotas(),
+        found=lambda client, name: client.quota(checked_name(name, "tenant")),
+    ),
+    Kind(
+        singular="profile",
+        plural="profiles",
+        header=("NAME", "SHARE", "MEMORY", "MODE", "CREATED"),
+        row=_profile,
+        name=lambda profile: str(profile.name),
+        listed=lambda client, _: client.profiles(),
+        found=lambda client, name: client.profile(checked_name(name, "profile")),
+    ),
+    Kind(
+        singular="host",
+        plural="hosts",
+        header=("NAME", "STATE", "ENROLLED", "ONLINE", "EPOCH", "LAST REPORT", "AGENT"),
+        row=_host,
+        name=lambda host: str(host.name),
+        listed=lambda client, _: client.hosts(),
+        found=lambda client, name: client.host(checked_name(name, "host")),
+    ),
+    Kind(
+        singular="gpu",
+        plural="gpus",
+        header=("HOST", "GPU", "ENGINE", "SHARE(PERMILLE)", "MEMORY", "CLASSES", "PRESENT"),
+        row=_gpu,
+        name=lambda gpu: f"{gpu.host}/{gpu.address}",
+        listed=lambda client, filters: client.gpus(host=filters.get("host")),
+        found=_find_gpu,
+        filters=("host",),
+    ),
+    Kind(
+        singular="slice",
+        plural="slices",
+        header=("ID", "TENANT", "PROFILE", "HOST", "GPU", "VM", "STATE", "REQUESTED", "APPLIED", "DEVICE"),
+        row=_slice,
+        name=lambda claim: str(claim.id),
+        listed=lambda client, filters: client.slices(
+            tenant=filters.get("tenant"),
+            host=filters.get("host"),
+            vm_uuid=filters.get("vm"),
+            state=filters.get("state"),
+        ),
+        found=lambda client, name: client.slice(parse_uuid(name, "slice")),
+        filters=("tenant", "host", "vm", "state"),
+    ),
+    Kind(
+        singular="token",
+        plural="tokens",
+        header=("ID", "ROLE", "SUBJECT", "CREATED", "EXPIRES"),
+        row=_token,
+        name=lambda token: str(token.id),
+        listed=lambda client, _: client.tokens(),
+        found=_find_token,
+    ),
+    Kind(
+        singular="event",
+        plural="events",
+        header=("SEQ", "AT", "KIND", "ACTOR", "TENANT", "OBJECT"),
+        row=_event,
+        name=lambda event: str(event.seq),
+        listed=lambda client, filters: client.events(after=filters.get("after") or 0),
+        found=_find_event,
+        filters=("after",),
+    ),
+)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands put together, and the one place where errors become a line and an exit status."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from vgpumgr.cli import change, host, make, plug, show, top
+from vgpumgr.cli.failures import Status, document, lines, printable, status
+from vgpumgr.cli.session import Output, Session
+from vgpumgr.cli.settings import Options
+from vgpumgr.errors import VgpumgrError
+
+app = typer.Typer(
+    name="vgpumgr",
+    help="Share accelerators between virtual machines: quotas, claims and what became of them.",
+    epilog="Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 denied or over quota, 6 no capacity,"
+    " 7 API unreachable.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help starts faster
+    pretty_exceptions_enable=False,
+)
+app.command()(show.get)
+app.command()(show.describe)
+app.add_typer(make.create, name="create")
+app.add_typer(change.change, name="set")
+app.command()(change.delete)
+app.add_typer(host.host, name="host")
+app.command()(plug.attach)
+app.command()(plug.detach)
+app.command()(top.top)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import vgpumgr
+
+        print(f"vgpumgr {vgpumgr.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option(help="where the API is  [VGPUMGR_URL]")] = None,
+    token_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="file with the token  [VGPUMGR_TOKEN_FILE]")
+    ] = None,
+    ca_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="certificates that vouch for the API  [VGPUMGR_CA_FILE]")
+    ] = None,
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """Note where the API is; nothing is contacted yet."""
+    if isinstance(context.obj, Session):
+        context.obj.options = Options(url=url, token_file=token_file, ca_file=ca_file)
+
+
+def main(arguments: Sequence[str], session: Session) -> int:
+    """Run one command and return its exit status. Nothing that is foreseen leaves as an exception."""
+    try:
+        return int(app(list(arguments), prog_name="vgpumgr", standalone_mode=False, obj=session) or 0)
+    except VgpumgrError as error:
+        _complain(document(error) if session.output == Output.JSON else "\n".join(lines(error)))
+        return status(error)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except typer.Abort:
+        return Status.INTERRUPTED
+    except typer.TyperException as error:
+        what = printable(error.format_message()) if hasattr(error, "format_message") else printable(str(error))
+        if what:
+            command = getattr(getattr(error, "ctx", None), "command_path", "vgpumgr")
+            _complain(f"vgpumgr: argument.invalid: {what.rstrip('.')}; see `{command} --help`")
+        return Status.USAGE
+    except KeyboardInterrupt:
+        return Status.INTERRUPTED
+    except Exception as error:
+        _complain(
+            f"vgpumgr: internal: {printable(f'{type(error).__name__}: {error}')[:500]};"
+            " this is a defect of vgpumgr: report it, with the command"
+        )
+        return Status.ERROR
+
+
+def _complain(text: str) -> None:
+    # If it cannot be told there is nobody left to tell; the exit status still says it.
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def run() -> None:
+    """The entry point."""
+    sys.exit(main(sys.argv[1:], Session()))

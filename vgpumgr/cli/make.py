@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`create`: tenants, profiles, slices, hosts and tokens. Secrets are shown, or written to a file, once."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from vgpumgr.cli.kinds import kind_of
+from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
+from vgpumgr.cli.show import show
+from vgpumgr.cli.units import parse_duration, parse_size, parse_uuid
+from vgpumgr.errors import ArgumentError, OutputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+create = typer.Typer(help="Make tenants, profiles, slices, hosts and tokens.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+SecretFileOption = Annotated[
+    str | None, typer.Option("--token-file", metavar="FILE", help="write the token there, readable by you only")
+]
+
+
+class ModeOption(StrEnum):
+    """A profile's modes, without importing the models for `--help`."""
+
+    STRICT = "strict"
+    FAIR = "fair"
+
+
+class RoleOption(StrEnum):
+    """Roles that tokens are made for; hosts get theirs by enrolling."""
+
+    OPERATOR = "operator"
+    TENANT = "tenant"
+
+
+def request(kind: "type[Model]", **members: Any) -> "Model":
+    """Return a request's body without the members that are None. ArgumentError for what the API would refuse."""
+    from pydantic import ValidationError
+
+    try:
+        return kind(**{name: value for name, value in members.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "string_pattern_mismatch":
+            what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
+        else:
+            what = first["msg"][:1].lower() + first["msg"][1:]
+        raise ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}") from None
+
+
+@create.command("tenant")
+def create_tenant(
+    context: typer.Context,
+    name: NameArgument,
+    account: Annotated[str | None, typer.Option(help="make it a project of this account")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make an account, or a project of one. Its quota is zero until `set quota`."""
+    from vgpumgr.wire.resources import TenantCreate
+
+    session = begin(context, output)
+    made = session.client.create_tenant(request(TenantCreate, name=name, account=account))
+    show(session, kind_of("tenant"), [made], single=True)
+
+
+@create.command("profile")
+def create_profile(
+    context: typer.Context,
+    name: NameArgument,
+    share_permille: Annotated[int, typer.Option(help="share of one GPU's time, 1 to 1000")],
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="device memory, like 64M")],
+    mode: Annotated[ModeOption, typer.Option(help="strict: never more than the share")] = ModeOption.FAIR,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a class of slices. A profile never changes."""
+    from vgpumgr.wire.resources import ProfileCreate
+
+    session = begin(context, output)
+    body = request(
+        ProfileCreate, name=name, share_permille=share_permille, mem_bytes=parse_size(memory), mode=mode.value
+    )
+    show(session, kind_of("profile"), [session.client.create_profile(body)], single=True)
+
+
+@create.command("slice")
+def create_slice(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option(help="whose quota it is charged to")],
+    profile: Annotated[str, typer.Option(help="which class of slice")],
+    vm: Annotated[str | None, typer.Option(metavar="UUID", help="for this VM; else for the first that starts")] = None,
+    host: Annotated[str | None, typer.Option(help="only on this host")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would come of it, and store nothing")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Claim a slice: charges quota and a GPU's capacity."""
+    from vgpumgr.wire.resources import SliceCreate
+
+    session = begin(context, output)
+    vm_uuid = None if vm is None else parse_uuid(vm, "VM")
+    body = request(SliceCreate, tenant=tenant, profile=profile, vm_uuid=vm_uuid, host=host)
+    claim = session.client.create_slice(body, validate_only=dry_run)
+    show(session, kind_of("slice"), [claim], single=True)
+    if dry_run:
+        session.note("dry run: nothing was stored")
+
+
+@create.command("host")
+def create_host(
+    context: typer.Context, name: NameArgument, token_file: SecretFileOption = None, output: OutputOption = Output.TABLE
+) -> None:
+    """Announce a host. Its agent enrols with the token, which is shown once."""
+    from vgpumgr.wire.resources import HostCreate
+
+    session = begin(context, output)
+    body = request(HostCreate, name=name)
+    hand_over(session, "host", token_file, lambda: session.client.create_host(body), "enroll_token")
+
+
+@create.command("token")
+def create_token(
+    context: typer.Context,
+    role: Annotated[RoleOption, typer.Option(help="operator: everything; tenant: that tenant's slices")],
+    tenant: Annotated[str | None, typer.Option(help="for the role tenant: which")] = None,
+    expires_in: Annotated[str | None, typer.Option(metavar="DURATION", help="like 12h or 30d; else never")] = None,
+    token_file: SecretFileOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a credential. Its secret is shown once; the API keeps a hash."""
+    from vgpumgr.wire.resources import TokenCreate
+
+    session = begin(context, output)
+    if (role is RoleOption.TENANT) != (tenant is not None):
+        raise ArgumentError("--tenant NAME goes with --role tenant, and only with it")
+    seconds = None if expires_in is None else parse_duration(expires_in)
+    body = request(TokenCreate, role=role.value, subject=tenant, expires_in_s=seconds)
+    hand_over(session, "token", token_file, lambda: session.client.create_token(body), "secret")
+
+
+def hand_over(session: Session, kind: str, token_file: str | None, make: Any, member: str) -> None:
+    """Do `make`, and give the secret that its answer has in `member` to a file or to standard output, never to both."""
+    if token_file is None:
+        if session.output == Output.NAME:
+            raise ArgumentError("-o name would lose the token; give --token-file FILE as well")
+        made = make()
+        if session.output == Output.JSON:
+            session.print_json(dumped(made))
+            return
+        show(session, kind_of(kind), [made], single=True)
+        session.note("the token, shown this once:")
+        session.print(getattr(made, member))
+        return
+    with secret_file(Path(token_file)) as write:
+        made = make()
+        write(getattr(made, member))
+    if session.output == Output.JSON:
+        session.print_json({name: value for name, value in dumped(made).items() if name != member})
+    else:
+        show(session, kind_of(kind), [made], single=True)
+    session.note(f"the token is in {token_file}")
+
+
+@contextlib.contextmanager
+def secret_file(path: Path) -> Iterator[Any]:
+    """Give a function that writes a secret to `path`, mode 0600, whole or not at all.
+
+    The file is made before anything is asked of the API, so that a secret is not lost for want of a directory.
+    OutputError.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(None, "is a directory")
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "cannot be made"
+        raise OutputError(f"{path}: {reason}; nothing was asked of the API") from None
+
+    def write(secret: str) -> None:
+        try:
+            os.write(descriptor, secret.encode() + b"\n")
+            os.fsync(descriptor)
+            Path(temporary).replace(path)
+        except OSError as error:
+            raise OutputError(
+                f"{path}: {error.strerror}; the token is lost: `vgpumgr host reenroll` gives a host another,"
+                " other tokens are to be deleted and made again"
+            ) from None
+
+    try:
+        yield write
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()

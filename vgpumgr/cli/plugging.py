@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a claimed slice into a domain and takes it out again: definition, metadata, and the running VM.
+
+Each step is skipped where it has been done, so either can be repeated. When a step of attaching fails, what was done
+before is undone. Detaching begins with the running VM, whose guest may refuse; nothing is changed when it does.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from vgpumgr.cli.agent_socket import AgentSocket
+from vgpumgr.cli.domain import Domain
+from vgpumgr.errors import LibvirtFailedError, VgpumgrError, WaitEndedError
+
+POLL_S = 0.2
+
+
+@dataclass
+class Steps:
+    """Undoes what was done when its block ends with an exception, the last step first."""
+
+    undo: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+
+    def __enter__(self) -> "Steps":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        left = []
+        for what, undo in reversed(self.undo):
+            try:
+                undo()
+            except VgpumgrError as failure:
+                left.append(f"{what} ({failure})")
+        if left and error.args:
+            error.args = (f"{error.args[0]}; could not undo: {', '.join(left)}", *error.args[1:])
+
+    def done(self, what: str, undo: Callable[[], None]) -> None:
+        """Note a step that was just done."""
+        self.undo.append((what, undo))
+
+
+def attach_slice(domain: Domain, slice_id: UUID, agent: AgentSocket) -> list[str]:
+    """Attach and return what was changed: "definition", "running VM". LibvirtFailedError, AgentRefusedError, ..."""
+    changed = []
+    with Steps() as steps:
+        if domain.persistent and _define(domain, slice_id, steps, live=False):
+            changed.append("definition")
+        if domain.running:
+            plugged = slice_id not in domain.devices(live=True)
+            if plugged:
+                name, vm_uuid = domain.name, domain.uuid
+                agent.hotplug(domain=name, vm_uuid=vm_uuid, slice_id=slice_id)
+                steps.done("the agent's permit", lambda: agent.unplug(domain=name, vm_uuid=vm_uuid, slice_id=slice_id))
+            if _define(domain, slice_id, steps, live=True):
+                changed.append("running VM")
+    return changed
+
+
+def _define(domain: Domain, slice_id: UUID, steps: Steps, *, live: bool) -> bool:
+    """Add device and metadata; return whether either was missing."""
+    where = "running VM" if live else "definition"
+    missing = slice_id not in domain.devices(live=live)
+    if missing:
+        domain.add_device(slice_id, live=live)
+        steps.done(f"the device of the {where}", lambda: domain.remove_device(slice_id, live=live))
+    ids = domain.slices(live=live)
+    if not _names(ids, slice_id):
+        domain.set_slices([*ids, str(slice_id)], live=live)
+        steps.done(f"the metadata of the {where}", lambda: domain.set_slices(ids, live=live))
+        missing = True
+    return missing
+
+
+def detach_slice(
+    domain: Domain,
+    slice_id: UUID,
+    agent: AgentSocket,
+    *,
+    wait_s: float,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[str]:
+    """Detach and return what was changed. WaitEndedError when the guest does not let go within `wait_s`."""
+    changed = []
+    if domain.running:
+        if slice_id in domain.devices(live=True):
+            domain.remove_device(slice_id, live=True)
+            _await_gone(domain, slice_id, clock() + wait_s, sleep, clock)
+            changed.append("running VM")
+        if _forget(domain, slice_id, live=True) and not changed:
+            changed.append("running VM")
+    if domain.persistent:
+        present = slice_id in domain.devices(live=False)
+        if present:
+            domain.remove_device(slice_id, live=False)
+        if _forget(domain, slice_id, live=False) or present:
+            changed.append("definition")
+    if domain.running:
+        # Asked every time: an earlier attempt may have ended before this. The agent takes it as no news then.
+        agent.unplug(domain=domain.name, vm_uuid=domain.uuid, slice_id=slice_id)
+    return changed
+
+
+def _forget(domain: Domain, slice_id: UUID, *, live: bool) -> bool:
+    ids = domain.slices(live=live)
+    kept = [entry for entry in ids if not _names([entry], slice_id)]
+    if kept == ids:
+        return False
+    domain.set_slices(kept, live=live)
+    return True
+
+
+def _names(ids: list[str], slice_id: UUID) -> bool:
+    return any(entry.lower() == str(slice_id) for entry in ids)
+
+
+def _await_gone(
+    domain: Domain,
+    slice_id: UUID,
+    deadline_s: float,
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
+) -> None:
+    while True:
+        try:
+            if slice_id not in domain.devices(live=True):
+                return
+        except LibvirtFailedError:
+            if not domain.running:
+                return  # it stopped meanwhile, and took the device with it
+            raise
+        if clock() >= deadline_s:
+            raise WaitEndedError(
+                f"the guest of domain {domain.name} has not let go of slice {slice_id}; end its work there and detach"
+                " again"
+            )
+        sleep(POLL_S)

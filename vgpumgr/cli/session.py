@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command is given: the API's client, made when first asked for, and the way out."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vgpumgr.cli.failures import Status, printable
+from vgpumgr.cli.settings import OPERATOR_TOKEN, Options, settings
+from vgpumgr.errors import OutputError
+
+if TYPE_CHECKING:
+    import httpx2
+    from pydantic import BaseModel
+
+    from vgpumgr.client import Client
+
+
+class Output(StrEnum):
+    """How to print."""
+
+    TABLE = "table"
+    JSON = "json"
+    NAME = "name"
+
+
+class JsonOutput(StrEnum):
+    """How to print what has no names."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="table for people, json for programs, name for scripts")
+]
+JsonOutputOption = Annotated[JsonOutput, typer.Option("--output", "-o", help="table for people, json for programs")]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Session:
+    """From `transport` on, everything is another in tests. `root`: where the agent's sockets are looked for."""
+
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    options: Options = field(default_factory=Options)
+    output: str = Output.TABLE
+    transport: "httpx2.BaseTransport | None" = None
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    operator_token: Path = OPERATOR_TOKEN
+    root: Path = Path("/")
+    libvirt: Any = None
+    virsh: Callable[[], str | None] | None = None
+    now: Callable[[], datetime] = utc_now
+
+    @cached_property
+    def client(self) -> "Client":
+        """The API. SettingsError."""
+        from vgpumgr.client import Client
+
+        found = settings(self.options, self.env, operator_token=self.operator_token)
+        return Client(found.url, found.token, ca_file=found.ca_file, transport=self.transport, sleep=self.sleep)
+
+    def print(self, text: str) -> None:
+        """Write to standard output, at once. OutputError; a reader that went away ends the program quietly."""
+        try:
+            sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget_stdout()
+            raise typer.Exit(Status.BROKEN_PIPE) from None
+        except (OSError, UnicodeEncodeError) as error:
+            _forget_stdout()
+            reason = error.strerror if isinstance(error, OSError) else "not in this terminal's character set"
+            raise OutputError(f"standard output: {reason}; what was asked for has been done") from None
+
+    def note(self, text: str) -> None:
+        """Say something to people that is no result."""
+        if self.output != Output.JSON:
+            print(printable(text), file=sys.stderr)
+
+    def print_json(self, content: object) -> None:
+        self.print(json.dumps(content, indent=2))
+
+
+def begin(context: typer.Context, output: str) -> Session:
+    """Return the session of a command that prints as `output`."""
+    session = context.obj
+    if not isinstance(session, Session):  # the application was called without `run`
+        session = context.obj = Session()
+    session.output = str(output)
+    return session
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return lines with aligned columns. Cells are made printable."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(header), *cells]) for column in range(len(header))]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+        for row in [list(header), *cells]
+    )
+
+
+def dumped(model: "BaseModel") -> Any:
+    """Return a model as what JSON can say."""
+    return model.model_dump(mode="json")
+
+
+def _forget_stdout() -> None:
+    # The interpreter flushes standard output once more at exit, and would complain.
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(devnull, sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = None
+    finally:
+        os.close(devnull)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the API is and which token to show it: options, then environment, then configuration file, then defaults."""
+
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from vgpumgr.errors import SettingsError
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+OPERATOR_TOKEN = Path("/etc/vgpumgr/operator-token")
+KEYS = ("url", "token_file", "ca_file")
+TOKEN_MAX_BYTES = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line said."""
+
+    url: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """`token` stays out of the repr."""
+
+    url: str
+    token: str
+    ca_file: str | None
+
+    def __repr__(self) -> str:
+        return f"Settings(url={self.url!r}, ca_file={self.ca_file!r})"
+
+
+def settings(options: Options, env: Mapping[str, str], *, operator_token: Path = OPERATOR_TOKEN) -> Settings:
+    """Gather the settings. SettingsError, which never quotes a token."""
+    file = _configuration(env)
+    url = options.url or env.get("VGPUMGR_URL") or file.get("url") or DEFAULT_URL
+    _refuse_clear_text(url)
+    return Settings(
+        url=url,
+        token=_token(options, env, file, operator_token),
+        ca_file=options.ca_file or env.get("VGPUMGR_CA_FILE") or file.get("ca_file"),
+    )
+
+
+def configuration_path(env: Mapping[str, str]) -> Path | None:
+    """Return where the user's configuration file would be."""
+    if base := env.get("XDG_CONFIG_HOME"):
+        return Path(base) / "vgpumgr/config.toml"
+    if home := env.get("HOME"):
+        return Path(home) / ".config/vgpumgr/config.toml"
+    return None
+
+
+def _configuration(env: Mapping[str, str]) -> dict[str, str]:
+    path = configuration_path(env)
+    if path is None:
+        return {}
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; make it readable or remove it") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is no TOML: {error}; correct it") from None
+    for key, value in found.items():
+        if key not in KEYS:
+            raise SettingsError(f"{path}: there is no setting {key!r}; there are {', '.join(KEYS)}")
+        if not isinstance(value, str):
+            raise SettingsError(f"{path}: {key} must be a string in quotes")
+    # Relative to the file, so that it means the same everywhere.
+    return {key: value if key == "url" else str(path.parent / Path(value).expanduser()) for key, value in found.items()}
+
+
+def _token(options: Options, env: Mapping[str, str], file: Mapping[str, str], operator_token: Path) -> str:
+    if options.token_file:
+        return _read_token(Path(options.token_file))
+    if token := env.get("VGPUMGR_TOKEN"):
+        return token.strip()
+    if named := env.get("VGPUMGR_TOKEN_FILE") or file.get("token_file"):
+        return _read_token(Path(named))
+    try:
+        return _read_token(operator_token)
+    except SettingsError:
+        raise SettingsError(
+            f"there is no token: give --token-file, VGPUMGR_TOKEN_FILE or token_file in config.toml"
+            f" ({operator_token} is not readable)"
+        ) from None
+
+
+def _read_token(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(TOKEN_MAX_BYTES + 1)
+    except OSError as error:
+        raise SettingsError(f"token file {path}: {error.strerror}; give a file that holds a token") from None
+    token = content.strip()
+    if not token or len(content) > TOKEN_MAX_BYTES or not token.isascii() or len(token.split()) != 1:
+        raise SettingsError(f"token file {path} holds no token; it must hold exactly one, on one line")
+    return token.decode("ascii")
+
+
+def _refuse_clear_text(url: str) -> None:
+    """A token does not travel in clear text beyond this machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return  # the client says what is wrong with it
+    if parts.scheme != "http" or host == "localhost":
+        return
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if host and not loopback:
+        raise SettingsError(f"{url} would carry the token in clear text; use https:// beyond this machine")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`get` and `describe`."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vgpumgr.cli.failures import printable
+from vgpumgr.cli.kinds import Kind, checked_name, kind_of, yes
+from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
+from vgpumgr.cli.units import format_size, format_us, parse_uuid
+from vgpumgr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+KindArgument = Annotated[
+    str, typer.Argument(metavar="KIND", help="tenants, quotas, profiles, hosts, gpus, slices, tokens or events")
+]
+
+
+class SliceStateOption(StrEnum):
+    """The states of a slice, without importing the models for `--help`."""
+
+    CLAIMED = "claimed"
+    RELEASING = "releasing"
+
+
+def get(
+    context: typer.Context,
+    kind: KindArgument,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="only this one")] = None,
+    tenant: Annotated[str | None, typer.Option(help="slices of this tenant")] = None,
+    host: Annotated[str | None, typer.Option(help="slices or gpus of this host")] = None,
+    vm: Annotated[str | None, typer.Option(metavar="UUID", help="slices of this VM")] = None,
+    state: Annotated[SliceStateOption | None, typer.Option(help="slices in this state")] = None,
+    after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="events with a larger number")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List objects, or show one."""
+    session = begin(context, output)
+    wanted = kind_of(kind)
+    given = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after}
+    filters: dict[str, object] = {option: value for option, value in given.items() if value is not None}
+    for option in filters:
+        if option not in wanted.filters or name is not None:
+            where = "for one object" if option in wanted.filters else f"for {wanted.plural}"
+            raise ArgumentError(f"--{option} means nothing {where}; leave it out")
+    if name is not None:
+        show(session, wanted, [wanted.found(session.client, name)], single=True)
+        return
+    for option in ("tenant", "host"):
+        if option in filters:
+            checked_name(str(filters[option]), option)
+    if vm is not None:
+        filters["vm"] = parse_uuid(vm, "VM")
+    show(session, wanted, wanted.listed(session.client, filters))
+
+
+def show(session: Session, kind: Kind, items: "Iterable[BaseModel]", *, single: bool = False) -> None:
+    """Print objects of one kind in the way that was asked for."""
+    if session.output == Output.NAME:
+        session.print("".join(printable(kind.name(item)) + "\n" for item in items))
+    elif session.output == Output.JSON:
+        content = [dumped(item) for item in items]
+        session.print_json(content[0] if single else content)
+    else:
+        session.print(table(kind.header, (kind.row(item) for item in items)))
+
+
+def describe(
+    context: typer.Context,
+    kind: KindArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    output: JsonOutputOption = JsonOutput.TABLE,
+) -> None:
+    """Show everything about one object, and what belongs to it."""
+    session = begin(context, output)
+    wanted = kind_of(kind)
+    item = wanted.found(session.client, name)
+    belonging = dict(_belonging(session, wanted, item))
+    if session.output == Output.JSON:
+        content = dumped(item)
+        session.print_json(content | {plural: [dumped(part) for part in parts] for plural, parts in belonging.items()})
+        return
+    shown = _lines(dumped(item))
+    for plural, parts in belonging.items():
+        part_kind = kind_of(plural)
+        rows = table(part_kind.header, (part_kind.row(part) for part in parts))
+        shown += [f"{plural}:", *("  " + line for line in rows.splitlines())]
+    session.print("\n".join(shown))
+
+
+def _belonging(session: Session, kind: Kind, item: Any) -> "Iterable[tuple[str, list[BaseModel]]]":
+    if kind.singular == "tenant":
+        yield "quotas", [session.client.quota(item.name)]
+        yield "slices", list(session.client.slices(tenant=item.name))
+    elif kind.singular == "host":
+        yield "gpus", list(session.client.gpus(host=item.name))
+        yield "slices", list(session.client.slices(host=item.name))
+
+
+def _lines(content: Mapping[str, Any], indent: str = "") -> list[str]:
+    width = max((len(key) for key in content), default=0) + 1
+    lines = []
+    for key, value in content.items():
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{printable(key)}:", *_lines(value, indent + "  ")]
+        elif isinstance(value, list) and value:
+            lines.append(f"{indent}{printable(key)}:")
+            for entry in value:
+                members = ", ".join(f"{name} {_value(name, part)}" for name, part in entry.items())
+                lines.append(f"{indent}  - {printable(members)}")
+        else:
+            lines.append(f"{indent}{printable(key + ':'):{width}} {printable(_value(key, value))}")
+    return lines
+
+
+def _value(key: str, value: object) -> str:
+    """A value as people read it, by its unit. What people read is followed by what the API says if that differs."""
+    if value is None or value == "" or value == [] or value == {}:
+        return "-"
+    if isinstance(value, bool):
+        return yes(value)
+    if isinstance(value, int) and key.endswith("_bytes"):
+        return f"{format_size(value)} ({value})" if value >= 1024 else str(value)
+    if isinstance(value, int) and key.endswith("_us"):
+        return f"{format_us(value)} ({value})" if value >= 1000 else str(value)
+    return str(value)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes, durations and UUIDs as people write and read them. Sizes are binary: 1K is 1024 bytes."""
+
+import re
+from uuid import UUID
+
+from vgpumgr.errors import ArgumentError
+
+_SIZE = re.compile(r"([0-9]{1,19})(?:([KMGTP])(?:iB)?)?", re.IGNORECASE | re.ASCII)
+_DECIMAL = re.compile(r"[0-9]+[KMGTP]B", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"([0-9]{1,12})([smhdw])", re.ASCII)
+_SIZE_UNITS = "KMGTP"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def parse_size(text: str) -> int:
+    """Return bytes: ``65536``, ``64K``, ``64M``, ``1GiB``. ArgumentError, also for the ambiguous ``64MB``."""
+    if match := _SIZE.fullmatch(text):
+        exponent = 1 + _SIZE_UNITS.index(match[2].upper()) if match[2] else 0
+        return int(match[1]) << (10 * exponent)
+    if _DECIMAL.fullmatch(text):
+        short = text[:-1].upper()
+        raise ArgumentError(f"size {text!r} is ambiguous; write {short} or {short}iB, which count in steps of 1024")
+    raise ArgumentError(f"size {text[:40]!r}: give a whole number of bytes, or one with K, M, G, T or P, like 64M")
+
+
+def parse_duration(text: str) -> int:
+    """Return seconds: ``90s``, ``15m``, ``12h``, ``30d``, ``2w``. ArgumentError."""
+    if match := _DURATION.fullmatch(text):
+        return int(match[1]) * _SECONDS[match[2]]
+    raise ArgumentError(f"duration {text[:40]!r}: give a whole number with s, m, h, d or w, like 90s or 30d")
+
+
+def parse_uuid(text: str, what: str) -> UUID:
+    """Return a UUID in any of its usual spellings. ArgumentError."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise ArgumentError(f"{what} {text[:80]!r} is no UUID; `vgpumgr get {what}s` lists them") from None
+
+
+def format_size(size_bytes: int) -> str:
+    """Return ``64M`` for 67108864; sizes that are no multiple of a unit get one decimal."""
+    exponent = 0
+    while exponent < len(_SIZE_UNITS) and size_bytes >> (10 * (exponent + 1)):
+        exponent += 1
+    if not exponent:
+        return str(size_bytes)
+    unit = 1 << (10 * exponent)
+    if size_bytes % unit == 0:
+        return f"{size_bytes // unit}{_SIZE_UNITS[exponent - 1]}"
+    return f"{size_bytes / unit:.1f}{_SIZE_UNITS[exponent - 1]}"
+
+
+def format_us(time_us: float) -> str:
+    """Return ``2ms`` for 2000; at most two decimals."""
+    for limit, unit in ((1_000_000, "s"), (1000, "ms")):
+        if time_us >= limit:
+            return f"{time_us / limit:.2f}".rstrip("0").rstrip(".") + unit
+    return f"{time_us:.0f}us"
