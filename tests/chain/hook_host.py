@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This lab host with our hook installed in its libvirt, VMs that only exist for it, and an agent that notes calls.
+
+The VMs are started paused: the hook's life of a VM has no guest in it.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid as uuids
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.rig.gpu import poll
+from tests.rig.guest import hostdev_xml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+HOOKS = Path("/etc/libvirt/hooks")
+FRONT = HOOKS / "qemu.d/vgpumgr"
+CLIENT = Path("/usr/local/lib/vgpumgr/hook_client.py")
+SOCKET = Path("/run/vgpumgr/hook.sock")
+STATE = Path("/run/hook-agent")
+NAMESPACE = "https://vgpumgr.dev/xmlns/domain/1"
+
+_DOMAIN = """
+<domain type='kvm'>
+  <name>{name}</name>
+  <uuid>{uuid}</uuid>
+  <metadata>{metadata}</metadata>
+  <memory unit='MiB'>32</memory>
+  <os><type arch='x86_64' machine='pc'>hvm</type></os>
+  <devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>
+    <memballoon model='none'/>
+    {devices}
+  </devices>
+</domain>
+"""
+
+
+def install() -> None:
+    """As the role does; the paths are those that the files themselves name."""
+    for source, target in (("vgpumgr", FRONT), ("hook_client.py", CLIENT)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / "agent/hook" / source, target)
+    reload_hooks()
+
+
+def remove() -> None:
+    FRONT.unlink(missing_ok=True)
+    CLIENT.unlink(missing_ok=True)
+    reload_hooks()
+
+
+def reload_hooks() -> None:
+    """libvirtd looks for hooks when it starts and when it is told to; return when it has."""
+    seen, daemon = STATE / "reloaded", HOOKS / "daemon"
+    STATE.mkdir(exist_ok=True)
+    HOOKS.mkdir(parents=True, exist_ok=True)
+    seen.unlink(missing_ok=True)
+    daemon.write_text(f"#!/bin/sh\necho >{seen}\n")
+    daemon.chmod(0o755)
+    os.kill(libvirtd(), signal.SIGHUP)
+    poll(seen.exists)
+    daemon.unlink()
+
+
+def libvirtd() -> int:
+    return int(Path("/run/libvirtd.pid").read_text())
+
+
+def restart_libvirtd() -> None:
+    """Running VMs stay, connections do not."""
+    pid = libvirtd()
+    os.kill(pid, signal.SIGTERM)
+    poll(lambda: not Path(f"/proc/{pid}").exists())
+    subprocess.run(["lab-libvirt"], check=True, timeout=60)
+
+
+def virsh(*words: str) -> subprocess.CompletedProcess[str]:
+    """A new connection each time, so that a restart of libvirtd breaks none."""
+    return subprocess.run(
+        ["virsh", "-q", "-c", "qemu:///system", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@dataclass
+class Agent:
+    """The agent's process; `stop` is the same as a crash."""
+
+    process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        if self.process is not None:
+            return
+        self.process = subprocess.Popen(
+            [sys.executable, str(CHECKOUT / "tests/chain/hook_agent.py"), str(SOCKET), str(STATE)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": f"{CHECKOUT / 'agent'}:{CHECKOUT}"},
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "listening\n"
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def refuse(self, code: str, reason: str) -> None:
+        (STATE / "refuse").write_text(f"{code}\n{reason}\n")
+
+    def agree(self) -> None:
+        (STATE / "refuse").unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        (STATE / "calls").unlink(missing_ok=True)
+
+    def calls(self, vm: "Vm") -> list[tuple[str, str]]:
+        """What was called about a VM, each with the VM's name or the reason of its end."""
+        with suppress(FileNotFoundError):
+            lines = map(json.loads, (STATE / "calls").read_text().splitlines())
+            return [(line[0], line[4]) for line in lines if line[1] == vm.uuid]
+        return []
+
+
+@dataclass
+class Vm:
+    """A defined domain. `metadata`: the element of ours or another."""
+
+    name: str
+    metadata: str = ""
+    slices: tuple[str, ...] = ()
+    uuid: str = field(default_factory=lambda: str(uuids.uuid4()))
+
+    @classmethod
+    def ours(cls, name: str, *slices: str) -> "Vm":
+        named = "".join(f"<vgpumgr:slice id='{one}'/>" for one in slices)
+        return cls(name, f"<vgpumgr:slices xmlns:vgpumgr='{NAMESPACE}'>{named}</vgpumgr:slices>", slices)
+
+    def define(self) -> None:
+        devices = "".join(map(hostdev_xml, self.slices))
+        path = STATE / f"{self.name}.xml"
+        path.write_text(_DOMAIN.format(name=self.name, uuid=self.uuid, metadata=self.metadata, devices=devices))
+        done = virsh("define", str(path))
+        assert done.returncode == 0, done.stderr
+
+    def start(self) -> subprocess.CompletedProcess[str]:
+        return virsh("start", self.name, "--paused")
+
+    def running(self) -> bool:
+        return virsh("domstate", self.name).stdout.strip() == "paused"
+
+    def state(self) -> str:
+        return " ".join(virsh("domstate", "--reason", self.name).stdout.split())
+
+    def qemu_pid(self) -> int:
+        return int(Path(f"/run/libvirt/qemu/{self.name}.pid").read_text())
+
+    def remove(self) -> None:
+        virsh("destroy", self.name)
+        virsh("undefine", self.name)
