@@ -146,7 +146,8 @@ def _delete_slices(session: Session, ids: list[UUID], wait_s: float | None, if_g
     releasing = []
     try:
         for slice_id in ids:
-            releasing.append(session.client.delete_slice(slice_id, if_generation=if_generation))
+            claim = session.client.delete_slice(slice_id, if_generation=if_generation)
+            releasing.append(claim)
     finally:
         # Also when a later one is refused: what was deleted is told.
         if releasing and (wait_s is None or len(releasing) < len(ids)):

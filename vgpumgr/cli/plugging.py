@@ -12,7 +12,7 @@ from uuid import UUID
 
 from vgpumgr.cli.agent_socket import AgentSocket
 from vgpumgr.cli.domain import Domain
-from vgpumgr.errors import LibvirtFailedError, VgpumgrError, WaitEndedError
+from vgpumgr.errors import VgpumgrError, WaitEndedError
 
 POLL_S = 0.2
 
@@ -91,7 +91,7 @@ def detach_slice(
             domain.remove_device(slice_id, live=True)
             _await_gone(domain, slice_id, clock() + wait_s, sleep, clock)
             changed.append("running VM")
-        if _forget(domain, slice_id, live=True) and not changed:
+        if domain.running and _forget(domain, slice_id, live=True) and not changed:
             changed.append("running VM")
     if domain.persistent:
         present = slice_id in domain.devices(live=False)
@@ -125,14 +125,8 @@ def _await_gone(
     sleep: Callable[[float], None],
     clock: Callable[[], float],
 ) -> None:
-    while True:
-        try:
-            if slice_id not in domain.devices(live=True):
-                return
-        except LibvirtFailedError:
-            if not domain.running:
-                return  # it stopped meanwhile, and took the device with it
-            raise
+    # A VM that stops meanwhile takes the device with it; libvirt then answers with the definition.
+    while domain.running and slice_id in domain.devices(live=True):
         if clock() >= deadline_s:
             raise WaitEndedError(
                 f"the guest of domain {domain.name} has not let go of slice {slice_id}; end its work there and detach"

@@ -14,6 +14,7 @@ import httpx2
 from pydantic import BaseModel
 
 from vgpumgr.wire import fleet, resources
+from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
 
 TOKEN = "vgt_secret-of-the-operator"
@@ -139,7 +140,7 @@ class FakeApi:
                     name="quarter",
                     share_permille=250,
                     mem_bytes=64 << 20,
-                    mode="fair",
+                    mode=Mode.FAIR,
                     generation=1,
                     created_at=MADE,
                 ),
@@ -148,7 +149,7 @@ class FakeApi:
                     name="sliver",
                     share_permille=5,
                     mem_bytes=(1 << 20) + 512,
-                    mode="strict",
+                    mode=Mode.STRICT,
                     generation=1,
                     created_at=MADE,
                 ),
@@ -157,7 +158,7 @@ class FakeApi:
                 resources.Host(
                     id=_id(3, 1),
                     name="gpu-a",
-                    state="ready",
+                    state=resources.HostState.READY,
                     enrolled=True,
                     online=True,
                     epoch_confirmed=True,
@@ -169,7 +170,7 @@ class FakeApi:
                 resources.Host(
                     id=_id(3, 2),
                     name="gpu-b",
-                    state="cordoned",
+                    state=resources.HostState.CORDONED,
                     enrolled=False,
                     online=False,
                     epoch_confirmed=False,
@@ -189,7 +190,7 @@ class FakeApi:
                     mem_bytes=1 << 30,
                     used_share_permille=750 if n == 1 else 0,
                     used_mem_bytes=(192 << 20) if n == 1 else 0,
-                    types=[{"id": f"vgpumgr-mem{m}m", "mem_bytes": m << 20} for m in (16, 64)],
+                    types=[resources.MemoryClass(id=f"vgpumgr-mem{m}m", mem_bytes=m << 20) for m in (16, 64)],
                     timeslice_min_us=100,
                     present=n == 1,
                 )
@@ -201,10 +202,12 @@ class FakeApi:
                 slice_of(SLICES[2], "green", vm=OTHER_VM, state="releasing"),
             ],
             "tokens": [
-                resources.Token(id=TOKENS[0], role="operator", subject=None, created_at=MADE, expires_at=None),
+                resources.Token(
+                    id=TOKENS[0], role=resources.TokenRole.OPERATOR, subject=None, created_at=MADE, expires_at=None
+                ),
                 resources.Token(
                     id=TOKENS[1],
-                    role="tenant",
+                    role=resources.TokenRole.TENANT,
                     subject="blue",
                     created_at=MADE,
                     expires_at=MADE + timedelta(days=30),
@@ -339,7 +342,7 @@ class FakeApi:
             made = resources.Tenant(
                 id=_id(1, 9),
                 name=body["name"],
-                kind="project" if parent else "account",
+                kind=resources.TenantKind.PROJECT if parent else resources.TenantKind.ACCOUNT,
                 account=parent,
                 generation=1,
                 created_at=MADE,
