@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections and transactions, for PostgreSQL and for SQLite alike.
+
+A transaction is a function of a session. It is repeated as a whole when the database gave it up for another's sake
+(a deadlock, a lock that did not come), so it must have no effects outside the database. A lost connection is not
+repeated: whether the transaction was committed is then unknown. The next one gets a new connection.
+"""
+
+import contextlib
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.errors import Refusal
+
+T = TypeVar("T")
+
+
+class TryAgain(Exception):  # noqa: N818  # says what to do, and reaches nobody
+    """Raised by a service that met a change it could not have seen; the next attempt sees it."""
+
+
+ATTEMPTS = 8
+WAIT_S = 10.0
+"""How long one attempt waits for a connection or for a lock."""
+
+READ_ONLY = "vgpumgr_read_only"
+CONNECTIONS = 32
+
+# serialization_failure, deadlock_detected, lock_not_available
+_GIVEN_UP = {"40001", "40P01", "55P03"}
+
+
+class Database:
+    """One database and its pool of connections; threads share it.
+
+    `clock` says what time it is; one transaction sees one instant, `now(session)`.
+    """
+
+    def __init__(self, url: str, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        parsed = make_url(url)
+        self.clock = clock
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
+        # SQLite has one writer at a time and lets the others poll; inside a process they queue here instead.
+        self._writer = threading.Lock()
+
+    def run(self, fn: Callable[[Session], T], *, read_only: bool = False) -> T:
+        """Runs `fn` in one transaction and commits it. Whatever `fn` raises rolls it back.
+
+        A `read_only` transaction sees one snapshot from beginning to end. Raises Refusal(DATABASE_BUSY) if the
+        database cannot be reached or gave the transaction up too often.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._once(fn, read_only=read_only)
+            except IntegrityError:
+                # Somebody else was faster than our check; the next attempt sees what they did and says so.
+                if attempt == ATTEMPTS:
+                    raise
+            except TryAgain as error:
+                if attempt == ATTEMPTS:
+                    raise _busy("others keep changing what this request needs") from error
+            except DataError as error:
+                raise Refusal(Code.FIELD_INVALID, "a value does not fit the database; shorten it") from error
+            except PoolTimeoutError as error:
+                raise _busy("all connections to the database are in use") from error
+            except DBAPIError as error:
+                if not _given_up(error):
+                    if _unreachable(error):
+                        raise _busy("the database cannot be reached") from error
+                    raise
+                if attempt == ATTEMPTS:
+                    raise _busy("others held what this request needs") from error
+            time.sleep(random.uniform(0, 0.01 * 2**attempt))  # spreads attempts, hides nothing
+        raise AssertionError("unreachable")
+
+    def _once(self, fn: Callable[[Session], T], *, read_only: bool) -> T:
+        with self._turn(read_only=read_only), Session(self.engine, expire_on_commit=False) as session, session.begin():
+            session.info["now"] = self.clock()
+            session.connection(execution_options=self._options(read_only=read_only))
+            return fn(session)
+
+    def _options(self, *, read_only: bool) -> dict[str, Any]:
+        if self.is_sqlite:
+            return {READ_ONLY: read_only}
+        if read_only:
+            return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        return {"isolation_level": "READ COMMITTED"}
+
+    @contextlib.contextmanager
+    def _turn(self, *, read_only: bool) -> Iterator[None]:
+        if read_only or not self.is_sqlite:
+            yield
+            return
+        if not self._writer.acquire(timeout=WAIT_S):
+            raise _busy("too many requests change something at once")
+        try:
+            yield
+        finally:
+            self._writer.release()
+
+    def close(self) -> None:
+        """Closes all connections that are not in use."""
+        self.engine.dispose()
+
+
+def now(session: Session) -> datetime:
+    """The instant of this transaction."""
+    moment: datetime = session.info["now"]
+    return moment
+
+
+def _busy(why: str) -> Refusal:
+    return Refusal(Code.DATABASE_BUSY, f"{why}; try again in a moment")
+
+
+def _given_up(error: DBAPIError) -> bool:
+    if isinstance(error.orig, sqlite3.OperationalError):
+        return (error.orig.sqlite_errorcode & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return getattr(error.orig, "sqlstate", None) in _GIVEN_UP
+
+
+def _unreachable(error: DBAPIError) -> bool:
+    if error.connection_invalidated:
+        return True
+    if isinstance(error.orig, sqlite3.OperationalError):
+        return (error.orig.sqlite_errorcode & 0xFF) in (
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_FULL,
+        )
+    # No state: the connection failed before the server spoke. 08: connection, 53: resources, 57: operator intervention
+    state = getattr(error.orig, "sqlstate", None)
+    return isinstance(error, OperationalError) and (state is None or state[:2] in ("08", "53", "57"))
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    wait_ms = int(WAIT_S * 1000)
+    return create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
+        pool_size=CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=WAIT_S,
+        connect_args={
+            "connect_timeout": int(WAIT_S),
+            "options": f"-c lock_timeout={wait_ms} -c idle_in_transaction_session_timeout={6 * wait_ms}",
+        },
+    )
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    engine = create_engine(url.set(drivername="sqlite+pysqlite"), pool_size=CONNECTIONS, max_overflow=0)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+        # The driver would begin transactions by itself, late and never IMMEDIATE.
+        connection.isolation_level = None
+        for pragma in (
+            f"busy_timeout = {int(WAIT_S * 1000)}",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        read_only = connection.get_execution_options().get(READ_ONLY, False)
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine

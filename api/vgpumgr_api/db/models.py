@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables that hold what was decided: owners, quotas, profiles, hosts, GPUs and claims.
+
+What hosts report is apart, in `observations`, with one exception: a GPU's inventory stands beside what claims use
+of it, so that the database itself can refuse to grant more than there is.
+
+Rows are locked in this order: account's quota, project's quota, GPU, slice, host; within a kind by id.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from vgpumgr_api.db.types import Instant
+
+
+class Base(DeclarativeBase):
+    """Constraints have names, so that migrations can name them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {datetime: Instant(), int: BigInteger()}  # noqa: RUF012  # read by SQLAlchemy
+
+
+class Installation(Base):
+    """The one row that names this database. `epoch`: new after a restore, so that hosts obey no old tombstone."""
+
+    __tablename__ = "installation"
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch: Mapped[UUID]
+    created_at: Mapped[datetime]
+
+
+class Tenant(Base):
+    """An account, or with `account_id` a project of it."""
+
+    __tablename__ = "tenants"
+    __table_args__ = (CheckConstraint("account_id <> id", name="not_its_own_account"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    account_id: Mapped[UUID | None] = mapped_column(ForeignKey("tenants.id"), index=True)
+    generation: Mapped[int]
+    created_at: Mapped[datetime]
+
+
+class Quota(Base):
+    """What a tenant may use and uses; an account's use includes its projects'.
+
+    Use may exceed a limit after a cut, so no constraint compares the two: a claim does, in its UPDATE.
+    """
+
+    __tablename__ = "quotas"
+    __table_args__ = (
+        CheckConstraint("share_limit >= 0 AND mem_limit >= 0 AND slices_limit >= 0", name="limits"),
+        CheckConstraint("share_used >= 0 AND mem_used >= 0 AND slices_used >= 0", name="used"),
+        CheckConstraint("timeslice_us > 0", name="timeslice"),
+    )
+
+    tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True)
+    share_limit: Mapped[int]
+    mem_limit: Mapped[int]
+    slices_limit: Mapped[int]
+    share_used: Mapped[int]
+    mem_used: Mapped[int]
+    slices_used: Mapped[int]
+    timeslice_us: Mapped[int]
+    generation: Mapped[int]
+
+
+class Profile(Base):
+    """A class of slice. Rows are never changed."""
+
+    __tablename__ = "profiles"
+    __table_args__ = (
+        CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
+        CheckConstraint("mem_bytes > 0", name="mem"),
+        CheckConstraint("mode IN ('strict', 'fair')", name="mode"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    share_permille: Mapped[int]
+    mem_bytes: Mapped[int]
+    mode: Mapped[str] = mapped_column(String(16))
+    generation: Mapped[int]
+    created_at: Mapped[datetime]
+
+
+class Host(Base):
+    """A machine. `generation`: of what operators set; `desired_generation`: of what its agent shall do.
+
+    `enroll_hash`: of a one-time token that was not used yet.
+    """
+
+    __tablename__ = "hosts"
+    __table_args__ = (CheckConstraint("state IN ('ready', 'cordoned')", name="state"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    state: Mapped[str] = mapped_column(String(16))
+    enroll_hash: Mapped[str | None] = mapped_column(String(64), unique=True)
+    enroll_expires_at: Mapped[datetime | None]
+    enrolled_at: Mapped[datetime | None]
+    epoch_confirmed: Mapped[bool]
+    desired_generation: Mapped[int]
+    generation: Mapped[int]
+    created_at: Mapped[datetime]
+
+
+class Gpu(Base):
+    """An accelerator: its inventory as reported, and `*_used` by claims. Only claims and their end change the latter.
+
+    `mem_bytes` is never less than what claims use, whatever a host reports.
+    """
+
+    __tablename__ = "gpus"
+    __table_args__ = (
+        UniqueConstraint("host_id", "address"),
+        CheckConstraint("share_used BETWEEN 0 AND 1000", name="share"),
+        CheckConstraint("mem_used >= 0 AND mem_used <= mem_bytes", name="mem"),
+        # Placement walks from the fullest to the emptiest.
+        Index("ix_gpus_fullest", "share_used", "mem_used", "id"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    host_id: Mapped[UUID] = mapped_column(ForeignKey("hosts.id", ondelete="CASCADE"))
+    address: Mapped[str] = mapped_column(String(16))
+    engine: Mapped[str] = mapped_column(String(64))
+    backend: Mapped[str] = mapped_column(String(64))
+    mem_bytes: Mapped[int]
+    timeslice_min_us: Mapped[int]
+    max_chunk_us: Mapped[int]
+    present: Mapped[bool]
+    share_used: Mapped[int]
+    mem_used: Mapped[int]
+
+
+class GpuType(Base):
+    """An mdev type that a GPU offers."""
+
+    __tablename__ = "gpu_types"
+    __table_args__ = (CheckConstraint("mem_bytes > 0", name="mem"),)
+
+    gpu_id: Mapped[UUID] = mapped_column(ForeignKey("gpus.id", ondelete="CASCADE"), primary_key=True)
+    mdev_type: Mapped[str] = mapped_column(String(80), primary_key=True)
+    mem_bytes: Mapped[int]
+
+
+class Slice(Base):
+    """A claim. `type_mem_bytes` counts on the GPU, `mem_bytes` in quotas.
+
+    A releasing slice is a tombstone: `tombstone_generation` is the host's desired generation that first carried it.
+    """
+
+    __tablename__ = "slices"
+    __table_args__ = (
+        CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
+        CheckConstraint("mem_bytes > 0 AND type_mem_bytes >= mem_bytes", name="mem"),
+        CheckConstraint("mode IN ('strict', 'fair')", name="mode"),
+        CheckConstraint("state IN ('claimed', 'releasing')", name="state"),
+        CheckConstraint("(state = 'releasing') = (tombstone_generation IS NOT NULL)", name="tombstone"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id"), index=True)
+    profile_id: Mapped[UUID] = mapped_column(ForeignKey("profiles.id"), index=True)
+    gpu_id: Mapped[UUID] = mapped_column(ForeignKey("gpus.id"), index=True)
+    vm_uuid: Mapped[UUID | None] = mapped_column(index=True)
+    share_permille: Mapped[int]
+    mem_bytes: Mapped[int]
+    mode: Mapped[str] = mapped_column(String(16))
+    mdev_type: Mapped[str] = mapped_column(String(80))
+    type_mem_bytes: Mapped[int]
+    state: Mapped[str] = mapped_column(String(16))
+    tombstone_generation: Mapped[int | None]
+    generation: Mapped[int]
+    created_at: Mapped[datetime]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables that hold what hosts reported last. Nothing here decides about a claim, and losing it loses no claim."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import JSON, ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from vgpumgr_api.db.models import Base
+
+
+class HostReport(Base):
+    """One row per host, made when it enrols and locked while a report is taken in.
+
+    (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first.
+    """
+
+    __tablename__ = "host_reports"
+
+    host_id: Mapped[UUID] = mapped_column(ForeignKey("hosts.id", ondelete="CASCADE"), primary_key=True)
+    boot_id: Mapped[UUID | None]
+    agent_epoch: Mapped[int]
+    seq: Mapped[int]
+    agent_version: Mapped[str] = mapped_column(String(64))
+    desired_epoch: Mapped[UUID | None]
+    desired_generation: Mapped[int]
+    refusals: Mapped[list[Any]] = mapped_column(JSON)
+    reported_at: Mapped[datetime | None]
+
+
+class SliceObservation(Base):
+    """A device, or that there is none, as its host reported it."""
+
+    __tablename__ = "slice_observations"
+
+    slice_id: Mapped[UUID] = mapped_column(ForeignKey("slices.id", ondelete="CASCADE"), primary_key=True)
+    generation: Mapped[int]
+    present: Mapped[bool]
+    open: Mapped[bool]
+    vm_uuid: Mapped[UUID | None]
+    applied_permille: Mapped[int | None]
+    run_ns: Mapped[int]
+    items: Mapped[int]
+    error: Mapped[str] = mapped_column(String(200))
+    reported_at: Mapped[datetime]
+
+
+class GroupObservation(Base):
+    """Counters of a tenant's group on one GPU."""
+
+    __tablename__ = "group_observations"
+
+    gpu_id: Mapped[UUID] = mapped_column(ForeignKey("gpus.id", ondelete="CASCADE"), primary_key=True)
+    tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True, index=True)
+    weight: Mapped[int]
+    timeslice_us: Mapped[int]
+    cap_us: Mapped[int]
+    cap_period_us: Mapped[int]
+    run_ns: Mapped[int]
+    runs: Mapped[int]
+    longest_run_ns: Mapped[int]
+    throttled_ns: Mapped[int]
+    switches: Mapped[int]
+    wall_ns: Mapped[int]
+    idle_ns: Mapped[int]
+    reported_at: Mapped[datetime]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changing rows without loading them, and what both engines know but SQLAlchemy spells once per engine."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Executable
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from vgpumgr_api.db.models import Base
+
+
+def change(session: Session, statement: Executable) -> int:
+    """Runs an INSERT, UPDATE or DELETE and returns how many rows it met. Objects already loaded do not notice."""
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    return cast("CursorResult[Any]", result).rowcount
+
+
+def insert_unless_there(session: Session, table: type[Base], values: Mapping[str, Any]) -> bool:
+    """Inserts a row; returns False if its key is taken. Waits for a transaction that is about to take it."""
+    if is_postgresql(session):
+        return change(session, postgresql.insert(table).values(values).on_conflict_do_nothing()) == 1
+    return change(session, sqlite.insert(table).values(values).on_conflict_do_nothing()) == 1
+
+
+def upsert(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Inserts `rows`, or replaces what the rows with their primary keys hold. All have the same columns."""
+    if not rows:
+        return
+    primary = [column.name for column in table.__table__.primary_key]
+    others = [name for name in rows[0] if name not in primary]
+    make = postgresql.insert if is_postgresql(session) else sqlite.insert
+    statement = make(table)
+    statement = statement.on_conflict_do_update(
+        index_elements=primary, set_={name: statement.excluded[name] for name in others}
+    )
+    session.connection().execute(statement, [dict(row) for row in rows])
+
+
+def is_postgresql(session: Session) -> bool:
+    """Which of the two engines this is."""
+    return session.get_bind().dialect.name == "postgresql"
