@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a service says no. The routes turn it into a problem document."""
+
+from typing import Any
+
+from vgpumgr.wire.problem import STATUS, Code, Reason
+
+
+class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault
+    """A request was refused and nothing was stored: it rolls its transaction back.
+
+    `detail` is one line that says what to do about it.
+    """
+
+    def __init__(
+        self, code: Code, detail: str, *, reasons: tuple[Reason, ...] = (), limits: dict[str, Any] | None = None
+    ) -> None:
+        self.code = code
+        self.detail = detail
+        self.reasons = reasons
+        self.limits = limits or {}
+        super().__init__(f"{code}: {detail}")
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that belongs to the code."""
+        return STATUS[self.code]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks, and what they may reach.
+
+An operator reaches everything but the part of a host's agent. A tenant reaches itself and, if it is an account, its
+projects; whatever belongs to others does not exist for it. A host reaches its own desired state and reports.
+"""
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, or_, select, true
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TokenRole
+from vgpumgr_api.db import models, records
+from vgpumgr_api.db.database import now
+from vgpumgr_api.errors import Refusal
+
+SECRET = re.compile(r"vgpu_[A-Za-z0-9_-]{43}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actor:
+    """Who makes a request. `name` is for events, as in ``tenant:blue``."""
+
+    token_id: UUID | None
+    role: TokenRole
+    name: str
+    tenant_id: UUID | None = None
+    host_id: UUID | None = None
+    request_id: str = ""
+
+
+def new_secret() -> str:
+    """A credential of 256 random bits, recognisable as ours to those who search for leaked ones."""
+    return f"vgpu_{secrets.token_urlsafe(32)}"
+
+
+def hash_of(secret: str) -> str:
+    """What is stored of a secret. It is random, so that a fast hash without salt does."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def local_operator(name: str) -> Actor:
+    """The person at the API's own machine who runs ``vgpumgr-api``."""
+    return Actor(token_id=None, role=TokenRole.OPERATOR, name=name)
+
+
+def authenticate(session: Session, secret: str, *, request_id: str = "") -> Actor:
+    """Returns who has this secret. Raises Refusal(AUTH_INVALID) if nobody has, or no longer."""
+    token = None
+    if SECRET.fullmatch(secret):
+        token = session.scalar(select(records.Token).where(records.Token.secret_hash == hash_of(secret)))
+    if token is None or (token.expires_at is not None and token.expires_at <= now(session)):
+        raise Refusal(Code.AUTH_INVALID, "this token is unknown, expired or revoked; ask an operator for a new one")
+    subject: str | None = str(token.id)
+    if token.tenant_id is not None:
+        subject = session.scalar(select(models.Tenant.name).where(models.Tenant.id == token.tenant_id))
+    if token.host_id is not None:
+        subject = session.scalar(select(models.Host.name).where(models.Host.id == token.host_id))
+    return Actor(
+        token_id=token.id,
+        role=TokenRole(token.role),
+        name=f"{token.role}:{subject}",
+        tenant_id=token.tenant_id,
+        host_id=token.host_id,
+        request_id=request_id,
+    )
+
+
+def require_operator(actor: Actor) -> None:
+    """Only operators pass."""
+    if actor.role is not TokenRole.OPERATOR:
+        raise Refusal(Code.PERMISSION_DENIED, "this needs an operator's token")
+
+
+def require_person(actor: Actor) -> None:
+    """Operators and tenants pass, hosts do not."""
+    if actor.role is TokenRole.HOST:
+        raise Refusal(Code.PERMISSION_DENIED, "a host's token serves its agent only; use an operator's or a tenant's")
+
+
+def require_tenant(actor: Actor, tenant: models.Tenant) -> None:
+    """Operators pass, and tokens of this tenant or of its account; to others it is unknown."""
+    require_person(actor)
+    if actor.role is TokenRole.TENANT and actor.tenant_id not in (tenant.id, tenant.account_id):
+        raise unknown("tenant", tenant.name)
+
+
+def require_host(actor: Actor, host: models.Host) -> None:
+    """Only the token of this host passes; to other hosts it is unknown."""
+    if actor.role is not TokenRole.HOST:
+        raise Refusal(Code.PERMISSION_DENIED, "this needs the token of the host's agent")
+    if actor.host_id != host.id:
+        raise unknown("host", host.name)
+
+
+def reachable_tenants(actor: Actor) -> ColumnElement[bool]:
+    """The condition on `models.Tenant` that selects what `actor` may see."""
+    require_person(actor)
+    if actor.role is TokenRole.OPERATOR:
+        return true()
+    return or_(models.Tenant.id == actor.tenant_id, models.Tenant.account_id == actor.tenant_id)
+
+
+def unknown(kind: str, name: object) -> Refusal:
+    """There is no such object, or none that the actor may know of."""
+    return Refusal(Code.OBJECT_UNKNOWN, f"no {kind} {str(name)[:80]!r}; list them to see which there are")

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims: what gives a slice to a tenant, and starts to take it back."""
+
+from uuid import UUID, uuid4
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.common import Page
+from vgpumgr.wire.resources import Slice, SliceCreate, SliceState
+from vgpumgr_api.db import models
+from vgpumgr_api.db.database import now
+from vgpumgr_api.services import events, quotas
+from vgpumgr_api.services.actors import Actor, reachable_tenants, require_person, require_tenant, unknown
+from vgpumgr_api.services.generations import bump, require_match
+from vgpumgr_api.services.lookup import host_named, profile_named, tenant_named
+from vgpumgr_api.services.paging import PageRequest, fetch
+from vgpumgr_api.services.placement import Wanted, take
+from vgpumgr_api.services.slice_view import answer, view, views
+
+
+def create_slice(session: Session, actor: Actor, request: SliceCreate, *, validate_only: bool = False) -> Slice:
+    """Claims a slice: quotas, a GPU and the claim in one transaction, or nothing.
+
+    A VM that has a slice of the tenant gets its others on the same host, unless `host` says otherwise. With
+    `validate_only` everything is tried, the answer made, and nothing kept.
+    """
+    require_person(actor)
+    if not validate_only:
+        return _claim(session, actor, request)
+    with session.begin_nested() as trial:
+        claimed = _claim(session, actor, request)
+        trial.rollback()
+    return claimed
+
+
+def list_slices(
+    session: Session,
+    actor: Actor,
+    page: PageRequest,
+    *,
+    tenant: str | None = None,
+    host: str | None = None,
+    vm_uuid: UUID | None = None,
+    state: SliceState | None = None,
+) -> Page[Slice]:
+    """Returns the slices of tenants that `actor` reaches, by id. `tenant` is that one, without its projects."""
+    statement = views().where(reachable_tenants(actor))
+    if tenant is not None:
+        owner = tenant_named(session, tenant)
+        require_tenant(actor, owner)
+        statement = statement.where(models.Slice.tenant_id == owner.id)
+    if host is not None:
+        statement = statement.where(models.Gpu.host_id == host_named(session, host).id)
+    if vm_uuid is not None:
+        statement = statement.where(models.Slice.vm_uuid == vm_uuid)
+    if state is not None:
+        statement = statement.where(models.Slice.state == state.value)
+    rows, token = fetch(session, statement, kind="slices", keys=[models.Slice.id], page=page)
+    return Page(items=[answer(view(row)) for row in rows], next_page_token=token)
+
+
+def get_slice(session: Session, actor: Actor, slice_id: UUID) -> Slice:
+    """Returns one slice."""
+    row = session.execute(views().where(models.Slice.id == slice_id, reachable_tenants(actor))).one_or_none()
+    if row is None:
+        raise unknown("slice", slice_id)
+    return answer(view(row))
+
+
+def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: int | None) -> Slice:
+    """Turns a claim into a tombstone. Quota and capacity return when the host has confirmed that the device is gone.
+
+    Repeating it changes nothing.
+    """
+    require_person(actor)
+    claim, host_id, tenant = _locked(session, actor, slice_id)
+    require_match(if_match, claim.generation, required=False)
+    if claim.state == SliceState.CLAIMED.value:
+        events.record(session, actor, "slice.releasing", claim.id, tenant=tenant)
+        bump(session, [host_id])
+        claim.tombstone_generation = session.scalars(
+            select(models.Host.desired_generation).where(models.Host.id == host_id)
+        ).one()
+        claim.state = SliceState.RELEASING.value
+        claim.generation += 1
+        session.flush()
+    return get_slice(session, actor, slice_id)
+
+
+def _claim(session: Session, actor: Actor, request: SliceCreate) -> Slice:
+    tenant = tenant_named(session, request.tenant)
+    require_tenant(actor, tenant)
+    profile = profile_named(session, request.profile)
+    host_id = host_named(session, request.host).id if request.host is not None else None
+    if host_id is None and request.vm_uuid is not None:
+        host_id = _host_of_vm(session, tenant, request.vm_uuid)
+    if tenant.account_id is not None:
+        account = session.get_one(models.Tenant, tenant.account_id)
+        quotas.charge(
+            session, account, role="account", share_permille=profile.share_permille, mem_bytes=profile.mem_bytes
+        )
+    quotas.charge(
+        session,
+        tenant,
+        role="project" if tenant.account_id else "account",
+        share_permille=profile.share_permille,
+        mem_bytes=profile.mem_bytes,
+    )
+    place = take(session, Wanted(share_permille=profile.share_permille, mem_bytes=profile.mem_bytes, host_id=host_id))
+    claim = models.Slice(
+        id=uuid4(),
+        tenant_id=tenant.id,
+        profile_id=profile.id,
+        gpu_id=place.gpu_id,
+        vm_uuid=request.vm_uuid,
+        share_permille=profile.share_permille,
+        mem_bytes=profile.mem_bytes,
+        mode=profile.mode,
+        mdev_type=place.mdev_type,
+        type_mem_bytes=place.type_mem_bytes,
+        state=SliceState.CLAIMED.value,
+        generation=1,
+        created_at=now(session),
+    )
+    session.add(claim)
+    events.record(
+        session,
+        actor,
+        "slice.claimed",
+        claim.id,
+        tenant=tenant,
+        detail={"profile": profile.name, "vm_uuid": str(request.vm_uuid) if request.vm_uuid else None},
+    )
+    session.flush()
+    bump(session, [place.host_id])
+    return get_slice(session, actor, claim.id)
+
+
+def _host_of_vm(session: Session, tenant: models.Tenant, vm_uuid: UUID) -> UUID | None:
+    return session.scalar(
+        select(models.Gpu.host_id)
+        .join(models.Slice, models.Slice.gpu_id == models.Gpu.id)
+        .where(
+            models.Slice.tenant_id == tenant.id,
+            models.Slice.vm_uuid == vm_uuid,
+            models.Slice.state == SliceState.CLAIMED.value,
+        )
+        .order_by(models.Slice.created_at.desc())
+        .limit(1)
+    )
+
+
+def _locked(session: Session, actor: Actor, slice_id: UUID) -> tuple[models.Slice, UUID, models.Tenant]:
+    row = session.execute(
+        select(models.Slice, models.Gpu.host_id, models.Tenant)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .join(models.Tenant, models.Tenant.id == models.Slice.tenant_id)
+        .where(models.Slice.id == slice_id, reachable_tenants(actor))
+        .with_for_update(of=models.Slice)
+    ).one_or_none()
+    if row is None:
+        raise unknown("slice", slice_id)
+    return row[0], row[1], row[2]

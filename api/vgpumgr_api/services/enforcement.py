@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From claims and quotas to what the kernel enforces, in whole numbers. Pure.
+
+A tenant that uses more share than its quota grants (after a cut) has every slice scaled by limit / used; for a project
+the smaller factor of its own and its account's counts. Nothing scales below 1 permille: a claim keeps a VM running.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from vgpumgr.wire.common import PERMILLE, TIMESLICE_US_MAX
+
+Key = TypeVar("Key", bound=Hashable)
+
+CAP_PERIOD_MIN_US = 10_000
+CAP_PERIOD_MAX_US = 1_000_000
+CAP_PERIOD_TIMESLICES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """An owner's limit of share and what it uses of it, in permille over all GPUs."""
+
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A slice of a group: its enforced share, and whether it may have more when others are idle."""
+
+    permille: int
+    strict: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cap:
+    """At most `us` of engine time per `period_us`; zeros mean no cap."""
+
+    us: int = 0
+    period_us: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPlan(Generic[Key]):
+    """Parameters of a group and the caps of its slices. A slice's weight is its enforced share."""
+
+    weight: int
+    timeslice_us: int
+    cap: Cap
+    slice_caps: Mapping[Key, Cap]
+
+
+def enforced_permille(share_permille: int, owners: Sequence[Use]) -> int:
+    """Returns the share that a slice gets, of the one that its claim says; `owners`: its tenant and that's account."""
+    scaled = (share_permille * use.limit // use.used for use in owners if use.used > use.limit)
+    return max(1, min(scaled, default=share_permille))
+
+
+def effective_timeslice_us(quota_us: int, gpu_min_us: int) -> int:
+    """Returns a timeslice that the GPU accepts."""
+    return min(max(quota_us, gpu_min_us), TIMESLICE_US_MAX)
+
+
+def plan_group(parts: Mapping[Key, Part], timeslice_us: int) -> GroupPlan[Key]:
+    """Returns what to configure for a tenant's claimed slices on one GPU; there is at least one.
+
+    If all are strict the group is capped at their sum; if only some are, each of those is capped by itself, because a
+    cap of the group would hold the fair ones back.
+    """
+    period_us = min(max(CAP_PERIOD_TIMESLICES * timeslice_us, CAP_PERIOD_MIN_US), CAP_PERIOD_MAX_US)
+    weight = sum(part.permille for part in parts.values())
+    all_strict = all(part.strict for part in parts.values())
+    return GroupPlan(
+        weight=weight,
+        timeslice_us=timeslice_us,
+        cap=_cap(weight, period_us) if all_strict else Cap(),
+        slice_caps={
+            key: _cap(part.permille, period_us) if part.strict and not all_strict else Cap()
+            for key, part in parts.items()
+        },
+    )
+
+
+def _cap(permille: int, period_us: int) -> Cap:
+    if permille >= PERMILLE:
+        return Cap()
+    return Cap(us=period_us * permille // PERMILLE, period_us=period_us)

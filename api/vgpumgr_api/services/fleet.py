@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API's side of a host's agent: enrolment, desired state, binding. Reports are taken in by `reports`."""
+
+from uuid import UUID, uuid4
+
+from sqlalchemy import delete, or_, select, update
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.common import Mode
+from vgpumgr.wire.fleet import (
+    LEASE_S,
+    Bind,
+    Desired,
+    DesiredGroup,
+    DesiredSlice,
+    Enroll,
+    Enrolled,
+    Report,
+    Reported,
+    Tombstone,
+)
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import Slice, SliceState, TokenRole
+from vgpumgr_api.db import models, records
+from vgpumgr_api.db.database import now
+from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.db.statements import upsert
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import events, reports
+from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_host, unknown
+from vgpumgr_api.services.enforcement import Part, plan_group
+from vgpumgr_api.services.generations import bump
+from vgpumgr_api.services.lookup import host_named
+from vgpumgr_api.services.slice_view import View, answer, view, views
+
+
+def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = "") -> Enrolled:
+    """Trades a one-time token for the host's own credential; every earlier one of the host is void.
+
+    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones.
+    """
+    host = models.Host
+    consumed = session.execute(
+        update(host)
+        .where(host.enroll_hash == hash_of(secret), host.enroll_expires_at > now(session))
+        .values(
+            enroll_hash=None,
+            enroll_expires_at=None,
+            enrolled_at=now(session),
+            epoch_confirmed=or_(host.epoch_confirmed, host.enrolled_at.is_(None)),
+            generation=host.generation + 1,
+        )
+        .returning(host.id, host.name),
+        execution_options={"synchronize_session": False},
+    ).one_or_none()
+    if consumed is None:
+        raise Refusal(
+            Code.AUTH_INVALID, "this token enrols no host: used, expired or unknown; have the host re-enrolled"
+        )
+    session.execute(delete(records.Token).where(records.Token.host_id == consumed.id))
+    own = new_secret()
+    token = records.Token(
+        id=uuid4(),
+        secret_hash=hash_of(own),
+        role=TokenRole.HOST.value,
+        host_id=consumed.id,
+        created_at=now(session),
+    )
+    session.add(token)
+    # A new agent counts its starts from the beginning.
+    upsert(session, HostReport, [reports.none_yet(consumed.id, agent_version=request.agent_version)])
+    actor = Actor(
+        token_id=token.id, role=TokenRole.HOST, name=f"host:{consumed.name}", host_id=consumed.id, request_id=request_id
+    )
+    events.record(session, actor, "host.enrolled", consumed.name, detail={"agent_version": request.agent_version})
+    session.flush()
+    return Enrolled(host_id=consumed.id, name=consumed.name, token=own)
+
+
+def desired_generation(session: Session, actor: Actor, host: str) -> tuple[UUID, int]:
+    """Returns the (epoch, generation) that `desired` would carry, for those who wait for it to change."""
+    row = host_named(session, host)
+    require_host(actor, row)
+    return session.scalars(select(models.Installation.epoch)).one(), row.desired_generation
+
+
+def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S) -> Desired:
+    """Returns all that a host shall have. To be run read-only, so that everything is of one moment."""
+    row = host_named(session, host)
+    require_host(actor, row)
+    seen = [
+        view(found)
+        for found in session.execute(
+            views()
+            .where(models.Gpu.host_id == row.id)
+            .order_by(models.Gpu.address, models.Tenant.name, models.Slice.id)
+        )
+    ]
+    claimed = [one for one in seen if one.slice.state == SliceState.CLAIMED.value]
+    parties: dict[tuple[str, str], list[View]] = {}
+    for one in claimed:
+        parties.setdefault((one.gpu.address, one.tenant), []).append(one)
+    groups: list[DesiredGroup] = []
+    slices: list[DesiredSlice] = []
+    for (gpu, tenant), members in parties.items():
+        group, its_slices = _party(gpu, tenant, members)
+        groups.append(group)
+        slices.extend(its_slices)
+    return Desired(
+        host_id=row.id,
+        epoch=session.scalars(select(models.Installation.epoch)).one(),
+        epoch_confirmed=row.epoch_confirmed,
+        generation=row.desired_generation,
+        lease_s=lease_s,
+        groups=groups,
+        slices=slices,
+        tombstones=[
+            Tombstone(id=one.slice.id, generation=one.slice.generation)
+            for one in seen
+            if one.slice.state == SliceState.RELEASING.value
+        ],
+    )
+
+
+def report(session: Session, actor: Actor, host: str, report: Report) -> Reported:
+    """Takes in what a host has. An older report than the last is dropped."""
+    row = host_named(session, host)
+    require_host(actor, row)
+    return reports.take_in(session, actor, row, report)
+
+
+def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bind) -> Slice:
+    """Ties an unbound slice of this host to a VM, once. For the VM it has already: the same answer again."""
+    row = host_named(session, host)
+    require_host(actor, row)
+    found = session.execute(
+        select(models.Slice, models.Tenant)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .join(models.Tenant, models.Tenant.id == models.Slice.tenant_id)
+        .where(models.Slice.id == slice_id, models.Gpu.host_id == row.id)
+        .with_for_update(of=models.Slice)
+    ).one_or_none()
+    if found is None:
+        raise unknown("slice", slice_id)
+    claim, tenant = found
+    if claim.state == SliceState.RELEASING.value:
+        raise Refusal(Code.SLICE_RELEASING, f"slice {slice_id} was deleted; claim another one for this VM")
+    if claim.vm_uuid is None:
+        claim.vm_uuid = request.vm_uuid
+        claim.generation += 1
+        events.record(session, actor, "slice.bound", claim.id, tenant=tenant, detail={"vm_uuid": str(request.vm_uuid)})
+        session.flush()
+        bump(session, [row.id])
+    elif claim.vm_uuid != request.vm_uuid:
+        raise Refusal(Code.SLICE_BOUND, f"slice {slice_id} belongs to another VM; claim one for this VM")
+    return answer(view(session.execute(views().where(models.Slice.id == slice_id)).one()))
+
+
+def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, list[DesiredSlice]]:
+    plan = plan_group(
+        {one.slice.id: Part(permille=one.permille, strict=one.slice.mode == Mode.STRICT.value) for one in members},
+        members[0].timeslice_us,
+    )
+    group = DesiredGroup(
+        gpu=gpu,
+        tenant=tenant,
+        weight=plan.weight,
+        timeslice_us=plan.timeslice_us,
+        cap_us=plan.cap.us,
+        cap_period_us=plan.cap.period_us,
+    )
+    slices = [
+        DesiredSlice(
+            id=one.slice.id,
+            gpu=gpu,
+            tenant=tenant,
+            vm_uuid=one.slice.vm_uuid,
+            mdev_type=one.slice.mdev_type,
+            weight=one.permille,
+            cap_us=plan.slice_caps[one.slice.id].us,
+            cap_period_us=plan.slice_caps[one.slice.id].period_us,
+            generation=one.slice.generation,
+        )
+        for one in members
+    ]
+    return group, slices

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as operators see them. What their agents say and hear is in `fleet` and `reports`."""
+
+from datetime import datetime, timedelta
+from uuid import uuid4
+
+from sqlalchemy import Row, delete, select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.common import Page
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch, HostState
+from vgpumgr_api.db import models, observations, records
+from vgpumgr_api.db.database import now
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator
+from vgpumgr_api.services.generations import bump, require_match
+from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
+from vgpumgr_api.services.paging import PageRequest, fetch
+from vgpumgr_api.services.patching import changes_of
+
+ONLINE = timedelta(seconds=90)
+"""A host that has not reported for longer takes no claims."""
+
+ENROLL_TOKEN_LIFE = timedelta(days=7)
+
+_REPORT = observations.HostReport
+
+
+def list_hosts(session: Session, actor: Actor, page: PageRequest) -> Page[Host]:
+    """Returns all hosts, by name. Operators only."""
+    require_operator(actor)
+    rows, token = fetch(
+        session,
+        select(models.Host, _REPORT.reported_at, _REPORT.agent_version).outerjoin(
+            _REPORT, _REPORT.host_id == models.Host.id
+        ),
+        kind="hosts",
+        keys=[models.Host.name],
+        page=page,
+    )
+    return Page(items=[_host(session, row[0], row[1], row[2]) for row in rows], next_page_token=token)
+
+
+def create_host(session: Session, actor: Actor, request: HostCreate) -> HostCreated:
+    """Announces a host; its agent enrols with the token in the answer within a week. Operators only."""
+    require_operator(actor)
+    refuse_duplicate(session, models.Host.name, request.name, kind="host")
+    secret = new_secret()
+    host = models.Host(
+        id=uuid4(),
+        name=request.name,
+        state=HostState.READY.value,
+        enroll_hash=hash_of(secret),
+        enroll_expires_at=now(session) + ENROLL_TOKEN_LIFE,
+        epoch_confirmed=False,
+        desired_generation=1,
+        generation=1,
+        created_at=now(session),
+    )
+    session.add(host)
+    events.record(session, actor, "host.created", host.name)
+    session.flush()
+    return _created(_answer(session, host), secret)
+
+
+def get_host(session: Session, actor: Actor, name: str) -> Host:
+    """Returns one host. Operators only."""
+    require_operator(actor)
+    return _answer(session, host_named(session, name))
+
+
+def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, if_match: int | None) -> Host:
+    """Cordons a host, so that it takes no more claims, or makes it ready again. Operators only."""
+    require_operator(actor)
+    changes = changes_of(patch)
+    host = host_named(session, name, lock=True)
+    require_match(if_match, host.generation)
+    if "state" in changes and changes["state"].value != host.state:
+        host.state = changes["state"].value
+        host.generation += 1
+        events.record(session, actor, f"host.{host.state}", host.name)
+        session.flush()
+    return _answer(session, host)
+
+
+def delete_host(session: Session, actor: Actor, name: str, *, if_match: int | None) -> None:
+    """Forgets a host that has no slices, its GPUs and its token. Operators only."""
+    require_operator(actor)
+    host = host_named(session, name)
+    require_match(if_match, host.generation)
+    # Claims lock a GPU first, then the host.
+    gpus = session.scalars(
+        select(models.Gpu.id).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id).with_for_update()
+    ).all()
+    if session.scalar(select(models.Slice.id).where(models.Slice.gpu_id.in_(gpus)).limit(1)):
+        raise Refusal(
+            Code.OBJECT_IN_USE, f"{name} still has slices; cordon it, delete those and wait until the host confirms"
+        )
+    remove(session, models.Host, host.id, kind="host", name=name)
+    events.record(session, actor, "host.deleted", host.name)
+
+
+def confirm_epoch(session: Session, actor: Actor, name: str) -> Host:
+    """Lets a host obey tombstones again after the database was declared restored. Operators only."""
+    require_operator(actor)
+    host = host_named(session, name, lock=True)
+    if not host.epoch_confirmed:
+        host.epoch_confirmed = True
+        host.generation += 1
+        events.record(session, actor, "host.epoch_confirmed", host.name)
+        session.flush()
+        bump(session, [host.id])
+    return _answer(session, host)
+
+
+def reenroll(session: Session, actor: Actor, name: str) -> HostCreated:
+    """Gives a new one-time token and revokes the credential that the host has. Its claims stay. Operators only."""
+    require_operator(actor)
+    host = host_named(session, name, lock=True)
+    secret = new_secret()
+    host.enroll_hash = hash_of(secret)
+    host.enroll_expires_at = now(session) + ENROLL_TOKEN_LIFE
+    host.generation += 1
+    session.execute(delete(records.Token).where(records.Token.host_id == host.id))
+    events.record(session, actor, "host.reenroll", host.name)
+    session.flush()
+    return _created(_answer(session, host), secret)
+
+
+def _answer(session: Session, host: models.Host) -> Host:
+    report: Row[datetime | None, str] | None = session.execute(
+        select(_REPORT.reported_at, _REPORT.agent_version).where(_REPORT.host_id == host.id)
+    ).one_or_none()
+    return _host(session, host, *(report or (None, "")))
+
+
+def _created(host: Host, secret: str) -> HostCreated:
+    return HostCreated(**host.model_dump(), enroll_token=secret)
+
+
+def _host(session: Session, host: models.Host, reported_at: datetime | None, agent_version: str | None) -> Host:
+    return Host(
+        id=host.id,
+        name=host.name,
+        state=HostState(host.state),
+        enrolled=host.enrolled_at is not None,
+        online=reported_at is not None and now(session) - reported_at <= ONLINE,
+        epoch_confirmed=host.epoch_confirmed,
+        last_report_at=reported_at,
+        agent_version=agent_version or "",
+        generation=host.generation,
+        created_at=host.created_at,
+    )

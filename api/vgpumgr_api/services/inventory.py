@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What GPUs a host has. A GPU that is gone stays, marked absent, as long as its host does: claims refer to it."""
+
+from uuid import UUID, uuid4
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.fleet import ReportedGpu
+from vgpumgr_api.db import models
+from vgpumgr_api.db.statements import change, is_postgresql
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.text import printable
+
+Inventory = tuple[str, str, int, int, int, dict[str, int]]
+
+
+def take_inventory(session: Session, actor: Actor, host: models.Host, reported: list[ReportedGpu]) -> bool:
+    """Brings a host's GPUs up to date; returns whether anything changed. What claims use stays as it is.
+
+    The usual report changes nothing and locks no GPU, so that claims go on meanwhile.
+    """
+    known = {gpu.address: gpu for gpu in session.scalars(select(models.Gpu).where(models.Gpu.host_id == host.id))}
+    types = _types(session, [gpu.id for gpu in known.values()])
+    changed = False
+    seen = {gpu.address: gpu for gpu in reported}
+    # By id, as everybody locks GPUs; new ones are nobody else's yet.
+    for gpu in sorted(known.values(), key=lambda gpu: gpu.id):
+        said = seen.get(gpu.address)
+        if said is None:
+            if gpu.present:
+                _mark_absent(session, actor, host, gpu)
+                changed = True
+        elif not gpu.present or _said(said) != _stored(gpu, types.get(gpu.id, {})):
+            changed |= _update(session, actor, host, gpu, said, types.get(gpu.id, {}))
+    for address in sorted(seen.keys() - known.keys()):
+        _add(session, actor, host, seen[address])
+        changed = True
+    return changed
+
+
+def _said(gpu: ReportedGpu) -> Inventory:
+    types = {kind.id: kind.mem_bytes for kind in gpu.types}
+    return printable(gpu.engine), printable(gpu.backend), gpu.mem_bytes, gpu.timeslice_min_us, gpu.max_chunk_us, types
+
+
+def _stored(gpu: models.Gpu, types: dict[str, int]) -> Inventory:
+    return gpu.engine, gpu.backend, gpu.mem_bytes, gpu.timeslice_min_us, gpu.max_chunk_us, types
+
+
+def _add(session: Session, actor: Actor, host: models.Host, said: ReportedGpu) -> None:
+    gpu = models.Gpu(
+        id=uuid4(),
+        host_id=host.id,
+        address=said.address,
+        engine=printable(said.engine),
+        backend=printable(said.backend),
+        mem_bytes=said.mem_bytes,
+        timeslice_min_us=said.timeslice_min_us,
+        max_chunk_us=said.max_chunk_us,
+        present=True,
+        share_used=0,
+        mem_used=0,
+    )
+    session.add(gpu)
+    session.flush()
+    _replace_types(session, gpu.id, said)
+    events.record(session, actor, "gpu.found", f"{host.name}/{said.address}")
+
+
+def _update(
+    session: Session, actor: Actor, host: models.Host, gpu: models.Gpu, said: ReportedGpu, types: dict[str, int]
+) -> bool:
+    # A GPU may have shrunk below what claims use; what is used stays granted, and nothing more is.
+    larger = func.greatest if is_postgresql(session) else func.max
+    before = _stored(gpu, types)
+    was_present = gpu.present
+    change(
+        session,
+        update(models.Gpu)
+        .where(models.Gpu.id == gpu.id)
+        .values(
+            engine=printable(said.engine),
+            backend=printable(said.backend),
+            mem_bytes=larger(said.mem_bytes, models.Gpu.mem_used),
+            timeslice_min_us=said.timeslice_min_us,
+            max_chunk_us=said.max_chunk_us,
+            present=True,
+        ),
+    )
+    session.refresh(gpu)
+    if types != _said(said)[-1]:
+        _replace_types(session, gpu.id, said)
+    changed = not was_present or before != _stored(gpu, _said(said)[-1])
+    if changed:
+        events.record(session, actor, "gpu.changed" if was_present else "gpu.found", f"{host.name}/{gpu.address}")
+    return changed
+
+
+def _mark_absent(session: Session, actor: Actor, host: models.Host, gpu: models.Gpu) -> None:
+    change(session, update(models.Gpu).where(models.Gpu.id == gpu.id).values(present=False))
+    session.refresh(gpu)
+    events.record(session, actor, "gpu.absent", f"{host.name}/{gpu.address}")
+
+
+def _types(session: Session, gpus: list[UUID]) -> dict[UUID, dict[str, int]]:
+    types: dict[UUID, dict[str, int]] = {}
+    for row in session.scalars(select(models.GpuType).where(models.GpuType.gpu_id.in_(gpus))):
+        types.setdefault(row.gpu_id, {})[row.mdev_type] = row.mem_bytes
+    return types
+
+
+def _replace_types(session: Session, gpu_id: UUID, said: ReportedGpu) -> None:
+    change(session, delete(models.GpuType).where(models.GpuType.gpu_id == gpu_id))
+    if said.types:
+        session.connection().execute(
+            insert(models.GpuType),
+            [{"gpu_id": gpu_id, "mdev_type": kind.id, "mem_bytes": kind.mem_bytes} for kind in said.types],
+        )

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists in pieces: a page begins after the last key of the one before, so that nothing is missed or seen twice."""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Row, Select, literal, tuple_
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr_api.errors import Refusal
+
+PAGE_SIZE, PAGE_SIZE_MAX = 100, 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageRequest:
+    """What part of a list is wanted. A larger `size` than PAGE_SIZE_MAX means that."""
+
+    size: int = PAGE_SIZE
+    token: str = ""
+
+
+def fetch(
+    session: Session,
+    statement: Select[*tuple[Any, ...]],
+    *,
+    kind: str,
+    keys: Sequence[InstrumentedAttribute[Any]],
+    page: PageRequest,
+) -> tuple[list[Row[*tuple[Any, ...]]], str]:
+    """Returns the rows of a page, in the order of `keys`, and the token of the next page or "".
+
+    `keys` are unique together and of type UUID or str. `kind` names the list, whose tokens fit no other.
+    """
+    size = checked_size(page.size)
+    if page.token:
+        after = _parse(page.token, kind=kind, keys=keys)
+        columns: list[ColumnElement[Any]] = [key.expression for key in keys]
+        bounds = [literal(value, type_=key.type) for value, key in zip(after, keys, strict=True)]
+        statement = statement.where(tuple_(*columns) > tuple_(*bounds))
+    rows = list(session.execute(statement.add_columns(*keys).order_by(*keys).limit(size + 1)))
+    token = _format(rows[size - 1][-len(keys) :], kind=kind) if len(rows) > size else ""
+    return rows[:size], token
+
+
+def checked_size(size: int) -> int:
+    """Returns how many items a page has."""
+    if size < 1:
+        raise _invalid("page_size", "page_size is less than 1")
+    return min(size, PAGE_SIZE_MAX)
+
+
+def _format(values: Sequence[Any], *, kind: str) -> str:
+    text = json.dumps([kind, *(str(value) for value in values)])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _parse(token: str, *, kind: str, keys: Sequence[InstrumentedAttribute[Any]]) -> list[Any]:
+    refusal = _invalid("page_token", "page_token is not one of this list; begin without one")
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        found, *values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        if found != kind or len(values) != len(keys):
+            raise refusal
+        return [_key(value, key) for value, key in zip(values, keys, strict=True)]
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise refusal from None
+
+
+def _key(value: Any, key: InstrumentedAttribute[Any]) -> Any:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError
+    return UUID(value) if key.type.python_type is UUID else value
+
+
+def _invalid(field: str, detail: str) -> Refusal:
+    return Refusal(Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=field),))

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a merge patch changes."""
+
+from typing import Any
+
+from vgpumgr.wire.common import Request
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr_api.errors import Refusal
+
+
+def changes_of(patch: Request) -> dict[str, Any]:
+    """Returns the members that were sent. None of ours can be removed, which is what null asks for (RFC 7396)."""
+    changes = {name: getattr(patch, name) for name in sorted(patch.model_fields_set)}
+    if nulls := [name for name, value in changes.items() if value is None]:
+        detail = f"{nulls[0]} cannot be removed; send a value, or leave it out"
+        raise Refusal(
+            Code.FIELD_INVALID,
+            detail,
+            reasons=tuple(Reason(code=Code.FIELD_INVALID, detail="cannot be null", field=name) for name in nulls),
+        )
+    return changes

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of claims: quota and capacity return. Only for slices whose host has confirmed that they are gone."""
+
+from collections import Counter, defaultdict
+from uuid import UUID
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.resources import SliceState
+from vgpumgr_api.db.models import Gpu, Slice, Tenant
+from vgpumgr_api.db.statements import change
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.generations import hosts_of
+from vgpumgr_api.services.quotas import give_back
+
+BATCH = 500
+
+
+def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
+    """Deletes releasing slices and returns the hosts whose desired state changes by it.
+
+    The caller holds the lock of the host's report row, so that nobody else releases the same slices.
+    """
+    if not slice_ids:
+        return set()
+    rows = _read(session, slice_ids)
+
+    owners: dict[UUID, Counter[str]] = defaultdict(Counter)
+    gpus: dict[UUID, Counter[str]] = defaultdict(Counter)
+    accounts: set[UUID] = set()
+    hosts: set[UUID] = set()
+    for claim, tenant, host_id in rows:
+        # An account's own slices and those of its projects count in the account.
+        accounts.add(tenant.account_id or tenant.id)
+        for owner in (tenant.id, tenant.account_id):
+            if owner is not None:
+                owners[owner] += Counter(share_permille=claim.share_permille, mem_bytes=claim.mem_bytes, slices=1)
+        gpus[claim.gpu_id] += Counter(share=claim.share_permille, mem=claim.type_mem_bytes)
+        hosts.add(host_id)
+
+    # Accounts before projects, then GPUs, each by id: the order in which claims lock them.
+    for owner in sorted(owners, key=lambda owner: (owner not in accounts, owner)):
+        if give_back(session, owner, **owners[owner]):
+            hosts |= hosts_of(session, owner)
+    for gpu_id in sorted(gpus):
+        change(
+            session,
+            update(Gpu)
+            .where(Gpu.id == gpu_id)
+            .values(share_used=Gpu.share_used - gpus[gpu_id]["share"], mem_used=Gpu.mem_used - gpus[gpu_id]["mem"]),
+        )
+    for claim, tenant, _ in rows:
+        change(session, delete(Slice).where(Slice.id == claim.id, Slice.state == SliceState.RELEASING.value))
+        events.record(session, actor, "slice.released", claim.id, tenant=tenant)
+        session.expunge(claim)
+    return hosts
+
+
+def _read(session: Session, slice_ids: list[UUID]) -> list[tuple[Slice, Tenant, UUID]]:
+    return [
+        (row[0], row[1], row[2])
+        for start in range(0, len(slice_ids), BATCH)
+        for row in session.execute(
+            select(Slice, Tenant, Gpu.host_id)
+            .join(Tenant, Tenant.id == Slice.tenant_id)
+            .join(Gpu, Gpu.id == Slice.gpu_id)
+            .where(Slice.id.in_(slice_ids[start : start + BATCH]))
+        )
+    ]

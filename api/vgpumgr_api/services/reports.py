@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking in what a host reports: its inventory, its counters, and that a deleted slice is really gone.
+
+The last is the only thing in a report that changes what is granted, so it is believed only if the host worked from a
+document of this epoch that already carried the tombstone. Everything else is kept as said and decides nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.fleet import Report, Reported
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.resources import SliceState
+from vgpumgr_api.db import models, observations
+from vgpumgr_api.db.database import TryAgain, now
+from vgpumgr_api.db.statements import change, upsert
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.generations import bump
+from vgpumgr_api.services.inventory import take_inventory
+from vgpumgr_api.services.release import release
+from vgpumgr_api.services.text import printable
+
+
+def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
+    """Returns the row of a host that has reported nothing since it enrolled."""
+    return {
+        "host_id": host_id,
+        "boot_id": None,
+        "agent_epoch": -1,
+        "seq": -1,
+        "agent_version": printable(agent_version),
+        "desired_epoch": None,
+        "desired_generation": 0,
+        "refusals": [],
+        "reported_at": None,
+    }
+
+
+def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -> Reported:
+    """Stores a report of `host` unless a newer one was taken in; frees what it confirms gone."""
+    _refuse_repetitions(report)
+    last = session.scalars(
+        select(observations.HostReport).where(observations.HostReport.host_id == host.id).with_for_update()
+    ).one_or_none()
+    if last is None:  # the host was deleted since it was found
+        raise TryAgain
+    if not is_newer(report, last):
+        return Reported(accepted=False)
+
+    touched = release(session, actor, _confirmed_gone(session, host, report))
+    if take_inventory(session, actor, host, report.gpus):
+        touched.add(host.id)
+    _observe_slices(session, host, report)
+    _observe_groups(session, host, report)
+
+    if last.boot_id is not None and last.boot_id != report.boot_id:
+        events.record(session, actor, "host.rebooted", host.name)
+    last.boot_id = report.boot_id
+    last.agent_epoch = report.agent_epoch
+    last.seq = report.seq
+    last.agent_version = printable(report.agent_version)
+    last.desired_epoch = report.desired_epoch
+    last.desired_generation = report.desired_generation
+    last.refusals = [printable(refusal)[:500] for refusal in report.refusals]
+    last.reported_at = now(session)
+    session.flush()
+    bump(session, touched)
+    return Reported(accepted=True)
+
+
+def is_newer(report: Report, last: observations.HostReport) -> bool:
+    """Whether a report was made after the last one; after a reboot only a later start of the agent can have made it."""
+    if last.boot_id in (None, report.boot_id):
+        return (report.agent_epoch, report.seq) > (last.agent_epoch, last.seq)
+    return report.agent_epoch > last.agent_epoch
+
+
+def _refuse_repetitions(report: Report) -> None:
+    """Something said twice has been said in contradiction, or soon will be."""
+    lists: dict[str, list[object]] = {
+        "gpus": [gpu.address for gpu in report.gpus],
+        "groups": [(group.gpu, group.tenant) for group in report.groups],
+        "slices": [one.id for one in report.slices],
+    }
+    for number, gpu in enumerate(report.gpus):
+        lists[f"gpus[{number}].types"] = [kind.id for kind in gpu.types]
+    for field, keys in lists.items():
+        if len(set(keys)) < len(keys):
+            detail = f"{field} names one of its objects twice; report each once"
+            raise Refusal(
+                Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=field),)
+            )
+
+
+def _confirmed_gone(session: Session, host: models.Host, report: Report) -> list[UUID]:
+    """Which tombstones of this host the report fulfils.
+
+    A report of a later generation than the database has comes from before a restore nobody declared: it is no proof.
+    """
+    absent = {one.id for one in report.slices if not one.present}
+    if not absent:
+        return []
+    return [
+        slice_id
+        for slice_id in session.scalars(
+            select(models.Slice.id)
+            .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+            .join(models.Host, models.Host.id == models.Gpu.host_id)
+            .where(
+                models.Host.id == host.id,
+                models.Host.epoch_confirmed,
+                models.Host.desired_generation >= report.desired_generation,
+                models.Slice.state == SliceState.RELEASING.value,
+                models.Slice.tombstone_generation <= report.desired_generation,
+                select(models.Installation.epoch).scalar_subquery() == report.desired_epoch,
+            )
+        )
+        if slice_id in absent
+    ]
+
+
+def _observe_slices(session: Session, host: models.Host, report: Report) -> None:
+    """Keeps what was said of slices that are claimed here. What a host says of others' means nothing."""
+    here = _ids_here(session, host)
+    upsert(
+        session,
+        observations.SliceObservation,
+        [
+            {
+                "slice_id": one.id,
+                "generation": one.generation,
+                "present": one.present,
+                "open": one.open,
+                "vm_uuid": one.vm_uuid,
+                "applied_permille": one.applied_permille,
+                "run_ns": one.run_ns,
+                "items": one.items,
+                "error": printable(one.error),
+                "reported_at": now(session),
+            }
+            for one in report.slices
+            if one.id in here
+        ],
+    )
+
+
+def _ids_here(session: Session, host: models.Host) -> set[UUID]:
+    return set(
+        session.scalars(
+            select(models.Slice.id)
+            .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+            .where(models.Gpu.host_id == host.id)
+        )
+    )
+
+
+def _observe_groups(session: Session, host: models.Host, report: Report) -> None:
+    """Keeps the counters of groups whose tenants are known, and forgets groups that are gone."""
+    gpus = dict(session.execute(select(models.Gpu.address, models.Gpu.id).where(models.Gpu.host_id == host.id)).all())
+    tenants = _tenant_ids(session, {group.tenant for group in report.groups})
+    rows = [
+        {
+            "gpu_id": gpus[group.gpu],
+            "tenant_id": tenants[group.tenant],
+            **group.model_dump(exclude={"gpu", "tenant"}),
+            "reported_at": now(session),
+        }
+        for group in report.groups
+        if group.gpu in gpus and group.tenant in tenants
+    ]
+    upsert(session, observations.GroupObservation, rows)
+    change(
+        session,
+        delete(observations.GroupObservation).where(
+            observations.GroupObservation.gpu_id.in_(
+                select(models.Gpu.id).where(models.Gpu.host_id == host.id).scalar_subquery()
+            ),
+            observations.GroupObservation.reported_at != now(session),
+        ),
+    )
+
+
+def _tenant_ids(session: Session, names: Iterable[str]) -> dict[str, UUID]:
+    known = [name for name in names if name.isprintable()]
+    found: dict[str, UUID] = {}
+    for start in range(0, len(known), 500):
+        statement = select(models.Tenant.name, models.Tenant.id).where(
+            models.Tenant.name.in_(known[start : start + 500])
+        )
+        found.update(session.execute(statement).all())
+    return found

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims joined with all that says what is enforced for them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, Select, select
+from sqlalchemy.orm import aliased
+
+from vgpumgr.wire.common import Mode
+from vgpumgr.wire.resources import Enforcement, Observation, Slice, SliceState
+from vgpumgr_api.db import models
+from vgpumgr_api.db.observations import SliceObservation
+from vgpumgr_api.services.enforcement import Use, effective_timeslice_us, enforced_permille
+
+_OWN = aliased(models.Quota)
+_ACCOUNT = aliased(models.Quota)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One claim with its surroundings; `permille` is what is enforced."""
+
+    slice: models.Slice
+    gpu: models.Gpu
+    tenant: str
+    profile: str
+    host: str
+    timeslice_us: int
+    permille: int
+    observed: SliceObservation | None
+
+
+def views() -> Select[*tuple[Any, ...]]:
+    """Returns the statement whose rows `view` takes; more conditions may be added."""
+    return (
+        select(
+            models.Slice,
+            models.Gpu,
+            models.Tenant.name,
+            models.Profile.name,
+            models.Host.name,
+            _OWN.timeslice_us,
+            _OWN.share_limit,
+            _OWN.share_used,
+            _ACCOUNT.share_limit,
+            _ACCOUNT.share_used,
+            SliceObservation,
+        )
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .join(models.Host, models.Host.id == models.Gpu.host_id)
+        .join(models.Tenant, models.Tenant.id == models.Slice.tenant_id)
+        .join(models.Profile, models.Profile.id == models.Slice.profile_id)
+        .join(_OWN, _OWN.tenant_id == models.Tenant.id)
+        .outerjoin(_ACCOUNT, _ACCOUNT.tenant_id == models.Tenant.account_id)
+        .outerjoin(SliceObservation, SliceObservation.slice_id == models.Slice.id)
+    )
+
+
+def view(row: Row[*tuple[Any, ...]]) -> View:
+    """Reads a row of `views()`."""
+    claim, gpu, tenant, profile, host, timeslice_us, limit, used, account_limit, account_used, observed = row[:11]
+    owners = [Use(limit=limit, used=used)]
+    if account_limit is not None:
+        owners.append(Use(limit=account_limit, used=account_used))
+    return View(
+        slice=claim,
+        gpu=gpu,
+        tenant=tenant,
+        profile=profile,
+        host=host,
+        timeslice_us=effective_timeslice_us(timeslice_us, gpu.timeslice_min_us),
+        permille=enforced_permille(claim.share_permille, owners),
+        observed=observed,
+    )
+
+
+def answer(seen: View) -> Slice:
+    """Returns a claim as clients see it."""
+    claim, gpu, observed = seen.slice, seen.gpu, seen.observed
+    return Slice(
+        id=claim.id,
+        tenant=seen.tenant,
+        profile=seen.profile,
+        share_permille=claim.share_permille,
+        mem_bytes=claim.mem_bytes,
+        mode=Mode(claim.mode),
+        vm_uuid=claim.vm_uuid,
+        host=seen.host,
+        gpu=gpu.address,
+        gpu_id=gpu.id,
+        mdev_type=claim.mdev_type,
+        state=SliceState(claim.state),
+        enforcement=Enforcement(
+            requested_permille=seen.permille,
+            applied_permille=observed.applied_permille if observed else None,
+            timeslice_us=seen.timeslice_us,
+            granularity_us=gpu.max_chunk_us,
+            semantics="cap" if claim.mode == Mode.STRICT.value else "weight",
+        ),
+        observed=Observation(
+            present=observed.present,
+            open=observed.open,
+            run_ns=observed.run_ns,
+            items=observed.items,
+            reported_at=observed.reported_at,
+        )
+        if observed
+        else None,
+        generation=claim.generation,
+        created_at=claim.created_at,
+    )

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts and projects."""
+
+from uuid import uuid4
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, aliased
+
+from vgpumgr.wire.common import Page
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
+from vgpumgr_api.db import models
+from vgpumgr_api.db.database import now
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
+from vgpumgr_api.services.generations import require_match
+from vgpumgr_api.services.lookup import refuse_duplicate, remove, tenant_named
+from vgpumgr_api.services.paging import PageRequest, fetch
+
+DEFAULT_TIMESLICE_US = 2000
+
+_ACCOUNT = aliased(models.Tenant)
+
+
+def list_tenants(session: Session, actor: Actor, page: PageRequest) -> Page[Tenant]:
+    """Returns the tenants that `actor` reaches, by name."""
+    rows, token = fetch(
+        session,
+        select(models.Tenant, _ACCOUNT.name)
+        .outerjoin(_ACCOUNT, _ACCOUNT.id == models.Tenant.account_id)
+        .where(reachable_tenants(actor)),
+        kind="tenants",
+        keys=[models.Tenant.name],
+        page=page,
+    )
+    return Page(items=[_tenant(row[0], row[1]) for row in rows], next_page_token=token)
+
+
+def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tenant:
+    """Makes a tenant with a quota of nothing. Operators only."""
+    require_operator(actor)
+    account = None
+    if request.account is not None:
+        account = tenant_named(session, request.account)
+        if account.account_id is not None:
+            detail = f"{request.account} is a project; name an account, which holds projects"
+            raise Refusal(
+                Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="account"),)
+            )
+    refuse_duplicate(session, models.Tenant.name, request.name, kind="tenant")
+    tenant = models.Tenant(
+        id=uuid4(),
+        name=request.name,
+        account_id=account.id if account else None,
+        generation=1,
+        created_at=now(session),
+    )
+    session.add(tenant)
+    session.flush()
+    session.add(
+        models.Quota(
+            tenant_id=tenant.id,
+            share_limit=0,
+            mem_limit=0,
+            slices_limit=0,
+            share_used=0,
+            mem_used=0,
+            slices_used=0,
+            timeslice_us=DEFAULT_TIMESLICE_US,
+            generation=1,
+        )
+    )
+    events.record(session, actor, "tenant.created", tenant.name, tenant=tenant)
+    session.flush()
+    return _tenant(tenant, request.account)
+
+
+def get_tenant(session: Session, actor: Actor, name: str) -> Tenant:
+    """Returns one tenant."""
+    tenant = tenant_named(session, name)
+    require_tenant(actor, tenant)
+    return _tenant(tenant, _account_name(session, tenant))
+
+
+def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: int | None) -> None:
+    """Removes a tenant that has neither slices nor projects, and its quota and tokens. Operators only."""
+    require_operator(actor)
+    tenant = tenant_named(session, name)
+    # Claims change this row first: none comes between the check and the end of this transaction.
+    session.scalars(select(models.Quota.tenant_id).where(models.Quota.tenant_id == tenant.id).with_for_update()).all()
+    require_match(if_match, tenant.generation, required=False)
+    if session.scalar(select(models.Tenant.id).where(models.Tenant.account_id == tenant.id).limit(1)):
+        raise Refusal(Code.OBJECT_IN_USE, f"account {name} still has projects; delete those first")
+    if session.scalar(select(models.Slice.id).where(models.Slice.tenant_id == tenant.id).limit(1)):
+        raise Refusal(Code.OBJECT_IN_USE, f"{name} still has slices; delete those and wait until their hosts confirm")
+    remove(session, models.Tenant, tenant.id, kind="tenant", name=name)
+    events.record(session, actor, "tenant.deleted", tenant.name, tenant=tenant)
+
+
+def _account_name(session: Session, tenant: models.Tenant) -> str | None:
+    return session.scalar(select(models.Tenant.name).where(models.Tenant.id == tenant.account_id))
+
+
+def _tenant(tenant: models.Tenant, account: str | None) -> Tenant:
+    return Tenant(
+        id=tenant.id,
+        name=tenant.name,
+        kind=TenantKind.PROJECT if tenant.account_id else TenantKind.ACCOUNT,
+        account=account,
+        generation=tenant.generation,
+        created_at=tenant.created_at,
+    )
