@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done at the API's own machine: making a database, bringing it up to date, declaring it restored."""
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
+
+from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
+from vgpumgr_api.config import Config
+from vgpumgr_api.db import schema
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import installation, tokens
+from vgpumgr_api.services.actors import local_operator
+
+ACTOR = local_operator("operator:local")
+
+
+class AdminError(Exception):
+    """A command cannot be carried out; the message is one line that says what to do."""
+
+
+def initialise(config: Config) -> TokenCreated:
+    """Makes tables, the first row and the first operator's token. Refuses a database that has been in use."""
+    file = database_file(config)
+    if file is not None:
+        _create(file)
+    database = Database(config.database)
+    try:
+        if schema.revision(database) is None:
+            schema.upgrade(database)
+        schema.require_current(database)
+        if not database.run(installation.ensure):
+            raise AdminError("this database is in use already; for another token run: vgpumgr-api token create")
+        return create_token(database, TokenCreate(role=TokenRole.OPERATOR))
+    except DBAPIError as error:
+        raise unreachable(error) from error
+    finally:
+        database.close()
+
+
+def upgrade(config: Config) -> None:
+    """Brings the tables up to date; API processes of the older version must not run meanwhile."""
+    database = _opened(config)
+    try:
+        schema.upgrade(database)
+    except DBAPIError as error:
+        raise unreachable(error) from error
+    finally:
+        database.close()
+
+
+def checked(config: Config) -> Database:
+    """Returns the database if its tables are this program's; the caller closes it."""
+    database = _opened(config)
+    try:
+        schema.require_current(database)
+    except DBAPIError as error:
+        database.close()
+        raise unreachable(error) from error
+    except schema.SchemaError:
+        database.close()
+        raise
+    return database
+
+
+def create_token(database: Database, request: TokenCreate) -> TokenCreated:
+    """Makes a credential without having one: whoever may read the database could do so anyway."""
+    return database.run(lambda session: tokens.create_token(session, ACTOR, request))
+
+
+def new_epoch(database: Database) -> UUID:
+    """Declares the database restored."""
+    return database.run(lambda session: installation.new_epoch(session, ACTOR))
+
+
+def database_file(config: Config) -> Path | None:
+    """Returns the SQLite file, or None if the database is a server's."""
+    url = make_url(config.database)
+    if url.get_backend_name() != "sqlite":
+        return None
+    return Path(url.database or "")
+
+
+def unreachable(error: DBAPIError) -> AdminError:
+    """Returns what to tell of a driver's error: its first line."""
+    said = str(error.orig).strip().splitlines()
+    return AdminError(f"the database cannot be used: {said[0] if said else type(error.orig).__name__}")
+
+
+def _opened(config: Config) -> Database:
+    file = database_file(config)
+    # SQLite would make an empty one.
+    if file is not None and not file.exists():
+        raise AdminError(f"there is no database {file}; run: vgpumgr-api init")
+    return Database(config.database)
+
+
+def _create(file: Path) -> None:
+    """Claims hold the hashes of credentials and who uses what: nobody else's to read."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+        file.chmod(0o600)
+    except OSError as error:
+        raise AdminError(f"{file}: {error.strerror}") from None

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of ``vgpumgr-api``, read from one TOML file."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from vgpumgr.wire.fleet import LEASE_S
+
+DEFAULT_PATH = Path("/etc/vgpumgr/api.toml")
+DEFAULT_DATABASE = "sqlite:////var/lib/vgpumgr/api/vgpumgr.db"
+
+
+class ConfigError(Exception):
+    """The file cannot be used; the message is one line that names the setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files). `database`: a SQLAlchemy URL."""
+
+    database: str = DEFAULT_DATABASE
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 8470
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    lease_s: int = LEASE_S
+
+
+def load(path: Path) -> Config:
+    """Reads `path`. A member that we do not know is an error: it may be a misspelt one."""
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; name another with --config") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return _parsed(path, table)
+
+
+_TYPES: dict[str, type] = {
+    "database": str,
+    "listen_host": str,
+    "listen_port": int,
+    "tls_certificate": str,
+    "tls_key": str,
+    "lease_s": int,
+}
+
+
+def _parsed(path: Path, table: dict[str, object]) -> Config:
+    for name, value in table.items():
+        if name not in _TYPES:
+            raise ConfigError(f"{path}: {name}: no such setting; there are {', '.join(_TYPES)}")
+        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
+            raise ConfigError(f"{path}: {name}: not of type {_TYPES[name].__name__}")
+    values: dict[str, object] = dict(table)
+    for name in ("tls_certificate", "tls_key"):
+        if name in values:
+            values[name] = path.parent / str(values[name])
+    config = Config(**values)  # type: ignore[arg-type]
+    if not 0 <= config.listen_port <= 65535:
+        raise ConfigError(f"{path}: listen_port: not between 0 and 65535")
+    if config.lease_s < 60:
+        raise ConfigError(f"{path}: lease_s: less than a minute")
+    if (config.tls_certificate is None) != (config.tls_key is None):
+        raise ConfigError(f"{path}: tls_certificate and tls_key: name both or neither")
+    try:
+        backend = make_url(config.database).get_backend_name()
+    except ArgumentError:
+        raise ConfigError(f"{path}: database: not a URL such as {DEFAULT_DATABASE}") from None
+    if backend not in ("sqlite", "postgresql"):
+        raise ConfigError(f"{path}: database: {backend} is not supported; use sqlite or postgresql")
+    return config

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``vgpumgr-api``. Exit status: 0 done, 1 refused or failed (one line says why), 2 wrong usage."""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from pydantic import ValidationError
+
+from vgpumgr import __version__
+from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
+from vgpumgr_api import admin
+from vgpumgr_api.admin import AdminError
+from vgpumgr_api.config import DEFAULT_PATH, Config, ConfigError, load
+from vgpumgr_api.db.schema import SchemaError
+from vgpumgr_api.errors import Refusal
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """Carries out one command and ends the process."""
+    sys.exit(main(sys.argv[1:] if arguments is None else arguments))
+
+
+def main(arguments: list[str]) -> int:
+    """Carries out one command and returns the exit status."""
+    from vgpumgr_api.listen import ListenError
+
+    chosen = _parser().parse_args(arguments)
+    try:
+        config = load(chosen.config)
+        match chosen.command:
+            case "init":
+                with _secret_to(chosen.token_file) as file:
+                    print(admin.initialise(config).secret, file=file)
+            case "upgrade":
+                admin.upgrade(config)
+            case "token":
+                with _secret_to(chosen.token_file) as file:
+                    print(_token(config, chosen).secret, file=file)
+            case "new-epoch":
+                with contextlib.closing(admin.checked(config)) as database:
+                    print(admin.new_epoch(database))
+            case "serve":
+                _serve(config)
+    except (AdminError, ConfigError, ListenError, SchemaError) as error:
+        return _fail(str(error))
+    except Refusal as error:
+        return _fail(error.detail)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return 0
+
+
+def _serve(config: Config) -> None:
+    from vgpumgr_api.server import serve
+
+    admin.checked(config).close()
+    serve(config)
+
+
+def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
+    try:
+        request = TokenCreate(role=chosen.role, subject=chosen.tenant, expires_in_s=chosen.expires_in_s)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise AdminError(f"{first['loc'][0]}: {first['msg']}") from None
+    with contextlib.closing(admin.checked(config)) as database:
+        return admin.create_token(database, request)
+
+
+@contextlib.contextmanager
+def _secret_to(path: Path | None) -> Iterator[TextIO]:
+    """A new file for its owner's eyes, gone again if what should fill it fails; without a path standard output."""
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        raise AdminError(f"{path} exists; name a file that does not") from None
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _fail(why: str) -> int:
+    print(f"vgpumgr-api: {why}", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--config", type=Path, default=DEFAULT_PATH, metavar="FILE", help="settings (%(default)s)")
+    secret = argparse.ArgumentParser(add_help=False)
+    secret.add_argument("--token-file", type=Path, metavar="FILE", help="write the token there, not to the terminal")
+
+    parser = argparse.ArgumentParser(prog="vgpumgr-api", description="The REST service of vgpumgr.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"vgpumgr-api {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, what: str, *parents: argparse.ArgumentParser) -> None:
+        commands.add_parser(name, help=what, description=what, parents=[shared, *parents], allow_abbrev=False)
+
+    command("init", "Make the database and print the first operator's token, once.", secret)
+    command("upgrade", "Bring the database's tables up to date.")
+    command("serve", "Serve until SIGTERM.")
+    command("new-epoch", "Declare that the database was restored: hosts delete nothing until each is confirmed.")
+
+    token = commands.add_parser("token", help="Make tokens without having one.", allow_abbrev=False)
+    create = token.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+        "create", help="Make a token and print it, once.", parents=[shared, secret], allow_abbrev=False
+    )
+    create.add_argument("--role", choices=[TokenRole.OPERATOR.value, TokenRole.TENANT.value], default="operator")
+    create.add_argument("--tenant", metavar="NAME", help="whose token, with --role tenant")
+    create.add_argument("--expires-in-s", type=int, metavar="SECONDS")
+    return parser
+
+
+if __name__ == "__main__":
+    run()
