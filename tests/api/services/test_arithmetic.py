@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From shares and quotas to weights and caps, against exact fractions."""
+
+from fractions import Fraction
+from math import floor
+
+from hypothesis import given
+from hypothesis import strategies as st
+from vgpumgr_api.services.enforcement import (
+    Cap,
+    Part,
+    Use,
+    effective_timeslice_us,
+    enforced_permille,
+    plan_group,
+)
+
+uses = st.builds(Use, limit=st.integers(0, 10**9), used=st.integers(0, 10**9))
+shares = st.integers(1, 1000)
+parts = st.dictionaries(st.integers(), st.builds(Part, permille=shares, strict=st.booleans()), min_size=1, max_size=20)
+timeslices = st.integers(100, 1_000_000)
+
+
+@given(shares, st.lists(uses, max_size=2))
+def test_enforced_share_is_the_floor_of_share_times_the_smallest_factor_and_at_least_one(
+    share: int, owners: list[Use]
+) -> None:
+    factor = min((min(Fraction(1), Fraction(use.limit, use.used)) for use in owners if use.used), default=Fraction(1))
+    assert enforced_permille(share, owners) == max(1, floor(share * factor))
+
+
+@given(st.lists(shares, min_size=1, max_size=50), st.integers(0, 50_000))
+def test_what_is_enforced_in_all_fits_the_limit_but_for_the_permille_that_each_keeps(
+    claimed: list[int], limit: int
+) -> None:
+    use = Use(limit=limit, used=sum(claimed))
+    enforced = [enforced_permille(share, [use]) for share in claimed]
+    assert sum(enforced) <= max(limit, 0) + len(claimed)
+    assert all(1 <= got <= share for got, share in zip(enforced, claimed, strict=True))
+
+
+@given(shares, uses, st.integers(0, 10**9))
+def test_raising_a_limit_never_takes_share_away(share: int, use: Use, more: int) -> None:
+    raised = Use(limit=use.limit + more, used=use.used)
+    assert enforced_permille(share, [raised]) >= enforced_permille(share, [use])
+
+
+def test_a_limit_of_two_thirds_gives_two_thirds() -> None:
+    assert enforced_permille(300, [Use(limit=400, used=600)]) == 200
+    assert enforced_permille(300, [Use(limit=400, used=600), Use(limit=100, used=600)]) == 50
+    assert enforced_permille(300, [Use(limit=600, used=600)]) == 300
+    assert enforced_permille(1, [Use(limit=0, used=600)]) == 1
+
+
+@given(parts, timeslices)
+def test_caps_are_such_as_the_kernel_takes(members: dict[int, Part], timeslice_us: int) -> None:
+    plan = plan_group(members, timeslice_us)
+    for cap in (plan.cap, *plan.slice_caps.values()):
+        if cap != Cap():
+            assert 100 <= cap.period_us <= 1_000_000
+            assert cap.us < cap.period_us <= cap.us * 10_000
+
+
+@given(parts, timeslices)
+def test_only_strict_slices_are_held_back(members: dict[int, Part], timeslice_us: int) -> None:
+    plan = plan_group(members, timeslice_us)
+    total = sum(part.permille for part in members.values())
+    assert plan.weight == total
+    assert (plan.cap != Cap()) == (all(part.strict for part in members.values()) and total < 1000)
+    for key, part in members.items():
+        mixed = any(not other.strict for other in members.values())
+        assert (plan.slice_caps[key] != Cap()) == (part.strict and mixed and part.permille < 1000)
+
+
+def test_a_strict_group_is_capped_at_its_sum_over_ten_timeslices_or_ten_milliseconds() -> None:
+    strict = {1: Part(permille=250, strict=True), 2: Part(permille=100, strict=True)}
+    assert plan_group(strict, 500).cap == Cap(us=3500, period_us=10_000)
+    assert plan_group(strict, 5000).cap == Cap(us=17_500, period_us=50_000)
+    assert plan_group(strict, 1_000_000).cap == Cap(us=350_000, period_us=1_000_000)
+
+
+def test_a_strict_slice_among_fair_ones_is_capped_alone() -> None:
+    plan = plan_group({1: Part(permille=250, strict=True), 2: Part(permille=100, strict=False)}, 1000)
+    assert plan.cap == Cap()
+    assert plan.slice_caps == {1: Cap(us=2500, period_us=10_000), 2: Cap()}
+
+
+def test_a_timeslice_is_one_that_the_gpu_takes() -> None:
+    assert effective_timeslice_us(2000, 100) == 2000
+    assert effective_timeslice_us(200, 1000) == 1000
+    assert effective_timeslice_us(200, 10**9) == 1_000_000

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPU takes a claim, and what is said when none does."""
+
+from vgpumgr_api.services import hosts
+
+from tests.api.conftest import Clock
+from tests.api.services.refusals import refused
+from tests.api.world import GIB, World, gpu
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import HostCreate, HostPatch, HostState
+
+A, B, C = "0000:00:10.0", "0000:00:11.0", "0000:00:12.0"
+
+
+def cordon(world: World, name: str, state: HostState = HostState.CORDONED) -> None:
+    generation = world.run(hosts.get_host, name).generation
+    world.run(hosts.patch_host, name, HostPatch(state=state), if_match=generation)
+
+
+def test_the_fullest_gpu_that_fits_is_taken(world: World) -> None:
+    world.host("one", inventory=[gpu(A), gpu(B)])
+    world.host("two", inventory=[gpu(C)])
+    world.tenant("acme")
+    first = world.claim("acme", world.profile(share=500), host="two")
+    assert world.claim("acme", world.profile(share=400)).gpu_id == first.gpu_id
+    third = world.claim("acme", world.profile(share=300))
+    assert third.host == "one"
+    assert world.claim("acme", world.profile(share=300)).gpu_id == third.gpu_id
+    assert world.claim("acme", world.profile(share=100)).gpu_id == first.gpu_id
+
+
+def test_the_smallest_type_with_enough_memory_is_taken(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    assert world.claim("acme", world.profile(share=1, gib=1)).mdev_type == "vgpumgr-1g"
+    assert world.claim("acme", world.profile(share=1, gib=2)).mdev_type == "vgpumgr-4g"
+    assert world.claim("acme", world.profile(share=1, gib=4)).mdev_type == "vgpumgr-4g"
+    assert world.gpus()[0].used_mem_bytes == 9 * GIB
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", world.profile(share=1, gib=5))  # fits a type of 16 GiB, of which 7 are free
+    assert caught.reasons == {"memory.full": 1}
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", world.profile(share=1, gib=17))
+    assert caught.reasons == {"type.none": 1}
+
+
+def test_every_gpu_is_counted_under_one_reason(world: World, clock: Clock) -> None:
+    world.tenant("acme")
+    world.run(hosts.create_host, HostCreate(name="announced"))
+    world.host("silent", inventory=[gpu(A), gpu(B)])
+    clock.advance(91)
+    world.host("cordoned")
+    cordon(world, "cordoned")
+    full = world.host("full")
+    world.claim("acme", world.profile(share=900), host="full")
+    swapped = world.host("swapped", inventory=[gpu(A), gpu(B, mem_bytes=2 * GIB, types=(1, 2)), gpu(C, types=(1,))])
+    swapped.inventory = swapped.inventory[1:]
+    swapped.report()
+    world.claim("acme", world.profile(share=10, gib=2), host="swapped")
+    full.report()
+
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", world.profile(share=200, gib=2))
+
+    assert caught.reasons == {
+        "host.offline": 2,
+        "host.cordoned": 1,
+        "share.full": 1,
+        "gpu.absent": 1,
+        "memory.full": 1,
+        "type.none": 1,
+    }
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", world.profile(share=200), host="full")
+    assert caught.reasons == {"host.other": 6, "share.full": 1}
+
+
+def test_without_any_gpu_the_reason_is_that(world: World) -> None:
+    world.tenant("acme")
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", world.profile())
+    assert caught.reasons == {}
+
+
+def test_a_host_takes_claims_only_while_it_reports_and_is_ready(world: World, clock: Clock) -> None:
+    world.tenant("acme")
+    profile = world.profile(share=10)
+    token = world.run(hosts.create_host, HostCreate(name="new")).enroll_token
+    agent = world.enrolled("new", token)
+    with refused(Code.CAPACITY_NONE):
+        world.claim("acme", profile)
+    agent.report()
+    world.claim("acme", profile)
+    clock.advance(90)
+    assert world.run(hosts.get_host, "new").online
+    world.claim("acme", profile)
+    clock.advance(1)
+    assert not world.run(hosts.get_host, "new").online
+    with refused(Code.CAPACITY_NONE):
+        world.claim("acme", profile)
+    agent.report()
+    cordon(world, "new")
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", profile)
+    assert caught.reasons == {"host.cordoned": 1}
+    cordon(world, "new", HostState.READY)
+    world.claim("acme", profile)
