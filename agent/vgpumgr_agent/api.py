@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent asks of the API."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+from uuid import UUID
+
+from vgpumgr.client import Client
+from vgpumgr.errors import ApiAnswerError, ApiError, ApiUnreachableError, SettingsError
+from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
+
+QUICK_S = 3.0
+"""How long a caller that libvirt waits for gives the API."""
+
+
+class ApiAwayError(Exception):
+    """The API cannot be reached, or what answers is none. The text says what to do."""
+
+
+class ApiRefusedError(Exception):
+    """The API said no. `code`: frozen, of `vgpumgr.wire.problem`."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        self.code = code
+        super().__init__(f"{code}: {detail}")
+
+
+class Api(Protocol):
+    """The API's routes for hosts. Everything raises ApiAwayError or ApiRefusedError; threads may share it."""
+
+    def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
+        """Trade a one-time token for the host's own."""
+
+    def use(self, token: str) -> None:
+        """Speak with this token from now on."""
+
+    def desired(
+        self, host: UUID, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 0
+    ) -> Desired | None:
+        """Return the desired state once it is another one, None if it is not for `wait_s`. Quick without `wait_s`."""
+
+    def bind(self, host: UUID, slice_id: UUID, vm_uuid: UUID) -> int:
+        """Tie an unbound slice to a VM; return the claim's new generation. Quick."""
+
+    def report(self, host: UUID, report: Report) -> Reported:
+        """Say what this host has."""
+
+
+class HttpApi:
+    """An `Api` behind a URL."""
+
+    def __init__(self, url: str, ca_file: str | None = None) -> None:
+        """ApiAwayError for a URL or CA file that cannot be used."""
+        self._url = url
+        self._ca_file = ca_file
+        with _translated():
+            self._patient = Client(url, ca_file=ca_file)
+            self._quick = self._patient
+
+    def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
+        """Trade tokens, with a connection of its own."""
+        with _translated(), Client(self._url, one_time_token, self._ca_file) as client:
+            return client.enroll(enroll)
+
+    def use(self, token: str) -> None:
+        """Open new connections; requests under way end on the old ones."""
+        with _translated():
+            self._patient = Client(self._url, token, self._ca_file)
+            self._quick = Client(self._url, token, self._ca_file, timeout_s=QUICK_S, pauses_s=())
+
+    def desired(
+        self, host: UUID, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 0
+    ) -> Desired | None:
+        """Ask, patiently if there is something to wait for."""
+        with _translated():
+            if wait_s:
+                return self._patient.desired(host, epoch=epoch, generation=generation, wait_s=wait_s)
+            return self._quick.desired(host, epoch=epoch, generation=generation, wait_s=0)
+
+    def bind(self, host: UUID, slice_id: UUID, vm_uuid: UUID) -> int:
+        """Bind, once."""
+        with _translated():
+            return self._quick.bind(host, slice_id, Bind(vm_uuid=vm_uuid)).generation
+
+    def report(self, host: UUID, report: Report) -> Reported:
+        """Report."""
+        with _translated():
+            return self._patient.report(host, report)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        raise ApiRefusedError(error.problem.code, error.problem.detail) from error
+    except (ApiUnreachableError, ApiAnswerError, SettingsError) as error:
+        raise ApiAwayError(str(error)) from error

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to share an accelerator: what each can do, how it is asked, and what it says is there.
+
+Values here are copies taken at one moment. Times are nanoseconds or microseconds as named, shares permille.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from vgpumgr.wire.fleet import DesiredGroup, DesiredSlice
+
+GroupKey = tuple[str, str]
+"""GPU and tenant."""
+
+
+class BackendError(Exception):
+    """Base of what backends raise. `code`: frozen; `reason`: one line that says what to do."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(f"{code}: {reason}")
+
+
+class BackendRefusedError(BackendError):
+    """It was refused, and nothing was changed."""
+
+
+class BackendUnavailableError(BackendError):
+    """Nobody answered; what was asked for may have been done, and may be asked for again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a backend enforces. `scope`: "tenant" if each tenant has its own timeslice, "gpu" if all share one."""
+
+    weight: bool
+    cap: bool
+    scope: str
+    enforced_by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedGpu:
+    """One GPU. `types`: bytes of device memory by mdev type; empty if it cannot be shared."""
+
+    address: str
+    engine: str
+    backend: str
+    attach: str
+    mem_bytes: int
+    timeslice_min_us: int
+    max_chunk_us: int
+    wall_ns: int
+    idle_ns: int
+    types: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedGroup:
+    """A tenant's group on one GPU. Not `configured`: only a name that slices carry."""
+
+    gpu: str
+    tenant: str
+    configured: bool
+    slices: int
+    weight: int
+    timeslice_us: int
+    cap_us: int
+    cap_period_us: int
+    run_ns: int = 0
+    runs: int = 0
+    longest_run_ns: int = 0
+    throttled_ns: int = 0
+    switches: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedSlice:
+    """A device. `recorded`: ours; `permit_s`: for how long it may still be opened; `vm_uuid`: whom it was made for."""
+
+    uuid: UUID
+    gpu: str
+    tenant: str
+    mdev_type: str
+    weight: int
+    cap_us: int
+    cap_period_us: int
+    open: bool
+    permit_s: int
+    recorded: bool
+    vm_uuid: UUID | None = None
+    run_ns: int = 0
+    items: int = 0
+    error: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """Everything that is there. `stale_records`: of ours that do not exist; `removing`: on their way out."""
+
+    boot_id: UUID
+    gpus: Mapping[str, ObservedGpu] = field(default_factory=dict)
+    groups: Mapping[GroupKey, ObservedGroup] = field(default_factory=dict)
+    slices: Mapping[UUID, ObservedSlice] = field(default_factory=dict)
+    stale_records: frozenset[UUID] = frozenset()
+    removing: frozenset[UUID] = frozenset()
+
+
+class SliceBackend(Protocol):
+    """One way to share accelerators. Everything raises BackendError and may be repeated; threads may share it."""
+
+    def capabilities(self) -> Capabilities:
+        """What it enforces."""
+
+    def discover(self) -> list[ObservedGpu]:
+        """GPUs that it serves."""
+
+    def observe(self) -> Observed:
+        """Everything that is there."""
+
+    def apply_group(self, group: DesiredGroup) -> None:
+        """Configure a tenant's group on a GPU."""
+
+    def forget_group(self, key: GroupKey) -> None:
+        """Forget a group without slices."""
+
+    def prepare(self, claim: DesiredSlice, *, vm_uuid: UUID, timeout_s: float) -> bool:
+        """Make a slice unless it is there, and permit one opening. Whether it was made."""
+
+    def apply(self, claim: DesiredSlice) -> None:
+        """Bring a slice's tenant, weight and cap up to date, also while it is in use."""
+
+    def withdraw(self, uuid: UUID) -> None:
+        """Take back an unused permit."""
+
+    def remove(self, uuid: UUID, *, vm_gone: bool, withdraw: bool) -> bool:
+        """Remove a slice; False if that goes on in the background.
+
+        Refused while it is open, unless `vm_gone`; while it is permitted, unless `withdraw` or `vm_gone`.
+        """

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our kernel module, through the root helper."""
+
+from typing import Any
+from uuid import UUID
+
+from vgpumgr.wire.fleet import DesiredGroup, DesiredSlice
+from vgpumgr_agent.backends import (
+    BackendRefusedError,
+    BackendUnavailableError,
+    Capabilities,
+    GroupKey,
+    Observed,
+    ObservedGpu,
+    ObservedGroup,
+    ObservedSlice,
+)
+from vgpumgr_agent.helper.client import HelperClient, HelperUnavailableError
+from vgpumgr_agent.helper.protocol import HelperRefusedError
+
+NAME = "kmod"
+_CALL_S = 5.0
+
+
+class KmodBackend:
+    """A `SliceBackend`."""
+
+    def __init__(self, helper: HelperClient) -> None:
+        self._helper = helper
+
+    def capabilities(self) -> Capabilities:
+        """Everything, for each tenant apart."""
+        return Capabilities(weight=True, cap=True, scope="tenant", enforced_by="kernel")
+
+    def discover(self) -> list[ObservedGpu]:
+        """Return the GPUs that the module has."""
+        return list(self.observe().gpus.values())
+
+    def observe(self) -> Observed:
+        """Return what helper and kernel see."""
+        answer = self._call("observe")
+        try:
+            return _observed(answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BackendRefusedError(
+                "internal", f"the helper's answer lacks or garbles {error}; install agent and helper from one release"
+            ) from error
+
+    def apply_group(self, group: DesiredGroup) -> None:
+        """Configure a group; the GPU takes permitted openings only from then on."""
+        self._call("configure", **group.model_dump(mode="json"))
+
+    def forget_group(self, key: GroupKey) -> None:
+        """Forget a group."""
+        self._call("forget_group", gpu=key[0], tenant=key[1])
+
+    def prepare(self, claim: DesiredSlice, *, vm_uuid: UUID, timeout_s: float) -> bool:
+        """Make and permit a slice, whoever has to be waited for."""
+        answer = self._call(
+            "prepare",
+            timeout_s=timeout_s,
+            gpu=claim.gpu,
+            mdev_type=claim.mdev_type,
+            vm_uuid=str(vm_uuid),
+            **_share(claim),
+        )
+        return answer.get("created") is True
+
+    def apply(self, claim: DesiredSlice) -> None:
+        """Set tenant, weight and cap."""
+        self._call("apply", **_share(claim))
+
+    def withdraw(self, uuid: UUID) -> None:
+        """Take a permit back."""
+        self._call("withdraw", uuid=str(uuid))
+
+    def remove(self, uuid: UUID, *, vm_gone: bool, withdraw: bool) -> bool:
+        """Remove a slice."""
+        return self._call("remove", uuid=str(uuid), vm_gone=vm_gone, withdraw=withdraw).get("state") == "absent"
+
+    def _call(self, operation: str, *, timeout_s: float = _CALL_S, **members: Any) -> dict[str, Any]:
+        try:
+            return self._helper.call(operation, timeout_s=timeout_s, retry=True, **members)
+        except HelperRefusedError as error:
+            raise BackendRefusedError(error.code, error.reason) from error
+        except HelperUnavailableError as error:
+            raise BackendUnavailableError("helper.unavailable", str(error)) from error
+
+
+def _share(claim: DesiredSlice) -> dict[str, Any]:
+    return {
+        "uuid": str(claim.id),
+        "tenant": claim.tenant,
+        "weight": claim.weight,
+        "cap_us": claim.cap_us,
+        "cap_period_us": claim.cap_period_us,
+    }
+
+
+def _observed(answer: dict[str, Any]) -> Observed:
+    records = {UUID(record["uuid"]): record for record in answer["records"]}
+    slices = {UUID(found["uuid"]): _slice(found, records.get(UUID(found["uuid"]))) for found in answer["slices"]}
+    groups = [_group(found) for found in answer["groups"]]
+    return Observed(
+        boot_id=UUID(answer["boot_id"]),
+        gpus={found["name"]: _gpu(found) for found in answer["gpus"]},
+        groups={(group.gpu, group.tenant): group for group in groups},
+        slices=slices,
+        stale_records=frozenset(records.keys() - slices.keys()),
+        removing=frozenset(UUID(uuid) for uuid in answer["removing"]),
+    )
+
+
+def _gpu(found: dict[str, Any]) -> ObservedGpu:
+    values = {name: value for name, value in found.items() if name not in ("name", "types")}
+    types = {kind["id"]: kind["mem_bytes"] for kind in found["types"]}
+    return ObservedGpu(address=found["name"], backend=NAME, types=types, **values)
+
+
+def _group(found: dict[str, Any]) -> ObservedGroup:
+    values = {name: value for name, value in found.items() if name != "name"}
+    return ObservedGroup(tenant=found["name"], **values)
+
+
+def _slice(found: dict[str, Any], record: dict[str, Any] | None) -> ObservedSlice:
+    values = {name: value for name, value in found.items() if name not in ("uuid", "scheduled")}
+    vm_uuid = record["vm_uuid"] if record else ""
+    return ObservedSlice(
+        uuid=UUID(found["uuid"]), recorded=record is not None, vm_uuid=UUID(vm_uuid) if vm_uuid else None, **values
+    )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA GPUs as inventory: reported so that nobody wonders where they are, and never shared by us."""
+
+import importlib
+import logging
+from typing import Any
+
+from vgpumgr_agent.backends import ObservedGpu
+
+log = logging.getLogger(__name__)
+
+NAME = "unmanaged"
+
+
+def discover(nvml: Any = None) -> list[ObservedGpu]:
+    """Return this host's NVIDIA GPUs; none without NVIDIA's driver or its Python binding. Never raises.
+
+    `nvml`: the module to use instead of pynvml.
+    """
+    if nvml is None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError:
+            return []
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:  # no driver: the usual case
+        log.debug("no NVIDIA GPUs: %s", error)
+        return []
+    try:
+        return [_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError as error:
+        log.warning("NVIDIA GPUs cannot be listed: %s", error)
+        return []
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, handle: Any) -> ObservedGpu:
+    pci = nvml.nvmlDeviceGetPciInfo(handle)
+    address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+    return ObservedGpu(
+        address=address,
+        engine=str(nvml.nvmlDeviceGetName(handle))[:64],
+        backend=NAME,
+        attach="",
+        mem_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        timeslice_min_us=0,
+        max_chunk_us=0,
+        wall_ns=0,
+        idle_ns=0,
+        types={},
+    )

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's side of the API: enrolment, waiting for desired state, binding, reporting; each may fail for days.
+
+A ControlPlane belongs to the agent; `follow` and `deliver` are the bodies of a thread each.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from vgpumgr import __version__
+from vgpumgr.wire.fleet import Enroll, Report
+from vgpumgr.wire.problem import Code
+from vgpumgr_agent import faults
+from vgpumgr_agent.api import Api, ApiAwayError, ApiRefusedError
+from vgpumgr_agent.store import Credentials, Store, token_hash
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 30
+PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
+_DOUBTFUL_PAUSE_S = 15.0
+
+
+class ControlPlane:
+    """The API as this host has it."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        store: Store,
+        token_file: Path,
+        boot_id: UUID,
+        wake: Callable[[], None],
+        stop: threading.Event,
+        pause_min_s: float = PAUSE_MIN_S,
+        doubtful_pause_s: float = _DOUBTFUL_PAUSE_S,
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._token_file = token_file
+        self._boot_id = boot_id
+        self._wake = wake
+        self._stop = stop
+        self._pause_min_s = pause_min_s
+        self._doubtful_pause_s = doubtful_pause_s
+        self._failures = 0
+        self._guard = threading.Condition()
+        self._report: Report | None = None
+        self.trouble = "not asked yet"
+        if store.credentials is not None:
+            api.use(store.credentials.token)
+
+    # ---- desired state
+
+    def follow(self) -> None:
+        """Enrol, then keep the desired state up to date, until `stop`."""
+        while not self._stop.is_set():
+            try:
+                self._step()
+                self._failures = 0
+                self._said("")
+            except (ApiAwayError, ApiRefusedError, OSError) as error:
+                self._said(str(error))
+                self._stop.wait(self._pause_s())
+
+    def _step(self) -> None:
+        credentials = self._store.credentials or self._enroll()
+        kept = self._store.kept
+        asked_at = self._store.updates
+        doubtful = kept is not None and not kept.trusted
+        try:
+            if kept is None or doubtful:
+                new = self._api.desired(credentials.host_id, wait_s=0)
+            else:
+                new = self._api.desired(
+                    credentials.host_id, epoch=kept.seen_epoch, generation=kept.seen_generation, wait_s=WAIT_S
+                )
+        except ApiRefusedError as error:
+            if error.code == Code.AUTH_INVALID:
+                self._enroll_again(credentials)
+            raise
+        if new is None:
+            self._store.touch()
+        elif self._store.receive(new, asked_at=asked_at):
+            self._wake()
+        if doubtful:  # nothing to wait for: the document is known, what is missing is trust
+            self._stop.wait(self._doubtful_pause_s)
+
+    def refresh(self) -> None:
+        """Ask for the desired state now. ApiAwayError, ApiRefusedError."""
+        credentials = self._require()
+        asked_at = self._store.updates
+        new = self._api.desired(credentials.host_id)
+        if new is not None and self._store.receive(new, asked_at=asked_at):
+            self._wake()
+
+    def bind(self, uuid: UUID, vm_uuid: UUID) -> None:
+        """Bind a slice and remember it. ApiAwayError, ApiRefusedError."""
+        generation = self._api.bind(self._require().host_id, uuid, vm_uuid)
+        faults.point("bind.answered")
+        self._store.bind(uuid, vm_uuid, generation)
+        faults.point("bind.stored")
+
+    # ---- enrolment
+
+    def _require(self) -> Credentials:
+        if self._store.credentials is None:
+            raise ApiAwayError("this host is not enrolled")
+        return self._store.credentials
+
+    def _enroll(self) -> Credentials:
+        token = self._one_time_token()
+        enrolled = self._api.enroll(token, Enroll(agent_version=__version__, boot_id=self._boot_id))
+        faults.point("enroll.answered")
+        credentials = Credentials(
+            host_id=enrolled.host_id, name=enrolled.name, token=enrolled.token, enrolled_with=token_hash(token)
+        )
+        self._store.save_credentials(credentials)
+        faults.point("enroll.stored")
+        self._api.use(credentials.token)
+        log.info("enrolled as host %s (%s)", credentials.name, credentials.host_id)
+        return credentials
+
+    def _enroll_again(self, old: Credentials) -> None:
+        """After our token was revoked: with a new one-time token, if there is one."""
+        if token_hash(self._one_time_token()) != old.enrolled_with:
+            self._enroll()
+
+    def _one_time_token(self) -> str:
+        try:
+            token = self._token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ApiAwayError(f"no enrolment token: {error}; put this host's there") from error
+        if not token:
+            raise ApiAwayError(f"{self._token_file} is empty; put this host's enrolment token there")
+        return token
+
+    # ---- reports
+
+    def report(self, report: Report) -> None:
+        """Hand over a report for delivery; one that was not delivered yet is replaced."""
+        with self._guard:
+            self._report = report
+            self._guard.notify()
+
+    def deliver(self) -> None:
+        """Deliver reports until `stop`. What cannot be delivered is dropped: a newer one comes."""
+        while not self._stop.is_set():
+            with self._guard:
+                if self._report is None:
+                    self._guard.wait(1.0)
+                report, self._report = self._report, None
+            credentials = self._store.credentials
+            if report is None or credentials is None:
+                continue
+            try:
+                if not self._api.report(credentials.host_id, report).accepted:
+                    log.warning("the API has a newer report of this host: does another agent use its token?")
+                faults.point("report.sent")
+            except (ApiAwayError, ApiRefusedError) as error:
+                log.debug("report not delivered: %s", error)
+                self._stop.wait(self._pause_min_s)
+
+    # ---- trouble
+
+    def _said(self, trouble: str) -> None:
+        """Log once what keeps the API away, and once that it is back."""
+        if trouble == self.trouble:
+            return
+        if trouble:
+            log.warning("API: %s", trouble)
+        else:
+            log.info("API: reachable")
+        self.trouble = trouble
+
+    def _pause_s(self) -> float:
+        """Twice as long each time, up to a minute, and never the same on two hosts."""
+        longest_s = min(PAUSE_MAX_S, self._pause_min_s * 2 ** min(self._failures, 10))
+        self._failures += 1
+        return random.uniform(longest_s / 2, longest_s)

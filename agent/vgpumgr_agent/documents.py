@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a desired state that arrives changes the one that is kept. Pure.
+
+What is kept is obeyed without the API. A document is trusted, and its tombstones obeyed, if it is for this host, of a
+confirmed epoch, and not older than the one before. From any other only additions are taken. In no case does anything
+go because it is no longer named: such a claim is kept, and its lease runs out.
+"""
+
+import time
+from pathlib import Path
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.wire.fleet import LEASE_S, Desired, DesiredGroup, DesiredSlice, Tombstone
+from vgpumgr_agent.reconcile import Wanted
+
+CLOCK_BACK_S = 60.0
+"""How far the wall clock may be set back across a boot before it says nothing about the age of a lease."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Stamp(_Value):
+    """An instant: wall clock, and time since boot, suspension included, with the boot it counts from."""
+
+    wall_s: float
+    boot_id: str
+    boottime_s: float
+
+    def age_s(self, now: "Stamp") -> float | None:
+        """Return how long ago this was, None if that cannot be told: the clock was set back across a boot."""
+        if now.boot_id == self.boot_id:
+            return max(0.0, now.boottime_s - self.boottime_s)
+        age_s = now.wall_s - self.wall_s
+        return None if age_s < -CLOCK_BACK_S else max(0.0, age_s)
+
+
+class Clock:
+    """This host's clocks."""
+
+    def __init__(self, sysfs: Sysfs) -> None:
+        """`sysfs`: where the boot id is read, once. OSError."""
+        self._boot_id = sysfs.boot_id()
+
+    def now(self) -> Stamp:
+        """Return this instant."""
+        return Stamp(wall_s=time.time(), boot_id=self._boot_id, boottime_s=time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+class Claim(_Value):
+    """A claim. `unnamed_since`: None while the API names it; its lease counts from then."""
+
+    slice: DesiredSlice
+    unnamed_since: Stamp | None = None
+
+
+class Kept(_Value):
+    """Desired state as this host obeys it.
+
+    `epoch`, `generation`: of the last trusted document, None before the first. `seen_*`: of the last document, trusted
+    or not. `doubts`: why the last one was not trusted, and which claims it lacks.
+    """
+
+    host_id: UUID
+    epoch: UUID | None = None
+    generation: int = 0
+    seen_epoch: UUID
+    seen_generation: int
+    trusted: bool
+    lease_s: int = LEASE_S
+    groups: list[DesiredGroup]
+    claims: list[Claim]
+    tombstones: list[Tombstone] = []
+    doomed: list[tuple[str, str]] = []
+    doubts: list[str] = []
+
+    def wanted(self) -> Wanted:
+        """Return what the host shall have."""
+        return Wanted(
+            groups=tuple(self.groups),
+            slices=tuple(claim.slice for claim in self.claims),
+            tombstones=frozenset(tombstone.id for tombstone in self.tombstones),
+            doomed=frozenset(self.doomed),
+        )
+
+
+def load(path: Path) -> Kept | None:
+    """Return what was kept in a file, None if there is none. OSError; ValueError for a damaged file."""
+    try:
+        return Kept.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def merge(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
+    """Return what to keep after `new` has arrived."""
+    doubt = _doubt(kept, new)
+    return _trusted(kept, new, now) if doubt is None else _additions(kept, new, now, doubt)
+
+
+def _doubt(kept: Kept | None, new: Desired) -> str | None:
+    if kept is not None and kept.claims and kept.host_id != new.host_id:
+        return (
+            f"the API takes this host for {new.host_id}, it was {kept.host_id}: only additions are obeyed; "
+            "check api_url, or empty the agent's state directory"
+        )
+    if not new.epoch_confirmed:
+        return f"epoch {new.epoch} is not confirmed for this host: only additions are obeyed; confirm it if it is right"
+    if kept is not None and kept.epoch == new.epoch and new.generation < kept.generation:
+        return (
+            f"the desired state went back from generation {kept.generation} to {new.generation}: only additions are "
+            "obeyed; if the database was restored, run vgpumgr-api new-epoch"
+        )
+    return None
+
+
+def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
+    before = {claim.slice.id: claim for claim in kept.claims} if kept else {}
+    named = {found.id for found in new.slices}
+    dead = {tombstone.id for tombstone in new.tombstones} - named
+    claims = [Claim(slice=_newer(before.get(found.id), found)) for found in new.slices]
+    lost = [claim for uuid, claim in before.items() if uuid not in named | dead]
+    keys = {(group.gpu, group.tenant) for group in new.groups}
+    lost_keys = {(claim.slice.gpu, claim.slice.tenant) for claim in lost} - keys
+    doomed = {(before[uuid].slice.gpu, before[uuid].slice.tenant) for uuid in dead if uuid in before}
+    doomed |= set(kept.doomed) if kept else set()
+    return Kept(
+        host_id=new.host_id,
+        epoch=new.epoch,
+        generation=new.generation,
+        seen_epoch=new.epoch,
+        seen_generation=new.generation,
+        trusted=True,
+        lease_s=new.lease_s,
+        groups=[*new.groups, *(group for group in (kept.groups if kept else ()) if _key(group) in lost_keys)],
+        claims=[*claims, *(_unnamed(claim, now) for claim in lost)],
+        tombstones=[tombstone for tombstone in new.tombstones if tombstone.id in dead],
+        doomed=sorted(doomed - keys),
+        doubts=[_lost(claim) for claim in lost],
+    )
+
+
+def _additions(kept: Kept | None, new: Desired, now: Stamp, doubt: str) -> Kept:
+    before = {claim.slice.id: claim for claim in kept.claims} if kept else {}
+    named = {found.id: found for found in new.slices}
+    groups = {_key(group): group for group in new.groups}
+    groups.update({_key(group): group for group in kept.groups} if kept else {})
+    claims = [
+        Claim(slice=claim.slice) if _agree(claim.slice, named.get(uuid)) else _unnamed(claim, now)
+        for uuid, claim in before.items()
+    ]
+    lost = [claim for uuid, claim in before.items() if uuid not in named]
+    return Kept(
+        host_id=kept.host_id if kept and kept.claims else new.host_id,
+        epoch=kept.epoch if kept else None,
+        generation=kept.generation if kept else 0,
+        seen_epoch=new.epoch,
+        seen_generation=new.generation,
+        trusted=False,
+        lease_s=kept.lease_s if kept else new.lease_s,
+        groups=list(groups.values()),
+        claims=[*claims, *(Claim(slice=found) for uuid, found in named.items() if uuid not in before)],
+        tombstones=[tombstone for tombstone in (kept.tombstones if kept else ()) if tombstone.id not in named],
+        doomed=[key for key in (kept.doomed if kept else ()) if key not in groups],
+        doubts=[doubt, *(_lost(claim) for claim in lost)],
+    )
+
+
+def _key(group: DesiredGroup) -> tuple[str, str]:
+    return group.gpu, group.tenant
+
+
+def _newer(before: Claim | None, found: DesiredSlice) -> DesiredSlice:
+    """A document that was on its way while the slice was bound does not know that yet."""
+    return before.slice if before is not None and before.slice.generation > found.generation else found
+
+
+def _agree(before: DesiredSlice, found: DesiredSlice | None) -> bool:
+    return found is not None and (before.gpu, before.tenant, before.vm_uuid) == (found.gpu, found.tenant, found.vm_uuid)
+
+
+def _unnamed(claim: Claim, now: Stamp) -> Claim:
+    return claim if claim.unnamed_since is not None else Claim(slice=claim.slice, unnamed_since=now)
+
+
+def _lost(claim: Claim) -> str:
+    return f"slice {claim.slice.id} is no longer named and has no tombstone: kept until its lease ends"

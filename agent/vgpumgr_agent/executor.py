@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does what was planned. Each action may be late, repeated or refused: the next pass looks at what has become of it."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from vgpumgr_agent import faults
+from vgpumgr_agent.backends import BackendError, BackendRefusedError, SliceBackend
+from vgpumgr_agent.helper.protocol import Code
+from vgpumgr_agent.reconcile import Action, ApplySlice, ConfigureGroup, ForgetGroup, RemoveSlice, Why
+from vgpumgr_agent.released import Released
+from vgpumgr_agent.store import Store
+
+log = logging.getLogger(__name__)
+
+_OVERTAKEN = (Code.SLICE_OPEN, Code.SLICE_PERMITTED, Code.SLICE_REMOVING)
+
+
+@dataclass
+class Outcome:
+    """What became of a plan. `done`: actions that changed something; `slices`: why one is not as it should be."""
+
+    done: int = 0
+    refusals: list[str] = field(default_factory=list)
+    slices: dict[UUID, str] = field(default_factory=dict)
+
+
+class Executor:
+    """Acts through one backend. `acting`: held during each action, so that no VM start comes in between."""
+
+    def __init__(self, *, backend: SliceBackend, store: Store, released: Released, acting: threading.Lock) -> None:
+        self._backend = backend
+        self._store = store
+        self._released = released
+        self._acting = acting
+
+    def run(self, actions: Sequence[Action]) -> Outcome:
+        """Do all that can be done. BackendUnavailableError when nobody answers any more."""
+        outcome = Outcome()
+        for action in actions:
+            try:
+                with self._acting:
+                    outcome.done += self._act(action)
+                faults.point("reconcile.acted")
+            except BackendRefusedError as error:
+                _note(outcome, action, error)
+        return outcome
+
+    def _act(self, action: Action) -> bool:
+        match action:
+            case ConfigureGroup(group):
+                self._backend.apply_group(group)
+            case ForgetGroup(key):
+                self._backend.forget_group(key)
+            case ApplySlice(claim):
+                self._backend.apply(claim)
+            case RemoveSlice(uuid, why):
+                if not self._still(uuid, why):
+                    return False
+                log.info("slice %s: removed: %s", uuid, why)
+                return self._backend.remove(uuid, vm_gone=why is Why.RELEASED, withdraw=why is Why.TOMBSTONE)
+        return True
+
+    def _still(self, uuid: UUID, why: Why) -> bool:
+        """Whether the reason holds, now that nobody else acts."""
+        if why is Why.RELEASED:
+            return uuid in self._released.all()
+        return why is not Why.TOMBSTONE or self._store.dead(uuid)
+
+
+def _note(outcome: Outcome, action: Action, error: BackendError) -> None:
+    match action:
+        case ConfigureGroup(group):
+            outcome.refusals.append(f"tenant {group.tenant} on GPU {group.gpu}: {error.reason}")
+        case ForgetGroup(key):
+            outcome.refusals.append(f"tenant {key[1]} on GPU {key[0]}: not forgotten: {error.reason}")
+        case ApplySlice(claim):
+            outcome.slices[claim.id] = error.reason
+        case RemoveSlice(uuid, _):
+            if error.code not in _OVERTAKEN:
+                outcome.slices[uuid] = error.reason

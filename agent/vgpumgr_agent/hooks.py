@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent answers to libvirt's hook: which VM may start with which slices.
+
+Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
+claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.not_ready, host.busy, api.away, those
+of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none or slice.open.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
+from uuid import UUID
+
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.errors import VgpumgrError
+from vgpumgr.wire.fleet import DesiredSlice
+from vgpumgr_agent import faults
+from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
+from vgpumgr_agent.backends import BackendError, BackendRefusedError, BackendUnavailableError, SliceBackend
+from vgpumgr_agent.helper.protocol import Code
+from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookRefusedError
+from vgpumgr_agent.released import Released
+from vgpumgr_agent.store import Store
+
+log = logging.getLogger(__name__)
+
+_DECIDE_S = PREPARE_LIMIT_S - 2
+_REMOVING_PAUSE_S = 0.1
+
+
+class Control(Protocol):
+    """What the hook needs of the control plane. ApiAwayError, ApiRefusedError, within a few seconds."""
+
+    def bind(self, uuid: UUID, vm_uuid: UUID) -> None:
+        """Have a slice bound to a VM, and remember it."""
+
+    def refresh(self) -> None:
+        """Ask for the desired state now."""
+
+
+class Hooks:
+    """A `HookService`."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        backend: SliceBackend,
+        sysfs: Sysfs,
+        control: Control,
+        released: Released,
+        acting: threading.Lock,
+        wake: Callable[[], None],
+    ) -> None:
+        """`acting`: held by whoever changes slices; `wake`: has the reconciler look at once."""
+        self._store = store
+        self._backend = backend
+        self._sysfs = sysfs
+        self._control = control
+        self._released = released
+        self._acting = acting
+        self._wake = wake
+
+    def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
+        """Admit the VM and make its slices."""
+        deadline = time.monotonic() + _DECIDE_S
+        ours = [uuid for uuid in dict.fromkeys([*devices, *metadata]) if uuid in metadata or self._ours(uuid)]
+        if not ours:
+            return
+        if self._store.kept is None:
+            raise HookRefusedError(
+                "host.not_ready", "this host knows no claims yet; check with `vgpumgr host doctor` that it is enrolled"
+            )
+        claims = [self._admitted(uuid, vm_uuid) for uuid in ours]
+        for claim in claims:
+            if claim.vm_uuid is None:
+                self._bind(claim, vm_uuid)
+        self._make_all([uuid for uuid in ours if uuid in devices], vm_uuid, deadline)
+        faults.point("hook.ready")
+        log.info("domain %r (%s) may start with %s", domain, vm_uuid, ", ".join(map(str, ours)))
+        self._wake()
+
+    def started(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
+        """Have the new state reported."""
+        log.info("domain %r (%s) runs with %s", domain, vm_uuid, ", ".join(map(str, devices)) or "nothing of ours")
+        if metadata or devices:
+            self._wake()
+
+    def release(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], reason: str) -> None:
+        """Queue the removal of what is claimed for this VM."""
+        for uuid in dict.fromkeys([*devices, *metadata]):
+            claim = self._store.claim(uuid)
+            if claim is not None and claim.vm_uuid == vm_uuid:
+                log.info("slice %s released: %s", uuid, reason)
+                self._released.add(uuid)
+        faults.point("hook.released")
+        self._wake()
+
+    def hotplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
+        """As for a VM that starts."""
+        self.prepare(vm_uuid=vm_uuid, devices=devices, metadata=metadata, domain=domain)
+
+    def unplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:  # noqa: ARG002 - HookService
+        """Take permits back; the reconciler removes what is closed. The VM still runs."""
+        for uuid in dict.fromkeys(devices):
+            claim = self._store.claim(uuid)
+            if claim is None or claim.vm_uuid != vm_uuid:
+                continue
+            log.info("slice %s unplugged from domain %r", uuid, domain)
+            try:
+                with self._turn(time.monotonic() + _DECIDE_S):
+                    self._backend.withdraw(uuid)
+            except (BackendError, HookRefusedError) as error:
+                log.info("slice %s: permit not withdrawn: %s", uuid, error)
+        self._wake()
+
+    # ---- who may
+
+    def _ours(self, uuid: UUID) -> bool:
+        """Whether a device is known to us; others are another vendor's."""
+        if self._store.claim(uuid) is not None or self._store.dead(uuid):
+            return True
+        try:
+            return any(str(uuid) in self._sysfs.slices(gpu) for gpu in self._sysfs.gpus())
+        except (VgpumgrError, OSError):  # no mediated devices at all
+            return False
+
+    def _admitted(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
+        claim = self._store.claim(uuid)
+        if claim is None and not self._store.dead(uuid):
+            claim = self._asked(uuid)
+        if claim is None and self._store.dead(uuid):
+            raise HookRefusedError("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
+        if claim is None:
+            raise HookRefusedError("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
+        if claim.vm_uuid not in (None, vm_uuid):
+            raise HookRefusedError("claim.other_vm", f"slice {uuid} is claimed for another VM; claim one for this VM")
+        if not self._store.lease_left_s(uuid):
+            raise HookRefusedError(
+                "lease.expired", f"the claim of slice {uuid} is too old to trust; get the API reachable from this host"
+            )
+        return claim
+
+    def _asked(self, uuid: UUID) -> DesiredSlice | None:
+        """Look again after asking the API: the claim may be a moment old."""
+        try:
+            self._control.refresh()
+        except (ApiAwayError, ApiRefusedError) as error:
+            log.info("slice %s is not known, and the API cannot be asked: %s", uuid, error)
+        return self._store.claim(uuid)
+
+    def _bind(self, claim: DesiredSlice, vm_uuid: UUID) -> None:
+        try:
+            self._control.bind(claim.id, vm_uuid)
+        except ApiAwayError as error:
+            log.warning("binding slice %s: %s", claim.id, error)
+            raise HookRefusedError(
+                "claim.unbound", f"slice {claim.id} is bound to no VM, and the API is away; try again when it is back"
+            ) from error
+        except OSError as error:
+            raise HookRefusedError("host.not_ready", f"the agent cannot write its state: {error.strerror}") from error
+        except ApiRefusedError as error:
+            raise HookRefusedError(error.code, f"slice {claim.id} cannot be bound to this VM: {error}") from error
+
+    # ---- making
+
+    def _make_all(self, uuids: Sequence[UUID], vm_uuid: UUID, deadline: float) -> None:
+        while True:
+            try:
+                with self._turn(deadline), ExitStack() as undo:
+                    for uuid in uuids:
+                        self._make(uuid, vm_uuid, deadline, undo)
+                    undo.pop_all()
+                return
+            except HookRefusedError as refused:
+                if refused.code != Code.SLICE_REMOVING or time.monotonic() + _REMOVING_PAUSE_S > deadline:
+                    raise
+            time.sleep(_REMOVING_PAUSE_S)
+
+    def _make(self, uuid: UUID, vm_uuid: UUID, deadline: float, undo: ExitStack) -> None:
+        claim = self._current(uuid, vm_uuid)
+        group = self._store.group(claim.gpu, claim.tenant)
+        if group is None:
+            raise HookRefusedError(
+                "group.missing", f"tenant {claim.tenant} has no group on GPU {claim.gpu} yet; try again"
+            )
+        self._released.discard(uuid)
+        try:
+            self._backend.apply_group(group)
+            faults.point("hook.configured")
+            created = self._backend.prepare(claim, vm_uuid=vm_uuid, timeout_s=max(0.1, deadline - time.monotonic()))
+        except BackendRefusedError as error:
+            code = "host.not_ready" if error.code in (Code.MODULE_ABI, "control.unavailable") else error.code
+            raise HookRefusedError(code, error.reason) from error
+        except BackendUnavailableError as error:
+            raise HookRefusedError("host.not_ready", error.reason) from error
+        undo.callback(self._revert, uuid, created=created)
+        faults.point("hook.prepared")
+        self._current(uuid, vm_uuid)  # it may have been deleted, and reported absent, meanwhile
+
+    def _current(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
+        claim = self._store.claim(uuid)
+        if claim is None or claim.vm_uuid != vm_uuid:
+            raise HookRefusedError("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
+        return claim
+
+    def _revert(self, uuid: UUID, *, created: bool) -> None:
+        try:
+            if created:
+                self._backend.remove(uuid, vm_gone=False, withdraw=True)
+            else:
+                self._backend.withdraw(uuid)
+        except BackendError as error:  # the reconciler finds it
+            log.warning("slice %s: not undone: %s", uuid, error)
+
+    @contextmanager
+    def _turn(self, deadline: float) -> Iterator[None]:
+        if not self._acting.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise HookRefusedError("host.busy", "other slices are being changed for long; try again")
+        try:
+            yield
+        finally:
+            self._acting.release()

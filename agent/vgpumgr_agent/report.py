@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API is told: what is there, never what was asked for. Pure."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from uuid import UUID
+
+from vgpumgr import __version__
+from vgpumgr.wire.common import PERMILLE
+from vgpumgr.wire.fleet import Report, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
+from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedGroup, ObservedSlice
+from vgpumgr_agent.documents import Kept
+
+REFUSALS_MAX = 100
+_ERROR_CHARACTERS = 200
+
+
+def build(
+    *,
+    observed: Observed,
+    kept: Kept | None,
+    others: Sequence[ObservedGpu] = (),
+    refusals: Sequence[str] = (),
+    errors: Mapping[UUID, str] | None = None,
+    agent_epoch: int,
+    seq: int,
+) -> Report:
+    """Return a report. `kept`: as it was before `observed` was looked at, so that an absence in it is one after.
+
+    `others`: GPUs that are not shared; `errors`: why slices are not as they should be.
+    """
+    gpus = [*observed.gpus.values(), *(gpu for gpu in others if gpu.address not in observed.gpus)]
+    return Report(
+        boot_id=observed.boot_id,
+        agent_epoch=agent_epoch,
+        seq=seq,
+        agent_version=__version__,
+        desired_epoch=kept.epoch if kept else None,
+        desired_generation=kept.generation if kept else 0,
+        gpus=[_gpu(gpu) for gpu in gpus],
+        groups=[_group(group, observed) for group in observed.groups.values() if group.configured],
+        slices=_slices(observed, kept, errors or {}),
+        refusals=[text[:500] for text in [*refusals, *(kept.doubts if kept else ())]][:REFUSALS_MAX],
+    )
+
+
+def blind(*, boot_id: UUID, gpus: Sequence[ObservedGpu], refusals: Sequence[str], agent_epoch: int, seq: int) -> Report:
+    """Return a report of a host that cannot be looked at: it confirms nothing."""
+    return Report(
+        boot_id=boot_id,
+        agent_epoch=agent_epoch,
+        seq=seq,
+        agent_version=__version__,
+        desired_epoch=None,
+        desired_generation=0,
+        gpus=[_gpu(gpu) for gpu in gpus],
+        groups=[],
+        slices=[],
+        refusals=[text[:500] for text in refusals][:REFUSALS_MAX],
+    )
+
+
+def applied_permille(found: ObservedSlice, observed: Observed) -> int:
+    """Return the share that the kernel assures a slice, whatever others do, as its weights and caps say.
+
+    Weights of groups are permille of the GPU, unless together they are more. A group's share is divided by weight
+    among its slices; what slices that do not exist would get is nobody's yet.
+    """
+    group = observed.groups.get((found.gpu, found.tenant))
+    if group is None or not group.configured:
+        return 0
+    weights = sum(each.weight for key, each in observed.groups.items() if key[0] == found.gpu and each.configured)
+    siblings = sum(
+        each.weight for each in observed.slices.values() if (each.gpu, each.tenant) == (found.gpu, found.tenant)
+    )
+    of_gpu = Fraction(group.weight, max(PERMILLE, weights))
+    if group.cap_us:
+        of_gpu = min(of_gpu, Fraction(group.cap_us, group.cap_period_us))
+    share = of_gpu * Fraction(found.weight, max(group.weight, siblings))
+    if found.cap_us:
+        share = min(share, Fraction(found.cap_us, found.cap_period_us))
+    return int(share * PERMILLE)
+
+
+def _gpu(gpu: ObservedGpu) -> ReportedGpu:
+    return ReportedGpu(
+        address=gpu.address,
+        engine=gpu.engine,
+        backend=gpu.backend,
+        mem_bytes=gpu.mem_bytes,
+        timeslice_min_us=gpu.timeslice_min_us,
+        max_chunk_us=gpu.max_chunk_us,
+        types=[ReportedType(id=kind, mem_bytes=mem_bytes) for kind, mem_bytes in gpu.types.items()],
+    )
+
+
+def _group(group: ObservedGroup, observed: Observed) -> ReportedGroup:
+    gpu = observed.gpus.get(group.gpu)
+    return ReportedGroup(
+        gpu=group.gpu,
+        tenant=group.tenant,
+        weight=group.weight,
+        timeslice_us=group.timeslice_us,
+        cap_us=group.cap_us,
+        cap_period_us=group.cap_period_us,
+        run_ns=group.run_ns,
+        runs=group.runs,
+        longest_run_ns=group.longest_run_ns,
+        throttled_ns=group.throttled_ns,
+        switches=group.switches,
+        wall_ns=gpu.wall_ns if gpu else 0,
+        idle_ns=gpu.idle_ns if gpu else 0,
+    )
+
+
+def _slices(observed: Observed, kept: Kept | None, errors: Mapping[UUID, str]) -> list[ReportedSlice]:
+    generations = {claim.slice.id: claim.slice.generation for claim in kept.claims} if kept else {}
+    generations |= {tombstone.id: tombstone.generation for tombstone in kept.tombstones} if kept else {}
+    ours = {uuid for uuid, found in observed.slices.items() if found.recorded}
+    uuids = sorted(generations.keys() | ours)
+    return [_slice(uuid, generations.get(uuid, 0), observed, errors.get(uuid, "")) for uuid in uuids]
+
+
+def _slice(uuid: UUID, generation: int, observed: Observed, error: str) -> ReportedSlice:
+    found = observed.slices.get(uuid)
+    if found is None:
+        return ReportedSlice(
+            id=uuid,
+            generation=generation,
+            present=False,
+            open=False,
+            vm_uuid=None,
+            applied_permille=None,
+            run_ns=0,
+            items=0,
+            error=error[:_ERROR_CHARACTERS],
+        )
+    if not found.recorded:
+        error = error or f"made by somebody else; remove it, or run vgpumgr-helper adopt {uuid}"
+    return ReportedSlice(
+        id=uuid,
+        generation=generation,
+        present=True,
+        open=found.open,
+        vm_uuid=found.vm_uuid,
+        applied_permille=min(PERMILLE, applied_permille(found, observed)),
+        run_ns=found.run_ns,
+        items=found.items,
+        error=error[:_ERROR_CHARACTERS],
+    )

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent at work: looks, plans, acts, reports; again when anything has changed, and at an interval.
+
+An Agent owns its threads from `start` to `close`. Everything that happens elsewhere only wakes it up; what to do
+follows from what is there at that moment.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.notify import notify
+from vgpumgr_agent import faults, report, udev
+from vgpumgr_agent.api import Api
+from vgpumgr_agent.backends import (
+    BackendError,
+    BackendRefusedError,
+    Observed,
+    ObservedGpu,
+    SliceBackend,
+)
+from vgpumgr_agent.config import Config
+from vgpumgr_agent.control_plane import ControlPlane
+from vgpumgr_agent.documents import Kept
+from vgpumgr_agent.executor import Executor, Outcome
+from vgpumgr_agent.hooks import Hooks
+from vgpumgr_agent.reconcile import plan
+from vgpumgr_agent.released import Released
+from vgpumgr_agent.store import Store
+
+log = logging.getLogger(__name__)
+
+_PASSES_MAX = 4
+
+
+class AgentFailedError(Exception):
+    """A part of the agent died of a mistake of ours; start it again."""
+
+
+class Agent:
+    """A host's agent, from parts that are given."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        store: Store,
+        backend: SliceBackend,
+        sysfs: Sysfs,
+        api: Api,
+        others: Callable[[], Sequence[ObservedGpu]] = tuple,
+    ) -> None:
+        """`others`: GPUs of this host that are not shared."""
+        self._config = config
+        self._store = store
+        self._backend = backend
+        self._others = others
+        self._boot_id = UUID(sysfs.boot_id())
+        self._stop = threading.Event()
+        self._woken = threading.Event()
+        self._released = Released()
+        acting = threading.Lock()
+        self._executor = Executor(backend=backend, store=store, released=self._released, acting=acting)
+        self.control_plane = ControlPlane(
+            api=api,
+            store=store,
+            token_file=config.enroll_token_file,
+            boot_id=self._boot_id,
+            wake=self.wake,
+            stop=self._stop,
+        )
+        self.hooks = Hooks(
+            store=store,
+            backend=backend,
+            sysfs=sysfs,
+            control=self.control_plane,
+            released=self._released,
+            acting=acting,
+            wake=self.wake,
+        )
+        self._failed: list[str] = []
+        self._seq = 0
+        self._gpus: Sequence[ObservedGpu] = ()
+        self._problems: frozenset[str] = frozenset()
+
+    def wake(self) -> None:
+        """Have everything compared at once."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._stop.set()
+        self._woken.set()
+
+    def run(self) -> None:
+        """Serve until `stop`; AgentFailedError.
+
+        Threads that wait for the API may outlive this for a while; they hold nothing.
+        """
+        bodies = {
+            "desired": self.control_plane.follow,
+            "reports": self.control_plane.deliver,
+            "udev": lambda: udev.watch(self.wake, self._stop),
+        }
+        ready = False
+        while not self._stop.is_set():
+            self._woken.clear()
+            self.reconcile()
+            if not ready:
+                for name, body in bodies.items():
+                    threading.Thread(target=self._part, args=(body,), name=name, daemon=True).start()
+                ready = True
+                notify(ready=True)
+            notify(watchdog=True, status=self._status())
+            self._woken.wait(self._config.report_interval_s)
+        notify(stopping=True)
+        if self._failed:
+            raise AgentFailedError(f"{', '.join(self._failed)} failed; see the log above")
+
+    def _part(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except Exception:
+            log.exception("unexpected")
+            self._failed.append(threading.current_thread().name)
+            self.stop()
+
+    def reconcile(self) -> None:
+        """Look, plan and act until nothing is left to do, and report. Never raises for what a host may suffer."""
+        try:
+            self._reconcile()
+        except BackendError as error:
+            self._note([error.reason])
+            self._report_blind(error)
+
+    def _reconcile(self) -> None:
+        kept = self._store.kept
+        observed = self._backend.observe()
+        total = Outcome()
+        for _ in range(_PASSES_MAX):
+            released = self._released.all()
+            self._released.keep_only(observed.slices, known=released)
+            actions = plan(kept.wanted(), observed, released=released) if kept else []
+            if not actions:
+                break
+            faults.point("reconcile.planned")
+            outcome = self._executor.run(actions)
+            total.refusals, total.slices = outcome.refusals, outcome.slices
+            kept = self._store.kept
+            observed = self._backend.observe()
+            if not outcome.done:
+                break
+        self._gpus = list(observed.gpus.values())
+        self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
+        self._seq += 1
+        self.control_plane.report(
+            report.build(
+                observed=observed,
+                kept=kept,
+                others=self._others(),
+                refusals=total.refusals,
+                errors={**_in_use(kept, observed), **total.slices},
+                agent_epoch=self._store.agent_epoch,
+                seq=self._seq,
+            )
+        )
+
+    def _report_blind(self, error: BackendError) -> None:
+        """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""
+        self._seq += 1
+        self.control_plane.report(
+            report.blind(
+                boot_id=self._boot_id,
+                gpus=() if isinstance(error, BackendRefusedError) else self._gpus,
+                refusals=[error.reason],
+                agent_epoch=self._store.agent_epoch,
+                seq=self._seq,
+            )
+        )
+
+    def _note(self, problems: Sequence[str]) -> None:
+        """Log each problem once, until it has gone."""
+        for problem in sorted(set(problems) - self._problems):
+            log.warning("%s", problem)
+        self._problems = frozenset(problems)
+
+    def _status(self) -> str:
+        trouble = self.control_plane.trouble
+        return "; ".join([f"{len(self._gpus)} GPUs", f"API {trouble or 'reachable'}", *sorted(self._problems)])[:500]
+
+
+def _in_use(kept: Kept | None, observed: Observed) -> dict[UUID, str]:
+    dead = kept.wanted().tombstones if kept else frozenset()
+    return {
+        uuid: "deleted, and in use by a VM: removed when that stops"
+        for uuid, found in observed.slices.items()
+        if uuid in dead and found.open
+    }

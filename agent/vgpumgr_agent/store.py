@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent remembers between starts: desired state, when the API last spoke, its own token, its epoch.
+
+A Store owns the state directory: a lock file keeps a second agent out. Threads may share it.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from vgpumgr.wire.fleet import Desired, DesiredGroup, DesiredSlice
+from vgpumgr_agent import documents, faults
+from vgpumgr_agent.documents import Claim, Clock, Kept, Stamp
+from vgpumgr_agent.files import write_durably
+
+log = logging.getLogger(__name__)
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class StateError(Exception):
+    """The state directory cannot be used. The text says why and what to do."""
+
+
+class Credentials(BaseModel):
+    """The host's own token. `enrolled_with`: hash of the one-time token that it was got with."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    host_id: UUID
+    name: str
+    token: str
+    enrolled_with: str
+
+
+def token_hash(token: str) -> str:
+    """Return what tells one-time tokens apart without keeping them."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Store:
+    """The agent's memory, in a directory that only it reads."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        """StateError: another agent runs, or files cannot be read."""
+        self._directory = directory
+        self._clock = clock
+        self._guard = threading.RLock()
+        self._updates = 0
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock_file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(f"{directory}: {error.strerror}; create it for the agent's user") from error
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock_file)
+            raise StateError(f"another vgpumgr-agent uses {directory}; stop that first") from None
+        try:
+            self._kept = documents.load(directory / "desired.json")
+            self._contact = self._load("contact.json", Stamp)
+            self.credentials = self._load("credentials.json", Credentials)
+            self.agent_epoch = self._next_epoch()
+        except (OSError, ValueError) as error:
+            self.close()
+            reason = str(error).splitlines()[0]
+            raise StateError(f"{directory} is damaged ({reason}); empty it and enrol this host again") from error
+
+    def close(self) -> None:
+        """Let another agent use the directory."""
+        os.close(self._lock_file)
+
+    def _load(self, name: str, kind: type[Model]) -> Model | None:
+        try:
+            return kind.model_validate_json((self._directory / name).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def _next_epoch(self) -> int:
+        path = self._directory / "agent_epoch"
+        before = int(path.read_text()) if path.exists() else 0
+        # Seconds, so that it grows even where the directory was lost.
+        epoch = max(before + 1, int(time.time()))
+        write_durably(path, f"{epoch}\n")
+        return epoch
+
+    def save_credentials(self, credentials: Credentials) -> None:
+        """Keep the host's token, readable by the agent's user only. OSError."""
+        write_durably(self._directory / "credentials.json", credentials.model_dump_json() + "\n")
+        self.credentials = credentials
+
+    # ---- desired state
+
+    @property
+    def kept(self) -> Kept | None:
+        """The desired state that is obeyed, None before the first."""
+        with self._guard:
+            return self._kept
+
+    @property
+    def updates(self) -> int:
+        """Grows with each document; see `receive`."""
+        with self._guard:
+            return self._updates
+
+    def receive(self, new: Desired, *, asked_at: int) -> bool:
+        """Merge a document and put the result on disk; whether anything changed. OSError.
+
+        `asked_at`: `updates` when it was asked for. One that is older than what has arrived meanwhile is dropped.
+        """
+        with self._guard:
+            before = self._kept
+            overtaken = (
+                before is not None
+                and asked_at != self._updates
+                and (new.epoch, new.host_id) == (before.seen_epoch, before.host_id)
+                and new.generation < before.seen_generation
+            )
+            if overtaken:
+                return False
+            faults.point("desired.received")
+            after = documents.merge(before, new, self._clock.now())
+            self._keep(after)
+            faults.point("desired.stored")
+            self._updates += 1
+            self.touch()
+            for doubt in after.doubts if before is None or after.doubts != before.doubts else ():
+                log.warning("%s", doubt)
+            return after != before
+
+    def touch(self) -> None:
+        """Note that the API has just said that nothing changed. OSError."""
+        with self._guard:
+            self._contact = self._clock.now()
+            write_durably(self._directory / "contact.json", self._contact.model_dump_json() + "\n")
+
+    def bind(self, uuid: UUID, vm_uuid: UUID, generation: int) -> None:
+        """Note that the API bound a slice to a VM. OSError."""
+        with self._guard:
+            if self._kept is None:
+                return
+            claims = [
+                claim
+                if claim.slice.id != uuid
+                else claim.model_copy(
+                    update={"slice": claim.slice.model_copy(update={"vm_uuid": vm_uuid, "generation": generation})}
+                )
+                for claim in self._kept.claims
+            ]
+            self._keep(self._kept.model_copy(update={"claims": claims}))
+
+    def _keep(self, kept: Kept) -> None:
+        write_durably(self._directory / "desired.json", kept.model_dump_json() + "\n")
+        self._kept = kept
+
+    # ---- questions of the hook
+
+    def claim(self, uuid: UUID) -> DesiredSlice | None:
+        """Return a claim on this host."""
+        found = self._find(uuid)
+        return found.slice if found else None
+
+    def dead(self, uuid: UUID) -> bool:
+        """Whether a slice has been deleted."""
+        kept = self.kept
+        return kept is not None and any(tombstone.id == uuid for tombstone in kept.tombstones)
+
+    def group(self, gpu: str, tenant: str) -> DesiredGroup | None:
+        """Return a tenant's group on a GPU."""
+        kept = self.kept
+        groups = kept.groups if kept else ()
+        return next((group for group in groups if (group.gpu, group.tenant) == (gpu, tenant)), None)
+
+    def lease_left_s(self, uuid: UUID) -> float:
+        """Return for how long a VM may be started with a claim of this host without the API; 0: not any more."""
+        with self._guard:
+            found, kept, contact = self._find(uuid), self._kept, self._contact
+        if found is None or kept is None:
+            return 0.0
+        since = found.unnamed_since or contact
+        age_s = since.age_s(self._clock.now()) if since else None
+        return 0.0 if age_s is None else max(0.0, kept.lease_s - age_s)
+
+    def _find(self, uuid: UUID) -> Claim | None:
+        kept = self.kept
+        claims = kept.claims if kept else ()
+        return next((claim for claim in claims if claim.slice.id == uuid), None)
