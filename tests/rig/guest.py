@@ -24,6 +24,7 @@ _DOMAIN = """
 <domain type='kvm'>
   <name>{name}</name>
   <uuid>{uuid}</uuid>
+  <metadata>{metadata}</metadata>
   <memory unit='MiB'>{memory_mib}</memory>
   <vcpu>1</vcpu>
   <os>
@@ -64,6 +65,15 @@ class Guest:
     name: str
     domain: libvirt.virDomain
     console_path: Path
+
+    @property
+    def vm_uuid(self) -> str:
+        return str(self.domain.UUIDString())
+
+    def start(self) -> None:
+        """Start a domain that was defined; raises libvirt.libvirtError when libvirt or its hook refuses."""
+        self.console_path.unlink(missing_ok=True)
+        self.domain.create()
 
     def console(self) -> str:
         """Everything the guest has printed so far."""
@@ -113,10 +123,14 @@ class Guests:
 
     connection: libvirt.virConnect
     started: list[Guest] = field(default_factory=list)
+    defined: list[Guest] = field(default_factory=list)
 
     def destroy(self) -> None:
         for guest in self.started:
             guest.destroy()
+        for guest in self.defined:
+            guest.destroy()
+            guest.domain.undefine()
 
     def start(
         self, name: str, *, slices: tuple[str, ...], command: str, memory_mib: int = 96, keep: bool = False
@@ -126,24 +140,58 @@ class Guests:
         Raises libvirt.libvirtError when libvirt refuses, for example because the kernel refuses a slice.
         """
         CONSOLES.mkdir(exist_ok=True)
-        console = CONSOLES / f"{name}.log"
+        console = _console(name)
         console.unlink(missing_ok=True)
-        domain = self.connection.createXML(
-            _DOMAIN.format(
-                name=name,
-                uuid=uuid.uuid4(),
-                memory_mib=memory_mib,
-                kernel=KERNEL,
-                initrd=INITRD,
-                run=base64.b64encode(command.encode()).decode(),
-                keep="vgpu.keep=1" if keep else "",
-                console=console,
-                slices="".join(hostdev_xml(slice_uuid) for slice_uuid in slices),
-            )
-        )
-        guest = Guest(name, domain, console)
+        xml = _domain_xml(name, str(uuid.uuid4()), command, slices=slices, memory_mib=memory_mib, keep=keep)
+        guest = Guest(name, self.connection.createXML(xml), console)
         self.started.append(guest)
         return guest
+
+    def define(
+        self,
+        name: str,
+        *,
+        vm_uuid: str,
+        command: str,
+        slices: tuple[str, ...] = (),
+        metadata: str = "",
+        memory_mib: int = 96,
+        keep: bool = False,
+    ) -> Guest:
+        """Define a persistent domain, not started; `metadata`: XML inside its metadata element."""
+        CONSOLES.mkdir(exist_ok=True)
+        xml = _domain_xml(name, vm_uuid, command, slices=slices, memory_mib=memory_mib, keep=keep, metadata=metadata)
+        guest = Guest(name, self.connection.defineXML(xml), _console(name))
+        self.defined.append(guest)
+        return guest
+
+
+def _console(name: str) -> Path:
+    return CONSOLES / f"{name}.log"
+
+
+def _domain_xml(
+    name: str,
+    vm_uuid: str,
+    command: str,
+    *,
+    slices: tuple[str, ...],
+    memory_mib: int,
+    keep: bool,
+    metadata: str = "",
+) -> str:
+    return _DOMAIN.format(
+        name=name,
+        uuid=vm_uuid,
+        metadata=metadata,
+        memory_mib=memory_mib,
+        kernel=KERNEL,
+        initrd=INITRD,
+        run=base64.b64encode(command.encode()).decode(),
+        keep="vgpu.keep=1" if keep else "",
+        console=_console(name),
+        slices="".join(hostdev_xml(slice_uuid) for slice_uuid in slices),
+    )
 
 
 @contextmanager
