@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the application together: routes, problems, envelope. Nothing global; a process may have several."""
+
+import sys
+
+from fastapi import FastAPI
+
+from vgpumgr.wire.fleet import LEASE_S
+from vgpumgr_api import document, problems
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.envelope import Envelope
+from vgpumgr_api.routes import ROUTERS
+from vgpumgr_api.watch import DesiredWatch
+
+
+def create_app(database: Database, *, lease_s: int = LEASE_S) -> FastAPI:
+    """The caller keeps `database` and closes it after the application's last request."""
+    app = FastAPI(
+        title=document.TITLE,
+        version=document.VERSION,
+        openapi_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.database = database
+    app.state.lease_s = lease_s
+    app.state.watch = DesiredWatch(lambda ask: database.run(ask, read_only=True))
+    problems.install(app)
+    # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)
+    document.install(app)
+    app.add_middleware(Envelope)
+    return app
+
+
+if __name__ == "__main__":
+    # python -m vgpumgr_api.app > api/openapi.json; the database is never opened
+    sys.stdout.write(document.text(create_app(Database("sqlite:///nowhere"))))

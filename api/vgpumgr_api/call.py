@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request on its way to a service: who asks, and the transaction that its answer is made in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
+
+from fastapi import Depends, Header, Query, Request, Response
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.common import Answer
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.headers import bearer, etag, generation_expected
+from vgpumgr_api.services import actors, idempotency
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A", bound=Answer)
+W = TypeVar("W", bound=BaseModel)
+
+Service = Callable[Concatenate[Session, Actor, P], T]
+
+
+def database_of(request: Request) -> Database:
+    """The database of the application that got this request."""
+    database: Database = request.app.state.database
+    return database
+
+
+def authenticate(request: Request) -> Actor:
+    """Blocks on the database. Leaves the actor, and a name for the log, in ``request.state``."""
+    secret = bearer(request.headers)
+    request_id: str = request.state.request_id
+    actor = database_of(request).run(
+        lambda session: actors.authenticate(session, secret, request_id=request_id), read_only=True
+    )
+    request.state.actor = actor
+    request.state.caller = actor.name
+    return actor
+
+
+@dataclass(frozen=True)
+class Call:
+    """Runs services for one authenticated request. Each of `read` and `write*` is one transaction and blocks."""
+
+    request: Request
+    response: Response
+    actor: Actor
+
+    @property
+    def _database(self) -> Database:
+        return database_of(self.request)
+
+    def read(self, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._database.run(lambda session: service(session, self.actor, *args, **kwargs), read_only=True)
+
+    def write(self, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._database.run(lambda session: service(session, self.actor, *args, **kwargs))
+
+    def write_once(
+        self, key: str | None, service: Callable[[Session, Actor, W], A], wanted: W, /, *, kind: type[A]
+    ) -> A:
+        """As `write`, but a repeated idempotency key gets the first answer again."""
+        if key is None:
+            return self.write(service, wanted)
+        digest = self._digest(wanted)
+        return self._database.run(
+            lambda session: idempotency.once(
+                session, self.actor, key, digest, lambda: service(session, self.actor, wanted), kind
+            )
+        )
+
+    def located(self, path: str) -> None:
+        """Says where the object is that was made."""
+        self.response.headers["Location"] = path
+
+    def tag(self, generation: int) -> None:
+        self.response.headers["ETag"] = etag(generation)
+
+    def _digest(self, wanted: BaseModel) -> str:
+        """Over what was understood rather than over the bytes: white space and order of members do not matter."""
+        url = self.request.url
+        said = f"{self.request.method}\n{url.path}\n{url.query}\n{wanted.model_dump_json()}"
+        return sha256(said.encode()).hexdigest()
+
+
+# ---- what endpoints ask for; async, so that none of them costs a thread
+
+
+async def _call(request: Request, response: Response) -> Call:
+    return Call(request, response, request.state.actor)
+
+
+async def _page(
+    page_size: Annotated[int, Query(ge=1, description="items at most; above 1000 counts as 1000")] = PAGE_SIZE,
+    page_token: Annotated[str, Query(max_length=1024, description="`next_page_token` of the page before")] = "",
+) -> PageRequest:
+    return PageRequest(size=page_size, token=page_token)
+
+
+async def _if_match(
+    request: Request,
+    if_match: Annotated[str | None, Header(alias="If-Match", description="ETag of the object as it was read")] = None,  # noqa: ARG001
+) -> int | None:
+    return generation_expected(request.headers)
+
+
+CallDep = Annotated[Call, Depends(_call)]
+PageDep = Annotated[PageRequest, Depends(_page)]
+IfMatch = Annotated[int | None, Depends(_if_match)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters; a repeat changes nothing"),
+]

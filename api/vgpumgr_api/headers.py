@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The request headers that mean something: Authorization, If-Match, Content-Type, and the ETag of an answer."""
+
+import re
+
+from starlette.datastructures import Headers
+
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr_api.errors import Refusal
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
+_ETAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')
+
+
+def bearer(headers: Headers) -> str:
+    """Returns the token. Raises Refusal: AUTH_REQUIRED without one, AUTH_INVALID if it cannot be one of ours."""
+    values = headers.getlist("authorization")
+    if not values:
+        raise Refusal(Code.AUTH_REQUIRED, "send a token: Authorization: Bearer TOKEN")
+    match = _BEARER.fullmatch(values[0].strip())
+    if len(values) > 1 or match is None:
+        raise Refusal(Code.AUTH_INVALID, "the Authorization header is not one bearer token")
+    return match[1]
+
+
+def generation_expected(headers: Headers) -> int | None:
+    """Returns the generation that a change is based on, None if the client did not say."""
+    values = headers.getlist("if-match")
+    if not values:
+        return None
+    match = _ETAG.fullmatch(values[0].strip())
+    if len(values) > 1 or match is None:
+        raise field_refusal("header.if-match", 'not one ETag; send that of the last GET, as in If-Match: "3"')
+    return int(match[1])
+
+
+def etag(generation: int) -> str:
+    return f'"{generation}"'
+
+
+def require_json(method: str, headers: Headers) -> None:
+    """Refuses a body of another media type. An absent body has none; the model says whether it is missed."""
+    empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    accepted = (MERGE_PATCH, JSON) if method == "PATCH" else (JSON,)
+    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given in accepted or (empty and not given):
+        return
+    raise Refusal(Code.MEDIA_TYPE_UNSUPPORTED, f"send the body as Content-Type: {accepted[0]}")
+
+
+def field_refusal(field: str, detail: str) -> Refusal:
+    """FIELD_INVALID for one field, in the words that malformed bodies get."""
+    reason = Reason(code=Code.FIELD_INVALID.value, detail=detail, field=field)
+    return Refusal(Code.FIELD_INVALID, f"{field}: {detail}", reasons=(reason,))

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns whatever went wrong into problem details (RFC 9457) with a frozen code.
+
+One handler per kind of exception; `install` puts them into an application. What none of them knows is a defect and is
+caught by `vgpumgr_api.envelope`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
+from vgpumgr_api.errors import Refusal
+
+REASONS_MAX = 20
+NAME_MAX = 100
+RETRY_AFTER_S = 1
+CHALLENGES = {
+    Code.AUTH_REQUIRED: 'Bearer realm="vgpumgr"',
+    Code.AUTH_INVALID: 'Bearer realm="vgpumgr", error="invalid_token"',
+}
+_BY_STATUS = {
+    400: (Code.BODY_INVALID, "the body is not JSON that this API can read; send one JSON object in UTF-8"),
+    404: (Code.ROUTE_UNKNOWN, "no such path; GET /openapi.json lists them"),
+    405: (Code.METHOD_NOT_ALLOWED, "this path does not take that method; see the Allow header"),
+    413: (Code.BODY_TOO_LARGE, "the body is larger than 1 MiB"),
+}
+
+
+class ProblemResponse(Response):
+    """The answer to a request that failed. Its body is plain ASCII: it may quote names that are not UTF-8."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        code: Code,
+        detail: str,
+        *,
+        request_id: str,
+        reasons: Sequence[Reason] = (),
+        limits: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        status = STATUS[code]
+        problem = Problem(
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=detail,
+            code=code.value,
+            request_id=request_id,
+            reasons=list(reasons),
+            limits=dict(limits or {}),
+        )
+        extra = dict(headers or {})
+        if challenge := CHALLENGES.get(code):
+            extra["WWW-Authenticate"] = challenge
+        if code is Code.DATABASE_BUSY:
+            extra["Retry-After"] = str(RETRY_AFTER_S)
+        # Through Python's own JSON: pydantic's refuses lone surrogates, which a client can send in a member's name.
+        content = json.dumps(problem.model_dump(exclude_none=True), default=str)
+        super().__init__(content, status_code=status, headers=extra)
+
+
+def install(app: FastAPI) -> None:
+    """Makes every error of `app` a problem."""
+    app.add_exception_handler(Refusal, _refusal)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+
+
+def request_id(request: Request) -> str:
+    return str(request.state.request_id)
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    if not isinstance(error, Refusal):
+        raise error
+    return ProblemResponse(
+        error.code, error.detail, request_id=request_id(request), reasons=error.reasons, limits=error.limits
+    )
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException) or error.status_code not in _BY_STATUS:
+        raise error
+    code, detail = _BY_STATUS[error.status_code]
+    headers = {"Allow": allowed_methods(request)} if code is Code.METHOD_NOT_ALLOWED else None
+    return ProblemResponse(code, detail, request_id=request_id(request), headers=headers)
+
+
+async def _validation(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    found = error.errors()
+    if any(each["type"] == "json_invalid" or tuple(each["loc"]) == ("body",) for each in found):
+        code, detail = _BY_STATUS[400]
+        return ProblemResponse(code, detail, request_id=request_id(request))
+    reasons = [_reason(each) for each in found[:REASONS_MAX]]
+    return ProblemResponse(
+        Code.FIELD_INVALID, field_detail(reasons, len(found)), request_id=request_id(request), reasons=reasons
+    )
+
+
+def field_detail(reasons: Sequence[Reason], count: int) -> str:
+    """One line about `count` fields at fault, of which `reasons` are the first."""
+    first = f"{reasons[0].field}: {reasons[0].detail}"
+    return first if count == 1 else f"{count} fields are not acceptable, the first is {first}"
+
+
+def _reason(error: Mapping[str, Any]) -> Reason:
+    known = {"missing": "field.missing", "extra_forbidden": "field.unknown"}
+    return Reason(
+        code=known.get(error["type"], Code.FIELD_INVALID.value), detail=str(error["msg"]), field=json_path(error["loc"])
+    )
+
+
+def json_path(location: Iterable[int | str]) -> str:
+    """A JSON path for a member of the body; ``query.NAME``, ``path.NAME`` or ``header.NAME`` for the rest."""
+    place, *members = location
+    if place != "body":
+        return ".".join([str(place), *(str(member)[:NAME_MAX] for member in members)])
+    return "$" + "".join(_step(member) for member in members)
+
+
+def _step(member: int | str) -> str:
+    if isinstance(member, int):
+        return f"[{member}]"
+    return f".{member}" if member.isidentifier() and len(member) <= NAME_MAX else f"[{json.dumps(member[:NAME_MAX])}]"
+
+
+def allowed_methods(request: Request) -> str:
+    """Every method that some route takes at this path; Starlette names those of the first route only."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        match, _ = route.matches({**request.scope, "method": ""})
+        if match is not Match.NONE:
+            methods |= route.methods
+    return ", ".join(sorted(methods))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API answers to, one file per resource. A route parses, calls one service in one transaction, and answers.
+
+Paths, methods and models here are the public interface; `api/openapi.json` is made from them.
+"""
+
+from fastapi import APIRouter
+
+from vgpumgr_api.routes import (
+    events,
+    fleet,
+    gpus,
+    hosts,
+    profiles,
+    quotas,
+    root,
+    slices,
+    tenants,
+    tokens,
+    usage,
+)
+
+ROUTERS: tuple[APIRouter, ...] = (
+    root.router,
+    tenants.router,
+    quotas.router,
+    profiles.router,
+    hosts.router,
+    gpus.router,
+    slices.router,
+    usage.router,
+    tokens.router,
+    events.router,
+    fleet.enroll_router,
+    fleet.router,
+)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts' agents ask and say. `host` in a path is the host's UUID or its name."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query, Request
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from vgpumgr.wire.common import COUNTER_MAX
+from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
+from vgpumgr.wire.resources import Slice
+from vgpumgr_api.call import Call, CallDep, authenticate, database_of
+from vgpumgr_api.headers import bearer, field_refusal
+from vgpumgr_api.services import fleet
+from vgpumgr_api.strict import PublicRoute, Route
+from vgpumgr_api.watch import DesiredWatch, Generation
+
+WAIT_S_MAX = 60
+
+enroll_router = APIRouter(tags=["fleet"], route_class=PublicRoute)
+router = APIRouter(prefix="/v1/hosts/{host}", tags=["fleet"], route_class=Route)
+
+HostRef = Annotated[
+    str, Path(pattern=r"^[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?$", description="UUID or name of a host")
+]
+
+
+@enroll_router.post("/v1/enroll")
+def enroll(request: Request, wanted: Enroll) -> Enrolled:
+    """Trades a host's one-time token, sent as the bearer token, for the host's own."""
+    request_id: str = request.state.request_id
+    secret = bearer(request.headers)
+    return database_of(request).run(lambda session: fleet.enroll(session, secret, wanted, request_id=request_id))
+
+
+@router.get("/desired", responses={204: {"description": "Nothing changed within `wait_s`"}})
+async def get_desired(
+    call: CallDep,
+    host: HostRef,
+    epoch: Annotated[UUID | None, Query(description="of the document that the agent has")] = None,
+    generation: Annotated[int | None, Query(ge=0, le=COUNTER_MAX, description="of that document")] = None,
+    wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait for a newer document")] = 0,
+) -> Desired:
+    """Everything the host shall have; with `epoch` and `generation` only if that is another document."""
+    if epoch is None and generation is None:
+        return await run_in_threadpool(_desired, call, host)
+    if epoch is None or generation is None:
+        raise field_refusal("query.epoch", "epoch and generation belong together; send both or neither")
+    seen = (epoch, generation)
+    if await run_in_threadpool(call.read, fleet.desired_generation, host) == seen:
+
+        def question(session: Session) -> Generation:
+            return fleet.desired_generation(session, call.actor, host)
+
+        watch: DesiredWatch = call.request.app.state.watch
+        if not await watch.changed(question, seen, wait_s):
+            return Response(status_code=204)  # type: ignore[return-value]  # FastAPI passes a Response on
+    return await run_in_threadpool(_desired, call, host)
+
+
+def _desired(call: Call, host: str) -> Desired:
+    """Asks again who calls: the token may have been revoked during the wait."""
+    actor = authenticate(call.request)
+    lease_s: int = call.request.app.state.lease_s
+    return Call(call.request, call.response, actor).read(fleet.desired, host, lease_s=lease_s)
+
+
+@router.post("/report")
+def report(call: CallDep, host: HostRef, said: Report) -> Reported:
+    """What the host has. A report that is not newer than the last is dropped."""
+    return call.write(fleet.report, host, said)
+
+
+@router.post("/slices/{slice_id}:bind")
+def bind(call: CallDep, host: HostRef, slice_id: UUID, wanted: Bind) -> Slice:
+    """Ties a slice that was claimed without a VM to the VM that starts with it."""
+    return call.write(fleet.bind, host, slice_id, wanted)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts, as operators see them."""
+
+from fastapi import APIRouter
+
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch
+from vgpumgr_api.call import CallDep, IfMatch, PageDep
+from vgpumgr_api.services import hosts
+from vgpumgr_api.strict import Route
+
+router = APIRouter(prefix="/v1/hosts", tags=["hosts"], route_class=Route)
+
+
+@router.get("")
+def list_hosts(call: CallDep, page: PageDep) -> Page[Host]:
+    """All hosts, by name."""
+    return call.read(hosts.list_hosts, page)
+
+
+@router.post("", status_code=201)
+def create_host(call: CallDep, wanted: HostCreate) -> HostCreated:
+    """Announces a host. The answer's `enroll_token` is shown once; an Idempotency-Key is therefore not heeded."""
+    host = call.write(hosts.create_host, wanted)
+    call.located(f"/v1/hosts/{host.name}")
+    call.tag(host.generation)
+    return host
+
+
+@router.get("/{name}")
+def get_host(call: CallDep, name: Name) -> Host:
+    """One host."""
+    host = call.read(hosts.get_host, name)
+    call.tag(host.generation)
+    return host
+
+
+@router.patch("/{name}")
+def patch_host(call: CallDep, name: Name, patch: HostPatch, if_match: IfMatch) -> Host:
+    """Cordons a host, or takes it back into service. Needs If-Match."""
+    host = call.write(hosts.patch_host, name, patch, if_match=if_match)
+    call.tag(host.generation)
+    return host
+
+
+@router.delete("/{name}", status_code=204)
+def delete_host(call: CallDep, name: Name, if_match: IfMatch) -> None:
+    """Refused while it has slices. Needs If-Match."""
+    call.write(hosts.delete_host, name, if_match=if_match)
+
+
+@router.post("/{name}:confirm-epoch")
+def confirm_epoch(call: CallDep, name: Name) -> Host:
+    """After a database was restored: lets this host delete what the database no longer has."""
+    host = call.write(hosts.confirm_epoch, name)
+    call.tag(host.generation)
+    return host
+
+
+@router.post("/{name}:reenroll")
+def reenroll(call: CallDep, name: Name) -> HostCreated:
+    """A new one-time token for a host; the token that its agent has is revoked."""
+    host = call.write(hosts.reenroll, name)
+    call.tag(host.generation)
+    return host

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles: classes of slice."""
+
+from fastapi import APIRouter
+
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.resources import Profile, ProfileCreate
+from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep
+from vgpumgr_api.services import profiles
+from vgpumgr_api.strict import Route
+
+router = APIRouter(prefix="/v1/profiles", tags=["profiles"], route_class=Route)
+
+
+@router.get("")
+def list_profiles(call: CallDep, page: PageDep) -> Page[Profile]:
+    """All profiles, by name."""
+    return call.read(profiles.list_profiles, page)
+
+
+@router.post("", status_code=201)
+def create_profile(call: CallDep, wanted: ProfileCreate, idempotency_key: IdempotencyKey = None) -> Profile:
+    """Makes a class of slice, which never changes."""
+    profile = call.write_once(idempotency_key, profiles.create_profile, wanted, kind=Profile)
+    call.located(f"/v1/profiles/{profile.name}")
+    call.tag(profile.generation)
+    return profile
+
+
+@router.get("/{name}")
+def get_profile(call: CallDep, name: Name) -> Profile:
+    """One profile."""
+    profile = call.read(profiles.get_profile, name)
+    call.tag(profile.generation)
+    return profile
+
+
+@router.delete("/{name}", status_code=204)
+def delete_profile(call: CallDep, name: Name, if_match: IfMatch) -> None:
+    """Refused while slices of it exist. Needs If-Match."""
+    call.write(profiles.delete_profile, name, if_match=if_match)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas: what a tenant may claim. Each tenant has exactly one."""
+
+from fastapi import APIRouter
+
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.resources import Quota, QuotaPatch
+from vgpumgr_api.call import CallDep, IfMatch, PageDep
+from vgpumgr_api.services import quotas
+from vgpumgr_api.strict import Route
+
+router = APIRouter(prefix="/v1/quotas", tags=["quotas"], route_class=Route)
+
+
+@router.get("")
+def list_quotas(call: CallDep, page: PageDep) -> Page[Quota]:
+    """Quotas and what is used of them, by tenant."""
+    return call.read(quotas.list_quotas, page)
+
+
+@router.get("/{tenant}")
+def get_quota(call: CallDep, tenant: Name) -> Quota:
+    """One tenant's quota."""
+    quota = call.read(quotas.get_quota, tenant)
+    call.tag(quota.generation)
+    return quota
+
+
+@router.patch("/{tenant}")
+def patch_quota(call: CallDep, tenant: Name, patch: QuotaPatch, if_match: IfMatch) -> Quota:
+    """Changes limits; running slices follow at once. Needs If-Match."""
+    quota = call.write(quotas.patch_quota, tenant, patch, if_match=if_match)
+    call.tag(quota.generation)
+    return quota

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What anybody may ask: which versions there are, whether the API works, what it looks like."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+import vgpumgr
+from vgpumgr.wire.common import Answer
+from vgpumgr_api.call import database_of
+from vgpumgr_api.services import health
+from vgpumgr_api.strict import PublicRoute
+
+router = APIRouter(tags=["api"], route_class=PublicRoute)
+
+
+class Versions(Answer):
+    """`extensions`: what was added to a version since it was first published."""
+
+    release: str
+    versions: list[str]
+    extensions: list[str]
+
+
+class Health(Answer):
+    """Only ever `ok`: anything else is a problem document."""
+
+    status: str
+
+
+@router.get("/")
+async def get_versions() -> Versions:
+    """Which versions of the interface this API speaks."""
+    return Versions(release=vgpumgr.__version__, versions=["v1"], extensions=[])
+
+
+@router.get("/v1/health")
+def get_health(request: Request) -> Health:
+    """Whether the database answers; 503 if not."""
+    database_of(request).run(health.check, read_only=True)
+    return Health(status="ok")
+
+
+@router.get("/openapi.json")
+async def get_openapi(request: Request) -> dict[str, Any]:
+    """This document."""
+    document: dict[str, Any] = request.app.openapi()
+    return document

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices: claims, and what their hosts observed."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.resources import Slice, SliceCreate, SliceState
+from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep
+from vgpumgr_api.services import claims
+from vgpumgr_api.strict import Route
+
+router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
+
+
+@router.get("")
+def list_slices(
+    call: CallDep,
+    page: PageDep,
+    tenant: Name | None = None,
+    host: Name | None = None,
+    vm_uuid: UUID | None = None,
+    state: SliceState | None = None,
+) -> Page[Slice]:
+    """The slices that the caller may see, of one tenant, host, VM or state if asked for."""
+    return call.read(claims.list_slices, page, tenant=tenant, host=host, vm_uuid=vm_uuid, state=state)
+
+
+@router.post("", status_code=201, responses={200: {"description": "With validate_only: what would be claimed"}})
+def create_slice(
+    call: CallDep,
+    wanted: SliceCreate,
+    idempotency_key: IdempotencyKey = None,
+    validate_only: Annotated[bool, Query(description="check and answer alike, but claim nothing")] = False,
+) -> Slice:
+    """Claims a slice: charges the quota, chooses a GPU. Either everything is done or nothing."""
+    if validate_only:
+        call.response.status_code = 200
+        return call.write(claims.create_slice, wanted, validate_only=True)
+    claimed = call.write_once(idempotency_key, claims.create_slice, wanted, kind=Slice)
+    call.located(f"/v1/slices/{claimed.id}")
+    call.tag(claimed.generation)
+    return claimed
+
+
+@router.get("/{slice_id}")
+def get_slice(call: CallDep, slice_id: UUID) -> Slice:
+    """One slice."""
+    found = call.read(claims.get_slice, slice_id)
+    call.tag(found.generation)
+    return found
+
+
+@router.delete("/{slice_id}", status_code=202)
+def delete_slice(call: CallDep, slice_id: UUID, if_match: IfMatch) -> Slice:
+    """Gives a slice up. Its quota and capacity return when its host has confirmed that the device is gone."""
+    releasing = call.write(claims.delete_slice, slice_id, if_match=if_match)
+    call.tag(releasing.generation)
+    return releasing

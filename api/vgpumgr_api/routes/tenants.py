@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants: accounts and their projects."""
+
+from fastapi import APIRouter
+
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.resources import Tenant, TenantCreate
+from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep
+from vgpumgr_api.services import tenants
+from vgpumgr_api.strict import Route
+
+router = APIRouter(prefix="/v1/tenants", tags=["tenants"], route_class=Route)
+
+
+@router.get("")
+def list_tenants(call: CallDep, page: PageDep) -> Page[Tenant]:
+    """The tenants that the caller may see, by name."""
+    return call.read(tenants.list_tenants, page)
+
+
+@router.post("", status_code=201)
+def create_tenant(call: CallDep, wanted: TenantCreate, idempotency_key: IdempotencyKey = None) -> Tenant:
+    """Makes an account, or a project of an account, with a quota of nothing."""
+    tenant = call.write_once(idempotency_key, tenants.create_tenant, wanted, kind=Tenant)
+    call.located(f"/v1/tenants/{tenant.name}")
+    call.tag(tenant.generation)
+    return tenant
+
+
+@router.get("/{name}")
+def get_tenant(call: CallDep, name: Name) -> Tenant:
+    """One tenant."""
+    tenant = call.read(tenants.get_tenant, name)
+    call.tag(tenant.generation)
+    return tenant
+
+
+@router.delete("/{name}", status_code=204)
+def delete_tenant(call: CallDep, name: Name, if_match: IfMatch) -> None:
+    """Refused while the tenant has projects or slices."""
+    call.write(tenants.delete_tenant, name, if_match=if_match)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server process: sockets, TLS, uvicorn, and an orderly end.
+
+On SIGTERM or SIGINT: no new connections, waiting agents are let go, requests under way get `STOP_S` seconds, the
+database is closed, and `serve` returns. systemd hears READY=1 when the sockets take connections, and WATCHDOG=1 from
+the event loop.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vgpumgr.notify import notify
+from vgpumgr.wire.problem import Code
+from vgpumgr_api import listen
+from vgpumgr_api.app import create_app
+from vgpumgr_api.config import Config
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.listen import ListenError
+from vgpumgr_api.problems import ProblemResponse
+from vgpumgr_api.watch import DesiredWatch
+
+STOP_S = 10
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+log = logging.getLogger("vgpumgr_api.server")
+
+
+def serve(config: Config) -> None:
+    """Returns after a signal. Raises ListenError when it cannot or will not listen as configured."""
+    context = tls_context(config)
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(contextlib.closing(Database(config.database)))
+        sockets = listen.open_sockets(config)
+        stack.callback(listen.close, config, sockets)
+        app = create_app(database, lease_s=config.lease_s)
+        settings = uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=STOP_S,
+            timeout_notify=_watchdog_period_s(os.environ.get("WATCHDOG_USEC", "")),
+            callback_notify=_alive,
+            ssl_context_factory=None if context is None else lambda *_: context,
+        )
+        log_to_stderr()
+        server = Server(settings, app.state.watch, listen.describe(config, sockets))
+        asyncio.run(server.serve(sockets))
+
+
+def tls_context(config: Config) -> ssl.SSLContext | None:
+    """None if no TLS is configured. Raises ListenError for files that cannot be used."""
+    if config.tls_certificate is None or config.tls_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # A key with a passphrase must not make a service wait at a terminal.
+        context.load_cert_chain(config.tls_certificate, config.tls_key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or "unusable"
+        raise ListenError(f"tls_certificate {config.tls_certificate}, tls_key {config.tls_key}: {why}") from None
+    return context
+
+
+def log_to_stderr() -> None:
+    """One line per message; journald adds the time."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    # Its lines at this level say the same as ours.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+class Server(uvicorn.Server):
+    """Adds what systemd wants to know, lets waiting agents go when it stops, and survives its own end."""
+
+    def __init__(self, config: uvicorn.Config, watch: DesiredWatch, where: str) -> None:
+        super().__init__(config)
+        self._watch = watch
+        self._where = where
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        log.info("listening on %s", self._where)
+        notify(ready=True, status=f"listening on {self._where}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        log.info("stopping")
+        notify(stopping=True)
+        self._watch.stop()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn's own raises the signal again at the end, before the database is closed."""
+        before = {each: signal.signal(each, self._signalled) for each in SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        self.handle_exit(number, frame)
+
+
+class Protocol(H11Protocol):
+    """Answers what is not HTTP with a problem, too."""
+
+    def send_400_response(self, msg: str) -> None:
+        response = ProblemResponse(Code.BODY_INVALID, f"not a request of HTTP/1.1: {msg}", request_id="-")
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=response.status_code, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def _watchdog_period_s(watchdog_usec: str) -> int:
+    """Whole seconds, as uvicorn counts them; a third of what systemd waits, so that one late sign is no death."""
+    return max(int(watchdog_usec) // 3_000_000, 1) if watchdog_usec.isdecimal() else 30
+
+
+async def _alive() -> None:
+    notify(watchdog=True)

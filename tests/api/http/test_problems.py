@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever goes wrong, the answer is a problem document. No database: what it would say is made up here."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from httpx2 import Response
+from starlette.testclient import TestClient
+from vgpumgr_api.app import create_app
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.envelope import BODY_MAX
+from vgpumgr_api.services.actors import Actor, new_secret
+
+from vgpumgr.wire.problem import STATUS, Code, Problem
+from vgpumgr.wire.resources import TokenRole
+
+JSON = {"Content-Type": "application/json"}
+TOKEN = "Zm9v.secret-of-a-caller"
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class MadeUp:
+    """A database whose transactions end as `outcome` does; every caller is an operator."""
+
+    def __init__(self, outcome: Callable[[], object]) -> None:
+        self.outcome = outcome
+
+    def run(self, *_: object, **__: object) -> object:
+        return self.outcome()
+
+
+def operator() -> Actor:
+    return Actor(token_id=UUID(int=1), role=TokenRole.OPERATOR, name="operator")
+
+
+def client_of(outcome: Callable[[], object] = operator) -> TestClient:
+    database: Any = MadeUp(outcome)
+    return TestClient(create_app(database))
+
+
+@pytest.fixture
+def client() -> TestClient:
+    return client_of()
+
+
+def problem(response: Response, code: Code) -> Problem:
+    """Checks what every problem has."""
+    assert response.headers["content-type"] == "application/problem+json"
+    said = Problem.model_validate_json(response.content)
+    assert said.code == code, response.text
+    assert said.status == response.status_code == STATUS[code]
+    assert said.request_id == response.headers["x-request-id"]
+    assert said.detail
+    assert "\n" not in said.detail
+    assert "Traceback" not in response.text
+    return said
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v1", "/v1/", "/v1/tenants/", "/v2/tenants", "/v1/hosts/a/b", "/docs"])
+def test_unknown_path(client: TestClient, path: str) -> None:
+    problem(client.get(path, headers=AUTH), Code.ROUTE_UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/tenants", "GET, POST"),
+        ("PUT", "/v1/hosts/h1", "DELETE, GET, PATCH"),
+        ("HEAD", "/v1/health", "GET"),
+        ("GET", "/v1/enroll", "POST"),
+        ("BREW", "/v1/quotas/t1", "GET, PATCH"),
+    ],
+)
+def test_wrong_method_names_all_right_ones(client: TestClient, method: str, path: str, allowed: str) -> None:
+    response = client.request(method, path, headers=AUTH)
+    assert response.headers["allow"] == allowed
+    if method != "HEAD":
+        problem(response, Code.METHOD_NOT_ALLOWED)
+
+
+def test_no_token_is_told_how_before_anything_else_is_looked_at(client: TestClient) -> None:
+    response = client.post("/v1/slices?nonsense=1", content=b"{", headers={"Content-Type": "text/plain"})
+    problem(response, Code.AUTH_REQUIRED)
+    assert response.headers["www-authenticate"] == 'Bearer realm="vgpumgr"'
+
+
+@pytest.mark.parametrize("value", ["Basic YTpi", "Bearer", "Bearer a b", "Bearer \xe9", "Bearer " + "x" * 513, "x"])
+def test_what_is_not_a_bearer_token_is_refused(client: TestClient, value: str) -> None:
+    response = client.get("/v1/tenants", headers=[(b"Authorization", value.encode("latin-1"))])
+    problem(response, Code.AUTH_INVALID)
+    assert response.headers["www-authenticate"] == 'Bearer realm="vgpumgr", error="invalid_token"'
+
+
+def test_two_tokens_are_refused(client: TestClient) -> None:
+    problem(client.get("/v1/tenants", headers=[("Authorization", "Bearer a")] * 2), Code.AUTH_INVALID)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"7",
+        b"\xff\xfe\xfd",
+        b'{"name": "\xff"}',
+        b"[" * 100_000,
+        b'{"a":' * 50_000 + b'"\\u0041"',
+        b'{"name": ' + b"9" * 5000 + b"}",
+        b'{"name": "a\\u0000b"}',
+        b'{"name": "\\ud800"}',
+        b'{"\\udc00": 1}',
+        b"name=x",
+    ],
+    ids=lambda body: repr(body[:24]),
+)
+def test_malformed_body(client: TestClient, body: bytes) -> None:
+    problem(client.post("/v1/tenants", content=body, headers=AUTH | JSON), Code.BODY_INVALID)
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/merge-patch+json", ""]
+)
+def test_wrong_media_type(client: TestClient, kind: str) -> None:
+    headers = AUTH | ({"Content-Type": kind} if kind else {})
+    said = problem(client.post("/v1/tenants", content=b"{}", headers=headers), Code.MEDIA_TYPE_UNSUPPORTED)
+    assert "application/json" in said.detail
+
+
+def test_a_patch_is_asked_for_as_a_merge_patch(client: TestClient) -> None:
+    response = client.patch("/v1/quotas/t1", content=b"{}", headers=AUTH | {"Content-Type": "text/json"})
+    assert "application/merge-patch+json" in problem(response, Code.MEDIA_TYPE_UNSUPPORTED).detail
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read(client: TestClient) -> None:
+    response = client.post("/v1/tenants", content=b" " * (BODY_MAX + 1), headers=AUTH | JSON)
+    problem(response, Code.BODY_TOO_LARGE)
+    assert response.headers["connection"] == "close"
+
+
+def test_a_body_that_turns_out_too_large_is_refused(client: TestClient) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(BODY_MAX // 65536 + 1):
+            yield b" " * 65536
+
+    problem(client.post("/v1/tenants", content=pieces(), headers=AUTH | JSON), Code.BODY_TOO_LARGE)
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/slices?tennant=a", "query.tennant"),
+        ("/v1/slices?tenant=a&tenant=b", "query.tenant"),
+        ("/v1/slices?tenant=A", "query.tenant"),
+        ("/v1/slices?tenant=", "query.tenant"),
+        ("/v1/slices?vm_uuid=x", "query.vm_uuid"),
+        ("/v1/slices?state=gone", "query.state"),
+        ("/v1/slices?page_size=0", "query.page_size"),
+        ("/v1/slices?page_size=many", "query.page_size"),
+        ("/v1/slices?page_size=" + "9" * 5000, "query.page_size"),
+        ("/v1/events?after=-1", "query.after"),
+        ("/v1/events?after=9223372036854775808", "query.after"),
+        ("/v1/hosts/h1/desired?wait_s=61&generation=1", "query.wait_s"),
+        ("/v1/hosts/h1/desired?generation=1", "query.epoch"),
+        ("/v1/hosts/h%20/desired", "path.host"),
+        ("/v1/hosts/" + "h" * 64, "path.name"),
+        ("/v1/tenants/A", "path.name"),
+        ("/v1/tenants/a%00", "path.name"),
+        ("/v1/tenants/a%0a", "path.name"),
+        ("/v1/slices/x", "path.slice_id"),
+        ("/v1/health?x=1", "query.x"),
+    ],
+)
+def test_parameters_are_as_strict_as_bodies(client: TestClient, path: str, field: str) -> None:
+    said = problem(client.get(path, headers=AUTH), Code.FIELD_INVALID)
+    assert field in [reason.field for reason in said.reasons]
+    assert field in said.detail
+
+
+@pytest.mark.parametrize("value", ["3", '"x"', '"-1"', 'W/"3"', "*", '"1", "2"', '"01"', '"' + "9" * 30 + '"', ""])
+def test_if_match_is_one_etag(client: TestClient, value: str) -> None:
+    said = problem(client.delete("/v1/profiles/p1", headers=AUTH | {"If-Match": value}), Code.FIELD_INVALID)
+    assert [reason.field for reason in said.reasons] == ["header.if-match"]
+
+
+def test_every_wrong_member_is_named_with_its_path(client: TestClient) -> None:
+    gpu = {"address": "nowhere", "types": [{"id": "ok", "mem_bytes": 1}, {"id": "ok", "mem_bytes": "1"}]}
+    said = problem(client.post("/v1/hosts/h1/report", json={"gpus": [gpu], "a b": 1}, headers=AUTH), Code.FIELD_INVALID)
+    found = {reason.field: reason.code for reason in said.reasons}
+    assert found["$.gpus[0].address"] == "field.invalid"
+    assert found["$.gpus[0].types[1].mem_bytes"] == "field.invalid"
+    assert found["$.seq"] == "field.missing"
+    assert found['$["a b"]'] == "field.unknown"
+
+
+def test_a_thousand_wrong_members_make_a_short_answer(client: TestClient) -> None:
+    response = client.post("/v1/tenants", json={"x" * 300 + str(n): n for n in range(1000)}, headers=AUTH)
+    said = problem(response, Code.FIELD_INVALID)
+    assert "1001 fields" in said.detail
+    assert len(response.content) < 10_000
+
+
+def test_an_unexpected_exception_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    def outcome() -> object:
+        raise ZeroDivisionError("a secret of the house")
+
+    response = client_of(outcome).get("/v1/health", headers={"X-Request-Id": "r-17"})
+    problem(response, Code.INTERNAL)
+    assert "secret" not in response.text
+    assert "ZeroDivisionError" not in response.text
+    logged = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in logged] == ["request r-17: unexpected"]
+    assert logged[0].exc_info is not None
+
+
+@pytest.mark.parametrize("path", ["/v1/health", "/v1/tenants"])
+def test_a_lost_database_is_worth_another_try(path: str, tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/no-such-directory/vgpumgr.db")
+    response = TestClient(create_app(database)).get(path, headers={"Authorization": f"Bearer {new_secret()}"})
+    problem(response, Code.DATABASE_BUSY)
+    assert response.headers["retry-after"] == "1"
+    assert str(tmp_path) not in response.text
+
+
+@pytest.mark.parametrize(("given", "kept"), [("a.B-c_9", True), ("a b", False), ("", False), ("x" * 65, False)])
+def test_a_sane_request_id_of_the_client_is_kept(client: TestClient, given: str, kept: bool) -> None:
+    response = client.get("/", headers={"X-Request-Id": given})
+    assert (response.headers["x-request-id"] == given) is kept
+    assert response.headers["x-request-id"]
+
+
+def test_one_line_of_log_per_request_without_secrets(caplog: pytest.LogCaptureFixture, client: TestClient) -> None:
+    caplog.set_level(logging.INFO, logger="vgpumgr_api.access")
+    client.get("/v1/nope%0aFORGED%1b?page_token=confidential", headers=AUTH)
+    client.get("/v1/slices/x", headers=AUTH)
+    lines = [record.getMessage() for record in caplog.records if record.name == "vgpumgr_api.access"]
+    assert len(lines) == 2
+    assert "GET /v1/nope%0aFORGED%1b 404" in lines[0]
+    assert "caller=operator" in lines[1]
+    assert not any(word in line for line in lines for word in ("\n", "\x1b", TOKEN, "confidential"))
+
+
+def test_nothing_may_be_cached(client: TestClient) -> None:
+    assert client.get("/").headers["cache-control"] == "no-store"
