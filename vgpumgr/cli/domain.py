@@ -50,8 +50,8 @@ class Domain:
     def name(self) -> str:
         return str(self._call("name"))
 
-    @property
     def running(self) -> bool:
+        """Whether it is a running VM now."""
         return bool(self._call("isActive"))
 
     @property

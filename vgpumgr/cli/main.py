@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands put together, and the one place where errors become a line and an exit status."""
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -10,7 +9,7 @@ import typer
 
 from vgpumgr.cli import change, host, make, plug, show, top
 from vgpumgr.cli.failures import Status, document, lines, printable, status
-from vgpumgr.cli.session import Output, Session
+from vgpumgr.cli.session import Output, Session, complain
 from vgpumgr.cli.settings import Options
 from vgpumgr.errors import VgpumgrError
 
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str], session: Session) -> int:
     try:
         return int(app(list(arguments), prog_name="vgpumgr", standalone_mode=False, obj=session) or 0)
     except VgpumgrError as error:
-        _complain(document(error) if session.output == Output.JSON else "\n".join(lines(error)))
+        complain(document(error) if session.output == Output.JSON else "\n".join(lines(error)))
         return status(error)
     except typer.Exit as leave:
         return leave.exit_code
@@ -77,22 +76,16 @@ def main(arguments: Sequence[str], session: Session) -> int:
         what = printable(error.format_message()) if hasattr(error, "format_message") else printable(str(error))
         if what:
             command = getattr(getattr(error, "ctx", None), "command_path", "vgpumgr")
-            _complain(f"vgpumgr: argument.invalid: {what.rstrip('.')}; see `{command} --help`")
+            complain(f"vgpumgr: argument.invalid: {what.rstrip('.')}; see `{command} --help`")
         return Status.USAGE
     except KeyboardInterrupt:
         return Status.INTERRUPTED
     except Exception as error:
-        _complain(
+        complain(
             f"vgpumgr: internal: {printable(f'{type(error).__name__}: {error}')[:500]};"
             " this is a defect of vgpumgr: report it, with the command"
         )
         return Status.ERROR
-
-
-def _complain(text: str) -> None:
-    # If it cannot be told there is nobody left to tell; the exit status still says it.
-    with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
 
 
 def run() -> None:

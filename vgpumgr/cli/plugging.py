@@ -49,7 +49,7 @@ def attach_slice(domain: Domain, slice_id: UUID, agent: AgentSocket) -> list[str
     with Steps() as steps:
         if domain.persistent and _define(domain, slice_id, steps, live=False):
             changed.append("definition")
-        if domain.running:
+        if domain.running():
             plugged = slice_id not in domain.devices(live=True)
             if plugged:
                 name, vm_uuid = domain.name, domain.uuid
@@ -86,12 +86,12 @@ def detach_slice(
 ) -> list[str]:
     """Detach and return what was changed. WaitEndedError when the guest does not let go within `wait_s`."""
     changed = []
-    if domain.running:
+    if domain.running():
         if slice_id in domain.devices(live=True):
             domain.remove_device(slice_id, live=True)
             _await_gone(domain, slice_id, clock() + wait_s, sleep, clock)
             changed.append("running VM")
-        if domain.running and _forget(domain, slice_id, live=True) and not changed:
+        if domain.running() and _forget(domain, slice_id, live=True) and not changed:
             changed.append("running VM")
     if domain.persistent:
         present = slice_id in domain.devices(live=False)
@@ -99,7 +99,7 @@ def detach_slice(
             domain.remove_device(slice_id, live=False)
         if _forget(domain, slice_id, live=False) or present:
             changed.append("definition")
-    if domain.running:
+    if domain.running():
         # Asked every time: an earlier attempt may have ended before this. The agent takes it as no news then.
         agent.unplug(domain=domain.name, vm_uuid=domain.uuid, slice_id=slice_id)
     return changed
@@ -126,7 +126,7 @@ def _await_gone(
     clock: Callable[[], float],
 ) -> None:
     # A VM that stops meanwhile takes the device with it; libvirt then answers with the definition.
-    while domain.running and slice_id in domain.devices(live=True):
+    while domain.running() and slice_id in domain.devices(live=True):
         if clock() >= deadline_s:
             raise WaitEndedError(
                 f"the guest of domain {domain.name} has not let go of slice {slice_id}; end its work there and detach"

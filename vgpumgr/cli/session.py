@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a command is given: the API's client, made when first asked for, and the way out."""
 
+import contextlib
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -81,17 +82,17 @@ class Session:
             sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
-            _forget_stdout()
+            _forget(sys.stdout)
             raise typer.Exit(Status.BROKEN_PIPE) from None
         except (OSError, UnicodeEncodeError) as error:
-            _forget_stdout()
+            _forget(sys.stdout)
             reason = error.strerror if isinstance(error, OSError) else "not in this terminal's character set"
             raise OutputError(f"standard output: {reason}; what was asked for has been done") from None
 
     def note(self, text: str) -> None:
         """Say something to people that is no result."""
         if self.output != Output.JSON:
-            print(printable(text), file=sys.stderr)
+            complain(printable(text))
 
     def print_json(self, content: object) -> None:
         self.print(json.dumps(content, indent=2))
@@ -121,12 +122,17 @@ def dumped(model: "BaseModel") -> Any:
     return model.model_dump(mode="json")
 
 
-def _forget_stdout() -> None:
-    # The interpreter flushes standard output once more at exit, and would complain.
-    devnull = os.open(os.devnull, os.O_WRONLY)
+def complain(text: str) -> None:
+    """Write a line to standard error. If nobody can be told, nobody is; the exit status still says it."""
     try:
-        os.dup2(devnull, sys.stdout.fileno())
+        print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        sys.stdout = None
-    finally:
-        os.close(devnull)
+        _forget(sys.stderr)
+
+
+def _forget(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere: the interpreter flushes it once more at exit, and would complain."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(devnull, stream.fileno())
+    os.close(devnull)

@@ -236,7 +236,7 @@ class FakeApi:
         problem = RefusedError(code, detail, reasons).problem
         self.answers += [lambda _: _problem(problem)] * times
 
-    def fail(self, error: type[Exception], text: str = "gone", *, times: int = 1) -> None:
+    def fail(self, error: type[BaseException], text: str = "gone", *, times: int = 1) -> None:
         """Let the next requests end in the transport."""
 
         def raise_it(request: httpx2.Request) -> httpx2.Response:

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`host doctor` on a fake root: a host where all is well, and each thing that may be wrong."""
+
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.fake_api import GPU, MADE
+from vgpumgr.cli import checks
+from vgpumgr.wire.problem import Code
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def serve(path: Path) -> socket.socket:
+    """A socket that answers every line with a refusal."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.makefile("rb").readline()
+                connection.sendall(b'{"ok": false, "code": "request.invalid", "reason": "no"}\n')
+
+    threading.Thread(target=answer, daemon=True).start()
+    return listener
+
+
+@pytest.fixture
+def root(tmp_path: Path, cli: Cli) -> Iterator[Path]:
+    """A host where all is well."""
+    made = tmp_path / "root"
+    write(made / "sys/module/vgpumgr/version", "0.1.0\n")
+    (made / "sys/class/mdev_bus" / GPU).mkdir(parents=True)
+    write(made / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "1.0\n")
+    write(made / f"sys/bus/pci/devices/{GPU}/vgpu/attach", "permit\n")
+    write(made / "sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n")
+    write(made / "usr/bin/python3", "")
+    write(made / "usr/lib/client.py", "")
+    hook = "#!/bin/sh\nPYTHON=/usr/bin/python3\nCLIENT=/usr/lib/client.py\n"
+    write(made / "etc/libvirt/hooks/qemu.d/vgpumgr", hook, 0o755)
+    listeners = [serve(made / "run/vgpumgr/hook.sock"), serve(made / "run/vgpumgr/helper.sock")]
+    yield made
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def examine(cli: Cli, root: Path, *more: str) -> tuple[int, dict[str, tuple[str, str, str]]]:
+    result = cli("host", "doctor", "--root", str(root), "--host", "gpu-a", "-o", "json", *more)
+    assert result.err == ""
+    findings = json.loads(result.out)
+    return result.status, {entry["check"]: (entry["grade"], entry["found"], entry["todo"]) for entry in findings}
+
+
+def test_a_host_where_all_is_well(cli: Cli, root: Path) -> None:
+    status, findings = examine(cli, root)
+    assert status == 0
+    assert {grade for grade, _, _ in findings.values()} == {"ok"}
+    assert list(findings) == [
+        "module",
+        "mdev",
+        "gpus",
+        f"abi {GPU}",
+        f"attach {GPU}",
+        "preemption",
+        "agent",
+        "helper",
+        "hook",
+        "libvirt",
+        "report",
+    ]
+    assert findings["report"][1] == "the last one was 10 s ago"
+
+
+def test_the_table_says_what_to_do(cli: Cli, root: Path) -> None:
+    write(root / "sys/kernel/debug/sched/preempt", "none (voluntary) full\n")
+    result = cli("host", "doctor", "--root", str(root), "--host", "gpu-a")
+    assert result.status == 8
+    assert result.out.splitlines()[0].split() == ["RESULT", "CHECK", "FOUND"]
+    assert (
+        "warn    preemption           none (voluntary) full: runs may last milliseconds longer than their timeslice;"
+        " boot with preempt=full, or `echo full >/sys/kernel/debug/sched/preempt`"
+    ) in result.out.splitlines()
+
+
+def hook_of(root: Path) -> Path:
+    return root / "etc/libvirt/hooks/qemu.d/vgpumgr"
+
+
+BREAKS: list[tuple[str, str, Callable[[Path], None], str]] = [
+    ("module", "fail", lambda root: shutil.rmtree(root / "sys/module"), "is not loaded"),
+    ("mdev", "fail", lambda root: shutil.rmtree(root / "sys/class"), "no mediated devices"),
+    ("gpus", "fail", lambda root: (root / "sys/class/mdev_bus" / GPU).rmdir(), "no GPU is bound"),
+    (
+        f"abi {GPU}",
+        "fail",
+        lambda root: write(root / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "2.0\n"),
+        "abi_version 2.0, this release needs 1.x",
+    ),
+    (
+        f"abi {GPU}",
+        "fail",
+        lambda root: (root / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version").unlink(),
+        "read abi_version",
+    ),
+    (
+        f"attach {GPU}",
+        "fail",
+        lambda root: write(root / f"sys/bus/pci/devices/{GPU}/vgpu/attach", "any\n"),
+        "a VM opens a slice without a claim",
+    ),
+    (
+        "preemption",
+        "warn",
+        lambda root: write(root / "sys/kernel/debug/sched/preempt", "(none) voluntary full"),
+        "(none) voluntary full",
+    ),
+    ("preemption", "warn", lambda root: shutil.rmtree(root / "sys/kernel"), "preempts voluntarily at most"),
+    ("agent", "fail", lambda root: (root / "run/vgpumgr/hook.sock").unlink(), "No such file"),
+    ("helper", "fail", lambda root: (root / "run/vgpumgr/helper.sock").unlink(), "No such file"),
+    ("hook", "fail", lambda root: hook_of(root).unlink(), "no such file"),
+    ("hook", "fail", lambda root: hook_of(root).chmod(0o644), "is not executable"),
+    ("hook", "fail", lambda root: (root / "usr/lib/client.py").unlink(), "its CLIENT /usr/lib/client.py is missing"),
+]
+
+
+@pytest.mark.parametrize(("check", "grade", "spoil", "words"), BREAKS, ids=[f"{b[0]}-{b[3]}" for b in BREAKS])
+def test_what_is_wrong_is_found_with_what_to_do(
+    cli: Cli, root: Path, check: str, grade: str, spoil: Callable[[Path], None], words: str
+) -> None:
+    spoil(root)
+    status, findings = examine(cli, root)
+    assert status == {"warn": 8, "fail": 1}[grade]
+    assert findings[check][0] == grade
+    assert words in findings[check][1]
+    assert findings[check][2]
+
+
+@pytest.mark.parametrize(
+    ("version", "grade"),
+    [
+        ("#1 SMP PREEMPT_RT Debian", "ok"),
+        ("#1 SMP PREEMPT Debian", "ok"),
+        ("#1 SMP PREEMPT_DYNAMIC Debian", "warn"),
+        ("#1 SMP Debian", "warn"),
+    ],
+)
+def test_without_debugfs_the_kernels_version_tells(cli: Cli, root: Path, version: str, grade: str) -> None:
+    (root / "sys/kernel/debug/sched/preempt").unlink()
+    write(root / "proc/sys/kernel/version", version + "\n")
+    assert examine(cli, root)[1]["preemption"][0] == grade
+
+
+def test_a_real_time_kernel_preempts(cli: Cli, root: Path) -> None:
+    (root / "sys/kernel/debug/sched/preempt").unlink()
+    write(root / "sys/kernel/realtime", "1\n")
+    assert examine(cli, root)[1]["preemption"][:2] == ("ok", "real-time kernel")
+
+
+def test_a_socket_without_a_listener_is_a_failure(cli: Cli, root: Path) -> None:
+    path = root / "run/vgpumgr/hook.sock"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(path))
+    status, findings = examine(cli, root)
+    assert status == 1
+    assert "Connection refused" in findings["agent"][1]
+
+
+def test_libvirt_that_does_not_answer_is_a_failure(cli: Cli, root: Path) -> None:
+    cli.session["virsh"] = lambda: "failed to connect to the hypervisor"
+    status, findings = examine(cli, root)
+    assert status == 1
+    assert findings["libvirt"][:2] == ("fail", "failed to connect to the hypervisor")
+
+
+def test_virsh_is_really_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert checks.virsh_refusal() == "virsh is not installed"
+    write(tmp_path / "virsh", "#!/bin/sh\necho 'error: no\nconnection' >&2\nexit 1\n", 0o755)
+    assert checks.virsh_refusal() == "error: no connection"
+    write(tmp_path / "virsh", '#!/bin/sh\n[ "$*" = "-q -c qemu:///system version" ]\n', 0o755)
+    assert checks.virsh_refusal() is None
+
+
+@pytest.mark.parametrize(
+    ("update", "grade", "words"),
+    [
+        ({"last_report_at": None}, "fail", "never heard from gpu-a"),
+        ({"last_report_at": MADE - timedelta(hours=1)}, "fail", "the last one was 3640 s ago"),
+        ({"last_report_at": MADE + timedelta(seconds=70)}, "warn", "clock is 30 s ahead"),
+        ({"epoch_confirmed": False}, "warn", "restored"),
+    ],
+)
+def test_the_last_report_is_looked_at(cli: Cli, root: Path, update: dict[str, object], grade: str, words: str) -> None:
+    cli.api.lists["hosts"][0] = cli.api.lists["hosts"][0].model_copy(update=update)
+    found = examine(cli, root)[1]["report"]
+    assert found[0] == grade
+    assert words in found[1]
+
+
+def test_without_settings_or_with_a_refusal_the_report_is_not_known(cli: Cli, root: Path) -> None:
+    cli.api.refuse(Code.OBJECT_UNKNOWN, "there is no host gpu-a")
+    status, findings = examine(cli, root)
+    assert (status, findings["report"][0]) == (1, "fail")
+    cli.env = {}
+    status, findings = examine(cli, root)
+    assert (status, findings["report"][0]) == (8, "warn")

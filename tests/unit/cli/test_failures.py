@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands end: the status by kind, one line without anything a terminal obeys, and never a traceback."""
+
+import json
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.fake_api import SLICES, TOKEN, TOKENS
+from vgpumgr import errors
+from vgpumgr.cli import failures
+from vgpumgr.cli.failures import Status
+from vgpumgr.wire.problem import Code, Problem, Reason
+
+STATUSES = {
+    Code.AUTH_REQUIRED: 5,
+    Code.AUTH_INVALID: 5,
+    Code.PERMISSION_DENIED: 5,
+    Code.ROUTE_UNKNOWN: 1,
+    Code.METHOD_NOT_ALLOWED: 1,
+    Code.BODY_INVALID: 1,
+    Code.BODY_TOO_LARGE: 1,
+    Code.MEDIA_TYPE_UNSUPPORTED: 1,
+    Code.FIELD_INVALID: 2,
+    Code.OBJECT_UNKNOWN: 3,
+    Code.OBJECT_EXISTS: 4,
+    Code.OBJECT_IN_USE: 4,
+    Code.GENERATION_REQUIRED: 1,
+    Code.GENERATION_STALE: 4,
+    Code.IDEMPOTENCY_MISMATCH: 4,
+    Code.QUOTA_EXCEEDED: 5,
+    Code.CAPACITY_NONE: 6,
+    Code.SLICE_BOUND: 4,
+    Code.SLICE_RELEASING: 4,
+    Code.DATABASE_BUSY: 7,
+    Code.INTERNAL: 1,
+}
+CLAIM = ("create", "slice", "--tenant", "blue", "--profile", "quarter")
+
+
+def test_every_code_of_the_api_has_its_status_here() -> None:
+    assert set(STATUSES) == set(Code)
+
+
+@pytest.mark.parametrize("code", Code)
+def test_the_exit_status_says_the_kind_of_failure(cli: Cli, code: Code) -> None:
+    cli.api.refuse(code, "no; do something else", times=4)
+    result = cli(*CLAIM)
+    assert result.status == STATUSES[code]
+    assert result.err == f"vgpumgr: {code}: no; do something else\n"
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("http", "status"), [(401, 5), (403, 5), (404, 3), (409, 4), (412, 4), (418, 1), (500, 1), (503, 7)]
+)
+def test_a_code_of_a_newer_api_goes_by_its_http_status(http: int, status: int) -> None:
+    problem = Problem(title="New", status=http, detail="new", code="wombat.shy", request_id="1")
+    assert failures.status(errors.ApiError(problem)) == status
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ApiUnreachableError("x"), Status.UNREACHABLE),
+        (errors.ApiAnswerError("x"), Status.ERROR),
+        (errors.ArgumentError("x"), Status.USAGE),
+        (errors.SettingsError("x"), Status.USAGE),
+        (errors.MissingError("x"), Status.NOT_FOUND),
+        (errors.DomainUnknownError("x"), Status.NOT_FOUND),
+        (errors.ClaimMismatchError("x"), Status.CONFLICT),
+        (errors.AgentRefusedError("x"), Status.DENIED),
+        (errors.AgentUnreachableError("x"), Status.ERROR),
+        (errors.LibvirtFailedError("x"), Status.ERROR),
+        (errors.WaitEndedError("x"), Status.ERROR),
+        (errors.OutputError("x"), Status.ERROR),
+    ],
+)
+def test_errors_of_our_own_have_their_status(error: errors.VgpumgrError, status: Status) -> None:
+    assert failures.status(error) == status
+
+
+def test_an_api_that_is_not_there_is_7(cli: Cli) -> None:
+    cli.api.fail(httpx2.ConnectError, "Connection refused", times=4)
+    result = cli("get", "tenants")
+    assert result.status == 7
+    assert result.err == (
+        "vgpumgr: api.unreachable: http://127.0.0.1:8080: Connection refused;"
+        " check that the API runs there, the URL and the network\n"
+    )
+
+
+def test_a_terminal_obeys_nothing_that_comes_from_elsewhere(cli: Cli) -> None:
+    cli.api.refuse(
+        Code.FIELD_INVALID, "bad\x1b[2Jname\r\nvgpumgr: ok", Reason(code="x\x07", detail="\u202eevil\n", field="\x9b1m")
+    )
+    result = cli(*CLAIM)
+    assert result.err.count("\n") == 2
+    assert result.err.replace("\n", "").isprintable()
+    host = cli.api.lists["hosts"][0]
+    cli.api.lists["hosts"][0] = host.model_copy(update={"agent_version": "\x1b]0;owned\x07\n\u202e"})
+    for command in (("get", "hosts"), ("describe", "host", "gpu-a"), ("get", "hosts", "-o", "json")):
+        shown = cli(*command).out
+        assert shown.replace("\n", "").isprintable()
+        assert "owned" in shown
+    assert len(cli("get", "hosts").out.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "a/b", "A", "a b", "-a", "ä", "a\n", "\x1b[2J", "a" * 64, "'; drop table tenants", "$(id)"]
+)
+@pytest.mark.parametrize("command", [("get", "tenant"), ("delete", "host"), ("create", "tenant"), ("set", "quota")])
+def test_hostile_names_are_refused_before_anything_is_sent(cli: Cli, command: tuple[str, ...], name: str) -> None:
+    result = cli(*command, "--", name) if name.startswith("-") else cli(*command, name)
+    assert result.status == 2
+    assert result.err.startswith("vgpumgr: argument.invalid: ")
+    assert result.err.count("\n") == 1
+    assert result.err.rstrip("\n").isprintable()
+    assert cli.api.requests == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get",),
+        ("get", "tenants", "--nonsense"),
+        ("get", "tenants", "-o", "yaml"),
+        ("get", "tenants", "--host", "gpu-a"),
+        ("get", "gpus", "--state", "claimed"),
+        ("get", "tenant", "blue", "--tenant", "blue"),
+        ("get", "slices", "--vm", "x"),
+        ("get", "slices", "--state", "lost"),
+        ("get", "slices", "--tenant", "a/b"),
+        ("get", "events", "--after", "-1"),
+        ("get", "event", "x"),
+        ("get", "event", "99999999999999999999"),
+        ("get", "slice", "x"),
+        ("get", "token", "x"),
+        ("describe", "tenants"),
+        ("create", "wombat"),
+        ("create", "profile", "half", "--share-permille", "many", "--memory", "1M"),
+        ("create", "profile", "half", "--share-permille", "0", "--memory", "1M"),
+        ("create", "profile", "half", "--share-permille", "5", "--memory", "0"),
+        ("create", "profile", "half", "--share-permille", "5", "--memory", "1M", "--mode", "loose"),
+        ("create", "slice", "--tenant", "blue", "--profile", "quarter", "--vm", "x"),
+        ("create", "host", "gpu-c", "-o", "name"),
+        ("create", "token", "--role", "host"),
+        ("create", "token", "--role", "operator", "--tenant", "blue"),
+        ("create", "token", "--role", "operator", "--expires-in", "soon"),
+        ("create", "token", "--role", "operator", "--expires-in", "1s"),
+        ("set", "quota", "blue", "--slices", "-1"),
+        ("set", "quota", "blue", "--timeslice-us", "1"),
+        ("set", "host", "gpu-a", "--state", "gone"),
+        ("delete", "event", "5"),
+        ("delete", "slice", "x"),
+        ("delete", "token", str(TOKENS[0]), "--if-generation", "1"),
+        ("delete", "host", "gpu-a", "gpu-b", "--if-generation", "1"),
+        ("delete", "slice", str(SLICES[0]), "--wait", "-1"),
+        ("host", "reenroll", "gpu-a", "-o", "name"),
+        ("attach", "x", "--domain", "y"),
+        ("attach", str(SLICES[0])),
+        ("top", "--interval", "0"),
+        ("top", "--host", "a b"),
+    ],
+    ids=" ".join,
+)
+def test_usage_errors_are_2_in_one_line_and_send_nothing(cli: Cli, arguments: tuple[str, ...]) -> None:
+    result = cli(*arguments)
+    assert result.status == 2
+    assert result.out == ""
+    assert result.err.startswith("vgpumgr: argument.invalid: ")
+    assert result.err.count("\n") == 1
+    assert cli.api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("get", "gpu", "0000:00:10.0"), 3),  # two hosts have one
+        (("get", "gpu", "nothing"), 3),
+        (("get", "token", str(SLICES[0])), 3),
+        (("get", "event", "4"), 3),
+        (("get", "event", "7"), 3),
+        (("delete", "tenant", "nobody"), 3),
+        (("delete", "profile", "nobody"), 3),
+        (("set", "host", "nobody", "--state", "ready"), 3),
+        (("delete", "profile", "quarter", "--if-generation", "9"), 4),
+        (("delete", "slice", str(SLICES[0]), "--if-generation", "9"), 4),
+    ],
+)
+def test_what_is_not_found_or_stale(cli: Cli, arguments: tuple[str, ...], status: int) -> None:
+    result = cli(*arguments)
+    assert (result.status, result.out) == (status, "")
+
+
+def test_help_without_arguments(cli: Cli) -> None:
+    assert cli().status == 2
+    assert cli("create").status == 2
+    assert cli("--version").out.startswith("vgpumgr ")
+
+
+def test_json_errors_are_documents(cli: Cli) -> None:
+    missing = cli("get", "event", "4", "-o", "json")
+    assert json.loads(missing.err) == {
+        "type": "about:blank",
+        "title": "Failed",
+        "code": "object.missing",
+        "detail": "there is no event '4'; `vgpumgr get events` lists those that you may see",
+        "reasons": [],
+    }
+    assert json.loads(cli("get", "tenant", "nobody", "-o", "json").err)["code"] == "object.unknown"
+
+
+def test_waiting_for_capacity_ends(cli: Cli) -> None:
+    cli.api.releasing_polls = 1000
+    result = cli("delete", "slice", str(SLICES[0]), "--wait", "10")
+    assert result.status == 1
+    assert result.err.startswith(f"vgpumgr: wait.ended: slice {SLICES[0]} is still releasing; check that host gpu-a")
+    assert sum(cli.slept_s) == pytest.approx(10)
+
+
+def test_of_several_slices_those_before_a_refusal_are_told(cli: Cli) -> None:
+    unknown = "12345678-0000-4000-8000-000000000000"
+    result = cli("delete", "slice", str(SLICES[0]), unknown, "-o", "name")
+    assert (result.status, result.out) == (3, f"{SLICES[0]}\n")
+
+
+# ---- secrets
+
+
+def test_a_token_file_is_for_its_owner_only_and_the_token_nowhere_else(cli: Cli, tmp_path: Path) -> None:
+    for command, secret in (
+        (("create", "host", "gpu-c"), "vge_once"),
+        (("host", "reenroll", "gpu-a"), "vge_once"),
+        (("create", "token", "--role", "operator"), "vgt_once"),
+    ):
+        for output in ("table", "json", "name"):
+            path = tmp_path / "token"
+            result = cli(*command, "--token-file", str(path), "-o", output)
+            assert result.status == 0
+            assert path.read_text() == secret + "\n"
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert secret not in result.out + result.err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["token"]
+
+
+@pytest.mark.parametrize("where", ["missing/token", ".", "nul\x00"])
+def test_a_token_file_that_cannot_be_made_is_said_before_anything_is_done(cli: Cli, tmp_path: Path, where: str) -> None:
+    result = cli("create", "host", "gpu-c", "--token-file", f"{tmp_path}/{where}")
+    assert result.status == 1
+    assert "output.failed" in result.err
+    assert "nothing was asked of the API" in result.err
+    assert result.err.count("\n") == 1
+    assert cli.api.requests == []
+
+
+def test_a_refused_host_leaves_no_file(cli: Cli, tmp_path: Path) -> None:
+    assert cli("create", "host", "gpu-a", "--token-file", str(tmp_path / "token")).status == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bearer_token_is_never_printed(cli: Cli) -> None:
+    for arguments in (("get", "tenants"), ("get", "tenant", "nobody", "-o", "json"), CLAIM):
+        result = cli(*arguments)
+        assert TOKEN not in result.out + result.err
+
+
+def test_a_defect_is_one_line_too(cli: Cli) -> None:
+    cli.api.fail(RuntimeError, "odd\nthing")
+    result = cli("get", "tenants")
+    assert result.status == 1
+    assert result.err == (
+        "vgpumgr: internal: RuntimeError: odd\\nthing; this is a defect of vgpumgr: report it, with the command\n"
+    )
+
+
+def test_ctrl_c_is_130_without_words(cli: Cli) -> None:
+    cli.api.fail(KeyboardInterrupt)
+    result = cli("get", "tenants")
+    assert (result.status, result.out, result.err) == (130, "", "")

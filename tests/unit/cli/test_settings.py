@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where URL, token and CA file come from, and what is said when one is no good."""
+
+from pathlib import Path
+
+import pytest
+
+from vgpumgr.cli.settings import Options, Settings, settings
+from vgpumgr.errors import SettingsError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / ".config/vgpumgr").mkdir(parents=True)
+    for name in ("option", "environment", "file", "operator"):
+        (tmp_path / name).write_text(f"token-of-{name}\n")
+    return tmp_path
+
+
+def configure(home: Path, text: str) -> None:
+    (home / ".config/vgpumgr/config.toml").write_text(text)
+
+
+def found(home: Path, *, operator: str = "operator", options: Options | None = None, **env: str) -> Settings:
+    return settings(options or Options(), {"HOME": str(home)} | env, operator_token=home / operator)
+
+
+def test_without_anything_the_local_api_and_the_operators_token_are_meant(home: Path) -> None:
+    assert (found(home).url, found(home).token) == ("http://127.0.0.1:8080", "token-of-operator")
+
+
+def test_options_win_over_environment_over_file(home: Path) -> None:
+    configure(home, 'url = "https://file"\ntoken_file = "../../file"\nca_file = "ca.pem"\n')
+    env = {
+        "VGPUMGR_URL": "https://environment",
+        "VGPUMGR_TOKEN_FILE": str(home / "environment"),
+        "VGPUMGR_CA_FILE": "/environment.pem",
+    }
+    options = Options(url="https://option", token_file=str(home / "option"), ca_file="/option.pem")
+    from_file, from_env, from_options = found(home), found(home, **env), found(home, options=options, **env)
+    assert (from_file.url, from_file.token) == ("https://file", "token-of-file")
+    assert from_file.ca_file == str(home / ".config/vgpumgr/ca.pem")
+    assert (from_env.url, from_env.token, from_env.ca_file) == (
+        "https://environment",
+        "token-of-environment",
+        "/environment.pem",
+    )
+    assert (from_options.url, from_options.token, from_options.ca_file) == (
+        "https://option",
+        "token-of-option",
+        "/option.pem",
+    )
+
+
+def test_a_token_in_the_environment_wins_over_a_file_named_there(home: Path) -> None:
+    assert found(home, VGPUMGR_TOKEN="direct\n", VGPUMGR_TOKEN_FILE=str(home / "environment")).token == "direct"
+
+
+def test_xdg_config_home_is_where_the_file_is(home: Path) -> None:
+    (home / "xdg/vgpumgr").mkdir(parents=True)
+    (home / "xdg/vgpumgr/config.toml").write_text('url = "https://xdg"\n')
+    assert found(home, XDG_CONFIG_HOME=str(home / "xdg")).url == "https://xdg"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("url = ", "is no TOML"),
+        ("\x00", "is no TOML"),
+        ("uri = 'https://a'", "there is no setting 'uri'; there are url, token_file, ca_file"),
+        ("url = 3", "url must be a string"),
+        ("[url]\na = 1", "url must be a string"),
+    ],
+)
+def test_a_configuration_that_is_wrong_is_said(home: Path, text: str, words: str) -> None:
+    configure(home, text)
+    with pytest.raises(SettingsError, match=words):
+        found(home)
+
+
+def test_a_configuration_that_is_a_directory_is_said(home: Path) -> None:
+    (home / ".config/vgpumgr/config.toml").mkdir()
+    with pytest.raises(SettingsError, match="Is a directory"):
+        found(home)
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"two words", b"a\nb\n", b"\xff\xfe", b"x" * 5000])
+def test_a_token_file_without_a_token_is_said_and_not_quoted(home: Path, content: bytes) -> None:
+    (home / "option").write_bytes(content)
+    with pytest.raises(SettingsError, match=r"holds no token; it must hold exactly one") as caught:
+        found(home, options=Options(token_file=str(home / "option")))
+    assert "words" not in str(caught.value)
+
+
+def test_no_token_anywhere_says_where_one_may_be(home: Path) -> None:
+    with pytest.raises(SettingsError, match=r"give --token-file, VGPUMGR_TOKEN_FILE or token_file in config\.toml"):
+        found(home, operator="missing")
+
+
+def test_a_token_file_that_is_missing_is_said(home: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file or directory"):
+        found(home, VGPUMGR_TOKEN_FILE=str(home / "missing"))
+
+
+@pytest.mark.parametrize("url", ["http://api.example", "http://10.0.0.1:8080", "http://0.0.0.0", "http://127.evil.org"])
+def test_a_token_does_not_leave_the_machine_in_clear_text(home: Path, url: str) -> None:
+    with pytest.raises(SettingsError, match="would carry the token in clear text; use https"):
+        found(home, options=Options(url=url))
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1", "http://127.0.0.2", "http://[::1]:8080", "https://api.example"])
+def test_loopback_and_tls_are_fine(home: Path, url: str) -> None:
+    assert found(home, options=Options(url=url)).url == url
+
+
+def test_the_token_is_not_in_the_repr(home: Path) -> None:
+    assert "token-of" not in repr(found(home))

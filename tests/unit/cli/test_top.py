@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`top`: windows between reports, entitlement among those who worked, and how the loop ends."""
+
+import json
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.fake_api import MADE, usage_of
+from vgpumgr.cli.usage_window import Row, Samples, rows
+from vgpumgr.wire.resources import Usage
+
+S = 1_000_000_000
+
+
+def at(seconds: int, tenant: str, **counters: Any) -> Usage:
+    counters = {"wall_ns": seconds * S, "reported_at": MADE + timedelta(seconds=seconds)} | counters
+    return usage_of(tenant, **counters)
+
+
+def by_tenant(found: list[Row]) -> dict[str, tuple[Fraction | None, Fraction | None]]:
+    return {row.tenant: (row.entitled_share, row.obtained_share) for row in found}
+
+
+def test_shares_are_by_weight_among_those_who_ran() -> None:
+    before = [at(0, name) for name in ("blue", "green", "idle")]
+    after = [
+        at(10, "blue", weight=300, run_ns=7 * S),
+        at(10, "green", weight=100, run_ns=3 * S),
+        at(10, "idle", weight=600),
+    ]
+    assert by_tenant(rows(before, after)) == {
+        "blue": (Fraction(3, 4), Fraction(7, 10)),
+        "green": (Fraction(1, 4), Fraction(3, 10)),
+        "idle": (None, Fraction(0)),
+    }
+
+
+def test_a_cap_bounds_what_is_due_and_the_rest_goes_to_the_others() -> None:
+    before = [at(0, "blue"), at(0, "green")]
+    after = [
+        at(10, "blue", weight=300, run_ns=2 * S, cap_us=2000, cap_period_us=10_000),
+        at(10, "green", weight=100, run_ns=8 * S),
+    ]
+    assert by_tenant(rows(before, after))["blue"][0] == Fraction(1, 5)
+    assert by_tenant(rows(before, after))["green"][0] == Fraction(4, 5)
+
+
+def test_who_was_held_back_by_a_cap_is_entitled_without_having_run() -> None:
+    before = [at(0, "blue"), at(0, "green")]
+    after = [
+        at(10, "blue", throttled_ns=S, cap_us=1000, cap_period_us=10_000),
+        at(10, "green", run_ns=S),
+    ]
+    assert by_tenant(rows(before, after))["blue"] == (Fraction(1, 10), Fraction(0))
+
+
+@pytest.mark.parametrize("first", [[], [at(10, "blue")], [at(20, "blue")], [at(0, "blue", run_ns=9 * S)]])
+def test_without_two_reports_of_the_same_group_there_are_no_figures(first: list[Usage]) -> None:
+    assert by_tenant(rows(first, [at(10, "blue", run_ns=S)])) == {"blue": (None, None)}
+
+
+def test_a_group_without_weight_is_not_entitled() -> None:
+    after = [at(10, "blue", weight=0, run_ns=S)]
+    assert by_tenant(rows([at(0, "blue")], after)) == {"blue": (None, Fraction(1, 10))}
+
+
+def test_rates_are_by_the_gpus_own_clock() -> None:
+    (row,) = rows([at(0, "blue")], [at(4, "blue", run_ns=S, runs=8, switches=2)])
+    assert (row.runs_per_s, row.switches_per_s, row.window_ns) == (Fraction(2), Fraction(1, 2), 4 * S)
+
+
+def test_a_gpu_that_has_not_reported_since_keeps_its_window() -> None:
+    samples = Samples()
+    samples.add([at(0, "blue")])
+    completed = [samples.complete]
+    samples.add([at(10, "blue", run_ns=5 * S)])
+    samples.add([at(10, "blue", run_ns=5 * S)])
+    completed.append(samples.complete)
+    assert completed == [False, True]
+    assert samples.rows()[0].obtained_share == Fraction(1, 2)
+    samples.add([at(20, "blue", run_ns=5 * S)])
+    assert samples.rows()[0].obtained_share == 0
+
+
+def test_a_gpu_that_is_gone_is_forgotten() -> None:
+    samples = Samples()
+    samples.add([at(0, "blue")])
+    samples.add([])
+    assert samples.rows() == []
+    assert samples.complete
+
+
+def test_gpus_are_apart() -> None:
+    samples = Samples()
+    for seconds in (0, 10):
+        samples.add(
+            [
+                at(seconds, "blue", run_ns=seconds * S // 2),
+                at(seconds, "blue", gpu="0000:00:11.0", run_ns=seconds * S),
+            ]
+        )
+    assert [(row.gpu, row.obtained_share, row.entitled_share) for row in samples.rows()] == [
+        ("0000:00:10.0", Fraction(1, 2), Fraction(1)),
+        ("0000:00:11.0", Fraction(1), Fraction(1)),
+    ]
+
+
+def test_once_gives_up_on_a_host_that_does_not_report(cli: Cli) -> None:
+    cli.api.usage = [[at(0, "blue")]]
+    result = cli("top", "--once", "--interval", "10")
+    assert (result.status, sum(cli.slept_s)) == (0, 60)
+    assert result.out.splitlines()[1].split()[5:7] == ["-", "-"]
+
+
+def test_filters_do_not_change_what_is_due(cli: Cli) -> None:
+    cli.api.usage = [[at(seconds, name, run_ns=seconds * S // 2) for name in ("blue", "green")] for seconds in (0, 10)]
+    result = cli("top", "--once", "--tenant", "blue", "--host", "gpu-a", "-o", "json")
+    (row,) = json.loads(result.out)
+    assert (row["tenant"], row["entitled_share"]) == ("blue", 0.5)
+    assert all("host=gpu-a" in line and "tenant=" not in line for line in cli.api.seen())
+
+
+def test_the_live_table_ends_with_ctrl_c_as_asked(cli: Cli) -> None:
+    cli.api.usage = [[at(seconds, "blue", run_ns=seconds * S // 2)] for seconds in (0, 10, 20)]
+    rounds = []
+
+    def sleep(seconds: float) -> None:
+        rounds.append(seconds)
+        if len(rounds) > 2:
+            raise KeyboardInterrupt
+
+    cli.session["sleep"] = sleep
+    result = cli("top", "-o", "json")
+    assert result.status == 0
+    assert [json.loads(line)[0]["obtained_share"] for line in result.out.splitlines()] == [0.5, 0.5]
