@@ -12,16 +12,16 @@ from vgpumgr_api.db.models import Base
 
 
 def change(session: Session, statement: Executable) -> int:
-    """Runs an INSERT, UPDATE or DELETE and returns how many rows it met. Objects already loaded do not notice."""
+    """Runs an UPDATE or DELETE and returns how many rows it met. Objects already loaded do not notice."""
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return cast("CursorResult[Any]", result).rowcount
 
 
 def insert_unless_there(session: Session, table: type[Base], values: Mapping[str, Any]) -> bool:
     """Inserts a row; returns False if its key is taken. Waits for a transaction that is about to take it."""
-    if is_postgresql(session):
-        return change(session, postgresql.insert(table).values(values).on_conflict_do_nothing()) == 1
-    return change(session, sqlite.insert(table).values(values).on_conflict_do_nothing()) == 1
+    make = postgresql.insert if is_postgresql(session) else sqlite.insert
+    inserted = make(table).values(values).on_conflict_do_nothing().returning(*table.__table__.primary_key)
+    return session.execute(inserted).first() is not None
 
 
 def upsert(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a host gets its credential, and how a slice gets its VM."""
+
+from uuid import UUID, uuid4
+
+from vgpumgr_api.services import fleet, hosts
+from vgpumgr_api.services.actors import authenticate
+
+from tests.api.conftest import Clock
+from tests.api.services.refusals import refused
+from tests.api.world import Agent, World
+from vgpumgr.wire.fleet import Bind
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import HostCreate, HostPatch, HostState, Slice
+
+
+def bind(world: World, agent: Agent, slice_id: UUID, vm: UUID) -> Slice:
+    bound: Slice = world.run(fleet.bind, agent.name, slice_id, Bind(vm_uuid=vm), actor=agent.actor)
+    return bound
+
+
+def test_a_one_time_token_enrols_once(world: World) -> None:
+    created = world.run(hosts.create_host, HostCreate(name="one"))
+    assert (created.enrolled, created.online, created.epoch_confirmed) == (False, False, False)
+    agent = world.enrolled("one", created.enroll_token)
+    assert agent.host_id == created.id
+    assert agent.desired().host_id == created.id
+    assert agent.desired().epoch_confirmed
+    with refused(Code.AUTH_INVALID):
+        world.enrolled("one", created.enroll_token)
+    assert world.run(hosts.get_host, "one").enrolled
+
+
+def test_a_one_time_token_is_no_credential_and_ends_after_a_week(world: World, clock: Clock) -> None:
+    created = world.run(hosts.create_host, HostCreate(name="one"))
+    with refused(Code.AUTH_INVALID):
+        world.database.run(lambda session: authenticate(session, created.enroll_token))
+    clock.advance(7 * 86400)
+    with refused(Code.AUTH_INVALID):
+        world.enrolled("one", created.enroll_token)
+
+
+def test_enrolling_anew_voids_the_old_credential_and_keeps_claims(world: World) -> None:
+    old = world.host("one")
+    world.tenant("acme")
+    claimed = world.claim("acme", world.profile())
+    token = world.run(hosts.reenroll, "one").enroll_token
+    with refused(Code.AUTH_INVALID):
+        old.desired()
+    new = world.enrolled("one", token)
+    assert [one.id for one in new.desired().slices] == [claimed.id]
+
+
+def test_the_generation_to_wait_for_is_the_one_of_the_document(world: World) -> None:
+    agent = world.host("one")
+    world.tenant("acme")
+    for _ in range(2):
+        desired = agent.desired()
+        assert world.run(fleet.desired_generation, "one", actor=agent.actor) == (desired.epoch, desired.generation)
+        assert world.run(fleet.desired_generation, str(agent.host_id), actor=agent.actor)[1] == desired.generation
+        world.claim("acme", world.profile())
+
+
+def test_a_slice_is_bound_once(world: World) -> None:
+    agent = world.host()
+    world.tenant("acme")
+    claimed = world.claim("acme", world.profile())
+    before, vm = agent.desired(), uuid4()
+
+    bound = bind(world, agent, claimed.id, vm)
+
+    assert bound.vm_uuid == vm
+    assert bound.generation > claimed.generation
+    after = agent.desired()
+    assert after.generation > before.generation
+    assert [one.vm_uuid for one in after.slices] == [vm]
+    assert bind(world, agent, claimed.id, vm) == bound
+    assert agent.desired() == after
+    with refused(Code.SLICE_BOUND):
+        bind(world, agent, claimed.id, uuid4())
+    assert world.slice(claimed.id).vm_uuid == vm
+
+
+def test_a_claim_for_a_vm_binds_to_no_other(world: World) -> None:
+    agent = world.host()
+    world.tenant("acme")
+    vm = uuid4()
+    claimed = world.claim("acme", world.profile(), vm_uuid=vm)
+    with refused(Code.SLICE_BOUND):
+        bind(world, agent, claimed.id, uuid4())
+    assert bind(world, agent, claimed.id, vm).generation == claimed.generation
+
+
+def test_a_slice_that_is_released_or_elsewhere_is_not_bound(world: World) -> None:
+    agent, other = world.host("one"), world.host("two")
+    world.tenant("acme")
+    claimed = world.claim("acme", world.profile(), host="one")
+    with refused(Code.OBJECT_UNKNOWN):
+        bind(world, other, claimed.id, uuid4())
+    world.delete(claimed.id)
+    with refused(Code.SLICE_RELEASING):
+        bind(world, agent, claimed.id, uuid4())
+    with refused(Code.OBJECT_UNKNOWN):
+        bind(world, agent, uuid4(), uuid4())
+
+
+def test_hosts_change_by_generation_and_go_when_empty(world: World) -> None:
+    agent = world.host("one")
+    world.tenant("acme")
+    claimed = world.claim("acme", world.profile())
+    host = world.run(hosts.get_host, "one")
+    patch = HostPatch(state=HostState.CORDONED)
+    with refused(Code.GENERATION_REQUIRED):
+        world.run(hosts.patch_host, "one", patch, if_match=None)
+    cordoned = world.run(hosts.patch_host, "one", patch, if_match=host.generation)
+    assert cordoned.state is HostState.CORDONED
+    with refused(Code.GENERATION_STALE):
+        world.run(hosts.patch_host, "one", patch, if_match=host.generation)
+    with refused(Code.OBJECT_IN_USE):
+        world.run(hosts.delete_host, "one", if_match=cordoned.generation)
+    world.delete(claimed.id)
+    agent.confirm_gone(claimed.id)
+    world.run(hosts.delete_host, "one", if_match=cordoned.generation)
+    with refused(Code.AUTH_INVALID):
+        agent.report()
+    assert world.gpus() == []

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request sent twice is carried out once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from uuid import uuid4
+
+from vgpumgr_api.services import claims
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.idempotency import once
+
+from tests.api.conftest import Clock
+from tests.api.services.refusals import refused
+from tests.api.world import World
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import Slice, SliceCreate
+
+
+def claim(world: World, key: str, profile: str, *, actor: Actor | None = None, told: str = "") -> Slice:
+    who = actor or world.operator
+    request = SliceCreate(tenant="acme", profile=profile)
+    return world.database.run(
+        lambda session: once(
+            session, who, key, told or profile, partial(claims.create_slice, session, who, request), Slice
+        )
+    )
+
+
+def test_the_same_key_gets_the_same_answer(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    profile = world.profile(share=100).name
+    first = claim(world, "a", profile)
+    world.delete(first.id)
+    assert claim(world, "a", profile) == first
+    assert world.quota("acme").used_slices == 1
+    assert claim(world, "b", profile).id != first.id
+
+
+def test_a_key_for_another_request_is_refused(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    claim(world, "a", world.profile(share=100).name)
+    with refused(Code.IDEMPOTENCY_MISMATCH):
+        claim(world, "a", world.profile(share=200).name)
+    assert world.quota("acme").used_slices == 1
+
+
+def test_keys_of_different_tokens_are_different(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    profile = world.profile(share=100).name
+    first, second = world.tenant_actor("acme"), world.tenant_actor("acme")
+    assert claim(world, "a", profile, actor=first).id != claim(world, "a", profile, actor=second).id
+
+
+def test_a_refusal_is_not_kept(world: World) -> None:
+    world.host()
+    world.tenant("acme", slices=0)
+    profile = world.profile(share=100).name
+    with refused(Code.QUOTA_EXCEEDED):
+        claim(world, "a", profile)
+    world.quota("acme", slices=1)
+    claim(world, "a", profile)
+
+
+def test_keys_are_kept_for_a_day(world: World, clock: Clock) -> None:
+    agent = world.host()
+    world.tenant("acme")
+    profile = world.profile(share=100).name
+    first = claim(world, "a", profile)
+    clock.advance(24 * 3600)
+    assert claim(world, "a", profile) == first
+    clock.advance(1)
+    agent.report()
+    assert claim(world, "a", profile).id != first.id
+
+
+def test_a_key_is_visible_ascii(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    profile = world.profile(share=100).name
+    for key in ("", "a b", "ä", "a\0", "x" * 256):
+        with refused(Code.FIELD_INVALID):
+            claim(world, key, profile)
+    claim(world, "~" * 255, profile)
+
+
+def test_the_same_key_at_the_same_time_claims_once(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    profile = world.profile(share=10).name
+    together = threading.Barrier(8)
+
+    def send(key: str) -> Slice:
+        together.wait()
+        return claim(world, key, profile)
+
+    for _ in range(3):
+        key = str(uuid4())
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(send, [key] * 8))
+        assert len({answer.id for answer in answers}) == 1
+    assert world.quota("acme").used_slices == 3
+    assert world.gpus()[0].used_share_permille == 30
