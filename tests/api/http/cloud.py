@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud in small: the real application on a real database, with operators, tenants and hosts who call it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from httpx2 import Response
+from starlette.testclient import TestClient
+from vgpumgr_api.app import create_app
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import tokens
+from vgpumgr_api.services.actors import local_operator
+
+from vgpumgr.wire.fleet import Desired, Report, ReportedGpu, ReportedSlice, ReportedType
+from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem
+from vgpumgr.wire.resources import TokenCreate, TokenRole
+
+GIB = 1 << 30
+GPU = "0000:03:00.0"
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
+
+
+class Caller:
+    """Somebody with a token, or without one. Answers are checked for what all have in common."""
+
+    def __init__(self, http: TestClient, token: str | None) -> None:
+        self.http = http
+        self.token = token
+
+    def __call__(
+        self, method: str, path: str, json: Any = None, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> Response:
+        sent = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        sent |= MERGE_PATCH if method == "PATCH" else {}
+        response = self.http.request(method, path, json=json, headers=sent | dict(headers or {}), **options)
+        assert response.headers["x-request-id"]
+        if response.status_code >= 400:
+            said = Problem.model_validate_json(response.content)
+            assert response.headers["content-type"] == MEDIA_TYPE
+            assert response.status_code == said.status == STATUS[Code(said.code)], response.text
+        return response
+
+    def get(self, path: str) -> Any:
+        return self.ok("GET", path, 200)
+
+    def post(self, path: str, json: Any = None, *, status: int = 201, **options: Any) -> Any:
+        return self.ok("POST", path, status, json, **options)
+
+    def patch(self, path: str, json: Any) -> Any:
+        """As a careful client does it: with the ETag of what was read."""
+        etag = self("GET", path).headers["etag"]
+        return self.ok("PATCH", path, 200, json, headers={"If-Match": etag})
+
+    def delete(self, path: str, *, status: int = 204) -> Any:
+        etag = self("GET", path).headers.get("etag")
+        return self.ok("DELETE", path, status, headers={"If-Match": etag} if etag else None)
+
+    def ok(self, method: str, path: str, status: int, json: Any = None, **options: Any) -> Any:
+        response = self(method, path, json, **options)
+        assert response.status_code == status, response.text
+        return response.json() if response.content else None
+
+    def refused(self, code: Code, method: str, path: str, json: Any = None, **options: Any) -> Problem:
+        response = self(method, path, json, **options)
+        assert response.status_code >= 400, response.text
+        said = Problem.model_validate_json(response.content)
+        assert said.code == code, response.text
+        return said
+
+
+class Host(Caller):
+    """A host's agent, which has whatever it was told to have."""
+
+    def __init__(self, http: TestClient, token: str, host_id: UUID, name: str) -> None:
+        super().__init__(http, token)
+        self.id = host_id
+        self.name = name
+        self.boot_id = uuid4()
+        self.seq = 0
+
+    def desired(self) -> Desired:
+        return Desired.model_validate(self.get(f"/v1/hosts/{self.id}/desired"))
+
+    def report(self, *, gpus: Sequence[str] = (GPU,), obey: bool = True) -> bool:
+        """Reports that everything is as desired; `obey` False: that nothing is, as after a boot."""
+        wanted = self.desired()
+        self.seq += 1
+        types = [ReportedType(id=f"vgpumgr-{gib}g", mem_bytes=gib * GIB) for gib in (1, 2, 4)]
+        seen = [(each.id, each.generation, obey) for each in wanted.slices]
+        seen += [(each.id, each.generation, False) for each in wanted.tombstones]
+        said = Report(
+            boot_id=self.boot_id,
+            agent_epoch=1,
+            seq=self.seq,
+            agent_version="1",
+            desired_epoch=wanted.epoch,
+            desired_generation=wanted.generation,
+            gpus=[
+                ReportedGpu(
+                    address=address,
+                    engine="soft",
+                    backend="kmod",
+                    mem_bytes=8 * GIB,
+                    timeslice_min_us=100,
+                    max_chunk_us=100,
+                    types=types,
+                )
+                for address in gpus
+            ],
+            groups=[],
+            slices=[
+                ReportedSlice(
+                    id=slice_id,
+                    generation=generation,
+                    present=present,
+                    open=False,
+                    vm_uuid=None,
+                    applied_permille=100 if present else None,
+                    run_ns=0,
+                    items=0,
+                )
+                for slice_id, generation, present in seen
+            ],
+            refusals=[],
+        )
+        answer = self.post(f"/v1/hosts/{self.id}/report", said.model_dump(mode="json"), status=200)
+        accepted: bool = answer["accepted"]
+        return accepted
+
+
+class Cloud:
+    """Begins with an operator and nothing else."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.http = TestClient(create_app(database))
+        wanted = TokenCreate(role=TokenRole.OPERATOR)
+        first = database.run(lambda session: tokens.create_token(session, local_operator("tests"), wanted))
+        self.operator = Caller(self.http, first.secret)
+        self.nobody = Caller(self.http, None)
+
+    def tenant(self, name: str, *, account: str | None = None, **quota: int) -> Caller:
+        """A tenant with quota, and a token of it."""
+        self.operator.post("/v1/tenants", {"name": name, "account": account})
+        if quota:
+            self.operator.patch(f"/v1/quotas/{name}", quota)
+        return self.token(role="tenant", subject=name)
+
+    def token(self, **wanted: Any) -> Caller:
+        return Caller(self.http, self.operator.post("/v1/tokens", wanted)["secret"])
+
+    def profile(self, name: str, share_permille: int, *, mem_bytes: int = GIB, mode: str = "fair") -> None:
+        wanted = {"name": name, "share_permille": share_permille, "mem_bytes": mem_bytes, "mode": mode}
+        self.operator.post("/v1/profiles", wanted)
+
+    def host(self, name: str, *, gpus: Sequence[str] = (GPU,)) -> Host:
+        """A host that enrolled and reported its GPUs."""
+        announced = self.operator.post("/v1/hosts", {"name": name})
+        once = Caller(self.http, announced["enroll_token"])
+        enrolled = once.post("/v1/enroll", {"agent_version": "1", "boot_id": str(uuid4())}, status=200)
+        host = Host(self.http, enrolled["token"], UUID(enrolled["host_id"]), name)
+        assert host.report(gpus=gpus)
+        return host

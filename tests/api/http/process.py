@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real ``vgpumgr-api serve``, as systemd would start it."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "vgpumgr_api.main")
+START_S = 60
+
+
+@dataclass(frozen=True)
+class Server:
+    """`url`: as the process logged it. `token`: of an operator."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    token: str
+    log: Path
+
+
+def settings_file(directory: Path, **settings: str | int) -> Path:
+    """Writes an api.toml with a SQLite database beside it and a port of the kernel's choice."""
+    chosen: dict[str, str | int] = {"database": f"sqlite:///{directory}/vgpumgr.db", "listen_port": 0} | settings
+    lines = [f"{name} = {value if isinstance(value, int) else repr(value)}" for name, value in chosen.items()]
+    path = directory / "api.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def command(*arguments: str, settings: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments, "--config", settings], capture_output=True, text=True, timeout=120)
+
+
+@contextlib.contextmanager
+def serving(
+    directory: Path, *, environment: Mapping[str, str] | None = None, **settings: str | int
+) -> Iterator[Server]:
+    """Leaves the process running until the block ends; the block may end it earlier."""
+    path = settings_file(directory, **settings)
+    made = command("init", settings=path)
+    assert made.returncode == 0, made.stderr
+    log = directory / "api.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--config", path], stderr=output, env=dict(os.environ) | dict(environment or {})
+        )
+    try:
+        yield Server(process, _address(process, log), made.stdout.strip(), log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if found := re.search(r"listening on (\S+)$", log.read_text(), re.M):
+            return found[1]
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+    raise AssertionError(f"not listening after {START_S} s: {log.read_text()}")

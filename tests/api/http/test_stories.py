@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tenants, operators and hosts live through, told as they would tell it."""
+
+from uuid import uuid4
+
+from tests.api.http.cloud import GIB, GPU, MERGE_PATCH, Cloud
+from vgpumgr.wire.problem import Code
+
+PLENTY = {"share_permille": 2000, "mem_bytes": 16 * GIB, "slices": 10}
+
+
+def test_a_tenant_gets_quota_claims_is_refused_more_and_gives_back(cloud: Cloud) -> None:
+    operator = cloud.operator
+    host = cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red")
+
+    # Without quota there is nothing to claim.
+    claim = {"tenant": "red", "profile": "half"}
+    red.refused(Code.QUOTA_EXCEEDED, "POST", "/v1/slices", claim)
+    operator.patch("/v1/quotas/red", {"share_permille": 500, "mem_bytes": GIB, "slices": 1})
+
+    # With it there is, and the answer says where.
+    response = red("POST", "/v1/slices", claim)
+    slice_ = response.json()
+    assert response.status_code == 201
+    assert response.headers["location"] == f"/v1/slices/{slice_['id']}"
+    assert response.headers["etag"] == f'"{slice_["generation"]}"'
+    assert (slice_["host"], slice_["gpu"], slice_["state"]) == ("h1", GPU, "claimed")
+    assert slice_["mdev_type"] == "vgpumgr-1g"
+    assert red.get("/v1/quotas/red")["used_share_permille"] == 500
+
+    # The next one is over quota, and the refusal says by how much.
+    refusal = red.refused(Code.QUOTA_EXCEEDED, "POST", "/v1/slices", claim)
+    assert refusal.limits
+    assert red.get("/v1/slices")["items"] == [red.get(f"/v1/slices/{slice_['id']}")]
+
+    # Its host hears of it, and gives it back only when it says so.
+    assert [each.id.hex for each in host.desired().slices] == [slice_["id"].replace("-", "")]
+    host.report()
+    assert red.get(f"/v1/slices/{slice_['id']}")["observed"]["present"] is True
+    assert red.delete(f"/v1/slices/{slice_['id']}", status=202)["state"] == "releasing"
+    assert red.get("/v1/quotas/red")["used_slices"] == 1
+    assert [str(each.id) for each in host.desired().tombstones] == [slice_["id"]]
+    host.report()
+    red.refused(Code.OBJECT_UNKNOWN, "GET", f"/v1/slices/{slice_['id']}")
+    assert red.get("/v1/quotas/red")["used_slices"] == 0
+    assert operator.get("/v1/gpus")["items"][0]["used_share_permille"] == 0
+    assert host.desired().tombstones == []
+
+
+def test_a_lost_answer_is_asked_for_again_and_claims_once(cloud: Cloud) -> None:
+    cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red", **PLENTY)
+    claim = {"tenant": "red", "profile": "half", "vm_uuid": str(uuid4())}
+    key = {"Idempotency-Key": "order-4711"}
+
+    first = red("POST", "/v1/slices", claim, headers=key)
+    again = red("POST", "/v1/slices", dict(reversed(claim.items())), headers=key)
+    assert (again.status_code, again.json()) == (first.status_code, first.json())
+    assert again.headers["location"] == first.headers["location"]
+    assert len(red.get("/v1/slices")["items"]) == 1
+
+    red.refused(Code.IDEMPOTENCY_MISMATCH, "POST", "/v1/slices", claim | {"vm_uuid": str(uuid4())}, headers=key)
+    red.refused(Code.FIELD_INVALID, "POST", "/v1/slices", claim, headers={"Idempotency-Key": "a b"})
+    red.refused(Code.FIELD_INVALID, "POST", "/v1/slices", claim, headers={"Idempotency-Key": "k" * 256})
+    assert len(red.get("/v1/slices")["items"]) == 1
+
+    # The key is the caller's own: another's same key is another order.
+    blue = cloud.tenant("blue", **PLENTY)
+    other = blue("POST", "/v1/slices", {"tenant": "blue", "profile": "half"}, headers=key)
+    assert other.status_code == 201
+    assert other.json()["tenant"] == "blue"
+
+
+def test_a_rehearsed_claim_answers_alike_and_claims_nothing(cloud: Cloud) -> None:
+    cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red", **PLENTY)
+    claim = {"tenant": "red", "profile": "half"}
+
+    rehearsal = red("POST", "/v1/slices?validate_only=true", claim, headers={"Idempotency-Key": "k"})
+    assert rehearsal.status_code == 200
+    assert "location" not in rehearsal.headers
+    assert (rehearsal.json()["host"], rehearsal.json()["tenant"]) == ("h1", "red")
+    assert red.get("/v1/slices")["items"] == []
+    assert red.get("/v1/quotas/red")["used_slices"] == 0
+
+    red.refused(Code.OBJECT_UNKNOWN, "POST", "/v1/slices?validate_only=true", claim | {"profile": "none"})
+    # The rehearsal's key is still unused.
+    assert red("POST", "/v1/slices", claim, headers={"Idempotency-Key": "k"}).status_code == 201
+
+
+def test_two_operators_change_one_quota_and_the_slower_one_is_told(cloud: Cloud) -> None:
+    operator = cloud.operator
+    cloud.tenant("red", **PLENTY)
+    path = "/v1/quotas/red"
+    seen = operator("GET", path).headers["etag"]
+
+    operator.refused(Code.GENERATION_REQUIRED, "PATCH", path, {"slices": 1})
+    changed = operator("PATCH", path, {"slices": 3}, headers={"If-Match": seen})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != seen
+    operator.refused(Code.GENERATION_STALE, "PATCH", path, {"slices": 4}, headers={"If-Match": seen})
+    assert operator.get(path)["slices"] == 3
+    assert operator.get(path)["mem_bytes"] == PLENTY["mem_bytes"]
+
+
+def test_a_merge_patch_may_come_as_json_and_removes_nothing(cloud: Cloud) -> None:
+    cloud.tenant("red")
+    operator, path = cloud.operator, "/v1/quotas/red"
+    etag = operator("GET", path).headers["etag"]
+    plain = {"If-Match": etag, "Content-Type": "application/json"}
+    assert operator("PATCH", path, {"slices": 2}, headers=plain).status_code == 200
+    etag = {"If-Match": operator("GET", path).headers["etag"]}
+    operator.refused(Code.FIELD_INVALID, "PATCH", path, {"slices": None}, headers=etag)
+    operator.refused(Code.FIELD_INVALID, "PATCH", path, {"slices": "2"}, headers=etag)
+    operator.refused(Code.FIELD_INVALID, "PATCH", path, {"slice": 2}, headers=etag)
+    operator.refused(Code.BODY_INVALID, "PATCH", path, headers=etag | MERGE_PATCH)
+    assert operator.get(path)["slices"] == 2
+
+
+def test_everything_that_is_in_use_stays(cloud: Cloud) -> None:
+    operator = cloud.operator
+    cloud.host("h1")
+    cloud.profile("half", 500)
+    acme = cloud.tenant("acme", **PLENTY)
+    web = cloud.tenant("web", account="acme", **PLENTY)
+    web.post("/v1/slices", {"tenant": "web", "profile": "half"})
+
+    for path in ("/v1/tenants/acme", "/v1/tenants/web", "/v1/profiles/half", "/v1/hosts/h1"):
+        etag = operator("GET", path).headers["etag"]
+        operator.refused(Code.OBJECT_IN_USE, "DELETE", path, headers={"If-Match": etag})
+    operator.refused(Code.GENERATION_REQUIRED, "DELETE", "/v1/profiles/half")
+    operator.refused(Code.GENERATION_REQUIRED, "DELETE", "/v1/hosts/h1")
+    assert acme.get("/v1/slices")["items"] == web.get("/v1/slices")["items"] != []
+
+
+def test_a_life_ends_with_nothing_left(cloud: Cloud) -> None:
+    operator = cloud.operator
+    host = cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red", **PLENTY)
+    claimed = red.post("/v1/slices", {"tenant": "red", "profile": "half"})
+    red.delete(f"/v1/slices/{claimed['id']}", status=202)
+    host.report()
+    for path in ("/v1/profiles/half", "/v1/hosts/h1", "/v1/tenants/red"):
+        operator.delete(path)
+        operator.refused(Code.OBJECT_UNKNOWN, "GET", path)
+    red.refused(Code.AUTH_INVALID, "GET", "/v1/slices")
+    host.refused(Code.AUTH_INVALID, "GET", f"/v1/hosts/{host.id}/desired")
+
+
+def test_a_list_is_read_page_by_page(cloud: Cloud) -> None:
+    names = [f"t{number}" for number in range(7)]
+    for name in names:
+        cloud.operator.post("/v1/tenants", {"name": name})
+    read, token = [], ""
+    while True:
+        page = cloud.operator.get(f"/v1/tenants?page_size=3&page_token={token}")
+        assert len(page["items"]) <= 3
+        read += [each["name"] for each in page["items"]]
+        token = page["next_page_token"]
+        if not token:
+            break
+    assert read == names
+    assert len(cloud.operator.get("/v1/tenants?page_size=5000")["items"]) == 7
+    token = cloud.operator.get("/v1/tenants?page_size=3")["next_page_token"]
+    cloud.operator.refused(Code.FIELD_INVALID, "GET", f"/v1/profiles?page_token={token}")
+    cloud.operator.refused(Code.FIELD_INVALID, "GET", "/v1/tenants?page_token=made-up")
+
+
+def test_events_tell_in_order_what_was_done_and_by_whom(cloud: Cloud) -> None:
+    cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red", **PLENTY)
+    red.post("/v1/slices", {"tenant": "red", "profile": "half"})
+    events = cloud.operator.get("/v1/events")["items"]
+    assert [each["seq"] for each in events] == sorted(each["seq"] for each in events)
+    assert (events[-1]["kind"], events[-1]["tenant"], events[-1]["actor"]) == ("slice.claimed", "red", "tenant:red")
+    first = cloud.operator.get("/v1/events?page_size=1")
+    rest = cloud.operator.get(f"/v1/events?after={first['next_page_token']}")
+    assert first["items"] + rest["items"] == events
+    assert {each["tenant"] for each in red.get("/v1/events")["items"]} == {"red"}
+
+
+def test_a_slice_without_a_vm_is_bound_to_the_first_that_starts(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red", **PLENTY)
+    claimed = red.post("/v1/slices", {"tenant": "red", "profile": "half"})
+    path, vm = f"/v1/hosts/{host.id}/slices/{claimed['id']}:bind", str(uuid4())
+    assert host.post(path, {"vm_uuid": vm}, status=200)["vm_uuid"] == vm
+    assert host.post(path, {"vm_uuid": vm}, status=200)["vm_uuid"] == vm
+    host.refused(Code.SLICE_BOUND, "POST", path, {"vm_uuid": str(uuid4())})
+    assert [each["id"] for each in red.get(f"/v1/slices?vm_uuid={vm}")["items"]] == [claimed["id"]]
+    assert red.get(f"/v1/slices?vm_uuid={uuid4()}")["items"] == []
+
+
+def test_a_host_enrols_once_and_again_only_when_told(cloud: Cloud) -> None:
+    announced = cloud.operator.post("/v1/hosts", {"name": "h1"})
+    enrol = {"agent_version": "1", "boot_id": str(uuid4())}
+    bearer = {"Authorization": f"Bearer {announced['enroll_token']}"}
+    first = cloud.nobody.post("/v1/enroll", enrol, status=200, headers=bearer)
+    cloud.nobody.refused(Code.AUTH_INVALID, "POST", "/v1/enroll", enrol, headers=bearer)
+    cloud.nobody.refused(Code.AUTH_REQUIRED, "POST", "/v1/enroll", enrol)
+    # An enrol token opens nothing else, and no other token enrols.
+    cloud.nobody.refused(Code.AUTH_INVALID, "GET", "/v1/hosts", headers=bearer)
+    cloud.operator.refused(Code.AUTH_INVALID, "POST", "/v1/enroll", enrol)
+
+    again = cloud.operator.post("/v1/hosts/h1:reenroll", status=200)
+    path = f"/v1/hosts/{first['host_id']}/desired"
+    cloud.nobody.refused(Code.AUTH_INVALID, "GET", path, headers={"Authorization": f"Bearer {first['token']}"})
+    bearer = {"Authorization": f"Bearer {again['enroll_token']}"}
+    assert cloud.nobody.post("/v1/enroll", enrol, status=200, headers=bearer)["host_id"] == first["host_id"]
