@@ -298,6 +298,7 @@ def main(arguments: list[str], *, root: str = "") -> int:
         refusal = RefusedError("xml.invalid", "domain XML takes too long to read: shorten its metadata")
     except Exception as error:
         refusal = RefusedError("hook.broken", f"the hook failed ({type(error).__name__}): report it with the VM's XML")
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     if not veto:
         return 0
     say(refusal)

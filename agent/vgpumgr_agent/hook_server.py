@@ -148,7 +148,7 @@ class HookServer:
 
         def give_up() -> None:
             self._count("timeouts")
-            log.error("hook socket: %s of %s is not decided in %gs", request.operation, request.domain, limit_s)
+            log.error("hook socket: %s of %r is not decided in %gs", request.operation, request.domain, limit_s)
             reply.send(no("agent.timeout", f"the agent did not decide in {limit_s:g} s: see its log"))
 
         limit_s = self._limits.decide_s
@@ -159,7 +159,7 @@ class HookServer:
             request.put_to(self._service)
         except HookRefusedError as refusal:
             self._count("refused")
-            log.info("hook: %s of %s refused: %s", request.operation, request.domain, refusal)
+            log.info("hook: %s of %r refused: %s", request.operation, request.domain, refusal)
             return no(refusal.code, refusal.reason)
         finally:
             watch.cancel()
