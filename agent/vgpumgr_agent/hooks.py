@@ -67,7 +67,10 @@ class Hooks:
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
         """Admit the VM and make its slices."""
         deadline = time.monotonic() + _DECIDE_S
-        ours = [uuid for uuid in dict.fromkeys([*devices, *metadata]) if uuid in metadata or self._ours(uuid)]
+        named = list(dict.fromkeys([*devices, *metadata]))
+        if any(not self._known(uuid) and (uuid in metadata or not self._foreign(uuid)) for uuid in named):
+            self._refresh()  # a claim may be a moment old
+        ours = [uuid for uuid in named if uuid in metadata or self._ours(uuid)]
         if not ours:
             return
         if self._store.kept is None:
@@ -119,19 +122,27 @@ class Hooks:
 
     # ---- who may
 
+    def _known(self, uuid: UUID) -> bool:
+        return self._store.claim(uuid) is not None or self._store.dead(uuid)
+
     def _ours(self, uuid: UUID) -> bool:
-        """Whether a device is known to us; others are another vendor's."""
-        if self._store.claim(uuid) is not None or self._store.dead(uuid):
-            return True
-        try:
-            return any(str(uuid) in self._sysfs.slices(gpu) for gpu in self._sysfs.gpus())
-        except (VgpumgrError, OSError):  # no mediated devices at all
+        """Whether a device is known to us, or on a GPU of ours."""
+        return self._known(uuid) or (self._exists(uuid) and not self._foreign(uuid))
+
+    def _exists(self, uuid: UUID) -> bool:
+        return self._sysfs.exists(str(uuid))
+
+    def _foreign(self, uuid: UUID) -> bool:
+        """Whether a device exists and is another vendor's."""
+        if not self._exists(uuid):
             return False
+        try:
+            return not any(str(uuid) in self._sysfs.slices(gpu) for gpu in self._sysfs.gpus())
+        except (VgpumgrError, OSError):  # our module is just being unloaded
+            return True
 
     def _admitted(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
         claim = self._store.claim(uuid)
-        if claim is None and not self._store.dead(uuid):
-            claim = self._asked(uuid)
         if claim is None and self._store.dead(uuid):
             raise HookRefusedError("claim.deleted", f"slice {uuid} was deleted; take it out of the domain")
         if claim is None:
@@ -144,13 +155,11 @@ class Hooks:
             )
         return claim
 
-    def _asked(self, uuid: UUID) -> DesiredSlice | None:
-        """Look again after asking the API: the claim may be a moment old."""
+    def _refresh(self) -> None:
         try:
             self._control.refresh()
-        except (ApiAwayError, ApiRefusedError) as error:
-            log.info("slice %s is not known, and the API cannot be asked: %s", uuid, error)
-        return self._store.claim(uuid)
+        except (ApiAwayError, ApiRefusedError, OSError) as error:
+            log.info("a slice is not known, and the API cannot be asked: %s", error)
 
     def _bind(self, claim: DesiredSlice, vm_uuid: UUID) -> None:
         try:

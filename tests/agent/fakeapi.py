@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A control plane for one host: in this process as an `Api`, and over HTTP for an agent in another one."""
 
+import contextlib
 import json
 import threading
 import time
@@ -165,11 +166,12 @@ class HttpServer:
                     answer = json.dumps(
                         {"title": "", "status": status, "detail": str(error), "code": error.code, "request_id": "r"}
                     ).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json" if status < 400 else "application/problem+json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+                with contextlib.suppress(OSError):  # the agent was killed
+                    self.send_response(status)
+                    self.send_header("Content-Type", "application/json" if status < 400 else "application/problem+json")
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer)
 
             def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - its name in the base class
                 pass

@@ -48,18 +48,23 @@ class FakeKernel:
         self.log: list[tuple[str, ...]] = []
         self.fail: dict[str, list[int]] = {}
         self.loaded = True
+        self.create_late = False  # somebody else is a moment faster with the next create
         self._make_host()
         self.socket_path = root / "kernel.sock"
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(self.socket_path))
         self._socket.listen(64)
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         with self.lock:
             for uuid in self.slices:  # wakes removals that wait
                 self.slices[uuid] = replace(self.slices[uuid], open=False)
             self.changed.notify_all()
+        # Else its number may become the next kernel's, and our thread answer in its place.
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
         self._socket.close()
 
     def _make_host(self) -> None:
@@ -151,7 +156,10 @@ class FakeKernel:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream:
-            request = json.loads(stream.readline())
+            try:
+                request = json.loads(stream.readline())
+            except (OSError, ValueError):
+                return  # the asker was killed before it asked
             try:
                 answer = {"value": getattr(self, f"do_{request['do']}")(*request["arguments"])}
             except OSError as error:
@@ -189,6 +197,9 @@ class FakeKernel:
                 raise OSError(errno.EACCES, "read-only")
 
     def _create(self, *, gpu: str, kind: str, uuid: str) -> None:
+        if self.create_late:
+            self.create_late = False
+            self._create(gpu=gpu, kind=kind, uuid=uuid)
         if uuid in self.slices:
             raise OSError(errno.EEXIST, "exists")
         reserved = sum(TYPES[self.types[each]] for each, found in self.slices.items() if found.gpu == gpu)

@@ -120,6 +120,23 @@ def test_prepare_undoes_all_when_a_step_fails(
     assert records.all() == []
 
 
+def test_what_cannot_be_undone_stays_ours(helper: HelperClient, kernel: FakeKernel, records: Records) -> None:
+    kernel.fail["permit"] = [errno.EIO]
+    kernel.fail["remove"] = [errno.EAGAIN]
+    assert refusal(helper, "prepare", **SLICE) == "control.refused"
+    assert records.get(UUID) is not None
+    assert remove(helper) == "absent"
+
+
+def test_a_device_that_somebody_else_made_meanwhile_is_not_taken_for_ours(
+    helper: HelperClient, kernel: FakeKernel, records: Records
+) -> None:
+    kernel.create_late = True
+    assert refusal(helper, "prepare", **SLICE) == "object.exists"
+    assert set(kernel.slices) == {UUID}
+    assert records.all() == []
+
+
 def test_prepare_waits_while_the_kernel_keeps_the_uuid_of_a_removed_slice(
     helper: HelperClient, kernel: FakeKernel
 ) -> None:

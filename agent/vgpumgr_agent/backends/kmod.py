@@ -19,14 +19,15 @@ from vgpumgr_agent.helper.client import HelperClient, HelperUnavailableError
 from vgpumgr_agent.helper.protocol import HelperRefusedError
 
 NAME = "kmod"
-_CALL_S = 5.0
 
 
 class KmodBackend:
     """A `SliceBackend`."""
 
-    def __init__(self, helper: HelperClient) -> None:
+    def __init__(self, helper: HelperClient, *, call_s: float = 5.0) -> None:
+        """`call_s`: for how long the helper is waited for, also while it is being started again."""
         self._helper = helper
+        self._call_s = call_s
 
     def capabilities(self) -> Capabilities:
         """Everything, for each tenant apart."""
@@ -78,9 +79,9 @@ class KmodBackend:
         """Remove a slice."""
         return self._call("remove", uuid=str(uuid), vm_gone=vm_gone, withdraw=withdraw).get("state") == "absent"
 
-    def _call(self, operation: str, *, timeout_s: float = _CALL_S, **members: Any) -> dict[str, Any]:
+    def _call(self, operation: str, *, timeout_s: float | None = None, **members: Any) -> dict[str, Any]:
         try:
-            return self._helper.call(operation, timeout_s=timeout_s, retry=True, **members)
+            return self._helper.call(operation, timeout_s=timeout_s or self._call_s, retry=True, **members)
         except HelperRefusedError as error:
             raise BackendRefusedError(error.code, error.reason) from error
         except HelperUnavailableError as error:

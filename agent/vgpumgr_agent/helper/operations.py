@@ -6,6 +6,7 @@ gone, and it is permitted last, when everything else about it is in place.
 """
 
 import errno
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,8 @@ from vgpumgr_agent.helper.observation import observe
 from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
 from vgpumgr_agent.helper.records import Record, Records
 from vgpumgr_agent.helper.removals import Removals
+
+log = logging.getLogger(__name__)
 
 ABI_MAJOR = "1"
 _REMOVE_WAIT_S = 2.0
@@ -146,7 +149,8 @@ class Operations:
             faults.point("prepare.recorded")
             if not exists:
                 self._sysfs.create(gpu, mdev_type, uuid)
-                undo.callback(self._sysfs.remove, uuid)
+                undo.pop_all()
+                undo.callback(self._unmake, uuid)
             faults.point("prepare.created")
             control.set_slice(uuid, tenant=tenant, weight=weight, **_cap(cap_us, cap_period_us))
             faults.point("prepare.set")
@@ -154,6 +158,13 @@ class Operations:
             undo.pop_all()
             faults.point("prepare.granted")
             return {"created": not exists}
+
+    def _unmake(self, uuid: str) -> None:
+        """Remove what was just made. If that fails it stays ours, and the reason for undoing matters more."""
+        try:
+            self._remove_now(uuid)
+        except (RefusedError, OSError) as error:
+            log.warning("slice %s: not undone: %s", uuid, error)
 
     def _usable(self, control: NetlinkControl, wanted: Record) -> bool:
         """Whether the slice is there already; refuses one that is not ours, in use, or made otherwise."""

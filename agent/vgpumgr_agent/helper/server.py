@@ -51,13 +51,7 @@ class Server:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             _take_over(path)
-            mask = os.umask(0o177)
-            try:
-                self._socket.bind(str(path))
-            finally:
-                os.umask(mask)
-            os.chown(path, -1, gid)
-            path.chmod(0o660)
+            _bind(self._socket, path, gid)
             self._socket.listen(_BACKLOG)
         except BaseException:
             self._socket.close()
@@ -112,6 +106,21 @@ class Server:
         except Exception as error:
             log.exception("a request failed")
             return _refusal(Code.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _bind(listener: socket.socket, path: Path, gid: int) -> None:
+    """Make the socket file with mode 0660 and its group from the start.
+
+    The directory belongs to the agent's user, who could put a link to another file in its place before a chmod.
+    """
+    mask, group = os.umask(0o117), os.getegid()
+    try:
+        if gid != -1:
+            os.setegid(gid)
+        listener.bind(str(path))
+    finally:
+        os.setegid(group)
+        os.umask(mask)
 
 
 def _take_over(path: Path) -> None:

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's small parts: settings, applied shares, NVIDIA inventory, word to systemd, durable files."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from vgpumgr_agent import config
+from vgpumgr_agent.backends import nvml
+from vgpumgr_agent.config import ConfigError
+from vgpumgr_agent.files import write_durably
+from vgpumgr_agent.main import main
+from vgpumgr_agent.report import applied_permille
+
+from tests.agent.fakeapi import GPU
+from tests.agent.test_reconcile import observed, seen, seen_group
+from vgpumgr.notify import notify
+
+A, B = UUID(int=1), UUID(int=2)
+
+
+# ---- settings
+
+
+def test_settings_have_defaults(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text('api_url = "https://api:8443"\n')
+    found = config.load(tmp_path / "agent.toml")
+    assert found.report_interval_s == 10
+    assert str(found.hook_socket) == "/run/vgpumgr/hook.sock"
+    assert str(found.helper_socket) == "/run/vgpumgr/helper.sock"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("", "api_url"), ("api_url = 7", "api_url"), ("api_url", "TOML"), ('api_url = "x"\nlease = 1', "lease"),
+     ('api_url = "x"\nreport_interval_s = 0', "report_interval_s"), ("\xff", "TOML")],
+)  # fmt: skip
+def test_settings_that_cannot_be_are_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: str
+) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=named):
+        config.load(path)
+    assert main(["--config", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"vgpumgr-agent: {path}")
+
+
+def test_settings_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="api_url"):
+        config.load(tmp_path / "none.toml")
+
+
+# ---- applied share: (groups, slices) -> permille of slice A
+
+SHARES: dict[str, tuple[list[Any], list[Any], int]] = {
+    "weights as they should be": ([seen_group(weight=600)], [seen(A, weight=300), seen(B, weight=300)], 300),
+    "alone of two": ([seen_group(weight=600)], [seen(A, weight=300)], 300),
+    "another tenant, overbooked": ([seen_group(weight=600), seen_group("x", weight=1400)], [seen(A, weight=600)], 300),
+    "another tenant with room": ([seen_group(weight=600), seen_group("x", weight=100)], [seen(A, weight=600)], 600),
+    "slices that outweigh their group": ([seen_group(weight=300)], [seen(A, weight=300), seen(B, weight=300)], 150),
+    "a cap of the group": ([seen_group(weight=600, cap_us=100, cap_period_us=1000)], [seen(A, weight=300)], 50),
+    "a cap of its own": ([seen_group(weight=600)], [seen(A, weight=300, cap_us=1, cap_period_us=10)], 100),
+    "a group that is not configured": ([seen_group(configured=False)], [seen(A)], 0),
+    "no group": ([], [seen(A)], 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_applied_share(case: str) -> None:
+    groups, slices, permille = SHARES[case]
+    found = observed(*slices, groups=tuple(groups))
+    assert applied_permille(found.slices[A], found) == permille
+
+
+def test_groups_of_other_gpus_do_not_count() -> None:
+    found = observed(seen(A, weight=600), groups=(seen_group(weight=600), seen_group(gpu="0000:00:11.0", weight=9000)))
+    assert found.slices[A].gpu == GPU
+    assert applied_permille(found.slices[A], found) == 600
+
+
+# ---- NVIDIA
+
+
+class FakeNvml:
+    """pynvml with one GPU. `fails`: the call that raises."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, fails: str = "") -> None:
+        self.open = 0
+        self.fails = fails
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        answers: dict[str, Any] = {
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetPciInfo": SimpleNamespace(domain=0, bus=0x3B, device=0),
+            "nvmlDeviceGetName": "NVIDIA L4",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=24 << 30),
+        }
+
+        def call(*_: object) -> Any:
+            if name == self.fails:
+                raise self.NVMLError(name)
+            self.open += {"nvmlInit": 1, "nvmlShutdown": -1}.get(name, 0)
+            return answers.get(name)
+
+        return call
+
+
+def test_nvidia_gpus_are_inventory_without_types() -> None:
+    fake = FakeNvml()
+    (found,) = nvml.discover(fake)
+    assert (found.address, found.engine, found.backend) == ("0000:3b:00.0", "NVIDIA L4", "unmanaged")
+    assert (found.mem_bytes, dict(found.types), fake.open) == (24 << 30, {}, 0)
+
+
+@pytest.mark.parametrize("fails", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetPciInfo"])
+def test_a_driver_that_is_missing_or_fails_means_no_gpus(fails: str) -> None:
+    fake = FakeNvml(fails)
+    assert nvml.discover(fake) == []
+    assert fake.open == 0
+
+
+# ---- systemd
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_notify_says_what_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+    address = f"\0vgpumgr-test-{tmp_path.name}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as service_manager:
+        service_manager.bind(address)
+        monkeypatch.setenv("NOTIFY_SOCKET", address.replace("\0", "@"))
+        notify(ready=True, watchdog=True, status="two\nlines")
+        assert service_manager.recv(100) == b"READY=1\nWATCHDOG=1\nSTATUS=two lines"
+    notify(ready=True)  # nobody listens any more
+
+
+def test_notify_outside_a_unit_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify(ready=True)
+
+
+# ---- files
+
+
+def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    write_durably(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "full")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="full"):
+        write_durably(path, "new")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
+    assert path.stat().st_mode & 0o777 == 0o600
