@@ -72,9 +72,12 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
     if (config.tls_certificate is None) != (config.tls_key is None):
         raise ConfigError(f"{path}: tls_certificate and tls_key: name both or neither")
     try:
-        backend = make_url(config.database).get_backend_name()
-    except ArgumentError:
+        url = make_url(config.database)
+    except (ArgumentError, ValueError):
         raise ConfigError(f"{path}: database: not a URL such as {DEFAULT_DATABASE}") from None
+    backend = url.get_backend_name()
     if backend not in ("sqlite", "postgresql"):
         raise ConfigError(f"{path}: database: {backend} is not supported; use sqlite or postgresql")
+    if backend == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigError(f"{path}: database: names no file; use a URL such as {DEFAULT_DATABASE}")
     return config

@@ -76,6 +76,7 @@ def _parse(token: str, *, kind: str, keys: Sequence[InstrumentedAttribute[Any]])
 def _key(value: Any, key: InstrumentedAttribute[Any]) -> Any:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError
+    value.encode()  # half a surrogate pair is no text
     return UUID(value) if key.type.python_type is UUID else value
 
 

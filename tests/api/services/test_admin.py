@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpumgr-api`` at the API's own machine."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from vgpumgr_api import config
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.main import main
+from vgpumgr_api.services import hosts
+from vgpumgr_api.services.actors import SECRET, Actor, authenticate
+from vgpumgr_api.services.paging import PageRequest
+
+
+@pytest.fixture
+def settings(empty_url: str, tmp_path: Path) -> Path:
+    path = tmp_path / "api.toml"
+    path.write_text(f'database = "{empty_url}"\n')
+    return path
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    captured = capsys.readouterr()
+    return captured.out.strip(), captured.err.strip()
+
+
+def who(url: str, secret: str) -> Actor:
+    database = Database(url)
+    actor = database.run(lambda session: authenticate(session, secret))
+    database.close()
+    return actor
+
+
+def test_init_makes_a_database_and_an_operator_once(
+    settings: Path, empty_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--config", str(settings)]) == 0
+    secret, errors = said(capsys)
+    assert SECRET.fullmatch(secret)
+    assert errors == ""
+    assert who(empty_url, secret).role == "operator"
+    if empty_url.startswith("sqlite:///"):
+        assert stat.S_IMODE(Path(empty_url.removeprefix("sqlite:///")).stat().st_mode) == 0o600
+
+    assert main(["init", "--config", str(settings)]) == 1
+    output, errors = said(capsys)
+    assert output == ""
+    assert "in use already" in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_token_goes_to_a_new_file_of_its_owner_only(
+    settings: Path, empty_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "token"
+    assert main(["init", "--config", str(settings), "--token-file", str(path)]) == 0
+    assert said(capsys) == ("", "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    first = path.read_text()
+    assert who(empty_url, first.strip()).role == "operator"
+    assert main(["token", "create", "--config", str(settings), "--token-file", str(path)]) == 1
+    assert "exists" in said(capsys)[1]
+    assert path.read_text() == first
+    other = tmp_path / "other"
+    wrong = ["--role", "tenant", "--tenant", "nobody"]
+    assert main(["token", "create", "--config", str(settings), *wrong, "--token-file", str(other)]) == 1
+    assert not other.exists()
+
+
+def test_tokens_upgrade_and_epochs_are_made_on_the_spot(
+    settings: Path, empty_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--config", str(settings)]) == 0
+    said(capsys)
+    assert main(["upgrade", "--config", str(settings)]) == 0
+    assert main(["token", "create", "--config", str(settings)]) == 0
+    secret = said(capsys)[0]
+    actor = who(empty_url, secret)
+    assert main(["new-epoch", "--config", str(settings)]) == 0
+    epoch = said(capsys)[0]
+    database = Database(empty_url)
+    assert database.run(lambda session: hosts.list_hosts(session, actor, PageRequest())).items == []
+    database.close()
+    assert main(["new-epoch", "--config", str(settings)]) == 0
+    assert said(capsys)[0] != epoch
+    for wrong in (["--tenant", "acme"], ["--role", "tenant"], ["--expires-in-s", "1"], ["--tenant", "A"]):
+        assert main(["token", "create", "--config", str(settings), *wrong]) == 1
+        output, errors = said(capsys)
+        assert output == ""
+        assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["serve"], ["upgrade"], ["new-epoch"], ["token", "create"]])
+def test_without_a_database_every_command_says_how_to_make_one(
+    settings: Path, empty_url: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if command == ["upgrade"] and not empty_url.startswith("sqlite"):
+        pytest.skip("an empty database on a server is one that upgrade can fill")
+    assert main([*command, "--config", str(settings)]) == 1
+    output, errors = said(capsys)
+    assert output == ""
+    assert errors.startswith("vgpumgr-api: ")
+    assert "vgpumgr-api init" in errors
+    assert not list(settings.parent.glob("*.db"))
+
+
+def test_a_server_that_is_away_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "api.toml"
+    settings.write_text(f'database = "postgresql://nobody@/nothing?host={tmp_path}"\n')
+    for command in (["init"], ["upgrade"], ["serve"], ["new-epoch"]):
+        assert main([*command, "--config", str(settings)]) == 1
+        errors = said(capsys)[1]
+        assert errors.startswith("vgpumgr-api: the database cannot be used")
+        assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("database = ", "not TOML"),
+        ("databse = 'x'", "databse"),
+        ("listen_port = 'x'", "listen_port"),
+        ("listen_port = true", "listen_port"),
+        ("listen_port = 65536", "listen_port"),
+        ("lease_s = 1", "lease_s"),
+        ("database = 'x'", "database"),
+        ("database = 'mysql://x/y'", "mysql"),
+        ("database = 'sqlite://'", "database"),
+        ("database = 'sqlite:///:memory:'", "database"),
+        ("database = 'postgresql://x:y:z/w'", "database"),
+        ("tls_key = 'x'", "tls_certificate"),
+        ("\xff", "not TOML"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "api.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(config.ConfigError, match=named) as raised:
+        config.load(path)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_settings_have_defaults_and_paths_are_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "api.toml"
+    path.write_text("")
+    assert config.load(path) == config.Config()
+    path.write_text("tls_certificate = 'c.pem'\ntls_key = '/etc/k.pem'\n")
+    assert (config.load(path).tls_certificate, config.load(path).tls_key) == (tmp_path / "c.pem", Path("/etc/k.pem"))
+    with pytest.raises(config.ConfigError, match="no such file"):
+        config.load(tmp_path / "none")

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions are whole, repeated when the database gives them up, and refused when it is away."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text, update
+from sqlalchemy.orm import Session
+from vgpumgr_api.db import database as database_module
+from vgpumgr_api.db.database import Database, TryAgain
+from vgpumgr_api.db.models import Tenant
+from vgpumgr_api.services import health, tenants
+from vgpumgr_api.services.paging import PageRequest
+
+from tests.api.cluster import Cluster
+from tests.api.services.refusals import refused
+from tests.api.world import World
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TenantCreate
+
+
+def names(world: World) -> set[str]:
+    return {tenant.name for tenant in world.run(tenants.list_tenants, PageRequest()).items}
+
+
+def test_whatever_is_raised_rolls_back(world: World) -> None:
+    def fail(session: Session) -> None:
+        tenants.create_tenant(session, world.operator, TenantCreate(name="acme"))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        world.database.run(fail)
+    assert names(world) == set()
+
+
+def test_a_transaction_that_asks_to_be_repeated_is_and_not_forever(world: World) -> None:
+    attempts = []
+
+    def twice(session: Session) -> int:
+        attempts.append(tenants.create_tenant(session, world.operator, TenantCreate(name="acme")))
+        if len(attempts) < 3:
+            raise TryAgain
+        return len(attempts)
+
+    assert world.database.run(twice) == 3
+    assert names(world) == {"acme"}
+
+    def never(session: Session) -> None:
+        raise TryAgain
+
+    with refused(Code.DATABASE_BUSY):
+        world.database.run(never)
+
+
+def test_of_two_that_take_a_name_at_once_one_is_told_so(world: World) -> None:
+    together, outcomes = threading.Barrier(4), []
+
+    def create() -> None:
+        together.wait()
+        try:
+            world.run(tenants.create_tenant, TenantCreate(name="acme"))
+            outcomes.append("made")
+        except Exception as error:
+            outcomes.append(getattr(error, "code", error))
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(outcomes) == ["made", *[Code.OBJECT_EXISTS] * 3]
+
+
+def test_a_read_only_transaction_sees_one_moment_and_writes_nothing(world: World, engine_name: str) -> None:
+    world.tenant("acme")
+    read = text("SELECT count(*) FROM tenants")
+
+    def look(session: Session) -> tuple[int, int]:
+        before = session.execute(read).scalar_one()
+        other = threading.Thread(target=world.tenant, args=("lab",))
+        other.start()
+        other.join(20)
+        assert not other.is_alive()
+        return before, session.execute(read).scalar_one()
+
+    assert world.database.run(look, read_only=True) == (1, 1)
+    assert names(world) == {"acme", "lab"}
+    if engine_name == "postgresql":
+        with pytest.raises(Exception, match="read-only transaction"):
+            world.database.run(lambda session: session.execute(update(Tenant).values(generation=9)), read_only=True)
+
+
+def test_a_value_that_does_not_fit_is_refused(world: World, engine_name: str) -> None:
+    if engine_name == "sqlite":
+        pytest.skip("SQLite stores anything")
+    with refused(Code.FIELD_INVALID):
+        world.database.run(lambda session: session.execute(update(Tenant).values(name="a\0")))
+
+
+def test_deadlocks_are_resolved(world: World, engine_name: str) -> None:
+    """Two transactions lock the same rows crosswise; both are carried out."""
+    if engine_name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    world.tenant("a")
+    world.tenant("b")
+    crossed = threading.Barrier(2)
+    attempts: list[str] = []
+
+    def lock(first: str, second: str) -> None:
+        def change(session: Session) -> None:
+            attempts.append(first)
+            session.execute(update(Tenant).where(Tenant.name == first).values(generation=Tenant.generation + 1))
+            if len(attempts) <= 2:
+                crossed.wait(20)
+            session.execute(update(Tenant).where(Tenant.name == second).values(generation=Tenant.generation + 1))
+
+        world.database.run(change)
+
+    threads = [threading.Thread(target=lock, args=pair) for pair in (("a", "b"), ("b", "a"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(attempts) == 3
+    assert [world.run(tenants.get_tenant, name).generation for name in ("a", "b")] == [3, 3]
+
+
+def test_a_writer_that_waits_too_long_is_refused(
+    database_url: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "WAIT_S", 0.2)
+    monkeypatch.setattr(database_module, "ATTEMPTS", 2)
+    world.tenant("acme")
+    impatient = Database(database_url)
+    grow = update(Tenant).values(generation=Tenant.generation + 1)
+    with world.database.engine.begin() as holder:
+        holder.execute(grow)
+        with refused(Code.DATABASE_BUSY):
+            impatient.run(lambda session: session.execute(grow))
+    impatient.run(lambda session: session.execute(grow))
+    impatient.close()
+    assert world.run(tenants.get_tenant, "acme").generation == 3
+
+
+def test_a_database_that_cannot_be_reached_is_busy(tmp_path: Path) -> None:
+    for url in (f"postgresql://postgres@/nothing?host={tmp_path}", f"sqlite:///{tmp_path}/no/such/directory/x.db"):
+        away = Database(url)
+        with refused(Code.DATABASE_BUSY):
+            away.run(health.check, read_only=True)
+        away.close()
+
+
+def test_connections_heal_after_the_server_was_killed(postgresql: Cluster, postgresql_template: str) -> None:
+    database = Database(postgresql.create("killed", template=postgresql_template))
+    world = World(database)
+    world.tenant("acme")
+    postgresql.restart()
+    assert names(world) == {"acme"}
+
+    def die(session: Session) -> None:
+        tenants.create_tenant(session, world.operator, TenantCreate(name="lost"))
+        session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+    with refused(Code.DATABASE_BUSY):
+        database.run(die)
+    database.run(health.check, read_only=True)
+    assert names(world) == {"acme"}
+    database.close()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists come in pieces that fit together."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from vgpumgr_api.services import claims, gpus, hosts, profiles, quotas, tenants, tokens, usage
+from vgpumgr_api.services.paging import PageRequest
+
+from tests.api.services.refusals import refused
+from tests.api.services.test_reports import group
+from tests.api.world import World, gpu
+from vgpumgr.wire.problem import Code
+
+LISTS = [
+    tenants.list_tenants,
+    quotas.list_quotas,
+    profiles.list_profiles,
+    hosts.list_hosts,
+    gpus.list_gpus,
+    claims.list_slices,
+    tokens.list_tokens,
+    usage.list_usage,
+]
+
+
+@pytest.fixture
+def fives(world: World) -> World:
+    """Five of everything."""
+    inventory = [gpu(f"0000:00:1{number}.0") for number in range(5)]
+    agent = world.host("one", inventory=inventory)
+    for number in range(4):
+        world.host(f"host-{number}", inventory=[])
+    for number in range(5):
+        world.tenant(f"tenant-{number}")
+        world.tenant_actor(f"tenant-{number}")
+        world.claim(f"tenant-{number}", world.profile(share=10))
+    agent.report(groups=[group(f"tenant-{number}") for number in range(5)])
+    return world
+
+
+@pytest.mark.parametrize("service", LISTS, ids=lambda service: service.__name__)
+def test_pages_add_up_to_the_list(fives: World, service: Callable[..., Any]) -> None:
+    whole = fives.run(service, PageRequest())
+    assert len(whole.items) >= 5
+    assert whole.next_page_token == ""
+    for size in (1, 2, 5, len(whole.items), 5000):
+        token, items = "", []
+        for _ in range(20):
+            page = fives.run(service, PageRequest(size=size, token=token))
+            assert len(page.items) <= size
+            items += page.items
+            token = page.next_page_token
+            if not token:
+                break
+        assert items == whole.items
+
+
+def test_a_page_goes_on_where_the_last_ended_although_its_last_item_is_gone(world: World) -> None:
+    for name in ("a", "b", "c"):
+        world.tenant(name)
+    page = world.run(tenants.list_tenants, PageRequest(size=2))
+    world.run(tenants.delete_tenant, "b", if_match=None)
+    rest = world.run(tenants.list_tenants, PageRequest(size=2, token=page.next_page_token))
+    assert [tenant.name for tenant in rest.items] == ["c"]
+
+
+def encoded(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "x",
+        "%",
+        "ä",
+        "\0",
+        encoded(7),
+        encoded([]),
+        encoded(["slices"]),
+        encoded(["slices", 7]),
+        encoded(["slices", None]),
+        encoded(["slices", "x"]),
+        encoded(["slices", "\0"]),
+        encoded(["slices", "\ud800"]),
+        encoded(["tenants", "a"]),
+        encoded([["slices"], "x"]),
+        encoded({"slices": 1, "x": 2}),
+        base64.urlsafe_b64encode(b"[" * 100_000).decode(),
+        base64.urlsafe_b64encode(b"\xff\xfe").decode(),
+    ],
+    ids=range(17),
+)
+def test_a_token_that_we_did_not_make_is_refused(world: World, token: str) -> None:
+    with refused(Code.FIELD_INVALID):
+        world.run(claims.list_slices, PageRequest(token=token))
+
+
+def test_a_name_in_a_token_may_be_anything(world: World) -> None:
+    world.tenant("acme")
+    for value in ("", "\U0001f600", "zzz" * 1000, "'; --"):
+        world.run(tenants.list_tenants, PageRequest(token=encoded(["tenants", value])))
+    for value in ("\0", "\ud800"):
+        with refused(Code.FIELD_INVALID):
+            world.run(tenants.list_tenants, PageRequest(token=encoded(["tenants", value])))
+
+
+def test_a_page_has_at_least_one_item(world: World) -> None:
+    for size in (0, -1):
+        with refused(Code.FIELD_INVALID):
+            world.run(tenants.list_tenants, PageRequest(size=size))
