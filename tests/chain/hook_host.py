@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import libvirt
+
 from tests.rig.gpu import poll
 from tests.rig.guest import hostdev_xml
 
@@ -82,7 +84,7 @@ def restart_libvirtd() -> None:
 
 
 def virsh(*words: str) -> subprocess.CompletedProcess[str]:
-    """A new connection each time, so that a restart of libvirtd breaks none."""
+    """What a user types, and sees."""
     return subprocess.run(
         ["virsh", "-q", "-c", "qemu:///system", *words], capture_output=True, text=True, timeout=120, check=False
     )
@@ -143,25 +145,30 @@ class Vm:
         named = "".join(f"<vgpumgr:slice id='{one}'/>" for one in slices)
         return cls(name, f"<vgpumgr:slices xmlns:vgpumgr='{NAMESPACE}'>{named}</vgpumgr:slices>", slices)
 
-    def define(self) -> None:
+    def define(self, connection: libvirt.virConnect) -> None:
         devices = "".join(map(hostdev_xml, self.slices))
-        path = STATE / f"{self.name}.xml"
-        path.write_text(_DOMAIN.format(name=self.name, uuid=self.uuid, metadata=self.metadata, devices=devices))
-        done = virsh("define", str(path))
-        assert done.returncode == 0, done.stderr
+        connection.defineXML(_DOMAIN.format(name=self.name, uuid=self.uuid, metadata=self.metadata, devices=devices))
 
-    def start(self) -> subprocess.CompletedProcess[str]:
-        return virsh("start", self.name, "--paused")
+    def domain(self) -> libvirt.virDomain:
+        """By a connection of its own: a restart of libvirtd breaks it."""
+        return libvirt.open("qemu:///system").lookupByUUIDString(self.uuid)
+
+    def start(self) -> None:
+        """Raises libvirt.libvirtError when libvirt refuses."""
+        self.domain().createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+
+    def state(self) -> tuple[int, int]:
+        state, reason = self.domain().state()
+        return state, reason
 
     def running(self) -> bool:
-        return virsh("domstate", self.name).stdout.strip() == "paused"
-
-    def state(self) -> str:
-        return " ".join(virsh("domstate", "--reason", self.name).stdout.split())
+        return bool(self.state()[0] == libvirt.VIR_DOMAIN_PAUSED)
 
     def qemu_pid(self) -> int:
         return int(Path(f"/run/libvirt/qemu/{self.name}.pid").read_text())
 
     def remove(self) -> None:
-        virsh("destroy", self.name)
-        virsh("undefine", self.name)
+        domain = self.domain()
+        if domain.isActive():
+            domain.destroy()
+        domain.undefine()
