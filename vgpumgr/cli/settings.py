@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from vgpumgr.errors import SettingsError
 
-DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_URL = "http://127.0.0.1:8470"
 OPERATOR_TOKEN = Path("/etc/vgpumgr/operator-token")
 KEYS = ("url", "token_file", "ca_file")
 TOKEN_MAX_BYTES = 4096

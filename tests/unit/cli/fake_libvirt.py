@@ -115,7 +115,7 @@ class FakeDomain:
         device = ET.fromstring(xml).find("./source/address").get("uuid")  # type: ignore[union-attr]
         assert device is not None
         if device not in self.devices[flags]:
-            raise LibvirtError("device not found: mediated device was not found")
+            raise LibvirtError("device not found: device not present in domain configuration")
         if flags == VIR_DOMAIN_AFFECT_LIVE:
             self.leaving[device] = self.slow_polls
         else:

@@ -55,7 +55,7 @@ REPORT = fleet.Report(
 class Made:
     """A client, and how long it slept."""
 
-    def __init__(self, api: FakeApi, url: str = "http://127.0.0.1:8080") -> None:
+    def __init__(self, api: FakeApi, url: str = "http://127.0.0.1:8470") -> None:
         self.slept_s: list[float] = []
         self.client = Client(url, TOKEN, transport=api.transport, sleep=self.slept_s.append)
 

@@ -87,7 +87,7 @@ def test_an_api_that_is_not_there_is_7(cli: Cli) -> None:
     result = cli("get", "tenants")
     assert result.status == 7
     assert result.err == (
-        "vgpumgr: api.unreachable: http://127.0.0.1:8080: Connection refused;"
+        "vgpumgr: api.unreachable: http://127.0.0.1:8470: Connection refused;"
         " check that the API runs there, the URL and the network\n"
     )
 

@@ -26,7 +26,7 @@ def found(home: Path, *, operator: str = "operator", options: Options | None = N
 
 
 def test_without_anything_the_local_api_and_the_operators_token_are_meant(home: Path) -> None:
-    assert (found(home).url, found(home).token) == ("http://127.0.0.1:8080", "token-of-operator")
+    assert (found(home).url, found(home).token) == ("http://127.0.0.1:8470", "token-of-operator")
 
 
 def test_options_win_over_environment_over_file(home: Path) -> None:
