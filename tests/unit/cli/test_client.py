@@ -215,7 +215,7 @@ def test_what_cannot_be_answered_twice_is_not_sent_twice(
 
 def test_a_timeout_is_not_tried_again(api: FakeApi, client: Client) -> None:
     api.fail(httpx2.ReadTimeout)
-    with pytest.raises(ApiUnreachableError, match=r"http://127\.0\.0\.1:8080: no answer in time; check"):
+    with pytest.raises(ApiUnreachableError, match=r"http://127\.0\.0\.1:8470: no answer in time; check"):
         client.tenant("blue")
     assert len(api.requests) == 1
 

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same commands against the API itself, on SQLite: what the fake API takes for granted is so."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vgpumgr_api.app", reason="the API's dependencies are not installed")
+
+from vgpumgr_api.db import schema
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import installation
+
+from tests.api.http.cloud import Cloud
+from tests.unit.cli.conftest import Cli, Result
+from tests.unit.cli.fake_api import VM
+from vgpumgr.client import Client
+from vgpumgr.errors import ApiError
+from vgpumgr.wire.fleet import Bind
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    database = Database(f"sqlite:///{tmp_path / 'vgpumgr.db'}")
+    schema.upgrade(database)
+    database.run(installation.ensure)
+    made = Cloud(database)
+    with made.http:
+        yield made
+    database.close()
+
+
+@pytest.fixture
+def api_cli(cli: Cli, cloud: Cloud) -> Cli:
+    """The command with the first operator's token."""
+    cli.session["transport"] = cloud.http._transport
+    cli.env = {"VGPUMGR_TOKEN": cloud.operator.token}
+    return cli
+
+
+def done(result: Result) -> str:
+    assert (result.status, result.err) == (0, "")
+    return result.out
+
+
+def test_an_operators_day(api_cli: Cli, cloud: Cloud) -> None:
+    cli = api_cli
+    done(cli("create", "tenant", "acme"))
+    done(cli("create", "tenant", "blue", "--account", "acme"))
+    done(cli("set", "quota", "acme", "--share-permille", "500", "--memory", "4G", "--slices", "9"))
+    done(cli("set", "quota", "blue", "--share-permille", "500", "--memory", "4G", "--slices", "9"))
+    done(cli("create", "profile", "quarter", "--share-permille", "250", "--memory", "1G"))
+    claim = ("create", "slice", "--tenant", "blue", "--profile", "quarter")
+    assert cli(*claim).status == 6
+    host = cloud.host("gpu-a")
+
+    assert cli(*claim, "--dry-run").status == 0
+    assert done(cli("get", "slices", "-o", "name")) == ""
+    bound = json.loads(done(cli(*claim, "--vm", str(VM), "-o", "json")))
+    free = done(cli(*claim, "-o", "name")).strip()
+    over = cli(*claim)
+    assert over.status == 5
+    assert over.err.startswith("vgpumgr: quota.exceeded: ")
+    assert done(cli("get", "slices", "--vm", str(VM), "-o", "name")).strip() == bound["id"]
+    assert cli("delete", "tenant", "blue").status == 4
+    assert host.report()
+    assert json.loads(done(cli("get", "gpu", f"gpu-a/{bound['gpu']}", "-o", "json")))["used_share_permille"] == 500
+
+    # The host confirms while the command waits.
+    cli.session["sleep"] = lambda seconds: (cli.slept_s.append(seconds), host.report())
+    assert done(cli("delete", "slice", bound["id"], free, "--wait", "60")).count(" deleted") == 2
+    assert json.loads(done(cli("get", "quota", "blue", "-o", "json")))["used_slices"] == 0
+    for kind in ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events"):
+        done(cli("get", kind))
+    done(cli("describe", "host", "gpu-a"))
+    done(cli("top", "--once"))
+    done(cli("set", "host", "gpu-a", "--state", "cordoned"))
+    done(cli("host", "confirm-epoch", "gpu-a"))
+    for what in (("tenant", "blue"), ("tenant", "acme"), ("profile", "quarter"), ("host", "gpu-a")):
+        done(cli("delete", *what))
+
+
+def test_a_tenants_token_sees_its_own_and_an_unknown_one_nothing(api_cli: Cli, cloud: Cloud, tmp_path: Path) -> None:
+    cli = api_cli
+    done(cli("create", "tenant", "blue"))
+    done(cli("create", "tenant", "green"))
+    path = tmp_path / "blue.token"
+    arguments = ("create", "token", "--role", "tenant", "--tenant", "blue", "--expires-in", "30d")
+    assert cli(*arguments, "--token-file", str(path)).status == 0
+    cli.env = {"VGPUMGR_TOKEN_FILE": str(path)}
+    assert done(cli("get", "tenants", "-o", "name")) == "blue\n"
+    assert cli("get", "tenant", "green").status == 3
+    assert cli("create", "tenant", "red").status == 5
+    cli.env = {"VGPUMGR_TOKEN": "vgpu_unknown"}
+    assert cli("get", "tenants").status == 5
+
+
+def test_every_list_is_read_over_several_pages(api_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vgpumgr.client.PAGE_SIZE", 2)
+    for number in range(5):
+        done(api_cli("create", "tenant", f"t{number}"))
+    assert done(api_cli("get", "tenants", "-o", "name")).split() == [f"t{number}" for number in range(5)]
+    assert len(done(api_cli("get", "events", "-o", "name")).split()) >= 5
+
+
+def test_the_agents_routes(api_cli: Cli, cloud: Cloud) -> None:
+    host = cloud.host("gpu-a")
+    cloud.tenant("blue", share_permille=500, mem_bytes=1 << 32, slices=4)
+    cloud.profile("quarter", 250)
+    free = done(api_cli("create", "slice", "--tenant", "blue", "--profile", "quarter", "-o", "name")).strip()
+    with Client("http://127.0.0.1", host.token, transport=cloud.http._transport) as client:
+        desired = client.desired("gpu-a", wait_s=1)
+        assert desired is not None
+        (wanted,) = desired.slices
+        assert str(wanted.id) == free
+        same = client.desired(host.id, epoch=desired.epoch, generation=desired.generation, wait_s=0)
+        assert same is None
+        assert client.bind(host.id, wanted.id, Bind(vm_uuid=VM)).vm_uuid == VM
+        with pytest.raises(ApiError) as caught:
+            client.bind(host.id, wanted.id, Bind(vm_uuid=wanted.id))
+        assert caught.value.code == "slice.bound"
