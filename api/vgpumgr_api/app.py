@@ -10,6 +10,7 @@ from vgpumgr_api import document, problems
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import Envelope
 from vgpumgr_api.routes import ROUTERS
+from vgpumgr_api.services import waiting
 from vgpumgr_api.watch import DesiredWatch
 
 
@@ -24,7 +25,7 @@ def create_app(database: Database, *, lease_s: int = LEASE_S) -> FastAPI:
     )
     app.state.database = database
     app.state.lease_s = lease_s
-    app.state.watch = DesiredWatch(lambda ask: database.run(ask, read_only=True))
+    app.state.watch = DesiredWatch(lambda: database.run(waiting.desired_generations, read_only=True))
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
     for router in ROUTERS:

@@ -16,6 +16,7 @@ from vgpumgr_api.headers import bearer, etag, generation_expected
 from vgpumgr_api.services import actors, idempotency
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
+from vgpumgr_api.watch import DesiredWatch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,6 +30,12 @@ def database_of(request: Request) -> Database:
     """The database of the application that got this request."""
     database: Database = request.app.state.database
     return database
+
+
+def watch_of(request: Request) -> DesiredWatch:
+    """Who waits for hosts' desired state in that application."""
+    watch: DesiredWatch = request.app.state.watch
+    return watch
 
 
 def authenticate(request: Request) -> Actor:

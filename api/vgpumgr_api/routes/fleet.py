@@ -5,18 +5,16 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request
-from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from vgpumgr.wire.common import COUNTER_MAX
 from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
 from vgpumgr.wire.resources import Slice
-from vgpumgr_api.call import Call, CallDep, authenticate, database_of
+from vgpumgr_api.call import Call, CallDep, authenticate, database_of, watch_of
 from vgpumgr_api.headers import bearer, field_refusal
 from vgpumgr_api.services import fleet
 from vgpumgr_api.strict import PublicRoute, Route
-from vgpumgr_api.watch import DesiredWatch, Generation
 
 WAIT_S_MAX = 60
 
@@ -50,14 +48,10 @@ async def get_desired(
     if epoch is None or generation is None:
         raise field_refusal("query.epoch", "epoch and generation belong together; send both or neither")
     seen = (epoch, generation)
-    if await run_in_threadpool(call.read, fleet.desired_generation, host) == seen:
-
-        def question(session: Session) -> Generation:
-            return fleet.desired_generation(session, call.actor, host)
-
-        watch: DesiredWatch = call.request.app.state.watch
-        if not await watch.changed(question, seen, wait_s):
-            return Response(status_code=204)  # type: ignore[return-value]  # FastAPI passes a Response on
+    current = await run_in_threadpool(call.read, fleet.desired_generation, host)
+    own = call.actor.host_id  # which `desired_generation` has made sure of
+    if current == seen and own and not await watch_of(call.request).changed(own, seen, wait_s):
+        return Response(status_code=204)  # type: ignore[return-value]  # FastAPI passes a Response on
     return await run_in_threadpool(_desired, call, host)
 
 

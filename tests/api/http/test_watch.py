@@ -1,120 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wait for a newer desired state, without a database: a question is a function of nothing."""
+"""The wait for a newer desired state, without a database: what it would say is made up here."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Coroutine
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.watch import Answers, DesiredWatch, Generation
+from vgpumgr_api.watch import DesiredWatch, Generations
 
 from vgpumgr.wire.problem import Code
 
-EPOCH = UUID(int=1)
-SESSION: Any = None
+EPOCH, NEXT_EPOCH = UUID(int=1), UUID(int=2)
+A, B = UUID(int=10), UUID(int=11)
+SOON_S = 10
+T = TypeVar("T")
 
 
-def run(ask: Callable[[Any], Answers]) -> Answers:
-    return ask(SESSION)
+def run(work: Coroutine[None, None, T]) -> T:
+    """Fails rather than waits for what should end at once."""
+    return asyncio.run(asyncio.wait_for(work, SOON_S))
 
 
-def unchanged(_: object) -> Generation:
-    return EPOCH, 1
+def unchanged() -> Generations:
+    return EPOCH, {A: 1, B: 1}
 
 
 def test_a_thousand_wait_with_one_thread_among_them() -> None:
-    threads = set()
+    questions = []
 
-    def count(ask: Callable[[Any], Answers]) -> Answers:
-        threads.add(threading.get_ident())
-        return ask(SESSION)
+    def count() -> Generations:
+        questions.append(threading.get_ident())
+        return unchanged()
 
     async def wait() -> int:
         watch = DesiredWatch(count, period_s=0.01)
-        waits = [asyncio.create_task(watch.changed(unchanged, (EPOCH, 1), 30)) for _ in range(1000)]
-        await asyncio.sleep(0.2)
+        waits = [asyncio.create_task(watch.changed(A, (EPOCH, 1), 60)) for _ in range(1000)]
+        await asyncio.sleep(0.5)
         busy = sum(each.name.startswith("AnyIO") for each in threading.enumerate())
         watch.stop()
         assert await asyncio.gather(*waits) == [False] * 1000
         return busy
 
-    assert asyncio.run(wait()) <= 1
-    assert len(threads) == 1
+    assert run(wait()) <= 1
+    assert len(set(questions)) == 1
+    assert len(questions) < 100
 
 
 def test_only_the_host_whose_state_changed_is_answered() -> None:
-    current = {"a": 1, "b": 1}
+    current = {A: 1, B: 1}
 
     async def wait() -> list[bool]:
-        watch = DesiredWatch(run, period_s=0.01)
-        waits = [
-            asyncio.create_task(watch.changed(lambda _, host=host: (EPOCH, current[host]), (EPOCH, 1), 1))
-            for host in current
-        ]
+        watch = DesiredWatch(lambda: (EPOCH, current), period_s=0.01)
+        waits = [asyncio.create_task(watch.changed(host, (EPOCH, 1), 1)) for host in current]
         await asyncio.sleep(0.05)
-        current["b"] = 2
+        current[B] = 2
         return list(await asyncio.gather(*waits))
 
-    assert asyncio.run(wait()) == [False, True]
+    assert run(wait()) == [False, True]
 
 
-def test_another_epoch_is_a_change() -> None:
-    watch = DesiredWatch(run, period_s=0.01)
-    assert asyncio.run(watch.changed(unchanged, (UUID(int=2), 1), 5)) is True
+@pytest.mark.parametrize(
+    "now", [(NEXT_EPOCH, {A: 1}), (EPOCH, {A: 0}), (EPOCH, {})], ids=["epoch", "older generation", "host is gone"]
+)
+def test_whatever_is_different_is_a_change(now: Generations) -> None:
+    assert run(DesiredWatch(lambda: now, period_s=0.01).changed(A, (EPOCH, 1), 60)) is True
 
 
 def test_waits_no_longer_than_asked() -> None:
     begun_s = time.monotonic()
-    assert asyncio.run(DesiredWatch(run).changed(unchanged, (EPOCH, 1), 0.1)) is False
+    assert run(DesiredWatch(unchanged).changed(A, (EPOCH, 1), 0.1)) is False
     assert time.monotonic() - begun_s < 5
 
 
 def test_after_stop_nobody_waits() -> None:
     async def wait() -> bool:
-        watch = DesiredWatch(run)
+        watch = DesiredWatch(unchanged)
         watch.stop()
-        return await watch.changed(unchanged, (EPOCH, 1), 30)
+        return await watch.changed(A, (EPOCH, 1), 60)
 
-    assert asyncio.run(asyncio.wait_for(wait(), 5)) is False
+    assert run(wait()) is False
 
 
-def test_a_refusal_reaches_the_one_it_is_for() -> None:
-    def refuse(_: object) -> Generation:
-        raise Refusal(Code.OBJECT_UNKNOWN, "gone")
+def test_nobody_is_asked_for_when_nobody_waits() -> None:
+    questions = []
 
-    async def wait() -> list[bool | BaseException]:
-        watch = DesiredWatch(run, period_s=0.01)
-        return list(
-            await asyncio.gather(
-                watch.changed(refuse, (EPOCH, 1), 5),
-                watch.changed(unchanged, (EPOCH, 1), 0.1),
-                return_exceptions=True,
-            )
-        )
+    def count() -> Generations:
+        questions.append(1)
+        return unchanged()
 
-    refused, waited = asyncio.run(wait())
-    assert isinstance(refused, Refusal)
-    assert waited is False
+    async def wait() -> tuple[int, int]:
+        watch = DesiredWatch(count, period_s=0.01)
+        await watch.changed(A, (EPOCH, 1), 0.1)
+        await asyncio.sleep(0.1)
+        after = len(questions)
+        await asyncio.sleep(0.2)
+        return after, len(questions)
+
+    after, later = run(wait())
+    assert after == later > 0
 
 
 def test_a_lost_database_is_told_to_all_and_survived() -> None:
     lost = True
 
-    def sometimes(ask: Callable[[Any], Answers]) -> Answers:
+    def sometimes() -> Generations:
         if lost:
             raise Refusal(Code.DATABASE_BUSY, "gone")
-        return ask(SESSION)
+        return EPOCH, {A: 2, B: 2}
 
-    async def wait() -> bool:
+    async def wait() -> list[bool]:
         nonlocal lost
         watch = DesiredWatch(sometimes, period_s=0.01)
-        with pytest.raises(Refusal):
-            await watch.changed(unchanged, (EPOCH, 0), 5)
+        waits = [watch.changed(host, (EPOCH, 1), 60) for host in (A, B)]
+        for outcome in await asyncio.gather(*waits, return_exceptions=True):
+            assert isinstance(outcome, Refusal)
         lost = False
-        return await watch.changed(unchanged, (EPOCH, 0), 5)
+        return list(await asyncio.gather(*(watch.changed(host, (EPOCH, 1), 60) for host in (A, B))))
 
-    assert asyncio.run(wait()) is True
+    assert run(wait()) == [True, True]
