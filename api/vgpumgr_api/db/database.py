@@ -62,15 +62,16 @@ class Database:
         A `read_only` transaction sees one snapshot from beginning to end. Raises Refusal(DATABASE_BUSY) if the
         database cannot be reached or gave the transaction up too often.
         """
+        deadline = time.monotonic() + WAIT_S
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._once(fn, read_only=read_only)
             except IntegrityError:
                 # Somebody else was faster than our check; the next attempt sees what they did and says so.
-                if attempt == ATTEMPTS:
+                if self._was_last(attempt, deadline):
                     raise
             except TryAgain as error:
-                if attempt == ATTEMPTS:
+                if self._was_last(attempt, deadline):
                     raise _busy("others keep changing what this request needs") from error
             except DataError as error:
                 raise Refusal(Code.FIELD_INVALID, "a value does not fit the database; shorten it") from error
@@ -81,10 +82,15 @@ class Database:
                     if _unreachable(error):
                         raise _busy("the database cannot be reached") from error
                     raise
-                if attempt == ATTEMPTS:
+                if self._was_last(attempt, deadline):
                     raise _busy("others held what this request needs") from error
             time.sleep(random.uniform(0, 0.01 * 2**attempt))  # spreads attempts, hides nothing
         raise AssertionError("unreachable")
+
+    @staticmethod
+    def _was_last(attempt: int, deadline: float) -> bool:
+        """A client waits for `WAIT_S` and what its last attempt takes, not for all of them."""
+        return attempt == ATTEMPTS or time.monotonic() >= deadline
 
     def _once(self, fn: Callable[[Session], T], *, read_only: bool) -> T:
         with self._turn(read_only=read_only), Session(self.engine, expire_on_commit=False) as session, session.begin():

@@ -21,6 +21,7 @@ from vgpumgr_api.db.statements import is_postgresql
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services.actors import Actor, require_person
 from vgpumgr_api.services.paging import PAGE_SIZE, checked_size
+from vgpumgr_api.services.text import printable
 
 NUMBERING_LOCK = 0x76677075_00000002
 NUMBERED_AT_ONCE = 10_000
@@ -41,7 +42,7 @@ def record(
             at=now(session),
             kind=kind,
             actor=actor.name,
-            request_id=actor.request_id[:64],
+            request_id=printable(actor.request_id)[:64],
             tenant_id=tenant.id if tenant else None,
             account_id=tenant.account_id if tenant else None,
             tenant=tenant.name if tenant else None,

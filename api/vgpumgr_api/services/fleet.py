@@ -32,6 +32,7 @@ from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.slice_view import View, answer, view, views
+from vgpumgr_api.services.text import printable
 
 
 def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = "") -> Enrolled:
@@ -72,7 +73,9 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
     actor = Actor(
         token_id=token.id, role=TokenRole.HOST, name=f"host:{consumed.name}", host_id=consumed.id, request_id=request_id
     )
-    events.record(session, actor, "host.enrolled", consumed.name, detail={"agent_version": request.agent_version})
+    events.record(
+        session, actor, "host.enrolled", consumed.name, detail={"agent_version": printable(request.agent_version)}
+    )
     session.flush()
     return Enrolled(host_id=consumed.id, name=consumed.name, token=own)
 

@@ -31,8 +31,9 @@ def bump(session: Session, hosts: Iterable[UUID]) -> None:
     ids = sorted(set(hosts))
     for start in range(0, len(ids), BATCH):
         some = ids[start : start + BATCH]
-        # An UPDATE of many rows locks them in any order; two of those could wait for each other.
-        session.execute(select(Host.id).where(Host.id.in_(some)).order_by(Host.id).with_for_update()).all()
+        if len(some) > 1:
+            # An UPDATE of many rows locks them in any order; two of those could wait for each other.
+            session.execute(select(Host.id).where(Host.id.in_(some)).order_by(Host.id).with_for_update()).all()
         change(session, update(Host).where(Host.id.in_(some)).values(desired_generation=Host.desired_generation + 1))
 
 

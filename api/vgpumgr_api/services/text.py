@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts say in words."""
+"""What others say in words."""
 
 
 def printable(text: str) -> str:
