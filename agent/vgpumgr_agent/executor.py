@@ -60,8 +60,9 @@ class Executor:
             case RemoveSlice(uuid, why):
                 if not self._still(uuid, why):
                     return False
-                log.info("slice %s: removed: %s", uuid, why)
-                return self._backend.remove(uuid, vm_gone=why is Why.RELEASED, withdraw=why is Why.TOMBSTONE)
+                gone = self._backend.remove(uuid, vm_gone=why is Why.RELEASED, withdraw=why is Why.TOMBSTONE)
+                log.info("slice %s: %s: %s", uuid, "removed" if gone else "being removed", why)
+                return gone
         return True
 
     def _still(self, uuid: UUID, why: Why) -> bool:

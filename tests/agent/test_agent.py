@@ -306,6 +306,18 @@ def test_a_slice_that_the_api_gave_to_another_vm_meanwhile_is_refused_with_its_c
     assert claimed.refused(uuid) == "slice.bound"
 
 
+def test_a_document_that_does_not_know_of_the_binding_yet_does_not_undo_it(claimed: Host) -> None:
+    claimed.api.set(slices=[*claimed.api.document.slices, claim(uuid := uuid4(), vm=None)])
+    claimed.learn()
+    unbound = claimed.api.document.slices
+    claimed.start(uuid)
+    claimed.api.set(slices=unbound)
+    claimed.learn()
+    claimed.api.away = True
+    claimed.release(uuid)
+    claimed.start(uuid)
+
+
 # ---- tombstones
 
 

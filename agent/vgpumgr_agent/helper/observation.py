@@ -11,6 +11,9 @@ from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError
 from vgpumgr_agent.helper.records import Records
 
+_NEW_PERMIT_S = 1
+"""What is said of a slice that was made since permits were read: it is about to be permitted."""
+
 _MEMORY = re.compile(r"\bmemory_bytes=(\d+)\b")
 _GPU = ("name", "engine", "attach", "timeslice_min_us", "max_chunk_us", "wall_ns", "idle_ns")
 _SETTINGS = ("gpu", "weight", "cap_us", "cap_period_us", "run_ns")
@@ -56,7 +59,11 @@ def observe(sysfs: Sysfs, control: Readable, records: Records, removing: Sequenc
         "gpus": [_gpu(gpu, sysfs.types(gpu.name)) for gpu in control.gpus()],
         "groups": [_members(group, _GROUP) for group in control.tenants()],
         "slices": [
-            {**_members(found, _SLICE), "permit_s": permits.get(found.uuid, 0), "mdev_type": types.get(found.uuid, "")}
+            {
+                **_members(found, _SLICE),
+                "permit_s": permits.get(found.uuid, _NEW_PERMIT_S),
+                "mdev_type": types.get(found.uuid, ""),
+            }
             for found in control.slices()
         ],
         "records": [asdict(record) for record in records.all()],
