@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`host doctor`: is this host fit to run VMs with slices, and if not, what to do."""
 
-import socket
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC
@@ -35,7 +35,7 @@ def doctor(
 
     session = begin(context, output)
     virsh = session.virsh or virsh_refusal
-    findings = [*local_checks(Path(root), virsh=virsh), report_age(session, name or socket.gethostname().split(".")[0])]
+    findings = [*local_checks(Path(root), virsh=virsh), report_age(session, name or os.uname().nodename.split(".")[0])]
     _print(session, findings)
     worst = max(finding.grade for finding in findings)
     raise typer.Exit((Status.OK, Status.WARNINGS, Status.ERROR)[worst])

@@ -3,7 +3,6 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -178,6 +177,8 @@ def secret_file(path: Path) -> Iterator[Any]:
     The file is made before anything is asked of the API, so that a secret is not lost for want of a directory.
     OutputError.
     """
+    import tempfile  # with random and more: for this alone
+
     try:
         if path.is_dir():
             raise IsADirectoryError(None, "is a directory")

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`attach` and `detach`: on the GPU host, as root, for a domain of its libvirt."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from vgpumgr.cli.agent_socket import HOOK_SOCKET, AgentSocket
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, Session, begin
 from vgpumgr.cli.units import parse_uuid
 from vgpumgr.errors import ClaimMismatchError
+
+if TYPE_CHECKING:
+    from vgpumgr.cli.agent_socket import AgentSocket
 
 SYSTEM_URI = "qemu:///system"
 DETACH_S = 20.0
@@ -66,7 +68,9 @@ def detach(
         _tell(session, wanted, opened.name, "detached", changed)
 
 
-def _agent(session: Session) -> AgentSocket:
+def _agent(session: Session) -> "AgentSocket":
+    from vgpumgr.cli.agent_socket import HOOK_SOCKET, AgentSocket
+
     return AgentSocket(path=session.root / HOOK_SOCKET)
 
 

@@ -115,7 +115,7 @@ def test_help_imports_neither_models_nor_http() -> None:
         "from vgpumgr.cli.main import main\n"
         "from vgpumgr.cli.session import Session\n"
         "assert main(['--help'], Session()) == 0\n"
-        "heavy = {'pydantic', 'httpx2', 'rich', 'libvirt', 'asyncio', 'ssl'} & set(sys.modules)\n"
+        "heavy = {'pydantic', 'httpx2', 'rich', 'libvirt', 'asyncio', 'ssl', 'socket'} & set(sys.modules)\n"
         "print(heavy, file=sys.stderr)\n"
     )
     ended = subprocess.run(

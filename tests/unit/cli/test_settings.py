@@ -2,6 +2,7 @@
 """Where URL, token and CA file come from, and what is said when one is no good."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def configure(home: Path, text: str) -> None:
     (home / ".config/vgpumgr/config.toml").write_text(text)
 
 
-def found(home: Path, *, operator: str = "operator", options: Options | None = None, **env: str) -> Settings:
+def found(home: Path, *, operator: str = "operator", options: Options | None = None, **env: Any) -> Settings:
     return settings(options or Options(), {"HOME": str(home)} | env, operator_token=home / operator)
 
 
@@ -31,7 +32,7 @@ def test_without_anything_the_local_api_and_the_operators_token_are_meant(home: 
 
 def test_options_win_over_environment_over_file(home: Path) -> None:
     configure(home, 'url = "https://file"\ntoken_file = "../../file"\nca_file = "ca.pem"\n')
-    env = {
+    env: dict[str, Any] = {
         "VGPUMGR_URL": "https://environment",
         "VGPUMGR_TOKEN_FILE": str(home / "environment"),
         "VGPUMGR_CA_FILE": "/environment.pem",

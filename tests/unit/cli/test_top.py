@@ -17,8 +17,8 @@ S = 1_000_000_000
 
 
 def at(seconds: int, tenant: str, **counters: Any) -> Usage:
-    counters = {"wall_ns": seconds * S, "reported_at": MADE + timedelta(seconds=seconds)} | counters
-    return usage_of(tenant, **counters)
+    common: dict[str, Any] = {"wall_ns": seconds * S, "reported_at": MADE + timedelta(seconds=seconds)}
+    return usage_of(tenant, **(common | counters))
 
 
 def by_tenant(found: list[Row]) -> dict[str, tuple[Fraction | None, Fraction | None]]:
