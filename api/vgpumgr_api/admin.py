@@ -45,6 +45,8 @@ def upgrade(config: Config) -> None:
     """Brings the tables up to date; API processes of the older version must not run meanwhile."""
     database = _opened(config)
     try:
+        if schema.revision(database) is None:
+            raise AdminError("the database has no tables; run: vgpumgr-api init")
         schema.upgrade(database)
     except DBAPIError as error:
         raise unreachable(error) from error
@@ -57,10 +59,12 @@ def checked(config: Config) -> Database:
     database = _opened(config)
     try:
         schema.require_current(database)
+        if not database.run(installation.is_made, read_only=True):
+            raise AdminError("the database was not made to its end; run: vgpumgr-api init")
     except DBAPIError as error:
         database.close()
         raise unreachable(error) from error
-    except schema.SchemaError:
+    except BaseException:
         database.close()
         raise
     return database

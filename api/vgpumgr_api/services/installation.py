@@ -13,9 +13,14 @@ from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, require_operator
 
 
+def is_made(session: Session) -> bool:
+    """Whether this database has an epoch: the last thing that ``vgpumgr-api init`` gives it before a token."""
+    return session.scalar(select(Installation.id)) is not None
+
+
 def ensure(session: Session) -> bool:
     """Gives a new database its epoch; returns False if it has one."""
-    if session.scalar(select(Installation.id)) is not None:
+    if is_made(session):
         return False
     session.add(Installation(id=1, epoch=uuid4(), created_at=now(session)))
     session.flush()
