@@ -84,7 +84,7 @@ def _text(body: dict[str, Any], member: str) -> str:
 
 def _uuid(value: object, member: str) -> UUID:
     # UUID() alone also takes braces, a URN and digits without hyphens
-    if isinstance(value, str) and len(value) == 36:
+    if isinstance(value, str):
         try:
             parsed = UUID(value)
         except ValueError:

@@ -196,8 +196,6 @@ def receive_line(connection: socket.socket, *, limit_s: float) -> bytes:
     deadline = time.monotonic() + limit_s
     data = bytearray()
     while b"\n" not in data[-65536:]:
-        if len(data) > REQUEST_BYTES_MAX:
-            raise InvalidRequestError(f"the request is longer than {REQUEST_BYTES_MAX >> 20} MiB")
         connection.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
             chunk = connection.recv(65536)
@@ -208,6 +206,8 @@ def receive_line(connection: socket.socket, *, limit_s: float) -> bytes:
         if not chunk:
             raise InvalidRequestError("the request is not one line that ends with a newline")
         data += chunk
+        if len(data) > REQUEST_BYTES_MAX:
+            raise InvalidRequestError(f"the request is longer than {REQUEST_BYTES_MAX >> 20} MiB")
     line, rest = bytes(data).split(b"\n", 1)
     if rest:
         raise InvalidRequestError("something follows the request's line")
