@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tenants, operators and hosts live through, told as they would tell it."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 from tests.api.http.cloud import GIB, GPU, MERGE_PATCH, Cloud
@@ -214,3 +216,19 @@ def test_a_host_enrols_once_and_again_only_when_told(cloud: Cloud) -> None:
     cloud.nobody.refused(Code.AUTH_INVALID, "GET", path, headers={"Authorization": f"Bearer {first['token']}"})
     bearer = {"Authorization": f"Bearer {again['enroll_token']}"}
     assert cloud.nobody.post("/v1/enroll", enrol, status=200, headers=bearer)["host_id"] == first["host_id"]
+
+
+def test_an_agent_whose_token_was_revoked_while_it_waited_learns_nothing(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red", **PLENTY)
+    seen = host.desired()
+    path = f"/v1/hosts/{host.id}/desired?epoch={seen.epoch}&generation={seen.generation}&wait_s=60"
+    with ThreadPoolExecutor() as elsewhere:
+        waiting = elsewhere.submit(host, "GET", path)
+        time.sleep(1)
+        assert not waiting.done()
+        cloud.operator.post("/v1/hosts/h1:reenroll", status=200)
+        red.post("/v1/slices", {"tenant": "red", "profile": "half"})
+        answer = waiting.result(timeout=30)
+    assert answer.json()["code"] == Code.AUTH_INVALID
