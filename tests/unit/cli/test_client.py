@@ -308,18 +308,25 @@ def test_the_token_is_in_no_repr_and_no_error(api: FakeApi, client: Client) -> N
     assert TOKEN not in repr(client) + repr(vars(client)) + str(caught.value) + repr(caught.value)
 
 
-def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch, api: FakeApi) -> None:
-    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    assert Made(api).client.tenant("blue").name == "blue"
-
-
 # ---- over real sockets
 
 
 def test_nobody_listening_is_unreachable() -> None:
     with pytest.raises(ApiUnreachableError, match="connection refused; check that the API runs there"):
         Client("http://127.0.0.1:1", TOKEN, pauses_s=()).tenant("blue")
+
+
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ALL_PROXY", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    # It knows no methods and says so; the proxy would be unreachable.
+    with pytest.raises(ApiAnswerError, match="answers 501"):
+        Client(f"http://127.0.0.1:{server.server_port}", TOKEN, pauses_s=()).tenant("blue")
+    server.server_close()
 
 
 def test_plain_text_where_tls_is_wanted_is_a_tls_failure() -> None:
