@@ -115,11 +115,12 @@ def _bind(listener: socket.socket, path: Path, gid: int) -> None:
     """
     mask, group = os.umask(0o117), os.getegid()
     try:
-        if gid != -1:
+        if gid not in (-1, group):
             os.setegid(gid)
         listener.bind(str(path))
     finally:
-        os.setegid(group)
+        if os.getegid() != group:
+            os.setegid(group)
         os.umask(mask)
 
 
