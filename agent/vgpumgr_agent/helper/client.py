@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client of the root helper: one connection per request."""
 
+import contextlib
 import json
 import socket
 import time
@@ -58,7 +59,8 @@ class HelperClient:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
             connection.settimeout(max(deadline - time.monotonic(), 0.01))
             connection.connect(str(self.path))
-            connection.sendall(line)
+            with contextlib.suppress(ConnectionError):  # a refusal may come before the request was read
+                connection.sendall(line)
             answer = receive_line(connection, limit=ANSWER_BYTES_MAX, deadline=deadline)
         try:
             message = json.loads(answer)
