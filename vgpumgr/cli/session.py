@@ -84,9 +84,12 @@ class Session:
         except BrokenPipeError:
             _forget(sys.stdout)
             raise typer.Exit(Status.BROKEN_PIPE) from None
-        except (OSError, UnicodeEncodeError) as error:
+        except (OSError, UnicodeEncodeError, AttributeError) as error:
             _forget(sys.stdout)
-            reason = error.strerror if isinstance(error, OSError) else "not in this terminal's character set"
+            if isinstance(error, OSError):
+                reason = error.strerror
+            else:  # the interpreter has none when it was closed from the start
+                reason = "closed" if isinstance(error, AttributeError) else "not in this terminal's character set"
             raise OutputError(f"standard output: {reason}; what was asked for has been done") from None
 
     def note(self, text: str) -> None:
@@ -125,14 +128,15 @@ def dumped(model: "BaseModel") -> Any:
 def complain(text: str) -> None:
     """Write a line to standard error. If nobody can be told, nobody is; the exit status still says it."""
     try:
-        print(text, file=sys.stderr, flush=True)
-    except (OSError, ValueError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
         _forget(sys.stderr)
 
 
 def _forget(stream: TextIO) -> None:
     """Let what a stream still holds go nowhere: the interpreter flushes it once more at exit, and would complain."""
     devnull = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(devnull, stream.fileno())
     os.close(devnull)

@@ -156,9 +156,10 @@ def test_a_claim_for_another_vm_is_refused_and_nothing_touched(cli: Cli, domain:
 
 
 def test_a_slice_that_is_being_given_back_is_refused(cli: Cli, domain: FakeDomain) -> None:
+    domain.domain_uuid = str(OTHER_VM)
     result = cli("attach", str(SLICES[2]), "--domain", "web-1")
     assert result.status == 4
-    assert "claim.mismatch" in result.err
+    assert result.err.startswith(f"vgpumgr: claim.mismatch: slice {SLICES[2]} is being given back")
     assert domain.calls == []
 
 

@@ -66,6 +66,14 @@ def test_a_reader_that_goes_away_ends_it_quietly(env: dict[str, str], output: st
         assert process.wait(LIMIT_S) == 141
 
 
+def test_a_reader_that_was_never_there_ends_it_quietly(env: dict[str, str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run([*COMMAND, "get", "tenant", "blue"], env=env, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
 @pytest.mark.parametrize("output", ["table", "json", "name"])
 def test_a_full_disk_is_said(env: dict[str, str], output: str) -> None:
     with Path("/dev/full").open("w") as full:
@@ -82,6 +90,17 @@ def test_a_closed_standard_error_changes_no_status(env: dict[str, str]) -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run([*COMMAND, "get", "tenant", "nobody"], env=env, stderr=full, stdout=subprocess.PIPE)
     assert (ended.returncode, ended.stdout) == (3, b"")
+
+
+def test_closed_streams_are_no_defects(env: dict[str, str]) -> None:
+    script = 'exec "$0" "$@" get tenant blue'
+    closed_out = subprocess.run(["sh", "-c", script + " >&-", *COMMAND], env=env, stderr=subprocess.PIPE, text=True)
+    assert closed_out.returncode == 1
+    assert closed_out.stderr.startswith("vgpumgr: output.failed: standard output: closed; ")
+    closed_err = subprocess.run(
+        ["sh", "-c", 'exec "$0" "$@" get tenant nobody 2>&-', *COMMAND], env=env, stdout=subprocess.PIPE
+    )
+    assert (closed_err.returncode, closed_err.stdout) == (3, b"")
 
 
 def test_a_terminal_without_unicode_is_no_failure(env: dict[str, str]) -> None:
