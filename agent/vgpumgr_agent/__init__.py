@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host agent: makes a host's slices match the desired state. No code yet.
+"""The host agent: makes a host's slices match the desired state, and admits VMs to them.
 
-Only the walls stand: import-linter keeps ``reconcile -> backends -> hostpaths`` and keeps this
-package and ``vgpumgr_api`` apart, so that the code finds them in place when it comes.
+`reconcile` plans, `backends` act through the root helper (`helper`), `hooks` answers libvirt.
 """

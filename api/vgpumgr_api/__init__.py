@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The REST service: tenants, quotas, placement, claims. No code yet.
+"""The REST service: tenants, quotas, placement, claims, and what hosts shall have.
 
-Only the walls stand: import-linter keeps ``routes -> services -> db`` and keeps this package and
-``vgpumgr_agent`` apart, so that the code finds them in place when it comes.
+`routes` parse and answer, `services` decide, `db` stores; imports go in that direction only.
 """
