@@ -6,19 +6,27 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 SERVER_USER = "postgres"
 
+# Ends the server the hard way when the test's end of the pipe is closed, also by a test that is killed.
+UNTIL_CLOSED = '"$@" & read -r _; kill -QUIT $!; wait'
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(kw_only=True)
 class Cluster:
-    """A running server. The directory can be entered by its owner and by root only, so no password is needed."""
+    """A running server. The directory can be entered by its owner and by root only, so no password is needed.
+
+    It ends with the process that started it, even one that is killed.
+    """
 
     directory: Path
     binaries: Path
+    _server: subprocess.Popen[bytes] | None = None
 
     @staticmethod
     @contextlib.contextmanager
@@ -31,16 +39,11 @@ class Cluster:
             shutil.chown(directory, SERVER_USER, SERVER_USER)
         cluster = Cluster(directory=directory, binaries=binaries)
         try:
-            cluster._run("initdb", "--auth=trust", f"--username={SERVER_USER}", "--encoding=UTF8", "--no-sync")
-            # Durability across a power cut is not what tests ask; speed is.
-            settings = f"-c listen_addresses='' -c unix_socket_directories={directory} -c max_connections=200 -F"
-            log = directory / "log"
-            cluster._run("pg_ctl", "start", "--wait", f"--log={log}", f"--options={settings}")
-            try:
-                yield cluster
-            finally:
-                cluster._run("pg_ctl", "stop", "--mode=immediate")
+            cluster._initialise()
+            cluster._start()
+            yield cluster
         finally:
+            cluster._stop()
             shutil.rmtree(directory, ignore_errors=True)
 
     def url(self, name: str) -> str:
@@ -58,7 +61,8 @@ class Cluster:
 
     def restart(self) -> None:
         """Ends all connections the hard way and starts again."""
-        self._run("pg_ctl", "restart", "--wait", "--mode=immediate", f"--log={self.directory / 'log'}")
+        self._stop()
+        self._start()
 
     def sql(self, statement: str) -> None:
         """Runs a statement outside of any transaction."""
@@ -67,21 +71,58 @@ class Cluster:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement.encode())
 
-    def _run(self, program: str, *arguments: str) -> None:
-        # Not a pipe: the server that pg_ctl leaves behind would keep it open.
-        with tempfile.TemporaryFile() as output:
-            done = subprocess.run(
-                [self.binaries / program, f"--pgdata={self.directory / 'data'}", *arguments],
-                user=SERVER_USER if os.geteuid() == 0 else None,
+    def _initialise(self) -> None:
+        done = subprocess.run(
+            [
+                self.binaries / "initdb",
+                f"--pgdata={self.directory / 'data'}",
+                "--auth=trust",
+                "--encoding=UTF8",
+                f"--username={SERVER_USER}",
+                "--no-sync",
+            ],
+            user=self._user(),
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"initdb: {done.stdout}{done.stderr}")
+
+    def _start(self) -> None:
+        import psycopg
+
+        # Durability across a power cut is not what tests ask; speed is.
+        options = ["-F", "-c", "listen_addresses=", "-c", "max_connections=200", "-k", self.directory]
+        log = self.directory / "log"
+        with log.open("ab") as output:
+            self._server = subprocess.Popen(
+                ["sh", "-c", UNTIL_CLOSED, "sh", self.binaries / "postgres", "-D", self.directory / "data", *options],
+                user=self._user(),
                 cwd=self.directory,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=60,
+                stderr=output,
             )
-            if done.returncode != 0:
-                output.seek(0)
-                raise RuntimeError(f"{program}: {output.read().decode(errors='replace')}")
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.sql("SELECT 1")
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"postgres: {log.read_text(errors='replace')}") from None
+            time.sleep(0.05)
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            self._server.communicate(timeout=30)
+            self._server = None
+
+    @staticmethod
+    def _user() -> str | None:
+        return SERVER_USER if os.geteuid() == 0 else None
 
 
 def find_binaries() -> Path:
