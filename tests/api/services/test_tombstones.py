@@ -18,7 +18,7 @@ def counted(world: World, tenant: str = "acme") -> bool:
     quota, [only] = world.quota(tenant), world.gpus()
     sums = (quota.used_share_permille, quota.used_mem_bytes, quota.used_slices)
     on_gpu = (only.used_share_permille, only.used_mem_bytes)
-    assert (sums, on_gpu) in ((((250, GIB, 1)), (250, GIB)), ((0, 0, 0), (0, 0)))
+    assert (sums, on_gpu) in (((250, 3 * GIB, 1), (250, 4 * GIB)), ((0, 0, 0), (0, 0)))
     return sums[2] == 1
 
 
@@ -29,7 +29,7 @@ def agent(world: World) -> Agent:
 
 
 def claim(world: World) -> UUID:
-    return world.claim("acme", world.profile(share=250)).id
+    return world.claim("acme", world.profile(share=250, gib=3)).id
 
 
 def test_deleting_makes_a_tombstone_and_confirming_it_returns_everything(world: World, agent: Agent) -> None:
