@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 PAUSES_S = (0.1, 0.3, 0.9)
 """Waits between attempts; one attempt more than there are waits."""
 
-ANSWER_MAX_BYTES = 64 << 20
-
 Model = TypeVar("Model", bound=BaseModel)
 Params = Mapping[str, str | int | None]
 

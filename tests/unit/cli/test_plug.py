@@ -92,6 +92,7 @@ def test_a_stopped_domain_gets_the_device_and_our_metadata_in_its_definition(cli
         f'<vgpumgr:slice id="{MINE}" /></vgpumgr:slices>'
     )
     assert cli.session["libvirt"].connections[0].closed
+    assert cli.session["libvirt"].handler is not None  # else libvirt prints errors itself
 
 
 def test_a_running_domain_is_plugged_after_the_agent_has_permitted_it(
