@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated host agent: enrols, waits for desired state, makes and removes pretended devices, reports.
+
+It also checks what it is told, as a witness of its own: a generation never goes back, one generation is one document,
+nothing vanishes without a tombstone that this host fulfilled, no GPU is handed out above its share.
+"""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from tests.api.concurrency.deployment import Caller, Deployment
+
+GIB = 1 << 30
+
+
+def inventory(sizes_gib: Iterable[int]) -> list[dict[str, Any]]:
+    """GPUs with so much memory each, as a report has them."""
+    return [
+        {
+            "address": f"0000:0{number}:00.0",
+            "engine": "soft",
+            "backend": "kmod",
+            "mem_bytes": size * GIB,
+            "timeslice_min_us": 100,
+            "max_chunk_us": 500,
+            "types": [{"id": f"vgpumgr-{gib}g", "mem_bytes": gib * GIB} for gib in (1, 2, 4) if gib <= size],
+        }
+        for number, size in enumerate(sizes_gib, start=1)
+    ]
+
+
+def enrolled(operator: Caller, name: str) -> str:
+    """Announces a host, enrols it, and returns its token."""
+    announced = operator.ask("POST", "/v1/hosts", {"name": name})
+    if announced.status == 409:  # an attempt without an answer made it
+        announced = operator.ask("POST", f"/v1/hosts/{name}:reenroll")
+    token = announced.body["enroll_token"]
+    stranger = Caller(operator.deployment, token, random.Random(name))
+    made = stranger.ask("POST", "/v1/enroll", {"agent_version": "1", "boot_id": str(UUID(int=1))})
+    assert made.status == 200, made.body
+    return str(made.body["token"])
+
+
+class Agent(threading.Thread):
+    """Runs until `stopping` is set and a document that was fetched later has no tombstone.
+
+    `complaints`: what it was told and should not have been. `obeyed`: slices of whose absence it has spoken.
+    """
+
+    def __init__(self, deployment: Deployment, name: str, token: str, gpus: list[dict[str, Any]], seed: int) -> None:
+        super().__init__(name=f"agent-{name}", daemon=True)
+        self.host = name
+        self.gpus = gpus
+        self.complaints: list[str] = []
+        self.documents = 0
+        self.obeyed: set[str] = set()
+        self.stopping = threading.Event()
+        self._rng = random.Random(seed)
+        self._caller = deployment.caller(token, seed=seed)
+        self._document: dict[str, Any] | None = None
+        self._contents: dict[int, Any] = {}
+        self._devices: set[str] = set()
+        self._held: set[str] = set()
+        self._seq = 0
+
+    def run(self) -> None:
+        try:
+            last = False
+            while not last:
+                last = self.stopping.is_set()
+                self._fetch()
+                self._act()
+                self._report()
+                last = last and self._document is not None and not self._document["tombstones"]
+        except Exception as error:
+            self.complaints.append(f"{self.host}: {error!r}")
+
+    def _fetch(self) -> None:
+        path = f"/v1/hosts/{self.host}/desired"
+        # Now and then the whole document, which must say the same if nothing changed.
+        if self._document is not None and self._rng.random() < 0.8:
+            path += f"?epoch={self._document['epoch']}&generation={self._document['generation']}&wait_s=1"
+        reply = self._caller.ask("GET", path)
+        if reply.status == 200:
+            self._take(reply.body)
+        elif reply.status != 204:
+            self.complaints.append(f"{self.host}: desired state: {reply.body}")
+
+    def _take(self, document: dict[str, Any]) -> None:
+        self.documents += 1
+        before, generation = self._document, document["generation"]
+        if before is not None:
+            if (document["epoch"], document["host_id"]) != (before["epoch"], before["host_id"]):
+                self.complaints.append(f"{self.host}: another epoch or host")
+            if generation < before["generation"]:
+                self.complaints.append(f"{self.host}: generation went from {before['generation']} to {generation}")
+            lost = _ids(before) - _ids(document) - self.obeyed
+            if lost:
+                self.complaints.append(f"{self.host}: gone without a tombstone that was fulfilled: {sorted(lost)}")
+            risen = {one["id"] for one in before["tombstones"]} & {one["id"] for one in document["slices"]}
+            if risen:
+                self.complaints.append(f"{self.host}: claimed again after a tombstone: {sorted(risen)}")
+        if self._contents.setdefault(generation, document) != document:
+            self.complaints.append(f"{self.host}: two documents of generation {generation}")
+        weights: Counter[str] = Counter()
+        for group in document["groups"]:
+            weights[group["gpu"]] += group["weight"]
+        if any(weight > 1000 for weight in weights.values()):
+            self.complaints.append(f"{self.host}: groups add up to {dict(weights)}")
+        self._document = document
+
+    def _act(self) -> None:
+        """VMs start and stop; some hold their device for a while after its claim was deleted."""
+        assert self._document is not None
+        for one in self._document["slices"]:
+            if self._rng.random() < 0.5:
+                self._devices.add(one["id"])
+        dead = {one["id"] for one in self._document["tombstones"]}
+        self._held = {one for one in dead & self._devices if self._rng.random() < 0.2 and not self.stopping.is_set()}
+        self._devices -= dead - self._held
+
+    def _report(self) -> None:
+        assert self._document is not None
+        self._seq += 1
+        said = [self._said(one) for one in (*self._document["slices"], *self._document["tombstones"])]
+        self.obeyed |= {one["id"] for one in self._document["tombstones"]} - self._held
+        reply = self._caller.ask(
+            "POST",
+            f"/v1/hosts/{self.host}/report",
+            {
+                "boot_id": str(UUID(int=1)),
+                "agent_epoch": 1,
+                "seq": self._seq,
+                "agent_version": "1",
+                "desired_epoch": self._document["epoch"],
+                "desired_generation": self._document["generation"],
+                "gpus": self.gpus,
+                "groups": [],
+                "slices": said,
+                "refusals": [],
+            },
+        )
+        # A report whose first attempt came through is refused as an old one when it is repeated.
+        if reply.status != 200 or not (reply.body["accepted"] or reply.repeated):
+            self.complaints.append(f"{self.host}: report {self._seq}: {reply.status} {reply.body}")
+
+    def _said(self, one: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "id": one["id"],
+            "generation": one["generation"],
+            "present": one["id"] in self._devices,
+            "open": False,
+            "vm_uuid": None,
+            "applied_permille": None,
+            "run_ns": 0,
+            "items": 0,
+        }
+
+
+def _ids(document: dict[str, Any]) -> set[str]:
+    return {one["id"] for one in (*document["slices"], *document["tombstones"])}

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to the database itself, in SQL of their own: nothing here goes through the API's code."""
+
+import contextlib
+import json
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+
+@dataclass(frozen=True)
+class Row:
+    """One slice as it is stored."""
+
+    id: UUID
+    tenant: str
+    host: str
+    gpu: UUID
+    vm_uuid: UUID | None
+    share_permille: int
+    state: str
+
+
+class Audit:
+    """Reads one database of either kind; each question is a transaction of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Returns all rows."""
+        if self._url.startswith("sqlite"):
+            with contextlib.closing(sqlite3.connect(self._url.removeprefix("sqlite:///"))) as connection:
+                return connection.execute(sql).fetchall()
+        with psycopg.connect(self._url) as connection:
+            return connection.execute(sql.encode()).fetchall()
+
+    def violations(self, *, quotas_may_be_cut: bool = False) -> list[str]:
+        """What the database must never hold; empty if all is well."""
+        return [
+            *self._gpus(),
+            *self._quotas(cut=quotas_may_be_cut),
+            *self._keys(),
+            *self._events(),
+            *self._tombstones(),
+        ]
+
+    def slices(self) -> dict[UUID, Row]:
+        """Every claim and tombstone."""
+        rows = self.ask(
+            "SELECT s.id, t.name, h.name, s.gpu_id, s.vm_uuid, s.share_permille, s.state FROM slices s"
+            " JOIN tenants t ON t.id = s.tenant_id JOIN gpus g ON g.id = s.gpu_id JOIN hosts h ON h.id = g.host_id"
+        )
+        return {
+            _uuid(row[0]): Row(
+                _uuid(row[0]), row[1], row[2], _uuid(row[3]), _uuid(row[4]) if row[4] else None, row[5], row[6]
+            )
+            for row in rows
+        }
+
+    def events(self) -> list[tuple[int | None, str, str, str | None, dict[str, Any]]]:
+        """(seq, kind, object, tenant, detail) of every event, in the order of `seq`."""
+        rows = self.ask("SELECT seq, kind, object, tenant, detail FROM events ORDER BY seq")
+        return [(*row[:4], json.loads(row[4]) if isinstance(row[4], str) else row[4]) for row in rows]
+
+    def _gpus(self) -> list[str]:
+        found = []
+        for address, share_used, mem_used, mem_bytes, share, mem in self.ask(
+            "SELECT h.name || '/' || g.address, g.share_used, g.mem_used, g.mem_bytes,"
+            " (SELECT COALESCE(SUM(s.share_permille), 0) FROM slices s WHERE s.gpu_id = g.id),"
+            " (SELECT COALESCE(SUM(s.type_mem_bytes), 0) FROM slices s WHERE s.gpu_id = g.id)"
+            " FROM gpus g JOIN hosts h ON h.id = g.host_id"
+        ):
+            if share > 1000 or mem > mem_bytes:
+                found.append(f"GPU {address} is over: {share} permille, {mem} of {mem_bytes} bytes")
+            if (share_used, mem_used) != (share, mem):
+                found.append(f"GPU {address} says {share_used, mem_used}, its claims add up to {share, mem}")
+        return found
+
+    def _quotas(self, *, cut: bool) -> list[str]:
+        found = []
+        for name, *numbers in self.ask(
+            "SELECT o.name, q.share_limit, q.mem_limit, q.slices_limit, q.share_used, q.mem_used, q.slices_used,"
+            " COALESCE(SUM(s.share_permille), 0), COALESCE(SUM(s.mem_bytes), 0), COUNT(s.id)"
+            " FROM quotas q JOIN tenants o ON o.id = q.tenant_id"
+            " LEFT JOIN tenants t ON t.id = o.id OR t.account_id = o.id LEFT JOIN slices s ON s.tenant_id = t.id"
+            " GROUP BY o.name, q.share_limit, q.mem_limit, q.slices_limit, q.share_used, q.mem_used, q.slices_used"
+        ):
+            limits, used, claimed = numbers[:3], numbers[3:6], [int(number) for number in numbers[6:]]
+            if used != claimed:
+                found.append(f"quota of {name} says {used}, its claims add up to {claimed}")
+            if not cut and any(have > limit for have, limit in zip(claimed, limits, strict=True)):
+                found.append(f"quota of {name} is over: {claimed} of {limits}")
+        return found
+
+    def _keys(self) -> list[str]:
+        answers = [
+            json.loads(answer) if answer else None for (answer,) in self.ask("SELECT answer FROM idempotency_keys")
+        ]
+        found = [f"{answers.count(None)} idempotency keys without an answer"] if None in answers else []
+        named = Counter(answer["id"] for answer in answers if answer)
+        found += [f"{count} idempotency keys made {name}" for name, count in named.items() if count > 1]
+        made = Counter(detail["vm_uuid"] for _, kind, _, _, detail in self.events() if kind == "slice.claimed")
+        return found + [f"{count} claims for VM {vm}" for vm, count in made.items() if vm is not None and count > 1]
+
+    def _events(self) -> list[str]:
+        events = self.events()
+        numbers = [seq for seq, *_ in events if seq is not None]
+        found = [] if numbers == list(range(1, len(numbers) + 1)) else ["events are not numbered 1, 2, 3 and so on"]
+        kinds = Counter(kind for _, kind, *_ in events)
+        states = Counter(row.state for row in self.slices().values())
+        if kinds["slice.claimed"] - kinds["slice.released"] != states.total():
+            found.append(f"{kinds} do not explain {states.total()} slices")
+        if kinds["slice.releasing"] - kinds["slice.released"] != states["releasing"]:
+            found.append(f"{kinds} do not explain {states['releasing']} tombstones")
+        once = Counter((kind, subject) for _, kind, subject, *_ in events if kind.startswith("slice."))
+        return found + [f"{kind} {subject} {count} times" for (kind, subject), count in once.items() if count > 1]
+
+    def _tombstones(self) -> list[str]:
+        return [
+            f"tombstone {_uuid(slice_id)} of generation {tombstone} on a host at {generation}"
+            for slice_id, tombstone, generation in self.ask(
+                "SELECT s.id, s.tombstone_generation, h.desired_generation FROM slices s"
+                " JOIN gpus g ON g.id = s.gpu_id JOIN hosts h ON h.id = g.host_id"
+                " WHERE s.state = 'releasing' AND s.tombstone_generation > h.desired_generation"
+            )
+        ]
+
+
+def _uuid(value: object) -> UUID:
+    """SQLite keeps a UUID as 32 hexadecimal digits."""
+    return value if isinstance(value, UUID) else UUID(str(value))

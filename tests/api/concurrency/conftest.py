@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`deployment`: for tests that need no restart, one for all of a file's tests on one kind of database."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.cluster import Cluster
+from tests.api.concurrency.deployment import Deployment, deployed
+
+
+@pytest.fixture
+def seed() -> int:
+    """What decides about everything but the scheduling of threads; printed, and set again by VGPUMGR_SEED."""
+    chosen = int(os.environ.get("VGPUMGR_SEED") or int.from_bytes(os.urandom(4)))
+    print(f"VGPUMGR_SEED={chosen}")
+    return chosen
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """One process on SQLite, two replicas on PostgreSQL."""
+    directory: Path = tmp_path_factory.mktemp("races")
+    if request.param == "sqlite":
+        path = directory / "vgpumgr.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        with deployed(directory, f"sqlite:///{path}", replicas=1) as running:
+            yield running
+        return
+    cluster: Cluster = request.getfixturevalue("postgresql")
+    url = cluster.create("races", template=request.getfixturevalue("postgresql_template"))
+    with deployed(directory, url, replicas=2) as running:
+        yield running
+    cluster.drop("races")
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
+    """A fresh file."""
+    path = tmp_path / "vgpumgr.db"
+    shutil.copyfile(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgresql_url(postgresql: Cluster, postgresql_template: str) -> Iterator[str]:
+    """A fresh database."""
+    yield postgresql.create("storm", template=postgresql_template)
+    postgresql.drop("storm")

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas of ``vgpumgr-api serve`` on one database, over loopback, that can be killed and started again."""
+
+import contextlib
+import http.client
+import json
+import os
+import random
+import re
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vgpumgr_api.admin import create_token
+from vgpumgr_api.db.database import Database
+
+from tests.api.http.process import COMMAND, START_S, settings_file
+from vgpumgr.wire.resources import TokenCreate, TokenRole
+
+DEADLINE_S = 120
+"""How long a client repeats a request; longer than any outage that a test makes."""
+
+
+class Replica:
+    """One API process. Each start listens on a port of the kernel's choice; `address` is None while it is down."""
+
+    def __init__(self, directory: Path, database_url: str) -> None:
+        directory.mkdir()
+        self.address: tuple[str, int] | None = None
+        self.log = directory / "api.log"
+        self._settings = settings_file(directory, database=database_url)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        with self.log.open("ab") as output:
+            begin = output.tell()
+            process = subprocess.Popen(
+                [*COMMAND, "serve", "--config", self._settings], stderr=output, env=dict(os.environ)
+            )
+        self._process = process
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            said = self.log.read_bytes()[begin:].decode(errors="replace")
+            if found := re.search(r"listening on http://([0-9.]+):([0-9]+)$", said, re.M):
+                self.address = (found[1], int(found[2]))
+                return
+            assert process.poll() is None, said
+            time.sleep(0.02)
+        raise AssertionError(f"not listening after {START_S} s: {self.log.read_text()}")
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is finished, nothing is said."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self.address = self._process = None
+
+    def tracebacks(self) -> int:
+        """How often its log, over all its starts, speaks of a defect."""
+        return self.log.read_text(errors="replace").count(" vgpumgr_api.envelope: ")
+
+
+@dataclass
+class Deployment:
+    """`token`: of an operator."""
+
+    url: str
+    token: str
+    replicas: list[Replica]
+    tally: Counter[str] = field(default_factory=Counter)
+
+    def caller(self, token: str | None = None, *, seed: int = 0) -> "Caller":
+        """A client of one thread."""
+        return Caller(self, token or self.token, random.Random(seed))
+
+    def server_errors(self) -> list[str]:
+        """What replicas logged about themselves that no client should cause."""
+        return [f"{replica.log}: {count} unexpected" for replica in self.replicas if (count := replica.tracebacks())]
+
+
+@contextlib.contextmanager
+def deployed(directory: Path, database_url: str, *, replicas: int) -> Iterator[Deployment]:
+    """Starts the replicas; kills them at the end."""
+    database = Database(database_url)
+    token = create_token(database, TokenCreate(role=TokenRole.OPERATOR)).secret
+    database.close()
+    all_of_them = [Replica(directory / f"replica-{number}", database_url) for number in range(replicas)]
+    try:
+        starting = [threading.Thread(target=replica.start) for replica in all_of_them]
+        for each in starting:
+            each.start()
+        for each in starting:
+            each.join()
+        assert all(replica.address for replica in all_of_them), "a replica did not start"
+        yield Deployment(database_url, token, all_of_them)
+    finally:
+        for replica in all_of_them:
+            replica.kill()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`repeated`: an earlier attempt may have been carried out too."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+    repeated: bool
+
+    @property
+    def code(self) -> str:
+        """The problem's code, "" for success."""
+        return str(self.body["code"]) if self.status >= 400 else ""
+
+
+class Caller:
+    """Sends each request to any replica, again and again until it is answered; belongs to one thread.
+
+    What it has to say is the same each time, the idempotency key included.
+    """
+
+    def __init__(self, deployment: Deployment, token: str, rng: random.Random) -> None:
+        self.deployment = deployment
+        self.token = token
+        self._rng = rng
+        self._connections: dict[tuple[str, int], http.client.HTTPConnection] = {}
+
+    def ask(self, method: str, path: str, body: object = None, *, key: str = "", if_match: int | None = None) -> Reply:
+        """Returns the first answer that is not 503."""
+        deadline = time.monotonic() + DEADLINE_S
+        headers, content = self._message(body, key=key, if_match=if_match)
+        repeated = False
+        while time.monotonic() < deadline:
+            sent = False
+            try:
+                connection = self._connection()
+                connection.connect() if connection.sock is None else None
+                sent = True
+                connection.request(method, path, body=content, headers=headers)
+                answer = connection.getresponse()
+                data = answer.read()
+            except (OSError, http.client.HTTPException):
+                self.close()
+                repeated |= sent
+                self.deployment.tally["lost" if sent else "refused"] += 1
+            else:
+                if answer.status != 503:
+                    said = json.loads(data) if data else None
+                    return Reply(answer.status, said, dict(answer.headers), repeated)
+                assert json.loads(data)["code"] == "database.busy", data
+                repeated = True
+                self.deployment.tally["busy"] += 1
+            time.sleep(self._rng.uniform(0.05, 0.3))
+        raise AssertionError(f"{method} {path}: no answer in {DEADLINE_S} s")
+
+    def shout(self, method: str, path: str, body: object, *, key: str) -> None:
+        """Sends a request and hangs up before the answer: an impatient client."""
+        headers, content = self._message(body, key=key, if_match=None)
+        with contextlib.suppress(OSError):
+            connection = self._connection()
+            connection.request(method, path, body=content, headers=headers)
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        up = [replica.address for replica in self.deployment.replicas if replica.address is not None]
+        if not up:
+            raise ConnectionRefusedError
+        address = self._rng.choice(up)
+        if address not in self._connections:
+            self._connections[address] = http.client.HTTPConnection(*address, timeout=60)
+        return self._connections[address]
+
+    def _message(self, body: object, *, key: str, if_match: int | None) -> tuple[dict[str, str], bytes | None]:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        if key:
+            headers["Idempotency-Key"] = key
+        if if_match is not None:
+            headers["If-Match"] = f'"{if_match}"'
+        if body is None:
+            return headers, None
+        headers["Content-Type"] = "application/json"
+        return headers, json.dumps(body).encode()

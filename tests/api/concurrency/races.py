@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that are sent at the same moment, each by a client of its own, and the few objects they are about."""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+from tests.api.concurrency.agents import enrolled, inventory
+from tests.api.concurrency.audit import Audit
+from tests.api.concurrency.deployment import Caller, Deployment, Reply
+
+GIB = 1 << 30
+PLENTY = {"share_permille": 1_000_000, "mem_bytes": 1 << 50, "slices": 10_000}
+
+T = TypeVar("T")
+_NUMBERS = count(1)
+
+
+def at_once(calls: list[Callable[[], T]]) -> list[T]:
+    """Runs each in a thread, all let go together; returns their results in order."""
+    barrier = threading.Barrier(len(calls))
+
+    def one(call: Callable[[], T]) -> T:
+        barrier.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(one, calls))
+
+
+class Fleet:
+    """What a race is about: made anew for each, with names of its own, on hosts of its own."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.audit = Audit(deployment.url)
+        self.operator = deployment.caller()
+
+    def ask(self, *arguments: Any, **options: Any) -> Callable[[], Reply]:
+        """A request by an operator, to be sent later by a client of its own that is connected already."""
+        return self.asking(self.deployment.caller(seed=next(_NUMBERS)), *arguments, **options)
+
+    def asking(self, caller: Caller, *arguments: Any, **options: Any) -> Callable[[], Reply]:
+        """The same by `caller`."""
+        caller.ask("GET", "/")
+        return lambda: caller.ask(*arguments, **options)
+
+    def name(self, kind: str) -> str:
+        return f"{kind}-{next(_NUMBERS)}"
+
+    def tenant(self, limits: Mapping[str, int] = PLENTY, *, account: str | None = None) -> str:
+        """A tenant with plenty of what `limits` does not name, at generation 2 of its quota."""
+        name = self.name("tenant")
+        assert self.operator.ask("POST", "/v1/tenants", {"name": name, "account": account}).status == 201
+        assert self.operator.ask("PATCH", f"/v1/quotas/{name}", {**PLENTY, **limits}, if_match=1).status == 200
+        return name
+
+    def profile(self, share: int = 100, gib: int = 1) -> str:
+        name = self.name("profile")
+        body = {"name": name, "share_permille": share, "mem_bytes": gib * GIB}
+        assert self.operator.ask("POST", "/v1/profiles", body).status == 201
+        return name
+
+    def host(self, *sizes_gib: int) -> "Host":
+        name = self.name("host")
+        return Host(self, name, enrolled(self.operator, name), inventory(sizes_gib or (64,)))
+
+    def claim(self, tenant: str, profile: str, **members: Any) -> Any:
+        reply = self.operator.ask("POST", "/v1/slices", {"tenant": tenant, "profile": profile, **members})
+        assert reply.status == 201, reply.body
+        return reply.body
+
+    def quota(self, tenant: str) -> Any:
+        return self.operator.ask("GET", f"/v1/quotas/{tenant}").body
+
+    def stored(self, slice_id: str) -> Any:
+        """The row of a slice, None if there is none."""
+        return self.audit.slices().get(UUID(slice_id))
+
+
+class Host:
+    """A host that says what it is told to; it has reported once."""
+
+    def __init__(self, fleet: Fleet, name: str, token: str, gpus: list[dict[str, Any]]) -> None:
+        self.name, self.token, self.gpus = name, token, gpus
+        self._fleet = fleet
+        self._caller = fleet.deployment.caller(token)
+        self._seq = count(1)
+        assert self._caller.ask("POST", f"/v1/hosts/{name}/report", self.report()).body == {"accepted": True}
+
+    def desired(self) -> Any:
+        return self._caller.ask("GET", f"/v1/hosts/{self.name}/desired").body
+
+    def report(self, document: Any = None, *, absent: tuple[str, ...] = (), **members: Any) -> dict[str, Any]:
+        """The next report, made from `document`, to be sent."""
+        said = {
+            "boot_id": str(UUID(int=1)),
+            "agent_epoch": 1,
+            "seq": next(self._seq),
+            "agent_version": "1",
+            "desired_epoch": document["epoch"] if document else None,
+            "desired_generation": document["generation"] if document else 0,
+            "gpus": self.gpus,
+            "groups": [],
+            "slices": [_absent(one) for one in absent],
+            "refusals": [],
+        }
+        return said | members
+
+    def sending(self, report: dict[str, Any]) -> Callable[[], Reply]:
+        """A report to be sent by a client of its own."""
+        caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
+        return self._fleet.asking(caller, "POST", f"/v1/hosts/{self.name}/report", report)
+
+    def binding(self, slice_id: str, vm_uuid: str) -> Callable[[], Reply]:
+        """A VM that starts with a slice."""
+        caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
+        path = f"/v1/hosts/{self.name}/slices/{slice_id}:bind"
+        return self._fleet.asking(caller, "POST", path, {"vm_uuid": vm_uuid})
+
+    def fulfil(self) -> None:
+        """Confirms all tombstones."""
+        document = self.desired()
+        gone = tuple(one["id"] for one in document["tombstones"])
+        assert self.sending(self.report(document, absent=gone))().body == {"accepted": True}
+
+
+def vm() -> str:
+    return str(uuid4())
+
+
+def _absent(slice_id: str) -> dict[str, Any]:
+    return {
+        "id": slice_id,
+        "generation": 1,
+        "present": False,
+        "open": False,
+        "vm_uuid": None,
+        "applied_permille": None,
+        "run_ns": 0,
+        "items": 0,
+    }
