@@ -40,6 +40,7 @@ class FakeApi:
         self.one_time_tokens = {"one-time"}
         self.reports: list[Report] = []
         self.asked = 0
+        self.enrolments = 0
 
     # ---- what a test does
 
@@ -76,6 +77,7 @@ class FakeApi:
 
     def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:  # noqa: ARG002 - Api
         self._there()
+        self.enrolments += 1
         if one_time_token not in self.one_time_tokens:
             raise ApiRefusedError("auth.invalid", "the token is not valid; ask for a new one")
         self.one_time_tokens.discard(one_time_token)

@@ -15,6 +15,7 @@ from vgpumgr_agent.documents import Clock, Stamp
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.records import Records
 from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.reconcile import RemoveSlice, Why
 from vgpumgr_agent.service import Agent
 from vgpumgr_agent.store import StateError, Store
 
@@ -166,10 +167,15 @@ def test_a_vm_that_starts_again_before_the_reconciler_looked_keeps_its_device(cl
 
 def test_a_release_for_another_vm_removes_nothing(claimed: Host) -> None:
     claimed.start(A)
-    claimed.kernel.open(str(A))
     claimed.release(A, vm=OTHER_VM)
     claimed.reconcile()
     assert claimed.slices() == {A}
+
+
+def test_a_planned_removal_is_dropped_when_the_vm_starts_again_meanwhile(claimed: Host) -> None:
+    claimed.start(A)
+    outcome = claimed.agent._executor.run([RemoveSlice(A, Why.RELEASED), RemoveSlice(A, Why.TOMBSTONE)])
+    assert (outcome.done, claimed.slices()) == (0, {A})
 
 
 def test_a_start_that_never_came_leaves_nothing_once_the_permit_is_over(claimed: Host) -> None:
@@ -531,7 +537,7 @@ def test_enrolment_happens_once_and_again_only_with_a_new_one_time_token(host: H
     api.token = "revoked"
     with contextlib.suppress(Exception):
         host.learn()
-    assert api.token == "revoked"
+    assert (api.token, api.enrolments) == ("revoked", 1)
     api.one_time_tokens.add("second")
     host.token_file.write_text("second\n")
     with contextlib.suppress(Exception):
