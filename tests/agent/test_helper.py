@@ -70,7 +70,8 @@ def test_configure_sets_the_group_once_and_closes_the_gpu_to_vms_without_a_permi
 def test_a_cap_is_set_changed_and_taken_away(helper: HelperClient, kernel: FakeKernel) -> None:
     for cap_us, period_us in ((3000, 10_000), (4000, 20_000), (0, 0)):
         helper.call("configure", **{**GROUP, "cap_us": cap_us, "cap_period_us": period_us})
-        assert kernel.tenants[GPU, "blue"].cap_us == cap_us
+        group = kernel.tenants[GPU, "blue"]
+        assert (group.cap_us, group.burst_us) == (cap_us, 2 * GROUP["timeslice_us"] if cap_us else 0)
     assert helper.call("configure", **GROUP) == {"changed": False}
 
 

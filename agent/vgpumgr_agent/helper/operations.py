@@ -45,6 +45,7 @@ class NetlinkControl(Protocol):
         timeslice_us: int | None = None,
         cap_us: int | None = None,
         cap_period_us: int | None = None,
+        burst_us: int | None = None,
     ) -> int: ...
     def delete_tenant(self, gpu: str, tenant: str) -> None: ...
     def set_slice(
@@ -101,7 +102,10 @@ class Operations:
         with self._locked(f"{gpu} {tenant}"):
             self._require_permits(gpu)
             faults.point("configure.attached")
-            wanted = {"weight": weight, "timeslice_us": timeslice_us, **_cap(cap_us, cap_period_us)}
+            # A full bucket earns nothing while its group waits for its turn: one timeslice of burst costs a busy group
+            # a few percent of its cap, two do not.
+            burst = {"burst_us": 2 * timeslice_us if cap_us else 0}
+            wanted = {"weight": weight, "timeslice_us": timeslice_us, **_cap(cap_us, cap_period_us), **burst}
             try:
                 now = control.tenant(gpu, tenant)
                 if now.configured and all(getattr(now, name) == value for name, value in wanted.items()):
