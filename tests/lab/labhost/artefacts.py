@@ -6,19 +6,18 @@ The checkout is only read; results are copied to build/kmod/ for people and othe
 
 import os
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labhost.cache import SHORT_LIVED_S, Cache, digest
+from labhost.cache import SHORT_LIVED_S, Cache
 from labhost.command import build_step
 from labhost.debian import Toolchain
 from labhost.paths import Paths
 from labhost.progress import say, step
+from labhost.snapshot import Snapshot
 
-_SOURCES = ("kmod", "tests/kmod/client", "VERSION")
+SOURCES = ("kmod", "tests/kmod/client", "VERSION")
 _MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko")
 _TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}
 _BUILD_LIMIT_S = 900.0
@@ -41,7 +40,7 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
     if not (paths.checkout / "kmod" / "Makefile").is_file():
         say("kmod/Makefile is not there: no kernel modules")
         return ()
-    sources = Snapshot.take(paths.checkout)
+    sources = Snapshot.take(paths.checkout, SOURCES)
     name = f"kmod-{toolchain.kernel.name}"
 
     def build(directory: Path) -> None:
@@ -63,14 +62,16 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
                 shutil.copy2(tree / module, directory / "stripped")
             shutil.rmtree(tree)
 
-    entry = Cache(paths.cache).entry(name, sources.key(toolchain), build, unused_limit_s=SHORT_LIVED_S)
+    entry = Cache(paths.cache).entry(
+        name, sources.key(toolchain.directory.name, _own_source()), build, unused_limit_s=SHORT_LIVED_S
+    )
     _publish(entry, paths.artefacts / toolchain.kernel.name)
     return sorted((entry / "stripped").iterdir())
 
 
 def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
     """Return the static programs vgpu-guest and vgpu-client, as far as their sources exist."""
-    sources = Snapshot.take(paths.checkout)
+    sources = Snapshot.take(paths.checkout, SOURCES)
     present = [place for place in _TOOLS if (paths.checkout / place / "Makefile").is_file()]
     for place in _TOOLS.keys() - set(present):
         say(f"{place}/Makefile is not there: no {_TOOLS[place]}")
@@ -88,7 +89,9 @@ def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
                 shutil.copy2(tree / place / _TOOLS[place], directory)
             shutil.rmtree(tree)
 
-    entry = Cache(paths.cache).entry("kmod-tools", sources.key(toolchain), build, unused_limit_s=SHORT_LIVED_S)
+    entry = Cache(paths.cache).entry(
+        "kmod-tools", sources.key(toolchain.directory.name, _own_source()), build, unused_limit_s=SHORT_LIVED_S
+    )
     return _publish(entry, paths.artefacts / "bin")
 
 
@@ -103,49 +106,6 @@ def in_root(root: Path, tree: Path, command: Sequence[str]) -> list[str | Path]:
         '/usr/bin/env -C /src PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"'
     )
     return ["unshare", "--mount", "sh", "-c", script, "lab", root, tree, *command]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Sources as they were at one moment: what is hashed is what is built, also while someone edits them."""
-
-    files: Mapping[str, tuple[int, bytes]]
-    """Mode and content by path relative to the checkout."""
-
-    @classmethod
-    def take(cls, checkout: Path) -> "Snapshot":
-        """Read the sources of the artefacts, tracked or not, without what git ignores."""
-        files = {}
-        for name in _source_names(checkout):
-            with suppress(FileNotFoundError):
-                files[name] = ((checkout / name).stat().st_mode, (checkout / name).read_bytes())
-        return cls(files)
-
-    def key(self, toolchain: Toolchain) -> str:
-        """The cache key of what a toolchain makes of them."""
-        contents = (part for name, (_, data) in sorted(self.files.items()) for part in (name, data))
-        return digest([toolchain.directory.name, _own_source(), *contents])
-
-    def write(self, tree: Path) -> None:
-        """Write the sources to `tree`, keeping the layout that their relative includes expect."""
-        for name, (mode, data) in self.files.items():
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_bytes(data)
-            (tree / name).chmod(mode & 0o777)
-
-
-def _source_names(checkout: Path) -> list[str]:
-    present = [place for place in _SOURCES if (checkout / place).exists()]
-    if not present:
-        return []
-    git = ["git", "-c", "safe.directory=*", "-C", str(checkout), "ls-files", "-z", "-co", "--exclude-standard", "--"]
-    listing = subprocess.run([*git, *present], capture_output=True, check=False, timeout=60)
-    if listing.returncode == 0:
-        names = set(listing.stdout.decode().split("\0")) - {""}
-    else:  # an unpacked release
-        files = [file for place in present for file in [checkout / place, *(checkout / place).rglob("*")]]
-        names = {str(file.relative_to(checkout)) for file in files}
-    return sorted(name for name in names if (checkout / name).is_file())
 
 
 def _own_source() -> bytes:

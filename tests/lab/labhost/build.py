@@ -7,7 +7,8 @@ from pathlib import Path
 from labhost import initrd, qemu
 from labhost.artefacts import Artefacts, kernel_modules, tools
 from labhost.cache import Cache
-from labhost.debian import DEFAULT_KERNEL, KERNELS, Toolchain, host_image, toolchain
+from labhost.debian import DEFAULT_KERNEL, KERNELS, Toolchain, toolchain
+from labhost.deploy import host_image
 from labhost.paths import Paths
 
 
@@ -28,10 +29,10 @@ def build(paths: Paths, what: str, *, refresh: bool = False) -> None:
     """
     if refresh:
         cache = Cache(paths.cache)
-        for name in ["host", "qemu"] if what == "host" else [f"toolchain-{kernel}" for kernel in KERNELS]:
+        for name in ["host-root", "qemu"] if what == "host" else [f"toolchain-{kernel}" for kernel in KERNELS]:
             cache.forget(name)
         if what == "all":
-            cache.forget("host")
+            cache.forget("host-root")
             cache.forget("qemu")
     if what in ("host", "all"):
         qemu.find(paths)

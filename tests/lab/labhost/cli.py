@@ -12,13 +12,14 @@ from types import FrameType
 from typing import NoReturn
 
 from labhost import persistent
-from labhost.artefacts import Snapshot, in_root
+from labhost.artefacts import SOURCES, in_root
 from labhost.build import build
 from labhost.debian import DEFAULT_KERNEL, KERNELS, toolchain
 from labhost.errors import EXIT_LAB_FAILED, LabError
 from labhost.paths import Paths
 from labhost.progress import say
 from labhost.run import Options, run
+from labhost.snapshot import Snapshot
 
 _DESCRIPTION = """\
 Boots throw-away lab hosts: Debian virtual machines with libvirt, QEMU, our kernel module and an `edu` PCI device,
@@ -31,6 +32,7 @@ examples:
   lab run -- 'lab-libvirt && virsh list'       one word is a shell command line
   lab run --minimal -- 'lab-insmod && ls /sys/class/mdev_bus'       seconds; busybox only
   lab run --icount -- python3 -m pytest -q tests/time       virtual time: results do not depend on this machine's load
+  lab run -- 'lab-product && vgpumgr get gpus' the deployed product
   lab run --systemd -- systemctl --failed      a lab host that systemd has booted
   lab up; lab shell -- uname -r; lab down      one that stays
   lab toolchain --kernel 6.1 -- make -C kmod KDIR='$KDIR' W=1 modules      in a copy of kmod/
@@ -40,6 +42,8 @@ in a lab host:
   /lab/bin (on PATH)                           vgpu-guest, vgpu-client: static programs
   /lab/guest/vmlinuz, /lab/guest/initrd        to start guests with; kernel command line: console=ttyS0
                                                vgpu.run=BASE64-OF-A-SHELL-COMMAND [vgpu.keep=1]
+  lab-product                                  starts what our ansible roles installed: API, agent, helper, hook;
+                                               returns when the host is enrolled and online with its GPU
   lab-libvirt                                  starts libvirtd and loads KVM (guests: type='kvm', also when emulated)
   0000:00:10.0                                 the `edu` PCI device
 
@@ -95,7 +99,14 @@ def _shell(paths: Paths, options: argparse.Namespace) -> int:
 
 def _status(paths: Paths, _: argparse.Namespace) -> int:
     print(persistent.describe(paths))
-    for place in ("host", "qemu", *(f"toolchain-{kernel}" for kernel in KERNELS)):
+    for place in (
+        "host-root",
+        "host-system",
+        "host-module",
+        "host",
+        "qemu",
+        *(f"toolchain-{kernel}" for kernel in KERNELS),
+    ):
         entries = [entry.name for entry in (paths.cache / place).glob("[!.]*")]
         print(f"{place}: {', '.join(sorted(entries)) or 'not built'}")
     print(f"cache: {paths.cache}")
@@ -105,7 +116,7 @@ def _status(paths: Paths, _: argparse.Namespace) -> int:
 def _toolchain(paths: Paths, options: argparse.Namespace) -> int:
     chain = toolchain(paths, KERNELS[options.kernel])
     with tempfile.TemporaryDirectory(prefix="lab-source-") as directory:
-        Snapshot.take(paths.checkout).write(Path(directory))
+        Snapshot.take(paths.checkout, SOURCES).write(Path(directory))
         words = [word.replace("$KDIR", chain.headers) for word in options.command]
         command = ["sh", "-c", words[0]] if len(words) == 1 else words
         return subprocess.call([str(word) for word in in_root(chain.root, Path(directory), command)])

@@ -129,20 +129,28 @@ def toolchain(paths: Paths, kernel: Kernel) -> Toolchain:
     return Toolchain(kernel=kernel, directory=Cache(paths.cache).entry(name, key, build))
 
 
-def host_image(paths: Paths) -> Path:
-    """Return the root file system of the lab host: an ext4 image without a kernel."""
+def host_root(paths: Paths) -> Path:
+    """Return the root file system that lab hosts are deployed on, as a directory: Debian, its kernel's modules and
+    headers, nothing of ours. Nobody may write to it.
+    """
     lines = paths.host_packages.read_text(encoding="utf-8").splitlines()
     packages = sorted(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    chain = toolchain(paths, KERNELS[DEFAULT_KERNEL])
 
     def build(directory: Path) -> None:
         with step("lab host root file system"):
             root = directory / "root"
             _mmdebstrap(paths, "host", root, "trixie", packages, hook=_PREPARE_HOST)
-            _ext4(paths, "host", root, directory / "host.ext4", spare_mib=2048)
-            shutil.rmtree(root)
+            # the toolchain's own, not packages: the mirror may have moved on to another kernel since
+            for place in ("usr/src", "usr/lib/modules", *_glob(chain.root, "usr/lib/linux-kbuild-*")):
+                _logged(paths, "host-kernel", ["cp", "-a", "-T", chain.root / place, root / place])
 
-    key = digest([*packages, _PREPARE_HOST, *_MKFS])
-    return Cache(paths.cache).entry("host", key, build) / "host.ext4"
+    key = digest([*packages, _PREPARE_HOST, chain.directory.name])
+    return Cache(paths.cache).entry("host-root", key, build) / "root"
+
+
+def _glob(root: Path, pattern: str) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.glob(pattern))
 
 
 def qemu_root(paths: Paths) -> Path:

@@ -97,7 +97,8 @@ def machine(
         report=directory / "report",
         checkout=paths.checkout,
         root_image=parts.host_image,
-        modules_image=None if options.minimal else parts.toolchain.modules_image,
+        # the host's image has the default kernel's, with our module that DKMS built among them
+        modules_image=None if options.minimal or options.kernel == DEFAULT_KERNEL else parts.toolchain.modules_image,
         ssh_port=ssh_port,
     )
 

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns Debian's root file system into the lab host's image with our own ansible roles.
+
+Layers (overlayfs), so that a change of our code costs seconds: `system`, what the roles do by that tag (packages, what
+the software depends on); `deployed`, a complete run of the playbook on top of it with the code as it was then; `host`,
+where the tags `module` and `software` bring that code up to date. The image is made of all of them.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from labhost.cache import SHORT_LIVED_S, Cache, digest
+from labhost.command import build_step
+from labhost.debian import DEFAULT_KERNEL, KERNELS, host_root, toolchain
+from labhost.errors import LabError
+from labhost.paths import Paths
+from labhost.progress import step
+from labhost.snapshot import Snapshot
+
+_SYSTEM_SOURCES = ("ansible", "tests/lab/deploy")
+_DEPLOYED_SOURCES = (*_SYSTEM_SOURCES, "agent/hook", "agent/systemd", "api/systemd", "migrations")
+_MODULE_SOURCES = ("kmod",)
+SOURCES = (*_DEPLOYED_SOURCES, *_MODULE_SOURCES)
+"""What the playbook reads."""
+
+_WHEEL_SOURCES = (
+    "LICENSE", "MANIFEST.in", "README.md", "agent", "api", "kmod/COPYING", "kmod/VERSION", "kmod/sched", "migrations",
+    "pyproject.toml", "setup.py", "vgpumgr",
+)  # fmt: skip
+_LOCKS = tuple(f"ansible/roles/{role}/files/requirements.lock" for role in ("vgpumgr_host", "vgpumgr_api"))
+
+# Of the lab host's Python, not of this machine's.
+_PYTHON = ("--python-version=3.13", "--implementation=cp", "--abi=cp313", "--abi=abi3", "--abi=none")
+_PLATFORMS = tuple(f"--platform=manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 26, 27, 28, 31, 34, 39))
+_LIMIT_S = 900.0
+_IMAGE_LIMIT_S = 15 * 60.0
+"""An image is large, and a running lab host has it open."""
+
+# $1 lower directories, $2 this layer, then the command
+_IN_LAYER = """set -eu
+lower=$1 layer=$2
+shift 2
+root=$layer/root
+mkdir -p "$layer/upper" "$layer/work" "$root"
+mount -t overlay overlay -o "lowerdir=$lower,upperdir=$layer/upper,workdir=$layer/work" "$root"
+"""
+_PLAY = """
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/run"
+mount -t tmpfs tmpfs "$root/tmp"
+exec "$@"
+"""
+# sparse; the room is for what is written while it runs
+_MAKE_IMAGE = """
+used_kib=$(du -sk "$root" | cut -f1)
+inodes=$(du -s --inodes "$root" | cut -f1)
+truncate -s "$((used_kib + used_kib / 8 + 2048 * 1024))K" "$1"
+exec mkfs.ext4 -q -F -O ^has_journal -m 0 -E lazy_itable_init=0 -N "$((inodes + 16384))" -d "$root" "$1"
+"""
+
+
+class Layer:
+    """A layer of the lab host's root file system while it is made, in a directory of its own."""
+
+    def __init__(self, paths: Paths, directory: Path, *, lower: Sequence[Path]) -> None:
+        self._paths = paths
+        self._directory = directory
+        self._lower = ":".join(str(place) for place in lower)
+
+    @property
+    def root(self) -> Path:
+        """Where the commands of this layer find the lab host's root directory; empty for others."""
+        return self._directory / "root"
+
+    def play(self, sources: Snapshot, *, wheel: Path | None, arguments: Sequence[str] = ()) -> str:
+        """Run the playbook from a copy of the sources; return what it said."""
+        tree = self._directory / "source"
+        sources.write(tree)
+        collection = self._directory / "collections" / "ansible_collections" / "vgpumgr" / "vgpumgr"
+        collection.parent.mkdir(parents=True, exist_ok=True)
+        collection.unlink(missing_ok=True)
+        collection.symlink_to(tree / "ansible")
+        variables = {
+            "lab_root": self.root,
+            "lab_kernel": toolchain(self._paths, KERNELS[DEFAULT_KERNEL]).release,
+            "lab_wheel": wheel or "",
+            "lab_wheelhouse": wheelhouse(self._paths),
+        }
+        extra = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
+        environ = {
+            "ANSIBLE_CONFIG": str(tree / "tests" / "lab" / "deploy" / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(self._directory / "collections"),
+            "ANSIBLE_HOME": str(self._directory / "ansible"),
+            "LC_ALL": "C.UTF-8",
+        }
+        log = self._paths.cache / "logs" / f"deploy-{os.getpid()}.log"
+        playbook = _tool(self._paths, "ansible-playbook")
+        self.run(_PLAY, [playbook, "vgpumgr.vgpumgr.site", *extra, *arguments], log=log, environ=environ)
+        said = log.read_text(encoding="utf-8", errors="replace")
+        log.rename(log.with_name("deploy.log"))
+        return said
+
+    def write_image(self, image: Path) -> None:
+        """Make an image of this layer and those below."""
+        self.run(_MAKE_IMAGE, [image], log=self._paths.cache / "logs" / "host-mkfs.log")
+
+    def run(
+        self, script: str, words: Sequence[str | Path], *, log: Path, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """Run a shell script for which this layer is mounted."""
+        command = ["unshare", "--mount", "sh", "-c", _IN_LAYER + script, "lab", self._lower, self._directory, *words]
+        build_step(command, name="deployment of the lab host", log=log, timeout_s=_LIMIT_S, environ=environ)
+
+    def remove(self) -> None:
+        """Remove what was needed to make it."""
+        for name in ("source", "collections", "ansible", "work", "root"):
+            shutil.rmtree(self._directory / name, ignore_errors=True)
+
+
+def host_image(paths: Paths) -> Path:
+    """Return the root file system of the lab host, as our roles deploy it: an ext4 image with kernel 6.12's modules."""
+    return host_layers(paths)[0].parent / "host.ext4"
+
+
+def host_layers(paths: Paths) -> list[Path]:
+    """Return what the image is made of, uppermost layer first."""
+    base = host_root(paths)
+    wheel = product_wheel(paths)
+    sources = Snapshot.take(paths.checkout, SOURCES)
+    code = Snapshot.take(paths.checkout, _MODULE_SOURCES).key(wheel.parent.name)
+
+    def build_system(directory: Path) -> None:
+        with step("lab host: what our software needs, by our ansible roles"):
+            layer = Layer(paths, directory, lower=[base])
+            layer.play(sources, wheel=None, arguments=["--tags", "system"])
+            layer.remove()
+
+    def build_deployed(directory: Path) -> None:
+        with step("lab host: all of it, by our ansible roles"):
+            layer = Layer(paths, directory, lower=[system, base])
+            layer.play(sources, wheel=wheel)
+            layer.remove()
+            (directory / "code").write_text(code, encoding="ascii")
+
+    def build_host(directory: Path) -> None:
+        with step("lab host: image"):
+            layer = Layer(paths, directory, lower=[deployed, system, base])
+            if (deployed.parent / "code").read_text(encoding="ascii") != code:
+                layer.play(sources, wheel=wheel, arguments=["--tags", "module,software"])
+            layer.write_image(directory / "host.ext4")
+            layer.remove()
+
+    cache = Cache(paths.cache)
+    key = Snapshot.take(paths.checkout, _SYSTEM_SOURCES).key(base.parent.name, _own_source())
+    system = cache.entry("host-system", key, build_system) / "upper"
+    key = Snapshot.take(paths.checkout, _DEPLOYED_SOURCES).key(key)
+    deployed = cache.entry("host-deployed", key, build_deployed) / "upper"
+    key = digest([key, code])
+    return [cache.entry("host", key, build_host, unused_limit_s=_IMAGE_LIMIT_S) / "upper", deployed, system, base]
+
+
+def product_wheel(paths: Paths) -> Path:
+    """Return the wheel of the checkout as it is."""
+    sources = Snapshot.take(paths.checkout, _WHEEL_SOURCES)
+    log = paths.cache / "logs" / "wheel.log"
+
+    def build(directory: Path) -> None:
+        with step("our wheel"):
+            tree = directory / "source"
+            sources.write(tree)
+            script = f'cd "$1" && exec "$2" {_WHEEL_COMMAND} --wheel-dir "$3" .'
+            command = ["sh", "-c", script, "lab", tree, _tool(paths, "python"), directory]
+            build_step(command, name="building our wheel", log=log, timeout_s=_LIMIT_S)
+            shutil.rmtree(tree)
+
+    entry = Cache(paths.cache).entry("wheel", sources.key(_own_source()), build, unused_limit_s=SHORT_LIVED_S)
+    return next(entry.glob("*.whl"))
+
+
+_WHEEL_COMMAND = "-m pip wheel --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation"
+
+
+def wheelhouse(paths: Paths) -> Path:
+    """Return a directory with the wheels that the roles' lists of dependencies name, for the lab host's Python."""
+    locks = Snapshot.take(paths.checkout, _LOCKS)
+    log = paths.cache / "logs" / "wheelhouse.log"
+
+    def build(directory: Path) -> None:
+        with step("wheels of what our software depends on"):
+            locks.write(directory / "locks")
+            for name in locks.files:
+                command = [
+                    _tool(paths, "python"), "-m", "pip", "download", "--quiet", "--no-input",
+                    "--disable-pip-version-check", "--only-binary=:all:", "--no-deps", "--require-hashes",
+                    *_PYTHON, *_PLATFORMS, "--dest", directory / "wheels", "--requirement", directory / "locks" / name,
+                ]  # fmt: skip
+                build_step(command, name="pip download", log=log, timeout_s=_LIMIT_S)
+
+    return Cache(paths.cache).entry("wheelhouse", locks.key(*_PYTHON, *_PLATFORMS), build) / "wheels"
+
+
+def _tool(paths: Paths, name: str) -> Path:
+    place = paths.checkout / "build" / "venv" / "bin" / name
+    if not place.exists():
+        raise LabError(f"{place} is missing, with which the lab host is deployed: run `make setup`")
+    return place
+
+
+def _own_source() -> bytes:
+    return Path(__file__).read_bytes()
