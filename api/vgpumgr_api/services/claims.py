@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.resources import Slice, SliceCreate, SliceState
 from vgpumgr_api.db import models
-from vgpumgr_api.db.database import now
+from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.services import events, quotas
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_person, require_tenant, unknown
 from vgpumgr_api.services.generations import bump, require_match
@@ -96,7 +96,9 @@ def _claim(session: Session, actor: Actor, request: SliceCreate) -> Slice:
     if host_id is None and request.vm_uuid is not None:
         host_id = _host_of_vm(session, tenant, request.vm_uuid)
     if tenant.account_id is not None:
-        account = session.get_one(models.Tenant, tenant.account_id)
+        account = session.get(models.Tenant, tenant.account_id)
+        if account is None:  # deleted, after the tenant itself, since that was found
+            raise TryAgain
         quotas.charge(
             session, account, role="account", share_permille=profile.share_permille, mem_bytes=profile.mem_bytes
         )
