@@ -14,7 +14,7 @@ from vgpumgr_api.db import models, observations, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
-from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator
+from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -89,11 +89,14 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: int | No
     """Forgets a host that has no slices, its GPUs and its token. Operators only."""
     require_operator(actor)
     host = host_named(session, name)
-    require_match(if_match, host.generation)
     # Claims lock a GPU first, then the host.
     gpus = session.scalars(
         select(models.Gpu.id).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id).with_for_update()
     ).all()
+    generation = session.scalar(select(models.Host.generation).where(models.Host.id == host.id).with_for_update())
+    if generation is None:
+        raise unknown("host", name)
+    require_match(if_match, generation)
     if session.scalar(select(models.Slice.id).where(models.Slice.gpu_id.in_(gpus)).limit(1)):
         raise Refusal(
             Code.OBJECT_IN_USE, f"{name} still has slices; cordon it, delete those and wait until the host confirms"
