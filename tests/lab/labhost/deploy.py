@@ -34,6 +34,7 @@ _LOCKS = tuple(f"ansible/roles/{role}/files/requirements.lock" for role in ("vgp
 # Of the lab host's Python, not of this machine's.
 _PYTHON = ("--python-version=3.13", "--implementation=cp", "--abi=cp313", "--abi=abi3", "--abi=none")
 _PLATFORMS = tuple(f"--platform=manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 26, 27, 28, 31, 34, 39))
+_WHEEL_COMMAND = "-m pip wheel --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation"
 _LIMIT_S = 900.0
 _IMAGE_LIMIT_S = 15 * 60.0
 """An image is large, and a running lab host has it open."""
@@ -154,11 +155,11 @@ def host_layers(paths: Paths) -> list[Path]:
             layer.remove()
 
     cache = Cache(paths.cache)
-    key = Snapshot.take(paths.checkout, _SYSTEM_SOURCES).key(base.parent.name, _own_source())
+    key = Snapshot.take(paths.checkout, _SYSTEM_SOURCES).key(base.parent.name, _IN_LAYER, _PLAY)
     system = cache.entry("host-system", key, build_system) / "upper"
     key = Snapshot.take(paths.checkout, _DEPLOYED_SOURCES).key(key)
     deployed = cache.entry("host-deployed", key, build_deployed) / "upper"
-    key = digest([key, code])
+    key = digest([key, code, _MAKE_IMAGE])
     return [cache.entry("host", key, build_host, unused_limit_s=_IMAGE_LIMIT_S) / "upper", deployed, system, base]
 
 
@@ -172,15 +173,12 @@ def product_wheel(paths: Paths) -> Path:
             tree = directory / "source"
             sources.write(tree)
             script = f'cd "$1" && exec "$2" {_WHEEL_COMMAND} --wheel-dir "$3" .'
-            command = ["sh", "-c", script, "lab", tree, _tool(paths, "python"), directory]
+            command: list[str | Path] = ["sh", "-c", script, "lab", tree, _tool(paths, "python"), directory]
             build_step(command, name="building our wheel", log=log, timeout_s=_LIMIT_S)
             shutil.rmtree(tree)
 
-    entry = Cache(paths.cache).entry("wheel", sources.key(_own_source()), build, unused_limit_s=SHORT_LIVED_S)
+    entry = Cache(paths.cache).entry("wheel", sources.key(_WHEEL_COMMAND), build, unused_limit_s=SHORT_LIVED_S)
     return next(entry.glob("*.whl"))
-
-
-_WHEEL_COMMAND = "-m pip wheel --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation"
 
 
 def wheelhouse(paths: Paths) -> Path:
@@ -192,7 +190,7 @@ def wheelhouse(paths: Paths) -> Path:
         with step("wheels of what our software depends on"):
             locks.write(directory / "locks")
             for name in locks.files:
-                command = [
+                command: list[str | Path] = [
                     _tool(paths, "python"), "-m", "pip", "download", "--quiet", "--no-input",
                     "--disable-pip-version-check", "--only-binary=:all:", "--no-deps", "--require-hashes",
                     *_PYTHON, *_PLATFORMS, "--dest", directory / "wheels", "--requirement", directory / "locks" / name,
@@ -207,7 +205,3 @@ def _tool(paths: Paths, name: str) -> Path:
     if not place.exists():
         raise LabError(f"{place} is missing, with which the lab host is deployed: run `make setup`")
     return place
-
-
-def _own_source() -> bytes:
-    return Path(__file__).read_bytes()
