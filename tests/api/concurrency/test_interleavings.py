@@ -245,6 +245,21 @@ def test_one_of_two_is_refused_at_every_statement(
     assert len(granted) >= 3
 
 
+@pytest.mark.parametrize("engine_name", ["postgresql"])
+@pytest.mark.parametrize("other", [S.claim, S.delete, S.fulfil], ids=name)
+def test_desired_state_is_of_one_moment_whatever_comes_between(
+    world: World, database: Database, other: Callable[[Scene], object]
+) -> None:
+    for at in range(1, STATEMENTS_MAX):
+        scene, read = Scene(world), []
+        scene.prepare(S.read_desired, other)
+        before = scene.agent.desired()
+        if _interleaved(scene, database, lambda scene: read.append(scene.agent.desired()), other, at=at) is None:
+            assert at > 3
+            return
+        assert read[0] in (before, scene.agent.desired()), f"before statement {at}"
+
+
 def _all_interleavings(
     world: World, database: Database, one: Callable[[Scene], object], other: Callable[[Scene], object]
 ) -> list[int]:

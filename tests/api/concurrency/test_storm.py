@@ -177,14 +177,14 @@ def test_postgresql_while_replicas_and_the_database_are_killed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("round_", range(5))
+@pytest.mark.parametrize("round_", range(2))
 def test_sqlite_for_longer(sqlite_url: str, tmp_path: Path, seed: int, round_: int) -> None:
     with deployed(tmp_path, sqlite_url, replicas=1) as running:
         weather(running, seed, [restarted(running.replicas[0])] * 10, pause_s=(0.05, 3))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("round_", range(5))
+@pytest.mark.parametrize("round_", range(2))
 def test_postgresql_for_longer(
     postgresql: Cluster, postgresql_url: str, tmp_path: Path, seed: int, round_: int
 ) -> None:
