@@ -19,7 +19,7 @@ from vgpumgr_api.services import claims, fleet, hosts, profiles, quotas, tenants
 
 from tests.api.concurrency.audit import Audit
 from tests.api.world import GIB, Agent, World, absent, gpu
-from vgpumgr.wire.fleet import Bind, Enroll
+from vgpumgr.wire.fleet import Bind, Desired, Enroll
 from vgpumgr.wire.resources import (
     HostPatch,
     HostState,
@@ -45,6 +45,7 @@ class Scene:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.read: list[Desired] = []
 
     def prepare(self, *acts: Callable[["Scene"], object]) -> None:
         for name in sorted({name for act in acts for name in act.__code__.co_names}):
@@ -109,7 +110,8 @@ class Scene:
         return self._as(self.agent, fleet.bind, self.unbound.id, Bind(vm_uuid=uuid4()))
 
     def read_desired(self) -> object:
-        return self.agent.desired()
+        self.read.append(self.agent.desired())
+        return self.read
 
     def fulfil(self) -> object:
         gone = [one.id for one in self.agent.desired().tombstones]
@@ -251,13 +253,13 @@ def test_desired_state_is_of_one_moment_whatever_comes_between(
     world: World, database: Database, other: Callable[[Scene], object]
 ) -> None:
     for at in range(1, STATEMENTS_MAX):
-        scene, read = Scene(world), []
+        scene = Scene(world)
         scene.prepare(S.read_desired, other)
         before = scene.agent.desired()
-        if _interleaved(scene, database, lambda scene: read.append(scene.agent.desired()), other, at=at) is None:
+        if _interleaved(scene, database, S.read_desired, other, at=at) is None:
             assert at > 3
             return
-        assert read[0] in (before, scene.agent.desired()), f"before statement {at}"
+        assert scene.read[0] in (before, scene.agent.desired()), f"before statement {at}"
 
 
 def _all_interleavings(

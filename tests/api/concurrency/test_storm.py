@@ -25,7 +25,7 @@ from tests.api.concurrency.watcher import Watcher
 
 ASKED_AGAIN = 40
 SETTLE_S = 60
-CLAIMS, DELETES = 128, 64
+CLAIMS, DELETES = 96, 48
 """How many must have been confirmed: a storm in which nothing happened proves nothing."""
 
 
