@@ -103,9 +103,10 @@ def turn(cluster: Cluster, variant: str, name: str, options: argparse.Namespace)
     database.run(installation.ensure)
     owners = furnish(World(database), options.processes)
     database.close()
-    with multiprocessing.get_context("spawn").Manager() as manager:
+    forked = multiprocessing.get_context("fork")
+    with forked.Manager() as manager:
         start = manager.Barrier(options.processes)
-        with ProcessPoolExecutor(options.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(options.processes, mp_context=forked) as pool:
             running = [
                 pool.submit(work, variant, url, tenants, options.seed * 100 + number, start, options.seconds)
                 for number, tenants in enumerate(owners)
