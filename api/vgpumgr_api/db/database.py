@@ -66,10 +66,12 @@ class Database:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._once(fn, read_only=read_only)
-            except IntegrityError:
+            except IntegrityError as error:
                 # Somebody else was faster than our check; the next attempt sees what they did and says so.
-                if self._was_last(attempt, deadline):
+                if attempt == ATTEMPTS:
                     raise
+                if self._was_last(attempt, deadline):
+                    raise _busy("others changed what this request needs") from error
             except TryAgain as error:
                 if self._was_last(attempt, deadline):
                     raise _busy("others keep changing what this request needs") from error

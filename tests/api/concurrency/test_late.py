@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever comes second, and late: it is told to come again, not that the API is broken."""
+
+from uuid import uuid4
+
+import pytest
+from sqlalchemy.orm import Session
+from vgpumgr_api.db import database as database_module
+from vgpumgr_api.db import models
+from vgpumgr_api.db.database import Database, now
+
+from tests.api.services.refusals import refused
+from tests.api.world import World
+from vgpumgr.wire.problem import Code
+
+
+def test_a_collision_after_a_long_wait_is_answered_with_busy(
+    world: World, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the one with the same name had kept us waiting for all the time that we have."""
+    taken = world.tenant()
+
+    def collide(session: Session) -> None:
+        session.add(models.Tenant(id=uuid4(), name=taken.name, generation=1, created_at=now(session)))
+
+    monkeypatch.setattr(database_module, "WAIT_S", 0)
+    with refused(Code.DATABASE_BUSY):
+        database.run(collide)
