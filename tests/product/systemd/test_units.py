@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units of the product in a lab host that systemd has booted (`lab run --systemd`): they heal, no VM notices."""
+
+import subprocess
+
+import pytest
+
+from tests.product.hook import refusal
+from tests.product.host import Host, new_uuid
+from tests.rig.product import eventually
+
+UNITS = ("vgpumgr-api", "vgpumgr-helper", "vgpumgr-agent")
+
+
+def systemctl(*words: str) -> str:
+    return subprocess.run(["systemctl", *words], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def main_pid(unit: str) -> int:
+    return int(systemctl("show", "--property=MainPID", "--value", unit))
+
+
+def active(unit: str) -> bool:
+    return systemctl("show", "--property=ActiveState", "--value", unit) == "active"
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_that_is_killed_comes_back(host: Host, unit: str) -> None:
+    """With another process; the running VM keeps its slice, the next one starts, the last is removed."""
+    host.api.tenant("blue", share_permille=500)
+    vm_uuid = new_uuid()
+    running = host.claim("blue", share_permille=100, vm_uuid=vm_uuid)
+    standing = host.claim("blue", share_permille=100, vm_uuid=vm_uuid)
+    host.play(running, vm_uuid=vm_uuid)
+    before = main_pid(unit)
+    assert before > 0
+    systemctl("kill", "--signal=SIGKILL", unit)
+    eventually(lambda: active(unit) and main_pid(unit) not in (0, before), what=f"{unit} is back")
+    assert host.is_open(running)
+    eventually(lambda: refusal(standing, vm_uuid=vm_uuid) == "", what="the next VM starts")
+    eventually(host.api.answers, what="the API answers")
+    host.open(standing, vm_uuid=vm_uuid)
+    host.stop(standing)
+    eventually(lambda: host.devices() == {running}, what="the device of the stopped VM is gone")
+
+
+def test_nobody_reaches_the_sockets_but_root_and_the_agent(host: Host) -> None:
+    """An ordinary user of the host can neither ask the helper nor play libvirt's hook."""
+    assert host.empty()
+    for path in ("/run/vgpumgr/helper.sock", "/run/vgpumgr/hook.sock"):
+        probe = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
+        command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "python3", "-c", probe]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert "PermissionError" in done.stderr

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers that lack what a host has: an empty one, another database's, an older one's. They remove no device."""
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.product.api import TOKEN_FILE
+from tests.product.hook import refusal
+from tests.product.host import Host, new_uuid
+from tests.product.services import AGENT, API
+from tests.rig.product import BIN, eventually
+
+DATABASE = Path("/var/lib/vgpumgr/api/vgpumgr.db")
+ENROLL_TOKEN_FILE = Path("/etc/vgpumgr/enroll-token")
+USER = "vgpumgr-api"
+
+
+def admin(*words: str) -> str:
+    """Run `vgpumgr-api` as the role does."""
+    command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", str(BIN / "vgpumgr-api"), *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120, umask=0o077).stdout
+
+
+def store(directory: Path) -> None:
+    """Copy the database; the API does not run."""
+    directory.mkdir(exist_ok=True)
+    for file in DATABASE.parent.glob(f"{DATABASE.name}*"):
+        shutil.copy2(file, directory)
+
+
+def restore(directory: Path) -> None:
+    """Put a copy back; the API does not run."""
+    for file in DATABASE.parent.glob(f"{DATABASE.name}*"):
+        file.unlink()
+    for file in directory.iterdir():
+        shutil.copy2(file, DATABASE.parent)
+        shutil.chown(DATABASE.parent / file.name, USER, USER)
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A slice in a running VM and one of a VM that stands."""
+
+    host: Host
+    vm_uuid: str
+    running: str
+    standing: str
+
+    def nothing_happened(self) -> None:
+        """The running VM has its slice and share, both slices are still known; the other VM starts."""
+        assert self.host.is_open(self.running)
+        assert self.host.gpu.slice_stats(self.running).scheduled
+        assert self.running in self.host.records()
+        assert self.host.knows(self.running)
+        assert refusal(self.standing, vm_uuid=self.vm_uuid) == ""
+        assert self.standing in self.host.devices()
+
+
+@pytest.fixture
+def claimed(host: Host) -> Iterator[Claimed]:
+    host.api.tenant("blue", share_permille=800)
+    vm_uuid = new_uuid()
+    running = host.claim("blue", share_permille=100, vm_uuid=vm_uuid)
+    standing = host.claim("blue", share_permille=100, vm_uuid=vm_uuid)
+    host.play(running, vm_uuid=vm_uuid)
+    yield Claimed(host, vm_uuid, running, standing)
+    # Devices of claims that no database knows any more are nobody's: the agent rightly leaves them.
+    known = {claim["id"] for claim in host.api.items("/v1/slices")}
+    for slice_id in host.devices() - known:
+        if slice_id in host.played:
+            host.crash(slice_id)
+            eventually(lambda one=slice_id: not host.is_open(one), what="it is closed")  # type: ignore[misc]
+        host.gpu.sysfs.remove(slice_id)
+
+
+def test_an_empty_answer(claimed: Claimed) -> None:
+    """Of the right epoch, newer than the last, without claims and without tombstones."""
+    host = claimed.host
+    API.kill()
+    with closing(sqlite3.connect(DATABASE)) as database, database:
+        rows = database.execute("SELECT count(*) FROM slices").fetchone()[0]
+        for table in ("slice_observations", "slices"):
+            database.execute(f"DELETE FROM {table}")
+        database.execute("UPDATE gpus SET share_used = 0, mem_used = 0")
+        database.execute("UPDATE quotas SET share_used = 0, mem_used = 0, slices_used = 0")
+        database.execute("UPDATE hosts SET desired_generation = desired_generation + 1")
+    assert rows == 2
+    generation = host.remembered()["generation"]
+    API.start()
+    eventually(lambda: host.remembered()["generation"] == generation + 1, what="the agent has the empty answer")
+    assert host.remembered()["trusted"]
+    claimed.nothing_happened()
+    assert host.weights() == {"blue": 200}
+
+
+def test_another_database(claimed: Claimed, tmp_path: Path) -> None:
+    """A fresh one, in which this host is made and enrolled anew; then its own again."""
+    host = claimed.host
+    API.kill()
+    store(tmp_path)
+    token = TOKEN_FILE.read_text()
+    for file in DATABASE.parent.glob(f"{DATABASE.name}*"):
+        file.unlink()
+    try:
+        TOKEN_FILE.write_text(admin("init"))
+        API.start()
+        ENROLL_TOKEN_FILE.write_text(host.api.call("POST", "/v1/hosts", {"name": host.product.host})["enroll_token"])
+        AGENT.restart()
+        own = host.remembered()["host_id"]
+        eventually(lambda: not host.remembered()["trusted"], what="the agent has the other database's answer")
+        assert host.remembered()["host_id"] == own
+        claimed.nothing_happened()
+    finally:
+        API.kill()
+        restore(tmp_path)
+        TOKEN_FILE.write_text(token)
+        API.start()
+        enroll = host.api.call("POST", f"/v1/hosts/{host.product.host}:reenroll")["enroll_token"]
+        ENROLL_TOKEN_FILE.write_text(enroll)
+        AGENT.restart()
+    eventually(lambda: host.remembered()["trusted"], what="the agent trusts its own database again")
+    claimed.nothing_happened()
+    goes_on(host, claimed)
+
+
+def test_an_older_database(claimed: Claimed, tmp_path: Path) -> None:
+    """It lacks a claim whose VM runs and has one that was deleted. Then it is declared restored, and confirmed."""
+    host = claimed.host
+    deleted = host.claim("blue", share_permille=100, vm_uuid=claimed.vm_uuid)
+    API.kill()
+    store(tmp_path)
+    API.start()
+    host.api.delete(deleted)
+    eventually(lambda: host.api.slice(deleted) is None, what="the claim is deleted")
+    later = host.claim("blue", share_permille=100, vm_uuid=claimed.vm_uuid)
+    host.play(later, vm_uuid=claimed.vm_uuid)
+
+    def nothing_happened() -> None:
+        claimed.nothing_happened()
+        assert host.is_open(later)
+        assert host.gpu.slice_stats(later).scheduled
+        assert host.knows(later)
+
+    API.kill()
+    restore(tmp_path)
+    API.start()
+    eventually(lambda: not host.remembered()["trusted"], what="the agent sees that its orders went back")
+    nothing_happened()
+
+    API.kill()
+    epoch = admin("new-epoch").strip()
+    API.start()
+    AGENT.restart()
+    eventually(lambda: host.remembered()["seen_epoch"] == epoch, what="the agent sees the new epoch")
+    host.api.delete(claimed.standing)
+    AGENT.restart()
+    nothing_happened()
+
+    host.product.text("host", "confirm-epoch", host.product.host)
+    AGENT.restart()
+    eventually(lambda: host.api.slice(claimed.standing) is None, what="what was deleted is confirmed gone")
+    eventually(lambda: claimed.standing not in host.devices(), what="its device is gone")
+    assert host.remembered()["trusted"]
+    assert host.is_open(claimed.running)
+    assert host.is_open(later)
+    assert host.knows(later)
+    goes_on(host, claimed)
+
+
+def goes_on(host: Host, claimed: Claimed) -> None:
+    """Claims and deletions reach the host again."""
+    fresh = host.claim("blue", share_permille=100, vm_uuid=claimed.vm_uuid)
+    host.play(fresh, vm_uuid=claimed.vm_uuid)
+    host.stop(fresh)
+    host.api.delete(fresh)
+    eventually(lambda: host.api.slice(fresh) is None, what="a deletion is confirmed")
+    assert fresh not in host.devices()
+    assert host.is_open(claimed.running)

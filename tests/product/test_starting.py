@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which VMs libvirt starts, with which devices, and what is left when they end. The VMs are paused: QEMU has its
+slices open, and no guest runs.
+"""
+
+import os
+import re
+import signal
+
+import libvirt
+import pytest
+
+from tests.product import hook
+from tests.product.host import CLASS, Host, new_uuid
+from tests.product.services import AGENT
+from tests.rig.guest import Guest, Guests
+from tests.rig.product import eventually
+
+REFUSED = r"Hook script execution failed: .*unexpected exit status 1: (?P<reason>[^\n]+) \(vgpumgr: (?P<code>[\w.]+)\)"
+
+
+def defined(guests: Guests, name: str, *slices: str, named: tuple[str, ...] = (), vm_uuid: str | None = None) -> Guest:
+    """A domain with devices `slices` whose metadata names `named`."""
+    metadata = hook.metadata(*named) if named else ""
+    return guests.define(name, vm_uuid=vm_uuid or new_uuid(), command="true", slices=slices, metadata=metadata)
+
+
+def start(guest: Guest) -> None:
+    guest.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+
+
+def refused(guest: Guest) -> str:
+    """The code that a user finds in libvirt's error, behind one short line of ours."""
+    with pytest.raises(libvirt.libvirtError) as error:
+        start(guest)
+    match = re.search(REFUSED, str(error.value))
+    assert match, str(error.value)
+    assert len(match["reason"]) < 300
+    assert not guest.running()
+    return match["code"]
+
+
+def test_no_vm_starts_without_a_claim_of_its_own(host: Host, guests: Guests) -> None:
+    """Not by metadata alone, not by a device alone, not with another VM's slice; nothing is made for it."""
+    host.api.tenant("blue", share_permille=500)
+    others = host.claim("blue", share_permille=250, vm_uuid=new_uuid())
+    stray = new_uuid()
+    host.gpu.sysfs.create(host.gpu.address, f"vgpumgr-{CLASS}", stray)
+    try:
+        invented = new_uuid()
+        assert refused(defined(guests, "invented", invented, named=(invented,))) == "claim.missing"
+        assert refused(defined(guests, "only-named", named=(invented,))) == "claim.missing"
+        assert refused(defined(guests, "stray", stray)) == "claim.missing"
+        assert refused(defined(guests, "thief", others, named=(others,))) == "claim.other_vm"
+        assert refused(defined(guests, "quiet-thief", others)) == "claim.other_vm"
+        assert host.devices() == {stray}
+        assert host.gpu.sysfs.permit_s(stray) == 0
+        assert host.records() == set()
+    finally:
+        host.gpu.sysfs.remove(stray)
+
+
+def test_a_device_lives_as_long_as_its_vm_and_the_claim_longer(host: Host, guests: Guests) -> None:
+    """Stopped, killed and destroyed; `virsh save`, which this device does not allow, harms nothing."""
+    host.api.tenant("blue", share_permille=500)
+    vm_uuid = new_uuid()
+    slice_id = host.claim("blue", share_permille=250, vm_uuid=vm_uuid)
+    guest = defined(guests, "one", slice_id, named=(slice_id,), vm_uuid=vm_uuid)
+    used = host.product.used("blue")
+    assert used == (250, 16 << 20, 1)
+    assert host.empty()
+
+    def running_with_its_slice() -> None:
+        start(guest)
+        found = host.gpu.slice_stats(slice_id)
+        assert (found.open, found.tenant, found.weight, found.scheduled) == (True, "blue", 250, True)
+        assert host.gpu.sysfs.slice_type(slice_id) == f"vgpumgr-{CLASS}"
+        assert host.memory_reserved() == 16 << 20
+        assert host.records() == {slice_id}
+
+    running_with_its_slice()
+    with pytest.raises(libvirt.libvirtError):
+        guest.domain.save("/tmp/saved")
+    assert host.is_open(slice_id)
+
+    os.kill(guest.qemu_pid(), signal.SIGKILL)
+    eventually(host.empty, what="device, record and memory of the killed VM are gone")
+    eventually(lambda: not guest.running(), what="libvirt has noticed")
+    claim = host.api.slice(slice_id)
+    assert claim is not None
+    assert (claim["state"], claim["vm_uuid"]) == ("claimed", vm_uuid)
+
+    running_with_its_slice()
+    guest.destroy()
+    eventually(host.empty, what="what the destroyed VM had is gone")
+    for _ in range(2):  # libvirt may say so again, and late
+        assert hook.ask("release", slice_id, vm_uuid=vm_uuid, reason="destroyed")["ok"]
+    running_with_its_slice()
+    assert hook.ask("release", slice_id, vm_uuid=new_uuid(), reason="destroyed")["ok"]
+    assert hook.ask("reconnect", slice_id, vm_uuid=vm_uuid)["ok"]
+    assert host.is_open(slice_id)
+    guest.destroy()
+    eventually(host.empty, what="what the VM had is gone again")
+    assert host.product.used("blue") == used
+
+
+def test_a_start_that_fails_after_us_leaves_nothing(host: Host, guests: Guests) -> None:
+    """Its second device, another vendor's, is not there: libvirt gives up when the slice has been made."""
+    host.api.tenant("blue", share_permille=500)
+    vm_uuid = new_uuid()
+    slice_id = host.claim("blue", share_permille=250, vm_uuid=vm_uuid)
+    guest = defined(guests, "failing", slice_id, new_uuid(), named=(slice_id,), vm_uuid=vm_uuid)
+    log_before = AGENT.log.read_text()
+    with pytest.raises(libvirt.libvirtError) as error:
+        start(guest)
+    assert "vgpumgr:" not in str(error.value)
+    assert f"may start with {slice_id}" in AGENT.log.read_text().removeprefix(log_before)
+    eventually(host.empty, what="what was made for it is gone")
+    host.play(slice_id, vm_uuid=vm_uuid)
+
+
+def test_without_the_agent_only_vms_that_are_not_ours_start(host: Host, guests: Guests) -> None:
+    host.api.tenant("blue", share_permille=500)
+    vm_uuid = new_uuid()
+    slice_id = host.claim("blue", share_permille=250, vm_uuid=vm_uuid)
+    ours = defined(guests, "ours", slice_id, named=(slice_id,), vm_uuid=vm_uuid)
+    foreign = defined(guests, "foreign")
+    AGENT.kill()
+    try:
+        start(foreign)
+        assert foreign.running()
+        assert refused(ours) == "agent.unavailable"
+        assert host.devices() == set()
+    finally:
+        AGENT.start()
+    start(ours)
+    assert host.is_open(slice_id)
