@@ -203,7 +203,7 @@ def _checked_url(url: str) -> str:
     except ValueError:
         parts, port_ok = urlsplit(""), False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or not url.isprintable():
-        raise SettingsError(f"{url[:200]!r} is no URL of an API; give one like https://vgpumgr.example:8443")
+        raise SettingsError(f"{url[:200]!r} is no URL of an API; give one like https://vgpumgr.example:8470")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise SettingsError("an API's URL has no user, password, query or fragment; give the token in a file")
     return url.rstrip("/")
