@@ -1,162 +1,228 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo itself; runs in a lab host as root.
 
-Two tenants with different weights and timeslices, one real guest each with a slice of the same accelerator,
-saturating work in both; then a weight and a timeslice change while they work. Every figure and every check
-ends in build/demo/summary.json; the exit status is 1 if a check failed.
+The product as our ansible role deployed it, used as an operator uses it: tenants, quotas and claims through the CLI,
+two real guests through libvirt, whose hook attaches their slices. Every figure and every check ends in
+build/demo/summary.json; the exit status is 1 if a check failed.
 """
 
 import argparse
-import json
+import os
 import platform
+import shlex
+import signal
+import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tests.demo.table import show
-from tests.rig.gpu import Gpu, the_gpu
+import libvirt
+
+from tests.demo.summary import Summary
 from tests.rig.guest import Guest, Guests, libvirt_guests
-from tests.rig.window import Window
+from tests.rig.product import BIN, Product, deployed, eventually, new_vm_uuid
+from vgpumgr.cli.domain import NAMESPACE
+from vgpumgr.control.netlink import Control
 
-SUMMARY = Path("build/demo/summary.json")
-PHASE_S = 10
-POINTS = 2.0  # how far a share may be from its entitlement under emulation, in points of the engine
+SHARES = {"blue": 750, "green": 250}
+TIMESLICES_US = {"blue": 2000, "green": 5000}
+LIVE_TABLES = 3
+POINTS = 3.0  # how far a share may be from its entitlement under emulation, in points of the engine
+BOOT_S = 240
+MDEVS = Path("/sys/bus/mdev/devices")
 GUEST_COMMAND = """
 vgpu-guest verify --json && echo vgpu.verified=1
 echo vgpu.saturating=1
-vgpu-guest saturate --json --op delay --delay-us 500 --depth 900 --seconds {seconds}
+vgpu-guest saturate --json --op delay --delay-us 500 --depth 900 --seconds 14400
 """
 
 
 @dataclass
-class Summary:
-    """Figures and checks, as they come."""
+class Demo:
+    """One run of the demo."""
 
-    figures: dict[str, Any] = field(default_factory=dict)
-    checks: list[dict[str, Any]] = field(default_factory=list)
+    summary: Summary
+    product: Product
+    guests: Guests
 
-    def check(self, name: str, ok: bool, **details: object) -> None:
-        self.checks.append({"check": name, "ok": bool(ok), **details})
-        shown = ", ".join(f"{key} {value}" for key, value in details.items())
-        print(f"[{'ok' if ok else 'FAILED'}] {name}: {shown}", flush=True)
+    def shown(self, *arguments: str) -> str:
+        """Run the CLI as an operator would, and show both command and output."""
+        print(f"$ vgpumgr {shlex.join(arguments)}", flush=True)
+        output = self.product.text(*arguments)
+        print(output, end="", flush=True)
+        return output
 
-    @property
-    def ok(self) -> bool:
-        return all(check["ok"] for check in self.checks)
+    # ---- the story
 
-    def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"ok": self.ok, "figures": self.figures, "checks": self.checks}, indent=2) + "\n")
+    def tenants_and_claims(self) -> dict[str, str]:
+        """Two tenants, a profile and a claim for each; return the VMs' UUIDs."""
+        self.summary.step("two tenants with quotas, and a claim for one VM of each")
+        vms = {tenant: new_vm_uuid() for tenant in SHARES}
+        for tenant, share in SHARES.items():
+            permille = str(share)
+            self.shown("create", "tenant", tenant, "-o", "name")
+            self.shown(
+                "set", "quota", tenant, "--share-permille", permille, "--memory", "64M", "--slices", "1",
+                "--timeslice-us", str(TIMESLICES_US[tenant]),
+            )  # fmt: skip
+            self.shown("create", "profile", f"p{share}", "--share-permille", permille, "--memory", "16M", "-o", "name")
+            self.shown("create", "slice", "--tenant", tenant, "--profile", f"p{share}", "--vm", vms[tenant])
+        used = {tenant: self.product.used(tenant)[0] for tenant in SHARES}
+        self.summary.check("claims are charged to the tenants' quotas", used == SHARES, used=used)
+        over = self.refused("create", "slice", "--tenant", "blue", "--profile", "p250")
+        self.summary.check("a claim beyond the quota is refused", "quota.exceeded" in over, error=over)
+        return vms
 
+    def refused(self, *arguments: str) -> str:
+        """What the CLI says when it refuses; "" if it does not."""
+        done = subprocess.run([BIN / "vgpumgr", *arguments], capture_output=True, text=True, timeout=60, check=False)
+        return done.stderr.strip().splitlines()[0] if done.returncode else ""
 
-def step(text: str) -> None:
-    print(f"[{time.monotonic() - STARTED_S:5.1f} s] {text}", flush=True)
+    def start_guests(self, vms: dict[str, str], *, keep: bool) -> dict[str, Guest]:
+        """Define both domains, attach their slices, start them; return when both saturate their slice."""
+        self.summary.step("two domains; `vgpumgr attach` adds the slices, `virsh start` makes libvirt ask our hook")
+        started = {}
+        for tenant, vm_uuid in vms.items():
+            name = f"guest-{tenant}"
+            guest = self.guests.define(name, vm_uuid=vm_uuid, command=GUEST_COMMAND, keep=keep)
+            self.shown("attach", self.slice_of(tenant), "--domain", name)
+            guest.start()
+            started[tenant] = guest
+        for tenant, guest in started.items():
+            guest.wait_for(r"^vgpu.saturating=1", timeout_s=BOOT_S)
+            verified = "vgpu.verified=1" in guest.console()
+            self.summary.check(f"guest of {tenant}: works on its slice, results verified", verified)
+        return started
 
+    def slice_of(self, tenant: str) -> str:
+        (claim,) = self.product.json("get", "slices", "--tenant", tenant)
+        return str(claim["id"])
 
-STARTED_S = time.monotonic()
+    def watch(self, phase: str, entitled: dict[str, float]) -> None:
+        """Show the live table for a while, then compare what was obtained with what is due."""
+        self.live_tables(LIVE_TABLES)
+        rows = self.product.shares(interval_s=6)
+        self.summary.figures[phase] = rows
+        # Emulated processors cannot keep an engine busy; what it did is divided by who it did it for.
+        busy = sum(rows[tenant]["obtained_share"] for tenant in entitled)
+        for tenant, share in entitled.items():
+            row = rows[tenant]
+            obtained = row["obtained_share"] / busy if busy else 0.0
+            self.summary.check(
+                f"{phase}: {tenant} gets the share it is entitled to",
+                abs(row["entitled_share"] - share) < 0.001 and 100 * abs(obtained - share) <= POINTS,
+                entitled=f"{100 * row['entitled_share']:.1f}%",
+                obtained=f"{100 * obtained:.1f}% of the time the engine worked",
+                timeslice=f"{row['timeslice_us']} us",
+            )
 
+    def live_tables(self, wanted: int) -> None:
+        """What `vgpumgr top` prints, until that many tables have figures."""
+        print(f"$ vgpumgr top --interval 2     ({wanted} tables of it)", flush=True)
+        with subprocess.Popen([BIN / "vgpumgr", "top", "--interval", "2"], stdout=subprocess.PIPE, text=True) as top:
+            assert top.stdout is not None
+            seen = 0
+            for line in top.stdout:
+                print(line, end="", flush=True)
+                seen += line.startswith("green ") and "%" in line
+                if seen == wanted:
+                    break
+            top.send_signal(signal.SIGINT)
 
-def start_guests(guests: Guests, gpu: Gpu, *, seconds: int, keep: bool) -> dict[str, Guest]:
-    """One guest per tenant, each with one slice; returns when both saturate their slice."""
-    started = {}
-    for tenant in ("blue", "green"):
-        uuid = gpu.slice(tenant)
-        step(f"guest of {tenant}: starting with slice {uuid}")
-        command = GUEST_COMMAND.format(seconds=seconds)
-        started[tenant] = guests.start(f"guest-{tenant}", slices=(uuid,), command=command, keep=keep)
-    for tenant, guest in started.items():
-        guest.wait_for(r"^vgpu.saturating=1", timeout_s=180)
-        step(f"guest of {tenant}: results verified, saturating work begins")
-    for device in gpu.slices().values():
-        gpu.wait_queued(device.uuid)
-    return started
+    def change_quota(self, started: dict[str, Guest]) -> None:
+        self.summary.step("blue's quota is cut from 750 to 250 permille while both work: the shares follow")
+        pids = {tenant: guest.qemu_pid() for tenant, guest in started.items()}
+        self.shown("set", "quota", "blue", "--share-permille", "250", "--timeslice-us", "1000")
 
+        def followed() -> bool:
+            return bool(
+                self.product.json("get", "slice", self.slice_of("blue"))["enforcement"]["applied_permille"] == 250
+            )
 
-def check_window(summary: Summary, phase: str, window: Window) -> None:
-    """Entitled against obtained, and that runs are not cut short.
+        eventually(followed, what="the host enforces the new share")
+        self.watch("after the cut", {"blue": 0.5, "green": 0.5})
+        same = pids == {tenant: guest.qemu_pid() for tenant, guest in started.items()}
+        self.summary.check("no VM was restarted for it", same)
 
-    How much longer than timeslice + chunk a run lasted is shown and not judged: here it says when the emulated
-    processors were scheduled. `make test-time` asserts that bound in virtual time.
-    """
-    figures: dict[str, Any] = {}
-    for name, tenant in window.after.items():
-        runs = tenant.histogram.since(window.first.tenants[name].histogram)
-        bound_ns = (tenant.timeslice_us + summary.figures["max_chunk_us"]) * 1000
-        figures[name] = {
-            "weight": tenant.weight,
-            "timeslice_us": tenant.timeslice_us,
-            "entitled_share": window.entitled[name],
-            "obtained_share": window.share[name],
-            "runs": runs.total,
-            "runs_within_timeslice_and_chunk": sum(n for start_ns, n in runs if start_ns <= bound_ns),
-            "longest_run_ns": tenant.longest_run_ns,
-            "items_per_s": window.items_per_s[name],
-            "switches_per_s": window.switches_per_s[name],
-        }
-        error = 100 * abs(window.share[name] - window.entitled[name])
-        summary.check(
-            f"{phase}: {name} gets its share",
-            error <= POINTS,
-            entitled=f"{100 * window.entitled[name]:.1f}%",
-            obtained=f"{100 * window.share[name]:.1f}%",
+    def without_a_claim(self) -> None:
+        self.summary.step("a VM with the slice of another: libvirt refuses to start it, with our reason")
+        stolen = self.slice_of("blue")
+        metadata = f"<v:slices xmlns:v='{NAMESPACE}'><v:slice id='{stolen}'/></v:slices>"
+        thief = self.guests.define(
+            "guest-thief", vm_uuid=new_vm_uuid(), command="true", slices=(stolen,), metadata=metadata
         )
-        # A bucket of the histogram begins at most a quarter below the lengths in it.
-        lasted = sum(n for start_ns, n in runs if start_ns >= 750 * tenant.timeslice_us)
-        summary.check(
-            f"{phase}: runs of {name} last their timeslice",
-            runs.total > 0 and lasted >= 0.95 * runs.total,
-            timeslice=f"{tenant.timeslice_us} us",
-            runs=runs.total,
-            lasted=lasted,
-            within_timeslice_and_chunk=figures[name]["runs_within_timeslice_and_chunk"],
-        )
-    summary.figures[phase] = figures
+        print("$ virsh start guest-thief", flush=True)
+        try:
+            thief.start()
+            error = ""
+        except libvirt.libvirtError as refusal:
+            error = str(refusal)
+        print(f"error: {error}", flush=True)
+        self.summary.check("a VM without a claim does not start", "claim" in error.rpartition("exit status")[2])
+
+    def kill_and_start_again(self, guest: Guest) -> None:
+        self.summary.step("SIGKILL for green's QEMU, then the same VM again, on the same UUID")
+        slice_id = self.slice_of("green")
+        before, _ = reserved_memory()
+        os.kill(guest.qemu_pid(), signal.SIGKILL)
+        eventually(lambda: slice_id not in reserved_memory()[1], what="the killed VM's device goes")
+        after, _ = reserved_memory()
+        gone = not (MDEVS / slice_id).exists()
+        self.summary.check("its device and memory are free", gone and after < before, before=before, after=after)
+        self.summary.check("its claim is still there", self.slice_of("green") == slice_id)
+        eventually(lambda: not guest.running(), what="libvirt notices")
+        guest.start()
+        guest.wait_for(r"^vgpu.saturating=1", timeout_s=BOOT_S)
+        self.summary.check("the VM works again on the same slice", (MDEVS / slice_id).exists(), slice=slice_id)
+
+    def give_back(self, guest: Guest) -> None:
+        self.summary.step("green's VM is stopped and its claim deleted: capacity and quota return")
+        before = self.product.gpu()["used_share_permille"]
+        slice_id = self.slice_of("green")
+        guest.destroy()
+        self.shown("detach", slice_id, "--domain", guest.name)
+        self.shown("delete", "slice", slice_id, "--wait", "60")
+        after = self.product.gpu()["used_share_permille"]
+        used = self.product.used("green")
+        self.summary.check("the GPU's capacity is back", before - after == SHARES["green"], before=before, after=after)
+        self.summary.check("the tenant's quota is back", used == (0, 0, 0), used=used)
 
 
-def check_guests(summary: Summary, guests: dict[str, Guest], gpu: Gpu) -> None:
-    """What the guests themselves say about their work."""
-    for tenant, guest in guests.items():
-        line = guest.wait_for(r"^\{.*\"record\": ?\"saturate\".*\}\s*$", timeout_s=120).group(0)
-        report = json.loads(line)
-        summary.figures.setdefault("guests", {})[tenant] = report
-        summary.check(
-            f"guest of {tenant}: results verified, >= 8 items queued at every moment",
-            "vgpu.verified=1" in guest.console() and report["mismatches"] == 0 and report["saturated"],
-            items=report["items"],
-            min_queued=report["min_queued"],
-        )
+def reserved_memory() -> tuple[int, set[str]]:
+    """Device memory in use, bytes, and the slices that the kernel knows."""
+    with Control() as control:
+        (gpu,) = control.gpus()
+        return gpu.memory_reserved_bytes, {device.uuid for device in control.slices()}
 
 
 def run(summary: Summary, *, keep: bool) -> None:
-    step("loading vgpumgr.ko, giving it the PCI function 0000:00:10.0")
-    with the_gpu(keep=keep) as gpu:
-        described = gpu.control.gpu(gpu.address)
-        summary.figures.update(kernel=platform.release(), engine=described.engine, max_chunk_us=described.max_chunk_us)
-        gpu.tenant("blue", weight=300, timeslice_us=2000)
-        gpu.tenant("green", weight=100, timeslice_us=5000)
-        step("two tenants: blue weight 300 timeslice 2 ms, green weight 100 timeslice 5 ms")
-        with libvirt_guests(keep=keep) as guests:
-            seconds = 14400 if keep else 3 * PHASE_S + 10
-            started = start_guests(guests, gpu, seconds=seconds, keep=keep)
-            step("both guests work")
-            first = show(gpu, seconds=PHASE_S, title="blue : green = 300 : 100, timeslices 2 ms and 5 ms")
-            check_window(summary, "phase 1", first)
-            gpu.tenant("green", weight=300)
-            gpu.tenant("blue", timeslice_us=1000)
-            step("changed live: green weight 100 -> 300, blue timeslice 2 ms -> 1 ms")
-            time.sleep(1)
-            second = show(gpu, seconds=PHASE_S, title="blue : green = 300 : 300, timeslices 1 ms and 5 ms")
-            check_window(summary, "phase 2", second)
-            if not keep:
-                step("waiting for the guests to finish and report")
-                check_guests(summary, started, gpu)
+    summary.figures["kernel"] = platform.release()
+    summary.step("starting what the role deployed: API (SQLite), root helper, host agent, libvirt with our hook")
+    product = deployed()
+    with libvirt_guests(keep=keep) as guests:
+        demo = Demo(summary, product, guests)
+        demo.shown("get", "hosts")
+        demo.shown("get", "gpus")
+        vms = demo.tenants_and_claims()
+        started = demo.start_guests(vms, keep=keep)
+        summary.step("both guests work; entitled against obtained, live")
+        demo.watch("as claimed", {tenant: share / 1000 for tenant, share in SHARES.items()})
+        steps: list[Callable[[], None]] = [
+            lambda: demo.change_quota(started),
+            demo.without_a_claim,
+            lambda: demo.kill_and_start_again(started["green"]),
+        ]
+        if not keep:
+            steps.append(lambda: demo.give_back(started["green"]))
+        for step in steps:
+            step()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--keep", action="store_true", help="leave guests, slices and module as they are")
+    parser.add_argument("--keep", action="store_true", help="leave guests and product as they are")
     options = parser.parse_args()
     summary = Summary()
     try:
@@ -165,11 +231,11 @@ def main() -> int:
         summary.check("the demo ran to its end", ok=False, error=repr(error))
         raise
     finally:
-        summary.figures["seconds"] = round(time.monotonic() - STARTED_S, 1)
-        summary.write(SUMMARY)
-    print("\nRuns longer than timeslice and chunk are the emulated processors' doing: see make test-time.")
+        summary.figures["seconds"] = round(time.monotonic() - summary.started_s, 1)
+        summary.write()
     passed = sum(check["ok"] for check in summary.checks)
-    print(f"\n{passed} of {len(summary.checks)} checks ok, {summary.figures['seconds']} s", flush=True)
+    print("\nRuns longer than timeslice and chunk are the emulated processors' doing: see make test-time.")
+    print(f"{passed} of {len(summary.checks)} checks ok, {summary.figures['seconds']} s", flush=True)
     return 0 if summary.ok else 1
 
 
