@@ -99,16 +99,17 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
             .order_by(models.Gpu.address, models.Tenant.name, models.Slice.id)
         )
     ]
-    claimed = [one for one in seen if one.slice.state == SliceState.CLAIMED.value]
     parties: dict[tuple[str, str], list[View]] = {}
-    for one in claimed:
+    for one in seen:
         parties.setdefault((one.gpu.address, one.tenant), []).append(one)
     groups: list[DesiredGroup] = []
     slices: list[DesiredSlice] = []
     for (gpu, tenant), members in parties.items():
         group, its_slices = _party(gpu, tenant, members)
-        groups.append(group)
-        slices.extend(its_slices)
+        # A group of deleted slices alone keeps what it has, and is not named: its agent forgets it once it is empty.
+        if its_slices:
+            groups.append(group)
+            slices.extend(its_slices)
     return Desired(
         host_id=row.id,
         epoch=session.scalars(select(models.Installation.epoch)).one(),
@@ -160,6 +161,7 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
 
 
 def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, list[DesiredSlice]]:
+    """A deleted slice counts until its host confirms that it is gone: its VM may run on, beside the others'."""
     plan = plan_group(
         {one.slice.id: Part(permille=one.permille, strict=one.slice.mode == Mode.STRICT.value) for one in members},
         members[0].timeslice_us,
@@ -185,5 +187,6 @@ def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, li
             generation=one.slice.generation,
         )
         for one in members
+        if one.slice.state == SliceState.CLAIMED.value
     ]
     return group, slices

@@ -4,7 +4,7 @@
 from vgpumgr_api.services import quotas
 
 from tests.api.services.refusals import refused
-from tests.api.world import GIB, World
+from tests.api.world import GIB, World, absent
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import QuotaPatch
@@ -113,16 +113,24 @@ def test_strict_slices_are_capped_at_what_is_enforced(world: World) -> None:
     assert caps() == ([(0, 0)], [(0, 0), (8000, 20_000)])
 
 
-def test_a_slice_that_is_being_released_no_longer_weighs(world: World) -> None:
+def test_a_deleted_slice_counts_in_its_group_until_its_host_confirms(world: World) -> None:
     agent = world.host()
-    world.tenant("acme")
-    a = world.claim("acme", world.profile(share=400))
-    world.claim("acme", world.profile(share=200))
-    world.delete(a.id)
-    desired = agent.desired()
-    assert [group.weight for group in desired.groups] == [200]
-    assert [one.id for one in desired.tombstones] == [a.id]
-    assert world.quota("acme").used_share_permille == 600
+    world.tenant("acme", timeslice_us=1000)
+    profile = world.profile(share=250, mode=Mode.STRICT)
+    gone, kept = world.claim("acme", profile), world.claim("acme", profile)
+
+    def groups() -> list[tuple[int, int]]:
+        return [(group.weight, group.cap_us) for group in agent.desired().groups]
+
+    assert groups() == [(500, 5000)]
+    world.delete(gone.id)
+    assert groups() == [(500, 5000)]
+    assert [(one.id, one.weight) for one in agent.desired().slices] == [(kept.id, 250)]
+    assert [one.id for one in agent.desired().tombstones] == [gone.id]
+    agent.report(desired=agent.desired(), slices=[absent(gone.id, present=True, open=True)])
+    assert groups() == [(500, 5000)]
+    agent.confirm_gone(gone.id)
+    assert groups() == [(250, 2500)]
 
 
 def test_a_patch_needs_the_generation_and_changes_what_it_names(world: World) -> None:
