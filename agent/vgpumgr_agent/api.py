@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from vgpumgr.client import Client
+from vgpumgr.client.transport import refuse_clear_text
 from vgpumgr.errors import ApiAnswerError, ApiError, ApiUnreachableError, SettingsError
 from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
 
@@ -51,10 +52,11 @@ class HttpApi:
     """An `Api` behind a URL."""
 
     def __init__(self, url: str, ca_file: str | None = None) -> None:
-        """ApiAwayError for a URL or CA file that cannot be used."""
+        """ApiAwayError for a URL or CA file that cannot be used, and for http:// beyond this machine."""
         self._url = url
         self._ca_file = ca_file
         with _translated():
+            refuse_clear_text(url)
             self._patient = Client(url, ca_file=ca_file)
             self._quick = self._patient
 

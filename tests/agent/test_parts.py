@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from vgpumgr_agent import config
+from vgpumgr_agent.api import ApiAwayError, HttpApi
 from vgpumgr_agent.backends import nvml
 from vgpumgr_agent.config import ConfigError
 from vgpumgr_agent.files import write_durably
@@ -53,6 +54,17 @@ def test_settings_that_cannot_be_are_named_in_one_line(
 def test_settings_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="api_url"):
         config.load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("url", ["http://api:8470", "http://192.0.2.1", "http://127.0.0.1.example:80"])
+def test_a_token_does_not_travel_in_clear_text_beyond_this_machine(url: str) -> None:
+    with pytest.raises(ApiAwayError, match="in clear text; use https"):
+        HttpApi(url)
+
+
+@pytest.mark.parametrize("url", ["https://api:8470", "http://localhost:8470", "http://127.0.0.1:8470", "http://[::1]"])
+def test_an_api_with_tls_or_on_this_machine_is_used(url: str) -> None:
+    HttpApi(url)
 
 
 # ---- applied share: (groups, slices) -> permille of slice A

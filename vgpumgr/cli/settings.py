@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the API is and which token to show it: options, then environment, then configuration file, then defaults."""
 
-import ipaddress
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from vgpumgr.errors import SettingsError
 
@@ -39,9 +37,11 @@ class Settings:
 
 def settings(options: Options, env: Mapping[str, str], *, operator_token: Path = OPERATOR_TOKEN) -> Settings:
     """Gather the settings. SettingsError, which never quotes a token."""
+    from vgpumgr.client.transport import refuse_clear_text  # late: help needs no models
+
     file = _configuration(env)
     url = options.url or env.get("VGPUMGR_URL") or file.get("url") or DEFAULT_URL
-    _refuse_clear_text(url)
+    refuse_clear_text(url)
     return Settings(
         url=url,
         token=_token(options, env, file, operator_token),
@@ -105,20 +105,3 @@ def _read_token(path: Path) -> str:
     if not token or len(content) > TOKEN_MAX_BYTES or not token.isascii() or len(token.split()) != 1:
         raise SettingsError(f"token file {path} holds no token; it must hold exactly one, on one line")
     return token.decode("ascii")
-
-
-def _refuse_clear_text(url: str) -> None:
-    """A token does not travel in clear text beyond this machine."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        return  # the client says what is wrong with it
-    if parts.scheme != "http" or host == "localhost":
-        return
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if host and not loopback:
-        raise SettingsError(f"{url} would carry the token in clear text; use https:// beyond this machine")

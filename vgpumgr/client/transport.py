@@ -5,6 +5,7 @@ A request is repeated, with the same Idempotency-Key, when the connection was lo
 doing it twice is the same as doing it once. The token appears in no message and in no repr.
 """
 
+import ipaddress
 import re
 import ssl
 import time
@@ -194,6 +195,23 @@ class Transport:
             f"{self.url} answers {response.status_code} without our problem document;"
             " check that this is the URL of a vgpumgr API"
         )
+
+
+def refuse_clear_text(url: str) -> None:
+    """Refuse a URL with which a token would travel in clear text beyond this machine. SettingsError."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return  # the client says what is wrong with it
+    if parts.scheme != "http" or host == "localhost":
+        return
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if host and not loopback:
+        raise SettingsError(f"{url} would carry the token in clear text; use https:// beyond this machine")
 
 
 def _checked_url(url: str) -> str:
