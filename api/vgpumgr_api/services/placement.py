@@ -133,10 +133,11 @@ def _none(session: Session, wanted: Wanted) -> Refusal:
         for reason, detail in _DETAILS.items()
         if reason in counts
     )
-    said = "; ".join(f"{reason.count}: {reason.detail}" for reason in reasons) or "there is none yet; enrol a host"
+    todo = "free some, add a host or ask for less" if reasons else "no host has reported one yet, so enrol a host"
+    mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
     return Refusal(
         Code.CAPACITY_NONE,
-        f"no GPU has {wanted.share_permille} permille and {wanted.mem_bytes} bytes free ({said})",
+        f"no GPU has {wanted.share_permille} permille and {mem_mib} MiB free; {todo}",
         reasons=reasons,
         limits={"share_permille": wanted.share_permille, "mem_bytes": wanted.mem_bytes},
     )

@@ -73,6 +73,8 @@ def test_every_gpu_is_counted_under_one_reason(world: World, clock: Clock) -> No
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", world.profile(share=200), host="full")
     assert caught.reasons == {"host.other": 6, "share.full": 1}
+    assert caught.refusal is not None
+    assert caught.refusal.detail == "no GPU has 200 permille and 1024 MiB free; free some, add a host or ask for less"
 
 
 def test_without_any_gpu_the_reason_is_that(world: World) -> None:
