@@ -81,4 +81,6 @@ def _key(value: Any, key: InstrumentedAttribute[Any]) -> Any:
 
 
 def _invalid(field: str, detail: str) -> Refusal:
-    return Refusal(Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=field),))
+    return Refusal(
+        Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=f"query.{field}"),)
+    )

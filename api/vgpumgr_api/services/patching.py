@@ -16,6 +16,8 @@ def changes_of(patch: Request) -> dict[str, Any]:
         raise Refusal(
             Code.FIELD_INVALID,
             detail,
-            reasons=tuple(Reason(code=Code.FIELD_INVALID, detail="cannot be null", field=name) for name in nulls),
+            reasons=tuple(
+                Reason(code=Code.FIELD_INVALID, detail="cannot be null", field=f"$.{name}") for name in nulls
+            ),
         )
     return changes

@@ -94,7 +94,9 @@ def _refuse_repetitions(report: Report) -> None:
         if len(set(keys)) < len(keys):
             detail = f"{field} names one of its objects twice; report each once"
             raise Refusal(
-                Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=field),)
+                Code.FIELD_INVALID,
+                detail,
+                reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.{field}"),),
             )
 
 

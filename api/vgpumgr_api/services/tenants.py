@@ -46,7 +46,7 @@ def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tena
         if account.account_id is not None:
             detail = f"{request.account} is a project; name an account, which holds projects"
             raise Refusal(
-                Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="account"),)
+                Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.account"),)
             )
     refuse_duplicate(session, models.Tenant.name, request.name, kind="tenant")
     tenant = models.Tenant(

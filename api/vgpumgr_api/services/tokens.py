@@ -76,7 +76,9 @@ def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
 
 
 def _invalid(field: str, detail: str) -> Refusal:
-    return Refusal(Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=field),))
+    return Refusal(
+        Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.{field}"),)
+    )
 
 
 def _token(token: records.Token, subject: str | None) -> Token:

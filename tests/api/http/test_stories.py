@@ -232,3 +232,17 @@ def test_an_agent_whose_token_was_revoked_while_it_waited_learns_nothing(cloud: 
         red.post("/v1/slices", {"tenant": "red", "profile": "half"})
         answer = waiting.result(timeout=30)
     assert answer.json()["code"] == Code.AUTH_INVALID
+
+
+def test_what_only_the_database_can_refuse_names_its_place_too(cloud: Cloud) -> None:
+    cloud.tenant("red", **PLENTY)
+    cloud.operator.post("/v1/tenants", {"name": "web", "account": "red"})
+    refusals = {
+        "query.page_token": ("GET", "/v1/tenants?page_token=x", None),
+        "$.role": ("POST", "/v1/tokens", {"role": "host"}),
+        "$.account": ("POST", "/v1/tenants", {"name": "new", "account": "web"}),
+        "$.slices": ("PATCH", "/v1/quotas/red", {"slices": None}),
+    }
+    for field, (method, path, body) in refusals.items():
+        said = cloud.operator.refused(Code.FIELD_INVALID, method, path, body, headers={"If-Match": '"1"'})
+        assert [reason.field for reason in said.reasons] == [field]
