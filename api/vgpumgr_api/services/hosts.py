@@ -144,12 +144,14 @@ def _created(host: Host, secret: str) -> HostCreated:
 
 
 def _host(session: Session, host: models.Host, reported_at: datetime | None, agent_version: str | None) -> Host:
+    # While a token waits for it, the host has no credential.
+    enrolled = host.enrolled_at is not None and host.enroll_hash is None
     return Host(
         id=host.id,
         name=host.name,
         state=HostState(host.state),
-        enrolled=host.enrolled_at is not None,
-        online=reported_at is not None and now(session) - reported_at <= ONLINE,
+        enrolled=enrolled,
+        online=enrolled and reported_at is not None and now(session) - reported_at <= ONLINE,
         epoch_confirmed=host.epoch_confirmed,
         last_report_at=reported_at,
         agent_version=agent_version or "",

@@ -47,7 +47,10 @@ def test_enrolling_anew_voids_the_old_credential_and_keeps_claims(world: World) 
     token = world.run(hosts.reenroll, "one").enroll_token
     with refused(Code.AUTH_INVALID):
         old.desired()
+    waiting = world.run(hosts.get_host, "one")
+    assert (waiting.enrolled, waiting.online) == (False, False)
     new = world.enrolled("one", token)
+    assert world.run(hosts.get_host, "one").enrolled
     assert [one.id for one in new.desired().slices] == [claimed.id]
 
 
