@@ -105,7 +105,8 @@ def _opened(config: Config) -> Database:
 def _create(file: Path) -> None:
     """Claims hold the hashes of credentials and who uses what: nobody else's to read."""
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not file.parent.is_dir():
+            raise AdminError(f"{file.parent}: no such directory; make it, its owner being the user of the API")
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         file.chmod(0o600)
     except OSError as error:

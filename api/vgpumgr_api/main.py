@@ -19,6 +19,10 @@ from vgpumgr_api.config import DEFAULT_PATH, Config, ConfigError, load
 from vgpumgr_api.db.schema import SchemaError
 from vgpumgr_api.errors import Refusal
 
+NEXT_STEP = """\
+Every host is unconfirmed now and deletes nothing. Start the API, compare `vgpumgr get slices --host HOST` with what
+runs there, and then let each host obey deletions again: vgpumgr host confirm-epoch HOST"""
+
 
 def run(arguments: list[str] | None = None) -> None:
     """Carries out one command and ends the process."""
@@ -44,6 +48,7 @@ def main(arguments: list[str]) -> int:
             case "new-epoch":
                 with contextlib.closing(admin.checked(config)) as database:
                     print(admin.new_epoch(database))
+                print(NEXT_STEP, file=sys.stderr)
             case "serve":
                 _serve(config)
     except (AdminError, ConfigError, ListenError, SchemaError) as error:
@@ -55,6 +60,9 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+_OPTIONS: dict[int | str, str] = {"role": "--role", "subject": "--tenant", "expires_in_s": "--expires-in-s"}
+
+
 def _serve(config: Config) -> None:
     from vgpumgr_api.server import serve
 
@@ -63,11 +71,13 @@ def _serve(config: Config) -> None:
 
 
 def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
+    if (chosen.role == TokenRole.TENANT.value) != (chosen.tenant is not None):
+        raise AdminError("--tenant NAME goes with --role tenant, and only with it")
     try:
         request = TokenCreate(role=chosen.role, subject=chosen.tenant, expires_in_s=chosen.expires_in_s)
     except ValidationError as error:
         first = error.errors()[0]
-        raise AdminError(f"{first['loc'][0]}: {first['msg']}") from None
+        raise AdminError(f"{_OPTIONS[first['loc'][0]]}: {first['msg']}") from None
     with contextlib.closing(admin.checked(config)) as database:
         return admin.create_token(database, request)
 
@@ -119,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     create.add_argument("--role", choices=[TokenRole.OPERATOR.value, TokenRole.TENANT.value], default="operator")
     create.add_argument("--tenant", metavar="NAME", help="whose token, with --role tenant")
-    create.add_argument("--expires-in-s", type=int, metavar="SECONDS")
+    create.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="how long it is good; else for ever")
     return parser
 
 

@@ -79,16 +79,23 @@ def test_tokens_upgrade_and_epochs_are_made_on_the_spot(
     secret = said(capsys)[0]
     actor = who(empty_url, secret)
     assert main(["new-epoch", "--config", str(settings)]) == 0
-    epoch = said(capsys)[0]
+    epoch, next_step = said(capsys)
+    assert next_step.endswith("vgpumgr host confirm-epoch HOST")
     database = Database(empty_url)
     assert database.run(lambda session: hosts.list_hosts(session, actor, PageRequest())).items == []
     database.close()
     assert main(["new-epoch", "--config", str(settings)]) == 0
     assert said(capsys)[0] != epoch
-    for wrong in (["--tenant", "acme"], ["--role", "tenant"], ["--expires-in-s", "1"], ["--tenant", "A"]):
+    for wrong, named in (
+        (["--tenant", "acme"], "--role tenant"),
+        (["--role", "tenant"], "--tenant NAME"),
+        (["--expires-in-s", "1"], "--expires-in-s: "),
+        (["--role", "tenant", "--tenant", "A"], "--tenant: "),
+    ):
         assert main(["token", "create", "--config", str(settings), *wrong]) == 1
         output, errors = said(capsys)
         assert output == ""
+        assert named in errors
         assert len(errors.splitlines()) == 1
 
 
@@ -114,6 +121,14 @@ def test_an_init_that_was_interrupted_is_finished_by_another(
     assert "vgpumgr-api init" in said(capsys)[1]
     assert main(["init", "--config", str(settings)]) == 0
     assert who(empty_url, said(capsys)[0]).role == "operator"
+
+
+def test_init_makes_no_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "api.toml"
+    settings.write_text(f'database = "sqlite:///{tmp_path}/misspelt/vgpumgr.db"\n')
+    assert main(["init", "--config", str(settings)]) == 1
+    assert f"{tmp_path}/misspelt: no such directory; make it" in said(capsys)[1]
+    assert not (tmp_path / "misspelt").exists()
 
 
 def test_a_server_that_is_away_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
