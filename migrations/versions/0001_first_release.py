@@ -133,6 +133,7 @@ def upgrade() -> None:
         sa.Column("agent_version", sa.String(length=64), nullable=False),
         sa.Column("desired_epoch", sa.Uuid(), nullable=True),
         sa.Column("desired_generation", sa.BigInteger(), nullable=False),
+        sa.Column("unknown_slices", sa.BigInteger(), nullable=False),
         sa.Column("refusals", sa.JSON(), nullable=False),
         sa.Column("reported_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["host_id"], ["hosts.id"], name=op.f("fk_host_reports_host_id"), ondelete="CASCADE"),

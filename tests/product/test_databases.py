@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.product.api import TOKEN_FILE
+from tests.product.api import TOKEN_FILE, ApiRefusedError
 from tests.product.hook import refusal
 from tests.product.host import Host, new_uuid
 from tests.product.services import AGENT, API
@@ -78,6 +78,18 @@ def claimed(host: Host) -> Iterator[Claimed]:
             host.crash(slice_id)
             eventually(lambda one=slice_id: not host.is_open(one), what="it is closed")  # type: ignore[misc]
         host.gpu.sysfs.remove(slice_id)
+    eventually(lambda: takes_claims(host), what="the host takes claims again")
+
+
+def takes_claims(host: Host) -> bool:
+    """It takes none while it reports devices that the database does not know."""
+    try:
+        host.api.call("POST", "/v1/slices?validate_only=true", {"tenant": "blue", "profile": "p100"})
+    except ApiRefusedError as refused:
+        if refused.code != "capacity.none":
+            raise
+        return False
+    return True
 
 
 def test_an_empty_answer(claimed: Claimed) -> None:
@@ -171,6 +183,9 @@ def test_an_older_database(claimed: Claimed, tmp_path: Path) -> None:
     assert host.is_open(claimed.running)
     assert host.is_open(later)
     assert host.knows(later)
+    assert not takes_claims(host)
+    host.stop(later)
+    eventually(lambda: takes_claims(host), what="the host takes claims again")
     goes_on(host, claimed)
 
 

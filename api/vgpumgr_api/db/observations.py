@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that hold what hosts reported last. Nothing here decides about a claim, and losing it loses no claim."""
+"""The tables that hold what hosts reported last. Nothing here ends a claim, and losing it loses no claim."""
 
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,8 @@ from vgpumgr_api.db.models import Base
 class HostReport(Base):
     """One row per host, made when it enrols and locked while a report is taken in.
 
-    (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first.
+    (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first. `unknown_slices`: devices that are
+    no claim on this host; they take room that nobody counted, so that it takes no claims meanwhile.
     """
 
     __tablename__ = "host_reports"
@@ -26,6 +27,7 @@ class HostReport(Base):
     agent_version: Mapped[str] = mapped_column(String(64))
     desired_epoch: Mapped[UUID | None]
     desired_generation: Mapped[int]
+    unknown_slices: Mapped[int]
     refusals: Mapped[list[Any]] = mapped_column(JSON)
     reported_at: Mapped[datetime | None]
 

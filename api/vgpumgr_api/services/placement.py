@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which GPU takes a claim: the fullest one that fits, so that large slices find room later.
 
-A GPU fits if its host is ready, enrolled and online, it was in its host's last report, one of its mdev types is large
-enough (the smallest such is taken), and share and memory of that type are free.
+A GPU fits if its host is ready, enrolled, online, confirmed for the database's epoch and without slices that the
+database does not know, it was in its host's last report, one of its mdev types is large enough (the smallest such is
+taken), and share and memory of that type are free.
 """
 
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ _DETAILS = {
     "host.other": "on another host than the one that is required",
     "host.cordoned": "their host is cordoned",
     "host.offline": "their host is not enrolled, or has not reported for 90 s",
+    "host.unconfirmed": "the database was restored and their host is not confirmed; compare, then confirm its epoch",
+    "gpu.unknown_slices": "their host has slices that the database does not know; stop their VMs or remove them",
     "gpu.absent": "not in their host's last report",
     "type.none": "no mdev type has enough memory",
     "share.full": "too little share is free",
@@ -105,8 +108,13 @@ def _obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool
     return obstacles | {
         "host.cordoned": Host.state != "ready",
         "host.offline": or_(
-            HostReport.reported_at.is_(None), HostReport.reported_at < now(session) - ONLINE, Host.enrolled_at.is_(None)
+            HostReport.reported_at.is_(None),
+            HostReport.reported_at < now(session) - ONLINE,
+            Host.enrolled_at.is_(None),
         ),
+        "host.unconfirmed": ~Host.epoch_confirmed,
+        # Reports do not say on which GPU a slice is, so that each of the host may have less free than is counted.
+        "gpu.unknown_slices": HostReport.unknown_slices > 0,
         "gpu.absent": ~Gpu.present,
         "type.none": type_mem_bytes.is_(None),
         "share.full": Gpu.share_used > 1000 - wanted.share_permille,

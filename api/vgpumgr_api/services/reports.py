@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Taking in what a host reports: its inventory, its counters, and that a deleted slice is really gone.
 
-The last is the only thing in a report that changes what is granted, so it is believed only if the host worked from a
-document of this epoch that already carried the tombstone. Everything else is kept as said and decides nothing.
+The last is the only thing in a report that ends a grant, so it is believed only if the host worked from a document of
+this epoch that already carried the tombstone. Everything else is kept as said and ends nothing.
 """
 
 from collections.abc import Iterable
@@ -37,6 +37,7 @@ def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
         "agent_version": printable(agent_version),
         "desired_epoch": None,
         "desired_generation": 0,
+        "unknown_slices": 0,
         "refusals": [],
         "reported_at": None,
     }
@@ -56,7 +57,8 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     touched = release(session, actor, _confirmed_gone(session, host, report))
     if take_inventory(session, actor, host, report.gpus):
         touched.add(host.id)
-    _observe_slices(session, host, report)
+    here = _ids_here(session, host)
+    _observe_slices(session, here, report)
     _observe_groups(session, host, report)
 
     if last.boot_id is not None and last.boot_id != report.boot_id:
@@ -67,6 +69,8 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     last.agent_version = printable(report.agent_version)
     last.desired_epoch = report.desired_epoch
     last.desired_generation = report.desired_generation
+    if report.slices or report.desired_epoch is not None:  # else it may be of a host that cannot be looked at
+        last.unknown_slices = sum(one.present and one.id not in here for one in report.slices)
     last.refusals = [printable(refusal)[:500] for refusal in report.refusals]
     last.reported_at = now(session)
     session.flush()
@@ -127,9 +131,8 @@ def _confirmed_gone(session: Session, host: models.Host, report: Report) -> list
     ]
 
 
-def _observe_slices(session: Session, host: models.Host, report: Report) -> None:
-    """Keeps what was said of slices that are claimed here. What a host says of others' means nothing."""
-    here = _ids_here(session, host)
+def _observe_slices(session: Session, here: set[UUID], report: Report) -> None:
+    """Keeps what was said of slices that are claimed here. Of others only their number counts."""
     upsert(
         session,
         observations.SliceObservation,

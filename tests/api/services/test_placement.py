@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which GPU takes a claim, and what is said when none does."""
 
-from vgpumgr_api.services import hosts
+from uuid import uuid4
+
+from vgpumgr_api.services import hosts, installation
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
-from tests.api.world import GIB, World, gpu
+from tests.api.world import GIB, World, absent, gpu
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import HostCreate, HostPatch, HostState
 
@@ -106,4 +108,38 @@ def test_a_host_takes_claims_only_while_it_reports_and_is_ready(world: World, cl
         world.claim("acme", profile)
     assert caught.reasons == {"host.cordoned": 1}
     cordon(world, "new", HostState.READY)
+    world.claim("acme", profile)
+
+
+def test_after_a_restore_a_host_takes_no_claims_until_it_is_confirmed(world: World) -> None:
+    world.tenant("acme")
+    profile = world.profile(share=10)
+    agent = world.host("one")
+    world.run(installation.new_epoch)
+    agent.report(desired=agent.desired())
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", profile)
+    assert caught.reasons == {"host.unconfirmed": 1}
+    world.run(hosts.confirm_epoch, "one")
+    world.claim("acme", profile)
+
+
+def test_a_host_with_slices_that_the_database_does_not_know_takes_no_claims(world: World) -> None:
+    """Their share and memory are taken, and nobody has counted them."""
+    world.tenant("acme")
+    profile = world.profile(share=10)
+    agent = world.host("one", inventory=[gpu(A), gpu(B)])
+    known, releasing = world.claim("acme", profile).id, world.claim("acme", profile).id
+    world.delete(releasing)
+    unknown = uuid4()
+    own = [absent(known, present=True), absent(releasing, present=True)]
+    agent.report(desired=agent.desired(), slices=[*own, absent(unknown)])
+    world.claim("acme", profile)
+    agent.report(desired=agent.desired(), slices=[*own, absent(unknown, present=True)])
+    for _ in range(2):
+        with refused(Code.CAPACITY_NONE) as caught:
+            world.claim("acme", profile)
+        assert caught.reasons == {"gpu.unknown_slices": 2}
+        agent.report()  # of a host that cannot be looked at
+    agent.report(desired=agent.desired(), slices=own)
     world.claim("acme", profile)
