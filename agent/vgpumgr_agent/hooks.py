@@ -2,8 +2,8 @@
 """What the agent answers to libvirt's hook: which VM may start with which slices.
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
-claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.not_ready, host.busy, api.away, those
-of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none or slice.open.
+claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.not_ready, host.busy, agent.timeout,
+those of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none or slice.open.
 """
 
 import logging
@@ -80,6 +80,7 @@ class Hooks:
         claims = [self._admitted(uuid, vm_uuid) for uuid in ours]
         for claim in claims:
             if claim.vm_uuid is None:
+                _require_time(deadline)
                 self._bind(claim, vm_uuid)
         self._make_all([uuid for uuid in ours if uuid in devices], vm_uuid, deadline)
         faults.point("hook.ready")
@@ -190,6 +191,7 @@ class Hooks:
             time.sleep(_REMOVING_PAUSE_S)
 
     def _make(self, uuid: UUID, vm_uuid: UUID, deadline: float, undo: ExitStack) -> None:
+        _require_time(deadline)
         claim = self._current(uuid, vm_uuid)
         group = self._store.group(claim.gpu, claim.tenant)
         if group is None:
@@ -197,17 +199,19 @@ class Hooks:
                 "group.missing", f"tenant {claim.tenant} has no group on GPU {claim.gpu} yet; try again"
             )
         self._released.discard(uuid)
-        try:
+        with _refusing():
             self._backend.apply_group(group)
-            faults.point("hook.configured")
-            created = self._backend.prepare(claim, vm_uuid=vm_uuid, timeout_s=max(0.1, deadline - time.monotonic()))
-        except BackendRefusedError as error:
-            code = "host.not_ready" if error.code in (Code.MODULE_ABI, "control.unavailable") else error.code
-            raise HookRefusedError(code, error.reason) from error
-        except BackendUnavailableError as error:
-            raise HookRefusedError("host.not_ready", error.reason) from error
+        faults.point("hook.configured")
+        timeout_s = max(0.1, deadline - time.monotonic())
+        with _refusing():
+            try:
+                created = self._backend.prepare(claim, vm_uuid=vm_uuid, timeout_s=timeout_s)
+            except BackendUnavailableError:
+                undo.callback(self._revert, uuid, created=False)  # it may have been done
+                raise
         undo.callback(self._revert, uuid, created=created)
         faults.point("hook.prepared")
+        _require_time(deadline)
         self._current(uuid, vm_uuid)  # it may have been deleted, and reported absent, meanwhile
 
     def _current(self, uuid: UUID, vm_uuid: UUID) -> DesiredSlice:
@@ -233,3 +237,20 @@ class Hooks:
             yield
         finally:
             self._acting.release()
+
+
+def _require_time(deadline: float) -> None:
+    """Libvirt has been told no by now, or soon will: nothing may be permitted any more."""
+    if time.monotonic() >= deadline:
+        raise HookRefusedError("agent.timeout", "the agent did not decide in time; see its log, and try again")
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except BackendRefusedError as error:
+        code = "host.not_ready" if error.code in (Code.MODULE_ABI, "control.unavailable") else error.code
+        raise HookRefusedError(code, error.reason) from error
+    except BackendUnavailableError as error:
+        raise HookRefusedError("host.not_ready", error.reason) from error
