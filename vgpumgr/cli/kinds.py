@@ -95,12 +95,13 @@ def _profile(profile: "Profile") -> tuple[str, ...]:
 
 
 def _host(host: "Host") -> tuple[str, ...]:
+    new = not host.enrolled and not host.agent_version  # the first enrolment confirms the epoch
     return (
         host.name,
         host.state,
         yes(host.enrolled),
         yes(host.online),
-        "confirmed" if host.epoch_confirmed else "UNCONFIRMED",
+        "confirmed" if host.epoch_confirmed else "-" if new else "UNCONFIRMED",
         moment(host.last_report_at),
         host.agent_version or "-",
     )

@@ -73,10 +73,7 @@ def main(arguments: Sequence[str], session: Session) -> int:
     except typer.Abort:
         return Status.INTERRUPTED
     except typer.TyperException as error:
-        what = printable(error.format_message()) if hasattr(error, "format_message") else printable(str(error))
-        if what:
-            command = getattr(getattr(error, "ctx", None), "command_path", "vgpumgr")
-            complain(f"vgpumgr: argument.invalid: {what.rstrip('.')}; see `{command} --help`")
+        complain(_usage(error))
         return Status.USAGE
     except KeyboardInterrupt:
         return Status.INTERRUPTED
@@ -86,6 +83,19 @@ def main(arguments: Sequence[str], session: Session) -> int:
             " this is a defect of vgpumgr: report it, with the command"
         )
         return Status.ERROR
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Say what is wrong with a command line; for one without arguments that is its help."""
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    if context is not None and said == context.get_help():
+        return str(said)
+    command = getattr(context, "command_path", "vgpumgr")
+    todo = f"see `{command} --help`"
+    if command == "vgpumgr" and getattr(error, "option_name", "") in ("-o", "--output"):
+        todo = "it goes after the command, as in `vgpumgr get hosts -o json`"
+    return f"vgpumgr: argument.invalid: {printable(said).rstrip('.')}; {todo}"
 
 
 def run() -> None:

@@ -88,10 +88,14 @@ def _token(options: Options, env: Mapping[str, str], file: Mapping[str, str], op
         return _read_token(Path(named))
     try:
         return _read_token(operator_token)
-    except SettingsError:
+    except SettingsError as error:
+        why = error.__cause__
+        if not isinstance(why, OSError):
+            raise
+        said = "does not exist" if isinstance(why, FileNotFoundError) else "is not readable for you"
         raise SettingsError(
             f"there is no token: give --token-file, VGPUMGR_TOKEN_FILE or token_file in config.toml"
-            f" ({operator_token} is not readable)"
+            f" ({operator_token} {said})"
         ) from None
 
 
@@ -100,7 +104,7 @@ def _read_token(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(TOKEN_MAX_BYTES + 1)
     except OSError as error:
-        raise SettingsError(f"token file {path}: {error.strerror}; give a file that holds a token") from None
+        raise SettingsError(f"token file {path}: {error.strerror}; give a file that holds a token") from error
     token = content.strip()
     if not token or len(content) > TOKEN_MAX_BYTES or not token.isascii() or len(token.split()) != 1:
         raise SettingsError(f"token file {path} holds no token; it must hold exactly one, on one line")

@@ -21,6 +21,9 @@ KindArgument = Annotated[
 ]
 
 
+NO_GPUS = "none reported; look with `vgpumgr host doctor` on the host, as root"
+
+
 class SliceStateOption(StrEnum):
     """The states of a slice, without importing the models for `--help`."""
 
@@ -67,7 +70,10 @@ def show(session: Session, kind: Kind, items: "Iterable[BaseModel]", *, single: 
         content = [dumped(item) for item in items]
         session.print_json(content[0] if single else content)
     else:
-        session.print(table(kind.header, (kind.row(item) for item in items)))
+        rows = [kind.row(item) for item in items]
+        session.print(table(kind.header, rows))
+        if kind.singular == "gpu" and not rows:
+            session.note(NO_GPUS)
 
 
 def describe(
@@ -88,6 +94,9 @@ def describe(
     shown = _lines(dumped(item))
     for plural, parts in belonging.items():
         part_kind = kind_of(plural)
+        if plural == "gpus" and not parts:
+            shown.append(f"gpus: {NO_GPUS}")
+            continue
         rows = table(part_kind.header, (part_kind.row(part) for part in parts))
         shown += [f"{plural}:", *("  " + line for line in rows.splitlines())]
     session.print("\n".join(shown))

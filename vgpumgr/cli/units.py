@@ -9,6 +9,7 @@ from vgpumgr.errors import ArgumentError
 _SIZE = re.compile(r"([0-9]{1,19})(?:([KMGTP])(?:iB)?)?", re.IGNORECASE | re.ASCII)
 _DECIMAL = re.compile(r"[0-9]+[KMGTP]B", re.IGNORECASE | re.ASCII)
 _DURATION = re.compile(r"([0-9]{1,12})([smhdw])", re.ASCII)
+_DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", re.ASCII)
 _SIZE_UNITS = "KMGTP"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -36,7 +37,11 @@ def parse_uuid(text: str, what: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise ArgumentError(f"{what} {text[:80]!r} is no UUID; `vgpumgr get {what}s` lists them") from None
+        todo = f"`vgpumgr get {what}s` lists them"
+        if what == "VM":
+            name = text[:80] if _DOMAIN.fullmatch(text) else "DOMAIN"
+            todo = f"give the VM's UUID; `virsh domuuid {name}` prints it"
+        raise ArgumentError(f"{what} {text[:80]!r} is no UUID; {todo}") from None
 
 
 def format_size(size_bytes: int) -> str:

@@ -166,6 +166,8 @@ class Transport:
             what, todo = "no answer in time", "check the network, and whether the API is overloaded"
         elif sent:
             what, todo = "the connection was lost", "check with `get` whether the request was carried out, then repeat"
+            if self.url.startswith("http:"):
+                todo = f"if the API speaks TLS there give https:// instead of http://, else {todo}"
         else:
             what, todo = _words(error), "check that the API runs there, the URL and the network"
         return ApiUnreachableError(f"{self.url}: {what}; {todo}")
@@ -224,6 +226,10 @@ def _checked_url(url: str) -> str:
         raise SettingsError(f"{url[:200]!r} is no URL of an API; give one like https://vgpumgr.example:8470")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise SettingsError("an API's URL has no user, password, query or fragment; give the token in a file")
+    if parts.path.strip("/"):
+        raise SettingsError(
+            f"{url[:200]!r} has a path; give the URL without a path, like {parts.scheme}://{parts.netloc}"
+        )
     return url.rstrip("/")
 
 

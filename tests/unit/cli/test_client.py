@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client: every route, repetition, and what is made of answers that are none."""
 
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -285,6 +286,7 @@ def test_a_name_that_cannot_be_one_is_not_sent(api: FakeApi, client: Client, nam
         "http://a:99999",
         "http://user:secret@a",
         "https://a/?token=x",
+        "https://a/v1",
         "https://a\n",
     ],
 )
@@ -335,6 +337,19 @@ def test_plain_text_where_tls_is_wanted_is_a_tls_failure() -> None:
     with pytest.raises(ApiUnreachableError, match=r"TLS failed: .*; check the URL's host name and the CA file"):
         Client(f"https://127.0.0.1:{server.server_port}", TOKEN, pauses_s=(), timeout_s=5).tenant("blue")
     server.server_close()
+
+
+def test_tls_where_plain_text_is_wanted_is_suggested() -> None:
+    """A TLS server hangs up on what is no handshake."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(65536)
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(ApiUnreachableError, match="if the API speaks TLS there give https:// instead of http://"):
+            Client(f"http://127.0.0.1:{server.getsockname()[1]}", TOKEN, pauses_s=(), timeout_s=5).tenant("blue")
 
 
 def test_an_unreadable_ca_file_is_said(tmp_path: Path) -> None:

@@ -176,6 +176,42 @@ def test_usage_errors_are_2_in_one_line_and_send_nothing(cli: Cli, arguments: tu
 
 
 @pytest.mark.parametrize(
+    ("arguments", "todo"),
+    [
+        (("-o", "json", "get", "hosts"), "; it goes after the command, as in `vgpumgr get hosts -o json`"),
+        (("--output", "json", "get", "hosts"), "; it goes after the command, as in `vgpumgr get hosts -o json`"),
+        (("get", "slices", "--vm", "web-1"), "; give the VM's UUID; `virsh domuuid web-1` prints it"),
+        (("get", "slices", "--vm", "$(reboot)"), "; give the VM's UUID; `virsh domuuid DOMAIN` prints it"),
+        (
+            ("--url", "https://api.example/v1", "get", "hosts"),
+            "; give the URL without a path, like https://api.example",
+        ),
+    ],
+)
+def test_frequent_mistakes_are_told_how_to_be_mended(cli: Cli, arguments: tuple[str, ...], todo: str) -> None:
+    result = cli(*arguments)
+    assert result.status == 2
+    assert result.err.endswith(todo + "\n")
+    assert cli.api.requests == []
+
+
+def test_a_host_without_gpus_is_said(cli: Cli) -> None:
+    cli.api.lists["gpus"] = []
+    told = "none reported; look with `vgpumgr host doctor` on the host, as root"
+    assert cli("get", "gpus", "--host", "gpu-b").err == told + "\n"
+    assert f"\ngpus: {told}\n" in cli("describe", "host", "gpu-b").out
+
+
+def test_an_epoch_is_unconfirmed_only_where_there_was_one(cli: Cli) -> None:
+    new, enrolled = (host.model_copy(update={"epoch_confirmed": False}) for host in cli.api.lists["hosts"][:2])
+    cli.api.lists["hosts"] = [
+        new.model_copy(update={"enrolled": False, "agent_version": ""}),
+        enrolled.model_copy(update={"enrolled": False, "agent_version": "0.1.0"}),
+    ]
+    assert [line.split()[4] for line in cli("get", "hosts").out.splitlines()[1:]] == ["-", "UNCONFIRMED"]
+
+
+@pytest.mark.parametrize(
     ("arguments", "status"),
     [
         (("get", "gpu", "0000:00:10.0"), 3),  # two hosts have one
@@ -196,8 +232,11 @@ def test_what_is_not_found_or_stale(cli: Cli, arguments: tuple[str, ...], status
 
 
 def test_help_without_arguments(cli: Cli) -> None:
-    assert cli().status == 2
-    assert cli("create").status == 2
+    for command in ((), ("create",), ("host",), ("set",)):
+        result = cli(*command)
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith(" ".join(("Usage: vgpumgr", *command)))
+        assert "\nCommands:\n  " in result.err
     assert cli("--version").out.startswith("vgpumgr ")
 
 

@@ -126,10 +126,10 @@ def test_every_golden_file_belongs_to_a_test() -> None:
 def test_reasons_follow_the_refusal(cli: Cli, golden: Golden, option: str, name: str) -> None:
     cli.api.refuse(
         Code.CAPACITY_NONE,
-        "no GPU has room for profile quarter; free some, add a host or ask for less",
-        Reason(code="share", detail="less than 250 permille are free", count=3),
-        Reason(code="cordoned", detail="the host takes no claims", count=1),
-        Reason(code="type", detail="no mdev type is large enough", field="profile"),
+        "no GPU has 250 permille and 64 MiB free; free some, add a host or ask for less",
+        Reason(code="host.cordoned", detail="their host is cordoned", count=1),
+        Reason(code="share.full", detail="too little share is free", count=3),
+        Reason(code="type", detail="a reason of a newer API", field="profile"),
     )
     golden(name, shown(cli, "create slice --tenant blue --profile quarter" + option))
 

@@ -98,6 +98,14 @@ def test_no_token_anywhere_says_where_one_may_be(home: Path) -> None:
         found(home, operator="missing")
 
 
+def test_an_operators_token_that_is_not_for_everybody_is_not_called_missing(home: Path) -> None:
+    with pytest.raises(SettingsError, match=r"missing does not exist\)$"):
+        found(home, operator="missing")
+    (home / "unreadable").mkdir()
+    with pytest.raises(SettingsError, match=r"unreadable is not readable for you\)$"):
+        found(home, operator="unreadable")
+
+
 def test_a_token_file_that_is_missing_is_said(home: Path) -> None:
     with pytest.raises(SettingsError, match="No such file or directory"):
         found(home, VGPUMGR_TOKEN_FILE=str(home / "missing"))
