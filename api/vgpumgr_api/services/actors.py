@@ -91,12 +91,14 @@ def require_tenant(actor: Actor, tenant: models.Tenant) -> None:
         raise unknown("tenant", tenant.name)
 
 
-def require_host(actor: Actor, host: models.Host) -> None:
-    """Only the token of this host passes; to other hosts it is unknown."""
+def own_host(session: Session, actor: Actor, asked: str) -> models.Host:
+    """Returns the host whose token this is, if it was `asked` for by name or UUID; no other host exists for it."""
     if actor.role is not TokenRole.HOST:
         raise Refusal(Code.PERMISSION_DENIED, "this needs the token of the host's agent")
-    if actor.host_id != host.id:
-        raise unknown("host", host.name)
+    host = session.get(models.Host, actor.host_id)
+    if host is None or asked not in (host.name, str(host.id)):
+        raise unknown("host", asked)
+    return host
 
 
 def reachable_tenants(actor: Actor) -> ColumnElement[bool]:

@@ -13,7 +13,7 @@ from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.services import events, quotas
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_person, require_tenant, unknown
 from vgpumgr_api.services.generations import bump, require_match
-from vgpumgr_api.services.lookup import host_named, profile_named, tenant_named
+from vgpumgr_api.services.lookup import host_named, on_host, profile_named, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.placement import Wanted, take
 from vgpumgr_api.services.slice_view import answer, view, views
@@ -51,7 +51,7 @@ def list_slices(
         require_tenant(actor, owner)
         statement = statement.where(models.Slice.tenant_id == owner.id)
     if host is not None:
-        statement = statement.where(models.Gpu.host_id == host_named(session, host).id)
+        statement = statement.where(on_host(session, actor, host))
     if vm_uuid is not None:
         statement = statement.where(models.Slice.vm_uuid == vm_uuid)
     if state is not None:

@@ -27,10 +27,9 @@ from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import upsert
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, reports
-from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_host, unknown
+from vgpumgr_api.services.actors import Actor, hash_of, new_secret, own_host, unknown
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
-from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 
@@ -82,15 +81,13 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
 
 def desired_generation(session: Session, actor: Actor, host: str) -> tuple[UUID, int]:
     """Returns the (epoch, generation) that `desired` would carry, for those who wait for it to change."""
-    row = host_named(session, host)
-    require_host(actor, row)
+    row = own_host(session, actor, host)
     return session.scalars(select(models.Installation.epoch)).one(), row.desired_generation
 
 
 def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S) -> Desired:
     """Returns all that a host shall have. To be run read-only, so that everything is of one moment."""
-    row = host_named(session, host)
-    require_host(actor, row)
+    row = own_host(session, actor, host)
     seen = [
         view(found)
         for found in session.execute(
@@ -128,15 +125,13 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
 
 def report(session: Session, actor: Actor, host: str, report: Report) -> Reported:
     """Takes in what a host has. An older report than the last is dropped."""
-    row = host_named(session, host)
-    require_host(actor, row)
+    row = own_host(session, actor, host)
     return reports.take_in(session, actor, row, report)
 
 
 def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bind) -> Slice:
     """Ties an unbound slice of this host to a VM, once. For the VM it has already: the same answer again."""
-    row = host_named(session, host)
-    require_host(actor, row)
+    row = own_host(session, actor, host)
     found = session.execute(
         select(models.Slice, models.Tenant)
         .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)

@@ -4,14 +4,15 @@
 import re
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, delete, false, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TokenRole
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.actors import unknown
+from vgpumgr_api.services.actors import Actor, unknown
 
 # Asking the database for other names is pointless, and PostgreSQL raises on some.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -49,6 +50,19 @@ def host_named(session: Session, name: str, *, lock: bool = False) -> models.Hos
     if found is None:
         raise unknown("host", name)
     return found
+
+
+def on_host(session: Session, actor: Actor, name: str) -> ColumnElement[bool]:
+    """Returns the condition on `models.Host` that selects what is on a host.
+
+    To a tenant a host that does not exist looks like one that has nothing of the tenant; operators are told.
+    """
+    try:
+        return models.Host.id == host_named(session, name).id
+    except Refusal:
+        if actor.role is TokenRole.OPERATOR:
+            raise
+        return false()
 
 
 def refuse_duplicate(session: Session, column: InstrumentedAttribute[str], name: str, *, kind: str) -> None:

@@ -9,7 +9,7 @@ from vgpumgr.wire.resources import Usage
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import GroupObservation
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_tenant
-from vgpumgr_api.services.lookup import host_named, tenant_named
+from vgpumgr_api.services.lookup import on_host, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
 _COUNTERS = (
@@ -44,7 +44,7 @@ def list_usage(
         require_tenant(actor, owner)
         statement = statement.where(models.Tenant.id == owner.id)
     if host is not None:
-        statement = statement.where(models.Host.id == host_named(session, host).id)
+        statement = statement.where(on_host(session, actor, host))
     keys = [models.Host.name, models.Gpu.address, models.Tenant.name]
     rows, token = fetch(session, statement, kind="usage", keys=keys, page=page)
     return Page(

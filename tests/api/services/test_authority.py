@@ -136,8 +136,12 @@ def test_only_a_hosts_own_token_speaks_for_it(fleet_of_two: World, call: Call) -
         with refused(Code.PERMISSION_DENIED):
             fleet_of_two.run(service, *arguments, actor=actor, **options)
     other = fleet_of_two.enrolled("two", fleet_of_two.run(hosts.reenroll, "two").enroll_token)
-    with refused(Code.OBJECT_UNKNOWN):
-        fleet_of_two.run(service, *arguments, actor=other.actor, **options)
+    one = str(fleet_of_two.run(hosts.get_host, "one").id)
+    for asked in ("one", one, str(uuid4()), "no-such"):
+        with refused(Code.OBJECT_UNKNOWN) as caught:
+            fleet_of_two.run(service, asked, *arguments[1:], actor=other.actor, **options)
+        assert caught.refusal is not None
+        assert caught.refusal.detail == f"no host {asked!r}; list them to see which there are"
 
 
 def test_what_belongs_to_others_looks_like_what_does_not_exist(fleet_of_two: World) -> None:
@@ -172,6 +176,19 @@ def test_what_belongs_to_others_looks_like_what_does_not_exist(fleet_of_two: Wor
                 world.run(service, slice_id, actor=acme, **options)
     with refused(Code.OBJECT_UNKNOWN):
         world.run(tenants.get_tenant, "acme", actor=lab)
+
+
+@pytest.mark.parametrize("service", [claims.list_slices, usage.list_usage])
+def test_to_a_tenant_hosts_without_anything_of_it_look_like_none(
+    fleet_of_two: World, service: Callable[..., Any]
+) -> None:
+    world = fleet_of_two
+    theirs = world.run(claims.create_slice, SliceCreate(tenant="rival", profile="small")).host
+    acme = world.tenant_actor("acme")
+    for host in (theirs, str(world.run(hosts.get_host, theirs).id), "no-such", str(uuid4())):
+        assert world.run(service, PAGE, host=host, actor=acme).items == []
+    with refused(Code.OBJECT_UNKNOWN):
+        world.run(service, PAGE, host="no-such")
 
 
 def test_an_account_reaches_its_projects_and_a_project_itself(fleet_of_two: World) -> None:
