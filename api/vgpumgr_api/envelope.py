@@ -18,7 +18,10 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_api.problems import ProblemResponse
 
 BODY_MAX = 1 << 20
-"""Bytes. The largest honest body is a host's report."""
+"""Bytes."""
+
+REPORT_MAX = 8 << 20
+"""Bytes of a host's report, which may name 10,000 slices."""
 
 CLIENT_CLOSED = 499
 """Logged as the status of a request whose client went away."""
@@ -27,7 +30,7 @@ log = logging.getLogger("vgpumgr_api.envelope")
 access = logging.getLogger("vgpumgr_api.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_TOO_LARGE = "the body is larger than 1 MiB"
+_REPORT = re.compile(r"/v1/hosts/[^/]+/report")
 
 
 class Envelope:
@@ -46,8 +49,8 @@ class Envelope:
         state["request_id"] = wanted if _SANE_ID.fullmatch(wanted) else uuid4().hex
         exchange = _Exchange(scope, receive, send)
         try:
-            if _announced_bytes(headers) > BODY_MAX:
-                await exchange.fail(Code.BODY_TOO_LARGE, _TOO_LARGE)
+            if _announced_bytes(headers) > exchange.body_max:
+                await exchange.fail(Code.BODY_TOO_LARGE, f"the body is larger than {exchange.body_max >> 20} MiB")
             else:
                 await self.app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
@@ -73,6 +76,7 @@ class _Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.started = False
         self.status = 0
+        self.body_max = REPORT_MAX if _REPORT.fullmatch(scope["path"]) else BODY_MAX
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -87,7 +91,7 @@ class _Exchange:
     async def receive(self) -> Message:
         message = await self._receive()
         self._received_bytes += len(message.get("body", b""))
-        if self._received_bytes > BODY_MAX:
+        if self._received_bytes > self.body_max:
             raise HTTPException(status_code=413)
         return message
 

@@ -30,7 +30,7 @@ _BY_STATUS = {
     400: (Code.BODY_INVALID, "the body is not JSON that this API can read; send one JSON object in UTF-8"),
     404: (Code.ROUTE_UNKNOWN, "no such path; GET /openapi.json lists them"),
     405: (Code.METHOD_NOT_ALLOWED, "this path does not take that method; see the Allow header"),
-    413: (Code.BODY_TOO_LARGE, "the body is larger than 1 MiB"),
+    413: (Code.BODY_TOO_LARGE, "the body is larger than 1 MiB, or than 8 MiB for a host's report"),
 }
 
 

@@ -12,9 +12,10 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.envelope import BODY_MAX
+from vgpumgr_api.envelope import BODY_MAX, REPORT_MAX
 from vgpumgr_api.services.actors import Actor, new_secret
 
+from vgpumgr.wire.fleet import ReportedSlice
 from vgpumgr.wire.problem import STATUS, Code, Problem
 from vgpumgr.wire.resources import TokenRole
 
@@ -142,6 +143,26 @@ def test_a_body_that_says_it_is_too_large_is_not_read(client: TestClient) -> Non
     response = client.post("/v1/tenants", content=b" " * (BODY_MAX + 1), headers=AUTH | JSON)
     problem(response, Code.BODY_TOO_LARGE)
     assert response.headers["connection"] == "close"
+
+
+def test_a_report_may_be_as_long_as_what_it_names(client: TestClient) -> None:
+    longest = ReportedSlice(
+        id=UUID(int=1),
+        generation=(1 << 63) - 1,
+        present=True,
+        open=True,
+        vm_uuid=UUID(int=1),
+        applied_permille=1000,
+        run_ns=(1 << 63) - 1,
+        items=(1 << 63) - 1,
+        error="x" * 200,
+    )
+    assert 10_000 * (len(longest.model_dump_json()) + 2) < REPORT_MAX
+    path = "/v1/hosts/h1/report"
+    problem(client.post(path, content=b"{}".rjust(REPORT_MAX), headers=AUTH | JSON), Code.FIELD_INVALID)
+    response = client.post(path, content=b"{}".rjust(REPORT_MAX + 1), headers=AUTH | JSON)
+    assert "8 MiB" in problem(response, Code.BODY_TOO_LARGE).detail
+    problem(client.post(f"{path}s", content=b"{}".rjust(BODY_MAX + 1), headers=AUTH | JSON), Code.BODY_TOO_LARGE)
 
 
 def test_a_body_that_turns_out_too_large_is_refused(client: TestClient) -> None:
