@@ -28,7 +28,7 @@ from vgpumgr_agent.store import Store
 log = logging.getLogger(__name__)
 
 _DECIDE_S = PREPARE_LIMIT_S - 2
-_REMOVING_PAUSE_S = 0.1
+_RETRY_PAUSE_S = 0.1
 
 
 class Control(Protocol):
@@ -178,6 +178,7 @@ class Hooks:
     # ---- making
 
     def _make_all(self, uuids: Sequence[UUID], vm_uuid: UUID, deadline: float) -> None:
+        released = not self._released.all().isdisjoint(uuids)
         while True:
             try:
                 with self._turn(deadline), ExitStack() as undo:
@@ -186,9 +187,11 @@ class Hooks:
                     undo.pop_all()
                 return
             except HookRefusedError as refused:
-                if refused.code != Code.SLICE_REMOVING or time.monotonic() + _REMOVING_PAUSE_S > deadline:
+                # The VM that had the device is gone, but the kernel still lets go of it.
+                passes = refused.code == Code.SLICE_REMOVING or (released and refused.code == Code.SLICE_OPEN)
+                if not passes or time.monotonic() + _RETRY_PAUSE_S > deadline:
                     raise
-            time.sleep(_REMOVING_PAUSE_S)
+            time.sleep(_RETRY_PAUSE_S)
 
     def _make(self, uuid: UUID, vm_uuid: UUID, deadline: float, undo: ExitStack) -> None:
         _require_time(deadline)

@@ -56,7 +56,7 @@ class ApplySlice:
 
 @dataclass(frozen=True)
 class RemoveSlice:
-    """Remove a device, or the record of one that is gone. Never one that a VM has open, unless it was RELEASED."""
+    """Remove a device, or the record of one that is gone. The helper refuses one that a VM has open."""
 
     uuid: UUID
     why: Why

@@ -39,7 +39,8 @@ def operations(kernel: FakeKernel, records: Records) -> Operations:
 @pytest.fixture
 def helper(tmp_path: Path, operations: Operations) -> Iterator[HelperClient]:
     """A helper in this process, over its socket."""
-    server = Server(tmp_path / "helper.sock", operations.run, uids={os.getuid()}, deadline_s=0.5)
+    uid = os.getuid()
+    server = Server(tmp_path / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=0.5)
     threading.Thread(target=server.serve, daemon=True).start()
     yield HelperClient(tmp_path / "helper.sock")
     server.close()

@@ -47,6 +47,7 @@ class FakeKernel:
         self.tenants: dict[tuple[str, str], Tenant] = {}
         self.log: list[tuple[str, ...]] = []
         self.fail: dict[str, list[int]] = {}
+        self.held: set[str] = set()  # slices whose removal waits
         self.loaded = True
         self.create_late = False  # somebody else is a moment faster with the next create
         self._make_host()
@@ -59,6 +60,7 @@ class FakeKernel:
 
     def close(self) -> None:
         with self.lock:
+            self.held.clear()
             for uuid in self.slices:  # wakes removals that wait
                 self.slices[uuid] = replace(self.slices[uuid], open=False)
             self.changed.notify_all()
@@ -113,6 +115,12 @@ class FakeKernel:
         """The VMM lets go, or was killed."""
         with self.lock:
             self.slices[uuid] = replace(self.slices[uuid], open=False)
+            self.changed.notify_all()
+
+    def let_go(self, uuid: str) -> None:
+        """The removal of a slice that was `held` goes on."""
+        with self.lock:
+            self.held.discard(uuid)
             self.changed.notify_all()
 
     def reboot(self) -> None:
@@ -218,7 +226,7 @@ class FakeKernel:
         self._show_permit(uuid)
 
     def _remove(self, uuid: str) -> None:
-        while uuid in self.slices and self.slices[uuid].open:
+        while uuid in self.slices and (self.slices[uuid].open or uuid in self.held):
             self.log.append(("waits", uuid))
             self.changed.wait()
         if uuid not in self.slices:

@@ -627,10 +627,20 @@ def test_nothing_is_bound_or_made_once_time_is_up(claimed: Host, monkeypatch: py
 def test_a_device_that_is_still_being_removed_is_waited_for(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vgpumgr_agent.helper.operations._REMOVE_WAIT_S", 0.1)
     claimed.start(A)
-    claimed.kernel.open(str(A))
+    claimed.kernel.held.add(str(A))
     claimed.release(A)
     claimed.reconcile()
     assert claimed.slices() == {A}
+    later(0.5, lambda: claimed.kernel.let_go(str(A)))
+    claimed.start(A)
+    assert claimed.kernel.permit_s(str(A)) > 0
+
+
+def test_a_device_that_a_stopped_vm_lets_go_of_late_is_waited_for(claimed: Host) -> None:
+    claimed.start(A)
+    claimed.kernel.open(str(A))
+    assert claimed.refused(A) == "slice.open"
+    claimed.release(A)
     later(0.5, lambda: claimed.kernel.close_slice(str(A)))
     claimed.start(A)
     assert claimed.kernel.permit_s(str(A)) > 0

@@ -209,7 +209,7 @@ def test_a_removal_that_blocks_is_pending_and_keeps_the_record(
 ) -> None:
     monkeypatch.setattr("vgpumgr_agent.helper.operations._REMOVE_WAIT_S", 0.1)
     helper.call("prepare", **SLICE)
-    kernel.open(UUID)
+    kernel.held.add(UUID)
     assert remove(helper, vm_gone=True) == "pending"
     assert remove(helper, vm_gone=True) == "pending"
     until(lambda: ("waits", UUID) in kernel.log)
@@ -217,9 +217,23 @@ def test_a_removal_that_blocks_is_pending_and_keeps_the_record(
     assert helper.call("observe")["removing"] == [UUID]
     assert records.get(UUID) is not None
     assert refusal(helper, "prepare", **SLICE) == "slice.removing"
-    kernel.close_slice(UUID)
+    kernel.let_go(UUID)
     until(lambda: records.get(UUID) is None)
     assert helper.call("prepare", **SLICE) == {"created": True}
+
+
+def test_a_device_in_use_stays_whatever_the_agent_says_of_its_vm(helper: HelperClient, kernel: FakeKernel) -> None:
+    helper.call("prepare", **SLICE)
+    kernel.open(UUID)
+    assert refusal(helper, "remove", uuid=UUID, vm_gone=True, withdraw=True) == "slice.open"
+    assert [entry[1] for entry in kernel.log].count("remove") == 0
+
+
+def test_a_vm_that_is_gone_may_take_a_moment_to_let_go(helper: HelperClient, kernel: FakeKernel) -> None:
+    helper.call("prepare", **SLICE)
+    kernel.open(UUID)
+    threading.Timer(0.3, kernel.close_slice, [UUID]).start()
+    assert remove(helper, vm_gone=True) == "absent"
 
 
 def test_a_removal_that_failed_may_be_tried_again(helper: HelperClient, kernel: FakeKernel, records: Records) -> None:
@@ -363,6 +377,16 @@ def test_only_the_agents_user_and_root_may_speak(tmp_path: Path, operations: Ope
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
     assert refusal(HelperClient(path), "prepare", **SLICE) == "peer.refused"
     assert kernel.log == []
+    server.close()
+
+
+def test_only_root_may_adopt(tmp_path: Path, operations: Operations, kernel: FakeKernel, records: Records) -> None:
+    kernel.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", UUID)
+    path = tmp_path / "agents.sock"
+    server = Server(path, operations.run, uids={os.getuid()}, root_uid=os.getuid() + 1)
+    threading.Thread(target=server.serve, daemon=True).start()
+    assert refusal(HelperClient(path), "adopt", uuid=UUID) == "peer.refused"
+    assert records.all() == []
     server.close()
 
 

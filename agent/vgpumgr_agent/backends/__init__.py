@@ -139,5 +139,5 @@ class SliceBackend(Protocol):
     def remove(self, uuid: UUID, *, vm_gone: bool, withdraw: bool) -> bool:
         """Remove a slice; False if that goes on in the background.
 
-        Refused while it is open, unless `vm_gone`; while it is permitted, unless `withdraw` or `vm_gone`.
+        Refused while it is open, with `vm_gone` after a moment; while permitted, unless `withdraw` or `vm_gone`.
         """

@@ -8,6 +8,7 @@ gone, and it is permitted last, when everything else about it is in place.
 import errno
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 ABI_MAJOR = "1"
 _REMOVE_WAIT_S = 2.0
+_CLOSE_WAIT_S, _CLOSE_PAUSE_S = 1.0, 0.05
 _LOCK_WAIT_S = 6.0
 
 
@@ -225,8 +227,14 @@ class Operations:
             raise HelperRefusedError(Code.SLICE_PERMITTED, f"slice {uuid} is about to be opened")
         # Read after the permit is gone: an opening that used it is seen here.
         self._sysfs.withdraw(uuid)
-        if control.slice(uuid).open and not vm_gone:
-            raise HelperRefusedError(Code.SLICE_OPEN, f"slice {uuid} is in use by a VM; it is removed when that stops")
+        # The kernel may be a moment behind libvirt in letting go of a VM that is gone.
+        deadline = time.monotonic() + (_CLOSE_WAIT_S if vm_gone else 0)
+        while control.slice(uuid).open:
+            if time.monotonic() >= deadline:
+                raise HelperRefusedError(
+                    Code.SLICE_OPEN, f"slice {uuid} is in use by a VM; it is removed when that stops"
+                )
+            time.sleep(_CLOSE_PAUSE_S)
 
     def _remove_now(self, uuid: str) -> None:
         try:

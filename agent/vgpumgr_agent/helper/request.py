@@ -63,6 +63,9 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Members of each operation, all required, besides `v` and `op`."""
 
+ROOT_ONLY = ("adopt",)
+"""Operations that widen what the agent may touch, which is not for the agent to ask."""
+
 
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     """Return the operation and its members, checked. HelperRefusedError with request.invalid."""

@@ -39,13 +39,25 @@ Run = Callable[[str, dict[str, Any]], dict[str, Any]]
 class Server:
     """Answers on a Unix socket until closed."""
 
-    def __init__(self, path: Path, run: Run, *, uids: Collection[int], gid: int = -1, deadline_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        run: Run,
+        *,
+        uids: Collection[int],
+        gid: int = -1,
+        root_uid: int = 0,
+        deadline_s: float = 5.0,
+    ) -> None:
         """Listen. `uids`: who may speak; `gid`: group of the socket file; `deadline_s`: for a request to arrive.
+
+        `root_uid`: the one who may ask for `request.ROOT_ONLY`.
 
         OSError, also if another helper listens there.
         """
         self._run = run
         self._uids = frozenset(uids)
+        self._root_uid = root_uid
         self._deadline_s = deadline_s
         self._slots = threading.BoundedSemaphore(_CONNECTIONS_MAX)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -92,6 +104,8 @@ class Server:
             deadline = time.monotonic() + self._deadline_s
             line = receive_line(connection, limit=REQUEST_BYTES_MAX, deadline=deadline)
             operation, members = request.parse(line)
+            if operation in request.ROOT_ONLY and uid != self._root_uid:
+                return _refusal(Code.PEER_REFUSED, f"uid {uid} may not ask for {operation}; root may")
             return {"ok": True, **self._run(operation, members)}
         except TooLongError:
             return _refusal(Code.REQUEST_TOO_LARGE, f"a request has at most {REQUEST_BYTES_MAX} bytes")
