@@ -120,9 +120,10 @@ def _doubt(kept: Kept | None, new: Desired) -> str | None:
 
 def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
     before = {claim.slice.id: claim for claim in kept.claims} if kept else {}
+    bound = before if kept and kept.epoch == new.epoch else {}  # generations of another epoch say nothing
     named = {found.id for found in new.slices}
     dead = {tombstone.id for tombstone in new.tombstones} - named
-    claims = [Claim(slice=_newer(before.get(found.id), found)) for found in new.slices]
+    claims = [Claim(slice=_newer(bound.get(found.id), found)) for found in new.slices]
     lost = [claim for uuid, claim in before.items() if uuid not in named | dead]
     keys = {(group.gpu, group.tenant) for group in new.groups}
     lost_keys = {(claim.slice.gpu, claim.slice.tenant) for claim in lost} - keys
@@ -176,7 +177,9 @@ def _key(group: DesiredGroup) -> tuple[str, str]:
 
 def _newer(before: Claim | None, found: DesiredSlice) -> DesiredSlice:
     """A document that was on its way while the slice was bound does not know that yet."""
-    return before.slice if before is not None and before.slice.generation > found.generation else found
+    if before is None or before.slice.generation <= found.generation:
+        return found
+    return found.model_copy(update={"vm_uuid": before.slice.vm_uuid, "generation": before.slice.generation})
 
 
 def _agree(before: DesiredSlice, found: DesiredSlice | None) -> bool:

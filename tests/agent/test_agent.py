@@ -331,6 +331,27 @@ def test_a_document_that_does_not_know_of_the_binding_yet_does_not_undo_it(claim
     claimed.start(uuid)
 
 
+def test_a_share_that_changes_before_the_binding_is_heard_of_is_obeyed(claimed: Host) -> None:
+    claimed.api.bind(claimed.api.host_id, A, VM)
+    claimed.learn()
+    claimed.api.set(groups=[group("blue", 150)], slices=[claim(A, vm=None, share=150, generation=1)])
+    claimed.learn()
+    claimed.start(A)
+    assert claimed.kernel.slices[str(A)].weight == 150
+
+
+def test_after_a_restore_a_claims_generation_may_go_back(claimed: Host) -> None:
+    before = claimed.api.document.slices
+    claimed.api.bind(claimed.api.host_id, A, VM)
+    claimed.learn()
+    others = [each for each in before if each.id != A]
+    claimed.api.set(epoch=uuid4(), generation=1, slices=[*others, claim(A, vm=OTHER_VM, share=150, generation=1)])
+    claimed.learn()
+    assert claimed.refused(A) == "claim.other_vm"
+    claimed.start(A, vm=OTHER_VM)
+    assert claimed.kernel.slices[str(A)].weight == 150
+
+
 # ---- tombstones
 
 
