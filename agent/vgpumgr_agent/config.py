@@ -17,7 +17,10 @@ class ConfigError(Exception):
 
 
 class Config(BaseModel):
-    """Settings of a host. `report_interval_s`: also how often everything is compared when nothing happens."""
+    """Settings of a host.
+
+    `report_interval_s`: also how often everything is compared when nothing happens, and systemd's watchdog hears of us.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,7 +28,7 @@ class Config(BaseModel):
     ca_file: Path | None = None
     enroll_token_file: Path = Path("/etc/vgpumgr/enroll-token")
     state_dir: Path = Path("/var/lib/vgpumgr/agent")
-    report_interval_s: Annotated[float, Field(ge=0.1, le=300)] = 10.0
+    report_interval_s: Annotated[float, Field(ge=0.1, le=30)] = 10.0
     hook_socket: Path = Path("/run/vgpumgr/hook.sock")
     helper_socket: Path = Path(SOCKET_PATH)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from vgpumgr.notify import notify
 from vgpumgr_agent import faults
 from vgpumgr_agent.backends import BackendError, BackendRefusedError, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
@@ -47,6 +48,7 @@ class Executor:
                 faults.point("reconcile.acted")
             except BackendRefusedError as error:
                 _note(outcome, action, error)
+            notify(watchdog=True)  # each may take seconds, and there may be many
         return outcome
 
     def _act(self, action: Action) -> bool:

@@ -667,6 +667,16 @@ def test_a_device_that_a_stopped_vm_lets_go_of_late_is_waited_for(claimed: Host)
     assert claimed.kernel.permit_s(str(A)) > 0
 
 
+def test_the_watchdog_hears_of_each_action_done_or_refused(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[bool] = []
+    monkeypatch.setattr("vgpumgr_agent.executor.notify", lambda *, watchdog: said.append(watchdog))
+    claimed.kernel.fail["set_tenant"] = [errno.ERANGE]
+    claimed.api.set(groups=[group("blue", 150), group("green", 150)])
+    claimed.agent.control_plane._step()
+    claimed.reconcile()
+    assert said == [True] * 3  # the refused one is tried again
+
+
 def test_the_helper_needs_nothing_but_the_standard_library(records: Records) -> None:
     import subprocess
     import sys

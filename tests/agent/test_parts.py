@@ -38,7 +38,8 @@ def test_settings_have_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [("", "api_url"), ("api_url = 7", "api_url"), ("api_url", "TOML"), ('api_url = "x"\nlease = 1', "lease"),
-     ('api_url = "x"\nreport_interval_s = 0', "report_interval_s"), ("\xff", "TOML")],
+     ('api_url = "x"\nreport_interval_s = 0', "report_interval_s"),
+     ('api_url = "x"\nreport_interval_s = 31', "report_interval_s"), ("\xff", "TOML")],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_named_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: str
