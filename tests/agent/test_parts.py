@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's small parts: settings, applied shares, NVIDIA inventory, word to systemd, durable files."""
 
+import configparser
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.agent.test_reconcile import observed, seen, seen_group
 from vgpumgr.notify import notify
 
 A, B = UUID(int=1), UUID(int=2)
+ROOT = Path(__file__).parents[2]
 
 
 # ---- settings
@@ -158,6 +160,14 @@ def test_notify_says_what_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_notify_outside_a_unit_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify(ready=True)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("a[gp]*/systemd/*.service")), ids=lambda path: path.name)
+def test_services_are_started_again_however_often_they_fail(path: Path) -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.read_string(path.read_text())
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert unit["Service"]["Restart"] == "on-failure"
 
 
 # ---- files
