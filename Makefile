@@ -12,7 +12,7 @@ help:
 	@echo 'make demo       two real guests share one accelerator; a live table shows who gets what'
 	@echo 'make test       every test, the lab included'
 	@echo 'make test-long  the tests that take minutes each'
-	@echo 'make test-LANE  one lane: lint unit api lab-tool kmod time chain product role unit-long'
+	@echo 'make test-LANE  one lane: lint unit api lab-tool kmod time chain product unit-long product-long role-long'
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make setup      install what is missing; every other command does this first'

@@ -12,6 +12,8 @@ from tests.product.host import STATE, Host, new_uuid
 from tests.product.services import AGENT, API
 from tests.rig.product import BIN, eventually
 
+pytestmark = pytest.mark.long
+
 DAY_S = 24 * 3600
 
 

@@ -17,6 +17,8 @@ from tests.product.host import Host, new_uuid
 from tests.product.services import AGENT, API
 from tests.rig.product import BIN, eventually
 
+pytestmark = pytest.mark.long
+
 DATABASE = Path("/var/lib/vgpumgr/api/vgpumgr.db")
 ENROLL_TOKEN_FILE = Path("/etc/vgpumgr/enroll-token")
 USER = "vgpumgr-api"

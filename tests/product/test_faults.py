@@ -9,6 +9,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.product import hook
 from tests.product.host import Host, new_uuid
 from tests.product.services import AGENT, HELPER, dying
@@ -16,6 +18,8 @@ from tests.rig import product
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "agent"))
 from vgpumgr_agent import faults
+
+pytestmark = pytest.mark.long
 
 ENROLMENT = ("enroll.answered", "enroll.stored")
 # In the order of the story: so one story sees most of them.
