@@ -359,6 +359,14 @@ def test_a_request_that_never_ends_is_given_up(helper: HelperClient) -> None:
     helper.call("observe")
 
 
+def test_requests_about_what_does_not_exist_leave_nothing_behind(helper: HelperClient, operations: Operations) -> None:
+    for number in range(10):
+        assert refusal(helper, "withdraw", uuid=f"{UUID[:-2]}{number:02}") == "record.missing"
+    helper.call("configure", **GROUP)
+    assert operations._locks == {}
+    assert operations._users == {}
+
+
 def test_who_says_nothing_keeps_nobody_else_waiting(helper: HelperClient) -> None:
     silent = [socket.socket(socket.AF_UNIX) for _ in range(10)]
     for connection in silent:

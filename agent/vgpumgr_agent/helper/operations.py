@@ -9,6 +9,7 @@ import errno
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -73,6 +74,7 @@ class Operations:
         self._removals = Removals()
         self._guard = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
+        self._users: Counter[str] = Counter()
 
     def run(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
         """Do an operation whose members were checked by `request.parse`; return the members of the answer.
@@ -288,14 +290,21 @@ class Operations:
         """Keep others from the same slice or group; give up after a while, so that nothing piles up."""
         with self._guard:
             lock = self._locks.setdefault(subject, threading.Lock())
-        if not lock.acquire(timeout=_LOCK_WAIT_S):
-            raise BusyError(
-                operation=f"change {subject}", errno=errno.EBUSY, reason="another change takes long; try again"
-            )
+            self._users[subject] += 1
         try:
-            yield
+            if not lock.acquire(timeout=_LOCK_WAIT_S):
+                raise BusyError(
+                    operation=f"change {subject}", errno=errno.EBUSY, reason="another change takes long; try again"
+                )
+            try:
+                yield
+            finally:
+                lock.release()
         finally:
-            lock.release()
+            with self._guard:
+                self._users[subject] -= 1
+                if not self._users[subject]:
+                    del self._users[subject], self._locks[subject]
 
 
 def _cap(cap_us: int, cap_period_us: int) -> dict[str, int]:
