@@ -127,7 +127,13 @@ class HookServer:
         if full:
             reply.send(no("agent.busy", f"{self._limits.connections} requests of libvirt hang: see the agent's log"))
             return
-        threading.Thread(target=self._serve, args=(connection, reply), name="hook-request", daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, args=(connection, reply), name="hook-request", daemon=True).start()
+        except RuntimeError as error:
+            log.error("hook socket: a request is turned away: %s", error)
+            self._count("open", -1)
+            self._count("busy")
+            reply.send(no("agent.busy", "the agent has no threads left: see its log, and try again"))
 
     def _serve(self, connection: socket.socket, reply: "Reply") -> None:
         try:

@@ -9,6 +9,7 @@ import socket
 import stat
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,25 @@ def test_only_the_agents_user_and_root_may_speak(tmp_path: Path, operations: Ope
     server.close()
 
 
+def test_a_request_without_a_thread_is_turned_away_and_the_next_one_answered(
+    helper: HelperClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(40):  # more often than there are places
+        with without_thread(monkeypatch, "request"):
+            assert refusal(helper, "observe") == "helper.busy"
+    helper.call("observe")
+
+
+def test_a_removal_without_a_thread_is_refused_and_may_be_tried_again(
+    helper: HelperClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper.call("prepare", **SLICE)
+    with without_thread(monkeypatch, f"remove {UUID}"):
+        assert refusal(helper, "remove", uuid=UUID, vm_gone=False, withdraw=True) == "helper.busy"
+    assert helper.call("observe")["removing"] == []
+    assert remove(helper) == "absent"
+
+
 def test_only_root_may_adopt(tmp_path: Path, operations: Operations, kernel: FakeKernel, records: Records) -> None:
     kernel.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", UUID)
     path = tmp_path / "agents.sock"
@@ -412,6 +432,21 @@ def test_a_second_helper_refuses_and_the_socket_of_a_dead_one_is_taken_over(
 def test_a_client_without_a_helper_says_what_to_look_at(tmp_path: Path) -> None:
     with pytest.raises(HelperUnavailableError, match="is it running"):
         HelperClient(tmp_path / "none.sock").call("observe", timeout_s=0.5, retry=True)
+
+
+@contextlib.contextmanager
+def without_thread(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+    """A process that has no thread of this name to give."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield
 
 
 def until(condition: Any, timeout_s: float = 5) -> None:

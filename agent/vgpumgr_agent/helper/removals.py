@@ -5,6 +5,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+
 log = logging.getLogger(__name__)
 
 
@@ -27,13 +29,16 @@ class Removals:
             return sorted(self._running)
 
     def start(self, uuid: str, remove: Callable[[], None]) -> None:
-        """Remove a slice in the background, unless that goes on already."""
+        """Remove a slice in the background, unless that goes on already. HelperRefusedError if no thread is left."""
         with self._guard:
             if uuid in self._running:
                 return
             thread = threading.Thread(target=self._run, args=(uuid, remove), name=f"remove {uuid}", daemon=True)
-            self._running[uuid] = thread
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise HelperRefusedError(Code.HELPER_BUSY, f"no thread to remove slice {uuid}; try again") from error
+            self._running[uuid] = thread  # it cannot have ended: that takes the guard
 
     def wait(self, uuid: str, timeout_s: float) -> bool:
         """Whether a removal ends in time. Raises what it failed with, once."""

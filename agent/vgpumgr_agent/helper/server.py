@@ -77,10 +77,14 @@ class Server:
             except OSError:
                 return
             if not self._slots.acquire(blocking=False):
-                _answer(connection, _refusal(Code.HELPER_BUSY, "too many requests at once; try again"))
-                connection.close()
+                _turn_away(connection)
                 continue
-            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+            try:
+                threading.Thread(target=self._converse, args=(connection,), name="request", daemon=True).start()
+            except RuntimeError as error:  # no threads or memory: let some end
+                log.warning("a request is turned away: %s", error)
+                self._slots.release()
+                _turn_away(connection)
 
     def close(self) -> None:
         """Stop listening; what was begun goes on."""
@@ -156,6 +160,11 @@ def _take_over(path: Path) -> None:
 
 def _refusal(code: str, reason: str) -> dict[str, Any]:
     return {"ok": False, "code": str(code), "reason": " ".join(reason.split())[:500]}
+
+
+def _turn_away(connection: socket.socket) -> None:
+    with connection:
+        _answer(connection, _refusal(Code.HELPER_BUSY, "too many requests at once; try again"))
 
 
 def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:

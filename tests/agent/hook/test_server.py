@@ -224,6 +224,26 @@ def test_a_call_that_hangs_is_answered_in_time_and_holds_up_nobody(path: Path) -
         until(lambda: server.counters().open == 0)
 
 
+def test_a_connection_without_a_thread_is_refused_and_the_next_one_served(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "hook-request":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with serving(path, FakeService(), connections=3) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(4):
+                with connect(path) as connection:
+                    assert answer_to(connection)["code"] == "agent.busy"
+        assert (server.counters().busy, server.counters().open) == (4, 0)
+        assert ask(path) == {"ok": True}
+
+
 def test_hanging_calls_are_bounded_and_their_places_come_back(path: Path) -> None:
     service = FakeService(hold=threading.Event())
     assert service.hold is not None
