@@ -70,7 +70,11 @@ class Store:
             self._contact = self._load("contact.json", Stamp)
             self.credentials = self._load("credentials.json", Credentials)
             self.agent_epoch = self._next_epoch()
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            self.close()
+            path = error.filename or directory
+            raise StateError(f"{path}: {error.strerror}; free space, or give the agent's user its files") from error
+        except ValueError as error:
             self.close()
             reason = str(error).splitlines()[0]
             raise StateError(f"{directory} is damaged ({reason}); empty it and enrol this host again") from error

@@ -555,6 +555,20 @@ def test_damaged_state_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "state", FakeClock())
 
 
+def test_a_full_disk_is_not_taken_for_damage(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert host.store is not None
+    host.store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("vgpumgr_agent.store.write_durably", full)
+        with pytest.raises(StateError, match="No space left on device; free space") as error:
+            Store(host.directory / "state", host.clock)
+    assert "empty it" not in str(error.value)
+    host.store = Store(host.directory / "state", host.clock)
+
+
 def test_enrolment_happens_once_and_again_only_with_a_new_one_time_token(host: Host, api: FakeApi) -> None:
     host.learn()
     token = api.token
