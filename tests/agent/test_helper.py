@@ -219,7 +219,8 @@ def test_a_removal_that_blocks_is_pending_and_keeps_the_record(
     assert records.get(UUID) is not None
     assert refusal(helper, "prepare", **SLICE) == "slice.removing"
     kernel.let_go(UUID)
-    until(lambda: records.get(UUID) is None)
+    until(lambda: not helper.call("observe")["removing"])
+    assert records.get(UUID) is None
     assert helper.call("prepare", **SLICE) == {"created": True}
 
 
