@@ -150,6 +150,7 @@ class ControlPlane:
 
     def deliver(self) -> None:
         """Deliver reports until `stop`. What cannot be delivered is dropped: a newer one comes."""
+        trouble = ""
         while not self._stop.is_set():
             with self._guard:
                 if self._report is None:
@@ -158,12 +159,15 @@ class ControlPlane:
             credentials = self._store.credentials
             if report is None or credentials is None:
                 continue
+            before, trouble = trouble, ""
             try:
                 if not self._api.report(credentials.host_id, report).accepted:
                     log.warning("the API has a newer report of this host: does another agent use its token?")
                 faults.point("report.sent")
             except (ApiAwayError, ApiRefusedError) as error:
-                log.debug("report not delivered: %s", error)
+                trouble = str(error)
+                if trouble != before:
+                    log.warning("report not delivered: %s", trouble)
                 self._stop.wait(self._pause_min_s)
 
     # ---- trouble

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from vgpumgr_agent.api import ApiRefusedError
 from vgpumgr_agent.backends import BackendUnavailableError
 from vgpumgr_agent.backends.kmod import KmodBackend
 from vgpumgr_agent.config import Config
@@ -602,6 +603,28 @@ def test_prepare_answers_in_time_when_the_kernel_does_not(claimed: Host, monkeyp
     begun = time.monotonic()
     assert claimed.refused(A) == "host.not_ready"
     assert time.monotonic() - begun < 7
+
+
+def test_reports_that_the_api_refuses_are_named_once(
+    claimed: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    control_plane = claimed.agent.control_plane
+    asked = []
+
+    def refuse(*_: object) -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            claimed.agent.stop()
+        claimed.reconcile()
+        raise ApiRefusedError("body.too_large", "the body is larger than 8 MiB")
+
+    monkeypatch.setattr(claimed.api, "report", refuse)
+    control_plane._pause_min_s = 0
+    with caplog.at_level("WARNING"):
+        control_plane.deliver()
+    assert len(asked) == 3
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["report not delivered: body.too_large: the body is larger than 8 MiB"]
 
 
 def test_what_is_made_after_the_hook_was_told_no_is_taken_back(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
