@@ -15,7 +15,7 @@ from typing import Protocol
 from uuid import UUID
 
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.errors import VgpumgrError
+from vgpumgr.errors import UnknownGpuError, VgpumgrError
 from vgpumgr.wire.fleet import DesiredSlice
 from vgpumgr_agent import faults
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _DECIDE_S = PREPARE_LIMIT_S - 2
 _RETRY_PAUSE_S = 0.1
+_PASSING = (Code.SLICE_REMOVING, UnknownGpuError.code)
 
 
 class Control(Protocol):
@@ -187,8 +188,8 @@ class Hooks:
                     undo.pop_all()
                 return
             except HookRefusedError as refused:
-                # The VM that had the device is gone, but the kernel still lets go of it.
-                passes = refused.code == Code.SLICE_REMOVING or (released and refused.code == Code.SLICE_OPEN)
+                # Of a VM that is gone the kernel still lets go; soon after boot a GPU may not be shared yet.
+                passes = refused.code in _PASSING or (released and refused.code == Code.SLICE_OPEN)
                 if not passes or time.monotonic() + _RETRY_PAUSE_S > deadline:
                     raise
             time.sleep(_RETRY_PAUSE_S)

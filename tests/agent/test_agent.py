@@ -724,5 +724,17 @@ def test_the_helper_needs_nothing_but_the_standard_library(records: Records) -> 
     assert done.stdout == "[]\n"
 
 
+def test_a_gpu_that_is_not_shared_yet_is_waited_for(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = claimed.kernel.paths.mdev_bus / GPU
+    device = gpu.readlink()
+    gpu.unlink()
+    later(0.5, lambda: gpu.symlink_to(device))
+    claimed.start(A)
+    assert claimed.kernel.permit_s(str(A)) > 0
+    monkeypatch.setattr("vgpumgr_agent.hooks._DECIDE_S", 0.5)
+    gpu.unlink()
+    assert claimed.refused(B) == "gpu.unknown"
+
+
 def later(seconds: float, do: Callable[[], None]) -> None:
     threading.Timer(seconds, do).start()
