@@ -26,7 +26,7 @@ from vgpumgr_agent.control_plane import ControlPlane
 from vgpumgr_agent.documents import Kept
 from vgpumgr_agent.executor import Executor, Outcome
 from vgpumgr_agent.hooks import Hooks
-from vgpumgr_agent.reconcile import plan
+from vgpumgr_agent.reconcile import Wanted, plan
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
 
@@ -153,6 +153,7 @@ class Agent:
             if not outcome.done:
                 break
         self._gpus = list(observed.gpus.values())
+        total.refusals += _unclaimed(kept, observed)
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
         self._seq += 1
         self.control_plane.report(
@@ -189,6 +190,17 @@ class Agent:
     def _status(self) -> str:
         trouble = self.control_plane.trouble
         return "; ".join([f"{len(self._gpus)} GPUs", f"API {trouble or 'reachable'}", *sorted(self._problems)])[:500]
+
+
+def _unclaimed(kept: Kept | None, observed: Observed) -> list[str]:
+    """Devices of ours that nobody claims and nobody deleted: nothing here may remove them."""
+    wanted = kept.wanted() if kept else Wanted()
+    known = wanted.tombstones | {claim.id for claim in wanted.slices}
+    return [
+        f"slice {uuid}: a device of ours without a claim or a deletion: kept; remove the device by hand if nobody needs it"
+        for uuid, found in sorted(observed.slices.items())
+        if found.recorded and uuid not in known
+    ]
 
 
 def _in_use(kept: Kept | None, observed: Observed) -> dict[UUID, str]:
