@@ -197,7 +197,7 @@ def _unclaimed(kept: Kept | None, observed: Observed) -> list[str]:
     wanted = kept.wanted() if kept else Wanted()
     known = wanted.tombstones | {claim.id for claim in wanted.slices}
     return [
-        f"slice {uuid}: a device of ours without a claim or a deletion: kept; remove the device by hand if nobody needs it"
+        f"slice {uuid}: a device without a claim or a deletion: kept; remove it by hand if nobody needs it"
         for uuid, found in sorted(observed.slices.items())
         if found.recorded and uuid not in known
     ]
