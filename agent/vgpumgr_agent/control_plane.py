@@ -69,6 +69,7 @@ class ControlPlane:
                 self._stop.wait(self._pause_s())
 
     def _step(self) -> None:
+        self._store.age()
         credentials = self._store.credentials or self._enroll()
         kept = self._store.kept
         asked_at = self._store.updates

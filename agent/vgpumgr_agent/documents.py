@@ -19,24 +19,38 @@ from vgpumgr_agent.reconcile import Wanted
 CLOCK_BACK_S = 60.0
 """How far the wall clock may be set back across a boot before it says nothing about the age of a lease."""
 
+AGE_KEPT_S = 600.0
+"""How often the age of a lease is put on disk."""
+
 
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Stamp(_Value):
-    """An instant: wall clock, and time since boot, suspension included, with the boot it counts from."""
+    """An instant: wall clock, and time since boot, suspension included, with the boot it counts from.
+
+    `aged_s`: how long before it what it stands for was.
+    """
 
     wall_s: float
     boot_id: str
     boottime_s: float
+    aged_s: float = 0.0
 
     def age_s(self, now: "Stamp") -> float | None:
         """Return how long ago this was, None if that cannot be told: the clock was set back across a boot."""
         if now.boot_id == self.boot_id:
-            return max(0.0, now.boottime_s - self.boottime_s)
-        age_s = now.wall_s - self.wall_s
-        return None if age_s < -CLOCK_BACK_S else max(0.0, age_s)
+            return self.aged_s + max(0.0, now.boottime_s - self.boottime_s)
+        since_s = now.wall_s - self.wall_s
+        return None if since_s < -CLOCK_BACK_S else self.aged_s + max(0.0, since_s)
+
+    def aged(self, now: "Stamp") -> "Stamp":
+        """Return the same counted from `now`, once that is a while later: a boot then loses little of its age."""
+        age_s = self.age_s(now)
+        if age_s is None or age_s - self.aged_s < AGE_KEPT_S:
+            return self
+        return now.model_copy(update={"aged_s": age_s})
 
 
 class Clock:
@@ -86,6 +100,17 @@ class Kept(_Value):
             tombstones=frozenset(tombstone.id for tombstone in self.tombstones),
             doomed=frozenset(self.doomed),
         )
+
+
+def aged(kept: Kept, now: Stamp) -> Kept:
+    """Return the same with leases that run out counted from `now`; `kept` itself if that changes nothing."""
+    claims = [
+        claim
+        if claim.unnamed_since is None
+        else claim.model_copy(update={"unnamed_since": claim.unnamed_since.aged(now)})
+        for claim in kept.claims
+    ]
+    return kept if claims == kept.claims else kept.model_copy(update={"claims": claims})
 
 
 def load(path: Path) -> Kept | None:

@@ -144,8 +144,20 @@ class Store:
     def touch(self) -> None:
         """Note that the API has just said that nothing changed. OSError."""
         with self._guard:
-            self._contact = self._clock.now()
-            write_durably(self._directory / "contact.json", self._contact.model_dump_json() + "\n")
+            self._heard(self._clock.now())
+
+    def age(self) -> None:
+        """Note now and then how old leases are, for a boot that sets the clock back. OSError."""
+        with self._guard:
+            now = self._clock.now()
+            if self._contact is not None and (contact := self._contact.aged(now)) != self._contact:
+                self._heard(contact)
+            if self._kept is not None and (kept := documents.aged(self._kept, now)) is not self._kept:
+                self._keep(kept)
+
+    def _heard(self, contact: Stamp) -> None:
+        self._contact = contact
+        write_durably(self._directory / "contact.json", contact.model_dump_json() + "\n")
 
     def bind(self, uuid: UUID, vm_uuid: UUID, generation: int) -> None:
         """Note that the API bound a slice to a VM. OSError."""

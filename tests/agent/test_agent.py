@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_agent.api import ApiRefusedError
+from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
 from vgpumgr_agent.backends import BackendUnavailableError
 from vgpumgr_agent.backends.kmod import KmodBackend
 from vgpumgr_agent.config import Config
@@ -541,6 +541,26 @@ def test_a_clock_that_is_set_back_does_not_make_a_lease_longer(claimed: Host) ->
     assert claimed.refused(A) == "lease.expired"
     claimed.clock.stamp = Stamp(wall_s=1e9 + 7200, boot_id="two", boottime_s=5)
     claimed.start(A)
+
+
+def test_a_boot_that_sets_the_clock_back_does_not_renew_a_lease(claimed: Host) -> None:
+    claimed.api.set(slices=[claim(B, vm=VM)])
+    claimed.learn()
+    claimed.api.away = True
+    for _ in range(23):
+        claimed.clock.go(3600)
+        with contextlib.suppress(ApiAwayError):
+            claimed.agent.control_plane._step()
+    claimed.clock.stamp = Stamp(wall_s=1e9 + 22 * 3600, boot_id="two", boottime_s=5)
+    claimed.restart()
+    assert claimed.refused(B) == "lease.expired"
+    assert claimed.refused(A) == "lease.expired"
+    claimed.clock.stamp = Stamp(wall_s=1e9 + 23 * 3600 - 30, boot_id="two", boottime_s=5)
+    claimed.start(B)
+    claimed.start(A)
+    claimed.clock.go(3600 + 60)
+    assert claimed.refused(B) == "lease.expired"
+    assert claimed.refused(A) == "lease.expired"
 
 
 def test_a_clock_that_jumps_forward_within_a_boot_ends_no_lease(claimed: Host) -> None:
