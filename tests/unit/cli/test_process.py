@@ -114,6 +114,15 @@ def test_a_terminal_without_unicode_is_no_failure(env: dict[str, str]) -> None:
     assert ended.stderr.count(b"\n") == 1
 
 
+@pytest.fixture
+def heeded_interrupt() -> Iterator[None]:
+    """A test run in a shell's background ignores SIGINT, and its children would inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupt")
 def test_ctrl_c_while_it_waits_is_130(env: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(LIMIT_S)
