@@ -34,7 +34,8 @@
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
  *     slices of a group.  More slices never change the share of their group.
  *  6. Timeslice.  A run is one uninterrupted stay of a group on the engine,
- *     as long as the engine time charged for it.  It ends when it has lasted the timeslice that was in force when it began
+ *     as long as the engine time charged for it.  It ends when it has lasted
+ *     the timeslice that was in force when it began
  *     (at most one chunk later), when the group ran dry, when a cap ended it or
  *     when the owner was removed, and for no other reason; a wakeup never cuts
  *     a run.  At the end of a timeslice the engine is offered to everybody; a

@@ -29,7 +29,7 @@ from vgpumgr.control.netlink import Control
 SHARES = {"blue": 750, "green": 250}
 TIMESLICES_US = {"blue": 2000, "green": 5000}
 LIVE_TABLES = 3
-POINTS = 3.0  # how far a share may be from its entitlement under emulation, in points of the engine
+POINTS = 2.0  # how far a share may be from its entitlement under emulation, in points of the engine
 BOOT_S = 240
 MDEVS = Path("/sys/bus/mdev/devices")
 GUEST_COMMAND = """
