@@ -176,13 +176,10 @@ def _sqlite_engine(url: URL) -> Engine:
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
         # The driver would begin transactions by itself, late and never IMMEDIATE.
         connection.isolation_level = None
-        for pragma in (
-            f"busy_timeout = {int(WAIT_S * 1000)}",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "foreign_keys = ON",
-        ):
-            connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -190,3 +187,19 @@ def _sqlite_engine(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Turns the write-ahead log on, which only the first to open a new file finds off.
+
+    SQLite refuses this step at once while others take it, whatever its busy timeout.
+    """
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0, 0.01))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions are whole, repeated when the database gives them up, and refused when it is away."""
 
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -141,6 +142,19 @@ def test_a_writer_that_waits_too_long_is_refused(
     impatient.run(lambda session: session.execute(grow))
     impatient.close()
     assert world.run(tenants.get_tenant, "acme").generation == 3
+
+
+def test_a_new_file_can_be_opened_while_another_opens_it(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    database = Database(f"sqlite:///{path}")
+    done = threading.Timer(0.2, other.close)
+    done.start()
+    with database.engine.connect() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+    done.join()
+    database.close()
 
 
 def test_a_database_that_cannot_be_reached_is_busy(tmp_path: Path) -> None:
