@@ -12,7 +12,9 @@ from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.records import Records
 from vgpumgr_agent.helper.server import Server
 
+from tests.agent.fakeapi import FakeApi, claim, group
 from tests.agent.fakekernel import FakeControl, FakeKernel, FakeSysfs
+from tests.agent.host import OTHER_VM, VM, A, B, C, Host
 from vgpumgr.control.sysfs import HostPaths
 
 
@@ -44,3 +46,31 @@ def helper(tmp_path: Path, operations: Operations) -> Iterator[HelperClient]:
     threading.Thread(target=server.serve, daemon=True).start()
     yield HelperClient(tmp_path / "helper.sock")
     server.close()
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def host(tmp_path: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi) -> Iterator[Host]:
+    host = Host(tmp_path, kernel, helper, api)
+    yield host
+    assert host.store is not None
+    host.store.close()
+
+
+@pytest.fixture
+def claimed(host: Host, api: FakeApi) -> Host:
+    """Two claims of one VM, one of another, one unbound; known to the host."""
+    api.set(
+        groups=[group("blue", 600), group("green", 300)],
+        slices=[
+            claim(A, vm=VM),
+            claim(B, vm=VM),
+            claim(C, vm=OTHER_VM, tenant="green"),
+        ],
+    )
+    host.learn()
+    return host

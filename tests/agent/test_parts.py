@@ -3,6 +3,8 @@
 
 import configparser
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -188,3 +190,13 @@ def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+# ---- the helper's imports
+
+
+def test_the_helper_needs_nothing_but_the_standard_library() -> None:
+    names = "pydantic", "httpx2", "rich", "typer"
+    code = f"import sys, vgpumgr_agent.helper.main; print([name for name in {names} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent in this process, over a real helper, a played kernel and a played API: a host as a VM lives it."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from vgpumgr_agent.backends.kmod import KmodBackend
+from vgpumgr_agent.config import Config
+from vgpumgr_agent.documents import Clock, Stamp
+from vgpumgr_agent.helper.client import HelperClient
+from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.service import Agent
+from vgpumgr_agent.store import Store
+
+from tests.agent.fakeapi import FakeApi
+from tests.agent.fakekernel import FakeKernel, FakeSysfs
+from vgpumgr.control.sysfs import HostPaths
+
+A, B, C = (UUID(int=number) for number in (1, 2, 3))
+VM, OTHER_VM = UUID(int=100), UUID(int=101)
+
+
+class FakeClock(Clock):
+    """Both clocks, set by the test."""
+
+    def __init__(self) -> None:
+        self.stamp = Stamp(wall_s=1e9, boot_id="one", boottime_s=100.0)
+
+    def now(self) -> Stamp:
+        return self.stamp
+
+    def go(self, seconds: float) -> None:
+        self.stamp = self.stamp.model_copy(
+            update={"wall_s": self.stamp.wall_s + seconds, "boottime_s": self.stamp.boottime_s + seconds}
+        )
+
+
+class Host:
+    """An agent whose threads do not run: a test takes their steps. `restart`: the agent, with its state."""
+
+    def __init__(self, directory: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi) -> None:
+        self.directory = directory
+        self.kernel = kernel
+        self.helper = helper
+        self.api = api
+        self.clock = FakeClock()
+        self.token_file = directory / "token"
+        self.token_file.write_text("one-time\n")
+        self.store: Store | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        if self.store is not None:
+            self.store.close()
+        self.store = Store(self.directory / "state", self.clock)
+        self.agent = Agent(
+            config=Config(api_url="http://unused", enroll_token_file=self.token_file),
+            store=self.store,
+            backend=KmodBackend(self.helper),
+            sysfs=FakeSysfs(HostPaths(self.kernel.root)),
+            api=self.api,
+        )
+
+    def learn(self) -> None:
+        """Hear the desired state, if there is news, and do it."""
+        self.agent.control_plane._doubtful_pause_s = 0
+        self.agent.control_plane._step()
+        self.reconcile()
+
+    def reconcile(self) -> None:
+        self.agent.reconcile()
+        report = self.agent.control_plane._report
+        if report is not None:
+            self.api.reports.append(report)
+
+    def start(self, *devices: UUID, vm: UUID = VM, metadata: tuple[UUID, ...] = ()) -> None:
+        self.agent.hooks.prepare(vm_uuid=vm, devices=devices, metadata=metadata, domain="test")
+
+    def refused(self, *devices: UUID, vm: UUID = VM, metadata: tuple[UUID, ...] = ()) -> str:
+        with pytest.raises(HookRefusedError) as error:
+            self.start(*devices, vm=vm, metadata=metadata)
+        assert "\n" not in error.value.reason
+        return error.value.code
+
+    def release(self, *devices: UUID, vm: UUID = VM) -> None:
+        self.agent.hooks.release(vm_uuid=vm, devices=devices, metadata=(), reason="shutdown")
+
+    def slices(self) -> set[UUID]:
+        return {UUID(uuid) for uuid in self.kernel.slices}
+
+
+def later(seconds: float, do: Callable[[], None]) -> None:
+    threading.Timer(seconds, do).start()

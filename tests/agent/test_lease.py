@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For how long claims are good without the API, whatever the clocks do."""
+
+import contextlib
+
+from vgpumgr_agent.api import ApiAwayError
+from vgpumgr_agent.documents import Stamp
+
+from tests.agent.fakeapi import claim
+from tests.agent.host import VM, A, B, Host
+
+
+def test_claimed_vms_start_without_the_api_until_the_lease_ends(claimed: Host) -> None:
+    claimed.api.away = True
+    claimed.clock.go(24 * 3600 - 10)
+    claimed.restart()
+    claimed.start(A)
+    claimed.clock.go(20)
+    assert claimed.refused(B) == "lease.expired"
+
+
+def test_each_answer_of_the_api_renews_the_lease(claimed: Host) -> None:
+    claimed.clock.go(20 * 3600)
+    claimed.learn()
+    claimed.clock.go(20 * 3600)
+    claimed.start(A)
+
+
+def test_a_claim_that_is_no_longer_named_lives_for_one_lease(claimed: Host) -> None:
+    claimed.api.set(slices=[claim(B, vm=VM)], lease_s=3600)
+    claimed.learn()
+    claimed.start(A)
+    claimed.clock.go(3601)
+    claimed.learn()
+    claimed.start(B)
+    assert claimed.refused(A) == "lease.expired"
+
+
+def test_a_clock_that_is_set_back_does_not_make_a_lease_longer(claimed: Host) -> None:
+    claimed.api.away = True
+    claimed.clock.stamp = Stamp(wall_s=1e9 - 7200, boot_id="one", boottime_s=100 + 24 * 3600 + 1)
+    assert claimed.refused(A) == "lease.expired"
+    claimed.clock.stamp = Stamp(wall_s=1e9 - 7200, boot_id="two", boottime_s=5)
+    assert claimed.refused(A) == "lease.expired"
+    claimed.clock.stamp = Stamp(wall_s=1e9 + 7200, boot_id="two", boottime_s=5)
+    claimed.start(A)
+
+
+def test_a_boot_that_sets_the_clock_back_does_not_renew_a_lease(claimed: Host) -> None:
+    claimed.api.set(slices=[claim(B, vm=VM)])
+    claimed.learn()
+    claimed.api.away = True
+    for _ in range(23):
+        claimed.clock.go(3600)
+        with contextlib.suppress(ApiAwayError):
+            claimed.agent.control_plane._step()
+    claimed.clock.stamp = Stamp(wall_s=1e9 + 22 * 3600, boot_id="two", boottime_s=5)
+    claimed.restart()
+    assert claimed.refused(B) == "lease.expired"
+    assert claimed.refused(A) == "lease.expired"
+    claimed.clock.stamp = Stamp(wall_s=1e9 + 23 * 3600 - 30, boot_id="two", boottime_s=5)
+    claimed.start(B)
+    claimed.start(A)
+    claimed.clock.go(3600 + 60)
+    assert claimed.refused(B) == "lease.expired"
+    assert claimed.refused(A) == "lease.expired"
+
+
+def test_a_clock_that_jumps_forward_within_a_boot_ends_no_lease(claimed: Host) -> None:
+    claimed.api.away = True
+    claimed.clock.stamp = Stamp(wall_s=1e9 + 1e8, boot_id="one", boottime_s=200)
+    claimed.start(A)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's state directory, and the enrolment that fills it."""
+
+import contextlib
+import errno
+from pathlib import Path
+
+import pytest
+from vgpumgr_agent.store import StateError, Store
+
+from tests.agent.fakeapi import FakeApi
+from tests.agent.host import FakeClock, Host
+
+
+def test_a_second_agent_is_kept_out(host: Host) -> None:
+    with pytest.raises(StateError, match="another vgpumgr-agent"):
+        Store(host.directory / "state", host.clock)
+
+
+def test_the_agents_epoch_grows_with_each_start(host: Host) -> None:
+    assert host.store is not None
+    before = host.store.agent_epoch
+    host.restart()
+    assert host.store.agent_epoch > before
+
+
+def test_damaged_state_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/desired.json").write_text("{}")
+    with pytest.raises(StateError, match="damaged"):
+        Store(tmp_path / "state", FakeClock())
+
+
+def test_a_full_disk_is_not_taken_for_damage(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert host.store is not None
+    host.store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("vgpumgr_agent.store.write_durably", full)
+        with pytest.raises(StateError, match="No space left on device; free space") as error:
+            Store(host.directory / "state", host.clock)
+    assert "empty it" not in str(error.value)
+    host.store = Store(host.directory / "state", host.clock)
+
+
+def test_enrolment_happens_once_and_again_only_with_a_new_one_time_token(host: Host, api: FakeApi) -> None:
+    host.learn()
+    token = api.token
+    assert (host.directory / "state/credentials.json").stat().st_mode & 0o777 == 0o600
+    host.restart()
+    host.learn()
+    assert api.token == token
+    api.token = "revoked"
+    with contextlib.suppress(Exception):
+        host.learn()
+    assert (api.token, api.enrolments) == ("revoked", 1)
+    api.one_time_tokens.add("second")
+    host.token_file.write_text("second\n")
+    with contextlib.suppress(Exception):
+        host.learn()
+    host.learn()
+    assert api.token not in (token, "revoked")
