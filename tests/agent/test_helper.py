@@ -369,6 +369,33 @@ def test_requests_about_what_does_not_exist_leave_nothing_behind(helper: HelperC
     assert operations._users == {}
 
 
+def test_a_lock_stays_while_somebody_waits_for_it(operations: Operations) -> None:
+    inside: list[int] = []
+    leave = [threading.Event() for _ in range(3)]
+
+    def change(number: int) -> None:
+        with operations._locked(UUID):
+            inside.append(number)
+            leave[number].wait(5)
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(3)]
+    threads[0].start()
+    until(lambda: inside == [0])
+    threads[1].start()
+    until(lambda: operations._users[UUID] == 2)
+    leave[0].set()
+    until(lambda: inside == [0, 1])
+    threads[0].join()
+    threads[2].start()
+    threads[2].join(0.2)
+    assert inside == [0, 1]
+    for event in leave:
+        event.set()
+    for thread in threads:
+        thread.join()
+    assert (inside, operations._locks) == ([0, 1, 2], {})
+
+
 def test_who_says_nothing_keeps_nobody_else_waiting(helper: HelperClient) -> None:
     silent = [socket.socket(socket.AF_UNIX) for _ in range(10)]
     for connection in silent:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A VM's life on one host: made when it starts, removed when it stops, changed while it runs."""
 
+import time
+
 import pytest
+from vgpumgr_agent.hookproto import PREPARE_LIMIT_S
 from vgpumgr_agent.reconcile import RemoveSlice, Why
 
 from tests.agent.fakeapi import claim, group
@@ -109,7 +112,9 @@ def test_a_device_that_is_still_being_removed_is_waited_for(claimed: Host, monke
 def test_a_device_that_a_stopped_vm_lets_go_of_late_is_waited_for(claimed: Host) -> None:
     claimed.start(A)
     claimed.kernel.open(str(A))
+    begun = time.monotonic()
     assert claimed.refused(A) == "slice.open"
+    assert time.monotonic() - begun < PREPARE_LIMIT_S / 2  # of a VM that runs nothing is waited for
     claimed.release(A)
     later(0.5, lambda: claimed.kernel.close_slice(str(A)))
     claimed.start(A)
