@@ -20,6 +20,8 @@ Codes are never changed or given another meaning; a code that nothing raises is 
     ├── AgentRefusedError           agent.refused           the host agent said no; an instance carries its code
     ├── WaitEndedError              wait.ended              what was waited for did not happen in time
     ├── OutputError                 output.failed           what was asked for could not be written
+    ├── ScenarioError               scenario.invalid        a simulator's scenario, trace or setting is wrong
+    ├── SimulatorMissingError       simulator.missing       the simulator or what it needs is not installed
     └── RefusedError                control.refused         the kernel said no; the base of all that follow
         ├── UnknownGpuError         gpu.unknown             ENODEV
         ├── NotFoundError           object.unknown          ENOENT
@@ -164,6 +166,25 @@ class OutputError(VgpumgrError):
     """Standard output or a file took not all of it."""
 
     code = "output.failed"
+
+
+class ScenarioError(VgpumgrError):
+    """Nothing was simulated. Its text names file and line, the field, the value and what was expected.
+
+    `problems`: all that was found, a line each; the text is the first of them.
+    """
+
+    code = "scenario.invalid"
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__(problems[0])
+
+
+class SimulatorMissingError(VgpumgrError):
+    """The `sim` extra or the compiled extension is not there."""
+
+    code = "simulator.missing"
 
 
 class RefusedError(VgpumgrError):

@@ -34,6 +34,8 @@ FROZEN = {
     "agent.refused",
     "wait.ended",
     "output.failed",
+    "scenario.invalid",
+    "simulator.missing",
 }
 
 

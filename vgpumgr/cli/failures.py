@@ -27,6 +27,7 @@ _BY_KIND: dict[type[errors.VgpumgrError], Status] = {
     errors.ApiUnreachableError: Status.UNREACHABLE,
     errors.ArgumentError: Status.USAGE,
     errors.SettingsError: Status.USAGE,
+    errors.ScenarioError: Status.USAGE,
     errors.MissingError: Status.NOT_FOUND,
     errors.DomainUnknownError: Status.NOT_FOUND,
     errors.ClaimMismatchError: Status.CONFLICT,
@@ -92,6 +93,8 @@ def lines(error: errors.VgpumgrError) -> list[str]:
             times = "" if reason.count is None else f" ({reason.count} GPU{'' if reason.count == 1 else 's'})"
             field = f"{reason.field}: " if reason.field else ""
             shown.append("  " + printable(f"{reason.code}: {field}{reason.detail}{times}"))
+    elif isinstance(error, errors.ScenarioError):
+        shown += ["  " + printable(problem) for problem in error.problems[1:]]
     return shown
 
 

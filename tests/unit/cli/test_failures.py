@@ -68,6 +68,8 @@ def test_a_code_of_a_newer_api_goes_by_its_http_status(http: int, status: int) -
         (errors.ApiAnswerError("x"), Status.ERROR),
         (errors.ArgumentError("x"), Status.USAGE),
         (errors.SettingsError("x"), Status.USAGE),
+        (errors.ScenarioError("x"), Status.USAGE),
+        (errors.SimulatorMissingError("x"), Status.ERROR),
         (errors.MissingError("x"), Status.NOT_FOUND),
         (errors.DomainUnknownError("x"), Status.NOT_FOUND),
         (errors.ClaimMismatchError("x"), Status.CONFLICT),
