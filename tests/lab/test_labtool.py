@@ -108,6 +108,30 @@ def test_qemu_dies_with_the_tool_even_when_that_is_killed() -> None:
         shutil.rmtree(left)
 
 
+@needs_lab
+@pytest.mark.long
+def test_a_reboot_that_nobody_asked_for_fails_the_run() -> None:
+    command = [
+        *LAB,
+        "run",
+        "--systemd",
+        "--reboots",
+        "--",
+        "echo boot $LAB_BOOT; echo b >/proc/sysrq-trigger; sleep 60",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 125
+    assert done.stdout == "boot 1\nlab: the lab host has rebooted, and nobody called lab-reboot\n"
+    for kept in kept_directory(done.stderr):
+        shutil.rmtree(kept)
+
+
+def test_only_a_lab_host_with_systemd_reboots() -> None:
+    done = run_lab("--reboots", "--", "true")
+    assert done.returncode == 125
+    assert "--reboots goes with --systemd" in done.stderr
+
+
 @pytest.mark.parametrize("behaviour", ["exit 1", "sleep 1000"])
 def test_without_a_boot_under_kvm_the_probe_says_no(tmp_path: Path, behaviour: str) -> None:
     qemu = tmp_path / "qemu"

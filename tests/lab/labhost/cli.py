@@ -34,6 +34,7 @@ examples:
   lab run --icount -- python3 -m pytest -q tests/time       virtual time: results do not depend on this machine's load
   lab run -- 'lab-product && vgpumgr get gpus' the deployed product
   lab run --systemd -- systemctl --failed      a lab host that systemd has booted
+  lab run --systemd --reboots -- 'echo $LAB_BOOT; [ $LAB_BOOT = 2 ] || lab-reboot'         a reboot
   lab up; lab shell -- uname -r; lab down      one that stays
   lab toolchain --kernel 6.1 -- make -C kmod KDIR='$KDIR' W=1 modules      in a copy of kmod/
 
@@ -44,6 +45,7 @@ in a lab host:
                                                vgpu.run=BASE64-OF-A-SHELL-COMMAND [vgpu.keep=1]
   lab-product                                  starts what our ansible roles installed: API, agent, helper, hook;
                                                returns when the host is enrolled and online with its GPU
+  lab-reboot [--hard]                          with --reboots: COMMAND runs again, $LAB_BOOT counts; the disk stays
   lab-libvirt                                  starts libvirtd and loads KVM (guests: type='kvm', also when emulated)
   0000:00:10.0                                 the `edu` PCI device
 
@@ -142,6 +144,8 @@ def _boot_options(options: argparse.Namespace) -> Options:
         environ[name] = value
     if options.minimal and options.systemd:
         raise LabError("--minimal and --systemd exclude each other")
+    if options.reboots and not options.systemd:
+        raise LabError("--reboots goes with --systemd: the other lab hosts keep nothing that outlives a reboot")
     return Options(
         kernel=options.kernel,
         minimal=options.minimal,
@@ -153,6 +157,7 @@ def _boot_options(options: argparse.Namespace) -> Options:
         timeout_s=options.timeout,
         allow_splats=options.allow_splats,
         artefacts=not options.no_artefacts,
+        reboots=options.reboots,
         environ=environ,
     )
 
@@ -191,6 +196,7 @@ def _add_boot_options(parser: argparse.ArgumentParser, *, timeout_s: int) -> Non
     parser.add_argument("--kernel", choices=sorted(KERNELS), default=DEFAULT_KERNEL, help=f"default: {DEFAULT_KERNEL}")
     parser.add_argument("--minimal", action="store_true", help="busybox in an initial RAM disk instead of Debian")
     parser.add_argument("--systemd", action="store_true", help="boot systemd; COMMAND starts when the system is up")
+    parser.add_argument("--reboots", action="store_true", help="with --systemd: the lab host may reboot (lab-reboot)")
     parser.add_argument("--icount", action="store_true", help="virtual time, one CPU; nothing may wait for the outside")
     parser.add_argument(
         "--accel",

@@ -56,11 +56,13 @@ class Machine:
     root_image: Path | None = None
     modules_image: Path | None = None
     ssh_port: int | None = None
+    reboots: bool = False
 
     def arguments(self) -> list[str]:
         """Options for QEMU. COMMAND's output comes out of QEMU's stdout."""
         options = [
-            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-nodefaults", "-no-user-config", "-display", "none",
+            *([] if self.reboots else ["-no-reboot"]),
             "-machine", "q35,sata=off,smbus=off",
             *self.emulation.arguments(),
             "-m", str(self.memory_mib),

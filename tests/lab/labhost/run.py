@@ -42,6 +42,7 @@ class Options:
     timeout_s: float = 600.0
     allow_splats: bool = False
     artefacts: bool = True
+    reboots: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,6 +101,7 @@ def machine(
         # the host's image has the default kernel's, with our module that DKMS built among them
         modules_image=None if options.minimal or options.kernel == DEFAULT_KERNEL else parts.toolchain.modules_image,
         ssh_port=ssh_port,
+        reboots=options.reboots,
     )
 
 
