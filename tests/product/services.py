@@ -36,8 +36,11 @@ class Service:
         return int(Path(f"/run/lab/{self.name}.pid").read_text())
 
     def runs(self) -> bool:
-        """Also when it has ended and nobody has noticed: `lab-product` would not start another."""
-        return Path(f"/proc/{self.pid()}").exists()
+        """Not when it has ended, noticed or not."""
+        try:
+            return Path(f"/proc/{self.pid()}/cmdline").read_bytes() != b""
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def kill(self) -> None:
         """End it without a chance to clean up; harmless when it has ended."""
