@@ -18,7 +18,7 @@ from tests.rig.product import deployed
 
 __all__ = ["figures", "pytest_configure", "pytest_terminal_summary"]
 
-LANES = ("virtual_time", "systemd")
+LANES = ("virtual_time", "systemd", "reboot")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

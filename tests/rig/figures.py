@@ -45,5 +45,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
             f"{figure['figure']}: {figure['measured']:.6g} against {figure['against']:.6g} {figure['unit']}"
         )
     DIRECTORY.mkdir(parents=True, exist_ok=True)
-    path = DIRECTORY / f"{config.rootpath.joinpath(config.args[0]).name}.json"
+    # of a single test: its own name
+    name = config.rootpath.joinpath(config.args[0]).name.rpartition(":")[2]
+    path = DIRECTORY / f"{name}.json"
     path.write_text(json.dumps({"kernel": platform.release(), "figures": found}, indent=2) + "\n")

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import libvirt
 
-CONSOLES = Path("/run/vgpu-consoles")
+# On disk: a VM that starts with the host finds it.
+CONSOLES = Path("/var/log/vgpu-consoles")
 KERNEL = Path("/lab/guest/vmlinuz")
 INITRD = Path("/lab/guest/initrd")
 
@@ -164,6 +165,10 @@ class Guests:
         guest = Guest(name, self.connection.defineXML(xml), _console(name))
         self.defined.append(guest)
         return guest
+
+    def defined_before(self, name: str) -> Guest:
+        """A domain that is there since before this process; libvirt.libvirtError."""
+        return Guest(name, self.connection.lookupByName(name), _console(name))
 
 
 def _console(name: str) -> Path:

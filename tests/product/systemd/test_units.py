@@ -7,21 +7,8 @@ import pytest
 
 from tests.product.hook import refusal
 from tests.product.host import Host, new_uuid
+from tests.product.units import UNITS, active, main_pid, systemctl
 from tests.rig.product import eventually
-
-UNITS = ("vgpumgr-api", "vgpumgr-helper", "vgpumgr-agent")
-
-
-def systemctl(*words: str) -> str:
-    return subprocess.run(["systemctl", *words], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
-
-
-def main_pid(unit: str) -> int:
-    return int(systemctl("show", "--property=MainPID", "--value", unit))
-
-
-def active(unit: str) -> bool:
-    return systemctl("show", "--property=ActiveState", "--value", unit) == "active"
 
 
 @pytest.mark.parametrize("unit", UNITS)
