@@ -56,7 +56,10 @@ class Executor:
             case ConfigureGroup(group):
                 self._backend.apply_group(group)
             case ForgetGroup(key):
+                if self._store.group(*key) is not None:
+                    return False
                 self._backend.forget_group(key)
+                log.info("tenant %s on GPU %s: group forgotten", key[1], key[0])
             case ApplySlice(claim):
                 self._backend.apply(claim)
             case RemoveSlice(uuid, why):
@@ -71,6 +74,8 @@ class Executor:
         """Whether the reason holds, now that nobody else acts."""
         if why is Why.RELEASED:
             return uuid in self._released.all()
+        if why is Why.ORPHAN:
+            return self._store.fresh() and self._store.claim(uuid) is None
         return why is not Why.TOMBSTONE or self._store.dead(uuid)
 
 

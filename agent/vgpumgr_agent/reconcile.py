@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What to do, from what shall be and what is. Pure: no clock, no input or output.
 
-Only a tombstone makes a claim's device go while it may still be wanted, and only the tombstone of a tenant's slice
-makes its group go. A device of a claim that no VM uses goes too, since the next start makes it again.
+Only a tombstone makes a claim's device go while it may still be wanted. A device of a claim that no VM uses goes too,
+since the next start makes it again. So do orphans, unused devices and groups that nothing asks for, once they are
+overdue: whoever calls decides when desired state is to be believed about what it does not name.
 """
 
 from collections.abc import Iterator
@@ -31,6 +32,15 @@ class Why(StrEnum):
     RELEASED = "released"
     IDLE = "idle"
     STALE_RECORD = "stale record"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphans:
+    """Devices of ours and groups that neither desired state nor a tombstone names, and that nobody uses."""
+
+    slices: frozenset[UUID] = frozenset()
+    groups: frozenset[GroupKey] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -62,20 +72,44 @@ class RemoveSlice:
     why: Why
 
 
+_NONE = Orphans()
 Action = ConfigureGroup | ForgetGroup | ApplySlice | RemoveSlice
 
 
-def plan(wanted: Wanted, observed: Observed, *, released: frozenset[UUID] = frozenset()) -> list[Action]:
+def plan(
+    wanted: Wanted,
+    observed: Observed,
+    *,
+    released: frozenset[UUID] = frozenset(),
+    overdue: Orphans = _NONE,
+) -> list[Action]:
     """Return what brings `observed` to `wanted`, in order; nothing once it is there.
 
-    `released`: slices whose VM libvirt has declared gone.
+    `released`: slices whose VM libvirt has declared gone; `overdue`: orphans that go if they still are.
     """
+    nobodys = orphans(wanted, observed)
     return [
         *_groups(wanted, observed),
         *_slices(wanted, observed, released),
         *(RemoveSlice(uuid, Why.STALE_RECORD) for uuid in sorted(observed.stale_records - observed.removing)),
+        *(RemoveSlice(uuid, Why.ORPHAN) for uuid in sorted(overdue.slices & nobodys.slices)),
         *_forgotten(wanted, observed),
+        *(ForgetGroup(key) for key in sorted(overdue.groups & nobodys.groups)),
     ]
+
+
+def orphans(wanted: Wanted, observed: Observed) -> Orphans:
+    """Return what is there for nobody. Groups of a GPU that is open to all may be somebody else's."""
+    known = wanted.tombstones | {claim.id for claim in wanted.slices}
+    ours = {address for address, gpu in observed.gpus.items() if gpu.attach == "permit"}
+    return Orphans(
+        slices=frozenset(
+            uuid
+            for uuid, found in observed.slices.items()
+            if found.recorded and not found.open and not found.permit_s and uuid not in known | observed.removing
+        ),
+        groups=frozenset(key for key in _unused(wanted, observed) - wanted.doomed if key[0] in ours),
+    )
 
 
 def _groups(wanted: Wanted, observed: Observed) -> Iterator[ConfigureGroup]:
@@ -124,7 +158,7 @@ def _unwanted(found: ObservedSlice, *, claimed: bool, dead: bool, released: bool
         return None
     if dead and not claimed:
         return Why.TOMBSTONE
-    # Not a device without a claim and without a tombstone: the API may have forgotten it by mistake.
+    # Without a claim and without a tombstone the API may have forgotten it by mistake; see orphans().
     return Why.IDLE if claimed and not found.permit_s else None
 
 
@@ -133,10 +167,13 @@ def _same_slice(claim: DesiredSlice, found: ObservedSlice) -> bool:
 
 
 def _forgotten(wanted: Wanted, observed: Observed) -> Iterator[ForgetGroup]:
+    return (ForgetGroup(key) for key in sorted(wanted.doomed & _unused(wanted, observed)))
+
+
+def _unused(wanted: Wanted, observed: Observed) -> set[GroupKey]:
+    """Groups without slices that nothing names."""
     named = {(group.gpu, group.tenant) for group in wanted.groups}
     named |= {(claim.gpu, claim.tenant) for claim in wanted.slices}
     used = {(found.gpu, found.tenant) for found in observed.slices.values()}
-    for key in sorted(wanted.doomed - named - used):
-        found = observed.groups.get(key)
-        if found is not None and found.configured and not found.slices:
-            yield ForgetGroup(key)
+    empty = {key for key, found in observed.groups.items() if found.configured and not found.slices}
+    return empty - named - used

@@ -25,8 +25,9 @@ from vgpumgr_agent.config import Config
 from vgpumgr_agent.control_plane import ControlPlane
 from vgpumgr_agent.documents import Kept
 from vgpumgr_agent.executor import Executor, Outcome
+from vgpumgr_agent.grace import Grace
 from vgpumgr_agent.hooks import Hooks
-from vgpumgr_agent.reconcile import Wanted, plan
+from vgpumgr_agent.reconcile import Action, Orphans, Wanted, orphans, plan
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
 
@@ -61,6 +62,7 @@ class Agent:
         self._stop = threading.Event()
         self._woken = threading.Event()
         self._released = Released()
+        self._grace = Grace(lambda: store.clock.now().boottime_s)
         acting = threading.Lock()
         self._executor = Executor(backend=backend, store=store, released=self._released, acting=acting)
         self.control_plane = ControlPlane(
@@ -140,9 +142,7 @@ class Agent:
         observed = self._backend.observe()
         total = Outcome()
         for _ in range(_PASSES_MAX):
-            released = self._released.all()
-            self._released.keep_only(observed.slices, known=released)
-            actions = plan(kept.wanted(), observed, released=released) if kept else []
+            actions = self._plan(kept, observed)
             if not actions:
                 break
             faults.point("reconcile.planned")
@@ -167,6 +167,15 @@ class Agent:
                 seq=self._seq,
             )
         )
+
+    def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
+        released = self._released.all()
+        self._released.keep_only(observed.slices, known=released)
+        if kept is None:
+            return []
+        wanted = kept.wanted()
+        overdue = self._grace.overdue(orphans(wanted, observed) if self._store.fresh() else Orphans())
+        return plan(wanted, observed, released=released, overdue=overdue)
 
     def _report_blind(self, error: BackendError) -> None:
         """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""
@@ -193,11 +202,11 @@ class Agent:
 
 
 def _unclaimed(kept: Kept | None, observed: Observed) -> list[str]:
-    """Devices of ours that nobody claims and nobody deleted: nothing here may remove them."""
+    """Devices of ours that nobody claims and nobody deleted: they go when nobody uses them, see `grace`."""
     wanted = kept.wanted() if kept else Wanted()
     known = wanted.tombstones | {claim.id for claim in wanted.slices}
     return [
-        f"slice {uuid}: a device without a claim or a deletion: kept; remove it by hand if nobody needs it"
+        f"slice {uuid}: a device without a claim or a deletion: removed when no VM uses it and the API never names it"
         for uuid, found in sorted(observed.slices.items())
         if found.recorded and uuid not in known
     ]

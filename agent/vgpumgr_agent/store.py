@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=BaseModel)
 
+FRESH_S = 120.0
+"""For how long an answer of the API says what it does not name; while it can be reached it answers every 30 s."""
+
 
 class StateError(Exception):
     """The state directory cannot be used. The text says why and what to do."""
@@ -51,10 +54,11 @@ class Store:
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         """StateError: another agent runs, or files cannot be read."""
+        self.clock = clock
         self._directory = directory
-        self._clock = clock
         self._guard = threading.RLock()
         self._updates = 0
+        self._answered: Stamp | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock_file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -132,7 +136,7 @@ class Store:
             if overtaken:
                 return False
             faults.point("desired.received")
-            after = documents.merge(before, new, self._clock.now())
+            after = documents.merge(before, new, self.clock.now())
             self._keep(after)
             faults.point("desired.stored")
             self._updates += 1
@@ -144,12 +148,25 @@ class Store:
     def touch(self) -> None:
         """Note that the API has just said that nothing changed. OSError."""
         with self._guard:
-            self._heard(self._clock.now())
+            self._answered = self.clock.now()
+            self._heard(self._answered)
+
+    @property
+    def heard(self) -> bool:
+        """Whether the API has answered since this start."""
+        with self._guard:
+            return self._answered is not None
+
+    def fresh(self) -> bool:
+        """Whether what is kept is all that the API wants: trusted, and called the newest since this start, just now."""
+        with self._guard:
+            age_s = self._answered.age_s(self.clock.now()) if self._answered else None
+            return self._kept is not None and self._kept.trusted and age_s is not None and age_s <= FRESH_S
 
     def age(self) -> None:
         """Note now and then how old leases are, for a boot that sets the clock back. OSError."""
         with self._guard:
-            now = self._clock.now()
+            now = self.clock.now()
             if self._contact is not None and (contact := self._contact.aged(now)) != self._contact:
                 self._heard(contact)
             if self._kept is not None and (kept := documents.aged(self._kept, now)) is not self._kept:
@@ -203,7 +220,7 @@ class Store:
         if found is None or kept is None:
             return 0.0
         since = found.unnamed_since or contact
-        age_s = since.age_s(self._clock.now()) if since else None
+        age_s = since.age_s(self.clock.now()) if since else None
         return 0.0 if age_s is None else max(0.0, kept.lease_s - age_s)
 
     def _find(self, uuid: UUID) -> Claim | None:

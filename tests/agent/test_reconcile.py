@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedGroup, ObservedSlice
-from vgpumgr_agent.reconcile import Action, ApplySlice, ConfigureGroup, ForgetGroup, RemoveSlice, Wanted, Why, plan
+from vgpumgr_agent.reconcile import (
+    Action,
+    ApplySlice,
+    ConfigureGroup,
+    ForgetGroup,
+    Orphans,
+    RemoveSlice,
+    Wanted,
+    Why,
+    orphans,
+    plan,
+)
 
 from tests.agent.fakeapi import GPU, claim, group
 
@@ -58,6 +69,7 @@ CLAIM = claim(A, vm=VM)
 CAPPED = claim(A, vm=VM, cap_us=3000, cap_period_us=10_000)
 GROUP = group()
 WANTED = Wanted(groups=(GROUP,), slices=(CLAIM,))
+ALL = Orphans(slices=frozenset({A, B, C}), groups=frozenset({KEY, (GPU, "green")}))
 DEAD = Wanted(tombstones=frozenset({A}), doomed=frozenset({KEY}))
 
 TABLE: dict[str, tuple[Wanted, Observed, list[Action]]] = {
@@ -121,11 +133,47 @@ def test_a_release_of_something_that_is_not_claimed_removes_nothing() -> None:
     assert plan(WANTED, found, released=frozenset({B, C})) == []
 
 
+ALONE: dict[str, tuple[Wanted, Observed, Orphans]] = {
+    "a device and a group": (
+        Wanted(), observed(seen(A), groups=(seen_group("green"),)),
+        Orphans(slices=frozenset({A}), groups=frozenset({(GPU, "green")})),
+    ),
+    "a claim and its group": (WANTED, observed(seen(A), groups=(seen_group(),)), Orphans()),
+    "a claim whose group is not named yet": (Wanted(slices=(CLAIM,)), observed(groups=(seen_group(),)), Orphans()),
+    "a tombstone and its group": (DEAD, observed(seen(A), groups=(seen_group(),)), Orphans()),
+    "a device in use and its group": (Wanted(), observed(seen(A, open=True), groups=(seen_group(),)), Orphans()),
+    "a device about to be opened": (Wanted(), observed(seen(A, permit_s=1)), Orphans()),
+    "a device that is going": (Wanted(), observed(seen(A), removing=frozenset({A})), Orphans()),
+    "somebody else's device": (Wanted(), observed(seen(A, recorded=False)), Orphans()),
+    "a group that a slice names": (Wanted(), observed(groups=(seen_group(slices=1),)), Orphans()),
+    "a group that is only named": (Wanted(), observed(groups=(seen_group(configured=False),)), Orphans()),
+    "a group on a GPU that is open to all": (
+        Wanted(), observed(groups=(seen_group(),), gpus={GPU: gpu(attach="any")}), Orphans()
+    ),
+    "a group on a GPU that is not there": (Wanted(), observed(groups=(seen_group(),), gpus={}), Orphans()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_orphans(case: str) -> None:
+    wanted, found, expected = ALONE[case]
+    assert orphans(wanted, found) == expected
+    going = {action.why for action in plan(wanted, found, overdue=ALL) if isinstance(action, RemoveSlice)}
+    assert (Why.ORPHAN in going) == bool(expected.slices)
+
+
+def test_overdue_orphans_go_devices_first() -> None:
+    found = observed(seen(A), seen(B), groups=(seen_group("green"), seen_group("red")))
+    overdue = Orphans(slices=frozenset({B}), groups=frozenset({(GPU, "red")}))
+    assert plan(Wanted(), found, overdue=overdue) == [RemoveSlice(B, Why.ORPHAN), ForgetGroup((GPU, "red"))]
+
+
 # ---- properties
 
 SHARE = ("tenant", "weight", "cap_us", "cap_period_us")
 UUIDS = st.sampled_from([A, B, C])
 TENANTS = st.sampled_from(["blue", "green"])
+ORPHANS = st.builds(Orphans, slices=st.frozensets(UUIDS), groups=st.frozensets(st.tuples(st.just(GPU), TENANTS)))
 CAPS = st.sampled_from([(0, 0), (1000, 10_000), (5000, 10_000)])
 WEIGHTS = st.integers(1, 3)
 
@@ -200,30 +248,33 @@ def carried_out(found: Observed, actions: list[Action]) -> Observed:
     return replace(found, groups=counted, slices=slices, stale_records=frozenset(stale), gpus=gpus)
 
 
-@given(wanteds(), observations())
-def test_carrying_plans_out_ends(wanted: Wanted, found: Observed) -> None:
+@given(wanteds(), observations(), ORPHANS)
+def test_carrying_plans_out_ends(wanted: Wanted, found: Observed, overdue: Orphans) -> None:
     for _ in range(3):
-        actions = plan(wanted, found)
+        actions = plan(wanted, found, overdue=overdue)
         if not actions:
             return
         found = carried_out(found, actions)
-    assert plan(wanted, found) == []
+    assert plan(wanted, found, overdue=overdue) == []
 
 
-@given(wanteds(), observations(), st.frozensets(UUIDS))
-def test_no_plan_touches_what_is_not_ours_or_in_use(wanted: Wanted, found: Observed, released: frozenset[UUID]) -> None:
+@given(wanteds(), observations(), st.frozensets(UUIDS), ORPHANS)
+def test_no_plan_touches_what_is_not_ours_or_in_use(
+    wanted: Wanted, found: Observed, released: frozenset[UUID], overdue: Orphans
+) -> None:
     claimed = {each.id for each in wanted.slices}
-    for action in plan(wanted, found, released=released):
+    named = {(each.gpu, each.tenant) for each in (*wanted.slices, *wanted.groups)}
+    for action in plan(wanted, found, released=released, overdue=overdue):
         match action:
             case RemoveSlice(uuid, why) if uuid in found.slices:
                 device = found.slices[uuid]
                 assert device.recorded
                 assert not device.open or (why is Why.RELEASED and uuid in released & claimed)
-                assert uuid in claimed | wanted.tombstones
+                assert uuid in (overdue.slices - claimed if why is Why.ORPHAN else claimed | wanted.tombstones)
             case ApplySlice(each):
                 assert found.slices[each.id].recorded
             case ForgetGroup(key):
-                assert key in wanted.doomed
+                assert key in (wanted.doomed | overdue.groups) - named
                 assert not found.groups[key].slices
 
 

@@ -138,18 +138,3 @@ def test_an_answer_that_was_overtaken_is_not_taken_for_a_restored_database(claim
     assert not claimed.store.receive(old, asked_at=asked_at)
     assert claimed.store.kept is not None
     assert claimed.store.kept.trusted
-
-
-def test_a_device_of_ours_that_nobody_claims_or_deleted_is_kept_and_named(claimed: Host) -> None:
-    claimed.start(A)
-    claimed.reconcile()
-    assert claimed.api.last().refusals == []
-    stray = uuid4()
-    claimed.kernel.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", str(stray))
-    claimed.reconcile()
-    assert claimed.api.last().refusals == []  # somebody else's
-    claimed.helper.call("adopt", uuid=str(stray))
-    claimed.reconcile()
-    (named,) = claimed.api.last().refusals
-    assert str(stray) in named
-    assert claimed.slices() == {A, stray}

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from vgpumgr_agent.store import StateError, Store
+from vgpumgr_agent.store import FRESH_S, StateError, Store
 
 from tests.agent.fakeapi import FakeApi
 from tests.agent.host import FakeClock, Host
@@ -62,3 +62,13 @@ def test_enrolment_happens_once_and_again_only_with_a_new_one_time_token(host: H
         host.learn()
     host.learn()
     assert api.token not in (token, "revoked")
+
+
+def test_what_was_kept_is_fresh_only_once_the_api_has_answered_again(claimed: Host) -> None:
+    claimed.restart()
+    assert claimed.store is not None
+    assert (claimed.store.heard, claimed.store.fresh()) == (False, False)
+    claimed.learn()
+    assert (claimed.store.heard, claimed.store.fresh()) == (True, True)
+    claimed.clock.go(FRESH_S + 1)
+    assert (claimed.store.heard, claimed.store.fresh()) == (True, False)
