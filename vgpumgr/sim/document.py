@@ -6,6 +6,7 @@ plain scalars only whole and decimal numbers, true, false and null are not text.
 when it is read, and `no` or `1:30` mean what they look like. Size and depth are bounded.
 """
 
+import copy
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -110,13 +111,13 @@ def assign(root: Node, path: str, value: Node) -> None:
     last = steps[-1]
     for target in targets:
         if isinstance(target.value, dict) and isinstance(last, str) and last != "*":
-            target.value[last] = value
+            target.value[last] = copy.deepcopy(value)
             continue
         existing = list(_below(target, last))
         if not existing:
             raise ScenarioError(f"{value.where}: nothing is at {last!r}; expected the path of a field, {_EXAMPLES}")
         for node in existing:
-            node.value, node.where = value.value, value.where
+            node.value, node.where = copy.deepcopy(value.value), value.where
 
 
 _EXAMPLES = "like tenants.blue.weight, tenants.*.timeslice or scheduler.name"
