@@ -47,6 +47,7 @@ def upgrade() -> None:
         sa.Column("enroll_expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("enrolled_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("epoch_confirmed", sa.Boolean(), nullable=False),
+        sa.Column("fenced_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("desired_generation", sa.BigInteger(), nullable=False),
         sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
@@ -124,6 +125,14 @@ def upgrade() -> None:
     )
     op.create_index("ix_gpus_fullest", "gpus", ["share_used", "mem_used", "id"], unique=False)
 
+    op.create_table(
+        "fenced_secrets",
+        sa.Column("secret_hash", sa.String(length=64), nullable=False),
+        sa.Column("host_id", sa.Uuid(), nullable=False),
+        sa.ForeignKeyConstraint(["host_id"], ["hosts.id"], name=op.f("fk_fenced_secrets_host_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("secret_hash", name=op.f("pk_fenced_secrets")),
+    )
+    op.create_index(op.f("ix_fenced_secrets_host_id"), "fenced_secrets", ["host_id"], unique=False)
     op.create_table(
         "host_reports",
         sa.Column("host_id", sa.Uuid(), nullable=False),
@@ -228,11 +237,9 @@ def upgrade() -> None:
         sa.Column("tombstone_generation", sa.BigInteger(), nullable=True),
         sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.CheckConstraint(
-            "(state = 'releasing') = (tombstone_generation IS NOT NULL)", name=op.f("ck_slices_tombstone")
-        ),
+        sa.CheckConstraint("(state = 'claimed') = (tombstone_generation IS NULL)", name=op.f("ck_slices_tombstone")),
         sa.CheckConstraint("mode IN ('strict', 'fair')", name=op.f("ck_slices_mode")),
-        sa.CheckConstraint("state IN ('claimed', 'releasing')", name=op.f("ck_slices_state")),
+        sa.CheckConstraint("state IN ('claimed', 'releasing', 'lost')", name=op.f("ck_slices_state")),
         sa.CheckConstraint("mem_bytes > 0 AND type_mem_bytes >= mem_bytes", name=op.f("ck_slices_mem")),
         sa.CheckConstraint("share_permille BETWEEN 1 AND 1000", name=op.f("ck_slices_share")),
         sa.ForeignKeyConstraint(["gpu_id"], ["gpus.id"], name=op.f("fk_slices_gpu_id")),

@@ -169,6 +169,11 @@ def _wait_gone(session: Session, slice_id: UUID, deadline_s: float) -> None:
             if error.status == 404:
                 return
             raise
+        if claim.state == "lost":
+            raise WaitEndedError(
+                f"slice {slice_id} was lost with host {claim.host}: its quota is back, and the slice goes when the host"
+                " is re-enrolled or deleted"
+            )
         left_s = deadline_s - session.clock()
         if left_s <= 0:
             raise WaitEndedError(

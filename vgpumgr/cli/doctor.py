@@ -51,6 +51,9 @@ def report_age(session: Session, name: str) -> "Finding":
         return warn("report", f"not checked: {error}", "give --url and --token-file to have it checked")
     except VgpumgrError as error:
         return fail("report", str(error), "give --host NAME if the API knows this host by another name")
+    if host.fenced_at is not None:
+        todo = f"stop the VMs that have slices, then `vgpumgr host reenroll {host.name}`"
+        return fail("report", "this host was fenced: its slices are lost and the API does not listen to it", todo)
     if host.last_report_at is None:
         return fail("report", f"the API has never heard from {host.name}", "see the log of vgpumgr-agent")
     age_s = (session.now() - host.last_report_at.astimezone(UTC)).total_seconds()

@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
+from vgpumgr.cli.change import GenerationOption
 from vgpumgr.cli.doctor import doctor
 from vgpumgr.cli.kinds import checked_name, kind_of
-from vgpumgr.cli.make import SecretFileOption, hand_over
+from vgpumgr.cli.make import SecretFileOption, hand_over, request
 from vgpumgr.cli.session import Output, OutputOption, begin
 from vgpumgr.cli.show import show
+from vgpumgr.errors import ArgumentError
 
-host = typer.Typer(help="Check a host, confirm its epoch, let it enrol again.", no_args_is_help=True)
+host = typer.Typer(help="Check a host, confirm its epoch, fence or re-enrol it.", no_args_is_help=True)
 host.command()(doctor)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
@@ -22,6 +24,27 @@ def confirm_epoch(context: typer.Context, name: NameArgument, output: OutputOpti
     """After the API's database was restored: let the host obey deletions again."""
     session = begin(context, output)
     show(session, kind_of("host"), [session.client.confirm_epoch(checked_name(name, "host"))], single=True)
+
+
+@host.command("fence")
+def fence(
+    context: typer.Context,
+    name: NameArgument,
+    confirm: Annotated[str, typer.Option(metavar="NAME", help="its name once more: you made sure that it is off")],
+    force: Annotated[bool, typer.Option("--force", help="also if it was heard of within the last 90 s")] = False,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Declare a host dead: its slices are lost, their quota is back, its credential stops working."""
+    from vgpumgr.wire.resources import HostFence
+
+    session = begin(context, output)
+    checked_name(name, "host")
+    if confirm != name:
+        raise ArgumentError(f"--confirm {confirm[:80]!r} is not {name}; look again which host is dead")
+    body = request(HostFence, confirm=confirm, force=force)
+    generation = session.client.host(name).generation if if_generation is None else if_generation
+    show(session, kind_of("host"), [session.client.fence(name, body, if_generation=generation)], single=True)
 
 
 @host.command("reenroll")

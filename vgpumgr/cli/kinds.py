@@ -98,7 +98,7 @@ def _host(host: "Host") -> tuple[str, ...]:
     new = not host.enrolled and not host.agent_version  # the first enrolment confirms the epoch
     return (
         host.name,
-        host.state,
+        host.state if host.fenced_at is None else "fenced",
         yes(host.enrolled),
         yes(host.online),
         "confirmed" if host.epoch_confirmed else "-" if new else "UNCONFIRMED",

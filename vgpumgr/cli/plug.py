@@ -36,7 +36,8 @@ def attach(
     wanted = parse_uuid(slice_id, "slice")
     claim = session.client.slice(wanted)
     if claim.state != "claimed":
-        raise ClaimMismatchError(f"slice {wanted} is being given back; claim another with `vgpumgr create slice`")
+        why = "was lost with its host" if claim.state == "lost" else "is being given back"
+        raise ClaimMismatchError(f"slice {wanted} {why}; claim another with `vgpumgr create slice`")
     with open_domain(domain, connect, libvirt=session.libvirt) as opened:
         if claim.vm_uuid not in (None, opened.uuid):
             raise ClaimMismatchError(

@@ -29,6 +29,7 @@ class SliceStateOption(StrEnum):
 
     CLAIMED = "claimed"
     RELEASING = "releasing"
+    LOST = "lost"
 
 
 def get(

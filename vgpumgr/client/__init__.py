@@ -22,6 +22,7 @@ from vgpumgr.wire.resources import (
     Host,
     HostCreate,
     HostCreated,
+    HostFence,
     HostPatch,
     Profile,
     ProfileCreate,
@@ -169,6 +170,10 @@ class Client:
 
     def confirm_epoch(self, name: str) -> Host:
         return self._post(f"/v1/hosts/{segment(name)}:confirm-epoch", Host)
+
+    def fence(self, name: str, fence: HostFence, *, if_generation: int) -> Host:
+        path = f"/v1/hosts/{segment(name)}:fence"
+        return self._post(path, Host, fence, if_generation=if_generation, repeatable=False)
 
     def reenroll(self, name: str) -> HostCreated:
         return self._post(f"/v1/hosts/{segment(name)}:reenroll", HostCreated, repeatable=False)

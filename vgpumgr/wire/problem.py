@@ -34,6 +34,8 @@ class Code(StrEnum):
     IDEMPOTENCY_MISMATCH = "idempotency.mismatch"
     QUOTA_EXCEEDED = "quota.exceeded"
     CAPACITY_NONE = "capacity.none"
+    HOST_FENCED = "host.fenced"
+    HOST_ONLINE = "host.online"
     SLICE_BOUND = "slice.bound"
     SLICE_RELEASING = "slice.releasing"
     DATABASE_BUSY = "database.busy"
@@ -58,6 +60,8 @@ STATUS: dict[Code, int] = {
     Code.IDEMPOTENCY_MISMATCH: 422,
     Code.QUOTA_EXCEEDED: 403,
     Code.CAPACITY_NONE: 409,
+    Code.HOST_FENCED: 403,
+    Code.HOST_ONLINE: 409,
     Code.SLICE_BOUND: 409,
     Code.SLICE_RELEASING: 409,
     Code.DATABASE_BUSY: 503,

@@ -127,8 +127,21 @@ class HostPatch(Request):
     state: Annotated[HostState, Field(strict=False)] | None = None
 
 
+class HostFence(Request):
+    """Declares a host dead: powered off, never only out of reach. `confirm`: its name once more.
+
+    `force`: also if it reported within the last 90 s.
+    """
+
+    confirm: Name
+    force: bool = False
+
+
 class Host(Answer):
-    """A machine with GPUs. `online`: it reported within the last 90 s. `epoch_confirmed`: see Desired."""
+    """A machine with GPUs. `online`: it reported within the last 90 s. `epoch_confirmed`: see Desired.
+
+    `fenced_at`: declared dead, and not enrolled since; whatever its `state`, it takes no claims.
+    """
 
     id: UUID
     name: Name
@@ -136,6 +149,7 @@ class Host(Answer):
     enrolled: bool
     online: bool
     epoch_confirmed: bool
+    fenced_at: Instant | None
     last_report_at: Instant | None
     agent_version: str
     generation: Generation
@@ -176,10 +190,15 @@ class Gpu(Answer):
 
 
 class SliceState(StrEnum):
-    """`releasing`: deleted, counted until its host has confirmed that the device is gone."""
+    """`releasing`: deleted, counted until its host has confirmed that the device is gone.
+
+    `lost`: its host was fenced. No quota counts it; its GPU does until the host, enrolled again, has confirmed that the
+    device is gone.
+    """
 
     CLAIMED = "claimed"
     RELEASING = "releasing"
+    LOST = "lost"
 
 
 class SliceCreate(Request):

@@ -101,7 +101,8 @@ class Profile(Base):
 class Host(Base):
     """A machine. `generation`: of what operators set; `desired_generation`: of what its agent shall do.
 
-    `enroll_hash`: of a one-time token that was not used yet.
+    `enroll_hash`: of a one-time token that was not used yet. `fenced_at`: declared dead, and not enrolled since; it
+    then has no credential, no slices but lost ones and no GPU that is present.
     """
 
     __tablename__ = "hosts"
@@ -114,6 +115,7 @@ class Host(Base):
     enroll_expires_at: Mapped[datetime | None]
     enrolled_at: Mapped[datetime | None]
     epoch_confirmed: Mapped[bool]
+    fenced_at: Mapped[datetime | None]
     desired_generation: Mapped[int]
     generation: Mapped[int]
     created_at: Mapped[datetime]
@@ -161,7 +163,8 @@ class GpuType(Base):
 class Slice(Base):
     """A claim. `type_mem_bytes` counts on the GPU, `mem_bytes` in quotas.
 
-    A releasing slice is a tombstone: `tombstone_generation` is the host's desired generation that first carried it.
+    A releasing or lost slice is a tombstone: `tombstone_generation` is the host's desired generation that first carried
+    it. A lost one counts on its GPU and no longer in quotas.
     """
 
     __tablename__ = "slices"
@@ -169,8 +172,8 @@ class Slice(Base):
         CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
         CheckConstraint("mem_bytes > 0 AND type_mem_bytes >= mem_bytes", name="mem"),
         CheckConstraint("mode IN ('strict', 'fair')", name="mode"),
-        CheckConstraint("state IN ('claimed', 'releasing')", name="state"),
-        CheckConstraint("(state = 'releasing') = (tombstone_generation IS NOT NULL)", name="tombstone"),
+        CheckConstraint("state IN ('claimed', 'releasing', 'lost')", name="state"),
+        CheckConstraint("(state = 'claimed') = (tombstone_generation IS NULL)", name="tombstone"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)

@@ -34,6 +34,15 @@ class Token(Base):
     expires_at: Mapped[datetime | None]
 
 
+class FencedSecret(Base):
+    """A credential that a host had when it was fenced: gone from everywhere else, known so as to say why."""
+
+    __tablename__ = "fenced_secrets"
+
+    secret_hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    host_id: Mapped[UUID] = mapped_column(ForeignKey("hosts.id", ondelete="CASCADE"), index=True)
+
+
 class IdempotencyKey(Base):
     """A request that was made, and its answer. `scope`: who made it. `answer` is set before the commit."""
 

@@ -4,9 +4,9 @@
 from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
-from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch
+from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch
 from vgpumgr_api.call import CallDep, IfMatch, PageDep
-from vgpumgr_api.services import hosts
+from vgpumgr_api.services import fencing, hosts
 from vgpumgr_api.strict import Route
 
 router = APIRouter(prefix="/v1/hosts", tags=["hosts"], route_class=Route)
@@ -45,7 +45,7 @@ def patch_host(call: CallDep, name: Name, patch: HostPatch, if_match: IfMatch) -
 
 @router.delete("/{name}", status_code=204)
 def delete_host(call: CallDep, name: Name, if_match: IfMatch) -> None:
-    """Refused while it has slices. Needs If-Match."""
+    """Refused while it has slices, but for lost ones of a fenced host. Needs If-Match."""
     call.write(hosts.delete_host, name, if_match=if_match)
 
 
@@ -53,6 +53,14 @@ def delete_host(call: CallDep, name: Name, if_match: IfMatch) -> None:
 def confirm_epoch(call: CallDep, name: Name) -> Host:
     """After a database was restored: lets this host delete what the database no longer has."""
     host = call.write(hosts.confirm_epoch, name)
+    call.tag(host.generation)
+    return host
+
+
+@router.post("/{name}:fence")
+def fence(call: CallDep, name: Name, wanted: HostFence, if_match: IfMatch) -> Host:
+    """Declares a host dead: its credentials are void, its slices lost, their quota is back. Needs If-Match."""
+    host = call.write(fencing.fence_host, name, wanted, if_match=if_match)
     call.tag(host.generation)
     return host
 

@@ -56,7 +56,7 @@ def authenticate(session: Session, secret: str, *, request_id: str = "") -> Acto
     if SECRET.fullmatch(secret):
         token = session.scalar(select(records.Token).where(records.Token.secret_hash == hash_of(secret)))
     if token is None or (token.expires_at is not None and token.expires_at <= now(session)):
-        raise Refusal(Code.AUTH_INVALID, "this token is unknown, expired or revoked; ask an operator for a new one")
+        raise invalid(session, secret, "this token is unknown, expired or revoked; ask an operator for a new one")
     subject: str | None = str(token.id)
     if token.tenant_id is not None:
         subject = session.scalar(select(models.Tenant.name).where(models.Tenant.id == token.tenant_id))
@@ -69,6 +69,24 @@ def authenticate(session: Session, secret: str, *, request_id: str = "") -> Acto
         tenant_id=token.tenant_id,
         host_id=token.host_id,
         request_id=request_id,
+    )
+
+
+def invalid(session: Session, secret: str, detail: str) -> Refusal:
+    """The refusal of a credential that does not count, or no longer: its host may have been fenced."""
+    fenced = session.scalar(
+        select(models.Host.name)
+        .join(records.FencedSecret, records.FencedSecret.host_id == models.Host.id)
+        .where(records.FencedSecret.secret_hash == hash_of(secret))
+    )
+    return Refusal(Code.AUTH_INVALID, detail) if fenced is None else _fenced(fenced)
+
+
+def _fenced(host: str) -> Refusal:
+    return Refusal(
+        Code.HOST_FENCED,
+        f"host {host} was declared dead and its slices are given up; stop the VMs that still run there, and have it"
+        " re-enrolled",
     )
 
 
@@ -98,7 +116,17 @@ def own_host(session: Session, actor: Actor, asked: str) -> models.Host:
     host = session.get(models.Host, actor.host_id)
     if host is None or asked not in (host.name, str(host.id)):
         raise unknown("host", asked)
+    require_unrevoked(session, actor, host)
     return host
+
+
+def require_unrevoked(session: Session, actor: Actor, host: models.Host) -> None:
+    """Refuses a host whose credential was taken away since it was looked at, as a fence does."""
+    if session.scalar(select(records.Token.id).where(records.Token.id == actor.token_id)) is None:
+        fenced = session.scalar(select(models.Host.fenced_at).where(models.Host.id == host.id))
+        raise (
+            Refusal(Code.AUTH_INVALID, "this token was revoked; enrol again") if fenced is None else _fenced(host.name)
+        )
 
 
 def reachable_tenants(actor: Actor) -> ColumnElement[bool]:

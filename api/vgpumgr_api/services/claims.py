@@ -71,7 +71,7 @@ def get_slice(session: Session, actor: Actor, slice_id: UUID) -> Slice:
 def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: int | None) -> Slice:
     """Turns a claim into a tombstone. Quota and capacity return when the host has confirmed that the device is gone.
 
-    Repeating it changes nothing.
+    Repeating it changes nothing, nor does deleting a lost slice: that is a tombstone already.
     """
     require_person(actor)
     claim, host_id, tenant = _locked(session, actor, slice_id)

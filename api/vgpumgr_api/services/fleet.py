@@ -27,7 +27,7 @@ from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import upsert
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, reports
-from vgpumgr_api.services.actors import Actor, hash_of, new_secret, own_host, unknown
+from vgpumgr_api.services.actors import Actor, hash_of, invalid, new_secret, own_host, unknown
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.slice_view import View, answer, view, views
@@ -37,7 +37,8 @@ from vgpumgr_api.services.text import printable
 def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = "") -> Enrolled:
     """Trades a one-time token for the host's own credential; every earlier one of the host is void.
 
-    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones.
+    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. Each ends a fence;
+    what was lost by that holds its places until reports say that it is gone.
     """
     host = models.Host
     consumed = session.execute(
@@ -47,6 +48,7 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
             enroll_hash=None,
             enroll_expires_at=None,
             enrolled_at=now(session),
+            fenced_at=None,
             epoch_confirmed=or_(host.epoch_confirmed, host.enrolled_at.is_(None)),
             generation=host.generation + 1,
         )
@@ -54,9 +56,7 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
         execution_options={"synchronize_session": False},
     ).one_or_none()
     if consumed is None:
-        raise Refusal(
-            Code.AUTH_INVALID, "this token enrols no host: used, expired or unknown; have the host re-enrolled"
-        )
+        raise invalid(session, secret, "this token enrols no host: used, expired or unknown; have the host re-enrolled")
     session.execute(delete(records.Token).where(records.Token.host_id == consumed.id))
     own = new_secret()
     token = records.Token(
@@ -118,7 +118,7 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
         tombstones=[
             Tombstone(id=one.slice.id, generation=one.slice.generation)
             for one in seen
-            if one.slice.state == SliceState.RELEASING.value
+            if one.slice.state != SliceState.CLAIMED.value
         ],
     )
 
@@ -142,8 +142,9 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
     if found is None:
         raise unknown("slice", slice_id)
     claim, tenant = found
-    if claim.state == SliceState.RELEASING.value:
-        raise Refusal(Code.SLICE_RELEASING, f"slice {slice_id} was deleted; claim another one for this VM")
+    if claim.state != SliceState.CLAIMED.value:
+        how = "lost with its host" if claim.state == SliceState.LOST.value else "deleted"
+        raise Refusal(Code.SLICE_RELEASING, f"slice {slice_id} was {how}; claim another one for this VM")
     if claim.vm_uuid is None:
         claim.vm_uuid = request.vm_uuid
         claim.generation += 1
@@ -156,7 +157,7 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
 
 
 def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, list[DesiredSlice]]:
-    """A deleted slice counts until its host confirms that it is gone: its VM may run on, beside the others'."""
+    """A deleted or lost slice counts until its host confirms that it is gone: its VM may run on, beside the others'."""
     plan = plan_group(
         {one.slice.id: Part(permille=one.permille, strict=one.slice.mode == Mode.STRICT.value) for one in members},
         members[0].timeslice_us,

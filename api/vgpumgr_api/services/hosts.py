@@ -19,6 +19,7 @@ from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.patching import changes_of
+from vgpumgr_api.services.release import forget_lost
 
 ONLINE = timedelta(seconds=90)
 """A host that has not reported for longer takes no claims."""
@@ -86,20 +87,26 @@ def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, i
 
 
 def delete_host(session: Session, actor: Actor, name: str, *, if_match: int | None) -> None:
-    """Forgets a host that has no slices, its GPUs and its token. Operators only."""
+    """Forgets a host that has no slices, its GPUs and its token; of a fenced one also what it lost. Operators only."""
     require_operator(actor)
     host = host_named(session, name)
     # Claims lock a GPU first, then the host.
     gpus = session.scalars(
         select(models.Gpu.id).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id).with_for_update()
     ).all()
-    generation = session.scalar(select(models.Host.generation).where(models.Host.id == host.id).with_for_update())
-    if generation is None:
+    found = session.execute(
+        select(models.Host.generation, models.Host.fenced_at).where(models.Host.id == host.id).with_for_update()
+    ).one_or_none()
+    if found is None:
         raise unknown("host", name)
-    require_match(if_match, generation)
+    require_match(if_match, found.generation)
+    if found.fenced_at is not None:
+        forget_lost(session, actor, gpus)
     if session.scalar(select(models.Slice.id).where(models.Slice.gpu_id.in_(gpus)).limit(1)):
         raise Refusal(
-            Code.OBJECT_IN_USE, f"{name} still has slices; cordon it, delete those and wait until the host confirms"
+            Code.OBJECT_IN_USE,
+            f"{name} still has slices; cordon it, delete those and wait until the host confirms, or fence it if it is"
+            " dead",
         )
     remove(session, models.Host, host.id, kind="host", name=name)
     events.record(session, actor, "host.deleted", host.name)
@@ -119,7 +126,10 @@ def confirm_epoch(session: Session, actor: Actor, name: str) -> Host:
 
 
 def reenroll(session: Session, actor: Actor, name: str) -> HostCreated:
-    """Gives a new one-time token and revokes the credential that the host has. Its claims stay. Operators only."""
+    """Gives a new one-time token and revokes the credential that the host has. Its claims stay. Operators only.
+
+    A fenced host stays so until that token is used.
+    """
     require_operator(actor)
     host = host_named(session, name, lock=True)
     secret = new_secret()
@@ -144,8 +154,8 @@ def _created(host: Host, secret: str) -> HostCreated:
 
 
 def _host(session: Session, host: models.Host, reported_at: datetime | None, agent_version: str | None) -> Host:
-    # While a token waits for it, the host has no credential.
-    enrolled = host.enrolled_at is not None and host.enroll_hash is None
+    # While a token waits for it, and after a fence, the host has no credential.
+    enrolled = host.enrolled_at is not None and host.enroll_hash is None and host.fenced_at is None
     return Host(
         id=host.id,
         name=host.name,
@@ -153,6 +163,7 @@ def _host(session: Session, host: models.Host, reported_at: datetime | None, age
         enrolled=enrolled,
         online=enrolled and reported_at is not None and now(session) - reported_at <= ONLINE,
         epoch_confirmed=host.epoch_confirmed,
+        fenced_at=host.fenced_at,
         last_report_at=reported_at,
         agent_version=agent_version or "",
         generation=host.generation,

@@ -30,7 +30,7 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
         said = seen.get(gpu.address)
         if said is None:
             if gpu.present:
-                _mark_absent(session, actor, host, gpu)
+                mark_absent(session, actor, host, gpu)
                 changed = True
         elif not gpu.present or _said(said) != _stored(gpu, types.get(gpu.id, {})):
             changed |= _update(session, actor, host, gpu, said, types.get(gpu.id, {}))
@@ -98,7 +98,8 @@ def _update(
     return changed
 
 
-def _mark_absent(session: Session, actor: Actor, host: models.Host, gpu: models.Gpu) -> None:
+def mark_absent(session: Session, actor: Actor, host: models.Host, gpu: models.Gpu) -> None:
+    """Notes that a GPU is gone, or its host: no claim gets it, not even one that is waiting for its lock."""
     change(session, update(models.Gpu).where(models.Gpu.id == gpu.id).values(present=False))
     session.refresh(gpu)
     events.record(session, actor, "gpu.absent", f"{host.name}/{gpu.address}")

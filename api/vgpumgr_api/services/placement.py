@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which GPU takes a claim: the fullest one that fits, so that large slices find room later.
 
-A GPU fits if its host is ready, enrolled, online, confirmed for the database's epoch and without slices that the
-database does not know, it was in its host's last report, one of its mdev types is large enough (the smallest such is
-taken), and share and memory of that type are free.
+A GPU fits if its host is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices
+that the database does not know, it was in its host's last report, one of its mdev types is large enough (the smallest
+such is taken), and share and memory of that type are free.
 """
 
 from dataclasses import dataclass
@@ -43,6 +43,7 @@ class Place:
 # In the order in which they are asked: a GPU counts under the first that is true of it.
 _DETAILS = {
     "host.other": "on another host than the one that is required",
+    "host.fenced": "their host was declared dead; re-enrol it when it is back",
     "host.cordoned": "their host is cordoned",
     "host.offline": "their host is not enrolled, or has not reported for 90 s",
     "host.unconfirmed": "the database was restored and their host is not confirmed; compare, then confirm its epoch",
@@ -106,6 +107,7 @@ def _obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool
     if wanted.host_id is not None:
         obstacles["host.other"] = Gpu.host_id != wanted.host_id
     return obstacles | {
+        "host.fenced": Host.fenced_at.is_not(None),
         "host.cordoned": Host.state != "ready",
         "host.offline": or_(
             HostReport.reported_at.is_(None),

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of claims: quota and capacity return. Only for slices whose host has confirmed that they are gone."""
+"""The end of claims: quota and capacity return. Only for slices whose host has confirmed that they are gone.
+
+Of a host that was fenced quota returns at once, see `fencing`; capacity then as usual, or with the host itself.
+"""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from sqlalchemy import delete, select, update
@@ -19,31 +23,20 @@ BATCH = 500
 
 
 def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
-    """Deletes releasing slices and returns the hosts whose desired state changes by it.
+    """Deletes tombstones and returns the hosts whose desired state changes by it.
 
     The caller holds the lock of the host's report row, so that nobody else releases the same slices.
     """
     if not slice_ids:
         return set()
     rows = _read(session, slice_ids)
-
-    owners: dict[UUID, Counter[str]] = defaultdict(Counter)
     gpus: dict[UUID, Counter[str]] = defaultdict(Counter)
-    accounts: set[UUID] = set()
-    hosts: set[UUID] = set()
-    for claim, tenant, host_id in rows:
-        # An account's own slices and those of its projects count in the account.
-        accounts.add(tenant.account_id or tenant.id)
-        for owner in (tenant.id, tenant.account_id):
-            if owner is not None:
-                owners[owner] += Counter(share_permille=claim.share_permille, mem_bytes=claim.mem_bytes, slices=1)
+    for claim, _, _ in rows:
         gpus[claim.gpu_id] += Counter(share=claim.share_permille, mem=claim.type_mem_bytes)
-        hosts.add(host_id)
 
-    # Accounts before projects, then GPUs, each by id: the order in which claims lock them.
-    for owner in sorted(owners, key=lambda owner: (owner not in accounts, owner)):
-        if give_back(session, owner, **owners[owner]):
-            hosts |= hosts_of(session, owner)
+    hosts = return_quota(
+        session, [(claim, tenant) for claim, tenant, _ in rows if claim.state != SliceState.LOST.value]
+    )
     for gpu_id in sorted(gpus):
         change(
             session,
@@ -52,10 +45,44 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
             .values(share_used=Gpu.share_used - gpus[gpu_id]["share"], mem_used=Gpu.mem_used - gpus[gpu_id]["mem"]),
         )
     for claim, tenant, _ in rows:
-        change(session, delete(Slice).where(Slice.id == claim.id, Slice.state == SliceState.RELEASING.value))
-        events.record(session, actor, "slice.released", claim.id, tenant=tenant)
-        session.expunge(claim)
+        _end(session, actor, claim, tenant)
+    return hosts | {host_id for _, _, host_id in rows}
+
+
+def return_quota(session: Session, claims: Iterable[tuple[Slice, Tenant]]) -> set[UUID]:
+    """Takes slices out of what their owners use; returns the hosts where that changes shares of others.
+
+    Locks quotas, accounts before projects, each by id: the order in which claims lock them.
+    """
+    owners: dict[UUID, Counter[str]] = defaultdict(Counter)
+    accounts: set[UUID] = set()
+    for claim, tenant in claims:
+        # An account's own slices and those of its projects count in the account.
+        accounts.add(tenant.account_id or tenant.id)
+        for owner in (tenant.id, tenant.account_id):
+            if owner is not None:
+                owners[owner] += Counter(share_permille=claim.share_permille, mem_bytes=claim.mem_bytes, slices=1)
+    hosts: set[UUID] = set()
+    for owner in sorted(owners, key=lambda owner: (owner not in accounts, owner)):
+        if give_back(session, owner, **owners[owner]):
+            hosts |= hosts_of(session, owner)
     return hosts
+
+
+def forget_lost(session: Session, actor: Actor, gpu_ids: Sequence[UUID]) -> None:
+    """Deletes the lost slices of GPUs that go themselves. The caller holds their locks."""
+    for claim, tenant in session.execute(
+        select(Slice, Tenant)
+        .join(Tenant, Tenant.id == Slice.tenant_id)
+        .where(Slice.gpu_id.in_(gpu_ids), Slice.state == SliceState.LOST.value)
+    ).all():
+        _end(session, actor, claim, tenant)
+
+
+def _end(session: Session, actor: Actor, claim: Slice, tenant: Tenant) -> None:
+    change(session, delete(Slice).where(Slice.id == claim.id, Slice.state != SliceState.CLAIMED.value))
+    events.record(session, actor, "slice.released", claim.id, tenant=tenant)
+    session.expunge(claim)
 
 
 def _read(session: Session, slice_ids: list[UUID]) -> list[tuple[Slice, Tenant, UUID]]:

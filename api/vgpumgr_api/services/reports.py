@@ -20,7 +20,7 @@ from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.statements import change, upsert
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.actors import Actor, require_unrevoked
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.inventory import take_inventory
 from vgpumgr_api.services.release import release
@@ -51,6 +51,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     ).one_or_none()
     if last is None:  # the host was deleted since it was found
         raise TryAgain
+    require_unrevoked(session, actor, host)  # while the lock was waited for, the host may have been fenced
     if not is_newer(report, last):
         return Reported(accepted=False)
 
@@ -122,7 +123,7 @@ def _confirmed_gone(session: Session, host: models.Host, report: Report) -> list
                 models.Host.id == host.id,
                 models.Host.epoch_confirmed,
                 models.Host.desired_generation >= report.desired_generation,
-                models.Slice.state == SliceState.RELEASING.value,
+                models.Slice.state != SliceState.CLAIMED.value,
                 models.Slice.tombstone_generation <= report.desired_generation,
                 select(models.Installation.epoch).scalar_subquery() == report.desired_epoch,
             )

@@ -93,7 +93,11 @@ def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: int | 
     if session.scalar(select(models.Tenant.id).where(models.Tenant.account_id == tenant.id).limit(1)):
         raise Refusal(Code.OBJECT_IN_USE, f"account {name} still has projects; delete those first")
     if session.scalar(select(models.Slice.id).where(models.Slice.tenant_id == tenant.id).limit(1)):
-        raise Refusal(Code.OBJECT_IN_USE, f"{name} still has slices; delete those and wait until their hosts confirm")
+        raise Refusal(
+            Code.OBJECT_IN_USE,
+            f"{name} still has slices; delete those and wait until their hosts confirm, lost ones until their host is"
+            " re-enrolled or deleted",
+        )
     remove(session, models.Tenant, tenant.id, kind="tenant", name=name)
     events.record(session, actor, "tenant.deleted", tenant.name, tenant=tenant)
 

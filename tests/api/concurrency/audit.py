@@ -4,7 +4,7 @@
 import contextlib
 import json
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -47,6 +47,7 @@ class Audit:
             *self._keys(),
             *self._events(),
             *self._tombstones(),
+            *self._fenced(),
         ]
 
     def slices(self) -> dict[UUID, Row]:
@@ -87,7 +88,8 @@ class Audit:
             "SELECT o.name, q.share_limit, q.mem_limit, q.slices_limit, q.share_used, q.mem_used, q.slices_used,"
             " COALESCE(SUM(s.share_permille), 0), COALESCE(SUM(s.mem_bytes), 0), COUNT(s.id)"
             " FROM quotas q JOIN tenants o ON o.id = q.tenant_id"
-            " LEFT JOIN tenants t ON t.id = o.id OR t.account_id = o.id LEFT JOIN slices s ON s.tenant_id = t.id"
+            " LEFT JOIN tenants t ON t.id = o.id OR t.account_id = o.id"
+            " LEFT JOIN slices s ON s.tenant_id = t.id AND s.state <> 'lost'"
             " GROUP BY o.name, q.share_limit, q.mem_limit, q.slices_limit, q.share_used, q.mem_used, q.slices_used"
         ):
             limits, used, claimed = numbers[:3], numbers[3:6], [int(number) for number in numbers[6:]]
@@ -104,7 +106,12 @@ class Audit:
         found = [f"{answers.count(None)} idempotency keys without an answer"] if None in answers else []
         named = Counter(answer["id"] for answer in answers if answer)
         found += [f"{count} idempotency keys made {name}" for name, count in named.items() if count > 1]
-        made = Counter(detail["vm_uuid"] for _, kind, _, _, detail in self.events() if kind == "slice.claimed")
+        lost = {subject for _, kind, subject, *_ in self.events() if kind == "slice.lost"}
+        made = Counter(
+            detail["vm_uuid"]
+            for _, kind, subject, _, detail in self.events()
+            if kind == "slice.claimed" and subject not in lost
+        )
         return found + [f"{count} claims for VM {vm}" for vm, count in made.items() if vm is not None and count > 1]
 
     def _events(self) -> list[str]:
@@ -115,8 +122,17 @@ class Audit:
         states = Counter(row.state for row in self.slices().values())
         if kinds["slice.claimed"] - kinds["slice.released"] != states.total():
             found.append(f"{kinds} do not explain {states.total()} slices")
-        if kinds["slice.releasing"] - kinds["slice.released"] != states["releasing"]:
-            found.append(f"{kinds} do not explain {states['releasing']} tombstones")
+        told: defaultdict[str, set[str]] = defaultdict(set)
+        for _, kind, subject, *_ in events:
+            told[kind].add(subject)
+        ended = told["slice.released"]
+        for state, those in (
+            ("releasing", told["slice.releasing"] - told["slice.lost"] - ended),
+            ("lost", told["slice.lost"] - ended),
+        ):
+            if those != {str(row.id) for row in self.slices().values() if row.state == state}:
+                found.append(f"{kinds} do not explain {states[state]} slices that are {state}")
+        found += [f"{one} ended without a tombstone" for one in ended - told["slice.releasing"] - told["slice.lost"]]
         once = Counter((kind, subject) for _, kind, subject, *_ in events if kind.startswith("slice."))
         return found + [f"{kind} {subject} {count} times" for (kind, subject), count in once.items() if count > 1]
 
@@ -126,7 +142,24 @@ class Audit:
             for slice_id, tombstone, generation in self.ask(
                 "SELECT s.id, s.tombstone_generation, h.desired_generation FROM slices s"
                 " JOIN gpus g ON g.id = s.gpu_id JOIN hosts h ON h.id = g.host_id"
-                " WHERE s.state = 'releasing' AND s.tombstone_generation > h.desired_generation"
+                " WHERE s.state <> 'claimed' AND s.tombstone_generation > h.desired_generation"
+            )
+        ]
+
+    def _fenced(self) -> list[str]:
+        return [
+            f"fenced host {name} has {what}"
+            for what, table, condition in (
+                ("a token", "tokens x ON x.host_id = h.id", "TRUE"),
+                ("a GPU that is present", "gpus x ON x.host_id = h.id", "x.present"),
+                (
+                    "a slice that is not lost",
+                    "gpus g ON g.host_id = h.id JOIN slices x ON x.gpu_id = g.id",
+                    "x.state <> 'lost'",
+                ),
+            )
+            for (name,) in self.ask(
+                f"SELECT h.name FROM hosts h JOIN {table} WHERE h.fenced_at IS NOT NULL AND {condition}"
             )
         ]
 

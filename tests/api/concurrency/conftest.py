@@ -10,6 +10,7 @@ import pytest
 
 from tests.api.cluster import Cluster
 from tests.api.concurrency.deployment import Deployment, deployed
+from tests.api.concurrency.races import Fleet
 
 
 @pytest.fixture
@@ -35,6 +36,15 @@ def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     with deployed(directory, url, replicas=2) as running:
         yield running
     cluster.drop("races")
+
+
+@pytest.fixture
+def fleet(deployment: Deployment) -> Iterator[Fleet]:
+    """Whatever a race was about, the database is whole afterwards and no replica met a defect."""
+    made = Fleet(deployment)
+    yield made
+    assert made.audit.violations(quotas_may_be_cut=True) == []
+    assert deployment.server_errors() == []
 
 
 @pytest.fixture

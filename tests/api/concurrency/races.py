@@ -2,6 +2,7 @@
 """Requests that are sent at the same moment, each by a client of its own, and the few objects they are about."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -115,6 +116,23 @@ class Host:
         caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
         return self._fleet.asking(caller, "POST", f"/v1/hosts/{self.name}/report", report)
 
+    def waiting(self) -> Callable[[], Reply]:
+        """Asks for what comes after the present desired state."""
+        seen = self.desired()
+        caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
+        query = f"epoch={seen['epoch']}&generation={seen['generation']}&wait_s=30"
+        return self._fleet.asking(caller, "GET", f"/v1/hosts/{self.name}/desired?{query}")
+
+    def fencing(self) -> Callable[[], Reply]:
+        """An operator who declares it dead, while it lives."""
+        path = f"/v1/hosts/{self.name}"
+        generation = self._fleet.operator.ask("GET", path).body["generation"]
+        return self._fleet.ask("POST", f"{path}:fence", {"confirm": self.name, "force": True}, if_match=generation)
+
+    def again(self) -> "Host":
+        """The same machine, enrolled anew."""
+        return Host(self._fleet, self.name, enrolled(self._fleet.operator, self.name), self.gpus)
+
     def binding(self, slice_id: str, vm_uuid: str) -> Callable[[], Reply]:
         """A VM that starts with a slice."""
         caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
@@ -126,6 +144,10 @@ class Host:
         document = self.desired()
         gone = tuple(one["id"] for one in document["tombstones"])
         assert self.sending(self.report(document, absent=gone))().body == {"accepted": True}
+
+
+def outcomes(replies: list[Reply]) -> Counter[str]:
+    return Counter(reply.code or "done" for reply in replies)
 
 
 def vm() -> str:

@@ -15,12 +15,13 @@ import pytest
 from sqlalchemy import event
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import claims, fleet, hosts, profiles, quotas, tenants, tokens
+from vgpumgr_api.services import claims, fencing, fleet, hosts, profiles, quotas, tenants, tokens
 
 from tests.api.concurrency.audit import Audit
 from tests.api.world import GIB, Agent, World, absent, gpu
 from vgpumgr.wire.fleet import Bind, Desired, Enroll
 from vgpumgr.wire.resources import (
+    HostFence,
     HostPatch,
     HostState,
     Profile,
@@ -155,6 +156,12 @@ class Scene:
         request = Enroll(agent_version="2", boot_id=uuid4())
         return self.world.database.run(lambda session: fleet.enroll(session, token, request))
 
+    def fence(self) -> object:
+        return self._fence(self.agent.name)
+
+    def fence_the_bare_host(self) -> object:
+        return self._fence(self.bare.name)
+
     def make_a_project(self) -> object:
         return self.world.run(tenants.create_tenant, TenantCreate(name=f"p-{uuid4()}", account=self.empty.account))
 
@@ -166,6 +173,9 @@ class Scene:
 
     def _patch_quota(self, tenant: str, share_permille: int) -> object:
         return self.world.run(quotas.patch_quota, tenant, QuotaPatch(share_permille=share_permille), if_match=FURNISHED)
+
+    def _fence(self, name: str) -> object:
+        return self.world.run(fencing.fence_host, name, HostFence(confirm=name, force=True), if_match=ENROLLED)
 
     def _as(self, agent: Agent, service: Any, *arguments: Any) -> object:
         actor = agent.actor
@@ -179,6 +189,8 @@ FIRST = [
     (S.claim_for_the_empty_project, S.delete_the_empty_project_and_its_account),
     (S.delete, S.bind),
     (S.report_from_the_bare_host, S.delete_the_bare_host),
+    (S.claim, S.fence),
+    (S.fence, S.claim),
 ]
 OTHERS = [
     *((S.claim, other) for other in (S.cut_the_project, S.cut_the_account, S.report_a_smaller_gpu, S.delete)),
@@ -197,6 +209,12 @@ OTHERS = [
     (S.enrol_the_bare_host_again, S.report_from_the_bare_host),
     (S.delete_the_bare_host, S.claim_on_the_bare_host),
     (S.delete_the_bare_host, S.report_from_the_bare_host),
+    *((S.fence, other) for other in (S.fulfil, S.bind, S.delete, S.report_everything, S.cut_the_account)),
+    *((other, S.fence) for other in (S.fulfil, S.bind, S.delete, S.report_everything, S.cut_the_account)),
+    (S.claim_on_the_bare_host, S.fence_the_bare_host),
+    (S.fence_the_bare_host, S.claim_on_the_bare_host),
+    (S.fence_the_bare_host, S.enrol_the_bare_host_again),
+    (S.enrol_the_bare_host_again, S.fence_the_bare_host),
     (S.make_a_project, S.delete_the_empty_project_and_its_account),
     (S.make_a_token, S.delete_the_empty_project_and_its_account),
     (S.cut_the_empty_project, S.delete_the_empty_project_and_its_account),
@@ -210,6 +228,9 @@ EXCLUSIVE = [
     (S.cut_the_empty_project, S.cut_the_empty_project),
     (S.cordon_the_bare_host, S.delete_the_bare_host),
     (S.delete_the_bare_host, S.cordon_the_bare_host),
+    (S.fence, S.fence),
+    (S.fence_the_bare_host, S.delete_the_bare_host),
+    (S.delete_the_bare_host, S.fence_the_bare_host),
 ]
 """Of these one or the other is refused."""
 

@@ -3,29 +3,16 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.api.concurrency.deployment import Deployment, Reply
-from tests.api.concurrency.races import Fleet, Host, at_once, vm
+from tests.api.concurrency.deployment import Reply
+from tests.api.concurrency.races import Fleet, Host, at_once, outcomes, vm
 
 ROUNDS = 4
 WIDE = 8
-
-
-@pytest.fixture
-def fleet(deployment: Deployment) -> Iterator[Fleet]:
-    """Whatever a race was about, the database is whole afterwards and no replica met a defect."""
-    made = Fleet(deployment)
-    yield made
-    assert made.audit.violations(quotas_may_be_cut=True) == []
-    assert deployment.server_errors() == []
-
-
-def outcomes(replies: list[Reply]) -> Counter[str]:
-    return Counter(reply.code or "done" for reply in replies)
 
 
 @pytest.mark.parametrize("kind", ["tenants", "profiles", "hosts"])

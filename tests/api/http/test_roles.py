@@ -102,6 +102,9 @@ ROUTES: dict[tuple[str, str], Row] = {
         "/v1/hosts/h1", Code.GENERATION_STALE, headers=STALE, body=lambda: {"state": "cordoned"}
     ),
     ("DELETE", "/v1/hosts/{name}"): operators("/v1/hosts/h1", Code.GENERATION_STALE, headers=STALE),
+    ("POST", "/v1/hosts/{name}:fence"): operators(
+        "/v1/hosts/h1:fence", Code.GENERATION_STALE, headers=STALE, body=lambda: {"confirm": "h1"}
+    ),
     ("POST", "/v1/hosts/{name}:confirm-epoch"): operators("/v1/hosts/h1:confirm-epoch"),
     ("GET", "/v1/gpus"): operators("/v1/gpus"),
     ("GET", "/v1/slices"): people("/v1/slices"),

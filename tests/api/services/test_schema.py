@@ -121,6 +121,7 @@ def test_an_older_database_is_refused(empty: Database, monkeypatch: pytest.Monke
         "UPDATE quotas SET share_limit = -1",
         "UPDATE slices SET state = 'gone'",
         "UPDATE slices SET state = 'releasing'",
+        "UPDATE slices SET state = 'lost'",
         "UPDATE slices SET type_mem_bytes = 1",
         "UPDATE installation SET id = 2",
         "DELETE FROM profiles",

@@ -162,6 +162,7 @@ class FakeApi:
                     enrolled=True,
                     online=True,
                     epoch_confirmed=True,
+                    fenced_at=None,
                     last_report_at=MADE + timedelta(seconds=30),
                     agent_version="0.1.0",
                     generation=4,
@@ -174,6 +175,7 @@ class FakeApi:
                     enrolled=False,
                     online=False,
                     epoch_confirmed=False,
+                    fenced_at=None,
                     last_report_at=None,
                     agent_version="",
                     generation=1,
@@ -282,6 +284,10 @@ class FakeApi:
             found = self.one(kind, name)
             if verb == "reenroll":
                 return _json(resources.HostCreated(**found.model_dump(), enroll_token="vge_once"))
+            if verb == "fence":
+                resources.HostFence.model_validate_json(request.content)
+                self.matched(kind, name, request, needed=True)
+                return _json(found.model_copy(update={"fenced_at": MADE, "enrolled": False, "online": False}))
             return _json(found.model_copy(update={"epoch_confirmed": True}))
         if name is None:
             return self.listed(kind, query) if request.method == "GET" else self.create(kind, request, query)

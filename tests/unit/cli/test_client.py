@@ -28,6 +28,7 @@ from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import (
     HostCreate,
+    HostFence,
     HostPatch,
     HostState,
     ProfileCreate,
@@ -95,6 +96,7 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("PATCH /v1/hosts/gpu-a", lambda c: c.patch_host("gpu-a", HostPatch(state=HostState.CORDONED), if_generation=4)),
     ("DELETE /v1/hosts/gpu-a", lambda c: c.delete_host("gpu-a", if_generation=4)),
     ("POST /v1/hosts/gpu-b:confirm-epoch", lambda c: c.confirm_epoch("gpu-b")),
+    ("POST /v1/hosts/gpu-a:fence", lambda c: c.fence("gpu-a", HostFence(confirm="gpu-a"), if_generation=4)),
     ("POST /v1/hosts/gpu-b:reenroll", lambda c: c.reenroll("gpu-b")),
     ("GET /v1/gpus?page_size=1000&host=gpu-a", lambda c: next(c.gpus(host="gpu-a"))),
     (

@@ -209,6 +209,7 @@ def test_virsh_is_really_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"last_report_at": MADE - timedelta(hours=1)}, "fail", "the last one was 3640 s ago"),
         ({"last_report_at": MADE + timedelta(seconds=70)}, "warn", "clock is 30 s ahead"),
         ({"epoch_confirmed": False}, "warn", "restored"),
+        ({"fenced_at": MADE}, "fail", "fenced"),
     ],
 )
 def test_the_last_report_is_looked_at(cli: Cli, root: Path, update: dict[str, object], grade: str, words: str) -> None:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.fake_api import SLICES, TOKEN, TOKENS
+from tests.unit.cli.fake_api import SLICES, TOKEN, TOKENS, VM, slice_of
 from vgpumgr import errors
 from vgpumgr.cli import failures
 from vgpumgr.cli.failures import Status
@@ -32,6 +32,8 @@ STATUSES = {
     Code.IDEMPOTENCY_MISMATCH: 4,
     Code.QUOTA_EXCEEDED: 5,
     Code.CAPACITY_NONE: 6,
+    Code.HOST_FENCED: 5,
+    Code.HOST_ONLINE: 4,
     Code.SLICE_BOUND: 4,
     Code.SLICE_RELEASING: 4,
     Code.DATABASE_BUSY: 7,
@@ -133,7 +135,7 @@ def test_hostile_names_are_refused_before_anything_is_sent(cli: Cli, command: tu
         ("get", "gpus", "--state", "claimed"),
         ("get", "tenant", "blue", "--tenant", "blue"),
         ("get", "slices", "--vm", "x"),
-        ("get", "slices", "--state", "lost"),
+        ("get", "slices", "--state", "gone"),
         ("get", "slices", "--tenant", "a/b"),
         ("get", "events", "--after", "-1"),
         ("get", "event", "x"),
@@ -260,6 +262,16 @@ def test_waiting_for_capacity_ends(cli: Cli) -> None:
     assert result.status == 1
     assert result.err.startswith(f"vgpumgr: wait.ended: slice {SLICES[0]} is still releasing; check that host gpu-a")
     assert sum(cli.slept_s) == pytest.approx(10)
+
+
+def test_nobody_waits_for_a_host_that_is_dead(cli: Cli) -> None:
+    lost = slice_of(SLICES[0], "blue", vm=VM, state="lost")
+    cli.api.lists["slices"][0] = lost
+    cli.api.answer(202, lost.model_dump_json())
+    result = cli("delete", "slice", str(SLICES[0]), "--wait", "10")
+    assert result.status == 1
+    assert result.err.startswith(f"vgpumgr: wait.ended: slice {SLICES[0]} was lost with host gpu-a")
+    assert cli.slept_s == []
 
 
 def test_of_several_slices_those_before_a_refusal_are_told(cli: Cli) -> None:

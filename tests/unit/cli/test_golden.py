@@ -70,6 +70,10 @@ COMMANDS = [
     f"delete slice {SLICES[0]} {SLICES[1]} -o name",
     "host confirm-epoch gpu-b",
     "host reenroll gpu-b",
+    "host fence gpu-a --confirm gpu-a",
+    "host fence gpu-a --confirm gpu-a --force -o json",
+    "host fence gpu-a --confirm gpu-b",
+    "host fence gpu-a --confirm gpu-a --if-generation 3",
     "get tenant nobody",
     "get tenant nobody -o json",
     "get wombats",
@@ -89,6 +93,7 @@ COMMANDS = [
     "attach --help",
     "top --help",
     "host doctor --help",
+    "host fence --help",
 ]
 
 

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declaring a host dead, which ends its claims without its word.
+
+Its slices become `lost`: their quota is back at once, so that their owners can claim elsewhere. Their places on its
+GPUs are not: a lost slice is a tombstone, and counts there until the host, enrolled again, has confirmed that the
+device is gone. So even a host that was fenced while it lived is granted to nobody twice.
+"""
+
+from uuid import UUID
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.resources import Host, HostFence, SliceState
+from vgpumgr_api.db import models, records
+from vgpumgr_api.db.database import TryAgain, now
+from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor, require_operator, unknown
+from vgpumgr_api.services.generations import bump, require_match
+from vgpumgr_api.services.hosts import ONLINE, get_host
+from vgpumgr_api.services.inventory import mark_absent
+from vgpumgr_api.services.lookup import host_named
+from vgpumgr_api.services.release import return_quota
+
+
+def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *, if_match: int | None) -> Host:
+    """Revokes a host's credentials and gives its claims up. Repeating it changes nothing. Operators only.
+
+    Locks the report row as a report does, so that reports come before or after; then as claims do.
+    """
+    require_operator(actor)
+    host = host_named(session, name)
+    require_match(if_match, host.generation)
+    _require_confirmed(host, request)
+    if host.fenced_at is not None and host.enroll_hash is None:
+        return get_host(session, actor, name)
+    reported_at = session.scalar(select(HostReport.reported_at).where(HostReport.host_id == host.id).with_for_update())
+    alive = any(seen is not None and now(session) - seen <= ONLINE for seen in (reported_at, host.enrolled_at))
+    if alive and not request.force:
+        raise Refusal(
+            Code.HOST_ONLINE,
+            f"{name} was heard of within the last {ONLINE.seconds} s; make sure that it is powered off, wait that long,"
+            " then fence it; force fences a host that lives",
+        )
+    claims = _claims(session, host.id)
+    touched = return_quota(session, claims)
+    _close_gpus(session, actor, host)
+    lost = _claims(session, host.id, lock=True)
+    if {claim.id for claim, _ in lost} != {claim.id for claim, _ in claims}:  # somebody claimed before GPUs were locked
+        raise TryAgain
+    bump(session, touched | {host.id})
+    _lock(session, host, if_match)
+    for claim, tenant in lost:
+        claim.state = SliceState.LOST.value
+        claim.tombstone_generation = host.desired_generation
+        claim.generation += 1
+        events.record(session, actor, "slice.lost", claim.id, tenant=tenant)
+    _revoke(session, host)
+    host.fenced_at = now(session)
+    host.generation += 1
+    events.record(session, actor, "host.fenced", host.name, detail={"slices": len(lost), "alive": alive})
+    session.flush()
+    return get_host(session, actor, name)
+
+
+def _require_confirmed(host: models.Host, request: HostFence) -> None:
+    if request.confirm != host.name:
+        detail = f"say the host's name once more, {host.name}, when you are sure that it is powered off"
+        raise Refusal(
+            Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.confirm"),)
+        )
+
+
+def _claims(session: Session, host_id: UUID, *, lock: bool = False) -> list[tuple[models.Slice, models.Tenant]]:
+    statement = (
+        select(models.Slice, models.Tenant)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .join(models.Tenant, models.Tenant.id == models.Slice.tenant_id)
+        .where(models.Gpu.host_id == host_id, models.Slice.state != SliceState.LOST.value)
+        .order_by(models.Slice.id)
+    )
+    if lock:
+        statement = statement.with_for_update(of=models.Slice).execution_options(populate_existing=True)
+    return [(row[0], row[1]) for row in session.execute(statement)]
+
+
+def _close_gpus(session: Session, actor: Actor, host: models.Host) -> None:
+    for gpu in session.scalars(
+        select(models.Gpu).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id).with_for_update()
+    ).all():
+        if gpu.present:
+            mark_absent(session, actor, host, gpu)
+
+
+def _lock(session: Session, host: models.Host, if_match: int | None) -> None:
+    """Whatever made the host another one since it was read has changed its generation."""
+    statement = select(models.Host).where(models.Host.id == host.id).with_for_update()
+    if session.scalar(statement.execution_options(populate_existing=True)) is None:
+        raise unknown("host", host.name)
+    require_match(if_match, host.generation)
+
+
+def _revoke(session: Session, host: models.Host) -> None:
+    token = records.Token
+    secrets = list(session.scalars(select(token.secret_hash).where(token.host_id == host.id)))
+    if host.enroll_hash is not None:
+        secrets.append(host.enroll_hash)
+        host.enroll_hash = host.enroll_expires_at = None
+    session.add_all(records.FencedSecret(secret_hash=secret, host_id=host.id) for secret in secrets)
+    session.execute(delete(token).where(token.host_id == host.id))
