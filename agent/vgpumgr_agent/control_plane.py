@@ -4,6 +4,7 @@
 A ControlPlane belongs to the agent; `follow` and `deliver` are the bodies of a thread each.
 """
 
+import contextlib
 import logging
 import random
 import threading
@@ -84,6 +85,10 @@ class ControlPlane:
         except ApiRefusedError as error:
             if error.code == Code.AUTH_INVALID:
                 self._enroll_again(credentials)
+            elif error.code == Code.HOST_FENCED:
+                # VMs are left alone, and leases run out: nothing renews them.
+                with contextlib.suppress(ApiAwayError):
+                    self._enroll_again(credentials)
             raise
         if new is None:
             self._store.touch()
@@ -167,7 +172,8 @@ class ControlPlane:
                 faults.point("report.sent")
             except (ApiAwayError, ApiRefusedError) as error:
                 trouble = str(error)
-                if trouble != before:
+                fenced = isinstance(error, ApiRefusedError) and error.code == Code.HOST_FENCED  # `follow` says so
+                if trouble != before and not fenced:
                     log.warning("report not delivered: %s", trouble)
                 self._stop.wait(self._pause_min_s)
 
