@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Earliest deadline first, with requests dropped that cannot all be served in time.
+
+EDF meets every deadline that can be met (Liu and Layland, 1973), but in overload each late request makes the next one
+late. So the queue is planned ahead, in deadline order, with predicted times; at the first request that would be late,
+one of those up to it is dropped. Dropping the longest drops the fewest (Moore and Hodgson: Moore, Management Science
+15(1), 1968) but always hits the services with long requests; so no service loses more than its allowance while another
+can give, and when none can, the one that lost the smallest part of its requests does.
+
+Times are ns. Deadlines are points in time; `left_ns` is predicted engine time still to be spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from vgpumgr.policy.terms import PERMILLE, permille
+
+FLOOR_PERMILLE = 900
+# Older requests weigh half once this many were offered since; a floor is about recent requests, not about all time.
+MEMORY_REQUESTS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request in the queue."""
+
+    key: Hashable
+    service: Hashable
+    deadline_ns: int
+    left_ns: int
+
+    def __post_init__(self) -> None:
+        if self.left_ns <= 0:
+            raise ValueError(f"request {self.key!r}: {self.left_ns} ns of work left, must be above 0")
+
+
+@dataclass
+class _Account:
+    offered: int = 0
+    lost: int = 0
+
+
+class Ledger:
+    """What each service offered and lost, and so how much more it may lose.
+
+    `floor_permille`: the part of its requests that each service keeps, as far as capacity allows.
+    """
+
+    def __init__(self, *, floor_permille: int = FLOOR_PERMILLE) -> None:
+        self.floor_permille = permille("floor_permille", floor_permille)
+        self._accounts: dict[Hashable, _Account] = {}
+
+    def offer(self, service: Hashable) -> None:
+        """A request of `service` arrived."""
+        account = self._accounts.setdefault(service, _Account())
+        account.offered += 1
+        if account.offered >= 2 * MEMORY_REQUESTS:
+            account.offered //= 2
+            account.lost //= 2
+
+    def lose(self, service: Hashable) -> None:
+        """One was dropped or ended late. ValueError if all that were offered are lost already."""
+        account = self._accounts.get(service, _Account())
+        if account.lost >= account.offered:
+            raise ValueError(f"service {service!r} lost {account.lost} of {account.offered} requests, it has no other")
+        account.lost += 1
+
+    def lost(self, service: Hashable) -> Fraction:
+        """Which part of its requests the service lost."""
+        account = self._accounts.get(service, _Account())
+        return Fraction(account.lost, max(account.offered, 1))
+
+    def may_lose(self, service: Hashable) -> bool:
+        """Whether the service stays at or above the floor if it loses one more."""
+        account = self._accounts.get(service, _Account())
+        return (account.lost + 1) * PERMILLE <= account.offered * (PERMILLE - self.floor_permille)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`run` in the order to run it, all in time if predictions hold; `drop` in the order dropped."""
+
+    run: tuple[Request, ...]
+    drop: tuple[Request, ...]
+
+
+def moore_hodgson(queue: Iterable[Request], now_ns: int) -> Plan:
+    """Drops as few as possible. Optimal for a queue to which nothing is added."""
+    return _plan(queue, now_ns, victim=lambda request: request.left_ns, dropped=lambda _: None)
+
+
+def plan(queue: Iterable[Request], now_ns: int, ledger: Ledger) -> Plan:
+    """Drops fairly among services, and enters into `ledger` what it dropped."""
+
+    def victim(request: Request) -> tuple[bool, Fraction, int]:
+        if ledger.may_lose(request.service):
+            return True, Fraction(0), request.left_ns
+        return False, -ledger.lost(request.service), request.left_ns
+
+    return _plan(queue, now_ns, victim=victim, dropped=lambda request: ledger.lose(request.service))
+
+
+def _plan(
+    queue: Iterable[Request],
+    now_ns: int,
+    *,
+    victim: Callable[[Request], Any],
+    dropped: Callable[[Request], None],
+) -> Plan:
+    kept: list[Request] = []
+    drop: list[Request] = []
+    end_ns = now_ns
+    for request in sorted(queue, key=lambda request: request.deadline_ns):
+        if now_ns + request.left_ns > request.deadline_ns:
+            drop.append(request)
+            dropped(request)
+            continue
+        kept.append(request)
+        end_ns += request.left_ns
+        while end_ns > request.deadline_ns:
+            worst = max(kept, key=victim)
+            kept.remove(worst)
+            end_ns -= worst.left_ns
+            drop.append(worst)
+            dropped(worst)
+    return Plan(tuple(kept), tuple(drop))

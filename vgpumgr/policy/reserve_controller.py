@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reservations that follow what latency-critical services need.
+
+In the style of ArkGPU (CCF Transactions on High Performance Computing 5(3), 2023), whose paper names the parts: a
+predictor of service times, a scheduler, a limiter (here the core's reservations) and an adjustment unit. The body of
+the paper was not at hand; forms and constants are ours:
+
+- `ServiceTimes` predicts how long a batch of b takes at a share s of the engine, T(b, s) = a*b/s + c*b + d (a: work on
+  the engine, c: on the host for each item, d: on the host for each batch), by least squares over what was measured,
+  older samples fading.
+- `ReserveController` is asked once every PERIOD_NS. Demand leads: a reservation goes towards demand plus headroom, at
+  most STEP of itself in a period. Tails correct: above HIGH of its QoS time a service grows in proportion to the
+  excess, below LOW for PATIENCE periods it decays. Between LOW and HIGH, and for changes of demand that chance
+  explains, nothing changes: a constant load has constant reservations.
+
+Shares are parts per million of the engine; times are ns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+PERIOD_NS = 100_000_000
+PPM = 1_000_000
+LEAST_PPM = 1000
+HIGH, LOW = 0.9, 0.7
+GAIN = 0.25
+STEP = 0.10
+DECAY = 0.97
+PATIENCE = 5
+HEADROOM = 1.05
+# Demand counts as changed beyond this part of it, or beyond this many standard deviations of a Poisson count.
+DEADBAND = 0.05
+SIGNIFICANT = 3.0
+TRACKING = 1 / 64
+FADING = 0.98
+RIDGE = 1e-9
+
+
+class ServiceTimes:
+    """Predictor of one service's times."""
+
+    def __init__(self) -> None:
+        self._products = [[0.0] * 3 for _ in range(3)]
+        self._targets = [0.0] * 3
+        self._samples = 0
+
+    def add(self, *, batch: int, share_ppm: int, took_ns: int) -> None:
+        """A batch of `batch` requests took `took_ns` at a share of `share_ppm`."""
+        row = _row(batch, share_ppm)
+        if took_ns <= 0:
+            raise ValueError(f"took_ns {took_ns} is not above 0")
+        for i in range(3):
+            self._targets[i] = FADING * self._targets[i] + row[i] * took_ns
+            for j in range(3):
+                self._products[i][j] = FADING * self._products[i][j] + row[i] * row[j]
+        self._samples += 1
+
+    def coefficients_ns(self) -> tuple[float, float, float]:
+        """(a, c, d). ValueError before the first sample.
+
+        What the samples cannot tell apart (one batch size, one share) is divided evenly; predictions for such batches
+        and shares are right all the same.
+        """
+        if not self._samples:
+            raise ValueError("nothing was measured yet")
+        a, c, d = _solve(self._products, self._targets)
+        return a, c, d
+
+    def predict_ns(self, *, batch: int, share_ppm: int) -> int:
+        row = _row(batch, share_ppm)
+        return max(1, round(sum(x * y for x, y in zip(row, self.coefficients_ns(), strict=True))))
+
+    def largest_batch(self, *, share_ppm: int, within_ns: int, most: int) -> int:
+        """The largest batch, at most `most`, that ends within `within_ns`; 0 if not even one request does."""
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.predict_ns(batch=middle, share_ppm=share_ppm) <= within_ns:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def _row(batch: int, share_ppm: int) -> tuple[float, float, float]:
+    if batch < 1:
+        raise ValueError(f"batch {batch} is not at least 1")
+    if not 0 < share_ppm <= PPM:
+        raise ValueError(f"share_ppm {share_ppm} is not in 1..{PPM}")
+    return batch * PPM / share_ppm, float(batch), 1.0
+
+
+def _solve(products: list[list[float]], targets: list[float]) -> list[float]:
+    """Gaussian elimination with pivoting; a small ridge keeps what was never varied finite."""
+    size = len(targets)
+    ridge = RIDGE * sum(products[i][i] for i in range(size))
+    rows = [[*products[i], targets[i]] for i in range(size)]
+    for i in range(size):
+        rows[i][i] += ridge
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda k: abs(rows[k][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for k in range(i + 1, size):
+            factor = rows[k][i] / rows[i][i]
+            for j in range(i, size + 1):
+                rows[k][j] -= factor * rows[i][j]
+    solution = [0.0] * size
+    for i in reversed(range(size)):
+        known = sum(rows[i][j] * solution[j] for j in range(i + 1, size))
+        solution[i] = (rows[i][size] - known) / rows[i][i]
+    return solution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Of one service: the time within which its requests are to end, and the reservation it may have."""
+
+    qos_ns: int
+    least_ppm: int = LEAST_PPM
+    most_ppm: int = PPM
+
+    def __post_init__(self) -> None:
+        if self.qos_ns <= 0:
+            raise ValueError(f"qos_ns {self.qos_ns} is not above 0")
+        if not LEAST_PPM <= self.least_ppm <= self.most_ppm <= PPM:
+            raise ValueError(f"a reservation of {self.least_ppm}..{self.most_ppm} ppm is not within {LEAST_PPM}..{PPM}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Of one service, over the last second: 95th percentile of its times (None: no request ended), what its requests
+    need of the engine, and how many arrived."""
+
+    tail_ns: int | None
+    demand_ppm: int
+    requests: int
+
+    def __post_init__(self) -> None:
+        if (self.tail_ns is not None and self.tail_ns < 0) or self.demand_ppm < 0 or self.requests < 0:
+            raise ValueError(f"negative measurement: {self}")
+
+
+@dataclass
+class _State:
+    bounds: Bounds
+    reserve_ppm: int
+    demand_ppm: float
+    pressure: float = 0.0
+    calm_periods: int = 0
+
+    def track(self, seen: Measured) -> None:
+        change = seen.demand_ppm - self.demand_ppm
+        chance = SIGNIFICANT / math.sqrt(max(seen.requests, 1))
+        sudden = abs(change) > max(DEADBAND, chance) * self.demand_ppm
+        self.demand_ppm += change * (1 if sudden else TRACKING)
+        self.pressure = (seen.tail_ns or 0) / self.bounds.qos_ns
+        self.calm_periods = self.calm_periods + 1 if self.pressure < LOW else 0
+
+    def wanted_ppm(self, due_ppm: float) -> int:
+        """Where the reservation would go if there were no others, at most STEP of itself away."""
+        now = self.reserve_ppm
+        wanted = float(now)
+        if now < due_ppm:
+            wanted = due_ppm
+        elif self.calm_periods >= PATIENCE:
+            wanted = max(now * DECAY, due_ppm)
+        if self.pressure > HIGH:
+            wanted = max(wanted, now * (1 + GAIN * (self.pressure - HIGH)))
+        return _clamp(math.floor(min(max(wanted, now * (1 - STEP)), now * (1 + STEP))), self.bounds)
+
+
+class ReserveController:
+    """Reservations of all services of one engine. Their sum never exceeds `limit_ppm`."""
+
+    def __init__(self, services: Mapping[Hashable, Bounds], *, limit_ppm: int = PPM) -> None:
+        if not services:
+            raise ValueError("no service to control")
+        if not 0 < limit_ppm <= PPM:
+            raise ValueError(f"limit_ppm {limit_ppm} is not in 1..{PPM}")
+        if (least := sum(bounds.least_ppm for bounds in services.values())) > limit_ppm:
+            raise ValueError(f"the least reservations add up to {least} ppm, above the limit of {limit_ppm}")
+        self.limit_ppm = limit_ppm
+        even_ppm = limit_ppm // len(services)
+        start = {name: _clamp(even_ppm, bounds) for name, bounds in services.items()}
+        spare = max(0, sum(start.values()) - limit_ppm)
+        for name, bounds in services.items():
+            cut = min(spare, start[name] - bounds.least_ppm)
+            start[name] -= cut
+            spare -= cut
+        self._states = {name: _State(bounds, start[name], start[name]) for name, bounds in services.items()}
+
+    def reservations_ppm(self) -> dict[Hashable, int]:
+        return {name: state.reserve_ppm for name, state in self._states.items()}
+
+    def step(self, measured: Mapping[Hashable, Measured]) -> dict[Hashable, int]:
+        """The reservations for the next period. Needs a measurement of every service."""
+        if measured.keys() != self._states.keys():
+            raise ValueError(f"measured {sorted(map(str, measured))}, controlled {sorted(map(str, self._states))}")
+        for name, seen in measured.items():
+            self._states[name].track(seen)
+        needs = {name: state.demand_ppm * HEADROOM for name, state in self._states.items()}
+        scarce = min(1.0, self.limit_ppm / max(sum(needs.values()), 1))
+        due = {name: need * scarce for name, need in needs.items()}
+        wanted = {name: state.wanted_ppm(due[name]) for name, state in self._states.items()}
+        self._fit(wanted, due)
+        for name, reserve_ppm in wanted.items():
+            self._states[name].reserve_ppm = reserve_ppm
+        return wanted
+
+    def _fit(self, wanted: dict[Hashable, int], due: Mapping[Hashable, float]) -> None:
+        """Brings the sum to the limit: first from those that have most above their due, then from who would grow."""
+        excess = sum(wanted.values()) - self.limit_ppm
+        for name in sorted(wanted, key=lambda name: wanted[name] / max(due[name], 1), reverse=True):
+            state = self._states[name]
+            least = max(state.bounds.least_ppm, math.ceil(due[name]), math.ceil(state.reserve_ppm * (1 - STEP)))
+            cut = min(max(0, excess), max(0, wanted[name] - least))
+            wanted[name] -= cut
+            excess -= cut
+        grown = {name: max(0, wanted[name] - state.reserve_ppm) for name, state in self._states.items()}
+        total = sum(grown.values())
+        if excess > 0:
+            for name, growth in grown.items():
+                wanted[name] -= min(growth, -(-excess * growth // total))
+
+
+def _clamp(ppm: int, bounds: Bounds) -> int:
+    return min(max(ppm, bounds.least_ppm), bounds.most_ppm)

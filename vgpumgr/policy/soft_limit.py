@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hard and elastic limits: a container keeps to its part of the engine, or may use what others leave.
+
+GaiaGPU (Gu et al., ISPA 2018; vcuda-controller) has a loop in user space: every 120 ms it reads last second's use and
+adjusts how many blocks each process may launch; an elastic container gains a tenth per step while a part of the GPU is
+free, and when a newcomer wants its part back everybody is reset. That takes seconds.
+
+Here no controller takes part. Both limits are parameters of the core (`terms`): a hard limit is a cap, an elastic one a
+weight with the elastic top as its cap. The core conserves work, so idle time is used at once, and given back at once:
+an owner that wakes is eligible at the next pick. How soon it then has its *part* follows from the lag bound
+(scheduler.md, R10) and is `reclaim_ns`; where that is above RECLAIM_NS, because the part is small beside the
+timeslices, the owner also gets a reservation of its part per RECLAIM_NS (R6), which bounds it whatever the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from vgpumgr.policy.terms import PERMILLE, Terms, permille
+
+RECLAIM_NS = 10_000_000
+# GaiaGPU: an elastic container never fills a GPU that a newcomer may want.
+ELASTIC_TOP_PERMILLE = 900
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftLimit:
+    """`share_permille` of the engine is the container's own; `elastic` ones may use idle time up to the top."""
+
+    share_permille: int
+    elastic: bool = False
+    top_permille: int = ELASTIC_TOP_PERMILLE
+
+    def __post_init__(self) -> None:
+        permille("share_permille", self.share_permille, least=1)
+        permille("top_permille", self.top_permille, least=1)
+        if self.elastic and self.top_permille < self.share_permille:
+            raise ValueError(f"the elastic top {self.top_permille} is below the share {self.share_permille} permille")
+
+    @property
+    def cap_permille(self) -> int:
+        return self.top_permille if self.elastic else self.share_permille
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What decides how soon the engine can change hands, ns; `reserve_limit_permille` may be reserved in total."""
+
+    timeslice_ns: int
+    max_chunk_ns: int
+    reserve_limit_permille: int = PERMILLE
+
+    def __post_init__(self) -> None:
+        if self.timeslice_ns <= 0 or self.max_chunk_ns <= 0:
+            raise ValueError(f"timeslice {self.timeslice_ns} ns and chunk {self.max_chunk_ns} ns must be above 0")
+        permille("reserve_limit_permille", self.reserve_limit_permille)
+
+
+def reclaim_ns(share_permille: int, engine: Engine) -> int:
+    """By weights alone: from its waking, when at the latest an owner gets its first service.
+
+    It may start behind by one timeslice and one chunk of engine time, and gains at its share of the engine.
+    """
+    permille("share_permille", share_permille, least=1)
+    behind_ns = engine.timeslice_ns + engine.max_chunk_ns
+    return -(-behind_ns * PERMILLE // share_permille)
+
+
+def terms(limits: Mapping[Hashable, SoftLimit], engine: Engine) -> dict[Hashable, Terms]:
+    """Terms that give every owner its part back within RECLAIM_NS of its waking, plus one chunk.
+
+    ValueError if the parts exceed the engine, or what must be reserved exceeds what may be.
+    """
+    total = sum(limit.share_permille for limit in limits.values())
+    if total > PERMILLE:
+        raise ValueError(f"shares add up to {total} of {PERMILLE} permille")
+    if 4 * engine.max_chunk_ns > RECLAIM_NS:
+        raise ValueError(
+            f"chunks of {engine.max_chunk_ns} ns: at most {RECLAIM_NS // 4} ns for a reclaim within {RECLAIM_NS} ns"
+        )
+    reserved = {
+        key
+        for key, limit in limits.items()
+        if len(limits) > 1 and reclaim_ns(limit.share_permille, engine) > RECLAIM_NS
+    }
+    if (needed := sum(limits[key].share_permille for key in reserved)) > engine.reserve_limit_permille:
+        raise ValueError(
+            f"{needed} permille must be reserved for a reclaim within {RECLAIM_NS} ns, {engine.reserve_limit_permille}"
+            " may be: shorten the timeslice"
+        )
+    return {key: _terms(limit, reserve=key in reserved) for key, limit in limits.items()}
+
+
+def _terms(limit: SoftLimit, *, reserve: bool) -> Terms:
+    capped = limit.cap_permille < PERMILLE
+    return Terms(
+        weight=limit.share_permille,
+        cap_ns=limit.cap_permille * RECLAIM_NS // PERMILLE if capped else 0,
+        cap_period_ns=RECLAIM_NS if capped else 0,
+        reserve_ns=limit.share_permille * RECLAIM_NS // PERMILLE if reserve else 0,
+        reserve_period_ns=RECLAIM_NS if reserve else 0,
+    )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy asks of the scheduler core for one group: weight, cap and reservation.
+
+The members have the names and units of the core's group parameters; what they mean is written there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_WEIGHT = 1_000_000
+PERMILLE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Weight among the others; cap and reservation in ns of engine time per period in ns, 0 for none."""
+
+    weight: int
+    cap_ns: int = 0
+    cap_period_ns: int = 0
+    reserve_ns: int = 0
+    reserve_period_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.weight <= MAX_WEIGHT:
+            raise ValueError(f"weight {self.weight} is not in 1..{MAX_WEIGHT}")
+        for what, part_ns, period_ns in (
+            ("cap", self.cap_ns, self.cap_period_ns),
+            ("reservation", self.reserve_ns, self.reserve_period_ns),
+        ):
+            if not 0 <= part_ns <= period_ns:
+                raise ValueError(f"{what} {part_ns} ns is not in 0..{period_ns} ns, its period")
+        if self.cap_ns and self.cap_ns * self.reserve_period_ns < self.reserve_ns * self.cap_period_ns:
+            raise ValueError(
+                f"the cap, {self.cap_ns} ns of {self.cap_period_ns}, is below the reservation,"
+                f" {self.reserve_ns} ns of {self.reserve_period_ns}"
+            )
+
+
+def permille(what: str, value: int, *, least: int = 0) -> int:
+    """`value` if it is a whole permille of the engine; ValueError names `what` otherwise."""
+    if type(value) is not int or not least <= value <= PERMILLE:
+        raise ValueError(f"{what} {value!r} is not a whole number in {least}..{PERMILLE} permille")
+    return value
