@@ -8,10 +8,12 @@ the paper was not at hand; forms and constants are ours:
 - `ServiceTimes` predicts how long a batch of b takes at a share s of the engine, T(b, s) = a*b/s + c*b + d (a: work on
   the engine, c: on the host for each item, d: on the host for each batch), by least squares over what was measured,
   older samples fading.
-- `ReserveController` is asked once every PERIOD_NS. Demand leads: a reservation goes towards demand plus headroom, at
-  most STEP of itself in a period. Tails correct: above HIGH of its QoS time a service grows in proportion to the
-  excess, below LOW for PATIENCE periods it decays. Between LOW and HIGH, and for changes of demand that chance
-  explains, nothing changes: a constant load has constant reservations.
+- `ReserveController` is asked once every PERIOD_NS. Demand leads: a reservation goes to demand plus headroom, at most
+  STEP of itself in a period. Tails correct: above HIGH of its QoS time a service grows in proportion to the excess,
+  below LOW for PATIENCE periods it decays to its due. Demand is the mean rate since it last changed, and it changed
+  when a cumulative sum test says so (Page, Biometrika 41, 1954): soon for a service with many requests, later for one
+  with few, and not for what chance explains. Within DEADBAND of its due nothing moves, so constant load has constant
+  reservations.
 
 Shares are parts per million of the engine; times are ns.
 """
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PERIOD_NS = 100_000_000
 PPM = 1_000_000
@@ -31,10 +33,13 @@ STEP = 0.10
 DECAY = 0.97
 PATIENCE = 5
 HEADROOM = 1.05
-# Demand counts as changed beyond this part of it, or beyond this many standard deviations of a Poisson count.
 DEADBAND = 0.05
-SIGNIFICANT = 3.0
-TRACKING = 1 / 64
+# The change of rate that the test is tuned for, and its threshold: a false alarm in some exp(6) periods.
+CHANGE = 1.6
+ALARM = 6.0
+# Demand is believed from so many requests on, and averaged over so many.
+KNOWN_REQUESTS = 16
+WINDOW_REQUESTS = 400
 FADING = 0.98
 RIDGE = 1e-9
 
@@ -45,7 +50,7 @@ class ServiceTimes:
     def __init__(self) -> None:
         self._products = [[0.0] * 3 for _ in range(3)]
         self._targets = [0.0] * 3
-        self._samples = 0
+        self.samples = 0
 
     def add(self, *, batch: int, share_ppm: int, took_ns: int) -> None:
         """A batch of `batch` requests took `took_ns` at a share of `share_ppm`."""
@@ -56,7 +61,7 @@ class ServiceTimes:
             self._targets[i] = FADING * self._targets[i] + row[i] * took_ns
             for j in range(3):
                 self._products[i][j] = FADING * self._products[i][j] + row[i] * row[j]
-        self._samples += 1
+        self.samples += 1
 
     def coefficients_ns(self) -> tuple[float, float, float]:
         """(a, c, d). ValueError before the first sample.
@@ -64,7 +69,7 @@ class ServiceTimes:
         What the samples cannot tell apart (one batch size, one share) is divided evenly; predictions for such batches
         and shares are right all the same.
         """
-        if not self._samples:
+        if not self.samples:
             raise ValueError("nothing was measured yet")
         a, c, d = _solve(self._products, self._targets)
         return a, c, d
@@ -131,41 +136,78 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Of one service, over the last second: 95th percentile of its times (None: no request ended), what its requests
-    need of the engine, and how many arrived."""
+    """Of one service: requests that arrived in the last period, engine time each is predicted to take, and the 95th
+    percentile of recent times (the last second, and enough requests to have one), None if unknown."""
 
-    tail_ns: int | None
-    demand_ppm: int
     requests: int
+    work_ns: int
+    tail_ns: int | None
 
     def __post_init__(self) -> None:
-        if (self.tail_ns is not None and self.tail_ns < 0) or self.demand_ppm < 0 or self.requests < 0:
-            raise ValueError(f"negative measurement: {self}")
+        if self.requests < 0 or self.work_ns <= 0 or (self.tail_ns is not None and self.tail_ns < 0):
+            raise ValueError(f"impossible measurement: {self}")
+
+
+@dataclass
+class _Drift:
+    """A cumulative sum test for a rate that changed by `factor`: what arrived since the sum was last 0."""
+
+    factor: float
+    sum: float = 0.0
+    requests: int = 0
+    periods: int = 0
+
+    def add(self, requests: int, expected: float) -> bool:
+        self.sum += requests * math.log(self.factor) - expected * (self.factor - 1)
+        self.requests += requests
+        self.periods += 1
+        if self.sum <= 0:
+            self.sum, self.requests, self.periods = 0.0, 0, 0
+        return self.sum >= ALARM
+
+
+def _drifts() -> tuple[_Drift, ...]:
+    return _Drift(CHANGE), _Drift(1 / CHANGE)
 
 
 @dataclass
 class _State:
     bounds: Bounds
     reserve_ppm: int
-    demand_ppm: float
+    requests: float = 0.0
+    periods: float = 0.0
+    work_ns: int = 0
     pressure: float = 0.0
     calm_periods: int = 0
+    drifts: tuple[_Drift, ...] = field(default_factory=_drifts)
+
+    @property
+    def need_ppm(self) -> float:
+        """Demand plus headroom; what it has, while demand is unknown."""
+        if self.requests < KNOWN_REQUESTS:
+            return float(self.reserve_ppm)
+        return self.requests / self.periods * self.work_ns / PERIOD_NS * PPM * HEADROOM
 
     def track(self, seen: Measured) -> None:
-        change = seen.demand_ppm - self.demand_ppm
-        chance = SIGNIFICANT / math.sqrt(max(seen.requests, 1))
-        sudden = abs(change) > max(DEADBAND, chance) * self.demand_ppm
-        self.demand_ppm += change * (1 if sudden else TRACKING)
+        self.work_ns = seen.work_ns
         self.pressure = (seen.tail_ns or 0) / self.bounds.qos_ns
         self.calm_periods = self.calm_periods + 1 if self.pressure < LOW else 0
+        if self.requests >= KNOWN_REQUESTS:
+            expected = self.requests / self.periods
+            if changed := [drift for drift in self.drifts if drift.add(seen.requests, expected)]:
+                self.requests, self.periods = max(changed[0].requests, 1), changed[0].periods
+                self.drifts = _drifts()
+                return
+        fade = min(1.0, WINDOW_REQUESTS / max(self.requests + seen.requests, 1))
+        self.requests, self.periods = (self.requests + seen.requests) * fade, (self.periods + 1) * fade
 
     def wanted_ppm(self, due_ppm: float) -> int:
         """Where the reservation would go if there were no others, at most STEP of itself away."""
         now = self.reserve_ppm
         wanted = float(now)
-        if now < due_ppm:
+        if due_ppm > now * (1 + DEADBAND):
             wanted = due_ppm
-        elif self.calm_periods >= PATIENCE:
+        elif due_ppm < now * (1 - DEADBAND) and self.calm_periods >= PATIENCE:
             wanted = max(now * DECAY, due_ppm)
         if self.pressure > HIGH:
             wanted = max(wanted, now * (1 + GAIN * (self.pressure - HIGH)))
@@ -190,7 +232,7 @@ class ReserveController:
             cut = min(spare, start[name] - bounds.least_ppm)
             start[name] -= cut
             spare -= cut
-        self._states = {name: _State(bounds, start[name], start[name]) for name, bounds in services.items()}
+        self._states = {name: _State(bounds, start[name]) for name, bounds in services.items()}
 
     def reservations_ppm(self) -> dict[Hashable, int]:
         return {name: state.reserve_ppm for name, state in self._states.items()}
@@ -201,7 +243,7 @@ class ReserveController:
             raise ValueError(f"measured {sorted(map(str, measured))}, controlled {sorted(map(str, self._states))}")
         for name, seen in measured.items():
             self._states[name].track(seen)
-        needs = {name: state.demand_ppm * HEADROOM for name, state in self._states.items()}
+        needs = {name: state.need_ppm for name, state in self._states.items()}
         scarce = min(1.0, self.limit_ppm / max(sum(needs.values()), 1))
         due = {name: need * scarce for name, need in needs.items()}
         wanted = {name: state.wanted_ppm(due[name]) for name, state in self._states.items()}
