@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds the one thing pyproject.toml cannot say: an extension that may fail to build.
+"""Adds the one thing pyproject.toml cannot say: extensions that may fail to build.
 
-``vgpumgr.sched`` is the scheduler core of kmod/sched behind cffi. Only the simulator and the tests
-import it, so a machine without a C compiler still gets everything else, with a warning.
+``vgpumgr.sched`` is the scheduler core of kmod/sched behind cffi, ``vgpumgr.sim`` the simulator's
+engine beside it. Only the simulator and the tests import them, so a machine without a C compiler
+still gets everything else, with a warning.
 """
 
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
-FFI_BUILDER = Path(__file__).parent / "vgpumgr" / "sched" / "_build.py"
+FFI_BUILDERS = ("vgpumgr/sched/_build.py", "vgpumgr/sim/_build.py")
 
 
 class OptionalBuildExt(build_ext):
@@ -36,7 +37,8 @@ class OptionalBuildExt(build_ext):
 
 
 arguments: dict[str, Any] = {"cmdclass": {"build_ext": OptionalBuildExt}}
-if FFI_BUILDER.exists():
-    arguments["cffi_modules"] = ["vgpumgr/sched/_build.py:ffibuilder"]
+present = [name for name in FFI_BUILDERS if (Path(__file__).parent / name).exists()]
+if present:
+    arguments["cffi_modules"] = [f"{name}:ffibuilder" for name in present]
 
 setup(**arguments)

@@ -150,6 +150,7 @@ struct sim_group {
 	struct vgpu_group_params params;
 	u32 priority;			/* 0 is served first */
 	void *sched;			/* the scheduler's own */
+	struct vgpu_group *shadow;	/* tenants.c */
 };
 
 /* What the host program of a slice does next, once `event_ns` or a wait is over. */
@@ -236,7 +237,8 @@ struct sim_parameter {
  * @group_size: of group->sched, zeroed
  * @slice_size: of slice->sched, zeroed
  * @create: return 0 or an error
- * @add_group: group->params are already what is wanted; return 0 or an error
+ * @add_group: group->params are already what is wanted; return 0 or an error.
+ *	It and @update_group check parameters; without them tenants.c does.
  * @update_group: return 0, or an error and nothing has changed
  * @add_slice: as @add_group
  * @update_slice: as @update_group
@@ -337,6 +339,9 @@ struct sim {
 	bool record_items;
 	struct sim_log runs;
 	struct sim_log items;
+
+	/* Executes nothing, checks parameters; see tenants.c. */
+	struct vgpu_sched checks;
 };
 
 /* What the Python side calls. */
@@ -360,11 +365,18 @@ void sim_park_slice(struct sim *sim, u32 slice, bool parked);
 int sim_run(struct sim *sim, u64 until_ns);
 void sim_present_run(const struct sim *sim, struct sim_run *run);
 
+/* engine.c */
+void sim_settle(struct sim *sim, struct sim_slice *slice);
+void sim_end_run(struct sim *sim, u32 reason);
+void sim_drop_piece(struct sim *sim);
+
+/* tenants.c */
+struct vgpu_sched_params sim_core_params(const struct sim_model *model);
+
 /* host.c */
 void sim_host_begin(struct sim *sim, struct sim_slice *slice);
 void sim_host_go_on(struct sim *sim, struct sim_slice *slice);
-void sim_host_after_item(struct sim *sim, struct sim_slice *slice, u64 work_ns,
-			 u64 start_ns);
+void sim_host_after_item(struct sim *sim, struct sim_slice *slice);
 void sim_open_gate(struct sim *sim, struct sim_slice *slice);
 struct sim_slice *sim_first_event(const struct sim *sim);
 void sim_cancel_event(struct sim *sim, struct sim_slice *slice);
@@ -377,11 +389,6 @@ void sim_log_free(struct sim_log *log);
 static inline struct sim_item *sim_head(const struct sim_slice *slice)
 {
 	return &slice->ring[slice->head & slice->ring_mask];
-}
-
-static inline bool sim_wants_engine(const struct sim_slice *slice)
-{
-	return slice->queued && !slice->parked;
 }
 
 #endif /* SIM_H */
