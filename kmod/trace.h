@@ -56,7 +56,9 @@ TRACE_EVENT(vgpu_run_end,
 				   { VGPU_RUN_TIMESLICE, "timeslice" },
 				   { VGPU_RUN_DRY, "dry" },
 				   { VGPU_RUN_CAP, "cap" },
-				   { VGPU_RUN_REMOVED, "removed" }))
+				   { VGPU_RUN_REMOVED, "removed" },
+				   { VGPU_RUN_LATENCY, "latency" },
+				   { VGPU_RUN_BUDGET, "budget" }))
 );
 
 #endif /* VGPU_TRACE_H */

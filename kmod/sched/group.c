@@ -161,23 +161,41 @@ void vgpu_slice_follow_group(struct vgpu_sched *sched, struct vgpu_slice *slice)
 	apply_slice_params(sched, slice, &slice->params);
 }
 
+static enum vgpu_sched_field group_fault(const struct vgpu_sched *sched,
+					 const struct vgpu_group *group)
+{
+	return group->sched == sched ? VGPU_FIELD_NONE : VGPU_FIELD_ABSENT;
+}
+
+static enum vgpu_sched_field slice_fault(const struct vgpu_sched *sched,
+					 const struct vgpu_slice *slice)
+{
+	return slice->group ? group_fault(sched, slice->group) :
+			      VGPU_FIELD_ABSENT;
+}
+
 enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 				     struct vgpu_group *group,
 				     const struct vgpu_group_params *params,
 				     u64 now_ns)
 {
-	enum vgpu_sched_field fault = vgpu_group_params_check(sched, params);
+	enum vgpu_sched_field fault;
 
+	fault = vgpu_group_params_check(sched, NULL, params) ?:
+		(group->sched ? VGPU_FIELD_ADDED : VGPU_FIELD_NONE) ?:
+		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
-	vgpu_sched_advance(sched, now_ns);
 	memset(group, 0, sizeof(*group));
+	group->sched = sched;
 	vgpu_queue_init(&group->queue, sched->queue.overrun_ns);
 	vgpu_entity_init(&sched->queue, &group->entity, params->weight,
 			 params->timeslice_ns);
 	vgpu_bucket_init(&group->bucket, sched->now_ns);
 	group->bucket.of_group = true;
 	apply_group_params(sched, group, params);
+	vgpu_reserve_admit(sched, group);
+	sched->nr_groups++;
 	return VGPU_FIELD_NONE;
 }
 
@@ -186,14 +204,18 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 					const struct vgpu_group_params *params,
 					u64 now_ns)
 {
-	enum vgpu_sched_field fault = vgpu_group_params_check(sched, params);
+	enum vgpu_sched_field fault;
 
+	fault = group_fault(sched, group) ?:
+		vgpu_group_params_check(sched, group, params) ?:
+		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
-	vgpu_sched_advance(sched, now_ns);
 	if (group->params.timeslice_ns != params->timeslice_ns)
 		group->stats.longest_run_ns = 0;
+	vgpu_reserve_dismiss(sched, group);
 	apply_group_params(sched, group, params);
+	vgpu_reserve_admit(sched, group);
 	vgpu_queue_set_timeslice(&sched->queue, &group->entity,
 				 params->timeslice_ns);
 	vgpu_queue_set_weight(&sched->queue, &group->entity, params->weight);
@@ -201,17 +223,24 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 	return VGPU_FIELD_NONE;
 }
 
-bool vgpu_group_remove(struct vgpu_sched *sched, struct vgpu_group *group,
-		       u64 now_ns)
+enum vgpu_sched_field vgpu_group_remove(struct vgpu_sched *sched,
+					struct vgpu_group *group, u64 now_ns)
 {
-	if (group->nr_slices)
-		return false;
-	vgpu_sched_advance(sched, now_ns);
+	enum vgpu_sched_field fault = group_fault(sched, group);
+
+	if (!fault && group->nr_slices)
+		fault = VGPU_FIELD_SLICES;
+	fault = fault ?: vgpu_sched_advance(sched, now_ns);
+	if (fault)
+		return fault;
 	disarm(sched, &group->bucket);
+	vgpu_reserve_dismiss(sched, group);
 	vgpu_queue_remove(&sched->queue, &group->entity);
+	sched->nr_groups--;
 	if (sched->ended.group == group)
 		sched->ended.valid = false;
-	return true;
+	group->sched = NULL;
+	return VGPU_FIELD_NONE;
 }
 
 enum vgpu_sched_field vgpu_slice_add(struct vgpu_sched *sched,
@@ -220,11 +249,14 @@ enum vgpu_sched_field vgpu_slice_add(struct vgpu_sched *sched,
 				     const struct vgpu_slice_params *params,
 				     u64 now_ns)
 {
-	enum vgpu_sched_field fault = vgpu_slice_params_check(sched, params);
+	enum vgpu_sched_field fault;
 
+	fault = group_fault(sched, group) ?:
+		(slice->group ? VGPU_FIELD_ADDED : VGPU_FIELD_NONE) ?:
+		vgpu_slice_params_check(sched, params) ?:
+		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
-	vgpu_sched_advance(sched, now_ns);
 	memset(slice, 0, sizeof(*slice));
 	slice->group = group;
 	group->nr_slices++;
@@ -240,11 +272,13 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 					const struct vgpu_slice_params *params,
 					u64 now_ns)
 {
-	enum vgpu_sched_field fault = vgpu_slice_params_check(sched, params);
+	enum vgpu_sched_field fault;
 
+	fault = slice_fault(sched, slice) ?:
+		vgpu_slice_params_check(sched, params) ?:
+		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
-	vgpu_sched_advance(sched, now_ns);
 	apply_slice_params(sched, slice, params);
 	vgpu_queue_set_weight(&slice->group->queue, &slice->entity,
 			      params->weight);
@@ -266,12 +300,15 @@ static void set_has_item(struct vgpu_sched *sched, struct vgpu_slice *slice,
 	vgpu_slice_refresh(sched, slice);
 }
 
-void vgpu_slice_remove(struct vgpu_sched *sched, struct vgpu_slice *slice,
-		       u64 now_ns)
+enum vgpu_sched_field vgpu_slice_remove(struct vgpu_sched *sched,
+					struct vgpu_slice *slice, u64 now_ns)
 {
 	struct vgpu_group *group = slice->group;
+	enum vgpu_sched_field fault;
 
-	vgpu_sched_advance(sched, now_ns);
+	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
+	if (fault)
+		return fault;
 	if (sched->owner == slice)
 		vgpu_run_end(sched, VGPU_RUN_REMOVED);
 	if (sched->last_owner == slice)
@@ -281,26 +318,39 @@ void vgpu_slice_remove(struct vgpu_sched *sched, struct vgpu_slice *slice,
 	vgpu_queue_remove(&group->queue, &slice->entity);
 	group->nr_slices--;
 	slice->group = NULL;
+	return VGPU_FIELD_NONE;
 }
 
-void vgpu_slice_wake(struct vgpu_sched *sched, struct vgpu_slice *slice,
-		     u64 now_ns)
+enum vgpu_sched_field vgpu_slice_wake(struct vgpu_sched *sched,
+				      struct vgpu_slice *slice, u64 now_ns)
 {
-	vgpu_sched_advance(sched, now_ns);
+	enum vgpu_sched_field fault;
+
+	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
+	if (fault)
+		return fault;
 	set_has_item(sched, slice, true);
+	return VGPU_FIELD_NONE;
 }
 
-void vgpu_slice_sleep(struct vgpu_sched *sched, struct vgpu_slice *slice,
-		      u64 now_ns)
+enum vgpu_sched_field vgpu_slice_sleep(struct vgpu_sched *sched,
+				       struct vgpu_slice *slice, u64 now_ns)
 {
-	vgpu_sched_advance(sched, now_ns);
+	enum vgpu_sched_field fault;
+
+	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
+	if (fault)
+		return fault;
 	set_has_item(sched, slice, false);
+	return VGPU_FIELD_NONE;
 }
 
 s64 vgpu_group_lag_ns(struct vgpu_sched *sched, struct vgpu_group *group,
 		      u64 now_ns)
 {
 	vgpu_sched_advance(sched, now_ns);
+	if (group_fault(sched, group))
+		return 0;
 	return vgpu_queue_lag_ns(&sched->queue, &group->entity);
 }
 
@@ -308,5 +358,7 @@ s64 vgpu_slice_lag_ns(struct vgpu_sched *sched, struct vgpu_slice *slice,
 		      u64 now_ns)
 {
 	vgpu_sched_advance(sched, now_ns);
+	if (slice_fault(sched, slice))
+		return 0;
 	return vgpu_queue_lag_ns(&slice->group->queue, &slice->entity);
 }

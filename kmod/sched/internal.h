@@ -14,6 +14,12 @@ static inline bool vgpu_before(u64 a, u64 b)
 	return (s64)(a - b) < 0;
 }
 
+/* Does an idle slice keep its turn? */
+static inline bool vgpu_has_ghosts(const struct vgpu_sched *sched)
+{
+	return sched->params.policy != VGPU_POLICY_BEST_EFFORT;
+}
+
 /* tree.c: a balanced tree that knows the best rank below a key */
 void vgpu_tree_insert(struct vgpu_node **root, struct vgpu_node *node);
 void vgpu_tree_erase(struct vgpu_node **root, struct vgpu_node *node);
@@ -49,8 +55,18 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
 		      const struct vgpu_entity *entity);
 
+/* reserve.c: who is admitted to band L, and what is left of its budget */
+enum vgpu_sched_field
+vgpu_reserve_check(const struct vgpu_sched *sched,
+		   const struct vgpu_group *group,
+		   const struct vgpu_group_params *params);
+enum vgpu_sched_field
+vgpu_reserve_check_engine(const struct vgpu_sched *sched,
+			  const struct vgpu_sched_params *params);
+void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group);
+void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group);
+
 /* run.c: who owns the engine */
-void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason);
 
 /* group.c: groups and slices, and whether they can be picked */

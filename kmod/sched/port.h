@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <string.h>
 
+typedef uint8_t u8;
 typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int64_t s64;

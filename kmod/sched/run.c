@@ -31,9 +31,14 @@ enum vgpu_sched_field vgpu_sched_set_params(struct vgpu_sched *sched,
 {
 	enum vgpu_sched_field fault = vgpu_sched_params_check(params);
 
+	if (!fault && sched->nr_groups && params->policy != sched->params.policy)
+		fault = VGPU_FIELD_POLICY;
+	if (!fault && params->places < min(sched->nr_slices, sched->params.places))
+		fault = VGPU_FIELD_PLACES;
+	fault = fault ?: vgpu_reserve_check_engine(sched, params) ?:
+		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
-	vgpu_sched_advance(sched, now_ns);
 	sched->params = *params;
 	sched->queue.overrun_ns = overrun_ns(params);
 	return VGPU_FIELD_NONE;
@@ -82,9 +87,12 @@ static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 }
 
 /* Throttles end at their own time, not when somebody looks. */
-void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
+enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 {
 	struct vgpu_node *timer;
+
+	if (vgpu_before(now_ns, sched->now_ns))
+		return VGPU_FIELD_TIME;
 
 	while ((timer = vgpu_tree_first(sched->throttled)) &&
 	       !vgpu_before(now_ns, timer->key)) {
@@ -92,6 +100,7 @@ void vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 		vgpu_throttle_over(sched, timer);
 	}
 	pass_time(sched, now_ns);
+	return VGPU_FIELD_NONE;
 }
 
 /* The owner may have used up a cap. */
@@ -222,16 +231,18 @@ static void pass_engine(struct vgpu_sched *sched, struct vgpu_slice *slice,
 	sched->last_owner = slice;
 }
 
-void vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
-		     struct vgpu_decision *out)
+enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
+				      struct vgpu_decision *out)
 {
+	enum vgpu_sched_field fault = vgpu_sched_advance(sched, now_ns);
 	struct vgpu_slice *slice;
 
-	vgpu_sched_advance(sched, now_ns);
+	memset(out, 0, sizeof(*out));
+	out->wake_at_ns = fault ? sched->now_ns : U64_MAX;
+	if (fault)
+		return fault;
 	sched->busy_bounded = false;
 	sched->stats.picks++;
-	memset(out, 0, sizeof(*out));
-	out->wake_at_ns = U64_MAX;
 
 	if (sched->owner)
 		review_run(sched);
@@ -252,10 +263,17 @@ void vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 	}
 	out->ended = sched->ended;
 	sched->ended.valid = false;
+	return VGPU_FIELD_NONE;
 }
 
-void vgpu_sched_busy_until(struct vgpu_sched *sched, u64 until_ns)
+enum vgpu_sched_field vgpu_sched_busy_until(struct vgpu_sched *sched,
+					    u64 until_ns)
 {
+	if (!sched->owner)
+		return VGPU_FIELD_NO_OWNER;
+	if (vgpu_before(until_ns, sched->now_ns))
+		return VGPU_FIELD_TIME;
 	sched->busy_until_ns = until_ns;
-	sched->busy_bounded = sched->owner;
+	sched->busy_bounded = true;
+	return VGPU_FIELD_NONE;
 }

@@ -149,11 +149,11 @@ static void change_groups(int i)
 	struct vgpu_group_params params = some_group();
 
 	if (!groups[i]) {
-		groups[i] = malloc(sizeof(*groups[i]));
+		groups[i] = calloc(1, sizeof(*groups[i]));
 		REQUIRE(!vgpu_group_add(&sched, groups[i], &params, now_ns));
 	} else if (below(4)) {
 		REQUIRE(!vgpu_group_update(&sched, groups[i], &params, now_ns));
-	} else if (vgpu_group_remove(&sched, groups[i], now_ns)) {
+	} else if (!vgpu_group_remove(&sched, groups[i], now_ns)) {
 		gone_ns += groups[i]->stats.run_ns;
 		free(groups[i]);
 		groups[i] = NULL;
@@ -168,7 +168,7 @@ static void change_slices(int j)
 	if (!slices[j]) {
 		if (!groups[i])
 			return;
-		slices[j] = malloc(sizeof(*slices[j]));
+		slices[j] = calloc(1, sizeof(*slices[j]));
 		REQUIRE(!vgpu_slice_add(&sched, groups[i], slices[j], &params, now_ns));
 	} else if (below(3)) {
 		REQUIRE(!vgpu_slice_update(&sched, slices[j], &params, now_ns));
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
 		free(slices[j]);
 	for (int i = 0; i < GROUPS; i++)
 		if (groups[i])
-			REQUIRE(vgpu_group_remove(&sched, groups[i], now_ns));
+			REQUIRE(!vgpu_group_remove(&sched, groups[i], now_ns));
 	for (int i = 0; i < GROUPS; i++)
 		free(groups[i]);
 	REQUIRE(!sched.queue.weight && !sched.queue.ready && !sched.queue.debtors);

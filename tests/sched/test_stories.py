@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sched.host import Host, Usage
 from tests.sched.story import MS, Story, stories
+from vgpumgr.sched.core import CallError, Field
 
 ORIGINS = [2**63 - 7 * MS, 2**64 - 1, 2**64 - 11 * MS, 2**32 - MS]
 
@@ -100,10 +104,20 @@ def test_looking_changes_nothing(story: Story) -> None:
 
 @given(story=stories())
 @settings(max_examples=20)
-def test_time_that_steps_back_stands_still(story: Story) -> None:
+def test_time_that_steps_back_is_refused_and_changes_nothing(story: Story) -> None:
     def step_back(host: Host) -> None:
+        before = (host.core.now_ns - 1) % 2**64
+        calls: list[Callable[[], object]] = [lambda: host.core.pick(before), lambda: host.core.advance(before)]
         for tenant in host.tenants:
-            host.core.group_lag_ns(tenant.core, (host.clock() - 5 * MS) % 2**64)
+            calls.append(partial(host.core.update_group, tenant.core, tenant.params, before))
+            for device in tenant.devices:
+                calls.append(partial(host.core.wake, device.core, before))
+                calls.append(partial(host.core.sleep, device.core, before))
+                calls.append(partial(host.core.remove_slice, device.core, before))
+        for call in calls:
+            with pytest.raises(CallError) as caught:
+                call()
+            assert caught.value.field is Field.TIME
 
     steady = Host(story, with_model=False).run()
     stepping = Host(story, with_model=False, probe=step_back, at_pick=step_back).run()

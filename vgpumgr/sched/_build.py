@@ -17,29 +17,38 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = "kmod/sched"
-SOURCES = ("bucket.c", "group.c", "params.c", "queue.c", "run.c", "tree.c")
+SOURCES = ("bucket.c", "group.c", "params.c", "queue.c", "reserve.c", "run.c", "tree.c")
 HEADERS = ("internal.h", "port.h", "vgpu_sched.h")
 
 CDEF = """
+typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long u64;
 typedef long s64;
 
 #define VGPU_HIST_BUCKETS ...
+#define VGPU_PREDICT_SAMPLES ...
+#define VGPU_UNSOLD_TIMESLICE_NS ...
 
 struct vgpu_sched_params {
     u64 max_chunk_ns; u64 min_chunk_ns; u64 switch_cost_ns; bool splits;
+    unsigned int policy; u32 places; u32 reserve_limit_permille; ...;
 };
 struct vgpu_group_params {
     u32 weight; u64 timeslice_ns; u64 cap_ns; u64 cap_period_ns; u64 burst_ns;
+    unsigned int mode; unsigned int band; u64 reserve_ns; u64 reserve_period_ns;
+    u64 hold_max_ns; u32 inversion_permille; u64 inversion_burst_ns; ...;
 };
+struct vgpu_item_info { u32 kernel_id; u32 flags; u64 hint_ns; };
 struct vgpu_slice_params { u32 weight; u64 cap_ns; u64 cap_period_ns; u64 burst_ns; };
 struct vgpu_group_stats {
     u64 run_ns; u64 runs; u64 uncut_runs; u64 short_uncut_runs; u64 longest_run_ns;
     u64 throttles; u64 throttled_ns; u64 switches; u64 histogram[...];
+    u64 latency_ns; u64 demotions; u64 holds; u64 hold_ns; u64 fills; u64 inversion_ns;
+    u64 ghost_ns;
 };
 struct vgpu_slice_stats {
-    u64 run_ns; u64 runs; u64 throttles; u64 throttled_ns; u64 switches;
+    u64 run_ns; u64 runs; u64 throttles; u64 throttled_ns; u64 switches; u64 ghost_ns;
 };
 struct vgpu_sched_stats { u64 wall_ns; u64 idle_ns; u64 picks; u64 switches; };
 struct vgpu_group { struct vgpu_group_stats stats; struct vgpu_group_params params; ...; };
@@ -52,7 +61,8 @@ struct vgpu_ended_run {
     unsigned int reason; ...;
 };
 struct vgpu_decision {
-    struct vgpu_slice *slice; u64 limit_ns; u64 wake_at_ns; bool switched;
+    struct vgpu_slice *slice; u64 limit_ns; u64 wake_at_ns; unsigned int idle;
+    struct vgpu_slice *payer; unsigned int band; bool switched;
     struct vgpu_ended_run ended; ...;
 };
 struct vgpu_sched {
@@ -60,8 +70,12 @@ struct vgpu_sched {
 };
 
 int vgpu_sched_params_check(const struct vgpu_sched_params *);
-int vgpu_group_params_check(const struct vgpu_sched *, const struct vgpu_group_params *);
+int vgpu_group_params_check(const struct vgpu_sched *, const struct vgpu_group *,
+                            const struct vgpu_group_params *);
 int vgpu_slice_params_check(const struct vgpu_sched *, const struct vgpu_slice_params *);
+int vgpu_combination_check(unsigned int, unsigned int, unsigned int);
+int vgpu_item_check(const struct vgpu_sched *, const struct vgpu_item_info *);
+int vgpu_sched_advance(struct vgpu_sched *, u64);
 u64 vgpu_sched_timeslice_floor(const struct vgpu_sched *);
 int vgpu_sched_init(struct vgpu_sched *, const struct vgpu_sched_params *, u64);
 int vgpu_sched_set_params(struct vgpu_sched *, const struct vgpu_sched_params *, u64);
@@ -69,16 +83,16 @@ int vgpu_group_add(struct vgpu_sched *, struct vgpu_group *,
                    const struct vgpu_group_params *, u64);
 int vgpu_group_update(struct vgpu_sched *, struct vgpu_group *,
                       const struct vgpu_group_params *, u64);
-bool vgpu_group_remove(struct vgpu_sched *, struct vgpu_group *, u64);
+int vgpu_group_remove(struct vgpu_sched *, struct vgpu_group *, u64);
 int vgpu_slice_add(struct vgpu_sched *, struct vgpu_group *, struct vgpu_slice *,
                    const struct vgpu_slice_params *, u64);
 int vgpu_slice_update(struct vgpu_sched *, struct vgpu_slice *,
                       const struct vgpu_slice_params *, u64);
-void vgpu_slice_remove(struct vgpu_sched *, struct vgpu_slice *, u64);
-void vgpu_slice_wake(struct vgpu_sched *, struct vgpu_slice *, u64);
-void vgpu_slice_sleep(struct vgpu_sched *, struct vgpu_slice *, u64);
-void vgpu_sched_pick(struct vgpu_sched *, u64, struct vgpu_decision *);
-void vgpu_sched_busy_until(struct vgpu_sched *, u64);
+int vgpu_slice_remove(struct vgpu_sched *, struct vgpu_slice *, u64);
+int vgpu_slice_wake(struct vgpu_sched *, struct vgpu_slice *, u64);
+int vgpu_slice_sleep(struct vgpu_sched *, struct vgpu_slice *, u64);
+int vgpu_sched_pick(struct vgpu_sched *, u64, struct vgpu_decision *);
+int vgpu_sched_busy_until(struct vgpu_sched *, u64);
 s64 vgpu_group_lag_ns(struct vgpu_sched *, struct vgpu_group *, u64);
 s64 vgpu_slice_lag_ns(struct vgpu_sched *, struct vgpu_slice *, u64);
 u32 vgpu_hist_bucket(u64);

@@ -3,8 +3,12 @@
 
 Pure: no clock and no threads, the caller passes the time (nanoseconds) to every call. All rules
 and units are documented in kmod/sched/vgpu_sched.h; here are only names and types. A `Scheduler`
-owns the memory of its groups and slices; an object that was removed must not be used again.
-Not thread safe.
+owns the memory of its groups and slices. Not thread safe.
+
+    ValueError
+      RefusedError             a call that changed nothing; `field` says what for
+        ParameterError    a parameter at fault
+        CallError         out of order, or for something that is not (or already) there
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "Band",
+    "CallError",
     "CapParams",
     "Decision",
     "EndedRun",
@@ -30,7 +36,12 @@ __all__ = [
     "Group",
     "GroupParams",
     "GroupStats",
+    "Idle",
+    "ItemInfo",
+    "Mode",
     "ParameterError",
+    "Policy",
+    "RefusedError",
     "RunReason",
     "SchedParams",
     "SchedStats",
@@ -44,7 +55,7 @@ __all__ = [
 
 
 class Field(enum.IntEnum):
-    """The parameter at fault (`enum vgpu_sched_field`)."""
+    """What a call is refused for (`enum vgpu_sched_field`)."""
 
     NONE = 0
     MAX_CHUNK = 1
@@ -55,6 +66,54 @@ class Field(enum.IntEnum):
     CAP = 6
     CAP_PERIOD = 7
     BURST = 8
+    POLICY = 9
+    PLACES = 10
+    RESERVE_LIMIT = 11
+    MODE = 12
+    BAND = 13
+    RESERVE = 14
+    RESERVE_PERIOD = 15
+    HOLD = 16
+    INVERSION = 17
+    INVERSION_BURST = 18
+    ITEM_FLAGS = 19
+    ITEM_HINT = 20
+    TIME = 21
+    ADDED = 22
+    ABSENT = 23
+    SLICES = 24
+    NO_ITEM = 25
+    NO_OWNER = 26
+
+
+class Policy(enum.IntEnum):
+    """What becomes of time that nobody uses (`enum vgpu_policy`)."""
+
+    BEST_EFFORT = 0
+    EQUAL_SHARE = 1
+    FIXED_SHARE = 2
+
+
+class Mode(enum.IntEnum):
+    """What a tenant was sold (`enum vgpu_mode`)."""
+
+    FAIR = 0
+    STRICT = 1
+
+
+class Band(enum.IntEnum):
+    """How a group competes (`enum vgpu_band`)."""
+
+    FAIR = 0
+    LATENCY = 1
+
+
+class Idle(enum.IntEnum):
+    """Why an engine idles (`enum vgpu_idle`)."""
+
+    EMPTY = 0
+    HOLD = 1
+    GHOST = 2
 
 
 class RunReason(enum.IntEnum):
@@ -64,14 +123,55 @@ class RunReason(enum.IntEnum):
     DRY = 1
     CAP = 2
     REMOVED = 3
+    LATENCY = 4
+    BUDGET = 5
 
 
-class ParameterError(ValueError):
-    """Parameters the core refuses; nothing was changed. `field` names the first at fault."""
+_REASONS = {
+    Field.MAX_CHUNK: "max_chunk_ns: outside 1 us..10 s, or too long for a reservation that was given",
+    Field.MIN_CHUNK: "min_chunk_ns: zero or above max_chunk_ns",
+    Field.SWITCH_COST: "switch_cost_ns: above 10 ms",
+    Field.WEIGHT: "weight: outside 1..10000, or it takes the share of a reservation that was given",
+    Field.TIMESLICE: "timeslice_ns: below timeslice_floor_ns or above 1 s",
+    Field.CAP: "cap_ns: outside a 10000th..all of cap_period_ns, missing for strict, or the policy has no caps",
+    Field.CAP_PERIOD: "cap_period_ns: outside 100 us..1 s",
+    Field.BURST: "burst_ns: neither 0 nor within timeslice_floor_ns..8 s",
+    Field.POLICY: "policy: unknown, or changed while the engine has groups",
+    Field.PLACES: "places: only and always with fixed_share, 1..10000, and no fewer than there are slices",
+    Field.RESERVE_LIMIT: "reserve_limit_permille: above 750, below what is reserved, or not best_effort",
+    Field.MODE: "mode: unknown or not legal under the policy of the engine",
+    Field.BAND: "band: unknown or not legal under the policy of the engine",
+    Field.RESERVE: "reserve_ns: not within min_chunk_ns..period, limit, share and cap, or outside the latency band",
+    Field.RESERVE_PERIOD: "reserve_period_ns: outside 100 us..10 s or below 4 max_chunk_ns",
+    Field.HOLD: "hold_max_ns: above 1 s, or outside the latency band",
+    Field.INVERSION: "inversion_permille: above 1000, or outside the latency band",
+    Field.INVERSION_BURST: "inversion_burst_ns: above 8 s, or outside the latency band",
+    Field.ITEM_FLAGS: "flags: unknown",
+    Field.ITEM_HINT: "hint_ns: longer than max_chunk_ns on an engine that cannot split",
+    Field.TIME: "time steps back: pass a time that is not before that of the last call",
+    Field.ADDED: "it is on an engine already: remove it there first",
+    Field.ABSENT: "it is not on this engine: add it first",
+    Field.SLICES: "the group still has slices: remove them first",
+    Field.NO_ITEM: "the slice has no ready item: announce it first",
+    Field.NO_OWNER: "nobody executes: pick first",
+}
 
-    def __init__(self, field: Field) -> None:
-        super().__init__(f"bad {field.name.lower()}")
+
+class RefusedError(ValueError):
+    """A call the core refuses; nothing was changed. `field` says what for."""
+
+    def __init__(self, field: Field, subject: object = None) -> None:
+        reason = _REASONS[field]
+        super().__init__(reason if subject is None else f"{subject}: {reason}")
         self.field = field
+
+
+class ParameterError(RefusedError):
+    """`field` names the first parameter at fault."""
+
+
+class CallError(RefusedError):
+    """Out of order, or for an object that is not (or already) there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +182,9 @@ class SchedParams:
     min_chunk_ns: int = 1_000
     switch_cost_ns: int = 0
     splits: bool = False
+    policy: Policy = Policy.BEST_EFFORT
+    places: int = 0
+    reserve_limit_permille: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +202,13 @@ class GroupParams(CapParams):
 
     weight: int
     timeslice_ns: int
+    mode: Mode = Mode.FAIR
+    band: Band = Band.FAIR
+    reserve_ns: int = 0
+    reserve_period_ns: int = 0
+    hold_max_ns: int = 0
+    inversion_permille: int = 0
+    inversion_burst_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +216,15 @@ class SliceParams(CapParams):
     """`struct vgpu_slice_params`"""
 
     weight: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemInfo:
+    """`struct vgpu_item_info`; `more` is VGPU_ITEM_MORE."""
+
+    kernel_id: int = 0
+    more: bool = False
+    hint_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +246,7 @@ class SliceStats:
     throttles: int
     throttled_ns: int
     switches: int
+    ghost_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +257,12 @@ class GroupStats(SliceStats):
     short_uncut_runs: int
     longest_run_ns: int
     histogram: tuple[int, ...]
+    latency_ns: int
+    demotions: int
+    holds: int
+    hold_ns: int
+    fills: int
+    inversion_ns: int
 
 
 def _stats(c_stats: Any, cls: type[Any]) -> Any:
@@ -157,10 +283,20 @@ def _params(struct: str, params: Any) -> Any:
     return c_params
 
 
-_FIELD_OF = {f"{field.name.lower()}_ns": field for field in Field} | {"weight": Field.WEIGHT}
+_FIELD_OF = {f"{field.name.lower()}_ns": field for field in Field} | {
+    "weight": Field.WEIGHT,
+    "policy": Field.POLICY,
+    "places": Field.PLACES,
+    "reserve_limit_permille": Field.RESERVE_LIMIT,
+    "mode": Field.MODE,
+    "band": Field.BAND,
+    "inversion_permille": Field.INVERSION,
+}
 
 
-def _raise_if(fault: int) -> None:
+def _raise_if(fault: int, subject: object = None) -> None:
+    if fault >= Field.TIME:
+        raise CallError(Field(fault), subject)
     if fault:
         raise ParameterError(Field(fault))
 
@@ -220,13 +356,16 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`struct vgpu_decision`; `wake_at_ns` is None for "never"."""
+    """`struct vgpu_decision`; `wake_at_ns` is None for "never", `idle` and `payer` count without `slice`."""
 
     slice: Slice | None
     limit_ns: int
     wake_at_ns: int | None
     switched: bool
     ended: EndedRun | None
+    idle: Idle
+    payer: Slice | None
+    band: Band
 
 
 _NEVER = 2**64 - 1
@@ -278,40 +417,39 @@ class Scheduler:
 
     def update_group(self, group: Group, params: GroupParams, now_ns: int) -> None:
         c_params = _params("vgpu_group_params", params)
-        _raise_if(lib.vgpu_group_update(self.c, group.c, c_params, now_ns))
+        _raise_if(lib.vgpu_group_update(self.c, group.c, c_params, now_ns), group)
 
     def remove_group(self, group: Group, now_ns: int) -> None:
-        """Raises ValueError while the group has slices."""
-        if not lib.vgpu_group_remove(self.c, group.c, now_ns):
-            raise ValueError(f"{group} still has slices")
+        """Refused while the group has slices."""
+        _raise_if(lib.vgpu_group_remove(self.c, group.c, now_ns), group)
         del self._groups[group.c]
 
     def add_slice(self, group: Group, params: SliceParams, now_ns: int, *, name: str = "") -> Slice:
         new = Slice(group, name)
         c_params = _params("vgpu_slice_params", params)
-        _raise_if(lib.vgpu_slice_add(self.c, group.c, new.c, c_params, now_ns))
+        _raise_if(lib.vgpu_slice_add(self.c, group.c, new.c, c_params, now_ns), group)
         self._slices[new.c] = new
         group.slices.append(new)
         return new
 
     def update_slice(self, target: Slice, params: SliceParams, now_ns: int) -> None:
         c_params = _params("vgpu_slice_params", params)
-        _raise_if(lib.vgpu_slice_update(self.c, target.c, c_params, now_ns))
+        _raise_if(lib.vgpu_slice_update(self.c, target.c, c_params, now_ns), target)
 
     def remove_slice(self, target: Slice, now_ns: int) -> None:
-        lib.vgpu_slice_remove(self.c, target.c, now_ns)
+        _raise_if(lib.vgpu_slice_remove(self.c, target.c, now_ns), target)
         del self._slices[target.c]
         target.group.slices.remove(target)
 
     def wake(self, target: Slice, now_ns: int) -> None:
-        lib.vgpu_slice_wake(self.c, target.c, now_ns)
+        _raise_if(lib.vgpu_slice_wake(self.c, target.c, now_ns), target)
 
     def sleep(self, target: Slice, now_ns: int) -> None:
-        lib.vgpu_slice_sleep(self.c, target.c, now_ns)
+        _raise_if(lib.vgpu_slice_sleep(self.c, target.c, now_ns), target)
 
     def pick(self, now_ns: int) -> Decision:
         out = self._decision
-        lib.vgpu_sched_pick(self.c, now_ns, out)
+        _raise_if(lib.vgpu_sched_pick(self.c, now_ns, out))
         ended = None
         if out.ended.valid:
             ended = EndedRun(
@@ -327,17 +465,33 @@ class Scheduler:
             None if out.wake_at_ns == _NEVER else out.wake_at_ns,
             out.switched,
             ended,
+            Idle(out.idle),
+            self._slices[out.payer] if out.payer else None,
+            Band(out.band),
         )
 
     def busy_until(self, until_ns: int) -> None:
         """Say when the engine stops executing: from then on nobody is charged, until the next pick."""
-        lib.vgpu_sched_busy_until(self.c, until_ns)
+        _raise_if(lib.vgpu_sched_busy_until(self.c, until_ns))
+
+    def advance(self, now_ns: int) -> None:
+        """Charge the time until now."""
+        _raise_if(lib.vgpu_sched_advance(self.c, now_ns))
 
     def group_lag_ns(self, group: Group, now_ns: int) -> int:
+        self._must_be_here(group, group.c in self._groups)
+        self.advance(now_ns)
         return int(lib.vgpu_group_lag_ns(self.c, group.c, now_ns))
 
     def slice_lag_ns(self, target: Slice, now_ns: int) -> int:
+        self._must_be_here(target, target.c in self._slices)
+        self.advance(now_ns)
         return int(lib.vgpu_slice_lag_ns(self.c, target.c, now_ns))
+
+    @staticmethod
+    def _must_be_here(subject: object, is_here: bool) -> None:
+        if not is_here:
+            raise CallError(Field.ABSENT, subject)
 
 
 def histogram_bucket(length_ns: int) -> int:

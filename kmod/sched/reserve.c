@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Reservations: which are admitted (the tree sched->grants), and the constant
+ * bandwidth server behind each (the trees sched->latency and ->demoted).
+ */
+#include "internal.h"
+
+/* Q / P in millionths, rounded up. */
+static u64 bandwidth_ppm(const struct vgpu_group_params *params)
+{
+	if (!params->reserve_ns)
+		return 0;
+	return div64_u64(params->reserve_ns * 1000000 +
+			 params->reserve_period_ns - 1,
+			 params->reserve_period_ns);
+}
+
+/* Up to which sum of all weights Q / P is at most the share of the group. */
+static u64 most_weight(const struct vgpu_group_params *params)
+{
+	return div64_u64(params->weight * params->reserve_period_ns,
+			 params->reserve_ns);
+}
+
+/* The least of these among the groups that have a reservation, but for @group. */
+static u64 most_weight_of_others(const struct vgpu_sched *sched,
+				 const struct vgpu_group *group)
+{
+	struct vgpu_node *node = vgpu_tree_first(sched->grants);
+
+	if (node && group && node == &group->reserve.grant)
+		node = node->right ? vgpu_tree_first(node->right) : node->parent;
+	return node ? node->key : U64_MAX;
+}
+
+static bool exceeds_cap(const struct vgpu_group_params *params)
+{
+	return params->cap_ns && params->reserve_ns * params->cap_period_ns >
+				 params->cap_ns * params->reserve_period_ns;
+}
+
+/* Invariant 12: can what @params promise be kept, with all that was promised? */
+enum vgpu_sched_field vgpu_reserve_check(const struct vgpu_sched *sched,
+					 const struct vgpu_group *group,
+					 const struct vgpu_group_params *params)
+{
+	u64 period_ns = params->reserve_period_ns;
+	u64 limit_ppm = sched->params.reserve_limit_permille * 1000ull;
+	u64 ppm = sched->reserved_ppm - (group ? bandwidth_ppm(&group->params) : 0);
+	u64 weight = sched->weight - (group ? group->params.weight : 0) +
+		     params->weight;
+
+	if (weight > most_weight_of_others(sched, group))
+		return VGPU_FIELD_WEIGHT;
+	if (params->band == VGPU_BAND_FAIR)
+		return params->reserve_ns || period_ns ? VGPU_FIELD_RESERVE :
+							 VGPU_FIELD_NONE;
+	if (period_ns < VGPU_RESERVE_PERIOD_MIN_NS ||
+	    period_ns > VGPU_RESERVE_PERIOD_MAX_NS ||
+	    period_ns < VGPU_RESERVE_CHUNKS * sched->params.max_chunk_ns)
+		return VGPU_FIELD_RESERVE_PERIOD;
+	if (params->reserve_ns < sched->params.min_chunk_ns ||
+	    params->reserve_ns > period_ns || exceeds_cap(params) ||
+	    ppm + bandwidth_ppm(params) > limit_ppm ||
+	    weight > most_weight(params))
+		return VGPU_FIELD_RESERVE;
+	return VGPU_FIELD_NONE;
+}
+
+/* Would @params break what was promised? */
+enum vgpu_sched_field
+vgpu_reserve_check_engine(const struct vgpu_sched *sched,
+			  const struct vgpu_sched_params *params)
+{
+	u64 shortest_ns = sched->grants ? sched->grants->best->rank : U64_MAX;
+
+	if (VGPU_RESERVE_CHUNKS * params->max_chunk_ns > shortest_ns)
+		return VGPU_FIELD_MAX_CHUNK;
+	if (sched->reserved_ppm > params->reserve_limit_permille * 1000ull)
+		return VGPU_FIELD_RESERVE_LIMIT;
+	return VGPU_FIELD_NONE;
+}
+
+/* Count what @group weighs and reserves, or do not any more. */
+void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group)
+{
+	sched->weight += group->params.weight;
+	if (!group->params.reserve_ns)
+		return;
+	sched->reserved_ppm += bandwidth_ppm(&group->params);
+	group->reserve.grant.key = most_weight(&group->params);
+	group->reserve.grant.rank = group->params.reserve_period_ns;
+	vgpu_tree_insert(&sched->grants, &group->reserve.grant);
+}
+
+void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group)
+{
+	sched->weight -= group->params.weight;
+	if (!group->params.reserve_ns)
+		return;
+	sched->reserved_ppm -= bandwidth_ppm(&group->params);
+	vgpu_tree_erase(&sched->grants, &group->reserve.grant);
+}
