@@ -253,19 +253,25 @@ class ReserveController:
         return wanted
 
     def _fit(self, wanted: dict[Hashable, int], due: Mapping[Hashable, float]) -> None:
-        """Brings the sum to the limit: first from those that have most above their due, then from who would grow."""
-        excess = sum(wanted.values()) - self.limit_ppm
-        for name in sorted(wanted, key=lambda name: wanted[name] / max(due[name], 1), reverse=True):
-            state = self._states[name]
-            least = max(state.bounds.least_ppm, math.ceil(due[name]), math.ceil(state.reserve_ppm * (1 - STEP)))
-            cut = min(max(0, excess), max(0, wanted[name] - least))
-            wanted[name] -= cut
-            excess -= cut
-        grown = {name: max(0, wanted[name] - state.reserve_ppm) for name, state in self._states.items()}
-        total = sum(grown.values())
-        if excess > 0:
-            for name, growth in grown.items():
-                wanted[name] -= min(growth, -(-excess * growth // total))
+        """Brings the sum to the limit. Who gives, in turn:
+
+        those with more than their due whose tails are fine; growth beyond the due; those with more than their due;
+        growth. So services that are all late take nothing from one another.
+        """
+        now = {name: state.reserve_ppm for name, state in self._states.items()}
+        least = {
+            name: max(state.bounds.least_ppm, math.ceil(due[name]), math.ceil(now[name] * (1 - STEP)))
+            for name, state in self._states.items()
+        }
+        fine = {name: least[name] if state.pressure <= HIGH else PPM for name, state in self._states.items()}
+        beyond = {name: max(now[name], math.ceil(due[name])) for name in wanted}
+        for keep in (fine, beyond, least, now):
+            excess = sum(wanted.values()) - self.limit_ppm
+            spare = {name: max(0, wanted[name] - keep[name]) for name in wanted}
+            total = sum(spare.values())
+            if excess > 0:
+                for name, part in spare.items():
+                    wanted[name] -= min(part, -(-excess * part // max(total, 1)))
 
 
 def _clamp(ppm: int, bounds: Bounds) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ from vgpumgr.policy.lanes import Demand, Lanes
 SECOND_NS = 1_000_000_000
 # Salus (MLSys 2020, section 4) switches between resident jobs in less than this.
 SWITCH_COST_NS = 1_000_000
+# Less is what rounding leaves.
+DONE_NS = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,18 +148,17 @@ class _Run:
         while arrivals or self.running:
             busy = [place for place in self.places if place.job is not None]
             speed = self.device.overlap[len(busy) - 1] / len(busy) if busy else 0.0
-            ends = self.now + min(place.left for place in busy) / speed if busy else float("inf")
-            if arrivals and arrivals[0][0] <= ends:
-                self._pass(arrivals[0][0] - self.now, busy, speed)
-                self.now = float(arrivals[0][0])
-                while arrivals and arrivals[0][0] <= self.now:
-                    self._arrive(heapq.heappop(arrivals)[1])
-            else:
-                self._pass(ends - self.now, busy, speed)
-                self.now = ends
-                for place in busy:
-                    if place.left <= 1e-3:
-                        self._boundary(place)
+            until = self.now + min(place.left for place in busy) / speed if busy else math.inf
+            if arrivals:
+                until = min(until, float(arrivals[0][0]))
+            for place in busy:
+                place.left -= (until - self.now) * speed
+            self.now = until
+            for place in busy:
+                if place.left <= DONE_NS:
+                    self._boundary(place)
+            while arrivals and arrivals[0][0] <= self.now:
+                self._arrive(heapq.heappop(arrivals)[1])
             for place in self.places:
                 if place.job is None:
                     self._fill(place)
@@ -165,11 +167,6 @@ class _Run:
             for number, spec in enumerate(self.specs)
         )
         return Outcome(ended, self.iterations, self.switches)
-
-    @staticmethod
-    def _pass(time: float, busy: Iterable[_Place], speed: float) -> None:
-        for place in busy:
-            place.left -= time * speed
 
     def _arrive(self, number: int) -> None:
         spec = self.specs[number]

@@ -17,7 +17,7 @@ def fifo(services: Sequence[Service], calls: Sequence[Call], engine: Engine) -> 
     now = 0.0
     for call in calls:
         now = max(now, call.arrival_ns) + call.left_ns
-        call.end_ns = now
+        call.left_ns, call.end_ns = 0.0, now
     return Served(services, calls)
 
 

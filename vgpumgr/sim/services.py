@@ -38,9 +38,7 @@ class Service:
 
     def __post_init__(self) -> None:
         if not 0 < self.work_ns <= self.qos_ns:
-            raise ValueError(
-                f"service {self.name}: work {self.work_ns} ns must be above 0 and within QoS {self.qos_ns}"
-            )
+            raise ValueError(f"service {self.name}: {self.work_ns} ns of work is not in 1..{self.qos_ns} ns, its QoS")
 
 
 # Engine time of one batch on a V100: sums of the kernel profiles of Orion (Strati et al., EuroSys 2024).
