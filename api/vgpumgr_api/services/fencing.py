@@ -23,7 +23,7 @@ from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.hosts import ONLINE, get_host
 from vgpumgr_api.services.inventory import mark_absent
 from vgpumgr_api.services.lookup import host_named
-from vgpumgr_api.services.release import return_quota
+from vgpumgr_api.services.release import owners_in_order, return_quota
 
 
 def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *, if_match: int | None) -> Host:
@@ -45,13 +45,13 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
             f"{name} was heard of within the last {ONLINE.seconds} s; make sure that it is powered off, wait that long,"
             " then fence it; force fences a host that lives",
         )
-    claims = _claims(session, host.id)
-    touched = return_quota(session, claims)
+    owners = owners_in_order(_claims(session, host.id))
+    _lock_quotas(session, owners)
     _close_gpus(session, actor, host)
     lost = _claims(session, host.id, lock=True)
-    if {claim.id for claim, _ in lost} != {claim.id for claim, _ in claims}:  # somebody claimed before GPUs were locked
+    if not set(owners) >= set(owners_in_order(lost)):  # another tenant claimed before the GPUs were locked
         raise TryAgain
-    bump(session, touched | {host.id})
+    bump(session, return_quota(session, lost) | {host.id})
     _lock(session, host, if_match)
     for claim, tenant in lost:
         claim.state = SliceState.LOST.value
@@ -85,6 +85,11 @@ def _claims(session: Session, host_id: UUID, *, lock: bool = False) -> list[tupl
     if lock:
         statement = statement.with_for_update(of=models.Slice).execution_options(populate_existing=True)
     return [(row[0], row[1]) for row in session.execute(statement)]
+
+
+def _lock_quotas(session: Session, owners: list[UUID]) -> None:
+    for owner in owners:
+        session.scalar(select(models.Quota.tenant_id).where(models.Quota.tenant_id == owner).with_for_update())
 
 
 def _close_gpus(session: Session, actor: Actor, host: models.Host) -> None:

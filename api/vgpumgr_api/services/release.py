@@ -49,22 +49,24 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
     return hosts | {host_id for _, _, host_id in rows}
 
 
-def return_quota(session: Session, claims: Iterable[tuple[Slice, Tenant]]) -> set[UUID]:
-    """Takes slices out of what their owners use; returns the hosts where that changes shares of others.
+def owners_in_order(claims: Iterable[tuple[Slice, Tenant]]) -> list[UUID]:
+    """Returns whose quotas count these slices, as claims lock them: accounts, then projects, each by id."""
+    tenants = [tenant for _, tenant in claims]
+    accounts = {tenant.account_id or tenant.id for tenant in tenants}
+    return [*sorted(accounts), *sorted({tenant.id for tenant in tenants} - accounts)]
 
-    Locks quotas, accounts before projects, each by id: the order in which claims lock them.
-    """
-    owners: dict[UUID, Counter[str]] = defaultdict(Counter)
-    accounts: set[UUID] = set()
+
+def return_quota(session: Session, claims: Sequence[tuple[Slice, Tenant]]) -> set[UUID]:
+    """Takes slices out of what their owners use; returns the hosts where that changes shares of others."""
+    counts: dict[UUID, Counter[str]] = defaultdict(Counter)
     for claim, tenant in claims:
         # An account's own slices and those of its projects count in the account.
-        accounts.add(tenant.account_id or tenant.id)
         for owner in (tenant.id, tenant.account_id):
             if owner is not None:
-                owners[owner] += Counter(share_permille=claim.share_permille, mem_bytes=claim.mem_bytes, slices=1)
+                counts[owner] += Counter(share_permille=claim.share_permille, mem_bytes=claim.mem_bytes, slices=1)
     hosts: set[UUID] = set()
-    for owner in sorted(owners, key=lambda owner: (owner not in accounts, owner)):
-        if give_back(session, owner, **owners[owner]):
+    for owner in owners_in_order(claims):
+        if give_back(session, owner, **counts[owner]):
             hosts |= hosts_of(session, owner)
     return hosts
 
