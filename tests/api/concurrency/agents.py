@@ -2,7 +2,8 @@
 """A simulated host agent: enrols, waits for desired state, makes and removes pretended devices, reports.
 
 It also checks what it is told, as a witness of its own: a generation never goes back, one generation is one document,
-nothing vanishes without a tombstone that this host fulfilled, no GPU is handed out above its share.
+nothing vanishes without a tombstone that this host fulfilled, no GPU is handed out above its share. All that also holds
+when it is fenced, which it learns from the API, and enrols again with all the devices that it had.
 """
 
 import random
@@ -48,7 +49,8 @@ def enrolled(operator: Caller, name: str) -> str:
 class Agent(threading.Thread):
     """Runs until `stopping` is set and a document that was fetched later has no tombstone.
 
-    `complaints`: what it was told and should not have been. `obeyed`: slices of whose absence it has spoken.
+    `complaints`: what it was told and should not have been. `obeyed`: slices of whose absence it has spoken. `fenced`:
+    how often it was.
     """
 
     def __init__(self, deployment: Deployment, name: str, token: str, gpus: list[dict[str, Any]], seed: int) -> None:
@@ -58,8 +60,10 @@ class Agent(threading.Thread):
         self.complaints: list[str] = []
         self.documents = 0
         self.obeyed: set[str] = set()
+        self.fenced = 0
         self.stopping = threading.Event()
         self._rng = random.Random(seed)
+        self._deployment = deployment
         self._caller = deployment.caller(token, seed=seed)
         self._document: dict[str, Any] | None = None
         self._contents: dict[int, Any] = {}
@@ -87,6 +91,9 @@ class Agent(threading.Thread):
         reply = self._caller.ask("GET", path)
         if reply.status == 200:
             self._take(reply.body)
+        elif reply.code == "host.fenced":
+            self._enrol_again()
+            self._fetch()
         elif reply.status != 204:
             self.complaints.append(f"{self.host}: desired state: {reply.body}")
 
@@ -144,9 +151,23 @@ class Agent(threading.Thread):
                 "refusals": [],
             },
         )
+        if reply.code == "host.fenced":
+            self._enrol_again()
+            return
         # A report whose first attempt came through is refused as an old one when it is repeated.
         if reply.status != 200 or not (reply.body["accepted"] or reply.repeated):
             self.complaints.append(f"{self.host}: report {self._seq}: {reply.status} {reply.body}")
+
+    def _enrol_again(self) -> None:
+        self.fenced += 1
+        operator = self._deployment.caller(seed=self.fenced)
+        while True:  # a token whose use was not answered serves no second time
+            token = operator.ask("POST", f"/v1/hosts/{self.host}:reenroll").body["enroll_token"]
+            body = {"agent_version": "1", "boot_id": str(UUID(int=1))}
+            made = self._deployment.caller(token).ask("POST", "/v1/enroll", body)
+            if made.status == 200:
+                self._caller = self._deployment.caller(str(made.body["token"]), seed=self.fenced)
+                return
 
     def _said(self, one: dict[str, Any]) -> dict[str, Any]:
         return {

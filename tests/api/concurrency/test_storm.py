@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""64 clients claim and delete while API processes, and PostgreSQL itself, are killed under them.
+"""64 clients claim and delete while hosts are fenced, and API processes and PostgreSQL itself are killed, under them.
 
 What must hold afterwards is asked of the database directly, and compared with what clients, hosts and watchers were
 told. The seed is printed; scheduling of threads remains the machine's.
@@ -95,6 +95,21 @@ def restarted(replica: Replica) -> Callable[[], None]:
     return blow
 
 
+def fenced(deployment: Deployment, host: str) -> Callable[[], None]:
+    """Declares a host dead that lives; its agent brings it back."""
+
+    def blow() -> None:
+        operator, path = deployment.caller(), f"/v1/hosts/{host}"
+        while True:
+            generation = operator.ask("GET", path).body["generation"]
+            reply = operator.ask("POST", f"{path}:fence", {"confirm": host, "force": True}, if_match=generation)
+            if reply.status == 200:
+                return
+            assert reply.code == "generation.stale", reply.body
+
+    return blow
+
+
 def check(storm: Storm) -> None:
     """Every promise, against the database, the hosts' memory and the watchers'."""
     ledger, audit = storm.ledger, Audit(storm.deployment.url)
@@ -110,11 +125,13 @@ def check(storm: Storm) -> None:
 
     stored = audit.slices()
     obeyed = {UUID(one) for agent in storm.agents for one in agent.obeyed}
-    kept = {one for one in ledger.claimed if one not in ledger.deleted}
+    events = audit.events()
+    lost = {UUID(subject) for _, kind, subject, *_ in events if kind == "slice.lost"}
+    kept = ledger.claimed.keys() - ledger.deleted - lost
     assert {one for one, row in stored.items() if row.state != "claimed"} == set(), "tombstones that nobody fulfilled"
     assert kept - stored.keys() == set(), "claims that were promised and are gone"
-    assert (ledger.deleted & ledger.claimed.keys()) & stored.keys() == set(), "deleted claims that are back"
-    assert ledger.deleted - obeyed == set(), "claims that ended without their host's word"
+    assert (ledger.deleted | lost) & stored.keys() == set(), "deleted or lost claims that are back"
+    assert (ledger.deleted | lost) - obeyed == set(), "claims that ended without their host's word"
     for slice_id in kept:
         row, told = stored[slice_id], ledger.claimed[slice_id]
         promised = (told.answer["tenant"], told.answer["host"], UUID(told.answer["gpu_id"]), told.body["vm_uuid"])
@@ -122,7 +139,6 @@ def check(storm: Storm) -> None:
     unheard_of = {row.vm_uuid for one, row in stored.items() if one not in ledger.claimed}
     assert unheard_of - ledger.unsure == set(), "claims that nobody asked for or was told about"
 
-    events = audit.events()
     assert watched == [seq for seq, *_ in events], "the watcher missed an event or saw one twice"
     assert [(one["kind"], one["object"]) for one in storm.watcher.seen] == [row[1:3] for row in events]
     mine = [row[0] for row in events if row[3] is not None and row[3].startswith("acme")]
@@ -150,13 +166,14 @@ def report(storm: Storm, began_s: float) -> None:
     assert outcomes["quota.exceeded"] > 0
     assert outcomes["capacity.none"] > 0
     assert tally["lost"] > 0, "no kill met a request under way"
+    assert all(agent.fenced for agent in storm.agents), "a host was not fenced"
 
 
 def weather(deployment: Deployment, seed: int, blows: list[Callable[[], None]], **options: tuple[float, float]) -> None:
     """One storm from the first tenant to the last check."""
     began_s = time.monotonic()
     run = Storm(deployment, seed)
-    rage(run, random.Random(seed), blows, **options)
+    rage(run, random.Random(seed), [*blows, *(fenced(deployment, host) for host in HOSTS)], **options)
     run.calm()
     run.still()
     check(run)
