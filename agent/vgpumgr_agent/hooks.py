@@ -15,10 +15,10 @@ from typing import Protocol
 from uuid import UUID
 
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.errors import UnknownGpuError, VgpumgrError
+from vgpumgr.errors import ControlUnavailableError, UnknownGpuError, VgpumgrError
 from vgpumgr.wire.fleet import DesiredSlice
 from vgpumgr_agent import faults
-from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
+from vgpumgr_agent.api import QUICK_S, ApiAwayError, ApiRefusedError
 from vgpumgr_agent.backends import BackendError, BackendRefusedError, BackendUnavailableError, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookRefusedError
@@ -28,8 +28,12 @@ from vgpumgr_agent.store import Store
 log = logging.getLogger(__name__)
 
 _DECIDE_S = PREPARE_LIMIT_S - 2
-_RETRY_PAUSE_S = 0.1
-_PASSING = (Code.SLICE_REMOVING, UnknownGpuError.code)
+_RETRY_PAUSE_S, _ASK_PAUSE_S = 0.1, 0.5
+_FIRST_ANSWER_S = _DECIDE_S - QUICK_S - 1
+"""How long the API's first answer is waited for; the last try may take QUICK_S more, and devices are still to make."""
+
+# The kernel still lets go of the slice; soon after boot the module may not be loaded, or not have the GPU yet.
+_PASSING = (Code.SLICE_REMOVING, ControlUnavailableError.code, UnknownGpuError.code)
 
 
 class Control(Protocol):
@@ -40,6 +44,10 @@ class Control(Protocol):
 
     def refresh(self) -> None:
         """Ask for the desired state now."""
+
+
+class _NotYetError(HookRefusedError):
+    """A refusal whose reason may pass within the hook's time."""
 
 
 class Hooks:
@@ -69,8 +77,7 @@ class Hooks:
         """Admit the VM and make its slices."""
         deadline = time.monotonic() + _DECIDE_S
         named = list(dict.fromkeys([*devices, *metadata]))
-        if any(not self._known(uuid) and (uuid in metadata or not self._foreign(uuid)) for uuid in named):
-            self._refresh()  # a claim may be a moment old
+        self._ask(named)
         ours = [uuid for uuid in named if uuid in metadata or self._ours(uuid)]
         if not ours:
             return
@@ -124,6 +131,28 @@ class Hooks:
 
     # ---- who may
 
+    def _ask(self, named: Sequence[UUID]) -> None:
+        """Ask the API for claims that it may know better: once, but after our start for some seconds until it answers.
+
+        At boot VMs may start before the network does.
+        """
+        until = time.monotonic() + _FIRST_ANSWER_S
+        while any(map(self._unsure, named)):
+            try:
+                self._control.refresh()
+                return
+            except (ApiAwayError, ApiRefusedError, OSError) as error:
+                if isinstance(error, ApiRefusedError) or self._store.heard or time.monotonic() >= until:
+                    log.info("a claim is not certain, and the API cannot be asked: %s", error)
+                    return
+            time.sleep(_ASK_PAUSE_S)
+
+    def _unsure(self, uuid: UUID) -> bool:
+        claim = self._store.claim(uuid)
+        if claim is None:  # or it was made a moment ago
+            return not self._store.dead(uuid) and not self._foreign(uuid)
+        return not self._store.heard and (claim.vm_uuid is None or not self._store.lease_left_s(uuid))
+
     def _known(self, uuid: UUID) -> bool:
         return self._store.claim(uuid) is not None or self._store.dead(uuid)
 
@@ -157,12 +186,6 @@ class Hooks:
             )
         return claim
 
-    def _refresh(self) -> None:
-        try:
-            self._control.refresh()
-        except (ApiAwayError, ApiRefusedError, OSError) as error:
-            log.info("a slice is not known, and the API cannot be asked: %s", error)
-
     def _bind(self, claim: DesiredSlice, vm_uuid: UUID) -> None:
         try:
             self._control.bind(claim.id, vm_uuid)
@@ -188,8 +211,8 @@ class Hooks:
                     undo.pop_all()
                 return
             except HookRefusedError as refused:
-                # Of a VM that is gone the kernel still lets go; soon after boot a GPU may not be shared yet.
-                passes = refused.code in _PASSING or (released and refused.code == Code.SLICE_OPEN)
+                # Of a VM that is gone the kernel still lets go.
+                passes = isinstance(refused, _NotYetError) or (released and refused.code == Code.SLICE_OPEN)
                 if not passes or time.monotonic() + _RETRY_PAUSE_S > deadline:
                     raise
             time.sleep(_RETRY_PAUSE_S)
@@ -254,7 +277,8 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except BackendRefusedError as error:
-        code = "host.not_ready" if error.code in (Code.MODULE_ABI, "control.unavailable") else error.code
-        raise HookRefusedError(code, error.reason) from error
+        code = "host.not_ready" if error.code in (Code.MODULE_ABI, ControlUnavailableError.code) else error.code
+        refusal = _NotYetError if error.code in _PASSING else HookRefusedError
+        raise refusal(code, error.reason) from error
     except BackendUnavailableError as error:
         raise HookRefusedError("host.not_ready", error.reason) from error

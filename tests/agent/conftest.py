@@ -54,7 +54,11 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-def host(tmp_path: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi) -> Iterator[Host]:
+def host(
+    tmp_path: Path, kernel: FakeKernel, helper: HelperClient, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Host]:
+    """Its hook does not wait for the API's first answer, unless a test is about that."""
+    monkeypatch.setattr("vgpumgr_agent.hooks._FIRST_ANSWER_S", 0)
     host = Host(tmp_path, kernel, helper, api)
     yield host
     assert host.store is not None

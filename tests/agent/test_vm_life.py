@@ -119,15 +119,3 @@ def test_a_device_that_a_stopped_vm_lets_go_of_late_is_waited_for(claimed: Host)
     later(0.5, lambda: claimed.kernel.close_slice(str(A)))
     claimed.start(A)
     assert claimed.kernel.permit_s(str(A)) > 0
-
-
-def test_a_gpu_that_is_not_shared_yet_is_waited_for(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = claimed.kernel.paths.mdev_bus / GPU
-    device = gpu.readlink()
-    gpu.unlink()
-    later(0.5, lambda: gpu.symlink_to(device))
-    claimed.start(A)
-    assert claimed.kernel.permit_s(str(A)) > 0
-    monkeypatch.setattr("vgpumgr_agent.hooks._DECIDE_S", 0.5)
-    gpu.unlink()
-    assert claimed.refused(B) == "gpu.unknown"
