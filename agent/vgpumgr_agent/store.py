@@ -141,8 +141,9 @@ class Store:
             faults.point("desired.stored")
             self._updates += 1
             self.touch()
-            for doubt in after.doubts if before is None or after.doubts != before.doubts else ():
-                log.warning("%s", doubt)
+            for doubt in after.doubts:
+                if before is None or doubt not in before.doubts:
+                    log.warning("%s", doubt)
             return after != before
 
     def touch(self) -> None:

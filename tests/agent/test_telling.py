@@ -3,6 +3,7 @@
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vgpumgr_agent.api import ApiRefusedError
@@ -10,7 +11,7 @@ from vgpumgr_agent.backends.kmod import KmodBackend
 from vgpumgr_agent.helper.client import HelperClient
 
 from tests.agent.fakeapi import claim, group
-from tests.agent.host import VM, A, Host
+from tests.agent.host import VM, A, B, C, Host
 
 
 def test_applied_share_is_what_the_kernel_has_not_what_was_asked_for(claimed: Host) -> None:
@@ -63,3 +64,24 @@ def test_the_watchdog_hears_of_each_action_done_or_refused(claimed: Host, monkey
     claimed.agent.control_plane._step()
     claimed.reconcile()
     assert said == [True] * 3  # the refused one is tried again
+
+
+def test_each_doubt_about_the_desired_state_is_named_once(claimed: Host, caplog: pytest.LogCaptureFixture) -> None:
+    def said(**change: Any) -> list[str]:
+        caplog.clear()
+        claimed.api.set(**change)
+        claimed.learn()
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    slices = claimed.api.document.slices
+    (lost,) = said(slices=[each for each in slices if each.id != A])
+    assert str(A) in lost
+    assert said(groups=[group("blue", 500)]) == []
+    (lost,) = said(slices=[each for each in slices if each.id == B])
+    assert str(C) in lost
+    (doubt,) = said(epoch_confirmed=False)
+    assert "not confirmed" in doubt
+    assert said(generation=99) == []
+    assert said(epoch_confirmed=True, slices=slices) == []
+    assert claimed.api.last().refusals == []
+    assert len(said(slices=[])) == 3
