@@ -7,7 +7,7 @@ import pytest
 
 from vgpumgr.errors import ScenarioError
 from vgpumgr.sim import document
-from vgpumgr.sim.scenario import Loaded, load, read, tenant_names
+from vgpumgr.sim.scenario import Loaded, read, tenant_names, written
 from vgpumgr.sim.workloads import MODELS
 
 GOOD = """\
@@ -214,7 +214,7 @@ def test_words_and_numbers_mean_what_they_look_like() -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     def reason(path: Path) -> str:
         with pytest.raises(ScenarioError) as caught:
-            load(path)
+            written(path).loaded()
         return str(caught.value)
 
     assert reason(tmp_path / "none.yaml") == f"{tmp_path}/none.yaml: no such file or directory; give a scenario in YAML"
@@ -235,6 +235,9 @@ def test_settings_reach_fields_by_name_by_number_and_all_at_once() -> None:
     assert weights(read(GOOD, "a.yaml", settings=["tenants.*.weight=5", "tenants.blue.weight=6"])) == [6, 5]
     loaded = read(GOOD, "a.yaml", settings=["scheduler={policy: fixed_share, places: 4}", "seeds = 7"])
     assert (loaded.scenario.scheduler.places, loaded.scenario.seeds) == (4, 7)
+    loaded = read(GOOD, "a.yaml", settings=["scheduler.parameters.quantum_ns=5ms", "engine.max_chunk=1ms"])
+    assert loaded.scenario.scheduler.parameters == {"quantum_ns": "5ms"}
+    assert loaded.scenario.engine.max_chunk == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -247,6 +250,8 @@ def test_settings_reach_fields_by_name_by_number_and_all_at_once() -> None:
         ("tenants.blue.weight=0", "--set tenants.blue.weight=0: tenants[0].weight: 0: expected at least 1"),
         ("seeds=[1", "--set seeds=[1:1: "),
         ("speed=3", "--set speed=3: speed: no such field (did you mean seed?)"),
+        ("tennants.blue.weight=3", "tennants: no such field (did you mean tenants?)"),
+        ("duration.x=3", "--set duration.x=3: nothing is at 'x'; expected the path of a field"),
     ],
 )
 def test_a_bad_setting_is_named_instead_of_the_file(setting: str, expected: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vgpumgr.cli import change, host, make, plug, show, top
+from vgpumgr.cli import change, host, make, plug, show, simulate, top
 from vgpumgr.cli.failures import Status, document, lines, printable, status
 from vgpumgr.cli.session import Output, Session, complain
 from vgpumgr.cli.settings import Options
@@ -32,6 +32,7 @@ app.add_typer(host.host, name="host")
 app.command()(plug.attach)
 app.command()(plug.detach)
 app.command()(top.top)
+app.command()(simulate.simulate)
 
 
 def _version(wanted: bool) -> None:

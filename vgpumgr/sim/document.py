@@ -99,25 +99,31 @@ def parse_value(text: str, where: str) -> Node:
 def assign(root: Node, path: str, value: Node) -> None:
     """Put a value where a path like ``tenants.blue.weight``, ``tenants[0].weight`` or ``tenants.*.weight`` leads.
 
-    Members of a list are also named by their `name`. What is on the way must exist, the last step need not.
+    Members of a list are also named by their `name`. A field that is not there is made, a member of a list is not.
     ScenarioError.
     """
     steps = _steps(path, value.where)
     targets = [root]
     for step in steps[:-1]:
-        targets = [below for target in targets for below in _below(target, step)]
-        if not targets:
-            raise ScenarioError(f"{value.where}: nothing is at {step!r}; expected the path of a field, {_EXAMPLES}")
+        targets = _reached(targets, step, Node({}, value.where))
     last = steps[-1]
     for target in targets:
-        if isinstance(target.value, dict) and isinstance(last, str) and last != "*":
-            target.value[last] = copy.deepcopy(value)
+        if isinstance(target.value, dict) and last != "*":
+            target.value[str(last)] = copy.deepcopy(value)
             continue
-        existing = list(_below(target, last))
-        if not existing:
-            raise ScenarioError(f"{value.where}: nothing is at {last!r}; expected the path of a field, {_EXAMPLES}")
-        for node in existing:
+        for node in _reached([target], last, value):
             node.value, node.where = copy.deepcopy(value.value), value.where
+
+
+def _reached(nodes: list[Node], step: str | int, made: Node) -> list[Node]:
+    """Return what a step leads to from all of the nodes; where a field is missing, a copy of `made` becomes it."""
+    for node in nodes:
+        if isinstance(node.value, dict) and isinstance(step, str) and step != "*" and step not in node.value:
+            node.value[step] = copy.deepcopy(made)
+    found = [below for node in nodes for below in _below(node, step)]
+    if not found:
+        raise ScenarioError(f"{made.where}: nothing is at {step!r}; expected the path of a field, {_EXAMPLES}")
+    return found
 
 
 _EXAMPLES = "like tenants.blue.weight, tenants.*.timeslice or scheduler.name"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from vgpumgr.errors import ScenarioError
 from vgpumgr.sim import arrivals, schema, trace, workloads
 from vgpumgr.sim.quantity import MILLION
 from vgpumgr.sim.sources import Backlog, Claim, Program
@@ -22,7 +21,10 @@ Source = Backlog | Program
 
 
 def source(tenant: schema.Tenant, *, seed: int, group: int, slice_index: int, duration_ns: int, folder: Path) -> Source:
-    """Return what one slice of a tenant does. `folder`: where traces are looked for. ScenarioError."""
+    """Return what one slice of a tenant does. `folder`: where traces are looked for.
+
+    ScenarioError for a trace, ValueError.
+    """
     workload = tenant.workload
     if workload.backlog is not None:
         backlog = workload.backlog
@@ -109,10 +111,7 @@ def _arrivals(workload: schema.Workload, random: np.random.Generator, duration_n
     rate = process.rate / MILLION if process is not None else 0.0
     most = rate * (process.factor if isinstance(process, schema.Step) else 1) * duration_ns / arrivals.SECOND_NS
     if most > MAX_REQUESTS:
-        raise ScenarioError(
-            f"{workload.arrivals.chosen if workload.arrivals else ''} arrivals: {most:.0f} requests in the time there"
-            f" is: expected at most {MAX_REQUESTS}"
-        )
+        raise ValueError(f"{most:.0f} requests in the time there is: expected at most {MAX_REQUESTS}")
     if duration_ns <= 0:
         return np.empty(0, dtype=np.int64)
     match process:

@@ -48,14 +48,27 @@ class Loaded:
         return ScenarioError(located(self.root, path, problem))
 
 
-def load(path: Path, *, settings: Sequence[str] = ()) -> Loaded:
-    """Return the scenario of a file with ``path=value`` settings put into it. ScenarioError."""
+@dataclass(frozen=True)
+class Written:
+    """A scenario's text, to be read once or, with other settings, again. `name` stands for it in errors."""
+
+    text: str
+    name: str
+    folder: Path = Path()
+
+    def loaded(self, settings: Sequence[str] = ()) -> Loaded:
+        """Return the scenario with ``path=value`` settings put into it. ScenarioError."""
+        return read(self.text, self.name, folder=self.folder, settings=settings)
+
+
+def written(path: Path) -> Written:
+    """Return the text of a file. ScenarioError."""
     text = document.read_limited(path, limit_bytes=document.MAX_BYTES, what="a scenario in YAML")
-    return read(text, str(path), folder=path.parent, settings=settings)
+    return Written(text, str(path), path.parent)
 
 
 def read(text: str, name: str, *, folder: Path = Path(), settings: Sequence[str] = ()) -> Loaded:
-    """The same from text; `name` stands for the file in errors. ScenarioError."""
+    """Return the scenario that a text is, with ``path=value`` settings put into it. ScenarioError."""
     root = document.parse(text, name)
     for setting in settings:
         field, equals, value = setting.partition("=")
@@ -139,7 +152,7 @@ def _contradictions(root: Node, scenario: schema.Scenario) -> Iterator[str]:
             if name in names:
                 yield located(root, (*path, "name"), f"{name!r}: expected a name that no other tenant has")
             names[name] = index
-        yield from _of_a_tenant(root, path, tenant)
+        yield from _of_a_tenant(root, path, tenant, scenario.duration)
     if slices > schema.MAX_SLICES:
         yield located(root, ("tenants",), f"{slices} slices in all: expected at most {schema.MAX_SLICES}")
     for index, change in enumerate(scenario.changes):
@@ -173,10 +186,12 @@ def _of_the_whole(root: Node, scenario: schema.Scenario) -> Iterator[str]:
         yield located(root, ("scheduler",), "expected `places` with policy fixed_share, and only with it")
 
 
-def _of_a_tenant(root: Node, path: tuple[str | int, ...], tenant: schema.Tenant) -> Iterator[str]:
+def _of_a_tenant(root: Node, path: tuple[str | int, ...], tenant: schema.Tenant, duration_ns: int) -> Iterator[str]:
     yield from _of_a_cap(root, path, tenant)
     for index, part in enumerate(tenant.slices):
         yield from _of_a_cap(root, (*path, "slices", index), part)
+    if tenant.starts >= duration_ns:
+        yield located(root, (*path, "starts"), "expected a time before the end")
     if tenant.leaves is not None and tenant.leaves <= tenant.starts:
         yield located(root, (*path, "leaves"), "expected a time after it starts")
     model = tenant.workload.model

@@ -82,7 +82,7 @@ class Scheduler(Part):
     policy: Literal["best_effort", "equal_share", "fixed_share"] = "best_effort"
     places: Annotated[StrictInt, Field(ge=1, le=MAX_GROUPS)] | None = None
     reserve_limit: Share | None = None
-    parameters: dict[Name, Any] = {}
+    parameters: dict[StrictStr, Any] = {}
 
 
 class Closed(Part):

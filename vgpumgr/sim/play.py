@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plays a scenario with one seed: builds the engine and its tenants, makes the changes at their times, and collects.
+
+What happens before the warm-up is over is left out of what is collected. Raises ScenarioError, at
+the field, for what only the engine or the scheduler can refuse.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vgpumgr.sched.core import Band, GroupParams, Mode, ParameterError, Policy, SliceParams
+from vgpumgr.sim import schema
+from vgpumgr.sim.due import changed, merged
+from vgpumgr.sim.engine import EngineModel, SimGroup, SimSlice, Simulation, schedulers
+from vgpumgr.sim.played import GroupPlayed, Intervals, Played, Progress, part_of
+from vgpumgr.sim.programs import Source, always_backlogged, source
+from vgpumgr.sim.quantity import MILLION, format_time, parse_time
+from vgpumgr.sim.scenario import Loaded, tenant_names
+from vgpumgr.sim.sources import Program
+
+MAX_DECISIONS = 20_000_000
+PIECES = 50
+EXCLUSIVE = "fifo"
+"""Who is alone is served in order, and nothing is cut."""
+
+DEFAULT_WEIGHT = 1
+DEFAULT_TIMESLICE_NS = 1_000_000
+RESERVE_LIMIT = 750_000
+"""The most that can be reserved, in millionths; what a scenario gets that does not say."""
+
+_CAP_TIMESLICES = 10
+_CAP_PERIOD_MIN_NS = 10_000_000
+
+Path = tuple[str | int, ...]
+
+_WHERE: dict[str, Path] = {
+    "WEIGHT": ("weight",),
+    "TIMESLICE": ("timeslice",),
+    "CAP": ("cap",),
+    "CAP_PERIOD": ("cap_period",),
+    "BURST": ("burst",),
+    "MODE": ("mode",),
+    "BAND": ("band",),
+    "RESERVE": ("reservation",),
+    "RESERVE_PERIOD": ("reservation", "period"),
+    "HOLD": ("hold_max",),
+    "INVERSION": ("inversion",),
+    "INVERSION_BURST": ("inversion", "burst"),
+}
+_EXPECTED = {
+    "WEIGHT": "a weight of 1 to 1000000 that leaves every reservation inside its tenant's share",
+    "TIMESLICE": "a timeslice of at least 20 switch costs and at most 1 s",
+    "CAP": "a cap the scheduler can keep: none under equal_share and fixed_share, one with mode strict",
+    "CAP_PERIOD": "a period that the scheduler takes, a few timeslices",
+    "BURST": "at most a second",
+    "MODE": "fair, or strict with a cap (best_effort) or under fixed_share",
+    "BAND": "latency under policy best_effort only",
+    "RESERVE": "with band latency only; budget / period within the tenant's share, its cap and the limit in all",
+    "RESERVE_PERIOD": "at least four max_chunk and at most 10 s",
+    "HOLD": "at most 1 s, with band latency only",
+    "INVERSION": "at most 100%, with band latency only",
+    "INVERSION_BURST": "at most a second",
+}
+
+
+@dataclass
+class Exclusives:
+    """Outcomes of tenants on engines of their own, kept for scenarios that differ in the scheduler only."""
+
+    _kept: dict[tuple[Any, ...], NDArray[np.int64]] = field(default_factory=dict)
+
+    def of(self, loaded: Loaded, tenant: int, copy: int, sources: list[Source], seed: int) -> NDArray[np.int64]:
+        """Return latencies of what arrives after the warm-up."""
+        scenario = loaded.scenario
+        part = scenario.tenants[tenant]
+        key = (
+            scenario.engine.model_dump_json(),
+            part.workload.model_dump_json(),
+            (part.starts, part.leaves, scenario.duration, scenario.warm_up, len(part.slices)),
+            (tenant, copy, seed),
+        )
+        if key not in self._kept:
+            self._kept[key] = _alone(scenario, part, sources, seed)
+        return self._kept[key]
+
+
+def _alone(scenario: schema.Scenario, tenant: schema.Tenant, sources: list[Source], seed: int) -> NDArray[np.int64]:
+    sim = Simulation(_engine(scenario.engine), EXCLUSIVE, seed=seed, record_runs=False)
+    group = sim.add_group(tenant.name, GroupParams(weight=1, timeslice_ns=_timeslice(tenant)))
+    slices = [sim.add_slice(group, one) for one in sources]
+    sim.run_until(min(scenario.duration, tenant.leaves or scenario.duration))
+    return _latencies(sim, slices, scenario.warm_up)
+
+
+def play(loaded: Loaded, seed: int, *, exclusives: Exclusives, progress: Progress = lambda _: None) -> Played:
+    """Return what becomes of a scenario with one seed. `progress` is told the part that is done."""
+    return _Play(loaded, seed).outcome(exclusives, progress)
+
+
+def play_all(loaded: Loaded, *, exclusives: Exclusives, progress: Progress = lambda _: None) -> list[Played]:
+    """Return what becomes of a scenario with each of its seeds."""
+    first, count = loaded.scenario.seed, loaded.scenario.seeds
+    played = []
+    for index in range(count):
+        told = part_of(progress, index, count)
+        played.append(play(loaded, first + index, exclusives=exclusives, progress=told))
+    return played
+
+
+@dataclass
+class _Member:
+    """A group while it is played. `limits`: its tenant's, with the changes so far."""
+
+    tenant: int
+    copy: int
+    name: str
+    limits: schema.Limits
+    group: SimGroup
+    sources: list[Source]
+    slices: list[SimSlice]
+    gone: bool = False
+
+
+class _Play:
+    def __init__(self, loaded: Loaded, seed: int) -> None:
+        self._loaded = loaded
+        self._scenario = loaded.scenario
+        self._seed = seed
+        self._sim = self._simulation()
+        self._members: list[_Member] = []
+        for index, tenant in enumerate(self._scenario.tenants):
+            for copy, name in enumerate(tenant_names(tenant)):
+                self._members.append(self._member(index, copy, name))
+
+    def outcome(self, exclusives: Exclusives, progress: Progress) -> Played:
+        scenario = self._scenario
+        self._run_to(scenario.warm_up, progress)
+        before = self._sim.counters()
+        used = [self._used(member) for member in self._members]
+        self._run_to(scenario.duration, progress)
+        after = self._sim.counters()
+        return Played(
+            seed=self._seed,
+            schedule_hash=self._sim.schedule_hash,
+            start_ns=scenario.warm_up,
+            end_ns=scenario.duration,
+            idle_ns=after.idle_ns - before.idle_ns,
+            decisions=after.decisions - before.decisions,
+            switches=after.switches - before.switches,
+            groups=[
+                self._collected(member, earlier, exclusives)
+                for member, earlier in zip(self._members, used, strict=True)
+            ],
+            runs=self._sim.runs(),
+        )
+
+    # ---- building
+
+    @property
+    def _reserves(self) -> bool:
+        """Whether anybody has a reservation, sooner or later."""
+        scenario = self._scenario
+        return scenario.scheduler.name == "vgpumgr" and any(
+            limits.reservation is not None for limits in (*scenario.tenants, *scenario.changes)
+        )
+
+    def _simulation(self) -> Simulation:
+        part = self._scenario.scheduler
+        known = schedulers()
+        if part.name not in known:
+            expected = ", ".join(known)
+            raise self._loaded.error(("scheduler", "name"), f"{part.name[:80]!r}: expected one of {expected}")
+        values: dict[str, int] = {}
+        if part.policy != "best_effort":
+            values["policy"] = Policy[part.policy.upper()]
+        if part.places is not None:
+            values["places"] = part.places
+        if part.reserve_limit is not None or self._reserves:
+            values["reserve_limit_permille"] = (part.reserve_limit or RESERVE_LIMIT) // 1000
+        for name, value in part.parameters.items():
+            values[name] = self._parameter(name, value)
+        engine = _engine(self._scenario.engine)
+        try:
+            return Simulation(engine, part.name, parameters=values, seed=self._seed)
+        except ParameterError as error:
+            where: Path = ("scheduler",) if error.field.name in ("POLICY", "PLACES", "RESERVE_LIMIT") else ("engine",)
+            raise self._loaded.error((*where, error.field.name.lower()), "out of the scheduler's range") from None
+        except ValueError as error:
+            about_parameters = str(error).startswith("parameters")
+            path: Path = ("scheduler", "parameters") if about_parameters else ("engine",)
+            raise self._loaded.error(path, str(error).removeprefix("parameters: ")) from None
+
+    def _parameter(self, name: str, value: object) -> int:
+        """A whole number, or a time in the unit that the parameter's name ends with."""
+        path = ("scheduler", "parameters", name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        units = {"_ns": 1, "_us": 1_000, "_ms": 1_000_000}
+        divisor = next((factor for suffix, factor in units.items() if name.endswith(suffix)), None)
+        if divisor is not None:
+            try:
+                time_ns = parse_time(value)
+            except ValueError as error:
+                raise self._loaded.error(path, f"{str(value)[:80]!r}: {error}") from None
+            return time_ns // divisor
+        raise self._loaded.error(path, f"{str(value)[:80]!r}: expected a whole number")
+
+    def _member(self, index: int, copy: int, name: str) -> _Member:
+        tenant = self._scenario.tenants[index]
+        path: Path = ("tenants", index)
+        with self._refusals(path):
+            group = self._sim.add_group(name, group_params(tenant), priority=tenant.priority or 0)
+        sources, slices = [], []
+        for number, part in enumerate(tenant.slices):
+            with self._refusals((*path, "workload")):
+                program = source(
+                    tenant,
+                    seed=self._seed,
+                    group=group.index,
+                    slice_index=number,
+                    duration_ns=self._scenario.duration,
+                    folder=self._loaded.folder,
+                )
+                program.compile()
+            with self._refusals((*path, "slices", number)):
+                slices.append(self._sim.add_slice(group, program, params=_slice_params(part, tenant)))
+            sources.append(program)
+        return _Member(index, copy, name, tenant, group, sources, slices)
+
+    @contextlib.contextmanager
+    def _refusals(self, path: Path) -> Iterator[None]:
+        """Say at which field something was refused."""
+        try:
+            yield
+        except ParameterError as error:
+            name = error.field.name
+            below = _WHERE.get(name, ())
+            raise self._loaded.error((*path, *below), f"expected {_EXPECTED.get(name, 'another value')}") from None
+        except ValueError as error:
+            raise self._loaded.error(path, str(error)) from None
+
+    # ---- time
+
+    def _run_to(self, end_ns: int, progress: Progress) -> None:
+        """Go on until `end_ns`, in pieces, so that there is progress and an end to what is too large."""
+        scenario = self._scenario
+        stops = {scenario.duration * piece // PIECES for piece in range(PIECES)} | {end_ns}
+        stops |= {change.at for change in scenario.changes}
+        stops |= {tenant.leaves for tenant in scenario.tenants if tenant.leaves is not None}
+        for stop_ns in sorted(stop for stop in stops if self._sim.now_ns < stop <= end_ns):
+            self._sim.run_until(stop_ns)
+            self._change_at(stop_ns)
+            decisions = self._sim.counters().decisions
+            if decisions > MAX_DECISIONS:
+                raise self._loaded.error(
+                    ("duration",),
+                    f"{decisions} decisions until {format_time(stop_ns)}: expected at most {MAX_DECISIONS} in all;"
+                    " shorten it, or give larger items or chunks",
+                )
+            progress(stop_ns / scenario.duration)
+
+    def _change_at(self, now_ns: int) -> None:
+        for index, change in enumerate(self._scenario.changes):
+            if change.at != now_ns:
+                continue
+            for member in self._members:
+                if change.tenant not in (member.name, self._scenario.tenants[member.tenant].name) or member.gone:
+                    continue
+                member.limits = member.limits.model_copy(update=changed(change))
+                with self._refusals(("changes", index)):
+                    priority = member.limits.priority or 0
+                    self._sim.update_group(member.group, group_params(member.limits), priority=priority)
+        for member in self._members:
+            if self._scenario.tenants[member.tenant].leaves == now_ns and not member.gone:
+                member.gone = True
+                for one in member.slices:
+                    self._sim.remove_slice(one)
+                self._sim.remove_group(member.group)
+
+    # ---- collecting
+
+    def _used(self, member: _Member) -> tuple[int, int, int, int]:
+        counters = [self._sim.slice_counters(one) for one in member.slices]
+        return (
+            sum(counter.run_ns for counter in counters),
+            sum(counter.hold_ns for counter in counters),
+            sum(counter.overhead_ns for counter in counters),
+            sum(counter.switches for counter in counters),
+        )
+
+    def _collected(self, member: _Member, earlier: tuple[int, ...], exclusives: Exclusives) -> GroupPlayed:
+        run_ns, hold_ns, overhead_ns, switches = (
+            now - before for now, before in zip(self._used(member), earlier, strict=True)
+        )
+        exclusive_ns, busy_ns = None, None
+        if not always_backlogged(self._scenario.tenants[member.tenant].workload):
+            exclusive_ns = exclusives.of(self._loaded, member.tenant, member.copy, member.sources, self._seed)
+            busy_ns = merged(np.concatenate([self._busy(member, index) for index in range(len(member.slices))]))
+        counters = [self._sim.slice_counters(one) for one in member.slices]
+        return GroupPlayed(
+            name=member.name,
+            tenant=member.tenant,
+            index=member.group.index,
+            run_ns=run_ns,
+            hold_ns=hold_ns,
+            overhead_ns=overhead_ns,
+            switches=switches,
+            latencies_ns=_latencies(self._sim, member.slices, self._scenario.warm_up),
+            unfinished=sum(counter.requests_arrived - counter.requests_done for counter in counters),
+            exclusive_ns=exclusive_ns,
+            busy_ns=busy_ns,
+        )
+
+    def _busy(self, member: _Member, index: int) -> Intervals:
+        """When one slice had a request that was not done."""
+        requests = self._sim.requests(member.slices[index])
+        found = np.stack([requests["arrival_ns"], requests["end_ns"]], axis=1).astype(np.int64)
+        counters = self._sim.slice_counters(member.slices[index])
+        if counters.requests_arrived == counters.requests_done:
+            return found
+        program = member.sources[index]
+        open_ns = program.arrivals_ns if isinstance(program, Program) else None
+        if open_ns is not None:
+            since_ns = int(open_ns[counters.requests_done])
+        else:
+            since_ns = int(found[-1, 1]) if len(found) else program.start_ns
+        until_ns = min(self._scenario.duration, self._scenario.tenants[member.tenant].leaves or self._scenario.duration)
+        return np.concatenate([found, [[min(since_ns, until_ns), until_ns]]])
+
+
+def group_params(limits: schema.Limits) -> GroupParams:
+    """Return what the scheduler is told of a tenant."""
+    timeslice_ns = _timeslice(limits)
+    reservation, inversion = limits.reservation, limits.inversion
+    return GroupParams(
+        weight=limits.weight or DEFAULT_WEIGHT,
+        timeslice_ns=timeslice_ns,
+        **_cap(limits, timeslice_ns),
+        mode=Mode[(limits.mode or "fair").upper()],
+        band=Band[(limits.band or "fair").upper()],
+        reserve_ns=reservation.budget if reservation else 0,
+        reserve_period_ns=reservation.period if reservation else 0,
+        hold_max_ns=limits.hold_max or 0,
+        inversion_permille=inversion.share // 1000 if inversion else 0,
+        inversion_burst_ns=inversion.burst if inversion else 0,
+    )
+
+
+def _slice_params(part: schema.Slice, tenant: schema.Tenant) -> SliceParams:
+    return SliceParams(weight=part.weight, **_cap(part, _timeslice(tenant)))
+
+
+def _timeslice(limits: schema.Limits) -> int:
+    return limits.timeslice or DEFAULT_TIMESLICE_NS
+
+
+def cap_period(part: schema.Limits | schema.Slice, timeslice_ns: int) -> int:
+    """Return the period of a cap: the one that is given, or the agent's."""
+    return part.cap_period or max(_CAP_TIMESLICES * timeslice_ns, _CAP_PERIOD_MIN_NS)
+
+
+def _cap(part: schema.Limits | schema.Slice, timeslice_ns: int) -> dict[str, int]:
+    if not part.cap:
+        return {}
+    period_ns = cap_period(part, timeslice_ns)
+    return {"cap_ns": part.cap * period_ns // MILLION, "cap_period_ns": period_ns, "burst_ns": part.burst or 0}
+
+
+def _engine(part: schema.Engine) -> EngineModel:
+    return EngineModel(
+        kind=part.kind,
+        max_chunk_ns=part.max_chunk,
+        min_chunk_ns=part.min_chunk,
+        switch_cost_ns=part.switch_cost,
+        split_cost_ns=part.split_cost,
+        preempt_latency_ns=part.preempt_latency,
+    )
+
+
+def _latencies(sim: Simulation, slices: list[SimSlice], start_ns: int) -> NDArray[np.int64]:
+    """Latencies of what arrived from `start_ns` on and is done."""
+    found = [requests[requests["arrival_ns"] >= start_ns] for requests in map(sim.requests, slices)]
+    return np.concatenate([requests["end_ns"] - requests["arrival_ns"] for requests in found]).astype(np.int64)

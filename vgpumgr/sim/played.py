@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of one seed when it was played: plain values, from which reports and plots are made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Intervals: TypeAlias = NDArray[np.int64]
+"""Rows of begin and end, ascending and without touching; nanoseconds."""
+
+
+@dataclass(frozen=True)
+class GroupPlayed:
+    """What became of one group after the warm-up. `exclusive_ns`: its latencies on an engine of its own.
+
+    `busy_ns`: when a request had come and was not done; that and `exclusive_ns` are None if it always has work.
+    `index` is its number in the runs. Latencies are of the requests that arrived after the
+    warm-up and were done before the end.
+    """
+
+    name: str
+    tenant: int
+    index: int
+    run_ns: int
+    hold_ns: int
+    overhead_ns: int
+    switches: int
+    latencies_ns: NDArray[np.int64]
+    unfinished: int
+    exclusive_ns: NDArray[np.int64] | None
+    busy_ns: Intervals | None
+
+
+@dataclass(frozen=True)
+class Played:
+    """One seed's outcome; times of `runs` count from the beginning, warm-up included."""
+
+    seed: int
+    schedule_hash: str
+    start_ns: int
+    end_ns: int
+    idle_ns: int
+    decisions: int
+    switches: int
+    groups: list[GroupPlayed]
+    runs: NDArray[Any]
+
+    @property
+    def wall_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+Progress = Callable[[float], None]
+
+
+def part_of(progress: Progress, index: int, count: int) -> Progress:
+    """Return whom the `index`-th of `count` equal parts of some work tells how much of itself is done."""
+    return lambda part: progress((index + part) / count)

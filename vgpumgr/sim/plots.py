@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plots of a simulation: who had the engine when, shares over time, how latencies are distributed.
+
+Each is a matplotlib figure with a text that says what it shows. Colours are those of Okabe and Ito,
+which people with any colour vision can tell apart, on light and on dark ground; a tenant keeps its
+colour in all plots, and has a line style and a hatch of its own as well.
+"""
+
+import io
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from vgpumgr.errors import OutputError
+from vgpumgr.sim import schema
+from vgpumgr.sim.due import Due
+from vgpumgr.sim.figures import Stays
+from vgpumgr.sim.played import GroupPlayed, Played
+from vgpumgr.sim.quantity import format_percent, format_time
+
+MOST_GROUPS = 12
+GANTT_RUNS = 120
+WIDTH_INCHES, ROW_INCHES, HEIGHT_INCHES = 9.0, 0.32, 3.6
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C3A", "#999999")
+LINES = ("-", "--", "-.", ":")
+HATCHES = ("", "//", "..", "xx")
+# Stands for the colour of the text of the page that a plot becomes part of.
+_INK = "#111213"
+_STYLE: dict[str, Any] = {
+    **dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color"), _INK
+    ),
+    "axes.facecolor": "none",
+    "svg.fonttype": "none",  # text stays text: to be searched and read aloud
+    "svg.hashsalt": "vgpumgr",  # the same plot is the same file
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "font.size": 9.0,
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """`name` is that of its file, `text` says in words what is to be seen."""
+
+    name: str
+    title: str
+    text: str
+    drawing: Drawing
+
+
+def _styled() -> AbstractContextManager[None]:
+    return mpl.rc_context(cast("Any", _STYLE))
+
+
+def plots(scenario: schema.Scenario, played: Sequence[Played]) -> list[Plot]:
+    """Return the plots of a scenario: the first two of its first seed, the distributions of all seeds together."""
+    first = played[0]
+    owed = Due(scenario, {group.name: group.busy_ns for group in first.groups if group.busy_ns is not None})
+    groups = first.groups[:MOST_GROUPS]
+    with _styled():
+        made = [_gantt(first, groups), _shares(scenario, first, groups, owed)]
+        if any(len(group.latencies_ns) for group in groups):
+            made.append(_latencies(played, groups))
+    return made
+
+
+def save(plot: Plot, folder: Path, suffix: str) -> Path:
+    """Write a plot as png or svg into a folder and return the file. OutputError."""
+    path = folder / f"{plot.name}.{suffix}"
+    try:
+        with _styled():
+            plot.drawing.axes[0].set_title(plot.title, loc="left")
+            metadata = {"Date": None} if suffix == "svg" else {"Software": None}
+            plot.drawing.savefig(path, format=suffix, dpi=150, metadata=metadata)
+    except OSError as error:
+        raise OutputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    return path
+
+
+def svg(plot: Plot) -> str:
+    """Return a plot as SVG for a page: without ground, and with ink in the colour of the page's text."""
+    file = io.BytesIO()
+    with _styled():
+        plot.drawing.savefig(file, format="svg", facecolor="none", metadata={"Date": None})
+    return file.getvalue().decode().replace(_INK, "currentColor")
+
+
+def _gantt(played: Played, groups: Sequence[GroupPlayed]) -> Plot:
+    """As much of the time after the warm-up as has a number of runs that can be told apart."""
+    runs = played.runs[played.runs["start_ns"] >= played.start_ns]
+    stop_ns = int(runs["start_ns"][GANTT_RUNS]) if len(runs) > GANTT_RUNS else played.end_ns
+    drawing = Drawing(figsize=(WIDTH_INCHES, 1.2 + ROW_INCHES * len(groups)), layout="constrained")
+    axes = drawing.subplots()
+    for row, group in enumerate(groups):
+        own = runs[(runs["group"] == group.index) & (runs["start_ns"] < stop_ns)]
+        axes.broken_barh(
+            [
+                (start, min(length, stop_ns - start))
+                for start, length in zip(own["start_ns"], own["length_ns"], strict=True)
+            ],
+            (row - 0.4, 0.8),
+            facecolors=COLOURS[row % len(COLOURS)],
+            hatch=HATCHES[row // len(COLOURS) % len(HATCHES)],
+        )
+    axes.set_yticks(range(len(groups)), [group.name for group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlim(played.start_ns, max(stop_ns, played.start_ns + 1))
+    _time_axis(axes)
+    span = format_time(stop_ns - played.start_ns)
+    return Plot(
+        "runs",
+        "Who has the engine",
+        f"Runs in the first {span} after {format_time(played.start_ns)}, seed {played.seed}: a row for"
+        f" {_first(groups, played)}, a bar for each stay on the engine.",
+        drawing,
+    )
+
+
+def _shares(scenario: schema.Scenario, played: Played, groups: Sequence[GroupPlayed], owed: Due) -> Plot:
+    window_ns = min(scenario.window, played.end_ns)
+    edges = np.arange(0, played.end_ns + 1, window_ns)
+    stays = Stays(played.runs)
+    drawing = Drawing(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
+    axes = drawing.subplots()
+    said = []
+    for row, group in enumerate(groups):
+        share = np.diff(stays.obtained_ns(group.index, edges)) / window_ns
+        colour = COLOURS[row % len(COLOURS)]
+        axes.stairs(100 * share, edges, color=colour, label=group.name, linewidth=1.6, baseline=None)
+        owed_share = np.diff(np.interp(edges, owed.at_ns, owed.time_ns(group.name))) / window_ns
+        axes.stairs(100 * owed_share, edges, color=colour, linestyle=":", linewidth=1, baseline=None)
+        if len(share):
+            said.append(f"{group.name} between {format_percent(share.min())} and {format_percent(share.max())}")
+    axes.plot([], [], color=_INK, linestyle=":", linewidth=1, label="entitled")
+    axes.set_ylim(0, None)
+    axes.set_xlim(0, played.end_ns)
+    axes.set_ylabel("share of the engine (%)")
+    _time_axis(axes)
+    _legend(axes)
+    kind = "what it is entitled to" if owed.exact else "an estimate of what it is entitled to"
+    return Plot(
+        "shares",
+        "Shares over time",
+        f"Share of the engine in windows of {format_time(window_ns)}, seed {played.seed}, for {_first(groups, played)};"
+        f" dotted, {kind}. {'; '.join(said)}.",
+        drawing,
+    )
+
+
+def _latencies(played: Sequence[Played], groups: Sequence[GroupPlayed]) -> Plot:
+    drawing = Drawing(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
+    axes = drawing.subplots()
+    said = []
+    for row, group in enumerate(groups):
+        same = [one for seed in played for one in seed.groups if one.name == group.name]
+        latencies = np.sort(np.concatenate([one.latencies_ns for one in same]))
+        alone = np.sort(
+            np.concatenate([one.exclusive_ns for one in same if one.exclusive_ns is not None] or [latencies[:0]])
+        )
+        if not len(latencies):
+            continue
+        colour = COLOURS[row % len(COLOURS)]
+        style = LINES[row // len(COLOURS) % len(LINES)]
+        axes.ecdf(latencies, color=colour, label=group.name, linestyle=style, linewidth=1.6)
+        if len(alone):
+            axes.ecdf(alone, color=colour, linestyle=":", linewidth=1)
+        half, most = np.quantile(latencies, [0.5, 0.99])
+        said.append(f"{group.name} p50 {format_time(half)}, p99 {format_time(most)}")
+    axes.plot([], [], color=_INK, linestyle=":", linewidth=1, label="alone")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(0, 1)
+    axes.set_ylabel("part of the requests")
+    _time_axis(axes)
+    _legend(axes)
+    return Plot(
+        "latencies",
+        "Latency of requests",
+        f"Part of the requests that were done within a time, all {len(played)} seeds; dotted, on an engine of its own."
+        f" {'; '.join(said)}.",
+        drawing,
+    )
+
+
+def _first(groups: Sequence[GroupPlayed], played: Played) -> str:
+    total = len(played.groups)
+    return f"each of {total} tenants" if len(groups) == total else f"the first {len(groups)} of {total} tenants"
+
+
+def _time_axis(axes: Any) -> None:
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
+    axes.grid(axis="both", alpha=0.25, linewidth=0.6)
+
+
+def _legend(axes: Any) -> None:
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which timeslice, policy and caps for these tenants? A scenario played for each point of a grid, and ranked.
+
+The objective: first all that meet every target in every seed, then by the worst share error, then by
+switches. What misses a target comes after, by how many it misses, and says which.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vgpumgr.errors import ScenarioError
+from vgpumgr.sim.played import Progress, part_of
+from vgpumgr.sim.report import Report
+from vgpumgr.sim.report import to_json as report_json
+
+FORMAT = "vgpumgr.sweep/1"
+MAX_POINTS = 1024
+OBJECTIVE = "every target met in every seed; then the least share error; then the fewest switches"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A field and the values it is given in turn."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values. `refused`: why it cannot be played."""
+
+    values: tuple[str, ...]
+    report: Report | None
+    refused: str = ""
+
+    @property
+    def missed(self) -> list[str]:
+        """Targets that are missed, in words."""
+        if self.report is None:
+            return [self.refused]
+        return [str(verdict) for verdict in self.report.verdicts if not verdict.met]
+
+    @property
+    def share_error(self) -> float | None:
+        """The worst tenant's in its worst seed, without sign. None if nobody always has work."""
+        if self.report is None:
+            return None
+        errors = [tenant.figures.get("share_error") for tenant in self.report.tenants]
+        return max((abs(value) for figure in errors if figure for value in figure.by_seed), default=None)
+
+    @property
+    def switches_per_s(self) -> float:
+        return self.report.engine["switches_per_s"].mean if self.report else float("inf")
+
+    @property
+    def rank(self) -> tuple[bool, int, float, float]:
+        """The smaller the better."""
+        return (self.report is None, len(self.missed), self.share_error or 0.0, self.switches_per_s)
+
+
+def axes_of(given: Sequence[str]) -> list[Axis]:
+    """Return the axes of ``FIELD=VALUE,VALUE,...``; a comma inside brackets is part of the value. ScenarioError."""
+    found = []
+    for text in given:
+        field, equals, values = text.partition("=")
+        parts = tuple(part.strip() for part in _split(values))
+        if not equals or not field.strip() or not all(parts):
+            raise ScenarioError(
+                f"--sweep {text[:80]}: expected FIELD=VALUE,VALUE,..., like tenants.*.timeslice=500us,1ms,2ms"
+            )
+        found.append(Axis(field.strip(), parts))
+    points = 1
+    for axis in found:
+        points *= len(axis.values)
+    if points > MAX_POINTS:
+        raise ScenarioError(f"--sweep: {points} combinations: expected at most {MAX_POINTS}; give fewer values")
+    return found
+
+
+def _split(text: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for index, char in enumerate(text):
+        depth += (char in "[{") - (char in "]}")
+        if char == "," and depth == 0:
+            yield text[start:index]
+            start = index + 1
+    yield text[start:]
+
+
+def sweep(
+    axes: Sequence[Axis],
+    simulate: Callable[[list[str], Progress], Report],
+    progress: Progress = lambda _: None,
+) -> list[Point]:
+    """Return all points, the best first. ScenarioError if none can be played.
+
+    `simulate` gets settings as ``FIELD=VALUE`` and whom to tell the part that is done; it may raise ScenarioError.
+    A point that is refused, a timeslice below the engine's floor for one, is a point too.
+    """
+    grid = list(itertools.product(*(axis.values for axis in axes)))
+    points = []
+    for index, values in enumerate(grid):
+        settings = [f"{axis.field}={value}" for axis, value in zip(axes, values, strict=True)]
+        try:
+            found = simulate(settings, part_of(progress, index, len(grid)))
+            points.append(Point(values, found))
+        except ScenarioError as error:
+            points.append(Point(values, None, str(error)))
+    if all(point.report is None for point in points):
+        raise ScenarioError(*dict.fromkeys(point.refused for point in points))
+    return sorted(points, key=lambda point: point.rank)
+
+
+def to_json(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Any]:
+    """Return what `--json` writes."""
+    return {
+        "format": FORMAT,
+        "objective": OBJECTIVE,
+        "fields": [axis.field for axis in axes],
+        "points": [
+            {
+                "values": list(point.values),
+                "met": not point.missed,
+                "missed": point.missed,
+                "share_error": point.share_error,
+                "switches_per_s": point.switches_per_s if point.report else None,
+                "simulation": report_json(point.report) if point.report else None,
+            }
+            for point in points
+        ],
+    }
