@@ -90,12 +90,14 @@ class Reason(enum.IntEnum):
     DRY = 1
     CAP = 2
     REMOVED = 3
+    LATENCY = 4
+    BUDGET = 5
     SLICE = 16  # another slice of the group goes on in the same run of the group
     PREEMPTED = 17
     STILL_RUNNING = 18
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SimGroup:
     """A tenant. `index` is what results call it."""
 
@@ -103,7 +105,7 @@ class SimGroup:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SimSlice:
     """One queue of a tenant. `index` is what results call it."""
 

@@ -116,8 +116,9 @@ static void finish_item(struct sim *sim, struct sim_slice *slice)
 	if (slice->queued)
 		sim_head(slice)->ready_ns = sim->now_ns;
 	sim_host_after_item(sim, slice);
-	if (slice->queued && slice->ready && sim->scheduler->head)
-		sim->scheduler->head(sim, slice);
+	if (sim->scheduler->next)
+		sim->scheduler->next(sim, slice, slice->queued && !slice->parked ?
+				     sim_head(slice) : NULL);
 }
 
 /* The engine stops executing now; if the kernel is not done it keeps its place. */

@@ -150,7 +150,6 @@ struct sim_group {
 	struct vgpu_group_params params;
 	u32 priority;			/* 0 is served first */
 	void *sched;			/* the scheduler's own */
-	struct vgpu_group *shadow;	/* tenants.c */
 };
 
 /* What the host program of a slice does next, once `event_ns` or a wait is over. */
@@ -244,13 +243,15 @@ struct sim_parameter {
  * @update_slice: as @update_group
  * @wake: the slice now has an item to execute
  * @sleep: it has none any more
- * @head: the slice, which goes on being ready, has a new head item
+ * @next: after @item_done, the item is out of the queue: @item is the head now,
+ *	NULL if there is none (and @sleep follows)
  * @gate: the host wants to launch a kernel: the time when it may try again,
  *	sim->now_ns or earlier if it may launch now; SIM_NEVER if it must wait
  *	for sim_open_gate()
  * @submitted: a kernel was launched; it is the last in its slice's queue
  * @ran: the slice has had the engine for @ns
- * @item_done: the head item is done; it is still the head
+ * @item_done: the head item is done; it is still the head, but the host does
+ *	not know yet
  * @pick: the engine is free: decide
  * @preempts: must the engine, which executes for sim->running, be taken away
  *	now?  Asked when slices woke, of preemptible engines only.
@@ -274,13 +275,14 @@ struct sim_scheduler {
 	void (*remove_slice)(struct sim *sim, struct sim_slice *slice);
 	void (*wake)(struct sim *sim, struct sim_slice *slice);
 	void (*sleep)(struct sim *sim, struct sim_slice *slice);
-	void (*head)(struct sim *sim, struct sim_slice *slice);
 	u64 (*gate)(struct sim *sim, struct sim_slice *slice, u32 kernel);
 	void (*submitted)(struct sim *sim, struct sim_slice *slice,
 			  const struct sim_item *item);
 	void (*ran)(struct sim *sim, struct sim_slice *slice, u64 ns);
 	void (*item_done)(struct sim *sim, struct sim_slice *slice,
 			  const struct sim_item *item);
+	void (*next)(struct sim *sim, struct sim_slice *slice,
+		     const struct sim_item *item);
 	void (*pick)(struct sim *sim, struct sim_decision *decision);
 	bool (*preempts)(struct sim *sim);
 	void (*timer)(struct sim *sim);
@@ -340,7 +342,7 @@ struct sim {
 	struct sim_log runs;
 	struct sim_log items;
 
-	/* Executes nothing, checks parameters; see tenants.c. */
+	/* Executes nothing: it checks parameters. */
 	struct vgpu_sched checks;
 };
 

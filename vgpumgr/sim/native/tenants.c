@@ -32,7 +32,6 @@ struct vgpu_sched_params sim_core_params(const struct sim_model *model)
 
 static void free_group(struct sim_group *group)
 {
-	free(group->shadow);
 	free(group->sched);
 	free(group);
 }
@@ -112,16 +111,21 @@ static void *grown(void *array, u32 nr)
 }
 
 /*
- * Baselines take the same parameters as the core, and the same are refused: each
- * of their groups has a shadow on an engine of its own that executes nothing.
+ * Baselines take the parameters of the core, and refuse the same, but for those
+ * that none of them has: bands, modes and reservations.
  */
-static int add_shadow(struct sim *sim, struct sim_group *group)
+static int check_group(const struct sim *sim,
+		       const struct vgpu_group_params *params)
 {
-	group->shadow = calloc(1, sizeof(*group->shadow));
-	if (!group->shadow)
-		return SIM_NO_MEMORY;
-	return fault(vgpu_group_add(&sim->checks, group->shadow, &group->params,
-				    sim->now_ns));
+	struct vgpu_group_params plain = {
+		.weight = params->weight,
+		.timeslice_ns = params->timeslice_ns,
+		.cap_ns = params->cap_ns,
+		.cap_period_ns = params->cap_period_ns,
+		.burst_ns = params->burst_ns,
+	};
+
+	return fault(vgpu_group_params_check(&sim->checks, NULL, &plain));
 }
 
 /* A group that nobody knows yet, or NULL. */
@@ -156,7 +160,7 @@ int sim_add_group(struct sim *sim, const struct vgpu_group_params *params,
 	group->params = *params;
 	group->priority = priority;
 	error = sim->scheduler->add_group ? sim->scheduler->add_group(sim, group) :
-					    add_shadow(sim, group);
+					    check_group(sim, params);
 	if (error) {
 		free_group(group);
 		return error;
@@ -171,11 +175,9 @@ int sim_update_group(struct sim *sim, u32 index,
 	struct sim_group *group = sim->groups[index];
 	int error;
 
-	if (sim->scheduler->update_group)
-		error = sim->scheduler->update_group(sim, group, params);
-	else
-		error = fault(vgpu_group_update(&sim->checks, group->shadow,
-						params, sim->now_ns));
+	error = sim->scheduler->update_group ?
+		sim->scheduler->update_group(sim, group, params) :
+		check_group(sim, params);
 	if (error)
 		return error;
 	group->params = *params;
@@ -192,8 +194,6 @@ int sim_remove_group(struct sim *sim, u32 index)
 		return SIM_HAS_SLICES;
 	if (sim->scheduler->remove_group)
 		sim->scheduler->remove_group(sim, group);
-	else
-		vgpu_group_remove(&sim->checks, group->shadow, sim->now_ns);
 	group->removed = true;
 	return 0;
 }
