@@ -55,7 +55,8 @@ def simulate(
 ) -> None:
     """Simulate tenants that share a GPU, and say who gets what.
 
-    The scheduler is the kernel module's own, or one of those it is compared with. Exit status 0 when all targets of the scenario are met, 8 when one is missed.
+    The scheduler is the kernel module's own, or one of those it is compared with.
+    Exit status 0 when all targets of the scenario are met, 8 when one is missed.
     """
     session = begin(context, output)
     _require()

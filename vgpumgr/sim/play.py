@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vgpumgr.sched.core import Band, GroupParams, Mode, ParameterError, Policy, SliceParams
+from vgpumgr.sched.core import GroupParams, ParameterError, Policy
 from vgpumgr.sim import schema
 from vgpumgr.sim.due import changed, merged
-from vgpumgr.sim.engine import EngineModel, SimGroup, SimSlice, Simulation, schedulers
+from vgpumgr.sim.engine import SimGroup, SimSlice, Simulation, schedulers
+from vgpumgr.sim.limits import engine_model, group_params, refusal, slice_params, timeslice
 from vgpumgr.sim.played import GroupPlayed, Intervals, Played, Progress, part_of
 from vgpumgr.sim.programs import Source, always_backlogged, source
-from vgpumgr.sim.quantity import MILLION, format_time, parse_time
+from vgpumgr.sim.quantity import format_time, parse_time
 from vgpumgr.sim.scenario import Loaded, tenant_names
 from vgpumgr.sim.sources import Program
 
@@ -28,44 +29,10 @@ PIECES = 50
 EXCLUSIVE = "fifo"
 """Who is alone is served in order, and nothing is cut."""
 
-DEFAULT_WEIGHT = 1
-DEFAULT_TIMESLICE_NS = 1_000_000
 RESERVE_LIMIT = 750_000
 """The most that can be reserved, in millionths; what a scenario gets that does not say."""
 
-_CAP_TIMESLICES = 10
-_CAP_PERIOD_MIN_NS = 10_000_000
-
 Path = tuple[str | int, ...]
-
-_WHERE: dict[str, Path] = {
-    "WEIGHT": ("weight",),
-    "TIMESLICE": ("timeslice",),
-    "CAP": ("cap",),
-    "CAP_PERIOD": ("cap_period",),
-    "BURST": ("burst",),
-    "MODE": ("mode",),
-    "BAND": ("band",),
-    "RESERVE": ("reservation",),
-    "RESERVE_PERIOD": ("reservation", "period"),
-    "HOLD": ("hold_max",),
-    "INVERSION": ("inversion",),
-    "INVERSION_BURST": ("inversion", "burst"),
-}
-_EXPECTED = {
-    "WEIGHT": "a weight of 1 to 1000000 that leaves every reservation inside its tenant's share",
-    "TIMESLICE": "a timeslice of at least 20 switch costs and at most 1 s",
-    "CAP": "a cap the scheduler can keep: none under equal_share and fixed_share, one with mode strict",
-    "CAP_PERIOD": "a period that the scheduler takes, a few timeslices",
-    "BURST": "at most a second",
-    "MODE": "fair, or strict with a cap (best_effort) or under fixed_share",
-    "BAND": "latency under policy best_effort only",
-    "RESERVE": "with band latency only; budget / period within the tenant's share, its cap and the limit in all",
-    "RESERVE_PERIOD": "at least four max_chunk and at most 10 s",
-    "HOLD": "at most 1 s, with band latency only",
-    "INVERSION": "at most 100%, with band latency only",
-    "INVERSION_BURST": "at most a second",
-}
 
 
 @dataclass
@@ -90,8 +57,8 @@ class Exclusives:
 
 
 def _alone(scenario: schema.Scenario, tenant: schema.Tenant, sources: list[Source], seed: int) -> NDArray[np.int64]:
-    sim = Simulation(_engine(scenario.engine), EXCLUSIVE, seed=seed, record_runs=False)
-    group = sim.add_group(tenant.name, GroupParams(weight=1, timeslice_ns=_timeslice(tenant)))
+    sim = Simulation(engine_model(scenario.engine), EXCLUSIVE, seed=seed, record_runs=False)
+    group = sim.add_group(tenant.name, GroupParams(weight=1, timeslice_ns=timeslice(tenant)))
     slices = [sim.add_slice(group, one) for one in sources]
     sim.run_until(min(scenario.duration, tenant.leaves or scenario.duration))
     return _latencies(sim, slices, scenario.warm_up)
@@ -184,12 +151,13 @@ class _Play:
             values["reserve_limit_permille"] = (part.reserve_limit or RESERVE_LIMIT) // 1000
         for name, value in part.parameters.items():
             values[name] = self._parameter(name, value)
-        engine = _engine(self._scenario.engine)
+        engine = engine_model(self._scenario.engine)
         try:
             return Simulation(engine, part.name, parameters=values, seed=self._seed)
         except ParameterError as error:
-            where: Path = ("scheduler",) if error.field.name in ("POLICY", "PLACES", "RESERVE_LIMIT") else ("engine",)
-            raise self._loaded.error((*where, error.field.name.lower()), "out of the scheduler's range") from None
+            name = error.field.name.lower()
+            where: Path = ("scheduler", name) if name in schema.Scheduler.model_fields else ("engine", name)
+            raise self._loaded.error(where, f"the scheduler refuses it: {str(error).partition(': ')[2]}") from None
         except ValueError as error:
             about_parameters = str(error).startswith("parameters")
             path: Path = ("scheduler", "parameters") if about_parameters else ("engine",)
@@ -221,14 +189,13 @@ class _Play:
                 program = source(
                     tenant,
                     seed=self._seed,
-                    group=group.index,
-                    slice_index=number,
+                    who=(index, copy, number),
                     duration_ns=self._scenario.duration,
                     folder=self._loaded.folder,
                 )
                 program.compile()
             with self._refusals((*path, "slices", number)):
-                slices.append(self._sim.add_slice(group, program, params=_slice_params(part, tenant)))
+                slices.append(self._sim.add_slice(group, program, params=slice_params(part, tenant)))
             sources.append(program)
         return _Member(index, copy, name, tenant, group, sources, slices)
 
@@ -238,9 +205,8 @@ class _Play:
         try:
             yield
         except ParameterError as error:
-            name = error.field.name
-            below = _WHERE.get(name, ())
-            raise self._loaded.error((*path, *below), f"expected {_EXPECTED.get(name, 'another value')}") from None
+            below, reason = refusal(error, self._scenario.engine)
+            raise self._loaded.error((*path, *below), reason) from None
         except ValueError as error:
             raise self._loaded.error(path, str(error)) from None
 
@@ -331,55 +297,6 @@ class _Play:
             since_ns = int(found[-1, 1]) if len(found) else program.start_ns
         until_ns = min(self._scenario.duration, self._scenario.tenants[member.tenant].leaves or self._scenario.duration)
         return np.concatenate([found, [[min(since_ns, until_ns), until_ns]]])
-
-
-def group_params(limits: schema.Limits) -> GroupParams:
-    """Return what the scheduler is told of a tenant."""
-    timeslice_ns = _timeslice(limits)
-    reservation, inversion = limits.reservation, limits.inversion
-    return GroupParams(
-        weight=limits.weight or DEFAULT_WEIGHT,
-        timeslice_ns=timeslice_ns,
-        **_cap(limits, timeslice_ns),
-        mode=Mode[(limits.mode or "fair").upper()],
-        band=Band[(limits.band or "fair").upper()],
-        reserve_ns=reservation.budget if reservation else 0,
-        reserve_period_ns=reservation.period if reservation else 0,
-        hold_max_ns=limits.hold_max or 0,
-        inversion_permille=inversion.share // 1000 if inversion else 0,
-        inversion_burst_ns=inversion.burst if inversion else 0,
-    )
-
-
-def _slice_params(part: schema.Slice, tenant: schema.Tenant) -> SliceParams:
-    return SliceParams(weight=part.weight, **_cap(part, _timeslice(tenant)))
-
-
-def _timeslice(limits: schema.Limits) -> int:
-    return limits.timeslice or DEFAULT_TIMESLICE_NS
-
-
-def cap_period(part: schema.Limits | schema.Slice, timeslice_ns: int) -> int:
-    """Return the period of a cap: the one that is given, or the agent's."""
-    return part.cap_period or max(_CAP_TIMESLICES * timeslice_ns, _CAP_PERIOD_MIN_NS)
-
-
-def _cap(part: schema.Limits | schema.Slice, timeslice_ns: int) -> dict[str, int]:
-    if not part.cap:
-        return {}
-    period_ns = cap_period(part, timeslice_ns)
-    return {"cap_ns": part.cap * period_ns // MILLION, "cap_period_ns": period_ns, "burst_ns": part.burst or 0}
-
-
-def _engine(part: schema.Engine) -> EngineModel:
-    return EngineModel(
-        kind=part.kind,
-        max_chunk_ns=part.max_chunk,
-        min_chunk_ns=part.min_chunk,
-        switch_cost_ns=part.switch_cost,
-        split_cost_ns=part.split_cost,
-        preempt_latency_ns=part.preempt_latency,
-    )
 
 
 def _latencies(sim: Simulation, slices: list[SimSlice], start_ns: int) -> NDArray[np.int64]:

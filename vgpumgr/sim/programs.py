@@ -2,7 +2,7 @@
 """From what a scenario says of a slice to the host program that the engine plays.
 
 Deterministic: a model's kernels depend on the seed alone, so that all tenants of one model and
-their exclusive runs execute the same; arrivals depend on seed, group and slice.
+their exclusive runs execute the same; arrivals depend on the seed and on who it is.
 """
 
 from pathlib import Path
@@ -20,8 +20,9 @@ JITTER_PERMILLE = 50
 Source = Backlog | Program
 
 
-def source(tenant: schema.Tenant, *, seed: int, group: int, slice_index: int, duration_ns: int, folder: Path) -> Source:
+def source(tenant: schema.Tenant, *, seed: int, who: tuple[int, int, int], duration_ns: int, folder: Path) -> Source:
     """Return what one slice of a tenant does. `folder`: where traces are looked for.
+    `who`: the numbers of tenant, copy and slice.
 
     ScenarioError for a trace, ValueError.
     """
@@ -40,7 +41,7 @@ def source(tenant: schema.Tenant, *, seed: int, group: int, slice_index: int, du
     if workload.trace is not None:
         return _replayed(workload, trace.load(folder / workload.trace), tenant.starts)
     kernels = _kernels(workload, seed)
-    random = np.random.default_rng([seed, group, slice_index])
+    random = np.random.default_rng([seed, *who])
     closed = _closed(workload)
     jitter = _permille(workload.jitter, JITTER_PERMILLE)
     return Program(

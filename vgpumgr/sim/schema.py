@@ -15,6 +15,7 @@ from vgpumgr.sim.quantity import MILLION, parse_percent, parse_rate, parse_time
 MAX_GROUPS = 4096
 MAX_SLICES = 4096
 MAX_SEEDS = 1000
+MAX_WEIGHT = 10_000
 MAX_KERNELS = 100_000
 NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
@@ -225,7 +226,7 @@ class Inversion(Part):
 class Limits(Part):
     """What can be said of a tenant and changed while it works. None: as it is."""
 
-    weight: Annotated[StrictInt, Field(ge=1, le=1_000_000)] | None = None
+    weight: Annotated[StrictInt, Field(ge=1, le=MAX_WEIGHT)] | None = None
     timeslice: Positive | None = None
     cap: Annotated[Percent, Field(ge=0, le=MILLION)] | None = None
     cap_period: Positive | None = None
@@ -241,7 +242,7 @@ class Limits(Part):
 class Slice(Part):
     """One device of a tenant."""
 
-    weight: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = 1
+    weight: Annotated[StrictInt, Field(ge=1, le=MAX_WEIGHT)] = 1
     cap: Share | None = None
     cap_period: Positive | None = None
     burst: Time | None = None

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what a scenario says of engine, tenants and slices to what the engine and its scheduler are told."""
+
+from vgpumgr.sched.core import Band, Field, GroupParams, Mode, ParameterError, SchedParams, Scheduler, SliceParams
+from vgpumgr.sim import schema
+from vgpumgr.sim.engine import EngineModel
+from vgpumgr.sim.quantity import MILLION, format_time
+
+DEFAULT_WEIGHT = 1
+DEFAULT_TIMESLICE_NS = 1_000_000
+_CAP_TIMESLICES = 10
+_CAP_PERIOD_MIN_NS = 10_000_000
+
+_WHERE: dict[Field, tuple[str, ...]] = {
+    Field.WEIGHT: ("weight",),
+    Field.TIMESLICE: ("timeslice",),
+    Field.CAP: ("cap",),
+    Field.CAP_PERIOD: ("cap_period",),
+    Field.BURST: ("burst",),
+    Field.MODE: ("mode",),
+    Field.BAND: ("band",),
+    Field.RESERVE: ("reservation",),
+    Field.RESERVE_PERIOD: ("reservation", "period"),
+    Field.HOLD: ("hold_max",),
+    Field.INVERSION: ("inversion",),
+    Field.INVERSION_BURST: ("inversion", "burst"),
+}
+
+
+def refusal(error: ParameterError, engine: schema.Engine) -> tuple[tuple[str, ...], str]:
+    """Return where in a tenant or slice the parameter stands that the scheduler refused, and why."""
+    reason = str(error).partition(": ")[2] or str(error)
+    core = Scheduler(SchedParams(max_chunk_ns=engine.max_chunk, switch_cost_ns=engine.switch_cost))
+    reason = reason.replace("timeslice_floor_ns", f"{format_time(core.timeslice_floor_ns)}, which switches need,")
+    return _WHERE.get(error.field, ()), f"the scheduler refuses it: {reason}"
+
+
+def group_params(limits: schema.Limits) -> GroupParams:
+    """Return what the scheduler is told of a tenant."""
+    timeslice_ns = timeslice(limits)
+    reservation, inversion = limits.reservation, limits.inversion
+    return GroupParams(
+        weight=limits.weight or DEFAULT_WEIGHT,
+        timeslice_ns=timeslice_ns,
+        **_cap(limits, timeslice_ns),
+        mode=Mode[(limits.mode or "fair").upper()],
+        band=Band[(limits.band or "fair").upper()],
+        reserve_ns=reservation.budget if reservation else 0,
+        reserve_period_ns=reservation.period if reservation else 0,
+        hold_max_ns=limits.hold_max or 0,
+        inversion_permille=inversion.share // 1000 if inversion else 0,
+        inversion_burst_ns=inversion.burst if inversion else 0,
+    )
+
+
+def slice_params(part: schema.Slice, tenant: schema.Tenant) -> SliceParams:
+    return SliceParams(weight=part.weight, **_cap(part, timeslice(tenant)))
+
+
+def timeslice(limits: schema.Limits) -> int:
+    return limits.timeslice or DEFAULT_TIMESLICE_NS
+
+
+def cap_period(part: schema.Limits | schema.Slice, timeslice_ns: int) -> int:
+    """Return the period of a cap: the one that is given, or the agent's."""
+    return part.cap_period or max(_CAP_TIMESLICES * timeslice_ns, _CAP_PERIOD_MIN_NS)
+
+
+def _cap(part: schema.Limits | schema.Slice, timeslice_ns: int) -> dict[str, int]:
+    if not part.cap:
+        return {}
+    period_ns = cap_period(part, timeslice_ns)
+    return {"cap_ns": part.cap * period_ns // MILLION, "cap_period_ns": period_ns, "burst_ns": part.burst or 0}
+
+
+def engine_model(part: schema.Engine) -> EngineModel:
+    return EngineModel(
+        kind=part.kind,
+        max_chunk_ns=part.max_chunk,
+        min_chunk_ns=part.min_chunk,
+        switch_cost_ns=part.switch_cost,
+        split_cost_ns=part.split_cost,
+        preempt_latency_ns=part.preempt_latency,
+    )
