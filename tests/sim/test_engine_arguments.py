@@ -112,7 +112,7 @@ def test_what_is_gone_or_elsewhere_is_refused() -> None:
     sim.remove_group(device.group)
     with pytest.raises(ValueError, match="group: 't0' is not of this simulation, or was removed"):
         sim.update_group(device.group, params())
-    with pytest.raises(ValueError, match="slice: 't0.0' is not of this simulation, or was removed"):
+    with pytest.raises(ValueError, match=r"slice: 't0\.0' is not of this simulation, or was removed"):
         sim.remove_slice(device)
     assert sim.slice_counters(device).run_ns == MS, "results stay readable"
 
