@@ -13,7 +13,7 @@ from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.guest import Guests, libvirt_guests
 from tests.rig.product import Product, deployed, eventually
 
-BOOT_S = 180
+BOOT_S = 300
 """For what comes up by itself; emulated, all services of a host start at once."""
 
 
