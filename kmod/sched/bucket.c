@@ -8,9 +8,6 @@
  */
 #include "internal.h"
 
-/* An overdraft of more than three days is taken as three days. */
-#define OVERDRAFT_MAX_NS	(1ll << 48)
-
 void vgpu_bucket_init(struct vgpu_bucket *bucket, u64 now_ns)
 {
 	memset(bucket, 0, sizeof(*bucket));
@@ -57,8 +54,8 @@ void vgpu_bucket_use(struct vgpu_bucket *bucket, u64 ns)
 {
 	if (!bucket->cap_ns)
 		return;
-	bucket->credit_ns -= min(ns, (u64)OVERDRAFT_MAX_NS);
-	bucket->credit_ns = max(bucket->credit_ns, (s64)-OVERDRAFT_MAX_NS);
+	bucket->credit_ns -= min(ns, OVERDRAFT_MAX_NS);
+	bucket->credit_ns = max(bucket->credit_ns, -(s64)OVERDRAFT_MAX_NS);
 }
 
 bool vgpu_bucket_is_empty(const struct vgpu_bucket *bucket)

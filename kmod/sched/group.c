@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * Groups and slices: adding, changing, removing them, and whether they can be
- * picked.  A slice is ready in its group's queue iff it has an item and its cap
- * has credit; a group is ready in the engine's queue iff it has a ready slice
- * and its own cap has credit.
+ * picked.  A slice is ready in its group's queue iff it has an item (or a ghost,
+ * see ghost.c) and its cap has credit; a group is ready in the engine's queue iff
+ * it has a ready slice and its own cap has credit.
  */
 #include "internal.h"
 
@@ -92,15 +92,19 @@ static void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *grou
 	bool wanted = group->queue.nr_ready > 0;
 	bool credit = has_credit(sched, &group->bucket, wanted);
 
+	if (wanted && credit && !group->entity.ready)
+		vgpu_reserve_wake(group, sched->now_ns);
 	vgpu_queue_set_ready(&sched->queue, &group->entity, wanted && credit);
+	vgpu_reserve_refresh(sched, group);
 }
 
 void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
-	bool credit = has_credit(sched, &slice->bucket, slice->has_item);
+	bool wanted = slice->has_item || vgpu_has_ghosts(sched);
+	bool credit = has_credit(sched, &slice->bucket, wanted);
 
 	vgpu_queue_set_ready(&slice->group->queue, &slice->entity,
-			     slice->has_item && credit);
+			     wanted && credit);
 	vgpu_group_refresh(sched, slice->group);
 }
 
@@ -174,6 +178,16 @@ static enum vgpu_sched_field slice_fault(const struct vgpu_sched *sched,
 			      VGPU_FIELD_ABSENT;
 }
 
+/* There is one more slice or one less. */
+static void count_slice(struct vgpu_sched *sched, struct vgpu_group *group,
+			int change)
+{
+	vgpu_group_settle(group);
+	group->nr_slices += change;
+	sched->nr_slices += change;
+	vgpu_ghost_weigh(sched, group);
+}
+
 enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 				     struct vgpu_group *group,
 				     const struct vgpu_group_params *params,
@@ -181,20 +195,24 @@ enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 {
 	enum vgpu_sched_field fault;
 
-	fault = vgpu_group_params_check(sched, NULL, params) ?:
-		(group->sched ? VGPU_FIELD_ADDED : VGPU_FIELD_NONE) ?:
+	fault = (group->sched ? VGPU_FIELD_ADDED : VGPU_FIELD_NONE) ?:
+		vgpu_group_params_check(sched, NULL, params) ?:
 		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
 	memset(group, 0, sizeof(*group));
 	group->sched = sched;
 	vgpu_queue_init(&group->queue, sched->queue.overrun_ns);
-	vgpu_entity_init(&sched->queue, &group->entity, params->weight,
+	vgpu_entity_init(&sched->queue, &group->entity,
+			 vgpu_has_ghosts(sched) ? 1 : params->weight,
 			 params->timeslice_ns);
 	vgpu_bucket_init(&group->bucket, sched->now_ns);
+	vgpu_bucket_init(&group->inversion, sched->now_ns);
 	group->bucket.of_group = true;
+	group->parked_mark = sched->parked_ns;
 	apply_group_params(sched, group, params);
 	vgpu_reserve_admit(sched, group);
+	vgpu_reserve_configure(sched, group, false);
 	sched->nr_groups++;
 	return VGPU_FIELD_NONE;
 }
@@ -205,6 +223,7 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 					u64 now_ns)
 {
 	enum vgpu_sched_field fault;
+	bool had_reserve;
 
 	fault = group_fault(sched, group) ?:
 		vgpu_group_params_check(sched, group, params) ?:
@@ -213,12 +232,16 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 		return fault;
 	if (group->params.timeslice_ns != params->timeslice_ns)
 		group->stats.longest_run_ns = 0;
+	had_reserve = group->params.reserve_ns;
 	vgpu_reserve_dismiss(sched, group);
 	apply_group_params(sched, group, params);
 	vgpu_reserve_admit(sched, group);
+	vgpu_reserve_configure(sched, group, had_reserve);
 	vgpu_queue_set_timeslice(&sched->queue, &group->entity,
 				 params->timeslice_ns);
-	vgpu_queue_set_weight(&sched->queue, &group->entity, params->weight);
+	if (!vgpu_has_ghosts(sched))
+		vgpu_queue_set_weight(&sched->queue, &group->entity,
+				      params->weight);
 	vgpu_group_refresh(sched, group);
 	return VGPU_FIELD_NONE;
 }
@@ -233,6 +256,7 @@ enum vgpu_sched_field vgpu_group_remove(struct vgpu_sched *sched,
 	fault = fault ?: vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
+	vgpu_group_settle(group);
 	disarm(sched, &group->bucket);
 	vgpu_reserve_dismiss(sched, group);
 	vgpu_queue_remove(&sched->queue, &group->entity);
@@ -254,16 +278,21 @@ enum vgpu_sched_field vgpu_slice_add(struct vgpu_sched *sched,
 	fault = group_fault(sched, group) ?:
 		(slice->group ? VGPU_FIELD_ADDED : VGPU_FIELD_NONE) ?:
 		vgpu_slice_params_check(sched, params) ?:
+		(sched->params.places && sched->nr_slices == sched->params.places ?
+			 VGPU_FIELD_PLACES : VGPU_FIELD_NONE) ?:
 		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
 	memset(slice, 0, sizeof(*slice));
 	slice->group = group;
-	group->nr_slices++;
-	vgpu_entity_init(&group->queue, &slice->entity, params->weight,
+	slice->parked_mark = sched->parked_ns;
+	vgpu_entity_init(&group->queue, &slice->entity,
+			 vgpu_has_ghosts(sched) ? 1 : params->weight,
 			 group->params.timeslice_ns);
 	vgpu_bucket_init(&slice->bucket, sched->now_ns);
 	apply_slice_params(sched, slice, params);
+	count_slice(sched, group, 1);
+	vgpu_slice_refresh(sched, slice);
 	return VGPU_FIELD_NONE;
 }
 
@@ -280,22 +309,24 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 	if (fault)
 		return fault;
 	apply_slice_params(sched, slice, params);
-	vgpu_queue_set_weight(&slice->group->queue, &slice->entity,
-			      params->weight);
+	if (!vgpu_has_ghosts(sched))
+		vgpu_queue_set_weight(&slice->group->queue, &slice->entity,
+				      params->weight);
 	vgpu_slice_refresh(sched, slice);
 	return VGPU_FIELD_NONE;
 }
 
+/* The slice is still in the queue of its group. */
 static void set_has_item(struct vgpu_sched *sched, struct vgpu_slice *slice,
 			 bool has_item)
 {
 	if (slice->has_item == has_item)
 		return;
 	slice->has_item = has_item;
-	if (has_item)
-		slice->group->nr_with_item++;
-	else
-		slice->group->nr_with_item--;
+	slice->described = false;
+	slice->item_ns = 0;
+	slice->group->nr_with_item += has_item ? 1 : -1;
+	sched->nr_with_item += has_item ? 1 : -1;
 	vgpu_slice_follow_group(sched, slice);
 	vgpu_slice_refresh(sched, slice);
 }
@@ -309,16 +340,39 @@ enum vgpu_sched_field vgpu_slice_remove(struct vgpu_sched *sched,
 	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
+	if (sched->hold.slice == slice) {
+		vgpu_hold_pause(sched);
+		sched->hold.slice = NULL;
+	}
 	if (sched->owner == slice)
 		vgpu_run_end(sched, VGPU_RUN_REMOVED);
 	if (sched->last_owner == slice)
 		sched->last_owner = NULL;
 	set_has_item(sched, slice, false);
+	vgpu_slice_settle(slice);
 	disarm(sched, &slice->bucket);
 	vgpu_queue_remove(&group->queue, &slice->entity);
-	group->nr_slices--;
 	slice->group = NULL;
+	count_slice(sched, group, -1);
+	vgpu_group_refresh(sched, group);
 	return VGPU_FIELD_NONE;
+}
+
+/* The gap since the last item of the same request is over. */
+static void end_gap(struct vgpu_sched *sched, struct vgpu_slice *slice)
+{
+	if (slice->more && !slice->has_item)
+		vgpu_predict_learn_gap(slice->group, slice->done_kernel_id,
+				       sched->now_ns - slice->done_at_ns);
+}
+
+static void describe(struct vgpu_sched *sched, struct vgpu_slice *slice,
+		     const struct vgpu_item_info *item)
+{
+	end_gap(sched, slice);
+	set_has_item(sched, slice, true);
+	slice->item = *item;
+	slice->described = true;
 }
 
 enum vgpu_sched_field vgpu_slice_wake(struct vgpu_sched *sched,
@@ -329,7 +383,67 @@ enum vgpu_sched_field vgpu_slice_wake(struct vgpu_sched *sched,
 	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
+	end_gap(sched, slice);
 	set_has_item(sched, slice, true);
+	return VGPU_FIELD_NONE;
+}
+
+enum vgpu_sched_field vgpu_slice_announce(struct vgpu_sched *sched,
+					  struct vgpu_slice *slice,
+					  const struct vgpu_item_info *item,
+					  u64 now_ns)
+{
+	enum vgpu_sched_field fault;
+
+	fault = slice_fault(sched, slice) ?: vgpu_item_check(sched, item) ?:
+		vgpu_sched_advance(sched, now_ns);
+	if (fault)
+		return fault;
+	describe(sched, slice, item);
+	return VGPU_FIELD_NONE;
+}
+
+enum vgpu_sched_field vgpu_slice_item_done(struct vgpu_sched *sched,
+					   struct vgpu_slice *slice,
+					   const struct vgpu_item_info *next,
+					   u64 now_ns)
+{
+	enum vgpu_sched_field fault = slice_fault(sched, slice);
+
+	if (!fault && !slice->has_item)
+		fault = VGPU_FIELD_NO_ITEM;
+	if (!fault && next)
+		fault = vgpu_item_check(sched, next);
+	fault = fault ?: vgpu_sched_advance(sched, now_ns);
+	if (fault)
+		return fault;
+	slice->more = slice->described && slice->item.flags & VGPU_ITEM_MORE;
+	slice->done_kernel_id = slice->item.kernel_id;
+	slice->done_at_ns = sched->now_ns;
+	if (slice->described)
+		vgpu_predict_learn_duration(slice->group, slice->item.kernel_id,
+					    slice->item_ns);
+	if (!next) {
+		set_has_item(sched, slice, false);
+		return VGPU_FIELD_NONE;
+	}
+	if (slice->more)
+		vgpu_predict_learn_gap(slice->group, slice->done_kernel_id, 0);
+	slice->item_ns = 0;
+	describe(sched, slice, next);
+	return VGPU_FIELD_NONE;
+}
+
+enum vgpu_sched_field vgpu_slice_end_request(struct vgpu_sched *sched,
+					     struct vgpu_slice *slice,
+					     u64 now_ns)
+{
+	enum vgpu_sched_field fault;
+
+	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
+	if (fault)
+		return fault;
+	slice->more = false;
 	return VGPU_FIELD_NONE;
 }
 

@@ -14,6 +14,14 @@ static inline bool vgpu_before(u64 a, u64 b)
 	return (s64)(a - b) < 0;
 }
 
+static inline u64 vgpu_earlier(u64 a, u64 b)
+{
+	return vgpu_before(a, b) ? a : b;
+}
+
+/* An overdraft of more than three days is taken as three days. */
+#define OVERDRAFT_MAX_NS	(1ull << 48)
+
 /* Does an idle slice keep its turn? */
 static inline bool vgpu_has_ghosts(const struct vgpu_sched *sched)
 {
@@ -49,9 +57,10 @@ void vgpu_queue_set_timeslice(struct vgpu_queue *queue,
 			      struct vgpu_entity *entity, u64 timeslice_ns);
 void vgpu_queue_charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		       u64 ns);
-struct vgpu_entity *vgpu_queue_pick(struct vgpu_queue *queue);
+struct vgpu_entity *vgpu_queue_pick(const struct vgpu_queue *queue);
 void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		    bool request_done);
+void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity);
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
 		      const struct vgpu_entity *entity);
 
@@ -65,8 +74,38 @@ vgpu_reserve_check_engine(const struct vgpu_sched *sched,
 			  const struct vgpu_sched_params *params);
 void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group);
 void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group);
+void vgpu_reserve_wake(struct vgpu_group *group, u64 now_ns);
+void vgpu_reserve_refresh(struct vgpu_sched *sched, struct vgpu_group *group);
+void vgpu_reserve_replenish(struct vgpu_sched *sched);
+void vgpu_reserve_use(struct vgpu_sched *sched, struct vgpu_group *group, u64 ns);
+void vgpu_reserve_configure(struct vgpu_sched *sched, struct vgpu_group *group,
+			    bool kept);
+
+/* predict.c: what a group's kernels are expected to do */
+void vgpu_predict_learn_duration(struct vgpu_group *group, u32 kernel_id, u64 ns);
+void vgpu_predict_learn_gap(struct vgpu_group *group, u32 kernel_id, u64 ns);
+u64 vgpu_predict_gap_ns(const struct vgpu_group *group, u32 kernel_id,
+			u64 elapsed_ns, u64 *longest_ns);
+
+/* hold.c: the engine between two items of one request */
+void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice);
+void vgpu_hold_pause(struct vgpu_sched *sched);
+void vgpu_hold_review(struct vgpu_sched *sched);
+void vgpu_hold_charge(struct vgpu_sched *sched, u64 ns);
+u64 vgpu_hold_allows_ns(const struct vgpu_sched *sched,
+			const struct vgpu_slice *slice);
+struct vgpu_group *vgpu_hold_filler(struct vgpu_sched *sched);
+void vgpu_hold_resume(struct vgpu_sched *sched);
+u64 vgpu_hold_wake_at_ns(const struct vgpu_sched *sched);
+
+/* ghost.c: turns that are not given away */
+void vgpu_ghost_init(struct vgpu_sched *sched);
+void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group);
+u64 vgpu_ghost_park(struct vgpu_sched *sched, u64 ns);
 
 /* run.c: who owns the engine */
+struct vgpu_slice *vgpu_first_slice(const struct vgpu_group *group);
+void vgpu_review_caps(struct vgpu_sched *sched);
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason);
 
 /* group.c: groups and slices, and whether they can be picked */

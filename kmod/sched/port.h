@@ -29,6 +29,7 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int64_t s64;
 
+#define U32_MAX UINT32_MAX
 #define U64_MAX UINT64_MAX
 
 #define min(a, b) ((a) < (b) ? (a) : (b))

@@ -313,15 +313,22 @@ void vgpu_queue_charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	lower(tree, entity);
 }
 
-/* The eligible ready entity with the earliest deadline, or NULL; it runs now. */
-struct vgpu_entity *vgpu_queue_pick(struct vgpu_queue *queue)
+/* The eligible ready entity with the earliest deadline, or NULL. */
+struct vgpu_entity *vgpu_queue_pick(const struct vgpu_queue *queue)
 {
 	struct vgpu_node *node = vgpu_tree_best(queue->ready, queue->vtime);
 
-	if (!node)
-		return NULL;
-	entity_of(node)->running = true;
-	return entity_of(node);
+	return node ? entity_of(node) : NULL;
+}
+
+/* The entity, neither ready nor running, runs: it pays for an idle engine. */
+void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	if (entity->member)
+		vgpu_tree_erase(&queue->debtors, &entity->node);
+	else
+		join(queue, entity);
+	entity->running = true;
 }
 
 /*

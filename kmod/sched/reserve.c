@@ -101,3 +101,106 @@ void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group)
 	sched->reserved_ppm -= bandwidth_ppm(&group->params);
 	vgpu_tree_erase(&sched->grants, &group->reserve.grant);
 }
+
+/* What was due at a deadline that has passed. */
+static void replenish(struct vgpu_group *group, u64 now_ns)
+{
+	const struct vgpu_group_params *params = &group->params;
+	struct vgpu_reserve *reserve = &group->reserve;
+	u64 periods, due_ns;
+
+	if (vgpu_before(now_ns, reserve->deadline_ns))
+		return;
+	periods = 1 + div64_u64(now_ns - reserve->deadline_ns,
+				params->reserve_period_ns);
+	due_ns = periods * params->reserve_ns;
+	reserve->deadline_ns += periods * params->reserve_period_ns;
+	if (due_ns >= params->reserve_ns - (u64)reserve->budget_ns)
+		reserve->budget_ns = params->reserve_ns;
+	else
+		reserve->budget_ns += due_ns;
+}
+
+/* @group is about to become ready. */
+void vgpu_reserve_wake(struct vgpu_group *group, u64 now_ns)
+{
+	const struct vgpu_group_params *params = &group->params;
+	struct vgpu_reserve *reserve = &group->reserve;
+
+	if (params->band != VGPU_BAND_LATENCY)
+		return;
+	replenish(group, now_ns);
+	if (reserve->budget_ns > 0 &&
+	    (u64)reserve->budget_ns * params->reserve_period_ns >
+		    (reserve->deadline_ns - now_ns) * params->reserve_ns) {
+		reserve->deadline_ns = now_ns + params->reserve_period_ns;
+		reserve->budget_ns = params->reserve_ns;
+	}
+}
+
+/* Whether readiness, budget or deadline has changed: where @group belongs now. */
+void vgpu_reserve_refresh(struct vgpu_sched *sched, struct vgpu_group *group)
+{
+	struct vgpu_reserve *reserve = &group->reserve;
+	struct vgpu_node **tree = NULL;
+
+	if (group->params.band == VGPU_BAND_LATENCY && group->entity.ready)
+		tree = reserve->budget_ns > 0 ? &sched->latency :
+						&sched->demoted;
+	if (tree == reserve->tree &&
+	    (!tree || reserve->node.key == reserve->deadline_ns))
+		return;
+	if (reserve->tree)
+		vgpu_tree_erase(reserve->tree, &reserve->node);
+	reserve->tree = tree;
+	reserve->node.key = reserve->deadline_ns;
+	if (tree)
+		vgpu_tree_insert(tree, &reserve->node);
+}
+
+/* @now_ns is past the deadline of some that wait for it. */
+void vgpu_reserve_replenish(struct vgpu_sched *sched)
+{
+	struct vgpu_node *node;
+	struct vgpu_group *group;
+
+	while ((node = vgpu_tree_first(sched->demoted)) &&
+	       !vgpu_before(sched->now_ns, node->key)) {
+		group = container_of(node, struct vgpu_group, reserve.node);
+		replenish(group, sched->now_ns);
+		vgpu_reserve_refresh(sched, group);
+	}
+}
+
+/* @group has used @ns of its budget. */
+void vgpu_reserve_use(struct vgpu_sched *sched, struct vgpu_group *group, u64 ns)
+{
+	s64 before_ns = group->reserve.budget_ns;
+
+	group->stats.latency_ns += ns;
+	group->reserve.budget_ns = max(before_ns - (s64)min(ns, OVERDRAFT_MAX_NS),
+				       -(s64)OVERDRAFT_MAX_NS);
+	if (before_ns > 0 && group->reserve.budget_ns <= 0)
+		group->stats.demotions++;
+	vgpu_reserve_refresh(sched, group);
+}
+
+/* The parameters of @group are new; it had a reservation iff @kept. */
+void vgpu_reserve_configure(struct vgpu_sched *sched, struct vgpu_group *group,
+			    bool kept)
+{
+	const struct vgpu_group_params *params = &group->params;
+	struct vgpu_reserve *reserve = &group->reserve;
+	u64 latest_ns = sched->now_ns + params->reserve_period_ns;
+
+	vgpu_bucket_refill(&group->inversion, sched->now_ns);
+	vgpu_bucket_configure(&group->inversion, params->inversion_permille, 1000,
+			      params->inversion_burst_ns ?
+				      params->inversion_burst_ns :
+				      sched->params.max_chunk_ns);
+	if (!kept || (s64)params->reserve_ns < reserve->budget_ns)
+		reserve->budget_ns = params->reserve_ns;
+	if (!kept || vgpu_before(latest_ns, reserve->deadline_ns))
+		reserve->deadline_ns = latest_ns;
+	vgpu_reserve_refresh(sched, group);
+}

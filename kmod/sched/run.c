@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * Who owns the engine: charging the owner, ending and beginning runs, the pick.
+ *
+ * There is an owner (sched->owner) while somebody pays: a slice that executes, the
+ * holder while the engine idles for it (->holding), or a slice whose ghost has its
+ * turn.  Only the first and the last are in a run.
  */
 #include "internal.h"
 
@@ -22,6 +26,7 @@ enum vgpu_sched_field vgpu_sched_init(struct vgpu_sched *sched,
 	sched->params = *params;
 	sched->now_ns = now_ns;
 	vgpu_queue_init(&sched->queue, overrun_ns(params));
+	vgpu_ghost_init(sched);
 	return VGPU_FIELD_NONE;
 }
 
@@ -33,7 +38,7 @@ enum vgpu_sched_field vgpu_sched_set_params(struct vgpu_sched *sched,
 
 	if (!fault && sched->nr_groups && params->policy != sched->params.policy)
 		fault = VGPU_FIELD_POLICY;
-	if (!fault && params->places < min(sched->nr_slices, sched->params.places))
+	if (!fault && params->places && params->places < sched->nr_slices)
 		fault = VGPU_FIELD_PLACES;
 	fault = fault ?: vgpu_reserve_check_engine(sched, params) ?:
 		vgpu_sched_advance(sched, now_ns);
@@ -41,6 +46,7 @@ enum vgpu_sched_field vgpu_sched_set_params(struct vgpu_sched *sched,
 		return fault;
 	sched->params = *params;
 	sched->queue.overrun_ns = overrun_ns(params);
+	vgpu_ghost_weigh(sched, NULL);
 	return VGPU_FIELD_NONE;
 }
 
@@ -52,10 +58,22 @@ static void charge(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	vgpu_bucket_refill(bucket, now_ns);
 }
 
-/* How much of the time until @now_ns the engine works for its owner. */
+/* Does somebody pay, be it by work, hold, or the turn of a ghost? */
+static bool is_taken(const struct vgpu_sched *sched)
+{
+	return sched->owner || sched->unsold.running;
+}
+
+/* Has the engine got something to execute? */
+static bool is_executing(const struct vgpu_sched *sched)
+{
+	return sched->owner && sched->owner->has_item && !sched->holding;
+}
+
+/* How much of the time until @now_ns is the owner's. */
 static u64 busy_ns(const struct vgpu_sched *sched, u64 now_ns)
 {
-	if (!sched->owner)
+	if (!is_taken(sched))
 		return 0;
 	if (!sched->busy_bounded || vgpu_before(now_ns, sched->busy_until_ns))
 		return now_ns - sched->now_ns;
@@ -64,26 +82,48 @@ static u64 busy_ns(const struct vgpu_sched *sched, u64 now_ns)
 	return 0;
 }
 
+static void charge_owner(struct vgpu_sched *sched, u64 ns)
+{
+	struct vgpu_slice *owner = sched->owner;
+	struct vgpu_group *group = owner->group;
+
+	owner->stats.run_ns += ns;
+	group->stats.run_ns += ns;
+	charge(&group->queue, &owner->entity, &owner->bucket, ns, sched->now_ns);
+	charge(&sched->queue, &group->entity, &group->bucket, ns, sched->now_ns);
+	if (owner->has_item)
+		owner->item_ns += ns;
+	if (sched->run_band == VGPU_BAND_LATENCY)
+		vgpu_reserve_use(sched, group, ns);
+	if (sched->holding)
+		group->stats.hold_ns += ns;
+	else if (sched->hold.slice)
+		vgpu_hold_charge(sched, ns);
+	if (vgpu_has_ghosts(sched) && !owner->has_item) {
+		owner->stats.ghost_ns += ns;
+		group->stats.ghost_ns += ns;
+	}
+}
+
 /* Invariant 1: the one place where time passes. */
 static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 {
-	struct vgpu_slice *owner = sched->owner;
-	u64 ns;
+	u64 elapsed_ns = now_ns - sched->now_ns;
+	u64 ns = busy_ns(sched, now_ns);
 
-	if (!vgpu_before(sched->now_ns, now_ns))
+	if (!elapsed_ns)
 		return;
-	ns = busy_ns(sched, now_ns);
-	sched->stats.wall_ns += now_ns - sched->now_ns;
-	sched->stats.idle_ns += now_ns - sched->now_ns - ns;
 	sched->now_ns = now_ns;
-	if (!owner)
-		return;
+	sched->stats.wall_ns += elapsed_ns;
+	if (sched->parked)
+		sched->stats.idle_ns += vgpu_ghost_park(sched, elapsed_ns);
+	else
+		sched->stats.idle_ns += elapsed_ns - (sched->owner ? ns : 0);
 	sched->run_charged_ns += ns;
-	owner->stats.run_ns += ns;
-	owner->group->stats.run_ns += ns;
-	charge(&owner->group->queue, &owner->entity, &owner->bucket, ns, now_ns);
-	charge(&sched->queue, &owner->group->entity, &owner->group->bucket, ns,
-	       now_ns);
+	if (sched->owner)
+		charge_owner(sched, ns);
+	else if (sched->unsold.running)
+		vgpu_queue_charge(&sched->queue, &sched->unsold, ns);
 }
 
 /* Throttles end at their own time, not when somebody looks. */
@@ -93,7 +133,6 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 
 	if (vgpu_before(now_ns, sched->now_ns))
 		return VGPU_FIELD_TIME;
-
 	while ((timer = vgpu_tree_first(sched->throttled)) &&
 	       !vgpu_before(now_ns, timer->key)) {
 		pass_time(sched, timer->key);
@@ -104,7 +143,7 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 }
 
 /* The owner may have used up a cap. */
-static void review_caps(struct vgpu_sched *sched)
+void vgpu_review_caps(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *owner = sched->owner;
 
@@ -141,8 +180,10 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 	struct vgpu_slice *slice = sched->owner;
 	struct vgpu_group *group = slice->group;
 	u64 length_ns = sched->run_charged_ns;
+	bool fair = sched->run_band == VGPU_BAND_FAIR;
+	bool done = reason == VGPU_RUN_TIMESLICE;
 
-	review_caps(sched);
+	vgpu_review_caps(sched);
 	count_run(group, length_ns, sched->run_timeslice_ns, reason);
 	sched->ended = (struct vgpu_ended_run){
 		.valid = true,
@@ -152,76 +193,191 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 		.timeslice_ns = sched->run_timeslice_ns,
 		.reason = reason,
 	};
+	if (fair)
+		group->rest_ns = reason == VGPU_RUN_LATENCY ? run_left_ns(sched) : 0;
 	sched->owner = NULL;
-	vgpu_queue_put(&group->queue, &slice->entity,
-		       reason == VGPU_RUN_TIMESLICE);
-	vgpu_queue_put(&sched->queue, &group->entity,
-		       reason == VGPU_RUN_TIMESLICE);
+	sched->run_band = VGPU_BAND_FAIR;
+	vgpu_queue_put(&group->queue, &slice->entity, done);
+	/* A run in band L works on the request in the fair band, but is not it. */
+	vgpu_queue_put(&sched->queue, &group->entity, done && fair);
 }
 
-/* End the run, or the owner's stay within it, if it cannot or must not go on. */
-static void review_run(struct vgpu_sched *sched)
+static struct vgpu_group *first_of_latency(const struct vgpu_sched *sched)
 {
-	const struct vgpu_group *group = sched->owner->group;
+	struct vgpu_node *node = vgpu_tree_first(sched->latency);
 
-	review_caps(sched);
-	if (!run_left_ns(sched))
-		vgpu_run_end(sched, VGPU_RUN_TIMESLICE);
-	else if (!group->nr_with_item)
-		vgpu_run_end(sched, VGPU_RUN_DRY);
-	else if (!group->entity.ready)
-		vgpu_run_end(sched, VGPU_RUN_CAP);
+	return node ? container_of(node, struct vgpu_group, reserve.node) : NULL;
 }
 
-/* Which group runs next: the place where bands take precedence over another. */
-static struct vgpu_group *choose_group(struct vgpu_sched *sched)
+/* Invariant 11: is there somebody for whom the present run is cut? */
+static bool is_due_to_others(const struct vgpu_sched *sched)
 {
-	struct vgpu_entity *entity = vgpu_queue_pick(&sched->queue);
+	const struct vgpu_group *first = first_of_latency(sched);
 
-	return entity ? container_of(entity, struct vgpu_group, entity) : NULL;
+	return first && (sched->run_band == VGPU_BAND_FAIR ||
+			 (first != sched->owner->group &&
+			  vgpu_before(first->reserve.deadline_ns,
+				      sched->owner->group->reserve.deadline_ns)));
+}
+
+bool vgpu_sched_is_urgent(const struct vgpu_sched *sched)
+{
+	return is_executing(sched) && is_due_to_others(sched);
+}
+
+/* Which slice of a ready group is next. */
+struct vgpu_slice *vgpu_first_slice(const struct vgpu_group *group)
+{
+	return container_of(vgpu_queue_pick(&group->queue), struct vgpu_slice,
+			    entity);
+}
+
+static bool is_dry(const struct vgpu_sched *sched)
+{
+	return vgpu_has_ghosts(sched) ? !sched->nr_with_item :
+					!sched->owner->group->nr_with_item;
 }
 
 static struct vgpu_slice *choose_slice(struct vgpu_sched *sched,
 				       struct vgpu_group *group)
 {
-	struct vgpu_entity *entity = vgpu_queue_pick(&group->queue);
-	struct vgpu_slice *slice = container_of(entity, struct vgpu_slice, entity);
+	struct vgpu_slice *slice = vgpu_first_slice(group);
 
+	slice->entity.running = true;
 	vgpu_slice_follow_group(sched, slice);
 	vgpu_bucket_refill(&slice->bucket, sched->now_ns);
 	slice->stats.runs++;
 	return slice;
 }
 
-static struct vgpu_slice *begin_run(struct vgpu_sched *sched)
+/* Why the run cannot or must not go on, if so. */
+static bool is_run_over(const struct vgpu_sched *sched,
+			enum vgpu_run_reason *reason)
 {
-	struct vgpu_group *group = choose_group(sched);
+	const struct vgpu_group *group = sched->owner->group;
 
-	if (!group)
-		return NULL;
+	if (!run_left_ns(sched))
+		*reason = VGPU_RUN_TIMESLICE;
+	else if (is_dry(sched))
+		*reason = VGPU_RUN_DRY;
+	else if (!group->entity.ready)
+		*reason = VGPU_RUN_CAP;
+	else if (sched->run_band == VGPU_BAND_LATENCY &&
+		 group->reserve.budget_ns <= 0)
+		*reason = VGPU_RUN_BUDGET;
+	else if (is_due_to_others(sched))
+		*reason = VGPU_RUN_LATENCY;
+	else
+		return false;
+	return true;
+}
+
+/* End the run, or only the owner's stay within it. */
+static void review_run(struct vgpu_sched *sched)
+{
+	struct vgpu_slice *owner = sched->owner;
+	struct vgpu_group *group = owner->group;
+	enum vgpu_run_reason reason;
+
+	vgpu_review_caps(sched);
+	if (is_run_over(sched, &reason)) {
+		vgpu_run_end(sched, reason);
+		if (!group->nr_with_item)
+			vgpu_hold_begin(sched, owner);
+		return;
+	}
+	if (!owner->entity.ready) {
+		vgpu_queue_put(&group->queue, &owner->entity, false);
+		sched->owner = choose_slice(sched, group);
+	}
+	if (sched->run_band == VGPU_BAND_FAIR &&
+	    !vgpu_hold_allows_ns(sched, sched->owner))
+		vgpu_run_end(sched, VGPU_RUN_LATENCY);
+}
+
+/* The turn of the places that are not sold. */
+static void review_unsold(struct vgpu_sched *sched)
+{
+	if (run_left_ns(sched) && sched->nr_with_item && sched->unsold.ready)
+		return;
+	vgpu_queue_put(&sched->queue, &sched->unsold, !run_left_ns(sched));
+}
+
+static struct vgpu_slice *begin_run(struct vgpu_sched *sched,
+				    struct vgpu_group *group,
+				    enum vgpu_band band)
+{
+	u64 timeslice_ns = group->params.timeslice_ns;
+
+	if (band == VGPU_BAND_FAIR && group->rest_ns)
+		timeslice_ns = min(timeslice_ns, group->rest_ns);
 	sched->run_start_ns = sched->now_ns;
 	sched->run_charged_ns = 0;
-	sched->run_timeslice_ns = group->params.timeslice_ns;
+	sched->run_timeslice_ns = timeslice_ns;
+	sched->run_band = band;
+	group->entity.running = true;
 	group->queue.overrun_ns = sched->queue.overrun_ns;
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
 	return choose_slice(sched, group);
 }
 
+static void begin_unsold(struct vgpu_sched *sched)
+{
+	sched->run_charged_ns = 0;
+	sched->run_timeslice_ns = sched->unsold.timeslice_ns;
+	sched->unsold.running = true;
+}
+
+/* Nobody has the engine: who does now?  The order of invariants 11, 13 and 2. */
+static struct vgpu_slice *choose(struct vgpu_sched *sched)
+{
+	struct vgpu_group *group = first_of_latency(sched);
+	struct vgpu_entity *entity;
+
+	if (group)
+		return begin_run(sched, group, VGPU_BAND_LATENCY);
+	if (sched->hold.slice) {
+		group = vgpu_hold_filler(sched);
+		if (group)
+			return begin_run(sched, group, VGPU_BAND_FAIR);
+		vgpu_hold_resume(sched);
+		return sched->owner;
+	}
+	sched->parked = vgpu_has_ghosts(sched) && !sched->nr_with_item;
+	entity = sched->parked ? NULL : vgpu_queue_pick(&sched->queue);
+	if (!entity)
+		return NULL;
+	if (entity == &sched->unsold) {
+		begin_unsold(sched);
+		return NULL;
+	}
+	group = container_of(entity, struct vgpu_group, entity);
+	return begin_run(sched, group, VGPU_BAND_FAIR);
+}
+
 static u64 limit_ns(const struct vgpu_sched *sched,
 		    const struct vgpu_slice *slice)
 {
+	const struct vgpu_group *group = slice->group;
 	u64 limit = run_left_ns(sched);
 
-	limit = min(limit, vgpu_bucket_lasts_ns(&slice->group->bucket));
+	limit = min(limit, vgpu_bucket_lasts_ns(&group->bucket));
 	limit = min(limit, vgpu_bucket_lasts_ns(&slice->bucket));
+	if (sched->run_band == VGPU_BAND_LATENCY)
+		limit = min(limit, (u64)group->reserve.budget_ns);
+	else
+		limit = min(limit, vgpu_hold_allows_ns(sched, slice));
 	limit = max(limit, sched->params.min_chunk_ns);
 	return min(limit, sched->params.max_chunk_ns);
 }
 
-static void pass_engine(struct vgpu_sched *sched, struct vgpu_slice *slice,
-			struct vgpu_decision *out)
+static void pass_engine(struct vgpu_sched *sched, struct vgpu_decision *out)
 {
-	sched->owner = slice;
+	struct vgpu_slice *slice = sched->owner;
+
+	out->slice = slice;
+	out->limit_ns = limit_ns(sched, slice);
+	out->band = sched->run_band;
 	if (slice != sched->last_owner) {
 		out->switched = true;
 		sched->stats.switches++;
@@ -229,38 +385,55 @@ static void pass_engine(struct vgpu_sched *sched, struct vgpu_slice *slice,
 		slice->group->stats.switches++;
 	}
 	sched->last_owner = slice;
+	if (sched->hold.slice && sched->run_band == VGPU_BAND_FAIR)
+		sched->hold.slice->group->stats.fills++;
+}
+
+/* The engine has nothing to execute: why, who pays, and until when. */
+static void idle(struct vgpu_sched *sched, struct vgpu_decision *out)
+{
+	out->payer = sched->owner;
+	if (sched->holding) {
+		out->idle = VGPU_IDLE_HOLD;
+		out->wake_at_ns = vgpu_hold_wake_at_ns(sched);
+	} else if (is_taken(sched)) {
+		out->idle = VGPU_IDLE_GHOST;
+		out->wake_at_ns = sched->now_ns + run_left_ns(sched);
+		sched->busy_until_ns = out->wake_at_ns;
+		sched->busy_bounded = true;
+	} else if (sched->throttled) {
+		out->wake_at_ns = vgpu_tree_first(sched->throttled)->key;
+	}
 }
 
 enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 				      struct vgpu_decision *out)
 {
 	enum vgpu_sched_field fault = vgpu_sched_advance(sched, now_ns);
-	struct vgpu_slice *slice;
 
 	memset(out, 0, sizeof(*out));
 	out->wake_at_ns = fault ? sched->now_ns : U64_MAX;
 	if (fault)
 		return fault;
 	sched->busy_bounded = false;
+	sched->parked = false;
 	sched->stats.picks++;
 
-	if (sched->owner)
+	vgpu_reserve_replenish(sched);
+	vgpu_hold_review(sched);
+	if (sched->holding)
+		vgpu_hold_pause(sched);
+	else if (sched->owner)
 		review_run(sched);
-	slice = sched->owner;
-	if (!slice) {
-		slice = begin_run(sched);
-	} else if (!slice->entity.ready) {
-		vgpu_queue_put(&slice->group->queue, &slice->entity, false);
-		slice = choose_slice(sched, slice->group);
-	}
+	else if (sched->unsold.running)
+		review_unsold(sched);
 
-	if (slice) {
-		pass_engine(sched, slice, out);
-		out->slice = slice;
-		out->limit_ns = limit_ns(sched, slice);
-	} else if (sched->throttled) {
-		out->wake_at_ns = vgpu_tree_first(sched->throttled)->key;
-	}
+	if (!is_taken(sched))
+		sched->owner = choose(sched);
+	if (is_executing(sched))
+		pass_engine(sched, out);
+	else
+		idle(sched, out);
 	out->ended = sched->ended;
 	sched->ended.valid = false;
 	return VGPU_FIELD_NONE;
@@ -269,7 +442,7 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 enum vgpu_sched_field vgpu_sched_busy_until(struct vgpu_sched *sched,
 					    u64 until_ns)
 {
-	if (!sched->owner)
+	if (!is_executing(sched))
 		return VGPU_FIELD_NO_OWNER;
 	if (vgpu_before(until_ns, sched->now_ns))
 		return VGPU_FIELD_TIME;

@@ -72,11 +72,11 @@
  *     fair band for it.  Without budget it competes in the fair band (2).
  * 12. Reservation.  A constant bandwidth server (Abeni and Buttazzo, 1998) of
  *     Q = reserve_ns per P = reserve_period_ns.  Runs in band L and hold use up
- *     its budget.  At its deadline it gets Q more, at most Q in all, and its next
- *     deadline is P later.  Who becomes ready with more budget than Q / P of the
- *     time until its deadline starts anew: deadline now + P, budget Q.  Budget
- *     may be overdrawn by one chunk, which is paid back.  So use in band L over
- *     any window T is at most T * Q / P + 2 * Q + one chunk.
+ *     its budget.  Without budget it waits for its deadline; there it gets Q more,
+ *     and the next deadline is P later.  Who becomes ready with more budget than
+ *     Q / P of the time until its deadline starts anew: deadline now + P, budget
+ *     Q.  Budget may be overdrawn by one chunk, which is paid back.  So use in
+ *     band L over any window T is at most T * Q / P + 2 * Q + one chunk.
  *     Admitted is only what can be kept: the sum of Q / P is at most
  *     reserve_limit_permille, P >= VGPU_RESERVE_CHUNKS * max_chunk_ns, Q / P is at
  *     most the group's cap and at most weight / (sum of the weights of all
@@ -141,7 +141,7 @@
 #define VGPU_RESERVE_CHUNKS	4u
 #define VGPU_RESERVE_LIMIT_MAX	750u
 #define VGPU_RESERVE_PERIOD_MIN_NS	100000ull
-#define VGPU_RESERVE_PERIOD_MAX_NS	10000000000ull
+#define VGPU_RESERVE_PERIOD_MAX_NS	4000000000ull
 #define VGPU_HOLD_MAX_NS	1000000000ull
 /* How long a place that is not sold idles at a time, if the floor is not above. */
 #define VGPU_UNSOLD_TIMESLICE_NS	1000000ull
@@ -520,13 +520,13 @@ struct vgpu_reserve {
 
 struct vgpu_kernel {
 	u32 id;
-	u32 last_use;
+	u32 used;		/* when, counted in records; 0 for an empty place */
 	u8 duration[VGPU_PREDICT_BUCKETS];
 	u8 gap[VGPU_PREDICT_BUCKETS];
 };
 
 struct vgpu_predictor {
-	u32 uses;
+	u32 records;
 	struct vgpu_kernel kernels[VGPU_PREDICT_KERNELS];
 };
 
@@ -566,7 +566,7 @@ struct vgpu_slice {
 	struct vgpu_entity entity;
 	struct vgpu_bucket bucket;
 	struct vgpu_item_info item;
-	struct vgpu_item_info done;
+	u32 done_kernel_id;
 	u64 item_ns;
 	u64 done_at_ns;
 	u64 parked_mark;
@@ -672,6 +672,7 @@ struct vgpu_sched {
 	u32 nr_slices;
 	u32 nr_with_item;
 	bool busy_bounded;
+	bool holding;
 	bool parked;
 	struct vgpu_ended_run ended;
 };
@@ -767,7 +768,7 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns);
  *
  * It starts at lag 0 with full cap credit.
  *
- * Return: a fault in @params, _ADDED, _TIME, or VGPU_FIELD_NONE.
+ * Return: _ADDED, a fault in @params, _TIME, or VGPU_FIELD_NONE.
  */
 enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 				     struct vgpu_group *group,
@@ -984,7 +985,7 @@ u64 vgpu_predict_duration_ns(const struct vgpu_group *group,
  * @elapsed_ns: since then
  * @piece_ns: of somebody else, begun now
  *
- * Return: mean over the observed gaps, @piece_ns if there are too few of them.
+ * Return: mean over the observed gaps, U64_MAX if there are too few of them.
  */
 u64 vgpu_predict_inversion_ns(const struct vgpu_group *group, u32 kernel_id,
 			      u64 elapsed_ns, u64 piece_ns);

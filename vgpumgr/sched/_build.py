@@ -17,7 +17,18 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = "kmod/sched"
-SOURCES = ("bucket.c", "group.c", "params.c", "queue.c", "reserve.c", "run.c", "tree.c")
+SOURCES = (
+    "bucket.c",
+    "ghost.c",
+    "group.c",
+    "hold.c",
+    "params.c",
+    "predict.c",
+    "queue.c",
+    "reserve.c",
+    "run.c",
+    "tree.c",
+)
 HEADERS = ("internal.h", "port.h", "vgpu_sched.h")
 
 CDEF = """
@@ -93,6 +104,16 @@ int vgpu_slice_wake(struct vgpu_sched *, struct vgpu_slice *, u64);
 int vgpu_slice_sleep(struct vgpu_sched *, struct vgpu_slice *, u64);
 int vgpu_sched_pick(struct vgpu_sched *, u64, struct vgpu_decision *);
 int vgpu_sched_busy_until(struct vgpu_sched *, u64);
+int vgpu_slice_announce(struct vgpu_sched *, struct vgpu_slice *,
+                        const struct vgpu_item_info *, u64);
+int vgpu_slice_item_done(struct vgpu_sched *, struct vgpu_slice *,
+                         const struct vgpu_item_info *, u64);
+int vgpu_slice_end_request(struct vgpu_sched *, struct vgpu_slice *, u64);
+bool vgpu_sched_is_urgent(const struct vgpu_sched *);
+void vgpu_group_settle(struct vgpu_group *);
+void vgpu_slice_settle(struct vgpu_slice *);
+u64 vgpu_predict_duration_ns(const struct vgpu_group *, const struct vgpu_item_info *);
+u64 vgpu_predict_inversion_ns(const struct vgpu_group *, u32, u64, u64);
 s64 vgpu_group_lag_ns(struct vgpu_sched *, struct vgpu_group *, u64);
 s64 vgpu_slice_lag_ns(struct vgpu_sched *, struct vgpu_slice *, u64);
 u32 vgpu_hist_bucket(u64);

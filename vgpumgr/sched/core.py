@@ -49,6 +49,7 @@ __all__ = [
     "Slice",
     "SliceParams",
     "SliceStats",
+    "combination_fault",
     "histogram_bucket",
     "histogram_bucket_start_ns",
 ]
@@ -283,6 +284,18 @@ def _params(struct: str, params: Any) -> Any:
     return c_params
 
 
+def _item(item: ItemInfo) -> Any:
+    try:
+        return ffi.new("struct vgpu_item_info *", (item.kernel_id, int(item.more), item.hint_ns))
+    except OverflowError:
+        raise ParameterError(Field.ITEM_HINT) from None
+
+
+def combination_fault(policy: Policy, mode: Mode, band: Band) -> Field:
+    """Which of them is not legal with the others; NONE if all are."""
+    return Field(lib.vgpu_combination_check(policy, mode, band))
+
+
 _FIELD_OF = {f"{field.name.lower()}_ns": field for field in Field} | {
     "weight": Field.WEIGHT,
     "policy": Field.POLICY,
@@ -314,11 +327,13 @@ class Group:
 
     @property
     def stats(self) -> GroupStats:
+        lib.vgpu_group_settle(self.c)
         stats: GroupStats = _stats(self.c.stats, GroupStats)
         return stats
 
     @property
     def run_ns(self) -> int:
+        lib.vgpu_group_settle(self.c)
         return int(self.c.stats.run_ns)
 
 
@@ -335,11 +350,13 @@ class Slice:
 
     @property
     def stats(self) -> SliceStats:
+        lib.vgpu_slice_settle(self.c)
         stats: SliceStats = _stats(self.c.stats, SliceStats)
         return stats
 
     @property
     def run_ns(self) -> int:
+        lib.vgpu_slice_settle(self.c)
         return int(self.c.stats.run_ns)
 
 
@@ -444,6 +461,19 @@ class Scheduler:
     def wake(self, target: Slice, now_ns: int) -> None:
         _raise_if(lib.vgpu_slice_wake(self.c, target.c, now_ns), target)
 
+    def announce(self, target: Slice, item: ItemInfo, now_ns: int) -> None:
+        """The slice has a ready item, and this is the first."""
+        _raise_if(lib.vgpu_slice_announce(self.c, target.c, _item(item), now_ns), target)
+
+    def item_done(self, target: Slice, now_ns: int, *, next_item: ItemInfo | None = None) -> None:
+        """The first item is complete; without `next_item` the slice sleeps."""
+        c_next = ffi.NULL if next_item is None else _item(next_item)
+        _raise_if(lib.vgpu_slice_item_done(self.c, target.c, c_next, now_ns), target)
+
+    def end_request(self, target: Slice, now_ns: int) -> None:
+        """No more items follow the last one after all."""
+        _raise_if(lib.vgpu_slice_end_request(self.c, target.c, now_ns), target)
+
     def sleep(self, target: Slice, now_ns: int) -> None:
         _raise_if(lib.vgpu_slice_sleep(self.c, target.c, now_ns), target)
 
@@ -473,6 +503,23 @@ class Scheduler:
     def busy_until(self, until_ns: int) -> None:
         """Say when the engine stops executing: from then on nobody is charged, until the next pick."""
         _raise_if(lib.vgpu_sched_busy_until(self.c, until_ns))
+
+    @property
+    def is_urgent(self) -> bool:
+        """Would a pick cut the present run for band L?"""
+        return bool(lib.vgpu_sched_is_urgent(self.c))
+
+    def predicted_ns(self, group: Group, item: ItemInfo) -> int | None:
+        """How long this item of the group is predicted to take; None for "no idea, very long"."""
+        self._must_be_here(group, group.c in self._groups)
+        ns = int(lib.vgpu_predict_duration_ns(group.c, _item(item)))
+        return None if ns == _NEVER else ns
+
+    def predicted_inversion_ns(self, group: Group, kernel_id: int, elapsed_ns: int, piece_ns: int) -> int | None:
+        """How much longer a piece begun now is expected to take than the rest of the gap; None if unknown."""
+        self._must_be_here(group, group.c in self._groups)
+        ns = int(lib.vgpu_predict_inversion_ns(group.c, kernel_id, elapsed_ns, piece_ns))
+        return None if ns == _NEVER else ns
 
     def advance(self, now_ns: int) -> None:
         """Charge the time until now."""

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The policies under which a turn is not given away (invariant 16).  There a
+ * slice is ready in its queue whether or not it has an item, so the engine's turn
+ * comes to it, or to its ghost, by the same rules as everywhere.  Places that are
+ * not sold are one more entity among the groups.
+ */
+#include "internal.h"
+
+/* Weights under these policies: slices of groups, and places without a slice. */
+void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group)
+{
+	u32 sold = sched->nr_slices, places = sched->params.places;
+
+	if (!vgpu_has_ghosts(sched))
+		return;
+	if (group)
+		vgpu_queue_set_weight(&sched->queue, &group->entity,
+				      max(group->nr_slices, 1u));
+	if (places > sold)
+		vgpu_queue_set_weight(&sched->queue, &sched->unsold,
+				      places - sold);
+	vgpu_queue_set_ready(&sched->queue, &sched->unsold, places > sold);
+}
+
+void vgpu_ghost_init(struct vgpu_sched *sched)
+{
+	vgpu_entity_init(&sched->queue, &sched->unsold, 1,
+			 max(vgpu_sched_timeslice_floor(sched),
+			     (u64)VGPU_UNSOLD_TIMESLICE_NS));
+	vgpu_ghost_weigh(sched, NULL);
+}
+
+/*
+ * @ns in which all who are ready are ghosts, whose turns would have followed each
+ * other: everybody's virtual runtime has grown by the same amount, so that no lag
+ * and no deadline moved against another and nothing is to be written down but
+ * each slice's part.  Returns what is nobody's.
+ */
+u64 vgpu_ghost_park(struct vgpu_sched *sched, u64 ns)
+{
+	u32 turns = max(sched->nr_slices, sched->params.places);
+	u64 part_ns = turns ? div64_u64(ns, turns) : 0;
+
+	sched->parked_ns += part_ns;
+	return ns - part_ns * sched->nr_slices;
+}
+
+void vgpu_group_settle(struct vgpu_group *group)
+{
+	u64 ns;
+
+	if (!group->sched)
+		return;
+	ns = (group->sched->parked_ns - group->parked_mark) * group->nr_slices;
+	group->parked_mark = group->sched->parked_ns;
+	group->stats.run_ns += ns;
+	group->stats.ghost_ns += ns;
+}
+
+void vgpu_slice_settle(struct vgpu_slice *slice)
+{
+	u64 ns;
+
+	if (!slice->group)
+		return;
+	ns = slice->group->sched->parked_ns - slice->parked_mark;
+	slice->parked_mark = slice->group->sched->parked_ns;
+	slice->stats.run_ns += ns;
+	slice->stats.ghost_ns += ns;
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Hold and gap gate: a group of band L keeps the engine between two items of one
+ * request (invariant 13), and what of the fair band may execute meanwhile
+ * (invariant 14).  The idea is FIKIT's (Wu, arXiv 2311.10359); that fills are
+ * paid from a budget of measured inversion, and no more than it, is ours.
+ *
+ * While it idles the engine the holder is the owner and pays like one.  While
+ * somebody else fills the gap it sleeps like anybody without an item.
+ */
+#include "internal.h"
+
+/* So many groups are asked for an item that fits, best first. */
+#define FILLERS		4u
+
+static bool is_over(const struct vgpu_slice *slice)
+{
+	const struct vgpu_group *group = slice->group;
+
+	return !slice->more || !group->params.hold_max_ns ||
+	       group->nr_with_item || group->reserve.budget_ns <= 0 ||
+	       group->bucket.throttled || slice->bucket.throttled;
+}
+
+/* The run of @slice's group has just run dry. */
+void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice)
+{
+	struct vgpu_group *group = slice->group;
+
+	if (is_over(slice))
+		return;
+	sched->hold.slice = slice;
+	sched->hold.until_ns = sched->now_ns + group->params.hold_max_ns;
+	group->stats.holds++;
+}
+
+/* The engine idles for its holder no more; who fills or what is next decides. */
+void vgpu_hold_pause(struct vgpu_sched *sched)
+{
+	struct vgpu_slice *slice = sched->owner;
+
+	if (!sched->holding)
+		return;
+	vgpu_review_caps(sched);
+	sched->holding = false;
+	sched->run_band = VGPU_BAND_FAIR;
+	sched->owner = NULL;
+	vgpu_queue_put(&slice->group->queue, &slice->entity, false);
+	vgpu_queue_put(&sched->queue, &slice->group->entity, false);
+}
+
+/* Before a decision: end a hold that is over. */
+void vgpu_hold_review(struct vgpu_sched *sched)
+{
+	struct vgpu_slice *slice = sched->hold.slice;
+
+	if (!slice)
+		return;
+	vgpu_bucket_refill(&slice->group->inversion, sched->now_ns);
+	if (is_over(slice) ||
+	    !vgpu_before(sched->now_ns, sched->hold.until_ns))
+		sched->hold.slice = NULL;
+}
+
+/* Somebody executed for @ns; was the holder ready? */
+void vgpu_hold_charge(struct vgpu_sched *sched, u64 ns)
+{
+	struct vgpu_group *group = sched->hold.slice->group;
+
+	if (sched->run_band == VGPU_BAND_FAIR && group->entity.ready) {
+		group->stats.inversion_ns += ns;
+		vgpu_bucket_use(&group->inversion, ns);
+	}
+	vgpu_bucket_refill(&group->inversion, sched->now_ns);
+}
+
+/* How long the next piece of @slice is predicted to take. */
+static u64 piece_ns(const struct vgpu_sched *sched,
+		    const struct vgpu_slice *slice)
+{
+	u64 longest_ns = sched->params.max_chunk_ns;
+	u64 ns = longest_ns;
+
+	if (slice->described)
+		ns = vgpu_predict_duration_ns(slice->group, &slice->item);
+	return ns > slice->item_ns ? min(ns - slice->item_ns, longest_ns) :
+				     longest_ns;
+}
+
+/* The longest piece of @slice that may begin now; 0 for none at all. */
+u64 vgpu_hold_allows_ns(const struct vgpu_sched *sched,
+			const struct vgpu_slice *slice)
+{
+	const struct vgpu_slice *holder = sched->hold.slice;
+	u64 elapsed_ns, piece, gap_ns, credit_ns, longest_ns;
+	const struct vgpu_group *group;
+
+	if (!holder)
+		return U64_MAX;
+	group = holder->group;
+	if (!group->params.inversion_permille || group->inversion.credit_ns < 0)
+		return 0;
+	credit_ns = group->inversion.credit_ns;
+	elapsed_ns = sched->now_ns - holder->done_at_ns;
+	piece = piece_ns(sched, slice);
+	if (vgpu_predict_inversion_ns(group, holder->done_kernel_id, elapsed_ns,
+				      piece) <= credit_ns)
+		return piece;
+	gap_ns = vgpu_predict_gap_ns(group, holder->done_kernel_id, elapsed_ns,
+				     &longest_ns);
+	if (!sched->params.splits ||
+	    gap_ns < elapsed_ns + sched->params.min_chunk_ns)
+		return 0;
+	return gap_ns - elapsed_ns;
+}
+
+/* A group of the fair band with an item that passes the gate, or NULL. */
+struct vgpu_group *vgpu_hold_filler(struct vgpu_sched *sched)
+{
+	struct vgpu_entity *entity, *refused[FILLERS];
+	struct vgpu_group *filler = NULL, *group;
+	u32 n = 0;
+
+	while (n < FILLERS && (entity = vgpu_queue_pick(&sched->queue))) {
+		group = container_of(entity, struct vgpu_group, entity);
+		if (vgpu_hold_allows_ns(sched, vgpu_first_slice(group))) {
+			filler = group;
+			break;
+		}
+		vgpu_tree_erase(&sched->queue.ready, &entity->node);
+		refused[n++] = entity;
+	}
+	while (n)
+		vgpu_tree_insert(&sched->queue.ready, &refused[--n]->node);
+	return filler;
+}
+
+/* Nobody fits: the engine idles for its holder. */
+void vgpu_hold_resume(struct vgpu_sched *sched)
+{
+	struct vgpu_slice *slice = sched->hold.slice;
+	struct vgpu_group *group = slice->group;
+	u64 ns = sched->hold.until_ns - sched->now_ns;
+
+	ns = min(ns, (u64)group->reserve.budget_ns);
+	ns = min(ns, vgpu_bucket_lasts_ns(&group->bucket));
+	ns = min(ns, vgpu_bucket_lasts_ns(&slice->bucket));
+	sched->busy_until_ns = sched->now_ns + ns;
+	sched->busy_bounded = true;
+	sched->holding = true;
+	sched->run_band = VGPU_BAND_LATENCY;
+	sched->owner = slice;
+	vgpu_bucket_refill(&slice->bucket, sched->now_ns);
+	vgpu_bucket_refill(&group->bucket, sched->now_ns);
+	vgpu_queue_resume(&group->queue, &slice->entity);
+	vgpu_queue_resume(&sched->queue, &group->entity);
+}
+
+/* When the decision to idle for the holder is to be taken again. */
+u64 vgpu_hold_wake_at_ns(const struct vgpu_sched *sched)
+{
+	const struct vgpu_slice *slice = sched->hold.slice;
+	u64 wake_at_ns = sched->busy_until_ns;
+	u64 longest_ns;
+
+	vgpu_predict_gap_ns(slice->group, slice->done_kernel_id,
+			    sched->now_ns - slice->done_at_ns, &longest_ns);
+	if (sched->queue.nr_ready && longest_ns < U64_MAX)
+		wake_at_ns = vgpu_earlier(wake_at_ns,
+					  slice->done_at_ns + longest_ns);
+	if (sched->demoted)
+		wake_at_ns = vgpu_earlier(wake_at_ns,
+					  vgpu_tree_first(sched->demoted)->key);
+	if (sched->throttled)
+		wake_at_ns = vgpu_earlier(wake_at_ns,
+					  vgpu_tree_first(sched->throttled)->key);
+	return wake_at_ns;
+}
