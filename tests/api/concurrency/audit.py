@@ -11,6 +11,9 @@ from uuid import UUID
 
 import psycopg
 
+CHANGES = ("slice.bound", "slice.releasing", "slice.lost")
+"""What may happen to a claim; each is another generation."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -133,6 +136,12 @@ class Audit:
             if those != {str(row.id) for row in self.slices().values() if row.state == state}:
                 found.append(f"{kinds} do not explain {states[state]} slices that are {state}")
         found += [f"{one} ended without a tombstone" for one in ended - told["slice.releasing"] - told["slice.lost"]]
+        changes = Counter(subject for _, kind, subject, *_ in events if kind in CHANGES)
+        found += [
+            f"slice {_uuid(one)} of generation {generation} changed {changes[str(_uuid(one))]} times"
+            for one, generation in self.ask("SELECT id, generation FROM slices")
+            if generation != 1 + changes[str(_uuid(one))]
+        ]
         once = Counter((kind, subject) for _, kind, subject, *_ in events if kind.startswith("slice."))
         return found + [f"{kind} {subject} {count} times" for (kind, subject), count in once.items() if count > 1]
 

@@ -190,7 +190,8 @@ FIRST = [
     (S.delete, S.bind),
     (S.report_from_the_bare_host, S.delete_the_bare_host),
     (S.claim, S.fence),
-    (S.fence, S.claim),
+    (S.fence, S.delete),
+    (S.fence_the_bare_host, S.claim_on_the_bare_host),
 ]
 OTHERS = [
     *((S.claim, other) for other in (S.cut_the_project, S.cut_the_account, S.report_a_smaller_gpu, S.delete)),
@@ -209,10 +210,9 @@ OTHERS = [
     (S.enrol_the_bare_host_again, S.report_from_the_bare_host),
     (S.delete_the_bare_host, S.claim_on_the_bare_host),
     (S.delete_the_bare_host, S.report_from_the_bare_host),
-    *((S.fence, other) for other in (S.fulfil, S.bind, S.delete, S.report_everything, S.cut_the_account)),
+    *((S.fence, other) for other in (S.fulfil, S.bind, S.claim, S.report_everything, S.cut_the_account)),
     *((other, S.fence) for other in (S.fulfil, S.bind, S.delete, S.report_everything, S.cut_the_account)),
     (S.claim_on_the_bare_host, S.fence_the_bare_host),
-    (S.fence_the_bare_host, S.claim_on_the_bare_host),
     (S.fence_the_bare_host, S.enrol_the_bare_host_again),
     (S.enrol_the_bare_host_again, S.fence_the_bare_host),
     (S.make_a_project, S.delete_the_empty_project_and_its_account),
