@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vgpumgr.sim import figures
-from vgpumgr.sim.due import Due, merged
+from vgpumgr.sim.due import Due
 from vgpumgr.sim.played import GroupPlayed, Played
 from vgpumgr.sim.report import Report, latency_rows, notes, report, share_rows, to_json
 from vgpumgr.sim.scenario import read
@@ -45,7 +45,7 @@ def group(name: str, index: int, run_ms: float, **others: Any) -> GroupPlayed:
         "latencies_ns": np.empty(0, dtype=np.int64),
         "unfinished": 0,
         "exclusive_ns": None,
-        "busy_ns": None,
+        "asked": None,
     }
     return GroupPlayed(name=name, index=index, run_ns=int(run_ms * MS), **(members | others))
 
@@ -110,21 +110,43 @@ def test_changes_starts_and_leaves_change_what_is_due_from_their_moment_on() -> 
     assert due.share("green", 60 * MS, 100 * MS) == 0
 
 
-def test_who_has_requests_is_due_a_part_while_one_is_not_done() -> None:
-    busy = {"green": np.array([[10, 30], [50, 60]]) * MS}
-    due = Due(scenario(workload="model: resnet50-inference"), busy)
-    assert due.share("green", 0, 100 * MS) == pytest.approx(0.3 * 0.25)
-    assert due.share("blue", 0, 100 * MS) == pytest.approx(0.7 + 0.3 * 0.75)
+def asked(*requests: tuple[float, float]) -> Any:
+    """Arrivals and work in ms."""
+    return tuple((np.array(requests) * MS).astype(np.int64).T)
+
+
+def test_who_has_requests_is_due_a_part_until_an_ideal_engine_is_done_with_them() -> None:
+    # At a quarter 5 ms take 20 ms. The second arrives at 50; 4 ms of a third come while it is under way.
+    due = Due(scenario(workload="model: resnet50-inference"), {"green": asked((10, 5), (50, 1), (52, 4))})
+    assert due.at_ns.tolist() == [0, 10 * MS, 30 * MS, 50 * MS, 70 * MS, 100 * MS]
+    assert due.share("green", 0, 100 * MS) == pytest.approx(0.1)
+    assert due.share("blue", 0, 100 * MS) == pytest.approx(0.9)
     assert not due.exact
+
+
+def test_work_goes_on_at_another_rate_after_a_change_and_ends_when_its_tenant_leaves() -> None:
+    text = "changes: [{at: 20ms, tenant: green, weight: 3}]"
+    model = scenario(more=text, limit="leaves: 60ms, ", workload="model: resnet50-inference")
+    # 2.5 ms until 20 ms; the rest of 7.5 takes 15 ms at half. Of the next 90 only 5 ms are done.
+    due = Due(model, {"green": asked((10, 10), (50, 90))})
+    assert due.at_ns.tolist() == [0, 10 * MS, 20 * MS, 35 * MS, 50 * MS, 60 * MS, 100 * MS]
+    assert due.share("green", 0, 100 * MS) == pytest.approx(0.15)
+    assert due.share("blue", 0, 100 * MS) == pytest.approx(0.85)
 
 
 def test_many_equal_ones_are_due_the_same_as_one_by_one() -> None:
     text = "duration: 100ms\ntenants: [{name: a, weight: 2, workload: {backlog: {items: 1ms}}},"
     text += " {name: b, count: 200, cap: 0.1%, workload: {model: resnet50-inference}}]"
-    busy = {f"b-{number + 1}": np.array([[0, 100]]) * MS for number in range(200)}
-    due = Due(read(text, "a.yaml").scenario, busy)
+    due = Due(read(text, "a.yaml").scenario, {f"b-{number + 1}": asked((0, 50)) for number in range(200)})
     assert due.share("b-7", 0, 100 * MS) == pytest.approx(0.001)
     assert due.share("a", 0, 100 * MS) == pytest.approx(0.8)
+
+
+def test_who_asks_for_less_than_its_share_is_due_what_it_asks_for() -> None:
+    requests = {"green": asked(*[(at, 0.2) for at in range(100)])}
+    due = Due(scenario(workload="model: resnet50-inference"), requests)
+    assert due.share("green", 0, 100 * MS) == pytest.approx(0.2)
+    assert due.share("blue", 0, 100 * MS) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +154,8 @@ def test_many_equal_ones_are_due_the_same_as_one_by_one() -> None:
     [("policy: equal_share", Fraction(1, 3), Fraction(2, 3)), ("policy: fixed_share, places: 5", 0.2, 0.4)],
 )
 def test_policies_of_places_go_by_slices_and_give_nothing_away(scheduler: str, blue: float, green: float) -> None:
-    busy = {"green": np.array([[0, 50]]) * MS}
-    found = Due(
-        scenario(more=f"scheduler: {{{scheduler}}}", limit="slices: 2, ", workload="model: resnet50-inference"), busy
-    )
+    model = scenario(more=f"scheduler: {{{scheduler}}}", limit="slices: 2, ", workload="model: resnet50-inference")
+    found = Due(model, {"green": asked((0, 50 * float(green)))})
     assert found.share("blue", 0, 100 * MS) == pytest.approx(float(blue))
     assert found.share("green", 0, 50 * MS) == pytest.approx(float(green))
     assert found.share("green", 50 * MS, 100 * MS) == 0
@@ -158,23 +178,23 @@ def test_slices_that_take_turns_make_one_run_of_their_group() -> None:
     assert figures.Stays(stays).longest_ns(9, 0) == 0
 
 
-def requests(latencies_ms: Sequence[float], alone_ms: Sequence[float], unfinished: int = 0) -> Report:
-    asked = group(
+def with_requests(latencies_ms: Sequence[float], alone_ms: Sequence[float], unfinished: int = 0) -> Report:
+    green = group(
         "green",
         1,
         25,
         latencies_ns=(np.array(latencies_ms) * MS).astype(np.int64),
         exclusive_ns=(np.array(alone_ms) * MS).astype(np.int64),
-        busy_ns=np.array([[0, 100 * MS]]),
+        asked=asked((0, 100)),
         unfinished=unfinished,
     )
     targets = "targets: [{tenant: green, p99: 4ms, slowdown_mean: 2}, {share: 20%}, {mean: 2ms}]"
     model = scenario(more=targets, workload="model: resnet50-inference")
-    return report(model, [played([group("blue", 0, 75), asked], STAYS)])
+    return report(model, [played([group("blue", 0, 75), green], STAYS)])
 
 
 def test_latencies_stand_beside_those_of_an_engine_of_its_own() -> None:
-    found = requests([1, 2, 3, 4], [1, 1, 1, 1])
+    found = with_requests([1, 2, 3, 4], [1, 1, 1, 1])
     green = means(found, "green")
     assert green["requests"] == 4
     assert green["latency_mean_ns"] == 2.5 * MS
@@ -188,7 +208,7 @@ def test_latencies_stand_beside_those_of_an_engine_of_its_own() -> None:
 
 
 def test_targets_are_met_or_missed_with_the_value_and_a_star_passes_over_who_has_no_such_figure() -> None:
-    found = requests([1, 2, 3, 4], [1, 1, 1, 1])
+    found = with_requests([1, 2, 3, 4], [1, 1, 1, 1])
     assert [(one.tenant, one.target, one.met) for one in found.verdicts] == [
         ("green", "p99", True),
         ("green", "slowdown_mean", False),
@@ -201,12 +221,12 @@ def test_targets_are_met_or_missed_with_the_value_and_a_star_passes_over_who_has
 
 
 def test_a_p99_is_not_known_while_many_requests_are_not_done() -> None:
-    assert requests([1, 2, 3, 4], [1] * 4, unfinished=1).verdicts[0].met
-    assert not requests([1, 2, 3, 4], [1] * 4, unfinished=2).verdicts[0].met
+    assert with_requests([1, 2, 3, 4], [1] * 4, unfinished=1).verdicts[0].met
+    assert not with_requests([1, 2, 3, 4], [1] * 4, unfinished=2).verdicts[0].met
 
 
 def test_a_target_without_its_figure_is_missed() -> None:
-    found = requests([], [])
+    found = with_requests([], [])
     assert (found.verdicts[0].value, found.verdicts[0].met) == (None, False)
     assert str(found.verdicts[0]) == "green: p99 unknown, wanted <= 4ms"
 
@@ -226,14 +246,8 @@ def test_of_several_copies_the_worst_or_the_mean_is_reported() -> None:
     assert figures.over_copies("unfinished", [1.0, 5.0]) == 6
 
 
-def test_intervals_are_merged() -> None:
-    assert merged(np.array([[5, 7], [0, 2], [1, 4], [4, 5]])).tolist() == [[0, 7]]
-    assert merged(np.array([[5, 7], [0, 2]])).tolist() == [[0, 2], [5, 7]]
-    assert merged(np.empty((0, 2), dtype=np.int64)).tolist() == []
-
-
 def test_json_has_the_documented_keys_and_tables_have_a_row_for_each_tenant() -> None:
-    found = requests([1, 2, 3, 4], [1, 1, 1, 1])
+    found = with_requests([1, 2, 3, 4], [1, 1, 1, 1])
     content = json.loads(json.dumps(to_json(found)))
     assert content["format"] == "vgpumgr.simulation/1"
     assert list(content) == [

@@ -2,13 +2,14 @@
 """What each group of a scenario is due over time, whatever the scheduler.
 
 The reference is the project's one definition of entitlement (vgpumgr.entitlement): fluid
-water-filling by weight under caps, over the groups that are backlogged at each moment. A tenant with
-a constant backlog always is. One with requests counts as backlogged while a request of it has come
-and is not done, also while its host is busy between two kernels; so its part is exact only for
-requests without such pauses, and reports mark it. Under `equal_share` and `fixed_share` a group is
-due its slices by places.
+water-filling by weight under caps, over the groups that have work at each moment. A tenant with a
+constant backlog always has. When one with requests has work follows from the same sharing (fluid.py):
+from a request's arrival until an ideal engine would be done with it. Pauses of its host between two
+kernels are not in that, so then it is an estimate, and reports mark it. Under `equal_share` and
+`fixed_share` a group is due its slices by places.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgpumgr.entitlement import Backlogged, entitled
-from vgpumgr.sim import schema
-from vgpumgr.sim.played import Intervals
+from vgpumgr.sim import fluid, schema
+from vgpumgr.sim.played import Asked, Intervals
 from vgpumgr.sim.quantity import MILLION
 from vgpumgr.sim.scenario import tenant_names
 
@@ -37,15 +38,13 @@ class _Stretch:
 
 
 class Due:
-    """Time due to each group by name. `exact`: nobody has requests, so nothing is taken for backlog that is not."""
+    """Time due to each group by name. `exact`: nobody has requests, so that when they have work is known."""
 
-    def __init__(self, scenario: schema.Scenario, busy: Mapping[str, Intervals]) -> None:
-        """`busy`: when each group with requests had one that was not done; who is missing always has work."""
-        self.exact = not busy
+    def __init__(self, scenario: schema.Scenario, asked: Mapping[str, Asked]) -> None:
+        """`asked`: the requests of each group that has some; who is missing always has work."""
+        self.exact = not asked
         self._stretches = list(_stretches(scenario))
-        self._busy = {
-            group.name: busy.get(group.name, _presence(group.tenant, scenario.duration)) for group in _groups(scenario)
-        }
+        self._busy = _busy(scenario, self._stretches, asked)
         moments = [np.array([0, scenario.warm_up, scenario.duration], dtype=np.int64)]
         moments += [np.array([stretch.start_ns for stretch in self._stretches], dtype=np.int64)]
         moments += [intervals.ravel() for intervals in self._busy.values()]
@@ -80,11 +79,8 @@ class Due:
             for name, one in stretch.classes.items():
                 counts[:, classes.index(one)] += _within(self._busy[name], starts[inside])
             distinct, which = np.unique(counts, axis=0, return_inverse=True)
-            places = scenario.scheduler.places or sum(slices for *_, slices in stretch.classes.values())
-            if scenario.scheduler.policy == "best_effort":
-                parts = [_filled(classes, row.tolist()) for row in distinct]
-            else:
-                parts = [[slices / places for *_, slices in classes]] * len(distinct)
+            rates = _rates(scenario, stretch)
+            parts = [rates(tuple(row.tolist())) for row in distinct]
             for index, one in enumerate(classes):
                 share = np.zeros(len(starts))
                 share[inside] = np.array([part[index] for part in parts])[which.ravel()]
@@ -92,8 +88,37 @@ class Due:
         return found
 
 
-def _filled(classes: Sequence[_Class], counts: Sequence[int]) -> list[float]:
-    """The part of one group of each class when so many of each are backlogged."""
+def _busy(scenario: schema.Scenario, stretches: Sequence[_Stretch], asked: Mapping[str, Asked]) -> dict[str, Intervals]:
+    """When each group has work."""
+    constant = {
+        group.name: np.array([[group.tenant.starts, _end(group.tenant, scenario)]], dtype=np.int64)
+        for group in _groups(scenario)
+        if group.name not in asked
+    }
+    if not asked:
+        return constant
+    endless = {
+        name: (intervals[:, 0], np.array([scenario.duration], dtype=np.int64)) for name, intervals in constant.items()
+    }
+    spans = []
+    for stretch in stretches:
+        order = sorted(set(stretch.classes.values()))
+        classes = {name: order.index(one) for name, one in stretch.classes.items()}
+        spans.append(fluid.Span(stretch.start_ns, stretch.end_ns, classes, _rates(scenario, stretch)))
+    return constant | {name: found for name, found in fluid.busy(spans, {**asked, **endless}).items() if name in asked}
+
+
+def _rates(scenario: schema.Scenario, stretch: _Stretch) -> fluid.Rates:
+    """What one group of each class is due when so many of each, in their order, have work."""
+    classes = sorted(set(stretch.classes.values()))
+    if scenario.scheduler.policy == "best_effort":
+        return functools.cache(functools.partial(_filled, classes))
+    places = scenario.scheduler.places or sum(slices for *_, slices in stretch.classes.values())
+    fixed = [slices / places for *_, slices in classes]
+    return lambda _: fixed
+
+
+def _filled(classes: Sequence[_Class], counts: tuple[int, ...]) -> list[float]:
     groups = {
         (index, number): Backlogged(weight=weight, cap=cap)
         for index, ((weight, cap, _), count) in enumerate(zip(classes, counts, strict=True))
@@ -122,7 +147,7 @@ def _groups(scenario: schema.Scenario) -> list[_Group]:
 def _stretches(scenario: schema.Scenario) -> Iterator[_Stretch]:
     """Who is attached has its places, at work or not; who has left has none."""
     groups = _groups(scenario)
-    leaving = {min(tenant.leaves or scenario.duration, scenario.duration) for tenant in scenario.tenants}
+    leaving = {_end(tenant, scenario) for tenant in scenario.tenants}
     moments = sorted({0, scenario.duration} | leaving | {change.at for change in scenario.changes})
     for start_ns, end_ns in itertools.pairwise(moments):
         for change in scenario.changes:
@@ -130,7 +155,7 @@ def _stretches(scenario: schema.Scenario) -> Iterator[_Stretch]:
                 for group in groups:
                     if change.tenant in (group.name, group.tenant.name):
                         group.limits = group.limits.model_copy(update=changed(change))
-        there = [group for group in groups if start_ns < (group.tenant.leaves or scenario.duration)]
+        there = [group for group in groups if start_ns < _end(group.tenant, scenario)]
         yield _Stretch(start_ns, end_ns, {group.name: _class(group) for group in there})
 
 
@@ -143,8 +168,8 @@ def _class(group: _Group) -> _Class:
     return group.limits.weight or 1, cap, len(group.tenant.slices)
 
 
-def _presence(tenant: schema.Tenant, duration_ns: int) -> Intervals:
-    return np.array([[tenant.starts, min(tenant.leaves or duration_ns, duration_ns)]], dtype=np.int64)
+def _end(tenant: schema.Tenant, scenario: schema.Scenario) -> int:
+    return min(tenant.leaves or scenario.duration, scenario.duration)
 
 
 def _within(intervals: Intervals, at_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -154,13 +179,3 @@ def _within(intervals: Intervals, at_ns: NDArray[np.int64]) -> NDArray[np.bool_]
     index = np.searchsorted(intervals[:, 0], at_ns, side="right") - 1
     inside: NDArray[np.bool_] = (index >= 0) & (at_ns < intervals[np.maximum(index, 0), 1])
     return inside
-
-
-def merged(intervals: Intervals) -> Intervals:
-    """Return what any of the intervals covers, ascending and without touching."""
-    if not len(intervals):
-        return intervals.reshape(0, 2)
-    ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
-    ends = np.maximum.accumulate(ordered[:, 1])
-    first = np.flatnonzero(np.append(True, ordered[1:, 0] > ends[:-1]))
-    return np.stack([ordered[first, 0], ends[np.append(first[1:], len(ordered)) - 1]], axis=1)

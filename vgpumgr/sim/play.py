@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from vgpumgr.sched.core import GroupParams, ParameterError, Policy
 from vgpumgr.sim import schema
-from vgpumgr.sim.due import changed, merged
+from vgpumgr.sim.due import changed
 from vgpumgr.sim.engine import SimGroup, SimSlice, Simulation, schedulers
 from vgpumgr.sim.limits import engine_model, group_params, refusal, slice_params, timeslice
-from vgpumgr.sim.played import GroupPlayed, Intervals, Played, Progress, part_of
+from vgpumgr.sim.played import Asked, GroupPlayed, Played, Progress, part_of
 from vgpumgr.sim.programs import Source, always_backlogged, source
 from vgpumgr.sim.quantity import format_time, parse_time
 from vgpumgr.sim.scenario import Loaded, tenant_names
-from vgpumgr.sim.sources import Program
 
 MAX_DECISIONS = 20_000_000
 PIECES = 50
@@ -263,11 +262,12 @@ class _Play:
         run_ns, hold_ns, overhead_ns, switches = (
             now - before for now, before in zip(self._used(member), earlier, strict=True)
         )
-        exclusive_ns, busy_ns = None, None
+        exclusive_ns, asked, unfinished = None, None, 0
         if not always_backlogged(self._scenario.tenants[member.tenant].workload):
             exclusive_ns = exclusives.of(self._loaded, member.tenant, member.copy, member.sources, self._seed)
-            busy_ns = merged(np.concatenate([self._busy(member, index) for index in range(len(member.slices))]))
-        counters = [self._sim.slice_counters(one) for one in member.slices]
+            of_slices = [self._asked(member, index) for index in range(len(member.slices))]
+            asked = np.concatenate([one[0] for one in of_slices]), np.concatenate([one[1] for one in of_slices])
+            unfinished = len(asked[0]) - sum(self._sim.slice_counters(one).requests_done for one in member.slices)
         return GroupPlayed(
             name=member.name,
             tenant=member.tenant,
@@ -277,26 +277,30 @@ class _Play:
             overhead_ns=overhead_ns,
             switches=switches,
             latencies_ns=_latencies(self._sim, member.slices, self._scenario.warm_up),
-            unfinished=sum(counter.requests_arrived - counter.requests_done for counter in counters),
+            unfinished=unfinished,
             exclusive_ns=exclusive_ns,
-            busy_ns=busy_ns,
+            asked=asked,
         )
 
-    def _busy(self, member: _Member, index: int) -> Intervals:
-        """When one slice had a request that was not done."""
+    def _asked(self, member: _Member, index: int) -> Asked:
+        """Requests of one slice that came while it was there. Those that are not done count with their kernels' sum."""
         requests = self._sim.requests(member.slices[index])
-        found = np.stack([requests["arrival_ns"], requests["end_ns"]], axis=1).astype(np.int64)
         counters = self._sim.slice_counters(member.slices[index])
-        if counters.requests_arrived == counters.requests_done:
-            return found
-        program = member.sources[index]
-        open_ns = program.arrivals_ns if isinstance(program, Program) else None
-        if open_ns is not None:
-            since_ns = int(open_ns[counters.requests_done])
+        arrivals_ns, work_ns = requests["arrival_ns"].astype(np.int64), requests["work_ns"].astype(np.int64)
+        missing = counters.requests_arrived - counters.requests_done
+        if not missing:
+            return arrivals_ns, work_ns
+        program = member.sources[index].compile()
+        sums = np.add.reduceat(program.work_ns, program.request_first[:-1]).astype(np.int64)
+        numbers = np.arange(counters.requests_done, counters.requests_arrived)
+        if program.is_open:
+            late_ns = program.arrivals_ns[numbers].astype(np.int64)
+            late_ns = late_ns[late_ns < (self._scenario.tenants[member.tenant].leaves or self._scenario.duration)]
+            numbers = numbers[: len(late_ns)]
         else:
-            since_ns = int(found[-1, 1]) if len(found) else program.start_ns
-        until_ns = min(self._scenario.duration, self._scenario.tenants[member.tenant].leaves or self._scenario.duration)
-        return np.concatenate([found, [[min(since_ns, until_ns), until_ns]]])
+            end_ns = int(requests["end_ns"][-1]) if len(requests) else program.start_ns
+            late_ns = np.full(missing, end_ns, dtype=np.int64)
+        return np.concatenate([arrivals_ns, late_ns]), np.concatenate([work_ns, sums[numbers % len(sums)]])
 
 
 def _latencies(sim: Simulation, slices: list[SimSlice], start_ns: int) -> NDArray[np.int64]:

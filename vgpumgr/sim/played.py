@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 Intervals: TypeAlias = NDArray[np.int64]
 """Rows of begin and end, ascending and without touching; nanoseconds."""
 
+Asked: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Requests: when each arrived and how much work it is, in nanoseconds."""
+
 
 @dataclass(frozen=True)
 class GroupPlayed:
     """What became of one group after the warm-up. `exclusive_ns`: its latencies on an engine of its own.
 
-    `busy_ns`: when a request had come and was not done; that and `exclusive_ns` are None if it always has work.
+    `asked`: all its requests. That and `exclusive_ns` are None if it always has work.
     `index` is its number in the runs. Latencies are of the requests that arrived after the
     warm-up and were done before the end.
     """
@@ -31,7 +34,7 @@ class GroupPlayed:
     latencies_ns: NDArray[np.int64]
     unfinished: int
     exclusive_ns: NDArray[np.int64] | None
-    busy_ns: Intervals | None
+    asked: Asked | None
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def _styled() -> AbstractContextManager[None]:
 def plots(scenario: schema.Scenario, played: Sequence[Played]) -> list[Plot]:
     """Return the plots of a scenario: the first two of its first seed, the distributions of all seeds together."""
     first = played[0]
-    owed = Due(scenario, {group.name: group.busy_ns for group in first.groups if group.busy_ns is not None})
+    owed = Due(scenario, {group.name: group.asked for group in first.groups if group.asked is not None})
     groups = first.groups[:MOST_GROUPS]
     with _styled():
         made = [_gantt(first, groups), _shares(scenario, first, groups, owed)]

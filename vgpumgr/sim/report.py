@@ -96,7 +96,7 @@ class _Seed:
 
 
 def _of_seed(scenario: schema.Scenario, played: Played) -> _Seed:
-    owed = Due(scenario, {group.name: group.busy_ns for group in played.groups if group.busy_ns is not None})
+    owed = Due(scenario, {group.name: group.asked for group in played.groups if group.asked is not None})
     stays = Stays(played.runs)
     groups = {group.name: of_group(played, group, owed, stays) for group in played.groups}
     wall_ns = played.wall_ns
@@ -223,7 +223,7 @@ def notes(found: Report) -> list[str]:
     ]
     if any(not tenant.exact for tenant in found.tenants):
         said.append(
-            "~ who has requests counts as waiting for the engine until they are done, pauses of its host included"
+            "~ requests count from their arrival until an ideal engine is done; it knows no pauses of their host"
         )
     if len(set(found.hashes)) == 1 < len(found.hashes):
         said.append("every seed gave the same schedule: nothing in this scenario is drawn by lot")
