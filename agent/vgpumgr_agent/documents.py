@@ -3,7 +3,7 @@
 
 What is kept is obeyed without the API. A document is trusted, and its tombstones obeyed, if it is for this host, of a
 confirmed epoch, and not older than the one before. From any other only additions are taken. In no case does anything
-go because it is no longer named: such a claim is kept, and its lease runs out.
+go because it is no longer named: such a claim is kept, and forgotten once its lease has run out in trusted documents.
 """
 
 import time
@@ -103,14 +103,22 @@ class Kept(_Value):
 
 
 def aged(kept: Kept, now: Stamp) -> Kept:
-    """Return the same with leases that run out counted from `now`; `kept` itself if that changes nothing."""
+    """Return the same with leases that run out counted from `now`, and without claims whose lease has ended.
+
+    `kept` itself if that changes nothing. Where the last document is not trusted, no claim goes.
+    """
+    ended = [claim for claim in kept.claims if kept.trusted and _ended(claim, kept.lease_s, now)]
     claims = [
         claim
         if claim.unnamed_since is None
         else claim.model_copy(update={"unnamed_since": claim.unnamed_since.aged(now)})
         for claim in kept.claims
+        if claim not in ended
     ]
-    return kept if claims == kept.claims else kept.model_copy(update={"claims": claims})
+    if claims == kept.claims:
+        return kept
+    over = {_lost(claim) for claim in ended}
+    return kept.model_copy(update={"claims": claims, "doubts": [each for each in kept.doubts if each not in over]})
 
 
 def load(path: Path) -> Kept | None:
@@ -213,6 +221,13 @@ def _agree(before: DesiredSlice, found: DesiredSlice | None) -> bool:
 
 def _unnamed(claim: Claim, now: Stamp) -> Claim:
     return claim if claim.unnamed_since is not None else Claim(slice=claim.slice, unnamed_since=now)
+
+
+def _ended(claim: Claim, lease_s: int, now: Stamp) -> bool:
+    if claim.unnamed_since is None:
+        return False
+    age_s = claim.unnamed_since.age_s(now)
+    return age_s is None or age_s >= lease_s
 
 
 def _lost(claim: Claim) -> str:

@@ -30,9 +30,55 @@ def test_a_claim_that_is_no_longer_named_lives_for_one_lease(claimed: Host) -> N
     claimed.api.set(slices=[claim(B, vm=VM)], lease_s=3600)
     claimed.learn()
     claimed.start(A)
+    claimed.clock.go(3599)
+    claimed.learn()
+    claimed.release(A)
+    claimed.start(A)
+    claimed.clock.go(1)
+    assert claimed.refused(A) == "lease.expired"
+
+
+def running_unnamed(host: Host) -> None:
+    """A VM runs with a claim that the API does not name any more."""
+    host.start(A)
+    host.kernel.open(str(A))
+    host.api.set(slices=[claim(B, vm=VM)], lease_s=3600)
+    host.learn()
+
+
+def test_a_claim_whose_lease_has_ended_is_forgotten_and_its_vm_runs_on(claimed: Host) -> None:
+    running_unnamed(claimed)
+    assert any(str(A) in refusal for refusal in claimed.api.last().refusals)
     claimed.clock.go(3601)
     claimed.learn()
+    assert claimed.slices() == {A}
+    (named,) = claimed.api.last().refusals
+    assert "without a claim" in named
     claimed.start(B)
+    claimed.kernel.close_slice(str(A))
+    assert claimed.refused(A) == "claim.missing"
+    claimed.restart()
+    claimed.learn()
+    assert claimed.refused(A) == "claim.missing"
+
+
+def test_a_claim_whose_age_is_lost_is_forgotten(claimed: Host) -> None:
+    running_unnamed(claimed)
+    claimed.kernel.reboot()
+    claimed.clock.stamp = Stamp(wall_s=1e9 - 3600, boot_id="two", boottime_s=5)
+    claimed.restart()
+    claimed.learn()
+    assert claimed.refused(metadata=(A,)) == "claim.missing"
+    claimed.start(B)
+
+
+def test_no_claim_is_forgotten_while_the_desired_state_is_not_trusted(claimed: Host) -> None:
+    running_unnamed(claimed)
+    claimed.api.set(epoch_confirmed=False)
+    claimed.learn()
+    claimed.clock.go(3601)
+    claimed.learn()
+    claimed.kernel.close_slice(str(A))
     assert claimed.refused(A) == "lease.expired"
 
 
