@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of a benchmark's result, and how it is printed."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# Student's t, two-sided 95 %, by degrees of freedom; beyond the table the normal value is close enough.
+T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
+
+
+def interval(values: Sequence[float], *, digits: int = 3) -> dict[str, Any]:
+    """Mean with its 95 % interval over seeds, and the worst and best seed."""
+    mean = statistics.fmean(values)
+    half = 0.0
+    if len(values) > 1:
+        t = T_95[len(values) - 2] if len(values) - 2 < len(T_95) else 1.96
+        half = t * statistics.stdev(values) / math.sqrt(len(values))
+    rounded = {"mean": mean, "low": mean - half, "high": mean + half, "least": min(values), "most": max(values)}
+    return {"n": len(values), **{key: round(value, digits) for key, value in rounded.items()}}
+
+
+def target(what: str, wanted: str, value: float, *, met: bool) -> dict[str, Any]:
+    return {"what": what, "wanted": wanted, "value": round(value, 4), "met": met}
+
+
+def show(result: dict[str, Any]) -> None:
+    """A table for people on standard output."""
+    print(f"{result['name']}\n  model: {result['model']}\n  seeds: {result['seeds']}\n")
+    for table, rows in result["figures"].items():
+        print(f"  {table}")
+        for row, figure in rows.items():
+            print(f"    {row:44} {_cell(figure)}")
+        print()
+    for one in result["targets"]:
+        print(f"  [{'met' if one['met'] else 'NOT MET':7}] {one['what']}: {one['value']} (wanted {one['wanted']})")
+    for loss in result["losing"]:
+        print(f"  losing: {loss}")
+
+
+def _cell(figure: Any) -> str:
+    if isinstance(figure, dict) and "low" in figure:
+        spread = f"95 % {figure['low']:g}..{figure['high']:g}, seeds {figure['least']:g}..{figure['most']:g}"
+        return f"{figure['mean']:9g}  {spread}"
+    if isinstance(figure, dict):
+        return "  ".join(f"{key} {_cell(value).strip()}" for key, value in figure.items())
+    return f"{figure}"
+
+
+def main(measure: Callable[[], dict[str, Any]]) -> None:
+    """As a program: the table, or with --json the result as it is gathered."""
+    result = measure()
+    if "--json" in sys.argv[1:]:
+        json.dump(result, sys.stdout, indent=1)
+        print()
+    else:
+        show(result)
