@@ -11,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sim.engines import MS, US, check_sums, params
-from vgpumgr.sim.engine import Backlog, EngineModel, Program, SimSlice, Simulation, schedulers
+from vgpumgr.sched.core import Band
+from vgpumgr.sim.engine import Backlog, EngineModel, GroupParams, Program, SimSlice, Simulation, schedulers
 
 DURATION_NS = 60 * MS
+RESERVED = GroupParams(
+    weight=100,
+    timeslice_ns=MS,
+    band=Band.LATENCY,
+    reserve_ns=8 * MS,
+    reserve_period_ns=30 * MS,
+    hold_max_ns=MS,
+    inversion_permille=20,
+)
 
 
 @dataclass(frozen=True)
@@ -24,10 +34,20 @@ class Mix:
     seed: int
 
     def simulate(self, *stops: int, record_items: bool = False) -> tuple[Simulation, list[SimSlice]]:
-        sim = Simulation(self.model, self.scheduler, seed=self.seed, record_items=record_items)
+        with_band = self.scheduler == "vgpumgr" and self.seed % 2
+        sim = Simulation(
+            self.model,
+            self.scheduler,
+            parameters={"reserve_limit_permille": 750} if with_band else {},
+            seed=self.seed,
+            record_items=record_items,
+        )
         slices = []
         for weight, priority, cap_permille, sources in self.tenants:
-            group = sim.add_group("t", params(weight, cap_permille=cap_permille), priority=priority)
+            of_group = params(weight, cap_permille=cap_permille)
+            if with_band and not slices:
+                of_group = RESERVED
+            group = sim.add_group("t", of_group, priority=priority)
             slices += [sim.add_slice(group, source) for source in sources]
         for stop in (*sorted(stops), DURATION_NS):
             sim.run_until(stop)
@@ -88,7 +108,7 @@ def mixes(draw: st.DrawFn) -> Mix:
     some = st.lists(sources(), min_size=1, max_size=3).map(tuple)
     one = st.tuples(st.integers(1, 10), st.integers(0, 2), st.sampled_from([0, 0, 200, 1000]), some)
     return Mix(
-        scheduler=draw(st.sampled_from(list(schedulers()))),
+        scheduler=draw(st.sampled_from([*schedulers(), "vgpumgr", "vgpumgr"])),
         model=draw(models()),
         tenants=tuple(draw(st.lists(one, min_size=1, max_size=4))),
         seed=draw(st.integers(0, 3)),

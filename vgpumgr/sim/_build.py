@@ -59,7 +59,7 @@ struct sim_slice {
 struct sim_parameter { const char *name; u64 preset; u64 least; u64 most; ...; };
 struct sim_scheduler { const char *name; const struct sim_parameter *parameters; ...; };
 struct sim {
-    u64 now_ns; struct sim_counters counters; u64 hash; struct sim_slice **slices;
+    u64 now_ns; void *sched; struct sim_counters counters; u64 hash; struct sim_slice **slices;
     bool record_runs; bool record_items; struct sim_log runs; struct sim_log items; ...;
 };
 
@@ -75,6 +75,7 @@ void sim_remove_slice(struct sim *, u32);
 void sim_park_slice(struct sim *, u32, bool);
 int sim_run(struct sim *, u64);
 void sim_present_run(const struct sim *, struct sim_run *);
+struct vgpu_group *sim_core_group(struct sim *, u32);
 """
 
 

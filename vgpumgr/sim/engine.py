@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vgpumgr.sched.core import Field, GroupParams, ParameterError, SliceParams
+from vgpumgr.sched.core import Field, GroupParams, GroupStats, ParameterError, SliceParams
 from vgpumgr.sim.sources import TIME_MAX_NS, Backlog, Claim, Program, requests_of_one_kernel
 
 try:
@@ -398,7 +398,24 @@ class Simulation:
         before it done), start_ns, end_ns, work_ns, kernel_id, slice."""
         return _copied(self._c.items, ITEM_DTYPE)
 
+    def core_stats(self, group: SimGroup) -> GroupStats:
+        """The core's own counters of a group; only of scheduler "vgpumgr"."""
+        return _group_stats(self._core_group(group).stats)
+
+    def core_lag_ns(self, group: SimGroup) -> int:
+        """What the engine owes a group according to the core; only of scheduler "vgpumgr"."""
+        c = self._core_group(group)
+        sched = ffi.cast("struct vgpu_sched *", self._c.sched)
+        return int(lib.vgpu_group_lag_ns(sched, c, self.now_ns))
+
     # ---- inside
+
+    def _core_group(self, group: SimGroup) -> Any:
+        self._known_group(group)
+        c = lib.sim_core_group(self._c, group.index)
+        if not c:
+            raise ValueError(f"scheduler: {self.scheduler} is not the core, which alone has these; use vgpumgr")
+        return c
 
     def _known_group(self, group: SimGroup) -> list[SimSlice]:
         if group not in self._groups:
@@ -460,6 +477,12 @@ def _c_params(struct: str, params: GroupParams | SliceParams) -> Any:
         except (OverflowError, TypeError):
             raise ValueError(f"{field.name}: {getattr(params, field.name)!r} is not a number it can be") from None
     return c
+
+
+def _group_stats(c: Any) -> GroupStats:
+    values = {field.name: getattr(c, field.name) for field in dataclasses.fields(GroupStats)}
+    values["histogram"] = tuple(values["histogram"])
+    return GroupStats(**values)
 
 
 def _c_program(compiled: Any) -> Any:

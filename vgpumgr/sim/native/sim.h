@@ -366,6 +366,8 @@ void sim_remove_slice(struct sim *sim, u32 slice);
 void sim_park_slice(struct sim *sim, u32 slice, bool parked);
 int sim_run(struct sim *sim, u64 until_ns);
 void sim_present_run(const struct sim *sim, struct sim_run *run);
+/* The core's own, charged until now; NULL if it is gone or under a baseline. */
+struct vgpu_group *sim_core_group(struct sim *sim, u32 group);
 
 /* engine.c */
 void sim_settle(struct sim *sim, struct sim_slice *slice);
