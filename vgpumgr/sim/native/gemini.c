@@ -14,6 +14,7 @@
  */
 #include "schedulers.h"
 
+/* More tokens than fit a window: those of the parameters' extremes are 1000. */
 #define HISTORY		1024u
 
 struct token {
@@ -149,7 +150,7 @@ static void gemini_remove_slice(struct sim *sim, struct sim_slice *slice)
 }
 
 static const struct sim_parameter parameters[] = {
-	{ "quota_ns", 250 * NS_PER_MS, 10 * NS_PER_MS, 10 * NS_PER_S },
+	{ "quota_ns", 250 * NS_PER_MS, 100 * NS_PER_MS, 10 * NS_PER_S },
 	{ "window_ns", 10 * NS_PER_S, 100 * NS_PER_MS, 100 * NS_PER_S },
 	{ NULL, 0, 0, 0 },
 };

@@ -12,8 +12,9 @@
  *
  * A rate is a number of thread blocks per 50 ms; ours is work_ns * blocks_per_ms.
  * The best rate is the largest mean of two neighbouring intervals, from the first
- * five of a job's activity on.  Left out: repeated profiling when that rate
- * changes by a fifth, unified memory, and its transfer when a job ends.
+ * five of a job's activity on; slow start begins at a limit of 1000.  Left out:
+ * repeated profiling when that rate changes by a fifth, unified memory, and its
+ * transfer when a job ends.
  */
 #include "schedulers.h"
 
