@@ -142,6 +142,8 @@ void vgpu_hold_resume(struct vgpu_sched *sched)
 	struct vgpu_group *group = slice->group;
 	u64 ns = sched->hold.until_ns - sched->now_ns;
 
+	vgpu_bucket_refill(&slice->bucket, sched->now_ns);
+	vgpu_bucket_refill(&group->bucket, sched->now_ns);
 	ns = min(ns, (u64)group->reserve.budget_ns);
 	ns = min(ns, vgpu_bucket_lasts_ns(&group->bucket));
 	ns = min(ns, vgpu_bucket_lasts_ns(&slice->bucket));
@@ -150,8 +152,6 @@ void vgpu_hold_resume(struct vgpu_sched *sched)
 	sched->holding = true;
 	sched->run_band = VGPU_BAND_LATENCY;
 	sched->owner = slice;
-	vgpu_bucket_refill(&slice->bucket, sched->now_ns);
-	vgpu_bucket_refill(&group->bucket, sched->now_ns);
 	vgpu_queue_resume(&group->queue, &slice->entity);
 	vgpu_queue_resume(&sched->queue, &group->entity);
 }

@@ -420,10 +420,9 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 	sched->stats.picks++;
 
 	vgpu_reserve_replenish(sched);
+	vgpu_hold_pause(sched);
 	vgpu_hold_review(sched);
-	if (sched->holding)
-		vgpu_hold_pause(sched);
-	else if (sched->owner)
+	if (sched->owner)
 		review_run(sched);
 	else if (sched->unsold.running)
 		review_unsold(sched);

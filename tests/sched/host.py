@@ -21,7 +21,9 @@ from tests.sched.story import (
     CloseSlice,
     Depart,
     Event,
+    Latency,
     NewCap,
+    NewReserve,
     NewTimeslice,
     OpenSlice,
     Reweight,
@@ -31,11 +33,15 @@ from tests.sched.story import (
     Work,
 )
 from vgpumgr.sched.core import (
+    Band,
     CapParams,
     Decision,
     EndedRun,
+    Field,
     Group,
     GroupParams,
+    ItemInfo,
+    ParameterError,
     RunReason,
     Scheduler,
     Slice,
@@ -47,12 +53,26 @@ WRAP = 2**64
 
 def group_params(tenant: Tenant) -> GroupParams:
     cap = tenant.cap
-    return GroupParams(
+    params = GroupParams(
         weight=tenant.weight,
         timeslice_ns=tenant.timeslice_ns,
         cap_ns=cap.cap_ns,
         cap_period_ns=cap.cap_period_ns,
         burst_ns=cap.burst_ns,
+        mode=tenant.mode,
+    )
+    return with_latency(params, tenant.latency)
+
+
+def with_latency(params: GroupParams, latency: Latency | None) -> GroupParams:
+    return replace(
+        params,
+        band=Band.LATENCY if latency else Band.FAIR,
+        reserve_ns=latency.reserve_ns if latency else 0,
+        reserve_period_ns=latency.period_ns if latency else 0,
+        hold_max_ns=latency.hold_max_ns if latency else 0,
+        inversion_permille=latency.inversion_permille if latency else 0,
+        inversion_burst_ns=latency.inversion_burst_ns if latency else 0,
     )
 
 
@@ -67,7 +87,10 @@ def slice_params(weight: int, cap: CapParams) -> SliceParams:
 
 @dataclass
 class Usage:
-    """When somebody ran under one setting of its cap: (start, end) in order."""
+    """When somebody ran under one setting of its cap: (start, end) in order.
+
+    Of a reservation: when it was used, `cap` being its rate and `burst_ns` what it may save up.
+    """
 
     cap: CapParams
     burst_ns: int
@@ -100,6 +123,14 @@ class LiveTenant:
     params: GroupParams
     devices: list[Device] = field(default_factory=list)
     usage: list[Usage] = field(default_factory=list)
+    reserve_usage: list[Usage] = field(default_factory=list)
+    latency_ns: int = 0
+
+    def note_reserve(self) -> None:
+        """New terms of the reservation, from now on."""
+        params = self.params
+        rate = CapParams(cap_ns=params.reserve_ns, cap_period_ns=params.reserve_period_ns)
+        self.reserve_usage.append(Usage(rate, 2 * params.reserve_ns))
 
 
 class Host:
@@ -187,15 +218,19 @@ class Host:
                 decision.limit_ns,
                 None if decision.wake_at_ns is None else (decision.wake_at_ns - self.origin) % WRAP,
                 decision.switched,
+                decision.band,
+                decision.idle,
             )
         )
         if decision.ended is not None:
             self.check_run(decision.ended)
+        self.note_reserves()
         if self.model is not None:
             wake_at = decision.wake_at_ns
             if wake_at is not None:
                 decision = replace(decision, wake_at_ns=(wake_at - self.origin) % WRAP)
-            self.model.picked(self.now, decision, device.model if device else None)
+            payer = self.devices[decision.payer] if decision.payer is not None else None
+            self.model.picked(self.now, decision, device.model if device else None, payer.model if payer else None)
             decision = replace(decision, wake_at_ns=wake_at)
             self.check_lags()
         self.check_sums()
@@ -219,8 +254,12 @@ class Host:
         device.done += 1
         device.next_item()
         work = device.work
-        if work.nap_every and device.done % work.nap_every == 0:
+        naps = work.nap_every and device.done % work.nap_every == 0
+        if work.request:
+            self.item_done(device, None if naps else work.item(device.done))
+        elif naps:
             self.sleep(device)
+        if naps:
             self.at(self.now + work.nap_ns, lambda: self.wake(device))
 
     def note_stay(self) -> None:
@@ -230,14 +269,46 @@ class Host:
                 usage.stays.append((self.stay_start, self.now))
             self.stay_start = self.now
 
+    def note_reserves(self) -> None:
+        """Book what was used of reservations since the last pick; only one can have been."""
+        for tenant in self.tenants:
+            latency_ns = tenant.core.c.stats.latency_ns
+            used = latency_ns - tenant.latency_ns
+            tenant.latency_ns = latency_ns
+            if used:
+                tenant.reserve_usage[-1].stays.append((self.now - used, self.now))
+
     # ---- what happens
+
+    def is_refused(self, call: Callable[[], object]) -> bool:
+        """Do it, unless it promises what the engine cannot keep or does not sell."""
+        engine = self.story.engine
+        fault = Field.NONE
+        try:
+            call()
+        except ParameterError as error:
+            fault = error.field
+        reasons = (Field.CAP, Field.MODE, Field.PLACES) if engine.policy else (Field.RESERVE, Field.WEIGHT)
+        assert not fault or fault in reasons
+        assert not fault or engine.policy or engine.reserve_limit_permille
+        return bool(fault)
 
     def wake(self, device: Device) -> None:
         if device.core in self.devices:
             device.is_awake = True
-            self.core.wake(device.core, self.clock())
+            item = device.work.item(device.done)
+            if item is None:
+                self.core.wake(device.core, self.clock())
+            else:
+                self.core.announce(device.core, item, self.clock())
             if self.model is not None and device.model is not None:
-                self.model.wake(device.model, self.now)
+                self.model.wake(device.model, self.now, item)
+
+    def item_done(self, device: Device, next_item: ItemInfo | None) -> None:
+        device.is_awake = next_item is not None
+        self.core.item_done(device.core, self.clock(), next_item=next_item)
+        if self.model is not None and device.model is not None:
+            self.model.item_done(device.model, self.now, next_item)
 
     def sleep(self, device: Device) -> None:
         device.is_awake = False
@@ -248,9 +319,12 @@ class Host:
     def arrive(self, tenant: Tenant) -> None:
         name = f"t{next(self.names)}"
         params = group_params(tenant)
-        core = self.core.add_group(params, self.clock(), name=name)
+        if self.is_refused(lambda: self.core.add_group(params, self.clock(), name=name)):
+            return
+        core = self.core.groups[-1]
         model = self.model.add_group(name, params, self.now) if self.model else None
         live = LiveTenant(name, core, model, params)
+        live.note_reserve()
         live.usage.append(Usage(tenant.cap, params.burst_ns or params.timeslice_ns))
         self.tenants.append(live)
         for one in tenant.slices:
@@ -259,7 +333,9 @@ class Host:
     def open(self, tenant: LiveTenant, one: SliceOf) -> None:
         name = f"{tenant.name}.s{next(self.names)}"
         params = slice_params(one.weight, one.cap)
-        core = self.core.add_slice(tenant.core, params, self.clock(), name=name)
+        if self.is_refused(lambda: self.core.add_slice(tenant.core, params, self.clock(), name=name)):
+            return
+        core = tenant.core.slices[-1]
         model = None
         if self.model is not None and tenant.model is not None:
             model = self.model.add_slice(tenant.model, name, params, self.now)
@@ -293,11 +369,14 @@ class Host:
         self.tenants.remove(tenant)
 
     def update(self, tenant: LiveTenant, params: GroupParams) -> None:
-        self.core.update_group(tenant.core, params, self.clock())
+        if self.is_refused(lambda: self.core.update_group(tenant.core, params, self.clock())):
+            return
         if self.model is not None and tenant.model is not None:
             self.model.update_group(tenant.model, params, self.now)
         old, tenant.params = tenant.params, params
         self.note_stay()
+        self.note_reserves()
+        tenant.note_reserve()
         cap = CapParams(cap_ns=params.cap_ns, cap_period_ns=params.cap_period_ns, burst_ns=params.burst_ns)
         tenant.usage.append(Usage(cap, params.burst_ns or params.timeslice_ns))
         if old.timeslice_ns != params.timeslice_ns:
@@ -327,6 +406,8 @@ class Host:
                     burst_ns=cap.burst_ns,
                 ),
             )
+        elif isinstance(event, NewReserve):
+            self.update(tenant, with_latency(tenant.params, event.latency))
         elif isinstance(event, OpenSlice):
             self.open(tenant, event.slice)
         elif isinstance(event, Depart):
@@ -340,8 +421,10 @@ class Host:
         elif isinstance(event, ChangeSlice):
             device = tenant.devices[event.which % len(tenant.devices)]
             self.note_stay()
-            device.params = slice_params(event.weight, event.cap)
-            self.core.update_slice(device.core, device.params, self.clock())
+            params = slice_params(event.weight, event.cap)
+            if self.is_refused(lambda: self.core.update_slice(device.core, params, self.clock())):
+                return
+            device.params = params
             if self.model is not None and device.model is not None:
                 self.model.update_slice(device.model, device.params, self.now)
             burst = device.params.burst_ns or tenant.params.timeslice_ns
@@ -360,15 +443,18 @@ class Host:
 
     def check_sums(self) -> None:
         """R3: wall = sum(charged) + idle, exactly, at both levels."""
-        stats = self.core.stats
-        assert stats.wall_ns == self.now
+        engine = self.core.stats
+        assert engine.wall_ns == self.now
         charged = sum(tenant.core.run_ns for tenant in self.tenants) + self.departed_ns
-        assert stats.idle_ns + charged == stats.wall_ns
+        assert engine.idle_ns + charged == engine.wall_ns
         if self.model is not None:
-            assert stats.idle_ns == self.model.idle_ns
+            assert engine.idle_ns == self.model.idle_ns
             for tenant in self.tenants:
                 assert tenant.model is not None
+                stats = tenant.core.c.stats
                 assert tenant.core.run_ns == tenant.model.run_ns
+                for name in ("latency_ns", "hold_ns", "inversion_ns", "ghost_ns"):
+                    assert getattr(stats, name) == getattr(tenant.model, name), name
                 for device in tenant.devices:
                     assert device.model is not None
                     assert device.core.run_ns == device.model.run_ns

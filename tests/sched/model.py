@@ -13,192 +13,19 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from vgpumgr.sched.core import CapParams, Decision, GroupParams, RunReason, SchedParams, SliceParams
-
-# Values that came out of a division by a sum of weights are rounded to this grid, or the
-# denominators grow without limit.
-GRID = 2**70
-
-
-def on_grid(value: Fraction) -> Fraction:
-    return Fraction(round(value * GRID), GRID)
-
-
-@dataclass(eq=False)
-class Party:
-    """What a group is among groups and a slice among the slices of its group."""
-
-    name: str
-    weight: int
-    timeslice: int
-    v: Fraction
-    deadline: Fraction
-    ready: bool = False
-    running: bool = False
-    member: bool = False
-
-
-class Level:
-    """The members of one average, and R2's eligibility, R3's charge and R4's debt and credit."""
-
-    def __init__(self, overrun: int) -> None:
-        self.members: list[Party] = []
-        self.resting_v = Fraction(0)
-        self.high = Fraction(0)
-        self.overrun = overrun
-        self.roundings = 0
-
-    @property
-    def v(self) -> Fraction:
-        if not self.members:
-            return self.resting_v
-        weight = sum(party.weight for party in self.members)
-        return sum((party.weight * party.v for party in self.members), Fraction(0)) / weight
-
-    def lag(self, party: Party) -> Fraction:
-        v = self.v
-        if not party.member:
-            return party.weight * (v - max(party.v, self.least_v(party)))
-        return party.weight * (v - party.v)
-
-    def least_v(self, party: Party) -> Fraction:
-        """Credit counts from the furthest V has been: one joining with credit must not help others."""
-        return self.high - Fraction(party.timeslice, party.weight)
-
-    def new_request(self, party: Party) -> None:
-        party.deadline = party.v + Fraction(party.timeslice + self.overrun, party.weight)
-
-    def charge(self, party: Party, ns: int) -> None:
-        left = Fraction(ns)
-        weight = sum(member.weight for member in self.members)
-        while sleepers := [m for m in self.members if not m.ready and not m.running]:
-            first = min(sleepers, key=lambda m: m.v)
-            until = max(Fraction(0), (first.v - self.v) * weight)
-            if until > left:
-                break
-            party.v += until / party.weight
-            left -= until
-            self.leave(first)
-            weight -= first.weight
-        party.v += left / party.weight
-        self.high = max(self.high, self.v)
-
-    def leave(self, party: Party) -> None:
-        self.resting_v = self.v
-        self.members.remove(party)
-        party.member = False
-        if self.members:
-            self.resting_v = self.v
-        self.high = max(self.high, self.v)
-
-    def settle(self) -> None:
-        """Members that are neither ready nor running leave unless they are in debt."""
-        gone = True
-        while gone:
-            v = self.v
-            idle = (m for m in self.members if not m.ready and not m.running and m.v <= v)
-            gone = False
-            for party in idle:
-                self.leave(party)
-                gone = True
-                break
-
-    def set_ready(self, party: Party, ready: bool) -> None:
-        if party.ready == ready:
-            return
-        party.ready = ready
-        if ready and not party.member:
-            self.roundings += 1
-            party.v = max(party.v, on_grid(self.least_v(party)))
-            if party.deadline <= party.v:
-                self.new_request(party)
-            party.member = True
-            self.members.append(party)
-        self.settle()
-
-    def put(self, party: Party, request_done: bool) -> None:
-        party.running = False
-        if request_done or party.v >= party.deadline:
-            self.new_request(party)
-        self.settle()
-
-    def set_weight(self, party: Party, weight: int) -> None:
-        self.roundings += 1
-        v = self.v if party.member else self.high
-        if not party.member and party.v < self.least_v(party):
-            party.v = party.deadline = self.least_v(party)
-        left = (party.deadline - party.v) * party.weight / weight
-        party.v = on_grid(v - (v - party.v) * party.weight / weight)
-        party.deadline = party.v + on_grid(left)
-        party.weight = weight
-        self.settle()
-
-    def set_timeslice(self, party: Party, timeslice: int) -> None:
-        if party.timeslice == timeslice:
-            return
-        party.timeslice = timeslice
-        latest = party.v + Fraction(timeslice + self.overrun, party.weight)
-        party.deadline = min(party.deadline, latest)
-
-
-class Bucket:
-    """R7: credit as a real number, refilled continuously."""
-
-    def __init__(self, now: int) -> None:
-        self.rate: Fraction | None = None
-        self.burst = 0
-        self.credit = Fraction(0)
-        self.last = now
-        self.resume_at: int | None = None
-        self.since = 0
-        self.throttles = 0
-        self.throttled_ns = 0
-
-    def refill(self, now: int) -> None:
-        if self.rate is not None:
-            self.credit = min(Fraction(self.burst), self.credit + self.rate * (now - self.last))
-        self.last = now
-
-    def use(self, ns: int, now: int) -> None:
-        self.credit -= ns
-        self.refill(now)
-
-    def configure(self, params: CapParams, burst: int, now: int) -> None:
-        self.refill(now)
-        rate = Fraction(params.cap_ns, params.cap_period_ns) if params.cap_ns else None
-        if self.rate is None:
-            self.credit = Fraction(burst)
-        elif rate != self.rate:
-            self.credit = Fraction(math.floor(self.credit))
-        self.rate = rate
-        self.burst = burst
-        self.credit = min(self.credit, Fraction(burst))
-
-    def wait(self, target: int) -> int:
-        if self.rate is None or self.credit >= target:
-            return 0
-        return math.ceil((target - self.credit) / self.rate)
-
-    def lasts(self) -> int | None:
-        if self.rate is None or self.rate == 1:
-            return None
-        return math.ceil(self.credit / (1 - self.rate)) if self.credit >= 1 else 0
-
-    @property
-    def empty(self) -> bool:
-        return self.rate is not None and self.credit < 1
-
-    def throttle_if_empty(self, resume_credit: int, now: int) -> None:
-        if self.resume_at is None and self.empty:
-            self.resume_at = now + self.wait(resume_credit)
-            self.since = now
-            self.throttles += 1
-
-    def unthrottle_if_due(self, now: int) -> None:
-        if self.resume_at is not None and now >= self.resume_at:
-            self.throttled_ns += self.resume_at - self.since
-            self.resume_at = None
-            self.refill(now)
+from tests.sched.exact import Bucket, Level, Party, Predictor, Reserve, on_grid
+from vgpumgr.sched.core import (
+    Band,
+    CapParams,
+    Decision,
+    GroupParams,
+    Idle,
+    ItemInfo,
+    Policy,
+    RunReason,
+    SchedParams,
+    SliceParams,
+)
 
 
 @dataclass(eq=False)
@@ -207,8 +34,24 @@ class ModelGroup:
     params: GroupParams
     bucket: Bucket
     level: Level
+    reserve: Reserve
+    inversion: Bucket
+    predictor: Predictor = field(default_factory=Predictor)
     slices: list[ModelSlice] = field(default_factory=list)
+    rest: int = 0
     run_ns: int = 0
+    latency_ns: int = 0
+    hold_ns: int = 0
+    inversion_ns: int = 0
+    ghost_ns: int = 0
+
+    @property
+    def has_item(self) -> bool:
+        return any(s.has_item for s in self.slices)
+
+    @property
+    def in_latency_band(self) -> bool:
+        return self.party.ready and self.reserve.exists and self.reserve.budget > 0
 
     @property
     def resume_credit(self) -> int:
@@ -222,6 +65,11 @@ class ModelSlice:
     bucket: Bucket
     group: ModelGroup
     has_item: bool = False
+    item: ItemInfo | None = None
+    item_ns: int = 0
+    more: bool = False
+    done_kernel_id: int = 0
+    done_at: int = 0
     run_ns: int = 0
 
     @property
@@ -241,6 +89,16 @@ class Model:
         self.now = now
         self.idle_ns = 0
         self.owner: ModelSlice | None = None
+        self.holder: ModelSlice | None = None
+        self.hold_until = 0
+        self.holding = False
+        self.parked = False
+        self.has_ghosts = params.policy is not Policy.BEST_EFFORT
+        floor = max(20 * params.switch_cost_ns, 10_000)
+        self.unsold = Party("unsold", 1, max(floor, 1_000_000), Fraction(0), Fraction(0))
+        self.weigh(None)
+        self.run_band = Band.FAIR
+        self.run_charged = 0
         self.run_start = 0
         self.run_timeslice = 0
         self.calls = 0
@@ -267,8 +125,13 @@ class Model:
         if ns <= 0:
             return
         self.now = now
+        if self.parked:
+            ns -= self.park(ns)
+        self.run_charged += ns
         if self.owner is None:
             self.idle_ns += ns
+            if self.unsold.running:
+                self.level.charge(self.unsold, ns)
             return
         group = self.owner.group
         self.owner.run_ns += ns
@@ -277,6 +140,47 @@ class Model:
         self.owner.bucket.use(ns, now)
         self.level.charge(group.party, ns)
         group.bucket.use(ns, now)
+        if self.owner.has_item:
+            self.owner.item_ns += ns
+        elif self.has_ghosts:
+            group.ghost_ns += ns
+        if self.run_band is Band.LATENCY:
+            group.reserve.budget -= ns
+            group.latency_ns += ns
+        if self.holding:
+            group.hold_ns += ns
+        elif self.holder is not None:
+            self.invert(self.holder.group, ns)
+
+    def invert(self, holder: ModelGroup, ns: int) -> None:
+        """Somebody executed during a hold: was the holder ready?"""
+        holder.inversion.refill(self.now - ns)
+        if self.run_band is Band.FAIR and holder.party.ready:
+            holder.inversion_ns += ns
+            holder.inversion.use(ns, self.now)
+        holder.inversion.refill(self.now)
+
+    # ---- turns that are not given away
+
+    def weigh(self, group: ModelGroup | None) -> None:
+        if not self.has_ghosts:
+            return
+        if group is not None:
+            self.level.set_weight(group.party, max(1, len(group.slices)))
+        unsold = max(0, self.params.places - sum(len(g.slices) for g in self.groups))
+        if unsold:
+            self.level.set_weight(self.unsold, unsold)
+        self.level.set_ready(self.unsold, unsold > 0)
+
+    def park(self, ns: int) -> int:
+        """All are ghosts: what is charged to slices, an equal part to each."""
+        slices = [one for group in self.groups for one in group.slices]
+        part = ns // max(len(slices), self.params.places, 1)
+        for one in slices:
+            for party in (one, one.group):
+                party.run_ns += part
+            one.group.ghost_ns += part
+        return part * len(slices)
 
     def timers(self) -> list[tuple[int, ModelSlice | ModelGroup]]:
         """Ends of those throttles that keep somebody with an item from running."""
@@ -292,11 +196,13 @@ class Model:
     def refresh(self, what: ModelSlice | ModelGroup) -> None:
         if isinstance(what, ModelSlice):
             what.bucket.unthrottle_if_due(self.now)
-            ready = what.has_item and what.bucket.resume_at is None
+            ready = (what.has_item or self.has_ghosts) and what.bucket.resume_at is None
             what.group.level.set_ready(what.party, ready)
             what = what.group
         what.bucket.unthrottle_if_due(self.now)
         ready = any(s.party.ready for s in what.slices) and what.bucket.resume_at is None
+        if ready and not what.party.ready:
+            what.reserve.wake(self.now)
         self.level.set_ready(what.party, ready)
 
     # ---- calls
@@ -304,20 +210,31 @@ class Model:
     def add_group(self, name: str, params: GroupParams, now: int) -> ModelGroup:
         self.advance(now)
         v = on_grid(self.level.high)
-        party = Party(name, params.weight, params.timeslice_ns, v, v)
-        group = ModelGroup(party, params, Bucket(self.now), Level(self.overrun))
+        party = Party(name, 1 if self.has_ghosts else params.weight, params.timeslice_ns, v, v)
+        group = ModelGroup(party, params, Bucket(self.now), Level(self.overrun), Reserve(params), Bucket(self.now))
+        group.reserve.deadline = self.now + params.reserve_period_ns
+        group.reserve.budget = params.reserve_ns
+        self.configure_inversion(group)
         group.bucket.configure(params, params.burst_ns or params.timeslice_ns, self.now)
         self.groups.append(group)
         return group
 
+    def configure_inversion(self, group: ModelGroup) -> None:
+        params = group.params
+        rate = CapParams(cap_ns=params.inversion_permille, cap_period_ns=1000)
+        group.inversion.configure(rate, params.inversion_burst_ns or self.params.max_chunk_ns, self.now)
+
     def update_group(self, group: ModelGroup, params: GroupParams, now: int) -> None:
         self.advance(now)
         group.params = params
+        group.reserve.configure(params, self.now)
+        self.configure_inversion(group)
         group.bucket.configure(params, params.burst_ns or params.timeslice_ns, self.now)
         if group.bucket.resume_at is not None:
             group.bucket.resume_at = self.now + group.bucket.wait(group.resume_credit)
         self.level.set_timeslice(group.party, params.timeslice_ns)
-        self.level.set_weight(group.party, params.weight)
+        if not self.has_ghosts:
+            self.level.set_weight(group.party, params.weight)
         self.refresh(group)
 
     def remove_group(self, group: ModelGroup, now: int) -> None:
@@ -330,17 +247,20 @@ class Model:
     def add_slice(self, group: ModelGroup, name: str, params: SliceParams, now: int) -> ModelSlice:
         self.advance(now)
         v = on_grid(group.level.high)
-        party = Party(name, params.weight, group.params.timeslice_ns, v, v)
+        party = Party(name, 1 if self.has_ghosts else params.weight, group.params.timeslice_ns, v, v)
         new = ModelSlice(party, params, Bucket(self.now), group)
         new.bucket.configure(params, params.burst_ns or group.params.timeslice_ns, self.now)
         group.slices.append(new)
+        self.weigh(group)
+        self.refresh(new)
         return new
 
     def update_slice(self, target: ModelSlice, params: SliceParams, now: int) -> None:
         self.advance(now)
         target.params = params
         self.configure_slice_bucket(target)
-        target.group.level.set_weight(target.party, params.weight)
+        if not self.has_ghosts:
+            target.group.level.set_weight(target.party, params.weight)
         self.refresh(target)
 
     def configure_slice_bucket(self, target: ModelSlice) -> None:
@@ -357,18 +277,46 @@ class Model:
 
     def remove_slice(self, target: ModelSlice, now: int) -> None:
         self.advance(now)
+        if self.holder is target:
+            self.pause_hold()
+            self.holder = None
         if self.owner is target:
             self.review_caps(target)
-            self.end_run(request_done=False)
+            self.end_run(RunReason.REMOVED)
         self.set_item(target, False)
+        target.group.level.set_ready(target.party, False)
         if target.party.member:
             target.group.level.leave(target.party)
             target.group.level.settle()
         target.group.slices.remove(target)
+        self.weigh(target.group)
+        self.refresh(target.group)
 
-    def wake(self, target: ModelSlice, now: int) -> None:
+    def wake(self, target: ModelSlice, now: int, item: ItemInfo | None = None) -> None:
         self.advance(now)
+        if target.more and not target.has_item:
+            target.group.predictor.gaps[target.done_kernel_id].add(self.now - target.done_at)
         self.set_item(target, True)
+        if item is not None:
+            target.item = item
+
+    def item_done(self, target: ModelSlice, now: int, next_item: ItemInfo | None) -> None:
+        self.advance(now)
+        predictor, item = target.group.predictor, target.item
+        assert item is not None
+        predictor.durations[item.kernel_id].add(target.item_ns)
+        target.more, target.done_kernel_id, target.done_at = item.more, item.kernel_id, self.now
+        target.item_ns = 0
+        if next_item is None:
+            self.set_item(target, False)
+            return
+        if target.more:
+            predictor.gaps[item.kernel_id].add(0)
+        target.item = next_item
+
+    def end_request(self, target: ModelSlice, now: int) -> None:
+        self.advance(now)
+        target.more = False
 
     def sleep(self, target: ModelSlice, now: int) -> None:
         self.advance(now)
@@ -378,6 +326,7 @@ class Model:
         if target.has_item == has_item:
             return
         target.has_item = has_item
+        target.item, target.item_ns = None, 0
         self.follow_group(target)
         self.refresh(target)
 
@@ -388,62 +337,224 @@ class Model:
         owner.group.bucket.throttle_if_empty(owner.group.resume_credit, self.now)
         self.refresh(owner)
 
-    def end_run(self, *, request_done: bool) -> None:
+    def end_run(self, reason: RunReason) -> None:
         assert self.owner is not None
-        group = self.owner.group
-        group.level.put(self.owner.party, request_done)
-        self.level.put(group.party, request_done)
+        group, slice_party = self.owner.group, self.owner.party
+        done = reason is RunReason.TIMESLICE
+        if self.run_band is Band.FAIR:
+            group.rest = self.run_timeslice - self.run_charged if reason is RunReason.LATENCY else 0
         self.owner = None
+        group.level.put(slice_party, done)
+        self.level.put(group.party, done and self.run_band is Band.FAIR)
+        self.run_band = Band.FAIR
+
+    def first_deadline(self) -> int | None:
+        return min((g.reserve.deadline for g in self.groups if g.in_latency_band), default=None)
 
     def why_run_is_over(self, owner: ModelSlice) -> RunReason | None:
         """R9: these and no others end a run."""
-        if self.now - self.run_start >= self.run_timeslice:
+        group = owner.group
+        if self.run_charged >= self.run_timeslice:
             return RunReason.TIMESLICE
-        if not any(s.has_item for s in owner.group.slices):
+        if not any(g.has_item for g in (self.groups if self.has_ghosts else [group])):
             return RunReason.DRY
-        if not owner.group.party.ready:
+        if not group.party.ready:
             return RunReason.CAP
+        if self.run_band is Band.LATENCY and group.reserve.budget <= 0:
+            return RunReason.BUDGET
+        first = self.first_deadline()
+        if first is not None and (self.run_band is Band.FAIR or first < group.reserve.deadline):
+            return RunReason.LATENCY
         return None
 
-    def picked(self, now: int, decision: Decision, chosen: ModelSlice | None) -> None:
-        """The core has decided `decision`, which gives the engine to `chosen`."""
+    def picked(self, now: int, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None = None) -> None:
+        """The core has decided `decision`, which gives the engine to `chosen`, or its idling to `payer`."""
         self.advance(now)
-        owner = self.owner
-        stays = False
-        if owner is not None:
-            self.review_caps(owner)
-            reason = self.why_run_is_over(owner)
-            if reason is not None:
-                assert decision.ended is not None, f"the run should have ended: {reason.name}"
-                assert decision.ended.reason is reason
-                assert decision.ended.length_ns == self.now - self.run_start
-                assert decision.ended.timeslice_ns == self.run_timeslice
-                self.end_run(request_done=reason is RunReason.TIMESLICE)
-            else:
-                assert decision.ended is None, "a run was cut for no reason"
-                assert chosen is not None
-                assert chosen.group is owner.group, "the engine changed hands within a run"
-                stays = owner.party.ready
-                if stays:
-                    assert chosen is owner, "a slice lost the engine within its stay"
+        for group in self.groups:
+            if group.party.ready and group.reserve.budget <= 0:
+                group.reserve.replenish(self.now)
+        self.pause_hold()
+        self.review_hold()
+        if self.owner is not None:
+            self.review_run(self.owner, decision, chosen or payer)
+        elif self.unsold.running:
+            self.review_unsold()
+        self.parked = False
+        taken = chosen or payer
+        if self.owner is None and not self.unsold.running:
+            self.begin(decision, chosen, payer)
+        elif self.owner is not None:
+            assert taken is self.owner
+        if chosen is not None:
+            assert chosen.has_item
+            assert decision.band is self.run_band
+            self.check_limit(decision, chosen)
+        elif decision.idle is Idle.GHOST:
+            assert self.has_ghosts
+            assert decision.wake_at_ns == self.now + self.run_timeslice - self.run_charged
+            assert self.owner is payer
+
+    # ---- runs
+
+    def review_run(self, owner: ModelSlice, decision: Decision, taken: ModelSlice | None) -> None:
+        self.review_caps(owner)
+        group = owner.group
+        reason = self.why_run_is_over(owner)
+        start, charged, timeslice = self.run_start, self.run_charged, self.run_timeslice
+        if reason is None:
+            ended = decision.ended
+            if not owner.party.ready:
+                group.level.put(owner.party, False)
+                if ended is None:
+                    assert taken is not None
+                    assert taken.group is group, "the engine changed hands within a run"
+                    self.take_slice(taken)
+                else:  # which slice was refused at the gate cannot be seen, nor does it matter
+                    self.owner = next(s for s in group.slices if s.party.ready)
+            elif ended is None:
+                assert taken is owner, "a slice lost the engine within its stay"
+            if self.run_band is Band.FAIR and self.holder is not None:
+                assert self.owner is not None
+                passes = self.gate_allows(self.owner) > 0
+                if ended is None:
+                    assert passes, "an item passed the gate that does not fit"
                 else:
-                    owner.group.level.put(owner.party, False)
-        if chosen is None:
+                    assert not passes or self.owner is not owner
+                    reason = RunReason.LATENCY
+        if reason is None:
+            assert decision.ended is None, "a run was cut for no reason"
+            return
+        assert decision.ended is not None, f"the run should have ended: {reason.name}"
+        assert decision.ended.reason is reason
+        assert decision.ended.length_ns == charged
+        assert decision.ended.start_ns == start
+        assert decision.ended.timeslice_ns == timeslice
+        self.end_run(reason)
+        if not group.has_item and self.may_hold(owner):
+            self.holder = owner
+            self.hold_until = self.now + group.params.hold_max_ns
+
+    def review_unsold(self) -> None:
+        over = self.run_charged >= self.run_timeslice
+        if over or not self.unsold.ready or not any(g.has_item for g in self.groups):
+            self.level.put(self.unsold, over)
+
+    def begin(self, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None) -> None:
+        """Nobody has the engine, so somebody was chosen, in the order of R2."""
+        first = self.first_deadline()
+        taken = chosen or payer
+        if first is not None:
+            assert chosen is not None
+            assert chosen.group.in_latency_band, "band L was passed over"
+            assert chosen.group.reserve.deadline == first
+            self.begin_run(chosen, Band.LATENCY)
+        elif self.holder is not None:
+            self.begin_in_hold(self.holder, decision, chosen, payer)
+        elif self.has_ghosts and not any(g.has_item for g in self.groups):
+            assert (taken, decision.idle, decision.wake_at_ns) == (None, Idle.EMPTY, None)
+            self.parked = True
+        elif taken is not None:
+            self.check_choice(self.level, taken.group.party)
+            self.begin_run(taken, Band.FAIR)
+        elif decision.idle is Idle.GHOST:
+            self.check_choice(self.level, self.unsold)
+            self.run_charged = 0
+            self.run_timeslice = self.unsold.timeslice
+        else:
             assert not any(g.party.ready for g in self.groups), "idle while a group is ready"
             times = [t for t, _ in self.timers()]
             assert decision.wake_at_ns == (min(times) if times else None)
+
+    def begin_run(self, taken: ModelSlice, band: Band) -> None:
+        group = taken.group
+        self.run_band = band
+        self.run_start = self.now
+        self.run_charged = 0
+        self.run_timeslice = group.params.timeslice_ns
+        if band is Band.FAIR and group.rest:
+            self.run_timeslice = min(self.run_timeslice, group.rest)
+        group.party.running = True
+        group.bucket.refill(self.now)
+        self.take_slice(taken)
+
+    def take_slice(self, taken: ModelSlice) -> None:
+        self.check_choice(taken.group.level, taken.party)
+        self.follow_group(taken)
+        taken.bucket.refill(self.now)
+        self.owner = taken
+
+    # ---- hold and gap gate
+
+    def may_hold(self, one: ModelSlice) -> bool:
+        group = one.group
+        return (
+            one.more
+            and group.params.hold_max_ns > 0
+            and not group.has_item
+            and group.reserve.budget > 0
+            and group.bucket.resume_at is None
+            and one.bucket.resume_at is None
+        )
+
+    def review_hold(self) -> None:
+        if self.holder is None:
             return
-        if self.owner is None:
-            self.check_choice(self.level, chosen.group.party)
-            self.run_start = self.now
-            self.run_timeslice = chosen.group.params.timeslice_ns
-            chosen.group.bucket.refill(self.now)
-        if not stays:
-            self.check_choice(chosen.group.level, chosen.party)
-            self.follow_group(chosen)
-            chosen.bucket.refill(self.now)
-        self.owner = chosen
-        self.check_limit(decision, chosen)
+        self.holder.group.inversion.refill(self.now)
+        if self.now >= self.hold_until or not self.may_hold(self.holder):
+            self.holder = None
+
+    def pause_hold(self) -> None:
+        if not self.holding:
+            return
+        assert self.owner is not None
+        self.review_caps(self.owner)
+        self.holding = False
+        self.end_run(RunReason.DRY)
+
+    def begin_in_hold(
+        self, holder: ModelSlice, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None
+    ) -> None:
+        """Which of several items passes is the core's choice; that it passes is not."""
+        if chosen is not None:
+            assert self.level.lag(chosen.group.party) >= -self.slack(self.level)
+            assert self.gate_allows(chosen) > 0, "an item passed the gate that does not fit"
+            self.begin_run(chosen, Band.FAIR)
+            return
+        assert decision.idle is Idle.HOLD
+        assert payer is holder
+        ready = [g for g in self.groups if g.party.ready]
+        if len(ready) == 1 and len(ready[0].slices) == 1:
+            assert not self.gate_allows(ready[0].slices[0]), "an item that fits did not pass the gate"
+        assert decision.wake_at_ns is not None
+        group = holder.group
+        for bucket in (holder.bucket, group.bucket):
+            bucket.refill(self.now)
+        lasts = [self.hold_until - self.now, group.reserve.budget, group.bucket.lasts(), holder.bucket.lasts()]
+        until = self.now + min(ns for ns in lasts if ns is not None)
+        assert self.now < decision.wake_at_ns <= until
+        self.holding = True
+        self.run_band = Band.LATENCY
+        self.owner = holder
+        group.level.resume(holder.party)
+        self.level.resume(group.party)
+
+    def gate_allows(self, one: ModelSlice) -> float:
+        """R5: the longest piece of `one` that may begin now."""
+        if self.holder is None:
+            return math.inf
+        group, longest = self.holder.group, self.params.max_chunk_ns
+        credit = math.floor(group.inversion.credit)
+        if not group.params.inversion_permille or credit < 0:
+            return 0
+        duration = one.group.predictor.duration(one.item, longest) if one.item else longest
+        piece = int(min(duration - one.item_ns, longest)) if duration > one.item_ns else longest
+        elapsed = self.now - self.holder.done_at
+        kernel = self.holder.done_kernel_id
+        if group.predictor.inversion(kernel, elapsed, piece) <= credit:
+            return piece
+        gaps = group.predictor.open_gaps(kernel, elapsed)
+        least = gaps[0][0] if gaps else 0
+        return least if self.params.splits and least >= self.params.min_chunk_ns else 0
 
     def check_choice(self, level: Level, chosen: Party) -> None:
         """R2: the earliest deadline among the eligible, as exactly as rounding allows."""
@@ -463,7 +574,11 @@ class Model:
         chosen.running = True
 
     def check_limit(self, decision: Decision, chosen: ModelSlice) -> None:
-        limits = [max(0, self.run_timeslice - (self.now - self.run_start))]
+        limits: list[float] = [self.run_timeslice - self.run_charged]
+        if self.run_band is Band.LATENCY:
+            limits.append(chosen.group.reserve.budget)
+        else:
+            limits.append(self.gate_allows(chosen))
         for bucket in (chosen.bucket, chosen.group.bucket):
             lasts = bucket.lasts()
             if lasts is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from vgpumgr.sched.core import CapParams, SchedParams
+from vgpumgr.sched.core import Band, CapParams, ItemInfo, Mode, Policy, SchedParams
 
 US = 1_000
 MS = 1_000_000
@@ -38,20 +38,35 @@ NO_CAP = CapParams()
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Items of these lengths, over and over; a nap after every `nap_every` of them (0: never)."""
+    """Items of these lengths, over and over; a nap after every `nap_every` of them (0: never).
+
+    With `request` they are announced, in requests of so many: all but the last of a request are
+    flagged "more follows". With `hint_ns` they are announced to take so long.
+    """
 
     items: tuple[int, ...] = (100 * US,)
     splittable: bool = False
     nap_every: int = 0
     nap_ns: int = 0
     starts_ns: int = 0
+    request: int = 0
+    hint_ns: int = 0
+
+    def item(self, number: int) -> ItemInfo | None:
+        """What is said of the item with this number."""
+        if not self.request:
+            return None
+        more = (number + 1) % self.request != 0
+        return ItemInfo(kernel_id=number % len(self.items), more=more, hint_ns=self.hint_ns)
 
     def __str__(self) -> str:
         items = ", ".join(span(i) for i in self.items)
         kind = " (splittable)" if self.splittable else ""
         nap = f", naps {span(self.nap_ns)} after every {self.nap_every}" if self.nap_every else ""
         start = f", from {span(self.starts_ns)}" if self.starts_ns else ""
-        return f"items of {items}{kind}{nap}{start}"
+        request = f", announced in requests of {self.request}" if self.request else ""
+        hint = f", said to take {span(self.hint_ns)}" if self.hint_ns else ""
+        return f"items of {items}{kind}{nap}{start}{request}{hint}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +80,37 @@ class SliceOf:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Latency:
+    """What a tenant of band L has besides."""
+
+    reserve_ns: int
+    period_ns: int
+    hold_max_ns: int = 0
+    inversion_permille: int = 0
+    inversion_burst_ns: int = 0
+
+    def __str__(self) -> str:
+        hold = f", holds {span(self.hold_max_ns)}" if self.hold_max_ns else ""
+        inversion = f", inversion {self.inversion_permille} permille" if self.inversion_permille else ""
+        return f"reserve {span(self.reserve_ns)} per {span(self.period_ns)}{hold}{inversion}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tenant:
     weight: int = 1
     timeslice_ns: int = MS
     cap: CapParams = NO_CAP
+    mode: Mode = Mode.FAIR
+    latency: Latency | None = None
     slices: tuple[SliceOf, ...] = (SliceOf(),)
 
+    @property
+    def band(self) -> Band:
+        return Band.LATENCY if self.latency else Band.FAIR
+
     def __str__(self) -> str:
-        return f"weight {self.weight}, timeslice {span(self.timeslice_ns)}, {describe_cap(self.cap)}"
+        latency = f", {self.latency}" if self.latency else ""
+        return f"weight {self.weight}, timeslice {span(self.timeslice_ns)}, {describe_cap(self.cap)}{latency}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +143,14 @@ class NewCap(Event):
 
     def __str__(self) -> str:
         return f"tenant {self.who} gets {describe_cap(self.cap)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewReserve(Event):
+    latency: Latency | None
+
+    def __str__(self) -> str:
+        return f"tenant {self.who} gets {self.latency or 'no reservation'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +205,8 @@ class Story:
         lines = [
             f"An engine with pieces of {span(engine.min_chunk_ns)} to {span(engine.max_chunk_ns)}"
             + (", which splits every item" if engine.splits else "")
+            + (f", {engine.policy.name.lower()}" if engine.policy else "")
+            + (f", {engine.places} places" if engine.places else "")
             + f", for {span(self.duration_ns)}."
         ]
         for i, tenant in enumerate(self.tenants):
@@ -286,3 +334,68 @@ def steady_stories(draw: st.DrawFn, *, most_tenants: int = 12, duration_ns: int 
     crowd = draw(st.sampled_from([1, 1, 4, 12]))
     tenants += [replace(tenants[-1], weight=1)] * (crowd - 1)
     return Story(engine=engine, tenants=tuple(tenants), duration_ns=duration_ns)
+
+
+@st.composite
+def latencies(draw: st.DrawFn, engine: SchedParams) -> Latency:
+    period = draw(st.sampled_from([4 * engine.max_chunk_ns, 7 * engine.max_chunk_ns, 40 * MS]))
+    return Latency(
+        reserve_ns=max(engine.min_chunk_ns, period * draw(st.integers(10, 300)) // 1000),
+        period_ns=period,
+        hold_max_ns=draw(st.sampled_from([0, 300 * US, 2 * MS])),
+        inversion_permille=draw(st.sampled_from([0, 10, 100, 1000])),
+        inversion_burst_ns=draw(st.sampled_from([0, 50 * US, MS])),
+    )
+
+
+@st.composite
+def requests_of(draw: st.DrawFn, engine: SchedParams) -> Work:
+    """Short kernels with gaps, as a host program launches them."""
+    work = draw(works(engine, naps=False))
+    return replace(
+        work,
+        items=tuple(draw(st.lists(st.integers(20 * US, 300 * US), min_size=1, max_size=3))),
+        nap_every=1,
+        nap_ns=draw(st.sampled_from([10 * US, 150 * US, 700 * US])),
+        request=draw(st.sampled_from([1, 3, 20])),
+        hint_ns=draw(st.sampled_from([0, 1, engine.max_chunk_ns])),
+    )
+
+
+@st.composite
+def banded_stories(draw: st.DrawFn, *, duration_ns: int = 60 * MS) -> Story:
+    """Some tenants have reservations and hold the engine, others fill the gaps; anything may happen."""
+    engine = replace(
+        draw(engines().filter(lambda engine: engine.max_chunk_ns <= MS)),
+        reserve_limit_permille=draw(st.sampled_from([300, 750])),
+    )
+    tenants = []
+    for _ in range(draw(st.integers(1, 4))):
+        tenant = draw(tenants_of(engine, capped=draw(st.booleans())))
+        if draw(st.booleans()):
+            tenant = replace(tenant, latency=draw(latencies(engine)), weight=draw(st.sampled_from([1, 4, 100])))
+        if tenant.latency or draw(st.booleans()):
+            slices = tuple(replace(one, work=draw(requests_of(engine))) for one in tenant.slices[:2])
+            tenant = replace(tenant, slices=slices)
+        tenants.append(tenant)
+    reserves = st.builds(
+        NewReserve,
+        at_ns=st.integers(0, duration_ns),
+        who=st.integers(0, 3),
+        latency=st.none() | latencies(engine),
+    )
+    events = draw(st.lists(events_of(engine, duration_ns) | reserves, max_size=5))
+    return Story(engine=engine, tenants=tuple(tenants), events=tuple(events), duration_ns=duration_ns)
+
+
+@st.composite
+def ghostly_stories(draw: st.DrawFn, *, duration_ns: int = 40 * MS) -> Story:
+    """Turns are kept for who idles; anything may happen."""
+    policy = draw(st.sampled_from([Policy.EQUAL_SHARE, Policy.FIXED_SHARE]))
+    fixed = policy is Policy.FIXED_SHARE
+    engine = replace(draw(engines()), policy=policy, places=draw(st.integers(4, 20)) if fixed else 0)
+    mode = Mode.STRICT if fixed else Mode.FAIR
+    tenants = draw(st.lists(tenants_of(engine, capped=False), min_size=1, max_size=4))
+    events = draw(st.lists(events_of(engine, duration_ns), max_size=6))
+    tenants = [replace(tenant, mode=mode) for tenant in tenants]
+    return Story(engine=engine, tenants=tuple(tenants), events=tuple(events), duration_ns=duration_ns)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sched.host import Host, Usage
-from tests.sched.story import MS, Story, stories
+from tests.sched.story import MS, Story, banded_stories, ghostly_stories, stories
 from vgpumgr.sched.core import CallError, Field
 
 ORIGINS = [2**63 - 7 * MS, 2**64 - 1, 2**64 - 11 * MS, 2**32 - MS]
@@ -25,6 +25,22 @@ def test_every_rule_holds_in_every_story(story: Story) -> None:
     host = Host(story).run()
     check_counters(host)
     check_caps(host)
+
+
+@given(story=banded_stories())
+@settings(max_examples=25)
+def test_every_rule_holds_with_reservations_and_holds(story: Story) -> None:
+    """Invariants 11 to 15, by `Model` and by what `check_caps` says of reservations."""
+    host = Host(story).run()
+    check_counters(host)
+    check_caps(host)
+
+
+@given(story=ghostly_stories())
+@settings(max_examples=15)
+def test_every_rule_holds_with_ghosts(story: Story) -> None:
+    """Invariant 16."""
+    check_counters(Host(story).run())
 
 
 def check_counters(host: Host) -> None:
@@ -47,11 +63,11 @@ def check_counters(host: Host) -> None:
 
 
 def check_caps(host: Host) -> None:
-    """R7 for the group and slices that are left, each time a setting was in force."""
+    """R6 and R7 for the groups and slices that are left, each time a setting was in force."""
     engine = host.story.engine
     chunk = max(engine.max_chunk_ns, engine.min_chunk_ns)
     for tenant in host.tenants:
-        for usage in tenant.usage:
+        for usage in tenant.usage + tenant.reserve_usage:
             check_every_window(usage, chunk)
         for device in tenant.devices:
             for usage in device.usage:
