@@ -3,13 +3,22 @@
 
 import os
 import re
+import select
 import shutil
+import socket
+import socketserver
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
+import psycopg
 import pytest
+
+from tests.api.cluster import Cluster
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
@@ -25,18 +34,44 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
 )
 PATHS = Paths.find()
+NEXT = "9.9.9"
+FOLLOWING = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "9999", "{last}", None, None
+
+
+def upgrade() -> None:
+    op.create_table("following", sa.Column("id", sa.Integer(), primary_key=True))
+"""
+IN_ROOT = 'mount -t proc proc "$root/proc" && exec chroot "$root" sh -c "$1"'
 
 
 class Host:
-    """A copy of the lab host to run the playbook on; `bare`: as Debian leaves it."""
+    """A copy of the lab host to run the playbook on. `lower`: what of it is there, uppermost layer first."""
 
-    def __init__(self, directory: Path, *, bare: bool = False) -> None:
+    def __init__(self, directory: Path, lower: Sequence[Path] = ()) -> None:
         self.changes = directory / "upper"
-        lower = [host_root(PATHS)] if bare else host_layers(PATHS)
-        self._layer = Layer(PATHS, directory, lower=lower)
+        self._directory = directory
+        self._layer = Layer(PATHS, directory, lower=lower or host_layers(PATHS))
 
-    def play(self, *arguments: str) -> str:
-        return self._layer.play(Snapshot.take(CHECKOUT, SOURCES), wheel=product_wheel(PATHS), arguments=arguments)
+    def play(self, *arguments: str, paths: Paths = PATHS) -> str:
+        """Deploy what the checkout of `paths` has."""
+        sources, wheel = release(paths)
+        return self._layer.play(sources, wheel=wheel, arguments=arguments)
+
+    def run(self, command: str) -> str:
+        """Run a shell command on it; return what it said."""
+        log = self._directory / "command.log"
+        self._layer.run(IN_ROOT, [command], log=log)
+        return log.read_text()
+
+
+@cache
+def release(paths: Paths) -> tuple[Snapshot, Path]:
+    """The checkout as it is when it is first asked for: somebody may be at work in it."""
+    return Snapshot.take(paths.checkout, SOURCES), product_wheel(paths)
 
 
 @pytest.fixture
@@ -71,7 +106,7 @@ def test_a_change_of_settings_changes_what_it_names_and_nothing_else(place: Path
 
 
 def test_check_mode_on_a_bare_host_says_what_would_change_and_changes_nothing(place: Path) -> None:
-    host = Host(place, bare=True)
+    host = Host(place, [host_root(PATHS)])
     assert changed(host.play("--check")) > 10
     files = [path.relative_to(host.changes) for path in host.changes.rglob("*") if path.is_file()]
     assert [file for file in files if not file.is_relative_to("var/cache/apt")] == []
@@ -89,6 +124,104 @@ def test_a_kernel_without_mediated_devices_is_refused(place: Path) -> None:
     (build / ".config").write_text("CONFIG_VFIO=m\n# CONFIG_VFIO_MDEV is not set\n")
     with pytest.raises(BuildError, match=r"kernel 9\.9-cloud has no CONFIG_VFIO_MDEV"):
         host.play("--tags", "module", "-e", "vgpumgr_host_kernel=9.9-cloud")
+
+
+@pytest.mark.parametrize(
+    "mokutil", [None, "/var/lib/dkms/mok.pub is not enrolled", "/var/lib/dkms/mok.pub is already enrolled"]
+)
+def test_secure_boot_without_a_trusted_key_is_refused(place: Path, mokutil: str | None) -> None:
+    """Nor where the program that knows is missing; with a trusted key nothing is different."""
+    host = Host(place)
+    variable = host.changes / "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    variable.parent.mkdir(parents=True)
+    variable.write_bytes(bytes([6, 0, 0, 0, 1]))
+    if mokutil is not None:
+        program = host.changes / "usr/bin/mokutil"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho {mokutil}\n")
+        program.chmod(0o755)
+    arguments = ("--tags", "module", "-e", '{"vgpumgr_host_live": true, "vgpumgr_host_gpus": []}')
+    if mokutil is not None and "already" in mokutil:
+        assert changed(host.play(*arguments)) == 0
+    else:
+        with pytest.raises(BuildError, match="Secure Boot is on and does not trust the key"):
+            host.play(*arguments)
+
+
+def test_a_new_version_replaces_the_one_that_is_there(place: Path, tmp_path: Path) -> None:
+    """Program, kernel module and database; what was kept is kept, and the run after changes nothing."""
+    following = next_version(tmp_path / "checkout")
+    host = Host(place)
+    token = host.run("cat /etc/vgpumgr/operator-token")
+    assert changed(host.play(paths=following)) > 0
+    assert host.run("/opt/vgpumgr/bin/vgpumgr --version").split()[-1] == NEXT
+    assert re.fullmatch(rf"vgpumgr/{NEXT}, [^,]+, x86_64: installed\n", host.run("dkms status -m vgpumgr"))
+    assert "CREATE TABLE following" in host.run(
+        "python3 -c 'import sqlite3; print(*sqlite3.connect(\"/var/lib/vgpumgr/api/vgpumgr.db\").iterdump())'"
+    )
+    assert host.run("cat /etc/vgpumgr/operator-token") == token
+    assert changed(host.play(paths=following)) == 0
+
+
+def next_version(checkout: Path) -> Paths:
+    """A checkout of a release to come, which has one more table."""
+    names = subprocess.run(
+        ["git", "-c", "safe.directory=*", "-C", CHECKOUT, "ls-files", "-co", "--exclude-standard", "--", "."],
+        check=True, capture_output=True, text=True, timeout=60,
+    ).stdout.splitlines()  # fmt: skip
+    Snapshot.take(CHECKOUT, names).write(checkout)
+    (checkout / "build").mkdir()
+    (checkout / "build/venv").symlink_to(CHECKOUT / "build/venv")
+    (checkout / "kmod/VERSION").write_text(f"{NEXT}\n")
+    versions = checkout / "migrations/versions"
+    last = max(path.name for path in versions.glob("[0-9]*.py")).split("_")[0]
+    (versions / "9999_following.py").write_text(FOLLOWING.format(last=last))
+    return Paths(checkout=checkout, cache=PATHS.cache)
+
+
+def test_the_api_keeps_its_data_in_postgresql(place: Path) -> None:
+    """Its first machine makes tables and token; a second on the same database makes neither."""
+    with Cluster.started() as cluster, reachable(cluster) as port:
+        cluster.create("vgpumgr")
+        url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/vgpumgr"
+        lower = host_layers(PATHS)[2:]
+        arguments = ("--skip-tags", "module", "-e", f"vgpumgr_api_database={url}")
+        first, second = Host(place / "first", lower), Host(place / "second", lower)
+        first.play(*arguments)
+        token = first.run("cat /etc/vgpumgr/operator-token")
+        assert token.strip()
+        assert first.run("stat -c '%U %G %a' /etc/vgpumgr/api.toml") == "root vgpumgr-api 640\n"
+        with psycopg.connect(cluster.url("vgpumgr")) as database:
+            assert database.execute("SELECT count(*) FROM tokens").fetchone() == (1,)
+        assert changed(first.play(*arguments)) == 0
+        second.play(*arguments, "-e", "vgpumgr_api_initialise=false")
+        assert not (second.changes / "etc/vgpumgr/operator-token").exists()
+        assert not list(place.glob("*/upper/var/lib/vgpumgr/api/*"))
+        with psycopg.connect(cluster.url("vgpumgr")) as database:
+            assert database.execute("SELECT count(*) FROM tokens").fetchone() == (1,)
+
+
+@contextmanager
+def reachable(cluster: Cluster) -> Iterator[int]:
+    """Forward a port of 127.0.0.1 to the cluster's socket, which a host in a directory does not see."""
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.socket(socket.AF_UNIX) as inner:
+                inner.connect(str(cluster.directory / ".s.PGSQL.5432"))
+                ends = {self.request: inner, inner: self.request}
+                while True:
+                    for end in select.select(list(ends), [], [])[0]:
+                        data = end.recv(65536)
+                        if not data:
+                            return
+                        ends[end].sendall(data)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forward) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
 
 
 def test_the_api_beyond_loopback_without_tls_is_refused(place: Path) -> None:
@@ -121,6 +254,6 @@ def test_the_collection_passes_ansible_lint(tmp_path: Path) -> None:
 
 
 def test_systemd_brings_the_deployed_host_up() -> None:
-    lab = [sys.executable, str(HERE / "lab"), "run", "--systemd", "--timeout", "400", "--", "tests/lab/systemd-boot"]
-    done = subprocess.run(lab, capture_output=True, text=True, timeout=900)
+    lab = [sys.executable, str(HERE / "lab"), "run", "--systemd", "--timeout", "800", "--", "tests/lab/systemd-boot"]
+    done = subprocess.run(lab, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
