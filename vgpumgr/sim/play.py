@@ -243,8 +243,6 @@ class _Play:
         for member in self._members:
             if self._scenario.tenants[member.tenant].leaves == now_ns and not member.gone:
                 member.gone = True
-                for one in member.slices:
-                    self._sim.remove_slice(one)
                 self._sim.remove_group(member.group)
 
     # ---- collecting

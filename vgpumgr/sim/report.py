@@ -225,6 +225,8 @@ def notes(found: Report) -> list[str]:
         said.append(
             "~ requests count from their arrival until an ideal engine is done; it knows no pauses of their host"
         )
+    if scenario.scheduler.policy != "best_effort":
+        said.append("while a place idles its tenant is charged, and the engine does not count as idle")
     if len(set(found.hashes)) == 1 < len(found.hashes):
         said.append("every seed gave the same schedule: nothing in this scenario is drawn by lot")
     if len(found.seeds) == 1:
