@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.engines import MS, SECOND, US, WHOLE, runs_of, share, tenant
+from tests.sim.engines import MS, SECOND, US, WHOLE, params, runs_of, share, tenant
 from vgpumgr.sched.core import Band
 from vgpumgr.sim.engine import (
     Backlog,
@@ -87,6 +87,17 @@ def test_strict_priority_serves_the_best_and_equals_in_order() -> None:
     tenant(sim, at(120, 50), priority=0)
     sim.run_until(MS)
     assert order(sim) == [0, 2, 3, 1, 0]
+
+
+def test_a_priority_can_change_and_otherwise_stays() -> None:
+    sim = Simulation(WHOLE, "strict_priority")
+    low, high = (tenant(sim, Backlog(work_ns=100 * US), priority=priority) for priority in (1, 0))
+    for change, who in (({}, high), ({"priority": 2}, low), ({"priority": 0}, high)):
+        sim.update_group(low.group, params(7))
+        sim.update_group(high.group, params(7), **change)
+        before = sim.slice_counters(who).run_ns
+        sim.run_until(sim.now_ns + MS)
+        assert sim.slice_counters(who).run_ns - before >= 900 * US
 
 
 def test_exclusive_serves_one_program_to_its_end() -> None:

@@ -52,6 +52,7 @@ struct sim_run {
     u64 start_ns; u64 length_ns; u32 group; u32 slice; u32 reason; u64 timeslice_ns; ...;
 };
 struct sim_log { char *data; u64 nr; ...; };
+struct sim_group { u32 priority; ...; };
 struct sim_slice {
     enum sim_phase phase; u32 queued; struct sim_slice_counters counters; struct sim_log requests;
     ...;
@@ -59,7 +60,8 @@ struct sim_slice {
 struct sim_parameter { const char *name; u64 preset; u64 least; u64 most; ...; };
 struct sim_scheduler { const char *name; const struct sim_parameter *parameters; ...; };
 struct sim {
-    u64 now_ns; void *sched; struct sim_counters counters; u64 hash; struct sim_slice **slices;
+    u64 now_ns; void *sched; struct sim_counters counters; u64 hash;
+    struct sim_group **groups; struct sim_slice **slices;
     bool record_runs; bool record_items; struct sim_log runs; struct sim_log items; ...;
 };
 

@@ -148,9 +148,12 @@ class Simulation:
         self._groups[group] = []
         return group
 
-    def update_group(self, group: SimGroup, params: GroupParams, *, priority: int = 0) -> None:
+    def update_group(self, group: SimGroup, params: GroupParams, *, priority: int | None = None) -> None:
+        """All parameters at once; the priority stays unless it is given."""
         self._known_group(group)
         c_params = _c_params("vgpu_group_params", params)
+        if priority is None:
+            priority = self._c.groups[group.index].priority
         _raise_if(lib.sim_update_group(self._c, group.index, c_params, _priority(priority)))
 
     def remove_group(self, group: SimGroup) -> None:
