@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invariants 11 and 12: who goes first, what it is admitted for, and what it costs the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.sched.host import Host
+from tests.sched.story import MS, US, Latency, SliceOf, Story, Tenant, Work
+from vgpumgr.entitlement import Backlogged, entitled
+from vgpumgr.sched.core import (
+    Band,
+    Field,
+    GroupParams,
+    ParameterError,
+    RunReason,
+    SchedParams,
+    Scheduler,
+    Slice,
+    SliceParams,
+)
+
+ENGINE = SchedParams(max_chunk_ns=400 * US, min_chunk_ns=20 * US, reserve_limit_permille=750)
+SPLITTING = replace(ENGINE, splits=True)
+FAIR = GroupParams(weight=1, timeslice_ns=MS)
+LATENCY = replace(FAIR, band=Band.LATENCY, reserve_ns=500 * US, reserve_period_ns=4 * MS)
+
+
+def slice_of(core: Scheduler, params: GroupParams, name: str) -> Slice:
+    group = core.add_group(params, core.now_ns, name=name)
+    return core.add_slice(group, SliceParams(), core.now_ns, name=name)
+
+
+def test_band_l_cuts_a_fair_run_at_the_next_pick_and_not_before() -> None:
+    core = Scheduler(ENGINE)
+    fair, quick = slice_of(core, FAIR, "fair"), slice_of(core, LATENCY, "quick")
+    core.wake(fair, 0)
+    assert core.pick(0).slice is fair
+    assert not core.is_urgent
+    core.wake(quick, 100 * US)
+    assert core.is_urgent
+    decision = core.pick(300 * US)
+    assert (decision.slice, decision.band) == (quick, Band.LATENCY)
+    assert decision.ended is not None
+    assert decision.ended.reason is RunReason.LATENCY
+    assert not core.is_urgent
+
+
+def test_a_run_that_was_cut_goes_on_with_the_rest_of_its_timeslice() -> None:
+    core = Scheduler(ENGINE)
+    fair, quick = slice_of(core, FAIR, "fair"), slice_of(core, LATENCY, "quick")
+    core.wake(fair, 0)
+    core.pick(0)
+    core.wake(quick, 100 * US)
+    core.pick(300 * US)
+    core.sleep(quick, 400 * US)
+    assert core.pick(400 * US).slice is fair
+    assert core.pick(1050 * US).limit_ns == 50 * US
+    decision = core.pick(1100 * US)
+    assert decision.ended is not None
+    assert (decision.ended.reason, decision.ended.timeslice_ns) == (RunReason.TIMESLICE, 700 * US)
+
+
+def test_without_budget_it_competes_by_weight_until_its_deadline() -> None:
+    core = Scheduler(SPLITTING)
+    fair, quick = slice_of(core, FAIR, "fair"), slice_of(core, LATENCY, "quick")
+    core.wake(quick, 0)
+    core.wake(fair, 0)
+    assert core.pick(0).limit_ns == 400 * US
+    assert core.pick(400 * US).limit_ns == 100 * US, "what is left of the budget"
+    decision = core.pick(500 * US)
+    assert decision.ended is not None
+    assert decision.ended.reason is RunReason.BUDGET
+    assert decision.band is Band.FAIR
+    assert quick.group.stats.demotions == 1
+    assert core.pick(3999 * US).band is Band.FAIR
+    decision = core.pick(4 * MS)
+    assert (decision.slice, decision.band) == (quick, Band.LATENCY)
+
+
+def test_the_earliest_deadline_goes_first() -> None:
+    core = Scheduler(ENGINE)
+    late = slice_of(core, replace(LATENCY, reserve_period_ns=8 * MS), "late")
+    early = slice_of(core, LATENCY, "early")
+    core.wake(late, 0)
+    assert core.pick(0).slice is late
+    core.wake(early, 100 * US)
+    decision = core.pick(400 * US)
+    assert decision.slice is early
+    assert decision.ended is not None
+    assert decision.ended.reason is RunReason.LATENCY
+
+
+BAD = [
+    (Field.RESERVE, {"reserve_ns": 19 * US}),
+    (Field.RESERVE, {"reserve_ns": 4 * MS + 1}),
+    (Field.RESERVE_PERIOD, {"reserve_period_ns": 1600 * US - 1}),
+    (Field.RESERVE_PERIOD, {"reserve_period_ns": 4000 * MS + 1}),
+    (Field.RESERVE, {"reserve_ns": 3 * MS + 1}),
+    (Field.RESERVE, {"cap_ns": 499 * US, "cap_period_ns": 4 * MS}),
+    (Field.RESERVE, {"band": Band.FAIR}),
+    (Field.HOLD, {"hold_max_ns": 1000 * MS + 1}),
+    (Field.INVERSION, {"inversion_permille": 1001}),
+    (Field.INVERSION, {"inversion_permille": 2**32}),
+    (Field.INVERSION_BURST, {"inversion_burst_ns": 8000 * MS + 1}),
+    (Field.BAND, {"band": 2}),
+    (Field.MODE, {"mode": 2}),
+    (Field.CAP, {"mode": 1}),
+]
+
+
+@pytest.mark.parametrize(("field", "change"), BAD)
+def test_what_cannot_be_kept_is_refused_and_named(field: Field, change: dict[str, int]) -> None:
+    core = Scheduler(ENGINE)
+    params = replace(LATENCY, **change)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError) as caught:
+        core.add_group(params, 5)
+    assert caught.value.field is field
+    group = core.add_group(LATENCY, 5)
+    with pytest.raises(ParameterError) as caught:
+        core.update_group(group, params, 7)
+    assert caught.value.field is field
+    assert core.now_ns == 5
+    assert group.c.params.reserve_ns == LATENCY.reserve_ns
+
+
+def test_reservations_stay_within_limit_and_share_whatever_happens_later() -> None:
+    core = Scheduler(ENGINE)
+    first = core.add_group(replace(LATENCY, weight=2, reserve_ns=2 * MS), 0)
+
+    def field_of(params: GroupParams) -> Field:
+        with pytest.raises(ParameterError) as caught:
+            core.add_group(params, 0)
+        return caught.value.field
+
+    assert field_of(replace(FAIR, weight=3)) is Field.WEIGHT, "it would leave 2/5 to a reservation of 1/2"
+    core.add_group(FAIR, 0)
+    assert field_of(replace(LATENCY, reserve_ns=1100 * US)) is Field.RESERVE, "more than its quarter"
+    last = core.add_group(replace(LATENCY, reserve_ns=MS), 0)
+    assert field_of(FAIR) is Field.WEIGHT
+    with pytest.raises(ParameterError) as caught:
+        core.update_group(first, replace(LATENCY, weight=1, reserve_ns=2 * MS), 0)
+    assert caught.value.field is Field.RESERVE, "its own weight is too small for it"
+    with pytest.raises(ParameterError) as caught:
+        core.set_params(replace(ENGINE, reserve_limit_permille=749), 0)
+    assert caught.value.field is Field.RESERVE_LIMIT
+    with pytest.raises(ParameterError) as caught:
+        core.set_params(replace(ENGINE, max_chunk_ns=MS + 1), 0)
+    assert caught.value.field is Field.MAX_CHUNK
+    core.remove_group(last, 0)
+    core.set_params(replace(ENGINE, reserve_limit_permille=500, max_chunk_ns=MS), 0)
+
+
+# ---- what is promised
+
+
+@st.composite
+def reserved_stories(draw: st.DrawFn) -> Story:
+    """Everybody backlogged; some reserve up to what they may."""
+    weights = draw(st.lists(st.integers(1, 20), min_size=2, max_size=6))
+    engine = draw(st.sampled_from([ENGINE, SPLITTING]))
+    tenants = []
+    reserved = 0
+    for weight in weights:
+        permille = min(draw(st.integers(0, 1000)) * weight // sum(weights), 740 - reserved)
+        period = draw(st.sampled_from([1600 * US, 4 * MS, 20 * MS]))
+        quota = period * permille // 1000
+        latency = None
+        if quota >= engine.min_chunk_ns:
+            reserved += permille + 1
+            latency = Latency(reserve_ns=quota, period_ns=period)
+        items = tuple(draw(st.lists(st.integers(20 * US, 400 * US), min_size=1, max_size=3)))
+        work = SliceOf(work=Work(items=items, splittable=engine.splits))
+        tenants.append(Tenant(weight=weight, latency=latency, slices=(work,)))
+    return Story(engine=engine, tenants=tuple(tenants), duration_ns=200 * MS)
+
+
+def check_shares(host: Host) -> None:
+    """A reservation moves when its group is served: by its budget and a chunk, never how much."""
+    groups = {t.name: Backlogged(weight=t.params.weight) for t in host.tenants}
+    due = entitled(groups, host.now)
+    chunk = host.story.engine.max_chunk_ns
+    ahead = {t.name: t.params.reserve_ns + chunk if t.params.reserve_ns else 0 for t in host.tenants}
+    bound = max(t.params.timeslice_ns for t in host.tenants) + chunk + sum(ahead.values())
+    for tenant in host.tenants:
+        assert abs(tenant.core.run_ns - due[tenant.name]) <= bound
+
+
+@given(story=reserved_stories())
+@settings(max_examples=15)
+def test_a_reservation_is_a_floor_inside_the_share(story: Story) -> None:
+    Host(story, with_model=False, at_pick=check_shares).run()
+
+
+@given(story=reserved_stories())
+@settings(max_examples=15)
+def test_what_was_reserved_is_served_in_time(story: Story) -> None:
+    """Q in each period since the start, late by at most the chunks of who else goes first."""
+    host = Host(story, with_model=False)
+    late = story.engine.max_chunk_ns * (2 + sum(t.latency is not None for t in story.tenants))
+
+    def check(host: Host) -> None:
+        for tenant in host.tenants:
+            params = tenant.params
+            if params.reserve_ns:
+                periods = max(0, host.now - late) // params.reserve_period_ns
+                assert tenant.core.stats.run_ns >= periods * params.reserve_ns - late
+
+    host.at_pick = check
+    host.run()
+
+
+def test_an_item_of_band_l_waits_for_one_chunk_at_most() -> None:
+    """Demand within the reservation: whoever else is there, however many."""
+    quick = Tenant(
+        weight=5,
+        latency=Latency(reserve_ns=500 * US, period_ns=4 * MS),
+        slices=(SliceOf(work=Work(items=(50 * US,), nap_every=1, nap_ns=500 * US)),),
+    )
+    crowd = Tenant(slices=(SliceOf(work=Work(items=(390 * US, 210 * US))),))
+    story = Story(engine=ENGINE, tenants=(quick, *[crowd] * 20), duration_ns=400 * MS)
+    woken: list[int] = []
+    waits: list[int] = []
+
+    def watch(host: Host) -> None:
+        device = host.tenants[0].devices[0]
+        if woken and host.transcript[-1][1] == device.core.name:  # type: ignore[index]
+            waits.append(host.now - woken.pop())
+
+    host = Host(story, with_model=False)
+    wake = host.wake
+
+    def note(device: object) -> None:
+        if device is host.tenants[0].devices[0]:
+            woken[:] = [host.now]
+        wake(device)  # type: ignore[arg-type]
+
+    host.wake = note  # type: ignore[method-assign]
+    host.at_pick = watch
+    host.run()
+    assert len(waits) > 300
+    assert max(waits) <= ENGINE.max_chunk_ns

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invariant 10: what is out of order, duplicate, unknown or in the past is refused, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.sched.story import MS, US
+from vgpumgr.sched._core import ffi, lib
+from vgpumgr.sched.core import (
+    CallError,
+    Field,
+    GroupParams,
+    ItemInfo,
+    SchedParams,
+    Scheduler,
+    Slice,
+    SliceParams,
+)
+
+ENGINE = SchedParams(max_chunk_ns=MS, min_chunk_ns=20 * US)
+GROUP = GroupParams(weight=1, timeslice_ns=MS)
+
+
+def engine() -> tuple[Scheduler, Slice]:
+    core = Scheduler(ENGINE)
+    group = core.add_group(GROUP, 0, name="g")
+    return core, core.add_slice(group, SliceParams(), 0, name="s")
+
+
+def state_of(core: Scheduler, one: Slice) -> tuple[bytes, ...]:
+    return tuple(bytes(ffi.buffer(c)) for c in (core.c, one.group.c, one.c))
+
+
+def calls(core: Scheduler, one: Slice, now: int) -> dict[str, Callable[[], object]]:
+    return {
+        "update_group": lambda: core.update_group(one.group, GROUP, now),
+        "remove_group": lambda: core.remove_group(one.group, now),
+        "add_slice": lambda: core.add_slice(one.group, SliceParams(), now),
+        "group_lag_ns": lambda: core.group_lag_ns(one.group, now),
+        "update_slice": lambda: core.update_slice(one, SliceParams(), now),
+        "remove_slice": lambda: core.remove_slice(one, now),
+        "wake": lambda: core.wake(one, now),
+        "announce": lambda: core.announce(one, ItemInfo(), now),
+        "item_done": lambda: core.item_done(one, now),
+        "end_request": lambda: core.end_request(one, now),
+        "sleep": lambda: core.sleep(one, now),
+        "slice_lag_ns": lambda: core.slice_lag_ns(one, now),
+    }
+
+
+NAMES = list(calls(*engine(), 0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_use_after_remove_is_refused(name: str) -> None:
+    core, one = engine()
+    core.remove_slice(one, 0)
+    core.remove_group(one.group, 0)
+    before = state_of(core, one)
+    with pytest.raises(CallError, match="not on this engine: add it first") as caught:
+        calls(core, one, 1)[name]()
+    assert caught.value.field is Field.ABSENT
+    assert state_of(core, one) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_on_another_engine_is_refused(name: str) -> None:
+    core, one = engine()
+    other, _ = engine()
+    before = state_of(core, one)
+    with pytest.raises(CallError) as caught:
+        calls(other, one, 1)[name]()
+    assert caught.value.field is Field.ABSENT
+    assert state_of(core, one) == before
+    assert other.now_ns == 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("remove_group", "item_done")])
+def test_the_past_is_refused(name: str) -> None:
+    core, one = engine()
+    core.advance(5)
+    before = state_of(core, one)
+    with pytest.raises(CallError, match="time steps back") as caught:
+        calls(core, one, 4)[name]()
+    assert caught.value.field is Field.TIME
+    assert state_of(core, one) == before
+
+
+def test_a_pick_in_the_past_says_when_to_ask_again() -> None:
+    core, one = engine()
+    core.wake(one, 5)
+    decision = ffi.new("struct vgpu_decision *")
+    assert lib.vgpu_sched_pick(core.c, 4, decision) == Field.TIME
+    assert decision.slice == ffi.NULL
+    assert decision.wake_at_ns == 5
+
+
+def test_what_is_added_cannot_be_added_again() -> None:
+    core, one = engine()
+    params = ffi.new("struct vgpu_group_params *", {"weight": 1, "timeslice_ns": MS})
+    slice_params = ffi.new("struct vgpu_slice_params *", {"weight": 1})
+    before = state_of(core, one)
+    other = Scheduler(ENGINE)
+    for where in (core, other):
+        assert lib.vgpu_group_add(where.c, one.group.c, params, 0) == Field.ADDED
+    assert lib.vgpu_slice_add(core.c, one.group.c, one.c, slice_params, 0) == Field.ADDED
+    assert state_of(core, one) == before
+
+
+def test_an_item_must_be_there_to_be_done() -> None:
+    core, one = engine()
+    with pytest.raises(CallError, match="no ready item") as caught:
+        core.item_done(one, 0)
+    assert caught.value.field is Field.NO_ITEM
+    core.wake(one, 0)
+    core.item_done(one, 0, next_item=ItemInfo())
+    core.item_done(one, 0)
+    with pytest.raises(CallError):
+        core.item_done(one, 0)
+
+
+def test_nobody_is_busy_on_an_engine_that_executes_nothing() -> None:
+    core, one = engine()
+    with pytest.raises(CallError) as caught:
+        core.busy_until(5)
+    assert caught.value.field is Field.NO_OWNER
+    core.wake(one, 3)
+    core.pick(3)
+    with pytest.raises(CallError) as caught:
+        core.busy_until(2)
+    assert caught.value.field is Field.TIME
+
+
+def test_unknown_flags_are_refused() -> None:
+    core, one = engine()
+    item = ffi.new("struct vgpu_item_info *", {"flags": 2})
+    assert lib.vgpu_slice_announce(core.c, one.c, item, 0) == Field.ITEM_FLAGS
+    core.wake(one, 0)
+    before = state_of(core, one)
+    assert lib.vgpu_slice_item_done(core.c, one.c, item, 1) == Field.ITEM_FLAGS
+    assert state_of(core, one) == before
