@@ -2,6 +2,7 @@
 """`vgpumgr simulate` as a person meets it: examples, tables, JSON, plots, sweeps, and what it says when it cannot."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -314,6 +315,18 @@ def test_a_pipe_gets_no_progress_and_standard_input_is_read() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("small\n")
+
+
+def test_a_terminal_gets_progress_and_the_pipe_beside_it_does_not() -> None:
+    master, terminal = os.openpty()
+    script = "from vgpumgr.cli.main import run; run()"
+    command = [sys.executable, "-c", script, "simulate", "-", "--seeds", "1"]
+    done = subprocess.run(command, input=SMALL, stdout=subprocess.PIPE, stderr=terminal, text=True)
+    os.close(terminal)
+    seen = os.read(master, 65536).decode()
+    os.close(master)
+    assert done.stdout.startswith("small\n")
+    assert "simulating" in seen
 
 
 @pytest.mark.parametrize(
