@@ -225,3 +225,12 @@ def test_srtf_is_never_worse_than_fifo_whatever_the_iterations(works: list[tuple
     ]
     device = Device(switch_cost_ns=0)
     assert simulate(jobs, srtf, device).mean_completion_ns <= simulate(jobs, fifo, device).mean_completion_ns + 1e-9
+
+
+def test_rounding_never_stops_the_clock() -> None:
+    """Three lanes that share a speed no float holds exactly, a day after the start."""
+    day_ns = 86_400 * 10**9
+    jobs = specs(*((day_ns + 7 * number, 999_999_937) for number in range(9)), iteration=10_000_019)
+    outcome = simulate(jobs, ORDERS["fair"], Device(overlap=(1.0, 1.1, 1.3), switch_cost_ns=1))
+    assert len(outcome.ended) == 9
+    assert outcome.makespan_ns == pytest.approx(9 * 999_999_937 / 1.3, rel=0.02)

@@ -24,8 +24,9 @@ from vgpumgr.policy.lanes import Demand, Lanes
 SECOND_NS = 1_000_000_000
 # Salus (MLSys 2020, section 4) switches between resident jobs in less than this.
 SWITCH_COST_NS = 1_000_000
-# Less is what rounding leaves.
+# Less is left by rounding: absolute, and as a part of the time that a float holds.
 DONE_NS = 1e-3
+ROUNDING = 1e-15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +156,7 @@ class _Run:
                 place.left -= (until - self.now) * speed
             self.now = until
             for place in busy:
-                if place.left <= DONE_NS:
+                if place.left <= DONE_NS + ROUNDING * self.now:
                     self._boundary(place)
             while arrivals and arrivals[0][0] <= self.now:
                 self._arrive(heapq.heappop(arrivals)[1])
