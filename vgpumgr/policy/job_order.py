@@ -38,6 +38,7 @@ class Job:
     ready_since_ns: int | None = None
     used_ns: int = 0
     fair_start_ns: int = 0
+    _rest: tuple[int, float] = (-1, 0.0)
 
     def __post_init__(self) -> None:
         if self.arrived_ns < 0:
@@ -49,7 +50,12 @@ class Job:
 
     @property
     def remaining_ns(self) -> float:
-        """What it is thought to need still; always above 0."""
+        """What it is thought to need still; always above 0. Kept until it has run again."""
+        if self._rest[0] != self.used_ns:
+            self._rest = (self.used_ns, self._expected_rest_ns())
+        return self._rest[1]
+
+    def _expected_rest_ns(self) -> float:
         estimate_ns = self.estimate_ns or FIRST_ESTIMATE_NS
         if self.error_sigma and self.used_ns:
             return expected_rest(estimate_ns, self.error_sigma, self.used_ns)
