@@ -63,13 +63,13 @@ def _trace(seed_and_sigma: tuple[int, float]) -> dict[str, Row]:
     rows["optimum"] = {
         "mean": optimum_ns / MINUTE_NS,
         "gain": fifo.mean_completion_ns / optimum_ns,
-        "reached": optimum_ns / (rows["srtf, one lane"]["mean"] * MINUTE_NS),
+        "reached": optimum_ns / simulate(salus_trace(seed, sigma=sigma), ORDERS["srtf"]).mean_completion_ns,
     }
     for lanes, overlap in OVERLAPS.items():
         device = Device(overlap=overlap)
         rows[f"fifo, {lanes}"] = measured(simulate(specs, ORDERS["fifo"], device))
         rows[f"srtf, {lanes}, exact"] = measured(simulate(specs, ORDERS["srtf"], device))
-        for error in (0.2, 0.5, 1.0) if overlap[-1] > 1 else (0.5,):
+        for error in (0.2, 0.5, 1.0) if overlap[-1] > 1 and (seed, sigma) in FITTED else (0.5,):
             rows[f"srtf, {lanes}, sigma {error}"] = _mean(
                 [
                     measured(simulate(with_estimates(specs, sigma=error, seed=number), ORDERS["srtf"], device))
@@ -160,7 +160,12 @@ def measure() -> dict[str, Any]:
         "figures": tables,
         "targets": [
             target("one lane, exact estimates, fitted traces", ">= 3.25x", oracle, met=round(oracle, 2) >= 3.25),
-            target("part of the optimum reached, worst trace", ">= 0.999", reached, met=reached >= 0.999),
+            target(
+                "part of the optimum reached, switching at every iteration, worst trace",
+                ">= 0.999",
+                reached,
+                met=reached >= 0.999,
+            ),
             target("two lanes (overlap 1.25), sigma 0.5, fitted", ">= 3.6x", estimated, met=estimated >= 3.6),
             target("two lanes (overlap 1.25), exact, fitted", ">= 4.0x", two_exact, met=two_exact >= 4.0),
             target(f"traces of {SHORT_TRACES} on which SRTF is worse than FIFO", "0", worse, met=worse == 0),
