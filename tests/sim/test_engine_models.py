@@ -120,3 +120,11 @@ def test_the_core_is_never_asked_for_more_than_it_granted() -> None:
     assert set(ended["length_ns"] // MS) == {1}
     assert max(ended["length_ns"]) < MS + smallest_piece
     check_sums(sim, slices)
+
+
+def test_a_switch_takes_nothing_from_the_largest_chunk() -> None:
+    sim = Simulation(EngineModel(kind="splittable", max_chunk_ns=400 * US, switch_cost_ns=30 * US, split_cost_ns=US))
+    only = tenant(sim, once(400))
+    sim.run_until(MS)
+    assert sim.counters().decisions == 1
+    assert sim.slice_counters(only).overhead_ns == 30 * US
