@@ -4,11 +4,11 @@
 A ControlPlane belongs to the agent; `follow` and `deliver` are the bodies of a thread each.
 """
 
-import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -76,18 +76,18 @@ class ControlPlane:
         asked_at = self._store.updates
         doubtful = kept is not None and not kept.trusted
         try:
-            if kept is None or doubtful:
-                new = self._api.desired(credentials.host_id, wait_s=0)
-            else:
-                new = self._api.desired(
-                    credentials.host_id, epoch=kept.seen_epoch, generation=kept.seen_generation, wait_s=WAIT_S
-                )
+            with self._heeding_fence(credentials):
+                if kept is None or doubtful or self._store.fenced:
+                    new = self._api.desired(credentials.host_id, wait_s=0)
+                else:
+                    new = self._api.desired(
+                        credentials.host_id, epoch=kept.seen_epoch, generation=kept.seen_generation, wait_s=WAIT_S
+                    )
         except ApiRefusedError as error:
             if error.code == Code.AUTH_INVALID:
                 self._enroll_again(credentials)
             elif error.code == Code.HOST_FENCED:
-                # VMs are left alone, and leases run out: nothing renews them.
-                with contextlib.suppress(ApiAwayError):
+                with suppress(ApiAwayError):
                     self._enroll_again(credentials)
             raise
         if new is None:
@@ -101,16 +101,29 @@ class ControlPlane:
         """Ask for the desired state now. ApiAwayError, ApiRefusedError."""
         credentials = self._require()
         asked_at = self._store.updates
-        new = self._api.desired(credentials.host_id)
+        with self._heeding_fence(credentials):
+            new = self._api.desired(credentials.host_id)
         if new is not None and self._store.receive(new, asked_at=asked_at):
             self._wake()
 
     def bind(self, uuid: UUID, vm_uuid: UUID) -> None:
         """Bind a slice and remember it. ApiAwayError, ApiRefusedError."""
-        generation = self._api.bind(self._require().host_id, uuid, vm_uuid)
+        credentials = self._require()
+        with self._heeding_fence(credentials):
+            generation = self._api.bind(credentials.host_id, uuid, vm_uuid)
         faults.point("bind.answered")
         self._store.bind(uuid, vm_uuid, generation)
         faults.point("bind.stored")
+
+    @contextmanager
+    def _heeding_fence(self, credentials: Credentials) -> Iterator[None]:
+        """An operator has declared this host dead: no VM is to start any more with what it had; running ones go on."""
+        try:
+            yield
+        except ApiRefusedError as error:
+            if error.code == Code.HOST_FENCED:
+                self._store.fence(credentials)
+            raise
 
     # ---- enrolment
 
@@ -167,10 +180,12 @@ class ControlPlane:
                 continue
             before, trouble = trouble, ""
             try:
-                if not self._api.report(credentials.host_id, report).accepted:
+                with self._heeding_fence(credentials):
+                    accepted = self._api.report(credentials.host_id, report).accepted
+                if not accepted:
                     log.warning("the API has a newer report of this host: does another agent use its token?")
                 faults.point("report.sent")
-            except (ApiAwayError, ApiRefusedError) as error:
+            except (ApiAwayError, ApiRefusedError, OSError) as error:
                 trouble = str(error)
                 fenced = isinstance(error, ApiRefusedError) and error.code == Code.HOST_FENCED  # `follow` says so
                 if trouble != before and not fenced:

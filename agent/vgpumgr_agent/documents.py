@@ -66,10 +66,14 @@ class Clock:
 
 
 class Claim(_Value):
-    """A claim. `unnamed_since`: None while the API names it; its lease counts from then."""
+    """A claim. `unnamed_since`: None while the API names it; its lease counts from then.
+
+    `fenced`: given up when the host was fenced, which ends its lease; until a trusted document names it again.
+    """
 
     slice: DesiredSlice
     unnamed_since: Stamp | None = None
+    fenced: bool = False
 
 
 class Kept(_Value):
@@ -121,6 +125,13 @@ def aged(kept: Kept, now: Stamp) -> Kept:
     return kept.model_copy(update={"claims": claims, "doubts": [each for each in kept.doubts if each not in over]})
 
 
+def fenced(kept: Kept) -> Kept:
+    """Return the same with every claim given up; `kept` itself if they are."""
+    if all(claim.fenced for claim in kept.claims):
+        return kept
+    return kept.model_copy(update={"claims": [claim.model_copy(update={"fenced": True}) for claim in kept.claims]})
+
+
 def load(path: Path) -> Kept | None:
     """Return what was kept in a file, None if there is none. OSError; ValueError for a damaged file."""
     try:
@@ -136,14 +147,15 @@ def merge(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
 
 
 def _doubt(kept: Kept | None, new: Desired) -> str | None:
-    if kept is not None and kept.claims and kept.host_id != new.host_id:
+    if kept is not None and not all(claim.fenced for claim in kept.claims) and kept.host_id != new.host_id:
         return (
             f"the API takes this host for {new.host_id}, it was {kept.host_id}: only additions are obeyed; "
             "check api_url, or empty the agent's state directory"
         )
     if not new.epoch_confirmed:
         return f"epoch {new.epoch} is not confirmed for this host: only additions are obeyed; confirm it if it is right"
-    if kept is not None and kept.epoch == new.epoch and new.generation < kept.generation:
+    of_one_row = kept is not None and (kept.host_id, kept.epoch) == (new.host_id, new.epoch)
+    if kept is not None and of_one_row and new.generation < kept.generation:
         return (
             f"the desired state went back from generation {kept.generation} to {new.generation}: only additions are "
             "obeyed; if the database was restored, run vgpumgr-api new-epoch"
@@ -184,7 +196,7 @@ def _additions(kept: Kept | None, new: Desired, now: Stamp, doubt: str) -> Kept:
     groups = {_key(group): group for group in new.groups}
     groups.update({_key(group): group for group in kept.groups} if kept else {})
     claims = [
-        Claim(slice=claim.slice) if _agree(claim.slice, named.get(uuid)) else _unnamed(claim, now)
+        Claim(slice=claim.slice) if not claim.fenced and _agree(claim.slice, named.get(uuid)) else _unnamed(claim, now)
         for uuid, claim in before.items()
     ]
     lost = [claim for uuid, claim in before.items() if uuid not in named]
@@ -220,12 +232,14 @@ def _agree(before: DesiredSlice, found: DesiredSlice | None) -> bool:
 
 
 def _unnamed(claim: Claim, now: Stamp) -> Claim:
-    return claim if claim.unnamed_since is not None else Claim(slice=claim.slice, unnamed_since=now)
+    return claim if claim.unnamed_since is not None else claim.model_copy(update={"unnamed_since": now})
 
 
 def _ended(claim: Claim, lease_s: int, now: Stamp) -> bool:
     if claim.unnamed_since is None:
         return False
+    if claim.fenced:
+        return True
     age_s = claim.unnamed_since.age_s(now)
     return age_s is None or age_s >= lease_s
 

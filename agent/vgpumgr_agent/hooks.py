@@ -2,8 +2,9 @@
 """What the agent answers to libvirt's hook: which VM may start with which slices.
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
-claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.not_ready, host.busy, agent.timeout,
-those of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none or slice.open.
+claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.not_ready, host.busy,
+agent.timeout, those of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none or
+slice.open.
 """
 
 import logging
@@ -72,6 +73,7 @@ class Hooks:
         self._released = released
         self._acting = acting
         self._wake = wake
+        self._waited = False
 
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
         """Admit the VM and make its slices."""
@@ -134,7 +136,7 @@ class Hooks:
     def _ask(self, named: Sequence[UUID]) -> None:
         """Ask the API for claims that it may know better: once, but after our start for some seconds until it answers.
 
-        At boot VMs may start before the network does.
+        At boot VMs may start before the network does, and since its last answer this host may have been fenced.
         """
         until = time.monotonic() + _FIRST_ANSWER_S
         while any(map(self._unsure, named)):
@@ -144,6 +146,7 @@ class Hooks:
             except (ApiAwayError, ApiRefusedError, OSError) as error:
                 if isinstance(error, ApiRefusedError) or self._store.heard or time.monotonic() >= until:
                     log.info("a claim is not certain, and the API cannot be asked: %s", error)
+                    self._waited = True
                     return
             time.sleep(_ASK_PAUSE_S)
 
@@ -151,7 +154,10 @@ class Hooks:
         claim = self._store.claim(uuid)
         if claim is None:  # or it was made a moment ago
             return not self._store.dead(uuid) and not self._foreign(uuid)
-        return not self._store.heard and (claim.vm_uuid is None or not self._store.lease_left_s(uuid))
+        if self._store.heard:
+            return False
+        # Of VMs whose claims are good without the API only the first waits for it, not one after the other.
+        return claim.vm_uuid is None or not self._store.lease_left_s(uuid) or not self._waited
 
     def _known(self, uuid: UUID) -> bool:
         return self._store.claim(uuid) is not None or self._store.dead(uuid)
@@ -180,6 +186,7 @@ class Hooks:
             raise HookRefusedError("claim.missing", f"no claim for slice {uuid} on this host; claim it, or take it out")
         if claim.vm_uuid not in (None, vm_uuid):
             raise HookRefusedError("claim.other_vm", f"slice {uuid} is claimed for another VM; claim one for this VM")
+        self._require_unfenced(uuid)
         if not self._store.lease_left_s(uuid):
             raise HookRefusedError(
                 "lease.expired", f"the claim of slice {uuid} is too old to trust; get the API reachable from this host"
@@ -245,7 +252,16 @@ class Hooks:
         claim = self._store.claim(uuid)
         if claim is None or claim.vm_uuid != vm_uuid:
             raise HookRefusedError("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
+        self._require_unfenced(uuid)
         return claim
+
+    def _require_unfenced(self, uuid: UUID) -> None:
+        if self._store.given_up(uuid):
+            raise HookRefusedError(
+                "host.fenced",
+                f"this host was declared dead and slice {uuid} given up; start the VM on another host with a new slice,"
+                " and have this host re-enrolled",
+            )
 
     def _revert(self, uuid: UUID, *, created: bool) -> None:
         try:

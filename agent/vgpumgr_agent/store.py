@@ -58,6 +58,8 @@ class Store:
         self._directory = directory
         self._guard = threading.RLock()
         self._updates = 0
+        self._fenced_at = 0
+        self._unwritten = False
         self._answered: Stamp | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,7 +118,7 @@ class Store:
 
     @property
     def updates(self) -> int:
-        """Grows with each document; see `receive`."""
+        """Grows with each document and each fence; see `receive`."""
         with self._guard:
             return self._updates
 
@@ -133,7 +135,7 @@ class Store:
                 and (new.epoch, new.host_id) == (before.seen_epoch, before.host_id)
                 and new.generation < before.seen_generation
             )
-            if overtaken:
+            if overtaken or asked_at < self._fenced_at:
                 return False
             faults.point("desired.received")
             after = documents.merge(before, new, self.clock.now())
@@ -145,6 +147,29 @@ class Store:
                 if before is None or doubt not in before.doubts:
                     log.warning("%s", doubt)
             return after != before
+
+    def fence(self, told: Credentials) -> None:
+        """Give every claim up, because the API said to these credentials that this host was fenced. OSError.
+
+        It holds at once, also where the disk is full; across starts once this returns. Of credentials that this host
+        no longer has it says nothing.
+        """
+        with self._guard:
+            if self._kept is None or told != self.credentials:
+                return
+            kept = documents.fenced(self._kept)
+            if kept is not self._kept:
+                self._kept, self._unwritten = kept, True
+                self._updates += 1
+                self._fenced_at = self._updates
+            if self._unwritten:
+                self._keep(kept)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether there are claims that were given up; only a whole document says which are claims again."""
+        kept = self.kept
+        return kept is not None and any(claim.fenced for claim in kept.claims)
 
     def touch(self) -> None:
         """Note that the API has just said that nothing changed. OSError."""
@@ -194,7 +219,7 @@ class Store:
 
     def _keep(self, kept: Kept) -> None:
         write_durably(self._directory / "desired.json", kept.model_dump_json() + "\n")
-        self._kept = kept
+        self._kept, self._unwritten = kept, False
 
     # ---- questions of the hook
 
@@ -202,6 +227,11 @@ class Store:
         """Return a claim on this host."""
         found = self._find(uuid)
         return found.slice if found else None
+
+    def given_up(self, uuid: UUID) -> bool:
+        """Whether a claim of this host ended with a fence."""
+        found = self._find(uuid)
+        return found is not None and found.fenced
 
     def dead(self, uuid: UUID) -> bool:
         """Whether a slice has been deleted."""
@@ -218,7 +248,7 @@ class Store:
         """Return for how long a VM may be started with a claim of this host without the API; 0: not any more."""
         with self._guard:
             found, kept, contact = self._find(uuid), self._kept, self._contact
-        if found is None or kept is None:
+        if found is None or kept is None or found.fenced:
             return 0.0
         since = found.unnamed_since or contact
         age_s = since.age_s(self.clock.now()) if since else None

@@ -30,11 +30,25 @@ def api_comes(host: Host, after_s: float = 0.3) -> None:
     later(after_s, lambda: setattr(host.api, "away", False))
 
 
-def test_cached_claims_with_a_lease_need_no_api(booting: Host) -> None:
+def test_cached_claims_with_a_lease_start_without_the_api_after_one_wait(
+    booting: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", 1.0)
     begun = time.monotonic()
     booting.start(A)
+    assert time.monotonic() - begun >= 1
+    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", WAIT_S)
+    begun = time.monotonic()
+    booting.start(B)
     assert booting.refused(C) == "claim.other_vm"
     assert time.monotonic() - begun < WAIT_S
+
+
+def test_the_api_may_have_changed_its_mind_about_cached_claims(booting: Host) -> None:
+    booting.api.delete(B, groups=booting.api.document.groups)
+    api_comes(booting)
+    assert booting.refused(B) == "claim.deleted"
+    booting.start(A)
 
 
 def test_what_the_api_cannot_change_needs_no_api(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent of a host that was declared dead and is not: it says so once, harms no VM, and waits for a new token."""
+"""The agent of a host that was declared dead and is not: it says so once, harms no VM and starts none."""
 
+import errno
 from collections.abc import Iterator
+from uuid import UUID, uuid4
 
 import pytest
-from vgpumgr_agent.api import ApiRefusedError
+from vgpumgr_agent import hooks, store
+from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
+from vgpumgr_agent.hookproto import HookRefusedError
 
-from tests.agent.host import VM, A, B, Host
+from tests.agent.fakeapi import claim
+from tests.agent.host import VM, A, B, C, Host
+from vgpumgr.wire.fleet import Desired, Tombstone
 
 FENCED = "host host-1 was declared dead; stop the VMs that still run there, and have it re-enrolled"
 
@@ -77,19 +83,193 @@ def test_one_line_says_it_and_running_vms_are_left_alone(
     assert set(fenced.kernel.slices) == {str(A)}
 
 
-def test_its_lease_runs_out(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    fenced.clock.go(24 * 3600 - 10)
-    follow(fenced, 2, monkeypatch)
-    fenced.clock.go(20)
-    assert fenced.refused(B) == "lease.expired"
+@pytest.mark.parametrize("teller", ["desired state", "report", "hook"])
+def test_no_vm_starts_any_more_whoever_is_told(fenced: Host, monkeypatch: pytest.MonkeyPatch, teller: str) -> None:
+    match teller:
+        case "desired state":
+            follow(fenced, 1, monkeypatch)
+        case "report":
+            deliver(fenced, 1, monkeypatch)
+        case "hook":
+            assert fenced.refused(UUID(int=9), metadata=(UUID(int=9),)) == "claim.missing"
+    assert fenced.refused(B) == "host.fenced"
+    with pytest.raises(HookRefusedError, match=r"declared dead.*on another host.*re-enrolled"):
+        fenced.start(A)
+    assert set(fenced.kernel.slices) == {str(A)}
+
+
+def test_binding_is_told_too(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    unbound = claim(uuid4(), vm=None)
+    fenced.api.token = fenced.api.used
+    fenced.api.set(slices=[*fenced.api.document.slices, unbound])
+    fenced.learn()
+    fenced.api.token = "fenced"
+    monkeypatch.setattr(fenced.api, "bind", lambda *_: fenced.api._authorised())
+    assert fenced.refused(unbound.id) == "host.fenced"
+    assert fenced.refused(B) == "host.fenced"
+
+
+def test_a_vm_that_is_being_started_when_it_is_told_gets_nothing(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = fenced.agent.hooks._backend.prepare
+
+    def slow(*arguments: object, **options: object) -> object:
+        made = prepare(*arguments, **options)
+        follow(fenced, 1, monkeypatch)
+        return made
+
+    monkeypatch.setattr(fenced.agent.hooks._backend, "prepare", slow)
+    assert fenced.refused(B) == "host.fenced"
+    assert fenced.slices() == {A}
+
+
+def test_it_holds_after_a_new_start_without_the_api(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow(fenced, 1, monkeypatch)
+    fenced.kernel.reboot()
+    fenced.clock.stamp = fenced.clock.stamp.model_copy(update={"boot_id": "two", "boottime_s": 5})
+    fenced.api.away = True
+    fenced.restart()
+    assert fenced.refused(A) == fenced.refused(B) == "host.fenced"
+    assert fenced.refused(metadata=(A,)) == "host.fenced"
+
+
+def test_it_holds_on_a_full_disk_and_is_kept_once_there_is_room(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_durably", full)
+        deliver(fenced, 1, monkeypatch)
+        assert fenced.refused(B) == "host.fenced"
+    deliver(fenced, 1, monkeypatch)
+    fenced.api.away = True
+    fenced.restart()
+    assert fenced.refused(B) == "host.fenced"
+
+
+def test_a_host_that_boots_hears_of_its_fence_before_it_starts_a_vm(
+    fenced: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fenced.restart()
+    fenced.api.away = True
+    monkeypatch.setattr(hooks, "_FIRST_ANSWER_S", 5.0)
+    monkeypatch.setattr(hooks, "_ASK_PAUSE_S", 0)
+    asked: list[None] = []
+
+    def later_there() -> None:
+        asked.append(None)
+        if len(asked) < 3:
+            raise ApiAwayError("no network yet")
+
+    monkeypatch.setattr(fenced.api, "_there", later_there)
+    assert fenced.refused(B) == "host.fenced"
+    assert len(asked) == 3
+
+
+def test_an_answer_from_before_the_fence_comes_too_late(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fenced.store is not None
+    asked_at = fenced.store.updates
+    follow(fenced, 1, monkeypatch)
+    fenced.store.touch()
+    assert not fenced.store.receive(fenced.api.document, asked_at=asked_at)
+    assert fenced.refused(B) == "host.fenced"
+
+
+def enrol_again(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.api.one_time_tokens.add("second")
+    host.token_file.write_text("second\n")
+    follow(host, 1, monkeypatch)
 
 
 def test_a_new_one_time_token_brings_it_back(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     follow(fenced, 2, monkeypatch)
     assert fenced.api.enrolments == 1
-    fenced.api.one_time_tokens.add("second")
-    fenced.token_file.write_text("second\n")
-    follow(fenced, 2, monkeypatch)
+    new = claim(uuid4(), vm=VM)
+    lost = [Tombstone(id=each, generation=2) for each in (A, B, C)]
+    fenced.api.set(slices=[new], tombstones=lost)
+    enrol_again(fenced, monkeypatch)
     assert fenced.api.enrolments == 2
+    assert fenced.refused(B) == "host.fenced"
+    follow(fenced, 1, monkeypatch)
     assert fenced.agent.control_plane.trouble == ""
-    fenced.start(B, vm=VM)
+    assert fenced.refused(B) == "claim.deleted"
+    fenced.start(new.id)
+
+
+def test_what_is_claimed_again_after_a_fence_is_good_again(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where an older database was restored: the generation may be the one that is known."""
+    follow(fenced, 1, monkeypatch)
+    enrol_again(fenced, monkeypatch)
+    follow(fenced, 1, monkeypatch)
+    fenced.start(B)
+    fenced.api.away = True
+    fenced.restart()
+    fenced.start(B)
+
+
+def test_an_epoch_that_is_not_confirmed_gives_nothing_back(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow(fenced, 1, monkeypatch)
+    new = claim(uuid4(), vm=VM)
+    restored: dict[str, object] = {"epoch": uuid4(), "slices": [*fenced.api.document.slices, new]}
+    fenced.api.set(epoch_confirmed=False, **restored)
+    enrol_again(fenced, monkeypatch)
+    fenced.agent.control_plane._doubtful_pause_s = 0
+    follow(fenced, 2, monkeypatch)
+    assert fenced.refused(B) == "host.fenced"
+    fenced.start(new.id)
+    fenced.api.set(epoch_confirmed=True)
+    fenced.learn()
+    fenced.start(B)
+
+
+def test_what_no_document_names_any_more_is_forgotten(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow(fenced, 1, monkeypatch)
+    fenced.api.set(slices=[])
+    enrol_again(fenced, monkeypatch)
+    follow(fenced, 2, monkeypatch)
+    assert fenced.refused(B, metadata=(B,)) == "claim.missing"
+    fenced.reconcile()
+    assert fenced.slices() == {A}
+
+
+def test_deleted_and_made_anew_it_is_another_host_with_nothing_of_the_old_one(
+    fenced: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow(fenced, 1, monkeypatch)
+    new = claim(uuid4(), vm=VM)
+    fenced.api.host_id = uuid4()
+    fenced.api.document = Desired(
+        host_id=fenced.api.host_id,
+        epoch=fenced.api.document.epoch,
+        epoch_confirmed=True,
+        generation=1,
+        groups=fenced.api.document.groups,
+        slices=[new],
+        tombstones=[],
+    )
+    monkeypatch.setattr(fenced.api, "_is_host", lambda _: None)
+    enrol_again(fenced, monkeypatch)
+    follow(fenced, 2, monkeypatch)
+    fenced.start(new.id)
+    assert fenced.refused(B, metadata=(B,)) == "claim.missing"
+
+
+def test_a_late_refusal_of_the_old_token_says_nothing_of_the_new_one(
+    fenced: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fenced.store is not None
+    old = fenced.store.credentials
+    assert old is not None
+    follow(fenced, 1, monkeypatch)
+    enrol_again(fenced, monkeypatch)
+    follow(fenced, 1, monkeypatch)
+    fenced.store.fence(old)
+    fenced.start(B)
+
+
+def test_a_token_that_was_revoked_otherwise_leaves_claims_good(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise ApiRefusedError("auth.invalid", "have the host re-enrolled")
+
+    monkeypatch.setattr(fenced.api, "_authorised", refuse)
+    follow(fenced, 2, monkeypatch)
+    fenced.start(B)
