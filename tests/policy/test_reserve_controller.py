@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vgpumgr.policy.reserve_controller import (
@@ -215,6 +215,7 @@ def test_reservations_stay_in_their_bounds(
 @given(
     loads=st.lists(st.tuples(st.integers(1, 60), st.floats(0.05, 10), st.floats(0, 3)), min_size=2, max_size=5),
 )
+@example(loads=[(1, 1.0, 1.0), (1, 1.0, 2.0)])  # both late: neither may take from the other
 @settings(max_examples=60, deadline=None)
 def test_constant_measurements_end_in_constant_reservations(loads: list[tuple[int, float, float]]) -> None:
     """No limit cycle above 5 %, whatever the load and the tails, overload included."""
