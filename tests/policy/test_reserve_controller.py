@@ -122,6 +122,19 @@ def test_more_than_the_engine_is_shared_in_proportion_to_need() -> None:
     assert now["a"] / now["b"] == pytest.approx(2, rel=0.06)
 
 
+def test_a_late_service_takes_from_one_that_is_fine_and_not_from_another_late_one() -> None:
+    control = controller("fine", "late", "later")
+    for _ in range(20):
+        start = control.step({name: seen(10, tail=0.8) for name in ("fine", "late", "later")})
+    now = control.step({"fine": seen(10, tail=0.8), "late": seen(10, tail=0.95), "later": seen(10, tail=1.3)})
+    assert now["later"] > start["later"] * 1.08
+    assert now["late"] > start["late"]
+    assert now["fine"] < start["fine"] * 0.901
+    for _ in range(60):
+        now = control.step({"fine": seen(10, tail=0.8), "late": seen(10, tail=0.95), "later": seen(10, tail=1.3)})
+        assert now["late"] > start["late"]
+
+
 def test_chance_is_not_a_change_of_load() -> None:
     """Counts of a constant Poisson load: the reservation stays near what it needs."""
     rng = random.Random(11)
