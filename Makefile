@@ -14,6 +14,7 @@ help:
 	@echo 'make test-long  the tests that take minutes each'
 	@echo 'make test-LANE  one lane: lint unit api lab-tool kmod time chain product unit-long product-long role-long'
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'
+	@echo 'make bench-sched   the scheduler beside others: tables and build/bench/sched.json'
 	@echo 'make bench-claims  claims per second on a PostgreSQL of its own, three ways compared'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make setup      install what is missing; every other command does this first'
@@ -43,6 +44,11 @@ lint: setup
 
 test-%: setup
 	@$(RUN) $*
+
+# What to measure, and how: make bench-sched BENCH='--only fairness --strict'
+.PHONY: bench-sched
+bench-sched: setup
+	@$(VENV)/bin/python -m tests.bench.sched $(BENCH)
 
 .PHONY: bench-claims
 bench-claims: setup

@@ -18,9 +18,9 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from tests.bench.sched.result import interval, main, target
+from tests.bench.sched.result import digest, interval, main, target
 from vgpumgr.policy.job_order import ORDERS
-from vgpumgr.sim.job_sets import salus_trace, with_estimates
+from vgpumgr.sim.job_sets import JOBS, salus_trace, with_estimates
 from vgpumgr.sim.jobs import Device, JobSpec, Outcome, shortest_remaining_bound_ns, simulate
 
 FITTED = ((187, 1.3), (373, 1.3), (296, 1.6))
@@ -52,10 +52,10 @@ def _strided(specs: list[JobSpec]) -> list[JobSpec]:
     return [replace(spec, iteration_ns=STRIDE * spec.iteration_ns) for spec in specs]
 
 
-def _trace(seed_and_sigma: tuple[int, float]) -> dict[str, Row]:
+def _trace(seed_and_sigma: tuple[int, float], jobs: int) -> dict[str, Row]:
     """Everything that is measured on one trace."""
     seed, sigma = seed_and_sigma
-    specs = _strided(salus_trace(seed, sigma=sigma))
+    specs = _strided(salus_trace(seed, jobs=jobs, sigma=sigma))
     fifo = simulate(specs, ORDERS["fifo"])
     measured = partial(_in_minutes, fifo_ns=fifo.mean_completion_ns)
     rows = {f"{name}, one lane": measured(simulate(specs, order)) for name, order in ORDERS.items()}
@@ -63,7 +63,7 @@ def _trace(seed_and_sigma: tuple[int, float]) -> dict[str, Row]:
     rows["optimum"] = {
         "mean": optimum_ns / MINUTE_NS,
         "gain": fifo.mean_completion_ns / optimum_ns,
-        "reached": optimum_ns / simulate(salus_trace(seed, sigma=sigma), ORDERS["srtf"]).mean_completion_ns,
+        "reached": optimum_ns / simulate(salus_trace(seed, jobs=jobs, sigma=sigma), ORDERS["srtf"]).mean_completion_ns,
     }
     for lanes, overlap in OVERLAPS.items():
         device = Device(overlap=overlap)
@@ -125,10 +125,11 @@ def _losing(fitted: Sequence[dict[str, Row]], arbitrary: Sequence[dict[str, Row]
     ]
 
 
-def measure() -> dict[str, Any]:
+def measure(*, quick: bool = False) -> dict[str, Any]:
+    jobs, short_traces = (4, 2) if quick else (JOBS, SHORT_TRACES)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        traces = list(pool.map(_trace, (*FITTED, *ARBITRARY)))
-        never_worse = list(pool.map(_short_jobs, range(SHORT_TRACES), chunksize=20))
+        traces = list(pool.map(partial(_trace, jobs=jobs), (*FITTED, *ARBITRARY)))
+        never_worse = list(pool.map(_short_jobs, range(short_traces), chunksize=20))
     fitted, arbitrary = traces[: len(FITTED)], traces[len(FITTED) :]
     best = "srtf, two lanes, overlap 1.25, sigma 0.5"
 
@@ -157,6 +158,10 @@ def measure() -> dict[str, Any]:
             "estimates": list(ESTIMATE_SEEDS),
         },
         "baselines": ["fifo", "fair", "las", "pack", "shortest remaining time as a bound", PAPER],
+        "hashes": {
+            "workload": digest([salus_trace(seed, jobs=jobs, sigma=sigma) for seed, sigma in (*FITTED, *ARBITRARY)]),
+            "schedule": digest(traces),
+        },
         "figures": tables,
         "targets": [
             target("one lane, exact estimates, fitted traces", ">= 3.25x", oracle, met=round(oracle, 2) >= 3.25),
@@ -168,7 +173,7 @@ def measure() -> dict[str, Any]:
             ),
             target("two lanes (overlap 1.25), sigma 0.5, fitted", ">= 3.6x", estimated, met=estimated >= 3.6),
             target("two lanes (overlap 1.25), exact, fitted", ">= 4.0x", two_exact, met=two_exact >= 4.0),
-            target(f"traces of {SHORT_TRACES} on which SRTF is worse than FIFO", "0", worse, met=worse == 0),
+            target(f"traces of {short_traces} on which SRTF is worse than FIFO", "0", worse, met=worse == 0),
         ],
         "losing": _losing(fitted, arbitrary),
     }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory lanes (Salus): how many applications fit one device, and whether memory ever runs out.
 
-    python -m tests.bench.sched.lanes [--json] [--admissions 1000000]
+    python -m tests.bench.sched.lanes [--json]
 
 Random jobs come, iterate and leave on a device under pressure; a witness that knows nothing of lanes adds up what is
 resident and what runs. Baseline: every application keeps all its memory, as in separate contexts.
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
-from tests.bench.sched.result import interval, main, target
+from tests.bench.sched.result import digest, interval, main, target
 from vgpumgr.policy.lanes import Demand, Lanes
 from vgpumgr.sim.job_sets import MIB, inference_apps
 
@@ -125,7 +124,8 @@ def _inference(seed: int) -> dict[str, float]:
     return {"admitted": admitted, "lanes": len(lanes.lanes), "free GiB": lanes.free_bytes / (1 << 30)}
 
 
-def measure(admissions: int = ADMISSIONS) -> dict[str, Any]:
+def measure(*, quick: bool = False) -> dict[str, Any]:
+    admissions = 2_000 if quick else ADMISSIONS
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         lives = list(pool.map(partial(_life, admissions=-(-admissions // len(SEEDS))), SEEDS))
     fits = [_inference(seed) for seed in SEEDS]
@@ -143,6 +143,7 @@ def measure(admissions: int = ADMISSIONS) -> dict[str, Any]:
         " to the whole device; applications: persistent from public parameter counts, scratch bounded by family",
         "seeds": list(SEEDS),
         "baselines": ["one application per device", "all memory kept", "all memory kept and a context of 300 MiB each"],
+        "hashes": {"workload": digest(apps, list(SEEDS), admissions), "schedule": digest(lives, fits)},
         "figures": {
             f"devices of {CAPACITY_BYTES >> 30} GiB for 42 inference applications": {
                 "memory lanes": 1 if fitted == alone else 2,
@@ -170,5 +171,4 @@ def measure(admissions: int = ADMISSIONS) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    wanted = int(sys.argv[sys.argv.index("--admissions") + 1]) if "--admissions" in sys.argv else ADMISSIONS
-    main(partial(measure, wanted))
+    main(measure)

@@ -1,14 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a benchmark's result, and how it is printed."""
+"""The shape of a benchmark's result, and how it is printed.
+
+A module of this package that has `measure(*, quick: bool = False)` is an experiment. It returns:
+
+    name, model (of the engine), seeds, baselines
+    hashes: `digest` of the workload and of the schedule (or of whatever was decided)
+    figures: table -> row -> value, `interval`, or a mapping of such by column
+    targets: `target`, whether it is met or not; none is ever left out or loosened
+    losing: sentences; where others do better, and what a figure does not show
+
+`quick` is less of everything in the same shape, for a test; its figures mean nothing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 # Student's t, two-sided 95 %, by degrees of freedom; beyond the table the normal value is close enough.
 T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
@@ -26,35 +40,49 @@ def interval(values: Sequence[float], *, digits: int = 3) -> dict[str, Any]:
 
 
 def target(what: str, wanted: str, value: float, *, met: bool) -> dict[str, Any]:
-    return {"what": what, "wanted": wanted, "value": round(value, 4), "met": met}
+    return {"what": what, "wanted": wanted, "value": round(value, 6), "met": bool(met)}
+
+
+def digest(*parts: Any) -> str:
+    """16 hex digits that change with any of the parts: arrays, or values whose repr says all."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return total.hexdigest()[:16]
 
 
 def show(result: dict[str, Any]) -> None:
     """A table for people on standard output."""
-    print(f"{result['name']}\n  model: {result['model']}\n  seeds: {result['seeds']}\n")
+    print(f"{result['name']}\n  model: {result['model']}\n  seeds: {result['seeds']}")
+    print(f"  baselines: {', '.join(result['baselines'])}")
+    print(f"  hashes: {', '.join(f'{what} {value}' for what, value in result['hashes'].items())}\n")
     for table, rows in result["figures"].items():
         print(f"  {table}")
         for row, figure in rows.items():
-            print(f"    {row:44} {_cell(figure)}")
+            print(f"    {row:44} {cell(figure)}")
         print()
     for one in result["targets"]:
-        print(f"  [{'met' if one['met'] else 'NOT MET':7}] {one['what']}: {one['value']} (wanted {one['wanted']})")
+        print(f"  {verdict(one)}")
     for loss in result["losing"]:
         print(f"  losing: {loss}")
 
 
-def _cell(figure: Any) -> str:
+def verdict(one: dict[str, Any]) -> str:
+    return f"[{'met' if one['met'] else 'NOT MET':7}] {one['what']}: {one['value']:g} (wanted {one['wanted']})"
+
+
+def cell(figure: Any) -> str:
     if isinstance(figure, dict) and "low" in figure:
         spread = f"95 % {figure['low']:g}..{figure['high']:g}, seeds {figure['least']:g}..{figure['most']:g}"
         return f"{figure['mean']:9g}  {spread}"
     if isinstance(figure, dict):
-        return "  ".join(f"{key} {_cell(value).strip()}" for key, value in figure.items())
+        return "  ".join(f"{key} {cell(value).strip()}" for key, value in figure.items())
     return f"{figure}"
 
 
-def main(measure: Callable[[], dict[str, Any]]) -> None:
+def main(measure: Callable[..., dict[str, Any]]) -> None:
     """As a program: the table, or with --json the result as it is gathered."""
-    result = measure()
+    result = measure(quick="--quick" in sys.argv[1:])
     if "--json" in sys.argv[1:]:
         json.dump(result, sys.stdout, indent=1)
         print()

@@ -17,7 +17,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from tests.bench.sched.result import interval, main, target
+from tests.bench.sched.result import digest, interval, main, target
 from vgpumgr.sim.service_queues import edf, edf_fair, edf_shed, fifo, timeslice
 from vgpumgr.sim.service_sharing import reserved, shared
 from vgpumgr.sim.services import SECOND_NS, Engine, Load, Served, offered, services
@@ -41,9 +41,9 @@ DISCIPLINES: dict[str, Callable[..., Served]] = {
 Row = dict[str, float]
 
 
-def _point(case: str, load: float, name: str, seed: int) -> Row:
+def _point(case: str, load: float, name: str, seed: int, until_ns: int) -> Row:
     everyone = CASES[case]
-    calls = offered(everyone, Load(load=load), until_ns=UNTIL_NS, seed=seed)
+    calls = offered(everyone, Load(load=load), until_ns=until_ns, seed=seed)
     served = DISCIPLINES[name](everyone, calls, Engine())
     return {
         "goodput": 100 * served.goodput(),
@@ -79,32 +79,35 @@ def _step(service: int | None, poisson: bool, seed: int) -> Row:
     }
 
 
-def measure() -> dict[str, Any]:
+def measure(*, quick: bool = False) -> dict[str, Any]:
     everyone = services()
+    seeds, loads, until_ns = ((1, 2), (0.95, 1.2), 5 * SECOND_NS) if quick else (SEEDS, LOADS, UNTIL_NS)
+    doubling = (None, *range(1 if quick else len(everyone)))
     points = [
         (case, load, name, seed)
         for case in CASES
-        for load in (LOADS if case == "10x" else (0.95, 1.2))
+        for load in (loads if case == "10x" else (0.95, 1.2))
         for name in DISCIPLINES
-        for seed in SEEDS
+        for seed in seeds
     ]
-    steps = [
-        (service, poisson, seed)
-        for service in (None, *range(len(everyone)))
-        for poisson in (False, True)
-        for seed in SEEDS
-    ]
+    steps = [(service, poisson, seed) for service in doubling for poisson in (False, True) for seed in seeds]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        rows = dict(zip(points, pool.map(_point, *zip(*points, strict=True), chunksize=8), strict=True))
+        rows = dict(
+            zip(
+                points,
+                pool.map(partial(_point, until_ns=until_ns), *zip(*points, strict=True), chunksize=8),
+                strict=True,
+            )
+        )
         stepped = dict(zip(steps, pool.map(_step, *zip(*steps, strict=True), chunksize=4), strict=True))
 
     def over_seeds(case: str, load: float, name: str, figure: str) -> list[float]:
-        return [rows[case, load, name, seed][figure] for seed in SEEDS]
+        return [rows[case, load, name, seed][figure] for seed in seeds]
 
     tables: dict[str, Any] = {}
     for case in CASES:
-        for load in LOADS:
-            if (case, load, "fifo", SEEDS[0]) in rows:
+        for load in loads:
+            if (case, load, "fifo", seeds[0]) in rows:
                 for figure in ("goodput", "least service"):
                     tables[f"QoS {case} its own time, load {load}: {figure}, % of offered"] = {
                         name: interval(over_seeds(case, load, name, figure), digits=1) for name in DISCIPLINES
@@ -120,10 +123,11 @@ def measure() -> dict[str, Any]:
     for poisson in (False, True):
         tables[f"load doubles under the reserve controller, {'Poisson' if poisson else 'even'} arrivals"] = {
             name: {
-                figure: interval([stepped[service, poisson, seed][figure] for seed in SEEDS], digits=1)
-                for figure in stepped[service, poisson, SEEDS[0]]
+                figure: interval([stepped[service, poisson, seed][figure] for seed in seeds], digits=1)
+                for figure in stepped[service, poisson, seeds[0]]
             }
             for service, name in names.items()
+            if service in doubling
         }
     fair, shed = over_seeds("10x", 0.95, "edf-fair 90 %", "goodput"), over_seeds("10x", 1.2, "edf-shed", "goodput")
     least = over_seeds("10x", 0.95, "edf-fair 90 %", "least service")
@@ -136,8 +140,18 @@ def measure() -> dict[str, Any]:
         "model": "coarse event loop of requests; engine times published for a V100, QoS ours: 10 (5) times a request's"
         " own time within 30..200 ms; load even among services, each swinging by 60 % with its own phase; sharing as"
         " with MPS loses 8 % (a model); edf gives way every 0.5 ms; ArkGPU-style, not ArkGPU",
-        "seeds": list(SEEDS),
+        "seeds": list(seeds),
         "baselines": ["shared", "fifo", "timeslice 2 ms", "edf"],
+        "hashes": {
+            "workload": digest(
+                [
+                    offered(case, Load(load=load), until_ns=until_ns, seed=seeds[0])
+                    for case in CASES.values()
+                    for load in loads
+                ]
+            ),
+            "schedule": digest(rows, stepped),
+        },
         "figures": tables,
         "targets": [
             target("goodput at 0.95, floor 90 %, mean over seeds", ">= 95 %", fmean(fair), met=fmean(fair) >= 95),

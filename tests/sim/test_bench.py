@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench-sched` runs all its experiments and writes what others read. Its figures are no matter of this test."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.sched import __main__ as bench
+
+EXPERIMENT = {"name", "model", "seeds", "baselines", "hashes", "figures", "targets", "losing", "seconds"}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    output = tmp_path_factory.mktemp("bench") / "sched.json"
+    assert bench.main(["--quick", "--output", str(output)]) == 0, "a missed target is no failure"
+    written: dict[str, Any] = json.loads(output.read_text())
+    return written
+
+
+def test_every_experiment_runs_and_the_document_has_its_shape(document: dict[str, Any]) -> None:
+    assert set(document) == {"format", "quick", "commit", "machine", "experiments"}
+    assert document["format"] == "vgpumgr.bench-sched/1"
+    assert document["quick"]
+    assert set(document["experiments"]) == set(bench.experiments())
+    for name, result in document["experiments"].items():
+        assert set(result) == EXPERIMENT, name
+        assert set(result["hashes"]) >= {"workload", "schedule"}, name
+        assert result["figures"], name
+        assert all(table for table in result["figures"].values()), name
+        assert result["baselines"], name
+        assert result["losing"], name
+        for target in result["targets"]:
+            assert set(target) == {"what", "wanted", "value", "met"}, name
+            assert isinstance(target["met"], bool), name
+
+
+def test_a_missed_target_fails_only_if_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(*, quick: bool) -> dict[str, Any]:
+        targets = [{"what": "a wait", "wanted": "<= 1 ms", "value": 2.0, "met": False}]
+        parts: dict[str, Any] = {"seeds": [1], "baselines": ["fifo"], "hashes": {}, "figures": {}, "losing": []}
+        return {"name": "one", "model": "none", "targets": targets, **parts}
+
+    monkeypatch.setattr(bench, "experiments", lambda: {"one": measure})
+    common = ["--output", str(tmp_path / "out.json")]
+    assert bench.main(common) == 0
+    assert "NOT MET" in capsys.readouterr().out.rpartition("targets")[2]
+    assert bench.main([*common, "--strict"]) == 1
