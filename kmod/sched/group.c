@@ -171,8 +171,8 @@ static enum vgpu_sched_field group_fault(const struct vgpu_sched *sched,
 	return group->sched == sched ? VGPU_FIELD_NONE : VGPU_FIELD_ABSENT;
 }
 
-static enum vgpu_sched_field slice_fault(const struct vgpu_sched *sched,
-					 const struct vgpu_slice *slice)
+enum vgpu_sched_field vgpu_slice_fault(const struct vgpu_sched *sched,
+				       const struct vgpu_slice *slice)
 {
 	return slice->group ? group_fault(sched, slice->group) :
 			      VGPU_FIELD_ABSENT;
@@ -303,7 +303,7 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 {
 	enum vgpu_sched_field fault;
 
-	fault = slice_fault(sched, slice) ?:
+	fault = vgpu_slice_fault(sched, slice) ?:
 		vgpu_slice_params_check(sched, params) ?:
 		vgpu_sched_advance(sched, now_ns);
 	if (fault)
@@ -316,8 +316,7 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 	return VGPU_FIELD_NONE;
 }
 
-/* The slice is still in the queue of its group. */
-static void set_has_item(struct vgpu_sched *sched, struct vgpu_slice *slice,
+void vgpu_slice_set_item(struct vgpu_sched *sched, struct vgpu_slice *slice,
 			 bool has_item)
 {
 	if (slice->has_item == has_item)
@@ -337,7 +336,7 @@ enum vgpu_sched_field vgpu_slice_remove(struct vgpu_sched *sched,
 	struct vgpu_group *group = slice->group;
 	enum vgpu_sched_field fault;
 
-	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
+	fault = vgpu_slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
 	if (sched->hold.slice == slice) {
@@ -348,114 +347,13 @@ enum vgpu_sched_field vgpu_slice_remove(struct vgpu_sched *sched,
 		vgpu_run_end(sched, VGPU_RUN_REMOVED);
 	if (sched->last_owner == slice)
 		sched->last_owner = NULL;
-	set_has_item(sched, slice, false);
+	vgpu_slice_set_item(sched, slice, false);
 	vgpu_slice_settle(slice);
 	disarm(sched, &slice->bucket);
 	vgpu_queue_remove(&group->queue, &slice->entity);
 	slice->group = NULL;
 	count_slice(sched, group, -1);
 	vgpu_group_refresh(sched, group);
-	return VGPU_FIELD_NONE;
-}
-
-/* The gap since the last item of the same request is over. */
-static void end_gap(struct vgpu_sched *sched, struct vgpu_slice *slice)
-{
-	if (slice->more && !slice->has_item)
-		vgpu_predict_learn_gap(slice->group, slice->done_kernel_id,
-				       sched->now_ns - slice->done_at_ns);
-}
-
-static void describe(struct vgpu_sched *sched, struct vgpu_slice *slice,
-		     const struct vgpu_item_info *item)
-{
-	end_gap(sched, slice);
-	set_has_item(sched, slice, true);
-	slice->item = *item;
-	slice->described = true;
-}
-
-enum vgpu_sched_field vgpu_slice_wake(struct vgpu_sched *sched,
-				      struct vgpu_slice *slice, u64 now_ns)
-{
-	enum vgpu_sched_field fault;
-
-	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
-	if (fault)
-		return fault;
-	end_gap(sched, slice);
-	set_has_item(sched, slice, true);
-	return VGPU_FIELD_NONE;
-}
-
-enum vgpu_sched_field vgpu_slice_announce(struct vgpu_sched *sched,
-					  struct vgpu_slice *slice,
-					  const struct vgpu_item_info *item,
-					  u64 now_ns)
-{
-	enum vgpu_sched_field fault;
-
-	fault = slice_fault(sched, slice) ?: vgpu_item_check(sched, item) ?:
-		vgpu_sched_advance(sched, now_ns);
-	if (fault)
-		return fault;
-	describe(sched, slice, item);
-	return VGPU_FIELD_NONE;
-}
-
-enum vgpu_sched_field vgpu_slice_item_done(struct vgpu_sched *sched,
-					   struct vgpu_slice *slice,
-					   const struct vgpu_item_info *next,
-					   u64 now_ns)
-{
-	enum vgpu_sched_field fault = slice_fault(sched, slice);
-
-	if (!fault && !slice->has_item)
-		fault = VGPU_FIELD_NO_ITEM;
-	if (!fault && next)
-		fault = vgpu_item_check(sched, next);
-	fault = fault ?: vgpu_sched_advance(sched, now_ns);
-	if (fault)
-		return fault;
-	slice->more = slice->described && slice->item.flags & VGPU_ITEM_MORE;
-	slice->done_kernel_id = slice->item.kernel_id;
-	slice->done_at_ns = sched->now_ns;
-	if (slice->described)
-		vgpu_predict_learn_duration(slice->group, slice->item.kernel_id,
-					    slice->item_ns);
-	if (!next) {
-		set_has_item(sched, slice, false);
-		return VGPU_FIELD_NONE;
-	}
-	if (slice->more)
-		vgpu_predict_learn_gap(slice->group, slice->done_kernel_id, 0);
-	slice->item_ns = 0;
-	describe(sched, slice, next);
-	return VGPU_FIELD_NONE;
-}
-
-enum vgpu_sched_field vgpu_slice_end_request(struct vgpu_sched *sched,
-					     struct vgpu_slice *slice,
-					     u64 now_ns)
-{
-	enum vgpu_sched_field fault;
-
-	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
-	if (fault)
-		return fault;
-	slice->more = false;
-	return VGPU_FIELD_NONE;
-}
-
-enum vgpu_sched_field vgpu_slice_sleep(struct vgpu_sched *sched,
-				       struct vgpu_slice *slice, u64 now_ns)
-{
-	enum vgpu_sched_field fault;
-
-	fault = slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
-	if (fault)
-		return fault;
-	set_has_item(sched, slice, false);
 	return VGPU_FIELD_NONE;
 }
 
@@ -472,7 +370,7 @@ s64 vgpu_slice_lag_ns(struct vgpu_sched *sched, struct vgpu_slice *slice,
 		      u64 now_ns)
 {
 	vgpu_sched_advance(sched, now_ns);
-	if (slice_fault(sched, slice))
+	if (vgpu_slice_fault(sched, slice))
 		return 0;
 	return vgpu_queue_lag_ns(&slice->group->queue, &slice->entity);
 }

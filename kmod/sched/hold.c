@@ -144,7 +144,7 @@ void vgpu_hold_resume(struct vgpu_sched *sched)
 
 	vgpu_bucket_refill(&slice->bucket, sched->now_ns);
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
-	ns = min(ns, (u64)group->reserve.budget_ns);
+	ns = min_t(u64, ns, group->reserve.budget_ns);
 	ns = min(ns, vgpu_bucket_lasts_ns(&group->bucket));
 	ns = min(ns, vgpu_bucket_lasts_ns(&slice->bucket));
 	sched->busy_until_ns = sched->now_ns + ns;

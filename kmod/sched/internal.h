@@ -109,6 +109,10 @@ void vgpu_review_caps(struct vgpu_sched *sched);
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason);
 
 /* group.c: groups and slices, and whether they can be picked */
+enum vgpu_sched_field vgpu_slice_fault(const struct vgpu_sched *sched,
+				       const struct vgpu_slice *slice);
+void vgpu_slice_set_item(struct vgpu_sched *sched, struct vgpu_slice *slice,
+			 bool has_item);
 void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice);
 void vgpu_slice_follow_group(struct vgpu_sched *sched,
 			     struct vgpu_slice *slice);

@@ -364,7 +364,7 @@ static u64 limit_ns(const struct vgpu_sched *sched,
 	limit = min(limit, vgpu_bucket_lasts_ns(&group->bucket));
 	limit = min(limit, vgpu_bucket_lasts_ns(&slice->bucket));
 	if (sched->run_band == VGPU_BAND_LATENCY)
-		limit = min(limit, (u64)group->reserve.budget_ns);
+		limit = min_t(u64, limit, group->reserve.budget_ns);
 	else
 		limit = min(limit, vgpu_hold_allows_ns(sched, slice));
 	limit = max(limit, sched->params.min_chunk_ns);

@@ -35,11 +35,10 @@
  *     deadline.  (Measured from V instead of H, credit is worth more while a
  *     light returner has pulled V back: of two equal sleepers the first to wake
  *     then got 365 ms ahead of the other.)  A change of weight keeps lag.  V
- *     steps back (H does not) only
- *     when a member joins with credit, by at most its part of that credit,
- *     timeslice / (W + weight), or is removed for good while in debt.
- *     While nobody joins or leaves and nobody has a reservation,
- *     |lag| <= max timeslice + max chunk.
+ *     steps back (H does not) only when a member joins with credit, by at most
+ *     its part of that credit, timeslice / (W + weight), or is removed for good
+ *     while in debt.  While nobody joins or leaves, |lag| <= max timeslice + max
+ *     chunk; each reservation may add its reserve_ns and a chunk to that.
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
  *     slices of a group.  More slices never change the share of their group
  *     (but under VGPU_POLICY_EQUAL_SHARE and _FIXED_SHARE they are the share).

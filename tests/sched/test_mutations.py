@@ -18,7 +18,13 @@ from vgpumgr.sched._build import CORE, ROOT
 COPIED = ("pyproject.toml", "tests/conftest.py", "tests/sched", "vgpumgr", CORE)
 # Tests failed, or the core crashed. Other exit statuses mean that nothing was tested.
 NOTICED = (1, -signal.SIGSEGV, -signal.SIGABRT)
-PROPERTY_TESTS = ("tests/sched/test_stories.py", "tests/sched/test_entitlement.py")
+PROPERTY_TESTS = (
+    "tests/sched/test_stories.py",
+    "tests/sched/test_bands.py",
+    "tests/sched/test_holds.py",
+    "tests/sched/test_ghosts.py",
+    "tests/sched/test_entitlement.py",
+)
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,19 @@ FAULTS = [
         "units + entity->remainder, entity->weight",
         "units, entity->weight",
     ),
-    fault("idle time is nobody's", "run.c", "sched->stats.idle_ns += ns;", ""),
+    fault(
+        "idle time is nobody's",
+        "run.c",
+        "sched->stats.idle_ns += elapsed_ns - (sched->owner ? ns : 0);",
+        ";",
+    ),
     fault(
         "idle time is charged to the last owner",
         "run.c",
-        "\tstruct vgpu_slice *owner = sched->owner;\n\tu64 ns;",
-        "\tstruct vgpu_slice *owner = sched->last_owner;\n\tu64 ns;",
+        "\tu64 ns = busy_ns(sched, now_ns);\n\n\tif (!elapsed_ns)",
+        "\tu64 ns;\n\n\tif (!sched->owner && !sched->unsold.running)\n"
+        "\t\tsched->owner = sched->last_owner;\n"
+        "\tns = busy_ns(sched, now_ns);\n\tif (!elapsed_ns)",
     ),
     fault(
         "credit is refilled above burst",
@@ -101,12 +114,10 @@ FAULTS = [
     fault(
         "the weight of a group is derived from its slices",
         "group.c",
-        "\tapply_slice_params(sched, slice, params);\n\treturn VGPU_FIELD_NONE;\n}\n\n"
-        "enum vgpu_sched_field vgpu_slice_update",
-        "\tapply_slice_params(sched, slice, params);\n"
+        "\tcount_slice(sched, group, 1);\n",
+        "\tcount_slice(sched, group, 1);\n"
         "\tvgpu_queue_set_weight(&sched->queue, &group->entity,\n"
-        "\t\t\t      group->params.weight * group->nr_slices);\n"
-        "\treturn VGPU_FIELD_NONE;\n}\n\nenum vgpu_sched_field vgpu_slice_update",
+        "\t\t\t      group->params.weight * group->nr_slices);\n",
     ),
     fault(
         "a change of weight changes lag",
@@ -153,15 +164,16 @@ FAULTS = [
     fault(
         "a wakeup cuts a run",
         "run.c",
-        "if (!run_left_ns(sched))\n\t\tvgpu_run_end",
-        "if (!run_left_ns(sched) || sched->queue.nr_ready > 1)\n\t\tvgpu_run_end",
+        "if (!run_left_ns(sched))\n\t\t*reason",
+        "if (!run_left_ns(sched) || sched->queue.nr_ready > 1)\n\t\t*reason",
     ),
     fault(
         "a new timeslice cuts the present run",
         "run.c",
-        "return length_ns < sched->run_timeslice_ns ?\n\t       sched->run_timeslice_ns",
-        "return length_ns < sched->owner->group->params.timeslice_ns ?\n"
-        "\t       sched->owner->group->params.timeslice_ns",
+        "return sched->run_charged_ns < sched->run_timeslice_ns ?\n\t       sched->run_timeslice_ns",
+        "u64 timeslice_ns = sched->owner ? sched->owner->group->params.timeslice_ns :\n"
+        "\t\t\t\t\t  sched->run_timeslice_ns;\n\n"
+        "\treturn sched->run_charged_ns < timeslice_ns ?\n\t       timeslice_ns",
     ),
     fault(
         "times are sorted as if they never wrapped",
@@ -175,8 +187,95 @@ FAULTS = [
         "\towner->stats.run_ns += ns;\n",
         "",
     ),
+    fault(
+        "an overdrawn reservation is given all of its budget again",
+        "reserve.c",
+        "if (due_ns >= params->reserve_ns - (u64)reserve->budget_ns)",
+        "if (1)",
+    ),
+    fault(
+        "every wakeup renews the budget",
+        "reserve.c",
+        "(reserve->deadline_ns - now_ns) * params->reserve_ns)",
+        "0)",
+    ),
+    fault(
+        "a weight may take the share of a reservation",
+        "reserve.c",
+        "if (weight > most_weight_of_others(sched, group))",
+        "if (0)",
+    ),
+    fault(
+        "band L waits for the end of the timeslice",
+        "run.c",
+        "return first && (sched->run_band == VGPU_BAND_FAIR ||",
+        "return first && (",
+    ),
+    fault(
+        "time in band L does not count in the fair band",
+        "run.c",
+        "\tcharge(&sched->queue, &group->entity, &group->bucket, ns, sched->now_ns);\n",
+        "\tif (sched->run_band == VGPU_BAND_FAIR)\n"
+        "\t\tcharge(&sched->queue, &group->entity, &group->bucket, ns, sched->now_ns);\n",
+    ),
+    fault(
+        "a run that was cut begins anew",
+        "run.c",
+        "reason == VGPU_RUN_LATENCY ? run_left_ns(sched) : 0;",
+        "0;",
+    ),
+    fault(
+        "hold is free",
+        "run.c",
+        "\tif (sched->run_band == VGPU_BAND_LATENCY)\n\t\tvgpu_reserve_use",
+        "\tif (sched->run_band == VGPU_BAND_LATENCY && !sched->holding)\n\t\tvgpu_reserve_use",
+    ),
+    fault(
+        "a hold begins after any item",
+        "hold.c",
+        "return !slice->more || !group",
+        "return !group",
+    ),
+    fault("inversion costs no budget", "hold.c", "\t\tvgpu_bucket_use(&group->inversion, ns);\n", ""),
+    fault(
+        "the gate stays open on an overdrawn budget",
+        "hold.c",
+        " || group->inversion.credit_ns < 0)",
+        ")",
+    ),
+    fault(
+        "a hint is believed",
+        "predict.c",
+        "return max(group->sched->params.max_chunk_ns, item->hint_ns);",
+        "return item->hint_ns ? item->hint_ns : group->sched->params.max_chunk_ns;",
+    ),
+    fault(
+        "all tenants share one table of predictions",
+        "predict.c",
+        "static u32 place(",
+        "static struct vgpu_predictor shared;\n\nstatic u32 place(",
+        ("if (is_at(&group->predictor, place(id, i), id))", "if (is_at(&shared, place(id, i), id))"),
+        ("return &group->predictor.kernels[place(id, i)];", "return &shared.kernels[place(id, i)];"),
+        (
+            "count(find_or_make(&group->predictor, kernel_id)->duration, ns);",
+            "count(find_or_make(&shared, kernel_id)->duration, ns);",
+        ),
+    ),
+    fault("parked ghosts pay nothing", "ghost.c", "\tsched->parked_ns += part_ns;\n", ""),
+    fault(
+        "the turn of who idles is given away",
+        "group.c",
+        "bool wanted = slice->has_item || vgpu_has_ghosts(sched);",
+        "bool wanted = slice->has_item;",
+    ),
+    fault(
+        "a ghost gives its turn back",
+        "run.c",
+        "return vgpu_has_ghosts(sched) ? !sched->nr_with_item :\n\t\t\t\t\t!sched->owner",
+        "return vgpu_has_ghosts(sched) ? !sched->owner->has_item :\n\t\t\t\t\t!sched->owner",
+    ),
 ]
-QUICK = {"sleepers gain unlimited credit", "the remainder of a charge is forgotten"}
+QUICK = {"sleepers gain unlimited credit", "every wakeup renews the budget"}
 
 
 def copy_with(fault: Fault, target: Path) -> None:

@@ -22,6 +22,7 @@ SOURCES = (
     "ghost.c",
     "group.c",
     "hold.c",
+    "item.c",
     "params.c",
     "predict.c",
     "queue.c",
