@@ -57,9 +57,10 @@ def show(result: dict[str, Any]) -> None:
     print(f"  baselines: {', '.join(result['baselines'])}")
     print(f"  hashes: {', '.join(f'{what} {value}' for what, value in result['hashes'].items())}\n")
     for table, rows in result["figures"].items():
-        print(f"  {table}")
-        for row, figure in rows.items():
-            print(f"    {row:44} {cell(figure)}")
+        lines = table_lines(table, rows)
+        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        for line in lines:
+            print("  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
         print()
     for one in result["targets"]:
         print(f"  {verdict(one)}")
@@ -71,13 +72,26 @@ def verdict(one: dict[str, Any]) -> str:
     return f"[{'met' if one['met'] else 'NOT MET':7}] {one['what']}: {one['value']:g} (wanted {one['wanted']})"
 
 
+def table_lines(table: str, rows: dict[str, Any]) -> list[list[str]]:
+    """Cells as text, the first line the heads; a row without a column has it empty."""
+    plain = {row: figure if _has_columns(figure) else {"": figure} for row, figure in rows.items()}
+    columns = list(dict.fromkeys(column for figures in plain.values() for column in figures))
+    return [[table, *columns]] + [
+        [row, *(cell(figures[column]) if column in figures else "" for column in columns)]
+        for row, figures in plain.items()
+    ]
+
+
+def _has_columns(figure: Any) -> bool:
+    return isinstance(figure, dict) and "low" not in figure
+
+
 def cell(figure: Any) -> str:
-    if isinstance(figure, dict) and "low" in figure:
-        spread = f"95 % {figure['low']:g}..{figure['high']:g}, seeds {figure['least']:g}..{figure['most']:g}"
-        return f"{figure['mean']:9g}  {spread}"
+    """An interval as mean, half of its width, and the range of seeds."""
     if isinstance(figure, dict):
-        return "  ".join(f"{key} {cell(value).strip()}" for key, value in figure.items())
-    return f"{figure}"
+        half = (figure["high"] - figure["low"]) / 2
+        return f"{figure['mean']:g} ±{half:.2g} [{figure['least']:g}..{figure['most']:g}]"
+    return f"{figure:g}" if isinstance(figure, float) and abs(figure) > 1e6 else f"{figure}"
 
 
 def main(measure: Callable[..., dict[str, Any]]) -> None:
