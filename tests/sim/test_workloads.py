@@ -33,8 +33,17 @@ def test_kernels_of_one_identity_take_about_the_same_time() -> None:
     kernels = workloads.published("bert-training", seed=1)
     for identity in np.unique(kernels.kernel_id):
         same = kernels.work_ns[kernels.kernel_id == identity]
-        assert same.max() / same.min() < 2 ** (1 / 8) + 1e-3
+        assert same.max() / same.min() < 2 ** (1 / 4) + 1e-3
     assert 10 < len(np.unique(kernels.kernel_id)) < 100
+
+
+def test_kernels_that_the_host_waits_for_are_told_apart_by_where_it_waits() -> None:
+    kernels = workloads.published("efficientnet-inference", seed=1, sync_every=40)
+    waited_for = kernels.sync_ns > 0
+    places = kernels.kernel_id[waited_for]
+    assert list(places[:16]) == list(places[0] + np.arange(16))
+    assert list(places[16:20]) == list(places[:4])
+    assert not set(places) & set(kernels.kernel_id[~waited_for])
 
 
 def test_launches_and_synchronisations_take_the_host_what_the_model_says() -> None:

@@ -6,7 +6,8 @@ durations (Orion's V100 profiles, https://github.com/eth-easl/orion) are turned 
 function, which is read off at evenly spaced points and shuffled by the seed. Between two published
 quantiles the logarithm of the duration follows a power of the position; the one power that gives the
 published sum is found by bisection, so that sum and quantiles are both kept. A kernel's identity is
-its duration's bin, an eighth of an octave wide, as one function and grid take about the same time.
+its duration's bin, a quarter of an octave wide, as one function and grid take about the same time. One
+that the host waits for is told apart by where in the program it waits, at one of 16 such places.
 
 The host's side is a model (stated, not measured): launching a kernel takes it a log-normal time,
 sigma 0.35, and at a synchronisation point it works a log-normal time, median 1 ms, sigma 0.35.
@@ -28,7 +29,9 @@ POSITIONS = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99, 1.0)
 LAUNCH_SIGMA = 0.35
 LAUNCH_MEDIAN_NS = 15_000
 SYNC_MEDIAN_NS = 1_000_000
-_BINS_PER_OCTAVE = 8
+_BINS_PER_OCTAVE = 4
+SYNC_PLACES = 16
+_SYNC_IDENTITY = 1 << 16
 _POWERS = (1 / 64, 64.0)
 
 
@@ -141,10 +144,13 @@ def _sequence(durations_us: Sequence[float], seed: int, launch_median_ns: int, s
     if sync_every:
         points = np.arange(sync_every - 1, count - 1, sync_every)
         sync_ns[points] = _log_normal_ns(random, SYNC_MEDIAN_NS, len(points))
+    kernel_id = np.array([identity(duration) for duration in shuffled], dtype=np.uint32)
+    waited_for = np.flatnonzero(sync_ns)
+    kernel_id[waited_for] = _SYNC_IDENTITY + np.arange(len(waited_for)) % SYNC_PLACES
     return Kernels(
         work_ns=np.maximum(np.rint(1000 * shuffled), 1).astype(np.int64),
         launch_ns=_log_normal_ns(random, launch_median_ns, count),
-        kernel_id=np.array([identity(duration) for duration in shuffled], dtype=np.uint32),
+        kernel_id=kernel_id,
         sync_ns=sync_ns,
     )
 
