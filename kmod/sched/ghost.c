@@ -12,9 +12,7 @@ void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	u32 sold = sched->nr_slices, places = sched->params.places;
 
-	if (!vgpu_has_ghosts(sched))
-		return;
-	if (group)
+	if (group && vgpu_has_ghosts(sched))
 		vgpu_queue_set_weight(&sched->queue, &group->entity,
 				      max(group->nr_slices, 1u));
 	if (places > sold)

@@ -360,17 +360,17 @@ enum vgpu_sched_field vgpu_slice_remove(struct vgpu_sched *sched,
 s64 vgpu_group_lag_ns(struct vgpu_sched *sched, struct vgpu_group *group,
 		      u64 now_ns)
 {
-	vgpu_sched_advance(sched, now_ns);
 	if (group_fault(sched, group))
 		return 0;
+	vgpu_sched_advance(sched, now_ns);
 	return vgpu_queue_lag_ns(&sched->queue, &group->entity);
 }
 
 s64 vgpu_slice_lag_ns(struct vgpu_sched *sched, struct vgpu_slice *slice,
 		      u64 now_ns)
 {
-	vgpu_sched_advance(sched, now_ns);
 	if (vgpu_slice_fault(sched, slice))
 		return 0;
+	vgpu_sched_advance(sched, now_ns);
 	return vgpu_queue_lag_ns(&slice->group->queue, &slice->entity);
 }

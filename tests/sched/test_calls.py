@@ -142,3 +142,11 @@ def test_unknown_flags_are_refused() -> None:
     before = state_of(core, one)
     assert lib.vgpu_slice_item_done(core.c, one.c, item, 1) == Field.ITEM_FLAGS
     assert state_of(core, one) == before
+
+
+def test_asking_for_what_is_not_there_passes_no_time() -> None:
+    core, one = engine()
+    other = Scheduler(ENGINE)
+    assert lib.vgpu_group_lag_ns(other.c, one.group.c, 7) == 0
+    assert lib.vgpu_slice_lag_ns(other.c, one.c, 7) == 0
+    assert other.now_ns == core.now_ns == 0

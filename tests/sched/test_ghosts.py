@@ -93,6 +93,12 @@ def test_neither_caps_nor_another_policy_while_there_are_groups() -> None:
     core.set_params(EQUAL, 0)
 
 
+def test_places_end_with_their_policy() -> None:
+    core = Scheduler(FIXED)
+    core.set_params(replace(EQUAL, policy=Policy.BEST_EFFORT), 0)
+    assert core.pick(0).idle is Idle.EMPTY, "nobody keeps a turn any more"
+
+
 def test_no_more_slices_than_places_and_no_fewer_places_than_slices() -> None:
     core = Scheduler(FIXED)
     group = core.add_group(STRICT, 0)
