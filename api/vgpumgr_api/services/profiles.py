@@ -57,7 +57,11 @@ def delete_profile(session: Session, actor: Actor, name: str, *, if_match: int |
     profile = profile_named(session, name)
     require_match(if_match, profile.generation)
     if session.scalar(select(models.Slice.id).where(models.Slice.profile_id == profile.id).limit(1)):
-        raise Refusal(Code.OBJECT_IN_USE, f"there are slices of profile {name}; delete those first")
+        raise Refusal(
+            Code.OBJECT_IN_USE,
+            f"there are slices of profile {name}; delete those and wait until their hosts confirm, lost ones until"
+            " their host is re-enrolled or deleted",
+        )
     remove(session, models.Profile, profile.id, kind="profile", name=name)
     events.record(session, actor, "profile.deleted", profile.name)
 

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import events, fencing, fleet, hosts, installation, tokens
+from vgpumgr_api.services import events, fencing, fleet, hosts, installation, profiles, tenants, tokens
 from vgpumgr_api.services.actors import authenticate
 from vgpumgr_api.services.paging import PageRequest
 
@@ -346,6 +346,25 @@ def test_a_host_that_came_back_is_not_deleted_with_what_it_lost(world: World, cl
     with refused(Code.OBJECT_IN_USE):
         world.run(hosts.delete_host, "one", if_match=generation)
     assert world.slice(lost.id).state is SliceState.LOST
+
+
+def test_what_a_lost_slice_was_of_stays_and_says_what_to_do(world: World, clock: Clock, half: Profile) -> None:
+    world.host("one")
+    world.claim("web", half)
+    clock.advance(DEAD_S)
+    fenced = fence(world, "one")
+    deletions = [
+        partial(world.run, profiles.delete_profile, half.name, if_match=1),
+        partial(world.run, tenants.delete_tenant, "web", if_match=None),
+    ]
+    for delete in deletions:
+        with refused(Code.OBJECT_IN_USE) as caught:
+            delete()
+        assert caught.refusal is not None
+        assert "lost ones until their host is re-enrolled or deleted" in caught.refusal.detail
+    world.run(hosts.delete_host, "one", if_match=fenced.generation)
+    for delete in deletions:
+        delete()
 
 
 def test_after_a_restore_lost_places_wait_for_the_epoch_too(world: World, clock: Clock, half: Profile) -> None:
