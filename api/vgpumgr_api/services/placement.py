@@ -113,6 +113,7 @@ def _obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool
             HostReport.reported_at.is_(None),
             HostReport.reported_at < now(session) - ONLINE,
             Host.enrolled_at.is_(None),
+            Host.enroll_hash.is_not(None),
         ),
         "host.unconfirmed": ~Host.epoch_confirmed,
         # Reports do not say on which GPU a slice is, so that each of the host may have less free than is counted.

@@ -222,6 +222,7 @@ def test_an_agent_whose_token_was_revoked_while_it_waited_learns_nothing(cloud: 
     host = cloud.host("h1")
     cloud.profile("half", 500)
     red = cloud.tenant("red", **PLENTY)
+    claimed = red.post("/v1/slices", {"tenant": "red", "profile": "half"})
     seen = host.desired()
     path = f"/v1/hosts/{host.id}/desired?epoch={seen.epoch}&generation={seen.generation}&wait_s=60"
     with ThreadPoolExecutor() as elsewhere:
@@ -229,7 +230,7 @@ def test_an_agent_whose_token_was_revoked_while_it_waited_learns_nothing(cloud: 
         time.sleep(1)
         assert not waiting.done()
         cloud.operator.post("/v1/hosts/h1:reenroll", status=200)
-        red.post("/v1/slices", {"tenant": "red", "profile": "half"})
+        red.delete(f"/v1/slices/{claimed['id']}", status=202)
         answer = waiting.result(timeout=30)
     assert answer.json()["code"] == Code.AUTH_INVALID
 

@@ -143,3 +143,15 @@ def test_a_host_with_slices_that_the_database_does_not_know_takes_no_claims(worl
         agent.report()  # of a host that cannot be looked at
     agent.report(desired=agent.desired(), slices=own)
     world.claim("acme", profile)
+
+
+def test_a_host_whose_token_was_revoked_takes_no_claims_until_it_enrols_again(world: World) -> None:
+    world.tenant("acme")
+    profile = world.profile()
+    assert world.host("one").report()
+    token = world.run(hosts.reenroll, "one").enroll_token
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", profile)
+    assert caught.reasons == {"host.offline": 1}
+    assert world.enrolled("one", token).report()
+    assert world.claim("acme", profile).host == "one"
