@@ -126,13 +126,14 @@ def upgrade() -> None:
     op.create_index("ix_gpus_fullest", "gpus", ["share_used", "mem_used", "id"], unique=False)
 
     op.create_table(
-        "fenced_secrets",
+        "former_secrets",
         sa.Column("secret_hash", sa.String(length=64), nullable=False),
         sa.Column("host_id", sa.Uuid(), nullable=False),
-        sa.ForeignKeyConstraint(["host_id"], ["hosts.id"], name=op.f("fk_fenced_secrets_host_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("secret_hash", name=op.f("pk_fenced_secrets")),
+        sa.Column("host", sa.String(length=63), nullable=False),
+        sa.Column("fenced", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("secret_hash", name=op.f("pk_former_secrets")),
     )
-    op.create_index(op.f("ix_fenced_secrets_host_id"), "fenced_secrets", ["host_id"], unique=False)
+    op.create_index(op.f("ix_former_secrets_host_id"), "former_secrets", ["host_id"], unique=False)
     op.create_table(
         "host_reports",
         sa.Column("host_id", sa.Uuid(), nullable=False),

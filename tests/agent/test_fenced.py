@@ -129,6 +129,8 @@ def test_it_holds_after_a_new_start_without_the_api(fenced: Host, monkeypatch: p
     fenced.api.away = True
     fenced.restart()
     assert fenced.refused(A) == fenced.refused(B) == "host.fenced"
+    assert fenced.store is not None
+    assert fenced.store.lease_left_s(B) == 0
     assert fenced.refused(metadata=(A,)) == "host.fenced"
 
 

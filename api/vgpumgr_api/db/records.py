@@ -34,13 +34,18 @@ class Token(Base):
     expires_at: Mapped[datetime | None]
 
 
-class FencedSecret(Base):
-    """A credential that a host had when it was fenced: gone from everywhere else, known so as to say why."""
+class FormerSecret(Base):
+    """A credential that a host had, known so as to say why it is void: the host was `fenced` while it had it, or after.
 
-    __tablename__ = "fenced_secrets"
+    Outlives a host that was fenced, since its machine may come back.
+    """
+
+    __tablename__ = "former_secrets"
 
     secret_hash: Mapped[str] = mapped_column(String(64), primary_key=True)
-    host_id: Mapped[UUID] = mapped_column(ForeignKey("hosts.id", ondelete="CASCADE"), index=True)
+    host_id: Mapped[UUID] = mapped_column(index=True)
+    host: Mapped[str] = mapped_column(String(63))
+    fenced: Mapped[bool]
 
 
 class IdempotencyKey(Base):

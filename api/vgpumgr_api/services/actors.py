@@ -74,11 +74,8 @@ def authenticate(session: Session, secret: str, *, request_id: str = "") -> Acto
 
 def invalid(session: Session, secret: str, detail: str) -> Refusal:
     """The refusal of a credential that does not count, or no longer: its host may have been fenced."""
-    fenced = session.scalar(
-        select(models.Host.name)
-        .join(records.FencedSecret, records.FencedSecret.host_id == models.Host.id)
-        .where(records.FencedSecret.secret_hash == hash_of(secret))
-    )
+    former = records.FormerSecret
+    fenced = session.scalar(select(former.host).where(former.secret_hash == hash_of(secret), former.fenced))
     return Refusal(Code.AUTH_INVALID, detail) if fenced is None else _fenced(fenced)
 
 

@@ -8,16 +8,16 @@ device is gone. So even a host that was fenced while it lived is granted to nobo
 
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Host, HostFence, SliceState
-from vgpumgr_api.db import models, records
+from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events
+from vgpumgr_api.services import credentials, events
 from vgpumgr_api.services.actors import Actor, require_operator, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.hosts import ONLINE, get_host
@@ -58,7 +58,9 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
         claim.tombstone_generation = host.desired_generation
         claim.generation += 1
         events.record(session, actor, "slice.lost", claim.id, tenant=tenant)
-    _revoke(session, host)
+    credentials.revoke(session, host.id, host.name)
+    credentials.revoke_enrolment(session, host)
+    credentials.mark_fenced(session, host.id)
     host.fenced_at = now(session)
     host.generation += 1
     events.record(session, actor, "host.fenced", host.name, detail={"slices": len(lost), "alive": alive})
@@ -106,13 +108,3 @@ def _lock(session: Session, host: models.Host, if_match: int | None) -> None:
     if session.scalar(statement.execution_options(populate_existing=True)) is None:
         raise unknown("host", host.name)
     require_match(if_match, host.generation)
-
-
-def _revoke(session: Session, host: models.Host) -> None:
-    token = records.Token
-    secrets = list(session.scalars(select(token.secret_hash).where(token.host_id == host.id)))
-    if host.enroll_hash is not None:
-        secrets.append(host.enroll_hash)
-        host.enroll_hash = host.enroll_expires_at = None
-    session.add_all(records.FencedSecret(secret_hash=secret, host_id=host.id) for secret in secrets)
-    session.execute(delete(token).where(token.host_id == host.id))

@@ -3,7 +3,7 @@
 
 from uuid import UUID, uuid4
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Mode
@@ -26,7 +26,7 @@ from vgpumgr_api.db.database import now
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import upsert
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events, reports
+from vgpumgr_api.services import credentials, events, reports
 from vgpumgr_api.services.actors import Actor, hash_of, invalid, new_secret, own_host, unknown
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
@@ -57,7 +57,8 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
     ).one_or_none()
     if consumed is None:
         raise invalid(session, secret, "this token enrols no host: used, expired or unknown; have the host re-enrolled")
-    session.execute(delete(records.Token).where(records.Token.host_id == consumed.id))
+    credentials.revoke(session, consumed.id, consumed.name)
+    credentials.remember(session, hash_of(secret), consumed.id, consumed.name)
     own = new_secret()
     token = records.Token(
         id=uuid4(),

@@ -4,16 +4,16 @@
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch, HostState
-from vgpumgr_api.db import models, observations, records
+from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events
+from vgpumgr_api.services import credentials, events
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
@@ -108,6 +108,7 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: int | No
             f"{name} still has slices; cordon it, delete those and wait until the host confirms, or fence it if it is"
             " dead",
         )
+    credentials.forget(session, host.id)
     remove(session, models.Host, host.id, kind="host", name=name)
     events.record(session, actor, "host.deleted", host.name)
 
@@ -133,10 +134,11 @@ def reenroll(session: Session, actor: Actor, name: str) -> HostCreated:
     require_operator(actor)
     host = host_named(session, name, lock=True)
     secret = new_secret()
+    credentials.revoke(session, host.id, host.name)
+    credentials.revoke_enrolment(session, host)
     host.enroll_hash = hash_of(secret)
     host.enroll_expires_at = now(session) + ENROLL_TOKEN_LIFE
     host.generation += 1
-    session.execute(delete(records.Token).where(records.Token.host_id == host.id))
     events.record(session, actor, "host.reenroll", host.name)
     session.flush()
     return _created(_answer(session, host), secret)

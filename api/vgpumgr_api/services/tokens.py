@@ -13,7 +13,7 @@ from vgpumgr.wire.resources import Token, TokenCreate, TokenCreated, TokenRole
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events
+from vgpumgr_api.services import credentials, events
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator
 from vgpumgr_api.services.lookup import remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -71,7 +71,15 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
 def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
     """Revokes a credential at once. Operators only."""
     require_operator(actor)
+    of_host = session.execute(
+        select(models.Host.id, models.Host.name, records.Token.secret_hash)
+        .join(records.Token, records.Token.host_id == models.Host.id)
+        .where(records.Token.id == token_id)
+        .with_for_update(of=models.Host)
+    ).one_or_none()
     remove(session, records.Token, token_id, kind="token", name=token_id)
+    if of_host is not None:
+        credentials.remember(session, of_host.secret_hash, of_host.id, of_host.name)
     events.record(session, actor, "token.deleted", token_id)
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.api.concurrency.races import Fleet, Host, at_once, outcomes, vm
 
-ROUNDS = 4
+ROUNDS = 3
 WIDE = 8
 
 
@@ -15,9 +15,9 @@ def states(fleet: Fleet, host: Host) -> set[str]:
 
 
 def test_a_claim_comes_before_the_fence_and_is_lost_or_after_it_and_is_refused(fleet: Fleet) -> None:
-    profile = fleet.profile(share=100)
+    tenants, profile = [fleet.tenant() for _ in range(WIDE)], fleet.profile(share=100)
     for _ in range(ROUNDS):
-        tenants, host = [fleet.tenant() for _ in range(WIDE)], fleet.host(64, 64)
+        host = fleet.host(64, 64)
         body = {"profile": profile, "host": host.name}
         claims = [fleet.ask("POST", "/v1/slices", body | {"tenant": tenant}) for tenant in tenants]
         *claimed, fenced = at_once([*claims, host.fencing()])
@@ -95,6 +95,21 @@ def test_a_token_that_is_traded_while_its_host_is_fenced_serves_nobody_behind_th
         enrolled, fenced = at_once([enrol, fence])
         # Enrolling makes the host another one than the operator has seen.
         assert (enrolled.code, fenced.code) in (("", "generation.stale"), ("host.fenced", ""))
+
+
+def test_a_credential_that_is_revoked_while_its_host_is_fenced_is_told_so(fleet: Fleet) -> None:
+    for _ in range(ROUNDS):
+        deleted, replaced = fleet.host(), fleet.host()
+        page = fleet.operator.ask("GET", "/v1/tokens?page_size=1000").body
+        (token,) = [one["id"] for one in page["items"] if one["subject"] == deleted.name]
+        delete = fleet.ask("DELETE", f"/v1/tokens/{token}")
+        reenrol = fleet.ask("POST", f"/v1/hosts/{replaced.name}:reenroll")
+        revoked, fenced, made, fenced_or_stale = at_once([delete, deleted.fencing(), reenrol, replaced.fencing()])
+        assert revoked.code in ("", "object.unknown")
+        assert (fenced.code, made.code) == ("", "")
+        assert deleted.sending(deleted.report())().code == "host.fenced"
+        told = replaced.sending(replaced.report())().code
+        assert (fenced_or_stale.code, told) in (("", "host.fenced"), ("generation.stale", "auth.invalid"))
 
 
 def test_a_host_that_waits_for_its_desired_state_is_told_at_once(fleet: Fleet) -> None:

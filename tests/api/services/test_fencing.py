@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host that died for good: its claims end without its word, and nothing of it is granted twice if it comes back."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import select
+from vgpumgr_api.db import records
+from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import events, fencing, fleet, hosts, installation, profiles, tenants, tokens
 from vgpumgr_api.services.actors import authenticate
 from vgpumgr_api.services.paging import PageRequest
@@ -128,6 +132,71 @@ def test_a_credential_that_was_revoked_otherwise_is_not_called_fenced(world: Wor
     with refused(Code.AUTH_INVALID):
         world.run(fleet.desired, "one", actor=actor)
     assert new.report()
+
+
+def waits_for_a_token(world: World, host: Agent) -> list[str]:
+    return [host.secret, world.run(hosts.reenroll, host.name).enroll_token]
+
+
+def had_two_tokens_made(world: World, host: Agent) -> list[str]:
+    return [host.secret, *(world.run(hosts.reenroll, host.name).enroll_token for _ in range(2))]
+
+
+def lost_its_token(world: World, host: Agent) -> list[str]:
+    page = world.run(tokens.list_tokens, PageRequest())
+    (token,) = [one.id for one in page.items if one.subject == host.name]
+    world.run(tokens.delete_token, token)
+    return [host.secret]
+
+
+def enrolled_twice(world: World, host: Agent) -> list[str]:
+    one_time = world.run(hosts.reenroll, host.name).enroll_token
+    return [host.secret, one_time, world.enrolled(host.name, one_time).secret]
+
+
+@pytest.mark.parametrize("before", [waits_for_a_token, had_two_tokens_made, lost_its_token, enrolled_twice])
+def test_whatever_credential_a_machine_comes_back_with_it_is_told_of_the_fence(
+    world: World, clock: Clock, before: Callable[[World, Agent], list[str]]
+) -> None:
+    known = before(world, world.host("one"))
+    clock.advance(DEAD_S)
+    fenced = fence(world, "one")
+    for deleted in (False, True):
+        if deleted:
+            world.run(hosts.delete_host, "one", if_match=fenced.generation)
+        for secret in known:
+            with refused(Code.HOST_FENCED):
+                world.database.run(partial(authenticate, secret=secret))
+            with refused(Code.HOST_FENCED):
+                world.enrolled("one", secret)
+    assert world.host("one").report()
+
+
+def test_a_fence_says_nothing_to_credentials_of_other_hosts_nor_to_later_ones(world: World, clock: Clock) -> None:
+    old, other = world.host("one"), world.host("two")
+    revoked = other.secret
+    other = back(world, other)
+    clock.advance(DEAD_S)
+    fence(world, "one")
+    new = back(world, old)
+    last = back(world, new)
+    assert last.report()
+    assert other.report()
+    for secret in (new.secret, revoked):
+        with refused(Code.AUTH_INVALID):
+            world.database.run(partial(authenticate, secret=secret))
+    with refused(Code.HOST_FENCED):
+        old.report()
+
+
+def test_of_a_host_that_was_deleted_unfenced_nothing_is_known(world: World, database: Database) -> None:
+    old = world.host("one")
+    back(world, old)
+    generation = world.run(hosts.get_host, "one").generation
+    world.run(hosts.delete_host, "one", if_match=generation)
+    with refused(Code.AUTH_INVALID):
+        old.report()
+    assert database.run(lambda session: session.scalars(select(records.FormerSecret)).all()) == []
 
 
 @pytest.mark.parametrize("seen", ["reported", "enrolled"])
