@@ -190,7 +190,6 @@ FIRST = [
     (S.delete, S.bind),
     (S.report_from_the_bare_host, S.delete_the_bare_host),
     (S.claim, S.fence),
-    (S.fence, S.delete),
     (S.fence_the_bare_host, S.claim_on_the_bare_host),
 ]
 OTHERS = [
@@ -210,7 +209,7 @@ OTHERS = [
     (S.enrol_the_bare_host_again, S.report_from_the_bare_host),
     (S.delete_the_bare_host, S.claim_on_the_bare_host),
     (S.delete_the_bare_host, S.report_from_the_bare_host),
-    *((S.fence, other) for other in (S.fulfil, S.bind, S.claim, S.report_everything, S.cut_the_account)),
+    *((S.fence, other) for other in (S.fulfil, S.bind, S.claim, S.delete, S.report_everything, S.cut_the_account)),
     *((other, S.fence) for other in (S.fulfil, S.bind, S.delete, S.report_everything, S.cut_the_account)),
     (S.claim_on_the_bare_host, S.fence_the_bare_host),
     (S.fence_the_bare_host, S.enrol_the_bare_host_again),
@@ -228,9 +227,9 @@ EXCLUSIVE = [
     (S.cut_the_empty_project, S.cut_the_empty_project),
     (S.cordon_the_bare_host, S.delete_the_bare_host),
     (S.delete_the_bare_host, S.cordon_the_bare_host),
-    (S.fence, S.fence),
     (S.fence_the_bare_host, S.delete_the_bare_host),
-    (S.delete_the_bare_host, S.fence_the_bare_host),
+    pytest.param(S.fence, S.fence, marks=pytest.mark.long),
+    pytest.param(S.delete_the_bare_host, S.fence_the_bare_host, marks=pytest.mark.long),
 ]
 """Of these one or the other is refused."""
 
