@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a decision of the scheduler core costs: a charge and a pick, as when a
+ * piece is done.  All groups always have work.
+ *
+ *	decisions count|time MODE GROUPS DECISIONS
+ *
+ * MODE is "chunk" (runs of several pieces, as usual) or "switch" (every decision
+ * hands the engine over, the most expensive case).  "count" only decides, for an
+ * instruction counter that looks at decide(); "time" prints nanoseconds: the mean
+ * of processor time, then the median, the 99th percentile and the 99.9th of single
+ * decisions by the clock, then what reading the clock alone takes.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "vgpu_sched.h"
+
+#define MS	1000000ull
+#define LENGTHS	4096u
+
+static struct vgpu_sched sched;
+static u64 now_ns, lengths[LENGTHS];
+
+__attribute__((noinline)) void decide(struct vgpu_decision *out)
+{
+	vgpu_sched_pick(&sched, now_ns, out);
+}
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "decisions: %s\n", what);
+	exit(2);
+}
+
+static void set_up(bool switches, u32 nr)
+{
+	struct vgpu_sched_params engine = { .max_chunk_ns = 400000, .min_chunk_ns = 1000 };
+	struct vgpu_group_params granted = { .timeslice_ns = switches ? MS / 20 : MS };
+	struct vgpu_slice_params device = { .weight = 1 };
+	struct vgpu_group *groups = calloc(nr, sizeof(*groups));
+	struct vgpu_slice *slices = calloc(nr, sizeof(*slices));
+	u64 state = 88172645463325252ull;
+	u32 i;
+
+	if (!groups || !slices)
+		fail("no memory");
+	for (i = 0; i < LENGTHS; i++) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		lengths[i] = 50000 + state % 350000;
+	}
+	if (vgpu_sched_init(&sched, &engine, 0))
+		fail("the engine was refused");
+	for (i = 0; i < nr; i++) {
+		/* With other weights who is heavy would go on for several turns. */
+		granted.weight = switches ? 1 : 1 + i % 8;
+		if (vgpu_group_add(&sched, &groups[i], &granted, 0) ||
+		    vgpu_slice_add(&sched, &groups[i], &slices[i], &device, 0) ||
+		    vgpu_slice_wake(&sched, &slices[i], 0))
+			fail("a group was refused");
+	}
+}
+
+static u64 read_clock(clockid_t clock)
+{
+	struct timespec at;
+
+	clock_gettime(clock, &at);
+	return (u64)at.tv_sec * 1000000000ull + (u64)at.tv_nsec;
+}
+
+static void run(u64 decisions)
+{
+	struct vgpu_decision out;
+	u64 i;
+
+	for (i = 0; i < decisions; i++) {
+		decide(&out);
+		now_ns += lengths[i % LENGTHS];
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void print_times(u64 decisions)
+{
+	u64 *took = calloc(decisions, sizeof(*took)), i, before, empty;
+	struct vgpu_decision out;
+
+	if (!took)
+		fail("no memory");
+	before = read_clock(CLOCK_THREAD_CPUTIME_ID);
+	run(decisions);
+	printf("%.1f", (double)(read_clock(CLOCK_THREAD_CPUTIME_ID) - before) / (double)decisions);
+	for (i = 0; i < decisions; i++) {
+		before = read_clock(CLOCK_MONOTONIC);
+		decide(&out);
+		took[i] = read_clock(CLOCK_MONOTONIC) - before;
+		now_ns += lengths[i % LENGTHS];
+	}
+	qsort(took, decisions, sizeof(*took), compare);
+	printf(" %" PRIu64 " %" PRIu64 " %" PRIu64, took[decisions / 2], took[decisions / 100 * 99],
+	       took[decisions / 1000 * 999]);
+	before = read_clock(CLOCK_MONOTONIC);
+	for (i = 0; i < decisions; i++)
+		read_clock(CLOCK_MONOTONIC);
+	empty = read_clock(CLOCK_MONOTONIC) - before;
+	printf(" %.1f\n", (double)empty / (double)decisions);
+	free(took);
+}
+
+int main(int argc, char **argv)
+{
+	u64 decisions;
+
+	if (argc != 5)
+		fail("count|time chunk|switch GROUPS DECISIONS");
+	set_up(!strcmp(argv[2], "switch"), (u32)strtoul(argv[3], NULL, 10));
+	decisions = strtoull(argv[4], NULL, 10);
+	if (strcmp(argv[1], "time")) {
+		run(decisions);
+		return 0;
+	}
+	run(decisions / 4);
+	print_times(decisions);
+	return 0;
+}
