@@ -173,7 +173,8 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     return {
         "name": "A light tenant beside backlogged ones",
         "model": f"simulated engine, non-preemptible, kernels of at most {CHUNK_NS // US} us, no switch costs; jobs of"
-        f" {JOB_NS // US} us, {jobs} or more of them; reservation: the share, {RESERVE_NS // MS} ms per {RESERVE_NS // MS} ms x groups",
+        f" {JOB_NS // US} us, {jobs} or more of them; reservation: the share, as {RESERVE_NS // MS} ms in so many ms"
+        " times the number of groups",
         "seeds": list(seeds),
         "baselines": [*SCHEDULERS[3:], IDEAL],
         "hashes": {
