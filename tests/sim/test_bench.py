@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.bench.sched import __main__ as bench
+from tests.bench.sched import page
 
 EXPERIMENT = {"name", "model", "seeds", "baselines", "hashes", "figures", "targets", "losing", "seconds"}
 
@@ -50,3 +51,15 @@ def test_a_missed_target_fails_only_if_that_is_asked_for(
     assert bench.main(common) == 0
     assert "NOT MET" in capsys.readouterr().out.rpartition("targets")[2]
     assert bench.main([*common, "--strict"]) == 1
+
+
+def test_every_experiment_has_its_place_in_the_page(document: dict[str, Any]) -> None:
+    filled = page.filled(page.PAGE.read_text(), document)
+    for name, result in document["experiments"].items():
+        begin, end = page.marks(name)
+        assert filled.count(begin) == filled.count(end) == 1, name
+        inside = filled.partition(begin)[2].partition(end)[0]
+        assert all(target["what"] in inside for target in result["targets"]), name
+        assert all(loss in inside for loss in result["losing"]), name
+        assert all(f"<summary>{table}</summary>" in inside for table in result["figures"]), name
+    assert page.filled(filled, document) == filled

@@ -82,7 +82,7 @@ def _step(service: int | None, poisson: bool, seed: int) -> Row:
 def measure(*, quick: bool = False) -> dict[str, Any]:
     everyone = services()
     seeds, loads, until_ns = ((1, 2), (0.95, 1.2), 5 * SECOND_NS) if quick else (SEEDS, LOADS, UNTIL_NS)
-    doubling = (None, *range(1 if quick else len(everyone)))
+    doubling = (None, *range(0 if quick else len(everyone)))
     points = [
         (case, load, name, seed)
         for case in CASES
