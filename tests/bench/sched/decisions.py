@@ -76,7 +76,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     rates: dict[str, Any] = {}
     hashes = []
     for scheduler in ("vgpumgr", *BASELINES):
-        for groups in (*sizes, *(() if quick else (256,))):
+        for groups in sizes if quick else sorted({*sizes, 256}):
             if scheduler == "vgpumgr" or groups <= 256:
                 sim = backlogged(scheduler, groups, 1)
                 seconds = 1 if quick else SIMULATED_S
