@@ -49,15 +49,17 @@ CAPS = {
     "16 tenants, 5 %": (5,) * 16,
     "16 tenants, 5 to 15 %": (5,) * 14 + (15, 15),
 }
-CAPPERS = ("vgpumgr", "vgpumgr, burst 1 ms", "vcuda", "gvt_g", "gemini", "timeslice", "fifo")
-BURST_NS = 8 * TIMESLICE_NS
+# The agent sets two timeslices of burst; the core's own default is one.
+BURSTS_NS = {"vgpumgr": 2 * TIMESLICE_NS, "vgpumgr, burst 1 ms": TIMESLICE_NS, "vgpumgr, burst 8 ms": 8 * TIMESLICE_NS}
+CAPPERS = (*BURSTS_NS, "vcuda", "gvt_g", "gemini", "timeslice", "fifo")
+BURST_NS = BURSTS_NS["vgpumgr"]
 
 # The owner first; it keeps to its part, the others may use what is idle.
 RECLAIMS = {
     "an owner of 60 % comes back to four elastic tenants of 10 %": (600, 100, 100, 100, 100),
     "an owner of 5 % comes back to three elastic tenants of 30 %": (50, 300, 300, 300),
 }
-RECLAIMERS = ("vgpumgr", "vcuda", "gvt_g", "gemini", "timeslice", "fifo")
+RECLAIMERS = ("vgpumgr", "vgpumgr, burst 8 ms", "vcuda", "gvt_g", "gemini", "timeslice", "fifo")
 AWAY_NS, BACK_NS = 2 * SECOND, 2 * SECOND
 RETURNS = 40
 RESERVE_LIMIT_PERMILLE = 750
@@ -122,22 +124,20 @@ def _group(percent: int, burst_ns: int) -> GroupParams:
     )
 
 
-def _burst_ns(scheduler: str) -> int:
-    return TIMESLICE_NS if scheduler.endswith("burst 1 ms") else BURST_NS
-
-
 def _play_caps(case: str, scheduler: str, seed: int, until_ns: int) -> Capped:
     caps = CAPS[case]
     sim = Simulation(EngineModel(max_chunk_ns=CHUNK_NS), scheduler.partition(",")[0], seed=seed)
     works = kernels(len(caps), seed, most_ns=CHUNK_NS)
     for number, (percent, work_ns) in enumerate(zip(caps, works, strict=True)):
-        sim.add_slice(sim.add_group(f"t{number}", _group(percent, _burst_ns(scheduler))), endless(work_ns))
+        sim.add_slice(
+            sim.add_group(f"t{number}", _group(percent, BURSTS_NS.get(scheduler, BURST_NS))), endless(work_ns)
+        )
     if scheduler == "gvt_g" and sum(caps) < 100:
         # There a weight is the cap, so somebody who never has work holds the rest.
         rest = sim.add_group("rest", GroupParams(weight=100 - sum(caps), timeslice_ns=TIMESLICE_NS))
         sim.add_slice(rest, Program(work_ns=1, count=0))
     sim.run_until(until_ns)
-    runs, allowed_ns = sim.runs(), _burst_ns(scheduler) + CHUNK_NS
+    runs, allowed_ns = sim.runs(), BURSTS_NS.get(scheduler, BURST_NS) + CHUNK_NS
     excess, off, slowdowns = [], [], []
     for number, percent in enumerate(caps):
         at, used = _edges(runs, number, until_ns)
@@ -212,13 +212,13 @@ class Reclaimed:
 def _play_reclaim(case: str, scheduler: str, seed: int, returns: int) -> Reclaimed:
     random = np.random.default_rng(seed)
     limits = [SoftLimit(share_permille=share, elastic=number > 0) for number, share in enumerate(RECLAIMS[case])]
-    ours = scheduler == "vgpumgr"
+    ours = scheduler.startswith("vgpumgr")
     engine = soft_limit.Engine(
         timeslice_ns=TIMESLICE_NS, max_chunk_ns=CHUNK_NS, reserve_limit_permille=RESERVE_LIMIT_PERMILLE
     )
     sim = Simulation(
         EngineModel(max_chunk_ns=CHUNK_NS),
-        scheduler,
+        scheduler.partition(",")[0],
         parameters={"reserve_limit_permille": RESERVE_LIMIT_PERMILLE} if ours else None,
         seed=seed,
     )
@@ -227,7 +227,7 @@ def _play_reclaim(case: str, scheduler: str, seed: int, returns: int) -> Reclaim
         params = GroupParams(
             timeslice_ns=TIMESLICE_NS,
             band=Band.LATENCY if terms.reserve_ns else Band.FAIR,
-            burst_ns=BURST_NS,
+            burst_ns=BURSTS_NS.get(scheduler, BURST_NS),
             **vars(terms),
         )
         groups.append(sim.add_group(f"t{number}", params if ours else _limited(limits[number].share_permille)))
@@ -342,15 +342,18 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     tables["requests 40, 30, 20, 5 %, limits 100, 60, 20, 100 %: windows of 1 s"] = {
         name: _promise_row(of_promise(name)) for name in PROMISERS
     }
-    ours = [one for case in CAPS for one in of_cap(case, "vgpumgr")]
-    small = [one for case in CAPS for one in of_cap(case, "vgpumgr, burst 1 ms")]
     bound = max(
-        *(one.excess_ns - BURST_NS - CHUNK_NS for one in ours),
-        *(one.excess_ns - TIMESLICE_NS - CHUNK_NS for one in small),
+        one.excess_ns - burst_ns - CHUNK_NS
+        for name, burst_ns in BURSTS_NS.items()
+        for case in CAPS
+        for one in of_cap(case, name)
     )
-    off = max(one.off_beyond for one in ours)
-    off_small = max(one.off_beyond for one in small)
-    delay = max(float(np.quantile(one.delay_ms, 0.99)) for case in RECLAIMS for one in of_reclaim(case, "vgpumgr"))
+    off = {name: max(one.off_beyond for case in CAPS for one in of_cap(case, name)) for name in BURSTS_NS}
+    delays = {
+        name: max(float(np.quantile(one.delay_ms, 0.99)) for case in RECLAIMS for one in of_reclaim(case, name))
+        for name in RECLAIMERS[:2]
+    }
+    longest_wait = max(float(one.first_ms.max()) for one in of_reclaim(next(iter(RECLAIMS)), "vgpumgr"))
     of_engine = max(one.of_engine for one in of_promise("vgpumgr"))
     of_request = max(one.of_request for one in of_promise("vgpumgr"))
     return {
@@ -374,15 +377,26 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
         "figures": tables,
         "targets": [
             target("use above rate x T + burst + chunk, ms, worst window", "<= 0", bound / MS, met=bound <= 0),
-            target("cap error over 1 s beyond burst + chunk, % of the engine", "<= 0.3", off, met=off <= 0.3),
-            target("the same with a burst of one timeslice", "<= 0.3", off_small, met=off_small <= 0.3),
-            target("reclaim, ms, p99: until an owner has its part back", "<= 10", delay, met=delay <= 10),
+            *(
+                target(
+                    f"{name}: cap error over 1 s beyond burst + chunk, % of the engine", "<= 0.3", one, met=one <= 0.3
+                )
+                for name, one in off.items()
+            ),
+            *(
+                target(f"{name}: ms until an owner has its part back, p99", "<= 10", one, met=one <= 10)
+                for name, one in delays.items()
+            ),
             target("below a request in any 1 s, % of the engine", "<= 1", of_engine, met=of_engine <= 1),
             target("below a request in any 1 s, % of the request", "<= 1", of_request, met=of_request <= 1),
         ],
         "losing": [
-            "a burst of one timeslice, the default, loses credit while its owner waits for its turn",
-            "beyond the constant says little at 5 %: burst and chunk, 8.4 ms, are 0.84 % of 1 s by themselves",
+            "a burst of one timeslice, the core's default, loses credit while its owner waits for its turn",
+            "a longer burst loses less and lets more through at once: 8 ms and a chunk are 0.84 % of 1 s by themselves",
+            (
+                f"an owner of 60 %, capped at 60 %, whose neighbours have reservations waits {longest_wait:.1f} ms for its"
+                f" turn; the credit of that time which a burst of {BURST_NS // MS} ms cannot hold is lost"
+            ),
             f"a window of 1 s may lack two lags, 0.28 % of the engine: {of_request:.2f} % of the smallest request",
         ],
     }
