@@ -394,7 +394,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
             "a burst of one timeslice, the core's default, loses credit while its owner waits for its turn",
             "a longer burst loses less and lets more through at once: 8 ms and a chunk are 0.84 % of 1 s by themselves",
             (
-                f"an owner of 60 %, capped at 60 %, whose neighbours have reservations waits {longest_wait:.1f} ms for its"
+                f"an owner of 60 %, capped at 60 %, beside reservations waits {longest_wait:.1f} ms for its"
                 f" turn; the credit of that time which a burst of {BURST_NS // MS} ms cannot hold is lost"
             ),
             f"a window of 1 s may lack two lags, 0.28 % of the engine: {of_request:.2f} % of the smallest request",
