@@ -18,8 +18,10 @@ from tests.sched.model import Model, ModelGroup, ModelSlice
 from tests.sched.story import (
     Arrive,
     ChangeSlice,
+    Claim,
     CloseSlice,
     Depart,
+    EndRequest,
     Event,
     Latency,
     NewCap,
@@ -30,6 +32,7 @@ from tests.sched.story import (
     SliceOf,
     Story,
     Tenant,
+    Withdraw,
     Work,
 )
 from vgpumgr.sched.core import (
@@ -255,7 +258,7 @@ class Host:
         device.next_item()
         work = device.work
         naps = work.nap_every and device.done % work.nap_every == 0
-        if work.request:
+        if work.request and device.is_awake:
             self.item_done(device, None if naps else work.item(device.done))
         elif naps:
             self.sleep(device)
@@ -295,14 +298,21 @@ class Host:
 
     def wake(self, device: Device) -> None:
         if device.core in self.devices:
-            device.is_awake = True
-            item = device.work.item(device.done)
-            if item is None:
-                self.core.wake(device.core, self.clock())
-            else:
-                self.core.announce(device.core, item, self.clock())
-            if self.model is not None and device.model is not None:
-                self.model.wake(device.model, self.now, item)
+            self.say(device, device.work.item(device.done))
+
+    def say(self, device: Device, item: ItemInfo | None) -> None:
+        device.is_awake = True
+        if item is None:
+            self.core.wake(device.core, self.clock())
+        else:
+            self.core.announce(device.core, item, self.clock())
+        if self.model is not None and device.model is not None:
+            self.model.wake(device.model, self.now, item)
+
+    def end_request(self, device: Device) -> None:
+        self.core.end_request(device.core, self.clock())
+        if self.model is not None and device.model is not None:
+            self.model.end_request(device.model, self.now)
 
     def item_done(self, device: Device, next_item: ItemInfo | None) -> None:
         device.is_awake = next_item is not None
@@ -416,10 +426,18 @@ class Host:
             self.happen_to_slice(tenant, event)
 
     def happen_to_slice(self, tenant: LiveTenant, event: Event) -> None:
+        assert isinstance(event, CloseSlice | Claim | EndRequest | Withdraw | ChangeSlice)
+        device = tenant.devices[event.which % len(tenant.devices)]
         if isinstance(event, CloseSlice):
-            self.close(tenant.devices[event.which % len(tenant.devices)])
-        elif isinstance(event, ChangeSlice):
-            device = tenant.devices[event.which % len(tenant.devices)]
+            self.close(device)
+        elif isinstance(event, Claim):
+            self.say(device, event.item)
+        elif isinstance(event, EndRequest):
+            self.end_request(device)
+        elif isinstance(event, Withdraw):
+            self.sleep(device)
+            self.at(self.now + event.nap_ns, lambda: self.wake(device))
+        else:
             self.note_stay()
             params = slice_params(event.weight, event.cap)
             if self.is_refused(lambda: self.core.update_slice(device.core, params, self.clock())):

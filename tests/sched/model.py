@@ -303,15 +303,16 @@ class Model:
     def item_done(self, target: ModelSlice, now: int, next_item: ItemInfo | None) -> None:
         self.advance(now)
         predictor, item = target.group.predictor, target.item
-        assert item is not None
-        predictor.durations[item.kernel_id].add(target.item_ns)
-        target.more, target.done_kernel_id, target.done_at = item.more, item.kernel_id, self.now
+        target.more, target.done_at = item is not None and item.more, self.now
+        if item is not None:
+            predictor.durations[item.kernel_id].add(target.item_ns)
+            target.done_kernel_id = item.kernel_id
         target.item_ns = 0
         if next_item is None:
             self.set_item(target, False)
             return
         if target.more:
-            predictor.gaps[item.kernel_id].add(0)
+            predictor.gaps[target.done_kernel_id].add(0)
         target.item = next_item
 
     def end_request(self, target: ModelSlice, now: int) -> None:

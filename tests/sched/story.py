@@ -180,6 +180,36 @@ class CloseSlice(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim(Event):
+    """Something is said of a slice's first item, true or not; with None only that there is one."""
+
+    which: int = 0
+    item: ItemInfo | None
+
+    def __str__(self) -> str:
+        return f"slice {self.which} of tenant {self.who} claims to have {self.item or 'an item'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndRequest(Event):
+    which: int = 0
+
+    def __str__(self) -> str:
+        return f"slice {self.which} of tenant {self.who} says that its request is over"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Withdraw(Event):
+    """The item is gone, also if it executes, and comes back later."""
+
+    which: int = 0
+    nap_ns: int
+
+    def __str__(self) -> str:
+        return f"slice {self.which} of tenant {self.who} withdraws its item for {span(self.nap_ns)}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Arrive(Event):
     tenant: Tenant
 
@@ -363,6 +393,31 @@ def requests_of(draw: st.DrawFn, engine: SchedParams) -> Work:
 
 
 @st.composite
+def lies_of(draw: st.DrawFn, duration_ns: int) -> Event:
+    """What a hostile guest may say at any time."""
+    at = draw(st.integers(0, duration_ns))
+    who = draw(st.integers(0, 3))
+    which = draw(st.integers(0, 1))
+    items = st.builds(
+        ItemInfo, kernel_id=st.integers(0, 4), more=st.booleans(), hint_ns=st.sampled_from([0, 1, 400 * US])
+    )
+    event: Event = draw(
+        st.one_of(
+            st.builds(Claim, at_ns=st.just(at), who=st.just(who), which=st.just(which), item=st.none() | items),
+            st.builds(EndRequest, at_ns=st.just(at), who=st.just(who), which=st.just(which)),
+            st.builds(
+                Withdraw,
+                at_ns=st.just(at),
+                who=st.just(who),
+                which=st.just(which),
+                nap_ns=st.sampled_from([1, 50 * US, 2 * MS]),
+            ),
+        )
+    )
+    return event
+
+
+@st.composite
 def banded_stories(draw: st.DrawFn, *, duration_ns: int = 60 * MS) -> Story:
     """Some tenants have reservations and hold the engine, others fill the gaps; anything may happen."""
     engine = replace(
@@ -385,7 +440,8 @@ def banded_stories(draw: st.DrawFn, *, duration_ns: int = 60 * MS) -> Story:
         latency=st.none() | latencies(engine),
     )
     events = draw(st.lists(events_of(engine, duration_ns) | reserves, max_size=5))
-    return Story(engine=engine, tenants=tuple(tenants), events=tuple(events), duration_ns=duration_ns)
+    lies = draw(st.lists(lies_of(duration_ns), max_size=12))
+    return Story(engine=engine, tenants=tuple(tenants), events=(*events, *lies), duration_ns=duration_ns)
 
 
 @st.composite
