@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,9 @@ from vgpumgr.sched.core import (
     Scheduler,
     Slice,
     SliceParams,
+    combination_fault,
+    histogram_bucket,
+    histogram_bucket_start_ns,
 )
 
 ENGINE = SchedParams(max_chunk_ns=MS, min_chunk_ns=20 * US)
@@ -86,6 +90,54 @@ def test_the_past_is_refused(name: str) -> None:
     with pytest.raises(CallError, match="time steps back") as caught:
         calls(core, one, 4)[name]()
     assert caught.value.field is Field.TIME
+    assert state_of(core, one) == before
+
+
+@pytest.mark.parametrize("now", [-1, 2**64])
+@pytest.mark.parametrize("name", [*NAMES, "pick", "advance", "busy_until", "set_params", "add_group"])
+def test_what_is_no_time_is_refused(name: str, now: int) -> None:
+    core, one = engine()
+    if name == "remove_group":
+        core.remove_slice(one, 0)
+    else:
+        core.wake(one, 0)
+        core.pick(0)
+    every = calls(core, one, now) | {
+        "pick": lambda: core.pick(now),
+        "advance": lambda: core.advance(now),
+        "busy_until": lambda: core.busy_until(now),
+        "set_params": lambda: core.set_params(ENGINE, now),
+        "add_group": lambda: core.add_group(GROUP, now),
+    }
+    before = state_of(core, one)
+    with pytest.raises(CallError, match="not within") as caught:
+        every[name]()
+    assert caught.value.field is Field.TIME
+    assert state_of(core, one) == before
+    with pytest.raises(CallError):
+        Scheduler(ENGINE, now_ns=now)
+
+
+OUT_OF_RANGE: dict[str, Callable[[Scheduler, Slice], object]] = {
+    "kernel_id": lambda core, one: core.announce(one, ItemInfo(kernel_id=2**32), 0),
+    "hint_ns": lambda core, one: core.announce(one, ItemInfo(hint_ns=-1), 0),
+    "splits": lambda core, _: core.set_params(replace(ENGINE, splits=2), 0),
+    "weight": lambda core, _: core.add_group(replace(GROUP, weight=-1), 0),
+    "timeslice_ns": lambda core, one: core.update_group(one.group, replace(GROUP, timeslice_ns=2**64), 0),
+    "places": lambda core, _: core.set_params(replace(ENGINE, places=2**32), 0),
+    "policy": lambda *_: combination_fault(-1, 0, 0),  # type: ignore[arg-type]
+    "piece_ns": lambda core, one: core.predicted_inversion_ns(one.group, 0, 0, 2**64),
+    "length_ns": lambda *_: histogram_bucket(-1),
+    "bucket": lambda *_: histogram_bucket_start_ns(98),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_what_does_not_fit_its_type_is_named(name: str) -> None:
+    core, one = engine()
+    before = state_of(core, one)
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        OUT_OF_RANGE[name](core, one)
     assert state_of(core, one) == before
 
 

@@ -149,7 +149,7 @@ _REASONS = {
     Field.INVERSION_BURST: "inversion_burst_ns: above 8 s, or outside the latency band",
     Field.ITEM_FLAGS: "flags: unknown",
     Field.ITEM_HINT: "hint_ns: longer than max_chunk_ns on an engine that cannot split",
-    Field.TIME: "time steps back: pass a time that is not before that of the last call",
+    Field.TIME: "time steps back or is not within 0..2^64-1: pass one that is not before that of the last call",
     Field.ADDED: "it is on an engine already: remove it there first",
     Field.ABSENT: "it is not on this engine: add it first",
     Field.SLICES: "the group still has slices: remove them first",
@@ -280,11 +280,14 @@ def _params(struct: str, params: Any) -> Any:
         try:
             setattr(c_params, field.name, value)
         except OverflowError:
+            if field.name not in _FIELD_OF:
+                raise ValueError(f"{field.name}: {value!r} is not within its type") from None
             raise ParameterError(_FIELD_OF[field.name]) from None
     return c_params
 
 
 def _item(item: ItemInfo) -> Any:
+    _must_fit("kernel_id", item.kernel_id, 32)
     try:
         return ffi.new("struct vgpu_item_info *", (item.kernel_id, int(item.more), item.hint_ns))
     except OverflowError:
@@ -293,6 +296,8 @@ def _item(item: ItemInfo) -> Any:
 
 def combination_fault(policy: Policy, mode: Mode, band: Band) -> Field:
     """Which of them is not legal with the others; NONE if all are."""
+    for name, value in (("policy", policy), ("mode", mode), ("band", band)):
+        _must_fit(name, value, 32)
     return Field(lib.vgpu_combination_check(policy, mode, band))
 
 
@@ -307,11 +312,21 @@ _FIELD_OF = {f"{field.name.lower()}_ns": field for field in Field} | {
 }
 
 
-def _raise_if(fault: int, subject: object = None) -> None:
+def _call(function: Any, *arguments: Any, subject: object = None) -> None:
+    """Call the core; of what is passed to it bare, only times can be too large or negative."""
+    try:
+        fault = function(*arguments)
+    except OverflowError:
+        raise CallError(Field.TIME, subject) from None
     if fault >= Field.TIME:
         raise CallError(Field(fault), subject)
     if fault:
         raise ParameterError(Field(fault))
+
+
+def _must_fit(name: str, value: int, bits: int) -> None:
+    if not 0 <= value < 2**bits:
+        raise ValueError(f"{name}: {value} is outside 0..2^{bits}-1")
 
 
 class Group:
@@ -397,7 +412,7 @@ class Scheduler:
         # The core hands back addresses; these also keep its memory alive.
         self._slices: dict[Any, Slice] = {}
         self._groups: dict[Any, Group] = {}
-        _raise_if(lib.vgpu_sched_init(self.c, _params("vgpu_sched_params", params), now_ns))
+        _call(lib.vgpu_sched_init, self.c, _params("vgpu_sched_params", params), now_ns)
 
     @property
     def now_ns(self) -> int:
@@ -420,66 +435,67 @@ class Scheduler:
         """For tests: where virtual time stands, before the first group is added."""
         if self._groups:
             raise ValueError("the engine has groups")
+        _must_fit("vtime", vtime, 64)
         lib.sched_set_vtime(self.c, vtime)
 
     def set_params(self, params: SchedParams, now_ns: int) -> None:
-        _raise_if(lib.vgpu_sched_set_params(self.c, _params("vgpu_sched_params", params), now_ns))
+        _call(lib.vgpu_sched_set_params, self.c, _params("vgpu_sched_params", params), now_ns)
 
     def add_group(self, params: GroupParams, now_ns: int, *, name: str = "") -> Group:
         group = Group(name)
         c_params = _params("vgpu_group_params", params)
-        _raise_if(lib.vgpu_group_add(self.c, group.c, c_params, now_ns))
+        _call(lib.vgpu_group_add, self.c, group.c, c_params, now_ns)
         self._groups[group.c] = group
         return group
 
     def update_group(self, group: Group, params: GroupParams, now_ns: int) -> None:
         c_params = _params("vgpu_group_params", params)
-        _raise_if(lib.vgpu_group_update(self.c, group.c, c_params, now_ns), group)
+        _call(lib.vgpu_group_update, self.c, group.c, c_params, now_ns, subject=group)
 
     def remove_group(self, group: Group, now_ns: int) -> None:
         """Refused while the group has slices."""
-        _raise_if(lib.vgpu_group_remove(self.c, group.c, now_ns), group)
+        _call(lib.vgpu_group_remove, self.c, group.c, now_ns, subject=group)
         del self._groups[group.c]
 
     def add_slice(self, group: Group, params: SliceParams, now_ns: int, *, name: str = "") -> Slice:
         new = Slice(group, name)
         c_params = _params("vgpu_slice_params", params)
-        _raise_if(lib.vgpu_slice_add(self.c, group.c, new.c, c_params, now_ns), group)
+        _call(lib.vgpu_slice_add, self.c, group.c, new.c, c_params, now_ns, subject=group)
         self._slices[new.c] = new
         group.slices.append(new)
         return new
 
     def update_slice(self, target: Slice, params: SliceParams, now_ns: int) -> None:
         c_params = _params("vgpu_slice_params", params)
-        _raise_if(lib.vgpu_slice_update(self.c, target.c, c_params, now_ns), target)
+        _call(lib.vgpu_slice_update, self.c, target.c, c_params, now_ns, subject=target)
 
     def remove_slice(self, target: Slice, now_ns: int) -> None:
-        _raise_if(lib.vgpu_slice_remove(self.c, target.c, now_ns), target)
+        _call(lib.vgpu_slice_remove, self.c, target.c, now_ns, subject=target)
         del self._slices[target.c]
         target.group.slices.remove(target)
 
     def wake(self, target: Slice, now_ns: int) -> None:
-        _raise_if(lib.vgpu_slice_wake(self.c, target.c, now_ns), target)
+        _call(lib.vgpu_slice_wake, self.c, target.c, now_ns, subject=target)
 
     def announce(self, target: Slice, item: ItemInfo, now_ns: int) -> None:
         """The slice has a ready item, and this is the first."""
-        _raise_if(lib.vgpu_slice_announce(self.c, target.c, _item(item), now_ns), target)
+        _call(lib.vgpu_slice_announce, self.c, target.c, _item(item), now_ns, subject=target)
 
     def item_done(self, target: Slice, now_ns: int, *, next_item: ItemInfo | None = None) -> None:
         """The first item is complete; without `next_item` the slice sleeps."""
         c_next = ffi.NULL if next_item is None else _item(next_item)
-        _raise_if(lib.vgpu_slice_item_done(self.c, target.c, c_next, now_ns), target)
+        _call(lib.vgpu_slice_item_done, self.c, target.c, c_next, now_ns, subject=target)
 
     def end_request(self, target: Slice, now_ns: int) -> None:
         """No more items follow the last one after all."""
-        _raise_if(lib.vgpu_slice_end_request(self.c, target.c, now_ns), target)
+        _call(lib.vgpu_slice_end_request, self.c, target.c, now_ns, subject=target)
 
     def sleep(self, target: Slice, now_ns: int) -> None:
-        _raise_if(lib.vgpu_slice_sleep(self.c, target.c, now_ns), target)
+        _call(lib.vgpu_slice_sleep, self.c, target.c, now_ns, subject=target)
 
     def pick(self, now_ns: int) -> Decision:
         out = self._decision
-        _raise_if(lib.vgpu_sched_pick(self.c, now_ns, out))
+        _call(lib.vgpu_sched_pick, self.c, now_ns, out)
         ended = None
         if out.ended.valid:
             ended = EndedRun(
@@ -502,7 +518,7 @@ class Scheduler:
 
     def busy_until(self, until_ns: int) -> None:
         """Say when the engine stops executing: from then on nobody is charged, until the next pick."""
-        _raise_if(lib.vgpu_sched_busy_until(self.c, until_ns))
+        _call(lib.vgpu_sched_busy_until, self.c, until_ns)
 
     @property
     def is_urgent(self) -> bool:
@@ -518,12 +534,15 @@ class Scheduler:
     def predicted_inversion_ns(self, group: Group, kernel_id: int, elapsed_ns: int, piece_ns: int) -> int | None:
         """How much longer a piece begun now is expected to take than the rest of the gap; None if unknown."""
         self._must_be_here(group, group.c in self._groups)
+        _must_fit("kernel_id", kernel_id, 32)
+        _must_fit("elapsed_ns", elapsed_ns, 64)
+        _must_fit("piece_ns", piece_ns, 64)
         ns = int(lib.vgpu_predict_inversion_ns(group.c, kernel_id, elapsed_ns, piece_ns))
         return None if ns == _NEVER else ns
 
     def advance(self, now_ns: int) -> None:
         """Charge the time until now."""
-        _raise_if(lib.vgpu_sched_advance(self.c, now_ns))
+        _call(lib.vgpu_sched_advance, self.c, now_ns)
 
     def group_lag_ns(self, group: Group, now_ns: int) -> int:
         self._must_be_here(group, group.c in self._groups)
@@ -543,9 +562,12 @@ class Scheduler:
 
 def histogram_bucket(length_ns: int) -> int:
     """The bucket of `GroupStats.histogram` that counts runs of this length."""
+    _must_fit("length_ns", length_ns, 64)
     return int(lib.vgpu_hist_bucket(length_ns))
 
 
 def histogram_bucket_start_ns(bucket: int) -> int:
     """The least run length that a bucket counts."""
+    if not 0 <= bucket < lib.VGPU_HIST_BUCKETS:
+        raise ValueError(f"bucket: {bucket} is outside 0..{lib.VGPU_HIST_BUCKETS - 1}")
     return int(lib.vgpu_hist_bucket_start_ns(bucket))
