@@ -82,6 +82,17 @@ def test_the_same_seed_gives_the_same_figures_and_another_seed_others(cli: Cli, 
     assert len({*first["schedule_hashes"], *other["schedule_hashes"]}) == 3
 
 
+def test_what_is_asked_for_is_said_of_who_does_not_wait_for_the_last_request(cli: Cli, small: Path) -> None:
+    light = "tenants.light.workload.arrivals"
+    periodic = cli(small, "-o", "json", "--set", f"{light}={{periodic: {{rate: 500/s, phase: 0ms}}}}")
+    figures = json.loads(periodic.out)["tenants"][2]["figures"]
+    # 200 us, 500 times a second.
+    assert figures["offered_share"]["mean"] == pytest.approx(0.1, rel=0.02)
+    closed = json.loads(cli(small, "-o", "json", "--set", f"{light}={{closed: {{}}}}").out)
+    assert "offered_share" not in closed["tenants"][2]["figures"]
+    assert "offered_share" not in closed["tenants"][0]["figures"]
+
+
 def test_a_missed_target_is_exit_status_8(cli: Cli, small: Path) -> None:
     result = cli(small, "--set", "targets=[{tenant: light, p99: 1us}]")
     assert result.status == 8

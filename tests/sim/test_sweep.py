@@ -16,7 +16,7 @@ SCENARIO = read("duration: 1s\ntenants: [{name: a, workload: {backlog: {items: 1
 
 def outcome(*, missed: int, error: float, switches: float) -> Report:
     verdicts = [Verdict("a", "p99", 1.0, 2.0, met=False)] * missed
-    tenant = TenantReport("a", 1, 1, exact=True, figures={"share_error": over_seeds([error, error / 2])})
+    tenant = TenantReport("a", 1, exact=True, figures={"share_error": over_seeds([error, error / 2])})
     engine = {"switches_per_s": over_seeds([switches])}
     return Report(SCENARIO, (1,), ("0",), engine, [tenant], verdicts)
 

@@ -139,14 +139,17 @@ def _one(
 
 
 def _text(found: "Report") -> str:
-    from vgpumgr.sim.report import LATENCIES, SHARES, latency_rows, notes, share_rows
+    from vgpumgr.sim.notes import notes
+    from vgpumgr.sim.report import LATENCIES, SHARES, latency_rows, share_rows
 
     parts = ["\n".join(printable(line) for line in (found.scenario.title, *notes(found)) if line) + "\n"]
     parts.append(table(SHARES, share_rows(found)))
     if rows := latency_rows(found):
         parts.append(table(LATENCIES, rows))
     if found.verdicts:
-        parts.append(table(("TARGET", ""), [("met" if one.met else "missed", str(one)) for one in found.verdicts]))
+        parts.append(
+            table(("TARGET", "WORST SEED"), [("met" if one.met else "missed", str(one)) for one in found.verdicts])
+        )
     return "\n".join(parts)
 
 

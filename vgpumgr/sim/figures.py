@@ -65,7 +65,7 @@ def over_copies(key: str, values: Sequence[float]) -> float:
     """Put one figure of all copies of a tenant together."""
     if key in WORST:
         return max(values, key=abs)
-    return math.fsum(values) if key == "unfinished" else math.fsum(values) / len(values)
+    return math.fsum(values) / len(values)
 
 
 def of_group(played: Played, group: GroupPlayed, due: Due, stays: "Stays") -> dict[str, float]:
@@ -86,6 +86,8 @@ def of_group(played: Played, group: GroupPlayed, due: Due, stays: "Stays") -> di
             figures["share_error"] = (obtained - entitled) / entitled
         if due.exact:
             figures["worst_lag_ns"] = stays.worst_lag_ns(group, due, played)
+    if group.offered_ns is not None:
+        figures["offered_share"] = group.offered_ns / wall_ns
     return figures | _latencies(group, wall_ns)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vgpumgr.errors import OutputError
+from vgpumgr.sim.notes import notes
 from vgpumgr.sim.plots import Plot, svg
-from vgpumgr.sim.report import LATENCIES, SHARES, Report, latency_rows, notes, share_rows
+from vgpumgr.sim.report import LATENCIES, SHARES, Report, latency_rows, share_rows
 
 FILE = "report.html"
 _CSS = """
@@ -48,7 +49,7 @@ def page(report: Report, plots: Sequence[Plot]) -> str:
             f" {html.escape(str(verdict))}</li>"
             for verdict in report.verdicts
         )
-        parts.append(f"<h2>Targets</h2><ul>{rows}</ul>")
+        parts.append(f"<h2>Targets, in the worst seed</h2><ul>{rows}</ul>")
     parts.append("<h2>Shares</h2>" + _table(SHARES, share_rows(report)))
     if rows_of_requests := latency_rows(report):
         parts.append("<h2>Requests</h2>" + _table(LATENCIES, rows_of_requests))

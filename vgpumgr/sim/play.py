@@ -22,6 +22,7 @@ from vgpumgr.sim.played import Asked, GroupPlayed, Played, Progress, part_of
 from vgpumgr.sim.programs import Source, always_backlogged, source
 from vgpumgr.sim.quantity import format_time, parse_time
 from vgpumgr.sim.scenario import Loaded, tenant_names
+from vgpumgr.sim.sources import Program
 
 MAX_DECISIONS = 20_000_000
 PIECES = 50
@@ -260,12 +261,15 @@ class _Play:
         run_ns, hold_ns, overhead_ns, switches = (
             now - before for now, before in zip(self._used(member), earlier, strict=True)
         )
-        exclusive_ns, asked, unfinished = None, None, 0
-        if not always_backlogged(self._scenario.tenants[member.tenant].workload):
+        exclusive_ns, asked, offered_ns, unfinished = None, None, None, 0
+        workload = self._scenario.tenants[member.tenant].workload
+        if not always_backlogged(workload):
             exclusive_ns = exclusives.of(self._loaded, member.tenant, member.copy, member.sources, self._seed)
             of_slices = [self._asked(member, index) for index in range(len(member.slices))]
             asked = np.concatenate([one[0] for one in of_slices]), np.concatenate([one[1] for one in of_slices])
             unfinished = len(asked[0]) - sum(self._sim.slice_counters(one).requests_done for one in member.slices)
+            if all(isinstance(one, Program) and one.arrivals_ns is not None for one in member.sources):
+                offered_ns = int(asked[1][asked[0] >= self._scenario.warm_up].sum())
         return GroupPlayed(
             name=member.name,
             tenant=member.tenant,
@@ -278,6 +282,7 @@ class _Play:
             unfinished=unfinished,
             exclusive_ns=exclusive_ns,
             asked=asked,
+            offered_ns=offered_ns,
         )
 
     def _asked(self, member: _Member, index: int) -> Asked:

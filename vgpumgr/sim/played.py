@@ -21,7 +21,8 @@ class GroupPlayed:
 
     `asked`: all its requests. That and `exclusive_ns` are None if it always has work.
     `index` is its number in the runs. Latencies are of the requests that arrived after the
-    warm-up and were done before the end.
+    warm-up and were done before the end. `offered_ns`: the work of what arrived after the warm-up, None if
+    the next request waits for the last one's end, so that what is asked for follows from what is obtained.
     """
 
     name: str
@@ -35,6 +36,7 @@ class GroupPlayed:
     unfinished: int
     exclusive_ns: NDArray[np.int64] | None
     asked: Asked | None
+    offered_ns: int | None = None
 
 
 @dataclass(frozen=True)

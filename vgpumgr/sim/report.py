@@ -4,6 +4,7 @@
 The JSON's keys are stable and described in docs/simulator.md; what is new is added.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,34 +18,50 @@ from vgpumgr.sim.scenario import tenant_names
 
 FORMAT = "vgpumgr.simulation/1"
 UNFINISHED_MOST = 0.01
-"""A p99 is only known if at most this part of the requests was not done at the end."""
+"""How long requests take is only known if at most this part of them was not done at the end."""
 
 
 @dataclass(frozen=True)
 class TenantReport:
-    """`copies`: how many groups the figures stand for. `slices`: theirs. `exact`: its entitlement is no estimate."""
+    """`copies`: how many groups the figures stand for. `exact`: its entitlement is no estimate.
+
+    `undone`: requests that were not done at the end and all there were, of the copy and seed where they were the
+    largest part, if so many that it is not known how long requests take.
+    """
 
     name: str
     copies: int
-    slices: int
     exact: bool
     figures: Mapping[str, Figure]
+    undone: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One target of one tenant, with the worst seed's value; None if it has no such figure."""
+    """One target of one tenant, with the worst seed's value; None if it is not known, `reason` says why."""
 
     tenant: str
     target: str
     bound: float
     value: float | None
     met: bool
+    reason: str | None = None
 
     def __str__(self) -> str:
         shown = "unknown" if self.value is None else shown_value(self.target, self.value)
         sign = ">=" if self.target == "share" else "<="
-        return f"{self.tenant}: {self.target} {shown}, wanted {sign} {shown_value(self.target, self.bound)}"
+        because = f": {self.reason}" if self.reason else ""
+        return f"{self.tenant}: {self.target} {shown}, wanted {sign} {shown_value(self.target, self.bound)}{because}"
+
+    @property
+    def excess(self) -> float:
+        """By how much it is missed: 1 is twice the bound, or half of a share; 0 if it is met."""
+        if self.met:
+            return 0.0
+        if self.value is None:
+            return math.inf
+        worse, better = (self.bound, self.value) if self.target == "share" else (abs(self.value), self.bound)
+        return worse / better - 1 if better > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -75,8 +92,8 @@ def report(scenario: schema.Scenario, played: Sequence[Played]) -> Report:
             key: over_seeds([over_copies(key, [seed.groups[name][key] for name in names]) for seed in of_seeds])
             for key in keys
         }
-        slices = tenant.count * len(tenant.slices)
-        tenants.append(TenantReport(tenant.name, tenant.count, slices, of_seeds[0].exact, figures))
+        undone = _undone(tenant, [seed.groups[name] for seed in of_seeds for name in names])
+        tenants.append(TenantReport(tenant.name, tenant.count, of_seeds[0].exact, figures, undone))
     engine_keys = [key for key in of_seeds[0].engine if all(key in seed.engine for seed in of_seeds)]
     return Report(
         scenario=scenario,
@@ -120,6 +137,20 @@ def _everywhere(key: str, names: Sequence[str], of_seeds: Sequence[_Seed]) -> bo
     return all(key in seed.groups[name] for seed in of_seeds for name in names)
 
 
+def _undone(tenant: schema.Tenant, groups: Sequence[Mapping[str, float]]) -> tuple[int, int] | None:
+    """The worst of one tenant's groups whose requests were not done. Each slice may have one under way."""
+    counts = [(group["unfinished"], group["requests"]) for group in groups if "unfinished" in group]
+    late = [
+        (missing, missing + done)
+        for missing, done in counts
+        if missing > max(UNFINISHED_MOST * done, len(tenant.slices))
+    ]
+    if not late:
+        return None
+    missing, asked = max(late, key=lambda one: one[0] / one[1])
+    return round(missing), round(asked)
+
+
 _TARGETS = {
     "mean": "latency_mean_ns",
     "p99": "latency_p99_ns",
@@ -129,6 +160,8 @@ _TARGETS = {
     "share_error": "share_error",
     "longest_run": "longest_run_ns",
 }
+OF_REQUESTS = frozenset({"mean", "p99", "slowdown_mean", "slowdown_p99"})
+"""Targets that only who has requests can meet."""
 
 
 def _verdicts(scenario: schema.Scenario, tenants: Sequence[TenantReport]) -> Iterator[Verdict]:
@@ -146,23 +179,16 @@ def _verdicts(scenario: schema.Scenario, tenants: Sequence[TenantReport]) -> Ite
 
 def _verdict(tenant: TenantReport, name: str, key: str, bound: float) -> Verdict:
     figure = tenant.figures.get(key)
+    if tenant.undone is not None and name in OF_REQUESTS:
+        reason = f"{tenant.undone[0]} of {tenant.undone[1]} requests were not done at the end"
+        return Verdict(tenant.name, name, bound, None, met=False, reason=reason)
     if figure is None:
-        return Verdict(tenant.name, name, bound, None, met=False)
+        return Verdict(tenant.name, name, bound, None, met=False, reason="a seed has no request that was done")
     if name == "share":
         value = min(figure.by_seed)
         return Verdict(tenant.name, name, bound, value, value >= bound)
     value = max(figure.by_seed, key=abs)
-    known = "p99" not in name or _finished(tenant)
-    return Verdict(tenant.name, name, bound, value, known and abs(value) <= bound)
-
-
-def _finished(tenant: TenantReport) -> bool:
-    done, left = tenant.figures["requests"], tenant.figures["unfinished"]
-    # Each slice may have one under way.
-    return all(
-        missing <= max(UNFINISHED_MOST * count * tenant.copies, tenant.slices)
-        for count, missing in zip(done.by_seed, left.by_seed, strict=True)
-    )
+    return Verdict(tenant.name, name, bound, value, abs(value) <= bound)
 
 
 def to_json(found: Report) -> dict[str, Any]:
@@ -199,54 +225,27 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def notes(found: Report) -> list[str]:
-    """Return what has to be known to read the figures."""
-    scenario, engine = found.scenario, found.scenario.engine
-    costs = [
-        f"{words} {format_time(time_ns)}"
-        for words, time_ns in (
-            ("switch", engine.switch_cost),
-            ("split", engine.split_cost),
-            ("preemption", engine.preempt_latency),
-        )
-        if time_ns
-    ]
-    policy = f", policy {scenario.scheduler.policy}" if scenario.scheduler.name == "vgpumgr" else ""
-    seeds = f"seeds {found.seeds[0]} to {found.seeds[-1]}" if len(found.seeds) > 1 else f"seed {found.seeds[0]}"
-    measured = format_time(scenario.duration - scenario.warm_up)
-    said = [
-        f"simulated engine, {engine.kind.replace('_', '-')}, pieces of at most {format_time(engine.max_chunk)}, costs: "
-        + (", ".join(costs) or "none"),
-        f"scheduler {scenario.scheduler.name}{policy}; schedule {found.hashes[0]}",
-        f"{seeds}; {measured} each, after {format_time(scenario.warm_up)} of warm-up",
-        ", ".join(f"{_words(key)} {shown_value(key, figure.mean)}" for key, figure in found.engine.items()),
-    ]
-    if any(not tenant.exact for tenant in found.tenants):
-        said.append(
-            "~ requests count from their arrival until an ideal engine is done; it knows no pauses of their host"
-        )
-    if scenario.scheduler.policy != "best_effort":
-        said.append("while a place idles its tenant is charged, and the engine does not count as idle")
-    if len(set(found.hashes)) == 1 < len(found.hashes):
-        said.append("every seed gave the same schedule: nothing in this scenario is drawn by lot")
-    if len(found.seeds) == 1:
-        said.append("one seed: no intervals; take 5 or more to compare")
-    return said
-
-
-def _words(key: str) -> str:
-    return key.removesuffix("_share").replace("_per_s", "/s").replace("_", " ")
-
-
 SHARES = ("TENANT", "ENTITLED", "OBTAINED", "SHARE ERROR", "WORST LAG", "LONGEST RUN", "SWITCHES/S", "OVERHEAD")
-LATENCIES = ("TENANT", "REQUESTS", "MEAN", "P50", "P99", "MAX", "MEAN ALONE", "P99 ALONE", "SLOWDOWN", "AT P99")
+LATENCIES = (
+    "TENANT",
+    "ASKED",
+    "REQUESTS",
+    "MEAN",
+    "P50",
+    "P99",
+    "MAX",
+    "MEAN ALONE",
+    "P99 ALONE",
+    "SLOWDOWN",
+    "AT P99",
+)
 
 
 def share_rows(found: Report) -> list[tuple[str, ...]]:
     """Return a row of `SHARES` for each tenant."""
     return [
         (
-            _label(tenant),
+            label(tenant),
             _cell(tenant, "entitled_share") + ("" if tenant.exact else "~"),
             _cell(tenant, "obtained_share", interval=True),
             _cell(tenant, "share_error") + ("~" if "share_error" in tenant.figures and not tenant.exact else ""),
@@ -265,7 +264,8 @@ def latency_rows(found: Report) -> list[tuple[str, ...]]:
     alone = ("exclusive_mean_ns", "exclusive_p99_ns")
     return [
         (
-            _label(tenant),
+            label(tenant),
+            _cell(tenant, "offered_share"),
             _requests(tenant),
             _cell(tenant, keys[0], interval=True),
             *(_cell(tenant, key) for key in (*keys[1:], *alone)),
@@ -277,14 +277,17 @@ def latency_rows(found: Report) -> list[tuple[str, ...]]:
     ]
 
 
-def _label(tenant: TenantReport) -> str:
+def label(tenant: TenantReport) -> str:
+    """Return a tenant's name, and how many it stands for."""
     return tenant.name if tenant.copies == 1 else f"{tenant.name} x{tenant.copies}"
 
 
 def _requests(tenant: TenantReport) -> str:
-    done = round(tenant.figures["requests"].mean)
-    left = round(tenant.figures["unfinished"].mean)
-    return f"{done}" if not left else f"{done}+{left}"
+    """Both of the mean copy; a decimal tells a few of many copies from none."""
+    done, left = tenant.figures["requests"].mean, tenant.figures["unfinished"].mean
+    if not left:
+        return f"{done:.0f}"
+    return f"{done:.0f}+{left:.0f}" if left >= 10 or left == int(left) else f"{done:.0f}+{max(left, 0.1):.1f}"
 
 
 def _cell(tenant: TenantReport, key: str, *, interval: bool = False) -> str:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be known to read a simulation's figures, and what in its scenario no scheduler can mend."""
+
+from collections.abc import Iterator
+
+from vgpumgr.sim.quantity import format_percent, format_time
+from vgpumgr.sim.report import Report, label, shown_value
+
+OVERLOAD = 1.05
+"""Who asks for more than so many times what is due to it, and leaves requests undone, asks for too much."""
+
+P99_REQUESTS = 100
+"""Of fewer requests the p99 is as good as the slowest one."""
+
+
+def notes(found: Report) -> list[str]:
+    """Return what has to be known to read the figures."""
+    scenario, engine = found.scenario, found.scenario.engine
+    costs = [
+        f"{words} {format_time(time_ns)}"
+        for words, time_ns in (
+            ("switch", engine.switch_cost),
+            ("split", engine.split_cost),
+            ("preemption", engine.preempt_latency),
+        )
+        if time_ns
+    ]
+    policy = f", policy {scenario.scheduler.policy}" if scenario.scheduler.name == "vgpumgr" else ""
+    seeds = f"seeds {found.seeds[0]} to {found.seeds[-1]}" if len(found.seeds) > 1 else f"seed {found.seeds[0]}"
+    measured = format_time(scenario.duration - scenario.warm_up)
+    said = [
+        f"simulated engine, {engine.kind.replace('_', '-')}, pieces of at most {format_time(engine.max_chunk)}, costs: "
+        + (", ".join(costs) or "none"),
+        f"scheduler {scenario.scheduler.name}{policy}; schedule {found.hashes[0]}",
+        f"{seeds}; {measured} each, after {format_time(scenario.warm_up)} of warm-up",
+        ", ".join(f"{_words(key)} {shown_value(key, figure.mean)}" for key, figure in found.engine.items()),
+    ]
+    if any(not tenant.exact for tenant in found.tenants):
+        said.append(
+            "~ requests count from their arrival until an ideal engine is done; it knows no pauses of their host"
+        )
+    if scenario.scheduler.policy != "best_effort":
+        said.append("while a place idles its tenant is charged, and the engine does not count as idle")
+    if len(found.seeds) == 1:
+        said.append("one seed: no intervals; take 5 or more to compare")
+    elif len(set(found.hashes)) == 1:
+        said.append("every seed gave the same schedule: more of them show nothing new")
+    else:
+        said.append("tables show the mean over the seeds, targets the worst seed")
+    return said + overloads(found) + list(_few_requests(found))
+
+
+def overloads(found: Report) -> list[str]:
+    """Return a line for each tenant that asks for more than is due to it, which no timeslice changes."""
+    said = []
+    for tenant in found.tenants:
+        offered, due = tenant.figures.get("offered_share"), tenant.figures["entitled_share"]
+        each = " each" if tenant.copies > 1 else ""
+        if tenant.undone is not None and offered is not None and offered.mean > OVERLOAD * due.mean:
+            said.append(
+                f"{label(tenant)} asks for {format_percent(offered.mean)} of the engine{each} and is entitled to"
+                f" {format_percent(due.mean)}: its queue grows, whatever the timeslices; more weight or fewer requests"
+            )
+    return said
+
+
+def _few_requests(found: Report) -> Iterator[str]:
+    """A line for each tenant that is held to a p99 which its requests are too few for."""
+    held = {verdict.tenant for verdict in found.verdicts if "p99" in verdict.target and verdict.value is not None}
+    for tenant in found.tenants:
+        if tenant.name in held and (count := min(tenant.figures["requests"].by_seed)) < P99_REQUESTS:
+            yield (
+                f"{label(tenant)} has {count:.0f} requests in a seed: of fewer than {P99_REQUESTS} a p99 is as good as"
+                " the slowest; lengthen duration"
+            )
+
+
+def _words(key: str) -> str:
+    return key.removesuffix("_share").replace("_per_s", "/s").replace("_", " ")
