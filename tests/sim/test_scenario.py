@@ -88,6 +88,11 @@ def test_quantities_become_integers_of_the_smallest_unit() -> None:
             "a.yaml:11: tenants[1].workload.model: 'resnet50': no such model (did you mean resnet50-",
         ),
         (
+            "model: resnet50-inference",
+            "model: Resnet-50",
+            "'Resnet-50': no such model (did you mean resnet50-inference or resnet50-training?)",
+        ),
+        (
             "{poisson: {rate: 20/s}}",
             "{poisson: {rate: 20/s}, closed: {}}",
             "a.yaml:12: tenants[1].workload.arrivals: fields: expected exactly one of closed, poisson, periodic,",
@@ -243,8 +248,8 @@ def test_settings_reach_fields_by_name_by_number_and_all_at_once() -> None:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("tenants.red.weight=1", "--set tenants.red.weight=1: nothing is at 'red'; expected the path of a field"),
-        ("tenants[7].weight=1", "nothing is at 7; expected the path of a field"),
+        ("tenants.red.weight=1", "--set tenants.red.weight=1: nothing is at 'red'; expected one of blue, green"),
+        ("tenants[7].weight=1", "nothing is at '7'; expected one of blue, green"),
         ("tenants.*", "--set tenants.*: expected FIELD=VALUE, like tenants.blue.weight=3"),
         ("a b=1", "'a b' is no path of a field; expected one like tenants.blue.weight"),
         ("tenants.blue.weight=0", "--set tenants.blue.weight=0: tenants[0].weight: 0: expected at least 1"),

@@ -187,8 +187,9 @@ def test_a_sweep_ranks_who_meets_the_targets_first_and_says_what_the_others_miss
     assert points[-1]["missed"][0].startswith("light: p99 ")
     met = [point["met"] for point in points]
     assert met == sorted(met, reverse=True)
-    errors = [point["share_error"] for point in points if point["met"]]
-    assert errors == sorted(errors)
+    switches = [point["switches_per_s"] for point in points if point["met"]]
+    assert switches == sorted(switches)
+    assert max(point["share_error"] for point in points if point["met"]) < 0.01
 
 
 def test_a_point_that_is_refused_comes_last_with_its_reason(cli: Cli, small: Path) -> None:
@@ -205,8 +206,17 @@ def test_a_point_that_is_refused_comes_last_with_its_reason(cli: Cli, small: Pat
     [
         (["--sweep", "tenants.blue.weight"], "--sweep tenants.blue.weight: expected FIELD=VALUE,VALUE,..."),
         (["--sweep", "seeds=1,,2"], "--sweep seeds=1,,2: expected FIELD=VALUE,VALUE,..."),
-        (["--sweep", "seed=" + ",".join(["1"] * 33), "--sweep", "seeds=" + ",".join(["1"] * 32)], "at most 1024"),
-        (["--sweep", "seeds=0"], "--set seeds=0: seeds: 0: expected at least 1"),
+        (
+            ["--sweep", f"seed={','.join(map(str, range(33)))}", "--sweep", f"window={','.join(map(str, range(32)))}"],
+            "at most 1024",
+        ),
+        (["--sweep", "seeds=0"], "--sweep seeds: seeds: 0: expected at least 1"),
+        (
+            ["--sweep", "tenants.red.weight=1,2"],
+            "--sweep tenants.red.weight: nothing is at 'red'; expected one of blue",
+        ),
+        (["--sweep", "seeds=1,2,1"], "--sweep seeds: '1' is given twice; expected it once"),
+        (["--sweep", "seeds=1", "--sweep", "seeds=2"], "--sweep seeds: the field is given twice; give all its values"),
         (["--sweep", "seeds=1", "--plots", "x"], "--plots means nothing for a sweep"),
         (["--set", "scheduler.name=cfs"], "scheduler.name: 'cfs': expected one of vgpumgr, "),
         (

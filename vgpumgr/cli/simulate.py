@@ -160,14 +160,14 @@ def _sweep(
     from vgpumgr.sim.play import Exclusives, play_all
     from vgpumgr.sim.quantity import format_percent
     from vgpumgr.sim.report import report
-    from vgpumgr.sim.sweep import OBJECTIVE, axes_of, sweep, to_json
+    from vgpumgr.sim.sweep import OBJECTIVE, axes_of, overloads_of, sweep, to_json
 
     axes = axes_of(wanted)
     exclusives = Exclusives()
     with _progress() as told:
 
         def simulate(settings: list[str], part: Callable[[float], None]) -> "Report":
-            loaded = written.loaded([*given, *settings])
+            loaded = written.loaded(given, settings)
             return report(loaded.scenario, play_all(loaded, exclusives=exclusives, progress=part))
 
         points = sweep(axes, simulate, told)
@@ -182,12 +182,13 @@ def _sweep(
             *point.values,
             "-" if point.share_error is None else format_percent(point.share_error),
             "-" if point.report is None else f"{point.switches_per_s:.0f}",
-            "; ".join(point.missed) or "-",
+            "; ".join(point.targets) or "-",
         )
         for rank, point in enumerate(points)
     ]
-    header = ("RANK", *(axis.field for axis in axes), "SHARE ERROR", "SWITCHES/S", "MISSED")
-    session.print(f"ranked by: {OBJECTIVE}\n\n" + table(header, rows))
+    header = ("RANK", *(axis.field for axis in axes), "SHARE ERROR", "SWITCHES/S", "TARGETS, WORST SEED")
+    said = [f"ranked by: {OBJECTIVE}", *overloads_of(points)]
+    session.print("\n".join(printable(line) for line in said) + "\n\n" + table(header, rows))
     return not points[0].missed
 
 

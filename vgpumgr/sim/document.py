@@ -122,7 +122,9 @@ def _reached(nodes: list[Node], step: str | int, made: Node) -> list[Node]:
             node.value[step] = copy.deepcopy(made)
     found = [below for node in nodes for below in _below(node, step)]
     if not found:
-        raise ScenarioError(f"{made.where}: nothing is at {step!r}; expected the path of a field, {_EXAMPLES}")
+        named = [str(name) for node in nodes for part in _below(node, "*") if (name := _name(part)) is not None]
+        known = f"one of {', '.join(named[:10])}" if named else f"the path of a field, {_EXAMPLES}"
+        raise ScenarioError(f"{made.where}: nothing is at {str(step)[:80]!r}; expected {known}")
     return found
 
 

@@ -47,21 +47,19 @@ def notes(found: Report) -> list[str]:
         said.append("every seed gave the same schedule: more of them show nothing new")
     else:
         said.append("tables show the mean over the seeds, targets the worst seed")
-    return said + overloads(found) + list(_few_requests(found))
+    return said + [line for _, line in overloads(found)] + list(_few_requests(found))
 
 
-def overloads(found: Report) -> list[str]:
-    """Return a line for each tenant that asks for more than is due to it, which no timeslice changes."""
-    said = []
+def overloads(found: Report) -> Iterator[tuple[str, str]]:
+    """Each tenant that asks for more than is due to it, which no timeslice changes, and a line that says so."""
     for tenant in found.tenants:
         offered, due = tenant.figures.get("offered_share"), tenant.figures["entitled_share"]
         each = " each" if tenant.copies > 1 else ""
         if tenant.undone is not None and offered is not None and offered.mean > OVERLOAD * due.mean:
-            said.append(
-                f"{label(tenant)} asks for {format_percent(offered.mean)} of the engine{each} and is entitled to"
-                f" {format_percent(due.mean)}: its queue grows, whatever the timeslices; more weight or fewer requests"
-            )
-    return said
+            asks = f"asks for {format_percent(offered.mean)} of the engine{each}"
+            entitled = f"is entitled to {format_percent(due.mean)}"
+            line = f"{label(tenant)} {asks} and {entitled}: its queue grows, whatever the timeslices"
+            yield tenant.name, line + "; more weight or fewer requests"
 
 
 def _few_requests(found: Report) -> Iterator[str]:

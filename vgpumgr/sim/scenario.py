@@ -56,9 +56,9 @@ class Written:
     name: str
     folder: Path = Path()
 
-    def loaded(self, settings: Sequence[str] = ()) -> Loaded:
-        """Return the scenario with ``path=value`` settings put into it. ScenarioError."""
-        return read(self.text, self.name, folder=self.folder, settings=settings)
+    def loaded(self, settings: Sequence[str] = (), swept: Sequence[str] = ()) -> Loaded:
+        """Return the scenario with ``path=value`` settings, and then those of a sweep, put into it. ScenarioError."""
+        return read(self.text, self.name, folder=self.folder, settings=settings, swept=swept)
 
 
 def written(path: Path) -> Written:
@@ -67,8 +67,13 @@ def written(path: Path) -> Written:
     return Written(text, str(path), path.parent)
 
 
-def read(text: str, name: str, *, folder: Path = Path(), settings: Sequence[str] = ()) -> Loaded:
-    """Return the scenario that a text is, with ``path=value`` settings put into it. ScenarioError."""
+def read(
+    text: str, name: str, *, folder: Path = Path(), settings: Sequence[str] = (), swept: Sequence[str] = ()
+) -> Loaded:
+    """Return the scenario that a text is, with ``path=value`` settings put into it. ScenarioError.
+
+    `swept`: settings of which an error names the field only, so that it is the same for all values of a sweep.
+    """
     root = document.parse(text, name)
     for setting in settings:
         field, equals, value = setting.partition("=")
@@ -76,6 +81,9 @@ def read(text: str, name: str, *, folder: Path = Path(), settings: Sequence[str]
         if not equals:
             raise ScenarioError(f"{where}: expected FIELD=VALUE, like tenants.blue.weight=3")
         document.assign(root, field.strip(), document.parse_value(value, where))
+    for setting in swept:
+        field, _, value = setting.partition("=")
+        document.assign(root, field, document.parse_value(value, f"--sweep {field[:80]}"))
     if problems := list(_empty(root, root, ())):
         raise ScenarioError(*problems[:MAX_PROBLEMS])
     try:
@@ -196,8 +204,10 @@ def _of_a_tenant(root: Node, path: tuple[str | int, ...], tenant: schema.Tenant,
         yield located(root, (*path, "leaves"), "expected a time after it starts")
     model = tenant.workload.model
     if model is not None and model not in MODELS:
-        near = difflib.get_close_matches(model, MODELS, 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        start = model.lower().replace("-", "")
+        near = [known for known in MODELS if start and known.replace("-", "").startswith(start)]
+        near = near or difflib.get_close_matches(model, MODELS, 1)
+        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         expected = f"{model[:80]!r}: no such model{hint}; expected one of {', '.join(MODELS)}"
         yield located(root, (*path, "workload", "model"), expected)
 

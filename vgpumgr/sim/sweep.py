@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which timeslice, policy and caps for these tenants? A scenario played for each point of a grid, and ranked.
 
-The objective: first all that meet every target in every seed, then by the worst share error, then by
-switches. What misses a target comes after, by how many it misses, and says which.
+The objective: first all that meet every target in every seed; what misses some comes after, by how many and by
+how much. Then by the worst share error in whole percent, as less than that is a matter of the seeds, then by switches.
 """
 
 import itertools
@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from vgpumgr.errors import ScenarioError
+from vgpumgr.sim.notes import overloads
 from vgpumgr.sim.played import Progress, part_of
 from vgpumgr.sim.report import Report
 from vgpumgr.sim.report import to_json as report_json
 
 FORMAT = "vgpumgr.sweep/1"
 MAX_POINTS = 1024
-OBJECTIVE = "every target met in every seed; then the least share error; then the fewest switches"
+OBJECTIVE = (
+    "every target met in every seed, or the fewest missed and by least;"
+    " then the least share error in whole percent; then the fewest switches"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,14 @@ class Point:
         return [str(verdict) for verdict in self.report.verdicts if not verdict.met]
 
     @property
+    def targets(self) -> list[str]:
+        """All targets with the worst seed's figures, in words, those that are missed first."""
+        if self.report is None:
+            return [self.refused]
+        verdicts = sorted(self.report.verdicts, key=lambda verdict: verdict.met)
+        return [f"{'met' if verdict.met else 'missed'} {verdict}" for verdict in verdicts]
+
+    @property
     def share_error(self) -> float | None:
         """The worst tenant's in its worst seed, without sign. None if nobody always has work."""
         if self.report is None:
@@ -56,9 +68,11 @@ class Point:
         return self.report.engine["switches_per_s"].mean if self.report else float("inf")
 
     @property
-    def rank(self) -> tuple[bool, int, float, float]:
+    def rank(self) -> tuple[bool, int, float, int, float]:
         """The smaller the better."""
-        return (self.report is None, len(self.missed), self.share_error or 0.0, self.switches_per_s)
+        excess = sum(verdict.excess for verdict in self.report.verdicts) if self.report else 0.0
+        percent = int(100 * (self.share_error or 0.0))
+        return (self.report is None, len(self.missed), excess, percent, self.switches_per_s)
 
 
 def axes_of(given: Sequence[str]) -> list[Axis]:
@@ -71,7 +85,12 @@ def axes_of(given: Sequence[str]) -> list[Axis]:
             raise ScenarioError(
                 f"--sweep {text[:80]}: expected FIELD=VALUE,VALUE,..., like tenants.*.timeslice=500us,1ms,2ms"
             )
+        if twice := next((part for part in parts if parts.count(part) > 1), None):
+            raise ScenarioError(f"--sweep {field.strip()[:80]}: {twice[:80]!r} is given twice; expected it once")
         found.append(Axis(field.strip(), parts))
+    fields = [axis.field for axis in found]
+    if twice := next((field for field in fields if fields.count(field) > 1), None):
+        raise ScenarioError(f"--sweep {twice[:80]}: the field is given twice; give all its values at once")
     points = 1
     for axis in found:
         points *= len(axis.values)
@@ -112,6 +131,12 @@ def sweep(
     if all(point.report is None for point in points):
         raise ScenarioError(*dict.fromkeys(point.refused for point in points))
     return sorted(points, key=lambda point: point.rank)
+
+
+def overloads_of(points: Sequence[Point]) -> list[str]:
+    """Return a line for each tenant that asks for more than is due to it in every point, as the first one says it."""
+    played = [dict(overloads(point.report)) for point in points if point.report is not None]
+    return [line for tenant, line in played[0].items() if all(tenant in one for one in played)]
 
 
 def to_json(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Any]:
