@@ -7,7 +7,7 @@
  * here; a refused call must leave every byte as it was.  After each call the rules
  * are checked from scratch: sums of weights, lags and charges (invariants 1 to 5),
  * caps, reservations and inversion over any window (7, 12, 14), admission (12), who
- * may be picked and who may hold (11, 13), lengths of runs (6).
+ * may be picked and who may hold (11, 13), lengths of runs (6), shapes of trees (8).
  *
  * To be built with sanitizers: by clang -fsanitize=fuzzer -DLIBFUZZER, or by any
  * compiler, with random bytes:
@@ -667,11 +667,39 @@ static void check_windows(int i)
 	check_cap(&seen->cap, &group->bucket, group->stats.run_ns, &seen->piece_ns);
 }
 
+/* Invariant 8: ordered, balanced, and the best of each subtree known. */
+static int check_tree(const struct vgpu_node *node, const struct vgpu_node *parent)
+{
+	const struct vgpu_node *best = node;
+	int left, right;
+
+	if (!node)
+		return 0;
+	REQUIRE(node->parent == parent);
+	left = check_tree(node->left, node);
+	right = check_tree(node->right, node);
+	REQUIRE(abs(left - right) <= 1 && node->height == 1 + max(left, right));
+	REQUIRE(!node->left || (s64)(node->key - node->left->key) >= 0);
+	REQUIRE(!node->right || (s64)(node->right->key - node->key) >= 0);
+	for (int side = 0; side < 2; side++) {
+		const struct vgpu_node *child = side ? node->right : node->left;
+
+		if (child && ((s64)(child->best->rank - best->rank) < 0 ||
+			      (child->best->rank == best->rank &&
+			       (s64)(child->best->seq - best->seq) < 0)))
+			best = child->best;
+	}
+	REQUIRE(node->best->rank == best->rank && node->best->seq == best->seq);
+	return node->height;
+}
+
 /* sum(w) and sum(w * (v - V)) from the entities themselves */
 static void check_queue(const struct vgpu_queue *queue, u64 weight, s64 sum, u32 ready)
 {
 	REQUIRE(queue->weight == weight);
 	REQUIRE(queue->nr_ready == ready);
+	check_tree(queue->ready, NULL);
+	check_tree(queue->debtors, NULL);
 	if (weight) {
 		REQUIRE(sum == (s64)queue->vtime_rem);
 		REQUIRE(queue->vtime_rem < weight);
@@ -780,6 +808,10 @@ static void check(void)
 	REQUIRE(ppm <= sched.params.reserve_limit_permille * 1000);
 	REQUIRE(sched.unsold.ready == (sched.params.places > sched.nr_slices));
 	check_queue(&sched.queue, weight, sum, ready);
+	check_tree(sched.throttled, NULL);
+	check_tree(sched.latency, NULL);
+	check_tree(sched.demoted, NULL);
+	check_tree(sched.grants, NULL);
 	REQUIRE(sched.stats.wall_ns == sched.now_ns - start_ns);
 	REQUIRE(sched.stats.idle_ns + charged == sched.stats.wall_ns);
 }

@@ -21,7 +21,7 @@ FUZZ_S = 300
 def build(compiler: str, program: Path, *, sanitizers: str, options: tuple[str, ...] = ()) -> Path:
     command = [
         compiler,
-        *("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", *options),
+        *("-std=gnu11", "-g", "-O1", *options),
         *(f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"),
         *("-I", str(ROOT / CORE), "-o", str(program), str(DRIVER)),
         *(str(ROOT / CORE / name) for name in SOURCES),
