@@ -94,6 +94,8 @@ static void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *grou
 
 	if (wanted && credit && !group->entity.ready)
 		vgpu_reserve_wake(group, sched->now_ns);
+	else if (!wanted || !credit)
+		group->rest_ns = 0;
 	vgpu_queue_set_ready(&sched->queue, &group->entity, wanted && credit);
 	vgpu_reserve_refresh(sched, group);
 }

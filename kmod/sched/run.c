@@ -174,14 +174,30 @@ static void count_run(struct vgpu_group *group, u64 length_ns,
 		stats->longest_run_ns = max(stats->longest_run_ns, length_ns);
 }
 
+/*
+ * What is left of the timeslice in the fair band.  A run in band L works on the
+ * same request, so it uses up the same timeslice (or the request would be
+ * exceeded, see queue.c); only a group that stays ready goes on with it.
+ */
+static u64 rest_ns(const struct vgpu_sched *sched, const struct vgpu_group *group,
+		   enum vgpu_run_reason reason)
+{
+	u64 left_ns = group->rest_ns ? group->rest_ns : group->params.timeslice_ns;
+
+	if (sched->run_band == VGPU_BAND_FAIR)
+		return reason == VGPU_RUN_LATENCY ? run_left_ns(sched) : 0;
+	return left_ns > sched->run_charged_ns ? left_ns - sched->run_charged_ns : 0;
+}
+
 /* The engine belongs to nobody. */
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 {
 	struct vgpu_slice *slice = sched->owner;
 	struct vgpu_group *group = slice->group;
 	u64 length_ns = sched->run_charged_ns;
-	bool fair = sched->run_band == VGPU_BAND_FAIR;
+	u64 left_ns = rest_ns(sched, group, reason);
 	bool done = reason == VGPU_RUN_TIMESLICE;
+	bool group_done = sched->run_band == VGPU_BAND_FAIR ? done : !left_ns;
 
 	vgpu_review_caps(sched);
 	count_run(group, length_ns, sched->run_timeslice_ns, reason);
@@ -193,13 +209,11 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 		.timeslice_ns = sched->run_timeslice_ns,
 		.reason = reason,
 	};
-	if (fair)
-		group->rest_ns = reason == VGPU_RUN_LATENCY ? run_left_ns(sched) : 0;
+	group->rest_ns = group->entity.ready ? left_ns : 0;
 	sched->owner = NULL;
 	sched->run_band = VGPU_BAND_FAIR;
 	vgpu_queue_put(&group->queue, &slice->entity, done);
-	/* A run in band L works on the request in the fair band, but is not it. */
-	vgpu_queue_put(&sched->queue, &group->entity, done && fair);
+	vgpu_queue_put(&sched->queue, &group->entity, group_done);
 }
 
 static struct vgpu_group *first_of_latency(const struct vgpu_sched *sched)

@@ -50,7 +50,8 @@
  *     other reason; a wakeup never cuts a run, only the next pick does.  At the
  *     end of a timeslice the engine is offered to everybody; a group that keeps
  *     it begins a new run.  A run that band L cut goes on later with what was
- *     left of its timeslice.
+ *     left of its timeslice, unless its group was not ready meanwhile.  What a
+ *     group runs in band L is taken from its timeslice in the fair band.
  *  7. Caps.  Refill is continuous, credit never exceeds burst, and use over any
  *     window T is at most T * cap / period + burst + one chunk.  A throttled
  *     party returns once its credit reaches min(timeslice, burst).  A group

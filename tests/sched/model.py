@@ -203,6 +203,8 @@ class Model:
         ready = any(s.party.ready for s in what.slices) and what.bucket.resume_at is None
         if ready and not what.party.ready:
             what.reserve.wake(self.now)
+        elif not ready:
+            what.rest = 0
         self.level.set_ready(what.party, ready)
 
     # ---- calls
@@ -343,10 +345,13 @@ class Model:
         group, slice_party = self.owner.group, self.owner.party
         done = reason is RunReason.TIMESLICE
         if self.run_band is Band.FAIR:
-            group.rest = self.run_timeslice - self.run_charged if reason is RunReason.LATENCY else 0
+            left = self.run_timeslice - self.run_charged if reason is RunReason.LATENCY else 0
+        else:
+            left = max(0, (group.rest or group.params.timeslice_ns) - self.run_charged)
+        group.rest = left if group.party.ready else 0
         self.owner = None
         group.level.put(slice_party, done)
-        self.level.put(group.party, done and self.run_band is Band.FAIR)
+        self.level.put(group.party, done if self.run_band is Band.FAIR else not left)
         self.run_band = Band.FAIR
 
     def first_deadline(self) -> int | None:
@@ -510,7 +515,9 @@ class Model:
         assert self.owner is not None
         self.review_caps(self.owner)
         self.holding = False
-        self.end_run(RunReason.DRY)
+        one, self.owner, self.run_band = self.owner, None, Band.FAIR
+        one.group.level.put(one.party, False)
+        self.level.put(one.group.party, False)
 
     def begin_in_hold(
         self, holder: ModelSlice, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None

@@ -244,3 +244,63 @@ def test_an_item_of_band_l_waits_for_one_chunk_at_most() -> None:
     host.run()
     assert len(waits) > 300
     assert max(waits) <= ENGINE.max_chunk_ns
+
+
+def test_band_l_uses_up_the_timeslice_of_the_fair_band() -> None:
+    core = Scheduler(SPLITTING)
+    fair, quick = slice_of(core, FAIR, "fair"), slice_of(core, LATENCY, "quick")
+    core.wake(quick, 0)
+    core.wake(fair, 0)
+    assert core.pick(0).band is Band.LATENCY
+    core.pick(500 * US)
+    now = 500 * US
+    while (decision := core.pick(now)).slice is fair:
+        now += decision.limit_ns
+    assert decision.band is Band.FAIR
+    lengths = []
+    while decision.slice is quick:
+        now += decision.limit_ns
+        decision = core.pick(now)
+        if decision.ended is not None:
+            lengths.append(decision.ended.timeslice_ns)
+    assert lengths[0] == 500 * US, "half of it was band L's"
+
+
+def test_after_a_sleep_nothing_is_left_of_a_timeslice_that_was_cut() -> None:
+    core = Scheduler(ENGINE)
+    fair, quick = slice_of(core, FAIR, "fair"), slice_of(core, LATENCY, "quick")
+    core.wake(fair, 0)
+    core.pick(0)
+    core.wake(quick, 100 * US)
+    assert core.pick(990 * US).slice is quick
+    core.sleep(fair, 1000 * US)
+    core.sleep(quick, 1000 * US)
+    core.pick(1000 * US)
+    core.wake(fair, 90 * MS)
+    assert core.pick(90 * MS).limit_ns == 400 * US
+    decision = core.pick(91 * MS)
+    assert decision.ended is not None
+    assert decision.ended.timeslice_ns == MS
+
+
+@pytest.mark.parametrize("weights", [(10, 100, 10), (10, 100), (10, 10, 10, 10, 100)])
+@pytest.mark.parametrize("permille", [300, 500, 990])
+def test_a_reservation_moves_lags_by_its_budget_and_a_chunk_only(weights: tuple[int, ...], permille: int) -> None:
+    """Each run in band L is followed by one that is that much shorter, so none exceeds its request."""
+    core = Scheduler(ENGINE)
+    period, timeslice = 40 * ENGINE.max_chunk_ns, 20 * MS
+    groups = [core.add_group(replace(FAIR, weight=weight, timeslice_ns=timeslice), 0) for weight in weights]
+    quota = period * weights[0] * permille // sum(weights) // 1000
+    core.update_group(
+        groups[0],
+        replace(LATENCY, weight=weights[0], timeslice_ns=timeslice, reserve_ns=quota, reserve_period_ns=period),
+        0,
+    )
+    for group in groups:
+        core.wake(core.add_slice(group, SliceParams(), 0), 0)
+    bound = timeslice + 2 * ENGINE.max_chunk_ns + quota
+    now = 0
+    while now < 1500 * MS:
+        core.pick(now)
+        now += 300 * US
+        assert max(abs(core.group_lag_ns(group, now)) for group in groups) <= bound
