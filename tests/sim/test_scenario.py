@@ -155,6 +155,22 @@ def test_quantities_become_integers_of_the_smallest_unit() -> None:
             "duration: 2s\ntargets: [{tenant: blue}]",
             "a.yaml:3: targets[0]: expected at least one target, like p99: 2ms",
         ),
+        (
+            "duration: 2s",
+            "duration: 2s\ntargets: [{tenant: blue, p99: 2ms}]",
+            "a.yaml:3: targets[0].p99: blue has no requests, it always has work; expected a share or share_error",
+        ),
+        (
+            "duration: 2s",
+            "duration: 2s\ntargets: [{tenant: green, share_error: 2%}]",
+            "a.yaml:3: targets[0].share_error: green does not always have work; expected it of who does, or p99",
+        ),
+        (
+            "tenants:\n",
+            "",
+            "a.yaml:4: this line does not belong to the one above it; is a line missing above it, like `tenants:`,",
+        ),
+        ("title: two tenants", "title: two: tenants", "a.yaml:1: quote a value that has `: ` in it; is a line missing"),
     ],
 )
 def test_a_bad_field_is_named_with_its_line_its_value_and_what_was_expected(old: str, new: str, expected: str) -> None:
@@ -232,6 +248,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def weights(loaded: Loaded) -> list[int | None]:
     return [tenant.weight for tenant in loaded.scenario.tenants]
+
+
+def test_a_target_for_all_needs_one_who_can_have_it() -> None:
+    asked = changed("duration: 2s", "duration: 2s\ntargets: [{p99: 2ms}]")
+    assert read(asked, "a.yaml").scenario.targets
+    backlog = asked.replace("model: resnet50-inference\n", "backlog: {items: 1ms}\n").replace(
+        "      arrivals: {poisson: {rate: 20/s}}\n", ""
+    )
+    assert "a.yaml:3: targets[0].p99: no tenant has requests" in problems(backlog)[0]
 
 
 def test_settings_reach_fields_by_name_by_number_and_all_at_once() -> None:

@@ -231,6 +231,30 @@ def test_a_point_that_is_refused_comes_last_with_its_reason(cli: Cli, small: Pat
         (["--set", "tenants.light.workload.trace=none.csv"], "tenants[2].workload: fields: expected exactly one of"),
         (["--seeds", "0"], "argument.invalid: "),
         (["--format", "gif"], "argument.invalid: "),
+        (["--format", "svg"], "--format means nothing without plots; give --plots DIR as well"),
+        (["--list"], "give one of SCENARIO, --list and --example"),
+        (["--example", "disb"], "give one of SCENARIO, --list and --example"),
+        (["--set", "tenants.blue.timeslice=5us"], "refuses it: below 10us, the shortest there is, or above 1 s"),
+        (
+            ["--set", "engine.switch_cost=10us", "--set", "tenants.blue.timeslice=5us"],
+            "refuses it: below 200us, what 20 switches cost, or above 1 s",
+        ),
+        (
+            ["--set", "tenants.blue.mode=strict"],
+            "tenants[0].cap: the scheduler refuses it: mode strict needs one; give",
+        ),
+        (
+            ["--set", "tenants.blue.cap=25%", "--set", "scheduler.policy=equal_share"],
+            "tenants[0].cap: the scheduler refuses it: under equal_share places bound a share; leave the cap out",
+        ),
+        (
+            ["--set", "scheduler={policy: fixed_share, places: 9}"],
+            "tenants[0].mode: the scheduler refuses it: fixed_share takes mode strict only",
+        ),
+        (
+            ["--set", "tenants.blue.mode=strict", "--set", "scheduler.policy=equal_share"],
+            "tenants[0].mode: the scheduler refuses it: equal_share takes mode fair only",
+        ),
         (
             ["--set", "duration=3s", "--set", "tenants.light.workload.arrivals.poisson.rate=1000000/s"],
             "at most 2000000",
@@ -353,8 +377,8 @@ def test_a_terminal_gets_progress_and_the_pipe_beside_it_does_not() -> None:
 @pytest.mark.parametrize(
     ("missing", "expected"),
     [
-        ("yaml", "yaml is not installed; `pip install 'vgpumgr[sim]'`"),
-        ("matplotlib", "matplotlib is not installed; `pip install 'vgpumgr[sim]'`"),
+        ("yaml", "yaml is not installed; run `make setup` in a checkout, or install vgpumgr with its extra `sim`"),
+        ("matplotlib", "matplotlib is not installed; run `make setup` in a checkout"),
         ("vgpumgr.sim._native", "the simulator's engine is not compiled; run `python -m vgpumgr.sim._build`"),
         ("vgpumgr.sched._core", "the scheduler core is not compiled; run `python -m vgpumgr.sched._build`"),
     ],

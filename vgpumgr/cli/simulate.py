@@ -50,7 +50,7 @@ def simulate(
     ] = None,
     json_file: Annotated[str | None, typer.Option("--json", metavar="FILE", help="write the figures there")] = None,
     plots: Annotated[str | None, typer.Option(metavar="DIR", help="write plots there")] = None,
-    plot_format: Annotated[PlotFormat, typer.Option("--format", help="of the plots")] = PlotFormat.PNG,
+    plot_format: Annotated[PlotFormat | None, typer.Option("--format", help="of the plots; png if not given")] = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Simulate tenants that share a GPU, and say who gets what.
@@ -60,6 +60,10 @@ def simulate(
     """
     session = begin(context, output)
     _require()
+    if sum((listed, example is not None, scenario is not None)) > 1:
+        raise ArgumentError("give one of SCENARIO, --list and --example; `--example NAME >mine.yaml` makes a scenario")
+    if plot_format is not None and plots is None:
+        raise ArgumentError("--format means nothing without plots; give --plots DIR as well")
     if listed:
         _list(session)
         return
@@ -77,7 +81,7 @@ def simulate(
             raise ArgumentError("--plots means nothing for a sweep; plot one of its points with --set")
         met = _sweep(session, _written(scenario), given, sweep, json_file)
     else:
-        met = _one(session, _written(scenario).loaded(given), json_file, _folder(plots), plot_format)
+        met = _one(session, _written(scenario).loaded(given), json_file, _folder(plots), plot_format or PlotFormat.PNG)
     raise typer.Exit(Status.OK if met else Status.WARNINGS)
 
 
@@ -85,7 +89,9 @@ def _require() -> None:
     """Say what to install when something of the simulator is not there. SimulatorMissingError."""
     for module in EXTRA:
         if importlib.util.find_spec(module) is None:
-            raise SimulatorMissingError(f"{module} is not installed; `pip install 'vgpumgr[sim]'`")
+            raise SimulatorMissingError(
+                f"{module} is not installed; run `make setup` in a checkout, or install vgpumgr with its extra `sim`"
+            )
     try:
         importlib.import_module("vgpumgr.sim.engine")
     except ImportError as error:  # the extensions say themselves how to compile them

@@ -22,6 +22,11 @@ MAX_NODES = 50_000
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}", re.ASCII)
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_MISSING = "is a line missing above it, like `tenants:`, or is it indented otherwise?"
+_MISPLACED = {
+    "expected <block end>": f"this line does not belong to the one above it; {_MISSING}",
+    "mapping values are not allowed here": f"quote a value that has `: ` in it; {_MISSING}",
+}
 _STEP = re.compile(r"([A-Za-z0-9_-]+|\*)((?:\[[0-9]{1,6}\])*)", re.ASCII)
 
 Scalar = str | int | float | bool | None
@@ -83,7 +88,8 @@ def parse(text: str, name: str) -> Node:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = error.problem or "this is not YAML"
-        raise ScenarioError(f"{name}:{line}: {problem}; expected YAML") from None
+        said = next((words for start, words in _MISPLACED.items() if problem.startswith(start)), None)
+        raise ScenarioError(f"{name}:{line}: {said or f'{problem}; expected YAML'}") from None
     except yaml.YAMLError as error:  # a character that YAML forbids
         raise ScenarioError(f"{name}: {str(error).splitlines()[0]}; expected YAML") from None
 

@@ -27,11 +27,23 @@ _WHERE: dict[Field, tuple[str, ...]] = {
 }
 
 
-def refusal(error: ParameterError, engine: schema.Engine) -> tuple[tuple[str, ...], str]:
+def refusal(
+    error: ParameterError, scenario: schema.Scenario, part: schema.Limits | schema.Slice
+) -> tuple[tuple[str, ...], str]:
     """Return where in a tenant or slice the parameter stands that the scheduler refused, and why."""
     reason = str(error).partition(": ")[2] or str(error)
-    core = Scheduler(SchedParams(max_chunk_ns=engine.max_chunk, switch_cost_ns=engine.switch_cost))
-    reason = reason.replace("timeslice_floor_ns", f"{format_time(core.timeslice_floor_ns)}, which switches need,")
+    engine, policy = scenario.engine, scenario.scheduler.policy
+    if error.field is Field.TIMESLICE or error.field is Field.BURST:
+        core = Scheduler(SchedParams(max_chunk_ns=engine.max_chunk, switch_cost_ns=engine.switch_cost))
+        floor_ns = core.timeslice_floor_ns
+        because = "what 20 switches cost" if engine.switch_cost * 20 >= floor_ns else "the shortest there is"
+        reason = reason.replace("timeslice_floor_ns", f"{format_time(floor_ns)}, {because},")
+    elif error.field is Field.CAP and policy != "best_effort":
+        reason = f"under {policy} places bound a share; leave the cap out"
+    elif error.field is Field.CAP:
+        reason = "below a 10000th of its cap_period" if part.cap else "mode strict needs one; give a cap, like 25%"
+    elif error.field is Field.MODE:
+        reason = f"{policy} takes mode {'fair' if policy == 'equal_share' else 'strict'} only"
     return _WHERE.get(error.field, ()), f"the scheduler refuses it: {reason}"
 
 

@@ -19,7 +19,7 @@ from vgpumgr.sim.due import changed
 from vgpumgr.sim.engine import SimGroup, SimSlice, Simulation, schedulers
 from vgpumgr.sim.limits import engine_model, group_params, refusal, slice_params, timeslice
 from vgpumgr.sim.played import Asked, GroupPlayed, Played, Progress, part_of
-from vgpumgr.sim.programs import Source, always_backlogged, source
+from vgpumgr.sim.programs import Source, source
 from vgpumgr.sim.quantity import format_time, parse_time
 from vgpumgr.sim.scenario import Loaded, tenant_names
 from vgpumgr.sim.sources import Program
@@ -181,11 +181,11 @@ class _Play:
     def _member(self, index: int, copy: int, name: str) -> _Member:
         tenant = self._scenario.tenants[index]
         path: Path = ("tenants", index)
-        with self._refusals(path):
+        with self._refusals(path, tenant):
             group = self._sim.add_group(name, group_params(tenant), priority=tenant.priority or 0)
         sources, slices = [], []
         for number, part in enumerate(tenant.slices):
-            with self._refusals((*path, "workload")):
+            with self._refusals((*path, "workload"), tenant):
                 program = source(
                     tenant,
                     seed=self._seed,
@@ -194,18 +194,18 @@ class _Play:
                     folder=self._loaded.folder,
                 )
                 program.compile()
-            with self._refusals((*path, "slices", number)):
+            with self._refusals((*path, "slices", number), part):
                 slices.append(self._sim.add_slice(group, program, params=slice_params(part, tenant)))
             sources.append(program)
         return _Member(index, copy, name, tenant, group, sources, slices)
 
     @contextlib.contextmanager
-    def _refusals(self, path: Path) -> Iterator[None]:
-        """Say at which field something was refused."""
+    def _refusals(self, path: Path, part: schema.Limits | schema.Slice) -> Iterator[None]:
+        """Say at which field of a part something was refused."""
         try:
             yield
         except ParameterError as error:
-            below, reason = refusal(error, self._scenario.engine)
+            below, reason = refusal(error, self._scenario, part)
             raise self._loaded.error((*path, *below), reason) from None
         except ValueError as error:
             raise self._loaded.error(path, str(error)) from None
@@ -238,7 +238,7 @@ class _Play:
                 if change.tenant not in (member.name, self._scenario.tenants[member.tenant].name) or member.gone:
                     continue
                 member.limits = member.limits.model_copy(update=changed(change))
-                with self._refusals(("changes", index)):
+                with self._refusals(("changes", index), member.limits):
                     priority = member.limits.priority or 0
                     self._sim.update_group(member.group, group_params(member.limits), priority=priority)
         for member in self._members:
@@ -262,8 +262,7 @@ class _Play:
             now - before for now, before in zip(self._used(member), earlier, strict=True)
         )
         exclusive_ns, asked, offered_ns, unfinished = None, None, None, 0
-        workload = self._scenario.tenants[member.tenant].workload
-        if not always_backlogged(workload):
+        if not self._scenario.tenants[member.tenant].workload.always:
             exclusive_ns = exclusives.of(self._loaded, member.tenant, member.copy, member.sources, self._seed)
             of_slices = [self._asked(member, index) for index in range(len(member.slices))]
             asked = np.concatenate([one[0] for one in of_slices]), np.concatenate([one[1] for one in of_slices])

@@ -61,11 +61,6 @@ def source(tenant: schema.Tenant, *, seed: int, who: tuple[int, int, int], durat
     )
 
 
-def always_backlogged(workload: schema.Workload) -> bool:
-    """Whether it never runs out of work."""
-    return workload.backlog is not None and workload.backlog.nap is None
-
-
 def _replayed(workload: schema.Workload, recorded: trace.Trace, start_ns: int) -> Program:
     return Program(
         work_ns=recorded.work_ns,

@@ -160,8 +160,6 @@ _TARGETS = {
     "share_error": "share_error",
     "longest_run": "longest_run_ns",
 }
-OF_REQUESTS = frozenset({"mean", "p99", "slowdown_mean", "slowdown_p99"})
-"""Targets that only who has requests can meet."""
 
 
 def _verdicts(scenario: schema.Scenario, tenants: Sequence[TenantReport]) -> Iterator[Verdict]:
@@ -179,7 +177,7 @@ def _verdicts(scenario: schema.Scenario, tenants: Sequence[TenantReport]) -> Ite
 
 def _verdict(tenant: TenantReport, name: str, key: str, bound: float) -> Verdict:
     figure = tenant.figures.get(key)
-    if tenant.undone is not None and name in OF_REQUESTS:
+    if tenant.undone is not None and name in schema.OF_REQUESTS:
         reason = f"{tenant.undone[0]} of {tenant.undone[1]} requests were not done at the end"
         return Verdict(tenant.name, name, bound, None, met=False, reason=reason)
     if figure is None:

@@ -177,6 +177,22 @@ def _contradictions(root: Node, scenario: schema.Scenario) -> Iterator[str]:
             yield located(root, (*path, "tenant"), f"{target.tenant!r}: expected a tenant's name, one of {known}")
         if not target.model_fields_set - {"tenant"}:
             yield located(root, path, "expected at least one target, like p99: 2ms")
+        yield from _of_a_target(root, path, target, scenario.tenants)
+
+
+def _of_a_target(
+    root: Node, path: tuple[str | int, ...], target: schema.Target, tenants: Sequence[schema.Tenant]
+) -> Iterator[str]:
+    """Targets that nobody it is for can have: a time of requests without any, a share error of who has requests."""
+    held = [tenant for tenant in tenants if target.tenant in ("*", tenant.name, *tenant_names(tenant))]
+    of_requests = [not tenant.workload.always for tenant in held]
+    for field in sorted(target.model_fields_set):
+        if field in schema.OF_REQUESTS and held and not any(of_requests):
+            who = "no tenant has requests" if target.tenant == "*" else f"{target.tenant} has no requests"
+            yield located(root, (*path, field), f"{who}, it always has work; expected a share or share_error")
+        if field == "share_error" and held and all(of_requests):
+            who = "every tenant" if target.tenant == "*" else target.tenant
+            yield located(root, (*path, field), f"{who} does not always have work; expected it of who does, or p99")
 
 
 def _of_the_whole(root: Node, scenario: schema.Scenario) -> Iterator[str]:

@@ -189,6 +189,11 @@ class Workload(Part):
         """Which of the four it is."""
         return next(name for name in _KINDS if getattr(self, name) is not None)
 
+    @property
+    def always(self) -> bool:
+        """Whether it never runs out of work."""
+        return self.backlog is not None and self.backlog.nap is None
+
     @model_validator(mode="before")
     @classmethod
     def _one(cls, value: Any) -> Any:
@@ -288,6 +293,10 @@ class Target(Part):
     share: Share | None = None
     share_error: Share | None = None
     longest_run: Positive | None = None
+
+
+OF_REQUESTS = frozenset({"mean", "p99", "slowdown_mean", "slowdown_p99"})
+"""Targets that only who has requests can meet."""
 
 
 class Scenario(Part):
