@@ -15,6 +15,32 @@ static u64 bandwidth_ppm(const struct vgpu_group_params *params)
 			 params->reserve_period_ns);
 }
 
+/* Deadlines in 10^15 ns, rounded up. */
+static u64 deadlines(const struct vgpu_group_params *params)
+{
+	if (!params->reserve_ns)
+		return 0;
+	return div64_u64(1000000000000000ull + params->reserve_period_ns - 1,
+			 params->reserve_period_ns);
+}
+
+/* What a piece may use above the budget it began with, as far as it counts. */
+static u64 overdraft_ns(const struct vgpu_sched_params *params)
+{
+	return params->splits ? 0 : params->max_chunk_ns;
+}
+
+/* Is the sum of (Q + overdraft) / P, from the sums of its parts, in @permille? */
+static bool is_within(u32 permille, u64 ppm, u64 ends, u64 overdraft)
+{
+	u64 limit_ppm = permille * 1000ull;
+
+	if (ppm > limit_ppm)
+		return false;
+	return !ends ||
+	       overdraft <= div64_u64((limit_ppm - ppm) * 1000000000, ends);
+}
+
 /* Up to which sum of all weights Q / P is at most the share of the group. */
 static u64 most_weight(const struct vgpu_group_params *params)
 {
@@ -45,8 +71,8 @@ enum vgpu_sched_field vgpu_reserve_check(const struct vgpu_sched *sched,
 					 const struct vgpu_group_params *params)
 {
 	u64 period_ns = params->reserve_period_ns;
-	u64 limit_ppm = sched->params.reserve_limit_permille * 1000ull;
 	u64 ppm = sched->reserved_ppm - (group ? bandwidth_ppm(&group->params) : 0);
+	u64 ends = sched->deadlines - (group ? deadlines(&group->params) : 0);
 	u64 weight = sched->weight - (group ? group->params.weight : 0) +
 		     params->weight;
 
@@ -59,10 +85,11 @@ enum vgpu_sched_field vgpu_reserve_check(const struct vgpu_sched *sched,
 	    period_ns > VGPU_RESERVE_PERIOD_MAX_NS ||
 	    period_ns < VGPU_RESERVE_CHUNKS * sched->params.max_chunk_ns)
 		return VGPU_FIELD_RESERVE_PERIOD;
-	if (params->reserve_ns < sched->params.min_chunk_ns ||
-	    params->reserve_ns > period_ns || exceeds_cap(params) ||
-	    ppm + bandwidth_ppm(params) > limit_ppm ||
-	    weight > most_weight(params))
+	if (!params->reserve_ns || params->reserve_ns > period_ns ||
+	    exceeds_cap(params) || weight > most_weight(params) ||
+	    !is_within(sched->params.reserve_limit_permille,
+		       ppm + bandwidth_ppm(params), ends + deadlines(params),
+		       overdraft_ns(&sched->params)))
 		return VGPU_FIELD_RESERVE;
 	return VGPU_FIELD_NONE;
 }
@@ -73,12 +100,16 @@ vgpu_reserve_check_engine(const struct vgpu_sched *sched,
 			  const struct vgpu_sched_params *params)
 {
 	u64 shortest_ns = sched->grants ? sched->grants->best->rank : U64_MAX;
+	u32 permille = params->reserve_limit_permille;
 
 	if (VGPU_RESERVE_CHUNKS * params->max_chunk_ns > shortest_ns)
 		return VGPU_FIELD_MAX_CHUNK;
-	if (sched->reserved_ppm > params->reserve_limit_permille * 1000ull)
-		return VGPU_FIELD_RESERVE_LIMIT;
-	return VGPU_FIELD_NONE;
+	if (is_within(permille, sched->reserved_ppm, sched->deadlines,
+		      overdraft_ns(params)))
+		return VGPU_FIELD_NONE;
+	return is_within(permille, sched->reserved_ppm, sched->deadlines,
+			 overdraft_ns(&sched->params)) ?
+	       VGPU_FIELD_MAX_CHUNK : VGPU_FIELD_RESERVE_LIMIT;
 }
 
 /* Count what @group weighs and reserves, or do not any more. */
@@ -88,6 +119,7 @@ void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group)
 	if (!group->params.reserve_ns)
 		return;
 	sched->reserved_ppm += bandwidth_ppm(&group->params);
+	sched->deadlines += deadlines(&group->params);
 	group->reserve.grant.key = most_weight(&group->params);
 	group->reserve.grant.rank = group->params.reserve_period_ns;
 	vgpu_tree_insert(&sched->grants, &group->reserve.grant);
@@ -99,6 +131,7 @@ void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group)
 	if (!group->params.reserve_ns)
 		return;
 	sched->reserved_ppm -= bandwidth_ppm(&group->params);
+	sched->deadlines -= deadlines(&group->params);
 	vgpu_tree_erase(&sched->grants, &group->reserve.grant);
 }
 

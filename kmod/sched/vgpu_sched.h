@@ -77,11 +77,15 @@
  *     Q / P of the time until its deadline starts anew: deadline now + P, budget
  *     Q.  Budget may be overdrawn by one chunk, which is paid back.  So use in
  *     band L over any window T is at most T * Q / P + 2 * Q + one chunk.
- *     Admitted is only what can be kept: the sum of Q / P is at most
- *     reserve_limit_permille, P >= VGPU_RESERVE_CHUNKS * max_chunk_ns, Q / P is at
- *     most the group's cap and at most weight / (sum of the weights of all
- *     groups), so that a reservation is a floor inside the share.  What would
- *     break this for a reservation already given is refused as well.
+ *     Admitted is only what can be kept: the sum of (Q + overdraft) / P is at most
+ *     reserve_limit_permille, where overdraft is max_chunk_ns, but 0 on an engine
+ *     that splits; P >= VGPU_RESERVE_CHUNKS * max_chunk_ns; Q / P is at most the
+ *     group's cap and at most weight / (sum of the weights of all groups), so that
+ *     a reservation is a floor inside the share.  What would break this for a
+ *     reservation already given is refused as well.  So who is ready has used up
+ *     its budget, or run dry, by its deadline, as long as no piece is longer than
+ *     max_chunk_ns; on an engine that splits, at most min_chunk_ns later for each
+ *     reservation.
  * 13. Hold.  When a group of band L with budget runs dry after an item flagged
  *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its
  *     budget or a cap is used up, hold_max_ns have passed, the request is said to
@@ -134,8 +138,9 @@
 #define VGPU_SWITCH_COST_MAX_NS	10000000ull
 #define VGPU_PLACES_MAX		10000u
 /*
- * A piece of somebody else may delay a reservation by one chunk per period, so
- * deadlines can be kept (non-preemptive EDF) as long as the sum of Q / P and
+ * A piece of somebody else may delay a reservation by one chunk per period, and
+ * another reservation may use a chunk more than its Q, so deadlines can be kept
+ * (non-preemptive EDF) as long as the sum of (Q + max_chunk_ns) / P and
  * max_chunk_ns / P stays below one.
  */
 #define VGPU_RESERVE_CHUNKS	4u
@@ -166,8 +171,8 @@
  *	reserved, or not 0 under a policy without reservations
  * @VGPU_FIELD_MODE: unknown, or not legal under the policy (invariant 17)
  * @VGPU_FIELD_BAND: unknown, or not legal under the policy (invariant 17)
- * @VGPU_FIELD_RESERVE: below min_chunk_ns or above the period, or more than the
- *	limit, the share or the cap leaves (invariant 12); not 0 outside band L
+ * @VGPU_FIELD_RESERVE: zero or above the period, or more than the limit, the
+ *	share or the cap leaves (invariant 12); not 0 outside band L
  * @VGPU_FIELD_RESERVE_PERIOD: outside VGPU_RESERVE_PERIOD_MIN_NS..
  *	VGPU_RESERVE_PERIOD_MAX_NS, or below VGPU_RESERVE_CHUNKS chunks
  * @VGPU_FIELD_HOLD: above VGPU_HOLD_MAX_NS; not 0 outside band L
@@ -184,7 +189,7 @@
  * @VGPU_FIELD_NO_OWNER: nobody's work is on the engine
  *
  * VGPU_FIELD_WEIGHT also says that a weight would push a reservation of another
- * group above its share, VGPU_FIELD_MAX_CHUNK that one was admitted for shorter
+ * group above its share, VGPU_FIELD_MAX_CHUNK that some were admitted for shorter
  * chunks, VGPU_FIELD_CAP that the policy or mode allows no cap, or needs one.
  */
 enum vgpu_sched_field {
@@ -283,8 +288,8 @@ enum vgpu_run_reason {
  *	be longer than max_chunk_ns are refused.
  * @policy: cannot be changed while the engine has groups
  * @places: how many slices VGPU_POLICY_FIXED_SHARE can sell, else 0
- * @reserve_limit_permille: the most of the engine that may be reserved; 0 for no
- *	reservations
+ * @reserve_limit_permille: the most of the engine that may be reserved, with
+ *	what can be overdrawn (invariant 12); 0 for no reservations
  */
 struct vgpu_sched_params {
 	u64 max_chunk_ns;
@@ -667,6 +672,7 @@ struct vgpu_sched {
 	u64 busy_until_ns;
 	u64 weight;
 	u64 reserved_ppm;
+	u64 deadlines;
 	u64 parked_ns;
 	u32 nr_groups;
 	u32 nr_slices;

@@ -125,7 +125,7 @@ static struct vgpu_group_params some_group_params(void)
 	if (!sched.params.policy && below(2)) {
 		params.band = VGPU_BAND_LATENCY;
 		params.reserve_period_ns = 4 * sched.params.max_chunk_ns + below(100000000);
-		params.reserve_ns = sched.params.min_chunk_ns +
+		params.reserve_ns = 1 +
 				    below(params.reserve_period_ns / (1 + below(50)));
 		params.hold_max_ns = below(3) ? below(5000000) : 0;
 		params.inversion_permille = below(2) ? below(1001) : 0;
@@ -293,25 +293,45 @@ static u64 ppm_of(const struct vgpu_group *group)
 	       params->reserve_period_ns;
 }
 
-static enum vgpu_sched_field engine_fault(const struct vgpu_sched_params *params)
+/* Is the sum of (Q + overdraft) / P, as it is rounded, at most so much? */
+static bool is_within(u32 permille, u64 overdraft_ns)
 {
-	enum vgpu_sched_field fault = vgpu_sched_params_check(params);
-	u64 shortest_ns = U64_MAX, ppm = 0;
+	unsigned __int128 quotas = 0, ends = 0;
 
 	for (int i = 0; i < GROUPS; i++) {
 		if (!groups[i] || !groups[i]->params.reserve_ns)
 			continue;
-		shortest_ns = min(shortest_ns, groups[i]->params.reserve_period_ns);
-		ppm += ppm_of(groups[i]);
+		quotas += ppm_of(groups[i]);
+		ends += (1000000000000000 + groups[i]->params.reserve_period_ns - 1) /
+			groups[i]->params.reserve_period_ns;
 	}
+	return quotas * 1000000000 + ends * overdraft_ns <=
+	       (unsigned __int128)permille * 1000000000000;
+}
+
+static u64 overdraft_of(const struct vgpu_sched_params *params)
+{
+	return params->splits ? 0 : params->max_chunk_ns;
+}
+
+static enum vgpu_sched_field engine_fault(const struct vgpu_sched_params *params)
+{
+	enum vgpu_sched_field fault = vgpu_sched_params_check(params);
+	u32 permille = params->reserve_limit_permille;
+	u64 shortest_ns = U64_MAX;
+
+	for (int i = 0; i < GROUPS; i++)
+		if (groups[i] && groups[i]->params.reserve_ns)
+			shortest_ns = min(shortest_ns, groups[i]->params.reserve_period_ns);
 	if (!fault && sched.nr_groups && params->policy != sched.params.policy)
 		fault = VGPU_FIELD_POLICY;
 	if (!fault && params->places && params->places < sched.nr_slices)
 		fault = VGPU_FIELD_PLACES;
 	if (!fault && 4 * params->max_chunk_ns > shortest_ns)
 		fault = VGPU_FIELD_MAX_CHUNK;
-	if (!fault && ppm > params->reserve_limit_permille * 1000)
-		fault = VGPU_FIELD_RESERVE_LIMIT;
+	if (!fault && !is_within(permille, overdraft_of(params)))
+		fault = is_within(permille, overdraft_of(&sched.params)) ?
+			VGPU_FIELD_MAX_CHUNK : VGPU_FIELD_RESERVE_LIMIT;
 	return fault;
 }
 
@@ -781,7 +801,7 @@ static void check(void)
 {
 	u64 weight = sched.unsold.member ? sched.unsold.weight : 0;
 	s64 sum = sched.unsold.member ? lag_sum(&sched.queue, &sched.unsold) : 0;
-	u64 charged = gone_ns, total = 0, ppm = 0;
+	u64 charged = gone_ns, total = 0;
 	u32 ready = sched.unsold.ready;
 
 	for (int i = 0; i < GROUPS; i++)
@@ -793,10 +813,8 @@ static void check(void)
 		check_reservation(groups[i], total);
 		REQUIRE(!vgpu_group_params_check(&sched, groups[i], &groups[i]->params) ||
 			groups[i]->params.timeslice_ns < vgpu_sched_timeslice_floor(&sched) ||
-			groups[i]->params.burst_ns < vgpu_sched_timeslice_floor(&sched) ||
-			groups[i]->params.reserve_ns < sched.params.min_chunk_ns);
+			groups[i]->params.burst_ns < vgpu_sched_timeslice_floor(&sched));
 		charged += groups[i]->stats.run_ns;
-		ppm += ppm_of(groups[i]);
 		ready += groups[i]->entity.ready;
 		if (groups[i]->entity.member) {
 			weight += groups[i]->entity.weight;
@@ -805,7 +823,7 @@ static void check(void)
 	}
 	if (new_piece)
 		forget_pieces();
-	REQUIRE(ppm <= sched.params.reserve_limit_permille * 1000);
+	REQUIRE(is_within(sched.params.reserve_limit_permille, overdraft_of(&sched.params)));
 	REQUIRE(sched.unsold.ready == (sched.params.places > sched.nr_slices));
 	check_queue(&sched.queue, weight, sum, ready);
 	check_tree(sched.throttled, NULL);
@@ -879,7 +897,7 @@ static void end(void)
 	}
 	REQUIRE(sched.queue.weight == sched.params.places);
 	REQUIRE(!sched.throttled && !sched.latency && !sched.demoted && !sched.grants);
-	REQUIRE(!sched.weight && !sched.reserved_ppm && !sched.hold.slice);
+	REQUIRE(!sched.weight && !sched.reserved_ppm && !sched.deadlines && !sched.hold.slice);
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size);

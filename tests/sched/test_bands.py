@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -96,7 +97,7 @@ def test_the_earliest_deadline_goes_first() -> None:
 
 
 BAD = [
-    (Field.RESERVE, {"reserve_ns": 19 * US}),
+    (Field.RESERVE, {"reserve_ns": 0}),
     (Field.RESERVE, {"reserve_ns": 4 * MS + 1}),
     (Field.RESERVE_PERIOD, {"reserve_period_ns": 1600 * US - 1}),
     (Field.RESERVE_PERIOD, {"reserve_period_ns": 4000 * MS + 1}),
@@ -129,7 +130,7 @@ def test_what_cannot_be_kept_is_refused_and_named(field: Field, change: dict[str
 
 
 def test_reservations_stay_within_limit_and_share_whatever_happens_later() -> None:
-    core = Scheduler(ENGINE)
+    core = Scheduler(SPLITTING)
     first = core.add_group(replace(LATENCY, weight=2, reserve_ns=2 * MS), 0)
 
     def field_of(params: GroupParams) -> Field:
@@ -146,13 +147,58 @@ def test_reservations_stay_within_limit_and_share_whatever_happens_later() -> No
         core.update_group(first, replace(LATENCY, weight=1, reserve_ns=2 * MS), 0)
     assert caught.value.field is Field.RESERVE, "its own weight is too small for it"
     with pytest.raises(ParameterError) as caught:
-        core.set_params(replace(ENGINE, reserve_limit_permille=749), 0)
+        core.set_params(replace(SPLITTING, reserve_limit_permille=749), 0)
     assert caught.value.field is Field.RESERVE_LIMIT
     with pytest.raises(ParameterError) as caught:
-        core.set_params(replace(ENGINE, max_chunk_ns=MS + 1), 0)
+        core.set_params(replace(SPLITTING, max_chunk_ns=MS + 1), 0)
     assert caught.value.field is Field.MAX_CHUNK
     core.remove_group(last, 0)
-    core.set_params(replace(ENGINE, reserve_limit_permille=500, max_chunk_ns=MS), 0)
+    core.set_params(replace(SPLITTING, reserve_limit_permille=500, max_chunk_ns=MS), 0)
+
+
+def test_on_an_engine_that_does_not_split_each_reservation_counts_a_chunk_more() -> None:
+    """The condition of invariant 12: the sum of (Q + chunk) / P is at most the limit."""
+    core = Scheduler(ENGINE)
+    first = replace(LATENCY, weight=100, reserve_ns=1400 * US)
+    core.add_group(first, 0)
+    tiny = replace(LATENCY, reserve_ns=1, reserve_period_ns=16 * MS)
+    for _ in range(11):
+        core.add_group(tiny, 0)
+    with pytest.raises(ParameterError) as caught:
+        core.add_group(tiny, 0)
+    assert caught.value.field is Field.RESERVE
+    core.set_params(replace(ENGINE, splits=True, max_chunk_ns=MS), 0)
+    core.add_group(tiny, 0)
+    with pytest.raises(ParameterError) as caught:
+        core.set_params(ENGINE, 0)
+    assert caught.value.field is Field.MAX_CHUNK
+    with pytest.raises(ParameterError) as caught:
+        core.set_params(replace(SPLITTING, reserve_limit_permille=350), 0)
+    assert caught.value.field is Field.RESERVE_LIMIT
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_many_reservations_as_small_as_can_be_delay_nobody_beyond_its_deadline(splits: bool) -> None:
+    """Each may overdraw its budget by a chunk; as many are let in as leave time for who was admitted."""
+    chunk, period = MS, 10 * MS
+    core = Scheduler(SchedParams(max_chunk_ns=chunk, min_chunk_ns=US, reserve_limit_permille=750, splits=splits))
+    quick = slice_of(core, replace(LATENCY, weight=1000, reserve_ns=500 * US, reserve_period_ns=period), "quick")
+    tiny = replace(LATENCY, weight=10, reserve_ns=US, reserve_period_ns=9 * chunk)
+    fair = slice_of(core, FAIR, "fair")
+    core.wake(fair, 0)
+    assert core.pick(0).slice is fair
+    with suppress(ParameterError):
+        for number in range(50):
+            core.wake(slice_of(core, tiny, f"tiny{number}"), 0)
+    assert len(core.groups) > 5
+    core.wake(quick, 0)
+    now, served = 0, 0
+    while served < 500 * US:
+        decision = core.pick(now)
+        piece = decision.limit_ns if splits or decision.slice is quick else chunk
+        served += piece if decision.slice is quick else 0
+        now += piece
+    assert now <= period
 
 
 # ---- what is promised
