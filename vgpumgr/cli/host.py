@@ -31,11 +31,19 @@ def fence(
     context: typer.Context,
     name: NameArgument,
     confirm: Annotated[str, typer.Option(metavar="NAME", help="its name once more: you made sure that it is off")],
-    force: Annotated[bool, typer.Option("--force", help="also if it was heard of within the last 90 s")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="also if it was heard of within the last 90 s; its VMs may then run twice"),
+    ] = False,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Declare a host dead: its slices are lost, their quota is back, its credential stops working."""
+    """Declare a host dead: its slices are lost, their quota is back, its credential stops working.
+
+    Power it off first, at its BMC or plug, and see that it stays off: the owners of its VMs may then claim again and
+    start them elsewhere, and what is lost stays lost. `vgpumgr get slices --host NAME --state lost` lists for whom.
+    Once it is repaired `vgpumgr host reenroll NAME` takes it back; `vgpumgr delete host NAME` if it never is.
+    """
     from vgpumgr.wire.resources import HostFence
 
     session = begin(context, output)
