@@ -41,7 +41,8 @@ class Work:
     """Items of these lengths, over and over; a nap after every `nap_every` of them (0: never).
 
     With `request` they are announced, in requests of so many: all but the last of a request are
-    flagged "more follows". With `hint_ns` they are announced to take so long.
+    flagged "more follows". With `hint_ns` they are announced to take so long. Each item has a kernel id
+    of its own, or all have so many ids in turn as `kernels` says.
     """
 
     items: tuple[int, ...] = (100 * US,)
@@ -51,13 +52,14 @@ class Work:
     starts_ns: int = 0
     request: int = 0
     hint_ns: int = 0
+    kernels: int = 0
 
     def item(self, number: int) -> ItemInfo | None:
         """What is said of the item with this number."""
         if not self.request:
             return None
         more = (number + 1) % self.request != 0
-        return ItemInfo(kernel_id=number % len(self.items), more=more, hint_ns=self.hint_ns)
+        return ItemInfo(kernel_id=number % (self.kernels or len(self.items)), more=more, hint_ns=self.hint_ns)
 
     def __str__(self) -> str:
         items = ", ".join(span(i) for i in self.items)

@@ -114,7 +114,11 @@ SHARES = {
 
 @pytest.mark.parametrize("name", SHARES)
 def test_the_share_is_what_was_granted(name: str) -> None:
-    check_nothing_gained(attack(SHARES[name]))
+    host = attack(SHARES[name])
+    check_nothing_gained(host)
+    stats = host.tenants[0].core.stats
+    if SHARES[name].latency is None:
+        assert (stats.holds, stats.latency_ns) == (0, 0), "whatever it says"
 
 
 def check_reserve(host: Host) -> None:
@@ -226,9 +230,24 @@ def test_nobody_poisons_what_is_predicted_of_a_neighbour(items: tuple[int, ...])
     assert stats.inversion_ns <= host.now / 100 + 100 * US + ENGINE.max_chunk_ns
 
 
-def test_training_the_gate_with_short_items_costs_the_holder_its_budget_at_most() -> None:
-    """Eight short executions teach that all are short; then come the longest that can be."""
-    trained = (20 * US,) * 8 + (400 * US,) * 8
-    host = attack(tenant(Work(items=trained, request=1)), HOLDER)
+def with_burst(burst_ns: int) -> Tenant:
+    assert HOLDER.latency is not None
+    return replace(HOLDER, latency=replace(HOLDER.latency, inversion_burst_ns=burst_ns))
+
+
+@pytest.mark.parametrize("items", [(400 * US,), (20 * US,) * 1500 + (400 * US,) * 50])
+def test_filling_every_gap_costs_the_holder_its_budget_at_most(items: tuple[int, ...]) -> None:
+    """Pieces longer than the gap; after many short ones that have taught that all are short."""
+    work = Work(items=items, request=1)
+    one_kernel = replace(HONEST, slices=(SliceOf(work=replace(work, kernels=1)),))
+    stats = attack(one_kernel, with_burst(200 * US)).tenants[1].core.stats
+    assert stats.inversion_ns > 0
+    assert stats.inversion_ns <= 2 * SECOND // 100 + 200 * US + ENGINE.max_chunk_ns
+
+
+def test_hints_do_not_open_the_gate() -> None:
+    """Each kernel is new, so that only its hint speaks of it: a nanosecond, and then it fills the gap."""
+    host = attack(tenant(Work(items=(400 * US,) * 2000, request=1, hint_ns=1)), with_burst(20 * US))
     stats = host.tenants[1].core.stats
-    assert stats.inversion_ns <= host.now / 100 + 100 * US + ENGINE.max_chunk_ns
+    assert (stats.fills, stats.inversion_ns) == (0, 0)
+    assert stats.holds > 100

@@ -236,6 +236,21 @@ def test_an_engine_that_splits_fills_the_gap_with_a_piece() -> None:
 # ---- prediction
 
 
+def test_gaps_that_are_over_do_not_count_any_more() -> None:
+    bench = Bench()
+    for gap_ns in (100 * US, 400 * US):
+        bench.teach(gap_ns=gap_ns, fill_ns=100 * US)
+
+    def inversion(elapsed_ns: int, piece_ns: int) -> int | None:
+        return bench.core.predicted_inversion_ns(bench.holder.group, 1, elapsed_ns, piece_ns)
+
+    early, late = inversion(0, 300 * US), inversion(150 * US, 150 * US)
+    assert early is not None
+    assert 90 * US < early < 120 * US, "of half of the gaps two thirds of the piece"
+    assert late == 0, "only the long ones can be meant"
+    assert inversion(600 * US, US) is None
+
+
 def test_a_prediction_is_the_longest_recent_and_hints_only_raise_it_before() -> None:
     bench = Bench()
     group = bench.filler.group

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeded faults: each breaks one rule in a copy of the core, and the property tests must notice."""
+"""Seeded faults: each breaks one rule in a copy of the core, and the tests of the normal lane must notice."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from vgpumgr.sched._build import CORE, ROOT
 COPIED = ("pyproject.toml", "tests/conftest.py", "tests/sched", "vgpumgr", CORE)
 # Tests failed, or the core crashed. Other exit statuses mean that nothing was tested.
 NOTICED = (1, -signal.SIGSEGV, -signal.SIGABRT)
-PROPERTY_TESTS = (
-    "tests/sched/test_stories.py",
+TESTS = (
+    "tests/sched/test_calls.py",
     "tests/sched/test_bands.py",
     "tests/sched/test_holds.py",
     "tests/sched/test_ghosts.py",
+    "tests/sched/test_fuzz.py",
+    "tests/sched/test_attacks.py",
+    "tests/sched/test_stories.py",
     "tests/sched/test_entitlement.py",
 )
 
@@ -274,6 +277,159 @@ FAULTS = [
         "return vgpu_has_ghosts(sched) ? !sched->nr_with_item :\n\t\t\t\t\t!sched->owner",
         "return vgpu_has_ghosts(sched) ? !sched->owner->has_item :\n\t\t\t\t\t!sched->owner",
     ),
+    fault(
+        "places outlive their policy",
+        "ghost.c",
+        "\tif (group && vgpu_has_ghosts(sched))\n",
+        "\tif (!vgpu_has_ghosts(sched))\n\t\treturn;\n\tif (group)\n",
+    ),
+    fault(
+        "a group of many slices has one ghost",
+        "ghost.c",
+        "max(group->nr_slices, 1u));",
+        "1);",
+    ),
+    fault(
+        "places that are not sold are given away",
+        "ghost.c",
+        "vgpu_queue_set_ready(&sched->queue, &sched->unsold, places > sold);",
+        "vgpu_queue_set_ready(&sched->queue, &sched->unsold, false);",
+    ),
+    fault("what parking cannot divide is lost", "ghost.c", "return ns - part_ns * sched->nr_slices;", "return 0;"),
+    fault(
+        "more is reserved than the limit",
+        "reserve.c",
+        "\t    ppm + bandwidth_ppm(params) > limit_ppm ||\n",
+        "",
+    ),
+    fault(
+        "a reservation may exceed the share",
+        "reserve.c",
+        " ||\n\t    weight > most_weight(params))",
+        ")",
+    ),
+    fault(
+        "who is out of budget waits for ever",
+        "reserve.c",
+        "while ((node = vgpu_tree_first(sched->demoted)) &&",
+        "while ((node = NULL) &&",
+    ),
+    fault(
+        "a departed reservation stays counted",
+        "reserve.c",
+        "\tsched->reserved_ppm -= bandwidth_ppm(&group->params);\n",
+        "",
+    ),
+    fault(
+        "a new reservation begins with what was left of another",
+        "reserve.c",
+        "if (!kept || (s64)params->reserve_ns < reserve->budget_ns)",
+        "if (!kept)",
+    ),
+    fault(
+        "a hold has no end",
+        "hold.c",
+        "if (is_over(slice) ||\n\t    !vgpu_before(sched->now_ns, sched->hold.until_ns))",
+        "if (is_over(slice))",
+    ),
+    fault(
+        "a hold goes on without budget",
+        "hold.c",
+        "group->nr_with_item || group->reserve.budget_ns <= 0 ||",
+        "group->nr_with_item ||",
+        ("\tns = min_t(u64, ns, group->reserve.budget_ns);\n", ""),
+    ),
+    fault(
+        "the gate forgets how much of the gap is over",
+        "hold.c",
+        "\telapsed_ns = sched->now_ns - holder->done_at_ns;",
+        "\telapsed_ns = 0;",
+    ),
+    fault(
+        "a piece counts as a whole item that was begun",
+        "hold.c",
+        "return ns > slice->item_ns ? min(ns - slice->item_ns, longest_ns) :",
+        "return ns ? min(ns, longest_ns) :",
+    ),
+    fault(
+        "holding costs no share",
+        "run.c",
+        "\tcharge(&sched->queue, &group->entity, &group->bucket, ns, sched->now_ns);\n",
+        "\tif (!sched->holding)\n\t\tcharge(&sched->queue, &group->entity, &group->bucket, ns, sched->now_ns);\n",
+    ),
+    fault(
+        "anybody may hold",
+        "hold.c",
+        "return !slice->more || !group->params.hold_max_ns ||\n"
+        "\t       group->nr_with_item || group->reserve.budget_ns <= 0 ||",
+        "return !slice->more || group->nr_with_item ||",
+        (
+            "sched->hold.until_ns = sched->now_ns + group->params.hold_max_ns;",
+            "sched->hold.until_ns = sched->now_ns + VGPU_HOLD_MAX_NS;",
+        ),
+        ("\tns = min_t(u64, ns, group->reserve.budget_ns);\n", ""),
+    ),
+    fault(
+        "one sample is enough for a prediction",
+        "predict.c",
+        "return samples >= VGPU_PREDICT_SAMPLES;",
+        "return samples >= 1;",
+    ),
+    fault(
+        "a prediction is the shortest, not the longest",
+        "predict.c",
+        "\twhile (!kernel->duration[bucket])\n\t\tbucket--;",
+        "\tfor (bucket = 0; !kernel->duration[bucket];)\n\t\tbucket++;",
+    ),
+    fault(
+        "gaps that are over still count",
+        "predict.c",
+        "if (!gaps[i] || end_ns(i) <= elapsed_ns)",
+        "if (!gaps[i])",
+    ),
+    fault(
+        "a full count begins at nothing",
+        "predict.c",
+        "\tif (counts[bucket] == COUNT_MAX)\n\t\tfor (i = 0; i < VGPU_PREDICT_BUCKETS; i++)\n\t\t\tcounts[i] /= 2;",
+        "\t(void)i;",
+    ),
+    fault(
+        "the newest of four kernels makes room",
+        "predict.c",
+        "if (age(predictor, at) > age(predictor, oldest))",
+        "if (age(predictor, at) < age(predictor, oldest))",
+    ),
+    fault(
+        "time is learnt of the next item, too",
+        "item.c",
+        "\tslice->item_ns = 0;\n\tdescribe(sched, slice, next);",
+        "\tdescribe(sched, slice, next);",
+    ),
+    fault(
+        "a ring for what is there renews the budget",
+        "group.c",
+        "\tif (slice->has_item == has_item)\n\t\treturn;",
+        "\tif (has_item)\n\t\tvgpu_reserve_wake(slice->group, sched->now_ns);\n"
+        "\tif (slice->has_item == has_item)\n\t\treturn;",
+    ),
+    fault(
+        "short pieces are free",
+        "run.c",
+        "\tvgpu_queue_charge(queue, entity, ns);\n\tvgpu_bucket_use",
+        "\tif (ns > 25000)\n\t\tvgpu_queue_charge(queue, entity, ns);\n\tvgpu_bucket_use",
+    ),
+    fault(
+        "a look at an unknown group passes time",
+        "group.c",
+        "\tif (group_fault(sched, group))\n\t\treturn 0;\n\tvgpu_sched_advance(sched, now_ns);",
+        "\tvgpu_sched_advance(sched, now_ns);\n\tif (group_fault(sched, group))\n\t\treturn 0;",
+    ),
+    fault(
+        "a refused removal is half done",
+        "group.c",
+        "\tif (!fault && group->nr_slices)\n",
+        "\tdisarm(sched, &group->bucket);\n\tif (!fault && group->nr_slices)\n",
+    ),
 ]
 QUICK = {"sleepers gain unlimited credit", "every wakeup renews the budget"}
 
@@ -306,23 +462,24 @@ def copy_with(fault: Fault, target: Path) -> None:
         for fault in FAULTS
     ],
 )
-def test_the_property_tests_notice(fault: Fault, tmp_path: Path) -> None:
+def test_the_tests_notice(fault: Fault, tmp_path: Path) -> None:
     copy_with(fault, tmp_path)
-    done = run_property_tests(tmp_path)
+    done = run_tests(tmp_path)
     assert done.returncode in NOTICED, done.stdout + done.stderr
 
 
 @pytest.mark.long
 def test_they_have_nothing_to_say_about_a_faultless_copy(tmp_path: Path) -> None:
     copy_with(Fault("none", "tree.c", ()), tmp_path)
-    done = run_property_tests(tmp_path)
+    done = run_tests(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def run_property_tests(copy: Path) -> subprocess.CompletedProcess[str]:
+def run_tests(copy: Path) -> subprocess.CompletedProcess[str]:
     tests = [
-        *(sys.executable, "-m", "pytest", "-x", "-q", "--hypothesis-profile=mutation"),
-        *PROPERTY_TESTS,
+        *(sys.executable, "-m", "pytest", "-x", "-q", "-m", "not long"),
+        "--hypothesis-profile=mutation",
+        *TESTS,
     ]
     env = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(tests, cwd=copy, env=env, capture_output=True, text=True, timeout=900)
