@@ -125,16 +125,6 @@ void vgpu_reserve_admit(struct vgpu_sched *sched, struct vgpu_group *group)
 	vgpu_tree_insert(&sched->grants, &group->reserve.grant);
 }
 
-void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group)
-{
-	sched->weight -= group->params.weight;
-	if (!group->params.reserve_ns)
-		return;
-	sched->reserved_ppm -= bandwidth_ppm(&group->params);
-	sched->deadlines -= deadlines(&group->params);
-	vgpu_tree_erase(&sched->grants, &group->reserve.grant);
-}
-
 /* What was due at a deadline that has passed. */
 static void replenish(struct vgpu_group *group, u64 now_ns)
 {
@@ -154,6 +144,19 @@ static void replenish(struct vgpu_group *group, u64 now_ns)
 		reserve->budget_ns += due_ns;
 }
 
+/* The terms that end now decide what was due until now. */
+void vgpu_reserve_dismiss(struct vgpu_sched *sched, struct vgpu_group *group)
+{
+	sched->weight -= group->params.weight;
+	if (!group->params.reserve_ns)
+		return;
+	sched->reserved_ppm -= bandwidth_ppm(&group->params);
+	sched->deadlines -= deadlines(&group->params);
+	vgpu_tree_erase(&sched->grants, &group->reserve.grant);
+	if (group->reserve.budget_ns <= 0)
+		replenish(group, sched->now_ns);
+}
+
 /* @group is about to become ready. */
 void vgpu_reserve_wake(struct vgpu_group *group, u64 now_ns)
 {
@@ -171,27 +174,40 @@ void vgpu_reserve_wake(struct vgpu_group *group, u64 now_ns)
 	}
 }
 
+/* When @group will have budget again: the first deadline that leaves some. */
+static u64 return_ns(const struct vgpu_group *group)
+{
+	const struct vgpu_group_params *params = &group->params;
+	u64 periods = div64_u64(-(u64)group->reserve.budget_ns, params->reserve_ns);
+	u64 most = div64_u64(1ull << 62, params->reserve_period_ns);
+
+	return group->reserve.deadline_ns +
+	       min(periods, most) * params->reserve_period_ns;
+}
+
 /* Whether readiness, budget or deadline has changed: where @group belongs now. */
 void vgpu_reserve_refresh(struct vgpu_sched *sched, struct vgpu_group *group)
 {
 	struct vgpu_reserve *reserve = &group->reserve;
 	struct vgpu_node **tree = NULL;
+	u64 key = reserve->deadline_ns;
 
 	if (group->params.band == VGPU_BAND_LATENCY && group->entity.ready)
 		tree = reserve->budget_ns > 0 ? &sched->latency :
 						&sched->demoted;
-	if (tree == reserve->tree &&
-	    (!tree || reserve->node.key == reserve->deadline_ns))
+	if (tree == &sched->demoted)
+		key = return_ns(group);
+	if (tree == reserve->tree && (!tree || reserve->node.key == key))
 		return;
 	if (reserve->tree)
 		vgpu_tree_erase(reserve->tree, &reserve->node);
 	reserve->tree = tree;
-	reserve->node.key = reserve->deadline_ns;
+	reserve->node.key = key;
 	if (tree)
 		vgpu_tree_insert(tree, &reserve->node);
 }
 
-/* @now_ns is past the deadline of some that wait for it. */
+/* Some have budget again. */
 void vgpu_reserve_replenish(struct vgpu_sched *sched)
 {
 	struct vgpu_node *node;

@@ -72,8 +72,8 @@
  *     fair band for it.  Without budget it competes in the fair band (2).
  * 12. Reservation.  A constant bandwidth server (Abeni and Buttazzo, 1998) of
  *     Q = reserve_ns per P = reserve_period_ns.  Runs in band L and hold use up
- *     its budget.  Without budget it waits for its deadline; there it gets Q more,
- *     and the next deadline is P later.  Who becomes ready with more budget than
+ *     its budget.  At each deadline it gets Q more, up to Q, and the next deadline
+ *     is P later; without budget it waits for the first that leaves some.  Who becomes ready with more budget than
  *     Q / P of the time until its deadline starts anew: deadline now + P, budget
  *     Q.  Budget may be overdrawn by one chunk, which is paid back.  So use in
  *     band L over any window T is at most T * Q / P + 2 * Q + one chunk.
@@ -511,7 +511,7 @@ struct vgpu_bucket {
 
 /* A reservation.  See reserve.c. */
 struct vgpu_reserve {
-	struct vgpu_node node;		/* in band L or waiting; key: deadline */
+	struct vgpu_node node;		/* in band L, or waiting until key */
 	struct vgpu_node grant;		/* key: most total weight, rank: period */
 	struct vgpu_node **tree;
 	u64 deadline_ns;

@@ -772,7 +772,11 @@ static void check_reservation(const struct vgpu_group *group, u64 weight)
 	unsigned __int128 q = params->reserve_ns, p = params->reserve_period_ns;
 
 	REQUIRE(reserve->tree == (latency ? tree : NULL));
-	REQUIRE(!latency || reserve->node.key == reserve->deadline_ns);
+	if (latency && reserve->budget_ns > 0)
+		REQUIRE(reserve->node.key == reserve->deadline_ns);
+	else if (latency)
+		REQUIRE(reserve->budget_ns + (__int128)(reserve->node.key - reserve->deadline_ns) /
+			(u64)p * (u64)q <= 0);
 	REQUIRE(reserve->budget_ns <= (s64)params->reserve_ns);
 	REQUIRE(group->inversion.credit_ns <= (s64)group->inversion.burst_ns);
 	if (params->band == VGPU_BAND_FAIR) {

@@ -229,6 +229,8 @@ class Model:
     def update_group(self, group: ModelGroup, params: GroupParams, now: int) -> None:
         self.advance(now)
         group.params = params
+        if group.reserve.budget <= 0:
+            group.reserve.replenish(self.now)
         group.reserve.configure(params, self.now)
         self.configure_inversion(group)
         group.bucket.configure(params, params.burst_ns or params.timeslice_ns, self.now)

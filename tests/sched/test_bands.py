@@ -17,6 +17,8 @@ from vgpumgr.sched.core import (
     Band,
     Field,
     GroupParams,
+    Idle,
+    ItemInfo,
     ParameterError,
     RunReason,
     SchedParams,
@@ -81,6 +83,27 @@ def test_without_budget_it_competes_by_weight_until_its_deadline() -> None:
     assert core.pick(3999 * US).band is Band.FAIR
     decision = core.pick(4 * MS)
     assert (decision.slice, decision.band) == (quick, Band.LATENCY)
+
+
+def test_who_is_overdrawn_by_many_budgets_waits_once() -> None:
+    """Deadlines that leave it without budget are nothing to look at."""
+    core = Scheduler(ENGINE)
+    holder = slice_of(
+        core, replace(LATENCY, reserve_ns=8 * MS, reserve_period_ns=20 * MS, hold_max_ns=MS * 100), "holder"
+    )
+    late = slice_of(core, replace(LATENCY, reserve_ns=40 * US, reserve_period_ns=2 * MS), "late")
+    core.announce(holder, ItemInfo(more=True), 0)
+    assert core.pick(0).slice is holder
+    core.item_done(holder, 10 * US)
+    core.wake(late, 10 * US)
+    assert core.pick(10 * US).slice is late
+    decision = core.pick(410 * US)
+    assert (decision.idle, late.group.stats.demotions) == (Idle.HOLD, 1)
+    # 360 us overdrawn: nine deadlines pay that back, and only the tenth leaves some budget.
+    assert decision.wake_at_ns == 8400 * US, "at the end of the hold, not at the first deadline"
+    core.end_request(holder, 8400 * US)
+    assert core.pick(20_009 * US).band is Band.FAIR
+    assert core.pick(20_010 * US).band is Band.LATENCY
 
 
 def test_the_earliest_deadline_goes_first() -> None:
