@@ -28,11 +28,12 @@ def notes(found: Report) -> list[str]:
     policy = f", policy {scenario.scheduler.policy}" if scenario.scheduler.name == "vgpumgr" else ""
     seeds = f"seeds {found.seeds[0]} to {found.seeds[-1]}" if len(found.seeds) > 1 else f"seed {found.seeds[0]}"
     measured = format_time(scenario.duration - scenario.warm_up)
+    warm_up = f"after {format_time(scenario.warm_up)} of warm-up" if scenario.warm_up else "no warm-up"
     said = [
         f"simulated engine, {engine.kind.replace('_', '-')}, pieces of at most {format_time(engine.max_chunk)}, costs: "
         + (", ".join(costs) or "none"),
         f"scheduler {scenario.scheduler.name}{policy}; schedule {found.hashes[0]}",
-        f"{seeds}; {measured} each, after {format_time(scenario.warm_up)} of warm-up",
+        f"{seeds}; {measured} each, {warm_up}",
         ", ".join(f"{_words(key)} {shown_value(key, figure.mean)}" for key, figure in found.engine.items()),
     ]
     if any(not tenant.exact for tenant in found.tenants):

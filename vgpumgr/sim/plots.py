@@ -29,7 +29,7 @@ MOST_GROUPS = 12
 GANTT_RUNS = 120
 WIDTH_INCHES, ROW_INCHES, HEIGHT_INCHES = 9.0, 0.32, 3.6
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C8C3A", "#999999")
-LINES = ("-", "--", "-.", ":")
+LINES = ("-", "--", "-.")  # dotted is what they are compared with
 HATCHES = ("", "//", "..", "xx")
 # Stands for the colour of the text of the page that a plot becomes part of.
 _INK = "#111213"
@@ -49,10 +49,11 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """`name` is that of its file, `text` says in words what is to be seen."""
+    """`name` is that of its file, `text` says in words what is to be seen, `of` which part of what was played."""
 
     name: str
     title: str
+    of: str
     text: str
     drawing: Drawing
 
@@ -69,7 +70,7 @@ def plots(scenario: schema.Scenario, played: Sequence[Played]) -> list[Plot]:
     with _styled():
         made = [_gantt(first, groups), _shares(scenario, first, groups, owed)]
         if any(len(group.latencies_ns) for group in groups):
-            made.append(_latencies(played, groups))
+            made.append(_latencies(scenario, played, groups))
     return made
 
 
@@ -78,7 +79,7 @@ def save(plot: Plot, folder: Path, suffix: str) -> Path:
     path = folder / f"{plot.name}.{suffix}"
     try:
         with _styled():
-            plot.drawing.axes[0].set_title(plot.title, loc="left")
+            plot.drawing.axes[0].set_title(f"{plot.title}: {plot.of}", loc="left")
             metadata = {"Date": None} if suffix == "svg" else {"Software": None}
             plot.drawing.savefig(path, format=suffix, dpi=150, metadata=metadata)
     except OSError as error:
@@ -114,12 +115,13 @@ def _gantt(played: Played, groups: Sequence[GroupPlayed]) -> Plot:
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlim(played.start_ns, max(stop_ns, played.start_ns + 1))
-    _time_axis(axes)
+    _time_axis(axes, "time")
     span = format_time(stop_ns - played.start_ns)
     return Plot(
         "runs",
         "Who has the engine",
-        f"Runs in the first {span} after {format_time(played.start_ns)}, seed {played.seed}: a row for"
+        f"the first {span} after {_moment(played.start_ns)}, seed {played.seed}",
+        f"Runs in the first {span} after {_moment(played.start_ns)}, seed {played.seed}: a row for"
         f" {_first(groups, played)}, a bar for each stay on the engine.",
         drawing,
     )
@@ -135,61 +137,95 @@ def _shares(scenario: schema.Scenario, played: Played, groups: Sequence[GroupPla
     for row, group in enumerate(groups):
         share = np.diff(stays.obtained_ns(group.index, edges)) / window_ns
         colour = COLOURS[row % len(COLOURS)]
-        axes.stairs(100 * share, edges, color=colour, label=group.name, linewidth=1.6, baseline=None)
+        style = LINES[row // len(COLOURS) % len(LINES)]
+        axes.stairs(100 * share, edges, color=colour, linestyle=style, label=group.name, linewidth=1.6, baseline=None)
         owed_share = np.diff(np.interp(edges, owed.at_ns, owed.time_ns(group.name))) / window_ns
         axes.stairs(100 * owed_share, edges, color=colour, linestyle=":", linewidth=1, baseline=None)
         if len(share):
             said.append(f"{group.name} between {format_percent(share.min())} and {format_percent(share.max())}")
     axes.plot([], [], color=_INK, linestyle=":", linewidth=1, label="entitled")
+    warm_up = ""
+    if played.start_ns:
+        axes.axvspan(0, played.start_ns, color=_INK, alpha=0.12, linewidth=0, label="warm-up")
+        warm_up = f" Shaded, the {format_time(played.start_ns)} of warm-up, which figures leave out."
     axes.set_ylim(0, None)
     axes.set_xlim(0, played.end_ns)
     axes.set_ylabel("share of the engine (%)")
-    _time_axis(axes)
+    _time_axis(axes, "time")
     _legend(axes)
     kind = "what it is entitled to" if owed.exact else "an estimate of what it is entitled to"
     return Plot(
         "shares",
         "Shares over time",
+        f"windows of {format_time(window_ns)}, seed {played.seed}",
         f"Share of the engine in windows of {format_time(window_ns)}, seed {played.seed}, for {_first(groups, played)};"
-        f" dotted, {kind}. {'; '.join(said)}.",
+        f" dotted, {kind}. {'; '.join(said)}.{warm_up}",
         drawing,
     )
 
 
-def _latencies(played: Sequence[Played], groups: Sequence[GroupPlayed]) -> Plot:
+def _latencies(scenario: schema.Scenario, played: Sequence[Played], groups: Sequence[GroupPlayed]) -> Plot:
+    """Curves of those requests that were done, by the part of all that they are: where many were not, one ends low."""
     drawing = Drawing(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
     axes = drawing.subplots()
-    said = []
+    said, targets = [], False
     for row, group in enumerate(groups):
         same = [one for seed in played for one in seed.groups if one.name == group.name]
         latencies = np.sort(np.concatenate([one.latencies_ns for one in same]))
         alone = np.sort(
             np.concatenate([one.exclusive_ns for one in same if one.exclusive_ns is not None] or [latencies[:0]])
         )
-        if not len(latencies):
+        if group.exclusive_ns is None:
             continue
+        asked = len(latencies) + sum(one.unfinished for one in same)
         colour = COLOURS[row % len(COLOURS)]
         style = LINES[row // len(COLOURS) % len(LINES)]
-        axes.ecdf(latencies, color=colour, label=group.name, linestyle=style, linewidth=1.6)
+        done = f"{len(latencies)} of {asked} requests done"
+        axes.step(
+            latencies,
+            np.arange(1, len(latencies) + 1) / max(asked, 1),
+            where="post",
+            color=colour,
+            label=group.name if len(latencies) else f"{group.name}: {done}",
+            linestyle=style,
+            linewidth=1.6,
+        )
         if len(alone):
             axes.ecdf(alone, color=colour, linestyle=":", linewidth=1)
+        for bound_ns in _bounds_ns(scenario, group):
+            axes.plot([bound_ns], [0.99], color=colour, marker="X", markersize=8, markeredgecolor=_INK, clip_on=False)
+            targets = True
+        if not len(latencies):
+            said.append(f"{group.name}: {done}")
+            continue
         half, most = np.quantile(latencies, [0.5, 0.99])
-        said.append(f"{group.name} p50 {format_time(half)}, p99 {format_time(most)}")
+        said.append(f"{group.name}: {done}, of these p50 {format_time(half)}, p99 {format_time(most)}")
     axes.plot([], [], color=_INK, linestyle=":", linewidth=1, label="alone")
+    if targets:
+        axes.plot([], [], color=_INK, marker="X", markersize=8, linestyle="", label="target of p99")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(0, 1)
     axes.set_ylabel("part of the requests")
-    _time_axis(axes)
+    _time_axis(axes, "time from arrival until done")
     _legend(axes)
+    seeds = f"all {len(played)} seeds together" if len(played) > 1 else f"seed {played[0].seed}"
+    crosses = " Crosses are targets of a p99, which a curve is to pass on the left." if targets else ""
     return Plot(
         "latencies",
         "Latency of requests",
-        f"Part of the requests that were done within a time, all {len(played)} seeds; dotted, on an engine of its own."
-        f" {'; '.join(said)}.",
+        seeds,
+        f"Part of the requests that were done within a time, those of {seeds}; dotted, on an engine of its own."
+        f" {'; '.join(said)}.{crosses}",
         drawing,
     )
+
+
+def _bounds_ns(scenario: schema.Scenario, group: GroupPlayed) -> list[int]:
+    """The p99 that a group is held to."""
+    names = ("*", group.name, scenario.tenants[group.tenant].name)
+    return [target.p99 for target in scenario.targets if target.p99 is not None and target.tenant in names]
 
 
 def _first(groups: Sequence[GroupPlayed], played: Played) -> str:
@@ -197,8 +233,13 @@ def _first(groups: Sequence[GroupPlayed], played: Played) -> str:
     return f"each of {total} tenants" if len(groups) == total else f"the first {len(groups)} of {total} tenants"
 
 
-def _time_axis(axes: Any) -> None:
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
+def _moment(time_ns: float) -> str:
+    return format_time(time_ns) if time_ns else "0"
+
+
+def _time_axis(axes: Any, label: str) -> None:
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _moment(value)))
     axes.grid(axis="both", alpha=0.25, linewidth=0.6)
 
 
