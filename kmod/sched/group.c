@@ -245,6 +245,7 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 		vgpu_queue_set_weight(&sched->queue, &group->entity,
 				      params->weight);
 	vgpu_group_refresh(sched, group);
+	vgpu_hold_bound(sched);
 	return VGPU_FIELD_NONE;
 }
 
@@ -315,6 +316,7 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 		vgpu_queue_set_weight(&slice->group->queue, &slice->entity,
 				      params->weight);
 	vgpu_slice_refresh(sched, slice);
+	vgpu_hold_bound(sched);
 	return VGPU_FIELD_NONE;
 }
 

@@ -22,16 +22,45 @@ static bool is_over(const struct vgpu_slice *slice)
 	       group->bucket.throttled || slice->bucket.throttled;
 }
 
-/* The run of @slice's group has just run dry. */
+/* The run of @slice's group has just run dry.  A hold that lasts is never taken. */
 void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
 	struct vgpu_group *group = slice->group;
 
-	if (is_over(slice))
+	if (sched->hold.slice || is_over(slice))
 		return;
 	sched->hold.slice = slice;
-	sched->hold.until_ns = sched->now_ns + group->params.hold_max_ns;
+	sched->hold.since_ns = sched->now_ns;
 	group->stats.holds++;
+}
+
+/* How long the present hold can last from now on. */
+static u64 lasts_ns(const struct vgpu_sched *sched)
+{
+	const struct vgpu_slice *slice = sched->hold.slice;
+	const struct vgpu_group *group = slice->group;
+	u64 held_ns = sched->now_ns - sched->hold.since_ns;
+	u64 ns;
+
+	if (is_over(slice) || held_ns >= group->params.hold_max_ns)
+		return 0;
+	ns = group->params.hold_max_ns - held_ns;
+	ns = min_t(u64, ns, group->reserve.budget_ns);
+	ns = min(ns, vgpu_bucket_lasts_ns(&group->bucket));
+	return min(ns, vgpu_bucket_lasts_ns(&slice->bucket));
+}
+
+/* While the engine idles for its holder, the holder pays no longer than this. */
+void vgpu_hold_bound(struct vgpu_sched *sched)
+{
+	struct vgpu_slice *slice = sched->hold.slice;
+
+	if (!sched->holding)
+		return;
+	vgpu_bucket_refill(&slice->bucket, sched->now_ns);
+	vgpu_bucket_refill(&slice->group->bucket, sched->now_ns);
+	sched->busy_until_ns = sched->now_ns + lasts_ns(sched);
+	sched->busy_bounded = true;
 }
 
 /* The engine idles for its holder no more; who fills or what is next decides. */
@@ -58,7 +87,7 @@ void vgpu_hold_review(struct vgpu_sched *sched)
 		return;
 	vgpu_bucket_refill(&slice->group->inversion, sched->now_ns);
 	if (is_over(slice) ||
-	    !vgpu_before(sched->now_ns, sched->hold.until_ns))
+	    sched->now_ns - sched->hold.since_ns >= slice->group->params.hold_max_ns)
 		sched->hold.slice = NULL;
 }
 
@@ -140,16 +169,9 @@ void vgpu_hold_resume(struct vgpu_sched *sched)
 {
 	struct vgpu_slice *slice = sched->hold.slice;
 	struct vgpu_group *group = slice->group;
-	u64 ns = sched->hold.until_ns - sched->now_ns;
 
-	vgpu_bucket_refill(&slice->bucket, sched->now_ns);
-	vgpu_bucket_refill(&group->bucket, sched->now_ns);
-	ns = min_t(u64, ns, group->reserve.budget_ns);
-	ns = min(ns, vgpu_bucket_lasts_ns(&group->bucket));
-	ns = min(ns, vgpu_bucket_lasts_ns(&slice->bucket));
-	sched->busy_until_ns = sched->now_ns + ns;
-	sched->busy_bounded = true;
 	sched->holding = true;
+	vgpu_hold_bound(sched);
 	sched->run_band = VGPU_BAND_LATENCY;
 	sched->owner = slice;
 	vgpu_queue_resume(&group->queue, &slice->entity);

@@ -89,6 +89,7 @@ u64 vgpu_predict_gap_ns(const struct vgpu_group *group, u32 kernel_id,
 
 /* hold.c: the engine between two items of one request */
 void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice);
+void vgpu_hold_bound(struct vgpu_sched *sched);
 void vgpu_hold_pause(struct vgpu_sched *sched);
 void vgpu_hold_review(struct vgpu_sched *sched);
 void vgpu_hold_charge(struct vgpu_sched *sched, u64 ns);

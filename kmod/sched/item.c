@@ -91,6 +91,7 @@ enum vgpu_sched_field vgpu_slice_end_request(struct vgpu_sched *sched,
 	if (fault)
 		return fault;
 	slice->more = false;
+	vgpu_hold_bound(sched);
 	return VGPU_FIELD_NONE;
 }
 

@@ -90,8 +90,8 @@
  *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its
  *     budget or a cap is used up, hold_max_ns have passed, the request is said to
  *     be over, or its slice is removed.  It pays for the engine's idling
- *     meanwhile.  One group holds at a time, the last to begin.  Other groups of
- *     band L do not wait for it.
+ *     meanwhile.  One group holds at a time: who runs dry during the hold of
+ *     another begins none.  Other groups of band L do not wait for it.
  * 14. Gap gate.  While a group holds, the fair band starts an item only if the
  *     holder's inversion budget is not overdrawn and covers the expected
  *     inversion: the mean, over the holder's observed gaps that are not over yet,
@@ -642,7 +642,7 @@ struct vgpu_decision {
 /* Who holds the engine.  See hold.c. */
 struct vgpu_hold {
 	struct vgpu_slice *slice;
-	u64 until_ns;
+	u64 since_ns;
 };
 
 /**

@@ -90,7 +90,8 @@ class Model:
         self.idle_ns = 0
         self.owner: ModelSlice | None = None
         self.holder: ModelSlice | None = None
-        self.hold_until = 0
+        self.hold_since = 0
+        self.hold_bound = 0
         self.holding = False
         self.parked = False
         self.has_ghosts = params.policy is not Policy.BEST_EFFORT
@@ -127,6 +128,10 @@ class Model:
         self.now = now
         if self.parked:
             ns -= self.park(ns)
+        if self.holding:
+            late = min(ns, max(0, now - self.hold_bound))
+            self.idle_ns += late
+            ns -= late
         self.run_charged += ns
         if self.owner is None:
             self.idle_ns += ns
@@ -240,6 +245,7 @@ class Model:
         if not self.has_ghosts:
             self.level.set_weight(group.party, params.weight)
         self.refresh(group)
+        self.bound_hold()
 
     def remove_group(self, group: ModelGroup, now: int) -> None:
         self.advance(now)
@@ -266,6 +272,7 @@ class Model:
         if not self.has_ghosts:
             target.group.level.set_weight(target.party, params.weight)
         self.refresh(target)
+        self.bound_hold()
 
     def configure_slice_bucket(self, target: ModelSlice) -> None:
         burst = target.params.burst_ns or target.group.params.timeslice_ns
@@ -322,6 +329,7 @@ class Model:
     def end_request(self, target: ModelSlice, now: int) -> None:
         self.advance(now)
         target.more = False
+        self.bound_hold()
 
     def sleep(self, target: ModelSlice, now: int) -> None:
         self.advance(now)
@@ -438,9 +446,9 @@ class Model:
         assert decision.ended.start_ns == start
         assert decision.ended.timeslice_ns == timeslice
         self.end_run(reason)
-        if not group.has_item and self.may_hold(owner):
+        if self.holder is None and not group.has_item and self.may_hold(owner):
             self.holder = owner
-            self.hold_until = self.now + group.params.hold_max_ns
+            self.hold_since = self.now
 
     def review_unsold(self) -> None:
         over = self.run_charged >= self.run_timeslice
@@ -504,11 +512,25 @@ class Model:
             and one.bucket.resume_at is None
         )
 
+    def hold_end(self, holder: ModelSlice) -> int:
+        return self.hold_since + holder.group.params.hold_max_ns
+
+    def bound_hold(self) -> None:
+        """For how long the holder pays at most, by the terms of now."""
+        if not self.holding or self.holder is None:
+            return
+        group = self.holder.group
+        for bucket in (self.holder.bucket, group.bucket):
+            bucket.refill(self.now)
+        lasts = [self.hold_end(self.holder) - self.now, group.reserve.budget]
+        lasts += [ns for bucket in (self.holder.bucket, group.bucket) if (ns := bucket.lasts()) is not None]
+        self.hold_bound = self.now + (max(0, min(lasts)) if self.may_hold(self.holder) else 0)
+
     def review_hold(self) -> None:
         if self.holder is None:
             return
         self.holder.group.inversion.refill(self.now)
-        if self.now >= self.hold_until or not self.may_hold(self.holder):
+        if self.now >= self.hold_end(self.holder) or not self.may_hold(self.holder):
             self.holder = None
 
     def pause_hold(self) -> None:
@@ -537,12 +559,9 @@ class Model:
             assert not self.gate_allows(ready[0].slices[0]), "an item that fits did not pass the gate"
         assert decision.wake_at_ns is not None
         group = holder.group
-        for bucket in (holder.bucket, group.bucket):
-            bucket.refill(self.now)
-        lasts = [self.hold_until - self.now, group.reserve.budget, group.bucket.lasts(), holder.bucket.lasts()]
-        until = self.now + min(ns for ns in lasts if ns is not None)
-        assert self.now < decision.wake_at_ns <= until
         self.holding = True
+        self.bound_hold()
+        assert self.now < decision.wake_at_ns <= self.hold_bound
         self.run_band = Band.LATENCY
         self.owner = holder
         group.level.resume(holder.party)

@@ -155,6 +155,51 @@ def test_others_of_band_l_do_not_wait_for_a_hold() -> None:
     assert bench.core.pick(bench.now + US).slice is other
 
 
+@pytest.mark.parametrize(
+    ("change", "held_ns"),
+    [
+        ({"reserve_ns": 450 * US}, 460 * US),
+        ({"reserve_ns": 50 * US}, 60 * US),
+        ({"hold_max_ns": 300 * US}, 300 * US),
+        ({"hold_max_ns": 10 * US}, 10 * US),
+    ],
+)
+def test_new_terms_are_those_of_the_present_hold(change: dict[str, int], held_ns: int) -> None:
+    """However late the host looks. Of a reservation that shrinks, all of its new budget may be left."""
+    bench = held()
+    bench.core.update_group(bench.holder.group, replace(HOLDER, **change), bench.now + 10 * US)  # type: ignore[arg-type]
+    bench.core.advance(bench.now + 2 * MS)
+    assert bench.holder.group.stats.hold_ns == held_ns
+
+
+def test_a_hold_is_not_taken_by_who_runs_dry_meanwhile() -> None:
+    bench = held()
+    thief = bench.slice_of(replace(HOLDER, weight=1, reserve_ns=100 * US, hold_max_ns=1), "thief")
+    bench.now += 50 * US
+    bench.execute(thief, MORE, US)
+    bench.core.end_request(thief, bench.now)
+    decision = bench.core.pick(bench.now)
+    assert (decision.slice, decision.idle, decision.payer) == (None, Idle.HOLD, bench.holder)
+    assert thief.group.stats.holds == 0
+
+
+def test_inversion_is_measured_for_the_holder_whoever_ran_dry_meanwhile() -> None:
+    bench = Bench(replace(HOLDER, inversion_burst_ns=300 * US))
+    thief = bench.slice_of(replace(HOLDER, weight=1, reserve_ns=100 * US), "thief")
+    bench.teach(gap_ns=100 * US, fill_ns=250 * US)
+    bench.core.announce(bench.holder, MORE, bench.now)
+    bench.core.pick(bench.now)
+    bench.now += 50 * US
+    bench.core.item_done(bench.holder, bench.now)
+    assert bench.core.pick(bench.now).idle is Idle.HOLD
+    bench.execute(thief, MORE, US)
+    bench.core.announce(bench.filler, FILL, bench.now)
+    assert bench.core.pick(bench.now).slice is bench.filler
+    bench.core.wake(bench.holder, bench.now)
+    bench.core.advance(bench.now + 250 * US)
+    assert bench.holder.group.stats.inversion_ns == 250 * US
+
+
 # ---- the gate
 
 
