@@ -229,6 +229,16 @@ def test_an_item_that_does_not_fit_waits() -> None:
     assert in_gap(bench, FILL) is None
 
 
+@pytest.mark.parametrize(("after_ns", "fits"), [(10 * US, True), (200 * US, False)])
+def test_what_fits_at_first_does_not_fit_the_rest_of_the_gap(after_ns: int, fits: bool) -> None:
+    bench = Bench(replace(HOLDER, inversion_burst_ns=20 * US))
+    bench.teach(gap_ns=300 * US, fill_ns=150 * US)
+    bench.execute(bench.holder, MORE, 50 * US)
+    assert bench.core.pick(bench.now).idle is Idle.HOLD
+    bench.core.announce(bench.filler, FILL, bench.now + after_ns)
+    assert bench.core.pick(bench.now + after_ns).slice is (bench.filler if fits else None)
+
+
 def test_the_inversion_budget_may_cover_the_risk() -> None:
     bench = Bench(replace(HOLDER, inversion_burst_ns=300 * US))
     bench.teach(gap_ns=100 * US, fill_ns=250 * US)
@@ -350,6 +360,28 @@ def test_a_flood_of_kernels_costs_no_more_than_their_own_predictions(ids: list[i
     predicted = bench.core.predicted_ns(bench.filler.group, FILL)
     assert predicted is not None
     assert predicted < 40 * US, "the table makes room for who is there now"
+
+
+def test_each_of_a_row_of_items_took_its_own_time() -> None:
+    bench = Bench()
+    bench.core.announce(bench.filler, FILL, 0)
+    for _ in range(9):
+        assert bench.core.pick(bench.now).slice is bench.filler
+        bench.now += 30 * US
+        bench.core.item_done(bench.filler, bench.now, next_item=FILL)
+    predicted = bench.core.predicted_ns(bench.filler.group, FILL)
+    assert predicted is not None
+    assert predicted < 40 * US
+
+
+def test_a_kernel_in_use_stays_known_in_a_flood_of_others() -> None:
+    bench = Bench()
+    for kernel_id in range(8, 400):
+        bench.execute(bench.filler, FILL, 30 * US)
+        bench.execute(bench.filler, ItemInfo(kernel_id=kernel_id), 300 * US)
+        predicted = bench.core.predicted_ns(bench.filler.group, FILL)
+        assert predicted is not None
+        assert kernel_id < 16 or predicted < 40 * US
 
 
 # ---- the bound
