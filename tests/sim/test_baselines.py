@@ -147,6 +147,15 @@ def test_stride_remembers_who_was_ahead() -> None:
     assert share(sim, overrunner) == pytest.approx(0.5, abs=0.02)
 
 
+def test_stride_charges_who_is_withheld_while_it_runs() -> None:
+    sim = Simulation(WHOLE, "stride")
+    leaver = tenant(sim, Program(work_ns=[5 * MS, MS], launch_ns=[0, 2 * MS], think_ns=0, count=1))
+    sim.run_until(MS)
+    sim.park_slice(leaver)
+    sim.run_until(10 * MS)
+    assert sim.slice_counters(leaver).run_ns == 5 * MS
+
+
 class TestGvtG:
     def test_a_weight_is_also_a_cap(self) -> None:
         sim = Simulation(WHOLE, "gvt_g")

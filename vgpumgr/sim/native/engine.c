@@ -67,10 +67,14 @@ static void advance(struct sim *sim, u64 to_ns)
 	sim->now_ns = to_ns;
 }
 
-/* Tell the scheduler if the slice has become ready, or is no longer. */
+/*
+ * Tell the scheduler if the slice has become ready, or is no longer.  That one
+ * is parked is seen when the piece ends that it executes.
+ */
 void sim_settle(struct sim *sim, struct sim_slice *slice)
 {
-	bool wants = slice->queued && !slice->parked;
+	bool parked = slice->parked && sim->running != slice;
+	bool wants = slice->queued && !parked;
 
 	if (wants == slice->ready)
 		return;

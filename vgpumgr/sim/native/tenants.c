@@ -316,7 +316,5 @@ void sim_park_slice(struct sim *sim, u32 index, bool parked)
 	struct sim_slice *slice = sim->slices[index];
 
 	slice->parked = parked;
-	/* One that is being executed is seen when its piece ends. */
-	if (sim->running != slice)
-		sim_settle(sim, slice);
+	sim_settle(sim, slice);
 }
