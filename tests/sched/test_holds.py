@@ -239,6 +239,16 @@ def test_what_fits_at_first_does_not_fit_the_rest_of_the_gap(after_ns: int, fits
     assert bench.core.pick(bench.now + after_ns).slice is (bench.filler if fits else None)
 
 
+def test_the_rest_of_an_item_that_was_begun_may_fit() -> None:
+    bench = Bench(replace(HOLDER, inversion_burst_ns=20 * US))
+    bench.teach(gap_ns=200 * US, fill_ns=300 * US)
+    bench.core.announce(bench.filler, FILL, bench.now)
+    assert bench.core.pick(bench.now).slice is bench.filler
+    bench.now += 250 * US
+    bench.execute(bench.holder, MORE, 50 * US)
+    assert bench.core.pick(bench.now).slice is bench.filler
+
+
 def test_the_inversion_budget_may_cover_the_risk() -> None:
     bench = Bench(replace(HOLDER, inversion_burst_ns=300 * US))
     bench.teach(gap_ns=100 * US, fill_ns=250 * US)
