@@ -26,8 +26,8 @@ def elastic(share: int, top: int = 900) -> SoftLimit:
 
 def test_a_hard_limit_is_a_cap_at_the_share_and_an_elastic_one_a_cap_at_the_top() -> None:
     assert terms({"hard": hard(300), "elastic": elastic(500)}, ENGINE) == {
-        "hard": Terms(weight=300, cap_ns=3 * MS, cap_period_ns=10 * MS),
-        "elastic": Terms(weight=500, cap_ns=9 * MS, cap_period_ns=10 * MS),
+        "hard": Terms(weight=300, cap_ns=3 * MS, cap_period_ns=10 * MS, burst_ns=10 * MS),
+        "elastic": Terms(weight=500, cap_ns=9 * MS, cap_period_ns=10 * MS, burst_ns=10 * MS),
     }
 
 

@@ -10,6 +10,8 @@ weight with the elastic top as its cap. The core conserves work, so idle time is
 an owner that wakes is eligible at the next pick. How soon it then has its *part* follows from the lag bound
 (scheduler.md, R10) and is `reclaim_ns`; where that is above RECLAIM_NS, because the part is small beside the
 timeslices, the owner also gets a reservation of its part per RECLAIM_NS (R6), which bounds it whatever the weights.
+Beside such reservations others wait longer for their turn; so that no cap credit of that time is lost, RECLAIM_NS of it
+can be saved up.
 """
 
 from __future__ import annotations
@@ -98,6 +100,7 @@ def _terms(limit: SoftLimit, *, reserve: bool) -> Terms:
         weight=limit.share_permille,
         cap_ns=limit.cap_permille * RECLAIM_NS // PERMILLE if capped else 0,
         cap_period_ns=RECLAIM_NS if capped else 0,
+        burst_ns=RECLAIM_NS if capped else 0,
         reserve_ns=limit.share_permille * RECLAIM_NS // PERMILLE if reserve else 0,
         reserve_period_ns=RECLAIM_NS if reserve else 0,
     )

@@ -14,17 +14,23 @@ PERMILLE = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Weight among the others; cap and reservation in ns of engine time per period in ns, 0 for none."""
+    """Weight among the others; cap and reservation in ns of engine time per period in ns, 0 for none.
+
+    `burst_ns`: how much of the cap can be saved up, 0 for the core's own default.
+    """
 
     weight: int
     cap_ns: int = 0
     cap_period_ns: int = 0
+    burst_ns: int = 0
     reserve_ns: int = 0
     reserve_period_ns: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.weight <= MAX_WEIGHT:
             raise ValueError(f"weight {self.weight} is not in 1..{MAX_WEIGHT}")
+        if self.burst_ns < 0 or (self.burst_ns and not self.cap_ns):
+            raise ValueError(f"a burst of {self.burst_ns} ns needs a cap, and is at least 0")
         for what, part_ns, period_ns in (
             ("cap", self.cap_ns, self.cap_period_ns),
             ("reservation", self.reserve_ns, self.reserve_period_ns),

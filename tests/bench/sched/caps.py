@@ -59,7 +59,9 @@ RECLAIMS = {
     "an owner of 60 % comes back to four elastic tenants of 10 %": (600, 100, 100, 100, 100),
     "an owner of 5 % comes back to three elastic tenants of 30 %": (50, 300, 300, 300),
 }
-RECLAIMERS = ("vgpumgr", "vgpumgr, burst 8 ms", "vcuda", "gvt_g", "gemini", "timeslice", "fifo")
+# The policy's own burst, and one of two timeslices.
+SHORT_BURST = "vgpumgr, burst 2 ms"
+RECLAIMERS = ("vgpumgr", SHORT_BURST, "vcuda", "gvt_g", "gemini", "timeslice", "fifo")
 AWAY_NS, BACK_NS = 2 * SECOND, 2 * SECOND
 RETURNS = 40
 RESERVE_LIMIT_PERMILLE = 750
@@ -227,8 +229,7 @@ def _play_reclaim(case: str, scheduler: str, seed: int, returns: int) -> Reclaim
         params = GroupParams(
             timeslice_ns=TIMESLICE_NS,
             band=Band.LATENCY if terms.reserve_ns else Band.FAIR,
-            burst_ns=BURSTS_NS.get(scheduler, BURST_NS),
-            **vars(terms),
+            **(vars(terms) | ({"burst_ns": BURST_NS} if scheduler == SHORT_BURST else {})),
         )
         groups.append(sim.add_group(f"t{number}", params if ours else _limited(limits[number].share_permille)))
     owner, *others = (
@@ -293,7 +294,7 @@ def _play_promises(scheduler: str, seed: int, until_ns: int) -> Promised:
     sim = Simulation(EngineModel(max_chunk_ns=CHUNK_NS), scheduler, seed=seed)
     terms = request_limit.terms(dict(enumerate(PROMISES)), period_ns=PERIOD_NS)
     for number, work_ns in enumerate(kernels(len(PROMISES), seed, most_ns=CHUNK_NS)):
-        params = GroupParams(timeslice_ns=TIMESLICE_NS, burst_ns=BURST_NS, **vars(terms[number]))
+        params = GroupParams(timeslice_ns=TIMESLICE_NS, **(vars(terms[number]) | {"burst_ns": BURST_NS}))
         sim.add_slice(sim.add_group(f"t{number}", params), endless(work_ns))
     sim.run_until(until_ns)
     runs = sim.runs()
