@@ -221,12 +221,11 @@ void vgpu_reserve_replenish(struct vgpu_sched *sched)
 	}
 }
 
-/* @group has used @ns of its budget. */
+/* @ns of the budget of @group are used up. */
 void vgpu_reserve_use(struct vgpu_sched *sched, struct vgpu_group *group, u64 ns)
 {
 	s64 before_ns = group->reserve.budget_ns;
 
-	group->stats.latency_ns += ns;
 	group->reserve.budget_ns = max(before_ns - (s64)min(ns, OVERDRAFT_MAX_NS),
 				       -(s64)OVERDRAFT_MAX_NS);
 	if (before_ns > 0 && group->reserve.budget_ns <= 0)

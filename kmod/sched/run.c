@@ -93,8 +93,10 @@ static void charge_owner(struct vgpu_sched *sched, u64 ns)
 	charge(&sched->queue, &group->entity, &group->bucket, ns, sched->now_ns);
 	if (owner->has_item)
 		owner->item_ns += ns;
-	if (sched->run_band == VGPU_BAND_LATENCY)
+	if (sched->run_band == VGPU_BAND_LATENCY) {
+		group->stats.latency_ns += ns;
 		vgpu_reserve_use(sched, group, ns);
+	}
 	if (sched->holding)
 		group->stats.hold_ns += ns;
 	else if (sched->hold.slice)
@@ -199,6 +201,9 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 	bool done = reason == VGPU_RUN_TIMESLICE;
 	bool group_done = sched->run_band == VGPU_BAND_FAIR ? done : !left_ns;
 
+	if (sched->run_cuts)
+		vgpu_reserve_use(sched, group, sched->params.switch_cost_ns);
+	sched->run_cuts = false;
 	vgpu_review_caps(sched);
 	count_run(group, length_ns, sched->run_timeslice_ns, reason);
 	sched->ended = (struct vgpu_ended_run){
@@ -329,6 +334,8 @@ static struct vgpu_slice *begin_run(struct vgpu_sched *sched,
 	sched->run_charged_ns = 0;
 	sched->run_timeslice_ns = timeslice_ns;
 	sched->run_band = band;
+	sched->run_cuts = band == VGPU_BAND_LATENCY && sched->ended.valid &&
+			  sched->ended.reason == VGPU_RUN_LATENCY;
 	group->entity.running = true;
 	group->queue.overrun_ns = sched->queue.overrun_ns;
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);

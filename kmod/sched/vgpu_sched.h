@@ -75,8 +75,11 @@
  *     its budget.  At each deadline it gets Q more, up to Q, and the next deadline
  *     is P later; without budget it waits for the first that leaves some.  Who becomes ready with more budget than
  *     Q / P of the time until its deadline starts anew: deadline now + P, budget
- *     Q.  Budget may be overdrawn by one chunk, which is paid back.  So use in
- *     band L over any window T is at most T * Q / P + 2 * Q + one chunk.
+ *     Q.  A run that cut another costs, beside its own time, switch_cost_ns of
+ *     budget for the way back in that the other pays (of nothing else: invariant 1
+ *     stays exact), so that Q covers all that a reservation costs its neighbours.
+ *     Budget may be overdrawn by one chunk and that, which is paid back.  So use
+ *     in band L over any window T is at most T * Q / P + 2 * Q + one chunk.
  *     Admitted is only what can be kept: the sum of (Q + overdraft) / P is at most
  *     reserve_limit_permille, where overdraft is max_chunk_ns, but 0 on an engine
  *     that splits; P >= VGPU_RESERVE_CHUNKS * max_chunk_ns; Q / P is at most the
@@ -669,6 +672,7 @@ struct vgpu_sched {
 	u64 run_charged_ns;
 	u64 run_timeslice_ns;
 	enum vgpu_band run_band;
+	bool run_cuts;
 	u64 busy_until_ns;
 	u64 weight;
 	u64 reserved_ppm;

@@ -99,6 +99,7 @@ class Model:
         self.unsold = Party("unsold", 1, max(floor, 1_000_000), Fraction(0), Fraction(0))
         self.weigh(None)
         self.run_band = Band.FAIR
+        self.run_cuts = False
         self.run_charged = 0
         self.run_start = 0
         self.run_timeslice = 0
@@ -353,6 +354,9 @@ class Model:
     def end_run(self, reason: RunReason) -> None:
         assert self.owner is not None
         group, slice_party = self.owner.group, self.owner.party
+        if self.run_cuts:
+            group.reserve.budget -= self.params.switch_cost_ns
+            self.run_cuts = False
         done = reason is RunReason.TIMESLICE
         if self.run_band is Band.FAIR:
             left = self.run_timeslice - self.run_charged if reason is RunReason.LATENCY else 0
@@ -463,6 +467,7 @@ class Model:
             assert chosen is not None
             assert chosen.group.in_latency_band, "band L was passed over"
             assert chosen.group.reserve.deadline == first
+            self.run_cuts = decision.ended is not None and decision.ended.reason is RunReason.LATENCY
             self.begin_run(chosen, Band.LATENCY)
         elif self.holder is not None:
             self.begin_in_hold(self.holder, decision, chosen, payer)

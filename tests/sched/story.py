@@ -294,6 +294,7 @@ def engines(draw: st.DrawFn) -> SchedParams:
     return SchedParams(
         max_chunk_ns=draw(st.sampled_from([400 * US, MS, 8 * MS])),
         min_chunk_ns=20 * US,
+        switch_cost_ns=draw(st.sampled_from([0, 2 * US])),
         splits=draw(st.booleans()),
     )
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sched.host import Host
-from tests.sched.story import MS, US, Latency, SliceOf, Story, Tenant, Work
+from tests.sched.story import MS, SECOND, US, Latency, SliceOf, Story, Tenant, Work
 from vgpumgr.entitlement import Backlogged, entitled
 from vgpumgr.sched.core import (
     Band,
@@ -373,3 +373,30 @@ def test_a_reservation_moves_lags_by_its_budget_and_a_chunk_only(weights: tuple[
         core.pick(now)
         now += 300 * US
         assert max(abs(core.group_lag_ns(group, now)) for group in groups) <= bound
+
+
+@pytest.mark.parametrize("share", [20, 40])
+def test_cuts_cost_neighbours_no_more_than_the_reservation(share: int) -> None:
+    """Items of 1 us cut a neighbour at each piece, which then pays 50 us to get in again."""
+    cost, period = 50 * US, 10 * MS
+    core = Scheduler(
+        SchedParams(
+            max_chunk_ns=100 * US, min_chunk_ns=US, switch_cost_ns=cost, splits=True, reserve_limit_permille=750
+        )
+    )
+    quota = period * share // 100
+    cutter = slice_of(core, replace(LATENCY, timeslice_ns=4 * MS, reserve_ns=quota, reserve_period_ns=period), "cutter")
+    fair = slice_of(core, replace(FAIR, timeslice_ns=4 * MS), "fair")
+    core.wake(fair, 0)
+    now, cuts = 0, 0
+    while now < SECOND:
+        core.wake(cutter, now)
+        decision = core.pick(now)
+        cuts += decision.ended is not None and decision.ended.reason is RunReason.LATENCY
+        now += (cost if decision.switched else 0) + US
+        if decision.slice is cutter:
+            core.sleep(cutter, now)
+            decision = core.pick(now)
+        now += max(decision.limit_ns, cost)
+    assert cuts > 1000
+    assert cutter.group.stats.latency_ns + cuts * cost <= quota * (now // period) + 2 * quota + cost
