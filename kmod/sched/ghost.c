@@ -21,11 +21,17 @@ void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group)
 	vgpu_queue_set_ready(&sched->queue, &sched->unsold, places > sold);
 }
 
+/* How long the turn of a place that is not sold lasts. */
+u64 vgpu_ghost_timeslice_ns(const struct vgpu_sched *sched)
+{
+	return max(vgpu_sched_timeslice_floor(sched),
+		   (u64)VGPU_UNSOLD_TIMESLICE_NS);
+}
+
 void vgpu_ghost_init(struct vgpu_sched *sched)
 {
 	vgpu_entity_init(&sched->queue, &sched->unsold, 1,
-			 max(vgpu_sched_timeslice_floor(sched),
-			     (u64)VGPU_UNSOLD_TIMESLICE_NS));
+			 vgpu_ghost_timeslice_ns(sched));
 	vgpu_ghost_weigh(sched, NULL);
 }
 

@@ -156,10 +156,12 @@ static void apply_slice_params(struct vgpu_sched *sched,
 
 /*
  * The timeslice of a group is also that of its slices, and their default burst.
- * A slice takes a new one over when it wakes or is next chosen.
+ * A slice takes a new one over when it wakes or is next chosen; so does the
+ * group's queue a new overrun of the engine.
  */
 void vgpu_slice_follow_group(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
+	slice->group->queue.overrun_ns = sched->queue.overrun_ns;
 	if (slice->entity.timeslice_ns == slice->group->params.timeslice_ns)
 		return;
 	vgpu_queue_set_timeslice(&slice->group->queue, &slice->entity,
@@ -215,6 +217,7 @@ enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 	apply_group_params(sched, group, params);
 	vgpu_reserve_admit(sched, group);
 	vgpu_reserve_configure(sched, group, false);
+	vgpu_hold_configure(sched, group);
 	sched->nr_groups++;
 	return VGPU_FIELD_NONE;
 }
@@ -239,6 +242,7 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 	apply_group_params(sched, group, params);
 	vgpu_reserve_admit(sched, group);
 	vgpu_reserve_configure(sched, group, had_reserve);
+	vgpu_hold_configure(sched, group);
 	vgpu_queue_set_timeslice(&sched->queue, &group->entity,
 				 params->timeslice_ns);
 	if (!vgpu_has_ghosts(sched))

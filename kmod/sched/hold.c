@@ -22,6 +22,18 @@ static bool is_over(const struct vgpu_slice *slice)
 	       group->bucket.throttled || slice->bucket.throttled;
 }
 
+/* By default the inversion budget saves up one chunk, however long that is now. */
+void vgpu_hold_configure(struct vgpu_sched *sched, struct vgpu_group *group)
+{
+	const struct vgpu_group_params *params = &group->params;
+
+	vgpu_bucket_refill(&group->inversion, sched->now_ns);
+	vgpu_bucket_configure(&group->inversion, params->inversion_permille, 1000,
+			      params->inversion_burst_ns ?
+				      params->inversion_burst_ns :
+				      sched->params.max_chunk_ns);
+}
+
 /* The run of @slice's group has just run dry.  A hold that lasts is never taken. */
 void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
@@ -29,6 +41,7 @@ void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice)
 
 	if (sched->hold.slice || is_over(slice))
 		return;
+	vgpu_hold_configure(sched, group);
 	sched->hold.slice = slice;
 	sched->hold.since_ns = sched->now_ns;
 	group->stats.holds++;
@@ -116,12 +129,23 @@ static u64 piece_ns(const struct vgpu_sched *sched,
 				     longest_ns;
 }
 
+/* The inversion budget that would let @slice pass now. */
+static u64 needs_ns(const struct vgpu_sched *sched,
+		    const struct vgpu_slice *slice)
+{
+	const struct vgpu_slice *holder = sched->hold.slice;
+
+	return vgpu_predict_inversion_ns(holder->group, holder->done_kernel_id,
+					 sched->now_ns - holder->done_at_ns,
+					 piece_ns(sched, slice));
+}
+
 /* The longest piece of @slice that may begin now; 0 for none at all. */
 u64 vgpu_hold_allows_ns(const struct vgpu_sched *sched,
 			const struct vgpu_slice *slice)
 {
 	const struct vgpu_slice *holder = sched->hold.slice;
-	u64 elapsed_ns, piece, gap_ns, credit_ns, longest_ns;
+	u64 elapsed_ns, gap_ns, credit_ns, longest_ns;
 	const struct vgpu_group *group;
 
 	if (!holder)
@@ -131,10 +155,8 @@ u64 vgpu_hold_allows_ns(const struct vgpu_sched *sched,
 		return 0;
 	credit_ns = group->inversion.credit_ns;
 	elapsed_ns = sched->now_ns - holder->done_at_ns;
-	piece = piece_ns(sched, slice);
-	if (vgpu_predict_inversion_ns(group, holder->done_kernel_id, elapsed_ns,
-				      piece) <= credit_ns)
-		return piece;
+	if (needs_ns(sched, slice) <= credit_ns)
+		return piece_ns(sched, slice);
 	gap_ns = vgpu_predict_gap_ns(group, holder->done_kernel_id, elapsed_ns,
 				     &longest_ns);
 	if (!sched->params.splits ||
@@ -148,14 +170,20 @@ struct vgpu_group *vgpu_hold_filler(struct vgpu_sched *sched)
 {
 	struct vgpu_entity *entity, *refused[FILLERS];
 	struct vgpu_group *filler = NULL, *group;
+	struct vgpu_slice *slice;
 	u32 n = 0;
+
+	sched->hold.needs_ns = U64_MAX;
 
 	while (n < FILLERS && (entity = vgpu_queue_pick(&sched->queue))) {
 		group = container_of(entity, struct vgpu_group, entity);
-		if (vgpu_hold_allows_ns(sched, vgpu_first_slice(group))) {
+		slice = vgpu_first_slice(group);
+		if (vgpu_hold_allows_ns(sched, slice)) {
 			filler = group;
 			break;
 		}
+		sched->hold.needs_ns = min(sched->hold.needs_ns,
+					   needs_ns(sched, slice));
 		vgpu_tree_erase(&sched->queue.ready, &entity->node);
 		refused[n++] = entity;
 	}
@@ -182,14 +210,20 @@ void vgpu_hold_resume(struct vgpu_sched *sched)
 u64 vgpu_hold_wake_at_ns(const struct vgpu_sched *sched)
 {
 	const struct vgpu_slice *slice = sched->hold.slice;
+	const struct vgpu_bucket *inversion = &slice->group->inversion;
 	u64 wake_at_ns = sched->busy_until_ns;
-	u64 longest_ns;
+	u64 longest_ns, wait_ns;
 
 	vgpu_predict_gap_ns(slice->group, slice->done_kernel_id,
 			    sched->now_ns - slice->done_at_ns, &longest_ns);
 	if (sched->queue.nr_ready && longest_ns < U64_MAX)
 		wake_at_ns = vgpu_earlier(wake_at_ns,
 					  slice->done_at_ns + longest_ns);
+	if (sched->queue.nr_ready && sched->hold.needs_ns <= inversion->burst_ns) {
+		wait_ns = vgpu_bucket_wait_ns(inversion, sched->hold.needs_ns);
+		wait_ns = max(wait_ns, sched->params.min_chunk_ns);
+		wake_at_ns = vgpu_earlier(wake_at_ns, sched->now_ns + wait_ns);
+	}
 	if (sched->demoted)
 		wake_at_ns = vgpu_earlier(wake_at_ns,
 					  vgpu_tree_first(sched->demoted)->key);

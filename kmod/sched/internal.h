@@ -88,6 +88,7 @@ u64 vgpu_predict_gap_ns(const struct vgpu_group *group, u32 kernel_id,
 			u64 elapsed_ns, u64 *longest_ns);
 
 /* hold.c: the engine between two items of one request */
+void vgpu_hold_configure(struct vgpu_sched *sched, struct vgpu_group *group);
 void vgpu_hold_begin(struct vgpu_sched *sched, struct vgpu_slice *slice);
 void vgpu_hold_bound(struct vgpu_sched *sched);
 void vgpu_hold_pause(struct vgpu_sched *sched);
@@ -100,6 +101,7 @@ void vgpu_hold_resume(struct vgpu_sched *sched);
 u64 vgpu_hold_wake_at_ns(const struct vgpu_sched *sched);
 
 /* ghost.c: turns that are not given away */
+u64 vgpu_ghost_timeslice_ns(const struct vgpu_sched *sched);
 void vgpu_ghost_init(struct vgpu_sched *sched);
 void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group);
 u64 vgpu_ghost_park(struct vgpu_sched *sched, u64 ns);

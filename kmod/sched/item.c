@@ -103,6 +103,8 @@ enum vgpu_sched_field vgpu_slice_sleep(struct vgpu_sched *sched,
 	fault = vgpu_slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
+	if (slice->has_item)
+		slice->more = false;
 	vgpu_slice_set_item(sched, slice, false);
 	return VGPU_FIELD_NONE;
 }

@@ -241,11 +241,6 @@ void vgpu_reserve_configure(struct vgpu_sched *sched, struct vgpu_group *group,
 	struct vgpu_reserve *reserve = &group->reserve;
 	u64 latest_ns = sched->now_ns + params->reserve_period_ns;
 
-	vgpu_bucket_refill(&group->inversion, sched->now_ns);
-	vgpu_bucket_configure(&group->inversion, params->inversion_permille, 1000,
-			      params->inversion_burst_ns ?
-				      params->inversion_burst_ns :
-				      sched->params.max_chunk_ns);
 	if (!kept || (s64)params->reserve_ns < reserve->budget_ns)
 		reserve->budget_ns = params->reserve_ns;
 	if (!kept || vgpu_before(latest_ns, reserve->deadline_ns))

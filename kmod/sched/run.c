@@ -46,6 +46,8 @@ enum vgpu_sched_field vgpu_sched_set_params(struct vgpu_sched *sched,
 		return fault;
 	sched->params = *params;
 	sched->queue.overrun_ns = overrun_ns(params);
+	vgpu_queue_set_timeslice(&sched->queue, &sched->unsold,
+				 vgpu_ghost_timeslice_ns(sched));
 	vgpu_ghost_weigh(sched, NULL);
 	return VGPU_FIELD_NONE;
 }
@@ -337,7 +339,6 @@ static struct vgpu_slice *begin_run(struct vgpu_sched *sched,
 	sched->run_cuts = band == VGPU_BAND_LATENCY && sched->ended.valid &&
 			  sched->ended.reason == VGPU_RUN_LATENCY;
 	group->entity.running = true;
-	group->queue.overrun_ns = sched->queue.overrun_ns;
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
 	return choose_slice(sched, group);
 }

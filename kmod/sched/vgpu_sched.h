@@ -107,7 +107,8 @@
  *     as its longest recent execution; with fewer than VGPU_PREDICT_SAMPLES
  *     samples max_chunk_ns, or its hint if that is longer.  A gap is predicted
  *     only from as many samples.  What a group does, hints or flags never changes
- *     the prediction for another.
+ *     the prediction for another, but for the way back in after its cuts, which
+ *     is charged to the item that was cut and so part of how long that took.
  * 16. Ghosts.  Under VGPU_POLICY_EQUAL_SHARE a group weighs as much as it has
  *     slices and each slice has an equal part; one without a ready item is
  *     picked all the same, and the engine idles at its cost for its timeslice
@@ -646,6 +647,7 @@ struct vgpu_decision {
 struct vgpu_hold {
 	struct vgpu_slice *slice;
 	u64 since_ns;
+	u64 needs_ns;
 };
 
 /**

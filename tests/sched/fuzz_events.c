@@ -462,8 +462,10 @@ static void change_items(void)
 			  fault ?: vgpu_item_check(&sched, &item) ?: time_fault(at_ns)))
 			take_item(seen, &item);
 	} else if (what < 15) {
-		if (!CALL(vgpu_slice_sleep(&sched, slice, at_ns), fault ?: time_fault(at_ns)))
+		if (!CALL(vgpu_slice_sleep(&sched, slice, at_ns), fault ?: time_fault(at_ns))) {
 			take_item(seen, NULL);
+			seen->more &= !had_item;
+		}
 	} else {
 		if (!CALL(vgpu_slice_end_request(&sched, slice, at_ns),
 			  fault ?: time_fault(at_ns)))

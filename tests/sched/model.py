@@ -334,6 +334,8 @@ class Model:
 
     def sleep(self, target: ModelSlice, now: int) -> None:
         self.advance(now)
+        if target.has_item:
+            target.more = False
         self.set_item(target, False)
 
     def set_item(self, target: ModelSlice, has_item: bool) -> None:

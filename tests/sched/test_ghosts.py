@@ -213,3 +213,19 @@ def check_equal(host: Host) -> None:
 @settings(max_examples=15)
 def test_every_slice_has_the_same_part_whoever_idles(story: Story) -> None:
     Host(story, with_model=False, at_pick=check_equal).run()
+
+
+def test_a_place_that_is_not_sold_takes_turns_as_long_as_the_engine_now_wants() -> None:
+    engine = SchedParams(max_chunk_ns=MS, policy=Policy.FIXED_SHARE, places=2)
+    core = Scheduler(engine)
+    core.set_params(replace(engine, switch_cost_ns=100 * US), 0)
+    group = core.add_group(GroupParams(weight=1, timeslice_ns=4 * MS, mode=Mode.STRICT), 0)
+    core.wake(core.add_slice(group, SliceParams(), 0), 0)
+    now, turns = 0, set()
+    while now < 100 * MS:
+        decision = core.pick(now)
+        if decision.slice is None:
+            assert decision.wake_at_ns is not None
+            turns.add(decision.wake_at_ns - now)
+        now += decision.limit_ns or min(turns)
+    assert turns == {core.timeslice_floor_ns} == {2 * MS}

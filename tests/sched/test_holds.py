@@ -172,6 +172,48 @@ def test_new_terms_are_those_of_the_present_hold(change: dict[str, int], held_ns
     assert bench.holder.group.stats.hold_ns == held_ns
 
 
+def test_a_withdrawn_item_begins_no_hold_and_teaches_no_gap() -> None:
+    bench = Bench()
+    bench.core.wake(bench.filler, 0)
+    bench.execute(bench.holder, MORE, 50 * US)
+    bench.core.announce(bench.holder, MORE, bench.now)
+    assert bench.core.pick(bench.now).slice is bench.holder
+    bench.core.sleep(bench.holder, bench.now + 10 * US)
+    assert bench.core.pick(bench.now + 10 * US).slice is bench.filler
+
+
+def test_a_hold_looks_again_when_the_inversion_budget_is_back() -> None:
+    bench = Bench(replace(HOLDER, inversion_burst_ns=250 * US, inversion_permille=500))
+    bench.teach(gap_ns=300 * US, fill_ns=250 * US)
+    assert in_gap(bench, FILL) is bench.filler
+    bench.core.announce(bench.holder, MORE, bench.now)
+    bench.now += 400 * US
+    assert bench.core.pick(bench.now).slice is bench.holder
+    bench.now += 50 * US
+    bench.core.item_done(bench.holder, bench.now)
+    decision = bench.core.pick(bench.now)
+    assert decision.idle is Idle.HOLD, "the budget is overdrawn"
+    looks = 0
+    while decision.slice is None:
+        assert decision.wake_at_ns is not None
+        assert decision.idle is Idle.HOLD
+        for now in range(bench.now + US, decision.wake_at_ns - ENGINE.min_chunk_ns, US):
+            assert bench.core.pick(now).slice is None, "it could have passed earlier"
+        bench.now, looks = decision.wake_at_ns, looks + 1
+        decision = bench.core.pick(bench.now)
+    assert decision.slice is bench.filler
+    assert looks < 10
+
+
+def test_a_new_chunk_is_the_default_of_the_inversion_budget() -> None:
+    bench = Bench(replace(HOLDER, reserve_period_ns=20 * MS))
+    bench.core.set_params(replace(ENGINE, max_chunk_ns=2 * MS), 0)
+    bench.now = 1000 * MS
+    bench.teach(gap_ns=300 * US, fill_ns=1900 * US)
+    bench.now += 100 * MS
+    assert in_gap(bench, FILL) is bench.filler, "1.6 ms of inversion are less than the longest piece"
+
+
 def test_a_hold_is_not_taken_by_who_runs_dry_meanwhile() -> None:
     bench = held()
     thief = bench.slice_of(replace(HOLDER, weight=1, reserve_ns=100 * US, hold_max_ns=1), "thief")
