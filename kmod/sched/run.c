@@ -451,7 +451,8 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 
 	if (!is_taken(sched))
 		sched->owner = choose(sched);
-	if (is_executing(sched))
+	sched->executing = is_executing(sched);
+	if (sched->executing)
 		pass_engine(sched, out);
 	else
 		idle(sched, out);
@@ -463,7 +464,7 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 enum vgpu_sched_field vgpu_sched_busy_until(struct vgpu_sched *sched,
 					    u64 until_ns)
 {
-	if (!is_executing(sched))
+	if (!sched->owner || !sched->executing)
 		return VGPU_FIELD_NO_OWNER;
 	if (vgpu_before(until_ns, sched->now_ns))
 		return VGPU_FIELD_TIME;

@@ -684,6 +684,7 @@ struct vgpu_sched {
 	u32 nr_slices;
 	u32 nr_with_item;
 	bool busy_bounded;
+	bool executing;
 	bool holding;
 	bool parked;
 	struct vgpu_ended_run ended;
@@ -954,7 +955,7 @@ bool vgpu_sched_is_urgent(const struct vgpu_sched *sched);
 
 /**
  * vgpu_sched_busy_until() - say when the engine stops executing
- * @sched: engine, which executes
+ * @sched: engine, which executes; the owner may have gone to sleep meanwhile
  * @until_ns: the moment from which on nobody is charged until the next pick
  *
  * For an engine whose end of work is known although the host may look late.

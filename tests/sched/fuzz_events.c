@@ -47,7 +47,7 @@ static struct vgpu_slice *slices[SLICES], foreign_slice, removed_slice;
 static struct seen_group seen_groups[GROUPS];
 static struct seen_slice seen_slices[SLICES];
 static u64 start_ns, last_pick_ns, gone_ns, calls, refused, idles[4];
-static bool new_piece;
+static bool new_piece, executes;
 static const u8 *input;
 static size_t input_left;
 
@@ -524,7 +524,7 @@ static void look(void)
 		     slice_fault(slice) ?: time_fault(at_ns));
 		break;
 	case 2:
-		idle = !sched.owner || !sched.owner->has_item || sched.holding;
+		idle = !sched.owner || !executes;
 		CALL(vgpu_sched_busy_until(&sched, at_ns),
 		     (idle ? VGPU_FIELD_NO_OWNER : VGPU_FIELD_NONE) ?: time_fault(at_ns));
 		break;
@@ -630,6 +630,7 @@ static void pick(u64 at_ns)
 	check_decision(&decision);
 	last_pick_ns = sched.now_ns;
 	new_piece = true;
+	executes = decision.slice;
 }
 
 /* ---- what always holds */
@@ -876,6 +877,7 @@ static void begin(void)
 		REQUIRE(!vgpu_sched_init(&sched, &plain, start_ns));
 	}
 	last_pick_ns = start_ns;
+	executes = false;
 	gone_ns = 0;
 	memset(&removed_group, 0, sizeof(removed_group));
 	memset(&removed_slice, 0, sizeof(removed_slice));

@@ -218,3 +218,12 @@ def test_histogram_buckets_begin_where_they_say(length: int) -> None:
 @pytest.mark.parametrize(("length", "bucket"), [(0, 0), (1023, 0), (1024, 1), (1280, 2), (2048, 5), (2**34, 97)])
 def test_some_histogram_buckets(length: int, bucket: int) -> None:
     assert histogram_bucket(length) == bucket
+
+
+def test_work_whose_slice_was_put_to_sleep_still_ends_when_it_was_said_to_end() -> None:
+    core, (first,) = engine_with(PLAIN)
+    core.pick(0)
+    core.sleep(first, 100 * US)
+    core.busy_until(400 * US)
+    core.pick(900 * US)
+    assert first.group.stats.run_ns == 400 * US
