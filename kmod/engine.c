@@ -188,9 +188,7 @@ int vgpu_engine_set_chunk(struct vgpu_engine *engine, u64 chunk_ns)
 	spin_lock_irq(&engine->lock);
 	params = engine->sched.params;
 	params.max_chunk_ns = chunk_ns;
-	fault = vgpu_sched_params_check(&params);
-	if (!fault)
-		vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
+	fault = vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
 	spin_unlock_irq(&engine->lock);
 	return fault ? -ERANGE : 0;
 }
@@ -201,7 +199,8 @@ int vgpu_engine_set_chunk(struct vgpu_engine *engine, u64 chunk_ns)
  * @ops: the implementation
  * @name: of the accelerator
  *
- * Return: 0 or a negative errno; on error nothing is left behind.
+ * Return: 0; -ERANGE if a switch takes longer than the scheduler allows; or another
+ * negative errno. On error nothing is left behind.
  */
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
 		      const char *name)
@@ -216,7 +215,8 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 	engine->name = name;
 	spin_lock_init(&engine->lock);
 	ops->calibrate(engine, &params.switch_cost_ns);
-	vgpu_sched_init(&engine->sched, &params, ktime_get_ns());
+	if (vgpu_sched_init(&engine->sched, &params, ktime_get_ns()))
+		return -ERANGE;
 	thread = kthread_create(vgpu_engine_thread, engine, "vgpu/%s", name);
 	if (IS_ERR(thread))
 		return PTR_ERR(thread);

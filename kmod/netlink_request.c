@@ -124,6 +124,10 @@ static void vgpu_blame(struct genl_info *info, enum vgpu_sched_field fault,
 				 "burst-us: neither 0 nor in timeslice-min-us..8000000");
 		break;
 	default:
+		pr_warn_ratelimited("vgpumgr: a request was refused for field %d of vgpu_sched.h\n",
+				    fault);
+		GENL_SET_ERR_MSG(info,
+				 "not what this request sets: the kernel log names the field");
 		return;
 	}
 	if (info->attrs[types[fault]])

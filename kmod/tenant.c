@@ -71,7 +71,8 @@ static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 
 	if (tenant->configured) {
 		spin_lock_irq(&engine->lock);
-		vgpu_group_remove(&engine->sched, &tenant->group, ktime_get_ns());
+		WARN_ON_ONCE(vgpu_group_remove(&engine->sched, &tenant->group,
+					       ktime_get_ns()));
 		spin_unlock_irq(&engine->lock);
 	}
 	list_del(&tenant->node);
@@ -100,8 +101,9 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 	struct vgpu_engine *engine = &device->parent->engine;
 
 	lockdep_assert_held(&engine->lock);
-	vgpu_slice_add(&engine->sched, &device->tenant->group, &device->slice,
-		       &device->params, now_ns);
+	if (WARN_ON_ONCE(vgpu_slice_add(&engine->sched, &device->tenant->group,
+					&device->slice, &device->params, now_ns)))
+		return;
 	WRITE_ONCE(device->scheduled, true);
 	if (device->ring && !device->ring->dead)
 		vgpu_ring_kick(device->ring);
@@ -119,7 +121,7 @@ static void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 	lockdep_assert_held(&engine->lock);
 	if (!device->scheduled)
 		return;
-	vgpu_slice_remove(&engine->sched, &device->slice, now_ns);
+	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
 	device->scheduled = false;
 }
 
