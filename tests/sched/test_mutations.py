@@ -230,8 +230,8 @@ FAULTS = [
     fault(
         "hold is free",
         "run.c",
-        "\tif (sched->run_band == VGPU_BAND_LATENCY)\n\t\tvgpu_reserve_use",
-        "\tif (sched->run_band == VGPU_BAND_LATENCY && !sched->holding)\n\t\tvgpu_reserve_use",
+        "\t\tvgpu_reserve_use(sched, group, ns);\n",
+        "\t\tif (!sched->holding)\n\t\t\tvgpu_reserve_use(sched, group, ns);\n",
     ),
     fault(
         "a hold begins after any item",
@@ -299,14 +299,14 @@ FAULTS = [
     fault(
         "more is reserved than the limit",
         "reserve.c",
-        "\t    ppm + bandwidth_ppm(params) > limit_ppm ||\n",
-        "",
+        "\tif (ppm > limit_ppm)\n",
+        "\tif (0)\n",
     ),
     fault(
         "a reservation may exceed the share",
         "reserve.c",
-        " ||\n\t    weight > most_weight(params))",
-        ")",
+        " || weight > most_weight(params) ||\n",
+        " ||\n",
     ),
     fault(
         "who is out of budget waits for ever",
@@ -329,7 +329,7 @@ FAULTS = [
     fault(
         "a hold has no end",
         "hold.c",
-        "if (is_over(slice) ||\n\t    !vgpu_before(sched->now_ns, sched->hold.until_ns))",
+        "if (is_over(slice) ||\n\t    sched->now_ns - sched->hold.since_ns >= slice->group->params.hold_max_ns)",
         "if (is_over(slice))",
     ),
     fault(
@@ -363,10 +363,9 @@ FAULTS = [
         "return !slice->more || !group->params.hold_max_ns ||\n"
         "\t       group->nr_with_item || group->reserve.budget_ns <= 0 ||",
         "return !slice->more || group->nr_with_item ||",
-        (
-            "sched->hold.until_ns = sched->now_ns + group->params.hold_max_ns;",
-            "sched->hold.until_ns = sched->now_ns + VGPU_HOLD_MAX_NS;",
-        ),
+        ("if (is_over(slice) || held_ns >= group->params.hold_max_ns)", "if (is_over(slice))"),
+        ("ns = group->params.hold_max_ns - held_ns;", "ns = VGPU_HOLD_MAX_NS - held_ns;"),
+        ("since_ns >= slice->group->params.hold_max_ns)", "since_ns >= VGPU_HOLD_MAX_NS)"),
         ("\tns = min_t(u64, ns, group->reserve.budget_ns);\n", ""),
     ),
     fault(
