@@ -24,8 +24,7 @@ void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group)
 /* How long the turn of a place that is not sold lasts. */
 u64 vgpu_ghost_timeslice_ns(const struct vgpu_sched *sched)
 {
-	return max(vgpu_sched_timeslice_floor(sched),
-		   (u64)VGPU_UNSOLD_TIMESLICE_NS);
+	return max(vgpu_sched_timeslice_floor(sched), VGPU_UNSOLD_TIMESLICE_NS);
 }
 
 void vgpu_ghost_init(struct vgpu_sched *sched)
