@@ -429,6 +429,42 @@ FAULTS = [
         "\tif (!fault && group->nr_slices)\n",
         "\tdisarm(sched, &group->bucket);\n\tif (!fault && group->nr_slices)\n",
     ),
+    fault(
+        "band L leaves the timeslice in the fair band as it was",
+        "run.c",
+        "left_ns > sched->run_charged_ns ? left_ns - sched->run_charged_ns : 0;",
+        "group->rest_ns;",
+    ),
+    fault(
+        "who slept goes on with the rest of a timeslice",
+        "group.c",
+        "\t\tgroup->rest_ns = 0;\n",
+        "\t\t;\n",
+    ),
+    fault(
+        "what a reservation may overdraw is not counted",
+        "reserve.c",
+        "return params->splits ? 0 : params->max_chunk_ns;",
+        "return 0;",
+    ),
+    fault(
+        "a hold is taken by the last to run dry",
+        "hold.c",
+        "if (sched->hold.slice || is_over(slice))",
+        "if (is_over(slice))",
+    ),
+    fault(
+        "cuts are free",
+        "run.c",
+        "vgpu_reserve_use(sched, group, sched->params.switch_cost_ns);",
+        "vgpu_reserve_use(sched, group, 0);",
+    ),
+    fault(
+        "new terms leave the present hold as it was",
+        "group.c",
+        "\tvgpu_group_refresh(sched, group);\n\tvgpu_hold_bound(sched);\n",
+        "\tvgpu_group_refresh(sched, group);\n",
+    ),
 ]
 QUICK = {"sleepers gain unlimited credit", "every wakeup renews the budget"}
 
