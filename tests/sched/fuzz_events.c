@@ -37,7 +37,7 @@ struct seen_slice {
 
 struct seen_group {
 	struct window cap, reserve, inversion;
-	u64 piece_ns, reserve_piece_ns, inversion_piece_ns, holds, hold_end_ns;
+	u64 piece_ns, reserve_piece_ns, inversion_piece_ns, holds, hold_start_ns;
 	bool was_late;
 };
 
@@ -539,6 +539,7 @@ static void check_holder(const struct vgpu_decision *decision)
 {
 	const struct vgpu_group *group = decision->payer->group;
 	u64 wake_at_ns = decision->wake_at_ns;
+	u64 held_ns;
 
 	REQUIRE(group->params.band == VGPU_BAND_LATENCY && group->params.hold_max_ns);
 	REQUIRE(group->reserve.budget_ns > 0);
@@ -550,9 +551,12 @@ static void check_holder(const struct vgpu_decision *decision)
 		if (slices[j] == decision->payer)
 			REQUIRE(seen_slices[j].more);
 	}
-	for (int i = 0; i < GROUPS; i++)
-		if (groups[i] == group)
-			REQUIRE((s64)(seen_groups[i].hold_end_ns - wake_at_ns) >= 0);
+	for (int i = 0; i < GROUPS; i++) {
+		if (groups[i] != group)
+			continue;
+		held_ns = wake_at_ns - seen_groups[i].hold_start_ns;
+		REQUIRE(held_ns <= group->params.hold_max_ns);
+	}
 }
 
 static void check_band(const struct vgpu_decision *decision)
@@ -614,7 +618,7 @@ static void note_holds(void)
 		if (!groups[i] || groups[i]->stats.holds == seen_groups[i].holds)
 			continue;
 		seen_groups[i].holds = groups[i]->stats.holds;
-		seen_groups[i].hold_end_ns = sched.now_ns + groups[i]->params.hold_max_ns;
+		seen_groups[i].hold_start_ns = sched.now_ns;
 	}
 }
 
