@@ -246,11 +246,18 @@ bool vgpu_sched_is_urgent(const struct vgpu_sched *sched)
 	return is_executing(sched) && is_due_to_others(sched);
 }
 
-/* Which slice of a ready group is next. */
+/*
+ * Which slice of a ready group is next.  One is eligible, as lags add up to zero,
+ * unless a removed slice left hours of debt to light ones and lags have wrapped.
+ */
 struct vgpu_slice *vgpu_first_slice(const struct vgpu_group *group)
 {
-	return container_of(vgpu_queue_pick(&group->queue), struct vgpu_slice,
-			    entity);
+	struct vgpu_entity *entity = vgpu_queue_pick(&group->queue);
+
+	if (!entity)
+		entity = container_of(vgpu_tree_first(group->queue.ready),
+				      struct vgpu_entity, node);
+	return container_of(entity, struct vgpu_slice, entity);
 }
 
 static bool is_dry(const struct vgpu_sched *sched)
