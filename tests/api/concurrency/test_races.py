@@ -256,7 +256,7 @@ def test_the_older_agent_of_a_host_frees_nothing(fleet: Fleet) -> None:
     document = host.desired()
     newer, older = host.report(agent_epoch=3, seq=1), host.report(document, absent=(slice_id,), agent_epoch=2, seq=99)
     assert host.sending(newer)().body == {"accepted": True}
-    assert {reply.body["accepted"] for reply in at_once([host.sending(older)] * 4)} == {False}
+    assert {reply.body["accepted"] for reply in at_once([host.sending(older) for _ in range(4)])} == {False}
     assert fleet.stored(slice_id).state == "releasing"
 
 
