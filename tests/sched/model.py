@@ -454,6 +454,7 @@ class Model:
         self.end_run(reason)
         if self.holder is None and not group.has_item and self.may_hold(owner):
             self.holder = owner
+            self.configure_inversion(group)
             self.hold_since = self.now
 
     def review_unsold(self) -> None:
