@@ -80,6 +80,7 @@ def test_terms_are_weights_and_caps() -> None:
         (lambda: terms({"a": promise(600)}, period_ns=10), "period_ns 10"),
         (lambda: used().below_at_ns(0, 0), "no use is below it"),
         (lambda: Terms(weight=0), "weight 0"),
+        (lambda: Terms(weight=10_001), "weight 10001"),
         (lambda: Terms(weight=1, cap_ns=5, cap_period_ns=4), "cap 5 ns"),
         (lambda: Terms(weight=1, burst_ns=5), "burst of 5 ns needs a cap"),
         (

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_WEIGHT = 1_000_000
+# VGPU_WEIGHT_MAX of the core
+MAX_WEIGHT = 10_000
 PERMILLE = 1000
 
 
