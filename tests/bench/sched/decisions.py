@@ -13,12 +13,18 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench.decisions import backlogged, rate
+import numpy as np
+
 from tests.bench.sched.result import digest, interval, main, target
 from vgpumgr.sched._build import CORE, ROOT, SOURCES
+from vgpumgr.sim.engine import Backlog, EngineModel, GroupParams, Simulation
+
+US = 1_000
+SECOND = 1_000_000_000
 
 DRIVER = ROOT / "tests" / "sched" / "decisions.c"
 GROUPS = (4, 64, 1024)
@@ -66,6 +72,25 @@ def _times(program: Path, mode: str, groups: int, decisions: int) -> dict[str, f
     return dict(zip(("mean", "p50", "p99", "p99.9", "clock"), map(float, words), strict=True))
 
 
+def _backlogged(scheduler: str, groups: int, seed: int) -> Simulation:
+    """Groups of all weights from 1 on, kernels of 50 us to 400 us, timeslices of 1 ms."""
+    sim = Simulation(EngineModel(max_chunk_ns=400 * US), scheduler, record_runs=False)
+    works = np.random.default_rng(seed).integers(50 * US, 400 * US, (groups, 97))
+    for i in range(groups):
+        group = sim.add_group(f"g{i}", GroupParams(weight=1 + i, timeslice_ns=1000 * US))
+        sim.add_slice(group, Backlog(work_ns=works[i]))
+    sim.run_until(SECOND)
+    return sim
+
+
+def _rate(sim: Simulation, seconds: int) -> float:
+    """Decisions per second of processor time over some simulated seconds."""
+    before = sim.counters().decisions
+    started = time.process_time()
+    sim.run_until(sim.now_ns + seconds * SECOND)
+    return (sim.counters().decisions - before) / (time.process_time() - started)
+
+
 def measure(*, quick: bool = False) -> dict[str, Any]:
     sizes, counted, timed, passes = ((4,), 200, 2000, 2) if quick else (GROUPS, COUNTED, TIMED, PASSES)
     cases = [(mode, groups) for mode in MODES for groups in sizes]
@@ -78,9 +103,9 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     for scheduler in ("vgpumgr", *BASELINES):
         for groups in sizes if quick else sorted({*sizes, 256}):
             if scheduler == "vgpumgr" or groups <= 256:
-                sim = backlogged(scheduler, groups, 1)
+                sim = _backlogged(scheduler, groups, 1)
                 seconds = 1 if quick else SIMULATED_S
-                found = [rate(sim, seconds) / 1e6 for _ in range(2 if quick else 5)]
+                found = [_rate(sim, seconds) / 1e6 for _ in range(2 if quick else 5)]
                 rates[f"{scheduler}, {groups} groups"] = {"millions": interval(found), "best": round(max(found), 2)}
                 hashes.append(sim.schedule_hash)
 
