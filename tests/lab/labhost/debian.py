@@ -154,14 +154,14 @@ def _glob(root: Path, pattern: str) -> list[str]:
 
 
 def qemu_root(paths: Paths) -> Path:
-    """Return a directory with trixie's QEMU and all it needs, libc included; nothing in it is configured."""
-    packages = ["qemu-system-x86"]
+    """Return a directory with a new QEMU and all it needs, libc included; nothing in it is configured."""
+    suite, packages = "trixie-backports", ["qemu-system-x86"]
 
     def build(directory: Path) -> None:
         with step("private QEMU"):
-            _mmdebstrap(paths, "qemu", directory / "root", "trixie", packages, variant="extract")
+            _mmdebstrap(paths, "qemu", directory / "root", suite, packages, variant="extract")
 
-    return Cache(paths.cache).entry("qemu", digest(packages), build) / "root"
+    return Cache(paths.cache).entry("qemu", digest([suite, *packages]), build) / "root"
 
 
 def _mmdebstrap(
@@ -174,10 +174,13 @@ def _mmdebstrap(
     variant: str = "minbase",
     hook: str | None = None,
 ) -> None:
+    """`suite` may be a SUITE-backports: what is there is preferred to what is in SUITE."""
     if os.geteuid() != 0:
         raise LabError(f"building {name} needs root (it makes a Debian root file system): run it with sudo once")
     if shutil.which("mmdebstrap") is None:
         raise LabError("mmdebstrap is missing: install the packages of tests/packages.txt")
+    mirror = debian_mirror()
+    stable = suite.removesuffix("-backports")
     command: list[str | Path] = [
         "mmdebstrap",
         "--mode=root",
@@ -185,13 +188,14 @@ def _mmdebstrap(
         "--keyring=/usr/share/keyrings",
         '--aptopt=APT::Install-Recommends "false"',
         '--aptopt=Acquire::Retries "3"',
+        *([f'--aptopt=APT::Default-Release "{suite}"'] if suite != stable else []),
         "--dpkgopt=path-exclude=/usr/share/man/*",
         "--dpkgopt=path-exclude=/usr/share/locale/*",
         f"--include={','.join(packages)}",
         *([f"--customize-hook={hook}"] if hook else []),
-        suite,
+        stable,
         root,
-        debian_mirror(),
+        *(f"deb {mirror} {source} main" for source in dict.fromkeys((stable, suite))),
     ]
     _logged(paths, name, command, environ={"DEBIAN_FRONTEND": "noninteractive"})
 
