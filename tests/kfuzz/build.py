@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles files of the kernel module into a process, against the kernel that `kernel.h` plays."""
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+KMOD = ROOT / "kmod"
+
+# Everything a guest or its VMM reaches, and what executes; not the operator's side (netlink, sysfs).
+MODULE = tuple(
+    "access config_space device engine irq item memory registers ring soft tenant worker".split()  # noqa: SIM905
+)
+# Headers of user space that kernel.h itself stands on.
+REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")
+EXTENDED = ("linux/pci_regs.h", "linux/vfio.h")
+INCLUDE = re.compile(r"^#include <((?:linux|net|asm|trace|kunit)/[^>]+)>", re.M)
+
+
+def headers(folder: Path) -> None:
+    """Make every kernel header that the module names lead to `kernel.h`."""
+    names = {name for path in KMOD.glob("**/*.[ch]") for name in INCLUDE.findall(path.read_text())}
+    for name in sorted(names.difference(REAL).union(EXTENDED)):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        real = f"#include_next <{name}>\n" if name in EXTENDED else ""
+        path.write_text(f'{real}#include "kernel.h"\n')
+
+
+def build(
+    folder: Path,
+    sources: Sequence[str],
+    *,
+    module: Sequence[str] = MODULE,
+    compiler: str | None = None,
+    kmod: Path = KMOD,
+) -> Path:
+    """The program of `sources`, named as the first, under the sanitizers; libFuzzer's if `compiler` is clang."""
+    headers(folder / "include")
+    libfuzzer = compiler == "clang"
+    flags = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wno-unused-function", "-Wno-format", "-fno-omit-frame-pointer"]
+    flags += ["-D_GNU_SOURCE", "-DVGPU_COMPAT_H", *(["-DLIBFUZZER"] if libfuzzer else [])]
+    flags += [f"-fsanitize={'fuzzer,' if libfuzzer else ''}address,undefined", "-fno-sanitize-recover=all"]
+    include = ["-I", str(folder / "include"), "-I", str(HERE), "-I", str(kmod), "-include", str(HERE / "kernel.h")]
+    files = [*(HERE / f"{name}.c" for name in sources), *(kmod / f"{name}.c" for name in module)]
+    if "tenant" in module:
+        files += sorted((kmod / "sched").glob("*.c"))
+    program = folder / f"{sources[0]}{'.libfuzzer' if libfuzzer else ''}"
+    command = [compiler or os.environ.get("CC", "cc"), *flags, *include, "-o", str(program), *map(str, files)]
+    subprocess.run(command, check=True)
+    return program

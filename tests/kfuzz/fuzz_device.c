@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A slice's whole life: created, configured, opened, used by anybody, closed, removed,
+ * again and again, with an operator who changes his mind and memory that runs out.
+ * Who may touch what is checked at every access to guest memory (guest.c), what the
+ * registers say after every step (vmm.c), and that nothing is left at the end (here).
+ *
+ *	fuzz_device SEED STEPS		or -- FILE ..., or libFuzzer, with -DLIBFUZZER
+ */
+#include "vmm.h"
+
+#include "engine.h"
+#include "ring.h"
+
+#define MEMORY_BYTES (64u << 10)
+#define STEPS_PER_LIFE 400
+
+static struct vgpu_parent *parent;
+static struct vgpu_device *device;
+static struct mdev_device mdev;
+static bool opened;
+static u64 lives, opens, refused_opens, refused_probes;
+
+/* parent.c and netlink.c are not part of this program. */
+void vgpu_parent_put(struct vgpu_parent *is)
+{
+	REQUIRE(is == parent && is->refs.count > 1);
+	is->refs.count--;
+}
+
+void vgpu_netlink_changed(void) { }
+const struct attribute_group *vgpu_device_groups[1];
+
+static void close_device(void)
+{
+	if (!opened)
+		return;
+	device->vdev.ops->close_device(&device->vdev);
+	guest_begin(NULL);
+	opened = false;
+}
+
+void guest_let_go(struct vfio_device *vdev)
+{
+	if (!opened)
+		return;
+	vdev->ops->request(vdev, 0);
+	if (sim_one_in(2))
+		vmm_revoked();
+	if (sim_one_in(2))
+		vmm_step();
+	close_device();
+}
+
+static void configure(void)
+{
+	struct vgpu_group_params params = { .weight = 1 + sim_below(100),
+					    .timeslice_ns = NSEC_PER_MSEC };
+	struct vgpu_slice_params slice = { .weight = 1 + sim_below(9) };
+	struct vgpu_tenant *tenant;
+	enum vgpu_sched_field fault;
+	const char *name = sim_below(2) ? "blue" : "red";
+
+	mutex_lock(&parent->lock);
+	switch (sim_below(4)) {
+	case 0:
+		tenant = vgpu_tenant_find(parent, name);
+		if (tenant)
+			vgpu_tenant_unconfigure(tenant);
+		break;
+	case 1:
+		vgpu_device_assign(device, name, &slice, &fault);
+		break;
+	default:
+		vgpu_tenant_configure(parent, name, &params, &fault);
+	}
+	mutex_unlock(&parent->lock);
+}
+
+static void create(void)
+{
+	static struct mdev_type *type;
+
+	type = &parent->classes[0].type;
+	type->parent = &parent->mdev;
+	parent->classes[0].bytes = MEMORY_BYTES;
+	mdev = (struct mdev_device){ .type = type };
+	if (vgpu_mdev_driver.probe(&mdev)) {
+		REQUIRE(sim_failures);
+		refused_probes++;
+		device = NULL;
+		return;
+	}
+	device = dev_get_drvdata(&mdev.dev);
+	lives++;
+}
+
+static void open_device(void)
+{
+	opens++;
+	if (device->vdev.ops->open_device(&device->vdev)) {
+		REQUIRE(sim_failures);
+		refused_opens++;
+		return;
+	}
+	opened = true;
+	guest_begin(device);
+	vmm_opened(device);
+}
+
+static void live(unsigned int steps)
+{
+	while (steps-- && sim_input_left) {
+		if (!device)
+			create();
+		else if (!opened)
+			sim_one_in(4) ? configure() : open_device();
+		else if (sim_one_in(40))
+			configure();
+		else if (sim_one_in(80))
+			close_device();
+		else if (sim_one_in(200))
+			vgpu_engine_set_chunk(&parent->engine, sim_below(2000) * NSEC_PER_USEC);
+		else
+			vmm_step();
+		if (device && sim_one_in(150)) {
+			vgpu_mdev_driver.remove(&mdev);
+			device = NULL;
+		}
+	}
+}
+
+static void run(const u8 *input, size_t bytes)
+{
+	static struct vgpu_parent storage;
+	struct vgpu_group_params params = { .weight = 100, .timeslice_ns = NSEC_PER_MSEC };
+	enum vgpu_sched_field fault;
+	struct sim_leaks leaks;
+
+	sim_begin(input, bytes);
+	sim_failures = 0;
+	parent = &storage;
+	*parent = (struct vgpu_parent){ .memory_total = 4 * MEMORY_BYTES };
+	kref_init(&parent->refs);
+	mutex_init(&parent->lock);
+	INIT_LIST_HEAD(&parent->tenants);
+	INIT_LIST_HEAD(&parent->devices);
+	REQUIRE(!vgpu_rings_init());
+	REQUIRE(!vgpu_engine_start(&parent->engine, &vgpu_soft_engine, "gpu"));
+	mutex_lock(&parent->lock);
+	REQUIRE(!vgpu_tenant_configure(parent, "blue", &params, &fault));
+	mutex_unlock(&parent->lock);
+	create();
+	mutex_lock(&parent->lock);
+	REQUIRE(!vgpu_device_assign(device, "blue", &device->params, &fault));
+	mutex_unlock(&parent->lock);
+
+	sim_failures = sim_one_in(3) ? 200 : 0;
+	live(STEPS_PER_LIFE);
+	sim_failures = 0;
+	if (device)
+		vgpu_mdev_driver.remove(&mdev);
+	device = NULL;
+	mutex_lock(&parent->lock);
+	vgpu_tenants_free(parent);
+	mutex_unlock(&parent->lock);
+	vgpu_engine_stop(&parent->engine);
+	vgpu_rings_exit();
+	REQUIRE(parent->refs.count == 1 && !parent->memory_reserved);
+	leaks = sim_leaks();
+	REQUIRE(!leaks.allocations && !leaks.memcgs && !leaks.eventfds && !leaks.threads &&
+		!leaks.timers);
+}
+
+#ifdef LIBFUZZER
+int LLVMFuzzerTestOneInput(const u8 *input, size_t bytes)
+{
+	run(input, bytes);
+	return 0;
+}
+#else
+static int run_files(int count, char **paths)
+{
+	u8 input[65536];
+
+	for (int i = 0; i < count; i++) {
+		FILE *file = fopen(paths[i], "rb");
+
+		if (!file) {
+			perror(paths[i]);
+			return 1;
+		}
+		run(input, fread(input, 1, sizeof(input), file));
+		fclose(file);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	u64 seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+	u64 most = argc > 2 ? strtoull(argv[2], NULL, 0) : 100000;
+	u8 input[4096];
+
+	if (argc > 1 && !strcmp(argv[1], "--"))
+		return run_files(argc - 2, argv + 2);
+	while (vmm_counts.steps < most) {
+		sim_begin((u8 *)&seed, sizeof(seed));
+		seed++;
+		sim_input_left = 0;
+		for (size_t i = 0; i < sizeof(input); i++)
+			input[i] = sim_random() >> 32;
+		run(input, sizeof(input));
+	}
+#define COUNT(name, value) printf(", \"%s\": %lu", name, (unsigned long)(value))
+	printf("{\"steps\": %lu", vmm_counts.steps);
+	COUNT("lives", lives);
+	COUNT("opens", opens);
+	COUNT("refused_opens", refused_opens);
+	COUNT("refused_probes", refused_probes);
+	COUNT("enables", vmm_counts.enables);
+	COUNT("resets", vmm_counts.resets);
+	COUNT("descriptors", guest_counts.descriptors);
+	COUNT("good", guest_counts.good);
+	COUNT("completions", guest_counts.completions);
+	COUNT("checked_results", guest_counts.checked_results);
+	COUNT("shadows", guest_counts.shadows);
+	COUNT("refused_accesses", guest_counts.refused_accesses);
+	COUNT("dma_reads", sim_counts.dma_reads);
+	COUNT("dma_writes", sim_counts.dma_writes);
+	COUNT("timeouts", sim_counts.timeouts);
+	COUNT("failed_allocations", sim_counts.failed_allocations);
+	COUNT("signals", sim_counts.signals);
+	COUNT("preemptions", sim_counts.preemptions);
+	printf(", \"faults\": [");
+	for (int error = 0; error <= VGPU_ERROR_RESOURCE; error++)
+		printf("%s%lu", error ? ", " : "", vmm_counts.faults[error]);
+	printf("]}\n");
+	return 0;
+}
+#endif

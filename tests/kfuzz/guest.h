@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Guest memory that changes at every look, and what the device may do with it. */
+#ifndef KFUZZ_GUEST_H
+#define KFUZZ_GUEST_H
+
+#include "sim.h"
+#include "vgpu.h"
+
+#define RAM_BYTES (1u << 20)
+
+/* The rings as the guest programmed them, while the device is enabled. */
+struct rings {
+	u64 submission, completion, shadow;
+	u32 entries;
+};
+
+struct guest_counts {
+	u64 descriptors, good, completions, checked_results, shadows, refused_accesses;
+};
+
+extern struct guest_counts guest_counts;
+extern bool guest_mapped;	/* unmap storms turn it off */
+
+void guest_begin(struct vgpu_device *device);	/* a device was opened, or is gone: NULL */
+void guest_enabled(const struct rings *rings, struct vgpu_ring *ring);
+void guest_disabled(void);			/* no access from here on */
+/* Is @error what the descriptor @number deserves? */
+bool guest_deserves(u32 number, u32 error);
+
+#endif /* KFUZZ_GUEST_H */

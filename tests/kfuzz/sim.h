@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the fuzzer decides and asks of the kernel it plays (kernel.c). */
+#ifndef KFUZZ_SIM_H
+#define KFUZZ_SIM_H
+
+#include "kernel.h"
+
+/* Choices come from the input while it lasts, then from a generator it seeds. */
+extern const u8 *sim_input;
+extern size_t sim_input_left;
+void sim_begin(const u8 *input, size_t bytes);
+u64 sim_below(u64 limit);
+u64 sim_random(void);			/* never from the input: bulk data */
+static inline bool sim_one_in(u64 n) { return sim_below(n) == 0; }
+
+/* Give others a turn where a kernel could; in a process nobody else exists. */
+void sim_preempt(void);
+/* The process sleeps and the threads run. */
+void sim_sleep(u64 ns);
+
+/* At most one allocation in @rate fails; 0: none does. */
+extern unsigned int sim_failures;
+/* What is left of a life: everything must be zero when the last device is gone. */
+struct sim_leaks {
+	u64 allocations, memcgs, eventfds, threads, timers;
+};
+struct sim_leaks sim_leaks(void);
+
+/* Memory that "user space" may pass to ioctls, one range at a time. */
+void sim_user(void *memory, size_t bytes);
+
+extern u64 sim_now_ns;
+
+/* The machine's other half: guest memory, and the user of a device that goes. */
+int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, bool write);
+void guest_let_go(struct vfio_device *vdev);
+
+/* Counters for the report. */
+struct sim_counts {
+	u64 switches, preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
+};
+extern struct sim_counts sim_counts;
+
+#endif /* KFUZZ_SIM_H */
