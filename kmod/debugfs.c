@@ -23,6 +23,7 @@ static void vgpu_debugfs_tenant(struct seq_file *file, struct vgpu_tenant *tenan
 
 	spin_lock_irq(&engine->lock);
 	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, ktime_get_ns());
+	vgpu_group_settle(&tenant->group);
 	*stats = tenant->group.stats;
 	timeslice_ns = tenant->group.params.timeslice_ns;
 	spin_unlock_irq(&engine->lock);

@@ -174,23 +174,38 @@ void vgpu_engine_kick(struct vgpu_engine *engine)
 }
 
 /**
- * vgpu_engine_set_chunk - bound what cannot be interrupted
+ * vgpu_engine_params - what is in force, of one moment
  * @engine: the engine
- * @chunk_ns: longest uninterruptible piece, ns
- *
- * Return: 0, or -ERANGE when the scheduler refuses the value.
  */
-int vgpu_engine_set_chunk(struct vgpu_engine *engine, u64 chunk_ns)
+struct vgpu_sched_params vgpu_engine_params(struct vgpu_engine *engine)
 {
-	enum vgpu_sched_field fault;
 	struct vgpu_sched_params params;
 
 	spin_lock_irq(&engine->lock);
 	params = engine->sched.params;
-	params.max_chunk_ns = chunk_ns;
-	fault = vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
 	spin_unlock_irq(&engine->lock);
-	return fault ? -ERANGE : 0;
+	return params;
+}
+
+/**
+ * vgpu_engine_configure - change how an engine is shared
+ * @engine: the engine
+ * @params: all of them; who changes some excludes others who do
+ *
+ * Return: VGPU_FIELD_NONE, or what the scheduler refused.
+ */
+enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
+					    const struct vgpu_sched_params *params)
+{
+	enum vgpu_sched_field fault;
+
+	spin_lock_irq(&engine->lock);
+	fault = vgpu_sched_set_params(&engine->sched, params, ktime_get_ns());
+	/* The engine may sleep for the turn of a place that is gone. */
+	if (!fault)
+		vgpu_engine_kick(engine);
+	spin_unlock_irq(&engine->lock);
+	return fault;
 }
 
 /**
@@ -208,6 +223,7 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 	struct vgpu_sched_params params = {
 		.max_chunk_ns = VGPU_ENGINE_CHUNK_MAX_NS,
 		.min_chunk_ns = VGPU_ENGINE_CHUNK_MIN_NS,
+		.reserve_limit_permille = VGPU_RESERVE_LIMIT_MAX,
 	};
 	struct task_struct *thread;
 

@@ -7,7 +7,9 @@
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
 		      const char *name);
 void vgpu_engine_stop(struct vgpu_engine *engine);
-int vgpu_engine_set_chunk(struct vgpu_engine *engine, u64 chunk_ns);
+struct vgpu_sched_params vgpu_engine_params(struct vgpu_engine *engine);
+enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
+					    const struct vgpu_sched_params *params);
 void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_kick(struct vgpu_engine *engine);

@@ -35,8 +35,41 @@ static struct netlink_range_validation vgpu_burst_us_range = {
 	.max = VGPU_BURST_MAX_NS / NSEC_PER_USEC,
 };
 
+static struct netlink_range_validation vgpu_max_chunk_us_range = {
+	.min = VGPU_CHUNK_MIN_NS / NSEC_PER_USEC,
+	.max = VGPU_CHUNK_MAX_NS / NSEC_PER_USEC,
+};
+
+static struct netlink_range_validation vgpu_reserve_us_range = {
+	.max = VGPU_RESERVE_PERIOD_MAX_NS / NSEC_PER_USEC,
+};
+
+static struct netlink_range_validation vgpu_hold_us_range = {
+	.max = VGPU_HOLD_MAX_NS / NSEC_PER_USEC,
+};
+
+/* Numbers on the wire are the scheduler's. */
+static_assert((int)VGPUMGR_POLICY_BEST_EFFORT == VGPU_POLICY_BEST_EFFORT);
+static_assert((int)VGPUMGR_POLICY_EQUAL_SHARE == VGPU_POLICY_EQUAL_SHARE);
+static_assert((int)VGPUMGR_POLICY_FIXED_SHARE == VGPU_POLICY_FIXED_SHARE);
+static_assert((int)VGPUMGR_MODE_FAIR == VGPU_MODE_FAIR);
+static_assert((int)VGPUMGR_MODE_STRICT == VGPU_MODE_STRICT);
+static_assert((int)VGPUMGR_BAND_FAIR == VGPU_BAND_FAIR);
+static_assert((int)VGPUMGR_BAND_LATENCY == VGPU_BAND_LATENCY);
+
 static const struct nla_policy vgpu_gpu_policy[VGPUMGR_A_GPU_NAME + 1] = {
 	[VGPUMGR_A_GPU_NAME] = { .type = NLA_NUL_STRING, .len = VGPU_GPU_NAME_BYTES - 1 },
+};
+
+static const struct nla_policy vgpu_gpu_set_policy[VGPUMGR_A_GPU_IF_GENERATION + 1] = {
+	[VGPUMGR_A_GPU_NAME] = { .type = NLA_NUL_STRING, .len = VGPU_GPU_NAME_BYTES - 1 },
+	[VGPUMGR_A_GPU_MAX_CHUNK_US] =
+		NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_max_chunk_us_range),
+	[VGPUMGR_A_GPU_POLICY] = NLA_POLICY_MAX(NLA_U32, VGPUMGR_POLICY_FIXED_SHARE),
+	[VGPUMGR_A_GPU_PLACES] = NLA_POLICY_MAX(NLA_U32, VGPU_PLACES_MAX),
+	[VGPUMGR_A_GPU_RESERVE_LIMIT_PERMILLE] =
+		NLA_POLICY_MAX(NLA_U32, VGPU_RESERVE_LIMIT_MAX),
+	[VGPUMGR_A_GPU_IF_GENERATION] = { .type = NLA_U64 },
 };
 
 static const struct nla_policy vgpu_tenant_policy[VGPUMGR_A_TENANT_TENANT + 1] = {
@@ -46,7 +79,7 @@ static const struct nla_policy vgpu_tenant_policy[VGPUMGR_A_TENANT_TENANT + 1] =
 };
 
 static const struct nla_policy
-vgpu_tenant_set_policy[VGPUMGR_A_TENANT_IF_GENERATION + 1] = {
+vgpu_tenant_set_policy[VGPUMGR_A_TENANT_INVERSION_BURST_US + 1] = {
 	[VGPUMGR_A_TENANT_GPU] = { .type = NLA_NUL_STRING, .len = VGPU_GPU_NAME_BYTES - 1 },
 	[VGPUMGR_A_TENANT_TENANT] = { .type = NLA_NUL_STRING,
 				      .len = VGPU_TENANT_NAME_BYTES - 1 },
@@ -58,6 +91,15 @@ vgpu_tenant_set_policy[VGPUMGR_A_TENANT_IF_GENERATION + 1] = {
 		NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_cap_period_us_range),
 	[VGPUMGR_A_TENANT_BURST_US] = NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_burst_us_range),
 	[VGPUMGR_A_TENANT_IF_GENERATION] = { .type = NLA_U64 },
+	[VGPUMGR_A_TENANT_MODE] = NLA_POLICY_MAX(NLA_U32, VGPUMGR_MODE_STRICT),
+	[VGPUMGR_A_TENANT_BAND] = NLA_POLICY_MAX(NLA_U32, VGPUMGR_BAND_LATENCY),
+	[VGPUMGR_A_TENANT_RESERVE_US] = NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_reserve_us_range),
+	[VGPUMGR_A_TENANT_RESERVE_PERIOD_US] =
+		NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_reserve_us_range),
+	[VGPUMGR_A_TENANT_HOLD_MAX_US] = NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_hold_us_range),
+	[VGPUMGR_A_TENANT_INVERSION_PERMILLE] = NLA_POLICY_MAX(NLA_U32, 1000),
+	[VGPUMGR_A_TENANT_INVERSION_BURST_US] =
+		NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_burst_us_range),
 };
 
 static const struct nla_policy vgpu_slice_policy[VGPUMGR_A_SLICE_UUID + 1] = {
@@ -86,6 +128,13 @@ static const struct genl_ops vgpu_ops[] = {
 		.maxattr = VGPUMGR_A_GPU_NAME,
 	},
 	{
+		.cmd = VGPUMGR_CMD_GPU_SET,
+		.flags = GENL_ADMIN_PERM,
+		.doit = vgpu_gpu_set,
+		.policy = vgpu_gpu_set_policy,
+		.maxattr = VGPUMGR_A_GPU_IF_GENERATION,
+	},
+	{
 		.cmd = VGPUMGR_CMD_TENANT_GET,
 		.doit = vgpu_tenant_get,
 		.start = vgpu_tenants_dump_start,
@@ -98,7 +147,7 @@ static const struct genl_ops vgpu_ops[] = {
 		.flags = GENL_ADMIN_PERM,
 		.doit = vgpu_tenant_set,
 		.policy = vgpu_tenant_set_policy,
-		.maxattr = VGPUMGR_A_TENANT_IF_GENERATION,
+		.maxattr = VGPUMGR_A_TENANT_INVERSION_BURST_US,
 	},
 	{
 		.cmd = VGPUMGR_CMD_TENANT_DEL,

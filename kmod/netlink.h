@@ -24,12 +24,26 @@ extern struct genl_family vgpu_family;
 unsigned int vgpu_netlink_objects(void);	/* differs once objects came or went */
 
 /* netlink_request.c */
+int vgpu_require(struct genl_info *info, int type);
+struct vgpu_parent *vgpu_parent_lock(struct genl_info *info, int type);
+struct sk_buff *vgpu_reply_new(struct genl_info *info, u8 command, void **header);
+int vgpu_reply_send(struct genl_info *info, struct sk_buff *skb, void *header, int ret);
 int vgpu_gpu_get(struct sk_buff *request, struct genl_info *info);
 int vgpu_tenant_get(struct sk_buff *request, struct genl_info *info);
 int vgpu_tenant_set(struct sk_buff *request, struct genl_info *info);
 int vgpu_tenant_del(struct sk_buff *request, struct genl_info *info);
 int vgpu_slice_get(struct sk_buff *request, struct genl_info *info);
 int vgpu_slice_set(struct sk_buff *request, struct genl_info *info);
+
+/* netlink_gpu.c */
+int vgpu_gpu_set(struct sk_buff *request, struct genl_info *info);
+
+/* netlink_refuse.c */
+void vgpu_refuse_gpu(struct genl_info *info, enum vgpu_sched_field fault, bool in_use);
+void vgpu_refuse_tenant(struct genl_info *info, enum vgpu_sched_field fault,
+			const struct vgpu_parent *parent, const struct vgpu_group_params *params);
+void vgpu_refuse_slice(struct genl_info *info, enum vgpu_sched_field fault,
+		       const struct vgpu_parent *parent, const struct vgpu_slice_params *params);
 
 /* netlink_dump.c */
 int vgpu_gpus_dump_start(struct netlink_callback *cb);

@@ -41,9 +41,8 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	list_for_each(node, &parent->devices)
 		slices++;
 	spin_lock_irq(&engine->lock);
-	/* The same parameters again: charges the time until now. */
+	vgpu_sched_advance(&engine->sched, ktime_get_ns());
 	params = engine->sched.params;
-	vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
 	stats = engine->sched.stats;
 	timeslice_min_ns = vgpu_sched_timeslice_floor(&engine->sched);
 	spin_unlock_irq(&engine->lock);
@@ -70,7 +69,13 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_PICKS, stats.picks,
 			      VGPUMGR_A_GPU_PAD) ||
 	    nla_put_u32(skb, VGPUMGR_A_GPU_SLICES, slices) ||
-	    nla_put_u32(skb, VGPUMGR_A_GPU_TENANTS, tenants))
+	    nla_put_u32(skb, VGPUMGR_A_GPU_TENANTS, tenants) ||
+	    nla_put_u32(skb, VGPUMGR_A_GPU_POLICY, params.policy) ||
+	    nla_put_u32(skb, VGPUMGR_A_GPU_PLACES, params.places) ||
+	    nla_put_u32(skb, VGPUMGR_A_GPU_RESERVE_LIMIT_PERMILLE,
+			params.reserve_limit_permille) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_GENERATION, parent->generation,
+			      VGPUMGR_A_GPU_PAD))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -107,7 +112,40 @@ static int vgpu_put_tenant_params(struct sk_buff *skb, const struct vgpu_tenant 
 	    nla_put_u32(skb, VGPUMGR_A_TENANT_CAP_US, vgpu_ns_to_us(params->cap_ns)) ||
 	    nla_put_u32(skb, VGPUMGR_A_TENANT_CAP_PERIOD_US,
 			vgpu_ns_to_us(params->cap_period_ns)) ||
-	    nla_put_u32(skb, VGPUMGR_A_TENANT_BURST_US, vgpu_ns_to_us(params->burst_ns)))
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_BURST_US, vgpu_ns_to_us(params->burst_ns)) ||
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_MODE, params->mode) ||
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_BAND, params->band) ||
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_RESERVE_US,
+			vgpu_ns_to_us(params->reserve_ns)) ||
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_RESERVE_PERIOD_US,
+			vgpu_ns_to_us(params->reserve_period_ns)) ||
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_HOLD_MAX_US,
+			vgpu_ns_to_us(params->hold_max_ns)) ||
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_INVERSION_PERMILLE,
+			params->inversion_permille) ||
+	    nla_put_u32(skb, VGPUMGR_A_TENANT_INVERSION_BURST_US,
+			vgpu_ns_to_us(params->inversion_burst_ns)))
+		return -EMSGSIZE;
+	return 0;
+}
+
+/* What became of a tenant's reservation, its holds and its ghosts. */
+static int vgpu_put_tenant_band(struct sk_buff *skb, const struct vgpu_group_stats *stats)
+{
+	if (nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_LATENCY_NS, stats->latency_ns,
+			      VGPUMGR_A_TENANT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_DEMOTIONS, stats->demotions,
+			      VGPUMGR_A_TENANT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_HOLDS, stats->holds,
+			      VGPUMGR_A_TENANT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_HOLD_NS, stats->hold_ns,
+			      VGPUMGR_A_TENANT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_FILLS, stats->fills,
+			      VGPUMGR_A_TENANT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_INVERSION_NS, stats->inversion_ns,
+			      VGPUMGR_A_TENANT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_GHOST_NS, stats->ghost_ns,
+			      VGPUMGR_A_TENANT_PAD))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -137,6 +175,7 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 	spin_lock_irq(&engine->lock);
 	/* First: asking for the lag charges the time until now. */
 	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, ktime_get_ns());
+	vgpu_group_settle(&tenant->group);
 	stats = tenant->group.stats;
 	spin_unlock_irq(&engine->lock);
 
@@ -157,7 +196,8 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 			      VGPUMGR_A_TENANT_PAD) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_SWITCHES, stats.switches,
 			      VGPUMGR_A_TENANT_PAD) ||
-	    nla_put_s64(skb, VGPUMGR_A_TENANT_LAG_NS, lag_ns, VGPUMGR_A_TENANT_PAD))
+	    nla_put_s64(skb, VGPUMGR_A_TENANT_LAG_NS, lag_ns, VGPUMGR_A_TENANT_PAD) ||
+	    vgpu_put_tenant_band(skb, &stats))
 		return -EMSGSIZE;
 	return vgpu_put_run_lengths(skb, stats.histogram);
 }
@@ -189,6 +229,7 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	char uuid[UUID_STRING_LEN + 1];
 	u32 error_index;
 	u32 queued = 0;
+	u64 ghost_ns;
 	u64 run_ns;
 	u32 error;
 
@@ -198,7 +239,9 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	if (device->scheduled) /* charges the time until now */
 		vgpu_slice_lag_ns(&engine->sched, &device->slice, ktime_get_ns());
 	stats = device->stats;
+	vgpu_slice_settle(&device->slice);
 	run_ns = device->slice.stats.run_ns;
+	ghost_ns = device->slice.stats.ghost_ns;
 	error = device->error;
 	error_index = device->error_index;
 	ring = device->ring;
@@ -229,7 +272,8 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 			      VGPUMGR_A_SLICE_PAD) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_SLICE_DROPPED, stats.dropped,
 			      VGPUMGR_A_SLICE_PAD) ||
-	    nla_put_u32(skb, VGPUMGR_A_SLICE_QUEUED, queued))
+	    nla_put_u32(skb, VGPUMGR_A_SLICE_QUEUED, queued) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_SLICE_GHOST_NS, ghost_ns, VGPUMGR_A_SLICE_PAD))
 		return -EMSGSIZE;
 	return 0;
 }

@@ -8,7 +8,7 @@
 
 #include "netlink.h"
 
-static int vgpu_require(struct genl_info *info, int type)
+int vgpu_require(struct genl_info *info, int type)
 {
 	if (!GENL_REQ_ATTR_CHECK(info, type))
 		return 0;
@@ -17,7 +17,7 @@ static int vgpu_require(struct genl_info *info, int type)
 }
 
 /* A GPU by the attribute @type, locked and with a reference. */
-static struct vgpu_parent *vgpu_parent_lock(struct genl_info *info, int type)
+struct vgpu_parent *vgpu_parent_lock(struct genl_info *info, int type)
 {
 	struct vgpu_parent *parent;
 
@@ -101,39 +101,10 @@ static struct vgpu_device *vgpu_device_lock(struct genl_info *info)
 	return device;
 }
 
-/* Name the parameter the scheduler refused; @types: its attribute, by field. */
-static void vgpu_blame(struct genl_info *info, enum vgpu_sched_field fault,
-		       const u8 *types)
+static void vgpu_get_u32(const struct nlattr *attr, u32 *value)
 {
-	switch (fault) {
-	case VGPU_FIELD_WEIGHT:
-		GENL_SET_ERR_MSG(info, "weight: outside 1..10000");
-		break;
-	case VGPU_FIELD_TIMESLICE:
-		GENL_SET_ERR_MSG(info, "timeslice-us: outside timeslice-min-us..1000000");
-		break;
-	case VGPU_FIELD_CAP:
-		GENL_SET_ERR_MSG(info,
-				 "cap-us: above cap-period-us or below a 10000th of it");
-		break;
-	case VGPU_FIELD_CAP_PERIOD:
-		GENL_SET_ERR_MSG(info, "cap-period-us: outside 100..1000000");
-		break;
-	case VGPU_FIELD_BURST:
-		GENL_SET_ERR_MSG(info,
-				 "burst-us: neither 0 nor in timeslice-min-us..8000000");
-		break;
-	default:
-		pr_warn_ratelimited("vgpumgr: a request was refused for field %d of vgpu_sched.h\n",
-				    fault);
-		GENL_SET_ERR_MSG(info,
-				 "not what this request sets: the kernel log names the field");
-		return;
-	}
-	if (info->attrs[types[fault]])
-		NL_SET_BAD_ATTR(info->extack, info->attrs[types[fault]]);
-	else
-		NL_SET_ERR_ATTR_MISS(info->extack, NULL, types[fault]);
+	if (attr)
+		*value = nla_get_u32(attr);
 }
 
 static void vgpu_get_us(const struct nlattr *attr, u64 *ns)
@@ -142,7 +113,7 @@ static void vgpu_get_us(const struct nlattr *attr, u64 *ns)
 		*ns = (u64)nla_get_u32(attr) * NSEC_PER_USEC;
 }
 
-static struct sk_buff *vgpu_reply_new(struct genl_info *info, u8 command, void **header)
+struct sk_buff *vgpu_reply_new(struct genl_info *info, u8 command, void **header)
 {
 	struct sk_buff *skb = nlmsg_new(VGPU_REPLY_BYTES, GFP_KERNEL);
 
@@ -152,7 +123,7 @@ static struct sk_buff *vgpu_reply_new(struct genl_info *info, u8 command, void *
 	return skb;
 }
 
-static int vgpu_reply_send(struct genl_info *info, struct sk_buff *skb, void *header, int ret)
+int vgpu_reply_send(struct genl_info *info, struct sk_buff *skb, void *header, int ret)
 {
 	if (ret) {
 		nlmsg_free(skb);
@@ -230,15 +201,36 @@ static int vgpu_tenant_check_generation(struct genl_info *info,
 	return -ESTALE;
 }
 
+/* What a request says of a tenant's parameters; what it leaves out stays. */
+static void vgpu_tenant_collect(struct genl_info *info, struct vgpu_group_params *params)
+{
+	struct nlattr **attrs = info->attrs;
+
+	vgpu_get_u32(attrs[VGPUMGR_A_TENANT_WEIGHT], &params->weight);
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_TIMESLICE_US], &params->timeslice_ns);
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_CAP_US], &params->cap_ns);
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_CAP_PERIOD_US], &params->cap_period_ns);
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_BURST_US], &params->burst_ns);
+	if (attrs[VGPUMGR_A_TENANT_MODE])
+		params->mode = nla_get_u32(attrs[VGPUMGR_A_TENANT_MODE]);
+	if (attrs[VGPUMGR_A_TENANT_BAND])
+		params->band = nla_get_u32(attrs[VGPUMGR_A_TENANT_BAND]);
+	if (attrs[VGPUMGR_A_TENANT_BAND] && params->band == VGPU_BAND_FAIR) {
+		params->reserve_ns = 0;
+		params->reserve_period_ns = 0;
+		params->hold_max_ns = 0;
+		params->inversion_permille = 0;
+		params->inversion_burst_ns = 0;
+	}
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_RESERVE_US], &params->reserve_ns);
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_RESERVE_PERIOD_US], &params->reserve_period_ns);
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_HOLD_MAX_US], &params->hold_max_ns);
+	vgpu_get_u32(attrs[VGPUMGR_A_TENANT_INVERSION_PERMILLE], &params->inversion_permille);
+	vgpu_get_us(attrs[VGPUMGR_A_TENANT_INVERSION_BURST_US], &params->inversion_burst_ns);
+}
+
 static int vgpu_tenant_apply(struct genl_info *info, struct vgpu_parent *parent)
 {
-	static const u8 types[] = {
-		[VGPU_FIELD_WEIGHT] = VGPUMGR_A_TENANT_WEIGHT,
-		[VGPU_FIELD_TIMESLICE] = VGPUMGR_A_TENANT_TIMESLICE_US,
-		[VGPU_FIELD_CAP] = VGPUMGR_A_TENANT_CAP_US,
-		[VGPU_FIELD_CAP_PERIOD] = VGPUMGR_A_TENANT_CAP_PERIOD_US,
-		[VGPU_FIELD_BURST] = VGPUMGR_A_TENANT_BURST_US,
-	};
 	struct nlattr **attrs = info->attrs;
 	const char *name = nla_data(attrs[VGPUMGR_A_TENANT_TENANT]);
 	struct vgpu_tenant *tenant = vgpu_tenant_find(parent, name);
@@ -262,15 +254,10 @@ static int vgpu_tenant_apply(struct genl_info *info, struct vgpu_parent *parent)
 		if (ret)
 			return ret;
 	}
-	if (attrs[VGPUMGR_A_TENANT_WEIGHT])
-		params.weight = nla_get_u32(attrs[VGPUMGR_A_TENANT_WEIGHT]);
-	vgpu_get_us(attrs[VGPUMGR_A_TENANT_TIMESLICE_US], &params.timeslice_ns);
-	vgpu_get_us(attrs[VGPUMGR_A_TENANT_CAP_US], &params.cap_ns);
-	vgpu_get_us(attrs[VGPUMGR_A_TENANT_CAP_PERIOD_US], &params.cap_period_ns);
-	vgpu_get_us(attrs[VGPUMGR_A_TENANT_BURST_US], &params.burst_ns);
+	vgpu_tenant_collect(info, &params);
 	ret = vgpu_tenant_configure(parent, name, &params, &fault);
-	if (ret == -ERANGE)
-		vgpu_blame(info, fault, types);
+	if (ret == -ERANGE || ret == -ENOSPC)
+		vgpu_refuse_tenant(info, fault, parent, &params);
 	else if (ret == -EINVAL)
 		NL_SET_ERR_MSG_ATTR(info->extack, attrs[VGPUMGR_A_TENANT_TENANT],
 				    "tenant: not 1 to 63 characters of A-Z a-z 0-9 . _ -");
@@ -327,12 +314,6 @@ int vgpu_tenant_del(struct sk_buff *request, struct genl_info *info)
 
 static int vgpu_slice_apply(struct genl_info *info, struct vgpu_device *device)
 {
-	static const u8 types[] = {
-		[VGPU_FIELD_WEIGHT] = VGPUMGR_A_SLICE_WEIGHT,
-		[VGPU_FIELD_CAP] = VGPUMGR_A_SLICE_CAP_US,
-		[VGPU_FIELD_CAP_PERIOD] = VGPUMGR_A_SLICE_CAP_PERIOD_US,
-		[VGPU_FIELD_BURST] = VGPUMGR_A_SLICE_BURST_US,
-	};
 	struct nlattr **attrs = info->attrs;
 	struct nlattr *tenant = attrs[VGPUMGR_A_SLICE_TENANT];
 	struct vgpu_slice_params params = device->params;
@@ -340,8 +321,7 @@ static int vgpu_slice_apply(struct genl_info *info, struct vgpu_device *device)
 	enum vgpu_sched_field fault;
 	int ret;
 
-	if (attrs[VGPUMGR_A_SLICE_WEIGHT])
-		params.weight = nla_get_u32(attrs[VGPUMGR_A_SLICE_WEIGHT]);
+	vgpu_get_u32(attrs[VGPUMGR_A_SLICE_WEIGHT], &params.weight);
 	vgpu_get_us(attrs[VGPUMGR_A_SLICE_CAP_US], &params.cap_ns);
 	vgpu_get_us(attrs[VGPUMGR_A_SLICE_CAP_PERIOD_US], &params.cap_period_ns);
 	vgpu_get_us(attrs[VGPUMGR_A_SLICE_BURST_US], &params.burst_ns);
@@ -354,8 +334,8 @@ static int vgpu_slice_apply(struct genl_info *info, struct vgpu_device *device)
 	if (!ret && unassign)
 		vgpu_device_unassign(device);
 
-	if (ret == -ERANGE)
-		vgpu_blame(info, fault, types);
+	if (ret == -ERANGE || ret == -ENOSPC)
+		vgpu_refuse_slice(info, fault, device->parent, &params);
 	else if (ret == -EINVAL)
 		NL_SET_ERR_MSG_ATTR(info->extack, tenant,
 				    "tenant: not 1 to 63 characters of A-Z a-z 0-9 . _ -");

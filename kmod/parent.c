@@ -9,8 +9,9 @@
 #include <linux/slab.h>
 
 #include "engine.h"
+#include "policy.h"
 
-#define VGPU_ABI_VERSION	"1.0"
+#define VGPU_ABI_VERSION	"1.1"
 
 static unsigned int memory_mib = 1024;
 module_param(memory_mib, uint, 0444);
@@ -95,30 +96,6 @@ static ssize_t attach_store(struct device *dev, struct device_attribute *attr,
 }
 static DEVICE_ATTR_RW(attach);
 
-static ssize_t max_chunk_us_show(struct device *dev, struct device_attribute *attr,
-				 char *text)
-{
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
-	u64 chunk_ns = READ_ONCE(parent->engine.sched.params.max_chunk_ns);
-
-	return sysfs_emit(text, "%llu\n", div_u64(chunk_ns, NSEC_PER_USEC));
-}
-
-static ssize_t max_chunk_us_store(struct device *dev, struct device_attribute *attr,
-				  const char *text, size_t count)
-{
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
-	u32 chunk_us;
-	int ret;
-
-	ret = kstrtou32(text, 10, &chunk_us);
-	if (!ret)
-		ret = vgpu_engine_set_chunk(&parent->engine,
-					    (u64)chunk_us * NSEC_PER_USEC);
-	return ret ?: count;
-}
-static DEVICE_ATTR_RW(max_chunk_us);
-
 static ssize_t timeslice_min_us_show(struct device *dev, struct device_attribute *attr,
 				     char *text)
 {
@@ -170,12 +147,6 @@ static ssize_t engine_show(struct device *dev, struct device_attribute *attr, ch
 }
 static DEVICE_ATTR_RO(engine);
 
-static ssize_t policy_show(struct device *dev, struct device_attribute *attr, char *text)
-{
-	return sysfs_emit(text, "best_effort\n");
-}
-static DEVICE_ATTR_RO(policy);
-
 static ssize_t abi_version_show(struct device *dev, struct device_attribute *attr,
 				char *text)
 {
@@ -185,7 +156,7 @@ static DEVICE_ATTR_RO(abi_version);
 
 static ssize_t features_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	return sysfs_emit(text, "weight timeslice cap permit\n");
+	return sysfs_emit(text, "weight timeslice cap permit reservation hold policy\n");
 }
 static DEVICE_ATTR_RO(features);
 
@@ -196,6 +167,8 @@ static struct attribute *vgpu_parent_attrs[] = {
 	&dev_attr_memory_total.attr,
 	&dev_attr_engine.attr,
 	&dev_attr_policy.attr,
+	&dev_attr_places.attr,
+	&dev_attr_reserve_limit_permille.attr,
 	&dev_attr_abi_version.attr,
 	&dev_attr_features.attr,
 	NULL

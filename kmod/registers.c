@@ -29,6 +29,7 @@ static u64 vgpu_run_ns(struct vgpu_device *device)
 	u64 run_ns;
 
 	spin_lock_irq(&engine->lock);
+	vgpu_slice_settle(&device->slice);
 	run_ns = device->slice.stats.run_ns;
 	spin_unlock_irq(&engine->lock);
 	return run_ns;

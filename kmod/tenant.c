@@ -123,6 +123,38 @@ static void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 		return;
 	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
 	device->scheduled = false;
+	/* It may have held the engine, or have been the one whose turn it is. */
+	vgpu_engine_kick(engine);
+}
+
+/* How many more slices the policy lets into the scheduler. engine->lock held. */
+static u32 vgpu_places_left(const struct vgpu_parent *parent)
+{
+	const struct vgpu_device *device;
+	u32 left = parent->engine.sched.params.places;
+
+	lockdep_assert_held(&parent->engine.lock);
+	if (!left)
+		return U32_MAX;
+	list_for_each_entry(device, &parent->devices, node)
+		left -= device->scheduled;
+	return left;
+}
+
+/* Can the slices that wait for @tenant enter the scheduler? engine->lock held. */
+static enum vgpu_sched_field vgpu_tenant_check_slices(const struct vgpu_tenant *tenant)
+{
+	const struct vgpu_parent *parent = tenant->parent;
+	enum vgpu_sched_field fault = VGPU_FIELD_NONE;
+	const struct vgpu_device *device;
+
+	if (tenant->devices > vgpu_places_left(parent))
+		return VGPU_FIELD_PLACES;
+	list_for_each_entry(device, &parent->devices, node)
+		if (!fault && device->tenant == tenant)
+			fault = vgpu_slice_params_check(&parent->engine.sched, &device->params);
+	/* A cap from the time of another policy. */
+	return fault ? VGPU_FIELD_SLICES : VGPU_FIELD_NONE;
 }
 
 /* Put a group and the slices that waited for it into the scheduler. */
@@ -140,13 +172,14 @@ vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params 
 	if (tenant->configured) {
 		fault = vgpu_group_update(&engine->sched, &tenant->group, params, now_ns);
 	} else {
-		fault = vgpu_group_add(&engine->sched, &tenant->group, params, now_ns);
+		fault = vgpu_tenant_check_slices(tenant) ?:
+			vgpu_group_add(&engine->sched, &tenant->group, params, now_ns);
 		if (!fault)
 			list_for_each_entry(device, &parent->devices, node)
 				if (device->tenant == tenant)
 					vgpu_device_schedule(device, now_ns);
 	}
-	/* A new cap or timeslice may end a throttle the engine sleeps for. */
+	/* What the engine sleeps for, a throttle or a hold, may be over. */
 	if (!fault)
 		vgpu_engine_kick(engine);
 	spin_unlock_irq(&engine->lock);
@@ -158,9 +191,11 @@ vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params 
  * @parent: where
  * @name: of the tenant
  * @params: all of them
- * @fault: out, with -ERANGE: the parameter the scheduler refused
+ * @fault: out, with -ERANGE and -ENOSPC: what the scheduler refused;
+ *	VGPU_FIELD_SLICES for parameters of a slice that waits for the tenant
  *
- * Return: 0; -EINVAL for the name, -ERANGE for a parameter, -ENOMEM.
+ * Return: 0; -EINVAL for the name, -ERANGE for a parameter, -ENOSPC if the policy has no
+ * place for its slices, -ENOMEM.
  */
 int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 			  const struct vgpu_group_params *params,
@@ -180,7 +215,7 @@ int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 	if (*fault) {
 		if (!tenant->devices && !tenant->configured)
 			vgpu_tenant_free(tenant);
-		return -ERANGE;
+		return *fault == VGPU_FIELD_PLACES ? -ENOSPC : -ERANGE;
 	}
 	tenant->configured = true;
 	tenant->params = *params;
@@ -234,17 +269,29 @@ int vgpu_device_set_params(struct vgpu_device *device,
 	return 0;
 }
 
+/* Is there a place for @device under the policy, if it comes to @tenant? */
+static bool vgpu_device_has_place(struct vgpu_device *device, const struct vgpu_tenant *tenant)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	bool has_place;
+
+	spin_lock_irq(&engine->lock);
+	has_place = device->scheduled || !tenant->configured || vgpu_places_left(device->parent);
+	spin_unlock_irq(&engine->lock);
+	return has_place;
+}
+
 /**
  * vgpu_device_assign - make a slice part of a tenant's group
  * @device: the slice
  * @name: of the tenant; it may be configured later, until then the slice is inert
  * @params: weight and cap inside the group
- * @fault: out, with -ERANGE: the parameter the scheduler refused
+ * @fault: out, with -ERANGE and -ENOSPC: the parameter the scheduler refused
  *
  * Naming the present tenant changes the parameters only.
  *
  * Return: 0; -EINVAL for the name, -EBUSY when another tenant's device is open,
- * -ERANGE for a parameter, -ENOMEM.
+ * -ERANGE for a parameter, -ENOSPC if the policy has no place for it, -ENOMEM.
  */
 int vgpu_device_assign(struct vgpu_device *device, const char *name,
 		       const struct vgpu_slice_params *params,
@@ -262,6 +309,10 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	tenant = vgpu_tenant_find(device->parent, name);
 	if ((!tenant || tenant != before) && READ_ONCE(device->open))
 		return -EBUSY;
+	if (tenant && !vgpu_device_has_place(device, tenant)) {
+		*fault = VGPU_FIELD_PLACES;
+		return -ENOSPC;
+	}
 	if (!tenant)
 		tenant = vgpu_tenant_create(device->parent, name);
 	if (!tenant)

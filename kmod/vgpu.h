@@ -119,6 +119,7 @@ struct vgpu_memory_class {
  * @memory_total: device memory of this accelerator, bytes
  * @memory_reserved: sum over created devices
  * @attach_permit: opening a device consumes a permit
+ * @generation: counts the changes of how the engine is shared
  * @removed: the driver is being unbound; nothing new may be added
  * @engine: its engine
  * @classes: memory classes, indexed like @types
@@ -138,6 +139,7 @@ struct vgpu_parent {
 	u64 memory_total;
 	u64 memory_reserved;
 	bool attach_permit;
+	u64 generation;
 	bool removed;
 	struct vgpu_engine engine;
 	struct vgpu_memory_class classes[VGPU_MEMORY_CLASSES];

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 import uuid as uuids
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 
 from tests.rig.gpu import ADDRESS as GPU
 from tests.rig.gpu import Gpu, poll
+from tests.rig.settings import refusal, unchanged
 from vgpumgr.control import wire
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.protocol import Command, SliceAttribute, TenantAttribute
@@ -73,35 +74,6 @@ def opened(uuid: str) -> Iterator[int]:
         yield device
 
 
-def settings(control: Control, host: Sysfs) -> Any:
-    """Everything that can be set, and which objects there are."""
-    gpu = control.gpu(GPU)
-    return (
-        (gpu.attach, gpu.max_chunk_us, gpu.memory_total_bytes, gpu.memory_reserved_bytes, gpu.slices, gpu.tenants),
-        [
-            (t.name, t.configured, t.generation, t.weight, t.timeslice_us, t.cap_us, t.cap_period_us, t.burst_us)
-            for t in control.tenants()
-        ],
-        [
-            (s.uuid, s.tenant, s.scheduled, s.weight, s.cap_us, s.cap_period_us, s.burst_us, host.permit_s(s.uuid) > 0)
-            for s in control.slices()
-        ],
-    )
-
-
-@contextmanager
-def unchanged(control: Control, host: Sysfs) -> Iterator[None]:
-    before = settings(control, host)
-    yield
-    assert settings(control, host) == before
-
-
-def refusal(act: Callable[[], object]) -> RefusedError:
-    with pytest.raises(RefusedError) as caught:
-        act()
-    return caught.value
-
-
 # ---- GPUs
 
 
@@ -114,9 +86,9 @@ def test_a_gpu_tells_what_it_is(control: Control, host: Sysfs) -> None:
     assert gpu.memory_total_bytes == int(host.read_gpu(GPU, "memory_total"))
     assert gpu.max_chunk_us == int(host.read_gpu(GPU, "max_chunk_us"))
     assert gpu.timeslice_min_us == int(host.read_gpu(GPU, "timeslice_min_us"))
-    assert host.read_gpu(GPU, "abi_version") == "1.0"
-    assert host.read_gpu(GPU, "policy") == "best_effort"
-    assert "permit" in host.read_gpu(GPU, "features").split()
+    assert host.read_gpu(GPU, "abi_version") == "1.1"
+    assert gpu.policy == host.read_gpu(GPU, "policy") == "best_effort"
+    assert {"permit", "reservation", "hold", "policy"} <= set(host.read_gpu(GPU, "features").split())
     assert 0 < gpu.idle_ns <= gpu.wall_ns
 
 
@@ -153,7 +125,6 @@ def test_created_slices_reserve_memory_until_none_is_left(control: Control, host
         ("memory_total", "1", errno.ERANGE),
         ("memory_total", "much", errno.EINVAL),
         ("engine", "edu", errno.EACCES),
-        ("policy", "equal_share", errno.EACCES),
         ("abi_version", "2.0", errno.EACCES),
     ],
 )
@@ -249,6 +220,7 @@ def test_unknown_objects_are_named(control: Control, host: Sysfs) -> None:
     with unchanged(control, host):
         for act, kind, field in (
             (lambda: control.gpu(NOWHERE), UnknownGpuError, "name"),
+            (lambda: control.set_gpu(NOWHERE, policy="equal_share"), UnknownGpuError, "name"),
             (lambda: control.tenant(NOWHERE, "blue"), UnknownGpuError, "gpu"),
             (lambda: control.tenant(GPU, "blue"), NotFoundError, "tenant"),
             (lambda: control.tenants(NOWHERE), UnknownGpuError, "gpu"),
@@ -270,6 +242,7 @@ def test_unknown_objects_are_named(control: Control, host: Sysfs) -> None:
     ("command", "field"),
     [
         (Command.GPU_GET, "name"),
+        (Command.GPU_SET, "name"),
         (Command.TENANT_GET, "tenant"),
         (Command.TENANT_SET, "tenant"),
         (Command.TENANT_DEL, "tenant"),
@@ -303,6 +276,7 @@ def tenant_request(*more: bytes) -> bytes:
         (wire.encode_attribute(TenantAttribute.TENANT, b""), "tenant"),
         (wire.encode_attribute(TenantAttribute.GPU, b"0" * 99 + b"\0"), "gpu"),
         (wire.encode_attribute(TenantAttribute.RUN_NS, bytes(8)), "run-ns"),
+        (wire.encode_attribute(TenantAttribute.GHOST_NS, bytes(8)), "ghost-ns"),
         (wire.encode_attribute(TenantAttribute.PAD, bytes(8)), "pad"),
         (wire.encode_attribute(999, bytes(4)), "attribute 999"),
     ],
@@ -516,6 +490,7 @@ def test_reading_takes_no_privilege_and_setting_does(control: Control, host: Sys
                     assert client.tenant(GPU, "blue").weight == 100
                     assert client.slices()[0].uuid == uuid
                     for act in (
+                        lambda: client.set_gpu(GPU, reserve_limit_permille=100),
                         lambda: client.set_tenant(GPU, "blue", weight=9),
                         lambda: client.delete_tenant(GPU, "blue"),
                         lambda: client.set_slice(uuid, weight=9),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from tests.rig.client import Client, Outcome, slice_option
 from tests.rig.window import Snapshot, Window
@@ -33,6 +34,7 @@ class Gpu:
         self.sysfs = sysfs
         self.address = address
         self.chunk_default_us = control.gpu(address).max_chunk_us
+        self.reserve_limit_permille = control.gpu(address).reserve_limit_permille
 
     @classmethod
     def attached(cls) -> "Gpu":
@@ -41,9 +43,13 @@ class Gpu:
 
     # ---- setting up
 
-    def tenant(self, name: str, **settings: int) -> None:
-        """Configure a tenant, or change what is given: weight, timeslice_us, cap_us, cap_period_us, burst_us."""
+    def tenant(self, name: str, **settings: Any) -> None:
+        """Configure a tenant, or change what is given: weight, timeslice_us, ...: the words of `Control.set_tenant`."""
         self.control.set_tenant(self.address, name, **settings)
+
+    def share_by(self, policy: str, *, places: int | None = None) -> None:
+        """Change the policy; no tenant is configured."""
+        self.control.set_gpu(self.address, policy=policy, places=places)
 
     def slice(self, tenant: str | None = None, *, memory: str = "mem16m", weight: int = 1) -> str:
         """Create a slice, for a tenant unless it is None; return its UUID."""
@@ -62,7 +68,12 @@ class Gpu:
             self.sysfs.remove(device.uuid)
         for tenant in self.control.tenants(self.address):
             self.control.delete_tenant(self.address, tenant.name)
-        self.set_max_chunk_us(self.chunk_default_us)
+        self.control.set_gpu(
+            self.address,
+            policy="best_effort",
+            reserve_limit_permille=self.reserve_limit_permille,
+            max_chunk_us=self.chunk_default_us,
+        )
         self.sysfs.write_gpu(self.address, "attach", "any")
 
     # ---- looking

@@ -59,7 +59,9 @@ def test_the_spec_and_the_header_have_the_same_names_and_numbers() -> None:
 
 
 def test_python_and_the_header_have_the_same_names_and_numbers() -> None:
-    found = python_constants("VGPUMGR_CMD_", Command) | python_constants("VGPUMGR_ATTACH_", protocol.Attach)
+    found = python_constants("VGPUMGR_CMD_", Command)
+    for numbers in (protocol.Attach, protocol.Policy, protocol.Mode, protocol.Band):
+        found |= python_constants(f"VGPUMGR_{numbers.__name__.upper()}_", numbers)
     for name, attributes in SETS.items():
         found |= python_constants(f"VGPUMGR_A_{upper(name)}_", attributes.numbers)
     assert found == header_constants()

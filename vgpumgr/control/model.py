@@ -39,7 +39,9 @@ class Gpu:
 
     `attach`: "any", or "permit" when opening a slice takes a permit. `timeslice_min_us`: the shortest timeslice and
     least burst accepted. `max_chunk_us`: the longest uninterruptible piece. `idle_ns`: of `wall_ns`, time the engine
-    belonged to nobody. `tenants`: how many tenants are configured here or named by a slice.
+    belonged to nobody. `tenants`: how many tenants are configured here or named by a slice. `policy`: "best_effort",
+    "equal_share" or "fixed_share", which sells `places`. `reserve_limit_permille`: the most of the engine that may be
+    reserved. `generation`: for `if_generation`.
     """
 
     name: str
@@ -55,6 +57,10 @@ class Gpu:
     picks: int
     slices: int
     tenants: int
+    policy: str = "best_effort"
+    places: int = 0
+    reserve_limit_permille: int = 0
+    generation: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +72,11 @@ class Tenant:
     `uncut_runs`: ended by the timeslice; `short_uncut_runs`, always 0, those that did not last it.
     `longest_run_ns`: since the present timeslice was set. `lag_ns`: what the engine owes, negative in debt; goes both
     ways.
+
+    `mode`: "fair" or "strict". `band`: "fair", or "latency", outside which `reserve_us` to `inversion_burst_us` are 0.
+    `latency_ns`: of `run_ns`, used from the reservation; `hold_ns`: of it, time the engine idled for the tenant.
+    `demotions`: times the reservation was used up. `fills`: pieces that others executed during `holds`, `inversion_ns`
+    of it while the tenant had work. `ghost_ns`: of `run_ns`, time the engine idled in turns of slices without work.
     """
 
     gpu: str
@@ -87,6 +98,20 @@ class Tenant:
     throttled_ns: int = 0
     switches: int = 0
     lag_ns: int = 0
+    mode: str = "fair"
+    band: str = "fair"
+    reserve_us: int = 0
+    reserve_period_us: int = 0
+    hold_max_us: int = 0
+    inversion_permille: int = 0
+    inversion_burst_us: int = 0
+    latency_ns: int = 0
+    demotions: int = 0
+    holds: int = 0
+    hold_ns: int = 0
+    fills: int = 0
+    inversion_ns: int = 0
+    ghost_ns: int = 0
     histogram: RunHistogram = RunHistogram()
 
 
@@ -96,7 +121,7 @@ class Slice:
 
     `open`: a VMM has it. `scheduled`: its tenant is configured. `error`: enum vgpu_error of vgpu_device.h, 0 for none;
     `error_index` the item at fault. `run_ns`: since the slice was last scheduled. `items`: answered. `queued`:
-    submitted and not yet answered, falls as well.
+    submitted and not yet answered, falls as well. `ghost_ns`: as of a tenant.
     """
 
     gpu: str
@@ -119,6 +144,7 @@ class Slice:
     resets: int
     dropped: int
     queued: int
+    ghost_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,32 @@ class Control:
 
     # ---- setting
 
+    def set_gpu(
+        self,
+        name: str,
+        *,
+        policy: str | None = None,
+        places: int | None = None,
+        reserve_limit_permille: int | None = None,
+        max_chunk_us: int | None = None,
+        if_generation: int | None = None,
+    ) -> int:
+        """Change how a GPU is shared; return its new generation.
+
+        `policy`: "best_effort", "equal_share" or "fixed_share". What is None keeps its value, or takes the one usual
+        under a new policy. BusyError to change the policy while a tenant is configured, or what tenants rely on;
+        UnknownGpuError, InvalidFieldError, OutOfRangeError, StaleGenerationError, NotPermittedError.
+        """
+        request: Options = {
+            GpuAttribute.NAME: name,
+            GpuAttribute.POLICY: _number_of(Command.GPU_SET, "policy", protocol.Policy, policy),
+            GpuAttribute.PLACES: places,
+            GpuAttribute.RESERVE_LIMIT_PERMILLE: reserve_limit_permille,
+            GpuAttribute.MAX_CHUNK_US: max_chunk_us,
+            GpuAttribute.IF_GENERATION: if_generation,
+        }
+        return int(self._do(Command.GPU_SET, _given(request))["generation"])
+
     def set_tenant(
         self,
         gpu: str,
@@ -112,13 +138,22 @@ class Control:
         cap_us: int | None = None,
         cap_period_us: int | None = None,
         burst_us: int | None = None,
+        mode: str | None = None,
+        band: str | None = None,
+        reserve_us: int | None = None,
+        reserve_period_us: int | None = None,
+        hold_max_us: int | None = None,
+        inversion_permille: int | None = None,
+        inversion_burst_us: int | None = None,
         if_generation: int | None = None,
     ) -> int:
         """Configure a tenant on a GPU; return its new generation.
 
-        What is None keeps its value; the first time weight and timeslice are required. `cap_us` 0: no cap.
+        What is None keeps its value; the first time weight and timeslice are required. `cap_us` 0: no cap. `mode`:
+        "fair" or "strict". `band`: "latency", or "fair", which takes back of the reservation what is None.
         `if_generation`: change it only if this is its generation, 0 only if it is not configured yet
-        (StaleGenerationError). Also UnknownGpuError, InvalidFieldError, OutOfRangeError, NotPermittedError.
+        (StaleGenerationError). Also UnknownGpuError, InvalidFieldError, OutOfRangeError, NoCapacityError,
+        NotPermittedError.
         """
         request: Options = {
             TenantAttribute.GPU: gpu,
@@ -128,6 +163,13 @@ class Control:
             TenantAttribute.CAP_US: cap_us,
             TenantAttribute.CAP_PERIOD_US: cap_period_us,
             TenantAttribute.BURST_US: burst_us,
+            TenantAttribute.MODE: _number_of(Command.TENANT_SET, "mode", protocol.Mode, mode),
+            TenantAttribute.BAND: _number_of(Command.TENANT_SET, "band", protocol.Band, band),
+            TenantAttribute.RESERVE_US: reserve_us,
+            TenantAttribute.RESERVE_PERIOD_US: reserve_period_us,
+            TenantAttribute.HOLD_MAX_US: hold_max_us,
+            TenantAttribute.INVERSION_PERMILLE: inversion_permille,
+            TenantAttribute.INVERSION_BURST_US: inversion_burst_us,
             TenantAttribute.IF_GENERATION: if_generation,
         }
         return int(self._do(Command.TENANT_SET, _given(request))["generation"])
@@ -149,7 +191,8 @@ class Control:
         """Give a slice to a tenant ("" takes it away) and set its weight and cap inside the tenant's group.
 
         What is None keeps its value. A tenant that is not configured yet leaves the slice inert. BusyError to change
-        the tenant of an open slice; NotFoundError, InvalidFieldError, OutOfRangeError, NotPermittedError.
+        the tenant of an open slice; NotFoundError, InvalidFieldError, OutOfRangeError, NoCapacityError,
+        NotPermittedError.
         """
         request: Options = {
             SliceAttribute.UUID: uuid,
@@ -227,6 +270,26 @@ class Control:
         raise ControlProtocolError("the kernel named no id for the netlink family")
 
 
+def _number_of(command: Command, field: str, words: type[IntEnum], word: str | None) -> int | None:
+    """Return what the word is called on the wire; InvalidFieldError for one that is not defined."""
+    if word is None:
+        return None
+    for member in words:
+        if member.name.lower() == word:
+            return member.value
+    known = ", ".join(member.name.lower() for member in words)
+    raise InvalidFieldError(
+        operation=_operation(command), errno=_EINVAL, field=field, reason=f"{word!r} is none of {known}"
+    )
+
+
+def _words(values: dict[str, Any], words: Mapping[str, type[IntEnum]]) -> None:
+    """Replace numbers by the words of their enums; what an older module leaves out stays out."""
+    for name, numbers in words.items():
+        if name in values:
+            values[name] = numbers(values[name]).name.lower()
+
+
 def _given(values: Options) -> dict[IntEnum, int | str]:
     return {number: value for number, value in values.items() if value is not None}
 
@@ -291,7 +354,7 @@ def _gpu(values: dict[str, Any]) -> Gpu:
     with _complete():
         values["memory_total_bytes"] = values.pop("memory_total")
         values["memory_reserved_bytes"] = values.pop("memory_reserved")
-        values["attach"] = protocol.Attach(values["attach"]).name.lower()
+        _words(values, {"attach": protocol.Attach, "policy": protocol.Policy})
         return Gpu(**values)
 
 
@@ -299,6 +362,7 @@ def _tenant(values: dict[str, Any]) -> Tenant:
     with _complete():
         values["name"] = values.pop("tenant")
         values.setdefault("configured", False)
+        _words(values, {"mode": protocol.Mode, "band": protocol.Band})
         buckets = values.pop("run_length", [])
         values["histogram"] = RunHistogram(tuple((bucket["start_ns"], bucket["count"]) for bucket in buckets))
         return Tenant(**values)

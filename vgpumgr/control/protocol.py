@@ -16,6 +16,7 @@ class Command(IntEnum):
     """VGPUMGR_CMD_*"""
 
     GPU_GET = 1
+    GPU_SET = 2
     TENANT_GET = 8
     TENANT_SET = 9
     TENANT_DEL = 10
@@ -28,6 +29,28 @@ class Attach(IntEnum):
 
     ANY = 0
     PERMIT = 1
+
+
+class Policy(IntEnum):
+    """enum vgpumgr_policy"""
+
+    BEST_EFFORT = 0
+    EQUAL_SHARE = 1
+    FIXED_SHARE = 2
+
+
+class Mode(IntEnum):
+    """enum vgpumgr_mode"""
+
+    FAIR = 0
+    STRICT = 1
+
+
+class Band(IntEnum):
+    """enum vgpumgr_band"""
+
+    FAIR = 0
+    LATENCY = 1
 
 
 class GpuAttribute(IntEnum):
@@ -47,6 +70,11 @@ class GpuAttribute(IntEnum):
     PICKS = 12
     SLICES = 13
     TENANTS = 14
+    POLICY = 15
+    PLACES = 16
+    RESERVE_LIMIT_PERMILLE = 17
+    IF_GENERATION = 18
+    GENERATION = 19
 
 
 class TenantAttribute(IntEnum):
@@ -74,6 +102,20 @@ class TenantAttribute(IntEnum):
     SWITCHES = 20
     LAG_NS = 21
     RUN_LENGTH = 22
+    MODE = 23
+    BAND = 24
+    RESERVE_US = 25
+    RESERVE_PERIOD_US = 26
+    HOLD_MAX_US = 27
+    INVERSION_PERMILLE = 28
+    INVERSION_BURST_US = 29
+    LATENCY_NS = 30
+    DEMOTIONS = 31
+    HOLDS = 32
+    HOLD_NS = 33
+    FILLS = 34
+    INVERSION_NS = 35
+    GHOST_NS = 36
 
 
 class RunLengthAttribute(IntEnum):
@@ -108,6 +150,7 @@ class SliceAttribute(IntEnum):
     RESETS = 19
     DROPPED = 20
     QUEUED = 21
+    GHOST_NS = 22
 
 
 # The type of each attribute, in the words of vgpumgr.yaml.
@@ -120,6 +163,9 @@ _GPU_TYPES: Mapping[IntEnum, str] = {
     GpuAttribute.MAX_CHUNK_US: "u32",
     GpuAttribute.SLICES: "u32",
     GpuAttribute.TENANTS: "u32",
+    GpuAttribute.POLICY: "u32",
+    GpuAttribute.PLACES: "u32",
+    GpuAttribute.RESERVE_LIMIT_PERMILLE: "u32",
 }
 _TENANT_TYPES: Mapping[IntEnum, str] = {
     TenantAttribute.PAD: "pad",
@@ -134,6 +180,13 @@ _TENANT_TYPES: Mapping[IntEnum, str] = {
     TenantAttribute.SLICES: "u32",
     TenantAttribute.LAG_NS: "s64",
     TenantAttribute.RUN_LENGTH: "nest",
+    TenantAttribute.MODE: "u32",
+    TenantAttribute.BAND: "u32",
+    TenantAttribute.RESERVE_US: "u32",
+    TenantAttribute.RESERVE_PERIOD_US: "u32",
+    TenantAttribute.HOLD_MAX_US: "u32",
+    TenantAttribute.INVERSION_PERMILLE: "u32",
+    TenantAttribute.INVERSION_BURST_US: "u32",
 }
 _RUN_LENGTH_TYPES: Mapping[IntEnum, str] = {
     RunLengthAttribute.PAD: "pad",
@@ -182,6 +235,7 @@ SLICE = AttributeSet(SliceAttribute, _SLICE_TYPES)
 
 ATTRIBUTES: Mapping[Command, AttributeSet] = {
     Command.GPU_GET: GPU,
+    Command.GPU_SET: GPU,
     Command.TENANT_GET: TENANT,
     Command.TENANT_SET: TENANT,
     Command.TENANT_DEL: TENANT,
