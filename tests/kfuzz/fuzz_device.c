@@ -61,6 +61,16 @@ static void configure(void)
 	enum vgpu_sched_field fault;
 	const char *name = sim_below(2) ? "blue" : "red";
 
+	if (sim_one_in(3)) {
+		params.cap_period_ns = 10 * NSEC_PER_MSEC;
+		params.cap_ns = params.cap_period_ns / (1 + sim_below(20));
+	}
+	if (sim_one_in(3)) {
+		params.band = VGPU_BAND_LATENCY;
+		params.reserve_period_ns = 10 * NSEC_PER_MSEC;
+		params.reserve_ns = params.reserve_period_ns / (1 + sim_below(20));
+		params.hold_max_ns = sim_below(2) * NSEC_PER_MSEC;
+	}
 	mutex_lock(&parent->lock);
 	switch (sim_below(4)) {
 	case 0:
@@ -75,6 +85,18 @@ static void configure(void)
 		vgpu_tenant_configure(parent, name, &params, &fault);
 	}
 	mutex_unlock(&parent->lock);
+}
+
+static void set_chunk(void)
+{
+	struct vgpu_engine *engine = &parent->engine;
+	struct vgpu_sched_params params;
+
+	spin_lock_irq(&engine->lock);
+	params = engine->sched.params;
+	params.max_chunk_ns = sim_below(2000) * NSEC_PER_USEC;
+	vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
+	spin_unlock_irq(&engine->lock);
 }
 
 static void create(void)
@@ -120,7 +142,7 @@ static void live(unsigned int steps)
 		else if (sim_one_in(80))
 			close_device();
 		else if (sim_one_in(200))
-			vgpu_engine_set_chunk(&parent->engine, sim_below(2000) * NSEC_PER_USEC);
+			set_chunk();
 		else
 			vmm_step();
 		if (device && sim_one_in(150)) {
