@@ -16,6 +16,7 @@
 
 #include "engine.h"
 #include "ring.h"
+#include "uapi/vgpumgr_netlink.h"
 
 static atomic_t vgpu_devices = ATOMIC_INIT(0);
 static DECLARE_WAIT_QUEUE_HEAD(vgpu_devices_gone);
@@ -39,6 +40,7 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		WRITE_ONCE(device->error_index, index);
 		WRITE_ONCE(device->error, error);
 		device->stats.errors++;
+		vgpu_event_note(engine, &device->events, VGPU_EVENT_FAULT, error, index);
 	}
 	spin_unlock_irq(&engine->lock);
 	if (ring)
@@ -84,6 +86,7 @@ void vgpu_device_reset(struct vgpu_device *device)
 	WRITE_ONCE(device->error, VGPU_ERROR_NONE);
 	WRITE_ONCE(device->error_index, 0);
 	device->stats.resets++;
+	vgpu_event_note(engine, &device->events, VGPU_EVENT_RESET, 0, 0);
 	spin_unlock_irq(&engine->lock);
 }
 
@@ -102,6 +105,7 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 	mutex_init(&device->state_lock);
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);
+	vgpu_event_source_init(&device->events, true);
 	atomic_inc(&vgpu_devices);
 	return 0;
 }
@@ -134,6 +138,7 @@ static bool vgpu_device_take(struct vgpu_device *device)
 		    (device->permit_until && time_before(jiffies, device->permit_until));
 	if (permitted) {
 		device->permit_until = 0;
+		vgpu_event_opened(device);
 		WRITE_ONCE(device->open, true);
 	}
 	mutex_unlock(&parent->lock);
@@ -221,6 +226,7 @@ static int vgpu_device_publish(struct vgpu_device *device)
 		parent->memory_reserved += device->memory_bytes;
 		list_add_tail(&device->node, &parent->devices);
 		vgpu_netlink_changed();
+		vgpu_event_slice(device, VGPUMGR_CMD_CREATED_NTF);
 	}
 	mutex_unlock(&parent->lock);
 	return ret;
@@ -229,9 +235,14 @@ static int vgpu_device_publish(struct vgpu_device *device)
 static void vgpu_device_withdraw(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;
+	struct vgpu_engine *engine = &parent->engine;
 
 	mutex_lock(&parent->lock);
+	vgpu_event_slice(device, VGPUMGR_CMD_REMOVED_NTF);
 	vgpu_device_unassign(device);
+	spin_lock_irq(&engine->lock);
+	vgpu_event_source_forget(&device->events);
+	spin_unlock_irq(&engine->lock);
 	list_del_init(&device->node);
 	vgpu_netlink_changed();
 	parent->memory_reserved -= device->memory_bytes;
@@ -272,6 +283,10 @@ static void vgpu_mdev_remove(struct mdev_device *mdev)
 	device->revoked = true;
 	vgpu_device_disable(device);
 	mutex_unlock(&device->state_lock);
+	mutex_lock(&device->parent->lock);
+	if (device->open)
+		vgpu_event_slice(device, VGPUMGR_CMD_REVOKED_NTF);
+	mutex_unlock(&device->parent->lock);
 	vfio_unregister_group_dev(&device->vdev);
 	vgpu_device_withdraw(device);
 	vfio_put_device(&device->vdev);

@@ -96,13 +96,16 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns)
 {
 	struct vgpu_decision decision;
+	struct vgpu_slice *before;
 	struct vgpu_device *device;
 	struct vgpu_item *item;
 
 	spin_lock_irq(&engine->lock);
 	engine->parked = false;
+	before = engine->sched.owner;
 	vgpu_sched_pick(&engine->sched, ktime_get_ns(), &decision);
 	vgpu_engine_trace(engine, &decision);
+	vgpu_events_decided(engine, before, &decision);
 	if (!decision.slice) {
 		vgpu_engine_park(engine, decision.wake_at_ns);
 		return NULL;
@@ -226,6 +229,7 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 		.reserve_limit_permille = VGPU_RESERVE_LIMIT_MAX,
 	};
 	struct task_struct *thread;
+	int ret;
 
 	engine->ops = ops;
 	engine->name = name;
@@ -233,9 +237,14 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 	ops->calibrate(engine, &params.switch_cost_ns);
 	if (vgpu_sched_init(&engine->sched, &params, ktime_get_ns()))
 		return -ERANGE;
+	ret = vgpu_events_start(engine);
+	if (ret)
+		return ret;
 	thread = kthread_create(vgpu_engine_thread, engine, "vgpu/%s", name);
-	if (IS_ERR(thread))
+	if (IS_ERR(thread)) {
+		vgpu_events_stop(engine);
 		return PTR_ERR(thread);
+	}
 	engine->thread = thread;
 	wake_up_process(thread);
 	return 0;
@@ -250,4 +259,5 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 void vgpu_engine_stop(struct vgpu_engine *engine)
 {
 	kthread_stop(engine->thread);
+	vgpu_events_stop(engine);
 }

@@ -16,14 +16,20 @@ void vgpu_engine_kick(struct vgpu_engine *engine);
 
 extern const struct vgpu_engine_ops vgpu_soft_engine;
 
-static inline struct vgpu_device *vgpu_slice_to_device(struct vgpu_slice *slice)
+static inline struct vgpu_device *vgpu_slice_to_device(const struct vgpu_slice *slice)
 {
-	return container_of(slice, struct vgpu_device, slice);
+	return container_of((struct vgpu_slice *)slice, struct vgpu_device, slice);
 }
 
 static inline struct vgpu_tenant *vgpu_group_to_tenant(struct vgpu_group *group)
 {
 	return container_of(group, struct vgpu_tenant, group);
+}
+
+/* The scheduler lets go of a throttle only when that matters to somebody. */
+static inline bool vgpu_bucket_is_throttled(const struct vgpu_bucket *bucket, u64 now_ns)
+{
+	return bucket->throttled && (s64)(now_ns - bucket->timer.key) < 0;
 }
 
 #endif /* VGPU_ENGINE_H */

@@ -6,6 +6,7 @@
 #include <linux/module.h>
 
 #include "debugfs.h"
+#include "events.h"
 #include "ring.h"
 #include "vgpu.h"
 
@@ -19,10 +20,13 @@ static int __init vgpu_init(void)
 	ret = vgpu_rings_init();
 	if (ret)
 		return ret;
+	ret = vgpu_events_init();
+	if (ret)
+		goto rings;
 	vgpu_debugfs_init();
 	ret = vgpu_device_driver_register();
 	if (ret)
-		goto rings;
+		goto events;
 	ret = vgpu_netlink_register();
 	if (ret)
 		goto device;
@@ -35,8 +39,10 @@ netlink:
 	vgpu_netlink_unregister();
 device:
 	vgpu_device_driver_unregister();
-rings:
+events:
 	vgpu_debugfs_exit();
+	vgpu_events_exit();
+rings:
 	vgpu_rings_exit();
 	return ret;
 }
@@ -47,6 +53,7 @@ static void __exit vgpu_exit(void)
 	vgpu_netlink_unregister();
 	vgpu_device_driver_unregister();
 	vgpu_debugfs_exit();
+	vgpu_events_exit();
 	vgpu_rings_exit();
 	vgpu_parents_free();
 }

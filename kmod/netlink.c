@@ -173,6 +173,10 @@ static const struct genl_ops vgpu_ops[] = {
 	},
 };
 
+static const struct genl_multicast_group vgpu_groups[] = {
+	[VGPU_GROUP_EVENTS] = { .name = VGPUMGR_MCGRP_EVENTS },
+};
+
 struct genl_family vgpu_family = {
 	.name = VGPUMGR_FAMILY_NAME,
 	.version = VGPUMGR_FAMILY_VERSION,
@@ -180,6 +184,8 @@ struct genl_family vgpu_family = {
 	.parallel_ops = true,
 	.ops = vgpu_ops,
 	.n_ops = ARRAY_SIZE(vgpu_ops),
+	.mcgrps = vgpu_groups,
+	.n_mcgrps = ARRAY_SIZE(vgpu_groups),
 };
 
 /**

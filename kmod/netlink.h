@@ -10,6 +10,9 @@
 /* Holds any reply; the longest is a tenant with every bucket of its histogram. */
 #define VGPU_REPLY_BYTES	8192
 
+/* Index into vgpu_family.mcgrps. */
+#define VGPU_GROUP_EVENTS	0
+
 #define VGPU_GPU_NAME_BYTES	sizeof_field(struct vgpu_parent, name)
 
 /* Gives up what a search for an object of @parent has taken. */

@@ -8,6 +8,7 @@
 #include <linux/ktime.h>
 #include <linux/math64.h>
 
+#include "engine.h"
 #include "netlink.h"
 
 static u32 vgpu_ns_to_us(u64 ns)
@@ -31,6 +32,7 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	struct vgpu_sched_params params;
 	struct vgpu_sched_stats stats;
 	struct list_head *node;
+	u64 event_seq = vgpu_events_sequence();
 	u64 timeslice_min_ns;
 	u32 tenants = 0;
 	u32 slices = 0;
@@ -75,7 +77,8 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	    nla_put_u32(skb, VGPUMGR_A_GPU_RESERVE_LIMIT_PERMILLE,
 			params.reserve_limit_permille) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_GENERATION, parent->generation,
-			      VGPUMGR_A_GPU_PAD))
+			      VGPUMGR_A_GPU_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_EVENT_SEQ, event_seq, VGPUMGR_A_GPU_PAD))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -159,6 +162,8 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 {
 	struct vgpu_engine *engine = &tenant->parent->engine;
 	struct vgpu_group_stats stats;
+	bool throttled;
+	u64 now_ns;
 	s64 lag_ns;
 
 	lockdep_assert_held(&tenant->parent->lock);
@@ -174,9 +179,11 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 
 	spin_lock_irq(&engine->lock);
 	/* First: asking for the lag charges the time until now. */
-	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, ktime_get_ns());
+	now_ns = ktime_get_ns();
+	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, now_ns);
 	vgpu_group_settle(&tenant->group);
 	stats = tenant->group.stats;
+	throttled = vgpu_bucket_is_throttled(&tenant->group.bucket, now_ns);
 	spin_unlock_irq(&engine->lock);
 
 	if (vgpu_put_tenant_params(skb, tenant) ||
@@ -197,7 +204,8 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_SWITCHES, stats.switches,
 			      VGPUMGR_A_TENANT_PAD) ||
 	    nla_put_s64(skb, VGPUMGR_A_TENANT_LAG_NS, lag_ns, VGPUMGR_A_TENANT_PAD) ||
-	    vgpu_put_tenant_band(skb, &stats))
+	    vgpu_put_tenant_band(skb, &stats) ||
+	    vgpu_put_flag(skb, VGPUMGR_A_TENANT_THROTTLED, throttled))
 		return -EMSGSIZE;
 	return vgpu_put_run_lengths(skb, stats.histogram);
 }
@@ -227,17 +235,22 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	struct vgpu_device_stats stats;
 	const struct vgpu_ring *ring;
 	char uuid[UUID_STRING_LEN + 1];
+	bool throttled = false;
 	u32 error_index;
 	u32 queued = 0;
 	u64 ghost_ns;
 	u64 run_ns;
+	u64 now_ns;
 	u32 error;
 
 	lockdep_assert_held(&device->parent->lock);
 	snprintf(uuid, sizeof(uuid), "%pUl", &device->uuid);
 	spin_lock_irq(&engine->lock);
-	if (device->scheduled) /* charges the time until now */
-		vgpu_slice_lag_ns(&engine->sched, &device->slice, ktime_get_ns());
+	now_ns = ktime_get_ns();
+	if (device->scheduled) { /* charges the time until now */
+		vgpu_slice_lag_ns(&engine->sched, &device->slice, now_ns);
+		throttled = vgpu_bucket_is_throttled(&device->slice.bucket, now_ns);
+	}
 	stats = device->stats;
 	vgpu_slice_settle(&device->slice);
 	run_ns = device->slice.stats.run_ns;
@@ -273,7 +286,8 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	    nla_put_u64_64bit(skb, VGPUMGR_A_SLICE_DROPPED, stats.dropped,
 			      VGPUMGR_A_SLICE_PAD) ||
 	    nla_put_u32(skb, VGPUMGR_A_SLICE_QUEUED, queued) ||
-	    nla_put_u64_64bit(skb, VGPUMGR_A_SLICE_GHOST_NS, ghost_ns, VGPUMGR_A_SLICE_PAD))
+	    nla_put_u64_64bit(skb, VGPUMGR_A_SLICE_GHOST_NS, ghost_ns, VGPUMGR_A_SLICE_PAD) ||
+	    vgpu_put_flag(skb, VGPUMGR_A_SLICE_THROTTLED, throttled))
 		return -EMSGSIZE;
 	return 0;
 }

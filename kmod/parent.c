@@ -10,6 +10,7 @@
 
 #include "engine.h"
 #include "policy.h"
+#include "uapi/vgpumgr_netlink.h"
 
 #define VGPU_ABI_VERSION	"1.1"
 
@@ -227,6 +228,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	mutex_lock(&vgpu_parents_lock);
 	list_add_tail(&parent->node, &vgpu_parents);
 	vgpu_netlink_changed();
+	vgpu_event_gpu(parent, VGPUMGR_CMD_CREATED_NTF);
 	mutex_unlock(&vgpu_parents_lock);
 	pci_info(pdev, "sharing by engine %s, %u MiB of device memory\n",
 		 parent->engine.ops->name, memory_mib);
@@ -255,6 +257,7 @@ static void vgpu_pci_remove(struct pci_dev *pdev)
 	mutex_lock(&parent->lock);
 	vgpu_tenants_free(parent);
 	mutex_unlock(&parent->lock);
+	vgpu_event_gpu(parent, VGPUMGR_CMD_REMOVED_NTF);
 	vgpu_engine_stop(&parent->engine);
 	vgpu_parent_put(parent);
 }

@@ -16,6 +16,7 @@
 
 #include "engine.h"
 #include "ring.h"
+#include "uapi/vgpumgr_netlink.h"
 
 static atomic64_t vgpu_tenant_ids;
 
@@ -60,8 +61,10 @@ static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
 	tenant->id = atomic64_inc_return(&vgpu_tenant_ids);
 	tenant->parent = parent;
 	strscpy(tenant->name, name, sizeof(tenant->name));
+	vgpu_event_source_init(&tenant->events, false);
 	list_add_tail(&tenant->node, &parent->tenants);
 	vgpu_netlink_changed();
+	vgpu_event_tenant(tenant, VGPUMGR_CMD_CREATED_NTF);
 	return tenant;
 }
 
@@ -69,15 +72,16 @@ static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 {
 	struct vgpu_engine *engine = &tenant->parent->engine;
 
-	if (tenant->configured) {
-		spin_lock_irq(&engine->lock);
+	spin_lock_irq(&engine->lock);
+	if (tenant->configured)
 		WARN_ON_ONCE(vgpu_group_remove(&engine->sched, &tenant->group,
 					       ktime_get_ns()));
-		spin_unlock_irq(&engine->lock);
-	}
+	vgpu_event_source_forget(&tenant->events);
+	spin_unlock_irq(&engine->lock);
 	list_del(&tenant->node);
-	kfree(tenant);
 	vgpu_netlink_changed();
+	vgpu_event_tenant(tenant, VGPUMGR_CMD_REMOVED_NTF);
+	kfree(tenant);
 }
 
 /* The last device may have been the only reason for an unconfigured tenant. */
@@ -105,6 +109,7 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 					&device->slice, &device->params, now_ns)))
 		return;
 	WRITE_ONCE(device->scheduled, true);
+	device->events.throttles = 0;
 	if (device->ring && !device->ring->dead)
 		vgpu_ring_kick(device->ring);
 	if (vgpu_device_has_ready_item(device)) {

@@ -34,10 +34,9 @@
 #include <linux/workqueue.h>
 
 #include "compat.h"
+#include "events.h"
 #include "sched/vgpu_sched.h"
 #include "uapi/vgpu_device.h"
-
-#define VGPU_TENANT_NAME_BYTES	64	/* including the terminating NUL */
 
 #define VGPU_ITEM_BYTES_MAX	(1U << 20)
 #define VGPU_DELAY_NS_MAX	(1000U * NSEC_PER_MSEC)
@@ -80,6 +79,7 @@ struct vgpu_engine_ops {
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
  * @realtime: the priority @thread has
+ * @events: on their way to listeners, @lock
  */
 struct vgpu_engine {
 	const struct vgpu_engine_ops *ops;
@@ -91,6 +91,7 @@ struct vgpu_engine {
 	u64 stops_ns;
 	bool parked;
 	bool realtime;
+	struct vgpu_events events;
 };
 
 /**
@@ -159,6 +160,7 @@ struct vgpu_parent {
  * @params: as set
  * @devices: how many devices name it
  * @group: what the scheduler sees, engine->lock
+ * @events: what is to be told of it, engine->lock
  *
  * Created by the first configuration or by the first device that names it;
  * freed when neither is left. parent->lock.
@@ -173,6 +175,7 @@ struct vgpu_tenant {
 	struct vgpu_group_params params;
 	unsigned int devices;
 	struct vgpu_group group;
+	struct vgpu_event_source events;
 };
 
 /**
@@ -310,6 +313,8 @@ struct vgpu_device_stats {
  * @params: weight and cap inside the tenant's group, parent->lock
  * @permit_until: jiffies until which a permit is valid; 0 for none; parent->lock
  * @open: between open_device and close_device, parent->lock
+ * @opener_pid: who opened it, its thread group; parent->lock
+ * @opener_comm: its name; parent->lock
  * @slice: what the scheduler sees, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant;
  *	engine->lock, changed with parent->lock held too
@@ -329,6 +334,7 @@ struct vgpu_device_stats {
  * @storm_tokens: doorbells without an item still tolerated; engine->lock
  * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
  * @stats: engine->lock
+ * @events: what is to be told of it, engine->lock
  * @irq_lock: protects @vectors and @request
  * @vectors: MSI-X eventfds
  * @request: eventfd by which the VMM is asked to let go
@@ -343,6 +349,8 @@ struct vgpu_device {
 	struct vgpu_slice_params params;
 	unsigned long permit_until;
 	bool open;
+	pid_t opener_pid;
+	char opener_comm[TASK_COMM_LEN];
 	struct vgpu_slice slice;
 	bool scheduled;
 	struct mutex state_lock;	/* registers, the ring */
@@ -361,6 +369,7 @@ struct vgpu_device {
 	u32 storm_tokens;
 	u64 storm_refill_ns;
 	struct vgpu_device_stats stats;
+	struct vgpu_event_source events;
 	spinlock_t irq_lock;	/* eventfds */
 	struct eventfd_ctx *vectors[VGPU_VECTORS];
 	struct eventfd_ctx *request;

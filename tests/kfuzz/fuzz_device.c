@@ -21,7 +21,7 @@ static struct mdev_device mdev;
 static bool opened;
 static u64 lives, opens, refused_opens, refused_probes;
 
-/* parent.c and netlink.c are not part of this program. */
+/* parent.c, netlink.c and netlink_event.c are not part of this program. */
 void vgpu_parent_put(struct vgpu_parent *is)
 {
 	REQUIRE(is == parent && is->refs.count > 1);
@@ -29,6 +29,17 @@ void vgpu_parent_put(struct vgpu_parent *is)
 }
 
 void vgpu_netlink_changed(void) { }
+int vgpu_events_start(struct vgpu_engine *engine) { return 0; }
+void vgpu_events_stop(struct vgpu_engine *engine) { }
+void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command) { }
+void vgpu_event_slice(struct vgpu_device *device, u8 command) { }
+void vgpu_event_opened(struct vgpu_device *device) { }
+void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice) { }
+void vgpu_event_source_forget(struct vgpu_event_source *source) { }
+void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *source,
+		     enum vgpu_event_kind kind, u64 detail, u64 detail2) { }
+void vgpu_events_decided(struct vgpu_engine *engine, struct vgpu_slice *before,
+			 const struct vgpu_decision *decision) { }
 const struct attribute_group *vgpu_device_groups[1];
 
 static void close_device(void)

@@ -425,7 +425,9 @@ int timer_delete_sync(struct timer_list *timer);
 #define timer_shutdown_sync(timer) timer_delete_sync(timer)
 
 struct work_struct { void (*run)(struct work_struct *work); bool pending; };
+struct delayed_work { struct work_struct work; };
 struct workqueue_struct { int unused; };
+#define TASK_COMM_LEN 16
 #define WQ_UNBOUND 0
 #define DECLARE_WORK(name, function) struct work_struct name = { .run = (function) }
 #define INIT_WORK(work, function) (*(work) = (struct work_struct){ .run = (function) })

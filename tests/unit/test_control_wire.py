@@ -96,7 +96,7 @@ def test_a_tenant_is_decoded_with_its_histogram_and_without_what_is_unknown() ->
     lag = bytes.fromhex("0c00 1500 feffffffffffffff")
     bucket = bytes.fromhex("1c00 1680  0c00 0200 0004000000000000  0c00 0300 0900000000000000")
     unknown = bytes.fromhex("0800 e700 01000000")
-    values = netlink._decode(
+    values = netlink.decode_values(
         protocol.TENANT, gpu + name + generation + configured + slices + weight + lag + bucket + unknown
     )
     tenant = netlink._tenant(values)
@@ -108,7 +108,7 @@ def test_a_tenant_is_decoded_with_its_histogram_and_without_what_is_unknown() ->
 
 def test_an_answer_without_what_it_must_have_is_a_protocol_error() -> None:
     with pytest.raises(ControlProtocolError, match="incomplete"):
-        netlink._gpu(netlink._decode(protocol.GPU, GPU_ATTRIBUTE))
+        netlink._gpu(netlink.decode_values(protocol.GPU, GPU_ATTRIBUTE))
 
 
 # ---- extended ACKs

@@ -14,7 +14,13 @@ from vgpumgr.control.protocol import AttributeSet, Command
 
 UAPI = Path(__file__).parents[2] / "kmod" / "uapi"
 SPEC: dict[str, Any] = yaml.safe_load((UAPI / "vgpumgr.yaml").read_text())
-SETS = {"gpu": protocol.GPU, "tenant": protocol.TENANT, "run-length": protocol.RUN_LENGTH, "slice": protocol.SLICE}
+SETS = {
+    "gpu": protocol.GPU,
+    "tenant": protocol.TENANT,
+    "run-length": protocol.RUN_LENGTH,
+    "slice": protocol.SLICE,
+    "event": protocol.EVENT,
+}
 
 
 def header_constants() -> dict[str, int]:
@@ -73,6 +79,15 @@ def test_all_three_name_the_same_family_and_version() -> None:
     assert f'#define VGPUMGR_FAMILY_NAME\t"{protocol.FAMILY_NAME}"' in header
     assert f"#define VGPUMGR_FAMILY_VERSION\t{protocol.FAMILY_VERSION}\n" in header
     assert SPEC.get("version", 1) == protocol.FAMILY_VERSION
+    assert SPEC["mcast-groups"]["list"] == [{"name": protocol.EVENTS_GROUP}]
+    assert f'#define VGPUMGR_MCGRP_EVENTS\t"{protocol.EVENTS_GROUP}"' in header
+
+
+def test_exactly_the_notifications_are_events_of_the_group() -> None:
+    for operation in SPEC["operations"]["list"]:
+        told = operation["name"].endswith("-ntf")
+        assert ("event" in operation, operation.get("mcgrp")) == (told, protocol.EVENTS_GROUP if told else None)
+        assert (operation["value"] >= 32) == told
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -88,14 +103,14 @@ def test_every_operation_uses_attributes_of_its_set() -> None:
     known = {spec["name"]: {attribute["name"] for attribute in spec["attributes"]} for spec in SPEC["attribute-sets"]}
     for operation in SPEC["operations"]["list"]:
         assert protocol.ATTRIBUTES[Command(operation["value"])] is SETS[operation["attribute-set"]]
-        for way in ("do", "dump"):
-            for side in operation.get(way, {}).values():
-                assert set(side["attributes"]) <= known[operation["attribute-set"]], operation["name"]
+        sides = [side for way in ("do", "dump") for side in operation.get(way, {}).values()]
+        for side in [*sides, *filter(None, [operation.get("event")])]:
+            assert set(side["attributes"]) <= known[operation["attribute-set"]], operation["name"]
 
 
 def test_setters_are_for_the_privileged_only() -> None:
     for operation in SPEC["operations"]["list"]:
-        setter = not operation["name"].endswith("-get")
+        setter = not operation["name"].endswith(("-get", "-ntf"))
         assert ("admin-perm" in operation.get("flags", [])) == setter, operation["name"]
 
 

@@ -7,6 +7,7 @@ monotonic clock.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Gpu:
     least burst accepted. `max_chunk_us`: the longest uninterruptible piece. `idle_ns`: of `wall_ns`, time the engine
     belonged to nobody. `tenants`: how many tenants are configured here or named by a slice. `policy`: "best_effort",
     "equal_share" or "fixed_share", which sells `places`. `reserve_limit_permille`: the most of the engine that may be
-    reserved. `generation`: for `if_generation`.
+    reserved. `generation`: for `if_generation`. `event_seq`: number of the last event, of any GPU.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Gpu:
     places: int = 0
     reserve_limit_permille: int = 0
     generation: int = 0
+    event_seq: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,7 @@ class Tenant:
     `latency_ns`: of `run_ns`, used from the reservation; `hold_ns`: of it, time the engine idled for the tenant.
     `demotions`: times the reservation was used up. `fills`: pieces that others executed during `holds`, `inversion_ns`
     of it while the tenant had work. `ghost_ns`: of `run_ns`, time the engine idled in turns of slices without work.
+    `throttled`: the group's cap has run out.
     """
 
     gpu: str
@@ -113,6 +116,7 @@ class Tenant:
     inversion_ns: int = 0
     ghost_ns: int = 0
     histogram: RunHistogram = RunHistogram()
+    throttled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +125,7 @@ class Slice:
 
     `open`: a VMM has it. `scheduled`: its tenant is configured. `error`: enum vgpu_error of vgpu_device.h, 0 for none;
     `error_index` the item at fault. `run_ns`: since the slice was last scheduled. `items`: answered. `queued`:
-    submitted and not yet answered, falls as well. `ghost_ns`: as of a tenant.
+    submitted and not yet answered, falls as well. `ghost_ns`: as of a tenant. `throttled`: its own cap has run out.
     """
 
     gpu: str
@@ -145,6 +149,7 @@ class Slice:
     dropped: int
     queued: int
     ghost_ns: int = 0
+    throttled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,3 +161,52 @@ class MdevType:
     description: str
     device_api: str
     available: int
+
+
+class EventKind(StrEnum):
+    """What an event says; the operations of vgpumgr.yaml that end in -ntf."""
+
+    CREATED = "created"
+    REMOVED = "removed"
+    REVOKED = "revoked"
+    FAULT = "fault"
+    RESET = "reset"
+    THROTTLED = "throttled"
+    UNTHROTTLED = "unthrottled"
+    OVERRUN = "overrun"
+    LOST = "lost"
+    OTHER = "other"  # of a newer module
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened `count` times, the last time at `time_ns`.
+
+    About a slice if `slice` is not "", else about a tenant if `tenant` is not "", else about the GPU. `sequence`:
+    counts the events of all GPUs. `pid`, `comm`: in "revoked", the process that had the slice open. `error`,
+    `error_index`: in "fault". `length_ns`, `limit_ns`: in "overrun". "lost": `count` events could not be told.
+    """
+
+    kind: EventKind
+    sequence: int
+    time_ns: int
+    count: int
+    gpu: str
+    tenant: str = ""
+    slice: str = ""
+    pid: int = 0
+    comm: str = ""
+    error: int = 0
+    error_index: int = 0
+    length_ns: int = 0
+    limit_ns: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All there is, with the effect of every event up to `sequence`, and maybe of later ones."""
+
+    sequence: int
+    gpus: tuple[Gpu, ...]
+    tenants: tuple[Tenant, ...]
+    slices: tuple[Slice, ...]

@@ -2,7 +2,6 @@
 """Client of the kernel module's generic netlink family."""
 
 import socket
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from vgpumgr.control import protocol, wire
+from vgpumgr.control.family import CONTROL_FAMILY, FAMILY_NAME, GET_FAMILY, Family, decode_family
 from vgpumgr.control.model import Gpu, RunHistogram, Slice, Tenant
 from vgpumgr.control.protocol import AttributeSet, Command, GpuAttribute, SliceAttribute, TenantAttribute
 from vgpumgr.errors import (
@@ -25,11 +25,6 @@ _NETLINK_GENERIC = 16
 _SOL_NETLINK = 270
 _NETLINK_CAP_ACK = 10
 _NETLINK_EXT_ACK = 11
-
-_CONTROL_FAMILY = 16
-_CONTROL_GET_FAMILY = 3
-_CONTROL_FAMILY_ID = 1
-_CONTROL_FAMILY_NAME = 2
 
 _EINVAL = 22
 _ENOENT = 2
@@ -57,7 +52,7 @@ class Control:
             self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
             self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
             self._socket.bind((0, 0))
-            self._family = self._find_family()
+            self._family = self.find_family().id
         except BaseException:
             self._socket.close()
             raise
@@ -216,14 +211,14 @@ class Control:
         answers = self.request(command, attributes)
         if len(answers) > 1:
             raise ControlProtocolError(f"{_operation(command)}: {len(answers)} answers to a request about one object")
-        return _decode(protocol.ATTRIBUTES[command], answers[0]) if answers else {}
+        return decode_values(protocol.ATTRIBUTES[command], answers[0]) if answers else {}
 
     def _dump(self, command: Command, values: Values) -> list[dict[str, Any]]:
         attributes = _encode(command, values)
         for _ in range(_DUMP_ATTEMPTS):
             answers = list(self._exchange(command, wire.DUMP, attributes))
             if not any(interrupted for _, interrupted in answers):
-                return [_decode(protocol.ATTRIBUTES[command], found) for found, _ in answers]
+                return [decode_values(protocol.ATTRIBUTES[command], found) for found, _ in answers]
         raise DumpInterruptedError(f"{_operation(command)}: objects came and went during {_DUMP_ATTEMPTS} attempts")
 
     def _exchange(self, command: Command, flags: int, attributes: bytes) -> Iterator[tuple[bytes, bool]]:
@@ -257,17 +252,16 @@ class Control:
                     raise ControlProtocolError("answers were lost")
                 answers.append((wire.decode_generic(message)[1], interrupted))
 
-    def _find_family(self) -> int:
-        name = wire.encode_attribute(_CONTROL_FAMILY_NAME, wire.encode_value("string", protocol.FAMILY_NAME))
-        answers, _, status = self._transact(_CONTROL_FAMILY, wire.ACK, _CONTROL_GET_FAMILY, 1, name)
+    def find_family(self) -> Family:
+        """Return the numbers that the family has since the module was loaded. ControlUnavailableError."""
+        name = wire.encode_attribute(FAMILY_NAME, wire.encode_value("string", protocol.FAMILY_NAME))
+        with self._lock:
+            answers, _, status = self._transact(CONTROL_FAMILY, wire.ACK, GET_FAMILY, 1, name)
         if status.errno == _ENOENT:
             raise ControlUnavailableError(f"no netlink family {protocol.FAMILY_NAME}: vgpumgr.ko is not loaded")
         if status.errno:
             raise refused(operation="find the netlink family", errno=status.errno, reason=status.reason)
-        for number, payload in wire.decode_attributes(answers[0][0]):
-            if number == _CONTROL_FAMILY_ID:
-                return int.from_bytes(payload, sys.byteorder)
-        raise ControlProtocolError("the kernel named no id for the netlink family")
+        return decode_family(answers[0][0])
 
 
 def _number_of(command: Command, field: str, words: type[IntEnum], word: str | None) -> int | None:
@@ -313,7 +307,7 @@ def _encode(command: Command, values: Values) -> bytes:
     return b"".join(encoded)
 
 
-def _decode(attributes: AttributeSet, data: bytes) -> dict[str, Any]:
+def decode_values(attributes: AttributeSet, data: bytes) -> dict[str, Any]:
     """Return values by the header's names in lower case; unknown attributes, from a newer module, are left out."""
     values: dict[str, Any] = {}
     for number, payload in wire.decode_attributes(data):
@@ -322,7 +316,7 @@ def _decode(attributes: AttributeSet, data: bytes) -> dict[str, Any]:
             continue
         name = attributes.numbers(number).name.lower()
         if kind == "nest":
-            values.setdefault(name, []).append(_decode(protocol.RUN_LENGTH, payload))
+            values.setdefault(name, []).append(decode_values(protocol.RUN_LENGTH, payload))
         else:
             values[name] = wire.decode_value(kind, payload)
     return values
@@ -363,6 +357,7 @@ def _tenant(values: dict[str, Any]) -> Tenant:
         values["name"] = values.pop("tenant")
         values.setdefault("configured", False)
         _words(values, {"mode": protocol.Mode, "band": protocol.Band})
+        values.setdefault("throttled", False)
         buckets = values.pop("run_length", [])
         values["histogram"] = RunHistogram(tuple((bucket["start_ns"], bucket["count"]) for bucket in buckets))
         return Tenant(**values)
@@ -372,6 +367,7 @@ def _slice(values: dict[str, Any]) -> Slice:
     with _complete():
         values.setdefault("open", False)
         values.setdefault("scheduled", False)
+        values.setdefault("throttled", False)
         return Slice(**values)
 
 

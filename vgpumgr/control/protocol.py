@@ -10,6 +10,7 @@ from enum import IntEnum
 
 FAMILY_NAME = "vgpumgr"
 FAMILY_VERSION = 1
+EVENTS_GROUP = "events"
 
 
 class Command(IntEnum):
@@ -22,6 +23,15 @@ class Command(IntEnum):
     TENANT_DEL = 10
     SLICE_GET = 16
     SLICE_SET = 17
+    CREATED_NTF = 32
+    REMOVED_NTF = 33
+    REVOKED_NTF = 34
+    FAULT_NTF = 35
+    RESET_NTF = 36
+    THROTTLED_NTF = 37
+    UNTHROTTLED_NTF = 38
+    OVERRUN_NTF = 39
+    LOST_NTF = 40
 
 
 class Attach(IntEnum):
@@ -75,6 +85,7 @@ class GpuAttribute(IntEnum):
     RESERVE_LIMIT_PERMILLE = 17
     IF_GENERATION = 18
     GENERATION = 19
+    EVENT_SEQ = 20
 
 
 class TenantAttribute(IntEnum):
@@ -116,6 +127,7 @@ class TenantAttribute(IntEnum):
     FILLS = 34
     INVERSION_NS = 35
     GHOST_NS = 36
+    THROTTLED = 37
 
 
 class RunLengthAttribute(IntEnum):
@@ -151,6 +163,25 @@ class SliceAttribute(IntEnum):
     DROPPED = 20
     QUEUED = 21
     GHOST_NS = 22
+    THROTTLED = 23
+
+
+class EventAttribute(IntEnum):
+    """VGPUMGR_A_EVENT_*"""
+
+    PAD = 1
+    SEQ = 2
+    TIME_NS = 3
+    COUNT = 4
+    GPU = 5
+    TENANT = 6
+    SLICE = 7
+    PID = 8
+    COMM = 9
+    ERROR = 10
+    ERROR_INDEX = 11
+    LENGTH_NS = 12
+    LIMIT_NS = 13
 
 
 # The type of each attribute, in the words of vgpumgr.yaml.
@@ -187,6 +218,7 @@ _TENANT_TYPES: Mapping[IntEnum, str] = {
     TenantAttribute.HOLD_MAX_US: "u32",
     TenantAttribute.INVERSION_PERMILLE: "u32",
     TenantAttribute.INVERSION_BURST_US: "u32",
+    TenantAttribute.THROTTLED: "flag",
 }
 _RUN_LENGTH_TYPES: Mapping[IntEnum, str] = {
     RunLengthAttribute.PAD: "pad",
@@ -205,6 +237,18 @@ _SLICE_TYPES: Mapping[IntEnum, str] = {
     SliceAttribute.ERROR: "u32",
     SliceAttribute.ERROR_INDEX: "u32",
     SliceAttribute.QUEUED: "u32",
+    SliceAttribute.THROTTLED: "flag",
+}
+_EVENT_TYPES: Mapping[IntEnum, str] = {
+    EventAttribute.PAD: "pad",
+    EventAttribute.COUNT: "u32",
+    EventAttribute.GPU: "string",
+    EventAttribute.TENANT: "string",
+    EventAttribute.SLICE: "string",
+    EventAttribute.PID: "u32",
+    EventAttribute.COMM: "string",
+    EventAttribute.ERROR: "u32",
+    EventAttribute.ERROR_INDEX: "u32",
 }
 
 
@@ -232,6 +276,7 @@ GPU = AttributeSet(GpuAttribute, _GPU_TYPES)
 TENANT = AttributeSet(TenantAttribute, _TENANT_TYPES)
 RUN_LENGTH = AttributeSet(RunLengthAttribute, _RUN_LENGTH_TYPES)
 SLICE = AttributeSet(SliceAttribute, _SLICE_TYPES)
+EVENT = AttributeSet(EventAttribute, _EVENT_TYPES)
 
 ATTRIBUTES: Mapping[Command, AttributeSet] = {
     Command.GPU_GET: GPU,
@@ -241,4 +286,13 @@ ATTRIBUTES: Mapping[Command, AttributeSet] = {
     Command.TENANT_DEL: TENANT,
     Command.SLICE_GET: SLICE,
     Command.SLICE_SET: SLICE,
+    Command.CREATED_NTF: EVENT,
+    Command.REMOVED_NTF: EVENT,
+    Command.REVOKED_NTF: EVENT,
+    Command.FAULT_NTF: EVENT,
+    Command.RESET_NTF: EVENT,
+    Command.THROTTLED_NTF: EVENT,
+    Command.UNTHROTTLED_NTF: EVENT,
+    Command.OVERRUN_NTF: EVENT,
+    Command.LOST_NTF: EVENT,
 }

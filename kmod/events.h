@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Events: what listeners of the netlink family are told as it happens.
+ *
+ * They are noted under engine->lock in a queue of fixed size and sent by a work
+ * item, all in one order. What a guest can cause is bounded for each source: the
+ * first event goes out at once, those after it are counted and told together.
+ * While nobody listens nothing is noted.
+ */
+#ifndef VGPU_EVENTS_H
+#define VGPU_EVENTS_H
+
+#include <linux/list.h>
+#include <linux/sched.h>
+#include <linux/uuid.h>
+#include <linux/workqueue.h>
+
+struct vgpu_decision;
+struct vgpu_device;
+struct vgpu_engine;
+struct vgpu_parent;
+struct vgpu_slice;
+struct vgpu_tenant;
+
+#define VGPU_TENANT_NAME_BYTES	64	/* including the terminating NUL */
+#define VGPU_EVENTS_QUEUED	128	/* not sent yet, per engine; more are lost */
+
+/* What guests cause; told together while a source must be quiet. */
+enum vgpu_event_kind {
+	VGPU_EVENT_FAULT,
+	VGPU_EVENT_RESET,
+	VGPU_EVENT_THROTTLED,
+	VGPU_EVENT_UNTHROTTLED,
+	VGPU_EVENT_OVERRUN,
+	VGPU_EVENT_KINDS
+};
+
+/**
+ * struct vgpu_event - one message, a copy of all it says
+ * @time_ns: when it happened, the last time of @count
+ * @detail: depends on @command
+ * @count: how many times it happened
+ * @pid: who had the slice open, 0 for nobody
+ * @comm: its name
+ * @slice: valid with @of_slice
+ * @of_slice: it is about a slice
+ * @command: enum of vgpumgr_netlink.h
+ * @tenant: its name, may be empty
+ */
+struct vgpu_event {
+	u64 time_ns;
+	u64 detail[2];
+	u32 count;
+	pid_t pid;
+	char comm[TASK_COMM_LEN];
+	guid_t slice;
+	bool of_slice;
+	u8 command;
+	char tenant[VGPU_TENANT_NAME_BYTES];
+};
+
+/**
+ * struct vgpu_event_note - what happened to a source and is not told yet
+ * @time_ns: the last time
+ * @detail: of the last time
+ * @count: how many times
+ */
+struct vgpu_event_note {
+	u64 time_ns;
+	u64 detail[2];
+	u32 count;
+};
+
+/**
+ * struct vgpu_event_source - a slice or a tenant that events are about
+ * @node: in vgpu_events.late: has notes, or is throttled
+ * @of_slice: embedded in struct vgpu_device, else in struct vgpu_tenant
+ * @throttled: listeners know it as throttled, or will
+ * @throttles: how many throttles of the scheduler's count are noted
+ * @quiet_until_ns: until then notes are only collected
+ * @notes: by kind
+ *
+ * engine->lock.
+ */
+struct vgpu_event_source {
+	struct list_head node;
+	bool of_slice;
+	bool throttled;
+	u64 throttles;
+	u64 quiet_until_ns;
+	struct vgpu_event_note notes[VGPU_EVENT_KINDS];
+};
+
+/**
+ * struct vgpu_events - the events of one engine that are on their way
+ * @late: sources to look at again
+ * @send: sends what is queued
+ * @later: looks at @late
+ * @first: in @queue
+ * @queued: from there on
+ * @dropped: no place in @queue or no memory
+ * @queue: a ring
+ *
+ * engine->lock.
+ */
+struct vgpu_events {
+	struct list_head late;
+	struct work_struct send;
+	struct delayed_work later;
+	unsigned int first;
+	unsigned int queued;
+	u32 dropped;
+	struct vgpu_event *queue;
+};
+
+int vgpu_events_init(void);
+void vgpu_events_exit(void);
+int vgpu_events_start(struct vgpu_engine *engine);
+void vgpu_events_stop(struct vgpu_engine *engine);
+u64 vgpu_events_sequence(void);
+
+void vgpu_event_gpu(struct vgpu_parent *parent, u8 command);
+void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command);	/* parent->lock held */
+void vgpu_event_slice(struct vgpu_device *device, u8 command);	/* parent->lock held */
+void vgpu_event_opened(struct vgpu_device *device);	/* parent->lock held */
+
+/* engine->lock held */
+void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice);
+void vgpu_event_source_forget(struct vgpu_event_source *source);
+void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *source,
+		     enum vgpu_event_kind kind, u64 detail, u64 detail2);
+void vgpu_events_decided(struct vgpu_engine *engine, struct vgpu_slice *before,
+			 const struct vgpu_decision *decision);
+
+#endif /* VGPU_EVENTS_H */

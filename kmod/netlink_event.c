@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The multicast group "events" of the netlink family. See events.h.
+ *
+ * One ordered work queue serves all engines, so that numbers go out in order. A
+ * number is taken where a message is sent: who reads the present one and then
+ * looks at an object has seen the effect of every event up to it.
+ */
+#include <linux/ktime.h>
+#include <linux/slab.h>
+
+#include "engine.h"
+#include "netlink.h"
+
+#define VGPU_EVENT_BYTES	512
+#define VGPU_EVENT_QUIET_NS	(500 * NSEC_PER_MSEC)
+
+static struct workqueue_struct *vgpu_events_wq;
+static atomic64_t vgpu_events_seq;
+
+static const u8 vgpu_event_commands[VGPU_EVENT_KINDS] = {
+	[VGPU_EVENT_FAULT] = VGPUMGR_CMD_FAULT_NTF,
+	[VGPU_EVENT_RESET] = VGPUMGR_CMD_RESET_NTF,
+	[VGPU_EVENT_THROTTLED] = VGPUMGR_CMD_THROTTLED_NTF,
+	[VGPU_EVENT_UNTHROTTLED] = VGPUMGR_CMD_UNTHROTTLED_NTF,
+	[VGPU_EVENT_OVERRUN] = VGPUMGR_CMD_OVERRUN_NTF,
+};
+
+static bool vgpu_events_wanted(void)
+{
+	return genl_has_listeners(&vgpu_family, &init_net, VGPU_GROUP_EVENTS);
+}
+
+/**
+ * vgpu_events_sequence - number of the last event that was sent or lost
+ *
+ * Return: counts from the loading of the module.
+ */
+u64 vgpu_events_sequence(void)
+{
+	return atomic64_read(&vgpu_events_seq);
+}
+
+static int vgpu_event_put_details(struct sk_buff *skb, const struct vgpu_event *event)
+{
+	switch (event->command) {
+	case VGPUMGR_CMD_FAULT_NTF:
+		return nla_put_u32(skb, VGPUMGR_A_EVENT_ERROR, event->detail[0]) ?:
+		       nla_put_u32(skb, VGPUMGR_A_EVENT_ERROR_INDEX, event->detail[1]);
+	case VGPUMGR_CMD_OVERRUN_NTF:
+		return nla_put_u64_64bit(skb, VGPUMGR_A_EVENT_LENGTH_NS, event->detail[0],
+					 VGPUMGR_A_EVENT_PAD) ?:
+		       nla_put_u64_64bit(skb, VGPUMGR_A_EVENT_LIMIT_NS, event->detail[1],
+					 VGPUMGR_A_EVENT_PAD);
+	default:
+		return 0;
+	}
+}
+
+static int vgpu_event_put(struct sk_buff *skb, const char *gpu, u64 seq,
+			  const struct vgpu_event *event)
+{
+	char uuid[UUID_STRING_LEN + 1];
+
+	snprintf(uuid, sizeof(uuid), "%pUl", &event->slice);
+	if (nla_put_u64_64bit(skb, VGPUMGR_A_EVENT_SEQ, seq, VGPUMGR_A_EVENT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_EVENT_TIME_NS, event->time_ns,
+			      VGPUMGR_A_EVENT_PAD) ||
+	    nla_put_u32(skb, VGPUMGR_A_EVENT_COUNT, event->count) ||
+	    nla_put_string(skb, VGPUMGR_A_EVENT_GPU, gpu))
+		return -EMSGSIZE;
+	if (event->tenant[0] &&
+	    nla_put_string(skb, VGPUMGR_A_EVENT_TENANT, event->tenant))
+		return -EMSGSIZE;
+	if (event->of_slice && nla_put_string(skb, VGPUMGR_A_EVENT_SLICE, uuid))
+		return -EMSGSIZE;
+	if (event->pid && (nla_put_u32(skb, VGPUMGR_A_EVENT_PID, event->pid) ||
+			   nla_put_string(skb, VGPUMGR_A_EVENT_COMM, event->comm)))
+		return -EMSGSIZE;
+	return vgpu_event_put_details(skb, event);
+}
+
+/* Work queue only. False when there is no memory, and then no number is used. */
+static bool vgpu_event_send(struct vgpu_engine *engine, const struct vgpu_event *event)
+{
+	struct sk_buff *skb = genlmsg_new(VGPU_EVENT_BYTES, GFP_KERNEL);
+	void *header;
+
+	if (!skb)
+		return false;
+	header = genlmsg_put(skb, 0, 0, &vgpu_family, 0, event->command);
+	if (WARN_ON_ONCE(!header ||
+			 vgpu_event_put(skb, engine->name,
+					atomic64_inc_return(&vgpu_events_seq), event))) {
+		nlmsg_free(skb);
+		return true;
+	}
+	genlmsg_end(skb, header);
+	/* Who has no room for it gets ENOBUFS; that nobody listens is no error. */
+	genlmsg_multicast(&vgpu_family, skb, 0, VGPU_GROUP_EVENTS, GFP_KERNEL);
+	return true;
+}
+
+static bool vgpu_events_take(struct vgpu_engine *engine, struct vgpu_event *event)
+{
+	struct vgpu_events *events = &engine->events;
+	bool taken = true;
+
+	memset(event, 0, sizeof(*event));
+	spin_lock_irq(&engine->lock);
+	if (events->queued) {
+		*event = events->queue[events->first];
+		events->first = (events->first + 1) % VGPU_EVENTS_QUEUED;
+		events->queued--;
+	} else if (events->dropped) {
+		event->command = VGPUMGR_CMD_LOST_NTF;
+		event->time_ns = ktime_get_ns();
+		event->count = events->dropped;
+		events->dropped = 0;
+	} else {
+		taken = false;
+	}
+	spin_unlock_irq(&engine->lock);
+	return taken;
+}
+
+/* Work queue only. */
+static void vgpu_events_drain(struct vgpu_engine *engine)
+{
+	struct vgpu_event event;
+
+	while (vgpu_events_take(engine, &event)) {
+		bool lost = event.command == VGPUMGR_CMD_LOST_NTF;
+
+		/* A hole in the numbers, for who does not know this message. */
+		if (lost)
+			atomic64_add(event.count, &vgpu_events_seq);
+		if (vgpu_event_send(engine, &event))
+			continue;
+		spin_lock_irq(&engine->lock);
+		engine->events.dropped++;
+		spin_unlock_irq(&engine->lock);
+		queue_delayed_work(vgpu_events_wq, &engine->events.later, HZ);
+		return;
+	}
+}
+
+static void vgpu_events_send(struct work_struct *work)
+{
+	vgpu_events_drain(container_of(work, struct vgpu_engine, events.send));
+}
+
+/* A place for one more event, all zero; NULL if there is none. */
+static struct vgpu_event *vgpu_event_add(struct vgpu_engine *engine, u8 command)
+{
+	struct vgpu_events *events = &engine->events;
+	struct vgpu_event *event;
+
+	lockdep_assert_held(&engine->lock);
+	queue_work(vgpu_events_wq, &events->send);
+	if (events->queued == VGPU_EVENTS_QUEUED) {
+		events->dropped++;
+		return NULL;
+	}
+	event = &events->queue[(events->first + events->queued) % VGPU_EVENTS_QUEUED];
+	events->queued++;
+	memset(event, 0, sizeof(*event));
+	event->command = command;
+	event->count = 1;
+	return event;
+}
+
+static void vgpu_event_name_tenant(struct vgpu_event *event, const struct vgpu_tenant *tenant)
+{
+	if (tenant)
+		strscpy(event->tenant, tenant->name, sizeof(event->tenant));
+}
+
+static void vgpu_event_name_slice(struct vgpu_event *event, const struct vgpu_device *device)
+{
+	event->of_slice = true;
+	event->slice = device->uuid;
+	vgpu_event_name_tenant(event, device->tenant);
+}
+
+/**
+ * vgpu_event_gpu - a GPU came or went
+ * @parent: the GPU, its engine started
+ * @command: VGPUMGR_CMD_CREATED_NTF or VGPUMGR_CMD_REMOVED_NTF
+ */
+void vgpu_event_gpu(struct vgpu_parent *parent, u8 command)
+{
+	struct vgpu_engine *engine = &parent->engine;
+	struct vgpu_event *event;
+
+	if (!vgpu_events_wanted())
+		return;
+	spin_lock_irq(&engine->lock);
+	event = vgpu_event_add(engine, command);
+	if (event)
+		event->time_ns = ktime_get_ns();
+	spin_unlock_irq(&engine->lock);
+}
+
+/**
+ * vgpu_event_tenant - a tenant came or went
+ * @tenant: parent->lock held
+ * @command: VGPUMGR_CMD_CREATED_NTF or VGPUMGR_CMD_REMOVED_NTF
+ */
+void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command)
+{
+	struct vgpu_engine *engine = &tenant->parent->engine;
+	struct vgpu_event *event;
+
+	lockdep_assert_held(&tenant->parent->lock);
+	if (!vgpu_events_wanted())
+		return;
+	spin_lock_irq(&engine->lock);
+	event = vgpu_event_add(engine, command);
+	if (event) {
+		event->time_ns = ktime_get_ns();
+		vgpu_event_name_tenant(event, tenant);
+	}
+	spin_unlock_irq(&engine->lock);
+}
+
+/**
+ * vgpu_event_slice - a slice came, went or was taken from who had it open
+ * @device: parent->lock held
+ * @command: VGPUMGR_CMD_CREATED_NTF, _REMOVED_NTF or _REVOKED_NTF
+ */
+void vgpu_event_slice(struct vgpu_device *device, u8 command)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_event *event;
+
+	lockdep_assert_held(&device->parent->lock);
+	if (!vgpu_events_wanted())
+		return;
+	spin_lock_irq(&engine->lock);
+	event = vgpu_event_add(engine, command);
+	if (event) {
+		event->time_ns = ktime_get_ns();
+		vgpu_event_name_slice(event, device);
+		if (command == VGPUMGR_CMD_REVOKED_NTF) {
+			event->pid = device->opener_pid;
+			strscpy(event->comm, device->opener_comm, sizeof(event->comm));
+		}
+	}
+	spin_unlock_irq(&engine->lock);
+}
+
+/**
+ * vgpu_event_opened - remember who opens a slice, for the day it is revoked
+ * @device: parent->lock held
+ */
+void vgpu_event_opened(struct vgpu_device *device)
+{
+	lockdep_assert_held(&device->parent->lock);
+	device->opener_pid = task_tgid_nr(current);
+	get_task_comm(device->opener_comm, current->group_leader);
+}
+
+void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice)
+{
+	INIT_LIST_HEAD(&source->node);
+	source->of_slice = of_slice;
+}
+
+/* Before its storage goes; the source may be noted to again. */
+void vgpu_event_source_forget(struct vgpu_event_source *source)
+{
+	bool of_slice = source->of_slice;
+
+	list_del(&source->node);
+	memset(source, 0, sizeof(*source));
+	vgpu_event_source_init(source, of_slice);
+}
+
+/* The note that happened first, or NULL. */
+static struct vgpu_event_note *vgpu_event_first_note(struct vgpu_event_source *source)
+{
+	struct vgpu_event_note *first = NULL;
+	unsigned int kind;
+
+	for (kind = 0; kind < VGPU_EVENT_KINDS; kind++) {
+		struct vgpu_event_note *note = &source->notes[kind];
+
+		if (note->count && (!first || note->time_ns < first->time_ns))
+			first = note;
+	}
+	return first;
+}
+
+/* Queue all notes, in the order in which they happened last. */
+static void vgpu_event_flush(struct vgpu_engine *engine, struct vgpu_event_source *source,
+			     u64 now_ns)
+{
+	struct vgpu_event_note *note;
+
+	while ((note = vgpu_event_first_note(source))) {
+		struct vgpu_event *event;
+
+		event = vgpu_event_add(engine, vgpu_event_commands[note - source->notes]);
+		if (event) {
+			event->time_ns = note->time_ns;
+			event->count = note->count;
+			memcpy(event->detail, note->detail, sizeof(event->detail));
+			if (source->of_slice)
+				vgpu_event_name_slice(event,
+						      container_of(source, struct vgpu_device,
+								   events));
+			else
+				vgpu_event_name_tenant(event,
+						       container_of(source, struct vgpu_tenant,
+								    events));
+		}
+		note->count = 0;
+	}
+	source->quiet_until_ns = now_ns + VGPU_EVENT_QUIET_NS;
+}
+
+static void vgpu_event_look_later(struct vgpu_engine *engine, struct vgpu_event_source *source)
+{
+	if (list_empty(&source->node))
+		list_add_tail(&source->node, &engine->events.late);
+	queue_delayed_work(vgpu_events_wq, &engine->events.later,
+			   nsecs_to_jiffies(VGPU_EVENT_QUIET_NS));
+}
+
+static void vgpu_event_collect(struct vgpu_event_source *source, enum vgpu_event_kind kind,
+			       u64 now_ns, u32 count)
+{
+	struct vgpu_event_note *note = &source->notes[kind];
+
+	note->time_ns = now_ns;
+	note->count = min_t(u64, (u64)note->count + count, U32_MAX);
+}
+
+/**
+ * vgpu_event_note - something happened that a guest can cause often
+ * @engine: engine->lock held
+ * @source: to whom
+ * @kind: what
+ * @detail: as the kind's message needs it
+ * @detail2: the same
+ */
+void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *source,
+		     enum vgpu_event_kind kind, u64 detail, u64 detail2)
+{
+	u64 now_ns = ktime_get_ns();
+
+	lockdep_assert_held(&engine->lock);
+	if (!vgpu_events_wanted())
+		return;
+	vgpu_event_collect(source, kind, now_ns, 1);
+	source->notes[kind].detail[0] = detail;
+	source->notes[kind].detail[1] = detail2;
+	if (now_ns >= source->quiet_until_ns)
+		vgpu_event_flush(engine, source, now_ns);
+	else
+		vgpu_event_look_later(engine, source);
+}
+
+/* The scheduler has counted @throttles so far; anew since the party was added. */
+static void vgpu_event_check_throttles(struct vgpu_engine *engine,
+				       struct vgpu_event_source *source, u64 throttles)
+{
+	u64 now_ns, before = source->throttles;
+
+	if (throttles == before)
+		return;
+	source->throttles = throttles;
+	if (!vgpu_events_wanted())
+		return;
+	now_ns = ktime_get_ns();
+	vgpu_event_collect(source, VGPU_EVENT_THROTTLED, now_ns,
+			   throttles > before ? throttles - before : throttles);
+	source->throttled = true;
+	if (now_ns >= source->quiet_until_ns)
+		vgpu_event_flush(engine, source, now_ns);
+	vgpu_event_look_later(engine, source);
+}
+
+static bool vgpu_event_source_is_throttled(const struct vgpu_event_source *source, u64 now_ns)
+{
+	const struct vgpu_tenant *tenant;
+	const struct vgpu_device *device;
+
+	if (source->of_slice) {
+		device = container_of(source, struct vgpu_device, events);
+		return device->scheduled &&
+		       vgpu_bucket_is_throttled(&device->slice.bucket, now_ns);
+	}
+	tenant = container_of(source, struct vgpu_tenant, events);
+	return tenant->group.sched && vgpu_bucket_is_throttled(&tenant->group.bucket, now_ns);
+}
+
+/* Tell what was collected, and that a throttle is over. */
+static void vgpu_event_look(struct vgpu_engine *engine, struct vgpu_event_source *source)
+{
+	u64 now_ns = ktime_get_ns();
+
+	if (source->throttled && !vgpu_event_source_is_throttled(source, now_ns)) {
+		vgpu_event_collect(source, VGPU_EVENT_UNTHROTTLED, now_ns, 1);
+		source->throttled = false;
+	}
+	if (!vgpu_events_wanted()) {
+		memset(source->notes, 0, sizeof(source->notes));
+		source->throttled = false;
+		return;
+	}
+	if (!vgpu_event_first_note(source) && !source->throttled)
+		return;
+	if (now_ns >= source->quiet_until_ns)
+		vgpu_event_flush(engine, source, now_ns);
+	if (vgpu_event_first_note(source) || source->throttled)
+		vgpu_event_look_later(engine, source);
+}
+
+static void vgpu_events_later(struct work_struct *work)
+{
+	struct vgpu_engine *engine = container_of(work, struct vgpu_engine, events.later.work);
+	struct vgpu_event_source *source;
+	LIST_HEAD(sources);
+
+	spin_lock_irq(&engine->lock);
+	list_splice_init(&engine->events.late, &sources);
+	while (!list_empty(&sources)) {
+		source = list_first_entry(&sources, struct vgpu_event_source, node);
+		list_del_init(&source->node);
+		vgpu_event_look(engine, source);
+		spin_unlock_irq(&engine->lock);
+		vgpu_events_drain(engine);
+		spin_lock_irq(&engine->lock);
+	}
+	spin_unlock_irq(&engine->lock);
+	vgpu_events_drain(engine);
+}
+
+/**
+ * vgpu_events_decided - find the events in a decision of the scheduler
+ * @engine: engine->lock held
+ * @before: who owned the engine until the decision, or NULL
+ * @decision: what was decided
+ */
+void vgpu_events_decided(struct vgpu_engine *engine, struct vgpu_slice *before,
+			 const struct vgpu_decision *decision)
+{
+	const struct vgpu_sched_params *params = &engine->sched.params;
+	const struct vgpu_ended_run *ended = &decision->ended;
+	u64 limit_ns;
+
+	lockdep_assert_held(&engine->lock);
+	if (before) {
+		vgpu_event_check_throttles(engine, &vgpu_slice_to_device(before)->events,
+					   before->stats.throttles);
+		vgpu_event_check_throttles(engine, &vgpu_group_to_tenant(before->group)->events,
+					   before->group->stats.throttles);
+	}
+	if (!ended->valid)
+		return;
+	limit_ns = ended->timeslice_ns +
+		   (params->splits ? params->min_chunk_ns : params->max_chunk_ns);
+	if (ended->length_ns > limit_ns)
+		vgpu_event_note(engine, &vgpu_group_to_tenant(ended->group)->events,
+				VGPU_EVENT_OVERRUN, ended->length_ns, limit_ns);
+}
+
+/**
+ * vgpu_events_start - prepare an engine for events
+ * @engine: engine->lock is initialized
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int vgpu_events_start(struct vgpu_engine *engine)
+{
+	struct vgpu_events *events = &engine->events;
+
+	events->queue = kvcalloc(VGPU_EVENTS_QUEUED, sizeof(*events->queue), GFP_KERNEL);
+	if (!events->queue)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&events->late);
+	INIT_WORK(&events->send, vgpu_events_send);
+	INIT_DELAYED_WORK(&events->later, vgpu_events_later);
+	return 0;
+}
+
+/**
+ * vgpu_events_stop - send what is queued and end
+ * @engine: without devices and tenants, its thread ended
+ */
+void vgpu_events_stop(struct vgpu_engine *engine)
+{
+	cancel_delayed_work_sync(&engine->events.later);
+	flush_work(&engine->events.send);
+	/* Sending without memory would look again later. */
+	cancel_delayed_work_sync(&engine->events.later);
+	kvfree(engine->events.queue);
+	engine->events.queue = NULL;
+}
+
+int vgpu_events_init(void)
+{
+	vgpu_events_wq = alloc_ordered_workqueue("vgpumgr_events", 0);
+	return vgpu_events_wq ? 0 : -ENOMEM;
+}
+
+void vgpu_events_exit(void)
+{
+	destroy_workqueue(vgpu_events_wq);
+}

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel's generic netlink controller says about a family: its number and those of its multicast groups.
+
+Formats: include/uapi/linux/genetlink.h.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vgpumgr.control import wire
+from vgpumgr.errors import ControlProtocolError
+
+CONTROL_FAMILY = 16  # the controller itself; also its group, which is told of families that come and go
+DELETE_FAMILY = 2
+GET_FAMILY = 3
+FAMILY_ID = 1
+FAMILY_NAME = 2
+_FAMILY_GROUPS = 7
+_GROUP_NAME = 1
+_GROUP_ID = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Both change when the module is loaded again. `groups`: numbers by name."""
+
+    id: int
+    groups: Mapping[str, int]
+
+
+def decode_family(attributes: bytes) -> Family:
+    """Return what an answer or a message of the controller says. ControlProtocolError without a number."""
+    found = dict(wire.decode_attributes(attributes))
+    if FAMILY_ID not in found:
+        raise ControlProtocolError("the kernel named no id for the netlink family")
+    groups = {}
+    for _, nested in wire.decode_attributes(found.get(_FAMILY_GROUPS, b"")):
+        group = dict(wire.decode_attributes(nested))
+        name = str(wire.decode_value("string", group.get(_GROUP_NAME, b"")))
+        groups[name] = int.from_bytes(group.get(_GROUP_ID, b""), sys.byteorder)
+    return Family(id=int.from_bytes(found[FAMILY_ID], sys.byteorder), groups=groups)
