@@ -21,21 +21,14 @@
 /* What an item pays for noticing its end and deciding what is next. */
 #define VGPU_ENGINE_NOTICE_NS		(50 * NSEC_PER_USEC)
 
-static void vgpu_engine_trace(struct vgpu_engine *engine,
+/* @before: who owned the engine until the decision, or NULL */
+static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slice *before,
 			      const struct vgpu_decision *decision)
 {
-	struct vgpu_group *group;
-
 	if (decision->ended.valid)
-		trace_vgpu_run_end(engine->name,
-				   vgpu_group_to_tenant(decision->ended.group)->name,
-				   decision->ended.start_ns, decision->ended.length_ns,
-				   decision->ended.reason);
-	if (decision->slice && engine->sched.run_start_ns == engine->sched.now_ns) {
-		group = decision->slice->group;
-		trace_vgpu_run_begin(engine->name, vgpu_group_to_tenant(group)->name,
-				     engine->sched.now_ns);
-	}
+		trace_vgpu_run_end(engine, before, &decision->ended);
+	if (decision->slice && engine->sched.run_start_ns == engine->sched.now_ns)
+		trace_vgpu_run_begin(engine, decision->slice, decision->switched);
 }
 
 /**
@@ -104,7 +97,7 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	engine->parked = false;
 	before = engine->sched.owner;
 	vgpu_sched_pick(&engine->sched, ktime_get_ns(), &decision);
-	vgpu_engine_trace(engine, &decision);
+	vgpu_engine_trace(engine, before, &decision);
 	vgpu_events_decided(engine, before, &decision);
 	if (!decision.slice) {
 		vgpu_engine_park(engine, decision.wake_at_ns);

@@ -12,46 +12,75 @@
 #include <linux/tracepoint.h>
 
 #include "compat.h"
-#include "sched/vgpu_sched.h"
+#include "engine.h"
 
+/* @run: counts the group's runs, this one included; @run_ns: what they were charged before it */
 TRACE_EVENT(vgpu_run_begin,
-	TP_PROTO(const char *gpu, const char *tenant, u64 start_ns),
-	TP_ARGS(gpu, tenant, start_ns),
+	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice, bool switched),
+	TP_ARGS(engine, slice, switched),
 	TP_STRUCT__entry(
-		__string(gpu, gpu)
-		__string(tenant, tenant)
+		__string(gpu, engine->name)
+		__string(tenant, vgpu_group_to_tenant(slice->group)->name)
+		__array(u8, slice, UUID_SIZE)
 		__field(u64, start_ns)
+		__field(u64, run)
+		__field(u64, run_ns)
+		__field(int, band)
+		__field(bool, switched)
 	),
 	TP_fast_assign(
-		vgpu_assign_str(gpu, gpu);
-		vgpu_assign_str(tenant, tenant);
-		__entry->start_ns = start_ns;
+		vgpu_assign_str(gpu, engine->name);
+		vgpu_assign_str(tenant, vgpu_group_to_tenant(slice->group)->name);
+		memcpy(__entry->slice, &vgpu_slice_to_device(slice)->uuid, UUID_SIZE);
+		__entry->start_ns = engine->sched.run_start_ns;
+		__entry->run = slice->group->stats.runs + 1;
+		__entry->run_ns = slice->group->stats.run_ns;
+		__entry->band = engine->sched.run_band;
+		__entry->switched = switched;
 	),
-	TP_printk("gpu=%s tenant=%s start_ns=%llu",
-		  __get_str(gpu), __get_str(tenant), __entry->start_ns)
+	TP_printk("gpu=%s tenant=%s slice=%pUl start_ns=%llu run=%llu run_ns=%llu band=%s switched=%d",
+		  __get_str(gpu), __get_str(tenant), __entry->slice, __entry->start_ns,
+		  __entry->run, __entry->run_ns,
+		  __print_symbolic(__entry->band,
+				   { VGPU_BAND_FAIR, "fair" },
+				   { VGPU_BAND_LATENCY, "latency" }),
+		  __entry->switched)
 );
 
+/*
+ * @slice: the last one of the run, all zero if it was removed; @run and @run_ns: the
+ * group's counters, this run included.
+ */
 TRACE_EVENT(vgpu_run_end,
-	TP_PROTO(const char *gpu, const char *tenant, u64 start_ns, u64 length_ns,
-		 int reason),
-	TP_ARGS(gpu, tenant, start_ns, length_ns, reason),
+	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice,
+		 const struct vgpu_ended_run *ended),
+	TP_ARGS(engine, slice, ended),
 	TP_STRUCT__entry(
-		__string(gpu, gpu)
-		__string(tenant, tenant)
+		__string(gpu, engine->name)
+		__string(tenant, vgpu_group_to_tenant(ended->group)->name)
+		__array(u8, slice, UUID_SIZE)
 		__field(u64, start_ns)
 		__field(u64, length_ns)
+		__field(u64, timeslice_ns)
+		__field(u64, run)
+		__field(u64, run_ns)
 		__field(int, reason)
 	),
 	TP_fast_assign(
-		vgpu_assign_str(gpu, gpu);
-		vgpu_assign_str(tenant, tenant);
-		__entry->start_ns = start_ns;
-		__entry->length_ns = length_ns;
-		__entry->reason = reason;
+		vgpu_assign_str(gpu, engine->name);
+		vgpu_assign_str(tenant, vgpu_group_to_tenant(ended->group)->name);
+		memcpy(__entry->slice, slice ? &vgpu_slice_to_device(slice)->uuid : &guid_null,
+		       UUID_SIZE);
+		__entry->start_ns = ended->start_ns;
+		__entry->length_ns = ended->length_ns;
+		__entry->timeslice_ns = ended->timeslice_ns;
+		__entry->run = ended->group->stats.runs;
+		__entry->run_ns = ended->group->stats.run_ns;
+		__entry->reason = ended->reason;
 	),
-	TP_printk("gpu=%s tenant=%s start_ns=%llu length_ns=%llu reason=%s",
-		  __get_str(gpu), __get_str(tenant), __entry->start_ns,
-		  __entry->length_ns,
+	TP_printk("gpu=%s tenant=%s slice=%pUl start_ns=%llu length_ns=%llu timeslice_ns=%llu run=%llu run_ns=%llu reason=%s",
+		  __get_str(gpu), __get_str(tenant), __entry->slice, __entry->start_ns,
+		  __entry->length_ns, __entry->timeslice_ns, __entry->run, __entry->run_ns,
 		  __print_symbolic(__entry->reason,
 				   { VGPU_RUN_TIMESLICE, "timeslice" },
 				   { VGPU_RUN_DRY, "dry" },

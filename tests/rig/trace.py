@@ -11,8 +11,8 @@ from pathlib import Path
 
 TRACING = Path("/sys/kernel/tracing")
 _RUN_END = re.compile(
-    r"vgpu_run_end: gpu=(?P<gpu>\S+) tenant=(?P<tenant>\S+) start_ns=(?P<start>\d+) "
-    r"length_ns=(?P<length>\d+) reason=(?P<reason>\w+)"
+    r"vgpu_run_end: gpu=(?P<gpu>\S+) tenant=(?P<tenant>\S+) slice=\S+ start_ns=(?P<start>\d+) "
+    r"length_ns=(?P<length>\d+) .*?reason=(?P<reason>\w+)"
 )
 
 

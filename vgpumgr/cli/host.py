@@ -9,12 +9,14 @@ from vgpumgr.cli.change import GenerationOption
 from vgpumgr.cli.doctor import doctor
 from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import SecretFileOption, hand_over, request
+from vgpumgr.cli.observe import observe
 from vgpumgr.cli.session import Output, OutputOption, begin
 from vgpumgr.cli.show import show
 from vgpumgr.errors import ArgumentError
 
-host = typer.Typer(help="Check a host, confirm its epoch, fence or re-enrol it.", no_args_is_help=True)
+host = typer.Typer(help="Check, observe, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True)
 host.command()(doctor)
+host.command()(observe)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 

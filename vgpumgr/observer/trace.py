@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tracepoints `vgpu:*` of a while, recorded in a trace instance of our own.
+
+Their text is no stable interface: this module and kmod/trace.h belong to the same version, and a test compares them.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpumgr.errors import ControlUnavailableError
+
+TRACING = Path("/sys/kernel/tracing")
+_BUFFER_KIB = 16 << 10
+_NAMES = r"gpu=(?P<gpu>\S+) tenant=(?P<tenant>\S+)"
+_RUN_END = re.compile(
+    rf"vgpu_run_end: {_NAMES} slice=(?P<slice>\S+) start_ns=(?P<start_ns>\d+) length_ns=(?P<length_ns>\d+) "
+    r"timeslice_ns=(?P<timeslice_ns>\d+) run=(?P<run>\d+) run_ns=(?P<run_ns>\d+) reason=(?P<reason>\w+)"
+)
+_HOLD = re.compile(rf"vgpu_hold: {_NAMES} start_ns=(?P<start_ns>\d+) length_ns=(?P<length_ns>\d+)")
+_LOST = re.compile(r"\[LOST (\d+) EVENTS\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedRun:
+    """One run of a tenant's group. `slice`: the last one that ran. Times in ns of the monotonic clock.
+
+    `run`, `run_ns`: the kernel's counters of the group, this run included. `reason`: why it ended.
+    """
+
+    gpu: str
+    tenant: str
+    slice: str
+    start_ns: int
+    length_ns: int
+    timeslice_ns: int
+    run: int
+    run_ns: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """Time that an idle engine was kept for a tenant's next item, at its cost and outside of its runs."""
+
+    gpu: str
+    tenant: str
+    start_ns: int
+    length_ns: int
+
+
+@dataclass
+class Recording:
+    """What was recorded, in order. `lost`: events that the kernel knows it could not record. Filled at the end."""
+
+    happened: tuple[EndedRun | Hold, ...] = ()
+    lost: int = 0
+
+
+def parse(text: str) -> Recording:
+    """Return what the file `trace` says. Lines of others and of runs that begin are left out."""
+    happened: list[EndedRun | Hold] = []
+    lost = 0
+    for line in text.splitlines():
+        if match := _RUN_END.search(line):
+            happened.append(
+                EndedRun(
+                    gpu=match["gpu"],
+                    tenant=match["tenant"],
+                    slice=match["slice"],
+                    start_ns=int(match["start_ns"]),
+                    length_ns=int(match["length_ns"]),
+                    timeslice_ns=int(match["timeslice_ns"]),
+                    run=int(match["run"]),
+                    run_ns=int(match["run_ns"]),
+                    reason=match["reason"],
+                )
+            )
+        elif match := _HOLD.search(line):
+            happened.append(
+                Hold(
+                    gpu=match["gpu"],
+                    tenant=match["tenant"],
+                    start_ns=int(match["start_ns"]),
+                    length_ns=int(match["length_ns"]),
+                )
+            )
+        elif match := _LOST.search(line):
+            lost += int(match[1])
+    return Recording(tuple(happened), lost)
+
+
+@contextmanager
+def recorded(*, tracing: Path = TRACING, buffer_kib: int = _BUFFER_KIB) -> Iterator[Recording]:
+    """Record while the body runs. `buffer_kib`: per CPU; a run takes about 200 bytes.
+
+    ControlUnavailableError where the tracing file system or our tracepoints are not to be had.
+    """
+    instance = tracing / "instances" / f"vgpumgr-{os.getpid()}"
+    recording = Recording()
+    try:
+        instance.mkdir()
+    except OSError as error:
+        raise ControlUnavailableError(
+            f"cannot trace below {tracing}: {error.strerror}; it takes root and a mounted tracefs"
+        ) from error
+    try:
+        enable = instance / "events" / "vgpu" / "enable"
+        if not enable.exists():
+            raise ControlUnavailableError("the kernel has no tracepoints vgpu:*; vgpumgr.ko is not loaded")
+        (instance / "buffer_size_kb").write_text(str(buffer_kib))
+        enable.write_text("1")
+        try:
+            yield recording
+        finally:
+            enable.write_text("0")
+        found = parse((instance / "trace").read_text())
+        recording.happened = found.happened
+        recording.lost = found.lost + _overruns(instance)
+    finally:
+        instance.rmdir()
+
+
+def _overruns(instance: Path) -> int:
+    """How many events the kernel overwrote or had no place for, on all CPUs."""
+    lost = 0
+    for stats in instance.glob("per_cpu/cpu*/stats"):
+        for line in stats.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("overrun", "dropped events"):
+                lost += int(value)
+    return lost
