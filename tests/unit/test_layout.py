@@ -88,8 +88,9 @@ def is_source(path: Path, text: str) -> bool:
 def licences_for(path: Path) -> set[str]:
     if path.parts[:2] == ("kmod", "sched"):
         return CORE_LICENCES
-    # The client is linked with the tool of kmod/guest.
-    if path.parts[0] == "kmod" or path.parts[:3] == ("tests", "kmod", "client"):
+    # The client is linked with the tool of kmod/guest, the fuzzer with the module.
+    linked = path.parts[:3] == ("tests", "kmod", "client") or path.match("tests/kfuzz/*.[ch]")
+    if path.parts[0] == "kmod" or linked:
         return MODULE_LICENCES
     return OTHER_LICENCES
 
