@@ -4,8 +4,9 @@
  * chunk of that slice's first item, and says how it went.
  *
  * The thread never touches guest memory and never waits for anything but the
- * engine itself. It parks without a timer when nothing is ready; when only
- * throttled slices are, with one timer for the earliest refill.
+ * engine itself. It parks without a timer when nothing is ready; with one timer when
+ * only throttled slices are, when the engine is held for an item that follows, or
+ * while it is the turn of a slice without work under a policy that keeps its turn.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -13,6 +14,7 @@
 #include <linux/sched.h>
 
 #include "engine.h"
+#include "item.h"
 #include "ring.h"
 #include "trace.h"
 
@@ -21,14 +23,42 @@
 /* What an item pays for noticing its end and deciding what is next. */
 #define VGPU_ENGINE_NOTICE_NS		(50 * NSEC_PER_USEC)
 
+/**
+ * vgpu_engine_trace_hold - a holder pays no more for the idle engine, or not for now
+ * @engine: engine->lock held; the time until now is charged
+ */
+void vgpu_engine_trace_hold(struct vgpu_engine *engine)
+{
+	const struct vgpu_slice *holder = engine->holder;
+	u64 length_ns;
+
+	lockdep_assert_held(&engine->lock);
+	if (!holder)
+		return;
+	engine->holder = NULL;
+	length_ns = holder->group->stats.hold_ns - engine->held_ns;
+	if (length_ns)
+		trace_vgpu_hold(engine, holder, length_ns);
+}
+
 /* @before: who owned the engine until the decision, or NULL */
 static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slice *before,
 			      const struct vgpu_decision *decision)
 {
+	const struct vgpu_slice *owner = decision->slice;
+
+	vgpu_engine_trace_hold(engine);
 	if (decision->ended.valid)
 		trace_vgpu_run_end(engine, before, &decision->ended);
-	if (decision->slice && engine->sched.run_start_ns == engine->sched.now_ns)
-		trace_vgpu_run_begin(engine, decision->slice, decision->switched);
+	if (decision->idle == VGPU_IDLE_HOLD) {
+		engine->holder = decision->payer;
+		engine->held_since_ns = engine->sched.now_ns;
+		engine->held_ns = decision->payer->group->stats.hold_ns;
+	} else if (decision->idle == VGPU_IDLE_GHOST) {
+		owner = decision->payer;
+	}
+	if (owner && engine->sched.run_start_ns == engine->sched.now_ns)
+		trace_vgpu_run_begin(engine, owner, decision->switched);
 }
 
 /**
@@ -112,24 +142,37 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	return item;
 }
 
+/* The first item of @ring is complete: the next one, if it is there, is the first. */
+static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
+{
+	const struct vgpu_item *next = list_first_entry_or_null(&ring->ready, struct vgpu_item,
+								node);
+	struct vgpu_item_info info;
+
+	if (next)
+		info = vgpu_item_info(next);
+	vgpu_slice_item_done(&engine->sched, &ring->device->slice, next ? &info : NULL, now_ns);
+}
+
 /* Note that a chunk of @item is done; hand a finished item to its worker. */
 static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *item,
 				u64 start_ns, bool finished)
 {
 	struct vgpu_ring *ring = item->ring;
+	u64 now_ns;
 
 	spin_lock_irq(&engine->lock);
+	now_ns = ktime_get_ns();
 	engine->executing = NULL;
-	item->run_ns += min(ktime_get_ns(), engine->stops_ns) - start_ns;
+	item->run_ns += min(now_ns, engine->stops_ns) - start_ns;
 	if (ring->dead) {
 		list_del(&item->node);
 		vgpu_item_free_late(item);
 	} else if (finished) {
 		list_move_tail(&item->node, &ring->done);
 		vgpu_ring_kick(ring);
-		if (list_empty(&ring->ready) && ring->device->scheduled)
-			vgpu_slice_sleep(&engine->sched, &ring->device->slice,
-					 ktime_get_ns());
+		if (ring->device->scheduled)
+			vgpu_engine_item_done(engine, ring, now_ns);
 	}
 	spin_unlock_irq(&engine->lock);
 }
@@ -167,6 +210,26 @@ void vgpu_engine_kick(struct vgpu_engine *engine)
 		return;
 	engine->parked = false;
 	wake_up_process(engine->thread);
+}
+
+/**
+ * vgpu_engine_announce - tell the scheduler of a slice's first item
+ * @engine: the engine, engine->lock held
+ * @ring: of a slice that is scheduled, with an item that is ready
+ * @now_ns: the present
+ */
+void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
+{
+	const struct vgpu_item *item = list_first_entry(&ring->ready, struct vgpu_item, node);
+	struct vgpu_item_info info = vgpu_item_info(item);
+	struct vgpu_slice *slice = &ring->device->slice;
+
+	lockdep_assert_held(&engine->lock);
+	/* Before the gap since the last item is taken for one of its kernel. */
+	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_END)
+		vgpu_slice_end_request(&engine->sched, slice, now_ns);
+	vgpu_slice_announce(&engine->sched, slice, &info, now_ns);
+	vgpu_engine_kick(engine);
 }
 
 /**

@@ -13,6 +13,8 @@ enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
 void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_kick(struct vgpu_engine *engine);
+void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns);
+void vgpu_engine_trace_hold(struct vgpu_engine *engine);
 
 extern const struct vgpu_engine_ops vgpu_soft_engine;
 

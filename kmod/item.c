@@ -32,6 +32,23 @@ u32 vgpu_item_ops(void)
 	return GENMASK(ARRAY_SIZE(vgpu_op_shapes) - 1, 0);
 }
 
+/**
+ * vgpu_item_info - what the scheduler is told of an item
+ * @item: parsed
+ *
+ * No hint: nothing executes longer than the engine's longest piece at a time, which
+ * is what an item is taken for until its kernel id is known.
+ */
+struct vgpu_item_info vgpu_item_info(const struct vgpu_item *item)
+{
+	bool more = le16_to_cpu(item->desc.flags) & VGPU_DESC_MORE;
+
+	return (struct vgpu_item_info) {
+		.kernel_id = le32_to_cpu(item->desc.kernel_id),
+		.flags = more ? VGPU_ITEM_MORE : 0,
+	};
+}
+
 static bool vgpu_item_unused_clear(const struct vgpu_desc *desc,
 				   const struct vgpu_op_shape *shape)
 {

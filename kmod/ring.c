@@ -204,6 +204,7 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 	struct vgpu_device *device = ring->device;
 	struct vgpu_item *item, *next;
 	LIST_HEAD(dropped);
+	u64 now_ns;
 
 	spin_lock_irq(&engine->lock);
 	if (!ring->dead) {
@@ -214,8 +215,13 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 			if (item != engine->executing)
 				list_move_tail(&item->node, &dropped);
 		}
-		if (device->scheduled)
-			vgpu_slice_sleep(&engine->sched, &device->slice, ktime_get_ns());
+		if (device->scheduled) {
+			now_ns = ktime_get_ns();
+			vgpu_slice_sleep(&engine->sched, &device->slice, now_ns);
+			vgpu_slice_end_request(&engine->sched, &device->slice, now_ns);
+			/* It may have held the engine. */
+			vgpu_engine_kick(engine);
+		}
 	}
 	spin_unlock_irq(&engine->lock);
 	list_for_each_entry_safe(item, next, &dropped, node) {

@@ -112,10 +112,8 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 	device->events.throttles = 0;
 	if (device->ring && !device->ring->dead)
 		vgpu_ring_kick(device->ring);
-	if (vgpu_device_has_ready_item(device)) {
-		vgpu_slice_wake(&engine->sched, &device->slice, now_ns);
-		vgpu_engine_kick(engine);
-	}
+	if (vgpu_device_has_ready_item(device))
+		vgpu_engine_announce(engine, device->ring, now_ns);
 }
 
 /* engine->lock held */
@@ -126,6 +124,10 @@ static void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 	lockdep_assert_held(&engine->lock);
 	if (!device->scheduled)
 		return;
+	if (engine->holder == &device->slice) {
+		vgpu_sched_advance(&engine->sched, now_ns);
+		vgpu_engine_trace_hold(engine);
+	}
 	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
 	device->scheduled = false;
 	/* It may have held the engine, or have been the one whose turn it is. */

@@ -90,6 +90,27 @@ TRACE_EVENT(vgpu_run_end,
 				   { VGPU_RUN_BUDGET, "budget" }))
 );
 
+/* The engine idled for a tenant, which held it between two runs and paid for it. */
+TRACE_EVENT(vgpu_hold,
+	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *holder, u64 length_ns),
+	TP_ARGS(engine, holder, length_ns),
+	TP_STRUCT__entry(
+		__string(gpu, engine->name)
+		__string(tenant, vgpu_group_to_tenant(holder->group)->name)
+		__field(u64, start_ns)
+		__field(u64, length_ns)
+	),
+	TP_fast_assign(
+		vgpu_assign_str(gpu, engine->name);
+		vgpu_assign_str(tenant, vgpu_group_to_tenant(holder->group)->name);
+		__entry->start_ns = engine->held_since_ns;
+		__entry->length_ns = length_ns;
+	),
+	TP_printk("gpu=%s tenant=%s start_ns=%llu length_ns=%llu",
+		  __get_str(gpu), __get_str(tenant), __entry->start_ns,
+		  __entry->length_ns)
+);
+
 #endif /* VGPU_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH

@@ -71,13 +71,16 @@ struct vgpu_engine_ops {
 /**
  * struct vgpu_engine - one accelerator's execution and its scheduler
  * @ops: the implementation
- * @lock: protects @sched, @executing, @stops_ns, @parked and every ring's item lists
+ * @lock: protects all of @sched to @held_ns and every ring's item lists
  * @sched: who runs
  * @thread: executes; the only caller of @ops->execute
  * @name: of the accelerator, for traces
  * @executing: the item @ops->execute works on
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
+ * @holder: who pays for the idle engine, for traces; NULL for nobody
+ * @held_since_ns: since when
+ * @held_ns: hold time of its group before
  * @realtime: the priority @thread has
  * @events: on their way to listeners, @lock
  */
@@ -90,6 +93,9 @@ struct vgpu_engine {
 	struct vgpu_item *executing;
 	u64 stops_ns;
 	bool parked;
+	struct vgpu_slice *holder;
+	u64 held_since_ns;
+	u64 held_ns;
 	bool realtime;
 	struct vgpu_events events;
 };

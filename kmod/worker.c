@@ -170,10 +170,8 @@ static bool vgpu_ring_submit(struct vgpu_ring *ring, struct vgpu_item *item)
 	dead = ring->dead;
 	if (!dead) {
 		list_add_tail(&item->node, &ring->ready);
-		if (device->scheduled && list_is_singular(&ring->ready)) {
-			vgpu_slice_wake(&engine->sched, &device->slice, ktime_get_ns());
-			vgpu_engine_kick(engine);
-		}
+		if (device->scheduled && list_is_singular(&ring->ready))
+			vgpu_engine_announce(engine, ring, ktime_get_ns());
 	}
 	spin_unlock_irq(&engine->lock);
 	if (dead)

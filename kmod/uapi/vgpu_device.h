@@ -25,6 +25,15 @@
  * at any time before the completion: an item that reads what an earlier one
  * writes to guest memory is submitted after that one's completion.
  *
+ * Requests. A guest may say which items belong together: each but the last of a
+ * request has VGPU_DESC_MORE. Where the tenant was granted it, the engine is then
+ * held for the next item, at the tenant's expense: until that item is there, an
+ * item without the flag is done, or the tenant's limits are reached. Who has said
+ * that more follow and finds that nothing does sends an item, maybe a VGPU_OP_NOP,
+ * with VGPU_DESC_END, which is not part of that request. @kernel_id names work that
+ * takes equally long, so that what follows can be predicted. None of this changes
+ * what an item does, and a lie costs its sender.
+ *
  * Errors are sticky: a malformed descriptor, address, ring or doorbell stops
  * this slice, sets VGPU_STATUS_ERROR, VGPU_REG_ERROR and VGPU_REG_ERROR_INDEX,
  * and raises the error vector. Items already completed stay valid. Only a
@@ -80,7 +89,7 @@
 
 #define VGPU_ID			0x55504756	/* "VGPU" */
 #define VGPU_ABI_MAJOR		1
-#define VGPU_ABI_MINOR		0
+#define VGPU_ABI_MINOR		1
 #define VGPU_ABI		(VGPU_ABI_MAJOR << 16 | VGPU_ABI_MINOR)
 
 #define VGPU_CONTROL_ENABLE	(1u << 0)
@@ -154,13 +163,15 @@ enum vgpu_op {
 #define VGPU_DESC_SRC2_DEVICE	(1u << 2)
 #define VGPU_DESC_IRQ		(1u << 3)	/* interrupt when completed */
 #define VGPU_DESC_NOSPLIT	(1u << 4)	/* in one piece of at most CHUNK_NS_MAX */
-#define VGPU_DESC_FLAGS		0x1fu
+#define VGPU_DESC_MORE		(1u << 5)	/* more items of the same request follow */
+#define VGPU_DESC_END		(1u << 6)	/* none of the request before this item does */
+#define VGPU_DESC_FLAGS		0x7fu
 
 /**
  * struct vgpu_desc - one item in the submission ring
  * @op: enum vgpu_op
  * @flags: VGPU_DESC_*
- * @kernel_id: the guest's name for this kind of work; a hint, never trusted
+ * @kernel_id: the guest's name for this kind of work, see Requests above
  * @cookie: returned in the completion
  * @dst: destination, a guest physical address or a device memory offset;
  *	zero, as the other two, where the operation has no such operand

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 TRACING = Path("/sys/kernel/tracing")
@@ -14,6 +14,8 @@ _RUN_END = re.compile(
     r"vgpu_run_end: gpu=(?P<gpu>\S+) tenant=(?P<tenant>\S+) slice=\S+ start_ns=(?P<start>\d+) "
     r"length_ns=(?P<length>\d+) .*?reason=(?P<reason>\w+)"
 )
+
+_HOLD = re.compile(r"vgpu_hold: gpu=\S+ tenant=(?P<tenant>\S+) start_ns=(?P<start>\d+) length_ns=(?P<length>\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +32,33 @@ class Run:
         return self.start_ns + self.length_ns
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """Time for which a tenant held, and paid for, the idle engine. Times in ns of the monotonic clock."""
+
+    tenant: str
+    start_ns: int
+    length_ns: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What began and ended while the tracer was on."""
+
+    runs: list[Run] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
+
+
 @contextmanager
 def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
-    """Record the runs that begin and end while the body executes; the list is filled at its end.
+    """Record the runs that begin and end while the body executes; the list is filled at its end."""
+    with traced(buffer_kib=buffer_kib) as trace:
+        yield trace.runs
+
+
+@contextmanager
+def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
+    """Record the runs and holds that begin and end while the body executes; the lists are filled at its end.
 
     Switching the tracer on and off stops the machine for milliseconds, engine thread included: a run it falls into
     is not the scheduler's. Raises if events were lost.
@@ -43,10 +69,10 @@ def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
     (TRACING / "buffer_size_kb").write_text(str(buffer_kib))
     enable = TRACING / "events/vgpu/enable"
     enable.write_text("1")
-    runs: list[Run] = []
+    trace = Trace()
     begun_ns = time.monotonic_ns()
     try:
-        yield runs
+        yield trace
     finally:
         ended_ns = time.monotonic_ns()
         enable.write_text("0")
@@ -61,7 +87,11 @@ def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
             reason=match["reason"],
         )
         if run.start_ns >= begun_ns and run.end_ns <= ended_ns:
-            runs.append(run)
+            trace.runs.append(run)
+    for match in _HOLD.finditer(text):
+        hold = Hold(tenant=match["tenant"], start_ns=int(match["start"]), length_ns=int(match["length"]))
+        if hold.start_ns >= begun_ns:
+            trace.holds.append(hold)
 
 
 def worst_excess_ns(runs: list[Run], *, cap_us: int, period_us: int) -> int:

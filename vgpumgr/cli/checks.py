@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vgpumgr.cli.agent_socket import HELPER_SOCKET, HOOK_SOCKET, exchange
 from vgpumgr.control.sysfs import HostPaths, Sysfs
-from vgpumgr.errors import AgentUnreachableError, VgpumgrError
+from vgpumgr.errors import AgentUnreachableError, NotFoundError, VgpumgrError
 
 ABI_MAJOR = "1"
 HOOK = Path("etc/libvirt/hooks/qemu.d/vgpumgr")
@@ -91,6 +91,7 @@ def gpus(root: Path) -> Iterator[Finding]:
     yield ok("gpus", ", ".join(found))
     for gpu in found:
         yield _abi(sysfs, gpu)
+        yield _policy(sysfs, gpu)
         yield _attach(sysfs, gpu)
 
 
@@ -103,6 +104,24 @@ def _abi(sysfs: Sysfs, gpu: str) -> Finding:
     if version.partition(".")[0] != ABI_MAJOR:
         return fail(check, f"abi_version {version}, this release needs {ABI_MAJOR}.x", "install module and agent alike")
     return ok(check, f"abi_version {version}")
+
+
+def _policy(sysfs: Sysfs, gpu: str) -> Finding:
+    """How the GPU is shared. A module before abi_version 1.1 knows one policy and no reservations."""
+    check = f"policy {gpu}"
+    try:
+        policy = sysfs.read_gpu(gpu, "policy")
+        if policy == "fixed_share":
+            return ok(check, f"{policy}, {sysfs.read_gpu(gpu, 'places')} places")
+        if policy == "best_effort":
+            return ok(
+                check, f"{policy}, up to {sysfs.read_gpu(gpu, 'reserve_limit_permille')} permille for reservations"
+            )
+    except NotFoundError:
+        return ok(check, "best_effort, no reservations")
+    except VgpumgrError as error:
+        return fail(check, str(error), "run this as root")
+    return ok(check, policy)
 
 
 def _attach(sysfs: Sysfs, gpu: str) -> Finding:

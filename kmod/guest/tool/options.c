@@ -30,6 +30,11 @@ const char saturate_help[] =
 	"  --items N         end after N items instead\n"
 	"  --depth N         items kept queued; --batch N: items per refill\n"
 	"  --queued-min N    fewest queued items that count as saturated (8)\n"
+	"  --request N       N items belong together: all but the last say that more\n"
+	"                    follow\n"
+	"  --gap-us N        wait for each of them, then sleep; --nap-us after the last\n"
+	"  --lie             a request's last item says so, too\n"
+	"  --end             the same, but an empty item ends the request at once\n"
 	"  --nap-us N        submit a batch (1 item unless --batch), wait for it, sleep\n"
 	"  --progress-ms N   report progress so often\n"
 	"  --timeout-s S     give up when nothing completes for so long (60)\n"
@@ -103,7 +108,8 @@ void saturate_complete(struct saturate_options *options)
 
 bool saturate_option_is_flag(const char *key)
 {
-	return !strcmp(key, "nosplit");
+	return !strcmp(key, "nosplit") || !strcmp(key, "lie") ||
+	       !strcmp(key, "end");
 }
 
 static const char *set_u32(const char *value, uint32_t *field)
@@ -123,9 +129,16 @@ const char *saturate_option(struct saturate_options *options, const char *key,
 	const char *why;
 	uint64_t ns;
 
-	if (!strcmp(key, "nosplit")) {
-		work->nosplit = true;
-		return value && *value ? "takes no value" : NULL;
+	if (saturate_option_is_flag(key)) {
+		if (value && *value)
+			return "takes no value";
+		if (!strcmp(key, "nosplit"))
+			work->nosplit = true;
+		else if (!strcmp(key, "lie"))
+			options->lie = true;
+		else
+			options->end = true;
+		return NULL;
 	}
 	if (!value || !*value)
 		return "needs a value";
@@ -159,6 +172,10 @@ const char *saturate_option(struct saturate_options *options, const char *key,
 		return set_u32(value, &options->batch);
 	if (!strcmp(key, "queued-min"))
 		return set_u32(value, &options->queued_min);
+	if (!strcmp(key, "request"))
+		return set_u32(value, &options->request);
+	if (!strcmp(key, "gap-us"))
+		return parse_scaled(value, NS_PER_US, &options->gap_ns);
 	if (!strcmp(key, "nap-us"))
 		return parse_scaled(value, NS_PER_US, &options->nap_ns);
 	if (!strcmp(key, "progress-ms"))

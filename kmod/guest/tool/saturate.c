@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "descriptor.h"
 #include "exit.h"
+#include "single.h"
 
 #define DEPTH_MAX_CHOSEN 256u
 #define DEPTH_MIN_CHOSEN 16u
@@ -17,6 +18,18 @@
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
+}
+
+/* Is each item waited for? */
+static bool is_paced(const struct saturate_options *options)
+{
+	return options->request && options->gap_ns;
+}
+
+/* Is the queue empty now and then? */
+static bool is_napping(const struct saturate_options *options)
+{
+	return options->nap_ns || is_paced(options);
 }
 
 /* Enough that a late refill finds the queue filled, little enough to drain. */
@@ -30,8 +43,13 @@ static int choose_depth(struct saturate *run)
 	uint32_t depth = options->depth, batch = options->batch;
 	uint64_t fitting;
 
-	if (options->nap_ns) {
-		batch = batch ? batch : 1;
+	if ((options->lie || options->end) && !options->request)
+		return transport_fail(transport, -EINVAL,
+				      "--lie and --end are about a --request");
+	if (options->end && !is_paced(options))
+		return transport_fail(transport, -EINVAL, "--end needs --gap-us");
+	if (is_napping(options)) {
+		batch = batch && !is_paced(options) ? batch : 1;
 		depth = batch;
 	}
 	if (!depth) {
@@ -104,6 +122,13 @@ static void count_queued(struct saturate *run, uint32_t queued)
 	run->result.min_queued = min_u32(run->result.min_queued, queued);
 }
 
+/* Does item @number say that more of its request follow? */
+static bool has_more(const struct saturate_options *options, uint64_t number)
+{
+	return options->request && (options->lie || options->end ||
+				    (number + 1) % options->request);
+}
+
 /* Submit one batch, or what is left of the goal; false when there is none. */
 static bool submit_batch(struct saturate *run, unsigned int flags, bool counts)
 {
@@ -113,9 +138,12 @@ static bool submit_batch(struct saturate *run, unsigned int flags, bool counts)
 
 	if (!count)
 		return false;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		workload_build(&run->workload, run->submitted + i,
 			       &run->descs[i]);
+		if (has_more(run->options, run->submitted + i))
+			descriptor_flag(&run->descs[i], VGPU_DESC_MORE);
+	}
 	run->result.rc = run->transport->ops->submit(run->transport, run->descs,
 						     count, flags, &queued);
 	if (run->result.rc)
@@ -249,6 +277,56 @@ static void run_napping(struct saturate *run, uint64_t end_ns)
 	}
 }
 
+/* No more follow after all. */
+static bool end_request(struct saturate *run)
+{
+	struct vgpu_desc desc = descriptor_nop();
+	struct vgpu_completion completion;
+
+	descriptor_flag(&desc, VGPU_DESC_END);
+	run->result.rc = single_run(run->transport, &desc, 1, 0,
+				    run->options->timeout_ns, &completion);
+	return !run->result.rc;
+}
+
+/* One request, item by item; false when the phase is over. */
+static bool run_request(struct saturate *run, uint64_t end_ns)
+{
+	const struct saturate_options *options = run->options;
+
+	for (uint32_t i = 0; i < options->request; i++) {
+		if (i)
+			clock_sleep_ns(options->gap_ns);
+		if (!submit_batch(run, 0, false) || !await(run, 1, end_ns))
+			return false;
+	}
+	return true;
+}
+
+static void run_requests(struct saturate *run, uint64_t end_ns)
+{
+	const struct saturate_options *options = run->options;
+	struct saturate_result *result = &run->result;
+
+	for (;;) {
+		uint64_t begun_ns = clock_now_ns(), request_ns;
+
+		if (!run_request(run, end_ns))
+			return;
+		request_ns = clock_now_ns() - begun_ns;
+		result->requests++;
+		result->request_ns += request_ns;
+		if (request_ns > result->request_ns_max)
+			result->request_ns_max = request_ns;
+		if (options->end && !end_request(run))
+			return;
+		if (options->nap_ns) {
+			clock_sleep_ns(options->nap_ns);
+			result->naps++;
+		}
+	}
+}
+
 /* What the measured phase amounts to, by the device's own counters. */
 static void measure(struct saturate *run, const struct transport_counters *before)
 {
@@ -264,10 +342,10 @@ static void measure(struct saturate *run, const struct transport_counters *befor
 		result->error = after.error;
 		result->error_index = after.error_index;
 		/* a device that was reset or stopped lost count */
-		if (!result->rc)
+		if (!result->rc && !is_paced(run->options))
 			result->items = (uint32_t)(after.completed -
 						   before->completed);
-		if (run->options->duration_ns && !run->options->nap_ns &&
+		if (run->options->duration_ns && !is_napping(run->options) &&
 		    !result->rc)
 			count_queued(run, after.outstanding);
 	}
@@ -301,7 +379,9 @@ void saturate_run(struct saturate *run)
 	run->progressed_ns = run->begun_ns;
 	if (options->duration_ns)
 		end_ns = run->begun_ns + options->duration_ns;
-	if (!result->rc && options->nap_ns)
+	if (!result->rc && is_paced(options))
+		run_requests(run, end_ns);
+	else if (!result->rc && options->nap_ns)
 		run_napping(run, end_ns);
 	else if (!result->rc)
 		run_saturating(run, end_ns);
@@ -311,7 +391,7 @@ void saturate_run(struct saturate *run)
 	result->verified = run->workload.verified;
 	result->mismatches = run->workload.mismatches;
 	result->first_mismatch = run->workload.first_mismatch;
-	result->saturated = !options->nap_ns && !result->rc &&
+	result->saturated = !is_napping(options) && !result->rc &&
 			    result->min_queued != UINT32_MAX &&
 			    result->min_queued >= options->queued_min;
 	if (result->rc == -EIO && !result->error) {
@@ -367,6 +447,11 @@ void saturate_report(const struct saturate *run)
 		report_u64(&report, "min_queued", result->min_queued);
 	report_bool(&report, "saturated", result->saturated);
 	report_u64(&report, "naps", result->naps);
+	if (is_paced(options)) {
+		report_u64(&report, "requests", result->requests);
+		report_u64(&report, "request_ns", result->request_ns);
+		report_u64(&report, "request_ns_max", result->request_ns_max);
+	}
 	report_u64(&report, "interrupts", result->interrupts);
 	report_u64(&report, "submitted", run->submitted);
 	report_u64(&report, "collected", result->collected);
@@ -397,7 +482,7 @@ int saturate_exit(const struct saturate *run)
 		return EXIT_ERROR;
 	if (result->rc)
 		return EXIT_DEVICE;
-	if (!run->options->nap_ns && run->options->queued_min &&
+	if (!is_napping(run->options) && run->options->queued_min &&
 	    !result->saturated && run->submitted > result->depth)
 		return EXIT_UNSATURATED;
 	return EXIT_OK;

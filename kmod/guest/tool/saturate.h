@@ -25,6 +25,10 @@ struct saturate_options {
 	uint64_t duration_ns; /* end of the measured phase; 0: @items ends it */
 	uint64_t items;
 	uint64_t nap_ns;	/* sleep so long after each finished batch */
+	uint32_t request; /* so many items belong together; 0: not said */
+	uint64_t gap_ns;  /* wait for each of them, then so long */
+	bool lie;	  /* more are said to follow a request's last item */
+	bool end;	  /* the same, but an empty item takes it back */
 	uint64_t progress_ns;	/* report so often; 0: never */
 	uint64_t timeout_ns;	/* give up when nothing completes for so long */
 	uint64_t drain_ns;	/* wait so long for what is queued at the end */
@@ -43,6 +47,9 @@ struct saturate_result {
 	uint64_t item_run_ns_max;
 	uint64_t wall_ns; /* of the measured phase */
 	uint64_t naps;
+	uint64_t requests;	 /* finished, where items are waited for */
+	uint64_t request_ns;	 /* sum, from first doorbell to last completion */
+	uint64_t request_ns_max;
 	uint64_t interrupts;
 	uint32_t min_queued; /* UINT32_MAX when never counted */
 	uint32_t error;

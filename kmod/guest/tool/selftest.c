@@ -162,6 +162,41 @@ static void test_options(void)
 	       saturate_option(&options, "frobnicate", "1"));
 }
 
+/* 3 requests of 4 items each; @claim: an option, or NULL. */
+static void test_request(const char *claim, uint32_t more, uint32_t ends)
+{
+	struct transport *transport = transport_fake_open(&sound);
+	struct saturate_options options;
+	struct saturate run = { .options = &options, .transport = transport,
+				.name = "fake" };
+	char what[64];
+
+	saturate_defaults(&options);
+	options.items = 12;
+	if (saturate_option(&options, "request", "4") ||
+	    saturate_option(&options, "gap-us", "1") ||
+	    (claim && saturate_option(&options, claim, NULL)))
+		expect("options of requests are understood", false);
+	if (saturate_prepare(&run) == 0)
+		saturate_run(&run);
+	snprintf(what, sizeof(what), "requests that tell %s",
+		 claim ? claim : "the truth");
+	expect(what, run.result.requests == 3 && run.result.items == 12 &&
+			     transport_fake_flagged(transport, VGPU_DESC_MORE) ==
+				     more &&
+			     transport_fake_flagged(transport, VGPU_DESC_END) ==
+				     ends);
+	saturate_finish(&run);
+	transport->ops->close(transport);
+}
+
+static void test_requests(void)
+{
+	test_request(NULL, 9, 0);
+	test_request("lie", 12, 0);
+	test_request("end", 12, 3);
+}
+
 static void test_suites(void)
 {
 	struct transport *transport = transport_fake_open(&sound);
@@ -189,6 +224,7 @@ int selftest_run(void)
 	test_saturate();
 	test_corruption();
 	test_failure();
+	test_requests();
 	test_suites();
 	printf("selftest: %u failed\n", failures);
 	return failures ? EXIT_WRONG : EXIT_OK;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "crc32c.h"
 #include "descriptor.h"
@@ -27,6 +28,7 @@ struct fake {
 	uint32_t error;
 	uint32_t error_index;
 	uint64_t run_ns;
+	uint32_t flagged[16]; /* items with each flag */
 	uint8_t memory[MEMORY_BYTES];
 };
 
@@ -192,8 +194,11 @@ static int fake_submit(struct transport *transport, const struct vgpu_desc *desc
 	if (count > ENTRIES - (fake->tail - fake->read))
 		return transport_fail(transport, -EAGAIN, "no room");
 	*outstanding = fake->tail - fake->completed;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
+		for (int bit = 0; bit < 16; bit++)
+			fake->flagged[bit] += le16toh(descs[i].flags) >> bit & 1;
 		fake->ring[fake->tail++ % ENTRIES] = descs[i];
+	}
 	while (fake->options.eager && runnable(fake))
 		execute(fake);
 	return 0;
@@ -267,6 +272,13 @@ static const struct transport_ops fake_ops = {
 	.reset = fake_reset,
 	.close = fake_close,
 };
+
+uint32_t transport_fake_flagged(const struct transport *transport, uint16_t flag)
+{
+	const struct fake *fake = (const struct fake *)transport;
+
+	return fake->flagged[ffs(flag) - 1];
+}
 
 struct transport *transport_fake_open(const struct fake_options *options)
 {

@@ -21,4 +21,7 @@ struct fake_options {
 
 struct transport *transport_fake_open(const struct fake_options *options);
 
+/* How many items had @flag. */
+uint32_t transport_fake_flagged(const struct transport *transport, uint16_t flag);
+
 #endif

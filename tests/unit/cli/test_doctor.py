@@ -80,6 +80,7 @@ def test_a_host_where_all_is_well(cli: Cli, root: Path) -> None:
         "mdev",
         "gpus",
         f"abi {GPU}",
+        f"policy {GPU}",
         f"attach {GPU}",
         "preemption",
         "agent",
@@ -89,6 +90,26 @@ def test_a_host_where_all_is_well(cli: Cli, root: Path) -> None:
         "report",
     ]
     assert findings["report"][1] == "the last one was 10 s ago"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "found"),
+    [
+        ({}, "best_effort, no reservations"),
+        ({"policy": "best_effort"}, "best_effort, no reservations"),
+        (
+            {"policy": "best_effort", "reserve_limit_permille": "600"},
+            "best_effort, up to 600 permille for reservations",
+        ),
+        ({"policy": "equal_share"}, "equal_share"),
+        ({"policy": "fixed_share", "places": "8"}, "fixed_share, 8 places"),
+    ],
+)
+def test_the_policy_of_a_gpu_is_named(cli: Cli, root: Path, attributes: dict[str, str], found: str) -> None:
+    for name, value in attributes.items():
+        write(root / f"sys/bus/pci/devices/{GPU}/vgpu" / name, f"{value}\n")
+    _, findings = examine(cli, root)
+    assert findings[f"policy {GPU}"] == ("ok", found, "")
 
 
 def test_the_table_says_what_to_do(cli: Cli, root: Path) -> None:
