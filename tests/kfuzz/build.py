@@ -21,9 +21,9 @@ EXTENDED = ("linux/pci_regs.h", "linux/vfio.h")
 INCLUDE = re.compile(r"^#include <((?:linux|net|asm|trace|kunit)/[^>]+)>", re.M)
 
 
-def headers(folder: Path) -> None:
+def headers(folder: Path, kmod: Path) -> None:
     """Make every kernel header that the module names lead to `kernel.h`."""
-    names = {name for path in KMOD.glob("**/*.[ch]") for name in INCLUDE.findall(path.read_text())}
+    names = {name for path in kmod.glob("**/*.[ch]") for name in INCLUDE.findall(path.read_text())}
     for name in sorted(names.difference(REAL).union(EXTENDED)):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,16 +40,34 @@ def build(
     kmod: Path = KMOD,
 ) -> Path:
     """The program of `sources`, named as the first, under the sanitizers; libFuzzer's if `compiler` is clang."""
-    headers(folder / "include")
+    headers(folder / "include", kmod)
     libfuzzer = compiler == "clang"
-    flags = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wno-unused-function", "-Wno-format", "-fno-omit-frame-pointer"]
+    flags = [
+        "-std=gnu11",
+        "-g",
+        "-O1",
+        "-Wall",
+        "-Wno-unused-function",
+        "-Wno-format",
+        "-Wno-incompatible-pointer-types",
+        "-fno-omit-frame-pointer",
+    ]
     flags += ["-D_GNU_SOURCE", "-DVGPU_COMPAT_H", *(["-DLIBFUZZER"] if libfuzzer else [])]
     flags += [f"-fsanitize={'fuzzer,' if libfuzzer else ''}address,undefined", "-fno-sanitize-recover=all"]
     include = ["-I", str(folder / "include"), "-I", str(HERE), "-I", str(kmod), "-include", str(HERE / "kernel.h")]
+    compile_ = [compiler or os.environ.get("CC", "cc"), *flags]
+    if "device" in module and (kmod / "migration.c").exists():
+        module = (*module, "migration")
+        sources = (*sources, "migrate")
+        compile_ += ["-DKFUZZ_MIGRATION"]
     files = [*(HERE / f"{name}.c" for name in sources), *(kmod / f"{name}.c" for name in module)]
     if "tenant" in module:
         files += sorted((kmod / "sched").glob("*.c"))
+    if "migration" in module:  # plain C of its own: knows nothing of a kernel here
+        files += [folder / "migration_stream.o", folder / "crc32c.o"]
+        plain = [str(kmod / "migration_stream.c"), str(kmod / "guest/tool/crc32c.c")]
+        subprocess.run([*compile_, "-I", str(kmod), "-c", *plain], check=True, cwd=folder)
     program = folder / f"{sources[0]}{'.libfuzzer' if libfuzzer else ''}"
-    command = [compiler or os.environ.get("CC", "cc"), *flags, *include, "-o", str(program), *map(str, files)]
+    command = [*compile_, *include, "-o", str(program), *map(str, files)]
     subprocess.run(command, check=True)
     return program

@@ -47,6 +47,10 @@ static void close_device(void)
 	if (!opened)
 		return;
 	device->vdev.ops->close_device(&device->vdev);
+#ifdef KFUZZ_MIGRATION
+	if (sim_one_in(2))	/* otherwise it outlives the device's file */
+		migrate_closed();
+#endif
 	guest_begin(NULL);
 	opened = false;
 }
@@ -58,8 +62,6 @@ void guest_let_go(struct vfio_device *vdev)
 	vdev->ops->request(vdev, 0);
 	if (sim_one_in(2))
 		vmm_revoked();
-	if (sim_one_in(2))
-		vmm_step();
 	close_device();
 }
 
@@ -188,12 +190,15 @@ static void run(const u8 *input, size_t bytes)
 	REQUIRE(!vgpu_device_assign(device, "blue", &device->params, &fault));
 	mutex_unlock(&parent->lock);
 
-	sim_failures = sim_one_in(3) ? 200 : 0;
+	sim_failures = sim_one_in(3) ? 100 : 0;
 	live(STEPS_PER_LIFE);
 	sim_failures = 0;
 	if (device)
 		vgpu_mdev_driver.remove(&mdev);
 	device = NULL;
+#ifdef KFUZZ_MIGRATION
+	migrate_closed();
+#endif
 	mutex_lock(&parent->lock);
 	vgpu_tenants_free(parent);
 	mutex_unlock(&parent->lock);
@@ -201,8 +206,12 @@ static void run(const u8 *input, size_t bytes)
 	vgpu_rings_exit();
 	REQUIRE(parent->refs.count == 1 && !parent->memory_reserved);
 	leaks = sim_leaks();
-	REQUIRE(!leaks.allocations && !leaks.memcgs && !leaks.eventfds && !leaks.threads &&
-		!leaks.timers);
+	if (leaks.allocations || leaks.memcgs || leaks.eventfds || leaks.threads || leaks.timers) {
+		fprintf(stderr, "left: %lu allocations, %lu cgroups, %lu eventfds, %lu threads, %lu timers\n",
+			leaks.allocations, leaks.memcgs, leaks.eventfds, leaks.threads,
+			leaks.timers);
+		abort();
+	}
 }
 
 #ifdef LIBFUZZER
@@ -253,6 +262,11 @@ int main(int argc, char **argv)
 	COUNT("refused_probes", refused_probes);
 	COUNT("enables", vmm_counts.enables);
 	COUNT("resets", vmm_counts.resets);
+#ifdef KFUZZ_MIGRATION
+	COUNT("saved", vmm_counts.saved);
+	COUNT("restored", vmm_counts.restored);
+	COUNT("refused_streams", vmm_counts.refused_streams);
+#endif
 	COUNT("descriptors", guest_counts.descriptors);
 	COUNT("good", guest_counts.good);
 	COUNT("completions", guest_counts.completions);

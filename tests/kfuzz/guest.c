@@ -22,7 +22,7 @@ struct seen {
 };
 
 struct guest_counts guest_counts;
-bool guest_mapped;
+bool guest_mapped, guest_quiet;
 
 static struct vgpu_device *opened;
 static struct vgpu_ring *ring;
@@ -35,12 +35,16 @@ void guest_begin(struct vgpu_device *device)
 	opened = device;
 	ring = NULL;
 	guest_mapped = true;
+	guest_quiet = false;
 }
 
-void guest_enabled(const struct rings *is, struct vgpu_ring *new)
+void guest_enabled(struct vgpu_ring *new)
 {
-	rings = *is;
+	if (ring == new)
+		return;
 	ring = new;
+	rings = (struct rings){ .submission = new->base, .completion = new->completion,
+				.shadow = new->shadow, .entries = new->entries };
 	enabled_ns = sim_now_ns;
 	memset(items, 0, sizeof(items));
 }
@@ -210,8 +214,11 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 	bool allowed;
 
 	REQUIRE(opened && vdev == &opened->vdev);
+	if (opened->ring)	/* enabled by what is not over yet */
+		guest_enabled(opened->ring);
 	REQUIRE(ring && current->coroutine == ring->worker->coroutine);
 	REQUIRE(bytes && bytes <= DMA_BYTES_MAX && guest + bytes > guest);
+	REQUIRE(!guest_quiet);
 	REQUIRE(opened->config[PCI_COMMAND] & PCI_COMMAND_MASTER);
 	if (!is_ram(guest, bytes) || !answers() || sim_one_in(800)) {
 		guest_counts.refused_accesses++;

@@ -20,9 +20,10 @@ struct guest_counts {
 
 extern struct guest_counts guest_counts;
 extern bool guest_mapped;	/* unmap storms turn it off */
+extern bool guest_quiet;	/* the device is stopped for migration: no access */
 
 void guest_begin(struct vgpu_device *device);	/* a device was opened, or is gone: NULL */
-void guest_enabled(const struct rings *rings, struct vgpu_ring *ring);
+void guest_enabled(struct vgpu_ring *ring);
 void guest_disabled(void);			/* no access from here on */
 /* Is @error what the descriptor @number deserves? */
 bool guest_deserves(u32 number, u32 error);

@@ -258,6 +258,18 @@ long schedule_timeout_killable(long ticks)
 	return 0;
 }
 
+long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks)
+{
+	u64 until_ns = sim_now_ns + ticks * (NSEC_PER_SEC / HZ);
+
+	while (!completion->done && sim_now_ns < until_ns) {
+		set_current_state(TASK_UNINTERRUPTIBLE);
+		current->coroutine->wake_at_ns = min(until_ns, sim_now_ns + NSEC_PER_MSEC);
+		schedule();
+	}
+	return completion->done;
+}
+
 void sim_sleep(u64 ns)
 {
 	set_current_state(TASK_IDLE);
@@ -597,6 +609,7 @@ struct vfio_device *kfuzz_vfio_alloc(size_t bytes, size_t member, struct device 
 	vdev = (struct vfio_device *)memory;
 	vdev->dev = device;
 	vdev->ops = ops;
+	vdev->device.refs = 1;
 	ret = ops->init(vdev);
 	if (!ret)
 		return vdev;
@@ -604,10 +617,77 @@ struct vfio_device *kfuzz_vfio_alloc(size_t bytes, size_t member, struct device 
 	return ERR_PTR(ret);
 }
 
-void vfio_put_device(struct vfio_device *vdev)
+void get_device(struct device *device)
 {
+	REQUIRE(device->refs > 0);
+	device->refs++;
+}
+
+void put_device(struct device *device)
+{
+	struct vfio_device *vdev = container_of(device, struct vfio_device, device);
+
+	REQUIRE(device->refs > 0);
+	if (--device->refs)
+		return;
 	vdev->ops->release(vdev);
 	kfree(vdev);
+}
+
+void vfio_put_device(struct vfio_device *vdev) { put_device(&vdev->device); }
+
+struct file *anon_inode_getfile(const char *name, const struct file_operations *ops, void *data,
+				int flags)
+{
+	struct file *file = kfuzz_alloc(sizeof(*file), GFP_KERNEL);
+
+	(void)name;
+	(void)flags;
+	if (!file)
+		return ERR_PTR(-ENOMEM);
+	*file = (struct file){ .f_op = ops, .private_data = data, .refs = 1 };
+	return file;
+}
+
+struct file *get_file(struct file *file)
+{
+	REQUIRE(file->refs > 0);
+	file->refs++;
+	return file;
+}
+
+void fput(struct file *file)
+{
+	REQUIRE(file->refs > 0);
+	if (--file->refs)
+		return;
+	file->f_op->release(file->f_inode, file);
+	kfree(file);
+}
+
+/* The way between two states, with P2P; drivers/vfio/vfio_main.c has it as a table. */
+int vfio_mig_get_next_state(struct vfio_device *vdev, enum vfio_device_mig_state now,
+			    enum vfio_device_mig_state wanted, enum vfio_device_mig_state *next)
+{
+	(void)vdev;
+	if (now == VFIO_DEVICE_STATE_ERROR || wanted > VFIO_DEVICE_STATE_RUNNING_P2P ||
+	    wanted == VFIO_DEVICE_STATE_ERROR)
+		return -EINVAL;
+	switch (now) {
+	case VFIO_DEVICE_STATE_RUNNING:
+		*next = VFIO_DEVICE_STATE_RUNNING_P2P;
+		break;
+	case VFIO_DEVICE_STATE_RUNNING_P2P:
+		*next = wanted == VFIO_DEVICE_STATE_RUNNING ? wanted : VFIO_DEVICE_STATE_STOP;
+		break;
+	case VFIO_DEVICE_STATE_STOP:
+		*next = wanted == VFIO_DEVICE_STATE_RUNNING ? VFIO_DEVICE_STATE_RUNNING_P2P :
+							      wanted;
+		break;
+	default:
+		*next = VFIO_DEVICE_STATE_STOP;
+	}
+	return 0;
 }
 
 int vfio_register_emulated_iommu_dev(struct vfio_device *vdev)

@@ -11,6 +11,7 @@
 #define KFUZZ_KERNEL_H
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/const.h>
 #include <linux/types.h>
 #include <stdio.h>
@@ -34,6 +35,8 @@ _Noreturn void kfuzz_broken(const char *file, int line, const char *what);
 
 /* ---- types, words, numbers */
 
+#define ERESTARTSYS 512
+
 typedef uint16_t u16;
 typedef int32_t s32;
 typedef u64 dma_addr_t;
@@ -50,6 +53,7 @@ typedef s64 ktime_t;
 #define __acquires(lock)
 #define __must_hold(lock)
 #define fallthrough __attribute__((__fallthrough__))
+#define __maybe_unused __attribute__((__unused__))
 #define noinline __attribute__((__noinline__))
 
 #define GFP_KERNEL		1u
@@ -141,6 +145,7 @@ static inline void *ERR_PTR(long error) { return (void *)error; }
 static inline long PTR_ERR(const void *p) { return (long)p; }
 static inline bool IS_ERR(const void *p) { return (unsigned long)p >= (unsigned long)-4095L; }
 static inline bool IS_ERR_OR_NULL(const void *p) { return !p || IS_ERR(p); }
+static inline long PTR_ERR_OR_ZERO(const void *p) { return IS_ERR(p) ? PTR_ERR(p) : 0; }
 static inline void *ERR_CAST(const void *p) { return (void *)p; }
 
 u32 __crc32c_le(u32 crc, const void *data, size_t bytes);
@@ -155,6 +160,7 @@ struct module;
 #define module_param(name, type, mode) struct kfuzz_unused
 #define EXPORT_SYMBOL_GPL(name) struct kfuzz_unused
 
+#define dev_notice(device, ...) ((void)(device))
 #define dev_warn_ratelimited(device, ...) ((void)(device))
 #define dev_info_ratelimited(device, ...) ((void)(device))
 #define dev_warn(device, ...) ((void)(device))
@@ -309,6 +315,8 @@ static inline void kref_get(struct kref *refs)
 	refs->count++;
 }
 
+static inline int kref_read(const struct kref *refs) { return refs->count; }
+
 static inline int kref_put(struct kref *refs, void (*release)(struct kref *refs))
 {
 	REQUIRE(refs->count > 0);
@@ -335,6 +343,8 @@ void spin_unlock(spinlock_t *lock);
 void mutex_init(struct mutex *lock);
 void mutex_destroy(struct mutex *lock);
 void mutex_lock(struct mutex *lock);
+#define mutex_lock_interruptible(lock) (mutex_lock(lock), 0)
+#define mutex_lock_killable(lock) (mutex_lock(lock), 0)
 void mutex_unlock(struct mutex *lock);
 bool kfuzz_spinlock_held(const spinlock_t *lock);
 bool kfuzz_mutex_held(const struct mutex *lock);
@@ -412,6 +422,15 @@ u64 ktime_get_ns(void);
 #define time_before(a, b) ((long)((a) - (b)) < 0)
 #define time_after(a, b) time_before(b, a)
 
+struct completion { bool done; };
+
+#define init_completion(completion) ((completion)->done = false)
+#define reinit_completion(completion) ((completion)->done = false)
+#define complete_all(completion) ((completion)->done = true)
+long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks);
+#define wait_for_completion_timeout(completion, ticks) \
+	wait_for_completion_killable_timeout(completion, ticks)
+
 struct timer_list {
 	void (*run)(struct timer_list *timer);
 	u64 expires_ns;
@@ -469,7 +488,7 @@ typedef struct { u8 b[16]; } guid_t;
 #define UUID_STRING_LEN 36
 
 struct attribute_group;
-struct device { void *driver_data; const char *name; };
+struct device { void *driver_data; const char *name; int refs; };
 struct device_driver {
 	const char *name;
 	struct module *owner;
@@ -526,12 +545,52 @@ struct vfio_device_ops {
 				    void *caps);
 };
 
+struct vfio_migration_ops;
 struct vfio_device {
 	struct device *dev;
 	const struct vfio_device_ops *ops;
-	const void *mig_ops;
+	const struct vfio_migration_ops *mig_ops;
 	unsigned int migration_flags;
+	struct device device;
 };
+
+/* ---- files that a driver gives to user space, and migration */
+
+struct inode;
+struct file_operations {
+	struct module *owner;
+	ssize_t (*read)(struct file *file, char *buffer, size_t count, loff_t *position);
+	ssize_t (*write)(struct file *file, const char *buffer, size_t count, loff_t *position);
+	int (*release)(struct inode *inode, struct file *file);
+};
+
+struct file {
+	const struct file_operations *f_op;
+	void *private_data;
+	struct inode *f_inode;
+	int refs;
+};
+
+struct file *anon_inode_getfile(const char *name, const struct file_operations *ops, void *data,
+				int flags);
+struct file *get_file(struct file *file);
+void fput(struct file *file);
+#define stream_open(inode, file) ((void)(inode))
+#define O_RDONLY 0
+#define O_WRONLY 1
+void get_device(struct device *device);
+void put_device(struct device *device);	/* of a vfio_device */
+
+struct vfio_migration_ops {
+	struct file *(*migration_set_state)(struct vfio_device *vdev,
+					    enum vfio_device_mig_state state);
+	int (*migration_get_state)(struct vfio_device *vdev, enum vfio_device_mig_state *state);
+	int (*migration_get_data_size)(struct vfio_device *vdev, unsigned long *bytes);
+};
+
+#define VGPU_MIGRATION_SIZE_OP(function) .migration_get_data_size = function,
+int vfio_mig_get_next_state(struct vfio_device *vdev, enum vfio_device_mig_state now,
+			    enum vfio_device_mig_state wanted, enum vfio_device_mig_state *next);
 
 #define VFIO_DEVICE_API_PCI_STRING "vfio-pci"
 #define VGPU_IOMMUFD_OPS

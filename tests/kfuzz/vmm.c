@@ -71,8 +71,8 @@ static void put_config(u32 offset, u32 value, size_t bytes)
 static u8 writable(u32 offset)
 {
 	switch (offset) {
-	case PCI_COMMAND: return PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER;
-	case PCI_COMMAND + 1: return PCI_COMMAND_INTX_DISABLE >> 8;
+	case PCI_COMMAND: return PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_PARITY;
+	case PCI_COMMAND + 1: return (PCI_COMMAND_INTX_DISABLE | PCI_COMMAND_SERR) >> 8;
 	case PCI_CACHE_LINE_SIZE: case PCI_INTERRUPT_LINE: return 0xff;
 	case PCI_BASE_ADDRESS_0 + 1: return 0xc0;
 	case PCI_BASE_ADDRESS_0 + 2: case PCI_BASE_ADDRESS_0 + 3: return 0xff;
@@ -111,7 +111,10 @@ static void look_at_rings(void)
 		REQUIRE(fits(now.submission, now.entries * 64ull, 64));
 		REQUIRE(fits(now.completion, now.entries * 32ull, 32));
 		REQUIRE(fits(now.shadow, 64, 64));
-		guest_enabled(&now, device->ring);
+		REQUIRE(now.submission == device->ring->base && now.shadow == device->ring->shadow &&
+			now.completion == device->ring->completion &&
+			now.entries == device->ring->entries);
+		guest_enabled(device->ring);
 		vmm_counts.enables++;
 		rings = now;
 	} else {
@@ -125,13 +128,18 @@ static void look_at_error(u32 error)
 {
 	u32 number = get(VGPU_REG_ERROR_INDEX);
 
-	REQUIRE(error <= VGPU_ERROR_RESOURCE);
+	REQUIRE(error < ARRAY_SIZE(vmm_counts.faults));
 	if (error == known_error)
 		return;
 	known_error = error;
 	vmm_counts.faults[error]++;
 	if (error >= VGPU_ERROR_OP && error <= VGPU_ERROR_CHUNK)
 		REQUIRE(guest_deserves(number, error));
+}
+
+void vmm_restored(void)
+{
+	known_error = get(VGPU_REG_ERROR);	/* it came with the stream */
 }
 
 void vmm_look(void)
@@ -330,6 +338,7 @@ static void set_irqs(void)
 static void reset(void)
 {
 	vmm_counts.resets++;
+	guest_quiet = false;
 	switch (sim_below(4)) {
 	case 0:
 		REQUIRE(!call(VFIO_DEVICE_RESET, &(u64){ 0 }, 0));
@@ -350,10 +359,19 @@ static void reset(void)
 
 void vmm_revoked(void)
 {
-	look_at_rings();
-	REQUIRE(!known);
-	start();
-	REQUIRE(!(get(VGPU_REG_STATUS) & VGPU_STATUS_ENABLED));
+	known = NULL;
+	guest_disabled();
+	for (int i = 0; i < 4; i++) {
+		u32 value = VGPU_CONTROL_ENABLE;
+
+		access_anything(true);
+		transfer(BAR0 + VGPU_REG_CONTROL, &value, sizeof(value), true);
+		set_irqs();
+#ifdef KFUZZ_MIGRATION
+		migrate_step(device);
+#endif
+		REQUIRE(!device->ring);
+	}
 }
 
 void vmm_step(void)
@@ -370,6 +388,9 @@ void vmm_step(void)
 	case 8: put(sim_below(32) * 4, sim_random()); break;
 	case 9: guest_mapped = !sim_one_in(6); break;
 	case 10: sim_sleep(sim_below(40 * NSEC_PER_SEC)); break;
+#ifdef KFUZZ_MIGRATION
+	case 15: case 16: case 17: migrate_step(device); break;
+#endif
 	case 11: case 12: case 13: case 14: sim_sleep(sim_below(3 * NSEC_PER_MSEC)); break;
 	default:
 		if (!known && !sim_one_in(16))
@@ -382,4 +403,7 @@ void vmm_step(void)
 	vmm_look();
 	if (sim_one_in(4))
 		look_at_config();
+#ifdef KFUZZ_MIGRATION
+	guest_quiet = migrate_quiet(device);
+#endif
 }

@@ -6,7 +6,7 @@
 #include "guest.h"
 
 struct vmm_counts {
-	u64 steps, enables, resets, faults[16];
+	u64 steps, enables, resets, saved, restored, refused_streams, faults[64];
 };
 
 extern struct vmm_counts vmm_counts;
@@ -14,6 +14,12 @@ extern struct vmm_counts vmm_counts;
 void vmm_opened(struct vgpu_device *device);	/* look at it as it is after opening */
 void vmm_step(void);				/* one thing, and what must hold after it */
 void vmm_revoked(void);				/* it is being removed and stays off */
+void vmm_restored(void);			/* it has the state of another one */
 void vmm_look(void);				/* what holds at any time */
+
+/* migrate.c: saving and restoring, from streams of any kind */
+void migrate_step(struct vgpu_device *device);
+void migrate_closed(void);			/* the VMM's last file is gone, too */
+bool migrate_quiet(struct vgpu_device *device);	/* nothing may be under way */
 
 #endif /* KFUZZ_VMM_H */
