@@ -141,11 +141,15 @@ void descriptor_make(struct vgpu_desc *desc, u64 memory_bytes, u64 ram_bytes)
 	u64 kind = sim_below(512);
 	u16 flags = 0;
 
-	*desc = (struct vgpu_desc){ .op = kind % 6, .cookie = sim_random(), .kernel_id = kind };
+	*desc = (struct vgpu_desc){ .op = kind % 6, .cookie = sim_random(), .kernel_id = kind & 31 };
 	if (sim_below(2))
 		flags |= VGPU_DESC_IRQ;
 	if (sim_one_in(8))
 		flags |= VGPU_DESC_NOSPLIT;
+	if (sim_one_in(3))
+		flags |= VGPU_DESC_MORE;
+	if (sim_one_in(12))
+		flags |= VGPU_DESC_END;
 	switch (desc->op) {
 	case VGPU_OP_FILL:
 		desc->arg[0] = 4 + 4 * sim_below(sim_one_in(16) ? 40000 : 64);

@@ -1,463 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The kernel that the module believes to run in: coroutines for threads, a counter
- * for the clock, and a check wherever a debug kernel would have one.
+ * The rest of the kernel that the module believes to run in: memory, which may run
+ * out, user space, eventfds, and VFIO, whose file the fuzzer is.
  */
 #include "sim.h"
 
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-
-#define THREADS_MAX 64
-#define STACK_BYTES (256u << 10)
 #define EVENTFDS 16
-
-struct kfuzz_coroutine {
-	struct task_struct task;
-	ucontext_t context;
-	void *stack;
-	int (*run)(void *data);
-	void *data;
-	u64 wake_at_ns;
-	void *fake_stack;
-	int state;	/* what it will be when it calls schedule() */
-	bool used, sleeping, done, should_stop, killed;
-};
 
 struct eventfd_ctx {
 	u64 refs, signals;
 };
 
-const u8 *sim_input;
-size_t sim_input_left;
 unsigned int sim_failures;
-u64 sim_now_ns;
 struct sim_counts sim_counts;
-struct task_struct *current;
 
-static struct kfuzz_coroutine coroutines[THREADS_MAX]; /* the first is the process */
 static struct eventfd_ctx eventfds[EVENTFDS];
-static struct timer_list *timers;
-static struct work_struct *work;
-static u64 generator, allocations, memcgs, spinlocks;
-static const void *user_memory, *process_stack;
-static size_t user_bytes, process_bytes;
-
-_Noreturn void kfuzz_broken(const char *file, int line, const char *what)
-{
-	fprintf(stderr, "%s:%d: in thread %d: %s\n", file, line,
-		current ? current->pid : -1, what);
-	abort();
-}
-
-/* ---- choices */
-
-void sim_begin(const u8 *input, size_t bytes)
-{
-	struct kfuzz_coroutine *process = &coroutines[0];
-
-	sim_input = input;
-	sim_input_left = bytes;
-	generator = 0x9e3779b97f4a7c15ull + bytes;
-	for (size_t i = 0; i < bytes && i < 64; i++)
-		generator = (generator ^ input[i]) * 0x100000001b3ull;
-	process->used = true;
-	process->task.coroutine = process;
-	process->task.mm = (struct mm_struct *)process;
-	current = &process->task;
-}
-
-u64 sim_random(void)
-{
-	generator ^= generator << 13;
-	generator ^= generator >> 7;
-	generator ^= generator << 17;
-	return generator * 0x2545f4914f6cdd1dull;
-}
-
-u64 sim_below(u64 limit)
-{
-	u64 value = 0;
-
-	if (!sim_input_left)
-		return sim_random() % limit;
-	for (u64 most = limit - 1; most && sim_input_left; most >>= 8) {
-		value = value << 8 | *sim_input++;
-		sim_input_left--;
-	}
-	return value % limit;
-}
-
-/* ---- coroutines */
-
-static void coroutine_enter(void)
-{
-	struct kfuzz_coroutine *self = current->coroutine;
-
-	/* the first of all is entered from the process's own stack */
-	if (process_stack)
-		__sanitizer_finish_switch_fiber(NULL, NULL, NULL);
-	else
-		__sanitizer_finish_switch_fiber(NULL, &process_stack, &process_bytes);
-	self->run(self->data);
-	REQUIRE(!spinlocks);
-	self->done = true;
-	for (;;) {
-		sim_preempt();
-		kfuzz_wait();
-	}
-}
-
-static void switch_to(struct kfuzz_coroutine *next)
-{
-	struct kfuzz_coroutine *self = current->coroutine;
-
-	if (next == self)
-		return;
-	sim_counts.switches++;
-	current = &next->task;
-	if (next->stack)
-		__sanitizer_start_switch_fiber(&self->fake_stack, next->stack, STACK_BYTES);
-	else
-		__sanitizer_start_switch_fiber(&self->fake_stack, process_stack, process_bytes);
-	swapcontext(&self->context, &next->context);
-	__sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
-}
-
-static bool runnable(const struct kfuzz_coroutine *coroutine)
-{
-	return coroutine->used && !coroutine->done &&
-	       (!coroutine->sleeping || coroutine->killed ||
-		coroutine->wake_at_ns <= sim_now_ns);
-}
-
-static struct kfuzz_coroutine *other(void)
-{
-	unsigned int start = sim_random() % THREADS_MAX;
-
-	for (unsigned int i = 0; i < THREADS_MAX; i++) {
-		struct kfuzz_coroutine *found = &coroutines[(start + i) % THREADS_MAX];
-
-		if (found != current->coroutine && runnable(found))
-			return found;
-	}
-	return NULL;
-}
-
-void sim_preempt(void)
-{
-	struct kfuzz_coroutine *next;
-
-	if (spinlocks)
-		return;
-	next = other();
-	if (!next)
-		return;
-	sim_counts.preemptions++;
-	switch_to(next);
-}
-
-static void maybe_preempt(void)
-{
-	if (!(sim_random() & 7))
-		sim_preempt();
-}
-
-static void run_timers(void)
-{
-	struct timer_list **at = &timers;
-
-	while (*at) {
-		struct timer_list *timer = *at;
-
-		if (timer->expires_ns > sim_now_ns) {
-			at = &timer->next;
-			continue;
-		}
-		*at = timer->next;
-		timer->armed = false;
-		sim_counts.timeouts++;
-		timer->run(timer);
-		at = &timers;
-	}
-}
-
-static bool run_work(void)
-{
-	struct work_struct *now = work;
-
-	if (!now)
-		return false;
-	work = NULL;
-	now->pending = false;
-	now->run(now);
-	return true;
-}
-
-/* Nobody can run: the clock jumps to what happens next. False if nothing will. */
-static bool time_passes(void)
-{
-	u64 next = U64_MAX;
-
-	for (struct timer_list *timer = timers; timer; timer = timer->next)
-		next = min(next, timer->expires_ns);
-	for (unsigned int i = 0; i < THREADS_MAX; i++)
-		if (coroutines[i].used && !coroutines[i].done && coroutines[i].sleeping)
-			next = min(next, coroutines[i].wake_at_ns);
-	if (next == U64_MAX)
-		return false;
-	sim_now_ns = max(sim_now_ns, next);
-	run_timers();
-	return true;
-}
-
-/* Wait without sleeping: somebody else must make what we wait for happen. */
-void kfuzz_wait(void)
-{
-	struct kfuzz_coroutine *next;
-
-	might_sleep();
-	if (run_work())
-		return;
-	next = other();
-	if (next)
-		switch_to(next);
-	else
-		REQUIRE(time_passes());
-}
-
-void schedule(void)
-{
-	struct kfuzz_coroutine *self = current->coroutine;
-
-	might_sleep();
-	self->sleeping = self->state != TASK_RUNNING;
-	while (!runnable(self))
-		kfuzz_wait();
-	self->state = TASK_RUNNING;
-	self->sleeping = false;
-	self->wake_at_ns = U64_MAX;
-}
-
-int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode)
-{
-	(void)slack;
-	(void)mode;
-	current->coroutine->wake_at_ns = *until;
-	schedule();
-	return 0;
-}
-
-long schedule_timeout_killable(long ticks)
-{
-	set_current_state(TASK_UNINTERRUPTIBLE);
-	current->coroutine->wake_at_ns = sim_now_ns + ticks * (NSEC_PER_SEC / HZ);
-	schedule();
-	return 0;
-}
-
-long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks)
-{
-	u64 until_ns = sim_now_ns + ticks * (NSEC_PER_SEC / HZ);
-
-	while (!completion->done && sim_now_ns < until_ns) {
-		set_current_state(TASK_UNINTERRUPTIBLE);
-		current->coroutine->wake_at_ns = min(until_ns, sim_now_ns + NSEC_PER_MSEC);
-		schedule();
-	}
-	return completion->done;
-}
-
-void sim_sleep(u64 ns)
-{
-	set_current_state(TASK_IDLE);
-	current->coroutine->wake_at_ns = sim_now_ns + ns;
-	schedule();
-	run_timers();
-}
-
-struct task_struct *kfuzz_thread_create(int (*run)(void *data), void *data)
-{
-	struct kfuzz_coroutine *new = NULL;
-	void *stack;
-
-	might_sleep();
-	for (unsigned int i = 1; i < THREADS_MAX && !new; i++)
-		if (!coroutines[i].used)
-			new = &coroutines[i];
-	REQUIRE(new);
-	if (sim_failures && sim_one_in(sim_failures)) {
-		sim_counts.failed_allocations++;
-		return ERR_PTR(-ENOMEM);
-	}
-	stack = new->stack;
-	if (!stack)
-		stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	REQUIRE(stack != MAP_FAILED);
-	*new = (struct kfuzz_coroutine){
-		.task = { .pid = new - coroutines, .coroutine = new },
-		.stack = stack, .run = run, .data = data, .used = true,
-		.state = TASK_IDLE, .sleeping = true, .wake_at_ns = U64_MAX,
-	};
-	__asan_unpoison_memory_region(stack, STACK_BYTES);
-	getcontext(&new->context);
-	new->context.uc_stack.ss_sp = stack;
-	new->context.uc_stack.ss_size = STACK_BYTES;
-	makecontext(&new->context, coroutine_enter, 0);
-	return &new->task;
-}
-
-int wake_up_process(struct task_struct *task)
-{
-	REQUIRE(task->coroutine->used);
-	task->coroutine->state = TASK_RUNNING;
-	task->coroutine->sleeping = false;
-	return 1;
-}
-
-int kthread_stop(struct task_struct *task)
-{
-	struct kfuzz_coroutine *thread = task->coroutine;
-
-	might_sleep();
-	REQUIRE(thread->used && thread != current->coroutine);
-	thread->should_stop = true;
-	wake_up_process(task);
-	while (!thread->done)
-		kfuzz_wait();
-	thread->used = false;
-	return 0;
-}
-
-bool kthread_should_stop(void) { return current->coroutine->should_stop; }
-
-void set_current_state(int state)
-{
-	current->coroutine->wake_at_ns = U64_MAX;
-	current->coroutine->state = state;
-}
-
-void cond_resched(void)
-{
-	might_sleep();
-	maybe_preempt();
-}
-
-void send_sig(int number, struct task_struct *task, int privileged)
-{
-	(void)privileged;
-	REQUIRE(number == SIGKILL && task->coroutine->used);
-	task->coroutine->killed = true;
-}
-
-bool signal_pending(struct task_struct *task) { return task->coroutine->killed; }
-void flush_signals(struct task_struct *task) { task->coroutine->killed = false; }
-
-u64 ktime_get_ns(void)
-{
-	sim_now_ns += 200 + (sim_random() & 255);
-	return sim_now_ns;
-}
-
-void timer_setup(struct timer_list *timer, void (*run)(struct timer_list *timer), int flags)
-{
-	(void)flags;
-	*timer = (struct timer_list){ .run = run };
-}
-
-int timer_delete_sync(struct timer_list *timer)
-{
-	might_sleep();
-	for (struct timer_list **at = &timers; *at; at = &(*at)->next) {
-		if (*at != timer)
-			continue;
-		*at = timer->next;
-		timer->armed = false;
-		return 1;
-	}
-	return 0;
-}
-
-void mod_timer(struct timer_list *timer, unsigned long expires)
-{
-	timer_delete_sync(timer);
-	REQUIRE(timer->run);
-	timer->expires_ns = (u64)expires * (NSEC_PER_SEC / HZ);
-	timer->next = timers;
-	timer->armed = true;
-	timers = timer;
-}
-
-struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active)
-{
-	static struct workqueue_struct queue;
-
-	(void)name;
-	(void)flags;
-	(void)active;
-	return &queue;
-}
-
-void destroy_workqueue(struct workqueue_struct *queue)
-{
-	(void)queue;
-	run_work();
-}
-
-bool queue_work(struct workqueue_struct *queue, struct work_struct *new)
-{
-	(void)queue;
-	REQUIRE(!work || work == new);	/* the module has one */
-	work = new;
-	new->pending = true;
-	return true;
-}
-
-/* ---- locks */
-
-void might_sleep(void) { REQUIRE(!spinlocks); }
-void spin_lock_init(spinlock_t *lock) { lock->held = false; }
-bool kfuzz_spinlock_held(const spinlock_t *lock) { return lock->held; }
-bool kfuzz_mutex_held(const struct mutex *lock) { return lock->owner == current; }
-
-void spin_lock(spinlock_t *lock)
-{
-	maybe_preempt();
-	REQUIRE(!lock->held);
-	lock->held = true;
-	spinlocks++;
-}
-
-void spin_unlock(spinlock_t *lock)
-{
-	REQUIRE(lock->held);
-	lock->held = false;
-	spinlocks--;
-	maybe_preempt();
-}
-
-void mutex_init(struct mutex *lock) { lock->owner = NULL; }
-void mutex_destroy(struct mutex *lock) { REQUIRE(!lock->owner); }
-
-void mutex_lock(struct mutex *lock)
-{
-	might_sleep();
-	maybe_preempt();
-	REQUIRE(lock->owner != current);
-	while (lock->owner)
-		kfuzz_wait();
-	lock->owner = current;
-}
-
-void mutex_unlock(struct mutex *lock)
-{
-	REQUIRE(lock->owner == current);
-	lock->owner = NULL;
-	maybe_preempt();
-}
+static u64 allocations, memcgs;
+static const void *user_memory;
+static size_t user_bytes;
 
 /* ---- memory */
 
@@ -470,7 +30,7 @@ void *kfuzz_alloc(size_t bytes, gfp_t flags)
 		return NULL;
 	}
 	if (flags & GFP_KERNEL)
-		maybe_preempt();
+		sim_maybe_preempt();
 	allocations++;
 	return calloc(1, bytes);
 }
@@ -512,7 +72,7 @@ static bool is_user(const void *at, size_t bytes)
 
 unsigned long copy_from_user(void *to, const void *from, unsigned long bytes)
 {
-	maybe_preempt();
+	sim_maybe_preempt();
 	if (!is_user(from, bytes))
 		return bytes;
 	memcpy(to, from, bytes);
@@ -521,7 +81,7 @@ unsigned long copy_from_user(void *to, const void *from, unsigned long bytes)
 
 unsigned long copy_to_user(void *to, const void *from, unsigned long bytes)
 {
-	maybe_preempt();
+	sim_maybe_preempt();
 	if (!is_user(to, bytes))
 		return bytes;
 	memcpy(to, from, bytes);
@@ -583,14 +143,11 @@ void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
 
 struct sim_leaks sim_leaks(void)
 {
-	struct sim_leaks leaks = { .allocations = allocations, .memcgs = memcgs };
+	struct sim_leaks leaks = { .allocations = allocations, .memcgs = memcgs,
+				   .threads = sim_threads_left(), .timers = sim_timers_left() };
 
 	for (unsigned int i = 0; i < EVENTFDS; i++)
 		leaks.eventfds += eventfds[i].refs;
-	for (unsigned int i = 1; i < THREADS_MAX; i++)
-		leaks.threads += coroutines[i].used;
-	for (struct timer_list *timer = timers; timer; timer = timer->next)
-		leaks.timers++;
 	return leaks;
 }
 
@@ -754,6 +311,6 @@ int vfio_dma_rw(struct vfio_device *vdev, dma_addr_t guest, void *data, size_t b
 	else
 		sim_counts.dma_reads++;
 	ret = guest_access(vdev, guest, data, bytes, write);
-	maybe_preempt();
+	sim_maybe_preempt();
 	return ret;
 }

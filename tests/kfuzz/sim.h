@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the fuzzer decides and asks of the kernel it plays (kernel.c). */
+/* What the fuzzer decides and asks of the kernel it plays (kernel.c, threads.c). */
 #ifndef KFUZZ_SIM_H
 #define KFUZZ_SIM_H
 
@@ -15,6 +15,7 @@ static inline bool sim_one_in(u64 n) { return sim_below(n) == 0; }
 
 /* Give others a turn where a kernel could; in a process nobody else exists. */
 void sim_preempt(void);
+void sim_maybe_preempt(void);
 /* The process sleeps and the threads run. */
 void sim_sleep(u64 ns);
 
@@ -25,6 +26,8 @@ struct sim_leaks {
 	u64 allocations, memcgs, eventfds, threads, timers;
 };
 struct sim_leaks sim_leaks(void);
+u64 sim_threads_left(void);
+u64 sim_timers_left(void);
 
 /* Memory that "user space" may pass to ioctls, one range at a time. */
 void sim_user(void *memory, size_t bytes);

@@ -16,8 +16,8 @@ import pytest
 
 from tests.kfuzz.build import HERE, build
 
-ITEM = ("fuzz_item", "descriptor", "kernel")
-DEVICE = ("fuzz_device", "vmm", "guest", "descriptor", "kernel")
+ITEM = ("fuzz_item", "descriptor", "kernel", "threads")
+DEVICE = ("fuzz_device", "vmm", "guest", "descriptor", "kernel", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
 

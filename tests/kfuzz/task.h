@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Locks, threads, time, timers and deferred work, as threads.c plays them. */
+#ifndef KFUZZ_TASK_H
+#define KFUZZ_TASK_H
+
+typedef struct { bool held; } spinlock_t;
+struct mutex { struct task_struct *owner; };
+typedef struct { int unused; } wait_queue_head_t;
+
+void spin_lock_init(spinlock_t *lock);
+void spin_lock(spinlock_t *lock);
+void spin_unlock(spinlock_t *lock);
+#define spin_lock_irq(lock) spin_lock(lock)
+#define spin_unlock_irq(lock) spin_unlock(lock)
+#define spin_lock_irqsave(lock, flags) ((void)((flags) = 0), spin_lock(lock))
+#define spin_unlock_irqrestore(lock, flags) ((void)(flags), spin_unlock(lock))
+
+void mutex_init(struct mutex *lock);
+void mutex_destroy(struct mutex *lock);
+void mutex_lock(struct mutex *lock);
+#define mutex_lock_interruptible(lock) (mutex_lock(lock), 0)
+#define mutex_lock_killable(lock) (mutex_lock(lock), 0)
+void mutex_unlock(struct mutex *lock);
+bool kfuzz_spinlock_held(const spinlock_t *lock);
+bool kfuzz_mutex_held(const struct mutex *lock);
+#define lockdep_assert_held(lock) \
+	REQUIRE(_Generic((lock), spinlock_t *: kfuzz_spinlock_held((const void *)(lock)), \
+			 struct mutex *: kfuzz_mutex_held((const void *)(lock)), default: true))
+void might_sleep(void);
+
+#define rcu_read_lock() ((void)0)
+#define rcu_read_unlock() ((void)0)
+#define synchronize_rcu() ((void)0)
+#define DECLARE_WAIT_QUEUE_HEAD(name) wait_queue_head_t name
+#define init_waitqueue_head(head) ((void)(head))
+#define wake_up(head) ((void)(head))
+#define wake_up_all(head) ((void)(head))
+#define wait_event(head, condition) \
+	do { \
+		(void)(head); \
+		while (!(condition)) \
+			kfuzz_wait(); \
+	} while (0)
+void kfuzz_wait(void);	/* let the others run until something happens */
+
+/* ---- tasks and time */
+
+struct mm_struct;
+struct mem_cgroup;
+
+struct task_struct {
+	int pid;
+	char comm[16];
+	struct mm_struct *mm;
+	struct kfuzz_coroutine *coroutine;
+};
+
+#define TASK_RUNNING 0
+#define TASK_IDLE 1
+#define TASK_INTERRUPTIBLE 1
+#define TASK_UNINTERRUPTIBLE 1
+#define SIGKILL 9
+#define MIN_NICE (-20)
+#define HRTIMER_MODE_ABS 0
+
+extern struct task_struct *current;
+struct task_struct *kfuzz_thread_create(int (*run)(void *data), void *data);
+#define kthread_create(run, data, ...) kfuzz_thread_create(run, data)
+#define kthread_run(run, data, ...) \
+	({ struct task_struct *task_ = kfuzz_thread_create(run, data); \
+	   if (!IS_ERR(task_)) \
+		wake_up_process(task_); \
+	   task_; })
+int wake_up_process(struct task_struct *task);
+int kthread_stop(struct task_struct *task);
+bool kthread_should_stop(void);
+void set_current_state(int state);
+#define __set_current_state(state) set_current_state(state)
+void schedule(void);
+int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode);
+long schedule_timeout_killable(long ticks);
+#define schedule_timeout_idle(ticks) schedule_timeout_killable(ticks)
+#define schedule_timeout_uninterruptible(ticks) schedule_timeout_killable(ticks)
+void cond_resched(void);
+void send_sig(int number, struct task_struct *task, int privileged);
+bool signal_pending(struct task_struct *task);
+#define fatal_signal_pending(task) signal_pending(task)
+void flush_signals(struct task_struct *task);
+#define allow_kernel_signal(number) ((void)0)
+#define sched_set_fifo_low(task) ((void)(task))
+#define sched_set_normal(task, nice) ((void)(task))
+
+u64 ktime_get_ns(void);
+#define ns_to_ktime(ns) ((ktime_t)(ns))
+#define jiffies ((unsigned long)(ktime_get_ns() / (NSEC_PER_SEC / HZ)))
+#define msecs_to_jiffies(ms) ((unsigned long)DIV_ROUND_UP((ms) * HZ, 1000))
+#define time_before(a, b) ((long)((a) - (b)) < 0)
+#define time_after(a, b) time_before(b, a)
+
+struct completion { bool done; };
+
+#define init_completion(completion) ((completion)->done = false)
+#define reinit_completion(completion) ((completion)->done = false)
+#define complete_all(completion) ((completion)->done = true)
+long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks);
+#define wait_for_completion_timeout(completion, ticks) \
+	wait_for_completion_killable_timeout(completion, ticks)
+
+struct timer_list {
+	void (*run)(struct timer_list *timer);
+	u64 expires_ns;
+	struct timer_list *next;	/* of those that are armed */
+	bool armed;
+};
+
+void timer_setup(struct timer_list *timer, void (*run)(struct timer_list *timer), int flags);
+void mod_timer(struct timer_list *timer, unsigned long expires);
+int timer_delete_sync(struct timer_list *timer);
+#define timer_shutdown_sync(timer) timer_delete_sync(timer)
+
+struct work_struct { void (*run)(struct work_struct *work); bool pending; };
+struct delayed_work { struct work_struct work; };
+struct workqueue_struct { int unused; };
+#define TASK_COMM_LEN 16
+#define WQ_UNBOUND 0
+#define DECLARE_WORK(name, function) struct work_struct name = { .run = (function) }
+#define INIT_WORK(work, function) (*(work) = (struct work_struct){ .run = (function) })
+struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active);
+void destroy_workqueue(struct workqueue_struct *queue);
+bool queue_work(struct workqueue_struct *queue, struct work_struct *work);
+
+#endif /* KFUZZ_TASK_H */
