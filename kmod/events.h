@@ -113,6 +113,7 @@ struct vgpu_events {
 	struct vgpu_event *queue;
 };
 
+/* netlink_event.c: the way out */
 int vgpu_events_init(void);
 void vgpu_events_exit(void);
 int vgpu_events_start(struct vgpu_engine *engine);
@@ -124,7 +125,17 @@ void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command);	/* parent->lock 
 void vgpu_event_slice(struct vgpu_device *device, u8 command);	/* parent->lock held */
 void vgpu_event_opened(struct vgpu_device *device);	/* parent->lock held */
 
-/* engine->lock held */
+/* netlink_event.c, for events.c */
+bool vgpu_events_wanted(void);
+void vgpu_events_drain(struct vgpu_engine *engine);	/* work queue only */
+void vgpu_events_look_after(struct vgpu_engine *engine, u64 delay_ns);
+/* engine->lock held; NULL when there is no place */
+struct vgpu_event *vgpu_event_add(struct vgpu_engine *engine, u8 command);
+void vgpu_event_name_tenant(struct vgpu_event *event, const struct vgpu_tenant *tenant);
+void vgpu_event_name_slice(struct vgpu_event *event, const struct vgpu_device *device);
+
+/* events.c: engine->lock held, but for vgpu_events_look() */
+void vgpu_events_look(struct vgpu_engine *engine);
 void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice);
 void vgpu_event_source_forget(struct vgpu_event_source *source);
 void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *source,
