@@ -20,6 +20,7 @@
 struct vgpu_device_config {
 	const char *tenant;
 	struct vgpu_slice_params params;
+	const char *field;	/* the one at fault */
 };
 
 /* A writer's text without the line end; -EINVAL for one with a NUL inside. */
@@ -48,9 +49,12 @@ static int vgpu_attr_us(const char *text, u64 *ns)
 	return ret;
 }
 
-/* Change one member of @config. -EINVAL for an unknown key. */
+/* Change one member of @config. -EINVAL for an unknown key, or without a value. */
 static int vgpu_config_set(struct vgpu_device_config *config, const char *key, const char *text)
 {
+	config->field = key;
+	if (!text)
+		return -EINVAL;
 	if (!strcmp(key, "tenant")) {
 		config->tenant = text;
 		return 0;
@@ -77,23 +81,57 @@ static int vgpu_config_check_period(const struct vgpu_device *device,
 	return vgpu_slice_params_check(&device->parent->engine.sched, &probe) ? -ERANGE : 0;
 }
 
-static int vgpu_config_apply(struct vgpu_device *device, const struct vgpu_device_config *config)
+static int vgpu_config_apply(struct vgpu_device *device, struct vgpu_device_config *config)
 {
-	enum vgpu_sched_field fault;
+	static const char * const fields[] = {
+		[VGPU_FIELD_WEIGHT] = "weight",
+		[VGPU_FIELD_CAP] = "cap_us",
+		[VGPU_FIELD_CAP_PERIOD] = "cap_period_us",
+	};
+	enum vgpu_sched_field fault = VGPU_FIELD_NONE;
 	int ret;
 
+	config->field = "cap_period_us";
 	ret = vgpu_config_check_period(device, &config->params);
 	if (ret)
 		return ret;
+	config->field = "tenant";
 	if (config->tenant)
-		return vgpu_device_assign(device, config->tenant, &config->params, &fault);
-	return vgpu_device_set_params(device, &config->params, &fault);
+		ret = vgpu_device_assign(device, config->tenant, &config->params, &fault);
+	else
+		ret = vgpu_device_set_params(device, &config->params, &fault);
+	if (fault < ARRAY_SIZE(fields) && fields[fault])
+		config->field = fields[fault];
+	return ret;
 }
 
-static ssize_t vgpu_attr_store(struct device *dev, const char *key, const char *text, size_t count)
+/* "key=value ..." into @config; keys that are left out keep their value. */
+static int vgpu_config_parse(struct vgpu_device_config *config, char *text)
+{
+	char *word;
+
+	while ((word = strsep(&text, " "))) {
+		char *key = strsep(&word, "=");
+		int ret;
+
+		if (!*key && !word)
+			continue;
+		ret = vgpu_config_set(config, key, word);
+		if (ret)
+			return ret;
+	}
+	/* As shown while there is none. */
+	if (config->tenant && !*config->tenant)
+		config->tenant = NULL;
+	return 0;
+}
+
+/* Change what @key names, or all that @text names without one. */
+static ssize_t vgpu_config_store(struct device *dev, const char *key, const char *text,
+				 size_t count)
 {
 	struct vgpu_device *device = dev_get_drvdata(dev);
-	struct vgpu_device_config config = { };
+	struct vgpu_device_config config = { .field = "tenant" };
 	char *copy;
 	int ret;
 
@@ -102,10 +140,16 @@ static ssize_t vgpu_attr_store(struct device *dev, const char *key, const char *
 		return PTR_ERR(copy);
 	mutex_lock(&device->parent->lock);
 	config.params = device->params;
-	ret = device->tenant ? -EBUSY : vgpu_config_set(&config, key, copy);
+	if (device->tenant)
+		ret = -EBUSY;
+	else
+		ret = key ? vgpu_config_set(&config, key, copy) : vgpu_config_parse(&config, copy);
 	if (!ret)
 		ret = vgpu_config_apply(device, &config);
 	mutex_unlock(&device->parent->lock);
+	if (ret)
+		dev_warn_ratelimited(dev, "attribute %s refused for %.20s: %pe\n",
+				     key ?: "sched_config", config.field, ERR_PTR(ret));
 	kfree(copy);
 	return ret ?: count;
 }
@@ -124,7 +168,7 @@ static ssize_t tenant_show(struct device *dev, struct device_attribute *attr, ch
 static ssize_t tenant_store(struct device *dev, struct device_attribute *attr, const char *text,
 			    size_t count)
 {
-	return vgpu_attr_store(dev, "tenant", text, count);
+	return vgpu_config_store(dev, "tenant", text, count);
 }
 static DEVICE_ATTR_RW(tenant);
 
@@ -147,7 +191,7 @@ static ssize_t weight_show(struct device *dev, struct device_attribute *attr, ch
 static ssize_t weight_store(struct device *dev, struct device_attribute *attr, const char *text,
 			    size_t count)
 {
-	return vgpu_attr_store(dev, "weight", text, count);
+	return vgpu_config_store(dev, "weight", text, count);
 }
 static DEVICE_ATTR_RW(weight);
 
@@ -160,7 +204,7 @@ static ssize_t cap_us_show(struct device *dev, struct device_attribute *attr, ch
 static ssize_t cap_us_store(struct device *dev, struct device_attribute *attr, const char *text,
 			    size_t count)
 {
-	return vgpu_attr_store(dev, "cap_us", text, count);
+	return vgpu_config_store(dev, "cap_us", text, count);
 }
 static DEVICE_ATTR_RW(cap_us);
 
@@ -173,7 +217,7 @@ static ssize_t cap_period_us_show(struct device *dev, struct device_attribute *a
 static ssize_t cap_period_us_store(struct device *dev, struct device_attribute *attr,
 				   const char *text, size_t count)
 {
-	return vgpu_attr_store(dev, "cap_period_us", text, count);
+	return vgpu_config_store(dev, "cap_period_us", text, count);
 }
 static DEVICE_ATTR_RW(cap_period_us);
 
@@ -192,46 +236,10 @@ static ssize_t sched_config_show(struct device *dev, struct device_attribute *at
 	return length;
 }
 
-/* "key=value ..." into @config; keys that are left out keep their value. */
-static int vgpu_config_parse(struct vgpu_device_config *config, char *text)
-{
-	char *word;
-
-	while ((word = strsep(&text, " "))) {
-		char *key = strsep(&word, "=");
-		int ret;
-
-		if (!*key && !word)
-			continue;
-		ret = word ? vgpu_config_set(config, key, word) : -EINVAL;
-		if (ret)
-			return ret;
-	}
-	/* As shown while there is none. */
-	if (config->tenant && !*config->tenant)
-		config->tenant = NULL;
-	return 0;
-}
-
 static ssize_t sched_config_store(struct device *dev, struct device_attribute *attr,
 				  const char *text, size_t count)
 {
-	struct vgpu_device *device = dev_get_drvdata(dev);
-	struct vgpu_device_config config = { };
-	char *copy;
-	int ret;
-
-	copy = vgpu_attr_text(text, count);
-	if (IS_ERR(copy))
-		return PTR_ERR(copy);
-	mutex_lock(&device->parent->lock);
-	config.params = device->params;
-	ret = device->tenant ? -EBUSY : vgpu_config_parse(&config, copy);
-	if (!ret)
-		ret = vgpu_config_apply(device, &config);
-	mutex_unlock(&device->parent->lock);
-	kfree(copy);
-	return ret ?: count;
+	return vgpu_config_store(dev, NULL, text, count);
 }
 static DEVICE_ATTR_RW(sched_config);
 
@@ -297,6 +305,18 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr, cha
 }
 static DEVICE_ATTR_RO(state);
 
+static ssize_t vendor_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	return sysfs_emit(text, "0x%04x\n", VGPU_PCI_VENDOR_ID);
+}
+static DEVICE_ATTR_RO(vendor);
+
+static ssize_t device_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	return sysfs_emit(text, "0x%04x\n", VGPU_PCI_DEVICE_ID);
+}
+static DEVICE_ATTR_RO(device);
+
 static struct attribute *vgpu_device_attrs[] = {
 	&dev_attr_tenant.attr,
 	&dev_attr_weight.attr,
@@ -306,6 +326,8 @@ static struct attribute *vgpu_device_attrs[] = {
 	&dev_attr_permit.attr,
 	&dev_attr_memory_bytes.attr,
 	&dev_attr_state.attr,
+	&dev_attr_vendor.attr,
+	&dev_attr_device.attr,
 	NULL
 };
 
