@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/abi against the kernel modules: whatever they offer is described, and nothing is that they do not."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+KMOD = ROOT / "kmod"
+ABI = ROOT / "docs" / "abi"
+SPEC: dict[str, Any] = yaml.safe_load((KMOD / "uapi" / "vgpumgr.yaml").read_text())
+FIELDS = ("What", "Date", "KernelVersion", "Contact", "Description")
+PLACES = {
+    "vgpu_parent_attrs": "/sys/bus/pci/devices/<address>/vgpu/",
+    "vgpu_device_attrs": "/sys/bus/mdev/devices/<uuid>/",
+}
+
+
+@cache
+def sources() -> dict[Path, str]:
+    return {path: path.read_text() for path in sorted(KMOD.glob("**/*.[ch]"))}
+
+
+@cache
+def entries() -> dict[str, str]:
+    """Description of each thing that docs/abi/testing names by its path; several may share one."""
+    found: dict[str, str] = {}
+    for path in sorted((ABI / "testing").iterdir()):
+        for entry in path.read_text().split("\n\nWhat:"):
+            names, _, description = ("What:" + entry.removeprefix("What:")).partition("Description:\n")
+            for name in re.findall(r"^What:\s+(\S+)$", names, re.M):
+                assert name not in found, f"{name} is described twice"
+                found[name] = description
+    return found
+
+
+def described(folder: str) -> set[str]:
+    return {name for name in entries() if name.startswith(folder)}
+
+
+def attributes() -> dict[str, str]:
+    """The macro with which each sysfs attribute is made, by its path."""
+    made: dict[str, str] = {}
+    for text in sources().values():
+        for kind, name in re.findall(r"^(?:static )?DEVICE_ATTR_(\w+)\((\w+)\);", text, re.M):
+            assert name not in made, f"two attributes {name}: this test cannot tell them apart"
+            made[name] = kind
+    found = {}
+    for text in sources().values():
+        for group, body in re.findall(r"static struct attribute \*(\w+)\[\] = \{(.*?)\}", text, re.S):
+            for name in re.findall(r"&dev_attr_(\w+)\.attr", body):
+                found[PLACES[group] + name] = made.pop(name)
+    assert not made, "attributes that are in no group"
+    return found
+
+
+def parameters() -> dict[str, int]:
+    """Mode of each module parameter, by its path."""
+    found = {}
+    for path, text in sources().items():
+        module = "vgpu_guest" if path.parent.name == "guest" else "vgpumgr"
+        for name, rest in re.findall(r"^module_param(?:_named)?\((\w+),\s*([^;]*?)\);", text, re.M):
+            found[f"/sys/module/{module}/parameters/{name}"] = int(rest.split(",")[-1], 8)
+    return found
+
+
+def tracepoints() -> dict[str, str]:
+    """What each tracepoint prints, by its path."""
+    text = (KMOD / "trace.h").read_text()
+    return {
+        f"/sys/kernel/tracing/events/vgpu/{name}": printed
+        for name, printed in re.findall(r'TRACE_EVENT\((\w+),.*?TP_printk\("([^"]*)"', text, re.S)
+    }
+
+
+def test_each_sysfs_attribute_is_described() -> None:
+    assert {name for folder in PLACES.values() for name in described(folder)} == set(attributes())
+
+
+@pytest.mark.parametrize("name", sorted(attributes()))
+def test_a_description_says_who_may_write(name: str) -> None:
+    expected = {"RW": r"\(RW\)", "RO": r"\(RO\)", "ADMIN_RW": r"\(RW, root only\)", "ADMIN_RO": r"\(RO, root only\)"}
+    assert re.match(rf"\s*{expected[attributes()[name]]} ", entries()[name])
+
+
+def test_each_module_parameter_is_described() -> None:
+    assert described("/sys/module/") == set(parameters())
+    for name, mode in parameters().items():
+        assert re.match(r"\s*\(RW" if mode & 0o222 else r"\s*\(RO, set when", entries()[name]), name
+
+
+def test_each_tracepoint_is_described_field_by_field() -> None:
+    assert described("/sys/kernel/tracing/") == set(tracepoints())
+    for name, printed in tracepoints().items():
+        fields = re.findall(r"(\w+)=%", printed)
+        assert re.findall(r"^\t\t([a-z_]+) {1,}\S", table_of(entries()[name]), re.M) == fields, name
+
+
+def table_of(description: str) -> str:
+    """Between the first and the last line of `=`."""
+    return description.partition("===\n")[2].rpartition("\n\t\t===")[0]
+
+
+def test_each_debugfs_file_is_described() -> None:
+    files = {name for text in sources().values() for name in re.findall(r'debugfs_create_file\("(\w+)"', text)}
+    assert described("/sys/kernel/debug/") == {f"/sys/kernel/debug/vgpumgr/{name}" for name in files}
+
+
+def test_nothing_else_is_described() -> None:
+    known = {*attributes(), *parameters(), *tracepoints(), *described("/sys/kernel/debug/")}
+    assert set(entries()) == known
+
+
+@pytest.mark.parametrize("path", sorted((ABI / "testing").iterdir()), ids=lambda path: path.name)
+def test_descriptions_have_the_form_of_the_kernels(path: Path) -> None:
+    """Documentation/ABI/README of the kernel."""
+    for entry in path.read_text().split("\n\nWhat:"):
+        fields = re.findall(r"^(\w+):", "What:" + entry.removeprefix("What:"), re.M)
+        assert tuple(dict.fromkeys(fields)) == FIELDS, entry
+        assert max(map(len, entry.expandtabs().splitlines())) <= 80, entry
+
+
+def test_each_netlink_operation_is_one_of_the_module() -> None:
+    text = "".join(sources().values())
+    for operation in SPEC["operations"]["list"]:
+        command = "VGPUMGR_CMD_" + operation["name"].upper().replace("-", "_")
+        way = command if "event" in operation else rf"\.cmd = {command},"
+        used = [path.name for path, text in sources().items() if re.search(rf"{way}\b|{way}$", text, re.M)]
+        assert set(used) - {"vgpumgr_netlink.h"}, command
+    served = set(re.findall(r"\.cmd = VGPUMGR_CMD_(\w+),", text))
+    assert served == {
+        operation["name"].upper().replace("-", "_") for operation in SPEC["operations"]["list"] if "do" in operation
+    }
+
+
+def test_each_netlink_attribute_is_used_by_the_module() -> None:
+    text = "".join(text for path, text in sources().items() if path.name != "vgpumgr_netlink.h")
+    for attribute_set in SPEC["attribute-sets"]:
+        for attribute in attribute_set["attributes"]:
+            name = (attribute_set["name-prefix"] + attribute["name"]).upper().replace("-", "_")
+            assert re.search(rf"\b{name}\b", text), name
+
+
+def test_every_operation_says_what_it_does() -> None:
+    assert all(operation.get("doc") for operation in SPEC["operations"]["list"])
+
+
+def test_the_page_about_netlink_is_made_from_the_specification() -> None:
+    """If not: `docs/abi/render >docs/abi/netlink.md`."""
+    made = subprocess.run([sys.executable, str(ABI / "render")], capture_output=True, text=True, check=True).stdout
+    assert (ABI / "netlink.md").read_text() == made
