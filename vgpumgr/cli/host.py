@@ -12,11 +12,13 @@ from vgpumgr.cli.make import SecretFileOption, hand_over, request
 from vgpumgr.cli.observe import observe
 from vgpumgr.cli.session import Output, OutputOption, begin
 from vgpumgr.cli.show import show
+from vgpumgr.cli.watch import watch
 from vgpumgr.errors import ArgumentError
 
-host = typer.Typer(help="Check, observe, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True)
+host = typer.Typer(help="Check, watch, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True)
 host.command()(doctor)
 host.command()(observe)
+host.command()(watch)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 

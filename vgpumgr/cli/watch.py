@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`host watch`: what the kernel module tells, as it happens."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vgpumgr.cli.failures import printable
+from vgpumgr.cli.session import JsonOutput, JsonOutputOption, begin
+
+if TYPE_CHECKING:
+    from vgpumgr.control.model import Event, Snapshot
+
+_DETAILS = {
+    "revoked": "from {comm}, pid {pid}",
+    "fault": "error {error} at item {error_index}",
+    "overrun": "{length_ns} ns of {limit_ns} ns",
+}
+
+
+def watch(
+    context: typer.Context,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, metavar="S", help="stop once nothing has happened for so long")
+    ] = None,
+    output: JsonOutputOption = JsonOutput.TABLE,
+) -> None:
+    """Print what happens to this host's GPUs, tenants and slices, one line each, until interrupted.
+
+    Slices that come, go, are taken from a VM, fail or are reset; caps that run out; runs that were too long. When the
+    kernel could not tell everything a line says how much there is now. With -o json, one object a line.
+    """
+    from vgpumgr.control.events import Watch
+    from vgpumgr.control.netlink import Control
+
+    session = begin(context, output)
+    with Control() as control, Watch(control) as events:
+        while (seen := events.wait(seconds)) is not None:
+            session.print(json.dumps(asdict(seen)) if output == JsonOutput.JSON else printable(_line(seen)))
+
+
+def _line(seen: "Event | Snapshot") -> str:
+    from vgpumgr.control.model import Event
+
+    if not isinstance(seen, Event):
+        return f"{seen.sequence} all: {len(seen.gpus)} GPUs, {len(seen.tenants)} tenants, {len(seen.slices)} slices"
+    words = [str(seen.sequence), f"{seen.kind}:", seen.gpu]
+    words += [f"{name} {value}" for name, value in (("tenant", seen.tenant), ("slice", seen.slice)) if value]
+    words += [f"{seen.count} times"] if seen.count > 1 else []
+    words += [_DETAILS[seen.kind].format(**asdict(seen))] if seen.kind in _DETAILS else []
+    return " ".join(words)
