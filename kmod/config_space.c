@@ -4,7 +4,8 @@
  * of the bits a guest may write. Everything else ignores writes.
  *
  * Capabilities: MSI-X (the only interrupt) and PCI Express with function level
- * reset.
+ * reset. Whether MSI-X is enabled or masked is stored here but heeded by the VMM,
+ * which connects a vector's eventfd when the guest may take it.
  */
 #include <linux/pci.h>
 #include <linux/pci_regs.h>
@@ -14,11 +15,14 @@
 #define VGPU_CAP_MSIX		0x40
 #define VGPU_CAP_EXPRESS	0x50
 #define VGPU_COMMAND_BITS	(PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | \
+				 PCI_COMMAND_PARITY | PCI_COMMAND_SERR | \
 				 PCI_COMMAND_INTX_DISABLE)
 #define VGPU_DEVCTL_BITS	(PCI_EXP_DEVCTL_CERE | PCI_EXP_DEVCTL_NFERE | \
 				 PCI_EXP_DEVCTL_FERE | PCI_EXP_DEVCTL_URRE | \
 				 PCI_EXP_DEVCTL_RELAX_EN | PCI_EXP_DEVCTL_PAYLOAD | \
 				 PCI_EXP_DEVCTL_NOSNOOP_EN | PCI_EXP_DEVCTL_READRQ)
+#define VGPU_DEVCTL_DEFAULT	(PCI_EXP_DEVCTL_RELAX_EN | PCI_EXP_DEVCTL_NOSNOOP_EN | \
+				 PCI_EXP_DEVCTL_READRQ_512B)
 
 static void vgpu_config_put16(struct vgpu_device *device, u32 offset, u16 value)
 {
@@ -87,6 +91,7 @@ void vgpu_config_reset(struct vgpu_device *device)
 			  2 | PCI_EXP_TYPE_ENDPOINT << 4);
 	vgpu_config_put32(device, VGPU_CAP_EXPRESS + PCI_EXP_DEVCAP,
 			  PCI_EXP_DEVCAP_RBER | PCI_EXP_DEVCAP_FLR);
+	vgpu_config_put16(device, VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL, VGPU_DEVCTL_DEFAULT);
 	vgpu_config_put32(device, VGPU_CAP_EXPRESS + PCI_EXP_LNKCAP,
 			  PCI_EXP_LNKCAP_SLS_2_5GB | 1 << 4);
 	vgpu_config_put16(device, VGPU_CAP_EXPRESS + PCI_EXP_LNKSTA,

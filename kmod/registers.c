@@ -186,12 +186,32 @@ static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 valu
  */
 void vgpu_registers_reset(struct vgpu_device *device)
 {
+	unsigned int vector;
+
 	device->ring_address = 0;
 	device->completion_address = 0;
 	device->shadow_address = 0;
 	device->ring_entries = 0;
 	device->run_ns_hi = 0;
 	memset(device->msix_table, 0, sizeof(device->msix_table));
+	for (vector = 0; vector < VGPU_VECTORS; vector++)
+		device->msix_table[vector * PCI_MSIX_ENTRY_SIZE + PCI_MSIX_ENTRY_VECTOR_CTRL] =
+			PCI_MSIX_ENTRY_CTRL_MASKBIT;
+}
+
+/* Bits of one byte of the MSI-X table that a write may change. */
+static u8 vgpu_msix_write_mask(u32 at)
+{
+	switch (at % PCI_MSIX_ENTRY_SIZE) {
+	case PCI_MSIX_ENTRY_LOWER_ADDR:
+		return 0xfc;
+	case PCI_MSIX_ENTRY_VECTOR_CTRL:
+		return PCI_MSIX_ENTRY_CTRL_MASKBIT;
+	case PCI_MSIX_ENTRY_VECTOR_CTRL + 1 ... PCI_MSIX_ENTRY_SIZE - 1:
+		return 0;
+	default:
+		return 0xff;
+	}
 }
 
 /* The part of an access that lies in the MSI-X table; the rest reads zero. */
@@ -202,6 +222,18 @@ static u8 *vgpu_msix_bytes(struct vgpu_device *device, u32 offset, u32 bytes)
 	if (offset < VGPU_BAR0_MSIX_TABLE || at + bytes > sizeof(device->msix_table))
 		return NULL;
 	return device->msix_table + at;
+}
+
+static void vgpu_msix_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes)
+{
+	u8 *table = vgpu_msix_bytes(device, offset, bytes);
+	u32 i;
+
+	for (i = 0; table && i < bytes; i++) {
+		u8 mask = vgpu_msix_write_mask(offset - VGPU_BAR0_MSIX_TABLE + i);
+
+		table[i] = (table[i] & ~mask) | (data[i] & mask);
+	}
 }
 
 static bool vgpu_access_valid(u32 offset, u32 bytes)
@@ -235,10 +267,7 @@ void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u
 	u32 i;
 
 	if (offset >= VGPU_BAR0_MSIX_TABLE) {
-		u8 *table = vgpu_msix_bytes(device, offset, bytes);
-
-		if (table)
-			memcpy(table, data, bytes);
+		vgpu_msix_write(device, offset, data, bytes);
 		return;
 	}
 	if (!vgpu_access_valid(offset, bytes))

@@ -2,14 +2,13 @@
 """Netlink and sysfs of the real module: what is refused, how, and that it changed nothing."""
 
 import errno
-import fcntl
 import os
 import subprocess
 import threading
 import time
 import uuid as uuids
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 from tests.rig.gpu import ADDRESS as GPU
 from tests.rig.gpu import Gpu, poll
 from tests.rig.settings import refusal, unchanged
+from tests.rig.vfio import opened
 from vgpumgr.control import wire
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.protocol import Command, SliceAttribute, TenantAttribute
@@ -39,11 +39,6 @@ NOWHERE = "0000:00:1f.7"
 UNKNOWN = "c0ffee00-0000-4000-8000-00000000ffff"
 GOOD = {"weight": 100, "timeslice_us": 1000}
 
-VFIO_SET_IOMMU = 0x3B66
-VFIO_GROUP_SET_CONTAINER = 0x3B68
-VFIO_GROUP_GET_DEVICE_FD = 0x3B6A
-VFIO_TYPE1V2_IOMMU = 3
-
 
 @pytest.fixture
 def host(gpu: Gpu) -> Iterator[Sysfs]:
@@ -56,22 +51,6 @@ def new_slice(host: Sysfs, type_id: str = "mem16m") -> str:
     uuid = str(uuids.uuid4())
     host.create(GPU, type_id, uuid)
     return uuid
-
-
-@contextmanager
-def opened(uuid: str) -> Iterator[int]:
-    """The device, as a VMM opens it. OSError."""
-    group_path = Path("/dev/vfio") / Path(f"/sys/bus/mdev/devices/{uuid}/iommu_group").readlink().name
-    with ExitStack() as stack:
-        container = os.open("/dev/vfio/vfio", os.O_RDWR)
-        stack.callback(os.close, container)
-        group = os.open(group_path, os.O_RDWR)
-        stack.callback(os.close, group)
-        fcntl.ioctl(group, VFIO_GROUP_SET_CONTAINER, container.to_bytes(4, "little"))
-        fcntl.ioctl(container, VFIO_SET_IOMMU, VFIO_TYPE1V2_IOMMU)
-        device = fcntl.ioctl(group, VFIO_GROUP_GET_DEVICE_FD, bytearray(uuid.encode() + b"\0"))
-        stack.callback(os.close, device)
-        yield device
 
 
 # ---- GPUs

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The virtual function byte by byte: what it reads as, which bits can be written, what a reset does to them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.rig.gpu import Gpu
+from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, eventfd, opened, taken
+
+CONFIG_BYTES = 256
+# offset: what it is, its value after power on, the bits that can be written; everything else is zero and stays so
+CONFIG_SPACE = {
+    0x00: ("vendor and device", 0x5647_1234, 0),
+    0x04: ("status and command", 0x0010_0000, 0x0000_0546),
+    0x08: ("class", 0x1200_0000, 0),
+    0x0C: ("cache line size", 0, 0x0000_00FF),
+    0x10: ("BAR0, 16 KiB of memory below 4 GiB", 0, 0xFFFF_C000),
+    0x2C: ("subsystem", 0x5647_1234, 0),
+    0x34: ("first capability", 0x0000_0040, 0),
+    0x3C: ("interrupt line; no pin", 0, 0x0000_00FF),
+    0x40: ("MSI-X: two vectors; enable and mask all", 0x0001_5011, 0xC000_0000),
+    0x44: ("MSI-X table", 0x0000_2000, 0),
+    0x48: ("MSI-X pending bits", 0x0000_3000, 0),
+    0x50: ("PCI Express endpoint, version 2", 0x0002_0010, 0),
+    0x54: ("device capabilities: role-based errors, FLR", 0x1000_8000, 0),
+    0x58: ("device control", 0x0000_2810, 0x0000_78FF),
+    0x5C: ("link capabilities: 2.5 GT/s, one lane", 0x0000_0011, 0),
+    0x60: ("link status", 0x0011_0000, 0),
+}
+DEVICE_CONTROL = 0x58
+FLR = 0x8000
+
+MSIX_TABLE, MSIX_PENDING, VECTORS, ENTRY = 0x2000, 0x3000, 2, 16
+MSIX_ENTRY = bytes(12) + b"\x01\0\0\0"
+MSIX_ENTRY_WRITABLE = b"\xfc" + b"\xff" * 11 + b"\x01\0\0\0"
+
+REG_CONTROL, REG_STATUS, REG_RING_LO, REG_COMPLETION_LO, REG_RING_ENTRIES = 0x10, 0x14, 0x20, 0x28, 0x38
+ENABLE, RESET, ENABLED = 1, 2, 1
+
+
+def table(column: int) -> bytes:
+    rows = (CONFIG_SPACE[at][column] if at in CONFIG_SPACE else 0 for at in range(0, CONFIG_BYTES, 4))
+    return b"".join(row.to_bytes(4, "little") for row in rows)  # type: ignore[union-attr]
+
+
+POWER_ON, WRITABLE = table(1), table(2)
+
+
+def config(device: Device) -> bytes:
+    return device.read(CONFIG, 0, CONFIG_BYTES)
+
+
+def flr(device: Device) -> None:
+    control = int.from_bytes(device.read(CONFIG, DEVICE_CONTROL, 2), "little")
+    device.write(CONFIG, DEVICE_CONTROL, (control | FLR).to_bytes(2, "little"))
+
+
+def enable(device: Device) -> None:
+    """With rings that need no memory as long as nothing is submitted."""
+    device.master()
+    device.set_register(REG_RING_LO, 0x10000)
+    device.set_register(REG_COMPLETION_LO, 0x20000)
+    device.set_register(REG_RING_ENTRIES, 8)
+    device.set_register(REG_CONTROL, ENABLE)
+    assert device.register(REG_STATUS) & ENABLED
+
+
+RESETS: dict[str, Callable[[Device], None]] = {"VFIO": Device.reset, "function level": flr}
+
+
+def harmless(data: int, at: int, count: int) -> bytes:
+    """`data` in every byte, but without the bit that starts a reset."""
+    whole = bytearray([data]) * count
+    if at <= DEVICE_CONTROL + 1 < at + count:
+        whole[DEVICE_CONTROL + 1 - at] &= ~(FLR >> 8)
+    return bytes(whole)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+@pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "straddling"])
+def test_exactly_the_writable_bits_change(gpu: Gpu, width: int, shift: int) -> None:
+    """Every byte of configuration space, by writes of every width, ones over zeros and zeros over ones."""
+    with opened(gpu.slice()) as device:
+        assert config(device) == POWER_ON
+        for at in range(shift, CONFIG_BYTES - width + 1, width):
+            reach = slice(at, at + width)
+            before = config(device)
+            changed = bytearray(before)
+            for data in (0xFF, 0x00):
+                device.write(CONFIG, at, harmless(data, at, width))
+                for i in range(*reach.indices(CONFIG_BYTES)):
+                    changed[i] = (before[i] & ~WRITABLE[i]) | (data & WRITABLE[i])
+                assert config(device) == changed, f"{data:#x} written to {at:#x}"
+            device.write(CONFIG, at, before[reach])
+            assert config(device) == POWER_ON
+
+
+@pytest.mark.parametrize("how", RESETS)
+def test_a_reset_restores_every_byte_and_disables(gpu: Gpu, how: str) -> None:
+    with opened(gpu.slice()) as device:
+        for at in range(CONFIG_BYTES):
+            device.write(CONFIG, at, harmless(0xFF, at, 1))
+        device.write(BAR0, MSIX_TABLE, b"\xff" * VECTORS * ENTRY)
+        assert config(device) == bytes(a & ~w | w for a, w in zip(POWER_ON, WRITABLE, strict=True))
+        enable(device)
+        RESETS[how](device)
+        assert config(device) == POWER_ON
+        assert device.read(BAR0, MSIX_TABLE, VECTORS * ENTRY) == MSIX_ENTRY * VECTORS
+        assert device.register(REG_STATUS) & ENABLED == 0
+        for register in (REG_RING_LO, REG_COMPLETION_LO, REG_RING_ENTRIES):
+            assert device.register(register) == 0
+        enable(device)
+
+
+def test_a_function_level_reset_is_found_in_a_write_of_any_width(gpu: Gpu) -> None:
+    with opened(gpu.slice()) as device:
+        for at, width in ((DEVICE_CONTROL + 1, 1), (DEVICE_CONTROL, 2), (DEVICE_CONTROL, 4), (DEVICE_CONTROL, 8)):
+            enable(device)
+            device.write(CONFIG, at, (FLR >> 8 * (at - DEVICE_CONTROL)).to_bytes(width, "little"))
+            assert device.register(REG_STATUS) & ENABLED == 0, f"{width} bytes at {at:#x}"
+            assert config(device) == POWER_ON
+
+
+def test_the_msix_table_keeps_what_a_table_keeps(gpu: Gpu) -> None:
+    """Masked after power on; the low bits of the address and all but the mask bit of the control are fixed."""
+    with opened(gpu.slice()) as device:
+        for vector in range(VECTORS):
+            at = MSIX_TABLE + vector * ENTRY
+            assert device.read(BAR0, at, ENTRY) == MSIX_ENTRY
+            device.write(BAR0, at, b"\xff" * ENTRY)
+            assert device.read(BAR0, at, ENTRY) == MSIX_ENTRY_WRITABLE
+            device.write(BAR0, at, bytes(ENTRY))
+            assert device.read(BAR0, at, ENTRY) == bytes(ENTRY)
+        device.write(BAR0, MSIX_TABLE + VECTORS * ENTRY, b"\xff" * 8)
+        device.write(BAR0, MSIX_PENDING, b"\xff" * 8)
+        assert device.read(BAR0, MSIX_TABLE + VECTORS * ENTRY, 8) == bytes(8)
+        assert device.read(BAR0, MSIX_PENDING, 8) == bytes(8)
+
+
+def test_a_vector_is_the_vmms_to_mask(gpu: Gpu) -> None:
+    """The table and the capability may say masked or off: a VMM that keeps both itself connects what may come."""
+    vector = eventfd()
+    with opened(gpu.slice()) as device:
+        device.connect(MSIX, [-1, vector])
+        device.master()
+        assert device.read(BAR0, MSIX_TABLE + ENTRY, ENTRY) == MSIX_ENTRY
+        device.set_register(REG_CONTROL, ENABLE)  # without a ring: an error
+        assert taken(vector) == 1
+        device.set_register(REG_CONTROL, RESET)
+        device.connect(MSIX, [-1, -1])
+        device.set_register(REG_CONTROL, ENABLE)
+        assert taken(vector) == 0
+
+
+@pytest.mark.parametrize("how", RESETS)
+def test_a_reset_leaves_the_vmms_eventfds_connected(gpu: Gpu, how: str) -> None:
+    """A guest may reset its function; the VMM, which is not asked, goes on passing its interrupts."""
+    vector = eventfd()
+    with opened(gpu.slice()) as device:
+        device.connect(MSIX, [-1, vector])
+        RESETS[how](device)
+        device.set_register(REG_CONTROL, ENABLE)
+        assert taken(vector) == 0, "no interrupt without bus mastering"
+        device.set_register(REG_CONTROL, RESET)
+        device.master()
+        device.set_register(REG_CONTROL, ENABLE)
+        assert taken(vector) == 1
