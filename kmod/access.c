@@ -4,7 +4,8 @@
  * questions and commands of VFIO.
  *
  * A region's index is in the upper bits of the file offset. Every region exists;
- * all but configuration space and BAR0 are empty.
+ * all but configuration space and BAR0 are empty. A slice that was revoked answers
+ * as a function that was pulled out: reads are ones, writes are lost.
  */
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -40,6 +41,11 @@ static ssize_t vgpu_region_bytes(u32 index)
 static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
 			       u8 *data, u32 bytes, bool write)
 {
+	if (device->revoked) {
+		if (!write)
+			memset(data, 0xff, bytes);
+		return;
+	}
 	if (index == VFIO_PCI_CONFIG_REGION_INDEX && write)
 		vgpu_config_write(device, offset, data, bytes);
 	else if (index == VFIO_PCI_CONFIG_REGION_INDEX)
@@ -202,6 +208,20 @@ static long vgpu_set_irqs(struct vgpu_device *device, void __user *arg)
 	return ret;
 }
 
+static long vgpu_reset(struct vgpu_device *device)
+{
+	long ret = -ENODEV;
+
+	mutex_lock(&device->state_lock);
+	if (!device->revoked) {
+		vgpu_config_reset(device);
+		vgpu_device_reset(device);
+		ret = 0;
+	}
+	mutex_unlock(&device->state_lock);
+	return ret;
+}
+
 long vgpu_access_ioctl(struct vfio_device *vdev, unsigned int command, unsigned long arg)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
@@ -217,11 +237,7 @@ long vgpu_access_ioctl(struct vfio_device *vdev, unsigned int command, unsigned 
 	case VFIO_DEVICE_SET_IRQS:
 		return vgpu_set_irqs(device, user);
 	case VFIO_DEVICE_RESET:
-		mutex_lock(&device->state_lock);
-		vgpu_config_reset(device);
-		vgpu_device_reset(device);
-		mutex_unlock(&device->state_lock);
-		return 0;
+		return vgpu_reset(device);
 	default:
 		return -ENOTTY;
 	}

@@ -90,6 +90,36 @@ void vgpu_device_reset(struct vgpu_device *device)
 	spin_unlock_irq(&engine->lock);
 }
 
+/**
+ * vgpu_device_revoke - take a slice out of the hands of whoever uses it
+ * @device: the slice, parent->lock held; it cannot be used again
+ *
+ * From here on the function looks as if it was pulled out of a running machine:
+ * reads are ones, writes are lost. Work that was not done is dropped and counted.
+ * The error vector lets the guest find out, the request asks the VMM to let go;
+ * this waits for neither of them. May be called again.
+ */
+void vgpu_device_revoke(struct vgpu_device *device)
+{
+	bool before;
+
+	lockdep_assert_held(&device->parent->lock);
+	mutex_lock(&device->state_lock);
+	before = device->revoked;
+	device->revoked = true;
+	if (!before) {
+		vgpu_device_disable(device);
+		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
+	}
+	mutex_unlock(&device->state_lock);
+	if (!before && device->open) {
+		dev_warn(device->vdev.dev, "revoked while open; pid %d (%s)\n",
+			 device->opener_pid, device->opener_comm);
+		vgpu_event_slice(device, VGPUMGR_CMD_REVOKED_NTF);
+	}
+	vgpu_device_request(device);
+}
+
 static int vgpu_vfio_init(struct vfio_device *vdev)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
@@ -274,18 +304,16 @@ put:
 	return ret;
 }
 
-/* Revoke first, then wait for the VMM to let go. */
+/*
+ * Revoke first, then wait for the VMM to let go; there is no way to refuse. Nobody
+ * else waits: the parent and its other slices do not notice.
+ */
 static void vgpu_mdev_remove(struct mdev_device *mdev)
 {
 	struct vgpu_device *device = dev_get_drvdata(&mdev->dev);
 
-	mutex_lock(&device->state_lock);
-	device->revoked = true;
-	vgpu_device_disable(device);
-	mutex_unlock(&device->state_lock);
 	mutex_lock(&device->parent->lock);
-	if (device->open)
-		vgpu_event_slice(device, VGPUMGR_CMD_REVOKED_NTF);
+	vgpu_device_revoke(device);
 	mutex_unlock(&device->parent->lock);
 	vfio_unregister_group_dev(&device->vdev);
 	vgpu_device_withdraw(device);

@@ -241,13 +241,19 @@ put:
 	return ret;
 }
 
-/* Waits until every VM has let go of its slice. */
+/*
+ * Waits until every VM has let go of its slice. The mdev core removes one slice after
+ * the other: all are revoked first, so that none works on while another VM is slow.
+ */
 static void vgpu_pci_remove(struct pci_dev *pdev)
 {
 	struct vgpu_parent *parent = pci_get_drvdata(pdev);
+	struct vgpu_device *device;
 
 	mutex_lock(&parent->lock);
 	parent->removed = true;
+	list_for_each_entry(device, &parent->devices, node)
+		vgpu_device_revoke(device);
 	mutex_unlock(&parent->lock);
 	mdev_unregister_parent(&parent->mdev);
 	mutex_lock(&vgpu_parents_lock);

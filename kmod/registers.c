@@ -122,7 +122,7 @@ static void vgpu_enable(struct vgpu_device *device)
 	struct vgpu_ring *ring;
 	u32 error = VGPU_ERROR_NONE;
 
-	if (device->ring || device->revoked || READ_ONCE(device->error))
+	if (device->ring || READ_ONCE(device->error))
 		return;
 	if (!vgpu_device_masters_bus(device))
 		error = VGPU_ERROR_MASTER;

@@ -28,6 +28,7 @@
 #include <linux/mdev.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
+#include <linux/sched.h>
 #include <linux/spinlock.h>
 #include <linux/uuid.h>
 #include <linux/vfio.h>
@@ -334,7 +335,7 @@ struct vgpu_device_stats {
  * @shadow_address: see @ring_address
  * @ring_entries: see @ring_address
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
- * @revoked: being removed: it cannot be enabled again
+ * @revoked: being removed: the function looks as if it was pulled out
  * @error: enum vgpu_error; engine->lock
  * @error_index: item at fault; engine->lock
  * @storm_tokens: doorbells without an item still tolerated; engine->lock
@@ -422,6 +423,7 @@ void vgpu_device_disable(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
+void vgpu_device_revoke(struct vgpu_device *device);	/* parent->lock held */
 
 static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
 {

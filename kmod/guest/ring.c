@@ -93,6 +93,7 @@ static int vgpu_ring_lost(struct vgpu_guest *guest)
 {
 	guest->gone = true;
 	wake_up_all(&guest->wait);
+	pci_err(guest->pdev, "device is gone\n");
 	return -ENODEV;
 }
 

@@ -41,6 +41,8 @@
  * leaves the state. While bus mastering is off the device neither accesses guest
  * memory nor interrupts. Once the write that resets has returned, the device accesses
  * no guest memory.
+ *
+ * A function that was taken away reads as ones everywhere, after the error vector came.
  */
 #ifndef _UAPI_VGPU_DEVICE_H
 #define _UAPI_VGPU_DEVICE_H

@@ -3,8 +3,6 @@
 
 import signal
 import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -97,42 +95,6 @@ def test_a_killed_client_frees_everything_and_the_slice_works_again(gpu: Gpu) ->
     assert (stats.queued, stats.error) == (0, 0)
     assert stats.dropped > 0
     assert client(uuid, "verify").status == 0
-
-
-def test_removing_an_open_slice_asks_its_user_to_let_go(gpu: Gpu) -> None:
-    """The device stops at once; `remove` returns when the client has closed it."""
-    gpu.tenant("blue", weight=100, timeslice_us=1000)
-    uuid = gpu.slice("blue")
-    user = Client(["--json", uuid, *LOAD, "--seconds", "60"])
-    gpu.wait_queued(uuid)
-    remover = threading.Thread(target=gpu.sysfs.remove, args=(uuid,))
-    remover.start()
-    time.sleep(0.5)
-    items = gpu.slice_stats(uuid).items
-    time.sleep(0.5)
-    assert gpu.slice_stats(uuid).items == items, "a revoked slice went on working"
-    assert remover.is_alive()
-    user.kill()
-    remover.join(timeout=30)
-    assert not remover.is_alive()
-    assert gpu.slices() == {}
-
-
-def test_unbinding_the_function_waits_for_its_users_and_nothing_else(gpu: Gpu) -> None:
-    gpu.tenant("blue", weight=100, timeslice_us=1000)
-    uuid = gpu.slice("blue")
-    user = Client(["--json", uuid, *LOAD, "--seconds", "60"])
-    gpu.wait_queued(uuid)
-    unbinder = threading.Thread(target=gpu.sysfs.unbind, args=(ADDRESS,))
-    unbinder.start()
-    time.sleep(0.5)
-    assert unbinder.is_alive()
-    user.kill()
-    unbinder.join(timeout=30)
-    assert not unbinder.is_alive()
-    assert gpu.control.gpus() == []
-    gpu.sysfs.bind(ADDRESS)
-    assert [found.name for found in gpu.control.gpus()] == [ADDRESS]
 
 
 def test_the_module_unloads_and_loads_again(gpu: Gpu) -> None:

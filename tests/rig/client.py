@@ -2,6 +2,7 @@
 """`vgpu-client`: a VFIO client in user space, where a real guest would be too slow or too many."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,13 @@ class Client:
         """The next line of output; blocks."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
+
+    def stop(self) -> None:
+        """Let it do nothing until `resume`, whatever happens to it."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it at once; harmless when it has ended."""

@@ -205,6 +205,8 @@ static int vfio_transport_wait(struct transport *transport,
 	*count = ready;
 	if (ready >= minimum)
 		return 0;
+	if (transport->error == UINT32_MAX)
+		return transport_fail(transport, -ENODEV, "the device is gone");
 	if (transport->error)
 		return transport_fail(transport, -EIO,
 				      "the device stopped with error %s at item %u",

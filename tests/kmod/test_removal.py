@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A slice is taken away while a VMM has it open: its user sees a function that was pulled out, nobody else notices."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from tests.rig.client import Client, client
+from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.vfio import BAR0, CONFIG, MSIX, REQUEST, Device, eventfd, opened, taken
+
+REG_ID, REG_CONTROL, REG_STATUS, REG_RING_LO, REG_COMPLETION_LO, REG_RING_ENTRIES = 0x00, 0x10, 0x14, 0x20, 0x28, 0x38
+DOORBELL, MSIX_TABLE = 0x1000, 0x2000
+ENABLE, ENABLED = 1, 1
+LOAD = ["saturate", "--op", "delay", "--delay-us", "200", "--seconds", "60"]
+EXIT_DEVICE = 3  # kmod/guest/tool/exit.h
+
+
+def started(act: Callable[[], None]) -> threading.Thread:
+    """Does something that waits until somebody lets go."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def ended(thread: threading.Thread) -> None:
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
+def enable(device: Device) -> None:
+    """With rings that need no memory as long as nothing is submitted."""
+    device.master()
+    device.set_register(REG_RING_LO, 0x10000)
+    device.set_register(REG_COMPLETION_LO, 0x20000)
+    device.set_register(REG_RING_ENTRIES, 8)
+    device.set_register(REG_CONTROL, ENABLE)
+    assert device.register(REG_STATUS) & ENABLED
+
+
+def pulled_out(device: Device) -> bool:
+    return device.register(REG_ID) == 0xFFFF_FFFF
+
+
+def test_a_removed_slice_looks_as_if_it_was_pulled_out(gpu: Gpu) -> None:
+    """All ones, no effect of any write, one interrupt to the guest and a request to the VMM; then the UUID is free."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    completion, error, request = eventfd(), eventfd(), eventfd()
+    with opened(uuid) as device:
+        device.connect(MSIX, [completion, error])
+        device.connect(REQUEST, [request])
+        enable(device)
+        remover = started(lambda: gpu.sysfs.remove(uuid))
+        poll(lambda: pulled_out(device))
+        poll(lambda: taken(request) > 0)
+        assert (taken(completion), taken(error)) == (0, 1)
+        for region, offset in ((BAR0, REG_STATUS), (BAR0, DOORBELL), (BAR0, MSIX_TABLE), (CONFIG, 0), (CONFIG, 0x40)):
+            for width in (1, 2, 4, 8):
+                device.write(region, offset, bytes(width))
+                assert device.read(region, offset, width) == b"\xff" * width
+        assert device.read(CONFIG, 0, 256) == b"\xff" * 256
+        with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
+            device.reset()
+        device.connect(MSIX, [-1, -1])
+        device.connect(REQUEST, [-1])
+        assert remover.is_alive(), "removed while a VMM has it open"
+    ended(remover)
+    assert gpu.slices() == {}
+    gpu.sysfs.create(ADDRESS, "vgpumgr-mem16m", uuid)
+    gpu.control.set_slice(uuid, tenant="blue")
+    assert client(uuid, "verify").status == 0
+
+
+def test_what_a_removed_slice_had_queued_is_dropped_and_counted(gpu: Gpu) -> None:
+    """A user that lets go is told at once; one that does not keeps a device without work, whose drops are counted."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    user = Client(["--json", uuid, *LOAD])
+    gpu.wait_queued(uuid)
+    user.stop()
+    remover = started(lambda: gpu.sysfs.remove(uuid))
+    poll(lambda: gpu.slice_stats(uuid).dropped > 0)
+    stats = gpu.slice_stats(uuid)
+    assert (stats.queued, stats.error) == (0, 0)
+    poll(lambda: gpu.measured_over(0.1).run_ns["blue"] == 0)
+    assert remover.is_alive()
+    user.resume()
+    assert user.wait(expected=(EXIT_DEVICE,), timeout_s=60).report("record", "saturate")["mismatches"] == 0
+    ended(remover)
+    after = gpu.stats("blue")
+    assert after.slices == 0
+    assert after.run_ns > 0, "what the engine had done stays charged"
+
+
+def test_a_vmm_that_does_not_let_go_holds_up_nobody_else(gpu: Gpu) -> None:
+    """Another slice is created, works and is removed meanwhile."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    with opened(uuid) as device:
+        remover = started(lambda: gpu.sysfs.remove(uuid))
+        poll(lambda: pulled_out(device))
+        other = gpu.slice("blue")
+        assert client(other, "verify").status == 0
+        gpu.sysfs.remove(other)
+        assert set(gpu.slices()) == {uuid}
+        assert remover.is_alive()
+    ended(remover)
+    assert gpu.slices() == {}
+
+
+def test_unbinding_the_function_takes_all_slices_away_at_once(gpu: Gpu) -> None:
+    """The mdev core removes one after the other; none works on while a VMM is slow, and every VMM is asked."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuids = [gpu.slice("blue") for _ in range(3)]
+    with ExitStack() as vmms:
+        devices = [vmms.enter_context(opened(uuid)) for uuid in uuids]
+        requests = [eventfd() for _ in devices]
+        for device, request in zip(devices, requests, strict=True):
+            device.connect(REQUEST, [request])
+        unbinder = started(lambda: gpu.sysfs.unbind(ADDRESS))
+        poll(lambda: all(map(pulled_out, devices)))
+        poll(lambda: all(taken(request) for request in requests[1:]))
+        assert unbinder.is_alive()
+        assert [found.name for found in gpu.control.gpus()] == [ADDRESS], "it still answers"
+    ended(unbinder)
+    assert gpu.control.gpus() == []
+    gpu.sysfs.bind(ADDRESS)
+    assert [found.name for found in gpu.control.gpus()] == [ADDRESS]
