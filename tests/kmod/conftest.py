@@ -4,6 +4,22 @@
 A kernel splat during any of them fails the whole run: the lab looks for it at the end.
 """
 
+import pytest
+
 from tests.rig.fixtures import control, gpu, module
 
-__all__ = ["control", "gpu", "module"]
+__all__ = ["control", "gpu", "module", "pytest_addoption"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz-seconds",
+        type=float,
+        default=600,
+        help="how long the long fuzz of a device runs (600)",
+    )
+
+
+@pytest.fixture
+def fuzz_s(request: pytest.FixtureRequest) -> float:
+    return float(request.config.getoption("--fuzz-seconds"))

@@ -12,6 +12,7 @@
 struct client_options {
 	uint32_t entries;
 	uint64_t period_ns; /* of latency */
+	uint64_t seed;	    /* of fuzz */
 	bool leave_frozen;  /* freeze: exit without answering the faults */
 	bool fault_first;   /* freeze: the faults' file is closed first */
 };
@@ -34,6 +35,8 @@ int client_toctou(struct transport *transport, uint64_t duration_ns, bool json);
 /* Operand memory that does not answer for a while. */
 int client_freeze(const char *uuid, const struct client_options *options,
 		  uint64_t duration_ns, bool json);
+/* Anything, from three threads, with the device opened again and again. */
+int client_fuzz(const char *uuid, uint64_t duration_ns, uint64_t seed, bool json);
 /* One item every period; the distribution of its completion latency. */
 int client_latency(struct transport *transport, uint64_t duration_ns,
 		   uint64_t period_ns, uint32_t delay_ns, bool json);

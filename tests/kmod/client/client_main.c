@@ -13,7 +13,8 @@
 #include "transport_vfio.h"
 #include "verify.h"
 
-static struct client_options options = { .entries = 1024, .period_ns = NS_PER_MS };
+static struct client_options options = { .entries = 1024, .period_ns = NS_PER_MS,
+					 .seed = 1 };
 static const char *slices[CLIENT_SLICES_MAX];
 static unsigned int slice_count;
 
@@ -29,6 +30,7 @@ static void help(void)
 	       "  probe          what VFIO answers and refuses\n"
 	       "  unmap-race     unmap operand memory while items use it\n"
 	       "  toctou         rewrite descriptors while the device reads them\n"
+	       "  fuzz           anything, for --seconds; see --seed\n"
 	       "  freeze         operand memory that does not answer for --seconds\n"
 	       "  latency        a delay item every --period-us, latency quantiles\n"
 	       "  residue        device memory holds zeros; leaves a pattern in it\n"
@@ -38,6 +40,7 @@ static void help(void)
 	       "                 name=TEXT; all slices begin together\n"
 	       "  --entries N    ring entries (1024)\n"
 	       "  --period-us N  of latency (1000)\n"
+	       "  --seed N       of fuzz (1)\n"
 	       "  --leave        freeze: exit with the faults unanswered\n"
 	       "  --fault-first  freeze: open the faults' file before the device\n"
 	       "  --ready        saturate: print a ready record, begin on end of line\n"
@@ -73,6 +76,10 @@ static int client_option(struct command *command, const char *key,
 		return !*end && options.entries >= VGPU_RING_ENTRIES_MIN &&
 		       options.entries <= VGPU_RING_ENTRIES_MAX &&
 		       !(options.entries & (options.entries - 1));
+	}
+	if (!strcmp(key, "seed")) {
+		options.seed = strtoull(value, &end, 0);
+		return !*end;
 	}
 	if (!strcmp(key, "period-us")) {
 		options.period_ns = strtod(value, &end) * NS_PER_US;
@@ -173,6 +180,9 @@ static int run(struct command *command)
 		return usage("hostile: the name of a case, all or list");
 	if (!strcmp(name, "probe"))
 		return client_probe(uuid, command->json);
+	if (!strcmp(name, "fuzz"))
+		return client_fuzz(uuid, command->saturate.duration_ns, options.seed,
+				   command->json);
 	if (!strcmp(name, "freeze"))
 		return client_freeze(uuid, &options,
 				     command->saturate.duration_ns,
