@@ -20,6 +20,7 @@ sys.path.insert(0, str(HERE))
 from labhost.cache import Cache  # noqa: E402
 from labhost.errors import LabError  # noqa: E402
 from labhost.mirror import debian_mirror  # noqa: E402
+from labhost.own_kernel import lost_settings, settings  # noqa: E402
 from labhost.qemu import is_virtual, probe_kvm  # noqa: E402
 from labhost.splats import complaints  # noqa: E402
 
@@ -155,8 +156,16 @@ def test_only_lines_of_the_kernel_itself_are_complaints() -> None:
         "[    3.000000][   T12] BUG: KASAN: slab-out-of-bounds in f\n"
     )
     assert len(complaints(log)) == 1
+    assert complaints("[    1.0] [ BUG: Invalid wait context ]\n")
+    assert complaints("[    1.0] INFO: trying to register non-static key.\n")
     assert complaints("[    1.0] vgpumgr: loaded\n") == []
     assert complaints("[    9.1] BUG: sleeping function called from invalid context at a.c:1\n")
+
+
+def test_a_setting_that_the_kernel_s_dependencies_dropped_is_named() -> None:
+    wanted = settings("# why\nCONFIG_KASAN=y\nCONFIG_VFIO=m\n# CONFIG_SLUB_TINY is not set\n# CONFIG_SMP is not set\n")
+    got = settings("CONFIG_VFIO=m\nCONFIG_SLUB_TINY=y\nCONFIG_NET=y\n")
+    assert lost_settings(wanted, got) == ["KASAN=n instead of y", "SLUB_TINY=y instead of n"]
 
 
 @pytest.mark.parametrize(

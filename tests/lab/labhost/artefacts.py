@@ -12,10 +12,11 @@ from pathlib import Path
 
 from labhost.cache import SHORT_LIVED_S, Cache
 from labhost.command import build_step
-from labhost.debian import Toolchain
 from labhost.paths import Paths
 from labhost.progress import say, step
+from labhost.rootfs import in_root
 from labhost.snapshot import Snapshot
+from labhost.toolchain import Toolchain
 
 SOURCES = ("kmod", "tests/kmod/client", "VERSION")
 _MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko")
@@ -93,19 +94,6 @@ def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
         "kmod-tools", sources.key(toolchain.directory.name, _own_source()), build, unused_limit_s=SHORT_LIVED_S
     )
     return _publish(entry, paths.artefacts / "bin")
-
-
-def in_root(root: Path, tree: Path, command: Sequence[str]) -> list[str | Path]:
-    """Wrap a command so that it runs in a toolchain's root, with `tree` on /src and as working directory.
-
-    The mounts live in a mount namespace of their own and end with the command. objtool needs /proc.
-    """
-    script = (
-        'root=$1 tree=$2; shift 2; mount -t proc proc "$root/proc" && mkdir -p "$root/src" && '
-        'mount --bind "$tree" "$root/src" && exec chroot "$root" '
-        '/usr/bin/env -C /src PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"'
-    )
-    return ["unshare", "--mount", "sh", "-c", script, "lab", root, tree, *command]
 
 
 def _own_source() -> bytes:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `lab build` makes, and what a boot is put together from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from labhost import initrd, qemu
 from labhost.artefacts import Artefacts, kernel_modules, tools
 from labhost.cache import Cache
-from labhost.debian import DEFAULT_KERNEL, KERNELS, Toolchain, toolchain
 from labhost.deploy import host_image
 from labhost.paths import Paths
+from labhost.toolchain import DEFAULT_KERNEL, KERNELS, Toolchain, toolchain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +23,16 @@ class Ingredients:
     host_image: Path | None
 
 
-def build(paths: Paths, what: str, *, refresh: bool = False) -> None:
+def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool = False) -> None:
     """Build `host`, `modules` or `all`, as far as the cache does not have it.
 
-    `refresh` forgets cached Debian systems first, which is how newer packages get in.
+    Without `kernels` the modules are built for all of Debian's. `refresh` forgets cached Debian systems first, which
+    is how newer packages get in.
     """
+    names = kernels or [name for name, kernel in KERNELS.items() if not kernel.fragment]
     if refresh:
         cache = Cache(paths.cache)
-        for name in ["host-root", "qemu"] if what == "host" else [f"toolchain-{kernel}" for kernel in KERNELS]:
+        for name in ["host-root", "qemu"] if what == "host" else [f"toolchain-{kernel}" for kernel in names]:
             cache.forget(name)
         if what == "all":
             cache.forget("host-root")
@@ -39,9 +42,9 @@ def build(paths: Paths, what: str, *, refresh: bool = False) -> None:
         host_image(paths)
     if what in ("modules", "all"):
         # first what depends on Debian only, then what an error in kmod/ can stop
-        for kernel in KERNELS.values():
-            toolchain(paths, kernel)
-        for name in KERNELS:
+        for name in names:
+            toolchain(paths, KERNELS[name])
+        for name in names:
             ingredients_of_kernel(paths, name)
 
 

@@ -12,14 +12,15 @@ from types import FrameType
 from typing import NoReturn
 
 from labhost import persistent
-from labhost.artefacts import SOURCES, in_root
+from labhost.artefacts import SOURCES
 from labhost.build import build
-from labhost.debian import DEFAULT_KERNEL, KERNELS, toolchain
 from labhost.errors import EXIT_LAB_FAILED, LabError
 from labhost.paths import Paths
 from labhost.progress import say
+from labhost.rootfs import in_root
 from labhost.run import Options, run
 from labhost.snapshot import Snapshot
+from labhost.toolchain import DEFAULT_KERNEL, KERNELS, toolchain
 
 _DESCRIPTION = """\
 Boots throw-away lab hosts: Debian virtual machines with libvirt, QEMU, our kernel module and an `edu` PCI device,
@@ -76,7 +77,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _build(paths: Paths, options: argparse.Namespace) -> int:
-    build(paths, options.what, refresh=options.refresh)
+    build(paths, options.what, kernels=options.kernel, refresh=options.refresh)
     say(f"built: {options.what}")
     return 0
 
@@ -173,6 +174,9 @@ def _parser() -> argparse.ArgumentParser:
 
     builder = commands.add_parser("build", help="build what boots need, as far as it is not cached (needs root)")
     builder.add_argument("--what", choices=("host", "modules", "all"), default="all", help="default: all")
+    builder.add_argument(
+        "--kernel", choices=sorted(KERNELS), action="append", default=[], help="default: each one of Debian's"
+    )
     builder.add_argument("--refresh", action="store_true", help="make the Debian systems anew, with current packages")
 
     runner = commands.add_parser("run", help="run COMMAND in a fresh lab host and return its exit status")
@@ -194,6 +198,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_boot_options(parser: argparse.ArgumentParser, *, timeout_s: int) -> None:
     parser.add_argument("--kernel", choices=sorted(KERNELS), default=DEFAULT_KERNEL, help=f"default: {DEFAULT_KERNEL}")
+    parser.add_argument(
+        "--debug-kernel",
+        dest="kernel",
+        action="store_const",
+        const="debug",
+        help="--kernel debug, which checks memory, locks and itself; built here first, in half an hour",
+    )
     parser.add_argument("--minimal", action="store_true", help="busybox in an initial RAM disk instead of Debian")
     parser.add_argument("--systemd", action="store_true", help="boot systemd; COMMAND starts when the system is up")
     parser.add_argument("--reboots", action="store_true", help="with --systemd: the lab host may reboot (lab-reboot)")

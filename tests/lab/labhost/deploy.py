@@ -13,11 +13,12 @@ from pathlib import Path
 
 from labhost.cache import SHORT_LIVED_S, Cache, digest
 from labhost.command import build_step
-from labhost.debian import DEFAULT_KERNEL, KERNELS, host_root, toolchain
+from labhost.debian import host_root
 from labhost.errors import LabError
 from labhost.paths import Paths
 from labhost.progress import step
 from labhost.snapshot import Snapshot
+from labhost.toolchain import DEFAULT_KERNEL, KERNELS, toolchain
 
 _SYSTEM_SOURCES = ("ansible", "tests/lab/deploy")
 _DEPLOYED_SOURCES = (*_SYSTEM_SOURCES, "agent/hook", "agent/systemd", "api/systemd", "migrations")

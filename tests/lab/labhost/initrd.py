@@ -15,9 +15,9 @@ from typing import BinaryIO
 from labhost.artefacts import Artefacts
 from labhost.cache import SHORT_LIVED_S, Cache, digest
 from labhost.cpio import Archive
-from labhost.debian import Toolchain
 from labhost.modules import Module, ModuleTree, needed_by
 from labhost.paths import Paths
+from labhost.toolchain import Toolchain
 
 _BOOT_MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "ext4", "9p", "9pnet_virtio")
 _OPTIONAL_MODULES = ("crc32c_generic", "crc32c_intel", "libcrc32c")  # ext4 asks for crc32c by its alias

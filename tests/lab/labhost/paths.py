@@ -34,6 +34,11 @@ class Paths:
         return self.checkout / "tests" / "lab" / "host-packages.txt"
 
     @property
+    def kernel_configs(self) -> Path:
+        """Configuration fragments of the kernels that are built here."""
+        return self.checkout / "tests" / "lab" / "kernels"
+
+    @property
     def artefacts(self) -> Path:
         """Copies of what was built from kmod/, for people and other tools."""
         return self.checkout / "build" / "kmod"

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labhost.command import spawn
-from labhost.debian import Toolchain, qemu_root
+from labhost.debian import qemu_root
 from labhost.paths import Paths
 from labhost.progress import say
+from labhost.toolchain import Toolchain
 
 MINIMUM_VERSION = (11, 1)
 """With several emulated CPUs 10.0 gives a guest of the lab host the lab host's own registers now and then, after

@@ -18,11 +18,11 @@ from pathlib import Path
 from labhost import initrd, splats
 from labhost.build import Ingredients, ingredients
 from labhost.command import spawn, tail
-from labhost.debian import DEFAULT_KERNEL
 from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
 from labhost.paths import Paths
 from labhost.progress import say
 from labhost.qemu import Emulation, Machine, kvm_usable
+from labhost.toolchain import DEFAULT_KERNEL
 
 _POWER_OFF_LIMIT_S = 10.0
 _POLL_S = 0.5

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a kernel of our own from Debian's source package and a configuration fragment.
+
+The result has the layout of a Debian toolchain: kernel, modules, and at the place of the headers what is left of
+the build tree when all that modules of others do not need is gone.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from labhost.errors import LabError
+from labhost.paths import Paths
+from labhost.rootfs import in_root, logged
+
+PACKAGES = ("bc", "bison", "cpio", "flex", "libelf-dev", "libssl-dev", "python3-minimal", "rsync", "xz-utils")
+_BUILD_LIMIT_S = 4 * 3600.0
+"""A quarter of an hour on two idle processors."""
+
+CONFIGURE = """set -eu
+cd /usr/src
+tar -xf linux-source-*.tar.xz
+rm linux-source-*.tar.xz
+mv linux-source-* linux
+cd linux
+exec make KCONFIG_ALLCONFIG=/src/fragment allnoconfig
+"""
+
+BUILD = """set -eu
+cd /usr/src/linux
+nice -n 19 make -s -j"$(nproc)" bzImage modules
+release=$(make -s kernelrelease)
+make -s INSTALL_MOD_STRIP=1 modules_install
+rm -f "/usr/lib/modules/$release/build"
+cp arch/x86/boot/bzImage "/boot/vmlinuz-$release"
+cp .config "/boot/config-$release"
+find . -mindepth 1 -maxdepth 1 ! -name Makefile ! -name .config ! -name Module.symvers ! -name include \\
+    ! -name scripts ! -name arch ! -name tools -exec rm -rf {} +
+find arch -mindepth 1 -maxdepth 1 ! -name x86 -exec rm -rf {} +
+find tools -mindepth 1 -maxdepth 1 ! -name objtool -exec rm -rf {} +
+find arch -name '*.[oa]' -delete
+mv /usr/src/linux "/usr/src/linux-headers-$release"
+printf '%s' "$release" > /kernel-release
+"""
+
+
+def source_package(series: str) -> str:
+    """Return the name of Debian's package with the sources of a kernel series."""
+    return f"linux-source-{series}"
+
+
+def build_kernel(paths: Paths, name: str, root: Path, fragment: Path, scratch: Path) -> None:
+    """Build the kernel in a root file system that has PACKAGES, a compiler and the source package.
+
+    Raises LabError if the kernel's dependencies dropped settings of the fragment.
+    """
+    scratch.mkdir()
+    (scratch / "fragment").write_bytes(fragment.read_bytes())
+    logged(paths, f"{name}-configure", in_root(root, scratch, ["sh", "-c", CONFIGURE]))
+    wanted = settings(fragment.read_text(encoding="ascii"))
+    lost = lost_settings(wanted, settings((root / "usr/src/linux/.config").read_text(encoding="ascii")))
+    if lost:
+        raise LabError(f"{fragment.name}: the kernel's configuration has other values: {', '.join(lost)}")
+    logged(paths, f"{name}-make", in_root(root, scratch, ["sh", "-c", BUILD]), timeout_s=_BUILD_LIMIT_S)
+    (scratch / "fragment").unlink()
+    scratch.rmdir()
+
+
+def settings(config: str) -> dict[str, str]:
+    """Read the format of .config; what "is not set" has the value n."""
+    found = {}
+    for line in config.splitlines():
+        if match := re.fullmatch(r"CONFIG_(\w+)=(.*)|# CONFIG_(\w+) is not set", line):
+            found[match[1] or match[3]] = match[2] or "n"
+    return found
+
+
+def lost_settings(wanted: Mapping[str, str], got: Mapping[str, str]) -> list[str]:
+    """Name each setting that has another value than wanted."""
+    return [
+        f"{name}={got.get(name, 'n')} instead of {value}"
+        for name, value in wanted.items()
+        if got.get(name, "n") != value
+    ]
