@@ -145,26 +145,44 @@ static long vgpu_get_info(void __user *arg)
 	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
 }
 
+/* Fill in what describes the region @info->index. */
+static int vgpu_region_describe(struct vfio_region_info *info)
+{
+	ssize_t bytes = vgpu_region_bytes(info->index);
+
+	if (bytes < 0)
+		return bytes;
+	info->size = bytes;
+	info->offset = VGPU_REGION_OFFSET(info->index);
+	info->flags = bytes ? VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE : 0;
+	return 0;
+}
+
+#ifdef VGPU_HAVE_VFIO_REGION_INFO_CAPS
+int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *info,
+			    struct vfio_info_cap *caps)
+{
+	return vgpu_region_describe(info);
+}
+#else
 static long vgpu_get_region_info(void __user *arg)
 {
 	const unsigned long size = offsetofend(struct vfio_region_info, offset);
 	struct vfio_region_info info;
-	ssize_t bytes;
+	int ret;
 
 	if (copy_from_user(&info, arg, size))
 		return -EFAULT;
 	if (info.argsz < size)
 		return -EINVAL;
-	bytes = vgpu_region_bytes(info.index);
-	if (bytes < 0)
-		return bytes;
+	ret = vgpu_region_describe(&info);
+	if (ret)
+		return ret;
 	info.argsz = size;
 	info.cap_offset = 0;
-	info.size = bytes;
-	info.offset = VGPU_REGION_OFFSET(info.index);
-	info.flags = bytes ? VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE : 0;
 	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
 }
+#endif
 
 static long vgpu_get_irq_info(void __user *arg)
 {
@@ -230,8 +248,10 @@ long vgpu_access_ioctl(struct vfio_device *vdev, unsigned int command, unsigned 
 	switch (command) {
 	case VFIO_DEVICE_GET_INFO:
 		return vgpu_get_info(user);
+#ifndef VGPU_HAVE_VFIO_REGION_INFO_CAPS
 	case VFIO_DEVICE_GET_REGION_INFO:
 		return vgpu_get_region_info(user);
+#endif
 	case VFIO_DEVICE_GET_IRQ_INFO:
 		return vgpu_get_irq_info(user);
 	case VFIO_DEVICE_SET_IRQS:

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels this module is built for: Debian 6.1, 6.12.
+ * What differs between the kernels this module is built for: Linux 6.1, 6.6 and
+ * later. configure.mk finds out what a kernel has; versions are given there.
  * Everything else uses the newer interface directly.
  */
 #ifndef VGPU_COMPAT_H
 #define VGPU_COMPAT_H
 
+#include <linux/crc32.h>
 #include <linux/eventfd.h>
-#include <linux/version.h>
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+#ifdef VGPU_HAVE_LINUX_UNALIGNED
 #include <linux/unaligned.h>
 #else
 #include <asm/unaligned.h>
@@ -16,26 +17,25 @@
 #include <linux/vfio.h>
 #include <net/genetlink.h>
 
-/* Since 6.8 eventfd_signal() always adds one. */
 static inline void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 8, 0)
-	eventfd_signal(ctx);
-#else
+#ifdef VGPU_HAVE_EVENTFD_SIGNAL_COUNT
 	eventfd_signal(ctx, 1);
+#else
+	eventfd_signal(ctx);
 #endif
 }
 
-/* Before 6.2 the release callback frees the device itself. */
+/* To be called by the release callback: older cores do not free the device. */
 static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 {
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+#ifdef VGPU_HAVE_VFIO_FREE_DEVICE
 	vfio_free_device(vdev);
 #endif
 }
 
-/* Mandatory since 6.2 (detach_ioas 6.6) where the kernel has IOMMUFD. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
+/* Mandatory where the kernel has IOMMUFD. */
+#ifdef VGPU_HAVE_VFIO_DETACH_IOAS
 #define VGPU_IOMMUFD_OPS \
 	.bind_iommufd = vfio_iommufd_emulated_bind, \
 	.unbind_iommufd = vfio_iommufd_emulated_unbind, \
@@ -45,21 +45,36 @@ static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 #define VGPU_IOMMUFD_OPS
 #endif
 
-/* The attributes of a dump request moved in 6.6. */
+/* Where the core takes the question, without this it has no answer. */
+#ifdef VGPU_HAVE_VFIO_REGION_INFO_CAPS
+#define VGPU_REGION_INFO_OPS .get_region_info_caps = vgpu_access_region_info,
+#else
+#define VGPU_REGION_INFO_OPS
+#endif
+
 static inline struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
+#ifdef VGPU_HAVE_GENL_INFO_DUMP
 	return genl_info_dump(cb)->attrs;
 #else
 	return genl_dumpit_info(cb)->attrs;
 #endif
 }
 
-/* Since 6.10 the value is known from the declaration of the field. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-#define vgpu_assign_str(field, value) __assign_str(field)
-#else
+#ifdef VGPU_HAVE_ASSIGN_STR_SOURCE
 #define vgpu_assign_str(field, value) __assign_str(field, value)
+#else
+#define vgpu_assign_str(field, value) do { (void)(value); __assign_str(field); } while (0)
 #endif
+
+/* Without the inversions before and after, so that it continues a checksum. */
+static inline u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
+{
+#ifdef VGPU_HAVE_CRC32C_LE
+	return __crc32c_le(crc, data, bytes);
+#else
+	return crc32c(crc, data, bytes);
+#endif
+}
 
 #endif /* VGPU_COMPAT_H */

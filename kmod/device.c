@@ -239,6 +239,7 @@ static const struct vfio_device_ops vgpu_vfio_ops = {
 	.ioctl = vgpu_access_ioctl,
 	.request = vgpu_vfio_request,
 	VGPU_IOMMUFD_OPS
+	VGPU_REGION_INFO_OPS
 };
 
 /* Make the device known to control surfaces, if its memory fits. */

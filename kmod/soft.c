@@ -7,7 +7,6 @@
  * engine without using the processor. item->done counts finished steps in the
  * unit of each operation: bytes, cells of the result, or nanoseconds.
  */
-#include <linux/crc32.h>
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
@@ -55,7 +54,7 @@ static void soft_crc_step(struct vgpu_item *item, u32 bytes)
 {
 	u32 crc = item->done ? item->result : ~0U;
 
-	crc = __crc32c_le(crc, item->src[0].data + item->done, bytes);
+	crc = vgpu_crc32c(crc, item->src[0].data + item->done, bytes);
 	item->result = crc;
 }
 

@@ -436,6 +436,10 @@ ssize_t vgpu_access_read(struct vfio_device *vdev, char __user *buffer, size_t c
 ssize_t vgpu_access_write(struct vfio_device *vdev, const char __user *buffer, size_t count,
 			  loff_t *position);
 long vgpu_access_ioctl(struct vfio_device *vdev, unsigned int command, unsigned long arg);
+#ifdef VGPU_HAVE_VFIO_REGION_INFO_CAPS
+int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *info,
+			    struct vfio_info_cap *caps);
+#endif
 
 /* registers.c: BAR0, state_lock held */
 void vgpu_registers_reset(struct vgpu_device *device);

@@ -113,6 +113,7 @@ int vfio_mig_get_next_state(struct vfio_device *vdev, enum vfio_device_mig_state
 
 #define VFIO_DEVICE_API_PCI_STRING "vfio-pci"
 #define VGPU_IOMMUFD_OPS
+#define VGPU_REGION_INFO_OPS
 #define vgpu_vfio_free_device(vdev) ((void)(vdev))
 #define vfio_alloc_device(type, member, device, operations) \
 	((struct type *)kfuzz_vfio_alloc(sizeof(struct type), offsetof(struct type, member), \

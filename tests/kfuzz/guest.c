@@ -119,7 +119,7 @@ static bool reads_operand(u64 at, u8 *data, size_t bytes)
 			fill(data, bytes);
 			is->read += bytes;
 			if (!i)
-				is->crc = __crc32c_le(is->crc, data, bytes);
+				is->crc = vgpu_crc32c(is->crc, data, bytes);
 			return true;
 		}
 		before += src->bytes;
@@ -140,7 +140,7 @@ static bool writes_operand(u64 at, const u8 *data, size_t bytes)
 			REQUIRE(data[i] == (u8)(is->desc.arg[1] >> ((is->written + i) % 4 * 8)));
 		guest_counts.checked_results++;
 	}
-	is->written_crc = __crc32c_le(is->written_crc, data, bytes);
+	is->written_crc = vgpu_crc32c(is->written_crc, data, bytes);
 	is->written += bytes;
 	return true;
 }

@@ -100,7 +100,7 @@ void *memdup_user(const void *from, size_t bytes)
 	return ERR_PTR(-EFAULT);
 }
 
-u32 __crc32c_le(u32 crc, const void *data, size_t bytes)
+u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
 {
 	static u32 table[256];
 	const u8 *at = data;

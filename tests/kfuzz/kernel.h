@@ -148,7 +148,7 @@ static inline bool IS_ERR_OR_NULL(const void *p) { return !p || IS_ERR(p); }
 static inline long PTR_ERR_OR_ZERO(const void *p) { return IS_ERR(p) ? PTR_ERR(p) : 0; }
 static inline void *ERR_CAST(const void *p) { return (void *)p; }
 
-u32 __crc32c_le(u32 crc, const void *data, size_t bytes);
+u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes);
 
 /* ---- the module, log, trace */
 

@@ -164,7 +164,7 @@ def test_a_bad_parameter_of_a_tenant_is_refused(
     if exists and kind is InvalidFieldError:
         pytest.skip("only a tenant that is new needs this field")
     if exists:
-        control.set_tenant(GPU, "blue", weight=7, timeslice_us=700)
+        control.set_tenant(GPU, "blue", weight=7, timeslice_us=1700)
     with unchanged(control, host):
         error = refusal(lambda: control.set_tenant(GPU, "blue", **options))
     assert type(error) is kind, str(error)
@@ -316,11 +316,11 @@ def test_a_tenant_with_slices_stays(control: Control, host: Sysfs) -> None:
 def test_a_slice_moves_between_tenants_and_keeps_what_is_left_out(control: Control, host: Sysfs) -> None:
     uuid = new_slice(host)
     control.set_tenant(GPU, "blue", **GOOD)
-    control.set_slice(uuid, tenant="blue", weight=3, cap_us=100, cap_period_us=1000, burst_us=50)
+    control.set_slice(uuid, tenant="blue", weight=3, cap_us=100, cap_period_us=1000, burst_us=1500)
     control.set_slice(uuid, tenant="green")
     moved = control.slice(uuid)
     assert (moved.tenant, moved.scheduled) == ("green", False)
-    assert (moved.weight, moved.cap_us, moved.cap_period_us, moved.burst_us) == (3, 100, 1000, 50)
+    assert (moved.weight, moved.cap_us, moved.cap_period_us, moved.burst_us) == (3, 100, 1000, 1500)
     control.set_slice(uuid, tenant="blue", weight=4)
     back = control.slice(uuid)
     assert (back.tenant, back.scheduled, back.weight) == ("blue", True, 4)

@@ -217,7 +217,7 @@ def test_a_reservation_that_cannot_be_kept_is_refused(
     control: Control, host: Sysfs, options: dict[str, Any], field: str, exists: bool
 ) -> None:
     if exists:
-        control.set_tenant(GPU, "blue", weight=7, timeslice_us=700)
+        control.set_tenant(GPU, "blue", weight=7, timeslice_us=1700)
     with unchanged(control, host):
         error = refusal(lambda: control.set_tenant(GPU, "blue", **options))
     assert isinstance(error, OutOfRangeError), str(error)
