@@ -73,11 +73,12 @@
  * 12. Reservation.  A constant bandwidth server (Abeni and Buttazzo, 1998) of
  *     Q = reserve_ns per P = reserve_period_ns.  Runs in band L and hold use up
  *     its budget.  At each deadline it gets Q more, up to Q, and the next deadline
- *     is P later; without budget it waits for the first that leaves some.  Who becomes ready with more budget than
- *     Q / P of the time until its deadline starts anew: deadline now + P, budget
- *     Q.  A run that cut another costs, beside its own time, switch_cost_ns of
- *     budget for the way back in that the other pays (of nothing else: invariant 1
- *     stays exact), so that Q covers all that a reservation costs its neighbours.
+ *     is P later; without budget it waits for the first that leaves some.  Who
+ *     becomes ready with more budget than Q / P of the time until its deadline
+ *     starts anew: deadline now + P, budget Q.  A run that cut another costs,
+ *     beside its own time, switch_cost_ns of budget for the way back in that the
+ *     other pays (of nothing else: invariant 1 stays exact), so that Q covers all
+ *     that a reservation costs its neighbours.
  *     Budget may be overdrawn by one chunk and that, which is paid back.  So use
  *     in band L over any window T is at most T * Q / P + 2 * Q + one chunk.
  *     Admitted is only what can be kept: the sum of (Q + overdraft) / P is at most
