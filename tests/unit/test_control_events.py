@@ -2,8 +2,10 @@
 """Watch against a socket that plays the kernel: order, holes, overflow, unloading."""
 
 import errno
+import select
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,19 +21,19 @@ GPU = "0000:00:10.0"
 
 
 class FakeControl:
-    """Answers what `sequence` says; `fail` makes the next list fail."""
+    """Answers what `sequence` says; `fail` makes the next list fail; `on_list` is called for each."""
 
     def __init__(self) -> None:
         self.sequence = 0
         self.groups = {"events": 7}
         self.fail = False
-        self.lists = 0
+        self.on_list: Callable[[], None] = lambda: None
 
     def find_family(self) -> Family:
         return Family(id=FAMILY, groups=self.groups)
 
     def gpus(self) -> list[Gpu]:
-        self.lists += 1
+        self.on_list()
         if self.fail:
             self.fail = False
             raise DumpInterruptedError("often")
@@ -148,6 +150,19 @@ def test_an_overflow_makes_a_snapshot(kernel: Kernel) -> None:
     kernel.tell(1)
     kernel.socket.overflow = True
     assert told(watch) == ["snapshot", 1]
+
+
+def test_a_snapshot_after_an_overflow_waits_until_all_is_read(kernel: Kernel) -> None:
+    """Until then the kernel drops what finds no room and says nothing."""
+    watch = kernel.watch()
+    told(watch)
+    unread: list[bool] = []
+    kernel.control.on_list = lambda: unread.append(bool(select.select([kernel.socket], [], [], 0)[0]))
+    kernel.tell(1)
+    kernel.tell(2)
+    kernel.socket.overflow = True
+    assert told(watch) == ["snapshot", 1, 2]
+    assert unread == [False]
 
 
 def test_a_snapshot_that_fails_is_taken_again(kernel: Kernel) -> None:

@@ -91,6 +91,9 @@ class Watch:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if self._stale:
+                # until all is read, the kernel does not say again that it had no room
+                while self._receive(time.monotonic()):
+                    pass
                 return self._snapshot()
             if self._received:
                 first = self._received[0]
