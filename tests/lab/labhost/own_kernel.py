@@ -15,7 +15,7 @@ from labhost.rootfs import in_root, logged
 
 PACKAGES = ("bc", "bison", "cpio", "flex", "libelf-dev", "libssl-dev", "python3-minimal", "rsync", "xz-utils")
 _BUILD_LIMIT_S = 4 * 3600.0
-"""A quarter of an hour on two idle processors."""
+"""Half an hour on two processors."""
 
 CONFIGURE = """set -eu
 cd /usr/src
