@@ -31,10 +31,7 @@ def neighbours(gpu: Gpu, *, count: int, weight: int = 100) -> Load:
 
 
 def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gpu, figures: Record) -> None:
-    """In the fair band the same tenant waits for a neighbour's timeslice.
-
-    Without the slowest percent: there the slice's worker may have waited for the lab host's only processor.
-    """
+    """In the fair band the same tenant waits for a neighbour's timeslice."""
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("urgent", weight=100, timeslice_us=4000)
     urgent = gpu.slice("urgent")
@@ -47,18 +44,16 @@ def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gp
         reserved = latency(urgent, **work)
         after = gpu.stats("urgent")
 
-    for name, measured in (("fair band", fair), ("reserved", reserved)):
-        for what in ("p99", "max"):
-            key = f"{what}_ns"
-            figures(
-                f"50 us item beside 3 neighbours, {name}, {what}",
-                measured[key] / 1000,
-                against=alone[key] / 1000,
-                unit="us alone",
-            )
+    least_us = alone["max_ns"] / 1000
+    figures(
+        "50 us item beside 3 neighbours, fair band, worst", fair["max_ns"] / 1000, against=least_us, unit="us alone"
+    )
+    figures(
+        "50 us item beside 3 neighbours, reserved, worst", reserved["max_ns"] / 1000, against=least_us, unit="us alone"
+    )
     assert reserved["items"] == 400
-    assert reserved["p99_ns"] <= alone["p99_ns"] + (CHUNK_US + 100) * 1000
-    assert fair["p99_ns"] > 2 * reserved["p99_ns"], "the neighbours are in nobody's way"
+    assert reserved["max_ns"] <= alone["max_ns"] + (CHUNK_US + 100) * 1000
+    assert fair["max_ns"] > 2 * reserved["max_ns"], "the neighbours are in nobody's way"
     assert after.latency_ns - before.latency_ns == after.run_ns - before.run_ns > 400 * 50_000
 
 
