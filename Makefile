@@ -80,5 +80,5 @@ lock:
 .PHONY: clean
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -f vgpumgr/sched/*.so vgpumgr/sim/*.so
+	rm -f vgpumgr/gpu/*.so vgpumgr/sched/*.so vgpumgr/sim/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls to NVIDIA's resource manager that an agent makes by itself; the layouts are those of native/rm_abi.h.
+
+Handles are the resource manager's; a call is allowed by the *open file* it is made on, whoever holds it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import struct
+from dataclasses import dataclass
+
+CONTROL = 0xC020462A
+_CONTROL_LAYOUT = struct.Struct("=IIIIQII")
+
+SET_TIMESLICE = 0xA06C0103
+GET_TIMESLICE = 0xA06C0104
+GROUP_GET_INFO = 0xA06C0106
+SET_PREEMPTION_MODE = 0x20801210
+
+SETS_COMPUTE = 0x1
+COMPUTE_WFI = 0
+
+STATUS_WORDS = {
+    0x00: "OK",
+    0x19: "INSERT_DUPLICATE_NAME",
+    0x1B: "INSUFFICIENT_PERMISSIONS",
+    0x1F: "INVALID_ARGUMENT",
+    0x22: "INVALID_CLASS",
+    0x23: "INVALID_CLIENT",
+    0x36: "INVALID_OBJECT_PARENT",
+    0x3A: "INVALID_PARAM_STRUCT",
+    0x3D: "INVALID_POINTER",
+    0x56: "NOT_SUPPORTED",
+    0x57: "OBJECT_NOT_FOUND",
+}
+
+
+def status_word(status: int) -> str:
+    """The driver's name of a status, or its number."""
+    return STATUS_WORDS.get(status, f"{status:#x}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the resource manager said, and the parameters as it left them."""
+
+    status: int
+    params: bytes
+
+
+def control(fd: int, *, client: int, target: int, cmd: int, params: bytes) -> Answer:
+    """One control call on the object `target` of `client`. Raises OSError where the file itself refuses."""
+    buffer = ctypes.create_string_buffer(params, max(len(params), 1))
+    call = bytearray(_CONTROL_LAYOUT.pack(client, target, cmd, 0, ctypes.addressof(buffer), len(params), 0))
+    fcntl.ioctl(fd, CONTROL, call, True)
+    return Answer(status=_CONTROL_LAYOUT.unpack(call)[6], params=buffer.raw[: len(params)])
+
+
+def set_timeslice(fd: int, *, client: int, group: int, timeslice_us: int) -> int:
+    """Asks for a timeslice of a channel group; returns the status. Takes effect at once, if at all."""
+    params = struct.pack("=Q", timeslice_us)
+    return control(fd, client=client, target=group, cmd=SET_TIMESLICE, params=params).status
+
+
+def get_timeslice_us(fd: int, *, client: int, group: int) -> tuple[int, int]:
+    """Status and timeslice as the driver has it in its books, which says nothing about the hardware."""
+    answer = control(fd, client=client, target=group, cmd=GET_TIMESLICE, params=bytes(8))
+    return answer.status, struct.unpack("=Q", answer.params)[0]
+
+
+def set_compute_preemption(fd: int, *, client: int, subdevice: int, channel: int, mode: int) -> int:
+    """Asks for a compute preemption mode of a channel; returns the status."""
+    params = struct.pack("=IIIIIxxxxQ", SETS_COMPUTE, channel, 0, mode, 0, 0)
+    return control(fd, client=client, target=subdevice, cmd=SET_PREEMPTION_MODE, params=params).status
+
+
+def quantised_us(timeslice_us: int) -> int:
+    """What an 8-bit timeout with a 4-bit scale can hold, rounded down: the hardware's field."""
+    if timeslice_us < 1:
+        return 0
+    scale = min(max(timeslice_us.bit_length() - 8, 0), 15)
+    return min(timeslice_us >> scale, 255) << scale

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The few structures of NVIDIA's resource manager (RM) that pass through ioctl() and that the shim
+ * reads: names, sizes and offsets as in the open kernel modules (nvos.h, nv-ioctl.h, ctrla06c.h,
+ * ctrl2080gr.h). They are the same in the driver branches RM_MAJOR_FIRST to RM_MAJOR_LAST.
+ */
+#ifndef VGPUMGR_RM_ABI_H
+#define VGPUMGR_RM_ABI_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RM_MAJOR_FIRST 515
+#define RM_MAJOR_LAST 610
+
+#define RM_MAGIC 'F'
+#define RM_ESC_FREE 0x29
+#define RM_ESC_CONTROL 0x2a
+#define RM_ESC_ALLOC 0x2b
+#define RM_ESC_REGISTER_FD 201
+#define RM_ESC_CHECK_VERSION 210
+#define RM_ESC_XFER 211
+
+#define RM_CLASS_ROOT 0x0
+#define RM_CLASS_ROOT_CLIENT 0x41
+#define RM_CLASS_DEVICE 0x80
+#define RM_CLASS_SUBDEVICE 0x2080
+#define RM_CLASS_GROUP 0xa06c
+#define RM_CLASS_CHANNEL_LOW_BYTE 0x6f /* 0xc36f Volta ... 0xca6f Blackwell */
+
+#define RM_ENGINE_GR0 1
+#define RM_ENGINE_GR_LAST 8
+
+#define RM_CMD_SET_TIMESLICE 0xa06c0103
+#define RM_CMD_GET_TIMESLICE 0xa06c0104
+#define RM_CMD_GROUP_GET_INFO 0xa06c0106
+#define RM_CMD_SET_PREEMPTION_MODE 0x20801210
+#define RM_CMD_PREEMPTION_BIND 0x20801211
+
+#define RM_PREEMPTION_SETS_COMPUTE 0x1
+#define RM_COMPUTE_WFI 0
+#define RM_COMPUTE_CILP 2
+
+#define RM_OK 0x0
+#define RM_ERR_INSUFFICIENT_PERMISSIONS 0x1b
+#define RM_ERR_INVALID_ARGUMENT 0x1f
+#define RM_ERR_INVALID_CLASS 0x22
+#define RM_ERR_INVALID_CLIENT 0x23
+#define RM_ERR_INSERT_DUPLICATE_NAME 0x19
+#define RM_ERR_INVALID_OBJECT_PARENT 0x36
+#define RM_ERR_INVALID_PARAM_STRUCT 0x3a
+#define RM_ERR_INVALID_POINTER 0x3d
+#define RM_ERR_NOT_SUPPORTED 0x56
+#define RM_ERR_OBJECT_NOT_FOUND 0x57
+
+/* NVOS00: free an object and all below it. */
+struct rm_free {
+	uint32_t client;
+	uint32_t parent;
+	uint32_t object;
+	uint32_t status;
+};
+
+/* NVOS54: a control call on an object. */
+struct rm_control {
+	uint32_t client;
+	uint32_t object;
+	uint32_t cmd;
+	uint32_t flags;
+	uint64_t params;
+	uint32_t params_size;
+	uint32_t status;
+};
+
+/* NVOS21 and NVOS64: two layouts of "make an object"; the size in the ioctl number tells which. */
+struct rm_alloc_short {
+	uint32_t client;
+	uint32_t parent;
+	uint32_t object;
+	uint32_t class_id;
+	uint64_t params;
+	uint32_t params_size;
+	uint32_t status;
+};
+
+struct rm_alloc_long {
+	uint32_t client;
+	uint32_t parent;
+	uint32_t object;
+	uint32_t class_id;
+	uint64_t params;
+	uint64_t rights;
+	uint32_t params_size;
+	uint32_t flags;
+	uint32_t status;
+};
+
+/* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
+struct rm_group_params {
+	uint32_t object_error;
+	uint32_t object_ecc_error;
+	uint32_t vaspace;
+	uint32_t engine_type;
+	uint8_t from_vgpu_plugin;
+};
+
+/* NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS */
+struct rm_preemption_mode {
+	uint32_t flags;
+	uint32_t channel;
+	uint32_t graphics;
+	uint32_t compute;
+	uint32_t route_flags;
+	uint64_t route;
+};
+
+/* NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS: the same modes, with buffers for what is saved. */
+struct rm_preemption_bind {
+	uint32_t flags;
+	uint32_t client;
+	uint32_t channel;
+	uint64_t buffers[8];
+	uint32_t graphics;
+	uint32_t compute;
+	uint32_t route_flags;
+	uint64_t route;
+};
+
+/* nv_ioctl_rm_api_version_t */
+struct rm_version {
+	uint32_t cmd;
+	uint32_t reply;
+	char text[64];
+};
+
+/* nv_ioctl_xfer_t: any of the calls in an envelope. */
+struct rm_xfer {
+	uint32_t cmd;
+	uint32_t size;
+	uint64_t pointer;
+};
+
+static_assert(sizeof(struct rm_free) == 16, "NVOS00");
+static_assert(offsetof(struct rm_free, status) == 12, "NVOS00.status");
+static_assert(sizeof(struct rm_control) == 32, "NVOS54");
+static_assert(offsetof(struct rm_control, params) == 16, "NVOS54.params");
+static_assert(offsetof(struct rm_control, status) == 28, "NVOS54.status");
+static_assert(sizeof(struct rm_alloc_short) == 32, "NVOS21");
+static_assert(offsetof(struct rm_alloc_short, status) == 28, "NVOS21.status");
+static_assert(sizeof(struct rm_alloc_long) == 48, "NVOS64");
+static_assert(offsetof(struct rm_alloc_long, params_size) == 32, "NVOS64.paramsSize");
+static_assert(offsetof(struct rm_alloc_long, status) == 40, "NVOS64.status");
+static_assert(sizeof(struct rm_group_params) == 20, "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS");
+static_assert(offsetof(struct rm_group_params, engine_type) == 12, "engineType");
+static_assert(sizeof(struct rm_preemption_mode) == 32, "SET_CTXSW_PREEMPTION_MODE");
+static_assert(offsetof(struct rm_preemption_mode, compute) == 12, "cilpPreemptMode");
+static_assert(sizeof(struct rm_preemption_bind) == 104, "CTXSW_PREEMPTION_BIND");
+static_assert(offsetof(struct rm_preemption_bind, compute) == 84, "cilpPreemptMode of BIND");
+static_assert(sizeof(struct rm_version) == 72, "nv_ioctl_rm_api_version_t");
+static_assert(sizeof(struct rm_xfer) == 16, "nv_ioctl_xfer_t");
+static_assert(offsetof(struct rm_xfer, pointer) == 8, "nv_ioctl_xfer_t.ptr");
+
+#endif
