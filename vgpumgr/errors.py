@@ -22,6 +22,7 @@ Codes are never changed or given another meaning; a code that nothing raises is 
     ├── OutputError                 output.failed           what was asked for could not be written
     ├── ScenarioError               scenario.invalid        a simulator's scenario, trace or setting is wrong
     ├── SimulatorMissingError       simulator.missing       the simulator or what it needs is not installed
+    ├── ProbeRefusedError           probe.refused           a GPU cannot be measured; an instance carries its code
     └── RefusedError                control.refused         the kernel said no; the base of all that follow
         ├── UnknownGpuError         gpu.unknown             ENODEV
         ├── NotFoundError           object.unknown          ENOENT
@@ -185,6 +186,16 @@ class SimulatorMissingError(VgpumgrError):
     """The `sim` extra or the compiled extension is not there."""
 
     code = "simulator.missing"
+
+
+class ProbeRefusedError(VgpumgrError):
+    """A GPU was not measured, or not to the end; `code` is one of vgpumgr.gpu.refusals."""
+
+    code = "probe.refused"
+
+    def __init__(self, code: str, detail: str) -> None:
+        self.code = code
+        super().__init__(detail)
 
 
 class RefusedError(VgpumgrError):

@@ -36,6 +36,7 @@ FROZEN = {
     "output.failed",
     "scenario.invalid",
     "simulator.missing",
+    "probe.refused",
 }
 
 

@@ -51,6 +51,10 @@ _BY_CODE = {
     "idempotency.mismatch": Status.CONFLICT,
     "field.invalid": Status.USAGE,
     "database.busy": Status.UNREACHABLE,
+    # Of `host probe-gpu`.
+    "probe.gpu_unknown": Status.NOT_FOUND,
+    "probe.busy": Status.CONFLICT,
+    "probe.not_permitted": Status.DENIED,
     # Answers of an API that this CLI does not fit.
     "route.unknown": Status.ERROR,
     "method.not_allowed": Status.ERROR,
@@ -76,6 +80,8 @@ def status(error: errors.VgpumgrError) -> Status:
     """Return the exit status that stands for an error."""
     if isinstance(error, errors.ApiError):
         return _BY_CODE.get(error.code, _BY_HTTP.get(error.status, Status.ERROR))
+    if isinstance(error, errors.ProbeRefusedError):
+        return _BY_CODE.get(error.code, Status.ERROR)
     return _BY_KIND.get(type(error), Status.ERROR)
 
 

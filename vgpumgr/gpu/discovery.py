@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPUs NVIDIA's management library lists, who is on them, and whether they may be measured. Reads only.
+
+pynvml is imported when the library is opened; it loads libnvidia-ml.so.1 of the driver that is installed.
+"""
+
+import contextlib
+import importlib
+import pwd
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.errors import ProbeRefusedError
+from vgpumgr.gpu.refusals import Refusal, refuse
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU as the driver describes it. `mig`: it is divided. `compute_mode`, `virtualization`: NVML's numbers."""
+
+    index: int
+    uuid: str
+    name: str
+    address: str
+    driver: str
+    mig: bool
+    compute_mode: int
+    virtualization: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuProcess:
+    """A process with a context on a GPU. `name`, `user`: "?" if it is gone, or in another PID namespace."""
+
+    pid: int
+    kind: str
+    name: str
+    user: str
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.name}, user {self.user}, {self.kind})"
+
+
+class Nvml:
+    """The open library. Every method raises ProbeRefusedError."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def gpus(self) -> list[Gpu]:
+        """All of them in the driver's order."""
+        library = self._library
+        with self._translated("listing GPUs"):
+            count = library.nvmlDeviceGetCount()
+            driver = str(library.nvmlSystemGetDriverVersion())
+        return [self._gpu(index, driver) for index in range(count)]
+
+    def _gpu(self, index: int, driver: str) -> Gpu:
+        library = self._library
+        with self._translated(f"GPU {index}"):
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            pci = library.nvmlDeviceGetPciInfo(handle)
+            return Gpu(
+                index=index,
+                uuid=str(library.nvmlDeviceGetUUID(handle)),
+                name=str(library.nvmlDeviceGetName(handle)),
+                address=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
+                driver=driver,
+                # A pending change counts as well: what a reset would make of it is not what is measured now.
+                mig=any(self._optional(library.nvmlDeviceGetMigMode, handle, [0, 0])),
+                compute_mode=self._optional(library.nvmlDeviceGetComputeMode, handle, library.NVML_COMPUTEMODE_DEFAULT),
+                virtualization=self._optional(
+                    library.nvmlDeviceGetVirtualizationMode, handle, library.NVML_GPU_VIRTUALIZATION_MODE_NONE
+                ),
+            )
+
+    def processes(self, gpu: Gpu) -> list[GpuProcess]:
+        """Who has a context on it now, by process id."""
+        library = self._library
+        kinds = {
+            "graphics": library.nvmlDeviceGetGraphicsRunningProcesses,
+            "MPS": library.nvmlDeviceGetMPSComputeRunningProcesses,
+            "compute": library.nvmlDeviceGetComputeRunningProcesses,
+        }
+        found: dict[int, GpuProcess] = {}
+        with self._translated(f"processes of GPU {gpu.index}"):
+            handle = library.nvmlDeviceGetHandleByIndex(gpu.index)
+            for kind, listed in kinds.items():
+                for entry in self._optional(listed, handle, []):
+                    pid = int(entry.pid)
+                    found[pid] = GpuProcess(pid=pid, kind=kind, name=_name(pid), user=_user(pid))
+        return [found[pid] for pid in sorted(found)]
+
+    def check(self, gpu: Gpu, ours: Sequence[int] = ()) -> None:
+        """Refuse a GPU on which a measurement would say nothing. `ours`: processes that do not count."""
+        library = self._library
+        where = f"GPU {gpu.index} ({gpu.uuid})"
+        if gpu.mig:
+            raise refuse(
+                Refusal.MIG, f"{where} is in MIG mode, or will be after a reset; its instances share no engine"
+            )
+        if gpu.virtualization not in (
+            library.NVML_GPU_VIRTUALIZATION_MODE_NONE,
+            library.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH,
+        ):
+            raise refuse(
+                Refusal.VIRTUALISED,
+                f"{where} is virtualised (mode {gpu.virtualization}): what could be measured is the vGPU scheduler",
+            )
+        if gpu.compute_mode != library.NVML_COMPUTEMODE_DEFAULT:
+            raise refuse(
+                Refusal.COMPUTE_MODE,
+                f"{where} has compute mode {gpu.compute_mode} (2: prohibited, 3: exclusive process), two processes"
+                " are needed; it is left as it is",
+            )
+        self.check_idle(gpu, ours)
+
+    def check_idle(self, gpu: Gpu, ours: Sequence[int] = ()) -> None:
+        """Refuse a GPU on which there is anybody but `ours`."""
+        others = [process for process in self.processes(gpu) if process.pid not in ours]
+        if others:
+            raise refuse(
+                Refusal.BUSY,
+                f"GPU {gpu.index} ({gpu.uuid}) is in use: {', '.join(map(str, others))}; probe an idle one",
+            )
+
+    def _optional(self, getter: Any, handle: Any, missing: Any) -> Any:
+        """What a getter answers; `missing` where the GPU or the driver knows no such thing."""
+        library = self._library
+        try:
+            return getter(handle)
+        except library.NVMLError as error:
+            if error.value in (library.NVML_ERROR_NOT_SUPPORTED, library.NVML_ERROR_FUNCTION_NOT_FOUND):
+                return missing
+            raise
+
+    @contextlib.contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except self._library.NVMLError as error:
+            raise _refusal(self._library, error, what) from None
+
+
+@contextlib.contextmanager
+def opened(library: Any = None) -> Iterator[Nvml]:
+    """Open NVML, and close it again. ProbeRefusedError. `library`: a module to use instead of pynvml."""
+    if library is None:
+        try:
+            library = importlib.import_module("pynvml")
+        except ImportError:
+            raise refuse(
+                Refusal.BINDING_MISSING, "pynvml is not installed; install vgpumgr with its extra `agent`"
+            ) from None
+    try:
+        library.nvmlInit()
+    except library.NVMLError as error:
+        raise _refusal(library, error, "opening NVML") from None
+    try:
+        yield Nvml(library)
+    finally:
+        with contextlib.suppress(library.NVMLError):  # it may be closed by what went wrong
+            library.nvmlShutdown()
+
+
+def chosen(gpus: Sequence[Gpu], names: Sequence[str]) -> list[Gpu]:
+    """Those that are meant by index or UUID, each once; all without names. ProbeRefusedError."""
+    if not gpus:
+        raise refuse(Refusal.NO_GPU, "the driver is loaded and lists no GPU")
+    if not names:
+        return list(gpus)
+    found: list[Gpu] = []
+    for name in names:
+        meant = [gpu for gpu in gpus if name in (gpu.uuid, str(gpu.index))]
+        if not meant:
+            listed = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
+            raise refuse(Refusal.GPU_UNKNOWN, f"no GPU {name[:80]!r}; there are {listed}")
+        found += [gpu for gpu in meant if gpu not in found]
+    return found
+
+
+def _refusal(library: Any, error: Any, what: str) -> ProbeRefusedError:
+    codes = {
+        library.NVML_ERROR_LIBRARY_NOT_FOUND: (Refusal.NO_DRIVER, "libnvidia-ml.so.1 is not there; install the driver"),
+        library.NVML_ERROR_DRIVER_NOT_LOADED: (Refusal.NO_DRIVER, "the nvidia module is not loaded; `modprobe nvidia`"),
+        library.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+            Refusal.VERSION_MISMATCH,
+            "library and kernel module are of different releases; reboot, or load the module that is installed",
+        ),
+        library.NVML_ERROR_NO_PERMISSION: (Refusal.NOT_PERMITTED, "run this as root"),
+        library.NVML_ERROR_GPU_IS_LOST: (Refusal.GPU_LOST, "it has fallen off the bus"),
+        library.NVML_ERROR_RESET_REQUIRED: (Refusal.GPU_LOST, "it needs a reset, which is not done here"),
+        library.NVML_ERROR_GPU_NOT_FOUND: (Refusal.GPU_LOST, "it is not there any more"),
+    }
+    code, todo = codes.get(error.value, (Refusal.NVML_FAILED, "see `nvidia-smi`, which asks the same library"))
+    return refuse(code, f"{what}: {error}: {todo}")
+
+
+def _name(pid: int) -> str:
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+def _user(pid: int) -> str:
+    try:
+        owner = (PROC / str(pid)).stat().st_uid
+    except OSError:
+        return "?"
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)
