@@ -50,7 +50,11 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 	return ret;
 }
 
-/* Read or write guest memory in pieces that do not hold its lock for long. */
+/*
+ * Read or write guest memory in pieces that do not hold its lock for long. A VMM that
+ * unmaps it gets that lock between two pieces, and the next one fails: the core calls
+ * nobody then, because nothing is pinned.
+ */
 static int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes,
 			 bool write)
 {

@@ -49,6 +49,12 @@ class Trace:
     holds: list[Hold] = field(default_factory=list)
 
 
+def mounted() -> None:
+    """See to it that the kernel's tracing is there."""
+    if not (TRACING / "events").exists():
+        subprocess.run(["mount", "-t", "tracefs", "tracefs", str(TRACING)], check=True)
+
+
 @contextmanager
 def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
     """Record the runs that begin and end while the body executes; the list is filled at its end."""
@@ -63,8 +69,7 @@ def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
     Switching the tracer on and off stops the machine for milliseconds, engine thread included: a run it falls into
     is not the scheduler's. Raises if events were lost.
     """
-    if not (TRACING / "events").exists():
-        subprocess.run(["mount", "-t", "tracefs", "tracefs", str(TRACING)], check=True)
+    mounted()
     (TRACING / "trace").write_text("")
     (TRACING / "buffer_size_kb").write_text(str(buffer_kib))
     enable = TRACING / "events/vgpu/enable"

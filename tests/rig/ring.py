@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work for a slice that this process has opened: rings and operands in its own memory, one descriptor at a time."""
+
+import mmap
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.rig.gpu import poll
+from tests.rig.vfio import Device
+
+REG_CONTROL, REG_STATUS, REG_ERROR, REG_ERROR_INDEX = 0x10, 0x14, 0x18, 0x1C
+REG_RING, REG_COMPLETION, REG_SHADOW, REG_ENTRIES = 0x20, 0x28, 0x30, 0x38
+REG_FETCHED, REG_COMPLETED, REG_RUN_NS = 0x50, 0x54, 0x58
+DOORBELL = 0x1000
+ENABLE, ENABLED, ERROR = 1, 1, 2
+
+NOP, FILL, COPY, CRC32C, DELAY = 0, 1, 2, 3, 5
+DST_DEVICE, SRC_DEVICE, IRQ = 1, 2, 8
+
+ENTRIES = 64
+RINGS_IOVA, COMPLETION_AT, SHADOW_AT, RINGS_BYTES = 0x10_0000, 0x1_0000, 0x2_0000, 0x3_0000
+AREA_IOVA, AREA_BYTES = 0x1000_0000, 1 << 20
+
+
+def descriptor(op: int, *, flags: int = 0, dst: int = 0, src: int = 0, args: Sequence[int] = ()) -> bytes:
+    """Addresses are of guest memory or of device memory, as the flags say."""
+    return struct.pack("<HHIQQQQ4IQ", op, flags, 0, 0, dst, src, 0, *[*args, 0, 0, 0, 0][:4], 0)
+
+
+def delay(us: int, flags: int = 0) -> bytes:
+    return descriptor(DELAY, flags=flags, args=[us * 1000])
+
+
+def fill(dst: int, count: int, pattern: int, flags: int = 0) -> bytes:
+    return descriptor(FILL, flags=flags, dst=dst, args=[count, pattern])
+
+
+def copy(dst: int, src: int, count: int, flags: int = 0) -> bytes:
+    return descriptor(COPY, flags=flags, dst=dst, src=src, args=[count])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    result: int
+    run_ns: int
+    seq: int
+
+
+class Guest:
+    """What a guest has: memory with rings and an area for operands. Any device may be given it, one at a time."""
+
+    def __init__(self) -> None:
+        self.rings = mmap.mmap(-1, RINGS_BYTES)
+        self.area = mmap.mmap(-1, AREA_BYTES)
+        self.tail = 0
+
+    def attach(self, device: Device) -> None:
+        device.map(self.rings, RINGS_IOVA)
+        device.map(self.area, AREA_IOVA)
+
+    def enable(self, device: Device) -> None:
+        """Reset, then start with empty rings."""
+        device.master()
+        device.set_register(REG_CONTROL, 2)
+        self.rings[:] = bytes(RINGS_BYTES)
+        self.tail = 0
+        for register, at in ((REG_RING, 0), (REG_COMPLETION, COMPLETION_AT), (REG_SHADOW, SHADOW_AT)):
+            device.set_register(register, RINGS_IOVA + at)
+        device.set_register(REG_ENTRIES, ENTRIES)
+        device.set_register(REG_CONTROL, ENABLE)
+        assert device.register(REG_STATUS) & (ENABLED | ERROR) == ENABLED
+
+    def submit(self, device: Device, *descriptors: bytes) -> None:
+        for one in descriptors:
+            at = self.tail % ENTRIES * 64
+            self.rings[at : at + 64] = one
+            self.tail += 1
+        device.set_register(DOORBELL, self.tail)
+
+    def completion(self, number: int) -> Completion:
+        at = COMPLETION_AT + number % ENTRIES * 32
+        _, result, run_ns, seq, _ = struct.unpack("<QQQII", self.rings[at : at + 32])
+        return Completion(result=result, run_ns=run_ns, seq=seq)
+
+    def wait(self, device: Device, *, timeout_s: float = 30) -> None:
+        """Until all is answered; raises TimeoutError."""
+        poll(lambda: device.register(REG_COMPLETED) == self.tail, timeout_s=timeout_s)
