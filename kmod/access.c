@@ -10,7 +10,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "vgpu.h"
+#include "migration.h"
 
 #define VGPU_REGION_SHIFT	40
 #define VGPU_REGION_OFFSET(i)	((u64)(i) << VGPU_REGION_SHIFT)
@@ -41,7 +41,7 @@ static ssize_t vgpu_region_bytes(u32 index)
 static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
 			       u8 *data, u32 bytes, bool write)
 {
-	if (device->revoked) {
+	if (READ_ONCE(device->revoked)) {
 		if (!write)
 			memset(data, 0xff, bytes);
 		return;
@@ -231,9 +231,10 @@ static long vgpu_reset(struct vgpu_device *device)
 	long ret = -ENODEV;
 
 	mutex_lock(&device->state_lock);
-	if (!device->revoked) {
+	if (!READ_ONCE(device->revoked)) {
 		vgpu_config_reset(device);
 		vgpu_device_reset(device);
+		vgpu_migration_reset(device);
 		ret = 0;
 	}
 	mutex_unlock(&device->state_lock);

@@ -52,6 +52,13 @@ static inline void vgpu_vfio_free_device(struct vfio_device *vdev)
 #define VGPU_REGION_INFO_OPS
 #endif
 
+/* A device that migrates must say how much it has to save, where anybody asks. */
+#ifdef VGPU_HAVE_VFIO_MIGRATION_SIZE
+#define VGPU_MIGRATION_SIZE_OPS .migration_get_data_size = vgpu_migration_get_data_size,
+#else
+#define VGPU_MIGRATION_SIZE_OPS
+#endif
+
 static inline struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
 {
 #ifdef VGPU_HAVE_GENL_INFO_DUMP

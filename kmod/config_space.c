@@ -24,16 +24,16 @@
 #define VGPU_DEVCTL_DEFAULT	(PCI_EXP_DEVCTL_RELAX_EN | PCI_EXP_DEVCTL_NOSNOOP_EN | \
 				 PCI_EXP_DEVCTL_READRQ_512B)
 
-static void vgpu_config_put16(struct vgpu_device *device, u32 offset, u16 value)
+static void vgpu_config_put16(u8 *config, u32 offset, u16 value)
 {
-	device->config[offset] = value;
-	device->config[offset + 1] = value >> 8;
+	config[offset] = value;
+	config[offset + 1] = value >> 8;
 }
 
-static void vgpu_config_put32(struct vgpu_device *device, u32 offset, u32 value)
+static void vgpu_config_put32(u8 *config, u32 offset, u32 value)
 {
-	vgpu_config_put16(device, offset, value);
-	vgpu_config_put16(device, offset + 2, value >> 16);
+	vgpu_config_put16(config, offset, value);
+	vgpu_config_put16(config, offset + 2, value >> 16);
 }
 
 /* Bits of one byte that a write may change. */
@@ -64,38 +64,57 @@ bool vgpu_device_masters_bus(const struct vgpu_device *device)
 	return READ_ONCE(device->config[PCI_COMMAND]) & PCI_COMMAND_MASTER;
 }
 
+static void vgpu_config_power_on(u8 *config)
+{
+	memset(config, 0, VGPU_CONFIG_BYTES);
+	vgpu_config_put16(config, PCI_VENDOR_ID, VGPU_PCI_VENDOR_ID);
+	vgpu_config_put16(config, PCI_DEVICE_ID, VGPU_PCI_DEVICE_ID);
+	vgpu_config_put16(config, PCI_STATUS, PCI_STATUS_CAP_LIST);
+	vgpu_config_put32(config, PCI_CLASS_REVISION, VGPU_PCI_CLASS << 8);
+	vgpu_config_put32(config, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_32);
+	vgpu_config_put16(config, PCI_SUBSYSTEM_VENDOR_ID, VGPU_PCI_VENDOR_ID);
+	vgpu_config_put16(config, PCI_SUBSYSTEM_ID, VGPU_PCI_DEVICE_ID);
+	config[PCI_CAPABILITY_LIST] = VGPU_CAP_MSIX;
+
+	config[VGPU_CAP_MSIX] = PCI_CAP_ID_MSIX;
+	config[VGPU_CAP_MSIX + PCI_CAP_LIST_NEXT] = VGPU_CAP_EXPRESS;
+	vgpu_config_put16(config, VGPU_CAP_MSIX + PCI_MSIX_FLAGS, VGPU_VECTORS - 1);
+	vgpu_config_put32(config, VGPU_CAP_MSIX + PCI_MSIX_TABLE, VGPU_BAR0_MSIX_TABLE);
+	vgpu_config_put32(config, VGPU_CAP_MSIX + PCI_MSIX_PBA, VGPU_BAR0_MSIX_PBA);
+
+	config[VGPU_CAP_EXPRESS] = PCI_CAP_ID_EXP;
+	vgpu_config_put16(config, VGPU_CAP_EXPRESS + PCI_EXP_FLAGS,
+			  2 | PCI_EXP_TYPE_ENDPOINT << 4);
+	vgpu_config_put32(config, VGPU_CAP_EXPRESS + PCI_EXP_DEVCAP,
+			  PCI_EXP_DEVCAP_RBER | PCI_EXP_DEVCAP_FLR);
+	vgpu_config_put16(config, VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL, VGPU_DEVCTL_DEFAULT);
+	vgpu_config_put32(config, VGPU_CAP_EXPRESS + PCI_EXP_LNKCAP,
+			  PCI_EXP_LNKCAP_SLS_2_5GB | 1 << 4);
+	vgpu_config_put16(config, VGPU_CAP_EXPRESS + PCI_EXP_LNKSTA,
+			  PCI_EXP_LNKSTA_CLS_2_5GB | PCI_EXP_LNKSTA_NLW_X1);
+}
+
 /**
  * vgpu_config_reset - the state after power on
  * @device: state_lock held
  */
 void vgpu_config_reset(struct vgpu_device *device)
 {
-	memset(device->config, 0, sizeof(device->config));
-	vgpu_config_put16(device, PCI_VENDOR_ID, VGPU_PCI_VENDOR_ID);
-	vgpu_config_put16(device, PCI_DEVICE_ID, VGPU_PCI_DEVICE_ID);
-	vgpu_config_put16(device, PCI_STATUS, PCI_STATUS_CAP_LIST);
-	vgpu_config_put32(device, PCI_CLASS_REVISION, VGPU_PCI_CLASS << 8);
-	vgpu_config_put32(device, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_32);
-	vgpu_config_put16(device, PCI_SUBSYSTEM_VENDOR_ID, VGPU_PCI_VENDOR_ID);
-	vgpu_config_put16(device, PCI_SUBSYSTEM_ID, VGPU_PCI_DEVICE_ID);
-	device->config[PCI_CAPABILITY_LIST] = VGPU_CAP_MSIX;
+	vgpu_config_power_on(device->config);
+}
 
-	device->config[VGPU_CAP_MSIX] = PCI_CAP_ID_MSIX;
-	device->config[VGPU_CAP_MSIX + PCI_CAP_LIST_NEXT] = VGPU_CAP_EXPRESS;
-	vgpu_config_put16(device, VGPU_CAP_MSIX + PCI_MSIX_FLAGS, VGPU_VECTORS - 1);
-	vgpu_config_put32(device, VGPU_CAP_MSIX + PCI_MSIX_TABLE, VGPU_BAR0_MSIX_TABLE);
-	vgpu_config_put32(device, VGPU_CAP_MSIX + PCI_MSIX_PBA, VGPU_BAR0_MSIX_PBA);
+/**
+ * vgpu_config_describe - what configuration space can be
+ * @config: out, VGPU_CONFIG_BYTES: after power on
+ * @writable: out, VGPU_CONFIG_BYTES: bits that a write may change
+ */
+void vgpu_config_describe(u8 *config, u8 *writable)
+{
+	u32 i;
 
-	device->config[VGPU_CAP_EXPRESS] = PCI_CAP_ID_EXP;
-	vgpu_config_put16(device, VGPU_CAP_EXPRESS + PCI_EXP_FLAGS,
-			  2 | PCI_EXP_TYPE_ENDPOINT << 4);
-	vgpu_config_put32(device, VGPU_CAP_EXPRESS + PCI_EXP_DEVCAP,
-			  PCI_EXP_DEVCAP_RBER | PCI_EXP_DEVCAP_FLR);
-	vgpu_config_put16(device, VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL, VGPU_DEVCTL_DEFAULT);
-	vgpu_config_put32(device, VGPU_CAP_EXPRESS + PCI_EXP_LNKCAP,
-			  PCI_EXP_LNKCAP_SLS_2_5GB | 1 << 4);
-	vgpu_config_put16(device, VGPU_CAP_EXPRESS + PCI_EXP_LNKSTA,
-			  PCI_EXP_LNKSTA_CLS_2_5GB | PCI_EXP_LNKSTA_NLW_X1);
+	vgpu_config_power_on(config);
+	for (i = 0; i < VGPU_CONFIG_BYTES; i++)
+		writable[i] = vgpu_config_write_mask(i);
 }
 
 void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u32 bytes)

@@ -8,6 +8,8 @@ vgpu-has = $(if $(shell grep -sE -m 1 '$(3)' $(srctree)/include/$(2)),-DVGPU_HAV
 
 # 6.2: the core frees a device after its release callback
 ccflags-y += $(call vgpu-has,VFIO_FREE_DEVICE,linux/vfio.h,\<vfio_free_device\>)
+# 6.2: how much a device has to save
+ccflags-y += $(call vgpu-has,VFIO_MIGRATION_SIZE,linux/vfio.h,int ..migration_get_data_size)
 # 6.6: devices as character devices of their own, through IOMMUFD
 ccflags-y += $(call vgpu-has,VFIO_DETACH_IOAS,linux/vfio.h,\<vfio_iommufd_emulated_detach_ioas\>)
 # 6.19: the core answers VFIO_DEVICE_GET_REGION_INFO and asks the driver

@@ -15,6 +15,7 @@
 #include <linux/wait.h>
 
 #include "engine.h"
+#include "migration.h"
 #include "ring.h"
 #include "uapi/vgpumgr_netlink.h"
 
@@ -101,14 +102,21 @@ void vgpu_device_reset(struct vgpu_device *device)
  */
 void vgpu_device_revoke(struct vgpu_device *device)
 {
+	struct vgpu_engine *engine = &device->parent->engine;
 	bool before;
 
 	lockdep_assert_held(&device->parent->lock);
-	mutex_lock(&device->state_lock);
+	/* A ring that is being paused holds the lock below for as long as it takes. */
+	spin_lock_irq(&engine->lock);
 	before = device->revoked;
-	device->revoked = true;
+	WRITE_ONCE(device->revoked, true);
+	if (device->ring)
+		complete_all(&device->ring->quiet);
+	spin_unlock_irq(&engine->lock);
+	mutex_lock(&device->state_lock);
 	if (!before) {
 		vgpu_device_disable(device);
+		vgpu_migration_reset(device);
 		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
 	}
 	mutex_unlock(&device->state_lock);
@@ -136,6 +144,7 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);
 	vgpu_event_source_init(&device->events, true);
+	vgpu_migration_init(device);
 	atomic_inc(&vgpu_devices);
 	return 0;
 }
@@ -203,6 +212,7 @@ static int vgpu_vfio_open(struct vfio_device *vdev)
 	if (!ret) {
 		vgpu_config_reset(device);
 		vgpu_registers_reset(device);
+		device->run_ns_before = 0;
 	}
 	mutex_unlock(&device->state_lock);
 	if (ret)
@@ -216,6 +226,7 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 
 	mutex_lock(&device->state_lock);
 	vgpu_device_reset(device);
+	vgpu_migration_reset(device);
 	vgpu_irqs_release(device);
 	vgpu_memory_put(device->memory);
 	device->memory = NULL;

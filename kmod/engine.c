@@ -142,16 +142,20 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	return item;
 }
 
-/* The first item of @ring is complete: the next one, if it is there, is the first. */
+/* The first item of @ring is complete: the next one, if there is one to begin, is the first. */
 static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
-	const struct vgpu_item *next = list_first_entry_or_null(&ring->ready, struct vgpu_item,
-								node);
+	struct vgpu_slice *slice = &ring->device->slice;
+	const struct vgpu_item *next = NULL;
 	struct vgpu_item_info info;
 
+	if (!ring->paused)
+		next = list_first_entry_or_null(&ring->ready, struct vgpu_item, node);
 	if (next)
 		info = vgpu_item_info(next);
-	vgpu_slice_item_done(&engine->sched, &ring->device->slice, next ? &info : NULL, now_ns);
+	vgpu_slice_item_done(&engine->sched, slice, next ? &info : NULL, now_ns);
+	if (ring->paused)
+		vgpu_slice_end_request(&engine->sched, slice, now_ns);
 }
 
 /* Note that a chunk of @item is done; hand a finished item to its worker. */

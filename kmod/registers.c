@@ -3,9 +3,6 @@
  * BAR0 of the virtual function: registers, doorbell, MSI-X table.
  * What each of them means is in uapi/vgpu_device.h.
  */
-#include <linux/log2.h>
-#include <linux/overflow.h>
-
 #include "engine.h"
 #include "item.h"
 #include "ring.h"
@@ -23,14 +20,18 @@ static u32 vgpu_status(struct vgpu_device *device)
 	return status;
 }
 
-static u64 vgpu_run_ns(struct vgpu_device *device)
+/**
+ * vgpu_device_run_ns - engine time of a slice as its guest sees it
+ * @device: state_lock held
+ */
+u64 vgpu_device_run_ns(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
 	u64 run_ns;
 
 	spin_lock_irq(&engine->lock);
 	vgpu_slice_settle(&device->slice);
-	run_ns = device->slice.stats.run_ns;
+	run_ns = device->run_ns_before + device->slice.stats.run_ns;
 	spin_unlock_irq(&engine->lock);
 	return run_ns;
 }
@@ -58,19 +59,19 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	case VGPU_REG_ERROR_INDEX:
 		return READ_ONCE(device->error_index);
 	case VGPU_REG_RING_LO:
-		return lower_32_bits(device->ring_address);
+		return lower_32_bits(device->setup.ring);
 	case VGPU_REG_RING_HI:
-		return upper_32_bits(device->ring_address);
+		return upper_32_bits(device->setup.ring);
 	case VGPU_REG_COMPLETION_LO:
-		return lower_32_bits(device->completion_address);
+		return lower_32_bits(device->setup.completion);
 	case VGPU_REG_COMPLETION_HI:
-		return upper_32_bits(device->completion_address);
+		return upper_32_bits(device->setup.completion);
 	case VGPU_REG_SHADOW_LO:
-		return lower_32_bits(device->shadow_address);
+		return lower_32_bits(device->setup.shadow);
 	case VGPU_REG_SHADOW_HI:
-		return upper_32_bits(device->shadow_address);
+		return upper_32_bits(device->setup.shadow);
 	case VGPU_REG_RING_ENTRIES:
-		return device->ring_entries;
+		return device->setup.entries;
 	case VGPU_REG_ITEM_BYTES_MAX:
 		return VGPU_ITEM_BYTES_MAX;
 	case VGPU_REG_MEMORY_LO:
@@ -86,7 +87,7 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	case VGPU_REG_COMPLETED:
 		return device->ring ? READ_ONCE(device->ring->completed) : 0;
 	case VGPU_REG_RUN_NS_LO:
-		run_ns = vgpu_run_ns(device);
+		run_ns = vgpu_device_run_ns(device);
 		device->run_ns_hi = upper_32_bits(run_ns);
 		return lower_32_bits(run_ns);
 	case VGPU_REG_RUN_NS_HI:
@@ -94,26 +95,6 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	default:
 		return 0;
 	}
-}
-
-static bool vgpu_rings_valid(const struct vgpu_device *device)
-{
-	u64 end;
-
-	return device->ring_entries >= VGPU_RING_ENTRIES_MIN &&
-	       device->ring_entries <= VGPU_RING_ENTRIES_MAX &&
-	       is_power_of_2(device->ring_entries) &&
-	       IS_ALIGNED(device->ring_address, sizeof(struct vgpu_desc)) &&
-	       IS_ALIGNED(device->completion_address, sizeof(struct vgpu_completion)) &&
-	       IS_ALIGNED(device->shadow_address, sizeof(struct vgpu_shadow)) &&
-	       !check_add_overflow(device->ring_address,
-				   (u64)device->ring_entries * sizeof(struct vgpu_desc),
-				   &end) &&
-	       !check_add_overflow(device->completion_address,
-				   (u64)device->ring_entries *
-				   sizeof(struct vgpu_completion), &end) &&
-	       !check_add_overflow(device->shadow_address,
-				   (u64)sizeof(struct vgpu_shadow), &end);
 }
 
 static void vgpu_enable(struct vgpu_device *device)
@@ -126,7 +107,7 @@ static void vgpu_enable(struct vgpu_device *device)
 		return;
 	if (!vgpu_device_masters_bus(device))
 		error = VGPU_ERROR_MASTER;
-	else if (!vgpu_rings_valid(device))
+	else if (!vgpu_ring_setup_valid(&device->setup))
 		error = VGPU_ERROR_RING;
 	vgpu_device_enable_throttle(device);
 	ring = error ? NULL : vgpu_ring_create(device);
@@ -162,22 +143,32 @@ static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 valu
 	switch (offset) {
 	case VGPU_REG_RING_LO:
 	case VGPU_REG_RING_HI:
-		vgpu_set_half(&device->ring_address, offset == VGPU_REG_RING_HI, value);
+		vgpu_set_half(&device->setup.ring, offset == VGPU_REG_RING_HI, value);
 		return;
 	case VGPU_REG_COMPLETION_LO:
 	case VGPU_REG_COMPLETION_HI:
-		vgpu_set_half(&device->completion_address,
+		vgpu_set_half(&device->setup.completion,
 			      offset == VGPU_REG_COMPLETION_HI, value);
 		return;
 	case VGPU_REG_SHADOW_LO:
 	case VGPU_REG_SHADOW_HI:
-		vgpu_set_half(&device->shadow_address, offset == VGPU_REG_SHADOW_HI,
+		vgpu_set_half(&device->setup.shadow, offset == VGPU_REG_SHADOW_HI,
 			      value);
 		return;
 	case VGPU_REG_RING_ENTRIES:
-		device->ring_entries = value;
+		device->setup.entries = value;
 		return;
 	}
+}
+
+static void vgpu_msix_power_on(u8 *table)
+{
+	unsigned int vector;
+
+	memset(table, 0, PCI_MSIX_ENTRY_SIZE * VGPU_VECTORS);
+	for (vector = 0; vector < VGPU_VECTORS; vector++)
+		table[vector * PCI_MSIX_ENTRY_SIZE + PCI_MSIX_ENTRY_VECTOR_CTRL] =
+			PCI_MSIX_ENTRY_CTRL_MASKBIT;
 }
 
 /**
@@ -186,17 +177,9 @@ static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 valu
  */
 void vgpu_registers_reset(struct vgpu_device *device)
 {
-	unsigned int vector;
-
-	device->ring_address = 0;
-	device->completion_address = 0;
-	device->shadow_address = 0;
-	device->ring_entries = 0;
+	memset(&device->setup, 0, sizeof(device->setup));
 	device->run_ns_hi = 0;
-	memset(device->msix_table, 0, sizeof(device->msix_table));
-	for (vector = 0; vector < VGPU_VECTORS; vector++)
-		device->msix_table[vector * PCI_MSIX_ENTRY_SIZE + PCI_MSIX_ENTRY_VECTOR_CTRL] =
-			PCI_MSIX_ENTRY_CTRL_MASKBIT;
+	vgpu_msix_power_on(device->msix_table);
 }
 
 /* Bits of one byte of the MSI-X table that a write may change. */
@@ -212,6 +195,20 @@ static u8 vgpu_msix_write_mask(u32 at)
 	default:
 		return 0xff;
 	}
+}
+
+/**
+ * vgpu_msix_describe - what the MSI-X table can be
+ * @table: out: after power on
+ * @writable: out: bits that a write may change
+ */
+void vgpu_msix_describe(u8 *table, u8 *writable)
+{
+	u32 i;
+
+	vgpu_msix_power_on(table);
+	for (i = 0; i < PCI_MSIX_ENTRY_SIZE * VGPU_VECTORS; i++)
+		writable[i] = vgpu_msix_write_mask(i);
 }
 
 /* The part of an access that lies in the MSI-X table; the rest reads zero. */

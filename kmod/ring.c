@@ -106,10 +106,12 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 	ring->memory = device->memory;
 	ring->device = device;
 	ring->memcg = get_mem_cgroup_from_mm(current->mm);
-	ring->base = device->ring_address;
-	ring->completion = device->completion_address;
-	ring->shadow = device->shadow_address;
-	ring->entries = device->ring_entries;
+	ring->base = device->setup.ring;
+	ring->completion = device->setup.completion;
+	ring->shadow = device->setup.shadow;
+	ring->entries = device->setup.entries;
+	ring->paused = device->migration_state != VFIO_DEVICE_STATE_RUNNING;
+	init_completion(&ring->quiet);
 	INIT_LIST_HEAD(&ring->ready);
 	INIT_LIST_HEAD(&ring->done);
 	if (!vgpu_worker_start(ring))
@@ -191,6 +193,19 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
 }
 
+/* The slice has no item that may run, and none will follow soon. engine->lock held. */
+static void vgpu_ring_rest(struct vgpu_ring *ring)
+{
+	struct vgpu_engine *engine = vgpu_ring_engine(ring);
+	struct vgpu_slice *slice = &ring->device->slice;
+	u64 now_ns = ktime_get_ns();
+
+	vgpu_slice_sleep(&engine->sched, slice, now_ns);
+	vgpu_slice_end_request(&engine->sched, slice, now_ns);
+	/* It may have held the engine. */
+	vgpu_engine_kick(engine);
+}
+
 /**
  * vgpu_ring_stop - nothing more is fetched, executed or answered
  * @ring: any ring; stopping twice is harmless
@@ -204,7 +219,6 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 	struct vgpu_device *device = ring->device;
 	struct vgpu_item *item, *next;
 	LIST_HEAD(dropped);
-	u64 now_ns;
 
 	spin_lock_irq(&engine->lock);
 	if (!ring->dead) {
@@ -215,19 +229,78 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 			if (item != engine->executing)
 				list_move_tail(&item->node, &dropped);
 		}
-		if (device->scheduled) {
-			now_ns = ktime_get_ns();
-			vgpu_slice_sleep(&engine->sched, &device->slice, now_ns);
-			vgpu_slice_end_request(&engine->sched, &device->slice, now_ns);
-			/* It may have held the engine. */
-			vgpu_engine_kick(engine);
-		}
+		if (device->scheduled)
+			vgpu_ring_rest(ring);
 	}
 	spin_unlock_irq(&engine->lock);
 	list_for_each_entry_safe(item, next, &dropped, node) {
 		list_del(&item->node);
 		vgpu_item_free(item);
 	}
+}
+
+/**
+ * vgpu_ring_begun - is an item between its start and its end on the engine
+ * @ring: not dead; engine->lock held
+ */
+bool vgpu_ring_begun(struct vgpu_ring *ring)
+{
+	const struct vgpu_item *item;
+
+	item = list_first_entry_or_null(&ring->ready, struct vgpu_item, node);
+	return item && (item == vgpu_ring_engine(ring)->executing || item->run_ns);
+}
+
+/**
+ * vgpu_ring_continue - end a pause
+ * @ring: paused
+ */
+void vgpu_ring_continue(struct vgpu_ring *ring)
+{
+	struct vgpu_engine *engine = vgpu_ring_engine(ring);
+	struct vgpu_device *device = ring->device;
+
+	spin_lock_irq(&engine->lock);
+	ring->paused = false;
+	if (!ring->dead && device->scheduled && !list_empty(&ring->ready))
+		vgpu_engine_announce(engine, ring, ktime_get_ns());
+	spin_unlock_irq(&engine->lock);
+	vgpu_ring_kick(ring);
+}
+
+/**
+ * vgpu_ring_pause - let nothing new begin and wait for what has begun
+ * @ring: of a device, not paused
+ *
+ * Afterwards neither engine nor guest memory is used for this slice. An item that has
+ * begun waits for its turns on the engine as ever: the caller waits for the item, the
+ * items before it to be answered, and no longer than for guest memory that does not.
+ *
+ * Return: 0; -EBUSY after that time, -EINTR when killed, -ENODEV when the device is
+ * revoked meanwhile, all without a pause.
+ */
+int vgpu_ring_pause(struct vgpu_ring *ring)
+{
+	struct vgpu_engine *engine = vgpu_ring_engine(ring);
+	struct vgpu_device *device = ring->device;
+	long left;
+
+	spin_lock_irq(&engine->lock);
+	reinit_completion(&ring->quiet);
+	WRITE_ONCE(ring->paused, true);
+	if (device->revoked)
+		complete_all(&ring->quiet);
+	if (!ring->dead && device->scheduled && !vgpu_ring_begun(ring))
+		vgpu_ring_rest(ring);
+	spin_unlock_irq(&engine->lock);
+	vgpu_ring_kick(ring);
+	left = wait_for_completion_killable_timeout(&ring->quiet, vgpu_worker_patience());
+	if (left > 0 && !READ_ONCE(device->revoked))
+		return 0;
+	vgpu_ring_continue(ring);
+	if (READ_ONCE(device->revoked))
+		return -ENODEV;
+	return left ? -EINTR : -EBUSY;
 }
 
 /**

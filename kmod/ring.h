@@ -16,6 +16,9 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail);
 void vgpu_device_enable_throttle(struct vgpu_device *device);
 void vgpu_ring_stop(struct vgpu_ring *ring);
 void vgpu_ring_release(struct vgpu_ring *ring);
+bool vgpu_ring_begun(struct vgpu_ring *ring);
+int vgpu_ring_pause(struct vgpu_ring *ring);
+void vgpu_ring_continue(struct vgpu_ring *ring);
 void vgpu_item_free(struct vgpu_item *item);
 void vgpu_item_free_late(struct vgpu_item *item);
 
@@ -29,5 +32,6 @@ static inline struct vgpu_engine *vgpu_ring_engine(struct vgpu_ring *ring)
 int vgpu_worker_start(struct vgpu_ring *ring);
 void vgpu_worker_stop(struct vgpu_ring *ring);
 void vgpu_ring_kick(struct vgpu_ring *ring);
+unsigned long vgpu_worker_patience(void);
 
 #endif /* VGPU_RING_H */

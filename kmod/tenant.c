@@ -96,7 +96,7 @@ static bool vgpu_device_has_ready_item(const struct vgpu_device *device)
 {
 	const struct vgpu_ring *ring = device->ring;
 
-	return ring && !ring->dead && !list_empty(&ring->ready);
+	return ring && !ring->dead && !ring->paused && !list_empty(&ring->ready);
 }
 
 /* engine->lock held; the tenant is configured and the parameters are good. */

@@ -22,6 +22,7 @@
 #ifndef VGPU_H
 #define VGPU_H
 
+#include <linux/completion.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/llist.h>
@@ -36,6 +37,7 @@
 
 #include "compat.h"
 #include "events.h"
+#include "ring_setup.h"
 #include "sched/vgpu_sched.h"
 #include "uapi/vgpu_device.h"
 
@@ -48,6 +50,7 @@
 struct vgpu_device;
 struct vgpu_engine;
 struct vgpu_item;
+struct vgpu_migration_file;
 struct vgpu_parent;
 struct vgpu_ring;
 
@@ -257,6 +260,8 @@ struct vgpu_item {
  * @done: items to answer; engine->lock
  * @dma_bytes: moved and not yet counted; worker only
  * @dead: reset or closed: late items are dropped; engine->lock
+ * @paused: nothing new begins, nothing is fetched; engine->lock
+ * @quiet: paused, and what had begun is answered
  * @memcg: who pays for staged operands, may be NULL
  * @released: its worker must end; set before the worker is killed
  * @reported: the guest was told of the error; worker only
@@ -282,6 +287,8 @@ struct vgpu_ring {
 	struct list_head ready;
 	struct list_head done;
 	bool dead;
+	bool paused;
+	struct completion quiet;
 	struct mem_cgroup *memcg;
 	bool released;
 	bool reported;
@@ -330,12 +337,13 @@ struct vgpu_device_stats {
  * @ring: while enabled; written under @state_lock and engine->lock
  * @config: PCI configuration space
  * @msix_table: what a VMM stored there; vectors are wired by VFIO, not by it
- * @ring_address: ring registers, used when enabled
- * @completion_address: see @ring_address
- * @shadow_address: see @ring_address
- * @ring_entries: see @ring_address
+ * @setup: ring registers, used when enabled
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
- * @revoked: being removed: the function looks as if it was pulled out
+ * @run_ns_before: engine time of a restored slice on other hosts
+ * @migration_state: anything but running keeps the ring paused
+ * @migration: what is being saved or restored; holds a reference to its file
+ * @revoked: being removed: the function looks as if it was pulled out; written
+ *	under engine->lock
  * @error: enum vgpu_error; engine->lock
  * @error_index: item at fault; engine->lock
  * @storm_tokens: doorbells without an item still tolerated; engine->lock
@@ -366,11 +374,11 @@ struct vgpu_device {
 	struct vgpu_ring *ring;
 	u8 config[VGPU_CONFIG_BYTES];
 	u8 msix_table[PCI_MSIX_ENTRY_SIZE * VGPU_VECTORS];
-	u64 ring_address;
-	u64 completion_address;
-	u64 shadow_address;
-	u32 ring_entries;
+	struct vgpu_ring_setup setup;
 	u32 run_ns_hi;
+	u64 run_ns_before;
+	enum vfio_device_mig_state migration_state;
+	struct vgpu_migration_file *migration;
 	u32 error;
 	u32 error_index;
 	u32 storm_tokens;
@@ -443,11 +451,14 @@ int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *i
 
 /* registers.c: BAR0, state_lock held */
 void vgpu_registers_reset(struct vgpu_device *device);
+void vgpu_msix_describe(u8 *table, u8 *writable);
+u64 vgpu_device_run_ns(struct vgpu_device *device);
 void vgpu_bar0_read(struct vgpu_device *device, u32 offset, void *data, u32 bytes);
 void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u32 bytes);
 
 /* config_space.c: PCI configuration space, state_lock held */
 void vgpu_config_reset(struct vgpu_device *device);
+void vgpu_config_describe(u8 *config, u8 *writable);
 void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u32 bytes);
 void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes);
 

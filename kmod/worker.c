@@ -20,6 +20,7 @@
 #include "ring.h"
 
 #define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
+#define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* for an item's turns on the engine */
 
 static unsigned int vgpu_dma_timeout_ms = 30 * MSEC_PER_SEC;
 module_param_named(dma_timeout_ms, vgpu_dma_timeout_ms, uint, 0644);
@@ -174,7 +175,7 @@ static bool vgpu_ring_submit(struct vgpu_ring *ring, struct vgpu_item *item)
 	dead = ring->dead;
 	if (!dead) {
 		list_add_tail(&item->node, &ring->ready);
-		if (device->scheduled && list_is_singular(&ring->ready))
+		if (device->scheduled && !ring->paused && list_is_singular(&ring->ready))
 			vgpu_engine_announce(engine, ring, ktime_get_ns());
 	}
 	spin_unlock_irq(&engine->lock);
@@ -185,7 +186,8 @@ static bool vgpu_ring_submit(struct vgpu_ring *ring, struct vgpu_item *item)
 
 static bool vgpu_ring_may_fetch(const struct vgpu_ring *ring)
 {
-	return !READ_ONCE(ring->dead) && READ_ONCE(ring->device->scheduled) &&
+	return !READ_ONCE(ring->dead) && !READ_ONCE(ring->paused) &&
+	       READ_ONCE(ring->device->scheduled) &&
 	       ring->fetched != READ_ONCE(ring->tail) &&
 	       ring->inflight < VGPU_INFLIGHT_ITEMS &&
 	       ring->inflight_bytes < VGPU_INFLIGHT_BYTES;
@@ -301,7 +303,7 @@ static void vgpu_ring_report(struct vgpu_ring *ring)
 {
 	u32 error = READ_ONCE(ring->device->error);
 
-	if (!error || ring->reported)
+	if (!error || ring->reported || READ_ONCE(ring->paused))
 		return;
 	ring->reported = true;
 	vgpu_ring_write_shadow(ring, error, READ_ONCE(ring->device->error_index));
@@ -318,6 +320,18 @@ static void vgpu_ring_serve(struct vgpu_ring *ring)
 		cond_resched();
 	}
 	vgpu_ring_report(ring);
+}
+
+/* Let who paused the ring know once nothing of it is under way. */
+static void vgpu_ring_note_quiet(struct vgpu_ring *ring)
+{
+	struct vgpu_engine *engine = vgpu_ring_engine(ring);
+
+	spin_lock_irq(&engine->lock);
+	if (ring->paused &&
+	    (ring->dead || (list_empty(&ring->done) && !vgpu_ring_begun(ring))))
+		complete_all(&ring->quiet);
+	spin_unlock_irq(&engine->lock);
 }
 
 /*
@@ -340,6 +354,7 @@ static int vgpu_ring_thread(void *data)
 		}
 		__set_current_state(TASK_RUNNING);
 		vgpu_ring_serve(ring);
+		vgpu_ring_note_quiet(ring);
 	}
 	__set_current_state(TASK_RUNNING);
 	return 0;
@@ -351,6 +366,16 @@ static void vgpu_ring_timeout(struct timer_list *timer)
 	struct vgpu_ring *ring = container_of(timer, struct vgpu_ring, watchdog);
 
 	send_sig(SIGKILL, ring->worker, 1);
+}
+
+/**
+ * vgpu_worker_patience - how long to wait for a worker that finishes what it does
+ *
+ * Return: jiffies; longer than guest memory may take to answer.
+ */
+unsigned long vgpu_worker_patience(void)
+{
+	return msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms)) + VGPU_PATIENCE_JIFFIES;
 }
 
 /**

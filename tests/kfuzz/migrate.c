@@ -75,14 +75,16 @@ static void set_state(struct vgpu_device *device)
 	guest_quiet = migrate_quiet(device);
 	if (before == VFIO_DEVICE_STATE_RESUMING && after == VFIO_DEVICE_STATE_ERROR)
 		vmm_counts.refused_streams++;
-	if (IS_ERR(new))
-		return;
-	REQUIRE(after == wanted);
-	if (before == VFIO_DEVICE_STATE_RESUMING && after != before) {
+	/* Whether or not it went on from there. */
+	if (before == VFIO_DEVICE_STATE_RESUMING && after != before &&
+	    after != VFIO_DEVICE_STATE_ERROR) {
 		REQUIRE(given == stream_bytes && stream_bytes);
 		vmm_counts.restored++;
 		vmm_restored();
 	}
+	if (IS_ERR(new))
+		return;
+	REQUIRE(after == wanted);
 	if (!new)
 		return;
 	REQUIRE(after == VFIO_DEVICE_STATE_STOP_COPY || after == VFIO_DEVICE_STATE_RESUMING);

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving and restoring a slice as a VMM does: it stops for real, goes on elsewhere, and believes no stream."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.kmod.test_lifetime import module_references
+from tests.rig import migration
+from tests.rig.gpu import Gpu, poll
+from tests.rig.migration import (
+    ERROR,
+    PRE_COPY,
+    RESUMING,
+    RUNNING,
+    RUNNING_P2P,
+    STOP,
+    STOP_COPY,
+    Header,
+    restore,
+    save,
+    set_state,
+    state,
+)
+from tests.rig.ring import (
+    AREA_IOVA,
+    CRC32C,
+    DST_DEVICE,
+    IRQ,
+    NOP,
+    REG_COMPLETED,
+    REG_ERROR,
+    REG_ERROR_INDEX,
+    REG_FETCHED,
+    REG_RUN_NS,
+    REG_STATUS,
+    SRC_DEVICE,
+    Guest,
+    copy,
+    delay,
+    descriptor,
+    fill,
+)
+from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, eventfd, opened, taken
+
+MEMORY_BYTES = 16 << 20
+STREAM_BYTES = Header.BYTES + MEMORY_BYTES + 4
+UNKNOWN_OP, ERROR_OP = 99, 5
+BAD_STREAM = os.strerror(errno.EINVAL)
+GONE = os.strerror(errno.ENODEV)
+
+
+@pytest.fixture
+def uuid(gpu: Gpu) -> str:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    return gpu.slice("blue")
+
+
+def test_every_state_is_reached_and_left(uuid: str) -> None:
+    with opened(uuid) as device:
+        assert migration.flags(device) == migration.STOP_COPY_FLAG | migration.P2P_FLAG
+        assert state(device) == RUNNING
+        for wanted in (RUNNING_P2P, STOP, RUNNING, STOP, RUNNING_P2P, STOP_COPY, STOP, RESUMING, RUNNING_P2P, RUNNING):
+            if wanted == RUNNING_P2P and state(device) == RESUMING:
+                with pytest.raises(OSError, match=BAD_STREAM):  # nothing was restored
+                    set_state(device, wanted)
+                break
+            fd = set_state(device, wanted)
+            assert (fd >= 0) == (wanted in (STOP_COPY, RESUMING))
+            assert state(device) == wanted
+            if fd >= 0:
+                os.close(fd)
+        assert state(device) == ERROR
+        for wanted in (RUNNING, STOP, RESUMING):
+            with pytest.raises(OSError, match=BAD_STREAM):
+                set_state(device, wanted)
+        device.reset()
+        assert state(device) == RUNNING
+        for wanted in (ERROR, PRE_COPY, 99):
+            with pytest.raises(OSError, match=BAD_STREAM):
+                set_state(device, wanted)
+            assert state(device) == RUNNING
+
+
+def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
+    """The item that has begun is finished and answered; then no engine time, no access to memory, no interrupt."""
+    guest, vector = Guest(), eventfd()
+    with opened(uuid) as device:
+        device.connect(MSIX, [vector, -1])
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, *[delay(300_000, IRQ)] * 4)
+        poll(lambda: gpu.measured_over(0.02).run_ns["blue"] > 0)
+        set_state(device, RUNNING_P2P)
+        done = device.register(REG_COMPLETED)
+        assert 1 <= done < 4
+        assert taken(vector) == done
+        assert guest.completion(done - 1).seq == done
+        guest.submit(device, *[fill(AREA_IOVA, 4096, 0x11111111, IRQ)])
+        for further in (RUNNING_P2P, STOP):
+            set_state(device, further)
+            before = bytes(guest.rings), bytes(guest.area)
+            assert gpu.measured_over(0.5).run_ns["blue"] == 0
+            assert device.register(REG_COMPLETED) == done
+            assert (bytes(guest.rings), bytes(guest.area)) == before
+            assert taken(vector) == 0
+        set_state(device, RUNNING)
+        guest.wait(device)
+        assert guest.area[:4096] == b"\x11" * 4096
+        assert [guest.completion(number).seq for number in range(5)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.long
+def test_an_item_that_cannot_finish_in_time_keeps_the_slice_running(gpu: Gpu, uuid: str) -> None:
+    """Its tenant's cap gives it a thousandth of the engine; the VMM is told, and nothing has changed."""
+    limit = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
+    default = limit.read_text()
+    gpu.tenant("blue", weight=100, timeslice_us=1000, cap_us=1000, cap_period_us=1_000_000)
+    guest = Guest()
+    limit.write_text("100")
+    try:
+        with opened(uuid) as device:
+            guest.attach(device)
+            guest.enable(device)
+            guest.submit(device, delay(900_000))
+            poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
+            with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
+                set_state(device, STOP)
+            assert state(device) == RUNNING
+            limit.write_text(default)
+            gpu.tenant("blue", cap_us=0)
+            guest.wait(device)
+    finally:
+        limit.write_text(default)
+
+
+def prepared(device: Device, guest: Guest) -> None:
+    """Work of all kinds, stopped in its middle: device memory, queued items, registers that were written."""
+    guest.attach(device)
+    guest.enable(device)
+    device.write(BAR0, 0x2000, b"\x40" + bytes(15))
+    device.write(CONFIG, 0x3C, b"\x0b")
+    guest.area[:4096] = bytes(range(256)) * 16
+    guest.submit(
+        device,
+        copy(0x1000, AREA_IOVA, 4096, DST_DEVICE),
+        fill(MEMORY_BYTES - 4096, 4096, 0xA5A5A5A5, DST_DEVICE),
+        delay(900_000),
+        copy(0x1800, 0x1000, 4096, DST_DEVICE | SRC_DEVICE),
+        descriptor(CRC32C, flags=SRC_DEVICE, src=0x1000, args=[6144]),
+        copy(AREA_IOVA + 0x10000, 0x1800, 4096, SRC_DEVICE),
+        copy(AREA_IOVA + 0x20000, MEMORY_BYTES - 4096, 4096, SRC_DEVICE),
+    )
+    poll(lambda: device.register(REG_COMPLETED) >= 2)
+
+
+def check_finished(device: Device, guest: Guest) -> None:
+    guest.wait(device)
+    content = bytes(range(256)) * 16
+    assert guest.completion(4).result == migration.crc32c(content[:2048] + content)
+    assert guest.area[0x10000 : 0x10000 + 4096] == content
+    assert guest.area[0x20000 : 0x20000 + 4096] == b"\xa5" * 4096
+    assert [guest.completion(number).seq for number in range(7)] == list(range(1, 8))
+
+
+@pytest.mark.parametrize(
+    "piece", [65_537, pytest.param(1 << 20, marks=pytest.mark.long), pytest.param(1 << 24, marks=pytest.mark.long)]
+)
+def test_work_goes_on_in_another_slice(gpu: Gpu, uuid: str, piece: int) -> None:
+    """Stopped in the middle of its work, saved, restored into another slice with the same memory: as if nothing was."""
+    guest = Guest()
+    with opened(uuid) as device:
+        prepared(device, guest)
+        stream = save(device)
+        ran_ns = device.register(REG_RUN_NS)
+        config, table = device.read(CONFIG, 0, 256), device.read(BAR0, 0x2000, 32)
+        completed = device.register(REG_COMPLETED)
+    assert len(stream) == STREAM_BYTES
+    header = Header.of(stream)
+    assert (header.completed, header.tail, header.error) == (completed, 7, 0)
+    assert completed < 7
+    with opened(gpu.slice("blue")) as device:
+        guest.attach(device)
+        restore(device, stream, piece)
+        assert (device.read(CONFIG, 0, 256), device.read(BAR0, 0x2000, 32)) == (config, table)
+        assert (device.register(REG_COMPLETED), device.register(REG_FETCHED)) == (completed, completed)
+        assert save(device) == stream, "a second stop saves the same"
+        set_state(device, RUNNING)
+        check_finished(device, guest)
+        assert device.register(REG_RUN_NS) >= ran_ns
+        guest.submit(device, fill(AREA_IOVA, 4096, 0))
+        guest.wait(device)
+
+
+def test_saving_changes_nothing_for_who_goes_on(uuid: str) -> None:
+    guest = Guest()
+    with opened(uuid) as device:
+        prepared(device, guest)
+        for _ in range(3):
+            save(device)
+            set_state(device, RUNNING)
+        check_finished(device, guest)
+
+
+def test_an_error_and_a_disabled_slice_travel_too(gpu: Gpu, uuid: str) -> None:
+    guest, vector = Guest(), eventfd()
+    other = gpu.slice("blue")
+    with opened(uuid) as device:
+        idle = save(device)
+        set_state(device, RUNNING)
+        device.connect(MSIX, [-1, vector])
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, descriptor(NOP), descriptor(UNKNOWN_OP), descriptor(NOP))
+        poll(lambda: taken(vector) == 1)
+        status = device.register(REG_STATUS)
+        stream = save(device)
+    with opened(other) as device:
+        device.connect(MSIX, [-1, vector])
+        guest.attach(device)
+        restore(device, stream)
+        set_state(device, RUNNING)
+        assert (device.register(REG_ERROR), device.register(REG_ERROR_INDEX)) == (ERROR_OP, 1)
+        assert device.register(REG_STATUS) == status
+        assert taken(vector) == 0, "the guest knows already"
+        restore(device, idle)
+        set_state(device, RUNNING)
+        assert (device.register(REG_ERROR), device.register(REG_STATUS) & 3) == (0, 0)
+        guest.enable(device)
+        guest.submit(device, delay(10))
+        guest.wait(device)
+
+
+def changed(**values: int) -> Callable[[Header], None]:
+    def change(header: Header) -> None:
+        for name, value in values.items():
+            setattr(header, name, value)
+
+    return change
+
+
+def changed_byte(name: str, at: int, value: int) -> Callable[[Header], None]:
+    def change(header: Header) -> None:
+        getattr(header, name)[at] ^= value
+
+    return change
+
+
+BAD_HEADERS: dict[str, Callable[[Header], None]] = {
+    "magic": changed(magic=0),
+    "version 0": changed(version=0),
+    "version 2": changed(version=2),
+    "longer header": changed(header_bytes=Header.BYTES + 4),
+    "no memory": changed(memory_bytes=0),
+    "more memory": changed(memory_bytes=MEMORY_BYTES + 1),
+    "most memory": changed(memory_bytes=2**64 - 1),
+    "ABI major": changed(abi=2 << 16),
+    "ABI minor": changed(abi=1 << 16 | 0xFFFF),
+    "flags": changed(flags=1 << 31),
+    "reserved": changed(reserved=1),
+    "vendor": changed_byte("config", 0x00, 1),
+    "fixed bit of command": changed_byte("config", 0x04, 1),
+    "FLR bit": changed_byte("config", 0x59, 0x80),
+    "without bus mastering": changed_byte("config", 0x04, 4),
+    "MSI-X control": changed_byte("msix", 13, 1),
+    "entries 0": changed(entries=0),
+    "entries 65": changed(entries=65),
+    "entries 8192": changed(entries=8192),
+    "misaligned ring": changed(ring=0x10_0001),
+    "ring that wraps": changed(ring=2**64 - 4096),
+    "misaligned completion": changed(completion=0x11_0008),
+    "shadow that wraps": changed(shadow=2**64 - 32),
+    "tail beyond": changed(tail=65, completed=0),
+    "tail behind": changed(tail=0, completed=1),
+    "error": changed(error=64),
+    "tail of a disabled ring": changed(flags=0),
+}
+
+
+@pytest.fixture
+def stream(uuid: str) -> bytes:
+    """Of an enabled slice with an item it has answered."""
+    guest = Guest()
+    with opened(uuid) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, descriptor(NOP))
+        guest.wait(device)
+        return save(device)
+
+
+def test_no_stream_is_believed(uuid: str, stream: bytes) -> None:
+    """Each refusal leaves ERROR behind, in which nothing works; a reset leaves that, and the slice works."""
+    header, memory, trailer = stream[: Header.BYTES], stream[Header.BYTES : -4], stream[-4:]
+    streams = {"flipped bit in the header": header[:40] + bytes([header[40] ^ 1]) + header[41:]}
+    for name, change in BAD_HEADERS.items():
+        bad = Header.of(stream)
+        change(bad)
+        streams[name] = bad.pack()
+    with opened(uuid) as device:
+        for name, data in streams.items():
+            with pytest.raises(OSError, match=BAD_STREAM):
+                restore(device, data + memory + trailer)
+            with pytest.raises(OSError, match=BAD_STREAM):
+                set_state(device, STOP)
+            assert state(device) == ERROR, name
+            device.reset()
+            assert state(device) == RUNNING
+            assert device.register(REG_STATUS) & 3 == 0
+        for name, data in {
+            "nothing": b"",
+            "half a header": header[:100],
+            "no memory": header,
+            "half the memory": stream[: len(stream) // 2],
+            "no trailer": header + memory,
+            "half a trailer": stream[:-2],
+            "damaged memory": header + memory[:-1] + b"\x01" + trailer,
+            "damaged trailer": stream[:-1] + bytes([trailer[-1] ^ 0x80]),
+            "too much": stream + b"\0",
+        }.items():
+            with pytest.raises(OSError, match=BAD_STREAM):
+                restore(device, data, piece=1 << 24)
+            if state(device) == RESUMING:
+                assert name == "too much"
+                device.reset()
+                continue
+            assert state(device) == ERROR, name
+            device.reset()
+        restore(device, stream)
+        set_state(device, RUNNING)
+        device.reset()
+        guest = Guest()
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, delay(10))
+        guest.wait(device)
+
+
+@pytest.mark.parametrize("wanted", [STOP_COPY, RESUMING])
+@pytest.mark.parametrize("end", ["state", "reset", "close", "remove"])
+def test_a_streams_file_outlives_what_it_is_of(gpu: Gpu, uuid: str, wanted: int, end: str) -> None:
+    """It gives errors from then on and is closed at any time; until then the module stays."""
+    with opened(uuid) as device:
+        fd = set_state(device, wanted)
+        if wanted == STOP_COPY:
+            assert len(os.read(fd, 1000)) == 1000
+        if end == "state" and wanted == STOP_COPY:
+            set_state(device, RUNNING)
+        elif end in ("state", "reset"):
+            device.reset()
+    if end == "remove":
+        gpu.sysfs.remove(uuid)
+    with pytest.raises(OSError, match=GONE):
+        os.read(fd, 1000) if wanted == STOP_COPY else os.write(fd, bytes(1000))
+    assert module_references() > 0
+    os.close(fd)
+    poll(lambda: module_references() == 0)
+
+
+def test_removal_ends_a_migration(gpu: Gpu, uuid: str) -> None:
+    with opened(uuid) as device:
+        fd = set_state(device, STOP_COPY)
+        remover = threading.Thread(target=gpu.sysfs.remove, args=(uuid,))
+        remover.start()
+        poll(lambda: device.register(REG_STATUS) == 0xFFFF_FFFF)
+        with pytest.raises(OSError, match=GONE):
+            os.read(fd, 1000)
+        with pytest.raises(OSError, match=GONE):
+            set_state(device, RUNNING)
+    os.close(fd)
+    remover.join(timeout=30)
+    assert not remover.is_alive()
+
+
+def test_writers_at_the_same_time_gain_nothing(uuid: str, stream: bytes) -> None:
+    """Each piece goes in whole, in some order; what comes out of that is refused unless it is right."""
+    with opened(uuid) as device:
+        fd = set_state(device, RESUMING)
+
+        def write() -> None:
+            with suppress(OSError):
+                migration.write_all(fd, stream, 4096)
+
+        writers = [threading.Thread(target=write) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(timeout=60)
+        os.close(fd)
+        with suppress(OSError):
+            set_state(device, STOP)
+        assert state(device) in (STOP, ERROR)
+        device.reset()
+        assert state(device) == RUNNING
