@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fake resource manager: clients and objects by handle, and what is refused with which status.
+
+As in the real one a client belongs to the *open file* it was made on, whichever process makes the call. Structures are
+taken apart here by the offsets of the open kernel modules, written down a second time on purpose: not from rm_abi.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.gpu.fakerm.gpu import Gpu, Group
+
+OK = 0x00
+INSERT_DUPLICATE_NAME = 0x19
+INSUFFICIENT_PERMISSIONS = 0x1B
+INVALID_ARGUMENT = 0x1F
+INVALID_CLASS = 0x22
+INVALID_CLIENT = 0x23
+INVALID_OBJECT_PARENT = 0x36
+INVALID_PARAM_STRUCT = 0x3A
+INVALID_POINTER = 0x3D
+NOT_SUPPORTED = 0x56
+OBJECT_NOT_FOUND = 0x57
+
+ROOT, ROOT_CLIENT, DEVICE, SUBDEVICE, CHANNEL_GROUP, CHANNEL = 0x0, 0x41, 0x80, 0x2080, 0xA06C, 0xC86F
+GRAPHICS_ENGINES = range(1, 9)
+ENGINES = range(1, 30)
+COMPUTE_MODES = range(3)
+WFI = 0
+
+# class: of which class its parent is, size of its parameters
+CLASSES = {
+    DEVICE: (ROOT_CLIENT, 56),
+    SUBDEVICE: (DEVICE, 4),
+    CHANNEL_GROUP: (DEVICE, 20),
+    CHANNEL: (CHANNEL_GROUP, 368),
+}
+# control: on an object of which class, size of its parameters
+CONTROLS = {
+    0xA06C0101: (CHANNEL_GROUP, 3),
+    0xA06C0103: (CHANNEL_GROUP, 8),
+    0xA06C0104: (CHANNEL_GROUP, 8),
+    0xA06C0105: (CHANNEL_GROUP, 8),
+    0xA06C0106: (CHANNEL_GROUP, 4),
+    0x20801210: (SUBDEVICE, 32),
+    0x20801211: (SUBDEVICE, 104),
+}
+
+
+@dataclass
+class Entry:
+    """An object of a client. `group`: what runs on the GPU, for a channel group that runs kernels and its channels."""
+
+    class_id: int
+    parent: int
+    group: Group | None = None
+
+
+@dataclass
+class Client:
+    owner: Hashable
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+
+class ResourceManager:
+    """Answers calls; `log` has every control and allocation that was asked for, in order."""
+
+    def __init__(self, gpu: Gpu, *, version: str, refuse_timeslice: bool = False) -> None:
+        self._gpu = gpu
+        self._version = version
+        self._refuse_timeslice = refuse_timeslice
+        self._clients: dict[int, Client] = {}
+        self._next_client = 0xC1D00001
+        self.log: list[dict[str, int | str]] = []
+
+    def close(self, owner: Hashable) -> None:
+        """The last user of a file closed it: its clients go, with all they have."""
+        for handle in [handle for handle, client in self._clients.items() if client.owner == owner]:
+            self._free(handle, handle)
+
+    def group(self, owner: Hashable, client: int, handle: int) -> Group | None:
+        """The group that work is submitted to."""
+        found = self._clients.get(client)
+        entry = found.entries.get(handle) if found and found.owner == owner else None
+        return entry.group if entry else None
+
+    def check_version(self, header: bytes) -> tuple[int, bytes]:
+        """Like the driver: its own version is the answer, and an error where the caller's is another."""
+        theirs = header[8:].split(b"\0", 1)[0].decode(errors="replace")
+        ours = self._version.encode().ljust(64, b"\0")
+        if len(header) != 72:
+            return -1, header
+        if theirs != self._version:
+            return -1, struct.pack("=II", 0, 0) + ours
+        return 0, header[:4] + struct.pack("=I", 1) + ours
+
+    def allocate(self, owner: Hashable, header: bytes, nested: bytes | None) -> bytes | None:
+        """None where the ioctl itself is refused."""
+        if len(header) not in (32, 48):
+            return None
+        client, parent, wanted, class_id = struct.unpack_from("=IIII", header)
+        pointer = struct.unpack_from("=Q", header, 16)[0]
+        handle, status = self._allocate(owner, client, parent, wanted, class_id, nested, has_params=pointer != 0)
+        self.log.append({"call": "alloc", "class": class_id, "status": status})
+        answer = bytearray(header)
+        if status == OK:
+            struct.pack_into("=I", answer, 8, handle)
+            if class_id in (ROOT, ROOT_CLIENT):
+                struct.pack_into("=I", answer, 0, handle)
+        struct.pack_into("=I", answer, 28 if len(header) == 32 else 40, status)
+        return bytes(answer)
+
+    def _allocate(
+        self,
+        owner: Hashable,
+        client_handle: int,
+        parent: int,
+        wanted: int,
+        class_id: int,
+        nested: bytes | None,
+        *,
+        has_params: bool,
+    ) -> tuple[int, int]:
+        if class_id in (ROOT, ROOT_CLIENT):
+            handle = wanted or self._next_client
+            if handle in self._clients:
+                return 0, INSERT_DUPLICATE_NAME
+            self._next_client += 1
+            self._clients[handle] = Client(owner=owner, entries={handle: Entry(class_id=ROOT_CLIENT, parent=0)})
+            return handle, OK
+        client = self._clients.get(client_handle)
+        if client is None or client.owner != owner:
+            return 0, INVALID_CLIENT
+        if class_id not in CLASSES:
+            return 0, INVALID_CLASS
+        parent_class, size = CLASSES[class_id]
+        if parent not in client.entries or client.entries[parent].class_id != parent_class:
+            return 0, INVALID_OBJECT_PARENT
+        if wanted in client.entries:
+            return 0, INSERT_DUPLICATE_NAME
+        if has_params and nested is None:
+            return 0, INVALID_POINTER
+        if nested is None or len(nested) != size:
+            return 0, INVALID_PARAM_STRUCT
+        group = client.entries[parent].group
+        if class_id == CHANNEL_GROUP:
+            engine = struct.unpack_from("=I", nested, 12)[0]
+            if engine not in ENGINES:
+                return 0, INVALID_ARGUMENT
+            group = self._gpu.new_group() if engine in GRAPHICS_ENGINES else None
+        handle = wanted or max(client.entries) + 1
+        client.entries[handle] = Entry(class_id=class_id, parent=parent, group=group)
+        return handle, OK
+
+    def free(self, owner: Hashable, header: bytes) -> bytes | None:
+        if len(header) != 16:
+            return None
+        client_handle, _, handle, _ = struct.unpack("=IIII", header)
+        client = self._clients.get(client_handle)
+        status = OK
+        if client is None or client.owner != owner:
+            status = INVALID_CLIENT
+        elif handle not in client.entries:
+            status = OBJECT_NOT_FOUND
+        else:
+            self._free(client_handle, handle)
+        return header[:12] + struct.pack("=I", status)
+
+    def _free(self, client_handle: int, handle: int) -> None:
+        """With all below it."""
+        client = self._clients[client_handle]
+        for child in [child for child, entry in client.entries.items() if entry.parent == handle]:
+            if child in client.entries:
+                self._free(client_handle, child)
+        entry = client.entries.pop(handle)
+        if entry.class_id == CHANNEL_GROUP and entry.group is not None:
+            self._gpu.remove_group(entry.group)
+        if handle == client_handle:
+            del self._clients[client_handle]
+
+    def control(self, owner: Hashable, header: bytes, nested: bytes | None) -> tuple[bytes, bytes | None] | None:
+        if len(header) != 32:
+            return None
+        client_handle, handle, cmd, _, _, size, _ = struct.unpack("=IIIIQII", header)
+        status, params = self._control(owner, client_handle, handle, cmd, size, nested)
+        self.log.append(
+            {"call": "control", "cmd": cmd, "status": status, "params": (nested or b"")[:32].hex(), "object": handle}
+        )
+        return header[:28] + struct.pack("=I", status), params
+
+    def _control(
+        self, owner: Hashable, client_handle: int, handle: int, cmd: int, size: int, nested: bytes | None
+    ) -> tuple[int, bytes | None]:
+        client = self._clients.get(client_handle)
+        if client is None or client.owner != owner:
+            return INVALID_CLIENT, nested
+        if handle not in client.entries:
+            return OBJECT_NOT_FOUND, nested
+        entry = client.entries[handle]
+        on_class, wanted_size = CONTROLS.get(cmd, (None, 0))
+        if on_class != entry.class_id:
+            return NOT_SUPPORTED, nested
+        if size != wanted_size:
+            return INVALID_PARAM_STRUCT, nested
+        if nested is None or len(nested) != size:
+            return INVALID_POINTER, nested
+        if cmd == 0xA06C0103:
+            return self._set_timeslice(entry, struct.unpack("=Q", nested)[0]), nested
+        if cmd == 0xA06C0104:
+            return OK, struct.pack("=Q", entry.group.noted_us if entry.group else 0)
+        if cmd in (0x20801210, 0x20801211):
+            return self._set_preemption(client, cmd, nested), nested
+        return OK, nested
+
+    def _set_timeslice(self, entry: Entry, timeslice_us: int) -> int:
+        if self._refuse_timeslice:
+            return INSUFFICIENT_PERMISSIONS
+        if entry.group is not None:
+            self._gpu.set_timeslice(entry.group, timeslice_us)
+        return OK
+
+    def _set_preemption(self, client: Client, cmd: int, params: bytes) -> int:
+        flags = struct.unpack_from("=I", params)[0]
+        channel, mode = (
+            struct.unpack_from("=I", params, offset)[0] for offset in ((4, 12) if cmd == 0x20801210 else (8, 84))
+        )
+        entry = client.entries.get(channel)
+        if entry is None or entry.class_id != CHANNEL:
+            return OBJECT_NOT_FOUND
+        if not flags & 1:
+            return OK
+        if mode not in COMPUTE_MODES:
+            return INVALID_ARGUMENT
+        if entry.group is not None:
+            entry.group.unpreemptible = mode == WFI
+        return OK
