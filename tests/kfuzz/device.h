@@ -107,7 +107,7 @@ struct vfio_migration_ops {
 	int (*migration_get_data_size)(struct vfio_device *vdev, unsigned long *bytes);
 };
 
-#define VGPU_MIGRATION_SIZE_OP(function) .migration_get_data_size = function,
+#define VGPU_MIGRATION_SIZE_OPS .migration_get_data_size = vgpu_migration_get_data_size,
 int vfio_mig_get_next_state(struct vfio_device *vdev, enum vfio_device_mig_state now,
 			    enum vfio_device_mig_state wanted, enum vfio_device_mig_state *next);
 
