@@ -15,7 +15,7 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import installation, tokens
 from vgpumgr_api.services.actors import local_operator
 
-ACTOR = local_operator("operator:local")
+ACTOR = local_operator("operator:local", TokenRole.ADMIN)
 
 
 class AdminError(Exception):

@@ -38,12 +38,18 @@ def watch_of(request: Request) -> DesiredWatch:
     return watch
 
 
+def source_of(request: Request) -> str:
+    """The address that a request came from; "" on a Unix socket."""
+    return request.client.host if request.client else ""
+
+
 def authenticate(request: Request) -> Actor:
     """Blocks on the database. Leaves the actor, and a name for the log, in ``request.state``."""
     secret = bearer(request.headers)
     request_id: str = request.state.request_id
     actor = database_of(request).run(
-        lambda session: actors.authenticate(session, secret, request_id=request_id), read_only=True
+        lambda session: actors.authenticate(session, secret, request_id=request_id, source=source_of(request)),
+        read_only=True,
     )
     request.state.actor = actor
     request.state.caller = actor.name

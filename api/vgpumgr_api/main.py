@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     create = token.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
         "create", help="Make a token and print it, once.", parents=[shared, secret], allow_abbrev=False
     )
-    create.add_argument("--role", choices=[TokenRole.OPERATOR.value, TokenRole.TENANT.value], default="operator")
+    create.add_argument("--role", choices=["admin", "operator", "tenant"], default="operator")
     create.add_argument("--tenant", metavar="NAME", help="whose token, with --role tenant")
     create.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="how long it is good; else for ever")
     return parser

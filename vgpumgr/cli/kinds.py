@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from vgpumgr.client import Client
+    from vgpumgr.wire.audit import AuditEntry
     from vgpumgr.wire.resources import Event, Gpu, Host, Profile, Quota, Slice, Tenant, Token
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -145,6 +146,12 @@ def _event(event: "Event") -> tuple[str, ...]:
     return str(event.seq), moment(event.at), event.kind, event.actor, event.tenant or "-", event.object
 
 
+def _audit(entry: "AuditEntry") -> tuple[str, ...]:
+    generation = "-" if entry.generation is None else str(entry.generation)
+    source = entry.source or "-"
+    return str(entry.id), moment(entry.at), entry.actor, source, entry.action, entry.object, generation
+
+
 # ---- where a kind has no route of its own for one object
 
 
@@ -176,6 +183,14 @@ def _find_event(client: "Client", name: str) -> "BaseModel":
     first = next(iter(client.events(after=wanted - 1)), None)
     return _one_of("event", name, [first] if first is not None and first.seq == wanted else [])
 
+
+def _find_audit(_: "Client", name: str) -> "BaseModel":
+    raise ArgumentError(
+        f"audit {name[:80]!r}: entries have no names; choose with --actor, --action, --object or --since"
+    )
+
+
+AUDIT_FILTERS = ("tenant", "actor", "action", "object", "since", "until")
 
 KINDS = (
     Kind(
@@ -257,5 +272,15 @@ KINDS = (
         listed=lambda client, filters: client.events(after=filters.get("after") or 0),
         found=_find_event,
         filters=("after",),
+    ),
+    Kind(
+        singular="audit",
+        plural="audit",
+        header=("ID", "AT", "ACTOR", "SOURCE", "ACTION", "OBJECT", "GENERATION"),
+        row=_audit,
+        name=lambda entry: str(entry.id),
+        listed=lambda client, filters: client.audit(**filters),
+        found=_find_audit,
+        filters=AUDIT_FILTERS,
     ),
 )

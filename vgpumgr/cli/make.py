@@ -39,6 +39,7 @@ class ModeOption(StrEnum):
 class RoleOption(StrEnum):
     """Roles that tokens are made for; hosts get theirs by enrolling."""
 
+    ADMIN = "admin"
     OPERATOR = "operator"
     TENANT = "tenant"
 
@@ -130,7 +131,9 @@ def create_host(
 @create.command("token")
 def create_token(
     context: typer.Context,
-    role: Annotated[RoleOption, typer.Option(help="operator: everything; tenant: that tenant's slices")],
+    role: Annotated[
+        RoleOption, typer.Option(help="operator: everything but the audit; admin: that too; tenant: its slices")
+    ],
     tenant: Annotated[str | None, typer.Option(help="for the role tenant: which")] = None,
     expires_in: Annotated[str | None, typer.Option(metavar="DURATION", help="like 12h or 30d; else never")] = None,
     token_file: SecretFileOption = None,

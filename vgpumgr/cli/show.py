@@ -10,14 +10,14 @@ import typer
 from vgpumgr.cli.failures import printable
 from vgpumgr.cli.kinds import Kind, checked_name, kind_of, yes
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
-from vgpumgr.cli.units import format_size, format_us, parse_uuid
+from vgpumgr.cli.units import format_size, format_us, parse_instant, parse_uuid
 from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 KindArgument = Annotated[
-    str, typer.Argument(metavar="KIND", help="tenants, quotas, profiles, hosts, gpus, slices, tokens or events")
+    str, typer.Argument(metavar="KIND", help="tenants, quotas, profiles, hosts, gpus, slices, tokens, events or audit")
 ]
 
 
@@ -36,17 +36,27 @@ def get(
     context: typer.Context,
     kind: KindArgument,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="only this one")] = None,
-    tenant: Annotated[str | None, typer.Option(help="slices of this tenant")] = None,
+    tenant: Annotated[str | None, typer.Option(help="slices or audit of this tenant")] = None,
     host: Annotated[str | None, typer.Option(help="slices or gpus of this host")] = None,
     vm: Annotated[str | None, typer.Option(metavar="UUID", help="slices of this VM")] = None,
     state: Annotated[SliceStateOption | None, typer.Option(help="slices in this state")] = None,
     after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="events with a larger number")] = None,
+    actor: Annotated[str | None, typer.Option(help="audit of whom, like operator:local")] = None,
+    action: Annotated[str | None, typer.Option(help="audit of what was done, like slice.claimed")] = None,
+    object_name: Annotated[
+        str | None, typer.Option("--object", metavar="NAME", help="audit of what it was done to")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="audit from then: 2h (ago), or an ISO 8601 instant")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="audit before then")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List objects, or show one."""
     session = begin(context, output)
     wanted = kind_of(kind)
-    given = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after}
+    given = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after, "actor": actor}
+    given |= {"action": action, "object": object_name, "since": since, "until": until}
     filters: dict[str, object] = {option: value for option, value in given.items() if value is not None}
     for option in filters:
         if option not in wanted.filters or name is not None:
@@ -60,6 +70,9 @@ def get(
             checked_name(str(filters[option]), option)
     if vm is not None:
         filters["vm"] = parse_uuid(vm, "VM")
+    for option in ("since", "until"):
+        if option in filters:
+            filters[option] = parse_instant(str(filters[option]), f"--{option}", session.now()).isoformat()
     show(session, wanted, wanted.listed(session.client, filters))
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, durations and UUIDs as people write and read them. Sizes are binary: 1K is 1024 bytes."""
+"""Sizes, durations, instants and UUIDs as people write and read them. Sizes are binary: 1K is 1024 bytes."""
 
 import re
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from vgpumgr.errors import ArgumentError
@@ -30,6 +31,21 @@ def parse_duration(text: str) -> int:
     if match := _DURATION.fullmatch(text):
         return int(match[1]) * _SECONDS[match[2]]
     raise ArgumentError(f"duration {text[:40]!r}: give a whole number with s, m, h, d or w, like 90s or 30d")
+
+
+def parse_instant(text: str, what: str, now: datetime) -> datetime:
+    """Return an instant: so long before `now`, as ``2h``, or an ISO 8601 one with a time zone. ArgumentError."""
+    try:
+        if _DURATION.fullmatch(text):
+            return now - timedelta(seconds=parse_duration(text))
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ArgumentError(
+            f"{what} {text[:40]!r}: give how long ago, like 2h, or an instant like 2026-11-21T12:00:00Z"
+        )
+    return moment
 
 
 def parse_uuid(text: str, what: str) -> UUID:

@@ -14,6 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from vgpumgr.client.transport import PAUSES_S, Transport, segment
+from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
 from vgpumgr.wire.resources import (
@@ -205,7 +206,7 @@ class Client:
         """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""
         return self._api.demand("DELETE", f"/v1/slices/{slice_id}", Slice, if_generation=if_generation)
 
-    # ---- tokens, events, usage
+    # ---- tokens, events, audit, usage
 
     def tokens(self) -> Iterator[Token]:
         return self._pages("/v1/tokens", Token)
@@ -224,6 +225,10 @@ class Client:
             if not page.next_page_token or not page.items or page.items[-1].seq <= after:
                 return
             after = page.items[-1].seq
+
+    def audit(self, **filters: str | None) -> Iterator[AuditEntry]:
+        """Entries, oldest first. `filters`: actor, action, object, tenant, request_id, since, until."""
+        return self._pages("/v1/audit", AuditEntry, **filters)
 
     def usage(self, *, tenant: str | None = None, host: str | None = None) -> Iterator[Usage]:
         return self._pages("/v1/usage", Usage, tenant=tenant, host=host)

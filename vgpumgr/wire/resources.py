@@ -286,15 +286,18 @@ class Usage(Answer):
 
 
 class TokenRole(StrEnum):
-    """`operator`: everything; `tenant`: one tenant and, for an account, its projects; `host`: one host's own state."""
+    """`operator`: everything but the audit; `admin`: that too, and tokens of admins; `tenant`: one tenant and, for an
+    account, its projects; `host`: one host's own state.
+    """
 
+    ADMIN = "admin"
     OPERATOR = "operator"
     TENANT = "tenant"
     HOST = "host"
 
 
 class TokenCreate(Request):
-    """For `tenant`, `subject` is its name; for `operator` none. Hosts get theirs by enrolling."""
+    """For `tenant`, `subject` is its name; for `admin` and `operator` none. Hosts get theirs by enrolling."""
 
     role: Annotated[TokenRole, Field(strict=False)]
     subject: Name | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables beside the resources: credentials, what happened, and answers kept for repeated requests."""
+"""The tables beside the resources: credentials, what happened, who did it, and answers kept for repeated requests."""
 
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ class Token(Base):
     __tablename__ = "tokens"
     __table_args__ = (
         CheckConstraint(
-            "(role = 'operator' AND tenant_id IS NULL AND host_id IS NULL)"
+            "(role IN ('admin', 'operator') AND tenant_id IS NULL AND host_id IS NULL)"
             " OR (role = 'tenant' AND tenant_id IS NOT NULL AND host_id IS NULL)"
             " OR (role = 'host' AND tenant_id IS NULL AND host_id IS NOT NULL)",
             name="subject",
@@ -83,4 +83,28 @@ class Event(Base):
     account_id: Mapped[UUID | None]
     tenant: Mapped[str | None] = mapped_column(String(63))
     object: Mapped[str] = mapped_column(String(128))
+    detail: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class AuditEntry(Base):
+    """Who did what, written in the transaction that did it. Triggers of the database refuse to change or delete a row.
+
+    `credential`: the id of the token that was shown. `source`: the address that the request came from. `generation`:
+    what the object got by it. Names, not references, so that an entry outlives what it is about.
+    """
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_object_id", "object", "id"),)
+
+    id: Mapped[int] = mapped_column(RowNumber, primary_key=True, autoincrement=True)
+    at: Mapped[datetime] = mapped_column(index=True)
+    action: Mapped[str] = mapped_column(String(64))
+    actor: Mapped[str] = mapped_column(String(128))
+    role: Mapped[str] = mapped_column(String(16))
+    credential: Mapped[UUID | None]
+    source: Mapped[str] = mapped_column(String(64))
+    request_id: Mapped[str] = mapped_column(String(64))
+    tenant: Mapped[str | None] = mapped_column(String(63))
+    object: Mapped[str] = mapped_column(String(128))
+    generation: Mapped[int | None]
     detail: Mapped[dict[str, Any]] = mapped_column(JSON)

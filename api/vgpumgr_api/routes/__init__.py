@@ -7,6 +7,7 @@ Paths, methods and models here are the public interface; `api/openapi.json` is m
 from fastapi import APIRouter
 
 from vgpumgr_api.routes import (
+    audit,
     events,
     fleet,
     gpus,
@@ -31,6 +32,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     usage.router,
     tokens.router,
     events.router,
+    audit.router,
     fleet.enroll_router,
     fleet.router,
 )

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from vgpumgr.wire.common import COUNTER_MAX
 from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
 from vgpumgr.wire.resources import Slice
-from vgpumgr_api.call import Call, CallDep, authenticate, database_of, watch_of
+from vgpumgr_api.call import Call, CallDep, authenticate, database_of, source_of, watch_of
 from vgpumgr_api.headers import bearer, field_refusal
 from vgpumgr_api.services import fleet
 from vgpumgr_api.strict import PublicRoute, Route
@@ -31,7 +31,10 @@ def enroll(request: Request, wanted: Enroll) -> Enrolled:
     """Trades a host's one-time token, sent as the bearer token, for the host's own."""
     request_id: str = request.state.request_id
     secret = bearer(request.headers)
-    return database_of(request).run(lambda session: fleet.enroll(session, secret, wanted, request_id=request_id))
+    source = source_of(request)
+    return database_of(request).run(
+        lambda session: fleet.enroll(session, secret, wanted, request_id=request_id, source=source)
+    )
 
 
 @router.get("/desired", responses={204: {"description": "Nothing changed within `wait_s`"}})

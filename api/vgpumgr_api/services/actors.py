@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who asks, and what they may reach.
 
-An operator reaches everything but the part of a host's agent. A tenant reaches itself and, if it is an account, its
-projects; whatever belongs to others does not exist for it. A host reaches its own desired state and reports.
+An operator reaches everything but the audit and the part of a host's agent; an admin the audit, too. A tenant reaches
+itself and, if it is an account, its projects; whatever belongs to others does not exist for it. A host reaches its own
+desired state and reports.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ SECRET = re.compile(r"vgpu_[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, kw_only=True)
 class Actor:
-    """Who makes a request. `name` is for events, as in ``tenant:blue``."""
+    """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``."""
 
     token_id: UUID | None
     role: TokenRole
@@ -33,6 +34,12 @@ class Actor:
     tenant_id: UUID | None = None
     host_id: UUID | None = None
     request_id: str = ""
+    source: str = ""
+
+    @property
+    def runs_the_cloud(self) -> bool:
+        """Whether no tenant's and no host's bounds hold for it."""
+        return self.role in (TokenRole.ADMIN, TokenRole.OPERATOR)
 
 
 def new_secret() -> str:
@@ -45,12 +52,12 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def local_operator(name: str) -> Actor:
+def local_operator(name: str, role: TokenRole = TokenRole.OPERATOR) -> Actor:
     """The person at the API's own machine who runs ``vgpumgr-api``."""
-    return Actor(token_id=None, role=TokenRole.OPERATOR, name=name)
+    return Actor(token_id=None, role=role, name=name)
 
 
-def authenticate(session: Session, secret: str, *, request_id: str = "") -> Actor:
+def authenticate(session: Session, secret: str, *, request_id: str = "", source: str = "") -> Actor:
     """Returns who has this secret. Raises Refusal(AUTH_INVALID) if nobody has, or no longer."""
     token = None
     if SECRET.fullmatch(secret):
@@ -69,6 +76,7 @@ def authenticate(session: Session, secret: str, *, request_id: str = "") -> Acto
         tenant_id=token.tenant_id,
         host_id=token.host_id,
         request_id=request_id,
+        source=source,
     )
 
 
@@ -87,9 +95,15 @@ def _fenced(host: str) -> Refusal:
     )
 
 
+def require_admin(actor: Actor) -> None:
+    """Only admins pass."""
+    if actor.role is not TokenRole.ADMIN:
+        raise Refusal(Code.PERMISSION_DENIED, "this needs an admin's token")
+
+
 def require_operator(actor: Actor) -> None:
-    """Only operators pass."""
-    if actor.role is not TokenRole.OPERATOR:
+    """Operators and admins pass."""
+    if not actor.runs_the_cloud:
         raise Refusal(Code.PERMISSION_DENIED, "this needs an operator's token")
 
 
@@ -129,7 +143,7 @@ def require_unrevoked(session: Session, actor: Actor, host: models.Host) -> None
 def reachable_tenants(actor: Actor) -> ColumnElement[bool]:
     """The condition on `models.Tenant` that selects what `actor` may see."""
     require_person(actor)
-    if actor.role is TokenRole.OPERATOR:
+    if actor.runs_the_cloud:
         return true()
     return or_(models.Tenant.id == actor.tenant_id, models.Tenant.account_id == actor.tenant_id)
 

@@ -77,13 +77,13 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: in
     claim, host_id, tenant = _locked(session, actor, slice_id)
     require_match(if_match, claim.generation, required=False)
     if claim.state == SliceState.CLAIMED.value:
-        events.record(session, actor, "slice.releasing", claim.id, tenant=tenant)
         bump(session, [host_id])
         claim.tombstone_generation = session.scalars(
             select(models.Host.desired_generation).where(models.Host.id == host_id)
         ).one()
         claim.state = SliceState.RELEASING.value
         claim.generation += 1
+        events.record(session, actor, "slice.releasing", claim.id, tenant=tenant, generation=claim.generation)
         session.flush()
     return get_slice(session, actor, slice_id)
 
@@ -132,6 +132,7 @@ def _claim(session: Session, actor: Actor, request: SliceCreate) -> Slice:
         "slice.claimed",
         claim.id,
         tenant=tenant,
+        generation=claim.generation,
         detail={"profile": profile.name, "vm_uuid": str(request.vm_uuid) if request.vm_uuid else None},
     )
     session.flush()

@@ -19,6 +19,7 @@ from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import is_postgresql
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import audit
 from vgpumgr_api.services.actors import Actor, require_person
 from vgpumgr_api.services.paging import PAGE_SIZE, checked_size
 from vgpumgr_api.services.text import printable
@@ -34,9 +35,13 @@ def record(
     subject: object,
     *,
     tenant: models.Tenant | None = None,
+    generation: int | None = None,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Writes down that `actor` did `kind`, as in ``slice.claimed``, to `subject`; for operators only if no `tenant`."""
+    """Writes down that `actor` did `kind`, as in ``slice.claimed``, to `subject`; for operators only if no `tenant`.
+
+    As an event for those who watch and in the audit. `generation`: what the object has after it.
+    """
     session.add(
         records.Event(
             at=now(session),
@@ -49,6 +54,15 @@ def record(
             object=str(subject),
             detail=detail or {},
         )
+    )
+    audit.write(
+        session,
+        actor,
+        kind,
+        subject,
+        tenant=tenant.name if tenant else None,
+        generation=generation,
+        detail=detail or {},
     )
 
 

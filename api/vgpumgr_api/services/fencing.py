@@ -57,13 +57,14 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
         claim.state = SliceState.LOST.value
         claim.tombstone_generation = host.desired_generation
         claim.generation += 1
-        events.record(session, actor, "slice.lost", claim.id, tenant=tenant)
+        events.record(session, actor, "slice.lost", claim.id, tenant=tenant, generation=claim.generation)
     credentials.revoke(session, host.id, host.name)
     credentials.revoke_enrolment(session, host)
     credentials.mark_fenced(session, host.id)
     host.fenced_at = now(session)
     host.generation += 1
-    events.record(session, actor, "host.fenced", host.name, detail={"slices": len(lost), "alive": alive})
+    detail = {"slices": len(lost), "alive": alive}
+    events.record(session, actor, "host.fenced", host.name, generation=host.generation, detail=detail)
     session.flush()
     return get_host(session, actor, name)
 

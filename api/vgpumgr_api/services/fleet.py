@@ -34,7 +34,7 @@ from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 
 
-def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = "") -> Enrolled:
+def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = "", source: str = "") -> Enrolled:
     """Trades a one-time token for the host's own credential; every earlier one of the host is void.
 
     The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. Each ends a fence;
@@ -52,7 +52,7 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
             epoch_confirmed=or_(host.epoch_confirmed, host.enrolled_at.is_(None)),
             generation=host.generation + 1,
         )
-        .returning(host.id, host.name),
+        .returning(host.id, host.name, host.generation),
         execution_options={"synchronize_session": False},
     ).one_or_none()
     if consumed is None:
@@ -71,10 +71,20 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
     # A new agent counts its starts from the beginning.
     upsert(session, HostReport, [reports.none_yet(consumed.id, agent_version=request.agent_version)])
     actor = Actor(
-        token_id=token.id, role=TokenRole.HOST, name=f"host:{consumed.name}", host_id=consumed.id, request_id=request_id
+        token_id=token.id,
+        role=TokenRole.HOST,
+        name=f"host:{consumed.name}",
+        host_id=consumed.id,
+        request_id=request_id,
+        source=source,
     )
     events.record(
-        session, actor, "host.enrolled", consumed.name, detail={"agent_version": printable(request.agent_version)}
+        session,
+        actor,
+        "host.enrolled",
+        consumed.name,
+        generation=consumed.generation,
+        detail={"agent_version": printable(request.agent_version)},
     )
     session.flush()
     return Enrolled(host_id=consumed.id, name=consumed.name, token=own)
@@ -149,7 +159,15 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
     if claim.vm_uuid is None:
         claim.vm_uuid = request.vm_uuid
         claim.generation += 1
-        events.record(session, actor, "slice.bound", claim.id, tenant=tenant, detail={"vm_uuid": str(request.vm_uuid)})
+        events.record(
+            session,
+            actor,
+            "slice.bound",
+            claim.id,
+            tenant=tenant,
+            generation=claim.generation,
+            detail={"vm_uuid": str(request.vm_uuid)},
+        )
         session.flush()
         bump(session, [row.id])
     elif claim.vm_uuid != request.vm_uuid:

@@ -61,7 +61,7 @@ def create_host(session: Session, actor: Actor, request: HostCreate) -> HostCrea
         created_at=now(session),
     )
     session.add(host)
-    events.record(session, actor, "host.created", host.name)
+    events.record(session, actor, "host.created", host.name, generation=host.generation)
     session.flush()
     return _created(_answer(session, host), secret)
 
@@ -81,7 +81,7 @@ def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, i
     if "state" in changes and changes["state"].value != host.state:
         host.state = changes["state"].value
         host.generation += 1
-        events.record(session, actor, f"host.{host.state}", host.name)
+        events.record(session, actor, f"host.{host.state}", host.name, generation=host.generation)
         session.flush()
     return _answer(session, host)
 
@@ -120,7 +120,7 @@ def confirm_epoch(session: Session, actor: Actor, name: str) -> Host:
     if not host.epoch_confirmed:
         host.epoch_confirmed = True
         host.generation += 1
-        events.record(session, actor, "host.epoch_confirmed", host.name)
+        events.record(session, actor, "host.epoch_confirmed", host.name, generation=host.generation)
         session.flush()
         bump(session, [host.id])
     return _answer(session, host)
@@ -139,7 +139,7 @@ def reenroll(session: Session, actor: Actor, name: str) -> HostCreated:
     host.enroll_hash = hash_of(secret)
     host.enroll_expires_at = now(session) + ENROLL_TOKEN_LIFE
     host.generation += 1
-    events.record(session, actor, "host.reenroll", host.name)
+    events.record(session, actor, "host.reenroll", host.name, generation=host.generation)
     session.flush()
     return _created(_answer(session, host), secret)
 

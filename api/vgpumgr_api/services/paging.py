@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Row, Select, literal, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from vgpumgr.wire.common import COUNTER_MAX
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.errors import Refusal
 
@@ -36,7 +37,7 @@ def fetch(
 ) -> tuple[list[Row[*tuple[Any, ...]]], str]:
     """Returns the rows of a page, in the order of `keys`, and the token of the next page or "".
 
-    `keys` are unique together and of type UUID or str. `kind` names the list, whose tokens fit no other.
+    `keys` are unique together and of type UUID, str or int. `kind` names the list, whose tokens fit no other.
     """
     size = checked_size(page.size)
     if page.token:
@@ -77,7 +78,15 @@ def _key(value: Any, key: InstrumentedAttribute[Any]) -> Any:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError
     value.encode()  # half a surrogate pair is no text
+    if key.type.python_type is int:
+        return _number(value)
     return UUID(value) if key.type.python_type is UUID else value
+
+
+def _number(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 19 and int(value) <= COUNTER_MAX):
+        raise ValueError
+    return int(value)
 
 
 def _invalid(field: str, detail: str) -> Refusal:

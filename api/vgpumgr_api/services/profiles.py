@@ -40,7 +40,14 @@ def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Pr
         created_at=now(session),
     )
     session.add(profile)
-    events.record(session, actor, "profile.created", profile.name, detail=request.model_dump(mode="json"))
+    events.record(
+        session,
+        actor,
+        "profile.created",
+        profile.name,
+        generation=profile.generation,
+        detail=request.model_dump(mode="json"),
+    )
     session.flush()
     return _profile(profile)
 

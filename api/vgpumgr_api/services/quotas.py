@@ -73,6 +73,7 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
         "quota.changed",
         owner.name,
         tenant=owner,
+        generation=quota.generation,
         detail={name: {"from": before[name], "to": value} for name, value in changed.items()},
     )
     session.flush()

@@ -71,7 +71,7 @@ def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tena
             generation=1,
         )
     )
-    events.record(session, actor, "tenant.created", tenant.name, tenant=tenant)
+    events.record(session, actor, "tenant.created", tenant.name, tenant=tenant, generation=tenant.generation)
     session.flush()
     return _tenant(tenant, request.account)
 

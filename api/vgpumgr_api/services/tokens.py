@@ -14,7 +14,7 @@ from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events
-from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator
+from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_admin, require_operator
 from vgpumgr_api.services.lookup import remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
@@ -35,14 +35,16 @@ def list_tokens(session: Session, actor: Actor, page: PageRequest) -> Page[Token
 
 
 def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenCreated:
-    """Makes a credential of an operator or a tenant. Operators only."""
+    """Makes a credential. Operators only, and for admins' only admins."""
     require_operator(actor)
+    if request.role is TokenRole.ADMIN:
+        require_admin(actor)
     tenant = None
     match request.role:
         case TokenRole.HOST:
             raise _invalid("role", "a host gets its token by enrolling; create or re-enrol the host")
-        case TokenRole.OPERATOR if request.subject is not None:
-            raise _invalid("subject", "an operator's token has no subject; leave it out")
+        case TokenRole.ADMIN | TokenRole.OPERATOR if request.subject is not None:
+            raise _invalid("subject", f"the token of an {request.role} has no subject; leave it out")
         case TokenRole.TENANT if request.subject is None:
             raise _invalid("subject", "a tenant's token needs the tenant's name as its subject")
         case TokenRole.TENANT:
@@ -69,8 +71,10 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
 
 
 def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
-    """Revokes a credential at once. Operators only."""
+    """Revokes a credential at once. Operators only, and for admins' only admins."""
     require_operator(actor)
+    if session.scalar(select(records.Token.role).where(records.Token.id == token_id)) == TokenRole.ADMIN.value:
+        require_admin(actor)
     of_host = session.execute(
         select(models.Host.id, models.Host.name, records.Token.secret_hash)
         .join(records.Token, records.Token.host_id == models.Host.id)

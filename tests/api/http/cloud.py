@@ -138,6 +138,9 @@ class Cloud:
         wanted = TokenCreate(role=TokenRole.OPERATOR)
         first = database.run(lambda session: tokens.create_token(session, local_operator("tests"), wanted))
         self.operator = Caller(self.http, first.secret)
+        wanted = TokenCreate(role=TokenRole.ADMIN)
+        local = local_operator("tests", TokenRole.ADMIN)
+        self.admin = Caller(self.http, database.run(lambda session: tokens.create_token(session, local, wanted)).secret)
         self.nobody = Caller(self.http, None)
 
     def tenant(self, name: str, *, account: str | None = None, **quota: int) -> Caller:

@@ -17,13 +17,16 @@ from fastapi.routing import APIRoute
 from tests.api.http.cloud import GIB, Caller, Cloud, Host
 from vgpumgr.wire.problem import Code
 
-CALLERS = ("nobody", "expired", "revoked", "other_host", "own_host", "other", "own", "account", "operator")
+CALLERS = ("nobody", "expired", "revoked", "other_host", "own_host", "other", "own", "account", "operator", "admin")
 OK = "ok"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What each caller gets. `path` may name ``{slice}``, ``{host}`` and ``{token}``."""
+    """What each caller gets; an admin, unless it is said, what an operator gets.
+
+    `path` may name ``{slice}``, ``{host}`` and ``{token}``.
+    """
 
     path: str
     operator: str
@@ -32,6 +35,7 @@ class Row:
     other: str
     own_host: str
     other_host: str
+    admin: str = ""
     body: Callable[[], Any] = lambda: None
     headers: dict[str, str] = field(default_factory=dict)
     nobody: str = Code.AUTH_REQUIRED
@@ -60,6 +64,12 @@ def owners(path: str, outcome: str = OK, **more: Any) -> Row:
     seen = dict.fromkeys(("operator", "own", "account"), outcome)
     hosts = dict.fromkeys(("own_host", "other_host"), Code.PERMISSION_DENIED)
     return Row(path=path, **seen, **hosts, other=Code.OBJECT_UNKNOWN, **more)
+
+
+def admins(path: str, **more: Any) -> Row:
+    """For admins only."""
+    others = dict.fromkeys(("operator", "own", "account", "other", "own_host", "other_host"), Code.PERMISSION_DENIED)
+    return Row(path=path, admin=OK, **others, **more)
 
 
 def agents(path: str, **more: Any) -> Row:
@@ -115,6 +125,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/v1/tokens"): operators("/v1/tokens"),
     ("POST", "/v1/tokens"): operators("/v1/tokens", body=lambda: {"role": "tenant", "subject": "blue"}),
     ("GET", "/v1/events"): people("/v1/events"),
+    ("GET", "/v1/audit"): admins("/v1/audit"),
     ("POST", "/v1/enroll"): Row(
         path="/v1/enroll",
         body=lambda: {"agent_version": "1", "boot_id": str(uuid4())},
@@ -125,7 +136,8 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("POST", "/v1/hosts/{host}/slices/{slice_id}:bind"): agents(
         "/v1/hosts/{host}/slices/{slice}:bind", body=lambda: {"vm_uuid": VM}
     ),
-    ("DELETE", "/v1/tokens/{token_id}"): operators("/v1/tokens/{token}"),
+    # The operator comes first.
+    ("DELETE", "/v1/tokens/{token_id}"): operators("/v1/tokens/{token}", admin=Code.OBJECT_UNKNOWN),
     ("POST", "/v1/hosts/{name}:reenroll"): operators("/v1/hosts/h1:reenroll"),
 }
 
@@ -163,6 +175,7 @@ def cast_of(cloud: Cloud) -> Cast:
         "own_host": own_host,
         "other_host": other_host,
         "operator": cloud.operator,
+        "admin": cloud.admin,
     }
     return Cast(callers, own_host, UUID(claimed["id"]), UUID(spare["id"]))
 
@@ -187,7 +200,7 @@ def test_everybody_reaches_what_is_theirs_and_nothing_else(cloud: Cloud) -> None
         for name in CALLERS:
             response = cast.callers[name](method, row.path.format(**names), row.body(), headers=row.headers)
             outcome = OK if response.status_code < 300 else response.json()["code"]
-            expected[f"{method} {route} {name}"] = getattr(row, name)
+            expected[f"{method} {route} {name}"] = getattr(row, name) or row.operator
             found[f"{method} {route} {name}"] = outcome
     assert found == expected
 
@@ -203,3 +216,35 @@ def test_lists_show_nothing_of_others(cloud: Cloud) -> None:
             assert "web" in said, path
             assert "blue" not in said, path
     assert "acme" not in [each["name"] for each in cast.callers["own"].get("/v1/tenants")["items"]]
+
+
+def test_operators_neither_make_nor_end_tokens_of_admins(cloud: Cloud) -> None:
+    wanted = {"role": "admin"}
+    cloud.operator.refused(Code.PERMISSION_DENIED, "POST", "/v1/tokens", wanted)
+    made = cloud.admin.post("/v1/tokens", wanted)
+    assert made["id"] in [each["id"] for each in cloud.operator.get("/v1/tokens")["items"]]
+    cloud.operator.refused(Code.PERMISSION_DENIED, "DELETE", f"/v1/tokens/{made['id']}")
+    cloud.admin.ok("DELETE", f"/v1/tokens/{made['id']}", 204)
+    Caller(cloud.http, made["secret"]).refused(Code.AUTH_INVALID, "GET", "/v1/audit")
+
+
+def test_the_audit_says_who_asked_from_where_with_which_request(cloud: Cloud) -> None:
+    made = cloud.operator.ok("POST", "/v1/tenants", 201, {"name": "acme"}, headers={"X-Request-Id": "order-1"})
+    own = cloud.token(role="tenant", subject="acme")
+    own.refused(Code.OBJECT_UNKNOWN, "POST", "/v1/slices", {"tenant": "acme", "profile": "none"})
+    host = cloud.host("h1")
+    [entry] = cloud.admin.get("/v1/audit?request_id=order-1")["items"]
+    assert entry["action"] == "tenant.created"
+    assert entry["object"] == made["name"]
+    assert (entry["generation"], entry["source"], entry["role"]) == (1, "testclient", "operator")
+    tokens = cloud.operator.get("/v1/tokens")["items"]
+    assert entry["credential"] in [each["id"] for each in tokens if each["role"] == "operator"]
+    [enrolled] = cloud.admin.get("/v1/audit?action=host.enrolled")["items"]
+    assert (enrolled["actor"], enrolled["source"], enrolled["generation"]) == ("host:h1", "testclient", 2)
+    assert cloud.admin.get("/v1/audit?actor=host:h1&action=gpu.found")["items"][0]["source"] == "testclient"
+    said = cloud.admin("GET", "/v1/audit").text
+    for secret in (cloud.operator.token, own.token, host.token):
+        assert secret
+        assert secret not in said
+    for query in ("since=yesterday", "since=2026-11-21T12:00:00", "colour=red", "tenant=A", "page_token=x"):
+        cloud.admin.refused(Code.FIELD_INVALID, "GET", f"/v1/audit?{query}")

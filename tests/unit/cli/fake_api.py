@@ -14,6 +14,7 @@ import httpx2
 from pydantic import BaseModel
 
 from vgpumgr.wire import fleet, resources
+from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
 
@@ -223,6 +224,27 @@ class FakeApi:
                     (6, "host.enrolled", None, "host/gpu-a"),
                 )
             ],
+            "audit": [
+                AuditEntry(
+                    id=number,
+                    at=MADE,
+                    action=action,
+                    actor=actor,
+                    role=actor.partition(":")[0],
+                    credential=TOKENS[0],
+                    source=source,
+                    request_id=f"req-{number}",
+                    tenant=tenant,
+                    object=thing,
+                    generation=generation,
+                    detail={},
+                )
+                for number, action, actor, source, tenant, thing, generation in (
+                    (1, "tenant.created", "operator:root", "10.0.0.9", "blue", "blue", 1),
+                    (2, "slice.claimed", "tenant:blue", "10.0.0.7", "blue", str(SLICES[0]), 1),
+                    (4, "gpu.found", "host:gpu-a", "", None, f"gpu-a/{GPU}", None),
+                )
+            ],
         }
 
     @property
@@ -315,7 +337,7 @@ class FakeApi:
 
     def listed(self, kind: str, query: dict[str, str]) -> httpx2.Response:
         items = self.lists[kind]
-        for option in ("tenant", "host", "vm_uuid", "state"):
+        for option in ("tenant", "host", "vm_uuid", "state", "actor"):
             if option in query:
                 items = [item for item in items if str(getattr(item, option)) == query[option]]
         if kind == "events":

@@ -114,6 +114,7 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("POST /v1/tokens", lambda c: c.create_token(TokenCreate(role=TokenRole.OPERATOR))),
     (f"DELETE /v1/tokens/{TOKENS[0]}", lambda c: c.delete_token(TOKENS[0])),
     ("GET /v1/events?after=5&page_size=1000", lambda c: next(c.events(after=5))),
+    ("GET /v1/audit?page_size=1000&actor=host%3Agpu-a", lambda c: next(c.audit(actor="host:gpu-a"))),
     ("GET /v1/usage?page_size=1000&tenant=blue&host=gpu-a", lambda c: next(c.usage(tenant="blue", host="gpu-a"))),
     ("POST /v1/enroll", lambda c: c.enroll(fleet.Enroll(agent_version="0.1", boot_id=EPOCH))),
     (

@@ -16,23 +16,20 @@ from vgpumgr.wire.resources import Usage
 
 Golden = Callable[[str, str], None]
 
-KINDS = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events")
+KINDS = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events", "audit")
 COMMANDS = [
     *(f"get {kind}" for kind in KINDS),
-    *(
-        f"get {kind} -o json"
-        for kind in ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events")
-    ),
-    *(
-        f"get {kind} -o name"
-        for kind in ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events")
-    ),
+    *(f"get {kind} -o json" for kind in KINDS),
+    *(f"get {kind} -o name" for kind in KINDS),
     "get tenant blue",
     "get tenant blue -o json",
     f"get gpu gpu-b/{GPU}",
     f"get token {TOKENS[1]}",
     "get event 5",
     "get events --after 5",
+    "get audit --since 2h --actor host:gpu-a",
+    "get audit --since yesterday",
+    "get audit 2",
     "get slices --tenant blue",
     f"get slices --vm {VM} -o name",
     "get slices --state releasing",

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes and durations, there and back."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgpumgr.cli.units import format_size, format_us, parse_duration, parse_size, parse_uuid
+from vgpumgr.cli.units import format_size, format_us, parse_duration, parse_instant, parse_size, parse_uuid
 from vgpumgr.errors import ArgumentError
 
 
@@ -60,6 +62,22 @@ def test_durations(text: str, seconds: int) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ArgumentError, match="like 90s or 30d"):
         parse_duration(text)
+
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"), [("2h", 10), ("0s", 12), ("2026-11-21T09:00:00Z", 9), ("2026-11-21T09:00:00+02:00", 7)]
+)
+def test_instants(text: str, hour: int) -> None:
+    assert parse_instant(text, "--since", NOON) == NOON.replace(hour=hour)
+
+
+@pytest.mark.parametrize("text", ["", "2", "yesterday", "2026-11-21T09:00:00", "2026-11-21", "9" * 12 + "w"])
+def test_what_is_no_instant_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match=r"--since .* like 2h, or an instant"):
+        parse_instant(text, "--since", NOON)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each step up and down with what a release in use has in its tables: nothing of it is lost or changed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from alembic import command
+from sqlalchemy import MetaData, inspect, text
+from vgpumgr_api.db import schema
+from vgpumgr_api.db.database import Database
+
+FIRST = "0001"
+ID = {name: f"00000000-0000-4000-8000-00000000000{number}" for number, name in enumerate("abcdefg")}
+AT = "2026-11-21 12:00:00+00:00"
+ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("installation", {"id": 1, "epoch": ID["a"], "created_at": AT}),
+    ("tenants", {"id": ID["b"], "name": "acme", "account_id": None, "generation": 1, "created_at": AT}),
+    (
+        "hosts",
+        {
+            "id": ID["c"],
+            "name": "one",
+            "state": "ready",
+            "enroll_hash": "e" * 64,
+            "enroll_expires_at": AT,
+            "enrolled_at": AT,
+            "epoch_confirmed": True,
+            "fenced_at": None,
+            "desired_generation": 1,
+            "generation": 2,
+            "created_at": AT,
+        },
+    ),
+    *(
+        (
+            "tokens",
+            {
+                "id": ID[name],
+                "secret_hash": name * 64,
+                "role": role,
+                "tenant_id": ID["b"] if role == "tenant" else None,
+                "host_id": ID["c"] if role == "host" else None,
+                "created_at": AT,
+                "expires_at": AT,
+            },
+        )
+        for name, role in (("d", "operator"), ("e", "tenant"), ("f", "host"))
+    ),
+    ("former_secrets", {"secret_hash": "a" * 64, "host_id": ID["c"], "host": "one", "fenced": True}),
+    (
+        "events",
+        {
+            "id": 7,
+            "seq": 3,
+            "at": AT,
+            "kind": "host.created",
+            "actor": "operator:x",
+            "request_id": "r",
+            "tenant_id": None,
+            "account_id": None,
+            "tenant": None,
+            "object": "one",
+            "detail": "{}",
+        },
+    ),
+)
+
+
+@pytest.fixture
+def used(empty_url: str) -> Iterator[Database]:
+    """A database of the first release, in use."""
+    database = Database(empty_url)
+    go(database, "upgrade", FIRST)
+    with database.engine.begin() as connection:
+        for table, row in ROWS:
+            # As SQLAlchemy stores a UUID there.
+            if database.is_sqlite:
+                row = {name: value.replace("-", "") if value in ID.values() else value for name, value in row.items()}
+            columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+            connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), row)
+    yield database
+    database.close()
+
+
+def go(database: Database, direction: str, revision: str) -> None:
+    with database.engine.begin() as connection:
+        config = schema._config()
+        config.attributes["connection"] = connection
+        getattr(command, direction)(config, revision)
+
+
+def content(database: Database, tables: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
+    with database.engine.connect() as connection:
+        return {
+            table: [
+                tuple(row) for row in connection.execute(text(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1"))
+            ]
+            for table, columns in tables.items()
+        }
+
+
+def shape(database: Database) -> dict[str, Any]:
+    """Tables with columns, indexes and constraints, as the database describes them."""
+    found = inspect(database.engine)
+    reflected = MetaData()
+    reflected.reflect(database.engine)
+    return {
+        table.name: (
+            {column.name: (str(column.type), column.nullable) for column in table.columns},
+            sorted(str(each["name"]) for each in found.get_indexes(table.name)),
+            sorted((str(each["name"]), each["sqltext"]) for each in found.get_check_constraints(table.name)),
+            sorted(str(each["name"]) for each in found.get_unique_constraints(table.name)),
+            sorted((str(each["name"]), str(each["options"])) for each in found.get_foreign_keys(table.name)),
+        )
+        for table in reflected.sorted_tables
+    }
+
+
+def test_up_and_down_again_keep_what_was_there(used: Database) -> None:
+    names = {
+        table: [column["name"] for column in inspect(used.engine).get_columns(table)]
+        for table in inspect(used.engine).get_table_names()
+        if table != "alembic_version"
+    }
+    first, was = shape(used), content(used, names)
+    assert all(was[table] for table, _ in ROWS)
+    for _ in range(2):
+        schema.upgrade(used)
+        schema.require_current(used)
+        assert schema.differences(used) == []
+        assert content(used, names) == was
+        go(used, "downgrade", FIRST)
+        assert shape(used) == first
+        assert content(used, names) == was
+
+
+def test_a_step_that_fails_leaves_the_one_before(used: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = shape(used)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr("alembic.op.create_index", fail)
+    with pytest.raises(RuntimeError, match="full"):
+        schema.upgrade(used)
+    monkeypatch.undo()
+    assert shape(used) == before
+    assert schema.revision(used) == FIRST
+    schema.upgrade(used)
