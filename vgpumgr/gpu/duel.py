@@ -64,7 +64,7 @@ class Tenant:
 
     timeslice_us: None leaves what libcuda asks for. rounds: work of a kernel; may be None, then it is measured to
     take `kernel_us`, only where no other process competes. period_us: one kernel every period instead of as many as
-    fit. processes: each with a context of its own.
+    fit. processes: each with a context of its own. program: another than the load, which says and hears the same.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Tenant:
     processes: int = 1
     ask_wfi: bool = False
     mark_at_s: float | None = None
+    program: tuple[str, ...] = ("-S", "-m", "vgpumgr.gpu.load")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +180,7 @@ def _command(tenant: Tenant, seconds: float, log: Path, output: Path) -> list[st
     }
     options |= {name: value for name, value in optional.items() if value is not None}
     words = [str(word) for option in options.items() for word in option]
-    return [sys.executable, "-S", "-m", "vgpumgr.gpu.load", *words]
+    return [sys.executable, *tenant.program, *words]
 
 
 def _environment(rig: Rig, settings: ShimSettings) -> dict[str, str]:
@@ -298,11 +299,12 @@ def run(
     tenants: Sequence[Tenant],
     *,
     seconds: float,
-    at_mark: Callable[[Running], None] | None = None,
+    at_mark: Callable[[Running, int], None] | None = None,
 ) -> Duel:
     """Starts all, one after the other, lets them go together, and waits for their end.
 
-    A tenant with `mark_at_s` stops there until `at_mark` returned. Raises ValueError and RigError.
+    A tenant with `mark_at_s` stops there until `at_mark`, told the time on the tenants' clock, returned.
+    Raises ValueError and RigError.
     """
     if sum(tenant.processes for tenant in tenants) > 1 and any(
         tenant.rounds is None for tenant in tenants if tenant.load != "idle"
@@ -324,9 +326,9 @@ def run(
             marked = {tenant.name for tenant in tenants if tenant.mark_at_s is not None}
             for running in processes:
                 if running.tenant in marked:
-                    _expect(running, "mark", deadline)
+                    mark = _expect(running, "mark", deadline)
                     if at_mark is not None:
-                        at_mark(running)
+                        at_mark(running, mark["t_ns"])
                     _go(running)
             for running in processes:
                 _expect(running, "end", deadline)

@@ -102,12 +102,21 @@ class Gpu:
             self._slice_ends_ns = max(began_ns + group.timeslice_ns, self.now_ns)
 
     def submit(self, group: Group, length_ns: int, *, memory_bound: bool) -> int:
+        self._renew_of_one_alone(group)
         group.submitted += 1
         length_ns = max(length_ns, 1)
         group.queue.append(
             Kernel(number=group.submitted, length_ns=length_ns, left_ns=length_ns, memory_bound=memory_bound)
         )
         return group.submitted
+
+    def _renew_of_one_alone(self, newcomer: Group) -> None:
+        """Who was alone began a turn whenever one was over; the newcomer waits for the end of the present one."""
+        current = self._current
+        if current is None or current is newcomer or self._must_share(current) or self.now_ns < self._slice_ends_ns:
+            return
+        missed = (self.now_ns - self._slice_ends_ns) // current.timeslice_ns + 1
+        self._slice_ends_ns += missed * current.timeslice_ns
 
     def wait(self, group: Group, number: int, answer: Callable[[], None]) -> bool:
         """False if there is nothing to wait for."""
