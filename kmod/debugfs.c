@@ -11,7 +11,7 @@
 #include "debugfs.h"
 #include "vgpu.h"
 
-static struct dentry *vgpu_debugfs;
+struct dentry *vgpu_debugfs;
 
 static void vgpu_debugfs_tenant(struct seq_file *file, struct vgpu_tenant *tenant,
 				struct vgpu_group_stats *stats)

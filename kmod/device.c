@@ -23,6 +23,25 @@ static atomic_t vgpu_devices = ATOMIC_INIT(0);
 static DECLARE_WAIT_QUEUE_HEAD(vgpu_devices_gone);
 
 /**
+ * vgpu_device_note_error - say why a slice stopped
+ * @device: the slice, engine->lock held
+ * @error: enum vgpu_error; the first one stays
+ * @index: number of the item at fault
+ */
+void vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+
+	lockdep_assert_held(&engine->lock);
+	if (device->error)
+		return;
+	WRITE_ONCE(device->error_index, index);
+	WRITE_ONCE(device->error, error);
+	device->stats.errors++;
+	vgpu_event_note(engine, &device->events, VGPU_EVENT_FAULT, error, index);
+}
+
+/**
  * vgpu_device_fault - put a slice into its sticky error state
  * @device: the slice
  * @ring: stop this ring; NULL when none is involved
@@ -37,12 +56,7 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 	struct vgpu_engine *engine = &device->parent->engine;
 
 	spin_lock_irq(&engine->lock);
-	if (!device->error) {
-		WRITE_ONCE(device->error_index, index);
-		WRITE_ONCE(device->error, error);
-		device->stats.errors++;
-		vgpu_event_note(engine, &device->events, VGPU_EVENT_FAULT, error, index);
-	}
+	vgpu_device_note_error(device, error, index);
 	spin_unlock_irq(&engine->lock);
 	if (ring)
 		vgpu_ring_stop(ring);

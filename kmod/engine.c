@@ -80,17 +80,32 @@ void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
 
 /**
  * vgpu_engine_busy_until - say when the item that is executing will stop
- * @engine: the engine; its thread only
- * @until_ns: when the engine is done, however late this thread gets to know
+ * @engine: the engine; its thread, or an interrupt while the thread waits for it
+ * @until_ns: when the engine is done, however late the thread gets to know
  *
- * A processor that is kept from this thread, by an interrupt or by a kernel
+ * A processor that is kept from the thread, by an interrupt or by a kernel
  * that preempts itself rarely, then costs the engine time and no tenant.
  */
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
 {
-	spin_lock_irq(&engine->lock);
+	unsigned long flags;
+
+	spin_lock_irqsave(&engine->lock, flags);
 	engine->stops_ns = until_ns + VGPU_ENGINE_NOTICE_NS;
 	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
+	spin_unlock_irqrestore(&engine->lock, flags);
+}
+
+/**
+ * vgpu_engine_wedge - the hardware does not answer any more
+ * @engine: the engine; its thread only
+ *
+ * Everybody's work ends once @execute has returned, and nothing can be enabled.
+ */
+void vgpu_engine_wedge(struct vgpu_engine *engine)
+{
+	spin_lock_irq(&engine->lock);
+	WRITE_ONCE(engine->wedged, true);
 	spin_unlock_irq(&engine->lock);
 }
 
@@ -114,9 +129,11 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 
 /*
  * Whose turn it is. Returns the item to execute for at most *limit_ns, or NULL
- * after having waited. The item stays first in its ring meanwhile.
+ * after having waited. The item stays first in its ring meanwhile, and is charged
+ * from *start_ns, as its slice is.
  */
-static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns)
+static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns,
+					  u64 *start_ns)
 {
 	struct vgpu_decision decision;
 	struct vgpu_slice *before;
@@ -138,6 +155,7 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	engine->executing = item;
 	engine->stops_ns = U64_MAX;
 	*limit_ns = decision.limit_ns;
+	*start_ns = engine->sched.now_ns;
 	spin_unlock_irq(&engine->lock);
 	return item;
 }
@@ -192,12 +210,13 @@ static int vgpu_engine_thread(void *data)
 		u64 limit_ns;
 		u64 start_ns;
 
-		item = vgpu_engine_next(engine, &limit_ns);
+		item = vgpu_engine_next(engine, &limit_ns, &start_ns);
 		if (!item)
 			continue;
-		start_ns = ktime_get_ns();
 		finished = engine->ops->execute(engine, item, limit_ns);
 		vgpu_engine_account(engine, item, start_ns, finished);
+		if (engine->wedged)
+			vgpu_rings_fail(engine, VGPU_ERROR_ENGINE);
 		cond_resched();
 	}
 	return 0;
@@ -272,42 +291,104 @@ enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
 }
 
 /**
- * vgpu_engine_start - calibrate an engine and start its thread
+ * vgpu_engine_start - start an engine and its thread
  * @engine: zeroed storage
- * @ops: the implementation
+ * @ops: the implementation; it drives @pdev
+ * @pdev: the accelerator
  * @name: of the accelerator
  *
  * Return: 0; -ERANGE if a switch takes longer than the scheduler allows; or another
  * negative errno. On error nothing is left behind.
  */
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
-		      const char *name)
+		      struct pci_dev *pdev, const char *name)
 {
 	struct vgpu_sched_params params = {
 		.max_chunk_ns = VGPU_ENGINE_CHUNK_MAX_NS,
 		.min_chunk_ns = VGPU_ENGINE_CHUNK_MIN_NS,
 		.reserve_limit_permille = VGPU_RESERVE_LIMIT_MAX,
 	};
+	struct vgpu_calibration calibration = {};
 	struct task_struct *thread;
-	int ret;
+	int ret = -ERANGE;
 
 	engine->ops = ops;
 	engine->name = name;
 	spin_lock_init(&engine->lock);
-	ops->calibrate(engine, &params.switch_cost_ns);
+	INIT_LIST_HEAD(&engine->rings);
+	engine->state = ops->start(engine, pdev, &calibration);
+	if (IS_ERR(engine->state))
+		return PTR_ERR(engine->state);
+	engine->fact_ps = calibration.fact_ps;
+	params.switch_cost_ns = calibration.switch_cost_ns;
 	if (vgpu_sched_init(&engine->sched, &params, ktime_get_ns()))
-		return -ERANGE;
+		goto stop;
 	ret = vgpu_events_start(engine);
 	if (ret)
-		return ret;
+		goto stop;
 	thread = kthread_create(vgpu_engine_thread, engine, "vgpu/%s", name);
-	if (IS_ERR(thread)) {
-		vgpu_events_stop(engine);
-		return PTR_ERR(thread);
-	}
+	ret = PTR_ERR_OR_ZERO(thread);
+	if (ret)
+		goto events;
 	engine->thread = thread;
 	wake_up_process(thread);
 	return 0;
+
+events:
+	vgpu_events_stop(engine);
+stop:
+	ops->stop(engine->state);
+	return ret;
+}
+
+static bool vgpu_engine_is_executing(struct vgpu_engine *engine)
+{
+	bool executing;
+
+	spin_lock_irq(&engine->lock);
+	executing = engine->executing;
+	spin_unlock_irq(&engine->lock);
+	return executing;
+}
+
+/**
+ * vgpu_engine_change - let another implementation execute
+ * @engine: a started engine; the caller keeps slices and tenants away
+ * @ops: the implementation; it drives @pdev
+ * @pdev: the accelerator
+ *
+ * Return: 0; -EBUSY while the last item of a slice that is gone executes; -ERANGE if a
+ * switch takes longer than the scheduler allows; or another negative errno. On error
+ * nothing has changed.
+ */
+int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
+		       struct pci_dev *pdev)
+{
+	struct vgpu_calibration calibration = {};
+	struct vgpu_sched_params params;
+	enum vgpu_sched_field fault;
+	void *state;
+
+	if (ops == engine->ops)
+		return 0;
+	if (vgpu_engine_is_executing(engine))
+		return -EBUSY;
+	state = ops->start(engine, pdev, &calibration);
+	if (IS_ERR(state))
+		return PTR_ERR(state);
+	spin_lock_irq(&engine->lock);
+	params = engine->sched.params;
+	params.switch_cost_ns = calibration.switch_cost_ns;
+	fault = vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
+	if (!fault) {
+		swap(engine->state, state);
+		swap(engine->ops, ops);
+		engine->fact_ps = calibration.fact_ps;
+		WRITE_ONCE(engine->wedged, false);
+	}
+	spin_unlock_irq(&engine->lock);
+	ops->stop(state);
+	return fault ? -ERANGE : 0;
 }
 
 /**
@@ -320,4 +401,5 @@ void vgpu_engine_stop(struct vgpu_engine *engine)
 {
 	kthread_stop(engine->thread);
 	vgpu_events_stop(engine);
+	engine->ops->stop(engine->state);
 }

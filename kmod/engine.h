@@ -5,18 +5,32 @@
 #include "vgpu.h"
 
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
-		      const char *name);
+		      struct pci_dev *pdev, const char *name);
 void vgpu_engine_stop(struct vgpu_engine *engine);
 struct vgpu_sched_params vgpu_engine_params(struct vgpu_engine *engine);
 enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
 					    const struct vgpu_sched_params *params);
+int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
+		       struct pci_dev *pdev);
+void vgpu_engine_wedge(struct vgpu_engine *engine);
 void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_kick(struct vgpu_engine *engine);
 void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns);
 void vgpu_engine_trace_hold(struct vgpu_engine *engine);
 
+/* engines.c */
+extern const struct vgpu_engine_ops *vgpu_engine_default;
+const struct vgpu_engine_ops *vgpu_engine_find(const char *name);
+ssize_t vgpu_engines_show(struct pci_dev *pdev, char *text);
+
 extern const struct vgpu_engine_ops vgpu_soft_engine;
+extern const struct vgpu_engine_ops vgpu_edu_engine;
+
+static inline bool vgpu_engine_executes(const struct vgpu_engine *engine, u16 op)
+{
+	return op < 32 && engine->ops->operations & BIT(op);
+}
 
 static inline struct vgpu_device *vgpu_slice_to_device(const struct vgpu_slice *slice)
 {

@@ -25,12 +25,8 @@ static const struct vgpu_op_shape vgpu_op_shapes[] = {
 	[VGPU_OP_CRC32C] = { .src = 1, .args = 1, .align = 1 },
 	[VGPU_OP_GEMM_I32] = { .dst = 1, .src = 1, .src2 = 1, .args = 3, .align = 4 },
 	[VGPU_OP_DELAY] = { .args = 1, .align = 1 },
+	[VGPU_OP_FACT] = { .args = 1, .align = 1 },
 };
-
-u32 vgpu_item_ops(void)
-{
-	return GENMASK(ARRAY_SIZE(vgpu_op_shapes) - 1, 0);
-}
 
 /**
  * vgpu_item_info - what the scheduler is told of an item

@@ -4,7 +4,6 @@
 
 #include "vgpu.h"
 
-u32 vgpu_item_ops(void);
 struct vgpu_item_info vgpu_item_info(const struct vgpu_item *item);
 enum vgpu_error vgpu_item_parse(struct vgpu_item *item, struct vgpu_memory *memory);
 

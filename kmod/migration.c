@@ -312,17 +312,18 @@ static int vgpu_migration_load_ring(struct vgpu_device *device,
 				    const struct vgpu_migration_state *state)
 {
 	struct vgpu_ring *ring = vgpu_ring_create(device);
-	struct vgpu_engine *engine = &device->parent->engine;
 
 	if (!ring)
 		return -ENOMEM;
-	spin_lock_irq(&engine->lock);
 	ring->tail = state->tail;
 	ring->fetched = state->completed;
 	ring->completed = state->completed;
 	ring->reported = state->reported;
-	device->ring = ring;
-	spin_unlock_irq(&engine->lock);
+	if (!vgpu_ring_publish(ring)) {
+		dev_warn_ratelimited(device->vdev.dev, "restoring refused: the engine is wedged\n");
+		vgpu_ring_release(ring);
+		return -EIO;
+	}
 	if (state->error)
 		vgpu_ring_stop(ring);
 	return 0;

@@ -34,6 +34,7 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	struct list_head *node;
 	u64 event_seq = vgpu_events_sequence();
 	u64 timeslice_min_ns;
+	bool wedged;
 	u32 tenants = 0;
 	u32 slices = 0;
 
@@ -46,6 +47,7 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	vgpu_sched_advance(&engine->sched, ktime_get_ns());
 	params = engine->sched.params;
 	stats = engine->sched.stats;
+	wedged = engine->wedged;
 	timeslice_min_ns = vgpu_sched_timeslice_floor(&engine->sched);
 	spin_unlock_irq(&engine->lock);
 
@@ -78,7 +80,8 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 			params.reserve_limit_permille) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_GENERATION, parent->generation,
 			      VGPUMGR_A_GPU_PAD) ||
-	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_EVENT_SEQ, event_seq, VGPUMGR_A_GPU_PAD))
+	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_EVENT_SEQ, event_seq, VGPUMGR_A_GPU_PAD) ||
+	    vgpu_put_flag(skb, VGPUMGR_A_GPU_WEDGED, wedged))
 		return -EMSGSIZE;
 	return 0;
 }

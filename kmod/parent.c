@@ -144,9 +144,50 @@ static ssize_t engine_show(struct device *dev, struct device_attribute *attr, ch
 {
 	struct vgpu_parent *parent = dev_get_drvdata(dev);
 
-	return sysfs_emit(text, "%s\n", parent->engine.ops->name);
+	return sysfs_emit(text, "%s\n", READ_ONCE(parent->engine.ops)->name);
 }
-static DEVICE_ATTR_RO(engine);
+
+static ssize_t engine_store(struct device *dev, struct device_attribute *attr,
+			    const char *text, size_t count)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	const struct vgpu_engine_ops *ops = vgpu_engine_find(text);
+	int ret;
+
+	mutex_lock(&parent->lock);
+	if (!ops)
+		ret = -EINVAL;
+	else if (!ops->drives(parent->pdev))
+		ret = -EOPNOTSUPP;
+	else if (!list_empty(&parent->devices) || !list_empty(&parent->tenants))
+		ret = -EBUSY;
+	else
+		ret = vgpu_engine_change(&parent->engine, ops, parent->pdev);
+	mutex_unlock(&parent->lock);
+	if (ret)
+		dev_warn_ratelimited(dev, "engine: not changed to %s: %d\n",
+				     ops ? ops->name : "an unknown one", ret);
+	return ret ?: count;
+}
+static DEVICE_ATTR_RW(engine);
+
+static ssize_t engines_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+
+	return vgpu_engines_show(parent->pdev, text);
+}
+static DEVICE_ATTR_RO(engines);
+
+static ssize_t engine_state_show(struct device *dev, struct device_attribute *attr,
+				 char *text)
+{
+	struct vgpu_parent *parent = dev_get_drvdata(dev);
+
+	return sysfs_emit(text, "%s\n",
+			  READ_ONCE(parent->engine.wedged) ? "wedged" : "working");
+}
+static DEVICE_ATTR_RO(engine_state);
 
 static ssize_t abi_version_show(struct device *dev, struct device_attribute *attr,
 				char *text)
@@ -167,6 +208,8 @@ static struct attribute *vgpu_parent_attrs[] = {
 	&dev_attr_timeslice_min_us.attr,
 	&dev_attr_memory_total.attr,
 	&dev_attr_engine.attr,
+	&dev_attr_engines.attr,
+	&dev_attr_engine_state.attr,
 	&dev_attr_policy.attr,
 	&dev_attr_places.attr,
 	&dev_attr_reserve_limit_permille.attr,
@@ -202,9 +245,15 @@ static void vgpu_parent_init_types(struct vgpu_parent *parent)
 
 static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
+	const struct vgpu_engine_ops *ops = vgpu_engine_default;
 	struct vgpu_parent *parent;
 	int ret;
 
+	if (!ops->drives(pdev)) {
+		pci_err(pdev, "engine %s (module parameter) does not drive this function\n",
+			ops->name);
+		return -EOPNOTSUPP;
+	}
 	parent = kzalloc(sizeof(*parent), GFP_KERNEL);
 	if (!parent)
 		return -ENOMEM;
@@ -217,7 +266,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	parent->memory_total = (u64)memory_mib << 20;
 	vgpu_parent_init_types(parent);
 
-	ret = vgpu_engine_start(&parent->engine, &vgpu_soft_engine, parent->name);
+	ret = vgpu_engine_start(&parent->engine, ops, pdev, parent->name);
 	if (ret)
 		goto put;
 	pci_set_drvdata(pdev, parent);

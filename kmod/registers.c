@@ -4,7 +4,6 @@
  * What each of them means is in uapi/vgpu_device.h.
  */
 #include "engine.h"
-#include "item.h"
 #include "ring.h"
 
 static u32 vgpu_status(struct vgpu_device *device)
@@ -47,7 +46,7 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	case VGPU_REG_ABI:
 		return VGPU_ABI;
 	case VGPU_REG_OPS:
-		return vgpu_item_ops();
+		return engine->ops->operations;
 	case VGPU_REG_FLAGS:
 		return VGPU_DESC_FLAGS;
 	case VGPU_REG_CONTROL:
@@ -82,6 +81,8 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 		return VGPU_DELAY_NS_MAX;
 	case VGPU_REG_CHUNK_NS_MAX:
 		return min_t(u64, READ_ONCE(engine->sched.params.max_chunk_ns), U32_MAX);
+	case VGPU_REG_FACT_PS:
+		return engine->fact_ps;
 	case VGPU_REG_FETCHED:
 		return device->ring ? READ_ONCE(device->ring->fetched) : 0;
 	case VGPU_REG_COMPLETED:
@@ -99,8 +100,7 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 
 static void vgpu_enable(struct vgpu_device *device)
 {
-	struct vgpu_engine *engine = &device->parent->engine;
-	struct vgpu_ring *ring;
+	struct vgpu_ring *ring = NULL;
 	u32 error = VGPU_ERROR_NONE;
 
 	if (device->ring || READ_ONCE(device->error))
@@ -109,16 +109,21 @@ static void vgpu_enable(struct vgpu_device *device)
 		error = VGPU_ERROR_MASTER;
 	else if (!vgpu_ring_setup_valid(&device->setup))
 		error = VGPU_ERROR_RING;
+	else if (READ_ONCE(device->parent->engine.wedged))
+		error = VGPU_ERROR_ENGINE;
 	vgpu_device_enable_throttle(device);
-	ring = error ? NULL : vgpu_ring_create(device);
-	if (!ring) {
-		vgpu_device_fault(device, NULL, error ?: VGPU_ERROR_RESOURCE, 0);
-		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
-		return;
+	if (!error) {
+		ring = vgpu_ring_create(device);
+		error = ring ? VGPU_ERROR_NONE : VGPU_ERROR_RESOURCE;
 	}
-	spin_lock_irq(&engine->lock);
-	device->ring = ring;
-	spin_unlock_irq(&engine->lock);
+	if (ring && !vgpu_ring_publish(ring)) {
+		vgpu_ring_release(ring);
+		error = VGPU_ERROR_ENGINE;
+	}
+	if (error) {
+		vgpu_device_fault(device, NULL, error, 0);
+		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
+	}
 }
 
 static void vgpu_set_half(u64 *address, bool high, u32 value)

@@ -102,6 +102,7 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 	if (!ring)
 		return NULL;
 	kref_init(&ring->refs);
+	INIT_LIST_HEAD(&ring->node);
 	kref_get(&device->memory->refs);
 	ring->memory = device->memory;
 	ring->device = device;
@@ -118,6 +119,27 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 		return ring;
 	kref_put(&ring->refs, vgpu_ring_free);
 	return NULL;
+}
+
+/**
+ * vgpu_ring_publish - make a ring the one that its device uses
+ * @ring: just created, state_lock held
+ *
+ * Return: false if nothing can be executed.
+ */
+bool vgpu_ring_publish(struct vgpu_ring *ring)
+{
+	struct vgpu_engine *engine = vgpu_ring_engine(ring);
+	bool wedged;
+
+	spin_lock_irq(&engine->lock);
+	wedged = engine->wedged;
+	if (!wedged) {
+		ring->device->ring = ring;
+		list_add_tail(&ring->node, &engine->rings);
+	}
+	spin_unlock_irq(&engine->lock);
+	return !wedged;
 }
 
 /*
@@ -206,6 +228,36 @@ static void vgpu_ring_rest(struct vgpu_ring *ring)
 	vgpu_engine_kick(engine);
 }
 
+/* engine->lock held. What must be freed without it goes to @dropped. */
+static void vgpu_ring_kill(struct vgpu_ring *ring, struct list_head *dropped)
+{
+	struct vgpu_engine *engine = vgpu_ring_engine(ring);
+	struct vgpu_device *device = ring->device;
+	struct vgpu_item *item, *next;
+
+	lockdep_assert_held(&engine->lock);
+	WRITE_ONCE(ring->dead, true);
+	list_del_init(&ring->node);
+	list_splice_init(&ring->done, dropped);
+	list_for_each_entry_safe(item, next, &ring->ready, node) {
+		device->stats.dropped++;
+		if (item != engine->executing)
+			list_move_tail(&item->node, dropped);
+	}
+	if (device->scheduled)
+		vgpu_ring_rest(ring);
+}
+
+static void vgpu_items_free(struct list_head *items)
+{
+	struct vgpu_item *item, *next;
+
+	list_for_each_entry_safe(item, next, items, node) {
+		list_del(&item->node);
+		vgpu_item_free(item);
+	}
+}
+
 /**
  * vgpu_ring_stop - nothing more is fetched, executed or answered
  * @ring: any ring; stopping twice is harmless
@@ -216,27 +268,47 @@ static void vgpu_ring_rest(struct vgpu_ring *ring)
 void vgpu_ring_stop(struct vgpu_ring *ring)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
-	struct vgpu_device *device = ring->device;
-	struct vgpu_item *item, *next;
 	LIST_HEAD(dropped);
 
 	spin_lock_irq(&engine->lock);
-	if (!ring->dead) {
-		WRITE_ONCE(ring->dead, true);
-		list_splice_init(&ring->done, &dropped);
-		list_for_each_entry_safe(item, next, &ring->ready, node) {
-			device->stats.dropped++;
-			if (item != engine->executing)
-				list_move_tail(&item->node, &dropped);
-		}
-		if (device->scheduled)
-			vgpu_ring_rest(ring);
-	}
+	if (!ring->dead)
+		vgpu_ring_kill(ring, &dropped);
 	spin_unlock_irq(&engine->lock);
-	list_for_each_entry_safe(item, next, &dropped, node) {
-		list_del(&item->node);
-		vgpu_item_free(item);
-	}
+	vgpu_items_free(&dropped);
+}
+
+/* The first ring's work ends for a reason that is not its own. False if there is none. */
+static bool vgpu_ring_fail_first(struct vgpu_engine *engine, u32 error,
+				 struct list_head *dropped)
+{
+	struct vgpu_ring *ring;
+
+	lockdep_assert_held(&engine->lock);
+	ring = list_first_entry_or_null(&engine->rings, struct vgpu_ring, node);
+	if (!ring)
+		return false;
+	vgpu_device_note_error(ring->device, error, READ_ONCE(ring->completed));
+	vgpu_ring_kill(ring, dropped);
+	vgpu_ring_kick(ring);
+	return true;
+}
+
+/**
+ * vgpu_rings_fail - put every slice that is enabled into its sticky error state
+ * @engine: executes nothing; its thread
+ * @error: enum vgpu_error
+ */
+void vgpu_rings_fail(struct vgpu_engine *engine, u32 error)
+{
+	LIST_HEAD(dropped);
+	bool more;
+
+	do {
+		spin_lock_irq(&engine->lock);
+		more = vgpu_ring_fail_first(engine, error, &dropped);
+		spin_unlock_irq(&engine->lock);
+		vgpu_items_free(&dropped);
+	} while (more);
 }
 
 /**

@@ -19,8 +19,12 @@
 #define SOFT_STEP_MACS		4096U
 #define SOFT_CALIBRATION_RUNS	16
 
-/* Engine time of one step, ns; measured once, only ever a prediction. */
+/*
+ * Engine time of one step, ns, and of one multiplication of a factorial, ps; measured
+ * once, only ever a prediction.
+ */
 static u64 soft_step_ns = NSEC_PER_USEC;
+static u32 soft_fact_ps = 1000;
 
 static void soft_delay(u64 until_ns)
 {
@@ -58,6 +62,17 @@ static void soft_crc_step(struct vgpu_item *item, u32 bytes)
 	item->result = crc;
 }
 
+static void soft_fact_step(struct vgpu_item *item, u32 factors)
+{
+	u32 product = item->result;
+
+	for (; factors; factors--) {
+		item->done++;
+		product *= (u32)item->done;
+	}
+	item->result = product;
+}
+
 static void soft_gemm_cell(struct vgpu_item *item, u32 n, u32 k)
 {
 	const u32 *a = item->src[0].data;
@@ -81,6 +96,7 @@ static u64 soft_total(const struct vgpu_item *item)
 	case VGPU_OP_COPY:
 	case VGPU_OP_CRC32C:
 	case VGPU_OP_DELAY:
+	case VGPU_OP_FACT:
 		return le32_to_cpu(item->desc.arg[0]);
 	case VGPU_OP_GEMM_I32:
 		return (u64)le32_to_cpu(item->desc.arg[0]) *
@@ -119,6 +135,9 @@ static void soft_step(struct vgpu_item *item, u64 total)
 				return;
 		}
 		return;
+	case VGPU_OP_FACT:
+		soft_fact_step(item, min_t(u64, total - item->done, SOFT_STEP_MACS));
+		return;
 	}
 }
 
@@ -152,6 +171,8 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 		item->done += ns;
 		return item->done == total;
 	}
+	if (le16_to_cpu(item->desc.op) == VGPU_OP_FACT && !item->done)
+		item->result = 1;
 	vgpu_engine_set_realtime(engine, false);
 	soft_compute(item, total, limit_ns);
 	return item->done >= total;
@@ -165,6 +186,8 @@ static u64 soft_estimate_ns(struct vgpu_engine *engine,
 	switch (le16_to_cpu(item->desc.op)) {
 	case VGPU_OP_DELAY:
 		return total;
+	case VGPU_OP_FACT:
+		return div_u64(total * soft_fact_ps, 1000);
 	case VGPU_OP_GEMM_I32:
 		total *= le32_to_cpu(item->desc.arg[2]);
 		return DIV_ROUND_UP_ULL(total, SOFT_STEP_MACS) * soft_step_ns;
@@ -173,38 +196,62 @@ static u64 soft_estimate_ns(struct vgpu_engine *engine,
 	}
 }
 
-/*
- * The least of several runs: interruptions only ever add. Switching between
- * tenants costs this engine nothing but the decision, which is bounded by what
- * a step costs.
- */
-static void soft_calibrate(struct vgpu_engine *engine, u64 *switch_cost_ns)
+/* The least of several runs: interruptions only ever add. */
+static u64 soft_least_ns(struct vgpu_item *item, void (*step)(struct vgpu_item *, u32),
+			 u32 units)
 {
-	struct vgpu_item item = {};
 	u64 best = U64_MAX;
-	void *buffer;
 	int i;
 
-	*switch_cost_ns = soft_step_ns;
-	buffer = kzalloc(SOFT_STEP_BYTES, GFP_KERNEL);
-	if (!buffer)
-		return;
-	item.src[0].data = buffer;
 	for (i = 0; i < SOFT_CALIBRATION_RUNS; i++) {
 		u64 start = ktime_get_ns();
 
-		item.done = 0;
-		soft_crc_step(&item, SOFT_STEP_BYTES);
+		item->done = 0;
+		step(item, units);
 		best = min(best, ktime_get_ns() - start);
 	}
-	kfree(buffer);
-	soft_step_ns = clamp_t(u64, best, 1, 50 * NSEC_PER_USEC);
-	*switch_cost_ns = soft_step_ns;
+	return clamp_t(u64, best, 1, 50 * NSEC_PER_USEC);
+}
+
+static bool soft_drives(struct pci_dev *pdev)
+{
+	return true;
+}
+
+/*
+ * Switching between tenants costs this engine nothing but the decision, which is
+ * bounded by what a step costs.
+ */
+static void *soft_start(struct vgpu_engine *engine, struct pci_dev *pdev,
+			struct vgpu_calibration *calibration)
+{
+	struct vgpu_item item = {};
+
+	item.src[0].data = kzalloc(SOFT_STEP_BYTES, GFP_KERNEL);
+	if (!item.src[0].data)
+		return ERR_PTR(-ENOMEM);
+	soft_step_ns = soft_least_ns(&item, soft_crc_step, SOFT_STEP_BYTES);
+	kfree(item.src[0].data);
+	soft_fact_ps = max_t(u64, 1, div_u64(soft_least_ns(&item, soft_fact_step,
+							   SOFT_STEP_MACS) * 1000,
+					     SOFT_STEP_MACS));
+	calibration->switch_cost_ns = soft_step_ns;
+	calibration->fact_ps = soft_fact_ps;
+	return NULL;
+}
+
+static void soft_stop(void *state)
+{
 }
 
 const struct vgpu_engine_ops vgpu_soft_engine = {
 	.name = "soft",
+	.operations = BIT(VGPU_OP_NOP) | BIT(VGPU_OP_FILL) | BIT(VGPU_OP_COPY) |
+		      BIT(VGPU_OP_CRC32C) | BIT(VGPU_OP_GEMM_I32) | BIT(VGPU_OP_DELAY) |
+		      BIT(VGPU_OP_FACT),
+	.drives = soft_drives,
+	.start = soft_start,
+	.stop = soft_stop,
 	.execute = soft_execute,
 	.estimate_ns = soft_estimate_ns,
-	.calibrate = soft_calibrate,
 };

@@ -55,30 +55,55 @@ struct vgpu_parent;
 struct vgpu_ring;
 
 /**
+ * struct vgpu_calibration - what an engine was measured to cost
+ * @switch_cost_ns: of changing from one slice to another
+ * @fact_ps: of one multiplication of VGPU_OP_FACT, ps
+ */
+struct vgpu_calibration {
+	u64 switch_cost_ns;
+	u32 fact_ps;
+};
+
+/**
  * struct vgpu_engine_ops - what an engine can do
  * @name: as reported by the ``engine`` attribute
+ * @operations: bit n: it executes operation n of enum vgpu_op
+ * @whole_items: it can neither split an item nor stop it, so that one longer than
+ *	max_chunk is refused
+ * @drives: whether it can drive a PCI function
+ * @start: take the function and measure the engine; its state, or an ERR_PTR with
+ *	nothing left behind. May take seconds.
+ * @stop: the reverse; nothing is under execution
  * @execute: continue @item for at most @limit_ns of engine time (a non
  *	splittable item until its end); true once it is finished. Engine thread
- *	only; may sleep, never touches guest memory.
+ *	only; may sleep, never touches guest memory. Ends in bounded time, with
+ *	vgpu_engine_wedge() where the hardware does not.
  * @estimate_ns: predicted engine time of a whole item
- * @calibrate: measure the engine; fills @switch_cost_ns
  */
 struct vgpu_engine_ops {
 	const char *name;
+	u32 operations;
+	bool whole_items;
+	bool (*drives)(struct pci_dev *pdev);
+	void *(*start)(struct vgpu_engine *engine, struct pci_dev *pdev,
+		       struct vgpu_calibration *calibration);
+	void (*stop)(void *state);
 	bool (*execute)(struct vgpu_engine *engine, struct vgpu_item *item,
 			u64 limit_ns);
 	u64 (*estimate_ns)(struct vgpu_engine *engine,
 			   const struct vgpu_item *item);
-	void (*calibrate)(struct vgpu_engine *engine, u64 *switch_cost_ns);
 };
 
 /**
  * struct vgpu_engine - one accelerator's execution and its scheduler
- * @ops: the implementation
- * @lock: protects all of @sched to @held_ns and every ring's item lists
+ * @ops: the implementation; changes only while there is no slice
+ * @state: the implementation's own
+ * @fact_ps: see struct vgpu_calibration
+ * @lock: protects all of @sched to @held_ns, @wedged and every ring's item lists
  * @sched: who runs
  * @thread: executes; the only caller of @ops->execute
  * @name: of the accelerator, for traces
+ * @rings: those that are alive
  * @executing: the item @ops->execute works on
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
@@ -87,13 +112,17 @@ struct vgpu_engine_ops {
  * @held_ns: hold time of its group before
  * @realtime: the priority @thread has
  * @events: on their way to listeners, @lock
+ * @wedged: the hardware does not answer: nothing is executed until it is started again
  */
 struct vgpu_engine {
 	const struct vgpu_engine_ops *ops;
+	void *state;
+	u32 fact_ps;
 	spinlock_t lock;	/* scheduler and item lists */
 	struct vgpu_sched sched;
 	struct task_struct *thread;
 	const char *name;
+	struct list_head rings;
 	struct vgpu_item *executing;
 	u64 stops_ns;
 	bool parked;
@@ -102,6 +131,7 @@ struct vgpu_engine {
 	u64 held_ns;
 	bool realtime;
 	struct vgpu_events events;
+	bool wedged;
 };
 
 /**
@@ -245,6 +275,7 @@ struct vgpu_item {
 /**
  * struct vgpu_ring - one enabling of a device's rings
  * @refs: the device, and each item
+ * @node: in engine->rings from enabling until @dead; engine->lock
  * @device: valid while not @dead
  * @memory: device memory, holds a reference
  * @base: guest address of the submission ring
@@ -272,6 +303,7 @@ struct vgpu_item {
  */
 struct vgpu_ring {
 	struct kref refs;
+	struct list_head node;
 	struct vgpu_device *device;
 	struct vgpu_memory *memory;
 	u64 base;
@@ -428,6 +460,7 @@ void vgpu_device_driver_unregister(void);
 extern struct mdev_driver vgpu_mdev_driver;
 bool vgpu_device_masters_bus(const struct vgpu_device *device);
 void vgpu_device_disable(struct vgpu_device *device);	/* state_lock held */
+void vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index);
 void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */

@@ -128,6 +128,13 @@ static int vgpu_item_stage(struct vgpu_ring *ring, struct vgpu_item *item)
 	return ret;
 }
 
+/* Executed in one piece, because the guest says so or the engine cannot else. */
+static bool vgpu_item_is_whole(const struct vgpu_engine *engine,
+			       const struct vgpu_desc *desc)
+{
+	return engine->ops->whole_items || le16_to_cpu(desc->flags) & VGPU_DESC_NOSPLIT;
+}
+
 /* Check and stage one fetched descriptor. NULL after a fault or when dead. */
 static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
 					 const struct vgpu_desc *desc, u32 number)
@@ -146,8 +153,9 @@ static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
 	item->ring = ring;
 	item->desc = *desc;
 	item->number = number;
-	error = vgpu_item_parse(item, ring->memory);
-	if (!error && le16_to_cpu(desc->flags) & VGPU_DESC_NOSPLIT &&
+	error = vgpu_engine_executes(engine, le16_to_cpu(desc->op)) ?
+		vgpu_item_parse(item, ring->memory) : VGPU_ERROR_OP;
+	if (!error && vgpu_item_is_whole(engine, desc) &&
 	    engine->ops->estimate_ns(engine, item) >
 	    READ_ONCE(engine->sched.params.max_chunk_ns))
 		error = VGPU_ERROR_CHUNK;

@@ -179,6 +179,7 @@ static int vgpu_operand_bytes(const struct vgpu_desc *desc, u64 *dst, u64 *src,
 	switch (le16_to_cpu(desc->op)) {
 	case VGPU_OP_NOP:
 	case VGPU_OP_DELAY:
+	case VGPU_OP_FACT:
 		return 0;
 	case VGPU_OP_FILL:
 		*dst = arg[0];

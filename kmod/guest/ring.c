@@ -329,6 +329,7 @@ int vgpu_ring_info(struct vgpu_guest *guest, struct vgpu_guest_info *info)
 		.tail = guest->tail,
 		.outstanding = guest->tail - completed,
 		.min_outstanding = guest->min_outstanding,
+		.fact_ps = vgpu_read(guest, VGPU_REG_FACT_PS),
 		.memory_bytes = vgpu_read_pair(guest, VGPU_REG_MEMORY_LO),
 		.run_ns = run_ns,
 		.submitted = guest->submitted,

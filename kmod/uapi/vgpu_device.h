@@ -83,11 +83,13 @@
 #define VGPU_REG_MEMORY_LO	0x40	/* device memory of this slice, bytes */
 #define VGPU_REG_MEMORY_HI	0x44
 #define VGPU_REG_DELAY_NS_MAX	0x48	/* longest VGPU_OP_DELAY */
-#define VGPU_REG_CHUNK_NS_MAX	0x4c	/* longest VGPU_DESC_NOSPLIT item */
+#define VGPU_REG_CHUNK_NS_MAX	0x4c	/* longest item in one piece */
 #define VGPU_REG_FETCHED	0x50	/* items fetched, free running */
 #define VGPU_REG_COMPLETED	0x54	/* items completed, free running */
 #define VGPU_REG_RUN_NS_LO	0x58	/* engine time charged to this slice; */
 #define VGPU_REG_RUN_NS_HI	0x5c	/* reading LO latches HI */
+#define VGPU_REG_FACT_PS	0x60	/* predicted time of each multiplication of */
+					/* VGPU_OP_FACT, picoseconds */
 
 #define VGPU_ID			0x55504756	/* "VGPU" */
 #define VGPU_ABI_MAJOR		1
@@ -111,14 +113,17 @@
  * @VGPU_ERROR_DOORBELL: tail beyond the ring, or stepping back
  * @VGPU_ERROR_STORM: more doorbells without an item than the budget allows
  * @VGPU_ERROR_DMA: the ring, a descriptor or an operand cannot be accessed
- * @VGPU_ERROR_OP: unknown operation
+ * @VGPU_ERROR_OP: an operation that VGPU_REG_OPS does not name
  * @VGPU_ERROR_FLAGS: unknown flag, or a reserved or unused field not zero
  * @VGPU_ERROR_SIZE: operand size zero, misaligned or beyond a limit
  * @VGPU_ERROR_ADDRESS: operand range overflows, leaves device memory, or
  *	overlaps there where it must not
- * @VGPU_ERROR_CHUNK: VGPU_DESC_NOSPLIT item longer than CHUNK_NS_MAX
+ * @VGPU_ERROR_CHUNK: predicted to take longer than CHUNK_NS_MAX, though
+ *	VGPU_DESC_NOSPLIT, or any item of an engine that executes all in one piece
  * @VGPU_ERROR_MASTER: enabled or used while PCI bus mastering is off
  * @VGPU_ERROR_RESOURCE: the host has no memory to enable the ring or stage the item
+ * @VGPU_ERROR_ENGINE: the accelerator stopped working; it cannot be enabled until the
+ *	host has started it again
  */
 enum vgpu_error {
 	VGPU_ERROR_NONE = 0,
@@ -133,6 +138,7 @@ enum vgpu_error {
 	VGPU_ERROR_CHUNK = 9,
 	VGPU_ERROR_MASTER = 10,
 	VGPU_ERROR_RESOURCE = 11,
+	VGPU_ERROR_ENGINE = 12,
 };
 
 /**
@@ -147,6 +153,8 @@ enum vgpu_error {
  *	2^32; @dst = C (m x n), @src = A (m x k), @src2 = B (k x n), arg = m, n, k;
  *	C overlaps neither A nor B
  * @VGPU_OP_DELAY: occupy the engine for arg[0] ns without computing
+ * @VGPU_OP_FACT: arg[0]! modulo 2^32 in as many multiplications, each of about
+ *	FACT_PS picoseconds; the result is in the completion
  */
 enum vgpu_op {
 	VGPU_OP_NOP = 0,
@@ -155,6 +163,7 @@ enum vgpu_op {
 	VGPU_OP_CRC32C = 3,
 	VGPU_OP_GEMM_I32 = 4,
 	VGPU_OP_DELAY = 5,
+	VGPU_OP_FACT = 6,
 };
 
 #define VGPU_GEMM_DIM_MAX	512
@@ -197,7 +206,7 @@ struct vgpu_desc {
 /**
  * struct vgpu_completion - answer to one item
  * @cookie: of the descriptor
- * @result: CRC of VGPU_OP_CRC32C, otherwise zero
+ * @result: of VGPU_OP_CRC32C and VGPU_OP_FACT, otherwise zero
  * @run_ns: engine time the item was charged
  * @seq: item number + 1, written with the entry; compare it to know validity
  * @status: zero

@@ -98,7 +98,7 @@ struct vgpu_guest_wait {
  * @min_outstanding: fewest items queued at any moment from the start of the
  *	phase (VGPU_GUEST_SUBMIT_PHASE) to its last submission, a lower bound;
  *	0xffffffff before the second submission of the phase
- * @reserved: zero
+ * @fact_ps: VGPU_REG_FACT_PS
  * @memory_bytes: device memory of this slice
  * @run_ns: engine time charged since the slice came under its tenant
  * @submitted: items submitted since the device was opened
@@ -125,7 +125,7 @@ struct vgpu_guest_info {
 	__u32 tail;
 	__u32 outstanding;
 	__u32 min_outstanding;
-	__u32 reserved;
+	__u32 fact_ps;
 	__u64 memory_bytes;
 	__u64 run_ns;
 	__u64 submitted;

@@ -76,12 +76,12 @@ static u32 argument_faults(const struct vgpu_desc *desc, unsigned int used)
 
 u32 descriptor_faults(const struct vgpu_desc *desc, u64 memory_bytes)
 {
-	static const unsigned int arguments[] = { 0, 2, 1, 1, 3, 1 };
+	static const unsigned int arguments[] = { 0, 2, 1, 1, 3, 1, 1 };
 	const u32 align = desc->op == VGPU_OP_FILL || desc->op == VGPU_OP_GEMM_I32 ? 4 : 1;
 	struct extents is = descriptor_extents(desc);
 	u32 faults = 0;
 
-	if (desc->op > VGPU_OP_DELAY)
+	if (desc->op > VGPU_OP_FACT)
 		return FAULT(OP);
 	if (desc->flags & ~VGPU_DESC_FLAGS)
 		faults |= FAULT(FLAGS);
@@ -141,7 +141,7 @@ void descriptor_make(struct vgpu_desc *desc, u64 memory_bytes, u64 ram_bytes)
 	u64 kind = sim_below(512);
 	u16 flags = 0;
 
-	*desc = (struct vgpu_desc){ .op = kind % 6, .cookie = sim_random(), .kernel_id = kind & 31 };
+	*desc = (struct vgpu_desc){ .op = kind % 7, .cookie = sim_random(), .kernel_id = kind & 31 };
 	if (sim_below(2))
 		flags |= VGPU_DESC_IRQ;
 	if (sim_one_in(8))
@@ -172,6 +172,9 @@ void descriptor_make(struct vgpu_desc *desc, u64 memory_bytes, u64 ram_bytes)
 		break;
 	case VGPU_OP_DELAY:
 		desc->arg[0] = 1 + sim_below(sim_one_in(16) ? DELAY_NS_MAX : 300000);
+		break;
+	case VGPU_OP_FACT:
+		desc->arg[0] = sim_below(sim_one_in(16) ? 100000 : 40);
 		break;
 	}
 	desc->flags = flags;

@@ -181,7 +181,7 @@ static void run(const u8 *input, size_t bytes)
 	INIT_LIST_HEAD(&parent->tenants);
 	INIT_LIST_HEAD(&parent->devices);
 	REQUIRE(!vgpu_rings_init());
-	REQUIRE(!vgpu_engine_start(&parent->engine, &vgpu_soft_engine, "gpu"));
+	REQUIRE(!vgpu_engine_start(&parent->engine, &vgpu_soft_engine, NULL, "gpu"));
 	mutex_lock(&parent->lock);
 	REQUIRE(!vgpu_tenant_configure(parent, "blue", &params, &fault));
 	mutex_unlock(&parent->lock);

@@ -143,6 +143,7 @@ static inline ssize_t strscpy(char *to, const char *from, size_t size)
 
 static inline void *ERR_PTR(long error) { return (void *)error; }
 static inline long PTR_ERR(const void *p) { return (long)p; }
+#define swap(a, b) do { typeof(a) was_a = (a); (a) = (b); (b) = was_a; } while (0)
 static inline bool IS_ERR(const void *p) { return (unsigned long)p >= (unsigned long)-4095L; }
 static inline bool IS_ERR_OR_NULL(const void *p) { return !p || IS_ERR(p); }
 static inline long PTR_ERR_OR_ZERO(const void *p) { return IS_ERR(p) ? PTR_ERR(p) : 0; }

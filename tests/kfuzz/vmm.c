@@ -150,7 +150,7 @@ void vmm_look(void)
 	completed = get(VGPU_REG_COMPLETED);
 	fetched = get(VGPU_REG_FETCHED);
 	REQUIRE(get(VGPU_REG_ID) == VGPU_ID && get(VGPU_REG_ABI) == VGPU_ABI);
-	REQUIRE(get(VGPU_REG_FLAGS) == VGPU_DESC_FLAGS && get(VGPU_REG_OPS) == 0x3f);
+	REQUIRE(get(VGPU_REG_FLAGS) == VGPU_DESC_FLAGS && get(VGPU_REG_OPS) == 0x7f);
 	REQUIRE(get(VGPU_REG_MEMORY_LO) == device->memory_bytes);
 	status = get(VGPU_REG_STATUS);
 	error = get(VGPU_REG_ERROR);

@@ -65,7 +65,7 @@ def parameters() -> dict[str, int]:
     found = {}
     for path, text in sources().items():
         module = "vgpu_guest" if path.parent.name == "guest" else "vgpumgr"
-        for name, rest in re.findall(r"^module_param(?:_named)?\((\w+),\s*([^;]*?)\);", text, re.M):
+        for name, rest in re.findall(r"^module_param(?:_named|_cb)?\((\w+),\s*([^;]*?)\);", text, re.M):
             found[f"/sys/module/{module}/parameters/{name}"] = int(rest.split(",")[-1], 8)
     return found
 
@@ -108,8 +108,9 @@ def table_of(description: str) -> str:
 
 
 def test_each_debugfs_file_is_described() -> None:
-    files = {name for text in sources().values() for name in re.findall(r'debugfs_create_file\("(\w+)"', text)}
-    assert described("/sys/kernel/debug/") == {f"/sys/kernel/debug/vgpumgr/{name}" for name in files}
+    calls = r'debugfs_create_(?:file|bool)\("(\w+)"'
+    files = sorted(name for text in sources().values() for name in re.findall(calls, text))
+    assert sorted(name.rpartition("/")[2] for name in described("/sys/kernel/debug/vgpumgr/")) == files
 
 
 def test_nothing_else_is_described() -> None:

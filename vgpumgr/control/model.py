@@ -42,7 +42,8 @@ class Gpu:
     least burst accepted. `max_chunk_us`: the longest uninterruptible piece. `idle_ns`: of `wall_ns`, time the engine
     belonged to nobody. `tenants`: how many tenants are configured here or named by a slice. `policy`: "best_effort",
     "equal_share" or "fixed_share", which sells `places`. `reserve_limit_permille`: the most of the engine that may be
-    reserved. `generation`: for `if_generation`. `event_seq`: number of the last event, of any GPU.
+    reserved. `generation`: for `if_generation`. `event_seq`: number of the last event, of any GPU. `wedged`: the
+    engine does not answer any more, and executes nothing until the driver is bound again.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Gpu:
     reserve_limit_permille: int = 0
     generation: int = 0
     event_seq: int = 0
+    wedged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

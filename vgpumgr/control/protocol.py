@@ -86,6 +86,7 @@ class GpuAttribute(IntEnum):
     IF_GENERATION = 18
     GENERATION = 19
     EVENT_SEQ = 20
+    WEDGED = 21
 
 
 class TenantAttribute(IntEnum):
@@ -197,6 +198,7 @@ _GPU_TYPES: Mapping[IntEnum, str] = {
     GpuAttribute.POLICY: "u32",
     GpuAttribute.PLACES: "u32",
     GpuAttribute.RESERVE_LIMIT_PERMILLE: "u32",
+    GpuAttribute.WEDGED: "flag",
 }
 _TENANT_TYPES: Mapping[IntEnum, str] = {
     TenantAttribute.PAD: "pad",

@@ -113,6 +113,7 @@ int command_info(struct transport *transport, const char *name, bool json)
 	report_u64(&report, "memory_bytes", limits->memory_bytes);
 	report_u64(&report, "delay_ns_max", limits->delay_ns_max);
 	report_u64(&report, "chunk_ns_max", limits->chunk_ns_max);
+	report_u64(&report, "fact_ps", limits->fact_ps);
 	report_hex(&report, "status", counters.status);
 	report_bool(&report, "scheduled",
 		    counters.status & VGPU_STATUS_SCHEDULED);

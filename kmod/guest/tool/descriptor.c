@@ -11,6 +11,7 @@ static const char *const op_names[] = {
 	[VGPU_OP_NOP] = "nop",	     [VGPU_OP_FILL] = "fill",
 	[VGPU_OP_COPY] = "copy",     [VGPU_OP_CRC32C] = "crc32c",
 	[VGPU_OP_GEMM_I32] = "gemm", [VGPU_OP_DELAY] = "delay",
+	[VGPU_OP_FACT] = "fact",
 };
 
 static const char *const error_names[] = {
@@ -26,6 +27,7 @@ static const char *const error_names[] = {
 	[VGPU_ERROR_CHUNK] = "chunk",
 	[VGPU_ERROR_MASTER] = "master",
 	[VGPU_ERROR_RESOURCE] = "resource",
+	[VGPU_ERROR_ENGINE] = "engine",
 };
 
 int op_by_name(const char *name)
@@ -144,6 +146,14 @@ struct vgpu_desc descriptor_delay(uint32_t delay_ns)
 	return (struct vgpu_desc){
 		.op = htole16(VGPU_OP_DELAY),
 		.arg = { htole32(delay_ns) },
+	};
+}
+
+struct vgpu_desc descriptor_fact(uint32_t n)
+{
+	return (struct vgpu_desc){
+		.op = htole16(VGPU_OP_FACT),
+		.arg = { htole32(n) },
 	};
 }
 

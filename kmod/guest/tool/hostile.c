@@ -36,10 +36,14 @@ static struct vgpu_desc gemm_device(uint64_t c, uint64_t a, uint64_t b,
 #define CASE(function) \
 	static struct vgpu_desc function(const struct transport *transport)
 
+/* The first operation that the device does not have. */
 CASE(unknown_op)
 {
-	(void)transport;
-	return (struct vgpu_desc){ .op = htole16(6) };
+	uint16_t op = 0;
+
+	while (transport->limits.ops >> op & 1)
+		op++;
+	return (struct vgpu_desc){ .op = htole16(op) };
 }
 
 CASE(huge_op)

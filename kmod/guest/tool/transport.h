@@ -25,6 +25,7 @@ struct transport_limits {
 	uint32_t item_bytes_max;
 	uint32_t delay_ns_max;
 	uint32_t chunk_ns_max;
+	uint32_t fact_ps;
 	uint32_t piece_bytes; /* no operand crosses a multiple of it */
 	uint64_t area_bytes_max;
 	uint64_t memory_bytes;

@@ -67,11 +67,11 @@ static uint32_t check_operand(struct fake *fake, const struct operand *operand)
 
 static uint32_t check_arguments(const struct vgpu_desc *desc)
 {
-	static const uint8_t used[] = { 0, 2, 1, 1, 3, 1 };
+	static const uint8_t used[] = { 0, 2, 1, 1, 3, 1, 1 };
 	uint16_t op = le16toh(desc->op);
 	uint32_t arg = le32toh(desc->arg[0]);
 
-	if (op > VGPU_OP_DELAY)
+	if (op > VGPU_OP_FACT)
 		return VGPU_ERROR_OP;
 	if (le16toh(desc->flags) & ~VGPU_DESC_FLAGS || desc->reserved)
 		return VGPU_ERROR_FLAGS;
@@ -126,6 +126,8 @@ static uint64_t compute(const struct vgpu_desc *desc, uint8_t *data[])
 		workload_gemm((uint32_t *)data[0], (uint32_t *)data[1],
 			      (uint32_t *)data[2], arg[0], arg[1], arg[2]);
 		break;
+	case VGPU_OP_FACT:
+		return workload_factorial(arg[0]);
 	}
 	return 0;
 }
@@ -291,12 +293,13 @@ struct transport *transport_fake_open(const struct fake_options *options)
 	fake->base.unmapped = 1ull << 45;
 	fake->base.limits = (struct transport_limits){
 		.abi = VGPU_ABI,
-		.ops = 0x3f,
+		.ops = 0x7f,
 		.flags = VGPU_DESC_FLAGS,
 		.ring_entries = ENTRIES,
 		.item_bytes_max = ITEM_BYTES_MAX,
 		.delay_ns_max = DELAY_NS_MAX,
 		.chunk_ns_max = CHUNK_NS_MAX,
+		.fact_ps = 1000,
 		.piece_bytes = 0x100000,
 		.area_bytes_max = 16 << 20,
 		.memory_bytes = MEMORY_BYTES,

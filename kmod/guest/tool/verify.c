@@ -178,6 +178,17 @@ static void check_delay(struct verify *verify, uint32_t delay_ns)
 	outcome(verify, "delay", delay_ns, right, run_ns);
 }
 
+static void check_fact(struct verify *verify, uint32_t n)
+{
+	struct vgpu_desc desc = descriptor_fact(n);
+	uint64_t run_ns, result;
+	bool right;
+
+	right = run(verify, &desc, 1, &run_ns, &result) &&
+		result == workload_factorial(n);
+	outcome(verify, "fact", n, right, run_ns);
+}
+
 /* Later items overwrite what earlier ones wrote. */
 static void check_order(struct verify *verify)
 {
@@ -396,36 +407,67 @@ static int finish(struct verify *verify)
 	return verify->failed ? EXIT_WRONG : EXIT_OK;
 }
 
-int verify_all(struct transport *transport, const char *name, bool json)
+static bool has(const struct verify *verify, uint16_t op)
+{
+	return verify->transport->limits.ops >> op & 1;
+}
+
+static void check_data(struct verify *verify)
 {
 	static const uint32_t sizes[] = { 4, 60, 4096, 10000, 65536, PIECE - 256 };
+
+	for (size_t i = 0; i < COUNT(sizes) && !verify->rc; i++) {
+		if (sizes[i] > verify->transport->limits.item_bytes_max)
+			continue;
+		check_fill(verify, sizes[i], i % 2 * 4);
+		check_copy(verify, sizes[i], i % 3);
+		check_copy(verify, sizes[i] - 1, 1);
+		check_crc32c(verify, sizes[i], 0);
+		check_crc32c(verify, sizes[i] - 3, i % 3);
+	}
+	if (!verify->rc)
+		check_order(verify);
+}
+
+static void check_matrices(struct verify *verify)
+{
+	check_gemm(verify, 1, 1, 1);
+	check_gemm(verify, 3, 5, 7);
+	check_gemm(verify, 64, 64, 64);
+	check_gemm(verify, VGPU_GEMM_DIM_MAX, 1, 2);
+	check_gemm(verify, 1, VGPU_GEMM_DIM_MAX, VGPU_GEMM_DIM_MAX);
+}
+
+static void check_factorials(struct verify *verify)
+{
+	static const uint32_t numbers[] = { 0, 1, 2, 12, 13, 20, 33, 34, 100000 };
+
+	for (size_t i = 0; i < COUNT(numbers) && !verify->rc; i++)
+		check_fact(verify, numbers[i]);
+}
+
+/* An engine has all of the operations on memory or none. */
+int verify_all(struct transport *transport, const char *name, bool json)
+{
 	struct verify verify;
 
 	if (!begin(&verify, transport, name, json))
 		return finish(&verify);
 	/* first, before anything is written to it */
-	if (transport->limits.memory_bytes >= 65536)
+	if (has(&verify, VGPU_OP_COPY) && transport->limits.memory_bytes >= 65536)
 		check_memory(&verify);
-	for (size_t i = 0; i < COUNT(sizes) && !verify.rc; i++) {
-		if (sizes[i] > transport->limits.item_bytes_max)
-			continue;
-		check_fill(&verify, sizes[i], i % 2 * 4);
-		check_copy(&verify, sizes[i], i % 3);
-		check_copy(&verify, sizes[i] - 1, 1);
-		check_crc32c(&verify, sizes[i], 0);
-		check_crc32c(&verify, sizes[i] - 3, i % 3);
-	}
-	if (!verify.rc) {
-		check_gemm(&verify, 1, 1, 1);
-		check_gemm(&verify, 3, 5, 7);
-		check_gemm(&verify, 64, 64, 64);
-		check_gemm(&verify, VGPU_GEMM_DIM_MAX, 1, 2);
-		check_gemm(&verify, 1, VGPU_GEMM_DIM_MAX, VGPU_GEMM_DIM_MAX);
+	if (!verify.rc && has(&verify, VGPU_OP_COPY))
+		check_data(&verify);
+	if (!verify.rc && has(&verify, VGPU_OP_GEMM_I32))
+		check_matrices(&verify);
+	if (!verify.rc && has(&verify, VGPU_OP_DELAY)) {
 		check_delay(&verify, 1);
 		check_delay(&verify, 3000000);
-		check_order(&verify);
-		check_wrap(&verify);
 	}
+	if (!verify.rc && has(&verify, VGPU_OP_FACT))
+		check_factorials(&verify);
+	if (!verify.rc)
+		check_wrap(&verify);
 	return finish(&verify);
 }
 
@@ -454,6 +496,9 @@ int verify_submit(struct transport *transport, const char *op, uint32_t size,
 		break;
 	case VGPU_OP_DELAY:
 		check_delay(&verify, size);
+		break;
+	case VGPU_OP_FACT:
+		check_fact(&verify, size);
 		break;
 	}
 	return finish(&verify);

@@ -33,6 +33,7 @@ void workload_defaults(struct workload_options *options)
 		.bytes = 4096,
 		.dimension = 32,
 		.delay_ns = 1000000,
+		.fact_n = 20,
 		.seed = 1,
 		.verify_every = 1,
 	};
@@ -69,6 +70,16 @@ void workload_gemm(uint32_t *c, const uint32_t *a, const uint32_t *b, uint32_t m
 		}
 	for (uint32_t i = 0; i < m * n; i++)
 		c[i] = htole32(c[i]);
+}
+
+uint32_t workload_factorial(uint32_t n)
+{
+	uint32_t product = 1;
+
+	/* 34! and all that follow are multiples of 2^32 */
+	for (uint32_t factor = 2; factor <= n && product; factor++)
+		product *= factor;
+	return product;
 }
 
 static uint64_t take(struct cursor *cursor, uint64_t bytes)
@@ -177,6 +188,7 @@ static void place_init(struct workload *workload, uint32_t number,
 	uint16_t op = options->ops[index];
 	struct operand operands[OPERANDS_MAX];
 	unsigned int count;
+	uint32_t factorial;
 
 	switch (op) {
 	case VGPU_OP_FILL:
@@ -198,6 +210,11 @@ static void place_init(struct workload *workload, uint32_t number,
 		break;
 	case VGPU_OP_DELAY:
 		place->desc = descriptor_delay(options->delay_ns);
+		break;
+	case VGPU_OP_FACT:
+		factorial = options->fact_n - (options->fact_n > variant ? variant : 0);
+		place->desc = descriptor_fact(factorial);
+		place->result = workload_factorial(factorial);
 		break;
 	default:
 		place->desc = descriptor_nop();

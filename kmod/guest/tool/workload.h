@@ -24,6 +24,7 @@ struct workload_options {
 	uint32_t bytes;	   /* of fill, copy and crc32c */
 	uint32_t dimension; /* of gemm: m = n = k */
 	uint32_t delay_ns;
+	uint32_t fact_n; /* variants of an item take up to 3 less */
 	uint32_t kernel_id;
 	uint64_t seed;
 	uint64_t verify_every; /* 1: every item, 0: none */
@@ -78,5 +79,8 @@ void workload_random(void *into, size_t bytes, uint64_t seed);
 /* C = A * B modulo 2^32, row-major. */
 void workload_gemm(uint32_t *c, const uint32_t *a, const uint32_t *b, uint32_t m,
 		   uint32_t n, uint32_t k);
+
+/* n! modulo 2^32 */
+uint32_t workload_factorial(uint32_t n);
 
 #endif

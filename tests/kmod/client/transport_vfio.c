@@ -386,6 +386,7 @@ static int start(struct transport_vfio *vfio)
 		.item_bytes_max = vfio_read32(device, VGPU_REG_ITEM_BYTES_MAX),
 		.delay_ns_max = vfio_read32(device, VGPU_REG_DELAY_NS_MAX),
 		.chunk_ns_max = vfio_read32(device, VGPU_REG_CHUNK_NS_MAX),
+		.fact_ps = vfio_read32(device, VGPU_REG_FACT_PS),
 		.piece_bytes = 1u << 30,
 		.area_bytes_max = AREA_BYTES_MAX,
 		.memory_bytes = vfio_read64(device, VGPU_REG_MEMORY_LO),

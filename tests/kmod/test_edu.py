@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine `edu`: jobs of a real PCI device that nobody can split or stop, and a device that does not end one."""
+
+import mmap
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.rig.client import Client, Outcome, client
+from tests.rig.gpu import ADDRESS, Gpu, Load, load_module, poll, unload_module
+from vgpumgr.errors import BusyError, InvalidFieldError
+
+DEVICE = Path("/sys/bus/pci/devices") / ADDRESS
+FROZEN = Path("/sys/kernel/debug/vgpumgr") / ADDRESS / "frozen"
+TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/engine_timeout_ms")
+VGPU_ERROR_ENGINE = 12  # kmod/uapi/vgpu_device.h
+PCI_COMMAND, PCI_COMMAND_MEMORY = 4, 2
+PCI_CAP_ID_MSI, PCI_MSI_FLAGS, PCI_MSI_ENABLE = 5, 2, 1
+EDU_FACT = 8
+
+
+@pytest.fixture
+def edu(gpu: Gpu) -> Iterator[Gpu]:
+    """The accelerator with engine edu; afterwards it works again, whatever was done to it."""
+    timeout = TIMEOUT_MS.read_text()
+    if not FROZEN.parents[1].exists():
+        subprocess.run(["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], check=True)
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    yield gpu
+    TIMEOUT_MS.write_text(timeout)
+    gpu.clear()
+    rebind(gpu)
+
+
+def rebind(gpu: Gpu) -> None:
+    gpu.sysfs.unbind(ADDRESS)
+    gpu.sysfs.bind(ADDRESS)
+
+
+def engine(gpu: Gpu) -> str:
+    return gpu.sysfs.read_gpu(ADDRESS, "engine")
+
+
+def state(gpu: Gpu) -> str:
+    return gpu.sysfs.read_gpu(ADDRESS, "engine_state")
+
+
+def n_for(uuid: str, ns: int) -> int:
+    """The factorial that takes about so long."""
+    return ns * 1000 // int(client(uuid, "info").reports[-1]["fact_ps"])
+
+
+@contextmanager
+def config_bit(offset: int, bit: int) -> Iterator[None]:
+    """A bit of the function's configuration space cleared behind the driver's back."""
+    config = os.open(DEVICE / "config", os.O_RDWR)
+    before = int.from_bytes(os.pread(config, 2, offset), "little")
+    assert before & bit
+    os.pwrite(config, (before & ~bit).to_bytes(2, "little"), offset)
+    try:
+        yield
+    finally:
+        os.pwrite(config, before.to_bytes(2, "little"), offset)
+        os.close(config)
+
+
+def msi_flags() -> int:
+    """Where in configuration space the flags of MSI are."""
+    config = (DEVICE / "config").read_bytes()
+    at = config[0x34]
+    while at and config[at] != PCI_CAP_ID_MSI:
+        at = config[at + 1]
+    assert at
+    return at + PCI_MSI_FLAGS
+
+
+def saturating(gpu: Gpu, tenant: str, n: int = 1000) -> tuple[str, Client]:
+    """A slice of a new tenant whose client sends factorials for ever."""
+    gpu.tenant(tenant, weight=100, timeslice_us=2000)
+    uuid = gpu.slice(tenant)
+    user = Client(["--json", uuid, "saturate", "--op", "fact", "--fact-n", str(n), "--seconds", "300"])
+    gpu.wait_queued(uuid)
+    return uuid, user
+
+
+def assert_stopped(gpu: Gpu, uuid: str, user: Client) -> None:
+    """The client was told why, and the slice cannot be enabled again."""
+    report = user.wait(expected=(5,)).report("record", "saturate")
+    assert (report["error_name"], report["mismatches"]) == ("engine", 0)
+    assert "error engine" in client(uuid, "info", expected=(3,)).output
+    assert gpu.slice_stats(uuid).error == 0, "closing resets a slice"
+
+
+# ---- which engine
+
+
+def test_an_engine_is_chosen_while_nobody_uses_the_gpu(gpu: Gpu) -> None:
+    assert gpu.sysfs.read_gpu(ADDRESS, "engines") == "soft edu"
+    with pytest.raises(InvalidFieldError):
+        gpu.sysfs.write_gpu(ADDRESS, "engine", "warp")
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    with pytest.raises(BusyError):
+        gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    gpu.clear()
+    gpu.slice()
+    with pytest.raises(BusyError):
+        gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    gpu.clear()
+    assert engine(gpu) == "soft"
+    for name in ("edu", "edu", "soft", "edu"):
+        gpu.sysfs.write_gpu(ADDRESS, "engine", name)
+        assert (engine(gpu), gpu.control.gpu(ADDRESS).engine, state(gpu)) == (name, name, "working")
+    rebind(gpu)
+    assert engine(gpu) == "soft"
+
+
+@pytest.mark.long
+def test_the_module_is_loaded_with_an_engine(gpu: Gpu) -> None:
+    gpu.sysfs.unbind(ADDRESS)
+    gpu.control.close()
+    unload_module()
+    try:
+        refused = subprocess.run(["lab-insmod", "engine=warp"], capture_output=True, text=True, check=False)
+        assert refused.returncode
+        assert "Invalid" in refused.stderr
+        subprocess.run(["lab-insmod", "engine=edu"], check=True)
+        gpu.sysfs.bind(ADDRESS)
+        assert engine(gpu) == "edu"
+        gpu.sysfs.unbind(ADDRESS)
+        unload_module()
+    finally:
+        load_module()
+        gpu.sysfs.bind(ADDRESS)
+        gpu.control.__init__()  # type: ignore[misc]  # the family has a new number
+    assert engine(gpu) == "soft"
+
+
+@pytest.mark.long
+def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
+    """Somebody's job of seconds is under way: the present engine stays, and the device is taken when it is done."""
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")  # turns its registers on
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+    resource = os.open(DEVICE / "resource0", os.O_RDWR | os.O_SYNC)
+    with mmap.mmap(resource, 4096) as registers:
+        registers[EDU_FACT : EDU_FACT + 4] = (0xFFFFFFFF).to_bytes(4, "little")
+    os.close(resource)
+    with pytest.raises(BusyError):
+        gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    assert (engine(gpu), state(gpu)) == ("soft", "working")
+
+    def taken() -> bool:
+        with suppress(BusyError):
+            gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+        return engine(gpu) == "edu"
+
+    poll(taken, timeout_s=60)
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+
+
+# ---- work
+
+
+def test_factorials_are_right_and_all_else_is_refused(edu: Gpu) -> None:
+    edu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = edu.slice("blue")
+    cases = [report["case"] for report in client(uuid, "verify").reports if "case" in report]
+    assert cases == ["fact"] * 9 + ["wrap"]
+    assert client(uuid, "hostile", "op").report("case", "op")["ok"]
+    assert client(uuid, "hostile", "op-huge").report("case", "op-huge")["ok"]
+    with_result = client(uuid, "saturate", "--op", "fact", "--fact-n", "33", "--items", "200", "--queued-min", "0")
+    report = with_result.report("record", "saturate")
+    assert (report["verified"], report["mismatches"]) == (200, 0)
+
+
+def test_an_item_longer_than_a_chunk_is_refused(edu: Gpu) -> None:
+    """Whether or not it may be split: this engine cannot."""
+    edu.tenant("blue", weight=100, timeslice_us=2000)
+    uuid = edu.slice("blue")
+
+    def send(n: int, *options: str, expected: int) -> Outcome:
+        arguments = ("--op", "fact", "--fact-n", str(n), "--items", "4", "--queued-min", "0", *options)
+        return client(uuid, "saturate", *arguments, expected=(expected,))
+
+    n = n_for(uuid, 1_000_000)
+    edu.set_max_chunk_us(1500)
+    send(n, expected=0)
+    edu.set_max_chunk_us(800)
+    for options in ((), ("--nosplit",)):
+        assert send(n, *options, expected=5).report("record", "saturate")["error_name"] == "chunk"
+    edu.set_max_chunk_us(1500)
+    send(n, expected=0)
+
+
+def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
+    """Counters within R10's bound, no run longer than timeslice and one job; however long jobs really took.
+
+    The heavier tenant's jobs are a quarter as long: charged by the job it would get less than half of the work done.
+    """
+    timeslice_us, weights = 2000, {"blue": 300, "green": 100}
+    job_ns = {"blue": 500_000, "green": 2_000_000}
+    edu.set_max_chunk_us(4000)
+    for tenant, weight in weights.items():
+        edu.tenant(tenant, weight=weight, timeslice_us=timeslice_us)
+    slices = {tenant: edu.slice(tenant) for tenant in weights}
+    n = {tenant: n_for(uuid, job_ns[tenant]) for tenant, uuid in slices.items()}
+    load: Load = {uuid: {"op": "fact", "fact_n": n[tenant], "depth": 64} for tenant, uuid in slices.items()}
+    with edu.loaded(load, seconds=3.5) as outcomes:
+        window = edu.measured_over(2.5)
+
+    reports = [outcomes[0].report("name", uuid) for uuid in load]
+    assert all(report["saturated"] and not report["mismatches"] for report in reports)
+    longest_job_ns = max(report["item_run_ns_max"] for report in reports)
+    # the lag at each end of the window is at most a timeslice and a job
+    total_ns = sum(window.run_ns.values())
+    bound = 2 * (timeslice_us * 1000 + longest_job_ns) / total_ns
+    assert bound < 0.2, "too few jobs to tell"
+    assert window.share["blue"] == pytest.approx(0.75, abs=bound)
+    work = {tenant: window.items_per_s[tenant] * n[tenant] for tenant in weights}
+    assert work["blue"] > work["green"]
+    for tenant in weights:
+        assert 0 < edu.stats(tenant).longest_run_ns <= timeslice_us * 1000 + longest_job_ns
+        assert edu.stats(tenant).short_uncut_runs == 0
+
+
+@pytest.mark.long
+def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
+    """Results stay right, and the tenant is charged what the job was predicted to take, not what was waited."""
+    TIMEOUT_MS.write_text("500")
+    edu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = edu.slice("blue")
+    arguments = ("saturate", "--op", "fact", "--fact-n", "30", "--items", "6", "--depth", "6", "--queued-min", "0")
+    with config_bit(msi_flags(), PCI_MSI_ENABLE):
+        report = client(uuid, *arguments).report("record", "saturate")
+    assert (report["verified"], report["mismatches"]) == (6, 0)
+    assert report["item_run_ns_max"] < 250_000_000
+    assert (state(edu), client(uuid, "verify").status) == ("working", 0)
+
+
+# ---- a device that does not end a job
+
+
+def test_a_wedged_engine_ends_the_work_of_this_gpu_until_it_is_bound_again(edu: Gpu) -> None:
+    TIMEOUT_MS.write_text("300")
+    users = [saturating(edu, tenant) for tenant in ("blue", "green")]
+    FROZEN.write_text("1")
+    for uuid, user in users:
+        assert_stopped(edu, uuid, user)
+    assert state(edu) == "wedged"
+    assert edu.control.gpu(ADDRESS).wedged
+    FROZEN.write_text("0")
+    assert "error engine" in client(users[0][0], "info", expected=(3,)).output
+
+    edu.clear()
+    rebind(edu)
+    assert not edu.control.gpu(ADDRESS).wedged
+    edu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    edu.tenant("blue", weight=100, timeslice_us=1000)
+    assert client(edu.slice("blue"), "verify").status == 0
+
+
+def test_nobody_waits_for_a_job_that_does_not_end(edu: Gpu) -> None:
+    """It is not given up for ten minutes; closing, removing and unbinding return nevertheless."""
+    TIMEOUT_MS.write_text("600000")
+    uuid, user = saturating(edu, "blue")
+    other, waiting = saturating(edu, "green")
+    FROZEN.write_text("1")
+    user.process.send_signal(signal.SIGKILL)
+    user.process.wait()
+    waiting.process.send_signal(signal.SIGKILL)
+    waiting.process.wait()
+    poll(lambda: not edu.slice_stats(uuid).open and not edu.slice_stats(other).open)
+    edu.clear()
+    assert state(edu) == "working"
+    with pytest.raises(BusyError):
+        edu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+    rebind(edu)
+    assert (engine(edu), edu.control.gpu(ADDRESS).wedged) == ("soft", False)
+
+
+@pytest.mark.long
+def test_a_function_that_is_gone_is_noticed(edu: Gpu) -> None:
+    """Its registers do not answer, as after a surprise removal."""
+    TIMEOUT_MS.write_text("300")
+    uuid, user = saturating(edu, "blue")
+    with config_bit(PCI_COMMAND, PCI_COMMAND_MEMORY):
+        assert_stopped(edu, uuid, user)
+        assert state(edu) == "wedged"
+        edu.clear()
+        edu.sysfs.unbind(ADDRESS)
+    edu.sysfs.bind(ADDRESS)
+    edu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    edu.tenant("blue", weight=100, timeslice_us=1000)
+    assert client(edu.slice("blue"), "verify").status == 0
