@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the module costs when nobody works, and how often a guest must knock when somebody does."""
+
+import time
+
+from tests.rig.client import Client, client
+from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.wakeups import wakeups
+
+
+def test_nothing_of_ours_wakes_up_without_work(gpu: Gpu) -> None:
+    """Slices that are open and enabled, tenants with and without a cap: no wakeup, no decision, no timer."""
+    gpu.tenant("free", weight=100, timeslice_us=1000)
+    gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
+    slices = [gpu.slice(tenant) for tenant in ("free", "capped", "free")]
+    holders = [Client([uuid, "hold"]) for uuid in slices]
+    for uuid in slices:
+        poll(lambda uuid=uuid: gpu.slice_stats(uuid).open)  # type: ignore[misc]
+    busy = gpu.slice("capped")
+    with wakeups() as working:
+        client(busy, "saturate", "--op", "delay", "--delay-us", "500", "--items", "50", "--queued-min", "0")
+    time.sleep(0.5)
+    with wakeups() as idling:
+        picks = gpu.control.gpu(ADDRESS).picks
+        time.sleep(2)
+        picks_later = gpu.control.gpu(ADDRESS).picks
+
+    for holder in holders:
+        holder.kill()
+    assert len(working) > 10, "the wakeups of work are not seen either"
+    assert idling == []
+    assert picks_later == picks
+
+
+def test_a_batch_takes_one_doorbell_and_one_interrupt(gpu: Gpu) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    outcome = client(
+        uuid, "saturate", "--op", "delay", "--delay-us", "20", "--items", "1600", "--depth", "100", "--batch", "100",
+        "--queued-min", "0",
+    )  # fmt: skip
+    report = outcome.report("record", "saturate")
+    stats = gpu.slice_stats(uuid)
+    assert report["submitted"] == stats.items
+    assert stats.doorbells * 100 == stats.items
+    assert report["interrupts"] * 100 <= stats.items
