@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel
@@ -13,10 +13,13 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.common import Answer
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.headers import bearer, etag, generation_expected
-from vgpumgr_api.services import actors, idempotency
+from vgpumgr_api.services import actors, idempotency, people
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
 from vgpumgr_api.watch import DesiredWatch
+
+if TYPE_CHECKING:
+    from vgpumgr_api.oidc import Oidc
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,13 +47,18 @@ def source_of(request: Request) -> str:
 
 
 def authenticate(request: Request) -> Actor:
-    """Blocks on the database. Leaves the actor, and a name for the log, in ``request.state``."""
+    """Blocks on the database, and on the issuer of a person's token whose key is not known yet.
+
+    Leaves the actor, and a name for the log, in ``request.state``.
+    """
     secret = bearer(request.headers)
-    request_id: str = request.state.request_id
-    actor = database_of(request).run(
-        lambda session: actors.authenticate(session, secret, request_id=request_id, source=source_of(request)),
-        read_only=True,
-    )
+    oidc: Oidc | None = request.app.state.oidc
+    known: dict[str, str] = {"request_id": request.state.request_id, "source": source_of(request)}
+    if oidc is not None and oidc.looks_like_one(secret):
+        person = oidc.person(secret)
+        actor = database_of(request).run(lambda session: people.recognise(session, person, **known), read_only=True)
+    else:
+        actor = database_of(request).run(lambda session: actors.authenticate(session, secret, **known), read_only=True)
     request.state.actor = actor
     request.state.caller = actor.name
     return actor

@@ -5,10 +5,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from vgpumgr.wire.fleet import LEASE_S
+from vgpumgr_api.oidc_settings import OidcSettings
 
 DEFAULT_PATH = Path("/etc/vgpumgr/api.toml")
 DEFAULT_DATABASE = "sqlite:////var/lib/vgpumgr/api/vgpumgr.db"
@@ -20,7 +22,10 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files). `database`: a SQLAlchemy URL."""
+    """`listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files). `database`: a SQLAlchemy URL.
+
+    `oidc`: who vouches for people; None: there are only our own tokens.
+    """
 
     database: str = DEFAULT_DATABASE
     listen_host: str = "127.0.0.1"
@@ -28,6 +33,7 @@ class Config:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     lease_s: int = LEASE_S
+    oidc: OidcSettings | None = None
 
 
 def load(path: Path) -> Config:
@@ -51,6 +57,7 @@ _TYPES: dict[str, type] = {
     "tls_certificate": str,
     "tls_key": str,
     "lease_s": int,
+    "oidc": dict,
 }
 
 
@@ -59,11 +66,14 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
         if name not in _TYPES:
             raise ConfigError(f"{path}: {name}: no such setting; there are {', '.join(_TYPES)}")
         if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-            raise ConfigError(f"{path}: {name}: not of type {_TYPES[name].__name__}")
+            kind = "a table" if _TYPES[name] is dict else f"of type {_TYPES[name].__name__}"
+            raise ConfigError(f"{path}: {name}: not {kind}")
     values: dict[str, object] = dict(table)
     for name in ("tls_certificate", "tls_key"):
         if name in values:
             values[name] = path.parent / str(values[name])
+    if "oidc" in table:
+        values["oidc"] = _oidc(path, table["oidc"])
     config = Config(**values)  # type: ignore[arg-type]
     if not 0 <= config.listen_port <= 65535:
         raise ConfigError(f"{path}: listen_port: not between 0 and 65535")
@@ -81,3 +91,15 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
     if backend == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigError(f"{path}: database: names no file; use a URL such as {DEFAULT_DATABASE}")
     return config
+
+
+def _oidc(path: Path, table: object) -> OidcSettings:
+    try:
+        settings = OidcSettings.model_validate(table)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in ("oidc", *first["loc"]))
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from None
+    if settings.ca_file is None:
+        return settings
+    return settings.model_copy(update={"ca_file": path.parent / settings.ca_file})

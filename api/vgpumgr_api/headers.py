@@ -11,7 +11,7 @@ from vgpumgr_api.errors import Refusal
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
-_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,8192})", re.IGNORECASE)
 _ETAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 
 

@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+CREATABLE = [role.value for role in TokenRole if role is not TokenRole.HOST]
+OF_A_TENANT = (TokenRole.TENANT, TokenRole.TENANT_ADMIN)
 _OPTIONS: dict[int | str, str] = {"role": "--role", "subject": "--tenant", "expires_in_s": "--expires-in-s"}
 
 
@@ -71,8 +73,8 @@ def _serve(config: Config) -> None:
 
 
 def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
-    if (chosen.role == TokenRole.TENANT.value) != (chosen.tenant is not None):
-        raise AdminError("--tenant NAME goes with --role tenant, and only with it")
+    if chosen.role != TokenRole.VIEWER and (chosen.role in OF_A_TENANT) != (chosen.tenant is not None):
+        raise AdminError("--tenant NAME goes with the roles tenant, tenant-admin and viewer, and with no other")
     try:
         request = TokenCreate(role=chosen.role, subject=chosen.tenant, expires_in_s=chosen.expires_in_s)
     except ValidationError as error:
@@ -127,8 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     create = token.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
         "create", help="Make a token and print it, once.", parents=[shared, secret], allow_abbrev=False
     )
-    create.add_argument("--role", choices=["admin", "operator", "tenant"], default="operator")
-    create.add_argument("--tenant", metavar="NAME", help="whose token, with --role tenant")
+    create.add_argument("--role", choices=CREATABLE, default=TokenRole.OPERATOR.value)
+    create.add_argument("--tenant", metavar="NAME", help="whose token, with the roles tenant, tenant-admin and viewer")
     create.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="how long it is good; else for ever")
     return parser
 

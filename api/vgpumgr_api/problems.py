@@ -25,6 +25,7 @@ RETRY_AFTER_S = 1
 CHALLENGES = {
     Code.AUTH_REQUIRED: 'Bearer realm="vgpumgr"',
     Code.AUTH_INVALID: 'Bearer realm="vgpumgr", error="invalid_token"',
+    Code.AUTH_EXPIRED: 'Bearer realm="vgpumgr", error="invalid_token"',
 }
 _BY_STATUS = {
     400: (Code.BODY_INVALID, "the body is not JSON that this API can read; send one JSON object in UTF-8"),
@@ -62,7 +63,7 @@ class ProblemResponse(Response):
         extra = dict(headers or {})
         if challenge := CHALLENGES.get(code):
             extra["WWW-Authenticate"] = challenge
-        if code is Code.DATABASE_BUSY:
+        if STATUS[code] == HTTPStatus.SERVICE_UNAVAILABLE:
             extra["Retry-After"] = str(RETRY_AFTER_S)
         # Through Python's own JSON: pydantic's refuses lone surrogates, which a client can send in a member's name.
         content = json.dumps(problem.model_dump(exclude_none=True), default=str)

@@ -28,6 +28,7 @@ from vgpumgr_api.app import create_app
 from vgpumgr_api.config import Config
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.listen import ListenError
+from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.problems import ProblemResponse
 from vgpumgr_api.watch import DesiredWatch
 
@@ -44,7 +45,7 @@ def serve(config: Config) -> None:
         database = stack.enter_context(contextlib.closing(Database(config.database)))
         sockets = listen.open_sockets(config)
         stack.callback(listen.close, config, sockets)
-        app = create_app(database, lease_s=config.lease_s)
+        app = create_app(database, lease_s=config.lease_s, oidc=_oidc(config))
         settings = uvicorn.Config(
             app,
             http=Protocol,
@@ -62,6 +63,15 @@ def serve(config: Config) -> None:
         log_to_stderr()
         server = Server(settings, app.state.watch, listen.describe(config, sockets))
         asyncio.run(server.serve(sockets))
+
+
+def _oidc(config: Config) -> Oidc | None:
+    if config.oidc is None:
+        return None
+    try:
+        return Oidc(config.oidc)
+    except OSError as error:
+        raise ListenError(f"oidc.ca_file {config.oidc.ca_file}: {error.strerror or 'unusable'}") from None
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:

@@ -37,6 +37,7 @@ _BY_KIND: dict[type[errors.VgpumgrError], Status] = {
 _BY_CODE = {
     "auth.required": Status.DENIED,
     "auth.invalid": Status.DENIED,
+    "auth.expired": Status.DENIED,
     "permission.denied": Status.DENIED,
     "host.fenced": Status.DENIED,
     "quota.exceeded": Status.DENIED,
@@ -50,6 +51,7 @@ _BY_CODE = {
     "slice.releasing": Status.CONFLICT,
     "idempotency.mismatch": Status.CONFLICT,
     "field.invalid": Status.USAGE,
+    "issuer.unreachable": Status.UNREACHABLE,
     "database.busy": Status.UNREACHABLE,
     # Of `host probe-gpu`.
     "probe.gpu_unknown": Status.NOT_FOUND,

@@ -41,7 +41,9 @@ class RoleOption(StrEnum):
 
     ADMIN = "admin"
     OPERATOR = "operator"
+    TENANT_ADMIN = "tenant-admin"
     TENANT = "tenant"
+    VIEWER = "viewer"
 
 
 def request(kind: "type[Model]", **members: Any) -> "Model":
@@ -132,9 +134,9 @@ def create_host(
 def create_token(
     context: typer.Context,
     role: Annotated[
-        RoleOption, typer.Option(help="operator: everything but the audit; admin: that too; tenant: its slices")
+        RoleOption, typer.Option(help="operator: everything but the audit; tenant: its slices; viewer: looks only")
     ],
-    tenant: Annotated[str | None, typer.Option(help="for the role tenant: which")] = None,
+    tenant: Annotated[str | None, typer.Option(help="for tenant, tenant-admin, viewer: which")] = None,
     expires_in: Annotated[str | None, typer.Option(metavar="DURATION", help="like 12h or 30d; else never")] = None,
     token_file: SecretFileOption = None,
     output: OutputOption = Output.TABLE,
@@ -143,8 +145,9 @@ def create_token(
     from vgpumgr.wire.resources import TokenCreate
 
     session = begin(context, output)
-    if (role is RoleOption.TENANT) != (tenant is not None):
-        raise ArgumentError("--tenant NAME goes with --role tenant, and only with it")
+    of_a_tenant = role in (RoleOption.TENANT, RoleOption.TENANT_ADMIN)
+    if role is not RoleOption.VIEWER and of_a_tenant != (tenant is not None):
+        raise ArgumentError("--tenant NAME goes with the roles tenant, tenant-admin and viewer, and with no other")
     seconds = None if expires_in is None else parse_duration(expires_in)
     body = request(TokenCreate, role=role.value, subject=tenant, expires_in_s=seconds)
     hand_over(session, "token", token_file, lambda: session.client.create_token(body), "secret")

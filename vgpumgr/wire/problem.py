@@ -19,6 +19,7 @@ class Code(StrEnum):
 
     AUTH_REQUIRED = "auth.required"
     AUTH_INVALID = "auth.invalid"
+    AUTH_EXPIRED = "auth.expired"
     PERMISSION_DENIED = "permission.denied"
     ROUTE_UNKNOWN = "route.unknown"
     METHOD_NOT_ALLOWED = "method.not_allowed"
@@ -38,6 +39,7 @@ class Code(StrEnum):
     HOST_ONLINE = "host.online"
     SLICE_BOUND = "slice.bound"
     SLICE_RELEASING = "slice.releasing"
+    ISSUER_UNREACHABLE = "issuer.unreachable"
     DATABASE_BUSY = "database.busy"
     INTERNAL = "internal"
 
@@ -45,6 +47,7 @@ class Code(StrEnum):
 STATUS: dict[Code, int] = {
     Code.AUTH_REQUIRED: 401,
     Code.AUTH_INVALID: 401,
+    Code.AUTH_EXPIRED: 401,
     Code.PERMISSION_DENIED: 403,
     Code.ROUTE_UNKNOWN: 404,
     Code.METHOD_NOT_ALLOWED: 405,
@@ -64,6 +67,7 @@ STATUS: dict[Code, int] = {
     Code.HOST_ONLINE: 409,
     Code.SLICE_BOUND: 409,
     Code.SLICE_RELEASING: 409,
+    Code.ISSUER_UNREACHABLE: 503,
     Code.DATABASE_BUSY: 503,
     Code.INTERNAL: 500,
 }

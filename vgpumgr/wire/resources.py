@@ -286,18 +286,22 @@ class Usage(Answer):
 
 
 class TokenRole(StrEnum):
-    """`operator`: everything but the audit; `admin`: that too, and tokens of admins; `tenant`: one tenant and, for an
-    account, its projects; `host`: one host's own state.
+    """`operator`: everything but the audit; `admin`: that too, and tokens of admins; `tenant`, `tenant-admin`: one
+    tenant and, for an account, its projects; `viewer`: sees everything or what a tenant sees; `host`: one host's part.
     """
 
     ADMIN = "admin"
     OPERATOR = "operator"
+    TENANT_ADMIN = "tenant-admin"
     TENANT = "tenant"
+    VIEWER = "viewer"
     HOST = "host"
 
 
 class TokenCreate(Request):
-    """For `tenant`, `subject` is its name; for `admin` and `operator` none. Hosts get theirs by enrolling."""
+    """For `tenant` and `tenant-admin`, `subject` is the tenant's name; for `admin` and `operator` none; for `viewer` a
+    tenant's, or none to see everything. Hosts get theirs by enrolling.
+    """
 
     role: Annotated[TokenRole, Field(strict=False)]
     subject: Name | None = None

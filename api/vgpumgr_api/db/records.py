@@ -19,7 +19,8 @@ class Token(Base):
     __table_args__ = (
         CheckConstraint(
             "(role IN ('admin', 'operator') AND tenant_id IS NULL AND host_id IS NULL)"
-            " OR (role = 'tenant' AND tenant_id IS NOT NULL AND host_id IS NULL)"
+            " OR (role IN ('tenant', 'tenant-admin') AND tenant_id IS NOT NULL AND host_id IS NULL)"
+            " OR (role = 'viewer' AND host_id IS NULL)"
             " OR (role = 'host' AND tenant_id IS NULL AND host_id IS NOT NULL)",
             name="subject",
         ),

@@ -2,8 +2,8 @@
 """Who asks, and what they may reach.
 
 An operator reaches everything but the audit and the part of a host's agent; an admin the audit, too. A tenant reaches
-itself and, if it is an account, its projects; whatever belongs to others does not exist for it. A host reaches its own
-desired state and reports.
+itself and, if it is an account, its projects; whatever belongs to others does not exist for it. A viewer sees what an
+operator does, or what a tenant does, and changes nothing. A host reaches its own desired state and reports.
 """
 
 import hashlib
@@ -26,7 +26,10 @@ SECRET = re.compile(r"vgpu_[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, kw_only=True)
 class Actor:
-    """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``."""
+    """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``.
+
+    `scope` tells the idempotency keys of one from those of others; by the token or the name if it is empty.
+    """
 
     token_id: UUID | None
     role: TokenRole
@@ -35,11 +38,17 @@ class Actor:
     host_id: UUID | None = None
     request_id: str = ""
     source: str = ""
+    scope: str = ""
 
     @property
     def runs_the_cloud(self) -> bool:
-        """Whether no tenant's and no host's bounds hold for it."""
+        """Whether it may change what belongs to nobody in particular."""
         return self.role in (TokenRole.ADMIN, TokenRole.OPERATOR)
+
+    @property
+    def sees_the_cloud(self) -> bool:
+        """Whether no tenant's and no host's bounds hold for it."""
+        return self.runs_the_cloud or (self.role is TokenRole.VIEWER and self.tenant_id is None)
 
 
 def new_secret() -> str:
@@ -58,12 +67,14 @@ def local_operator(name: str, role: TokenRole = TokenRole.OPERATOR) -> Actor:
 
 
 def authenticate(session: Session, secret: str, *, request_id: str = "", source: str = "") -> Actor:
-    """Returns who has this secret. Raises Refusal(AUTH_INVALID) if nobody has, or no longer."""
+    """Returns who has this secret. Raises Refusal: AUTH_INVALID if nobody has, AUTH_EXPIRED if no longer."""
     token = None
     if SECRET.fullmatch(secret):
         token = session.scalar(select(records.Token).where(records.Token.secret_hash == hash_of(secret)))
-    if token is None or (token.expires_at is not None and token.expires_at <= now(session)):
-        raise invalid(session, secret, "this token is unknown, expired or revoked; ask an operator for a new one")
+    if token is None:
+        raise invalid(session, secret, "this token is unknown or revoked; ask an operator for a new one")
+    if token.expires_at is not None and token.expires_at <= now(session):
+        raise Refusal(Code.AUTH_EXPIRED, "this token has expired; ask an operator for a new one")
     subject: str | None = str(token.id)
     if token.tenant_id is not None:
         subject = session.scalar(select(models.Tenant.name).where(models.Tenant.id == token.tenant_id))
@@ -107,16 +118,29 @@ def require_operator(actor: Actor) -> None:
         raise Refusal(Code.PERMISSION_DENIED, "this needs an operator's token")
 
 
+def require_view(actor: Actor) -> None:
+    """Who sees the whole cloud passes: operators, admins, and viewers of all of it."""
+    if not actor.sees_the_cloud:
+        raise Refusal(Code.PERMISSION_DENIED, "this needs an operator's token, or a viewer's of the whole cloud")
+
+
+def require_change(actor: Actor) -> None:
+    """Operators and tenants pass; viewers and hosts do not."""
+    require_person(actor)
+    if actor.role is TokenRole.VIEWER:
+        raise Refusal(Code.PERMISSION_DENIED, "a viewer's token changes nothing; use an operator's or a tenant's")
+
+
 def require_person(actor: Actor) -> None:
-    """Operators and tenants pass, hosts do not."""
+    """Operators, tenants and viewers pass, hosts do not."""
     if actor.role is TokenRole.HOST:
         raise Refusal(Code.PERMISSION_DENIED, "a host's token serves its agent only; use an operator's or a tenant's")
 
 
 def require_tenant(actor: Actor, tenant: models.Tenant) -> None:
-    """Operators pass, and tokens of this tenant or of its account; to others it is unknown."""
+    """Who sees the cloud passes, and who is of this tenant or of its account; to others it is unknown."""
     require_person(actor)
-    if actor.role is TokenRole.TENANT and actor.tenant_id not in (tenant.id, tenant.account_id):
+    if not actor.sees_the_cloud and actor.tenant_id not in (tenant.id, tenant.account_id):
         raise unknown("tenant", tenant.name)
 
 
@@ -143,7 +167,7 @@ def require_unrevoked(session: Session, actor: Actor, host: models.Host) -> None
 def reachable_tenants(actor: Actor) -> ColumnElement[bool]:
     """The condition on `models.Tenant` that selects what `actor` may see."""
     require_person(actor)
-    if actor.runs_the_cloud:
+    if actor.sees_the_cloud:
         return true()
     return or_(models.Tenant.id == actor.tenant_id, models.Tenant.account_id == actor.tenant_id)
 

@@ -11,7 +11,7 @@ from vgpumgr.wire.resources import Slice, SliceCreate, SliceState
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.services import events, quotas
-from vgpumgr_api.services.actors import Actor, reachable_tenants, require_person, require_tenant, unknown
+from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.lookup import host_named, on_host, profile_named, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -25,7 +25,7 @@ def create_slice(session: Session, actor: Actor, request: SliceCreate, *, valida
     A VM that has a slice of the tenant gets its others on the same host, unless `host` says otherwise. With
     `validate_only` everything is tried, the answer made, and nothing kept.
     """
-    require_person(actor)
+    require_change(actor)
     if not validate_only:
         return _claim(session, actor, request)
     with session.begin_nested() as trial:
@@ -73,7 +73,7 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: in
 
     Repeating it changes nothing, nor does deleting a lost slice: that is a tombstone already.
     """
-    require_person(actor)
+    require_change(actor)
     claim, host_id, tenant = _locked(session, actor, slice_id)
     require_match(if_match, claim.generation, required=False)
     if claim.state == SliceState.CLAIMED.value:

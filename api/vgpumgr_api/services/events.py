@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import COUNTER_MAX, Page
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Event, TokenRole
+from vgpumgr.wire.resources import Event
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import is_postgresql
@@ -77,7 +77,7 @@ def list_events(session: Session, actor: Actor, *, after: int = 0, size: int = P
         raise Refusal(Code.FIELD_INVALID, "after is not the number of an event; begin with 0")
     _number(session)
     mine: ColumnElement[bool] = true()
-    if actor.role is TokenRole.TENANT:
+    if not actor.sees_the_cloud:
         mine = or_(records.Event.tenant_id == actor.tenant_id, records.Event.account_id == actor.tenant_id)
     found = session.scalars(
         select(records.Event).where(records.Event.seq > after, mine).order_by(records.Event.seq).limit(size + 1)

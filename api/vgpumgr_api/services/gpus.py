@@ -11,14 +11,14 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.resources import Gpu, MemoryClass
 from vgpumgr_api.db import models
-from vgpumgr_api.services.actors import Actor, require_operator
+from vgpumgr_api.services.actors import Actor, require_view
 from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
 
 def list_gpus(session: Session, actor: Actor, page: PageRequest, *, host: str | None = None) -> Page[Gpu]:
-    """Returns GPUs, by host and address. Operators only."""
-    require_operator(actor)
+    """Returns GPUs, by host and address. For who sees the cloud."""
+    require_view(actor)
     statement = select(models.Gpu).join(models.Host, models.Host.id == models.Gpu.host_id)
     if host is not None:
         statement = statement.where(models.Host.id == host_named(session, host).id)

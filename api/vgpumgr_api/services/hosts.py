@@ -14,7 +14,7 @@ from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events
-from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, unknown
+from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -30,8 +30,8 @@ _REPORT = observations.HostReport
 
 
 def list_hosts(session: Session, actor: Actor, page: PageRequest) -> Page[Host]:
-    """Returns all hosts, by name. Operators only."""
-    require_operator(actor)
+    """Returns all hosts, by name. For who sees the cloud."""
+    require_view(actor)
     rows, token = fetch(
         session,
         select(models.Host, _REPORT.reported_at, _REPORT.agent_version).outerjoin(
@@ -67,8 +67,8 @@ def create_host(session: Session, actor: Actor, request: HostCreate) -> HostCrea
 
 
 def get_host(session: Session, actor: Actor, name: str) -> Host:
-    """Returns one host. Operators only."""
-    require_operator(actor)
+    """Returns one host. For who sees the cloud."""
+    require_view(actor)
     return _answer(session, host_named(session, name))
 
 

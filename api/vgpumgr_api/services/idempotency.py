@@ -33,7 +33,7 @@ def once(session: Session, actor: Actor, key: str, request_hash: str, fn: Callab
     """
     if not _KEY.fullmatch(key):
         raise Refusal(Code.FIELD_INVALID, "Idempotency-Key is not 1 to 255 visible ASCII characters; send a UUID")
-    scope = str(actor.token_id) if actor.token_id else actor.name[:64]
+    scope = actor.scope or (str(actor.token_id) if actor.token_id else actor.name[:64])
     _sweep(session, scope, key)
     values = {"scope": scope, "key": key, "request_hash": request_hash, "answer": None, "created_at": now(session)}
     if not insert_unless_there(session, IdempotencyKey, values):

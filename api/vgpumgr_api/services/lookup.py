@@ -54,12 +54,12 @@ def host_named(session: Session, name: str, *, lock: bool = False) -> models.Hos
 def on_host(session: Session, actor: Actor, name: str) -> ColumnElement[bool]:
     """Returns the condition on `models.Host` that selects what is on a host.
 
-    To a tenant a host that does not exist looks like one that has nothing of the tenant; operators are told.
+    To a tenant a host that does not exist looks like one that has nothing of the tenant; who sees the cloud is told.
     """
     try:
         return models.Host.id == host_named(session, name).id
     except Refusal:
-        if actor.runs_the_cloud:
+        if actor.sees_the_cloud:
             raise
         return false()
 

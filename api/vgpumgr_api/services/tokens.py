@@ -45,10 +45,10 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
             raise _invalid("role", "a host gets its token by enrolling; create or re-enrol the host")
         case TokenRole.ADMIN | TokenRole.OPERATOR if request.subject is not None:
             raise _invalid("subject", f"the token of an {request.role} has no subject; leave it out")
-        case TokenRole.TENANT if request.subject is None:
+        case TokenRole.TENANT | TokenRole.TENANT_ADMIN if request.subject is None:
             raise _invalid("subject", "a tenant's token needs the tenant's name as its subject")
-        case TokenRole.TENANT:
-            tenant = tenant_named(session, str(request.subject))
+    if request.subject is not None:
+        tenant = tenant_named(session, request.subject)
     secret = new_secret()
     token = records.Token(
         id=uuid4(),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
+from fastapi import FastAPI
 from httpx2 import Response
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
@@ -132,9 +133,9 @@ class Host(Caller):
 class Cloud:
     """Begins with an operator and nothing else."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, app: FastAPI | None = None) -> None:
         self.database = database
-        self.http = TestClient(create_app(database))
+        self.http = TestClient(app or create_app(database))
         wanted = TokenCreate(role=TokenRole.OPERATOR)
         first = database.run(lambda session: tokens.create_token(session, local_operator("tests"), wanted))
         self.operator = Caller(self.http, first.secret)

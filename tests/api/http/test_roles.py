@@ -17,13 +17,17 @@ from fastapi.routing import APIRoute
 from tests.api.http.cloud import GIB, Caller, Cloud, Host
 from vgpumgr.wire.problem import Code
 
-CALLERS = ("nobody", "expired", "revoked", "other_host", "own_host", "other", "own", "account", "operator", "admin")
+CALLERS = (
+    *("nobody", "expired", "revoked", "other_host", "own_host", "other", "own", "account", "own_admin", "own_viewer"),
+    *("viewer", "operator", "admin"),
+)
 OK = "ok"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What each caller gets; an admin, unless it is said, what an operator gets.
+    """What each caller gets. Unless it is said an admin gets what an operator gets, a tenant's admin what its service
+    gets, and a viewer, of all or of a tenant, the same if it is a GET and is denied if it is not.
 
     `path` may name ``{slice}``, ``{host}`` and ``{token}``.
     """
@@ -36,11 +40,24 @@ class Row:
     own_host: str
     other_host: str
     admin: str = ""
+    viewer: str = ""
+    own_admin: str = ""
+    own_viewer: str = ""
     body: Callable[[], Any] = lambda: None
     headers: dict[str, str] = field(default_factory=dict)
     nobody: str = Code.AUTH_REQUIRED
-    expired: str = Code.AUTH_INVALID
+    expired: str = Code.AUTH_EXPIRED
     revoked: str = Code.AUTH_INVALID
+
+    def outcome(self, name: str, *, reads: bool) -> str:
+        """What `name` gets."""
+        said: str = getattr(self, name)
+        if said:
+            return said
+        if name in ("viewer", "own_viewer") and not reads:
+            return Code.PERMISSION_DENIED
+        like = {"admin": self.operator, "viewer": self.operator, "own_admin": self.own, "own_viewer": self.own}
+        return like[name]
 
 
 def public(path: str) -> Row:
@@ -122,7 +139,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}"),
     ("DELETE", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}", Code.GENERATION_STALE, headers=STALE),
     ("GET", "/v1/usage"): people("/v1/usage"),
-    ("GET", "/v1/tokens"): operators("/v1/tokens"),
+    ("GET", "/v1/tokens"): operators("/v1/tokens", viewer=Code.PERMISSION_DENIED),
     ("POST", "/v1/tokens"): operators("/v1/tokens", body=lambda: {"role": "tenant", "subject": "blue"}),
     ("GET", "/v1/events"): people("/v1/events"),
     ("GET", "/v1/audit"): admins("/v1/audit"),
@@ -174,6 +191,9 @@ def cast_of(cloud: Cloud) -> Cast:
         "other": other,
         "own_host": own_host,
         "other_host": other_host,
+        "own_admin": cloud.token(role="tenant-admin", subject="web"),
+        "own_viewer": cloud.token(role="viewer", subject="web"),
+        "viewer": cloud.token(role="viewer"),
         "operator": cloud.operator,
         "admin": cloud.admin,
     }
@@ -200,7 +220,7 @@ def test_everybody_reaches_what_is_theirs_and_nothing_else(cloud: Cloud) -> None
         for name in CALLERS:
             response = cast.callers[name](method, row.path.format(**names), row.body(), headers=row.headers)
             outcome = OK if response.status_code < 300 else response.json()["code"]
-            expected[f"{method} {route} {name}"] = getattr(row, name) or row.operator
+            expected[f"{method} {route} {name}"] = row.outcome(name, reads=method == "GET")
             found[f"{method} {route} {name}"] = outcome
     assert found == expected
 

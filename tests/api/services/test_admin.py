@@ -87,7 +87,7 @@ def test_tokens_upgrade_and_epochs_are_made_on_the_spot(
     assert main(["new-epoch", "--config", str(settings)]) == 0
     assert said(capsys)[0] != epoch
     for wrong, named in (
-        (["--tenant", "acme"], "--role tenant"),
+        (["--tenant", "acme"], "--tenant NAME goes with the roles tenant"),
         (["--role", "tenant"], "--tenant NAME"),
         (["--expires-in-s", "1"], "--expires-in-s: "),
         (["--role", "tenant", "--tenant", "A"], "--tenant: "),

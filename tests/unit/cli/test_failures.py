@@ -17,6 +17,7 @@ from vgpumgr.wire.problem import Code, Problem, Reason
 STATUSES = {
     Code.AUTH_REQUIRED: 5,
     Code.AUTH_INVALID: 5,
+    Code.AUTH_EXPIRED: 5,
     Code.PERMISSION_DENIED: 5,
     Code.ROUTE_UNKNOWN: 1,
     Code.METHOD_NOT_ALLOWED: 1,
@@ -36,6 +37,7 @@ STATUSES = {
     Code.HOST_ONLINE: 4,
     Code.SLICE_BOUND: 4,
     Code.SLICE_RELEASING: 4,
+    Code.ISSUER_UNREACHABLE: 7,
     Code.DATABASE_BUSY: 7,
     Code.INTERNAL: 1,
 }

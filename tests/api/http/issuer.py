@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An OIDC issuer: a process of its own over TLS, and the keys it signs with, in the test's hands.
+
+As a program it serves a directory: ``python -m tests.api.http.issuer DIRECTORY``. It reads a file anew for each request
+and notes each in ``requests``, so that a test rotates keys by `publish` and counts who asked.
+"""
+
+import contextlib
+import functools
+import http.server
+import json
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+ROOT = Path(__file__).resolve().parents[3]
+AUDIENCE = "vgpumgr"
+START_S = 60
+
+
+@functools.cache
+def private_key(kind: str, number: int = 0) -> Any:
+    """A key, the same for the same arguments: those of RSA take long to find."""
+    if kind.startswith("rsa"):
+        return rsa.generate_private_key(public_exponent=65537, key_size=int(kind.removeprefix("rsa")))
+    curves = {"p256": ec.SECP256R1(), "p384": ec.SECP384R1()}
+    return ed25519.Ed25519PrivateKey.generate() if kind == "ed25519" else ec.generate_private_key(curves[kind])
+
+
+def public_jwk(key: Any, **members: Any) -> dict[str, Any]:
+    kinds = ((rsa.RSAPrivateKey, RSAAlgorithm), (ec.EllipticCurvePrivateKey, ECAlgorithm))
+    algorithm: Any = next((each for kind, each in kinds if isinstance(key, kind)), OKPAlgorithm)
+    return {**algorithm.to_jwk(key.public_key(), as_dict=True), "use": "sig", **members}
+
+
+@dataclass
+class Issuer:
+    """`keys`: by their ids, what it signs with. They count once `publish` has been called."""
+
+    directory: Path
+    url: str
+    keys: dict[str, Any] = field(default_factory=lambda: {"one": private_key("rsa2048")})
+
+    @property
+    def ca_file(self) -> Path:
+        return self.directory / "issuer.crt"
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """The table ``[oidc]``."""
+        roles = {
+            "admin": ["cloud-admins"],
+            "operator": ["cloud-operators"],
+            "tenant-admin": ["owners"],
+            "viewer": ["auditors"],
+            "tenant-viewer": ["guests"],
+        }
+        made = {"issuer": self.url, "audience": AUDIENCE, "ca_file": str(self.ca_file), "roles": roles}
+        return made | changes
+
+    def publish(self, **members: Any) -> None:
+        keys = [public_jwk(key, kid=name, **members) for name, key in self.keys.items()]
+        self.put("jwks.json", {"keys": keys})
+
+    def put(self, path: str, document: Any) -> None:
+        file = self.directory / "www" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(document if isinstance(document, str) else json.dumps(document))
+
+    def requests(self) -> list[str]:
+        log = self.directory / "requests"
+        return log.read_text().split() if log.exists() else []
+
+    def token(self, *groups: str, key: str = "one", header: dict[str, Any] | None = None, **claims: Any) -> str:
+        """A token with claims that let it in, but for `groups` and what `claims` changes; None leaves one out."""
+        now = int(time.time())
+        said = {"iss": self.url, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + 300, "groups": groups}
+        said = {name: value for name, value in (said | claims).items() if value is not None}
+        signing = self.keys[key]
+        algorithms = {rsa.RSAPrivateKey: "RS256", ec.EllipticCurvePrivateKey: "ES256"}
+        default = next((each for kind, each in algorithms.items() if isinstance(signing, kind)), "EdDSA")
+        header = {"kid": key, **(header or {})}
+        algorithm = header.pop("alg", default)
+        return jwt.encode(said, signing, algorithm=algorithm, headers=header)
+
+
+@contextlib.contextmanager
+def issuing(directory: Path) -> Iterator[Issuer]:
+    """An issuer until the block ends; its discovery document and keys are there."""
+    directory.mkdir()
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", directory / "issuer.key"]
+    subprocess.run([*make.split(), *files, "-out", directory / "issuer.crt"], check=True, capture_output=True)
+    (directory / "www").mkdir()
+    process = subprocess.Popen([sys.executable, "-m", "tests.api.http.issuer", directory], cwd=ROOT)
+    try:
+        issuer = Issuer(directory, f"https://127.0.0.1:{_port(process, directory)}")
+        issuer.put(".well-known/openid-configuration", {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/jwks.json"})
+        issuer.publish()
+        yield issuer
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _port(process: subprocess.Popen[bytes], directory: Path) -> int:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, ValueError):
+            return int((directory / "port").read_text())
+        assert process.poll() is None
+        time.sleep(0.02)
+    raise AssertionError(f"the issuer does not listen after {START_S} s")
+
+
+def serve(directory: Path) -> None:
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_request(self, *_: Any) -> None:
+            with (directory / "requests").open("a") as log:
+                log.write(f"{self.path}\n")
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(directory / "www"))
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(directory / "issuer.crt", directory / "issuer.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    (directory / ".port").write_text(str(server.server_address[1]))
+    (directory / ".port").rename(directory / "port")
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

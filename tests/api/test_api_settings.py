@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API's role writes from its variables is what the API reads, and bad settings are named."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vgpumgr_api.config import Config, ConfigError, load
+
+ROLE = Path(__file__).parents[2] / "ansible/roles/vgpumgr_api"
+OIDC: dict[str, Any] = {
+    "issuer": "https://login.example/realms/cloud",
+    "audience": 'vgpu"mgr',
+    "ca_file": "login-ca.pem",
+    "leeway_s": 5,
+    "role_claim": "https://x.example/roles",
+    "algorithms": ["ES256", "EdDSA"],
+    "roles": {"admin": ["a"], "tenant-admin": ["b", "c\\d"], "tenant-viewer": ["\u00e9"]},
+}
+
+
+def written(tmp_path: Path, **variables: Any) -> Config:
+    task = {"src": str(ROLE / "templates/api.toml.j2"), "dest": str(tmp_path / "api.toml")}
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "vars_files": [str(ROLE / "defaults/main.yml")],
+        "tasks": [{"ansible.builtin.template": task, "vars": variables}],
+    }
+    (tmp_path / "play.json").write_text(json.dumps([play]))
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "--inventory=localhost,", "--connection=local"]
+    done = subprocess.run([*command, str(tmp_path / "play.json")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return load(tmp_path / "api.toml")
+
+
+def test_without_variables_there_are_only_our_own_tokens(tmp_path: Path) -> None:
+    assert written(tmp_path).oidc is None
+
+
+def test_the_issuer_is_read_as_it_was_given(tmp_path: Path) -> None:
+    found = written(tmp_path, vgpumgr_api_oidc=OIDC).oidc
+    assert found is not None
+    said = found.model_dump(exclude_defaults=True, by_alias=True, mode="json")
+    assert said == OIDC | {"ca_file": str(tmp_path / "login-ca.pem")}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"issuer": None}, "oidc.issuer"),
+        ({"issuer": "http://login.example"}, "oidc.issuer"),
+        ({"jwks_url": "http://keys.example/"}, "oidc.jwks_url"),
+        ({"audience": ""}, "oidc.audience"),
+        ({"algorithms": ["HS256"]}, "oidc.algorithms"),
+        ({"algorithms": ["none"]}, "oidc.algorithms"),
+        ({"algorithms": []}, "oidc.algorithms"),
+        ({"leeway_s": 301}, "oidc.leeway_s"),
+        ({"leeway_s": "5"}, "oidc.leeway_s"),
+        ({"roles": None}, "oidc.roles"),
+        ({"roles": {"owner": ["a"]}}, "oidc.roles.owner"),
+        ({"roles": {"admin": "a"}}, "oidc.roles.admin"),
+        ({"roles": {"admin": [""]}}, "oidc.roles.admin"),
+        ({"colour": "red"}, "oidc.colour"),
+    ],
+)
+def test_bad_settings_of_the_issuer_are_named(tmp_path: Path, wrong: dict[str, Any], named: str) -> None:
+    table = {name: value for name, value in (OIDC | {"roles": {"admin": ["a"]}} | wrong).items() if value is not None}
+    roles = table.pop("roles", None)
+    lines = ["[oidc]", *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
+    lines += ["[oidc.roles]", *(f"{name} = {json.dumps(value)}" for name, value in roles.items())] if roles else []
+    (tmp_path / "api.toml").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ConfigError, match=f"api.toml: {named}"):
+        load(tmp_path / "api.toml")
