@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
 
-who asks (401), that the body is of a type we read (415) and holds only storable text (400), that no query parameter
-is unknown or given twice (422).
+who asks (401), that the token is good for this part of the API (403), that the body is of a type we read (415) and
+holds only storable text (400), that no query parameter is unknown or given twice (422).
 """
 
 import json
@@ -21,6 +21,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_api.call import authenticate
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.headers import field_refusal, require_json
+from vgpumgr_api.services.actors import require_scope
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -48,10 +49,15 @@ class PublicRoute(APIRoute):
 
 
 class Route(PublicRoute):
-    """A route for the bearer of a token. Leaves ``request.state.actor``."""
+    """A route for the bearer of a token, below ``/v1``. Leaves ``request.state.actor``."""
 
     async def admit(self, request: Request) -> None:
-        await run_in_threadpool(authenticate, request)
+        actor = await run_in_threadpool(authenticate, request)
+        require_scope(actor, self.scope(request.method))
+
+    def scope(self, method: str) -> str:
+        """What a token that has scopes needs here: the part of ``/v1`` and whether it changes something there."""
+        return f"{self.path_format.split('/')[2]}:{'read' if method == 'GET' else 'write'}"
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:

@@ -139,7 +139,8 @@ def _slice(claim: "Slice") -> tuple[str, ...]:
 
 def _token(token: "Token") -> tuple[str, ...]:
     expires = "never" if token.expires_at is None else moment(token.expires_at)
-    return str(token.id), token.role, token.subject or "-", moment(token.created_at), expires
+    scopes = "-" if token.scopes is None else ",".join(token.scopes)
+    return str(token.id), token.role, token.subject or "-", moment(token.created_at), expires, scopes
 
 
 def _event(event: "Event") -> tuple[str, ...]:
@@ -257,7 +258,7 @@ KINDS = (
     Kind(
         singular="token",
         plural="tokens",
-        header=("ID", "ROLE", "SUBJECT", "CREATED", "EXPIRES"),
+        header=("ID", "ROLE", "SUBJECT", "CREATED", "EXPIRES", "SCOPES"),
         row=_token,
         name=lambda token: str(token.id),
         listed=lambda client, _: client.tokens(),

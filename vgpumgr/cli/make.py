@@ -55,7 +55,9 @@ def request(kind: "type[Model]", **members: Any) -> "Model":
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "string_pattern_mismatch":
+        if first["loc"][0] == "scopes":
+            what = "no scope: a scope is a part of the API and read or write, like slices:read"
+        elif first["type"] == "string_pattern_mismatch":
             what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
         else:
             what = first["msg"][:1].lower() + first["msg"][1:]
@@ -138,6 +140,9 @@ def create_token(
     ],
     tenant: Annotated[str | None, typer.Option(help="for tenant, tenant-admin, viewer: which")] = None,
     expires_in: Annotated[str | None, typer.Option(metavar="DURATION", help="like 12h or 30d; else never")] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option(metavar="SCOPE", help="good for this only, like slices:read; may be repeated")
+    ] = None,
     token_file: SecretFileOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -149,7 +154,7 @@ def create_token(
     if role is not RoleOption.VIEWER and of_a_tenant != (tenant is not None):
         raise ArgumentError("--tenant NAME goes with the roles tenant, tenant-admin and viewer, and with no other")
     seconds = None if expires_in is None else parse_duration(expires_in)
-    body = request(TokenCreate, role=role.value, subject=tenant, expires_in_s=seconds)
+    body = request(TokenCreate, role=role.value, subject=tenant, expires_in_s=seconds, scopes=scope or None)
     hand_over(session, "token", token_file, lambda: session.client.create_token(body), "secret")
 
 

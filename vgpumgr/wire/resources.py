@@ -298,14 +298,27 @@ class TokenRole(StrEnum):
     HOST = "host"
 
 
+SCOPED = ("audit", "events", "gpus", "hosts", "profiles", "quotas", "slices", "tenants", "tokens", "usage")
+"""The parts of ``/v1`` that a scope opens."""
+
+Scope = Annotated[
+    str,
+    Field(
+        pattern=rf"^({'|'.join(SCOPED)}):(read|write)$", description="`slices:read` for GET, `slices:write` for others"
+    ),
+]
+
+
 class TokenCreate(Request):
     """For `tenant` and `tenant-admin`, `subject` is the tenant's name; for `admin` and `operator` none; for `viewer` a
-    tenant's, or none to see everything. Hosts get theirs by enrolling.
+    tenant's, or none to see everything. Hosts get theirs by enrolling. `scopes`: what of its role's the token is good
+    for; left out: all of it.
     """
 
     role: Annotated[TokenRole, Field(strict=False)]
     subject: Name | None = None
     expires_in_s: Annotated[int, Field(ge=60, le=10 * 366 * 86400)] | None = None
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=2 * len(SCOPED))] | None = None
 
 
 class Token(Answer):
@@ -316,6 +329,7 @@ class Token(Answer):
     subject: Name | None
     created_at: Instant
     expires_at: Instant | None
+    scopes: list[str] | None = None
 
 
 class TokenCreated(Token):

@@ -13,7 +13,10 @@ from vgpumgr_api.db.types import RowNumber
 
 
 class Token(Base):
-    """A credential; `secret_hash` is the SHA-256 of the secret, which is random and needs no salt."""
+    """A credential; `secret_hash` is the SHA-256 of the secret, which is random and needs no salt.
+
+    `scopes`: what it is good for, of what its role may do; None: all of that.
+    """
 
     __tablename__ = "tokens"
     __table_args__ = (
@@ -33,6 +36,7 @@ class Token(Base):
     host_id: Mapped[UUID | None] = mapped_column(ForeignKey("hosts.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
+    scopes: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class FormerSecret(Base):

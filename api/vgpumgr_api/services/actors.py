@@ -28,7 +28,8 @@ SECRET = re.compile(r"vgpu_[A-Za-z0-9_-]{43}")
 class Actor:
     """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``.
 
-    `scope` tells the idempotency keys of one from those of others; by the token or the name if it is empty.
+    `scope` tells the idempotency keys of one from those of others; by the token or the name if it is empty. `scopes`:
+    what the token is good for; None: all that its role may do.
     """
 
     token_id: UUID | None
@@ -39,6 +40,7 @@ class Actor:
     request_id: str = ""
     source: str = ""
     scope: str = ""
+    scopes: frozenset[str] | None = None
 
     @property
     def runs_the_cloud(self) -> bool:
@@ -88,6 +90,7 @@ def authenticate(session: Session, secret: str, *, request_id: str = "", source:
         host_id=token.host_id,
         request_id=request_id,
         source=source,
+        scopes=None if token.scopes is None else frozenset(token.scopes),
     )
 
 
@@ -104,6 +107,12 @@ def _fenced(host: str) -> Refusal:
         f"host {host} was declared dead and its slices are given up; stop the VMs that still run there, and have it"
         " re-enrolled",
     )
+
+
+def require_scope(actor: Actor, needed: str) -> None:
+    """Who has `needed`, as in ``slices:read``, passes, and who is not bound to scopes."""
+    if actor.scopes is not None and needed not in actor.scopes:
+        raise Refusal(Code.PERMISSION_DENIED, f"this token is not good for {needed}; use one with that scope")
 
 
 def require_admin(actor: Actor) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials. Only a hash of each is kept; the secret is shown once."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from sqlalchemy import func, select
@@ -14,19 +14,32 @@ from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events
-from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_admin, require_operator
+from vgpumgr_api.services.actors import (
+    Actor,
+    hash_of,
+    new_secret,
+    reachable_tenants,
+    require_admin,
+    require_operator,
+    require_tenant,
+    unknown,
+)
 from vgpumgr_api.services.lookup import remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
+DELEGATED_MAX_S = 366 * 86400
+_DELEGABLE = (TokenRole.TENANT, TokenRole.VIEWER)
+
 
 def list_tokens(session: Session, actor: Actor, page: PageRequest) -> Page[Token]:
-    """Returns all credentials without their secrets, also expired ones, by id. Operators only."""
-    require_operator(actor)
+    """Returns credentials without their secrets, also expired ones, by id; to a tenant's admin those of its tenant."""
+    _require_keeper(actor)
     rows, token = fetch(
         session,
         select(records.Token, func.coalesce(models.Tenant.name, models.Host.name))
         .outerjoin(models.Tenant, models.Tenant.id == records.Token.tenant_id)
-        .outerjoin(models.Host, models.Host.id == records.Token.host_id),
+        .outerjoin(models.Host, models.Host.id == records.Token.host_id)
+        .where(reachable_tenants(actor)),
         kind="tokens",
         keys=[records.Token.id],
         page=page,
@@ -35,11 +48,13 @@ def list_tokens(session: Session, actor: Actor, page: PageRequest) -> Page[Token
 
 
 def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenCreated:
-    """Makes a credential. Operators only, and for admins' only admins."""
-    require_operator(actor)
+    """Makes a credential. Operators only, for admins' only admins; a tenant's admin makes some of its tenant's.
+
+    Who is bound to scopes passes on no more than those, and for no longer than its own token lasts.
+    """
+    _require_keeper(actor)
     if request.role is TokenRole.ADMIN:
         require_admin(actor)
-    tenant = None
     match request.role:
         case TokenRole.HOST:
             raise _invalid("role", "a host gets its token by enrolling; create or re-enrol the host")
@@ -47,8 +62,14 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
             raise _invalid("subject", f"the token of an {request.role} has no subject; leave it out")
         case TokenRole.TENANT | TokenRole.TENANT_ADMIN if request.subject is None:
             raise _invalid("subject", "a tenant's token needs the tenant's name as its subject")
+    if not actor.runs_the_cloud:
+        _require_delegable(request)
+    tenant = None
     if request.subject is not None:
         tenant = tenant_named(session, request.subject)
+        require_tenant(actor, tenant)
+    if actor.scopes is not None:
+        _require_within(session, actor, request)
     secret = new_secret()
     token = records.Token(
         id=uuid4(),
@@ -56,7 +77,8 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
         role=request.role.value,
         tenant_id=tenant.id if tenant else None,
         created_at=now(session),
-        expires_at=now(session) + timedelta(seconds=request.expires_in_s) if request.expires_in_s else None,
+        expires_at=_end(session, request),
+        scopes=None if request.scopes is None else sorted(set(request.scopes)),
     )
     session.add(token)
     events.record(
@@ -64,17 +86,26 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
         actor,
         "token.created",
         token.id,
-        detail={"role": request.role.value, "subject": request.subject},
+        detail={"role": request.role.value, "subject": request.subject, "scopes": token.scopes},
     )
     session.flush()
     return TokenCreated(**_token(token, request.subject).model_dump(), secret=secret)
 
 
 def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
-    """Revokes a credential at once. Operators only, and for admins' only admins."""
-    require_operator(actor)
-    if session.scalar(select(records.Token.role).where(records.Token.id == token_id)) == TokenRole.ADMIN.value:
+    """Revokes a credential at once. Operators only, admins' only admins; a tenant's admin what it could have made."""
+    _require_keeper(actor)
+    role = session.scalar(
+        select(records.Token.role)
+        .outerjoin(models.Tenant, models.Tenant.id == records.Token.tenant_id)
+        .where(records.Token.id == token_id, reachable_tenants(actor))
+    )
+    if role is None:
+        raise unknown("token", token_id)
+    if role == TokenRole.ADMIN.value:
         require_admin(actor)
+    if not actor.runs_the_cloud and role not in _DELEGABLE:
+        raise Refusal(Code.PERMISSION_DENIED, f"an operator made this token, of the role {role}; ask one to revoke it")
     of_host = session.execute(
         select(models.Host.id, models.Host.name, records.Token.secret_hash)
         .join(records.Token, records.Token.host_id == models.Host.id)
@@ -85,6 +116,36 @@ def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
     if of_host is not None:
         credentials.remember(session, of_host.secret_hash, of_host.id, of_host.name)
     events.record(session, actor, "token.deleted", token_id)
+
+
+def _require_keeper(actor: Actor) -> None:
+    if actor.role is not TokenRole.TENANT_ADMIN:
+        require_operator(actor)
+
+
+def _require_delegable(request: TokenCreate) -> None:
+    """What a tenant's admin may make: for its programs, and not for ever."""
+    if request.role not in _DELEGABLE or request.subject is None:
+        raise Refusal(
+            Code.PERMISSION_DENIED, "a tenant's admin makes tokens of the roles tenant and viewer, of its own tenant"
+        )
+    if request.expires_in_s is None or request.expires_in_s > DELEGATED_MAX_S:
+        raise _invalid("expires_in_s", f"say when the token ends, within {DELEGATED_MAX_S} seconds (366 days)")
+
+
+def _require_within(session: Session, actor: Actor, request: TokenCreate) -> None:
+    if request.scopes is None or not actor.scopes or not actor.scopes.issuperset(request.scopes):
+        raise Refusal(
+            Code.PERMISSION_DENIED, "this token has scopes and passes on no more than those; name some of them"
+        )
+    own_end = session.scalar(select(records.Token.expires_at).where(records.Token.id == actor.token_id))
+    end = _end(session, request)
+    if own_end is not None and (end is None or end > own_end):
+        raise _invalid("expires_in_s", "this token passes nothing on for longer than it lasts itself; make it shorter")
+
+
+def _end(session: Session, request: TokenCreate) -> datetime | None:
+    return now(session) + timedelta(seconds=request.expires_in_s) if request.expires_in_s else None
 
 
 def _invalid(field: str, detail: str) -> Refusal:
@@ -100,4 +161,5 @@ def _token(token: records.Token, subject: str | None) -> Token:
         subject=subject,
         created_at=token.created_at,
         expires_at=token.expires_at,
+        scopes=token.scopes,
     )

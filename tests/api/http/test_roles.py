@@ -6,6 +6,7 @@ nothing to do with them. Who may change something is let as far as an ETag that 
 so that one cloud serves all; the rows that do change something come last.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,9 +14,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from fastapi.routing import APIRoute
+from sqlalchemy import event
+from vgpumgr_api.strict import Route
 
 from tests.api.http.cloud import GIB, Caller, Cloud, Host
 from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import SCOPED
 
 CALLERS = (
     *("nobody", "expired", "revoked", "other_host", "own_host", "other", "own", "account", "own_admin", "own_viewer"),
@@ -139,8 +143,12 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}"),
     ("DELETE", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}", Code.GENERATION_STALE, headers=STALE),
     ("GET", "/v1/usage"): people("/v1/usage"),
-    ("GET", "/v1/tokens"): operators("/v1/tokens", viewer=Code.PERMISSION_DENIED),
-    ("POST", "/v1/tokens"): operators("/v1/tokens", body=lambda: {"role": "tenant", "subject": "blue"}),
+    ("GET", "/v1/tokens"): operators("/v1/tokens", viewer=Code.PERMISSION_DENIED, own_admin=OK),
+    ("POST", "/v1/tokens"): operators(
+        "/v1/tokens",
+        body=lambda: {"role": "tenant", "subject": "blue", "expires_in_s": 60},
+        own_admin=Code.OBJECT_UNKNOWN,
+    ),
     ("GET", "/v1/events"): people("/v1/events"),
     ("GET", "/v1/audit"): admins("/v1/audit"),
     ("POST", "/v1/enroll"): Row(
@@ -153,8 +161,10 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("POST", "/v1/hosts/{host}/slices/{slice_id}:bind"): agents(
         "/v1/hosts/{host}/slices/{slice}:bind", body=lambda: {"vm_uuid": VM}
     ),
-    # The operator comes first.
-    ("DELETE", "/v1/tokens/{token_id}"): operators("/v1/tokens/{token}", admin=Code.OBJECT_UNKNOWN),
+    # It is another tenant's, and the operator comes before the admin.
+    ("DELETE", "/v1/tokens/{token_id}"): operators(
+        "/v1/tokens/{token}", admin=Code.OBJECT_UNKNOWN, own_admin=Code.OBJECT_UNKNOWN
+    ),
     ("POST", "/v1/hosts/{name}:reenroll"): operators("/v1/hosts/h1:reenroll"),
 }
 
@@ -268,3 +278,111 @@ def test_the_audit_says_who_asked_from_where_with_which_request(cloud: Cloud) ->
         assert secret not in said
     for query in ("since=yesterday", "since=2026-11-21T12:00:00", "colour=red", "tenant=A", "page_token=x"):
         cloud.admin.refused(Code.FIELD_INVALID, "GET", f"/v1/audit?{query}")
+
+
+def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
+    """For the strongest role: nothing but its scopes keeps such a token out."""
+    cast = cast_of(cloud)
+    names = {"host": cast.host.id, "slice": cast.slice_id, "token": cast.token_id}
+    routes: Any = cloud.http.app
+    needed = {
+        (method, route.path_format): route.scope(method)
+        for route in routes.routes
+        if isinstance(route, Route)
+        for method in route.methods or ()
+    }
+    assert {each.partition(":")[0] for each in needed.values()} == set(SCOPED)
+    every = sorted(f"{part}:{access}" for part in SCOPED for access in ("read", "write"))
+    assert set(needed.values()) <= set(every)
+    for route, scope in needed.items():
+        row = ROUTES[route]
+        made = {
+            name: cloud.admin.post("/v1/tokens", {"role": "admin", "scopes": scopes})["secret"]
+            for name, scopes in (("with", [scope]), ("without", [each for each in every if each != scope]))
+        }
+        outcomes = {}
+        for name, secret in made.items():
+            answer = Caller(cloud.http, secret)(route[0], row.path.format(**names), row.body(), headers=row.headers)
+            outcomes[name] = "" if answer.status_code < 300 else str(answer.json()["detail"])
+        assert "not good for" in outcomes["without"], route
+        assert "not good for" not in outcomes["with"], route
+
+
+def test_a_tenants_admin_gives_its_programs_tokens_that_end(cloud: Cloud) -> None:
+    cast = cast_of(cloud)
+    admin = cloud.token(role="tenant-admin", subject="acme")
+    wanted = {"role": "tenant", "subject": "web", "expires_in_s": 600, "scopes": ["slices:read"]}
+    made = admin.post("/v1/tokens", wanted)
+    program = Caller(cloud.http, made["secret"])
+    assert [each["id"] for each in program.get("/v1/slices")["items"]] == [str(cast.slice_id)]
+    program.refused(Code.PERMISSION_DENIED, "DELETE", f"/v1/slices/{cast.slice_id}")
+    program.refused(Code.PERMISSION_DENIED, "POST", "/v1/tokens", wanted)
+
+    for senseless, code in (
+        ({"expires_in_s": None}, Code.FIELD_INVALID),
+        ({"expires_in_s": 367 * 86400}, Code.FIELD_INVALID),
+        ({"scopes": ["slices"]}, Code.FIELD_INVALID),
+        ({"scopes": []}, Code.FIELD_INVALID),
+        ({"role": "tenant-admin"}, Code.PERMISSION_DENIED),
+        ({"role": "operator", "subject": None}, Code.PERMISSION_DENIED),
+        ({"role": "viewer", "subject": None}, Code.PERMISSION_DENIED),
+        ({"subject": "blue"}, Code.OBJECT_UNKNOWN),
+        ({"subject": "nobody"}, Code.OBJECT_UNKNOWN),
+    ):
+        admin.refused(code, "POST", "/v1/tokens", wanted | senseless)
+
+    listed = admin.get("/v1/tokens")["items"]
+    assert {each["subject"] for each in listed} == {"acme", "web"}
+    assert made["id"] in [each["id"] for each in listed]
+    [of_operators] = [each["id"] for each in listed if (each["role"], each["subject"]) == ("tenant-admin", "acme")]
+    admin.refused(Code.PERMISSION_DENIED, "DELETE", f"/v1/tokens/{of_operators}")
+    admin.refused(Code.OBJECT_UNKNOWN, "DELETE", f"/v1/tokens/{cast.token_id}")
+    admin.ok("DELETE", f"/v1/tokens/{made['id']}", 204)
+    program.refused(Code.AUTH_INVALID, "GET", "/v1/slices")
+
+
+def test_scopes_are_passed_on_only_in_part_and_for_no_longer(cloud: Cloud) -> None:
+    own = {"role": "operator", "scopes": ["tokens:write", "slices:read", "quotas:read"], "expires_in_s": 3600}
+    maker = cloud.token(**own)
+    less = {"role": "viewer", "scopes": ["slices:read"], "expires_in_s": 600}
+    assert Caller(cloud.http, maker.post("/v1/tokens", less)["secret"]).get("/v1/slices")["items"] == []
+    maker.refused(Code.PERMISSION_DENIED, "POST", "/v1/tokens", less | {"scopes": ["slices:read", "hosts:read"]})
+    maker.refused(Code.PERMISSION_DENIED, "POST", "/v1/tokens", less | {"scopes": None})
+    maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", less | {"expires_in_s": 3700})
+    maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", less | {"expires_in_s": None})
+
+
+def test_what_is_others_costs_as_much_as_what_is_not_there(cloud: Cloud) -> None:
+    """The same words but for the name, and as many questions to the database."""
+    cast = cast_of(cloud)
+    asked: list[str] = []
+    event.listen(cloud.database.engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
+    other, ghost = cast.callers["other"], str(uuid4())
+    admin = cloud.token(role="tenant-admin", subject="blue")
+    spare = cloud.operator.post("/v1/tokens", {"role": "tenant", "subject": "web"})["id"]
+    claim = {"tenant": "web", "profile": "p1"}
+    token = {"role": "tenant", "subject": "web", "expires_in_s": 60}
+    for who, method, path, body, theirs, none in (
+        (other, "GET", "/v1/tenants/web", None, "web", "gost"),
+        (other, "GET", "/v1/quotas/web", None, "web", "gost"),
+        (other, "GET", f"/v1/slices/{cast.slice_id}", None, str(cast.slice_id), ghost),
+        (other, "DELETE", f"/v1/slices/{cast.slice_id}", None, str(cast.slice_id), ghost),
+        (other, "POST", "/v1/slices", claim, "web", "gost"),
+        (other, "POST", "/v1/slices?validate_only=true", claim, "web", "gost"),
+        (other, "GET", "/v1/slices?tenant=web", None, "web", "gost"),
+        (other, "GET", "/v1/usage?tenant=web", None, "web", "gost"),
+        (admin, "DELETE", f"/v1/tokens/{spare}", None, spare, ghost),
+        (admin, "POST", "/v1/tokens", token, "web", "gost"),
+        (cast.callers["other_host"], "GET", "/v1/hosts/h1/desired", None, "h1", "h9"),
+    ):
+        said, cost = [], []
+        for named in (theirs, none):
+            asked.clear()
+            sent = json.loads(json.dumps(body).replace(theirs, named))
+            problem = who.refused(
+                Code.OBJECT_UNKNOWN, method, path.replace(theirs, named), sent, headers={"X-Request-Id": "r"}
+            )
+            said.append(problem.model_dump_json().replace(named, "NAME"))
+            cost.append(len(asked))
+        assert said[0] == said[1], path
+        assert cost[0] == cost[1], path

@@ -214,6 +214,7 @@ class FakeApi:
                     subject="blue",
                     created_at=MADE,
                     expires_at=MADE + timedelta(days=30),
+                    scopes=["slices:read", "slices:write"],
                 ),
             ],
             "events": [

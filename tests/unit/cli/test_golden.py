@@ -55,6 +55,8 @@ COMMANDS = [
     "create host gpu-c -o json",
     "create token --role operator",
     "create token --role tenant --tenant blue --expires-in 30d -o json",
+    "create token --role viewer --expires-in 30d --scope slices:read --scope usage:read",
+    "create token --role viewer --scope slices",
     "set quota blue --share-permille 250 --memory 2G --slices 3 --timeslice-us 1500",
     "set quota blue --slices 3 -o json",
     "set host gpu-a --state cordoned",
