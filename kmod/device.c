@@ -130,7 +130,7 @@ void vgpu_device_revoke(struct vgpu_device *device)
 	mutex_lock(&device->state_lock);
 	if (!before) {
 		vgpu_device_disable(device);
-		vgpu_migration_reset(device);
+		vgpu_migration_end(device);
 		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
 	}
 	mutex_unlock(&device->state_lock);
@@ -240,7 +240,7 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 
 	mutex_lock(&device->state_lock);
 	vgpu_device_reset(device);
-	vgpu_migration_reset(device);
+	vgpu_migration_end(device);
 	vgpu_irqs_release(device);
 	vgpu_memory_put(device->memory);
 	device->memory = NULL;

@@ -31,9 +31,12 @@ struct vgpu_memory *vgpu_memory_create(u64 bytes)
 	return memory;
 }
 
-static void vgpu_memory_free(struct kref *refs)
+/**
+ * vgpu_memory_clear - zeros everywhere
+ * @memory: nothing is at work on it
+ */
+void vgpu_memory_clear(struct vgpu_memory *memory)
 {
-	struct vgpu_memory *memory = container_of(refs, struct vgpu_memory, refs);
 	u64 at;
 
 	for (at = 0; at < memory->bytes; at += VGPU_CLEAR_STEP_BYTES) {
@@ -41,6 +44,13 @@ static void vgpu_memory_free(struct kref *refs)
 		       min_t(u64, VGPU_CLEAR_STEP_BYTES, memory->bytes - at));
 		cond_resched();
 	}
+}
+
+static void vgpu_memory_free(struct kref *refs)
+{
+	struct vgpu_memory *memory = container_of(refs, struct vgpu_memory, refs);
+
+	vgpu_memory_clear(memory);
 	vfree(memory->data);
 	kfree(memory);
 }

@@ -139,13 +139,14 @@ static ssize_t vgpu_migration_read(struct file *filp, char __user *to, size_t co
 /* The header is complete: will this device take it? */
 static int vgpu_migration_accept(struct vgpu_migration_file *file)
 {
-	const char *fault = vgpu_migration_parse(&file->header, &file->target, &file->state);
+	const char *fault;
+	int ret;
 
-	file->parsed = !fault;
-	if (!fault)
-		return 0;
-	dev_warn_ratelimited(file->device->vdev.dev, "restoring refused: %s\n", fault);
-	return -EINVAL;
+	ret = vgpu_migration_parse(&file->header, &file->target, &file->state, &fault);
+	file->parsed = !ret;
+	if (ret)
+		dev_warn_ratelimited(file->device->vdev.dev, "restoring refused: %s\n", fault);
+	return ret;
 }
 
 /* Put the beginning of @piece into the stream; how much, or a negative errno. */
@@ -357,6 +358,21 @@ static int vgpu_migration_load(struct vgpu_device *device)
 	return state->enabled ? vgpu_migration_load_ring(device, state) : 0;
 }
 
+/* Nothing stays of a stream that was refused or not finished: as after opening. */
+static void vgpu_migration_discard(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+
+	vgpu_device_disable(device);
+	vgpu_config_reset(device);
+	vgpu_registers_reset(device);
+	vgpu_memory_clear(device->memory);
+	spin_lock_irq(&engine->lock);
+	WRITE_ONCE(device->error, VGPU_ERROR_NONE);
+	WRITE_ONCE(device->error_index, 0);
+	spin_unlock_irq(&engine->lock);
+}
+
 static struct file *vgpu_migration_step(struct vgpu_device *device,
 					enum vfio_device_mig_state next)
 {
@@ -373,8 +389,10 @@ static struct file *vgpu_migration_step(struct vgpu_device *device,
 		vgpu_ring_continue(device->ring);
 	else if (now == VFIO_DEVICE_STATE_RESUMING)
 		ret = vgpu_migration_load(device);
-	if (ret && now == VFIO_DEVICE_STATE_RESUMING)
+	if (ret && now == VFIO_DEVICE_STATE_RESUMING) {
+		vgpu_migration_discard(device);
 		device->migration_state = VFIO_DEVICE_STATE_ERROR;
+	}
 	if (!ret || device->migration_state == VFIO_DEVICE_STATE_ERROR)
 		vgpu_migration_forget(device);
 	return ERR_PTR(ret);
@@ -443,11 +461,22 @@ void vgpu_migration_init(struct vgpu_device *device)
 }
 
 /**
- * vgpu_migration_reset - back to running, whatever was under way
+ * vgpu_migration_end - back to running, whatever was under way
+ * @device: state_lock held, not enabled, its memory is not used again
+ */
+void vgpu_migration_end(struct vgpu_device *device)
+{
+	vgpu_migration_forget(device);
+	device->migration_state = VFIO_DEVICE_STATE_RUNNING;
+}
+
+/**
+ * vgpu_migration_reset - the same, of a device that will be used again
  * @device: state_lock held, not enabled
  */
 void vgpu_migration_reset(struct vgpu_device *device)
 {
-	vgpu_migration_forget(device);
-	device->migration_state = VFIO_DEVICE_STATE_RUNNING;
+	if (device->migration_state == VFIO_DEVICE_STATE_RESUMING)
+		vgpu_migration_discard(device);
+	vgpu_migration_end(device);
 }

@@ -7,6 +7,7 @@
  * Pure: looks at its arguments only. Built for the kernel and for tests.
  */
 #ifdef __KERNEL__
+#include <linux/errno.h>
 #include <linux/string.h>
 #include <asm/byteorder.h>
 
@@ -18,6 +19,7 @@ static __u32 crc32c_of(const void *data, size_t bytes)
 }
 #else
 #include <endian.h>
+#include <errno.h>
 #include <stddef.h>
 #include "guest/tool/crc32c.h"
 #define cpu_to_le32 htole32
@@ -81,9 +83,70 @@ static bool vgpu_bytes_reachable(const __u8 *bytes, const __u8 *initial,
 	return true;
 }
 
-static const char *vgpu_migration_check_rings(const struct vgpu_migration_header *header,
-					      const struct vgpu_migration_state *state)
+/* Is it a stream that this version of the module understands? */
+static const char *vgpu_migration_foreign(const struct vgpu_migration_header *header)
 {
+	__u32 abi = le32_to_cpu(header->abi);
+
+	if (le64_to_cpu(header->magic) != VGPU_MIGRATION_MAGIC)
+		return "magic";
+	if (le32_to_cpu(header->version) != VGPU_MIGRATION_VERSION)
+		return "version";
+	if (le32_to_cpu(header->header_bytes) != sizeof(*header))
+		return "header_bytes";
+	if (abi >> 16 != VGPU_ABI_MAJOR || (abi & 0xffff) > VGPU_ABI_MINOR)
+		return "abi";
+	return NULL;
+}
+
+/* Does it say what no device says of itself? */
+static const char *vgpu_migration_malformed(const struct vgpu_migration_header *header,
+					    const struct vgpu_migration_target *target)
+{
+	if (le32_to_cpu(header->checksum) != vgpu_migration_checksum(header))
+		return "checksum";
+	if (le32_to_cpu(header->flags) & ~VGPU_MIGRATION_FLAGS)
+		return "flags";
+	if (header->reserved)
+		return "reserved";
+	if (!vgpu_bytes_reachable(header->config, target->config, target->config_writable,
+				  sizeof(header->config)))
+		return "config";
+	if (!vgpu_bytes_reachable(header->msix, target->msix, target->msix_writable,
+				  sizeof(header->msix)))
+		return "msix";
+	return NULL;
+}
+
+static void vgpu_migration_take_apart(const struct vgpu_migration_header *header,
+				      struct vgpu_migration_state *state)
+{
+	__u32 flags = le32_to_cpu(header->flags);
+
+	state->setup.ring = le64_to_cpu(header->ring);
+	state->setup.completion = le64_to_cpu(header->completion);
+	state->setup.shadow = le64_to_cpu(header->shadow);
+	state->setup.entries = le32_to_cpu(header->entries);
+	state->run_ns = le64_to_cpu(header->run_ns);
+	state->run_ns_hi = le32_to_cpu(header->run_ns_hi);
+	state->tail = le32_to_cpu(header->tail);
+	state->completed = le32_to_cpu(header->completed);
+	state->error = le32_to_cpu(header->error);
+	state->error_index = le32_to_cpu(header->error_index);
+	state->enabled = flags & VGPU_MIGRATION_ENABLED;
+	state->reported = flags & VGPU_MIGRATION_REPORTED;
+}
+
+/* Is it a state that a device comes to? */
+static const char *vgpu_migration_impossible(const struct vgpu_migration_header *header,
+					     const struct vgpu_migration_state *state)
+{
+	if (state->error > VGPU_MIGRATION_ERROR_MAX)
+		return "error";
+	if (state->error_index && !state->error)
+		return "error_index";
+	if (state->reported && (!state->enabled || !state->error))
+		return "flags";
 	if (!state->enabled)
 		return state->tail || state->completed ? "tail" : NULL;
 	if (!vgpu_ring_setup_valid(&state->setup))
@@ -99,52 +162,26 @@ static const char *vgpu_migration_check_rings(const struct vgpu_migration_header
  * @header: private copy, complete
  * @target: the device that is to take it over
  * @state: out, on success
+ * @fault: out, else: the name of the field that cannot be
  *
- * Return: NULL, or the name of the field that cannot be.
+ * Return: 0; -EPROTONOSUPPORT for a stream of another version, -ERANGE for one with
+ * another size of device memory, -EINVAL for one that no device has made.
  */
-const char *vgpu_migration_parse(const struct vgpu_migration_header *header,
-				 const struct vgpu_migration_target *target,
-				 struct vgpu_migration_state *state)
+int vgpu_migration_parse(const struct vgpu_migration_header *header,
+			 const struct vgpu_migration_target *target,
+			 struct vgpu_migration_state *state, const char **fault)
 {
-	__u32 abi = le32_to_cpu(header->abi);
-	__u32 flags = le32_to_cpu(header->flags);
-
-	if (le64_to_cpu(header->magic) != VGPU_MIGRATION_MAGIC)
-		return "magic";
-	if (le32_to_cpu(header->version) != VGPU_MIGRATION_VERSION)
-		return "version";
-	if (le32_to_cpu(header->header_bytes) != sizeof(*header))
-		return "header_bytes";
-	if (le32_to_cpu(header->checksum) != vgpu_migration_checksum(header))
-		return "checksum";
-	if (le64_to_cpu(header->memory_bytes) != target->memory_bytes)
-		return "memory_bytes";
-	if (abi >> 16 != VGPU_ABI_MAJOR || (abi & 0xffff) > VGPU_ABI_MINOR)
-		return "abi";
-	if (flags & ~VGPU_MIGRATION_FLAGS)
-		return "flags";
-	if (header->reserved)
-		return "reserved";
-	if (!vgpu_bytes_reachable(header->config, target->config, target->config_writable,
-				  sizeof(header->config)))
-		return "config";
-	if (!vgpu_bytes_reachable(header->msix, target->msix, target->msix_writable,
-				  sizeof(header->msix)))
-		return "msix";
-
-	state->setup.ring = le64_to_cpu(header->ring);
-	state->setup.completion = le64_to_cpu(header->completion);
-	state->setup.shadow = le64_to_cpu(header->shadow);
-	state->setup.entries = le32_to_cpu(header->entries);
-	state->run_ns = le64_to_cpu(header->run_ns);
-	state->run_ns_hi = le32_to_cpu(header->run_ns_hi);
-	state->tail = le32_to_cpu(header->tail);
-	state->completed = le32_to_cpu(header->completed);
-	state->error = le32_to_cpu(header->error);
-	state->error_index = le32_to_cpu(header->error_index);
-	state->enabled = flags & VGPU_MIGRATION_ENABLED;
-	state->reported = flags & VGPU_MIGRATION_REPORTED;
-	if (state->error >= VGPU_MIGRATION_ERRORS)
-		return "error";
-	return vgpu_migration_check_rings(header, state);
+	*fault = vgpu_migration_foreign(header);
+	if (*fault)
+		return -EPROTONOSUPPORT;
+	*fault = vgpu_migration_malformed(header, target);
+	if (*fault)
+		return -EINVAL;
+	if (le64_to_cpu(header->memory_bytes) != target->memory_bytes) {
+		*fault = "memory_bytes";
+		return -ERANGE;
+	}
+	vgpu_migration_take_apart(header, state);
+	*fault = vgpu_migration_impossible(header, state);
+	return *fault ? -EINVAL : 0;
 }

@@ -20,7 +20,7 @@
 #define VGPU_MIGRATION_VERSION		1
 #define VGPU_MIGRATION_CONFIG_BYTES	256
 #define VGPU_MIGRATION_MSIX_BYTES	(16 * VGPU_VECTORS)
-#define VGPU_MIGRATION_ERRORS		64	/* what a guest may be shown */
+#define VGPU_MIGRATION_ERROR_MAX	VGPU_ERROR_RESOURCE
 
 /* struct vgpu_migration_header.flags */
 #define VGPU_MIGRATION_ENABLED		(1u << 0)	/* the rings are in use */
@@ -124,8 +124,8 @@ struct vgpu_migration_target {
 __u32 vgpu_migration_checksum(const struct vgpu_migration_header *header);
 void vgpu_migration_format(struct vgpu_migration_header *header,
 			   const struct vgpu_migration_state *state, __u64 memory_bytes);
-const char *vgpu_migration_parse(const struct vgpu_migration_header *header,
-				 const struct vgpu_migration_target *target,
-				 struct vgpu_migration_state *state);
+int vgpu_migration_parse(const struct vgpu_migration_header *header,
+			 const struct vgpu_migration_target *target,
+			 struct vgpu_migration_state *state, const char **fault);
 
 #endif /* VGPU_MIGRATION_STREAM_H */

@@ -6,6 +6,7 @@
 
 /* memory.c */
 struct vgpu_memory *vgpu_memory_create(u64 bytes);
+void vgpu_memory_clear(struct vgpu_memory *memory);
 void vgpu_memory_put(struct vgpu_memory *memory);
 
 /* ring.c */

@@ -2,6 +2,7 @@
 """The kernel's check of a migration stream's header, built for user space: everything it lets through can be."""
 
 import ctypes
+import errno
 import random
 import re
 import subprocess
@@ -16,6 +17,7 @@ MEMORY_BYTES = 16 << 20
 MAGIC, ABI_MAJOR, COMMAND, MASTER = 0x3147494D55504756, 1, 4, 4
 DEVICE_HEADER = (ROOT / "kmod/uapi/vgpu_device.h").read_text()
 ABI_MINOR = int(re.findall(r"^#define VGPU_ABI_MINOR\s+(\d+)", DEVICE_HEADER, re.M)[0])
+ERRORS = len(re.findall(r"^\tVGPU_ERROR_\w+ = \d+,", DEVICE_HEADER, re.M))
 CASES = 20_000
 # what a mutation writes: the ends of every width and what lies beside them
 EDGES = [
@@ -74,7 +76,7 @@ class Parser:
     def __init__(self, library: Path) -> None:
         code = ctypes.CDLL(str(library))
         self._parse, self._format = code.vgpu_migration_parse, code.vgpu_migration_format
-        self._parse.restype = ctypes.c_char_p
+        self._parse.restype = ctypes.c_int
         self.target = Target(memory_bytes=MEMORY_BYTES)
         self.target.config[0] = 0x34
         self.target.config_writable[COMMAND] = MASTER
@@ -82,14 +84,13 @@ class Parser:
         self.target.msix[12] = 1
         self.target.msix_writable[12] = 1
 
-    def parse(self, data: bytes) -> tuple[str | None, State]:
-        """The field at fault, and the state, which counts only without one."""
-        state = State()
+    def parse(self, data: bytes) -> tuple[int, str | None, State]:
+        """The error, the field at fault, and the state, which counts only without one."""
+        state, fault = State(), ctypes.c_char_p()
         # A heap block of exactly that size.
-        fault = self._parse(
-            ctypes.create_string_buffer(data, len(data)), ctypes.byref(self.target), ctypes.byref(state)
-        )
-        return fault and fault.decode(), state
+        block = ctypes.create_string_buffer(data, len(data))
+        ret = self._parse(block, ctypes.byref(self.target), ctypes.byref(state), ctypes.byref(fault))
+        return -ret, fault.value and fault.value.decode(), state
 
     def format(self, state: State, header: Header) -> bytes:
         data = ctypes.create_string_buffer(header.pack(), Header.BYTES)
@@ -144,8 +145,9 @@ def good() -> Header:
 def test_a_state_comes_back_as_it_was(parser: Parser) -> None:
     header = good()
     header.flags = ENABLED | REPORTED
-    fault, state = parser.parse(header.pack())
-    assert fault is None
+    header.error = ERRORS - 1
+    ret, fault, state = parser.parse(header.pack())
+    assert (ret, fault) == (0, None)
     for name in ("ring", "completion", "shadow", "entries", "run_ns", "tail", "completed", "error"):
         assert getattr(state, name) == getattr(header, name)
     assert (state.enabled, state.reported) == (True, True)
@@ -157,7 +159,35 @@ def test_any_flipped_bit_is_noticed(parser: Parser) -> None:
     for bit in range(len(data) * 8):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
-        assert parser.parse(bytes(flipped))[0], f"bit {bit}"
+        assert parser.parse(bytes(flipped))[0] != 0, f"bit {bit}"
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "fault"),
+    [
+        ({"magic": MAGIC + 1}, errno.EPROTONOSUPPORT, "magic"),
+        ({"version": 2}, errno.EPROTONOSUPPORT, "version"),
+        ({"header_bytes": Header.BYTES + 8}, errno.EPROTONOSUPPORT, "header_bytes"),
+        ({"abi": ABI_MAJOR << 16 | ABI_MINOR + 1}, errno.EPROTONOSUPPORT, "abi"),
+        ({"abi": ABI_MAJOR + 1 << 16}, errno.EPROTONOSUPPORT, "abi"),
+        ({"memory_bytes": 2 * MEMORY_BYTES}, errno.ERANGE, "memory_bytes"),
+        ({"memory_bytes": 0}, errno.ERANGE, "memory_bytes"),
+        ({"flags": 4}, errno.EINVAL, "flags"),
+        ({"flags": ENABLED | REPORTED}, errno.EINVAL, "flags"),
+        ({"flags": REPORTED, "error": 1, "tail": 0, "completed": 0}, errno.EINVAL, "flags"),
+        ({"error": ERRORS}, errno.EINVAL, "error"),
+        ({"error_index": 1}, errno.EINVAL, "error_index"),
+        ({"flags": 0}, errno.EINVAL, "tail"),
+        ({"tail": 5}, errno.EINVAL, "tail"),
+        ({"entries": 48}, errno.EINVAL, "ring"),
+        ({"reserved": 1}, errno.EINVAL, "reserved"),
+    ],
+)
+def test_a_refusal_names_the_field_and_the_kind(parser: Parser, values: dict[str, int], error: int, fault: str) -> None:
+    header = good()
+    for name, value in values.items():
+        setattr(header, name, value)
+    assert parser.parse(header.pack())[:2] == (error, fault)
 
 
 def possible(header: Header, parser: Parser, state: State) -> bool:
@@ -169,7 +199,11 @@ def possible(header: Header, parser: Parser, state: State) -> bool:
             (header.msix, parser.target.msix, parser.target.msix_writable),
         )
     )
-    if not all(reach) or header.reserved or header.flags > 3 or header.abi >> 16 != ABI_MAJOR or state.error > 63:
+    if not all(reach) or header.reserved or header.flags > 3 or header.abi >> 16 != ABI_MAJOR or state.error >= ERRORS:
+        return False
+    if (state.error_index or state.reported) and not state.error:
+        return False
+    if state.reported and not state.enabled:
         return False
     if (header.magic, header.version, header.header_bytes, header.memory_bytes) != (
         MAGIC,
@@ -207,7 +241,8 @@ def test_what_passes_can_be(parser: Parser) -> None:
             else:
                 value = random_.choice(EDGES) if random_.random() < 0.7 else random_.getrandbits(64)
                 setattr(header, name, value % 2 ** (8 * widths[name]))
-        fault, state = parser.parse(header.pack())
-        assert fault is not None or possible(header, parser, state), header
-        passed += fault is None
+        ret, fault, state = parser.parse(header.pack())
+        assert (ret == 0) == (fault is None)
+        assert ret or possible(header, parser, state), header
+        passed += not ret
     assert CASES / 50 < passed < CASES / 2

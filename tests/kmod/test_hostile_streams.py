@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams that no device has made, and what is left of them: an error, and a slice as after opening."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.rig import migration
+from tests.rig.gpu import Gpu
+from tests.rig.migration import ERROR, RESUMING, RUNNING, STOP, Header, restore, save, set_state, state
+from tests.rig.ring import CRC32C, NOP, REG_STATUS, SRC_DEVICE, Guest, delay, descriptor
+from tests.rig.vfio import BAR0, CONFIG, Device, opened
+
+MEMORY_BYTES = 16 << 20
+BAD_STREAM = os.strerror(errno.EINVAL)
+
+
+@pytest.fixture
+def uuid(gpu: Gpu) -> str:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    return gpu.slice("blue")
+
+
+def changed(**values: int) -> Callable[[Header], None]:
+    def change(header: Header) -> None:
+        for name, value in values.items():
+            setattr(header, name, value)
+
+    return change
+
+
+def changed_byte(name: str, at: int, value: int) -> Callable[[Header], None]:
+    def change(header: Header) -> None:
+        getattr(header, name)[at] ^= value
+
+    return change
+
+
+OTHER_VERSION, OTHER_SIZE = os.strerror(errno.EPROTONOSUPPORT), os.strerror(errno.ERANGE)
+REFUSALS = {
+    "magic": OTHER_VERSION,
+    "version 0": OTHER_VERSION,
+    "version 2": OTHER_VERSION,
+    "longer header": OTHER_VERSION,
+    "ABI major": OTHER_VERSION,
+    "ABI minor": OTHER_VERSION,
+    "no memory": OTHER_SIZE,
+    "more memory": OTHER_SIZE,
+    "most memory": OTHER_SIZE,
+}
+BAD_HEADERS: dict[str, Callable[[Header], None]] = {
+    "magic": changed(magic=0),
+    "version 0": changed(version=0),
+    "version 2": changed(version=2),
+    "longer header": changed(header_bytes=Header.BYTES + 4),
+    "no memory": changed(memory_bytes=0),
+    "more memory": changed(memory_bytes=MEMORY_BYTES + 1),
+    "most memory": changed(memory_bytes=2**64 - 1),
+    "ABI major": changed(abi=2 << 16),
+    "ABI minor": changed(abi=1 << 16 | 0xFFFF),
+    "flags": changed(flags=1 << 31),
+    "reserved": changed(reserved=1),
+    "vendor": changed_byte("config", 0x00, 1),
+    "fixed bit of command": changed_byte("config", 0x04, 1),
+    "FLR bit": changed_byte("config", 0x59, 0x80),
+    "without bus mastering": changed_byte("config", 0x04, 4),
+    "MSI-X control": changed_byte("msix", 13, 1),
+    "entries 0": changed(entries=0),
+    "entries 65": changed(entries=65),
+    "entries 8192": changed(entries=8192),
+    "misaligned ring": changed(ring=0x10_0001),
+    "ring that wraps": changed(ring=2**64 - 4096),
+    "misaligned completion": changed(completion=0x11_0008),
+    "shadow that wraps": changed(shadow=2**64 - 32),
+    "tail beyond": changed(tail=65, completed=0),
+    "tail behind": changed(tail=0, completed=1),
+    "error": changed(error=12),
+    "error's item without an error": changed(error_index=1),
+    "told of no error": changed(flags=3),
+    "tail of a disabled ring": changed(flags=0),
+}
+
+
+@pytest.fixture
+def stream(uuid: str) -> bytes:
+    """Of an enabled slice with an item it has answered."""
+    guest = Guest()
+    with opened(uuid) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, descriptor(NOP))
+        guest.wait(device)
+        return save(device)
+
+
+def power_on(device: Device) -> tuple[bytes, bytes, bytes]:
+    """What there is of a device besides its device memory."""
+    return device.read(CONFIG, 0, 256), device.read(BAR0, 0x2000, 32), device.read(BAR0, 0x10, 0x48 - 0x10)
+
+
+def test_no_header_is_believed(uuid: str, stream: bytes) -> None:
+    """Each refusal leaves ERROR behind, in which nothing works; a reset leaves that, and nothing of the stream."""
+    header, rest = stream[: Header.BYTES], stream[Header.BYTES :]
+    streams = {"flipped bit in the header": header[:40] + bytes([header[40] ^ 1]) + header[41:]}
+    for name, change in BAD_HEADERS.items():
+        bad = Header.of(stream)
+        change(bad)
+        streams[name] = bad.pack()
+    with opened(uuid) as device:
+        fresh = power_on(device)
+        for name, data in streams.items():
+            with pytest.raises(OSError, match=REFUSALS.get(name, BAD_STREAM)):
+                restore(device, data + rest)
+            with pytest.raises(OSError, match=BAD_STREAM):
+                set_state(device, STOP)
+            assert state(device) == ERROR, name
+            assert power_on(device) == fresh, name
+            device.reset()
+            assert state(device) == RUNNING
+            assert device.register(REG_STATUS) & 3 == 0
+
+
+def memory_sums(device: Device) -> list[int]:
+    """Checksums of device memory, a megabyte each, by the device itself, which is enabled for it and reset."""
+    guest = Guest()
+    guest.attach(device)
+    guest.enable(device)
+    guest.submit(
+        device,
+        *[descriptor(CRC32C, flags=SRC_DEVICE, src=at, args=[1 << 20]) for at in range(0, MEMORY_BYTES, 1 << 20)],
+    )
+    guest.wait(device)
+    sums = [guest.completion(number).result for number in range(MEMORY_BYTES >> 20)]
+    device.reset()
+    device.unmap(0, 1 << 40)
+    return sums
+
+
+def test_nothing_stays_of_a_damaged_stream(uuid: str, stream: bytes) -> None:
+    """Nor of one whose restoring was given up, whatever part of it had come."""
+    header, memory, trailer = stream[: Header.BYTES], b"\xc3" * MEMORY_BYTES, stream[-4:]
+    with opened(uuid) as device:
+        zeros = memory_sums(device)
+        for name, data in {
+            "nothing": b"",
+            "half a header": header[:100],
+            "no memory": header,
+            "half the memory": header + memory[: MEMORY_BYTES // 2],
+            "no trailer": header + memory,
+            "damaged memory": header + memory + trailer,
+            "damaged trailer": stream[:-1] + bytes([trailer[-1] ^ 0x80]),
+        }.items():
+            with pytest.raises(OSError, match=BAD_STREAM):
+                restore(device, data, piece=1 << 24)
+            assert state(device) == ERROR, name
+            device.reset()
+        assert memory_sums(device) == zeros
+        with pytest.raises(OSError, match=BAD_STREAM):
+            restore(device, stream + b"\0", piece=1 << 24)
+        assert state(device) == RESUMING
+        device.reset()
+        fd = set_state(device, RESUMING)
+        migration.write_all(fd, header + memory[: MEMORY_BYTES // 2], 1 << 24)
+        device.reset()
+        os.close(fd)
+        assert memory_sums(device) == zeros
+        restore(device, stream)
+        set_state(device, RUNNING)
+        device.reset()
+        assert memory_sums(device) == zeros
+
+
+def test_a_slice_of_another_size_takes_nothing(gpu: Gpu, stream: bytes) -> None:
+    with opened(gpu.slice("blue", memory="mem64m")) as device:
+        with pytest.raises(OSError, match=OTHER_SIZE):
+            restore(device, stream)
+        device.reset()
+        guest = Guest()
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, delay(10))
+        guest.wait(device)
+
+
+def test_writers_at_the_same_time_gain_nothing(uuid: str, stream: bytes) -> None:
+    """Each piece goes in whole, in some order; what comes out of that is refused unless it is right."""
+    with opened(uuid) as device:
+        fd = set_state(device, RESUMING)
+
+        def write() -> None:
+            with suppress(OSError):
+                migration.write_all(fd, stream, 4096)
+
+        writers = [threading.Thread(target=write) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(timeout=60)
+        os.close(fd)
+        with suppress(OSError):
+            set_state(device, STOP)
+        assert state(device) in (STOP, ERROR)
+        device.reset()
+        assert state(device) == RUNNING
