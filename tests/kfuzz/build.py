@@ -13,7 +13,7 @@ KMOD = ROOT / "kmod"
 
 # Everything a guest or its VMM reaches, and what executes; not the operator's side (netlink, sysfs).
 MODULE = tuple(
-    "access config_space device engine irq item memory registers ring soft tenant worker".split()  # noqa: SIM905
+    "access config_space device engine irq item memory migration registers ring soft tenant worker".split()  # noqa: SIM905
 )
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")
@@ -56,10 +56,6 @@ def build(
     flags += [f"-fsanitize={'fuzzer,' if libfuzzer else ''}address,undefined", "-fno-sanitize-recover=all"]
     include = ["-I", str(folder / "include"), "-I", str(HERE), "-I", str(kmod), "-include", str(HERE / "kernel.h")]
     compile_ = [compiler or os.environ.get("CC", "cc"), *flags]
-    if "device" in module and (kmod / "migration.c").exists():
-        module = (*module, "migration")
-        sources = (*sources, "migrate")
-        compile_ += ["-DKFUZZ_MIGRATION"]
     files = [*(HERE / f"{name}.c" for name in sources), *(kmod / f"{name}.c" for name in module)]
     if "tenant" in module:
         files += sorted((kmod / "sched").glob("*.c"))

@@ -47,10 +47,8 @@ static void close_device(void)
 	if (!opened)
 		return;
 	device->vdev.ops->close_device(&device->vdev);
-#ifdef KFUZZ_MIGRATION
 	if (sim_one_in(2))	/* otherwise it outlives the device's file */
 		migrate_closed();
-#endif
 	guest_begin(NULL);
 	opened = false;
 }
@@ -196,9 +194,7 @@ static void run(const u8 *input, size_t bytes)
 	if (device)
 		vgpu_mdev_driver.remove(&mdev);
 	device = NULL;
-#ifdef KFUZZ_MIGRATION
 	migrate_closed();
-#endif
 	mutex_lock(&parent->lock);
 	vgpu_tenants_free(parent);
 	mutex_unlock(&parent->lock);
@@ -262,11 +258,9 @@ int main(int argc, char **argv)
 	COUNT("refused_probes", refused_probes);
 	COUNT("enables", vmm_counts.enables);
 	COUNT("resets", vmm_counts.resets);
-#ifdef KFUZZ_MIGRATION
 	COUNT("saved", vmm_counts.saved);
 	COUNT("restored", vmm_counts.restored);
 	COUNT("refused_streams", vmm_counts.refused_streams);
-#endif
 	COUNT("descriptors", guest_counts.descriptors);
 	COUNT("good", guest_counts.good);
 	COUNT("completions", guest_counts.completions);

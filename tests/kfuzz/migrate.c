@@ -11,21 +11,17 @@
 #define PIECE_MAX 8192u
 
 static struct file *file;
-static u8 stream[STREAM_MAX];	/* the last one that was saved whole */
+static u8 stream[STREAM_MAX] __attribute__((aligned(8)));	/* the last one that was saved whole */
 static size_t stream_bytes, taken, given;
+static bool spoiled;		/* or not given as it is */
 
-static enum vfio_device_mig_state state_of(struct vgpu_device *device)
+enum vfio_device_mig_state migrate_state(struct vgpu_device *device)
 {
 	enum vfio_device_mig_state state = VFIO_DEVICE_STATE_ERROR;
 
 	REQUIRE(!device->vdev.mig_ops->migration_get_state(&device->vdev, &state));
 	REQUIRE(state <= VFIO_DEVICE_STATE_RUNNING_P2P);
 	return state;
-}
-
-bool migrate_quiet(struct vgpu_device *device)
-{
-	return state_of(device) != VFIO_DEVICE_STATE_RUNNING;
 }
 
 void migrate_closed(void)
@@ -35,50 +31,112 @@ void migrate_closed(void)
 	file = NULL;
 }
 
-/* Fields that a checksum would betray get a new one. */
+static bool block(u64 at, u64 bytes, u64 align)
+{
+	return !(at % align) && at <= U64_MAX - bytes;
+}
+
+static u32 crc32c_slowly(const u8 *data, size_t bytes)
+{
+	u32 crc = ~0u;
+
+	while (bytes--) {
+		crc ^= *data++;
+		for (int bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+	}
+	return ~crc;
+}
+
+/* Could a device have made this of itself? Configuration space: vmm.c looks at it all the time. */
+static bool possible(struct vgpu_device *device)
+{
+	const struct vgpu_migration_header *h = (struct vgpu_migration_header *)stream;
+	size_t bytes = sizeof(*h) + device->memory_bytes + sizeof(struct vgpu_migration_trailer);
+	bool enabled = h->flags & 1, reported = h->flags & 2;
+
+	if (stream_bytes != bytes || h->memory_bytes != device->memory_bytes)
+		return false;
+	if (memcmp(&h->magic, "VGPUMIG1", 8) || h->version != 1 || h->header_bytes != sizeof(*h) ||
+	    h->abi >> 16 != VGPU_ABI_MAJOR || (h->abi & 0xffff) > VGPU_ABI_MINOR)
+		return false;
+	if (h->flags > 3 || h->reserved || h->error > VGPU_ERROR_RESOURCE ||
+	    (!h->error && (h->error_index || reported)) || (reported && !enabled))
+		return false;
+	if (h->checksum != crc32c_slowly(stream, offsetof(typeof(*h), checksum)) ||
+	    *(u32 *)(stream + sizeof(*h) + device->memory_bytes) !=
+		    crc32c_slowly(stream + sizeof(*h), device->memory_bytes))
+		return false;
+	if (!enabled)
+		return !h->tail && !h->completed;
+	return h->entries >= 8 && h->entries <= 4096 && __builtin_popcount(h->entries) == 1 &&
+	       h->tail - h->completed <= h->entries && h->config[PCI_COMMAND] & PCI_COMMAND_MASTER &&
+	       block(h->ring, h->entries * 64ull, 64) && block(h->completion, h->entries * 32ull, 32) &&
+	       block(h->shadow, 64, 64);
+}
+
+/* One field, mostly by little; a checksum that would betray it is made anew. */
 static void spoil(void)
 {
 	struct vgpu_migration_header *header = (struct vgpu_migration_header *)stream;
-	u32 *words = (u32 *)stream;
+	u32 *words = (u32 *)stream, *word = &words[sim_below(offsetof(typeof(*header), config) / 4)];
 
+	spoiled = true;
 	if (stream_bytes < sizeof(*header))
 		return;
-	switch (sim_below(5)) {
+	switch (sim_below(12)) {
 	case 0:
 		stream[sim_below(stream_bytes)] ^= 1 << sim_below(8);
 		return;
 	case 1:
-		words[sim_below(24)] = sim_random();
-		break;
-	case 2:
 		header->config[sim_below(sizeof(header->config))] ^= 1 << sim_below(8);
 		break;
+	case 2:
+		header->config[PCI_COMMAND] ^= PCI_COMMAND_MASTER;
+		break;
 	case 3:
-		header->tail = header->completed + sim_below(9000);
+		header->msix[sim_below(sizeof(header->msix))] ^= 1 << sim_below(8);
 		break;
 	case 4:
+		header->tail = header->completed + sim_below(9000);
+		break;
+	case 5:
 		header->entries = 1 << sim_below(16);
 		break;
+	case 6:
+		*word = sim_random();
+		break;
+	case 7: case 8:
+		*word += sim_below(2) ? 1 : -1;
+		break;
+	default:
+		*word ^= 1u << sim_below(32);
 	}
 	header->checksum = vgpu_migration_checksum(header);
 }
 
-static void set_state(struct vgpu_device *device)
+static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wanted)
 {
-	enum vfio_device_mig_state before = state_of(device), after;
-	enum vfio_device_mig_state wanted = sim_below(9);
+	enum vfio_device_mig_state before = migrate_state(device), after;
 	struct file *new;
 
 	guest_quiet = false;
 	new = device->vdev.mig_ops->migration_set_state(&device->vdev, wanted);
-	after = state_of(device);
-	guest_quiet = migrate_quiet(device);
-	if (before == VFIO_DEVICE_STATE_RESUMING && after == VFIO_DEVICE_STATE_ERROR)
+	after = migrate_state(device);
+	guest_quiet = after != VFIO_DEVICE_STATE_RUNNING;
+	if (before == VFIO_DEVICE_STATE_RESUMING && after == VFIO_DEVICE_STATE_ERROR) {
+		REQUIRE(spoiled || given != stream_bytes || !stream_bytes || sim_failures);
+		vmm_discarded();
 		vmm_counts.refused_streams++;
+	}
 	/* Whether or not it went on from there. */
 	if (before == VFIO_DEVICE_STATE_RESUMING && after != before &&
 	    after != VFIO_DEVICE_STATE_ERROR) {
-		REQUIRE(given == stream_bytes && stream_bytes);
+		REQUIRE(given == stream_bytes && possible(device));
+		if (after == VFIO_DEVICE_STATE_STOP)
+			REQUIRE(!memcmp(device->memory->data,
+					stream + sizeof(struct vgpu_migration_header),
+					device->memory_bytes));
 		vmm_counts.restored++;
 		vmm_restored();
 	}
@@ -91,13 +149,12 @@ static void set_state(struct vgpu_device *device)
 	migrate_closed();
 	file = new;
 	taken = given = 0;
-	if (after == VFIO_DEVICE_STATE_RESUMING && sim_one_in(3))
+	if (after == VFIO_DEVICE_STATE_RESUMING && sim_one_in(2))
 		spoil();
 }
 
-static void take(void)
+static void take(size_t bytes)
 {
-	size_t bytes = sim_below(sim_one_in(4) ? PIECE_MAX : STREAM_MAX);
 	u8 *user = malloc(bytes ?: 1);
 	loff_t position = 0;
 	ssize_t done;
@@ -112,6 +169,7 @@ static void take(void)
 		memcpy(stream + taken, user, done);
 		taken += done;
 		stream_bytes = 0;
+		spoiled = false;
 	} else if (!done && bytes && taken) {
 		stream_bytes = taken;
 		vmm_counts.saved++;
@@ -119,17 +177,17 @@ static void take(void)
 	free(user);
 }
 
-static void give(void)
+static size_t left(void)
 {
-	size_t bytes = stream_bytes - min(given, stream_bytes);
+	return stream_bytes - min(given, stream_bytes);
+}
+
+static void give(size_t bytes)
+{
 	loff_t position = 0;
 	ssize_t done;
 	u8 *user;
 
-	if (sim_one_in(3))
-		bytes = sim_below(bytes + 1);
-	if (sim_one_in(16))
-		bytes += sim_below(64);
 	user = calloc(1, bytes ?: 1);
 	REQUIRE(user);
 	if (given < stream_bytes)
@@ -143,16 +201,42 @@ static void give(void)
 	free(user);
 }
 
+/* What a VMM does, from the beginning to the end unless something is refused. */
+static void round_trip(struct vgpu_device *device)
+{
+	if (migrate_state(device) == VFIO_DEVICE_STATE_ERROR)
+		vmm_reset();
+	if (sim_one_in(2)) {
+		set_state(device, VFIO_DEVICE_STATE_STOP_COPY);
+		for (int reads = 0; file && file->f_op->read && !stream_bytes && reads < 4; reads++)
+			take(STREAM_MAX);
+	}
+	set_state(device, VFIO_DEVICE_STATE_RESUMING);
+	while (file && file->f_op->write && left()) {
+		size_t before = given;
+
+		give(sim_one_in(4) ? sim_below(left() + 1) : left());
+		if (given == before)
+			break;
+	}
+	set_state(device, sim_one_in(2) ? VFIO_DEVICE_STATE_STOP : VFIO_DEVICE_STATE_RUNNING);
+}
+
 void migrate_step(struct vgpu_device *device)
 {
+	if (sim_one_in(3)) {
+		round_trip(device);
+		return;
+	}
 	for (u64 steps = 1 + sim_below(6); steps; steps--) {
 		if (!file || sim_one_in(3))
-			set_state(device);
+			set_state(device, sim_below(9));
 		else if (sim_one_in(16))
 			migrate_closed();
 		else if (file->f_op->read)
-			take();
+			take(sim_below(sim_one_in(4) ? PIECE_MAX : STREAM_MAX));
 		else
-			give();
+			give((sim_one_in(3) ? sim_below(left() + 1) : left()) +
+			     (sim_one_in(16) ? sim_below(64) : 0));
 	}
 }

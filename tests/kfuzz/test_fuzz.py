@@ -17,7 +17,7 @@ import pytest
 from tests.kfuzz.build import HERE, build
 
 ITEM = ("fuzz_item", "descriptor", "kernel", "threads")
-DEVICE = ("fuzz_device", "vmm", "guest", "descriptor", "kernel", "threads")
+DEVICE = ("fuzz_device", "vmm", "migrate", "guest", "descriptor", "kernel", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
 

@@ -142,6 +142,19 @@ void vmm_restored(void)
 	known_error = get(VGPU_REG_ERROR);	/* it came with the stream */
 }
 
+void vmm_discarded(void)
+{
+	const u8 *memory = device->memory->data;
+	u8 config[CONFIG_BYTES];
+
+	REQUIRE(!device->ring && !get(VGPU_REG_ERROR) && !get(VGPU_REG_ERROR_INDEX) &&
+		!get_address(VGPU_REG_RING_LO) && !get(VGPU_REG_RING_ENTRIES));
+	REQUIRE(transfer(CONFIG, config, CONFIG_BYTES, false) == CONFIG_BYTES);
+	REQUIRE(!memcmp(config, first_config, CONFIG_BYTES));
+	REQUIRE(!*memory && !memcmp(memory, memory + 1, device->memory_bytes - 1));
+	known_error = 0;
+}
+
 void vmm_look(void)
 {
 	u32 status, error, fetched, completed;
@@ -335,13 +348,25 @@ static void set_irqs(void)
 		(ret == -ENOMEM && sim_failures));
 }
 
+void vmm_reset(void)
+{
+	bool resuming = migrate_state(device) == VFIO_DEVICE_STATE_RESUMING;
+
+	guest_quiet = false;
+	REQUIRE(!call(VFIO_DEVICE_RESET, &(u64){ 0 }, 0));
+	REQUIRE(migrate_state(device) == VFIO_DEVICE_STATE_RUNNING);
+	if (resuming)
+		vmm_discarded();
+	known_error = 0;
+}
+
 static void reset(void)
 {
 	vmm_counts.resets++;
 	guest_quiet = false;
 	switch (sim_below(4)) {
 	case 0:
-		REQUIRE(!call(VFIO_DEVICE_RESET, &(u64){ 0 }, 0));
+		vmm_reset();
 		break;
 	case 1:
 		put_config(EXPRESS_DEVCTL, PCI_EXP_DEVCTL_BCR_FLR, 2);
@@ -370,9 +395,7 @@ void vmm_revoked(void)
 		access_anything(sim_one_in(2));
 		transfer(BAR0 + VGPU_REG_CONTROL, &value, sizeof(value), true);
 		set_irqs();
-#ifdef KFUZZ_MIGRATION
 		migrate_step(device);
-#endif
 		REQUIRE(!device->ring && get(sim_below(32) * 4) == U32_MAX);
 	}
 	REQUIRE(call(VFIO_DEVICE_RESET, &(u64){ 0 }, 0) == -ENODEV);
@@ -395,9 +418,7 @@ void vmm_step(void)
 	case 8: put(sim_below(32) * 4, sim_random()); break;
 	case 9: guest_mapped = !sim_one_in(6); break;
 	case 10: sim_sleep(sim_below(40 * NSEC_PER_SEC)); break;
-#ifdef KFUZZ_MIGRATION
 	case 15: case 16: case 17: migrate_step(device); break;
-#endif
 	case 11: case 12: case 13: case 14: sim_sleep(sim_below(3 * NSEC_PER_MSEC)); break;
 	default:
 		if (!known && !sim_one_in(16))
@@ -410,7 +431,5 @@ void vmm_step(void)
 	vmm_look();
 	if (sim_one_in(4))
 		look_at_config();
-#ifdef KFUZZ_MIGRATION
-	guest_quiet = migrate_quiet(device);
-#endif
+	guest_quiet = migrate_state(device) != VFIO_DEVICE_STATE_RUNNING;
 }

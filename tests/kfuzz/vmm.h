@@ -15,11 +15,13 @@ void vmm_opened(struct vgpu_device *device);	/* look at it as it is after openin
 void vmm_step(void);				/* one thing, and what must hold after it */
 void vmm_revoked(void);				/* it is being removed and stays off */
 void vmm_restored(void);			/* it has the state of another one */
+void vmm_reset(void);				/* as VFIO resets */
+void vmm_discarded(void);			/* nothing is left of a stream that was refused */
 void vmm_look(void);				/* what holds at any time */
 
 /* migrate.c: saving and restoring, from streams of any kind */
 void migrate_step(struct vgpu_device *device);
 void migrate_closed(void);			/* the VMM's last file is gone, too */
-bool migrate_quiet(struct vgpu_device *device);	/* nothing may be under way */
+enum vfio_device_mig_state migrate_state(struct vgpu_device *device);
 
 #endif /* KFUZZ_VMM_H */
