@@ -10,6 +10,7 @@ from vgpumgr.cli.doctor import doctor
 from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import SecretFileOption, hand_over, request
 from vgpumgr.cli.observe import observe
+from vgpumgr.cli.probe_gpu import probe_gpu
 from vgpumgr.cli.session import Output, OutputOption, begin
 from vgpumgr.cli.show import show
 from vgpumgr.cli.watch import watch
@@ -18,6 +19,7 @@ from vgpumgr.errors import ArgumentError
 host = typer.Typer(help="Check, watch, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True)
 host.command()(doctor)
 host.command()(observe)
+host.command("probe-gpu")(probe_gpu)
 host.command()(watch)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]

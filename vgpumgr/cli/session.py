@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from vgpumgr.client import Client
+    from vgpumgr.gpu.duel import Rig
 
 
 class Output(StrEnum):
@@ -54,7 +55,8 @@ def utc_now() -> datetime:
 
 @dataclass
 class Session:
-    """From `transport` on, everything is another in tests. `root`: where the agent's sockets are looked for."""
+    """From `transport` on, everything is another in tests. `root`: where the agent's sockets are looked for. `rig`: the
+    device that `host probe-gpu` measures, None for the one that was chosen."""
 
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     options: Options = field(default_factory=Options)
@@ -67,6 +69,7 @@ class Session:
     libvirt: Any = None
     virsh: Callable[[], str | None] | None = None
     now: Callable[[], datetime] = utc_now
+    rig: "Rig | None" = None
 
     @cached_property
     def client(self) -> "Client":

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from statistics import fmean, stdev
 
 # Student's t, two sided, 95 %, by degrees of freedom; beyond the last the normal value, slightly too wide before it.
@@ -30,6 +31,23 @@ class Interval:
     def overlaps(self, low: float, high: float) -> bool:
         """Could the true mean lie there?"""
         return self.low <= high and self.high >= low
+
+
+class Place(StrEnum):
+    """Where an interval lies, compared with a range."""
+
+    INSIDE = "inside"
+    OUTSIDE = "outside"
+    ACROSS = "across"  # its measurements do not tell
+
+
+def place(found: Interval, least: float, most: float) -> Place:
+    """Compare with the range from `least` to `most`. One measurement tells nothing."""
+    if found.count < 2:
+        return Place.ACROSS
+    if least <= found.low and found.high <= most:
+        return Place.INSIDE
+    return Place.ACROSS if found.overlaps(least, most) else Place.OUTSIDE
 
 
 def _t95(freedom: int) -> float:

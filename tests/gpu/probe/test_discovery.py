@@ -4,6 +4,7 @@
 import os
 import pwd
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,11 @@ def check_all(pynvml: Any, names: Sequence[str]) -> None:
 
 def test_codes_are_frozen() -> None:
     assert set(Refusal) == FROZEN
+
+
+def test_every_code_is_documented() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/probe-gpu.md").read_text()
+    assert [code for code in Refusal if f"`{code}`" not in page] == []
 
 
 def test_a_gpu_is_described(pynvml: Any, fake_nvml: FakeNvml) -> None:

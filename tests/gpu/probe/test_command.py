@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command from end to end: the real pynvml on a fake library, real processes under the shim on a fake driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.gpu.fakerm.fake import FakeRm
+from tests.gpu.fakerm.gpu import Behaviour
+from tests.gpu.nvml import H200, L4, FakeNvml, gpu
+from tests.gpu.probe.measured import measured
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import Session
+from vgpumgr.gpu import probe as probe_module
+from vgpumgr.gpu import shares
+from vgpumgr.gpu.abi import GET_TIMESLICE, SET_PREEMPTION_MODE, SET_TIMESLICE
+from vgpumgr.gpu.duel import Rig, RigError
+
+ROOT = Path(__file__).resolve().parents[3]
+SCHEMA = json.loads((ROOT / "docs/probe-gpu.schema.json").read_text())
+QUICK = ("--repeats", "3", "--seconds", "0.25")
+# What a probe may send to the driver besides making and freeing objects: controls of a channel group or of a channel
+# of its own. libcuda asks for a preemption mode of each of its channels by itself.
+PER_GROUP = {0xA06C0101, 0xA06C0102, SET_TIMESLICE, GET_TIMESLICE, 0xA06C0106, SET_PREEMPTION_MODE}
+
+
+class Command:
+    """Runs `vgpumgr host probe-gpu` in this process."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+        self.rig: Rig | None = None
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        self._capture.readouterr()
+        status = main(["host", "probe-gpu", *arguments], Session(rig=self.rig))
+        said = self._capture.readouterr()
+        return status, said.out, said.err
+
+    def json(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        status, out, _ = self(*arguments, "--json")
+        document: dict[str, Any] = json.loads(out)
+        jsonschema.validate(document, SCHEMA)
+        return status, document
+
+
+@pytest.fixture
+def command(pynvml: Any, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def fakerm(command: Command) -> Iterator[Callable[..., FakeRm]]:
+    """Makes the command's GPU a fake one."""
+    made: list[FakeRm] = []
+
+    def make(behaviour: Behaviour | None = None, **options: Any) -> FakeRm:
+        fake = FakeRm(behaviour, **options).__enter__()
+        made.append(fake)
+        command.rig = fake.rig
+        return fake
+
+    yield make
+    for fake in made:
+        fake.__exit__(None, None, None)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe of few settings: processes take their time to start."""
+    monkeypatch.setattr(shares, "RIG", shares.RIG[1:])
+    monkeypatch.setattr(shares, "HONOUR", (shares.HONOUR[0], shares.HONOUR[3]))
+    monkeypatch.setattr(shares, "SWITCHING", (shares.SWITCHING[0], shares.SWITCHING[-1]))
+
+
+def results(command: Command, monkeypatch: pytest.MonkeyPatch, **verdicts: Any) -> None:
+    """Make the tests come out so, without measuring."""
+
+    def run(rig: Rig, **_: Any) -> dict[str, Any]:
+        rig.on_child(4194303)
+        found = measured(**verdicts)
+        found["T10"]["figures"] = {"switch_cost_us": {"mean": 80.0, "low": 75.0, "high": 85.0, "count": 5}}
+        return found
+
+    monkeypatch.setattr(probe_module.shares, "run", run)
+
+
+def check_honoured(one: dict[str, Any]) -> None:
+    assert one["conclusive"]
+    passed = dict.fromkeys(("T1", "T2", "T4", "T10"), "pass")
+    assert {name: test["verdict"] for name, test in one["tests"].items()} == passed
+    assert one["granularity"]["finer_than_us"] <= 1000
+    assert one["switch_cost_us"]["mean"] == pytest.approx(100, abs=20)
+    uses = {(word["member"], word["word"]): word["use"] for word in one["enforcement"]}
+    assert uses["enforced_by", "firmware"] == "if"
+    assert uses["semantics", "weight"] == "yes"
+
+
+@pytest.mark.usefixtures("few")
+def test_a_gpu_that_honours_timeslices_and_nothing_else_is_set(
+    command: Command, fakerm: Callable[..., FakeRm], fake_nvml: FakeNvml
+) -> None:
+    fake = fakerm(Behaviour(honour="yes"))
+    status, found = command.json(*QUICK)
+    assert status == 0
+    check_honoured(found["gpus"][0])
+    assert {call for call in fake_nvml.calls if not call.startswith(("nvmlDeviceGet", "nvmlSystemGet"))} == {
+        "nvmlInitWithFlags",
+        "nvmlShutdown",
+    }
+    controls = {entry["cmd"] for entry in fake.log() if "cmd" in entry}
+    assert SET_TIMESLICE in controls
+    assert controls <= PER_GROUP
+
+
+@pytest.mark.long
+def test_the_whole_probe(command: Command, fakerm: Callable[..., FakeRm]) -> None:
+    fakerm(Behaviour(honour="yes"))
+    status, found = command.json("--repeats", "3", "--seconds", "1")
+    assert status == 0
+    check_honoured(found["gpus"][0])
+
+
+@pytest.mark.usefixtures("few")
+def test_a_gpu_that_ignores_them(command: Command, fakerm: Callable[..., FakeRm]) -> None:
+    fakerm(Behaviour(honour="ignore"))
+    status, out, _ = command(*QUICK)
+    assert status == 0
+    assert "T2    fail     shares follow timeslices" in out
+    assert "timeslices are not honoured (T2)" in out
+    assert "inconclusive" not in out
+
+
+def test_an_unfair_rig_is_inconclusive(command: Command, fakerm: Callable[..., FakeRm]) -> None:
+    fakerm(Behaviour(turns_of_first=2))
+    status, found = command.json(*QUICK)
+    assert status == 8
+    (one,) = found["gpus"]
+    assert not one["conclusive"]
+    assert one["tests"]["T1"]["verdict"] == "fail"
+    assert {one["tests"][name]["verdict"] for name in ("T2", "T4", "T10")} == {"not_run"}
+    assert {word["use"] for word in one["enforcement"] if word["member"] in ("applied", "scope", "semantics")} == {
+        "unknown"
+    }
+
+
+def test_what_is_inconclusive_is_said_to_people(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    results(command, monkeypatch, t2="inconclusive", honoured="unknown")
+    status, out, _ = command()
+    assert status == 8
+    assert "inconclusive: what was measured does not tell; nothing is to be built on it" in out
+
+
+def test_an_unknown_driver_is_refused(command: Command, fakerm: Callable[..., FakeRm]) -> None:
+    fakerm(version="999.1")
+    status, out, err = command(*QUICK)
+    assert (status, out) == (1, "")
+    assert err.splitlines()[-1].startswith("vgpumgr: probe.driver_unknown: GPU 0 (" + H200)
+    assert "999.1" in err
+
+
+@pytest.mark.parametrize("code", ["shim_missing", "cuda_missing", "driver_unknown", "shim_blind", "load_failed"])
+def test_every_reason_of_the_rig_has_its_code(command: Command, monkeypatch: pytest.MonkeyPatch, code: Any) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RigError(code, "something was missing")
+
+    monkeypatch.setattr(probe_module.shares, "run", fails)
+    status, found = command.json()
+    assert status == 1
+    assert found["gpus"][0]["refused"] == {"code": f"probe.{code}", "detail": f"GPU 0 ({H200}): something was missing"}
+
+
+def test_without_cuda_that_is_the_reason(command: Command) -> None:
+    """No rig is faked: the processes look for the driver's library themselves."""
+    status, _, err = command(*QUICK)
+    assert status == 1
+    assert "probe.cuda_missing" in err
+
+
+def test_a_busy_gpu_is_a_conflict_naming_whose(command: Command, fake_nvml: FakeNvml) -> None:
+    fake_nvml.adds(f"process 0 compute {os.getpid()}")
+    status, _, err = command()
+    assert status == 4
+    assert "probe.busy" in err
+    assert f"is in use: pid {os.getpid()} (" in err
+
+
+def test_who_comes_while_it_is_measured_makes_it_void(
+    command: Command, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(rig: Rig, **_: Any) -> dict[str, Any]:
+        rig.on_child(4194303)
+        fake_nvml.adds("process 0 compute 4194303", "process 0 compute 4194304")
+        return measured()
+
+    monkeypatch.setattr(probe_module.shares, "run", run)
+    status, found = command.json()
+    assert status == 4
+    refused = found["gpus"][0]["refused"]
+    assert refused["code"] == "probe.busy"
+    assert "4194304" in refused["detail"]
+    assert "4194303" not in refused["detail"]
+
+
+def test_a_gpu_that_is_lost_while_it_is_measured_is_not_judged(
+    command: Command, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(rig: Rig, **_: Any) -> dict[str, Any]:
+        fake_nvml.adds("lost 0")
+        raise RigError("load_failed", "cuEventSynchronize: CUDA_ERROR_UNKNOWN")
+
+    monkeypatch.setattr(probe_module.shares, "run", run)
+    status, found = command.json()
+    assert (status, found["gpus"][0]["refused"]["code"]) == (1, "probe.gpu_lost")
+
+
+def test_several_gpus_are_each_told_of(command: Command, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvml.says("driver 580.142", gpu(), gpu(L4, mig="1"))
+    results(command, monkeypatch)
+    status, found = command.json()
+    assert status == 1
+    assert [one["refused"] and one["refused"]["code"] for one in found["gpus"]] == [None, "probe.mig"]
+    status, out, err = command()
+    assert status == 1
+    assert H200 in out
+    assert L4 not in out
+    assert err.count("vgpumgr: ") == err.count("probe.mig") == 1
+    assert command("--gpu", "0")[0] == 0
+    assert command("--gpu", "2")[0] == 3
+
+
+def test_a_failure_of_the_library_is_a_document_too(command: Command, fake_nvml: FakeNvml) -> None:
+    fake_nvml.says("init 18")
+    status, out, err = command("--json")
+    assert (status, out) == (1, "")
+    assert json.loads(err)["code"] == "probe.version_mismatch"
+
+
+def test_without_a_driver_the_program_says_so() -> None:
+    """As on a host without GPU: nothing is faked, the real binding finds no library."""
+    script = "from vgpumgr.cli.main import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "host", "probe-gpu"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("vgpumgr: probe.no_driver: ")
+
+
+def test_bad_values_are_usage(command: Command) -> None:
+    assert command("--repeats", "2")[0] == 2
+    assert command("--seconds", "0")[0] == 2

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`host probe-gpu`: what the driver and GPU of this host really honour, and what may be said of them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vgpumgr.cli.failures import Status, lines, status
+from vgpumgr.cli.session import JsonOutput, JsonOutputOption, begin, complain, table
+from vgpumgr.errors import ProbeRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TESTS = {
+    "T1": "equal tenants get equal shares",
+    "T2": "shares follow timeslices",
+    "T4": "idle time goes to who has work",
+    "T10": "what a switch costs",
+}
+
+
+def probe_gpu(
+    context: typer.Context,
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", metavar="UUID|INDEX", help="only this one; may be given repeatedly")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=3, max=100, help="how often each setting is measured")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.1, max=600, metavar="S", help="for how long each time")] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="the same as -o json")] = False,
+    output: JsonOutputOption = JsonOutput.TABLE,
+) -> None:
+    """Measure whether this host's NVIDIA GPUs honour a timeslice per tenant; about two minutes each.
+
+    The GPU must be idle. No setting of it is changed. Exit status 0: measured; 8: measured, but inconclusive; anything
+    else: a GPU could not be measured, and why.
+    """
+    from vgpumgr.gpu import discovery
+    from vgpumgr.gpu.probe import document, probe, refused
+    from vgpumgr.gpu.shares import Effort
+
+    session = begin(context, JsonOutput.JSON if json else output)
+    effort = Effort(repeats=repeats, seconds=seconds)
+    found: list[dict[str, Any]] = []
+    refusals: list[ProbeRefusedError] = []
+    with discovery.opened() as nvml:
+        for one in discovery.chosen(nvml.gpus(), gpu or ()):
+            try:
+                found.append(probe(nvml, one, rig=session.rig, effort=effort, told=session.note))
+            except ProbeRefusedError as error:
+                refusals.append(error)
+                found.append(refused(one, error))
+    if session.output == JsonOutput.JSON:
+        session.print_json(document(found))
+    else:
+        session.print("\n".join(_text(one) for one in found if one["refused"] is None))
+        for refusal in refusals:
+            complain("\n".join(lines(refusal)))
+    raise typer.Exit(_status(found, refusals))
+
+
+def _status(found: "Sequence[dict[str, Any]]", refusals: "Sequence[ProbeRefusedError]") -> Status:
+    if refusals:
+        return status(refusals[0])
+    return Status.OK if all(one["conclusive"] for one in found) else Status.WARNINGS
+
+
+def _text(one: dict[str, Any]) -> str:
+    gpu, tests = one["gpu"], one["tests"]
+    rows = [(name, str(tests[name]["verdict"]), what, tests[name]["reason"]) for name, what in _TESTS.items()]
+    shares = [
+        (
+            *(_us(us) for us in setting["timeslice_us"].values()),
+            f"{setting['expected']:.1%}",
+            _interval(setting["share"]),
+        )
+        for name in ("T1", "T2")
+        for setting in tests[name]["settings"]
+    ]
+    finer, cost = one["granularity"]["finer_than_us"], one["switch_cost_us"]
+    words = [(word["member"], word["word"], str(word["use"]), word["because"]) for word in one["enforcement"]]
+    parts = [
+        f"GPU {gpu['index']}  {gpu['name']}  {gpu['uuid']}  driver {gpu['driver']}\n",
+        table(("TEST", "VERDICT", "WHETHER", "BECAUSE"), rows),
+        table(("TIMESLICE A", "B", "EXPECTED", "SHARE OF A, 95 % INTERVAL"), shares),
+        "granularity: " + (f"finer than {finer} us" if finer else f"unknown: {one['granularity']['because']}") + "\n"
+        "switch cost: "
+        + (f"{cost['mean']:.0f} us, {cost['low']:.0f} to {cost['high']:.0f}" if cost else "unknown")
+        + "\n",
+        table(("ENFORCEMENT", "MAY SAY", "USE", "BECAUSE"), words),
+    ]
+    if not one["conclusive"]:
+        parts.insert(1, "inconclusive: what was measured does not tell; nothing is to be built on it\n")
+    return "\n".join(parts)
+
+
+def _us(us: int | None) -> str:
+    return "the driver's" if us is None else f"{us} us"
+
+
+def _interval(share: dict[str, float]) -> str:
+    return f"{share['mean']:.1%}, {share['low']:.1%} to {share['high']:.1%}"

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which words of `enforcement` may truthfully be said of a GPU, judged from what was measured on it and nothing else.
+
+Reads the tests of a probe as `vgpumgr.gpu.experiments` leaves them; see docs/probe-gpu.md for the words. A test that
+was not passed and not failed is no ground for anything: what depends on it is `unknown`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Tests = Mapping[str, Mapping[str, Any]]
+
+# Sizes that a scheduler's clock may tick in, in us.
+STEPS_US = (64, 100, 125, 128, 200, 250, 256, 500, 512, 1000, 1024, 2000, 2048, 4000, 4096, 5000, 10_000)
+
+# What a share may be off by in every repeat alike: the ends of a run, switches, a neighbour's caches.
+SYSTEMATIC = 0.01
+
+
+class Verdict(StrEnum):
+    """What a test of the probe came to."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    NOT_RUN = "not_run"
+
+
+class Honoured(StrEnum):
+    """What T2 says of timeslices."""
+
+    YES = "yes"
+    NO = "no"
+    PARTLY = "partly"
+    UNKNOWN = "unknown"
+
+
+class Use(StrEnum):
+    """Whether a word may be used."""
+
+    YES = "yes"
+    IF = "if"  # under the condition that is given
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A member of `enforcement`, one of the things it can say, and whether it may."""
+
+    member: str
+    word: str
+    use: Use
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Granularity:
+    """In what steps timeslices are obtained. `finer_than_us`: the least of `STEPS_US` of which it and all larger ones
+    contradict what was measured; None where not even the largest does."""
+
+    finer_than_us: int | None
+    because: str
+
+
+def verdict(tests: Tests, name: str) -> Verdict:
+    """Of one test; one that is missing was not run."""
+    return Verdict(tests[name]["verdict"]) if name in tests else Verdict.NOT_RUN
+
+
+def conclusive(tests: Tests) -> bool:
+    """Whether the rig passed T1 and all that follows from it is known; T10 has no meaning where T2 fails."""
+    decided = (Verdict.PASS, Verdict.FAIL)
+    needed = ("T2", "T4") if verdict(tests, "T2") == Verdict.FAIL else ("T2", "T4", "T10")
+    return verdict(tests, "T1") == Verdict.PASS and all(verdict(tests, name) in decided for name in needed)
+
+
+def honoured(tests: Tests) -> Honoured:
+    """Nothing that T2 measured on a rig which did not pass T1 counts."""
+    if verdict(tests, "T1") != Verdict.PASS or verdict(tests, "T2") not in (Verdict.PASS, Verdict.FAIL):
+        return Honoured.UNKNOWN
+    return Honoured(tests["T2"]["figures"]["honoured"])
+
+
+def granularity(tests: Tests) -> Granularity:
+    """From the shares of T2 alone: what the driver says of a timeslice it was given is no evidence."""
+    found = honoured(tests)
+    if found != Honoured.YES:
+        return Granularity(finer_than_us=None, because=f"timeslices honoured: {found}")
+    settings = [setting for setting in tests["T2"]["settings"] if setting["outcome"] == "honoured"]
+    finer = None
+    for step_us in reversed(STEPS_US):
+        if any(not _contradicted(rounding, step_us, settings) for rounding in ("down", "nearest", "up")):
+            break
+        finer = step_us
+    if finer is None:
+        return Granularity(finer_than_us=None, because="the intervals of T2 are too wide to exclude any step")
+    return Granularity(finer_than_us=finer, because=f"steps of {finer} us and more contradict the shares of T2")
+
+
+def _contradicted(rounding: str, step_us: int, settings: list[Mapping[str, Any]]) -> bool:
+    """Whether some share could not be if timeslices were whole steps."""
+    for setting in settings:
+        a, b = (_rounded(us, step_us, rounding) for us in setting["timeslice_us"].values())
+        share = setting["share"]
+        if not share["low"] - SYSTEMATIC <= a / (a + b) <= share["high"] + SYSTEMATIC:
+            return True
+    return False
+
+
+def _rounded(us: int, step_us: int, rounding: str) -> int:
+    add = {"down": 0, "nearest": step_us // 2, "up": step_us - 1}[rounding]
+    return max((us + add) // step_us, 1) * step_us
+
+
+def words(tests: Tests) -> list[Word]:
+    """All words, in the order in which architecture and REST list their members."""
+    return [*_values(tests), *_scope(tests), *_semantics(tests), *_enforced_by(tests)]
+
+
+def _by_honour(tests: Tests, *, yes: Use, so: str) -> tuple[Use, str]:
+    """What follows from T2: `yes` and why where timeslices are honoured."""
+    found = honoured(tests)
+    if found == Honoured.YES:
+        return yes, so
+    if found == Honoured.NO:
+        return Use.NO, "timeslices are not honoured (T2)"
+    if found == Honoured.PARTLY:
+        return Use.NO, "some timeslices are not honoured (T2): " + ", ".join(_missed(tests))
+    if verdict(tests, "T1") != Verdict.PASS:
+        return Use.UNKNOWN, "equal tenants did not get equal shares (T1), so nothing can be concluded"
+    return Use.UNKNOWN, "T2 is inconclusive"
+
+
+def _missed(tests: Tests) -> Iterator[str]:
+    for setting in tests["T2"]["settings"]:
+        if setting["outcome"] != "honoured":
+            asked = "/".join(str(us) for us in setting["timeslice_us"].values())
+            yield f"{asked} us gave {setting['share']['mean']:.1%} instead of {setting['expected']:.1%}"
+
+
+def _values(tests: Tests) -> Iterator[Word]:
+    yield Word(member="requested", word="timeslice_us", use=Use.YES, because="it repeats what was asked for")
+    use, because = _by_honour(
+        tests, yes=Use.YES, so="shares follow it (T2); say the value the hardware's field holds, rounded down"
+    )
+    yield Word(member="applied", word="timeslice_us", use=use, because=because)
+    if use == Use.YES:
+        steps = granularity(tests)
+        known = steps.finer_than_us is not None
+        yield Word(member="granularity", word="us", use=Use.YES if known else Use.UNKNOWN, because=steps.because)
+    else:
+        yield Word(member="granularity", word="us", use=use, because=because)
+
+
+def _scope(tests: Tests) -> Iterator[Word]:
+    use, because = _by_honour(
+        tests,
+        yes=Use.IF,
+        so="if a tenant has one channel group, or its timeslice is divided among them: each group gets one of its own",
+    )
+    yield Word(member="scope", word="tenant", use=use, because=because)
+    use, because = _by_honour(tests, yes=Use.NO, so="two groups of one GPU got different timeslices (T2)")
+    if honoured(tests) == Honoured.NO:
+        use, because = Use.YES, "all groups are served alike (T1, T2), whatever is set for one"
+    yield Word(member="scope", word="gpu", use=use, because=because)
+
+
+def _semantics(tests: Tests) -> Iterator[Word]:
+    conserves = verdict(tests, "T4")
+    use, because = _by_honour(
+        tests, yes=Use.YES, so="shares follow the ratio (T2) and idle time goes to who has work (T4)"
+    )
+    if use == Use.YES and conserves != Verdict.PASS:
+        use = Use.NO if conserves == Verdict.FAIL else Use.UNKNOWN
+        because = "idle time is not given to who has work (T4)" if use == Use.NO else f"T4: {conserves}"
+    yield Word(member="semantics", word="weight", use=use, because=because)
+    if verdict(tests, "T1") != Verdict.PASS or conserves not in (Verdict.PASS, Verdict.FAIL):
+        cap = Use.UNKNOWN, "T4 says nothing"
+    elif conserves == Verdict.PASS:
+        cap = Use.NO, "beside an idle neighbour a tenant gets the whole GPU (T4)"
+    else:
+        cap = (
+            Use.UNKNOWN,
+            "a tenant beside an idle one got less than the GPU (T4); how much at most is not tested",
+        )
+    yield Word(member="semantics", word="cap", use=cap[0], because=cap[1])
+
+
+def _enforced_by(tests: Tests) -> Iterator[Word]:
+    yield Word(
+        member="enforced_by",
+        word="kernel",
+        use=Use.NO,
+        because="no kernel module of ours decides: the driver passes timeslices on to the GPU's firmware",
+    )
+    use, because = _by_honour(
+        tests,
+        yes=Use.IF,
+        so="if a process of the host runs the tenants' work and holds the device file: its holder sets timeslices",
+    )
+    yield Word(member="enforced_by", word="firmware", use=use, because=because)
+    use, because = _by_honour(
+        tests, yes=Use.YES, so="also where tenants hold the device file, as long as they play along"
+    )
+    yield Word(member="enforced_by", word="cooperative", use=use, because=because)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes one GPU: is it idle and fit, what do the short tests show, and what may be said of it then.
+
+The document of a GPU is described by docs/probe-gpu.schema.json. Who shows up on the GPU while it is measured, and is
+none of ours, makes the whole measurement void.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from vgpumgr.errors import ProbeRefusedError
+from vgpumgr.gpu import shares
+from vgpumgr.gpu.duel import Rig, RigError
+from vgpumgr.gpu.enforcement import conclusive, granularity, words
+from vgpumgr.gpu.refusals import Refusal, refuse
+
+if TYPE_CHECKING:
+    from vgpumgr.gpu.discovery import Gpu, GpuProcess, Nvml
+
+SCHEMA = "vgpumgr.probe-gpu/1"
+LOOK_EVERY_S = 0.2
+
+
+class Watch:
+    """Looks all the time who is on a GPU. Those that are told of with `ours` belong there."""
+
+    def __init__(self, nvml: Nvml, gpu: Gpu) -> None:
+        self._nvml = nvml
+        self._gpu = gpu
+        self._ours: set[int] = set()
+        self._seen: dict[int, GpuProcess] = {}
+        self._failed: ProbeRefusedError | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look_until_over, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def ours(self, pid: int) -> None:
+        self._ours.add(pid)
+
+    def check(self) -> None:
+        """Refuse the GPU if anybody else was seen, or nobody could look. After the watch."""
+        if self._failed is not None:
+            raise self._failed
+        others = [process for pid, process in self._seen.items() if pid not in self._ours]
+        if others:
+            raise refuse(
+                Refusal.BUSY,
+                f"GPU {self._gpu.index} ({self._gpu.uuid}) was used while it was measured, by"
+                f" {', '.join(map(str, others))}; nothing is concluded",
+            )
+
+    def _look_until_over(self) -> None:
+        over = False
+        while not over:
+            over = self._over.wait(LOOK_EVERY_S)
+            try:
+                found = self._nvml.processes(self._gpu)
+            except ProbeRefusedError as error:
+                self._failed = error
+                return
+            self._seen |= {process.pid: process for process in found}
+
+
+def probe(
+    nvml: Nvml,
+    gpu: Gpu,
+    *,
+    rig: Rig | None = None,
+    effort: shares.Effort = shares.SHORT,
+    told: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Return the document of one GPU. ProbeRefusedError. `rig`: another than the device itself, in tests."""
+    nvml.check(gpu)
+    watch = Watch(nvml, gpu)
+    try:
+        with watch:
+            tests = shares.run(replace(rig or Rig(), device=gpu.uuid, on_child=watch.ours), effort=effort, told=told)
+    except RigError as error:
+        watch.check()  # who was in the way may be why it failed
+        raise refuse(Refusal(f"probe.{error.code}"), f"GPU {gpu.index} ({gpu.uuid}): {error.detail}") from None
+    watch.check()
+    return described(gpu) | {
+        "refused": None,
+        "conclusive": conclusive(tests),
+        "effort": asdict(effort),
+        "tests": tests,
+        "granularity": asdict(granularity(tests)),
+        "switch_cost_us": tests["T10"]["figures"].get("switch_cost_us"),
+        "enforcement": [asdict(word) for word in words(tests)],
+    }
+
+
+def refused(gpu: Gpu, error: ProbeRefusedError) -> dict[str, Any]:
+    """Return the document of a GPU that could not be probed."""
+    return described(gpu) | {"refused": {"code": str(error.code), "detail": str(error)}}
+
+
+def described(gpu: Gpu) -> dict[str, Any]:
+    return {"gpu": {name: getattr(gpu, name) for name in ("index", "uuid", "name", "address", "driver")}}
+
+
+def document(gpus: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put the GPUs' documents together."""
+    return {"schema": SCHEMA, "gpus": gpus}

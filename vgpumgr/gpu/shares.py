@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T1, T2, T4 and T10: whose work a GPU does when timeslices are set, by intervals of repeats.
+
+Two tenants, A and B, do the same work, each in a channel group of its own; a share is A's part of what both did. T1,
+the check of the rig, comes first: unless equal tenants get equal shares nothing else is run, and nothing is said. A
+verdict is `pass` when the whole interval is where it is expected, `fail` when all of it is elsewhere, and otherwise
+`inconclusive`. The settings of a test are taken in another order in each repeat, so that a drift hits all alike.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from vgpumgr.gpu import duel
+from vgpumgr.gpu.abi import quantised_us, status_word
+from vgpumgr.gpu.duel import Duel, Rig, Tenant
+from vgpumgr.gpu.enforcement import Honoured, Verdict
+from vgpumgr.gpu.statistics import Interval, Place, interval, place
+
+TOLERANCE = 0.03
+KERNEL_US = 1000.0
+LEAST_REPEATS = 3
+EQUAL = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Timeslices of A and B in us, None for the driver's own. `b`: does it work, idle, or is there none of it."""
+
+    a_us: int | None
+    b_us: int | None
+    b: str = "works"
+
+    @property
+    def expected(self) -> float:
+        """A's share if timeslices are honoured."""
+        return EQUAL if self.a_us is None or self.b_us is None else self.a_us / (self.a_us + self.b_us)
+
+    def __str__(self) -> str:
+        names = ["the driver's" if us is None else f"{us} us" for us in (self.a_us, self.b_us)]
+        return f"{names[0]} alone" if self.b == "absent" else f"{names[0]} / {names[1]}, B {self.b}"
+
+
+RIG = (Setting(a_us=None, b_us=None), Setting(a_us=2048, b_us=2048))
+# The last two are multiples of no usual step, so that rounding to one shows in the share.
+HONOUR = tuple(
+    Setting(a_us=a, b_us=b) for a, b in ((2048, 6144), (1024, 9216), (20_000, 60_000), (1400, 2600), (3100, 4700))
+)
+ALONE = Setting(a_us=2048, b_us=None, b="absent")
+BESIDE_IDLE = Setting(a_us=2048, b_us=6144, b="idle")
+SWITCHING = tuple(Setting(a_us=us, b_us=us) for us in (200, 500, 1_000, 5_000, 20_000))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How often each setting is measured, for how long, and the seed of the order."""
+
+    repeats: int = 5
+    seconds: float = 2.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.repeats < LEAST_REPEATS:
+            raise ValueError(f"repeats: {self.repeats}, at least {LEAST_REPEATS} make an interval")
+        if not self.seconds > 0:
+            raise ValueError(f"seconds: {self.seconds} is no time")
+
+
+SHORT = Effort()
+Measured = dict[Setting, list[Duel]]
+
+
+class Bench:
+    """Measures settings on a rig. RigError, where that cannot be."""
+
+    def __init__(self, rig: Rig, effort: Effort, told: Callable[[str], None]) -> None:
+        self._rig = rig
+        self._effort = effort
+        self._told = told
+        # How much work makes a kernel of the right length is measured before two run.
+        self._rounds: int | None = None
+
+    def measure(self, test: str, settings: Iterable[Setting]) -> Measured:
+        """Every setting once in each repeat."""
+        found: Measured = {setting: [] for setting in settings}
+        shuffle = random.Random(self._effort.seed)
+        for number in range(1, self._effort.repeats + 1):
+            for setting in shuffle.sample(list(found), len(found)):
+                self._told(f"{test}, repeat {number} of {self._effort.repeats}: {setting}")
+                found[setting].append(self._run(setting))
+        return found
+
+    def _run(self, setting: Setting) -> Duel:
+        seconds = self._effort.seconds
+        if self._rounds is None:
+            alone = duel.run(self._rig, [Tenant(name="A", kernel_us=KERNEL_US)], seconds=seconds / 4)
+            self._rounds = alone.of("A")[0].rounds
+        tenants = [Tenant(name="A", timeslice_us=setting.a_us, rounds=self._rounds)]
+        if setting.b == "works":
+            tenants.append(Tenant(name="B", timeslice_us=setting.b_us, rounds=self._rounds))
+        elif setting.b == "idle":
+            tenants.append(Tenant(name="B", timeslice_us=setting.b_us, load="idle"))
+        return duel.run(self._rig, tenants, seconds=seconds)
+
+
+def run(rig: Rig, *, effort: Effort = SHORT, told: Callable[[str], None] = lambda _: None) -> dict[str, dict[str, Any]]:
+    """Return the four tests as `vgpumgr.gpu-evidence/1` has them. `told` hears of each measurement. RigError."""
+    bench = Bench(rig, effort, told)
+    tests = {"T1": _t1(bench.measure("T1", RIG))}
+    if tests["T1"]["verdict"] != Verdict.PASS:
+        reason = f"T1: {tests['T1']['reason']}"
+        return tests | {name: _not_run(reason) for name in ("T2", "T4", "T10")}
+    honour = bench.measure("T2 and T4", (*HONOUR, ALONE, BESIDE_IDLE))
+    tests["T2"] = _t2({setting: honour[setting] for setting in HONOUR})
+    tests["T4"] = _t4(honour[ALONE], honour[BESIDE_IDLE])
+    if tests["T2"]["verdict"] == Verdict.PASS:
+        tests["T10"] = _t10(bench.measure("T10", (ALONE, *SWITCHING)))
+    else:
+        tests["T10"] = _not_run(f"T2: {tests['T2']['reason']}; what switching costs shows only where timeslices count")
+    return tests
+
+
+def _not_run(reason: str) -> dict[str, Any]:
+    return {"verdict": Verdict.NOT_RUN, "reason": reason, "figures": {}, "settings": []}
+
+
+def _share(duels: Sequence[Duel]) -> list[float]:
+    return [duel.share("A") for duel in duels]
+
+
+def _described(setting: Setting, duels: Sequence[Duel], found: Interval) -> dict[str, Any]:
+    slices = {"A": setting.a_us, "B": setting.b_us}
+    return {
+        "timeslice_us": slices,
+        "representable_us": {name: None if us is None else quantised_us(us) for name, us in slices.items()},
+        "expected": setting.expected,
+        "share": found.document(),
+        "samples": [round(share, 6) for share in _share(duels)],
+        "status": {name: _statuses(duels, name) for name in slices},
+    }
+
+
+def _statuses(duels: Sequence[Duel], tenant: str) -> list[str]:
+    """All that the driver answered when the timeslice was set; it says OK to much."""
+    results = [result for duel in duels for result in duel.of(tenant)]
+    return sorted({status_word(e["status"]) for result in results for e in result.shim if e["event"] == "applied"})
+
+
+def _t1(measured: Measured) -> dict[str, Any]:
+    settings, places = [], []
+    for setting, duels in measured.items():
+        found = interval(_share(duels))
+        places.append(place(found, EQUAL - TOLERANCE, EQUAL + TOLERANCE))
+        settings.append(_described(setting, duels, found) | {"outcome": places[-1]})
+    verdict = _verdict(places)
+    reason = {
+        Verdict.PASS: "equal tenants get equal shares",
+        Verdict.FAIL: "equal tenants do not get equal shares: something else than timeslices decides here",
+        Verdict.INCONCLUSIVE: "the shares of equal tenants vary too much; measure longer or oftener",
+    }[verdict]
+    return {"verdict": verdict, "reason": reason, "figures": {}, "settings": settings}
+
+
+def _verdict(places: Sequence[Place]) -> Verdict:
+    if all(one == Place.INSIDE for one in places):
+        return Verdict.PASS
+    return Verdict.FAIL if Place.OUTSIDE in places else Verdict.INCONCLUSIVE
+
+
+def _t2(measured: Measured) -> dict[str, Any]:
+    settings = []
+    for setting, duels in measured.items():
+        found = interval(_share(duels))
+        settings.append(_described(setting, duels, found) | {"outcome": _outcome(setting, found)})
+    outcomes = [setting["outcome"] for setting in settings]
+    if "inconclusive" in outcomes:
+        verdict, honoured, reason = Verdict.INCONCLUSIVE, Honoured.UNKNOWN, "some shares vary too much to tell"
+    elif set(outcomes) == {"honoured"}:
+        verdict, honoured, reason = Verdict.PASS, Honoured.YES, "shares follow timeslices"
+    elif "honoured" in outcomes:
+        verdict, honoured, reason = Verdict.FAIL, Honoured.PARTLY, "shares follow some timeslices, and not others"
+    else:
+        verdict, honoured, reason = Verdict.FAIL, Honoured.NO, "shares do not follow timeslices"
+    return {"verdict": verdict, "reason": reason, "figures": {"honoured": honoured}, "settings": settings}
+
+
+def _outcome(setting: Setting, found: Interval) -> str:
+    """Honoured, ignored (as if nothing were set), deviates (neither of both), or not to be told."""
+    as_asked = place(found, setting.expected - TOLERANCE, setting.expected + TOLERANCE)
+    as_equal = place(found, EQUAL - TOLERANCE, EQUAL + TOLERANCE)
+    if as_asked == Place.INSIDE:
+        return "honoured"
+    if as_asked == Place.ACROSS:
+        return "inconclusive"
+    if as_equal == Place.INSIDE:
+        return "ignored"
+    return "deviates"
+
+
+def _t4(alone: Sequence[Duel], beside_idle: Sequence[Duel]) -> dict[str, Any]:
+    ratios = [b.rate("A") / a.rate("A") for a, b in zip(alone, beside_idle, strict=True)]
+    found = interval(ratios)
+    verdict = _verdict([place(found, 1 - TOLERANCE, 1 + TOLERANCE)])
+    reason = {
+        Verdict.PASS: "beside an idle tenant another gets the whole GPU",
+        Verdict.FAIL: "beside an idle tenant another does not get the whole GPU",
+        Verdict.INCONCLUSIVE: "the rate beside an idle tenant varies too much to tell",
+    }[verdict]
+    figures = {"share_of_exclusive": found.document()}
+    settings = [{"timeslice_us": {"A": BESIDE_IDLE.a_us, "B": BESIDE_IDLE.b_us}, "samples": ratios}]
+    return {"verdict": verdict, "reason": reason, "figures": figures, "settings": settings}
+
+
+def _t10(measured: Measured) -> dict[str, Any]:
+    """Throughput falls by switch cost / timeslice; each repeat gives a line through all timeslices."""
+    alone = measured.pop(ALONE)
+    slices = [setting.a_us or 0 for setting in measured]
+    lost = [
+        [both.rate("A") / (duel.rate("A") + duel.rate("B")) - 1 for both, duel in zip(alone, duels, strict=True)]
+        for duels in measured.values()
+    ]
+    costs = [_slope_us(slices, losses) for losses in zip(*lost, strict=True)]
+    cost = interval(costs)
+    throughput = [[us, fmean(1 / (1 + loss) for loss in losses)] for us, losses in zip(slices, lost, strict=True)]
+    wrong_by = max(abs(share - 1 / (1 + max(cost.mean, 0) / us)) for us, share in throughput)
+    figures = {"switch_cost_us": cost.document(), "throughput": throughput, "worst_fit": wrong_by}
+    if wrong_by > TOLERANCE:
+        verdict, reason = Verdict.INCONCLUSIVE, "throughput does not fall as one cost per switch would have it"
+    else:
+        verdict, reason = Verdict.PASS, "one cost per switch explains the throughput at all timeslices"
+    settings = [
+        {"timeslice_us": {"A": us, "B": us}, "samples": [1 / (1 + loss) for loss in losses]}
+        for us, losses in zip(slices, lost, strict=True)
+    ]
+    return {"verdict": verdict, "reason": reason, "figures": figures, "settings": settings}
+
+
+def _slope_us(slices: Sequence[int], losses: Sequence[float]) -> float:
+    """Least squares of loss = offset + cost / timeslice; the offset is what a neighbour costs by being there."""
+    x = [1 / us for us in slices]
+    x_mean, y_mean = fmean(x), fmean(losses)
+    over = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, losses, strict=True))
+    return over / sum((a - x_mean) ** 2 for a in x)
