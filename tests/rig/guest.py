@@ -22,7 +22,7 @@ KERNEL = Path("/lab/guest/vmlinuz")
 INITRD = Path("/lab/guest/initrd")
 
 _DOMAIN = """
-<domain type='kvm'>
+<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>{name}</name>
   <uuid>{uuid}</uuid>
   <metadata>{metadata}</metadata>
@@ -44,8 +44,21 @@ _DOMAIN = """
     <memballoon model='none'/>
     {slices}
   </devices>
+  {override}
 </domain>
 """
+
+# QEMU does not migrate a device by itself whose pages nobody but type 1 counts as dirty.
+_MIGRATABLE = """
+<qemu:override>
+  <qemu:device alias='hostdev0'>
+    <qemu:frontend><qemu:property name='enable-migration' type='string' value='on'/></qemu:frontend>
+  </qemu:device>
+</qemu:override>
+"""
+
+# QEMU ends a migration when it thinks that what is left, all of device memory at least, takes no longer.
+_DOWNTIME_MS = 120_000
 
 _HOSTDEV = """
 <hostdev mode='subsystem' type='mdev' model='vfio-pci' managed='no'>
@@ -109,6 +122,17 @@ class Guest:
         """Hot-plug a slice; raises libvirt.libvirtError when it is refused."""
         self.domain.attachDeviceFlags(hostdev_xml(slice_uuid), libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
+    def save(self, image: Path) -> None:
+        """Write the running VM to a file and end it; raises libvirt.libvirtError, and it goes on, when it cannot."""
+        self.domain.migrateSetMaxDowntime(_DOWNTIME_MS)
+        self.domain.save(str(image))
+
+    def restore(self, image: Path) -> None:
+        """Let it go on from the file; what it had printed before is gone from its console."""
+        connection = self.domain.connect()
+        connection.restore(str(image))
+        self.domain = connection.lookupByName(self.name)
+
     def destroy(self) -> None:
         """Pull the plug; harmless when it is gone already."""
         try:
@@ -134,16 +158,32 @@ class Guests:
             guest.domain.undefine()
 
     def start(
-        self, name: str, *, slices: tuple[str, ...], command: str, memory_mib: int = 96, keep: bool = False
+        self,
+        name: str,
+        *,
+        slices: tuple[str, ...],
+        command: str,
+        memory_mib: int = 96,
+        keep: bool = False,
+        migratable: bool = False,
     ) -> Guest:
         """Boot a guest that runs the shell `command` with the guest driver loaded, then powers off unless `keep`.
 
+        With `migratable` its one slice does not keep it from being saved.
         Raises libvirt.libvirtError when libvirt refuses, for example because the kernel refuses a slice.
         """
         CONSOLES.mkdir(exist_ok=True)
         console = _console(name)
         console.unlink(missing_ok=True)
-        xml = _domain_xml(name, str(uuid.uuid4()), command, slices=slices, memory_mib=memory_mib, keep=keep)
+        xml = _domain_xml(
+            name,
+            str(uuid.uuid4()),
+            command,
+            slices=slices,
+            memory_mib=memory_mib,
+            keep=keep,
+            override=_MIGRATABLE if migratable else "",
+        )
         guest = Guest(name, self.connection.createXML(xml), console)
         self.started.append(guest)
         return guest
@@ -184,6 +224,7 @@ def _domain_xml(
     memory_mib: int,
     keep: bool,
     metadata: str = "",
+    override: str = "",
 ) -> str:
     return _DOMAIN.format(
         name=name,
@@ -196,6 +237,7 @@ def _domain_xml(
         keep="vgpu.keep=1" if keep else "",
         console=_console(name),
         slices="".join(hostdev_xml(slice_uuid) for slice_uuid in slices),
+        override=override,
     )
 
 
