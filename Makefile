@@ -17,6 +17,7 @@ help:
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'
 	@echo 'make bench-sched   the scheduler beside others: tables and build/bench/sched.json'
 	@echo 'make bench-claims  claims per second on a PostgreSQL of its own, three ways compared'
+	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make setup      install what is missing; every other command does this first'
 	@echo 'make wheel      dist/vgpumgr-*.whl, which the ansible roles install'
@@ -54,6 +55,10 @@ bench-sched: setup
 .PHONY: bench-claims
 bench-claims: setup
 	@$(VENV)/bin/python -m tests.bench.claims
+
+.PHONY: bench-gpu
+bench-gpu: setup
+	@$(VENV)/bin/python -m tests.gpu.gapfill $(BENCH)
 
 .PHONY: lab
 lab: setup

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gap fill through the launch gate: on the virtual clock always, on a real GPU where there is one.
+
+    python -m tests.gpu.gapfill [--json] [--quick] [--live | --virtual]
+
+Without a GPU, or PyTorch, the live part is skipped and says why; with --live that is exit status 1. What is printed are
+ratios against the named baselines; a target that is missed is printed as that, and is exit status 8.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from tests.bench.sched.result import show
+from tests.gpu.gapfill import live, pairs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one document instead of tables")
+    parser.add_argument("--quick", action="store_true", help="less of everything; its figures mean nothing")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--live", action="store_true", help="only on the GPU")
+    which.add_argument("--virtual", action="store_true", help="only on the virtual clock")
+    arguments = parser.parse_args()
+
+    results: list[dict[str, Any]] = []
+    skipped = None
+    if not arguments.live:
+        results.append(pairs.measure(quick=arguments.quick))
+    if not arguments.virtual:
+        skipped = live.why_not()
+        if skipped is None:
+            results.append(live.measure(quick=arguments.quick))
+    if arguments.json:
+        json.dump({"results": results, "live_skipped": skipped}, sys.stdout, indent=1)
+        print()
+    else:
+        for result in results:
+            show(result)
+        if skipped is not None:
+            print(f"on a real GPU: skipped, {skipped}")
+    if arguments.live and skipped is not None:
+        return 1
+    return 0 if all(target["met"] for result in results for target in result["targets"]) else 8
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process's side of the gate.
+
+A first client asks and launches: `ask` never waits. An other client waits in `ask` until it may. When the gate dies, a
+first client goes on, as if alone; an other one stops, with GateGoneError, for nobody watches any more whom it disturbs.
+A gate that lives and does not answer keeps others waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from tests.gpu.gapfill.channel import ClientEnd, State
+from tests.gpu.gapfill.gate import Role
+
+if TYPE_CHECKING:
+    from vgpumgr.sched.core import ItemInfo
+
+VARIABLE = "VGPUMGR_GATE"
+_SPINS = 2_000
+_NAP_S = 20e-6
+
+
+class GateGoneError(Exception):
+    """The gate is dead, or serves this client no more."""
+
+
+class GateClient:
+    """Not for several threads. `unnoticed`: items of a first client that the gate was not told of, its ring being
+    full; their ends are not told either."""
+
+    def __init__(self, role: Role, channel: int, connection: socket.socket) -> None:
+        self.role = role
+        self.end = ClientEnd(channel)
+        self.unnoticed = 0
+        self.waited_ns = 0
+        self._connection = connection
+        self._poll = select.poll()
+        self._poll.register(connection, 0)
+        self._done = 0
+
+    @classmethod
+    def inherited(cls) -> GateClient:
+        """From the descriptors that the program which started this one left: ROLE:CHANNEL:SOCKET in VGPUMGR_GATE."""
+        role, channel, connection = os.environ[VARIABLE].split(":")
+        return cls(Role(role), int(channel), socket.socket(fileno=int(connection)))
+
+    def is_alive(self) -> bool:
+        """Whether the gate is there and serves this client."""
+        return not self._poll.poll(0) and self.end.state == State.OPEN
+
+    def ask(self, item: ItemInfo) -> bool:
+        """Return whether the gate was told, so that `done` has to follow. GateGoneError for an other client."""
+        if self.role == Role.FIRST:
+            if self.end.is_full:
+                self.unnoticed += 1
+                return False
+            self.end.ask(item)
+            return True
+        self.end.ask(item)
+        self._wait()
+        return True
+
+    def _wait(self) -> None:
+        since = time.monotonic_ns()
+        spins = 0
+        while self.end.granted < self.end.asked:
+            spins += 1
+            if spins % _SPINS == 0 and not self.is_alive():
+                raise GateGoneError("the gate is gone, or has evicted this client: it launches nothing any more")
+            if spins > _SPINS:
+                time.sleep(_NAP_S)
+        self.waited_ns += time.monotonic_ns() - since
+
+    def done(self) -> None:
+        """The next item that the gate was told of is complete."""
+        self._done += 1
+        self.end.done(self._done)
+
+    def end_request(self) -> None:
+        self.end.end_request()
