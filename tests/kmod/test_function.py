@@ -6,6 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.rig.gpu import Gpu
+from tests.rig.ring import (
+    ENABLE,
+    ENABLED,
+    REG_COMPLETION,
+    REG_CONTROL,
+    REG_ENTRIES,
+    REG_RING,
+    REG_STATUS,
+    enable_unused,
+)
 from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, eventfd, opened, taken
 
 CONFIG_BYTES = 256
@@ -35,8 +45,7 @@ MSIX_TABLE, MSIX_PENDING, VECTORS, ENTRY = 0x2000, 0x3000, 2, 16
 MSIX_ENTRY = bytes(12) + b"\x01\0\0\0"
 MSIX_ENTRY_WRITABLE = b"\xfc" + b"\xff" * 11 + b"\x01\0\0\0"
 
-REG_CONTROL, REG_STATUS, REG_RING_LO, REG_COMPLETION_LO, REG_RING_ENTRIES = 0x10, 0x14, 0x20, 0x28, 0x38
-ENABLE, RESET, ENABLED = 1, 2, 1
+RESET = 2
 
 
 def table(column: int) -> bytes:
@@ -54,16 +63,6 @@ def config(device: Device) -> bytes:
 def flr(device: Device) -> None:
     control = int.from_bytes(device.read(CONFIG, DEVICE_CONTROL, 2), "little")
     device.write(CONFIG, DEVICE_CONTROL, (control | FLR).to_bytes(2, "little"))
-
-
-def enable(device: Device) -> None:
-    """With rings that need no memory as long as nothing is submitted."""
-    device.master()
-    device.set_register(REG_RING_LO, 0x10000)
-    device.set_register(REG_COMPLETION_LO, 0x20000)
-    device.set_register(REG_RING_ENTRIES, 8)
-    device.set_register(REG_CONTROL, ENABLE)
-    assert device.register(REG_STATUS) & ENABLED
 
 
 RESETS: dict[str, Callable[[Device], None]] = {"VFIO": Device.reset, "function level": flr}
@@ -103,20 +102,20 @@ def test_a_reset_restores_every_byte_and_disables(gpu: Gpu, how: str) -> None:
             device.write(CONFIG, at, harmless(0xFF, at, 1))
         device.write(BAR0, MSIX_TABLE, b"\xff" * VECTORS * ENTRY)
         assert config(device) == bytes(a & ~w | w for a, w in zip(POWER_ON, WRITABLE, strict=True))
-        enable(device)
+        enable_unused(device)
         RESETS[how](device)
         assert config(device) == POWER_ON
         assert device.read(BAR0, MSIX_TABLE, VECTORS * ENTRY) == MSIX_ENTRY * VECTORS
         assert device.register(REG_STATUS) & ENABLED == 0
-        for register in (REG_RING_LO, REG_COMPLETION_LO, REG_RING_ENTRIES):
+        for register in (REG_RING, REG_COMPLETION, REG_ENTRIES):
             assert device.register(register) == 0
-        enable(device)
+        enable_unused(device)
 
 
 def test_a_function_level_reset_is_found_in_a_write_of_any_width(gpu: Gpu) -> None:
     with opened(gpu.slice()) as device:
         for at, width in ((DEVICE_CONTROL + 1, 1), (DEVICE_CONTROL, 2), (DEVICE_CONTROL, 4), (DEVICE_CONTROL, 8)):
-            enable(device)
+            enable_unused(device)
             device.write(CONFIG, at, (FLR >> 8 * (at - DEVICE_CONTROL)).to_bytes(width, "little"))
             assert device.register(REG_STATUS) & ENABLED == 0, f"{width} bytes at {at:#x}"
             assert config(device) == POWER_ON

@@ -11,11 +11,10 @@ import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.ring import DOORBELL, REG_STATUS, enable_unused
 from tests.rig.vfio import BAR0, CONFIG, MSIX, REQUEST, Device, eventfd, opened, taken
 
-REG_ID, REG_CONTROL, REG_STATUS, REG_RING_LO, REG_COMPLETION_LO, REG_RING_ENTRIES = 0x00, 0x10, 0x14, 0x20, 0x28, 0x38
-DOORBELL, MSIX_TABLE = 0x1000, 0x2000
-ENABLE, ENABLED = 1, 1
+REG_ID, MSIX_TABLE = 0x00, 0x2000
 LOAD = ["saturate", "--op", "delay", "--delay-us", "200", "--seconds", "60"]
 EXIT_DEVICE = 3  # kmod/guest/tool/exit.h
 
@@ -32,16 +31,6 @@ def ended(thread: threading.Thread) -> None:
     assert not thread.is_alive()
 
 
-def enable(device: Device) -> None:
-    """With rings that need no memory as long as nothing is submitted."""
-    device.master()
-    device.set_register(REG_RING_LO, 0x10000)
-    device.set_register(REG_COMPLETION_LO, 0x20000)
-    device.set_register(REG_RING_ENTRIES, 8)
-    device.set_register(REG_CONTROL, ENABLE)
-    assert device.register(REG_STATUS) & ENABLED
-
-
 def pulled_out(device: Device) -> bool:
     return device.register(REG_ID) == 0xFFFF_FFFF
 
@@ -54,7 +43,7 @@ def test_a_removed_slice_looks_as_if_it_was_pulled_out(gpu: Gpu) -> None:
     with opened(uuid) as device:
         device.connect(MSIX, [completion, error])
         device.connect(REQUEST, [request])
-        enable(device)
+        enable_unused(device)
         remover = started(lambda: gpu.sysfs.remove(uuid))
         poll(lambda: pulled_out(device))
         poll(lambda: taken(request) > 0)
