@@ -8,9 +8,13 @@ from pathlib import Path
 from labhost import initrd, qemu
 from labhost.artefacts import Artefacts, kernel_modules, tools
 from labhost.cache import Cache
+from labhost.debian import bare_image
 from labhost.deploy import host_image
 from labhost.paths import Paths
+from labhost.selftests import vfio_selftests
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, Toolchain, toolchain
+
+_REFRESHED = {"host": ("host-root", "qemu"), "selftests": ("selftests",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +28,7 @@ class Ingredients:
 
 
 def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool = False) -> None:
-    """Build `host`, `modules` or `all`, as far as the cache does not have it.
+    """Build `host`, `modules`, both (`all`), or `selftests`, as far as the cache does not have it.
 
     Without `kernels` the modules are built for all of Debian's. `refresh` forgets cached Debian systems first, which
     is how newer packages get in.
@@ -32,11 +36,13 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
     names = kernels or [name for name, kernel in KERNELS.items() if not kernel.fragment]
     if refresh:
         cache = Cache(paths.cache)
-        for name in ["host-root", "qemu"] if what == "host" else [f"toolchain-{kernel}" for kernel in names]:
+        for name in _REFRESHED.get(what) or [f"toolchain-{kernel}" for kernel in names]:
             cache.forget(name)
         if what == "all":
             cache.forget("host-root")
             cache.forget("qemu")
+    if what == "selftests":
+        vfio_selftests(paths)
     if what in ("host", "all"):
         qemu.find(paths)
         host_image(paths)
@@ -48,14 +54,15 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
             ingredients_of_kernel(paths, name)
 
 
-def ingredients(paths: Paths, kernel: str, *, minimal: bool, artefacts: bool = True) -> Ingredients:
+def ingredients(paths: Paths, kernel: str, *, mode: str, artefacts: bool = True) -> Ingredients:
     """Return what a lab host under a kernel needs; builds what is missing or out of date."""
     chain, initrds = ingredients_of_kernel(paths, kernel, artefacts=artefacts)
+    image = {"minimal": None, "bare": bare_image}.get(mode, host_image)
     return Ingredients(
         qemu=qemu.find(paths),
         toolchain=chain,
         initrds=initrds,
-        host_image=None if minimal else host_image(paths),
+        host_image=image(paths) if image else None,
     )
 
 

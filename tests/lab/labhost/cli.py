@@ -143,13 +143,14 @@ def _boot_options(options: argparse.Namespace) -> Options:
         if not separator or not name.isidentifier():
             raise LabError(f"--env {setting}: want NAME=VALUE")
         environ[name] = value
-    if options.minimal and options.systemd:
-        raise LabError("--minimal and --systemd exclude each other")
+    if options.minimal + options.bare + options.systemd > 1:
+        raise LabError("--minimal, --bare and --systemd exclude each other")
     if options.reboots and not options.systemd:
         raise LabError("--reboots goes with --systemd: the other lab hosts keep nothing that outlives a reboot")
     return Options(
         kernel=options.kernel,
         minimal=options.minimal,
+        bare=options.bare,
         systemd=options.systemd,
         icount=options.icount,
         accelerator=options.accel,
@@ -173,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
 
     builder = commands.add_parser("build", help="build what boots need, as far as it is not cached (needs root)")
-    builder.add_argument("--what", choices=("host", "modules", "all"), default="all", help="default: all")
+    builder.add_argument("--what", choices=("host", "modules", "all", "selftests"), default="all", help="default: all")
     builder.add_argument(
         "--kernel", choices=sorted(KERNELS), action="append", default=[], help="default: each one of Debian's"
     )
@@ -206,6 +207,7 @@ def _add_boot_options(parser: argparse.ArgumentParser, *, timeout_s: int) -> Non
         help="--kernel debug, which checks memory, locks and itself; built here first, in half an hour",
     )
     parser.add_argument("--minimal", action="store_true", help="busybox in an initial RAM disk instead of Debian")
+    parser.add_argument("--bare", action="store_true", help="Debian with Python, but neither udev nor our software")
     parser.add_argument("--systemd", action="store_true", help="boot systemd; COMMAND starts when the system is up")
     parser.add_argument("--reboots", action="store_true", help="with --systemd: the lab host may reboot (lab-reboot)")
     parser.add_argument("--icount", action="store_true", help="virtual time, one CPU; nothing may wait for the outside")

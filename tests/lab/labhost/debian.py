@@ -6,7 +6,7 @@ from pathlib import Path
 from labhost.cache import Cache, digest
 from labhost.paths import Paths
 from labhost.progress import step
-from labhost.rootfs import logged, mmdebstrap
+from labhost.rootfs import MKFS, ext4, logged, mmdebstrap
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, toolchain
 
 # 60-mdevctl.rules runs /usr/sbin/mdevctl, which Debian ships in /usr/bin, so that autostart fails silently.
@@ -44,6 +44,17 @@ def host_root(paths: Paths) -> Path:
 
     key = digest([*packages, _PREPARE_HOST, chain.directory.name])
     return Cache(paths.cache).entry("host-root", key, build) / "root"
+
+
+def bare_image(paths: Paths) -> Path:
+    """Return host_root() as an ext4 image: a lab host without anything of ours."""
+    root = host_root(paths)
+
+    def build(directory: Path) -> None:
+        with step("image of a lab host without our software"):
+            ext4(paths, "bare", root, directory / "bare.ext4", spare_mib=1024)
+
+    return Cache(paths.cache).entry("host-bare", digest([root.parent.name, *MKFS]), build) / "bare.ext4"
 
 
 def _glob(root: Path, pattern: str) -> list[str]:

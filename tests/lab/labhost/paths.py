@@ -44,6 +44,11 @@ class Paths:
         return self.checkout / "build" / "kmod"
 
     @property
+    def selftests(self) -> Path:
+        """Copies of the kernel's VFIO selftests."""
+        return self.checkout / "build" / "selftests"
+
+    @property
     def runs(self) -> Path:
         """One directory for each boot; removed when the run succeeds."""
         return self.checkout / "build" / "lab" / "runs"

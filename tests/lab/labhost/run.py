@@ -34,6 +34,7 @@ class Options:
 
     kernel: str = DEFAULT_KERNEL
     minimal: bool = False
+    bare: bool = False
     systemd: bool = False
     icount: bool = False
     accelerator: str = "auto"
@@ -48,7 +49,7 @@ class Options:
     @property
     def mode(self) -> str:
         """Which user space comes up."""
-        return "minimal" if self.minimal else "systemd" if self.systemd else "host"
+        return next((mode for mode in ("minimal", "bare", "systemd") if getattr(self, mode)), "host")
 
 
 def script(options: Options, words: Sequence[str]) -> str:
@@ -110,7 +111,7 @@ def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
 
     Returns its exit status, or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are kept unless it is 0.
     """
-    parts = ingredients(paths, options.kernel, minimal=options.minimal, artefacts=options.artefacts)
+    parts = ingredients(paths, options.kernel, mode=options.mode, artefacts=options.artefacts)
     directory = paths.runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir(parents=True)
     status = EXIT_LAB_FAILED

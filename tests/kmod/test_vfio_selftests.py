@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's own VFIO selftests on our device; on kernels with IOMMUFD, as the debug kernel has it.
+
+`lab build --what selftests` builds them. They are as they come with the kernel; two files in `selftests/` teach their
+library our registers, for the tests that let a device copy and interrupt, and that its name is a UUID. Everything
+passes but what RULES name: what does not apply to a mediated device, or to ours.
+"""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.rig.gpu import Gpu
+from tests.rig.kernel import PATIENCE
+
+PROGRAMS = Path(__file__).resolve().parents[2] / "build" / "selftests"
+ADDRESS = "0000:00:00.0"  # the name by which the selftests know the slice
+IDS = {"vendor": "0x1234", "device": "0x5647"}  # kmod/uapi/vgpu_device.h
+RESULT = re.compile(r"^(ok|not ok) \d+ (\S+)(?: # (SKIP)\b.*)?$", re.M)
+SKIPPED_ALL = 4  # KSFT_SKIP
+
+# What is not "ok", and why. The first rule that fits a test says how it ends.
+RULES = (
+    # type1 says which addresses a device reaches only if an IOMMU translates for it; a mediated device has none
+    (r".*(dma_mapping(_mmio)?_test|dma_map_limit_test|driver_test)\.vfio_type1(v2)?_iommu.*", "not ok"),
+    # BAR0 is registers: it is trapped, not mapped
+    (r"vfio_dma_mapping_mmio_test\..*", "SKIP"),
+    # MSI-X only
+    (r"vfio_pci_irq_test\.msi\..*", "SKIP"),
+    # the debug kernel has no huge pages
+    (r"vfio_dma_mapping_test\..*hugetlb.*", "SKIP"),
+)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A slice, and what the selftests see instead of the host's PCI functions."""
+
+    uuid: str
+    functions: Path
+
+
+@pytest.fixture
+def device(gpu: Gpu, tmp_path: Path) -> Device:
+    if not PROGRAMS.exists() or not Path("/dev/iommu").exists():
+        pytest.skip("no selftests (lab build --what selftests), or a kernel without IOMMUFD")
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    found = Path(f"/sys/bus/mdev/devices/{uuid}").resolve()
+    alias = tmp_path / ADDRESS
+    alias.mkdir()
+    for name in ("iommu_group", "vfio-dev"):
+        (alias / name).symlink_to((found / name).resolve(strict=True))
+    for name, value in IDS.items():
+        (alias / name).write_text(f"{value}\n")
+    return Device(uuid, tmp_path)
+
+
+def run(program: str, device: Device) -> subprocess.CompletedProcess[str]:
+    """In a mount namespace of its own, in which the slice is the only PCI function."""
+    script = 'mount --bind "$1" /sys/bus/pci/devices; exec "$2" "$3"'
+    command = ["unshare", "--mount", "sh", "-ec", script, "sh", device.functions, PROGRAMS / program, ADDRESS]
+    return subprocess.run(
+        [str(word) for word in command],
+        env={**os.environ, "VFIO_SELFTESTS_UUID": device.uuid},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120 * PATIENCE,
+        check=False,
+    )
+
+
+def expected(name: str) -> str:
+    return next((how for rule, how in RULES if re.fullmatch(rule, name)), "ok")
+
+
+@pytest.mark.parametrize(
+    ("program", "least"),
+    [
+        ("vfio_iommufd_setup_test", 6),
+        ("vfio_pci_device_test", 4),
+        ("vfio_dma_mapping_test", 9),
+        ("vfio_dma_mapping_mmio_test", 0),
+        ("vfio_pci_device_init_perf_test", 5),
+    ],
+)
+def test_it_passes(gpu: Gpu, device: Device, program: str, least: int) -> None:
+    done = run(program, device)
+    results = {name: skipped or word for word, name, skipped in RESULT.findall(done.stdout)}
+    print(done.stdout)
+    assert results == {name: expected(name) for name in results}, done.stdout
+    assert sum(how == "ok" for how in results.values()) >= least, done.stdout
+    assert gpu.slice_stats(device.uuid).queued == 0
+
+
+def test_virtual_functions_of_ours_are_none_to_divide(device: Device) -> None:
+    assert run("vfio_pci_sriov_uapi_test", device).returncode == SKIPPED_ALL
