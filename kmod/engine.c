@@ -252,6 +252,7 @@ void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u6
 	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_END)
 		vgpu_slice_end_request(&engine->sched, slice, now_ns);
 	vgpu_slice_announce(&engine->sched, slice, &info, now_ns);
+	trace_vgpu_ready(engine, slice, now_ns);
 	vgpu_engine_kick(engine);
 }
 

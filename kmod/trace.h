@@ -111,6 +111,26 @@ TRACE_EVENT(vgpu_hold,
 		  __entry->length_ns)
 );
 
+/* A slice that had nothing for the engine has an item again. */
+TRACE_EVENT(vgpu_ready,
+	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice, u64 time_ns),
+	TP_ARGS(engine, slice, time_ns),
+	TP_STRUCT__entry(
+		__string(gpu, engine->name)
+		__string(tenant, vgpu_group_to_tenant(slice->group)->name)
+		__array(u8, slice, UUID_SIZE)
+		__field(u64, time_ns)
+	),
+	TP_fast_assign(
+		vgpu_assign_str(gpu, engine->name);
+		vgpu_assign_str(tenant, vgpu_group_to_tenant(slice->group)->name);
+		memcpy(__entry->slice, &vgpu_slice_to_device(slice)->uuid, UUID_SIZE);
+		__entry->time_ns = time_ns;
+	),
+	TP_printk("gpu=%s tenant=%s slice=%pUl time_ns=%llu",
+		  __get_str(gpu), __get_str(tenant), __entry->slice, __entry->time_ns)
+);
+
 #endif /* VGPU_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH

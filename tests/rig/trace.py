@@ -4,6 +4,7 @@
 import re
 import subprocess
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ _RUN_END = re.compile(
     r"length_ns=(?P<length>\d+) .*?reason=(?P<reason>\w+)"
 )
 
+_READY = re.compile(r"vgpu_ready: gpu=\S+ tenant=(?P<tenant>\S+) slice=\S+ time_ns=(?P<time>\d+)")
 _HOLD = re.compile(r"vgpu_hold: gpu=\S+ tenant=(?P<tenant>\S+) start_ns=(?P<start>\d+) length_ns=(?P<length>\d+)")
 
 
@@ -41,12 +43,27 @@ class Hold:
     length_ns: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A slice of a tenant had nothing for the engine, and then an item. Time in ns of the monotonic clock."""
+
+    tenant: str
+    time_ns: int
+
+
 @dataclass(frozen=True)
 class Trace:
     """What began and ended while the tracer was on."""
 
     runs: list[Run] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
+    ready: list[Ready] = field(default_factory=list)
+
+    def waits_ns(self, tenant: str) -> list[int]:
+        """How long a tenant waited for the engine, each time that it had an item again."""
+        starts = sorted(run.start_ns for run in self.runs if run.tenant == tenant)
+        asked = [ready.time_ns for ready in self.ready if ready.tenant == tenant]
+        return [starts[at] - time_ns for time_ns in asked if (at := bisect_left(starts, time_ns)) < len(starts)]
 
 
 def mounted() -> None:
@@ -64,7 +81,7 @@ def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
 
 @contextmanager
 def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
-    """Record the runs and holds that begin and end while the body executes; the lists are filled at its end.
+    """Record what happens while the body executes; the lists are filled at its end.
 
     Switching the tracer on and off stops the machine for milliseconds, engine thread included: a run it falls into
     is not the scheduler's. Raises if events were lost.
@@ -93,6 +110,8 @@ def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
         )
         if run.start_ns >= begun_ns and run.end_ns <= ended_ns:
             trace.runs.append(run)
+    for match in _READY.finditer(text):
+        trace.ready.append(Ready(tenant=match["tenant"], time_ns=int(match["time"])))
     for match in _HOLD.finditer(text):
         hold = Hold(tenant=match["tenant"], start_ns=int(match["start"]), length_ns=int(match["length"]))
         if hold.start_ns >= begun_ns:
