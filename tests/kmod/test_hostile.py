@@ -12,7 +12,10 @@ VGPU_ERROR_DMA = 4  # kmod/uapi/vgpu_device.h
 
 
 def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:
-    """All hostile cases against one slice, each with its own sticky error and a reset, while another one works."""
+    """All hostile cases against one slice, each with its own sticky error and a reset, while another one works.
+
+    That the other one does not wait for it is measured in virtual time, tests/time/test_isolation.py.
+    """
     for tenant in ("bad", "good"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     bad, good = gpu.slice("bad"), gpu.slice("good")
@@ -23,7 +26,6 @@ def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:
     assert all(report["ok"] for report in hostile.reports if "case" in report)
     report = outcomes[0].report("name", good)
     assert (report["error"], report["mismatches"]) == (0, 0)
-    assert report["saturated"]
     assert gpu.slice_stats(bad).errors >= sum("case" in report for report in hostile.reports) > 30
 
 
