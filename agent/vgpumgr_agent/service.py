@@ -12,7 +12,7 @@ from uuid import UUID
 
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
-from vgpumgr_agent import faults, report, udev
+from vgpumgr_agent import faults, kernel_events, report, udev
 from vgpumgr_agent.api import Api
 from vgpumgr_agent.backends import (
     BackendError,
@@ -105,6 +105,7 @@ class Agent:
             "desired": self.control_plane.follow,
             "reports": self.control_plane.deliver,
             "udev": lambda: udev.watch(self.wake, self._stop),
+            "events": lambda: kernel_events.watch(self.wake, self._stop),
         }
         ready = False
         while not self._stop.is_set():

@@ -13,12 +13,6 @@ from vgpumgr.cli.session import JsonOutput, JsonOutputOption, begin
 if TYPE_CHECKING:
     from vgpumgr.control.model import Event, Snapshot
 
-_DETAILS = {
-    "revoked": "from {comm}, pid {pid}",
-    "fault": "error {error} at item {error_index}",
-    "overrun": "{length_ns} ns of {limit_ns} ns",
-}
-
 
 def watch(
     context: typer.Context,
@@ -42,12 +36,9 @@ def watch(
 
 
 def _line(seen: "Event | Snapshot") -> str:
+    from vgpumgr.control.events import describe
     from vgpumgr.control.model import Event
 
     if not isinstance(seen, Event):
         return f"{seen.sequence} all: {len(seen.gpus)} GPUs, {len(seen.tenants)} tenants, {len(seen.slices)} slices"
-    words = [str(seen.sequence), f"{seen.kind}:", seen.gpu]
-    words += [f"{name} {value}" for name, value in (("tenant", seen.tenant), ("slice", seen.slice)) if value]
-    words += [f"{seen.count} times"] if seen.count > 1 else []
-    words += [_DETAILS[seen.kind].format(**asdict(seen))] if seen.kind in _DETAILS else []
-    return " ".join(words)
+    return f"{seen.sequence} {describe(seen)}"

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import TracebackType
 
 from vgpumgr.control import family, protocol, wire
@@ -26,6 +27,21 @@ _ADD_MEMBERSHIP = 1
 _SO_RCVBUFFORCE = 33
 _RECEIVE_BYTES = 64 << 10
 _BUFFER_BYTES = 1 << 20
+
+_DETAILS = {
+    EventKind.REVOKED: "from {comm}, pid {pid}",
+    EventKind.FAULT: "error {error} at item {error_index}",
+    EventKind.OVERRUN: "{length_ns} ns of {limit_ns} ns",
+}
+
+
+def describe(event: Event) -> str:
+    """Return an event in words, on one line, without its number. Names in it are as the kernel gave them."""
+    words = [f"{event.kind}:", event.gpu]
+    words += [f"{name} {value}" for name, value in (("tenant", event.tenant), ("slice", event.slice)) if value]
+    words += [f"{event.count} times"] if event.count > 1 else []
+    words += [_DETAILS[event.kind].format(**asdict(event))] if event.kind in _DETAILS else []
+    return " ".join(words)
 
 
 class Watch:
