@@ -104,7 +104,7 @@ def test_a_first_client_never_waits_for_the_gate(start: Start) -> None:
 
 
 def test_a_client_killed_with_a_grant_holds_up_nobody(start: Start) -> None:
-    gate, (doomed, other) = start("doomed", "other")
+    gate, (doomed, other) = start("doomed", "other", options=("--overdue-ms", "60000"))
     process = doomed.start([sys.executable, "-c", HOLDS_A_GRANT], stdin=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == "granted\n"
