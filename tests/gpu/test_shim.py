@@ -197,7 +197,7 @@ def test_a_child_has_its_own_groups_and_its_own_socket(program: Program) -> None
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("version", ["999.10", "470.256.02", "", "not a version", "580" + "9" * 60])
+@pytest.mark.parametrize("version", ["999.10", "470.256.02", "", "not a version", "580" + "9" * 60, "5" * 64])
 def test_with_a_driver_it_does_not_know_it_stands_aside_and_says_so(tmp_path: Path, version: str) -> None:
     with FakeRm(version=version, cuda_version=version) as fake:
         program = Program(fake, tmp_path)

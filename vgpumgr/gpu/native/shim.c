@@ -50,13 +50,11 @@ int driver_set_timeslice(int fd, uint32_t client, uint32_t handle, uint32_t time
 		.params = (uintptr_t)&params,
 		.params_size = sizeof(params),
 	};
-	int saved = errno;
 	int result = driver_ioctl(fd, _IOWR(RM_MAGIC, RM_ESC_CONTROL, struct rm_control), &control);
 
 	*status = result == 0 ? control.status : UINT32_MAX;
 	record("applied", "\"client\":%u,\"group\":%u,\"requested_us\":%u,\"result\":%d,\"status\":%u", client,
 	       handle, timeslice_us, result, *status);
-	errno = saved;
 	return result;
 }
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T9's foreign process: takes over a tenant's open file and sets the timeslice of a channel group on it.
+
+`python -m tests.gpu.evidence.agent PID FD CLIENT GROUP TIMESLICE_US` prints the driver's status, or ends with the
+errno of what the kernel refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+from vgpumgr.gpu import abi
+
+_SYS_PIDFD_GETFD = 438
+
+
+def take_file(pid: int, fd: int) -> int:
+    """A descriptor of ours for another process's open file. Raises OSError."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        taken = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, pidfd, fd, 0))
+    finally:
+        os.close(pidfd)
+    if taken < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return taken
+
+
+def main() -> int:
+    pid, fd, client, group, timeslice_us = map(int, sys.argv[1:])
+    try:
+        taken = take_file(pid, fd)
+        print(abi.set_timeslice(taken, client=client, group=group, timeslice_us=timeslice_us))
+    except OSError as error:
+        return error.errno or 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

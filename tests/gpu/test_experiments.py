@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T3 and T5 to T9 on the fake GPU: each passes on one that does as told, and fails on one that lies in its way."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.gpu.evidence import cheats, live, memory
+from tests.gpu.evidence.bench import Bench
+from tests.gpu.fakerm.fake import FakeRm
+from tests.gpu.fakerm.gpu import Behaviour
+from vgpumgr.gpu.shares import Effort
+
+EFFORT = Effort(repeats=3, seconds=0.3)
+# After a change, 100 ms are left out and a turn of both takes 20 ms.
+LIVE = Effort(repeats=3, seconds=1.2)
+HONEST = Behaviour(refill_ns=300_000)
+IGNORES = Behaviour(honour="ignore")
+NEVER_STOPS = Behaviour(preempts=False)
+
+
+def outcome(test: Callable[[Bench], dict[str, Any]], behaviour: Behaviour, **options: Any) -> dict[str, Any]:
+    with FakeRm(behaviour, **options) as fake:
+        return test(Bench(fake.rig, LIVE if test in (live.t3, live.t9) else EFFORT))
+
+
+def test_t3_a_change_is_seen_while_the_tenant_runs() -> None:
+    result = outcome(live.t3, HONEST)
+    assert result["verdict"] == "pass"
+    assert result["figures"]["after"]["mean"] == pytest.approx(live.EXPECTED, abs=0.01)
+
+
+def test_t3_an_answer_of_ok_is_not_taken_for_a_change() -> None:
+    result = outcome(live.t3, IGNORES)
+    assert result["verdict"] == "fail"
+    assert result["figures"]["status"] == ["OK"]
+
+
+def test_t3_tells_that_the_driver_refused() -> None:
+    result = outcome(live.t3, HONEST, refuse_timeslice=True)
+    assert result["verdict"] == "fail"
+    assert result["figures"]["status"] == ["INSUFFICIENT_PERMISSIONS"]
+
+
+def test_t5_more_channel_groups_get_more_unless_the_timeslice_is_divided() -> None:
+    result = outcome(cheats.t5, HONEST)
+    assert result["verdict"] == "pass"
+    assert result["figures"]["undivided"]["mean"] == pytest.approx(0.75, abs=0.01)
+    assert result["figures"]["divided"]["mean"] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.long
+def test_t5_dividing_does_not_help_where_timeslices_are_clamped() -> None:
+    result = outcome(cheats.t5, Behaviour(honour="clamp", clamp_us=(2000, 10_000)))
+    assert result["verdict"] == "fail"
+    assert result["figures"]["divided"]["mean"] > 0.7
+
+
+def test_t6_a_long_kernel_is_stopped_at_the_end_of_its_timeslice() -> None:
+    result = outcome(cheats.t6, HONEST)
+    assert result["verdict"] == "pass"
+    # Not at once either: a timeslice is waited for.
+    assert result["figures"]["p99_us"] > cheats.TIMESLICE_US / 2
+
+
+def test_t6_a_gpu_that_cannot_stop_kernels_is_found_out() -> None:
+    result = outcome(cheats.t6, NEVER_STOPS)
+    assert result["verdict"] == "fail"
+    assert result["figures"]["p99_us"] > EFFORT.seconds * 1e6 / 10
+
+
+def test_t7_unpreemptible_kernels_do_harm_that_the_shim_prevents() -> None:
+    result = outcome(cheats.t7, HONEST)
+    assert result["verdict"] == "pass"
+    assert result["figures"]["cheat_works"]
+    answers = {setting["name"]: setting["wfi_status"] for setting in result["settings"]}
+    assert answers == {"unfiltered": ["OK"], "refused": ["INSUFFICIENT_PERMISSIONS"], "made CILP": ["OK"]}
+
+
+def test_t7_filtering_does_not_help_on_a_gpu_that_cannot_stop_kernels() -> None:
+    assert outcome(cheats.t7, NEVER_STOPS)["verdict"] == "fail"
+
+
+def test_t8_time_is_shared_also_where_throughput_is_not() -> None:
+    result = outcome(memory.t8, HONEST)
+    assert result["verdict"] == "pass"
+    # Refilling caches costs the tenant that lives on memory, not its neighbour.
+    assert result["figures"]["throughput_of_exclusive"]["mean"] < memory.EXPECTED - 0.02
+
+
+@pytest.mark.long
+def test_t8_equal_shares_are_not_taken_for_those_that_were_asked_for() -> None:
+    assert outcome(memory.t8, IGNORES)["verdict"] == "fail"
+
+
+def test_t9_a_foreign_process_may_set_the_timeslice_of_a_tenant() -> None:
+    result = outcome(live.t9, HONEST)
+    assert result["verdict"] == "pass"
+    assert result["figures"]["status"] == ["OK"]
+
+
+@pytest.mark.long
+def test_t9_is_not_taken_for_granted_because_the_driver_said_ok() -> None:
+    assert outcome(live.t9, IGNORES)["verdict"] == "fail"
