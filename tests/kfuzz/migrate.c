@@ -84,7 +84,7 @@ static void spoil(void)
 	spoiled = true;
 	if (stream_bytes < sizeof(*header))
 		return;
-	switch (sim_below(12)) {
+	switch (sim_below(13)) {
 	case 0:
 		stream[sim_below(stream_bytes)] ^= 1 << sim_below(8);
 		return;
@@ -108,6 +108,9 @@ static void spoil(void)
 		break;
 	case 7: case 8:
 		*word += sim_below(2) ? 1 : -1;
+		break;
+	case 9:
+		header->reserved = sim_random();
 		break;
 	default:
 		*word ^= 1u << sim_below(32);
