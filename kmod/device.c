@@ -355,7 +355,7 @@ static unsigned int vgpu_mdev_available(struct mdev_type *type)
 	mutex_lock(&parent->lock);
 	left = parent->memory_total - parent->memory_reserved;
 	mutex_unlock(&parent->lock);
-	return div64_u64(left, bytes);
+	return min_t(u64, div64_u64(left, bytes), UINT_MAX);
 }
 
 static ssize_t vgpu_mdev_description(struct mdev_type *type, char *text)

@@ -69,6 +69,16 @@ def test_device_memory_is_a_quota(gpu: Gpu) -> None:
         gpu.sysfs.write_gpu(ADDRESS, "memory_total", 1 << 30)
 
 
+def test_more_slices_than_a_number_can_tell_are_available(gpu: Gpu) -> None:
+    """Not none, as the number's lower half says."""
+    gpu.sysfs.write_gpu(ADDRESS, "memory_total", 1 << 63)
+    try:
+        available = {kind.id: kind.available for kind in gpu.sysfs.types(ADDRESS)}
+        assert available["vgpumgr-mem16m"] == available["vgpumgr-mem64m"] == (1 << 32) - 1
+    finally:
+        gpu.sysfs.write_gpu(ADDRESS, "memory_total", 1 << 30)
+
+
 def test_unloading_is_refused_while_a_slice_is_open(gpu: Gpu) -> None:
     uuid = gpu.slice()
     holder = Client([uuid, "hold"])
