@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.rig.kernel import PATIENCE
+
 Report = dict[str, Any]
 
 
@@ -64,7 +66,7 @@ class Client:
     def wait(self, *, timeout_s: float = 300, expected: Sequence[int] = (0,)) -> Outcome:
         """Until it ends; raises ClientFailedError with its output when the status is none of `expected`."""
         try:
-            output, _ = self.process.communicate(timeout=timeout_s)
+            output, _ = self.process.communicate(timeout=timeout_s * PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             output, _ = self.process.communicate()

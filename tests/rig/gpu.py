@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.rig.client import Client, Outcome, slice_option
+from tests.rig.kernel import PATIENCE
 from tests.rig.window import Snapshot, Window
 from vgpumgr.control.model import Slice, Tenant
 from vgpumgr.control.netlink import Control
@@ -119,7 +120,7 @@ class Gpu:
 
     def wait_queued(self, uuid: str, *, least: int = 8, timeout_s: float = 60) -> None:
         """Until a slice has `least` items queued; raises TimeoutError."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * PATIENCE
         while self.slice_stats(uuid).queued < least:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"slice {uuid} has {self.slice_stats(uuid)}")
@@ -153,7 +154,7 @@ class Gpu:
 
 def poll(condition: Callable[[], bool], *, timeout_s: float = 20) -> None:
     """Wait until something holds; raises TimeoutError."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s * PATIENCE
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError
@@ -163,12 +164,12 @@ def poll(condition: Callable[[], bool], *, timeout_s: float = 20) -> None:
 def load_module() -> None:
     """Load vgpumgr.ko unless it is."""
     if not Path("/sys/module/vgpumgr").exists():
-        subprocess.run(["lab-insmod"], check=True, timeout=60)
+        subprocess.run(["lab-insmod"], check=True, timeout=60 * PATIENCE)
 
 
 def unload_module() -> None:
     """Raises CalledProcessError while the module is in use."""
-    subprocess.run(["rmmod", "vgpumgr"], check=True, timeout=60, capture_output=True, text=True)
+    subprocess.run(["rmmod", "vgpumgr"], check=True, timeout=60 * PATIENCE, capture_output=True, text=True)
 
 
 @contextmanager

@@ -18,8 +18,10 @@ from labhost.rootfs import in_root
 from labhost.snapshot import Snapshot
 from labhost.toolchain import Toolchain
 
-SOURCES = ("kmod", "tests/kmod/client", "VERSION")
+SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "VERSION")
 _MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko")
+_DEFECTS = "tests/kmod/defects/vgpu_defects.ko"
+"""Proves that a kernel which is built here to find defects does."""
 _TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}
 _BUILD_LIMIT_S = 900.0
 
@@ -52,7 +54,11 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
             make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", *strict, "modules"]
             command = in_root(toolchain.root, tree, make)
             build_step(command, name=name, log=paths.cache / "logs" / f"{name}.log", timeout_s=_BUILD_LIMIT_S)
-            built = [module for module in _MODULES if (tree / module).is_file()]
+            if toolchain.kernel.fragment:
+                make = ["make", "-C", toolchain.headers, "M=/src/tests/kmod/defects", *strict, "modules"]
+                command = in_root(toolchain.root, tree, make)
+                build_step(command, name=name, log=paths.cache / "logs" / "defects.log", timeout_s=_BUILD_LIMIT_S)
+            built = [module for module in (*_MODULES, _DEFECTS) if (tree / module).is_file()]
             for module in built:
                 shutil.copy2(tree / module, directory)
             # debug information makes loading slow; who wants it finds it in build/kmod

@@ -167,7 +167,7 @@ def _judge(options: Options, host: Machine, in_time: bool) -> int:
     serial = host.serial_log.read_text(errors="replace") if host.serial_log.exists() else ""
     report = host.report.read_text(errors="replace") if host.report.exists() else ""
     first, _, kernel_log = report.partition("\n")
-    found = splats.complaints(serial) or splats.complaints(kernel_log)
+    found = splats.complaints(kernel_log) or splats.complaints(serial)
     for complaint in found:
         print(f"--- kernel complaint\n{complaint}", file=sys.stderr)
     (host.report.parent / "dmesg.log").write_text(kernel_log.removesuffix("end\n"))

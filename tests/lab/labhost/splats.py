@@ -8,8 +8,8 @@ from collections.abc import Iterable
 _COMPLAINT = re.compile(
     r"^\[\s*\d+\.\d+\](?:\[\s*[TC]\d+\])? (?:"
     r"(?:\[ )?BUG: |WARNING: |Oops|KASAN|UBSAN: |KCSAN: |kernel BUG at |INFO: task |INFO: possible recursive locking|"
-    r"INFO: trying to register non-static key|"
-    r".*(?:Oops: |BUG: KASAN|possible circular locking|sleeping function called|general protection|"
+    r"INFO: trying to register non-static key|kmemleak: \d+ new suspected memory leaks|"
+    r".*(?:Oops: |BUG: KASAN|BUG: soft lockup|possible circular locking|sleeping function called|general protection|"
     r"unreferenced object|refcount_t: |list_(?:add|del) corruption|Kernel panic|self-detected stall|detected stalls)"
     r")"
 )

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Does on purpose what the debug kernel must notice: insmod vgpu_defects.ko what=NAME.
+ * Only ever loaded by tests of the lab; loading it never succeeds.
+ */
+#include <linux/errno.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+
+static char *what = "";
+module_param(what, charp, 0);
+MODULE_PARM_DESC(what, "inversion, sleep, leak or use-after-free");
+
+static DEFINE_MUTEX(defect_first);
+static DEFINE_MUTEX(defect_second);
+static DEFINE_SPINLOCK(defect_spin);
+
+/* Nobody waits: the order alone is the defect. */
+static void defect_inversion(void)
+{
+	mutex_lock(&defect_first);
+	mutex_lock(&defect_second);
+	mutex_unlock(&defect_second);
+	mutex_unlock(&defect_first);
+	mutex_lock(&defect_second);
+	mutex_lock(&defect_first);
+	mutex_unlock(&defect_first);
+	mutex_unlock(&defect_second);
+}
+
+static void defect_sleep(void)
+{
+	spin_lock(&defect_spin);
+	kfree(kmalloc(16, GFP_KERNEL));
+	spin_unlock(&defect_spin);
+}
+
+static void defect_leak(void)
+{
+	int i;
+
+	/* More than one: something that looks like a pointer to it may lie around. */
+	for (i = 0; i < 16; i++)
+		strscpy((char *)kmalloc(192, GFP_KERNEL), "lost", 192);
+}
+
+static void defect_use_after_free(void)
+{
+	char *bytes = kmalloc(64, GFP_KERNEL);
+
+	kfree(bytes);
+	OPTIMIZER_HIDE_VAR(bytes);
+	bytes[3] = 1;
+}
+
+static const struct {
+	const char *name;
+	void (*act)(void);
+} defects[] = {
+	{ "inversion", defect_inversion },
+	{ "sleep", defect_sleep },
+	{ "leak", defect_leak },
+	{ "use-after-free", defect_use_after_free },
+};
+
+static int __init defect_init(void)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(defects); i++) {
+		if (!strcmp(what, defects[i].name)) {
+			defects[i].act();
+			return -ECANCELED;
+		}
+	}
+	return -EINVAL;
+}
+
+module_init(defect_init);
+MODULE_DESCRIPTION("Deliberate defects");
+MODULE_LICENSE("GPL");
