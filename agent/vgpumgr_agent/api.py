@@ -3,13 +3,23 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
 from vgpumgr.client import Client
 from vgpumgr.client.transport import refuse_clear_text
 from vgpumgr.errors import ApiAnswerError, ApiError, ApiUnreachableError, SettingsError
-from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
+from vgpumgr.wire.fleet import (
+    Bind,
+    CertificateRequest,
+    Desired,
+    Enroll,
+    Enrolled,
+    HostCertificate,
+    Report,
+    Reported,
+)
 
 QUICK_S = 3.0
 """How long a caller that libvirt waits for gives the API."""
@@ -33,8 +43,15 @@ class Api(Protocol):
     def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
         """Trade a one-time token for the host's own."""
 
-    def use(self, token: str) -> None:
-        """Speak with this token from now on."""
+    @property
+    def encrypted(self) -> bool:
+        """Whether a certificate can be shown to it: there is TLS."""
+
+    def use(self, token: str | None, certificate_file: Path | None = None) -> None:
+        """Speak with this token, or with the certificate in this file, from now on."""
+
+    def renew(self, host: UUID, csr: str) -> HostCertificate:
+        """Trade what we are known by for a certificate."""
 
     def desired(
         self, host: UUID, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 0
@@ -65,11 +82,24 @@ class HttpApi:
         with _translated(), Client(self._url, one_time_token, self._ca_file) as client:
             return client.enroll(enroll)
 
-    def use(self, token: str) -> None:
+    @property
+    def encrypted(self) -> bool:
+        """Whether the URL says so."""
+        return self._url.startswith("https:")
+
+    def use(self, token: str | None, certificate_file: Path | None = None) -> None:
         """Open new connections; requests under way end on the old ones."""
+        shown = None if certificate_file is None else str(certificate_file)
         with _translated():
-            self._patient = Client(self._url, token, self._ca_file)
-            self._quick = Client(self._url, token, self._ca_file, timeout_s=QUICK_S, pauses_s=())
+            self._patient = Client(self._url, token, self._ca_file, certificate_file=shown)
+            self._quick = Client(
+                self._url, token, self._ca_file, timeout_s=QUICK_S, pauses_s=(), certificate_file=shown
+            )
+
+    def renew(self, host: UUID, csr: str) -> HostCertificate:
+        """Ask for a certificate."""
+        with _translated():
+            return self._patient.renew_certificate(host, CertificateRequest(csr=csr))
 
     def desired(
         self, host: UUID, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 0

@@ -10,20 +10,26 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from vgpumgr import __version__
-from vgpumgr.wire.fleet import Enroll, Report
+from vgpumgr.wire.fleet import Enroll, HostCertificate, Report
 from vgpumgr.wire.problem import Code
 from vgpumgr_agent import faults
 from vgpumgr_agent.api import Api, ApiAwayError, ApiRefusedError
-from vgpumgr_agent.store import Credentials, Store, token_hash
+from vgpumgr_agent.identity import new_key
+from vgpumgr_agent.store import Certificate, Credentials, Store, token_hash
+
+if TYPE_CHECKING:
+    from vgpumgr_agent.documents import Stamp
 
 log = logging.getLogger(__name__)
 
 WAIT_S = 30
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 _DOUBTFUL_PAUSE_S = 15.0
+_RENEW_PAUSE_S = 600.0
 
 
 class ControlPlane:
@@ -53,8 +59,10 @@ class ControlPlane:
         self._guard = threading.Condition()
         self._report: Report | None = None
         self.trouble = "not asked yet"
+        self._renew_tried: Stamp | None = None
+        self._renew_trouble = ""
         if store.credentials is not None:
-            api.use(store.credentials.token)
+            self._use(store.credentials)
 
     # ---- desired state
 
@@ -71,7 +79,7 @@ class ControlPlane:
 
     def _step(self) -> None:
         self._store.age()
-        credentials = self._store.credentials or self._enroll()
+        credentials = self._renewed(self._store.credentials or self._enroll())
         kept = self._store.kept
         asked_at = self._store.updates
         doubtful = kept is not None and not kept.trusted
@@ -84,7 +92,7 @@ class ControlPlane:
                         credentials.host_id, epoch=kept.seen_epoch, generation=kept.seen_generation, wait_s=WAIT_S
                     )
         except ApiRefusedError as error:
-            if error.code == Code.AUTH_INVALID:
+            if error.code in (Code.AUTH_INVALID, Code.AUTH_EXPIRED):
                 self._enroll_again(credentials)
             elif error.code == Code.HOST_FENCED:
                 with suppress(ApiAwayError):
@@ -134,16 +142,67 @@ class ControlPlane:
 
     def _enroll(self) -> Credentials:
         token = self._one_time_token()
-        enrolled = self._api.enroll(token, Enroll(agent_version=__version__, boot_id=self._boot_id))
+        key, csr = new_key() if self._api.encrypted else ("", None)
+        enrolled = self._api.enroll(token, Enroll(agent_version=__version__, boot_id=self._boot_id, csr=csr))
         faults.point("enroll.answered")
         credentials = Credentials(
-            host_id=enrolled.host_id, name=enrolled.name, token=enrolled.token, enrolled_with=token_hash(token)
+            host_id=enrolled.host_id,
+            name=enrolled.name,
+            token=enrolled.token,
+            certificate=None if enrolled.certificate is None else self._dated(key, enrolled.certificate),
+            enrolled_with=token_hash(token),
         )
         self._store.save_credentials(credentials)
         faults.point("enroll.stored")
-        self._api.use(credentials.token)
+        self._use(credentials)
         log.info("enrolled as host %s (%s)", credentials.name, credentials.host_id)
         return credentials
+
+    def _use(self, credentials: Credentials) -> None:
+        if credentials.certificate is None:
+            self._api.use(credentials.token)
+        else:
+            self._api.use(None, self._store.certificate_file(credentials.certificate))
+
+    def _renewed(self, credentials: Credentials) -> Credentials:
+        """Return what to be known by: a new certificate when it is time for one, and instead of a token.
+
+        Half of the old one's life is left to try again in, so that nothing else waits for it and no failure ends it.
+        """
+        now = self._store.clock.now()
+        had = credentials.certificate
+        tried_s = None if self._renew_tried is None else self._renew_tried.age_s(now)
+        if not self._api.encrypted or (had is not None and not had.is_due(now)):
+            return credentials
+        if tried_s is not None and tried_s < _RENEW_PAUSE_S:
+            return credentials
+        self._renew_tried = now
+        key, csr = new_key()
+        try:
+            made = self._api.renew(credentials.host_id, csr)
+        except (ApiAwayError, ApiRefusedError) as error:
+            if str(error) != self._renew_trouble:
+                absent = isinstance(error, ApiRefusedError) and error.code in (Code.CA_ABSENT, Code.ROUTE_UNKNOWN)
+                log.log(logging.INFO if had is None and absent else logging.WARNING, "no new certificate: %s", error)
+            self._renew_trouble = str(error)
+            return credentials
+        faults.point("renew.answered")
+        # The token counts until a certificate has been renewed; should this one be lost, there still is the token.
+        renewed = credentials.model_copy(update={"certificate": self._dated(key, made)})
+        self._store.save_credentials(renewed)
+        faults.point("renew.stored")
+        self._use(renewed)
+        self._renew_tried, self._renew_trouble = None, ""
+        log.info("new certificate, until %s", made.expires_at.isoformat())
+        return renewed
+
+    def _dated(self, key: str, made: HostCertificate) -> Certificate:
+        return Certificate(
+            key=key,
+            certificate=made.certificate,
+            obtained=self._store.clock.now(),
+            renew_after_s=made.renew_after_s * random.uniform(0.8, 1.0),  # hosts that were set up together spread
+        )
 
     def _enroll_again(self, old: Credentials) -> None:
         """After our token was revoked: with a new one-time token, if there is one."""

@@ -40,7 +40,10 @@ AGENT_POINTS = (
     "reconcile.acted",
     "report.sent",
 )
-POINTS = HELPER_POINTS + AGENT_POINTS
+CERTIFICATE_POINTS = ("renew.answered", "renew.stored")
+"""Of the agent, where the API gives certificates."""
+
+POINTS = HELPER_POINTS + AGENT_POINTS + CERTIFICATE_POINTS
 
 
 def point(name: str) -> None:

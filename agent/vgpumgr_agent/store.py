@@ -33,14 +33,31 @@ class StateError(Exception):
     """The state directory cannot be used. The text says why and what to do."""
 
 
+class Certificate(BaseModel):
+    """A certificate and its key, PEM. `obtained`: when it came, `renew_after_s` from then it is time for the next."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    key: str
+    certificate: str
+    obtained: Stamp
+    renew_after_s: float
+
+    def is_due(self, now: Stamp) -> bool:
+        """Whether to ask for the next one; also if nobody knows how old it is. The clock's date does not matter."""
+        age_s = self.obtained.age_s(now)
+        return age_s is None or age_s >= self.renew_after_s
+
+
 class Credentials(BaseModel):
-    """The host's own token. `enrolled_with`: hash of the one-time token that it was got with."""
+    """The host's own certificate, or its token. `enrolled_with`: hash of the one-time token that it was got with."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     host_id: UUID
     name: str
-    token: str
+    token: str | None
+    certificate: Certificate | None = None
     enrolled_with: str
 
 
@@ -104,9 +121,15 @@ class Store:
         return epoch
 
     def save_credentials(self, credentials: Credentials) -> None:
-        """Keep the host's token, readable by the agent's user only. OSError."""
+        """Keep what the host is known by, readable by the agent's user only. OSError."""
         write_durably(self._directory / "credentials.json", credentials.model_dump_json() + "\n")
         self.credentials = credentials
+
+    def certificate_file(self, certificate: Certificate) -> Path:
+        """Return a file with key and certificate for TLS, made anew from what is kept. OSError."""
+        path = self._directory / "certificate.pem"
+        write_durably(path, certificate.key + certificate.certificate)
+        return path
 
     # ---- desired state
 

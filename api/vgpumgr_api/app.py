@@ -7,6 +7,7 @@ from fastapi import FastAPI
 
 from vgpumgr.wire.fleet import LEASE_S
 from vgpumgr_api import document, problems
+from vgpumgr_api.agent_ca import AgentCa
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import Envelope
 from vgpumgr_api.oidc import Oidc
@@ -15,7 +16,9 @@ from vgpumgr_api.services import waiting
 from vgpumgr_api.watch import DesiredWatch
 
 
-def create_app(database: Database, *, lease_s: int = LEASE_S, oidc: Oidc | None = None) -> FastAPI:
+def create_app(
+    database: Database, *, lease_s: int = LEASE_S, oidc: Oidc | None = None, agent_ca: AgentCa | None = None
+) -> FastAPI:
     """The caller keeps `database` and closes it after the application's last request."""
     app = FastAPI(
         title=document.TITLE,
@@ -27,6 +30,7 @@ def create_app(database: Database, *, lease_s: int = LEASE_S, oidc: Oidc | None 
     app.state.database = database
     app.state.lease_s = lease_s
     app.state.oidc = oidc
+    app.state.agent_ca = agent_ca
     app.state.watch = DesiredWatch(lambda: database.run(waiting.desired_generations, read_only=True))
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.

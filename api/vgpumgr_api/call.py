@@ -13,18 +13,22 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.common import Answer
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.headers import bearer, etag, generation_expected
-from vgpumgr_api.services import actors, idempotency, people
+from vgpumgr_api.services import actors, certificates, idempotency, people
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
 from vgpumgr_api.watch import DesiredWatch
 
 if TYPE_CHECKING:
+    from vgpumgr_api.agent_ca import Peer
     from vgpumgr_api.oidc import Oidc
 
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A", bound=Answer)
 W = TypeVar("W", bound=BaseModel)
+
+PEER = "peer"
+"""Where in a request's state the server leaves what a client's certificate says."""
 
 Service = Callable[Concatenate[Session, Actor, P], T]
 
@@ -47,18 +51,30 @@ def source_of(request: Request) -> str:
 
 
 def authenticate(request: Request) -> Actor:
-    """Blocks on the database, and on the issuer of a person's token whose key is not known yet.
+    """By a token, or else by the certificate of a host's agent, which TLS has found to be of our authority.
+
+    Blocks on the database, and on the issuer of a person's token whose key is not known yet.
 
     Leaves the actor, and a name for the log, in ``request.state``.
     """
+    known: dict[str, str] = {"request_id": request.state.request_id, "source": source_of(request)}
+    peer: Peer | None = getattr(request.state, PEER, None)
+    if peer is not None and "authorization" not in request.headers:
+        return _noted(
+            request,
+            database_of(request).run(lambda session: certificates.authenticate(session, peer, **known), read_only=True),
+        )
     secret = bearer(request.headers)
     oidc: Oidc | None = request.app.state.oidc
-    known: dict[str, str] = {"request_id": request.state.request_id, "source": source_of(request)}
     if oidc is not None and oidc.looks_like_one(secret):
         person = oidc.person(secret)
         actor = database_of(request).run(lambda session: people.recognise(session, person, **known), read_only=True)
     else:
         actor = database_of(request).run(lambda session: actors.authenticate(session, secret, **known), read_only=True)
+    return _noted(request, actor)
+
+
+def _noted(request: Request, actor: Actor) -> Actor:
     request.state.actor = actor
     request.state.caller = actor.name
     return actor

@@ -10,6 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from vgpumgr.wire.fleet import LEASE_S
+from vgpumgr_api.agent_ca import LIFE_S
 from vgpumgr_api.oidc_settings import OidcSettings
 
 DEFAULT_PATH = Path("/etc/vgpumgr/api.toml")
@@ -24,7 +25,8 @@ class ConfigError(Exception):
 class Config:
     """`listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files). `database`: a SQLAlchemy URL.
 
-    `oidc`: who vouches for people; None: there are only our own tokens.
+    `oidc`: who vouches for people; None: there are only our own tokens. `agent_ca_certificate` and `agent_ca_key` (PEM
+    files): the authority that gives agents certificates, which need TLS; without it they have tokens.
     """
 
     database: str = DEFAULT_DATABASE
@@ -34,6 +36,9 @@ class Config:
     tls_key: Path | None = None
     lease_s: int = LEASE_S
     oidc: OidcSettings | None = None
+    agent_ca_certificate: Path | None = None
+    agent_ca_key: Path | None = None
+    agent_certificate_life_s: int = LIFE_S
 
 
 def load(path: Path) -> Config:
@@ -58,6 +63,9 @@ _TYPES: dict[str, type] = {
     "tls_key": str,
     "lease_s": int,
     "oidc": dict,
+    "agent_ca_certificate": str,
+    "agent_ca_key": str,
+    "agent_certificate_life_s": int,
 }
 
 
@@ -69,7 +77,7 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
             kind = "a table" if _TYPES[name] is dict else f"of type {_TYPES[name].__name__}"
             raise ConfigError(f"{path}: {name}: not {kind}")
     values: dict[str, object] = dict(table)
-    for name in ("tls_certificate", "tls_key"):
+    for name in ("tls_certificate", "tls_key", "agent_ca_certificate", "agent_ca_key"):
         if name in values:
             values[name] = path.parent / str(values[name])
     if "oidc" in table:
@@ -81,6 +89,14 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
         raise ConfigError(f"{path}: lease_s: less than a minute")
     if (config.tls_certificate is None) != (config.tls_key is None):
         raise ConfigError(f"{path}: tls_certificate and tls_key: name both or neither")
+    if (config.agent_ca_certificate is None) != (config.agent_ca_key is None):
+        raise ConfigError(f"{path}: agent_ca_certificate and agent_ca_key: name both or neither")
+    if config.agent_ca_certificate is not None and config.tls_certificate is None:
+        raise ConfigError(
+            f"{path}: agent_ca_certificate: agents show certificates in TLS; name tls_certificate, tls_key"
+        )
+    if not 600 <= config.agent_certificate_life_s <= 30 * 86400:
+        raise ConfigError(f"{path}: agent_certificate_life_s: not between 600 and {30 * 86400}")
     try:
         url = make_url(config.database)
     except (ArgumentError, ValueError):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -13,8 +14,9 @@ from pydantic import ValidationError
 
 from vgpumgr import __version__
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
-from vgpumgr_api import admin
+from vgpumgr_api import admin, agent_ca
 from vgpumgr_api.admin import AdminError
+from vgpumgr_api.agent_ca import CaError
 from vgpumgr_api.config import DEFAULT_PATH, Config, ConfigError, load
 from vgpumgr_api.db.schema import SchemaError
 from vgpumgr_api.errors import Refusal
@@ -49,9 +51,11 @@ def main(arguments: list[str]) -> int:
                 with contextlib.closing(admin.checked(config)) as database:
                     print(admin.new_epoch(database))
                 print(NEXT_STEP, file=sys.stderr)
+            case "create-agent-ca":
+                _create_agent_ca(config)
             case "serve":
                 _serve(config)
-    except (AdminError, ConfigError, ListenError, SchemaError) as error:
+    except (AdminError, CaError, ConfigError, ListenError, SchemaError) as error:
         return _fail(str(error))
     except Refusal as error:
         return _fail(error.detail)
@@ -63,6 +67,12 @@ def main(arguments: list[str]) -> int:
 CREATABLE = [role.value for role in TokenRole if role is not TokenRole.HOST]
 OF_A_TENANT = (TokenRole.TENANT, TokenRole.TENANT_ADMIN)
 _OPTIONS: dict[int | str, str] = {"role": "--role", "subject": "--tenant", "expires_in_s": "--expires-in-s"}
+
+
+def _create_agent_ca(config: Config) -> None:
+    if config.agent_ca_certificate is None or config.agent_ca_key is None:
+        raise AdminError("name agent_ca_certificate and agent_ca_key in the settings: the files that are to be made")
+    agent_ca.create(config.agent_ca_certificate, config.agent_ca_key, now=datetime.now(UTC))
 
 
 def _serve(config: Config) -> None:
@@ -122,6 +132,9 @@ def _parser() -> argparse.ArgumentParser:
 
     command("init", "Make the database and print the first operator's token, once.", secret)
     command("upgrade", "Bring the database's tables up to date.")
+    command(
+        "create-agent-ca", "Make the authority that gives hosts' agents certificates, in the files of the settings."
+    )
     command("serve", "Serve until SIGTERM.")
     command("new-epoch", "Declare that the database was restored: hosts delete nothing until each is confirmed.")
 

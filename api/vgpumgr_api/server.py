@@ -15,6 +15,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import h11
@@ -23,8 +24,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vgpumgr.notify import notify
 from vgpumgr.wire.problem import Code
-from vgpumgr_api import listen
+from vgpumgr_api import agent_ca, listen
+from vgpumgr_api.agent_ca import AgentCa, CaError
 from vgpumgr_api.app import create_app
+from vgpumgr_api.call import PEER
 from vgpumgr_api.config import Config
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.listen import ListenError
@@ -33,6 +36,9 @@ from vgpumgr_api.problems import ProblemResponse
 from vgpumgr_api.watch import DesiredWatch
 
 STOP_S = 10
+NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME, which Python's ssl has no name for."""
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("vgpumgr_api.server")
@@ -40,12 +46,13 @@ log = logging.getLogger("vgpumgr_api.server")
 
 def serve(config: Config) -> None:
     """Returns after a signal. Raises ListenError when it cannot or will not listen as configured."""
+    ca = _agent_ca(config)
     context = tls_context(config)
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(contextlib.closing(Database(config.database)))
         sockets = listen.open_sockets(config)
         stack.callback(listen.close, config, sockets)
-        app = create_app(database, lease_s=config.lease_s, oidc=_oidc(config))
+        app = create_app(database, lease_s=config.lease_s, oidc=_oidc(config), agent_ca=ca)
         settings = uvicorn.Config(
             app,
             http=Protocol,
@@ -63,6 +70,15 @@ def serve(config: Config) -> None:
         log_to_stderr()
         server = Server(settings, app.state.watch, listen.describe(config, sockets))
         asyncio.run(server.serve(sockets))
+
+
+def _agent_ca(config: Config) -> AgentCa | None:
+    if config.agent_ca_certificate is None or config.agent_ca_key is None:
+        return None
+    try:
+        return agent_ca.load(config.agent_ca_certificate, config.agent_ca_key, life_s=config.agent_certificate_life_s)
+    except CaError as error:
+        raise ListenError(str(error)) from None
 
 
 def _oidc(config: Config) -> Oidc | None:
@@ -86,7 +102,19 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or "unusable"
         raise ListenError(f"tls_certificate {config.tls_certificate}, tls_key {config.tls_key}: {why}") from None
+    if config.agent_ca_certificate is not None:
+        _ask_for_certificates(context, config.agent_ca_certificate)
     return context
+
+
+def _ask_for_certificates(context: ssl.SSLContext, ca_file: Path) -> None:
+    """Of agents; people have none. Whether one has expired is said in a problem document rather than by TLS."""
+    try:
+        context.load_verify_locations(ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ListenError(f"agent_ca_certificate {ca_file}: {error.strerror or 'unusable'}") from None
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags |= NO_CHECK_TIME
 
 
 def log_to_stderr() -> None:
@@ -130,7 +158,14 @@ class Server(uvicorn.Server):
 
 
 class Protocol(H11Protocol):
-    """Answers what is not HTTP with a problem, too."""
+    """Answers what is not HTTP with a problem, too, and tells the application what a client's certificate says."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        shown = None if tls is None else tls.getpeercert(binary_form=True)
+        if shown is not None:
+            self.app_state = {**self.app_state, PEER: agent_ca.peer(shown)}
 
     def send_400_response(self, msg: str) -> None:
         response = ProblemResponse(Code.BODY_INVALID, f"not a request of HTTP/1.1: {msg}", request_id="-")

@@ -5,13 +5,25 @@ import contextlib
 import json
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
 
-from vgpumgr.wire.fleet import Desired, DesiredGroup, DesiredSlice, Enroll, Enrolled, Report, Reported, Tombstone
+from vgpumgr.wire.fleet import (
+    Desired,
+    DesiredGroup,
+    DesiredSlice,
+    Enroll,
+    Enrolled,
+    HostCertificate,
+    Report,
+    Reported,
+    Tombstone,
+)
 
 GPU = "0000:00:10.0"
 
@@ -26,7 +38,10 @@ def group(tenant: str = "blue", share: int = 300, **changes: Any) -> DesiredGrou
 
 
 class FakeApi:
-    """What the API knows about one host; a test changes `document` through `set`."""
+    """What the API knows about one host; a test changes `document` through `set`.
+
+    `gives_certificates`: None: it speaks no TLS. `requests`: those for certificates.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -41,6 +56,9 @@ class FakeApi:
         self.reports: list[Report] = []
         self.asked = 0
         self.enrolments = 0
+        self.gives_certificates: bool | None = None
+        self.certificates = 0
+        self.requests: list[str] = []
 
     # ---- what a test does
 
@@ -75,17 +93,42 @@ class FakeApi:
 
     # ---- Api
 
-    def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:  # noqa: ARG002 - Api
+    def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
         self._there()
         self.enrolments += 1
         if one_time_token not in self.one_time_tokens:
             raise ApiRefusedError("auth.invalid", "the token is not valid; ask for a new one")
         self.one_time_tokens.discard(one_time_token)
         self.token = f"own-{uuid4()}"
-        return Enrolled(host_id=self.host_id, name="host-1", token=self.token)
+        if enroll.csr is None or not self.gives_certificates:
+            return Enrolled(host_id=self.host_id, name="host-1", token=self.token)
+        made = self._certificate(enroll.csr)
+        return Enrolled(host_id=self.host_id, name="host-1", token=None, certificate=made)
 
-    def use(self, token: str) -> None:
-        self.used = token
+    @property
+    def encrypted(self) -> bool:
+        return self.gives_certificates is not None
+
+    def use(self, token: str | None, certificate_file: Path | None = None) -> None:
+        self.used = (token or "") if certificate_file is None else certificate_file.read_text()
+
+    def renew(self, host: UUID, csr: str) -> HostCertificate:
+        self._is_host(host)
+        self._there()
+        self._authorised()
+        return self._certificate(csr)
+
+    def _certificate(self, csr: str) -> HostCertificate:
+        """Any text will do: nobody here checks it."""
+        self.requests.append(csr)
+        if not self.gives_certificates:
+            raise ApiRefusedError("ca.absent", "there is no authority for agents")
+        self.certificates += 1
+        return HostCertificate(
+            certificate=f"certificate {self.certificates}\n",
+            expires_at=datetime.now(UTC) + timedelta(seconds=2000),
+            renew_after_s=1000,
+        )
 
     def desired(
         self,
@@ -139,7 +182,7 @@ class FakeApi:
             raise ApiAwayError("the API is away")
 
     def _authorised(self) -> None:
-        if self.used != self.token:
+        if self.used != self.token and not self.used.endswith(f"certificate {self.certificates}\n"):
             raise ApiRefusedError("auth.invalid", "the token is not valid")
 
 

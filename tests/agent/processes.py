@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.agent.processes helper|agent ROOT [API_URL]``: the real programs on a fake root, to be killed."""
+"""``python -m tests.agent.processes helper|agent ROOT [API_URL [CA_FILE]]``: the real programs on a fake root."""
 
 import logging
 import os
@@ -23,11 +23,13 @@ def helper(root: Path) -> None:
     Server(root / "helper.sock", operations.run, uids={os.getuid()}).serve()
 
 
-def agent(root: Path, api_url: str) -> None:
-    logging.basicConfig(level=logging.INFO)
+def agent(root: Path, api_url: str, ca_file: str | None = None) -> None:
+    # As much as there is: what it says must hold no secret.
+    logging.basicConfig(level=logging.DEBUG)
     control_plane.PAUSE_MAX_S = 0.2
     config = Config(
         api_url=api_url,
+        ca_file=ca_file,
         enroll_token_file=root / "token",
         state_dir=root / "state",
         report_interval_s=0.2,
@@ -41,4 +43,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "helper":
         helper(Path(sys.argv[2]))
     else:
-        agent(Path(sys.argv[2]), sys.argv[3])
+        agent(Path(sys.argv[2]), *sys.argv[3:])

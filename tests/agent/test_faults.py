@@ -211,7 +211,11 @@ def test_the_story_without_a_fault(run_host: Callable[[str], Host]) -> None:
 ENROLMENT_LOST = "enroll.answered"
 
 
-@pytest.mark.parametrize("point", [point for point in faults.POINTS if point != ENROLMENT_LOST])
+# What happens at those of certificates takes TLS: tests/api/http/test_mutual_tls.py.
+HERE = [point for point in faults.HELPER_POINTS + faults.AGENT_POINTS if point != ENROLMENT_LOST]
+
+
+@pytest.mark.parametrize("point", HERE)
 def test_killed_at(run_host: Callable[[str], Host], point: str) -> None:
     host = run_host(point)
     live(host)

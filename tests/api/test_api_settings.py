@@ -49,6 +49,20 @@ def test_the_issuer_is_read_as_it_was_given(tmp_path: Path) -> None:
     assert said == OIDC | {"ca_file": str(tmp_path / "login-ca.pem")}
 
 
+def test_the_authority_for_agents_is_read_as_it_was_given(tmp_path: Path) -> None:
+    found = written(
+        tmp_path,
+        vgpumgr_api_tls_certificate="/etc/vgpumgr/api.pem",
+        vgpumgr_api_tls_key="/etc/vgpumgr/api.key",
+        vgpumgr_api_agent_ca_certificate="/var/lib/vgpumgr/api/agents.pem",
+        vgpumgr_api_agent_ca_key="/var/lib/vgpumgr/api/agents.key",
+        vgpumgr_api_agent_certificate_life_s=3600,
+    )
+    assert str(found.agent_ca_certificate) == "/var/lib/vgpumgr/api/agents.pem"
+    assert str(found.agent_ca_key) == "/var/lib/vgpumgr/api/agents.key"
+    assert found.agent_certificate_life_s == 3600
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [

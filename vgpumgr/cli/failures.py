@@ -47,6 +47,7 @@ _BY_CODE = {
     "object.in_use": Status.CONFLICT,
     "host.online": Status.CONFLICT,
     "generation.stale": Status.CONFLICT,
+    "ca.absent": Status.CONFLICT,
     "slice.bound": Status.CONFLICT,
     "slice.releasing": Status.CONFLICT,
     "idempotency.mismatch": Status.CONFLICT,

@@ -16,7 +16,16 @@ from pydantic import BaseModel, ConfigDict
 from vgpumgr.client.transport import PAUSES_S, Transport, segment
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Page
-from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
+from vgpumgr.wire.fleet import (
+    Bind,
+    CertificateRequest,
+    Desired,
+    Enroll,
+    Enrolled,
+    HostCertificate,
+    Report,
+    Reported,
+)
 from vgpumgr.wire.resources import (
     Event,
     Gpu,
@@ -58,7 +67,10 @@ class Loose(BaseModel):
 
 
 class Client:
-    """`token` None: only `versions` and `health`, which need none. `timeout_s`: of one attempt."""
+    """`token` None: only `versions` and `health`, which need none, or with a certificate. `timeout_s`: of one attempt.
+
+    `certificate_file`: PEM, key and certificate of a host's agent, shown to an API behind ``https://``.
+    """
 
     def __init__(
         self,
@@ -67,12 +79,20 @@ class Client:
         ca_file: str | None = None,
         timeout_s: float = 30.0,
         *,
+        certificate_file: str | None = None,
         transport: "httpx2.BaseTransport | None" = None,
         sleep: Callable[[float], None] = time.sleep,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self._api = Transport(
-            url, token, ca_file=ca_file, timeout_s=timeout_s, transport=transport, sleep=sleep, pauses_s=pauses_s
+            url,
+            token,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            timeout_s=timeout_s,
+            transport=transport,
+            sleep=sleep,
+            pauses_s=pauses_s,
         )
 
     def __repr__(self) -> str:
@@ -247,6 +267,9 @@ class Client:
     def enroll(self, enroll: Enroll) -> Enrolled:
         """With the one-time token as this client's token."""
         return self._post("/v1/enroll", Enrolled, enroll, repeatable=False)
+
+    def renew_certificate(self, host: UUID | str, request: CertificateRequest) -> HostCertificate:
+        return self._post(f"/v1/hosts/{segment(host)}/certificate", HostCertificate, request)
 
     def desired(
         self, host: UUID | str, *, epoch: UUID | None = None, generation: int | None = None, wait_s: int = 30

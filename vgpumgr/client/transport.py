@@ -43,7 +43,10 @@ def segment(value: object) -> str:
 
 
 class Transport:
-    """A connection to one API. Threads may share it. `transport`: httpx2's, for tests."""
+    """A connection to one API. Threads may share it. `certificate_file`: PEM, key and certificate to show in TLS.
+
+    `transport`: httpx2's, for tests.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Transport:
         token: str | None,
         *,
         ca_file: str | None = None,
+        certificate_file: str | None = None,
         timeout_s: float = 30.0,
         transport: "httpx2.BaseTransport | None" = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -74,7 +78,7 @@ class Transport:
             timeout=timeout_s,
             transport=transport,
             trust_env=False,
-            verify=_verify(self.url, ca_file),
+            verify=_verify(self.url, ca_file, certificate_file),
         )
 
     def __repr__(self) -> str:
@@ -233,13 +237,19 @@ def _checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _verify(url: str, ca_file: str | None) -> ssl.SSLContext | bool:
+def _verify(url: str, ca_file: str | None, certificate_file: str | None) -> ssl.SSLContext | bool:
     if not url.startswith("https:"):
         return False
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        context = ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(f"CA file {ca_file}: {_words(error)}; give a readable file of PEM certificates") from None
+    if certificate_file is not None:
+        try:
+            context.load_cert_chain(certificate_file)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(f"{certificate_file}: {_words(error)}; enrol this host again") from None
+    return context
 
 
 def _headers(method: str, if_generation: int | None, *, has_body: bool) -> dict[str, str]:

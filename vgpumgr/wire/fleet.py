@@ -10,6 +10,7 @@ from vgpumgr.wire.common import (
     COUNTER_MAX,
     Answer,
     Generation,
+    Instant,
     MdevTypeId,
     MemBytes,
     Name,
@@ -27,19 +28,41 @@ Counter = Annotated[int, Field(ge=0, le=COUNTER_MAX)]
 # ---- enrolment
 
 
+Csr = Annotated[str, Field(max_length=8192, description="a certificate signing request in PEM; only its key counts")]
+
+
 class Enroll(Request):
-    """The host's one-time token is the bearer token of this request."""
+    """The host's one-time token is the bearer token of this request. `csr`: for a certificate rather than a token."""
 
     agent_version: Annotated[str, Field(max_length=64)]
     boot_id: Annotated[UUID, Field(strict=False)]
+    csr: Csr | None = None
+
+
+class CertificateRequest(Request):
+    """A new key for a host's agent."""
+
+    csr: Csr
+
+
+class HostCertificate(Answer):
+    """In PEM; shown in TLS it is the host's credential. `renew_after_s`: when to ask for the next one."""
+
+    certificate: str
+    expires_at: Instant
+    renew_after_s: Annotated[int, Field(ge=1)]
 
 
 class Enrolled(Answer):
-    """`token`: the host's own, shown once. Enrolling again with the same one-time token is refused."""
+    """`token`: the host's own, shown once. Enrolling again with the same one-time token is refused.
+
+    Whoever sent a request for a certificate gets that, and no token, if the API has an authority for agents.
+    """
 
     host_id: UUID
     name: Name
-    token: str
+    token: str | None
+    certificate: HostCertificate | None = None
 
 
 # ---- desired state: API -> agent

@@ -37,6 +37,7 @@ class Code(StrEnum):
     CAPACITY_NONE = "capacity.none"
     HOST_FENCED = "host.fenced"
     HOST_ONLINE = "host.online"
+    CA_ABSENT = "ca.absent"
     SLICE_BOUND = "slice.bound"
     SLICE_RELEASING = "slice.releasing"
     ISSUER_UNREACHABLE = "issuer.unreachable"
@@ -65,6 +66,7 @@ STATUS: dict[Code, int] = {
     Code.CAPACITY_NONE: 409,
     Code.HOST_FENCED: 403,
     Code.HOST_ONLINE: 409,
+    Code.CA_ABSENT: 409,
     Code.SLICE_BOUND: 409,
     Code.SLICE_RELEASING: 409,
     Code.ISSUER_UNREACHABLE: 503,

@@ -9,11 +9,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from vgpumgr.wire.common import COUNTER_MAX
-from vgpumgr.wire.fleet import Bind, Desired, Enroll, Enrolled, Report, Reported
+from vgpumgr.wire.fleet import (
+    Bind,
+    CertificateRequest,
+    Desired,
+    Enroll,
+    Enrolled,
+    HostCertificate,
+    Report,
+    Reported,
+)
 from vgpumgr.wire.resources import Slice
 from vgpumgr_api.call import Call, CallDep, authenticate, database_of, source_of, watch_of
 from vgpumgr_api.headers import bearer, field_refusal
-from vgpumgr_api.services import fleet
+from vgpumgr_api.services import certificates, fleet
 from vgpumgr_api.strict import PublicRoute, Route
 
 WAIT_S_MAX = 60
@@ -28,12 +37,14 @@ HostRef = Annotated[
 
 @enroll_router.post("/v1/enroll")
 def enroll(request: Request, wanted: Enroll) -> Enrolled:
-    """Trades a host's one-time token, sent as the bearer token, for the host's own."""
+    """Trades a host's one-time token, sent as the bearer token, for the host's own or for a certificate."""
     request_id: str = request.state.request_id
     secret = bearer(request.headers)
     source = source_of(request)
     return database_of(request).run(
-        lambda session: fleet.enroll(session, secret, wanted, request_id=request_id, source=source)
+        lambda session: fleet.enroll(
+            session, secret, wanted, request_id=request_id, source=source, ca=request.app.state.agent_ca
+        )
     )
 
 
@@ -63,6 +74,12 @@ def _desired(call: Call, host: str) -> Desired:
     actor = authenticate(call.request)
     lease_s: int = call.request.app.state.lease_s
     return Call(call.request, call.response, actor).read(fleet.desired, host, lease_s=lease_s)
+
+
+@router.post("/certificate")
+def renew_certificate(call: CallDep, host: HostRef, wanted: CertificateRequest) -> HostCertificate:
+    """A certificate for a new key of the host's agent, for the one that it has or for its token."""
+    return call.write(certificates.renew, host, wanted, ca=call.request.app.state.agent_ca)
 
 
 @router.post("/report")

@@ -29,7 +29,7 @@ class Actor:
     """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``.
 
     `scope` tells the idempotency keys of one from those of others; by the token or the name if it is empty. `scopes`:
-    what the token is good for; None: all that its role may do.
+    what the token is good for; None: all that its role may do. `certified`: it showed a certificate.
     """
 
     token_id: UUID | None
@@ -41,6 +41,7 @@ class Actor:
     source: str = ""
     scope: str = ""
     scopes: frozenset[str] | None = None
+    certified: bool = False
 
     @property
     def runs_the_cloud(self) -> bool:
@@ -77,6 +78,11 @@ def authenticate(session: Session, secret: str, *, request_id: str = "", source:
         raise invalid(session, secret, "this token is unknown or revoked; ask an operator for a new one")
     if token.expires_at is not None and token.expires_at <= now(session):
         raise Refusal(Code.AUTH_EXPIRED, "this token has expired; ask an operator for a new one")
+    return actor_of(session, token, request_id=request_id, source=source)
+
+
+def actor_of(session: Session, token: records.Token, *, request_id: str, source: str, certified: bool = False) -> Actor:
+    """Returns who has this credential."""
     subject: str | None = str(token.id)
     if token.tenant_id is not None:
         subject = session.scalar(select(models.Tenant.name).where(models.Tenant.id == token.tenant_id))
@@ -91,6 +97,7 @@ def authenticate(session: Session, secret: str, *, request_id: str = "", source:
         request_id=request_id,
         source=source,
         scopes=None if token.scopes is None else frozenset(token.scopes),
+        certified=certified,
     )
 
 

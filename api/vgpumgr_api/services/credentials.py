@@ -12,13 +12,14 @@ from sqlalchemy.orm import Session
 from vgpumgr_api.db import records
 from vgpumgr_api.db.models import Host
 from vgpumgr_api.db.statements import change
+from vgpumgr_api.services.actors import hash_of
 
 
 def revoke(session: Session, host_id: UUID, name: str) -> None:
     """Voids a host's own credential. The caller holds the host's lock."""
     token = records.Token
-    for secret in session.scalars(select(token.secret_hash).where(token.host_id == host_id)):
-        remember(session, secret, host_id, name)
+    for credential, secret in session.execute(select(token.id, token.secret_hash).where(token.host_id == host_id)):
+        remember_all(session, credential, secret, host_id, name)
     change(session, delete(token).where(token.host_id == host_id))
 
 
@@ -40,6 +41,17 @@ def forget(session: Session, host_id: UUID) -> None:
     """Forgets the former credentials of a host that goes, but for those from before a fence."""
     former = records.FormerSecret
     change(session, delete(former).where(former.host_id == host_id, ~former.fenced))
+
+
+def proof_of(credential: UUID) -> str:
+    """What stands in the place of a secret for a credential that has certificates only; no bearer token is like it."""
+    return f"certificate:{credential}"
+
+
+def remember_all(session: Session, credential: UUID, secret_hash: str, host_id: UUID, name: str) -> None:
+    """Keeps a credential that ends, and what its certificates say, which there may be beside a token."""
+    for each in {secret_hash, hash_of(proof_of(credential))}:
+        remember(session, each, host_id, name)
 
 
 def remember(session: Session, secret_hash: str, host_id: UUID, name: str) -> None:

@@ -21,12 +21,13 @@ from vgpumgr.wire.fleet import (
 )
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Slice, SliceState, TokenRole
+from vgpumgr_api.agent_ca import AgentCa
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import upsert
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import credentials, events, reports
+from vgpumgr_api.services import certificates, credentials, events, reports
 from vgpumgr_api.services.actors import Actor, hash_of, invalid, new_secret, own_host, unknown
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
@@ -34,8 +35,18 @@ from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 
 
-def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = "", source: str = "") -> Enrolled:
+def enroll(
+    session: Session,
+    secret: str,
+    request: Enroll,
+    *,
+    request_id: str = "",
+    source: str = "",
+    ca: AgentCa | None = None,
+) -> Enrolled:
     """Trades a one-time token for the host's own credential; every earlier one of the host is void.
+
+    With a `ca` a request for a certificate is granted, and there is no token.
 
     The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. Each ends a fence;
     what was lost by that holds its places until reports say that it is gone.
@@ -59,10 +70,15 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
         raise invalid(session, secret, "this token enrols no host: used, expired or unknown; have the host re-enrolled")
     credentials.revoke(session, consumed.id, consumed.name)
     credentials.remember(session, hash_of(secret), consumed.id, consumed.name)
-    own = new_secret()
+    credential = uuid4()
+    own = certificate = None
+    if request.csr is not None and ca is not None:
+        certificate = certificates.sign(session, ca, consumed.id, credential, request.csr)
+    else:
+        own = new_secret()
     token = records.Token(
-        id=uuid4(),
-        secret_hash=hash_of(own),
+        id=credential,
+        secret_hash=hash_of(own or credentials.proof_of(credential)),
         role=TokenRole.HOST.value,
         host_id=consumed.id,
         created_at=now(session),
@@ -87,7 +103,7 @@ def enroll(session: Session, secret: str, request: Enroll, *, request_id: str = 
         detail={"agent_version": printable(request.agent_version)},
     )
     session.flush()
-    return Enrolled(host_id=consumed.id, name=consumed.name, token=own)
+    return Enrolled(host_id=consumed.id, name=consumed.name, token=own, certificate=certificate)
 
 
 def desired_generation(session: Session, actor: Actor, host: str) -> tuple[UUID, int]:

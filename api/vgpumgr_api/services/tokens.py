@@ -114,7 +114,7 @@ def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
     ).one_or_none()
     remove(session, records.Token, token_id, kind="token", name=token_id)
     if of_host is not None:
-        credentials.remember(session, of_host.secret_hash, of_host.id, of_host.name)
+        credentials.remember_all(session, token_id, of_host.secret_hash, of_host.id, of_host.name)
     events.record(session, actor, "token.deleted", token_id)
 
 

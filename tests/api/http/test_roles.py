@@ -93,10 +93,10 @@ def admins(path: str, **more: Any) -> Row:
     return Row(path=path, admin=OK, **others, **more)
 
 
-def agents(path: str, **more: Any) -> Row:
+def agents(path: str, outcome: str = OK, **more: Any) -> Row:
     """For the agent of that host only; to other hosts it does not exist."""
     people = dict.fromkeys(("operator", "own", "account", "other"), Code.PERMISSION_DENIED)
-    return Row(path=path, **people, own_host=OK, other_host=Code.OBJECT_UNKNOWN, **more)
+    return Row(path=path, **people, own_host=outcome, other_host=Code.OBJECT_UNKNOWN, **more)
 
 
 def empty_report() -> Any:
@@ -157,6 +157,9 @@ ROUTES: dict[tuple[str, str], Row] = {
         **(dict.fromkeys(CALLERS, Code.AUTH_INVALID) | {"nobody": Code.AUTH_REQUIRED}),
     ),
     ("GET", "/v1/hosts/{host}/desired"): agents("/v1/hosts/{host}/desired"),
+    ("POST", "/v1/hosts/{host}/certificate"): agents(
+        "/v1/hosts/{host}/certificate", Code.CA_ABSENT, body=lambda: {"csr": "x"}
+    ),
     ("POST", "/v1/hosts/{host}/report"): agents("/v1/hosts/h1/report", body=empty_report),
     ("POST", "/v1/hosts/{host}/slices/{slice_id}:bind"): agents(
         "/v1/hosts/{host}/slices/{slice}:bind", body=lambda: {"vm_uuid": VM}

@@ -291,7 +291,7 @@ class FakeApi:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             raise RefusedError(Code.AUTH_INVALID, "the token is unknown or expired; make another")
         query = {name: values[-1] for name, values in parse_qs(request.url.query.decode()).items()}
-        if match := re.fullmatch(r"/v1/hosts/([^/]+)/(desired|report|slices/([^/]+):bind)", path):
+        if match := re.fullmatch(r"/v1/hosts/([^/]+)/(desired|report|certificate|slices/([^/]+):bind)", path):
             return self.fleet_route(match[2].split("/")[0], match[3])
         if path == "/v1/enroll":
             return _json(fleet.Enrolled(host_id=_id(3, 1), name="gpu-a", token="vgt_host"))
@@ -323,6 +323,8 @@ class FakeApi:
     def fleet_route(self, what: str, slice_id: str | None) -> httpx2.Response:
         if what == "report":
             return _json(fleet.Reported(accepted=True))
+        if what == "certificate":
+            return _json(fleet.HostCertificate(certificate="x", expires_at=MADE, renew_after_s=1))
         if what == "slices":
             return _json(self.one("slices", str(slice_id)))
         return httpx2.Response(204)

@@ -118,6 +118,10 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("GET /v1/usage?page_size=1000&tenant=blue&host=gpu-a", lambda c: next(c.usage(tenant="blue", host="gpu-a"))),
     ("POST /v1/enroll", lambda c: c.enroll(fleet.Enroll(agent_version="0.1", boot_id=EPOCH))),
     (
+        "POST /v1/hosts/gpu-a/certificate",
+        lambda c: c.renew_certificate("gpu-a", fleet.CertificateRequest(csr="x")),
+    ),
+    (
         f"GET /v1/hosts/gpu-a/desired?epoch={EPOCH}&generation=3&wait_s=20",
         lambda c: c.desired("gpu-a", epoch=EPOCH, generation=3, wait_s=20) or "204",
     ),

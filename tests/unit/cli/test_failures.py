@@ -35,6 +35,7 @@ STATUSES = {
     Code.CAPACITY_NONE: 6,
     Code.HOST_FENCED: 5,
     Code.HOST_ONLINE: 4,
+    Code.CA_ABSENT: 4,
     Code.SLICE_BOUND: 4,
     Code.SLICE_RELEASING: 4,
     Code.ISSUER_UNREACHABLE: 7,

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent and its certificate: got by enrolling or for its token, renewed in time, and never a reason to stop."""
+
+import contextlib
+import json
+
+import pytest
+from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
+from vgpumgr_agent.control_plane import _RENEW_PAUSE_S
+from vgpumgr_agent.store import Certificate
+
+from tests.agent.fakeapi import FakeApi
+from tests.agent.host import Host
+
+LIFE_S = 1000
+"""`renew_after_s` of what the played API gives; the agent shortens it by up to a fifth."""
+
+
+@pytest.fixture
+def certified(host: Host, api: FakeApi) -> Host:
+    api.gives_certificates = True
+    host.learn()
+    return host
+
+
+def had(host: Host) -> Certificate | None:
+    assert host.store is not None
+    assert host.store.credentials is not None
+    return host.store.credentials.certificate
+
+
+def test_enrolling_over_tls_gives_a_certificate_and_no_token(certified: Host, api: FakeApi) -> None:
+    kept = had(certified)
+    assert kept is not None
+    assert certified.store is not None
+    assert certified.store.credentials is not None
+    assert certified.store.credentials.token is None
+    assert (api.certificates, api.enrolments) == (1, 1)
+    assert api.used == kept.key + "certificate 1\n"
+    assert "BEGIN CERTIFICATE REQUEST" in api.requests[0]
+    assert "PRIVATE KEY" not in "".join(api.requests)
+    for name in ("credentials.json", "certificate.pem"):
+        assert (certified.directory / "state" / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_renewed_with_a_new_key_when_the_api_said(certified: Host, api: FakeApi) -> None:
+    first = had(certified)
+    certified.clock.go(0.8 * LIFE_S - 1)
+    certified.learn()
+    assert api.certificates == 1
+    certified.clock.go(0.2 * LIFE_S + 1)
+    certified.learn()
+    second = had(certified)
+    assert first is not None
+    assert second is not None
+    assert (api.certificates, api.enrolments) == (2, 1)
+    assert second.key != first.key
+    assert api.used == second.key + "certificate 2\n"
+    certified.learn()
+    assert api.certificates == 2
+
+
+def test_a_restart_goes_on_with_it_also_where_its_file_was_lost(certified: Host, api: FakeApi) -> None:
+    (certified.directory / "state/certificate.pem").unlink()
+    api.used = ""
+    certified.restart()
+    kept = had(certified)
+    assert kept is not None
+    assert api.used == kept.key + kept.certificate
+    certified.learn()
+    assert (api.certificates, api.enrolments) == (1, 1)
+
+
+@pytest.mark.parametrize("back_s", [3600.0, 86400.0])
+def test_a_clock_set_back_across_a_boot_renews(certified: Host, api: FakeApi, back_s: float) -> None:
+    stamp = certified.clock.stamp
+    certified.clock.stamp = stamp.model_copy(
+        update={"boot_id": "two", "boottime_s": 1.0, "wall_s": stamp.wall_s - back_s}
+    )
+    certified.learn()
+    assert api.certificates == 2
+
+
+def test_a_renewal_that_fails_is_tried_again_later_and_holds_nothing_up(certified: Host, api: FakeApi) -> None:
+    certified.clock.go(LIFE_S)
+    renew, tried = api.renew, []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise ApiAwayError("no answer in time")
+
+    api.renew = fail  # type: ignore[method-assign]
+    asked = api.asked
+    certified.learn()
+    certified.learn()
+    assert len(tried) == 1
+    assert api.asked == asked + 2
+    api.renew = renew  # type: ignore[method-assign]
+    certified.clock.go(_RENEW_PAUSE_S)
+    certified.learn()
+    assert api.certificates == 2
+
+
+def test_a_host_with_a_token_asks_for_a_certificate_and_goes_on_without_one(host: Host, api: FakeApi) -> None:
+    api.gives_certificates = False
+    host.learn()
+    assert (api.used, api.enrolments, len(api.requests)) == (api.token, 1, 1)
+    # What an older release left.
+    path = host.directory / "state/credentials.json"
+    old = json.loads(path.read_text())
+    del old["certificate"]
+    path.write_text(json.dumps(old))
+    host.restart()
+    host.learn()
+    assert (api.used, len(api.requests)) == (api.token, 2)
+    host.learn()
+    assert len(api.requests) == 2
+    api.gives_certificates = True
+    host.clock.go(_RENEW_PAUSE_S)
+    host.learn()
+    assert api.used.endswith("certificate 1\n")
+    assert host.store is not None
+    assert host.store.credentials is not None
+    assert host.store.credentials.token == api.token, "it counts until a certificate was renewed"
+
+
+def test_without_tls_it_asks_for_none(host: Host, api: FakeApi) -> None:
+    host.learn()
+    host.clock.go(10 * LIFE_S)
+    host.learn()
+    assert (api.requests, api.used) == ([], api.token)
+
+
+@pytest.mark.parametrize("code", ["auth.invalid", "auth.expired"])
+def test_one_that_counts_no_longer_is_replaced_by_enrolling_again(certified: Host, api: FakeApi, code: str) -> None:
+    def refuse() -> None:
+        if not api.used.endswith(f"certificate {api.certificates}\n") or api.certificates == 1:
+            raise ApiRefusedError(code, "have the host re-enrolled")
+
+    api._authorised = refuse  # type: ignore[method-assign]
+    with contextlib.suppress(ApiRefusedError):
+        certified.learn()
+    assert api.enrolments == 1, "there is no new one-time token"
+    api.one_time_tokens.add("second")
+    certified.token_file.write_text("second\n")
+    with contextlib.suppress(ApiRefusedError):
+        certified.learn()
+    certified.learn()
+    assert (api.enrolments, api.certificates) == (2, 2)
