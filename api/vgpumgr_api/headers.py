@@ -11,7 +11,11 @@ from vgpumgr_api.errors import Refusal
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 
-_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,8192})", re.IGNORECASE)
+# Ours are short, an issuer's have three parts.
+_BEARER = re.compile(
+    r"bearer +([A-Za-z0-9._~+/=-]{1,512}|[A-Za-z0-9_-]{1,512}\.[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,1024})",
+    re.IGNORECASE,
+)
 _ETAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')
 
 
