@@ -15,6 +15,7 @@
 #include <linux/wait.h>
 
 #include "engine.h"
+#include "executor.h"
 #include "migration.h"
 #include "ring.h"
 #include "uapi/vgpumgr_netlink.h"
@@ -131,6 +132,9 @@ void vgpu_device_revoke(struct vgpu_device *device)
 	if (!before) {
 		vgpu_device_disable(device);
 		vgpu_migration_end(device);
+		spin_lock_irq(&engine->lock);
+		vgpu_executor_end(device);
+		spin_unlock_irq(&engine->lock);
 		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
 	}
 	mutex_unlock(&device->state_lock);
@@ -158,7 +162,6 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);
 	vgpu_event_source_init(&device->events, true);
-	vgpu_migration_init(device);
 	atomic_inc(&vgpu_devices);
 	return 0;
 }
@@ -281,6 +284,7 @@ static int vgpu_device_publish(struct vgpu_device *device)
 	if (!ret) {
 		parent->memory_reserved += device->memory_bytes;
 		list_add_tail(&device->node, &parent->devices);
+		vgpu_migration_init(device);
 		vgpu_netlink_changed();
 		vgpu_event_slice(device, VGPUMGR_CMD_CREATED_NTF);
 	}

@@ -14,6 +14,7 @@
 #include <linux/sched.h>
 
 #include "engine.h"
+#include "executor.h"
 #include "item.h"
 #include "ring.h"
 #include "trace.h"
@@ -79,6 +80,18 @@ void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
 }
 
 /**
+ * vgpu_engine_stops - vgpu_engine_busy_until(), of who has locked the engine
+ * @engine: engine->lock held; its thread waits for the item
+ * @until_ns: when the engine is done
+ */
+void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns)
+{
+	lockdep_assert_held(&engine->lock);
+	engine->stops_ns = until_ns + VGPU_ENGINE_NOTICE_NS;
+	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
+}
+
+/**
  * vgpu_engine_busy_until - say when the item that is executing will stop
  * @engine: the engine; its thread, or an interrupt while the thread waits for it
  * @until_ns: when the engine is done, however late the thread gets to know
@@ -91,8 +104,7 @@ void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
 	unsigned long flags;
 
 	spin_lock_irqsave(&engine->lock, flags);
-	engine->stops_ns = until_ns + VGPU_ENGINE_NOTICE_NS;
-	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
+	vgpu_engine_stops(engine, until_ns);
 	spin_unlock_irqrestore(&engine->lock, flags);
 }
 
@@ -164,15 +176,16 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
 	struct vgpu_slice *slice = &ring->device->slice;
+	bool runs = !ring->paused && vgpu_executor_serves(ring->device);
 	const struct vgpu_item *next = NULL;
 	struct vgpu_item_info info;
 
-	if (!ring->paused)
+	if (runs)
 		next = list_first_entry_or_null(&ring->ready, struct vgpu_item, node);
 	if (next)
 		info = vgpu_item_info(next);
 	vgpu_slice_item_done(&engine->sched, slice, next ? &info : NULL, now_ns);
-	if (ring->paused)
+	if (!runs)
 		vgpu_slice_end_request(&engine->sched, slice, now_ns);
 }
 
@@ -235,25 +248,35 @@ void vgpu_engine_kick(struct vgpu_engine *engine)
 	wake_up_process(engine->thread);
 }
 
-/**
- * vgpu_engine_announce - tell the scheduler of a slice's first item
- * @engine: the engine, engine->lock held
- * @ring: of a slice that is scheduled, with an item that is ready
- * @now_ns: the present
- */
-void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
+/* Tell the scheduler of the first item of @ring, which is there and may run. */
+static void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
 	const struct vgpu_item *item = list_first_entry(&ring->ready, struct vgpu_item, node);
 	struct vgpu_item_info info = vgpu_item_info(item);
 	struct vgpu_slice *slice = &ring->device->slice;
 
-	lockdep_assert_held(&engine->lock);
 	/* Before the gap since the last item is taken for one of its kernel. */
 	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_END)
 		vgpu_slice_end_request(&engine->sched, slice, now_ns);
 	vgpu_slice_announce(&engine->sched, slice, &info, now_ns);
 	trace_vgpu_ready(engine, slice, now_ns);
 	vgpu_engine_kick(engine);
+}
+
+/**
+ * vgpu_engine_resume - announce the first item of a ring, if it has one that may run
+ * @engine: the engine, engine->lock held
+ * @ring: any ring; announcing twice is harmless
+ * @now_ns: the present
+ */
+void vgpu_engine_resume(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
+{
+	struct vgpu_device *device = ring->device;
+
+	lockdep_assert_held(&engine->lock);
+	if (!ring->dead && !ring->paused && device->scheduled && !list_empty(&ring->ready) &&
+	    vgpu_executor_serves(device))
+		vgpu_engine_announce(engine, ring, now_ns);
 }
 
 /**

@@ -14,9 +14,10 @@ int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops 
 		       struct pci_dev *pdev);
 void vgpu_engine_wedge(struct vgpu_engine *engine);
 void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
+void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_kick(struct vgpu_engine *engine);
-void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns);
+void vgpu_engine_resume(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns);
 void vgpu_engine_trace_hold(struct vgpu_engine *engine);
 
 /* engines.c */
@@ -26,6 +27,7 @@ ssize_t vgpu_engines_show(struct pci_dev *pdev, char *text);
 
 extern const struct vgpu_engine_ops vgpu_soft_engine;
 extern const struct vgpu_engine_ops vgpu_edu_engine;
+extern const struct vgpu_engine_ops vgpu_exec_engine;
 
 static inline bool vgpu_engine_executes(const struct vgpu_engine *engine, u16 op)
 {

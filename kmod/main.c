@@ -7,6 +7,7 @@
 
 #include "debugfs.h"
 #include "events.h"
+#include "executor.h"
 #include "ring.h"
 #include "vgpu.h"
 
@@ -30,11 +31,16 @@ static int __init vgpu_init(void)
 	ret = vgpu_netlink_register();
 	if (ret)
 		goto device;
-	ret = vgpu_parent_driver_register();
+	ret = vgpu_executor_register();
 	if (ret)
 		goto netlink;
+	ret = vgpu_parent_driver_register();
+	if (ret)
+		goto executor;
 	return 0;
 
+executor:
+	vgpu_executor_unregister();
 netlink:
 	vgpu_netlink_unregister();
 device:
@@ -49,6 +55,7 @@ rings:
 
 static void __exit vgpu_exit(void)
 {
+	vgpu_executor_unregister();
 	vgpu_parent_driver_unregister();
 	vgpu_netlink_unregister();
 	vgpu_device_driver_unregister();

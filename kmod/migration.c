@@ -450,14 +450,18 @@ static const struct vfio_migration_ops vgpu_migration_ops = {
 };
 
 /**
- * vgpu_migration_init - say that a slice can be saved and restored
- * @device: not registered yet
+ * vgpu_migration_init - say whether a slice can be saved and restored
+ * @device: not registered yet; parent->lock held
+ *
+ * What an executor knows of its slice cannot be saved.
  */
 void vgpu_migration_init(struct vgpu_device *device)
 {
+	device->migration_state = VFIO_DEVICE_STATE_RUNNING;
+	if (device->parent->engine.ops->executors)
+		return;
 	device->vdev.migration_flags = VFIO_MIGRATION_STOP_COPY | VFIO_MIGRATION_P2P;
 	device->vdev.mig_ops = &vgpu_migration_ops;
-	device->migration_state = VFIO_DEVICE_STATE_RUNNING;
 }
 
 /**

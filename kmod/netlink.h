@@ -15,13 +15,6 @@
 
 #define VGPU_GPU_NAME_BYTES	sizeof_field(struct vgpu_parent, name)
 
-/* Gives up what a search for an object of @parent has taken. */
-static inline void vgpu_parent_unlock(struct vgpu_parent *parent)
-{
-	mutex_unlock(&parent->lock);
-	vgpu_parent_put(parent);
-}
-
 /* netlink.c */
 extern struct genl_family vgpu_family;
 unsigned int vgpu_netlink_objects(void);	/* differs once objects came or went */

@@ -58,21 +58,10 @@ static struct vgpu_tenant *vgpu_tenant_lock(struct genl_info *info)
 	return tenant;
 }
 
-static struct vgpu_device *vgpu_device_find(struct vgpu_parent *parent, const guid_t *uuid)
+/* A slice by UUID, its GPU locked and with a reference. */
+static struct vgpu_device *vgpu_slice_lock(struct genl_info *info)
 {
 	struct vgpu_device *device;
-
-	list_for_each_entry(device, &parent->devices, node)
-		if (guid_equal(&device->uuid, uuid))
-			return device;
-	return NULL;
-}
-
-/* A slice by UUID, its GPU locked and with a reference. */
-static struct vgpu_device *vgpu_device_lock(struct genl_info *info)
-{
-	struct vgpu_device *device = NULL;
-	struct vgpu_parent *parent;
 	struct nlattr *attr;
 	guid_t uuid;
 
@@ -83,17 +72,7 @@ static struct vgpu_device *vgpu_device_lock(struct genl_info *info)
 		NL_SET_ERR_MSG_ATTR(info->extack, attr, "uuid: malformed");
 		return ERR_PTR(-EINVAL);
 	}
-	mutex_lock(&vgpu_parents_lock);
-	list_for_each_entry(parent, &vgpu_parents, node) {
-		mutex_lock(&parent->lock);
-		device = vgpu_device_find(parent, &uuid);
-		if (device) {
-			kref_get(&parent->refs);
-			break;
-		}
-		mutex_unlock(&parent->lock);
-	}
-	mutex_unlock(&vgpu_parents_lock);
+	device = vgpu_device_lock(&uuid);
 	if (!device) {
 		NL_SET_ERR_MSG_ATTR(info->extack, attr, "uuid: there is no such slice");
 		return ERR_PTR(-ENOENT);
@@ -181,7 +160,7 @@ int vgpu_slice_get(struct sk_buff *request, struct genl_info *info)
 	skb = vgpu_reply_new(info, VGPUMGR_CMD_SLICE_GET, &header);
 	if (!skb)
 		return -ENOMEM;
-	device = vgpu_device_lock(info);
+	device = vgpu_slice_lock(info);
 	ret = PTR_ERR_OR_ZERO(device);
 	if (!ret) {
 		ret = vgpu_put_slice(skb, device);
@@ -350,7 +329,7 @@ int vgpu_slice_set(struct sk_buff *request, struct genl_info *info)
 	struct vgpu_parent *parent;
 	int ret;
 
-	device = vgpu_device_lock(info);
+	device = vgpu_slice_lock(info);
 	if (IS_ERR(device))
 		return PTR_ERR(device);
 	parent = device->parent;

@@ -75,6 +75,42 @@ void vgpu_parent_put(struct vgpu_parent *parent)
 	kref_put(&parent->refs, vgpu_parent_release);
 }
 
+static struct vgpu_device *vgpu_device_find(struct vgpu_parent *parent, const guid_t *uuid)
+{
+	struct vgpu_device *device;
+
+	list_for_each_entry(device, &parent->devices, node)
+		if (guid_equal(&device->uuid, uuid))
+			return device;
+	return NULL;
+}
+
+/**
+ * vgpu_device_lock - find a slice and keep it from going
+ * @uuid: its name
+ *
+ * Return: the slice, its parent locked and with a reference (vgpu_parent_unlock()), or
+ * NULL.
+ */
+struct vgpu_device *vgpu_device_lock(const guid_t *uuid)
+{
+	struct vgpu_device *device = NULL;
+	struct vgpu_parent *parent;
+
+	mutex_lock(&vgpu_parents_lock);
+	list_for_each_entry(parent, &vgpu_parents, node) {
+		mutex_lock(&parent->lock);
+		device = vgpu_device_find(parent, uuid);
+		if (device) {
+			kref_get(&parent->refs);
+			break;
+		}
+		mutex_unlock(&parent->lock);
+	}
+	mutex_unlock(&vgpu_parents_lock);
+	return device;
+}
+
 static ssize_t attach_show(struct device *dev, struct device_attribute *attr, char *text)
 {
 	struct vgpu_parent *parent = dev_get_drvdata(dev);

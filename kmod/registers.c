@@ -3,6 +3,7 @@
  * BAR0 of the virtual function: registers, doorbell, MSI-X table.
  * What each of them means is in uapi/vgpu_device.h.
  */
+#include "channel.h"
 #include "engine.h"
 #include "ring.h"
 
@@ -83,6 +84,12 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 		return min_t(u64, READ_ONCE(engine->sched.params.max_chunk_ns), U32_MAX);
 	case VGPU_REG_FACT_PS:
 		return engine->fact_ps;
+	case VGPU_REG_FEATURES:
+		return engine->ops->executors ? VGPU_FEATURE_CHANNEL : 0;
+	case VGPU_REG_CHANNEL_LO:
+		return lower_32_bits(device->channel_address);
+	case VGPU_REG_CHANNEL_HI:
+		return upper_32_bits(device->channel_address);
 	case VGPU_REG_FETCHED:
 		return device->ring ? READ_ONCE(device->ring->fetched) : 0;
 	case VGPU_REG_COMPLETED:
@@ -107,7 +114,9 @@ static void vgpu_enable(struct vgpu_device *device)
 		return;
 	if (!vgpu_device_masters_bus(device))
 		error = VGPU_ERROR_MASTER;
-	else if (!vgpu_ring_setup_valid(&device->setup))
+	else if (!vgpu_ring_setup_valid(&device->setup) ||
+		 !vgpu_block_valid(device->channel_address, sizeof(struct vgpu_channel_area),
+				   VGPU_CHANNEL_ALIGN))
 		error = VGPU_ERROR_RING;
 	else if (READ_ONCE(device->parent->engine.wedged))
 		error = VGPU_ERROR_ENGINE;
@@ -136,6 +145,8 @@ static void vgpu_set_half(u64 *address, bool high, u32 value)
 
 static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 value)
 {
+	struct vgpu_engine *engine = &device->parent->engine;
+
 	if (offset == VGPU_REG_CONTROL) {
 		if (value & VGPU_CONTROL_RESET)
 			vgpu_device_reset(device);
@@ -160,6 +171,12 @@ static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 valu
 		vgpu_set_half(&device->setup.shadow, offset == VGPU_REG_SHADOW_HI,
 			      value);
 		return;
+	case VGPU_REG_CHANNEL_LO:
+	case VGPU_REG_CHANNEL_HI:
+		if (engine->ops->executors)
+			vgpu_set_half(&device->channel_address, offset == VGPU_REG_CHANNEL_HI,
+				      value);
+		return;
 	case VGPU_REG_RING_ENTRIES:
 		device->setup.entries = value;
 		return;
@@ -183,6 +200,7 @@ static void vgpu_msix_power_on(u8 *table)
 void vgpu_registers_reset(struct vgpu_device *device)
 {
 	memset(&device->setup, 0, sizeof(device->setup));
+	device->channel_address = 0;
 	device->run_ns_hi = 0;
 	vgpu_msix_power_on(device->msix_table);
 }
@@ -279,6 +297,8 @@ void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u
 
 		if (offset + i == VGPU_BAR0_DOORBELL)
 			vgpu_device_doorbell(device, value);
+		else if (offset + i == VGPU_BAR0_SENT || offset + i == VGPU_BAR0_RECEIVED)
+			vgpu_device_channel_doorbell(device, offset + i, value);
 		else if (offset + i < VGPU_BAR0_DOORBELL)
 			vgpu_register_write(device, offset + i, value);
 	}

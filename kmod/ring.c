@@ -9,7 +9,9 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
+#include "channel.h"
 #include "engine.h"
+#include "executor.h"
 #include "ring.h"
 
 #define VGPU_STORM_BURST	1000U
@@ -20,6 +22,7 @@ static void vgpu_ring_free(struct kref *refs)
 {
 	struct vgpu_ring *ring = container_of(refs, struct vgpu_ring, refs);
 
+	vgpu_channel_put(ring->channel);
 	vgpu_memory_put(ring->memory);
 	mem_cgroup_put(ring->memcg);
 	kfree(ring);
@@ -115,7 +118,9 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 	init_completion(&ring->quiet);
 	INIT_LIST_HEAD(&ring->ready);
 	INIT_LIST_HEAD(&ring->done);
-	if (!vgpu_worker_start(ring))
+	if (device->channel_address)
+		ring->channel = vgpu_channel_create(device->channel_address);
+	if (!device->channel_address == !ring->channel && !vgpu_worker_start(ring))
 		return ring;
 	kref_put(&ring->refs, vgpu_ring_free);
 	return NULL;
@@ -137,16 +142,20 @@ bool vgpu_ring_publish(struct vgpu_ring *ring)
 	if (!wedged) {
 		ring->device->ring = ring;
 		list_add_tail(&ring->node, &engine->rings);
+		vgpu_executor_connect(ring->device);
 	}
 	spin_unlock_irq(&engine->lock);
 	return !wedged;
 }
 
-/*
- * Take what an action costs that brings no work; false when there is none left.
- * Such actions are tolerated at a bounded rate. engine->lock held.
+/**
+ * vgpu_storm_take - take what an action costs that brings no work
+ * @device: engine->lock held
+ * @tokens: how much
+ *
+ * Return: false when there is none left: such actions are tolerated at a bounded rate.
  */
-static bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
+bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
 {
 	u64 now_ns = ktime_get_ns();
 	u64 refill = (now_ns - device->storm_refill_ns) / VGPU_STORM_REFILL_NS;
@@ -215,8 +224,11 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
 }
 
-/* The slice has no item that may run, and none will follow soon. engine->lock held. */
-static void vgpu_ring_rest(struct vgpu_ring *ring)
+/**
+ * vgpu_ring_rest - the slice has no item that may run, and none will follow soon
+ * @ring: of a slice that is scheduled, engine->lock held
+ */
+void vgpu_ring_rest(struct vgpu_ring *ring)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
 	struct vgpu_slice *slice = &ring->device->slice;
@@ -246,6 +258,7 @@ static void vgpu_ring_kill(struct vgpu_ring *ring, struct list_head *dropped)
 	}
 	if (device->scheduled)
 		vgpu_ring_rest(ring);
+	vgpu_executor_end(device);
 }
 
 static void vgpu_items_free(struct list_head *items)
@@ -330,12 +343,10 @@ bool vgpu_ring_begun(struct vgpu_ring *ring)
 void vgpu_ring_continue(struct vgpu_ring *ring)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
-	struct vgpu_device *device = ring->device;
 
 	spin_lock_irq(&engine->lock);
 	ring->paused = false;
-	if (!ring->dead && device->scheduled && !list_empty(&ring->ready))
-		vgpu_engine_announce(engine, ring, ktime_get_ns());
+	vgpu_engine_resume(engine, ring, ktime_get_ns());
 	spin_unlock_irq(&engine->lock);
 	vgpu_ring_kick(ring);
 }

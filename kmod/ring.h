@@ -16,6 +16,8 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device);
 void vgpu_device_doorbell(struct vgpu_device *device, u32 tail);
 void vgpu_device_enable_throttle(struct vgpu_device *device);
 bool vgpu_ring_publish(struct vgpu_ring *ring);
+bool vgpu_storm_take(struct vgpu_device *device, u32 tokens);
+void vgpu_ring_rest(struct vgpu_ring *ring);
 void vgpu_ring_stop(struct vgpu_ring *ring);
 void vgpu_rings_fail(struct vgpu_engine *engine, u32 error);
 void vgpu_ring_release(struct vgpu_ring *ring);
@@ -36,5 +38,7 @@ int vgpu_worker_start(struct vgpu_ring *ring);
 void vgpu_worker_stop(struct vgpu_ring *ring);
 void vgpu_ring_kick(struct vgpu_ring *ring);
 unsigned long vgpu_worker_patience(void);
+int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write);
+void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index);
 
 #endif /* VGPU_RING_H */

@@ -92,13 +92,6 @@ static void vgpu_tenant_forget_device(struct vgpu_tenant *tenant)
 		vgpu_tenant_free(tenant);
 }
 
-static bool vgpu_device_has_ready_item(const struct vgpu_device *device)
-{
-	const struct vgpu_ring *ring = device->ring;
-
-	return ring && !ring->dead && !ring->paused && !list_empty(&ring->ready);
-}
-
 /* engine->lock held; the tenant is configured and the parameters are good. */
 static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 {
@@ -110,10 +103,10 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 		return;
 	WRITE_ONCE(device->scheduled, true);
 	device->events.throttles = 0;
-	if (device->ring && !device->ring->dead)
+	if (device->ring && !device->ring->dead) {
 		vgpu_ring_kick(device->ring);
-	if (vgpu_device_has_ready_item(device))
-		vgpu_engine_announce(engine, device->ring, now_ns);
+		vgpu_engine_resume(engine, device->ring, now_ns);
+	}
 }
 
 /* engine->lock held */

@@ -13,6 +13,7 @@
  * item     one fetched descriptor with everything it needs to be executed.
  *
  * Locks, outermost first:
+ *   executor->lock       attaching a process, bytes on their way to it
  *   vgpu_parents_lock    the list of parents
  *   parent->lock         tenants, devices, memberships, memory, who is open
  *   device->state_lock   registers, configuration space, the ring
@@ -47,8 +48,10 @@
 #define VGPU_INFLIGHT_BYTES	(8U << 20)
 #define VGPU_CONFIG_BYTES	256
 
+struct vgpu_channel;
 struct vgpu_device;
 struct vgpu_engine;
+struct vgpu_executor;
 struct vgpu_item;
 struct vgpu_migration_file;
 struct vgpu_parent;
@@ -70,6 +73,7 @@ struct vgpu_calibration {
  * @operations: bit n: it executes operation n of enum vgpu_op
  * @whole_items: it can neither split an item nor stop it, so that one longer than
  *	max_chunk is refused
+ * @executors: a process executes, one for each slice (executor.c)
  * @drives: whether it can drive a PCI function
  * @start: take the function and measure the engine; its state, or an ERR_PTR with
  *	nothing left behind. May take seconds.
@@ -84,6 +88,7 @@ struct vgpu_engine_ops {
 	const char *name;
 	u32 operations;
 	bool whole_items;
+	bool executors;
 	bool (*drives)(struct pci_dev *pdev);
 	void *(*start)(struct vgpu_engine *engine, struct pci_dev *pdev,
 		       struct vgpu_calibration *calibration);
@@ -255,6 +260,7 @@ struct vgpu_operand {
  * @src: sources
  * @done: progress within the operation, in the engine's own units
  * @result: for the completion
+ * @status: enum vgpu_item_status
  * @run_ns: engine time charged so far
  * @staging_bytes: host memory held by its operands
  */
@@ -269,6 +275,7 @@ struct vgpu_item {
 	u64 done;
 	u64 result;
 	u64 run_ns;
+	u32 status;
 	u32 staging_bytes;
 };
 
@@ -281,6 +288,7 @@ struct vgpu_item {
  * @base: guest address of the submission ring
  * @completion: guest address of the completion ring
  * @shadow: guest address of struct vgpu_shadow, 0 for none
+ * @channel: NULL if the guest gave no memory for one
  * @entries: of both rings
  * @tail: as last written to the doorbell
  * @fetched: items fetched; worker only, read by registers
@@ -309,6 +317,7 @@ struct vgpu_ring {
 	u64 base;
 	u64 completion;
 	u64 shadow;
+	struct vgpu_channel *channel;
 	u32 entries;
 	u32 tail;
 	u32 fetched;
@@ -364,12 +373,14 @@ struct vgpu_device_stats {
  * @slice: what the scheduler sees, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant;
  *	engine->lock, changed with parent->lock held too
+ * @executor: who executes its items if the engine asks a process; engine->lock
  * @state_lock: protects everything below
  * @memory: device memory while open
  * @ring: while enabled; written under @state_lock and engine->lock
  * @config: PCI configuration space
  * @msix_table: what a VMM stored there; vectors are wired by VFIO, not by it
  * @setup: ring registers, used when enabled
+ * @channel_address: guest address of a byte channel, 0 for none, used when enabled
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
  * @run_ns_before: engine time of a restored slice on other hosts
  * @migration_state: anything but running keeps the ring paused
@@ -400,6 +411,7 @@ struct vgpu_device {
 	char opener_comm[TASK_COMM_LEN];
 	struct vgpu_slice slice;
 	bool scheduled;
+	struct vgpu_executor *executor;
 	struct mutex state_lock;	/* registers, the ring */
 	bool revoked;
 	struct vgpu_memory *memory;
@@ -407,6 +419,7 @@ struct vgpu_device {
 	u8 config[VGPU_CONFIG_BYTES];
 	u8 msix_table[PCI_MSIX_ENTRY_SIZE * VGPU_VECTORS];
 	struct vgpu_ring_setup setup;
+	u64 channel_address;
 	u32 run_ns_hi;
 	u64 run_ns_before;
 	enum vfio_device_mig_state migration_state;
@@ -427,9 +440,17 @@ extern struct mutex vgpu_parents_lock;
 extern struct list_head vgpu_parents;
 struct vgpu_parent *vgpu_parent_find(const char *name);	/* vgpu_parents_lock held */
 void vgpu_parent_put(struct vgpu_parent *parent);
+struct vgpu_device *vgpu_device_lock(const guid_t *uuid);
 int vgpu_parent_driver_register(void);
 void vgpu_parent_driver_unregister(void);
 void vgpu_parents_free(void);
+
+/* Gives up what a search for an object of @parent has taken. */
+static inline void vgpu_parent_unlock(struct vgpu_parent *parent)
+{
+	mutex_unlock(&parent->lock);
+	vgpu_parent_put(parent);
+}
 
 /* tenant.c: groups and memberships; callers hold parent->lock */
 struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *name);

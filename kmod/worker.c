@@ -15,6 +15,7 @@
 #include <linux/slab.h>
 #include <linux/timer.h>
 
+#include "channel.h"
 #include "engine.h"
 #include "item.h"
 #include "ring.h"
@@ -51,13 +52,21 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 	return ret;
 }
 
-/*
- * Read or write guest memory in pieces that do not hold its lock for long. A VMM that
- * unmaps it gets that lock between two pieces, and the next one fails: the core calls
- * nobody then, because nothing is pinned.
+/**
+ * vgpu_ring_dma - read or write guest memory
+ * @ring: its worker only
+ * @guest: guest address
+ * @data: in host memory
+ * @bytes: how much; in pieces that do not hold the memory's lock for long
+ * @write: to the guest
+ *
+ * A VMM that unmaps it gets that lock between two pieces, and the next one fails: the
+ * core calls nobody then, because nothing is pinned.
+ *
+ * Return: 0; -EACCES while the guest has bus mastering off, -ECANCELED for a ring that
+ * is dead, -EFAULT. For vgpu_ring_dma_fault().
  */
-static int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes,
-			 bool write)
+int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write)
 {
 	u64 end;
 
@@ -93,8 +102,13 @@ static void vgpu_ring_write_shadow(struct vgpu_ring *ring, u32 error, u32 index)
 		vgpu_ring_access(ring, ring->shadow, &shadow, sizeof(shadow), true);
 }
 
-/* Stop the slice for what an access to guest memory returned. */
-static void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
+/**
+ * vgpu_ring_dma_fault - stop the slice for what an access to guest memory returned
+ * @ring: its worker only
+ * @ret: what vgpu_ring_dma() returned
+ * @index: number of the item at fault
+ */
+void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
 {
 	enum vgpu_error error = ret == -EACCES ? VGPU_ERROR_MASTER : VGPU_ERROR_DMA;
 
@@ -176,15 +190,14 @@ static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
 static bool vgpu_ring_submit(struct vgpu_ring *ring, struct vgpu_item *item)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
-	struct vgpu_device *device = ring->device;
 	bool dead;
 
 	spin_lock_irq(&engine->lock);
 	dead = ring->dead;
 	if (!dead) {
 		list_add_tail(&item->node, &ring->ready);
-		if (device->scheduled && !ring->paused && list_is_singular(&ring->ready))
-			vgpu_engine_announce(engine, ring, ktime_get_ns());
+		if (list_is_singular(&ring->ready))
+			vgpu_engine_resume(engine, ring, ktime_get_ns());
 	}
 	spin_unlock_irq(&engine->lock);
 	if (dead)
@@ -245,6 +258,7 @@ static int vgpu_ring_write_back(struct vgpu_ring *ring, struct vgpu_item *item)
 		.result = cpu_to_le64(item->result),
 		.run_ns = cpu_to_le64(item->run_ns),
 		.seq = cpu_to_le32(item->number + 1),
+		.status = cpu_to_le32(item->status),
 	};
 	u32 at = item->number & (ring->entries - 1);
 	int ret = 0;
@@ -325,6 +339,7 @@ static void vgpu_ring_serve(struct vgpu_ring *ring)
 	while (progress && !READ_ONCE(ring->dead)) {
 		progress = vgpu_ring_answer(ring);
 		progress |= vgpu_ring_fetch(ring);
+		progress |= vgpu_channel_serve(ring);
 		cond_resched();
 	}
 	vgpu_ring_report(ring);

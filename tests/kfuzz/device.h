@@ -5,6 +5,7 @@
 
 typedef struct { u8 b[16]; } guid_t;
 #define UUID_STRING_LEN 36
+int guid_parse(const char *text, guid_t *guid);
 
 struct attribute_group;
 struct device { void *driver_data; const char *name; int refs; };
@@ -76,17 +77,47 @@ struct vfio_device {
 /* ---- files that a driver gives to user space, and migration */
 
 struct inode;
+typedef struct { int unused; } poll_table;
+typedef unsigned int __poll_t;
+#define poll_wait(file, head, table) ((void)(head))
+#define EPOLLIN 1u
+#define EPOLLPRI 2u
+#define EPOLLOUT 4u
+#define EPOLLHUP 16u
+#define EPOLLRDNORM 64u
+#define EPOLLWRNORM 256u
+#define O_NONBLOCK 2048
+
 struct file_operations {
 	struct module *owner;
 	ssize_t (*read)(struct file *file, char *buffer, size_t count, loff_t *position);
 	ssize_t (*write)(struct file *file, const char *buffer, size_t count, loff_t *position);
+	int (*open)(struct inode *inode, struct file *file);
 	int (*release)(struct inode *inode, struct file *file);
+	long (*unlocked_ioctl)(struct file *file, unsigned int command, unsigned long arg);
+	long (*compat_ioctl)(struct file *file, unsigned int command, unsigned long arg);
+	__poll_t (*poll)(struct file *file, poll_table *wait);
 };
+
+struct miscdevice {
+	int minor;
+	const char *name;
+	const struct file_operations *fops;
+	unsigned int mode;
+};
+
+/* The one device file of the module. */
+extern struct miscdevice *kfuzz_misc;
+#define MISC_DYNAMIC_MINOR 255
+#define misc_register(misc) (kfuzz_misc = (misc), 0)
+#define misc_deregister(misc) ((void)(misc))
+#define compat_ptr_ioctl NULL
 
 struct file {
 	const struct file_operations *f_op;
 	void *private_data;
 	struct inode *f_inode;
+	unsigned int f_flags;
 	int refs;
 };
 
@@ -94,7 +125,7 @@ struct file *anon_inode_getfile(const char *name, const struct file_operations *
 				int flags);
 struct file *get_file(struct file *file);
 void fput(struct file *file);
-#define stream_open(inode, file) ((void)(inode))
+static inline int stream_open(struct inode *inode, struct file *file) { return 0; }
 #define O_RDONLY 0
 #define O_WRONLY 1
 void get_device(struct device *device);

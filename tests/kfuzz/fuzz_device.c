@@ -7,9 +7,12 @@
  *
  *	fuzz_device SEED STEPS		or -- FILE ..., or libFuzzer, with -DLIBFUZZER
  */
+#include "process.h"
 #include "vmm.h"
 
+#include "descriptor.h"
 #include "engine.h"
+#include "executor.h"
 #include "ring.h"
 
 #define MEMORY_BYTES (64u << 10)
@@ -26,6 +29,15 @@ void vgpu_parent_put(struct vgpu_parent *is)
 {
 	REQUIRE(is == parent && is->refs.count > 1);
 	is->refs.count--;
+}
+
+struct vgpu_device *vgpu_device_lock(const guid_t *uuid)
+{
+	if (!device || memcmp(uuid, &device->uuid, sizeof(*uuid)))
+		return NULL;
+	kref_get(&parent->refs);
+	mutex_lock(&parent->lock);
+	return device;
 }
 
 void vgpu_netlink_changed(void) { }
@@ -154,6 +166,8 @@ static void live(unsigned int steps)
 			close_device();
 		else if (sim_one_in(200))
 			set_chunk();
+		else if (parent->engine.ops->executors && sim_below(2))
+			process_step();
 		else
 			vmm_step();
 		if (device && sim_one_in(150)) {
@@ -179,7 +193,10 @@ static void run(const u8 *input, size_t bytes)
 	INIT_LIST_HEAD(&parent->tenants);
 	INIT_LIST_HEAD(&parent->devices);
 	REQUIRE(!vgpu_rings_init());
-	REQUIRE(!vgpu_engine_start(&parent->engine, &vgpu_soft_engine, NULL, "gpu"));
+	REQUIRE(!vgpu_executor_register());
+	descriptor_launches = sim_one_in(4);
+	REQUIRE(!vgpu_engine_start(&parent->engine, descriptor_launches ? &vgpu_exec_engine :
+				   &vgpu_soft_engine, NULL, "gpu"));
 	mutex_lock(&parent->lock);
 	REQUIRE(!vgpu_tenant_configure(parent, "blue", &params, &fault));
 	mutex_unlock(&parent->lock);
@@ -194,6 +211,7 @@ static void run(const u8 *input, size_t bytes)
 	if (device)
 		vgpu_mdev_driver.remove(&mdev);
 	device = NULL;
+	process_end();
 	migrate_closed();
 	mutex_lock(&parent->lock);
 	vgpu_tenants_free(parent);
@@ -261,11 +279,19 @@ int main(int argc, char **argv)
 	COUNT("saved", vmm_counts.saved);
 	COUNT("restored", vmm_counts.restored);
 	COUNT("refused_streams", vmm_counts.refused_streams);
+	COUNT("attached", process_counts.attached);
+	COUNT("granted", process_counts.granted);
+	COUNT("completed", process_counts.completed);
+	COUNT("revoked", process_counts.revoked);
+	COUNT("ended", process_counts.ended);
 	COUNT("descriptors", guest_counts.descriptors);
 	COUNT("good", guest_counts.good);
 	COUNT("completions", guest_counts.completions);
 	COUNT("checked_results", guest_counts.checked_results);
 	COUNT("shadows", guest_counts.shadows);
+	COUNT("launches", guest_counts.launches);
+	COUNT("bytes_to_host", guest_counts.to_host);
+	COUNT("bytes_to_guest", guest_counts.to_guest);
 	COUNT("refused_accesses", guest_counts.refused_accesses);
 	COUNT("dma_reads", sim_counts.dma_reads);
 	COUNT("dma_writes", sim_counts.dma_writes);
@@ -274,7 +300,7 @@ int main(int argc, char **argv)
 	COUNT("signals", sim_counts.signals);
 	COUNT("preemptions", sim_counts.preemptions);
 	printf(", \"faults\": [");
-	for (int error = 0; error <= VGPU_ERROR_RESOURCE; error++)
+	for (int error = 0; error <= VGPU_ERROR_CHANNEL; error++)
 		printf("%s%lu", error ? ", " : "", vmm_counts.faults[error]);
 	printf("]}\n");
 	return 0;

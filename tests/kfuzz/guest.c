@@ -7,7 +7,9 @@
  */
 #include "guest.h"
 
+#include "channel.h"
 #include "descriptor.h"
+#include "engine.h"
 #include "ring.h"
 
 #define ITEMS 4096u		/* more than can be on their way */
@@ -30,6 +32,14 @@ static struct rings rings;
 static struct seen items[ITEMS];
 static u64 enabled_ns;
 
+/* Bytes of the channel on their way: each arrives once and in order. */
+struct stream {
+	u8 data[4 * VGPU_CHANNEL_BYTES];
+	u32 in, out;
+};
+
+static struct stream to_host, to_guest;
+
 void guest_begin(struct vgpu_device *device)
 {
 	opened = device;
@@ -44,9 +54,11 @@ void guest_enabled(struct vgpu_ring *new)
 		return;
 	ring = new;
 	rings = (struct rings){ .submission = new->base, .completion = new->completion,
-				.shadow = new->shadow, .entries = new->entries };
+				.shadow = new->shadow, .entries = new->entries,
+				.channel = new->channel ? new->channel->area : 0 };
 	enabled_ns = sim_now_ns;
 	memset(items, 0, sizeof(items));
+	to_host.in = to_host.out = to_guest.in = to_guest.out = 0;
 }
 
 void guest_disabled(void) { ring = NULL; }
@@ -83,7 +95,9 @@ static bool fetches(u64 at, void *data, size_t bytes)
 		descriptor_make(&descs[i], opened->memory_bytes, RAM_BYTES);
 		guest_counts.descriptors++;
 		*is = (struct seen){ .desc = descs[i], .crc = ~0U, .written_crc = ~0U };
-		is->faults = descriptor_faults(&descs[i], opened->memory_bytes);
+		is->faults = vgpu_engine_executes(&opened->parent->engine, descs[i].op) ?
+			     descriptor_faults(&descs[i], opened->memory_bytes) :
+			     1u << VGPU_ERROR_OP;
 		is->good = !is->faults;
 		guest_counts.good += is->good;
 	}
@@ -160,6 +174,8 @@ static void check_result(const struct seen *is, u64 result)
 {
 	bool staged = !(is->desc.flags & VGPU_DESC_SRC_DEVICE);
 
+	if (is->desc.op == VGPU_OP_LAUNCH)
+		return;
 	if (is->desc.op == VGPU_OP_FACT)
 		REQUIRE(result == factorial(is->desc.arg[0]));
 	else if (is->desc.op != VGPU_OP_CRC32C)
@@ -185,7 +201,13 @@ static bool completes(u64 at, const void *data, size_t bytes)
 		return false;
 	REQUIRE(is->good && number != ring->fetched);
 	REQUIRE(completion->cookie == is->desc.cookie && completion->seq == number + 1);
-	REQUIRE(!completion->status && completion->run_ns <= sim_now_ns - enabled_ns);
+	if (is->desc.op != VGPU_OP_LAUNCH)
+		REQUIRE(!completion->status);
+	else if (completion->status > VGPU_ITEM_FAILED)
+		REQUIRE(completion->status <= VGPU_ITEM_LOST && !completion->result);
+	else
+		guest_counts.launches++;
+	REQUIRE(completion->run_ns <= sim_now_ns - enabled_ns);
 	REQUIRE(dst.device || !dst.present || is->written == dst.bytes);
 	check_result(is, completion->result);
 	guest_counts.completions++;
@@ -205,10 +227,78 @@ static bool shadows(u64 at, const void *data, size_t bytes)
 	return true;
 }
 
+/* ---- the byte channel */
+
+static void stream_put(struct stream *stream, const u8 *data, size_t bytes)
+{
+	REQUIRE(stream->in - stream->out + bytes <= sizeof(stream->data));
+	for (size_t i = 0; i < bytes; i++)
+		stream->data[stream->in++ % sizeof(stream->data)] = data[i];
+}
+
+static void stream_take(struct stream *stream, const u8 *data, size_t bytes)
+{
+	REQUIRE(stream->in - stream->out >= bytes);
+	for (size_t i = 0; i < bytes; i++)
+		REQUIRE(stream->data[stream->out++ % sizeof(stream->data)] == data[i]);
+}
+
+void guest_executor_read(const u8 *data, size_t bytes) { stream_take(&to_host, data, bytes); }
+void guest_executor_writes(const u8 *data, size_t bytes) { stream_put(&to_guest, data, bytes); }
+
+void guest_executor_wrote(size_t bytes, size_t done)
+{
+	to_guest.in -= bytes - done;
+	REQUIRE(to_guest.in - to_guest.out <= VGPU_PIPE_BYTES);
+}
+
+static u64 channel_at(u32 count, bool given)
+{
+	return rings.channel + (given ? offsetof(struct vgpu_channel_area, to_guest) :
+					offsetof(struct vgpu_channel_area, to_host)) +
+	       count % VGPU_CHANNEL_BYTES;
+}
+
+/* In order, nothing that was not sent, not across the end. */
+static bool reads_channel(u64 at, u8 *data, size_t bytes)
+{
+	const struct vgpu_channel *channel = ring->channel;
+
+	if (!channel || at != channel_at(channel->taken, false) ||
+	    bytes > channel->sent - channel->taken ||
+	    bytes > VGPU_CHANNEL_BYTES - channel->taken % VGPU_CHANNEL_BYTES)
+		return false;
+	fill(data, bytes);
+	stream_put(&to_host, data, bytes);
+	guest_counts.to_host += bytes;
+	return true;
+}
+
+static bool writes_channel(u64 at, const u8 *data, size_t bytes)
+{
+	const struct vgpu_channel *channel = ring->channel;
+	const u32 *counts = (const u32 *)data;
+
+	if (!channel)
+		return false;
+	if (at == rings.channel && bytes == 3 * sizeof(*counts)) {
+		REQUIRE(counts[0] == channel->taken && counts[1] == channel->given &&
+			counts[2] <= VGPU_CHANNEL_CLOSED);
+		return true;
+	}
+	if (at != channel_at(channel->given, true) ||
+	    bytes > VGPU_CHANNEL_BYTES - (channel->given - channel->received) ||
+	    bytes > VGPU_CHANNEL_BYTES - channel->given % VGPU_CHANNEL_BYTES)
+		return false;
+	stream_take(&to_guest, data, bytes);
+	guest_counts.to_guest += bytes;
+	return true;
+}
+
 /* Does not answer until killed, or until it does. */
 static bool answers(void)
 {
-	if (!sim_one_in(400))
+	if (!sim_one_in(250))
 		return true;
 	for (u64 turns = sim_one_in(4) ? U64_MAX : sim_below(300);
 	     turns && !signal_pending(current); turns--)
@@ -240,9 +330,10 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 	REQUIRE(ring);
 	if (write)
 		allowed = writes_operand(guest, data, bytes) || completes(guest, data, bytes) ||
-			  shadows(guest, data, bytes);
+			  shadows(guest, data, bytes) || writes_channel(guest, data, bytes);
 	else
-		allowed = fetches(guest, data, bytes) || reads_operand(guest, data, bytes);
+		allowed = fetches(guest, data, bytes) || reads_operand(guest, data, bytes) ||
+			  reads_channel(guest, data, bytes);
 	REQUIRE(allowed);
 	return 0;
 }

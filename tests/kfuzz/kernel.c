@@ -14,6 +14,8 @@ struct eventfd_ctx {
 unsigned int sim_failures;
 struct sim_counts sim_counts;
 
+struct miscdevice *kfuzz_misc;
+
 static struct eventfd_ctx eventfds[EVENTFDS];
 static u64 allocations, memcgs;
 static const void *user_memory;
@@ -149,6 +151,20 @@ struct sim_leaks sim_leaks(void)
 	for (unsigned int i = 0; i < EVENTFDS; i++)
 		leaks.eventfds += eventfds[i].refs;
 	return leaks;
+}
+
+/* Good enough for the one that is all zeros. */
+int guid_parse(const char *text, guid_t *guid)
+{
+	memset(guid, 0, sizeof(*guid));
+	for (int i = 0; i < UUID_STRING_LEN; i++) {
+		bool hyphen = i == 8 || i == 13 || i == 18 || i == 23;
+
+		if (hyphen ? text[i] != '-' : !isalnum(text[i]))
+			return -EINVAL;
+		guid->b[i % 16] |= text[i] != '-' && text[i] != '0';
+	}
+	return 0;
 }
 
 /* ---- VFIO */

@@ -41,6 +41,8 @@ void might_sleep(void);
 		while (!(condition)) \
 			kfuzz_wait(); \
 	} while (0)
+#define wait_event_interruptible(head, condition) \
+	({ wait_event(head, condition); 0; })
 void kfuzz_wait(void);	/* let the others run until something happens */
 
 /* ---- tasks and time */

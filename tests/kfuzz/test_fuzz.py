@@ -17,13 +17,13 @@ import pytest
 from tests.kfuzz.build import HERE, build
 
 ITEM = ("fuzz_item", "descriptor", "kernel", "threads")
-DEVICE = ("fuzz_device", "vmm", "migrate", "guest", "descriptor", "kernel", "threads")
+DEVICE = ("fuzz_device", "process", "vmm", "migrate", "guest", "descriptor", "kernel", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
 
 # enum vgpu_error: what descriptors are refused for, and why slices stop.
 OF_DESCRIPTORS = (5, 6, 7, 8)
-OF_SLICES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+OF_SLICES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13)
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +75,7 @@ def test_descriptors_are_what_the_document_allows(fuzz_item: Path, seed: int) ->
 
 @pytest.mark.parametrize("seed", [1_000_000, 2_000_000])
 def test_nothing_a_guest_does_leads_beyond_its_slice(fuzz_device: Path, seed: int) -> None:
-    devices(fuzz_device, seed=seed, steps=100_000)
+    devices(fuzz_device, seed=seed, steps=150_000)
 
 
 def corpus(folder: Path) -> list[Path]:

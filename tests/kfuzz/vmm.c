@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "vmm.h"
 
+#include "channel.h"
+#include "engine.h"
 #include "ring.h"
 
 #define REGION(index) ((u64)(index) << 40)
@@ -102,6 +104,7 @@ static void look_at_rings(void)
 	struct rings now = { .submission = get_address(VGPU_REG_RING_LO),
 			     .completion = get_address(VGPU_REG_COMPLETION_LO),
 			     .shadow = get_address(VGPU_REG_SHADOW_LO),
+			     .channel = get_address(VGPU_REG_CHANNEL_LO),
 			     .entries = get(VGPU_REG_RING_ENTRIES) };
 
 	if (!device->ring) {
@@ -111,6 +114,8 @@ static void look_at_rings(void)
 		REQUIRE(fits(now.submission, now.entries * 64ull, 64));
 		REQUIRE(fits(now.completion, now.entries * 32ull, 32));
 		REQUIRE(fits(now.shadow, 64, 64));
+		REQUIRE(fits(now.channel, sizeof(struct vgpu_channel_area), 64));
+		REQUIRE(now.channel == (device->ring->channel ? device->ring->channel->area : 0));
 		REQUIRE(now.submission == device->ring->base && now.shadow == device->ring->shadow &&
 			now.completion == device->ring->completion &&
 			now.entries == device->ring->entries);
@@ -119,10 +124,13 @@ static void look_at_rings(void)
 		rings = now;
 	} else {
 		REQUIRE(now.submission == rings.submission && now.shadow == rings.shadow &&
-			now.completion == rings.completion && now.entries == rings.entries);
+			now.completion == rings.completion && now.entries == rings.entries &&
+			now.channel == rings.channel);
 	}
 	known = device->ring;
 }
+
+static bool has_executors(void) { return device->parent->engine.ops->executors; }
 
 static void look_at_error(u32 error)
 {
@@ -163,7 +171,9 @@ void vmm_look(void)
 	completed = get(VGPU_REG_COMPLETED);
 	fetched = get(VGPU_REG_FETCHED);
 	REQUIRE(get(VGPU_REG_ID) == VGPU_ID && get(VGPU_REG_ABI) == VGPU_ABI);
-	REQUIRE(get(VGPU_REG_FLAGS) == VGPU_DESC_FLAGS && get(VGPU_REG_OPS) == 0x7f);
+	REQUIRE(get(VGPU_REG_FLAGS) == VGPU_DESC_FLAGS && 
+		get(VGPU_REG_OPS) == (has_executors() ? 0x81 : 0x7f) &&
+		get(VGPU_REG_FEATURES) == (has_executors() ? VGPU_FEATURE_CHANNEL : 0));
 	REQUIRE(get(VGPU_REG_MEMORY_LO) == device->memory_bytes);
 	status = get(VGPU_REG_STATUS);
 	error = get(VGPU_REG_ERROR);
@@ -213,6 +223,8 @@ static void start(void)
 	put_address(VGPU_REG_RING_LO, some_address());
 	put_address(VGPU_REG_COMPLETION_LO, some_address());
 	put_address(VGPU_REG_SHADOW_LO, sim_one_in(4) ? 0 : some_address());
+	if (has_executors() && !sim_one_in(4))
+		put_address(VGPU_REG_CHANNEL_LO, some_address());
 	put(VGPU_REG_RING_ENTRIES, sim_one_in(24) ? sim_below(8200) : 8u << sim_below(10));
 	look_at_rings();
 	put(VGPU_REG_CONTROL, VGPU_CONTROL_ENABLE);
@@ -231,6 +243,27 @@ static void ring_doorbell(void)
 	put(VGPU_BAR0_DOORBELL, wanted);
 	if (known && !known->dead)
 		REQUIRE(known->tail == wanted);
+}
+
+/* Counts of the byte channel: mostly what can be. */
+static void count_bytes(void)
+{
+	const struct vgpu_channel *channel = known ? known->channel : NULL;
+	bool sent = sim_below(2), alive = known && !known->dead;
+	u32 room, more;
+
+	if (!channel)
+		return;
+	room = sent ? VGPU_CHANNEL_BYTES - (channel->sent - channel->taken) :
+		      channel->given - channel->received;
+	more = sim_below(room + 1ull);
+	if (sim_one_in(60))
+		more = sim_one_in(2) ? sim_random() : room + 1;
+	put(sent ? VGPU_BAR0_SENT : VGPU_BAR0_RECEIVED,
+	    (sent ? channel->sent : channel->received) + more);
+	/* Meanwhile a worker can have made room for a little more. */
+	if (alive && more > 2 * VGPU_CHANNEL_BYTES)
+		REQUIRE(get(VGPU_REG_ERROR));
 }
 
 static u64 some_position(void)
@@ -419,6 +452,7 @@ void vmm_step(void)
 	case 9: guest_mapped = !sim_one_in(6); break;
 	case 10: sim_sleep(sim_below(40 * NSEC_PER_SEC)); break;
 	case 15: case 16: case 17: migrate_step(device); break;
+	case 18: case 19: case 20: case 21: count_bytes(); break;
 	case 11: case 12: case 13: case 14: sim_sleep(sim_below(3 * NSEC_PER_MSEC)); break;
 	default:
 		if (!known && !sim_one_in(16))

@@ -100,7 +100,7 @@ def assert_stopped(gpu: Gpu, uuid: str, user: Client) -> None:
 
 
 def test_an_engine_is_chosen_while_nobody_uses_the_gpu(gpu: Gpu) -> None:
-    assert gpu.sysfs.read_gpu(ADDRESS, "engines") == "soft edu"
+    assert gpu.sysfs.read_gpu(ADDRESS, "engines") == "soft edu exec"
     with pytest.raises(InvalidFieldError):
         gpu.sysfs.write_gpu(ADDRESS, "engine", "warp")
     gpu.tenant("blue", weight=100, timeslice_us=1000)

@@ -77,6 +77,15 @@ class Gpu:
         )
         self.sysfs.write_gpu(self.address, "attach", "any")
 
+    @contextmanager
+    def lending(self, *, max_chunk_us: int) -> Iterator["Gpu"]:
+        """With the engine `exec`, which grants so much time at once, while the body runs."""
+        self.sysfs.write_gpu(self.address, "engine", "exec")
+        self.set_max_chunk_us(max_chunk_us)
+        yield self
+        self.clear()
+        self.sysfs.write_gpu(self.address, "engine", "soft")
+
     # ---- looking
 
     def stats(self, tenant: str) -> Tenant:

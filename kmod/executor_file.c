@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /dev/vgpumgr-exec: how an executor attaches, takes and completes grants, and moves the
+ * bytes of its slice's channel. What each call means is in uapi/vgpu_exec.h.
+ */
+#include <linux/fs.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/poll.h>
+#include <linux/uaccess.h>
+
+#include "channel.h"
+#include "engine.h"
+#include "executor.h"
+#include "ring.h"
+
+static int vgpu_executor_open(struct inode *inode, struct file *file)
+{
+	file->private_data = vgpu_executor_create();
+	return file->private_data ? stream_open(inode, file) : -ENOMEM;
+}
+
+static int vgpu_executor_close(struct inode *inode, struct file *file)
+{
+	vgpu_executor_release(file->private_data);
+	return 0;
+}
+
+/* The slice if the executor is attached. Once it is, it stays so. */
+static struct vgpu_device *vgpu_executor_device(struct vgpu_executor *executor)
+{
+	/* Pairs with vgpu_executor_attach_to(). */
+	return smp_load_acquire(&executor->device);
+}
+
+/* Its channel, NULL while there is none; a negative errno at the end. */
+static struct vgpu_channel *vgpu_executor_channel(struct vgpu_executor *executor)
+{
+	struct vgpu_device *device = vgpu_executor_device(executor);
+	struct vgpu_channel *channel;
+
+	if (!device)
+		return ERR_PTR(-ENOTCONN);
+	spin_lock_irq(&device->parent->engine.lock);
+	channel = executor->ended ? ERR_PTR(-ENODEV) : executor->channel;
+	spin_unlock_irq(&device->parent->engine.lock);
+	return channel;
+}
+
+/* How much can be moved at once and where; 0 for nothing yet, or a negative errno. */
+static ssize_t vgpu_executor_bytes(struct vgpu_executor *executor, bool write, u8 **at)
+{
+	struct vgpu_channel *channel = vgpu_executor_channel(executor);
+
+	if (IS_ERR_OR_NULL(channel))
+		return PTR_ERR_OR_ZERO(channel);
+	if (write)
+		return vgpu_pipe_room(&channel->to_guest, at);
+	return vgpu_pipe_ready(&channel->to_host, at);
+}
+
+/* Bytes have moved: the worker has something to do. */
+static void vgpu_executor_kick(struct vgpu_executor *executor)
+{
+	struct vgpu_device *device = executor->device;
+	struct vgpu_engine *engine = &device->parent->engine;
+
+	spin_lock_irq(&engine->lock);
+	if (device->executor == executor && device->ring && !device->ring->dead)
+		vgpu_ring_kick(device->ring);
+	spin_unlock_irq(&engine->lock);
+}
+
+static bool vgpu_executor_can_move(struct vgpu_executor *executor, bool write)
+{
+	u8 *at;
+
+	return vgpu_executor_bytes(executor, write, &at);
+}
+
+/* Wait for something to move and lock the executor: 1, or 0 and a negative errno. */
+static ssize_t vgpu_executor_await(struct file *file, bool write, u8 **at)
+{
+	struct vgpu_executor *executor = file->private_data;
+	ssize_t bytes;
+
+	for (;;) {
+		if (mutex_lock_interruptible(&executor->lock))
+			return -ERESTARTSYS;
+		bytes = vgpu_executor_bytes(executor, write, at);
+		if (bytes > 0)
+			return bytes;
+		mutex_unlock(&executor->lock);
+		if (bytes < 0)
+			return bytes;
+		if (file->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		if (wait_event_interruptible(executor->wait,
+					     vgpu_executor_can_move(executor, write)))
+			return -ERESTARTSYS;
+	}
+}
+
+/* Move what can be moved at once between @user and a pipe. */
+static ssize_t vgpu_executor_move(struct file *file, void __user *user, size_t count, bool write)
+{
+	struct vgpu_executor *executor = file->private_data;
+	struct vgpu_channel *channel;
+	unsigned long left;
+	ssize_t bytes;
+	u8 *at;
+
+	if (!count)
+		return 0;
+	bytes = vgpu_executor_await(file, write, &at);
+	if (bytes < 0)
+		return bytes;
+	channel = executor->channel;
+	bytes = min_t(size_t, bytes, count);
+	left = write ? copy_from_user(at, user, bytes) : copy_to_user(user, at, bytes);
+	if (left)
+		bytes = -EFAULT;
+	else if (write)
+		vgpu_pipe_put(&channel->to_guest, bytes);
+	else
+		vgpu_pipe_take(&channel->to_host, bytes);
+	mutex_unlock(&executor->lock);
+	if (bytes > 0)
+		vgpu_executor_kick(executor);
+	return bytes;
+}
+
+static ssize_t vgpu_executor_read(struct file *file, char __user *to, size_t count,
+				  loff_t *position)
+{
+	return vgpu_executor_move(file, to, count, false);
+}
+
+static ssize_t vgpu_executor_write(struct file *file, const char __user *from, size_t count,
+				   loff_t *position)
+{
+	return vgpu_executor_move(file, (void __user *)from, count, true);
+}
+
+static __poll_t vgpu_executor_poll(struct file *file, poll_table *wait)
+{
+	struct vgpu_executor *executor = file->private_data;
+	struct vgpu_device *device = vgpu_executor_device(executor);
+	__poll_t events = 0;
+
+	poll_wait(file, &executor->wait, wait);
+	if (!device)
+		return 0;
+	spin_lock_irq(&device->parent->engine.lock);
+	if (executor->ended)
+		events |= EPOLLHUP;
+	else if (executor->state == VGPU_GRANT_OFFERED || executor->state == VGPU_GRANT_REVOKED)
+		events |= EPOLLPRI;
+	spin_unlock_irq(&device->parent->engine.lock);
+	if (events & EPOLLHUP)
+		return events;
+	if (vgpu_executor_can_move(executor, false))
+		events |= EPOLLIN | EPOLLRDNORM;
+	if (vgpu_executor_can_move(executor, true))
+		events |= EPOLLOUT | EPOLLWRNORM;
+	return events;
+}
+
+static long vgpu_executor_ioctl_attach(struct vgpu_executor *executor, void __user *user)
+{
+	struct vgpu_exec_attach attach;
+	guid_t uuid;
+	int ret;
+
+	if (copy_from_user(&attach, user, sizeof(attach)))
+		return -EFAULT;
+	if (strnlen(attach.uuid, sizeof(attach.uuid)) != UUID_STRING_LEN ||
+	    guid_parse(attach.uuid, &uuid))
+		return -EINVAL;
+	mutex_lock(&executor->lock);
+	ret = vgpu_executor_attach(executor, &uuid);
+	mutex_unlock(&executor->lock);
+	return ret;
+}
+
+static long vgpu_executor_ioctl_take(struct vgpu_executor *executor, void __user *user)
+{
+	struct vgpu_exec_grant grant;
+	int ret;
+
+	ret = vgpu_executor_take(executor, &grant);
+	if (ret)
+		return ret;
+	return copy_to_user(user, &grant, sizeof(grant)) ? -EFAULT : 0;
+}
+
+static long vgpu_executor_ioctl_complete(struct vgpu_executor *executor, void __user *user)
+{
+	struct vgpu_exec_complete complete;
+
+	if (copy_from_user(&complete, user, sizeof(complete)))
+		return -EFAULT;
+	return vgpu_executor_complete(executor, &complete);
+}
+
+static long vgpu_executor_ioctl(struct file *file, unsigned int command, unsigned long arg)
+{
+	struct vgpu_executor *executor = file->private_data;
+	void __user *user = (void __user *)arg;
+
+	if (command == VGPU_EXEC_ATTACH)
+		return vgpu_executor_ioctl_attach(executor, user);
+	if (command != VGPU_EXEC_TAKE && command != VGPU_EXEC_COMPLETE)
+		return -ENOTTY;
+	if (!vgpu_executor_device(executor))
+		return -ENOTCONN;
+	if (command == VGPU_EXEC_TAKE)
+		return vgpu_executor_ioctl_take(executor, user);
+	return vgpu_executor_ioctl_complete(executor, user);
+}
+
+static const struct file_operations vgpu_executor_ops = {
+	.owner = THIS_MODULE,
+	.open = vgpu_executor_open,
+	.release = vgpu_executor_close,
+	.read = vgpu_executor_read,
+	.write = vgpu_executor_write,
+	.poll = vgpu_executor_poll,
+	.unlocked_ioctl = vgpu_executor_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+static struct miscdevice vgpu_executor_misc = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "vgpumgr-exec",
+	.fops = &vgpu_executor_ops,
+	.mode = 0600,
+};
+
+int vgpu_executor_register(void)
+{
+	return misc_register(&vgpu_executor_misc);
+}
+
+void vgpu_executor_unregister(void)
+{
+	misc_deregister(&vgpu_executor_misc);
+}

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine `exec`: processes that are lent the engine for one item at a time, and bytes between them and guests."""
+
+import errno
+import fcntl
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.rig import executor as rig
+from tests.rig.executor import Executor, executor, program
+from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.ring import (
+    CHANNEL_BYTES,
+    CHANNEL_IOVA,
+    ENTRIES,
+    ERROR,
+    LAUNCH,
+    NOP,
+    REG_COMPLETED,
+    REG_CONTROL,
+    REG_ERROR,
+    REG_FEATURES,
+    SENT,
+    Completion,
+    Guest,
+    descriptor,
+)
+from tests.rig.vfio import BAR0, MSIX, Device, eventfd, opened, taken
+
+LONG_US = 10_000_000  # max_chunk: nothing is revoked
+SHORT_US = 20_000
+REG_OPS = 0x08
+RESET = 2
+ERROR_RING, ERROR_STORM, ERROR_DMA, ERROR_CHANNEL = 1, 3, 4, 13
+PIPE_BYTES = 0x4000  # kmod/channel.h
+WAITING, OPEN, CLOSED = range(3)
+
+
+@pytest.fixture
+def grants(gpu: Gpu) -> Iterator[Gpu]:
+    """The accelerator with engine exec, which grants as much time as anything may take."""
+    with gpu.lending(max_chunk_us=LONG_US):
+        yield gpu
+
+
+class Slice:
+    """A slice that this process uses as its guest does, with a channel."""
+
+    def __init__(self, gpu: Gpu, stack: ExitStack, tenant: str) -> None:
+        self.gpu = gpu
+        gpu.tenant(tenant, weight=100, timeslice_us=1000)
+        self.uuid = gpu.slice(tenant)
+        self.device: Device = stack.enter_context(opened(self.uuid))
+        self.guest = Guest()
+        self.guest.attach(self.device)
+        self.enable()
+
+    def enable(self) -> None:
+        self.guest.enable(self.device, channel_at=CHANNEL_IOVA)
+
+    def launch(self, *args: int, op: int = LAUNCH) -> int:
+        """Submit an item; its number."""
+        self.guest.submit(self.device, descriptor(op, args=args))
+        return self.guest.tail - 1
+
+    def is_done(self, number: int) -> bool:
+        return self.device.register(REG_COMPLETED) > number
+
+    def done(self, number: int) -> Completion:
+        """The completion of an item, once it is there."""
+        poll(lambda: self.is_done(number))
+        return self.guest.completion(number)
+
+    def run_ns(self) -> int:
+        return self.gpu.slice_stats(self.uuid).run_ns
+
+    def error(self) -> int:
+        """Why the slice stopped, once it has."""
+        poll(lambda: self.device.register(REG_ERROR) != 0)
+        return self.device.register(REG_ERROR)
+
+
+@pytest.fixture
+def slices(grants: Gpu) -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def blue(grants: Gpu, slices: ExitStack) -> Slice:
+    return Slice(grants, slices, "blue")
+
+
+@pytest.fixture
+def green(grants: Gpu, slices: ExitStack) -> Slice:
+    return Slice(grants, slices, "green")
+
+
+def refused(number: int) -> str:
+    return os.strerror(number)
+
+
+# ---- grants
+
+
+def test_an_item_is_executed_by_a_process(blue: Slice) -> None:
+    assert blue.device.register(REG_OPS) == 1 << NOP | 1 << LAUNCH
+    with executor(blue.uuid) as one:
+        assert not one.ready() & select.POLLPRI
+        with pytest.raises(OSError, match=refused(errno.EAGAIN)):
+            one.take()
+        number = blue.launch(1, 2, 3, 4)
+        grant = one.granted()
+        assert (grant.args, grant.revoked) == ((1, 2, 3, 4), False)
+        assert one.take() == grant
+        assert not one.ready() & select.POLLPRI
+        assert not blue.is_done(number)
+        one.complete(grant.number, result=1 << 63)
+        completion = blue.done(number)
+        assert (completion.status, completion.result, completion.seq) == (rig.OK, 1 << 63, number + 1)
+        assert 0 < completion.run_ns <= blue.run_ns()
+
+        number = blue.launch()
+        one.complete(one.granted().number, status=rig.FAILED, result=7)
+        assert (blue.done(number).status, blue.done(number).result) == (rig.FAILED, 7)
+        assert blue.done(blue.launch(op=NOP)).status == rig.OK
+
+
+def test_work_waits_for_a_process_and_nobody_waits_for_the_work(blue: Slice, green: Slice) -> None:
+    """Without an executor a slice takes no engine time, whatever it has queued."""
+    waiting = [blue.launch(number) for number in range(8)]
+    with program(green.uuid, "sum"):
+        assert green.done(green.launch(1000, 1)).result == 1001
+        assert blue.run_ns() == 0
+        assert not blue.is_done(waiting[0])
+    last = green.launch(1000)
+    with program(blue.uuid, "sum"):
+        assert [blue.done(number).result for number in waiting] == list(range(8))
+    assert not green.is_done(last)
+    with executor(green.uuid) as one:
+        assert one.granted().args[0] == 1000
+
+
+def test_whoever_holds_on_to_the_engine_loses_it(grants: Gpu, blue: Slice, green: Slice) -> None:
+    """The item ends, the others go on, and the slice gets nothing more until its executor says that it has stopped."""
+    grants.set_max_chunk_us(SHORT_US)
+    with executor(blue.uuid) as one, program(green.uuid, "sum"):
+        first, second = blue.launch(), blue.launch()
+        grant = one.granted()
+        assert blue.done(first).status == rig.ITEM_REVOKED
+        assert blue.done(first).run_ns >= SHORT_US * 1000
+        assert blue.run_ns() >= SHORT_US * 1000
+        assert one.ready() & select.POLLPRI
+        revoked = one.take()
+        assert (revoked.number, revoked.revoked) == (grant.number, True)
+
+        charged = blue.run_ns()
+        assert green.done(green.launch()).status in (rig.OK, rig.ITEM_REVOKED)
+        assert not blue.is_done(second)
+        assert blue.run_ns() == charged
+
+        with pytest.raises(OSError, match=refused(errno.ECANCELED)):
+            one.complete(grant.number)
+        assert one.granted().number == grant.number + 1
+
+
+def test_a_process_that_does_not_even_look_loses_the_engine(grants: Gpu, blue: Slice) -> None:
+    grants.set_max_chunk_us(SHORT_US)
+    with executor(blue.uuid) as one:
+        number = blue.launch()
+        assert blue.done(number).status == rig.ITEM_REVOKED
+        grant = one.granted()
+        assert grant.revoked
+        with pytest.raises(OSError, match=refused(errno.ECANCELED)):
+            one.complete(grant.number)
+        assert not one.ready() & select.POLLPRI
+
+
+def test_a_process_that_is_killed_loses_its_item_only(blue: Slice, green: Slice) -> None:
+    with program(blue.uuid, "stuck") as stuck:
+        first, second = blue.launch(), blue.launch(5, 6)
+        assert stuck.line() == "taken 1"
+        stuck.process.kill()
+        assert blue.done(first).status == rig.LOST
+        with program(green.uuid, "sum"):
+            assert green.done(green.launch(8)).result == 8
+        assert not blue.is_done(second)
+        with program(blue.uuid, "sum"):
+            assert blue.done(second).result == 11
+
+
+def test_a_process_that_is_stopped_holds_nobody_up(grants: Gpu, blue: Slice, green: Slice) -> None:
+    """Neither a reset with its grant out, nor closing, nor removing; and it finds that it is no longer wanted."""
+    with program(blue.uuid, "stuck") as stuck:
+        blue.launch()
+        assert stuck.line() == "taken 1"
+        stuck.process.send_signal(signal.SIGSTOP)
+        blue.device.set_register(REG_CONTROL, RESET)
+        with program(green.uuid, "sum"):
+            assert green.done(green.launch(4)).result == 4
+        blue.enable()
+        with program(blue.uuid, "sum"):
+            assert blue.done(blue.launch(9)).result == 9
+        stuck.process.send_signal(signal.SIGCONT)
+        assert stuck.process.wait(timeout=60) == 0
+
+
+def test_a_slice_is_removed_with_its_grant_out(grants: Gpu) -> None:
+    with ExitStack() as stack, executor() as one:
+        blue = Slice(grants, stack, "blue")
+        one.attach(blue.uuid)
+        blue.launch()
+        grant = one.granted()
+        stack.close()
+        assert one.ready() & select.POLLHUP
+        grants.sysfs.remove(blue.uuid)
+        for call in (
+            one.take,
+            lambda: one.complete(grant.number),
+            lambda: os.read(one.fd, 1),
+            lambda: os.write(one.fd, b"x"),
+        ):
+            with pytest.raises(OSError, match=refused(errno.ENODEV)):
+                call()
+        assert blue.uuid not in grants.slices()
+
+
+def test_a_function_is_unbound_with_executors_attached(grants: Gpu) -> None:
+    """Who is attached keeps the module loaded, and nothing else."""
+    grants.tenant("blue", weight=100, timeslice_us=1000)
+    with executor(grants.slice("blue")) as one:
+        grants.sysfs.unbind(ADDRESS)
+        assert one.ready() & select.POLLHUP
+        assert subprocess.run(["rmmod", "vgpumgr"], capture_output=True, check=False).returncode
+        grants.sysfs.bind(ADDRESS)
+    grants.sysfs.write_gpu(ADDRESS, "engine", "exec")
+
+
+def test_what_an_executor_may_not_do(grants: Gpu, blue: Slice, green: Slice) -> None:
+    assert rig.DEVICE.stat().st_mode & 0o777 == 0o600
+    with executor() as one:
+        for call in (one.take, lambda: one.complete(1), lambda: os.read(one.fd, 1), lambda: os.write(one.fd, b"x")):
+            with pytest.raises(OSError, match=refused(errno.ENOTCONN)):
+                call()
+        assert one.ready() == 0
+        for name, fault in (("", errno.EINVAL), (blue.uuid[:-1], errno.EINVAL), (blue.uuid + "0", errno.EINVAL)):
+            with pytest.raises(OSError, match=refused(fault)):
+                one.attach(name)
+        with pytest.raises(OSError, match=refused(errno.ENOENT)):
+            one.attach("00000000-0000-4000-8000-000000000000")
+        with executor(blue.uuid), pytest.raises(OSError, match=refused(errno.EBUSY)):
+            one.attach(blue.uuid)
+        one.attach(blue.uuid)
+        with pytest.raises(OSError, match=refused(errno.EBUSY)):
+            one.attach(green.uuid)
+        with pytest.raises(OSError, match=refused(errno.ENOTTY)):
+            fcntl.ioctl(one.fd, 0x7653, bytes(48))
+
+        number = blue.launch()
+        poll(lambda: bool(one.ready() & select.POLLPRI))
+        with pytest.raises(OSError, match=refused(errno.EINVAL)):
+            one.complete(1)  # not taken
+        grant = one.take()
+        for change in ({"number": grant.number + 1}, {"status": rig.ITEM_REVOKED}, {"reserved": 1}):
+            with pytest.raises(OSError, match=refused(errno.EINVAL)):
+                one.complete(**{"number": grant.number, **change})
+        with pytest.raises(OSError, match=refused(errno.EFAULT)):
+            fcntl.ioctl(one.fd, rig.TAKE, 1)
+        assert not blue.is_done(number)
+        one.complete(grant.number)
+        assert blue.done(number).status == rig.OK
+        with pytest.raises(OSError, match=refused(errno.EINVAL)):
+            one.complete(grant.number)  # again
+
+
+def test_other_engines_have_no_executors(gpu: Gpu) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    with executor() as one, pytest.raises(OSError, match=refused(errno.EOPNOTSUPP)):
+        one.attach(uuid)
+    with opened(uuid) as device:
+        assert device.register(REG_FEATURES) == 0
+        assert not device.register(REG_OPS) >> LAUNCH & 1
+
+
+# ---- bytes
+
+
+def moved(one: Executor, count: int) -> bytes:
+    """So many bytes from the guest."""
+    data = b""
+    while len(data) < count:
+        assert select.select([one.fd], [], [], 20)[0]
+        data += os.read(one.fd, count - len(data))
+    return data
+
+
+def test_bytes_go_both_ways_beside_the_scheduler(blue: Slice, green: Slice) -> None:
+    """While another slice has the engine, and without a turn on it."""
+    irq = eventfd()
+    blue.device.connect(MSIX, [irq])
+    data = bytes(number * 7 % 251 for number in range(200_000))
+    with executor(green.uuid) as other, program(blue.uuid, "sum"):
+        green.launch()
+        grant = other.granted()
+        poll(lambda: blue.guest.channel_counts()[2] == OPEN)
+        taken(irq)
+        assert blue.guest.echo(blue.device, data) == data
+        assert taken(irq)
+        assert blue.run_ns() == 0
+        other.complete(grant.number)
+    os.close(irq)
+
+
+def test_who_does_not_read_is_sent_no_more(blue: Slice) -> None:
+    """Each side of a channel holds a bounded number of bytes for the other, and goes on where it stopped."""
+    with executor(blue.uuid) as one:
+        data = os.urandom(CHANNEL_BYTES)
+        assert blue.guest.send(blue.device, data) == CHANNEL_BYTES
+        poll(lambda: blue.guest.channel_counts()[0] == PIPE_BYTES)
+        assert blue.guest.send(blue.device, data) == PIPE_BYTES
+        assert blue.guest.send(blue.device, data) == 0
+        assert moved(one, CHANNEL_BYTES + PIPE_BYTES) == data + data[:PIPE_BYTES]
+
+        sent = 0
+        while sent < CHANNEL_BYTES + PIPE_BYTES:
+            assert one.ready(20) & select.POLLOUT
+            sent += os.write(one.fd, data[: CHANNEL_BYTES + PIPE_BYTES - sent])
+        poll(lambda: not one.ready() & select.POLLOUT)
+        with pytest.raises(BlockingIOError):
+            os.write(one.fd, b"x")
+        assert len(blue.guest.receive(blue.device)) == CHANNEL_BYTES
+        assert one.ready(20) & select.POLLOUT
+
+
+def test_bytes_wait_for_the_first_executor_and_end_with_it(blue: Slice) -> None:
+    assert blue.guest.send(blue.device, b"hello") == 5
+    with executor(blue.uuid) as one:
+        assert moved(one, 5) == b"hello"
+        poll(lambda: blue.guest.channel_counts()[2] == OPEN)
+        os.write(one.fd, b"bye")
+    poll(lambda: blue.guest.channel_counts()[2] == CLOSED)
+    assert blue.guest.receive(blue.device) == b"bye"
+    with executor(blue.uuid) as second:
+        number = blue.launch()
+        second.complete(second.granted().number)
+        assert blue.done(number).status == rig.OK
+        blue.guest.send(blue.device, b"anybody?")
+        with pytest.raises(BlockingIOError):
+            os.read(second.fd, 1)
+        blue.enable()
+        assert second.ready() & select.POLLHUP
+    assert blue.guest.channel_counts()[2] == WAITING
+    with executor(blue.uuid) as third:
+        assert blue.guest.send(blue.device, b"again") == 5
+        assert moved(third, 5) == b"again"
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [(CHANNEL_BYTES + 1, None), (0x80000000, None), (0xFFFFFFFF, None), (None, 1), (None, 0xFFFFFFFF)],
+)
+def test_counts_that_cannot_be_stop_the_slice(blue: Slice, sent: int | None, received: int | None) -> None:
+    with executor(blue.uuid) as one:
+        blue.guest.count(blue.device, sent=sent, received=received)
+        assert blue.error() == ERROR_CHANNEL
+        assert one.ready(20) & select.POLLHUP
+
+
+def test_counts_said_again_and_again_are_a_storm(blue: Slice) -> None:
+    with executor(blue.uuid):
+        at = blue.device.region(BAR0)[1] + SENT
+        for _ in range(10_000):
+            os.pwrite(blue.device.fd, bytes(4), at)
+        assert blue.error() == ERROR_STORM
+
+
+def test_a_channel_in_no_memory_stops_the_slice(blue: Slice) -> None:
+    for address in (8, 2**64 - 64):
+        blue.guest.enable(blue.device, channel_at=address, expected=ERROR)
+        assert blue.error() == ERROR_RING
+    blue.guest.enable(blue.device, channel_at=0x4000_0000)
+    with executor(blue.uuid):
+        assert blue.error() == ERROR_DMA
+
+
+def test_queues_are_full_of_items_that_wait(blue: Slice) -> None:
+    """As many as the ring holds, then one executor after the other, each killed with one."""
+    for number in range(ENTRIES):
+        blue.launch(number)
+    for number in range(3):
+        with executor(blue.uuid) as one:
+            assert one.granted().args[0] == number
+        assert blue.done(number).status == rig.LOST
+    with program(blue.uuid, "sum"):
+        assert blue.done(ENTRIES - 1).result == ENTRIES - 1
