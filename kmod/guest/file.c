@@ -125,18 +125,26 @@ static int vgpu_submit(struct vgpu_guest *guest,
 	return rc;
 }
 
-static u64 vgpu_wakeups(struct vgpu_guest *guest)
+/**
+ * vgpu_wakeups - counts what may end somebody's sleep
+ * @guest: any
+ */
+u64 vgpu_wakeups(struct vgpu_guest *guest)
 {
 	return atomic64_read(&guest->interrupts) +
 	       atomic64_read(&guest->error_interrupts);
 }
 
-/*
- * Sleep until something happened after @wakeups was read, the device is reset,
- * lost or silent for a while, or the time is over.
+/**
+ * vgpu_sleep - until something happens, or the device is silent for a while
+ * @guest: whose lock is not held
+ * @wakeups: vgpu_wakeups() before the caller looked
+ * @resets: of the device; another number ends the sleep
+ * @left: how long, at most; less what was slept
+ *
+ * Return: 0 or -EINTR.
  */
-static int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets,
-		      long *left)
+int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets, long *left)
 {
 	long slice = min_t(long, *left, VGPU_PRESENCE_JIFFIES), rc;
 
@@ -295,6 +303,9 @@ const struct file_operations vgpu_file_ops = {
 	.owner = THIS_MODULE,
 	.open = vgpu_file_open,
 	.release = vgpu_file_release,
+	.read = vgpu_channel_read,
+	.write = vgpu_channel_write,
+	.poll = vgpu_channel_poll,
 	.mmap = vgpu_file_mmap,
 	.unlocked_ioctl = vgpu_file_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,

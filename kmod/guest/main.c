@@ -155,6 +155,9 @@ static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	rc = vgpu_ring_alloc(guest, ring_entries);
 	if (rc)
 		goto unmap;
+	rc = vgpu_channel_alloc(guest);
+	if (rc)
+		goto free_ring;
 	pci_set_master(pdev);
 	rc = vgpu_irqs_request(guest);
 	if (rc)
@@ -170,6 +173,8 @@ free_irqs:
 	vgpu_irqs_free(guest);
 clear_master:
 	pci_clear_master(pdev);
+	vgpu_channel_free(guest);
+free_ring:
 	vgpu_ring_free(guest);
 unmap:
 	pci_iounmap(pdev, guest->bar);
@@ -202,6 +207,9 @@ static void vgpu_remove(struct pci_dev *pdev)
 	pci_clear_master(pdev);
 	vgpu_area_unbind(&guest->area);
 	vgpu_ring_free(guest);
+	mutex_lock(&guest->lock);
+	vgpu_channel_free(guest);
+	mutex_unlock(&guest->lock);
 	pci_iounmap(pdev, guest->bar);
 	pci_release_region(pdev, 0);
 	pci_disable_device(pdev);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "channel.h"
 #include "command.h"
 #include "descriptor.h"
 #include "exit.h"
@@ -25,6 +26,7 @@ static void help(void)
 	       "  saturate OPTIONS  keep the device busy, check results, report\n"
 	       "  hostile NAME|all  malformed descriptors (needs CAP_SYS_RAWIO);\n"
 	       "                    hostile list names them\n"
+	       "  channel BYTES     send bytes, expect them back, and one launch\n"
 	       "  selftest          check this program without a device\n\n"
 	       "options:\n"
 	       "  --device PATH     (" DEFAULT_DEVICE ")\n"
@@ -159,6 +161,12 @@ int main(int argc, char **argv)
 			return EXIT_OK;
 		}
 		return with_device(&command, run_hostile);
+	}
+	if (!strcmp(name, "channel")) {
+		if (command.argc != 1)
+			return usage("channel: how many bytes");
+		return channel_echo(command.device ? command.device : DEFAULT_DEVICE,
+				    strtoul(command.argv[0], NULL, 0), command.json);
 	}
 	if (command.argc)
 		return usage("too many arguments");
