@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine `exec`: whoever executes, shares are those of the kernel's clock."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.rig.executor import ITEM_REVOKED, program
+from tests.rig.figures import Record
+from tests.rig.gpu import Gpu
+from tests.rig.measure import measure
+from tests.rig.ring import ENTRIES, LAUNCH, REG_COMPLETED, Guest, descriptor
+from tests.rig.vfio import opened
+
+POINT = 0.01  # of the engine
+CHUNK_US = 8000
+
+
+@pytest.fixture
+def grants(gpu: Gpu) -> Iterator[Gpu]:
+    with gpu.lending(max_chunk_us=CHUNK_US):
+        yield gpu
+
+
+def launching(us: int) -> dict[str, object]:
+    """Items whose executor takes so long, beside what it takes to be asked."""
+    return {"op": "launch", "delay_us": us}
+
+
+def test_granted_items_are_shared_three_to_one(grants: Gpu, figures: Record) -> None:
+    """By the module's counters and, independently, by the items of equal length that came back."""
+    grants.tenant("blue", weight=300, timeslice_us=4000)
+    grants.tenant("green", weight=100, timeslice_us=4000)
+    blue, green = grants.slice("blue"), grants.slice("green")
+    with program(blue, "sum"), program(green, "sum"):
+        measured = measure(grants, {blue: launching(1000), green: launching(1000)}, window_s=5)
+
+    figures("grants 3:1, share of blue by counters", measured.share["blue"], against=0.75, unit="of the engine")
+    assert measured.saturated
+    assert measured.share["blue"] == pytest.approx(0.75, abs=POINT)
+    assert measured.share["green"] == pytest.approx(0.25, abs=POINT)
+    assert measured.items["blue"] == pytest.approx(3 * measured.items["green"], rel=0.1)
+
+
+def flood(uuid: str, stop: threading.Event, seen: list[int]) -> None:
+    """Keep items queued that take twice what is granted; `seen` are their statuses."""
+    with opened(uuid) as device:
+        guest = Guest()
+        guest.attach(device)
+        guest.enable(device)
+        while not stop.wait(0.005):
+            done = device.register(REG_COMPLETED)
+            seen += [guest.completion(number).status for number in range(len(seen), done)]
+            room = ENTRIES - (guest.tail - done)
+            if room:
+                guest.submit(device, *[descriptor(LAUNCH, args=[2000 * CHUNK_US])] * room)
+
+
+def test_overrunning_grants_costs_who_overruns(grants: Gpu, figures: Record) -> None:
+    """Each of its items is revoked, and it has no more of the engine than it is entitled to."""
+    grants.tenant("over", weight=100, timeslice_us=4000)
+    grants.tenant("steady", weight=100, timeslice_us=4000)
+    over, steady = grants.slice("over"), grants.slice("steady")
+    stop, seen = threading.Event(), list[int]()
+    with ExitStack() as stack:
+        stack.enter_context(program(over, "sum"))
+        stack.enter_context(program(steady, "sum"))
+        flooder = threading.Thread(target=flood, args=(over, stop, seen))
+        flooder.start()
+        stack.callback(flooder.join)
+        stack.callback(stop.set)
+        with grants.loaded({steady: launching(1000)}, seconds=7):
+            grants.wait_queued(over)
+            share = grants.measured_over(5).share
+
+    figures("overrun grants, share of who overruns", share["over"], against=0.5, unit="at most")
+    assert set(seen) == {ITEM_REVOKED}
+    assert share["over"] <= 0.5 + POINT
+    assert share["over"] > 0.1, "the attack did not run"
+    assert share["steady"] >= 0.5 - POINT
