@@ -16,6 +16,7 @@ help:
 	@echo '                of the long ones: unit-long kmod-long kernel-debug chain-long product-long role-long gpu'
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'
 	@echo 'make bench-sched   the scheduler beside others: tables and build/bench/sched.json'
+	@echo 'make bench-kmod    the kernel module in virtual time beside others: tables and build/bench/kmod.json'
 	@echo 'make bench-claims  claims per second on a PostgreSQL of its own, three ways compared'
 	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
@@ -51,6 +52,10 @@ test-%: setup
 .PHONY: bench-sched
 bench-sched: setup
 	@$(VENV)/bin/python -m tests.bench.sched $(BENCH)
+
+.PHONY: bench-kmod
+bench-kmod: setup
+	@$(VENV)/bin/python -m tests.bench.kmod $(BENCH)
 
 .PHONY: bench-claims
 bench-claims: setup

@@ -61,16 +61,21 @@ def _said_by(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
 
 
-def run(names: list[str], *, quick: bool) -> dict[str, Any]:
-    """Measure, print each table as it is there, and return all that is kept."""
-    known = experiments()
-    document: dict[str, Any] = {
+def empty_document(*, quick: bool) -> dict[str, Any]:
+    """What is kept, before anything is measured."""
+    return {
         "format": FORMAT,
         "quick": quick,
         "commit": _said_by("git", "describe", "--always", "--dirty"),
         "machine": machine(),
         "experiments": {},
     }
+
+
+def run(names: list[str], *, quick: bool) -> dict[str, Any]:
+    """Measure, print each table as it is there, and return all that is kept."""
+    known = experiments()
+    document = empty_document(quick=quick)
     for name in names:
         started = time.monotonic()
         result = known[name](quick=quick)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts measured figures into docs/benchmarks.md, between the marks of each experiment's section.
 
-    python -m tests.bench.sched.page [build/bench/sched.json]
+    python -m tests.bench.sched.page [build/bench/sched.json | build/bench/kmod.json]
 
 Sections of experiments that the file does not have stay as they are; so do all words outside the marks.
 """
@@ -22,10 +22,11 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 def section(name: str, result: dict[str, Any], document: dict[str, Any]) -> str:
     machine = document["machine"]
+    command = result.get("command", f"make bench-sched BENCH='--only {name}'")
     hashes = ", ".join(f"{what} `{value}`" for what, value in result["hashes"].items())
     parts = [
         (
-            f"`make bench-sched BENCH='--only {name}'`, {result['seconds']:.0f} s at commit `{document['commit']}` on"
+            f"`{command}`, {result['seconds']:.0f} s at commit `{document['commit']}` on"
             f" {machine['processors']} x {machine['processor']}, {machine['compiler']}, Python {machine['python']},"
             f" load {machine['load']}."
         ),

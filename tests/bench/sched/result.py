@@ -8,6 +8,7 @@ A module of this package that has `measure(*, quick: bool = False)` is an experi
     figures: table -> row -> value, `interval`, or a mapping of such by column
     targets: `target`, whether it is met or not; none is ever left out or loosened
     losing: sentences; where others do better, and what a figure does not show
+    command: that measures it, unless it is `make bench-sched`
 
 `quick` is less of everything in the same shape, for a test; its figures mean nothing.
 """

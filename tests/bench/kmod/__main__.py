@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel module in virtual time, beside others that are simulated: tables, and build/bench/kmod.json.
+
+    python -m tests.bench.kmod [--strict] [--measured FILE]
+
+Boots a lab host under `--icount`, loads the module there and plays to it (inside.py), then to others (baselines.py). A
+missed target is no failure unless --strict asks for that. --measured takes what an earlier run left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tests.sim.conftest  # noqa: F401  builds the simulator's engine if its sources are newer
+from tests.bench.kmod.baselines import SCHEDULERS, play
+from tests.bench.kmod.workload import (
+    BATCHES,
+    BOUND_NS,
+    CHUNK_US,
+    MAX_CHUNK_NS,
+    MS,
+    SEED,
+    SIZES,
+    TIMESLICE_NS,
+    URGENT_US,
+    US,
+    members,
+)
+from tests.bench.sched.__main__ import ROOT, empty_document, missed
+from tests.bench.sched.result import digest, show, target
+
+MEASURED = Path("build/bench/kmod-measured.json")
+OUTPUT = ROOT / "build" / "bench" / "kmod.json"
+INSTRUCTIONS_MAX = {1: 17_600, 8: 16_200, 32: 16_100}
+"""Of the module's threads for one item that does nothing, by items per doorbell: measured, and 10 % more."""
+ITEM_NS = URGENT_US * US
+DECISION_NS = 100_000
+"""What waking, deciding and answering may add to the wait for a piece that cannot be interrupted."""
+
+Found = dict[str, Any]
+Figures = dict[str, Any]
+Targets = list[dict[str, Any]]
+
+
+def measured() -> Found:
+    """What the module does, from a lab host in virtual time; CalledProcessError."""
+    (ROOT / MEASURED.parent).mkdir(parents=True, exist_ok=True)
+    inside = ("python3", "-m", "tests.bench.kmod.inside", str(MEASURED))
+    started = time.monotonic()
+    subprocess.run(("tests/lab/lab", "run", "--icount", "--timeout", "2400", "--", *inside), check=True, cwd=ROOT)
+    found: Found = json.loads((ROOT / MEASURED).read_text()) | {"seconds": round(time.monotonic() - started, 1)}
+    (ROOT / MEASURED).write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def fairness(found: Found) -> tuple[Figures, Targets, list[str]]:
+    """The ten seconds with changes: figures, targets and hashes of what the others decided."""
+    figures: Figures = {}
+    targets, hashes = [], []
+    for size in SIZES:
+        row = found[f"fairness {size}"]
+        rows = {"the module": row} | {name: play(key, size) for name, key in SCHEDULERS.items()}
+        figures[f"{size} tenants that stay, one that leaves, one that joins"] = {
+            name: {
+                "lag moves by, ms": round(one["worst_spread_ns"] / MS, 2),
+                "times the module's": round(one["worst_spread_ns"] / row["worst_spread_ns"], 1),
+                "longest run, ms": round(one["longest_run_ns"] / MS, 2),
+                "runs": one["runs"],
+            }
+            for name, one in rows.items()
+        }
+        figures[f"lengths of runs, {size} tenants"] = {name: one["lengths"] for name, one in rows.items()}
+        hashes += [one["hash"] for one in rows.values() if "hash" in one]
+        moved_ms, bound_ms = row["worst_spread_ns"] / MS, 2 * BOUND_NS / MS
+        what = f"{size} tenants: the worst lag moves by, ms"
+        targets.append(target(what, f"<= {bound_ms:g}, twice the bound", moved_ms, met=moved_ms <= bound_ms))
+        longest_ms, limit_ms = row["longest_run_ns"] / MS, (TIMESLICE_NS + MAX_CHUNK_NS) / MS
+        what = f"{size} tenants: longest run, ms"
+        targets.append(target(what, f"<= {limit_ms:g}, timeslice and item", longest_ms, met=longest_ms <= limit_ms))
+    return figures, targets, hashes
+
+
+def costs(found: Found) -> tuple[Figures, Targets]:
+    """What an item costs, and what idling does."""
+    table, targets = {}, []
+    for batch in BATCHES:
+        row = found[f"cost {batch}"]
+        total = row["engine"] + row["worker"]
+        table[f"{batch} per doorbell"] = {
+            "instructions per item": total,
+            "of the engine's thread": row["engine"],
+            "of the slice's worker": row["worker"],
+            "items/s": row["items_per_s"],
+            "doorbells per item": row["doorbells"],
+            "interrupts per item": row["interrupts"],
+        }
+        most = INSTRUCTIONS_MAX[batch]
+        targets.append(target(f"instructions per item, {batch} per doorbell", f"<= {most}", total, met=total <= most))
+        doorbells = row["doorbells"] * batch
+        targets.append(target(f"doorbells per {batch} items", "<= 1", doorbells, met=doorbells <= 1.01))
+    wakeups = found["idle"]["wakeups"]
+    targets.append(target("wakeups in 2 s with open slices and no work", "0", wakeups, met=not wakeups))
+    return {"an item that does nothing": table}, targets
+
+
+def priority(found: Found) -> tuple[Figures, Targets]:
+    """How long a tenant of the latency band waits for a piece that cannot be interrupted."""
+    table = {
+        f"band {band}": {
+            name: round((found[f"priority {band}"][f"{name}_ns"] - ITEM_NS) / 1000, 1) for name in ("p50", "p99", "max")
+        }
+        for band in ("latency", "fair")
+    }
+    wait_ns = found["priority latency"]["max_ns"] - ITEM_NS
+    limit_ns = CHUNK_US * US + DECISION_NS
+    wanted = f"<= {limit_ns / 1000:g}, chunk and decision"
+    return (
+        {"wait of a 50 us item beside four tenants with 400 us items, us": table},
+        [target("longest wait in band latency, us", wanted, wait_ns / 1000, met=wait_ns <= limit_ns)],
+    )
+
+
+def result(found: Found) -> dict[str, Any]:
+    """In the shape of tests/bench/sched/result.py."""
+    shares, share_targets, hashes = fairness(found)
+    cost, cost_targets = costs(found)
+    waits, wait_targets = priority(found)
+    return {
+        "name": "The kernel module",
+        "command": "make bench-kmod",
+        "seconds": found["seconds"],
+        "model": f"engine {found['engine']} of the module, Linux {found['kernel']}, virtual time, one processor, VFIO"
+        f" clients; items of 20 us to 20 ms in one piece, timeslices {TIMESLICE_NS // MS} ms, 10 s",
+        "seeds": [SEED],
+        "baselines": [f"{name} (simulated engine, {key})" for name, key in SCHEDULERS.items()],
+        "hashes": {
+            "workload": digest(*(members(size) for size in SIZES)),
+            "schedule of the simulated": digest(hashes),
+        },
+        "figures": shares | cost | waits,
+        "targets": [*share_targets, *cost_targets, *wait_targets],
+        "losing": [
+            "the baselines run on a simulated engine that decides at no cost; the module pays for decisions",
+            "GVT-g's policy has shorter runs with short items: it ends them at ticks of 1 ms",
+            "plain round robin and the unscheduled engine know no weights",
+            "one seed: lengths of items and weights are drawn once",
+        ],
+    }
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make bench-kmod", description=__doc__.partition("\n")[0])
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
+    parser.add_argument("--measured", type=Path, help=f"of an earlier run: {MEASURED}")
+    options = parser.parse_args(arguments)
+    found = json.loads(options.measured.read_text()) if options.measured else measured()
+    document = empty_document(quick=False)
+    document["experiments"]["kmod"] = result(found)
+    show(document["experiments"]["kmod"])
+    count = missed(document)
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    OUTPUT.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"\n{count} missed; all figures: {OUTPUT}")
+    return 1 if options.strict and count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the benchmark that runs inside a lab host, in virtual time: the module, VFIO clients, its counters.
+
+tests/lab/lab run --icount -- python3 -m tests.bench.kmod.inside OUTPUT
+"""
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.bench.kmod.workload import (
+    BATCHES,
+    CHUNK_US,
+    EPOCH_NS,
+    MARGIN_NS,
+    MAX_CHUNK_NS,
+    SIZES,
+    TIMESLICE_NS,
+    URGENT_US,
+    Member,
+    Stay,
+    lengths,
+    members,
+    worst_spread_ns,
+)
+from tests.rig.client import Client, client, slice_option
+from tests.rig.gpu import ADDRESS, Gpu, poll, the_gpu
+from tests.rig.trace import traced_runs
+from tests.rig.wakeups import wakeups
+
+
+def sleep_until(deadline_ns: int) -> None:
+    time.sleep(max(0, deadline_ns - time.monotonic_ns()) / 1e9)
+
+
+def saturator(loads: list[tuple[str, Member]]) -> Client:
+    """One process that keeps these slices full until it is killed."""
+    arguments = ["--json", "--seconds", "600"]
+    for uuid, one in loads:
+        option = slice_option(uuid, op="delay", delay_ns=one.item_ns, nosplit=True, depth=32, batch=8)
+        arguments += ["--slice", option]
+    return Client(arguments)
+
+
+def join(gpu: Gpu, one: Member, weight: int) -> str:
+    """A tenant and its slice, without work."""
+    gpu.tenant(one.name, weight=weight, timeslice_us=TIMESLICE_NS // 1000)
+    return gpu.slice(one.name)
+
+
+def leave(gpu: Gpu, one: Member, uuid: str, user: Client) -> None:
+    user.kill()
+    gpu.sysfs.remove(uuid)
+    gpu.control.delete_tenant(ADDRESS, one.name)
+
+
+def fairness(gpu: Gpu, size: int) -> dict[str, Any]:
+    """Ten seconds with a leave, a join and a new weight, every stay on the engine from the module's tracepoints."""
+    played = members(size)
+    gpu.set_max_chunk_us(MAX_CHUNK_NS // 1000)
+    first = [one for one in played if one.weights[0]]
+    leaver, joiner, changing = played[-2], played[-1], played[0]
+    slices = {one.name: join(gpu, one, one.weights[0]) for one in first}
+    clients = [saturator([(slices[one.name], one) for one in first if one is not leaver])]
+    leaving = saturator([(slices[leaver.name], leaver)])
+    try:
+        for uuid in slices.values():
+            gpu.wait_queued(uuid, least=4)
+        with traced_runs() as runs:
+            before = gpu.control.gpu(ADDRESS)
+            begun_ns = time.monotonic_ns()
+            sleep_until(begun_ns + EPOCH_NS)
+            leave(gpu, leaver, slices[leaver.name], leaving)
+            sleep_until(begun_ns + 2 * EPOCH_NS - 2 * MARGIN_NS)
+            joining = join(gpu, joiner, joiner.weights[2])
+            sleep_until(begun_ns + 2 * EPOCH_NS)
+            clients.append(saturator([(joining, joiner)]))
+            sleep_until(begun_ns + 3 * EPOCH_NS)
+            gpu.tenant(changing.name, weight=changing.weights[3], timeslice_us=TIMESLICE_NS // 1000)
+            sleep_until(begun_ns + 4 * EPOCH_NS + MARGIN_NS)
+            after = gpu.control.gpu(ADDRESS)
+    finally:
+        for user in (leaving, *clients):
+            user.kill()
+    stays = [Stay(run.tenant, run.start_ns - begun_ns, run.length_ns) for run in runs]
+    gpu.clear()
+    return {
+        "worst_spread_ns": worst_spread_ns(stays, played),
+        "longest_run_ns": max(stay.length_ns for stay in stays),
+        "runs": len(stays),
+        "idle_permille": round(1000 * (after.idle_ns - before.idle_ns) / (after.wall_ns - before.wall_ns)),
+        "lengths": lengths(stays),
+    }
+
+
+def spent_ns(beginning: str) -> int:
+    """Processor time of kernel threads by the beginning of their names: in virtual time, instructions."""
+    total = 0
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if comm.read_text().startswith(beginning):
+                total += int((comm.parent / "schedstat").read_text().split()[0])
+    return total
+
+
+def cost(gpu: Gpu, batch: int) -> dict[str, Any]:
+    """Items that do nothing: what is left is the module's own work, by its engine's thread and the slice's worker."""
+    gpu.tenant("cost", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("cost")
+
+    def sample() -> tuple[int, int, int, int, int]:
+        stats = gpu.slice_stats(uuid)
+        return (stats.items, stats.doorbells, spent_ns("vgpu/"), spent_ns(f"vgpu-{uuid[:8]}"), time.monotonic_ns())
+
+    with gpu.loaded({uuid: {"op": "nop", "batch": batch, "depth": 8 * batch, "queued_min": 0}}, seconds=2) as outcomes:
+        before = sample()
+        time.sleep(1)
+        after = sample()
+    items, doorbells, engine_ns, worker_ns, wall_ns = (last - first for last, first in zip(after, before, strict=True))
+    report = outcomes[0].report("name", uuid)
+    gpu.clear()
+    return {
+        "engine": round(engine_ns / items),
+        "worker": round(worker_ns / items),
+        "items_per_s": round(items * 1e9 / wall_ns),
+        "doorbells": round(doorbells / items, 4),
+        "interrupts": round(report["interrupts"] / report["items"], 4),
+    }
+
+
+def idle(gpu: Gpu) -> dict[str, Any]:
+    """Wakeups of the module's threads in two seconds in which open slices have nothing to do."""
+    gpu.tenant("free", weight=100, timeslice_us=1000)
+    gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
+    slices = [gpu.slice(tenant) for tenant in ("free", "capped")]
+    holders = [Client([uuid, "hold"]) for uuid in slices]
+    for uuid in slices:
+        poll(lambda uuid=uuid: gpu.slice_stats(uuid).open)  # type: ignore[misc]
+    time.sleep(0.5)
+    with wakeups() as found:
+        time.sleep(2)
+    for holder in holders:
+        holder.kill()
+    gpu.clear()
+    return {"wakeups": len(found)}
+
+
+def priority(gpu: Gpu, band: str) -> dict[str, Any]:
+    """A 50 us item every 10 ms beside four tenants whose 400 us items cannot be interrupted."""
+    gpu.set_max_chunk_us(CHUNK_US)
+    load = {}
+    for number in range(4):
+        gpu.tenant(f"busy{number}", weight=100, timeslice_us=2000)
+        load[gpu.slice(f"busy{number}")] = {"op": "delay", "delay_us": CHUNK_US, "nosplit": True}
+    settings: dict[str, Any] = {"weight": 100, "timeslice_us": 2000}
+    if band == "latency":
+        settings |= {"band": band, "reserve_us": 1000, "reserve_period_us": 10000}
+    gpu.tenant("urgent", **settings)
+    urgent = gpu.slice("urgent")
+    with gpu.loaded(load, seconds=6):  # type: ignore[arg-type]
+        outcome = client(urgent, "latency", "--delay-us", str(URGENT_US), "--period-us", "10000", "--seconds", "3")
+    report = outcome.reports[-1]
+    gpu.clear()
+    return {"p50_ns": report["p50_ns"], "p99_ns": report["p99_ns"], "max_ns": report["max_ns"]}
+
+
+def parts(gpu: Gpu) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and figures of each thing that is measured."""
+    for size in SIZES:
+        yield f"fairness {size}", fairness(gpu, size)
+    for batch in BATCHES:
+        yield f"cost {batch}", cost(gpu, batch)
+    yield "idle", idle(gpu)
+    for band in ("latency", "fair"):
+        yield f"priority {band}", priority(gpu, band)
+
+
+def measure() -> dict[str, Any]:
+    """Everything, with the module loaded for all of it."""
+    with the_gpu() as gpu:
+        gpu.clear()
+        found: dict[str, Any] = {"kernel": platform.release(), "engine": gpu.control.gpu(ADDRESS).engine}
+        for name, figures in parts(gpu):
+            print(f"{name}: {figures}", flush=True)
+            found[name] = figures
+    return found
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(measure(), indent=1) + "\n")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is played to the module and to the baselines alike: who is there, how long items are, and what changes when.
+
+Nothing here needs more than the standard library: it is also read inside a lab host.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+US = 1_000
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+SIZES = (2, 8, 32)
+SEED = 5
+SHORTEST_NS, LONGEST_NS = 20 * US, 20 * MS
+TIMESLICE_NS = 2 * MS
+MAX_CHUNK_NS = LONGEST_NS
+WEIGHTS = (100, 200, 300, 400)
+EPOCH_NS = 2500 * MS
+"""Between two changes; four of them are ten seconds."""
+MARGIN_NS = 60 * MS
+"""At both ends of an epoch that is left out of the lag: programs take that long to come and go."""
+
+BATCHES = (1, 8, 32)
+"""Items per doorbell, where an item's cost is measured."""
+CHUNK_US, URGENT_US = 400, 50
+"""Pieces that nobody can interrupt, and the item that waits for them."""
+
+BOUND_NS = TIMESLICE_NS + MAX_CHUNK_NS
+"""R10: the lag of a tenant that always has work is at most the longest timeslice and the longest item."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One tenant with one slice that always has work. `weights`: in each epoch, 0 while it is not there."""
+
+    name: str
+    item_ns: int
+    weights: tuple[int, int, int, int]
+
+
+def members(size: int, seed: int = SEED) -> list[Member]:
+    """Item lengths log-uniform, the first two at both ends; one tenant leaves, one joins, one changes its weight."""
+    rng = random.Random(seed * 1000 + size)
+    found = []
+    for number in range(size):
+        item_ns = round(math.exp(rng.uniform(math.log(SHORTEST_NS), math.log(LONGEST_NS))) / US) * US
+        if number < 2:
+            item_ns = (SHORTEST_NS, LONGEST_NS)[number]
+        weight = rng.choice(WEIGHTS)
+        weights = (weight,) * 4
+        if number == 0:  # reweighted in the last epoch
+            weights = (weight, weight, weight, 2 * weight)
+        found.append(Member(name=f"t{number}", item_ns=item_ns, weights=weights))
+    leaver, joiner = rng.choice(WEIGHTS), rng.choice(WEIGHTS)
+    found.append(Member(name="leaver", item_ns=2 * MS, weights=(leaver, 0, 0, 0)))
+    found.append(Member(name="joiner", item_ns=500 * US, weights=(0, 0, joiner, joiner)))
+    return found
+
+
+@dataclass(frozen=True)
+class Stay:
+    """One stay of a tenant on the engine; times since the beginning of the first epoch."""
+
+    name: str
+    start_ns: int
+    length_ns: int
+
+
+def lag_spread_ns(stays: Sequence[Stay], weights: Mapping[str, int], begin_ns: int, end_ns: int) -> int:
+    """How far the worst tenant's lag moves between two instants: at most twice R10's bound.
+
+    Against the time that was served, so what no tenant was charged has no part. A lag falls only while its tenant
+    runs and rises only while it does not: edges of stays are enough. All of `weights` always have work.
+    """
+    total_weight = sum(weights.values())
+    obtained = dict.fromkeys(weights, 0)
+    least = dict.fromkeys(weights, 0.0)
+    most = dict.fromkeys(weights, 0.0)
+    served = 0
+
+    def note(name: str) -> None:
+        error = obtained[name] - served * weights[name] / total_weight
+        least[name] = min(least[name], error)
+        most[name] = max(most[name], error)
+
+    for stay in stays:
+        if stay.start_ns < begin_ns or stay.start_ns + stay.length_ns > end_ns:
+            continue
+        if stay.name not in weights:
+            raise ValueError(f"{stay.name} ran in an epoch to which it does not belong")
+        note(stay.name)
+        obtained[stay.name] += stay.length_ns
+        served += stay.length_ns
+        note(stay.name)
+    for name in weights:
+        note(name)
+    return round(max(most[name] - least[name] for name in weights))
+
+
+def worst_spread_ns(stays: Sequence[Stay], played: Sequence[Member]) -> int:
+    """Over all epochs; their margins left out."""
+    worst = 0
+    for epoch in range(4):
+        weights = {one.name: one.weights[epoch] for one in played if one.weights[epoch]}
+        begin_ns = epoch * EPOCH_NS + MARGIN_NS
+        worst = max(worst, lag_spread_ns(stays, weights, begin_ns, (epoch + 1) * EPOCH_NS - MARGIN_NS))
+    return worst
+
+
+def lengths(stays: Sequence[Stay]) -> dict[str, int]:
+    """How many stays were at least so long and shorter than twice that; the ends take what is beyond them."""
+    buckets = [max(4, min(17, max(stay.length_ns // US, 1).bit_length() - 1)) for stay in stays]
+    return {f">= {1 << bucket} us": buckets.count(bucket) for bucket in range(4, 18)}

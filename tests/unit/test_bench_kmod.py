@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `make bench-kmod` computes the one figure that says whether shares are right."""
+
+import pytest
+
+from tests.bench.kmod.workload import BOUND_NS, EPOCH_NS, MARGIN_NS, MS, SIZES, Stay, lag_spread_ns, members
+from tests.bench.kmod.workload import worst_spread_ns as worst
+
+
+def turns(*names: str, ms: int = 1, begin_ns: int = 0) -> list[Stay]:
+    return [Stay(name, begin_ns + number * ms * MS, ms * MS) for number, name in enumerate(names)]
+
+
+def test_equal_turns_move_a_lag_by_what_one_turn_is_too_much() -> None:
+    assert lag_spread_ns(turns(*"abababab"), {"a": 1, "b": 1}, 0, 8 * MS) == MS / 2
+    assert lag_spread_ns(turns(*"aaabaaab"), {"a": 3, "b": 1}, 0, 8 * MS) == MS * 3 / 4
+
+
+def test_an_unfair_half_shows_whoever_it_favours() -> None:
+    """Shares are right in the end and were wrong meanwhile."""
+    assert lag_spread_ns(turns(*"aaaabbbb"), {"a": 1, "b": 1}, 0, 8 * MS) == 2 * MS
+    assert lag_spread_ns(turns(*"aaaaaaaa"), {"a": 1, "b": 1}, 0, 8 * MS) == 4 * MS
+
+
+def test_stays_across_an_edge_do_not_count_and_strangers_are_an_error() -> None:
+    assert lag_spread_ns(turns(*"aaaabb"), {"a": 1, "b": 1}, 3 * MS, 6 * MS) == MS
+    with pytest.raises(ValueError, match="c ran"):
+        lag_spread_ns(turns(*"abc"), {"a": 1, "b": 1}, 0, 3 * MS)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_played_tenants_leave_join_and_change(size: int) -> None:
+    played = members(size)
+    assert len(played) == size + 2
+    assert {sum(1 for one in played if one.weights[epoch]) for epoch in range(4)} == {size, size + 1}
+    assert played[0].weights[3] == 2 * played[0].weights[2]
+    nobody_else = [stay for epoch in range(4) for stay in turns("t0", ms=50, begin_ns=epoch * EPOCH_NS + 2 * MARGIN_NS)]
+    assert 0 < worst(nobody_else, played) < BOUND_NS * 3
