@@ -110,10 +110,7 @@ def traced_dma() -> Iterator[list[tuple[str, int]]]:
 
 
 def test_unmapping_waits_for_few_pieces_however_much_is_moved(gpu: Gpu) -> None:
-    """Items of a megabyte move in pieces; a VMM that unmaps something else meanwhile gets the lock between them.
-
-    Nine times in ten: on a busy machine it comes late to the lock itself.
-    """
+    """Items of a megabyte move in pieces; a VMM that unmaps something else meanwhile gets the lock between them."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     guest, other = Guest(), mmap.mmap(-1, mmap.PAGESIZE)
     with opened(gpu.slice("blue")) as device, traced_dma() as events:
@@ -143,7 +140,7 @@ def test_unmapping_waits_for_few_pieces_however_much_is_moved(gpu: Gpu) -> None:
         elif within is not None:
             within += 1
     assert len(waits) >= 20
-    assert sorted(waits)[len(waits) * 9 // 10] <= 4, waits
+    assert max(waits) <= 4, waits
     names = [what for what, _ in events]
     between = names[names.index("unmap") : len(names) - names[::-1].index("unmapped")]
     assert "dma" in between, "nothing moved while it unmapped"
