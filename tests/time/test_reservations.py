@@ -33,8 +33,8 @@ def neighbours(gpu: Gpu, *, count: int, weight: int = 100) -> Load:
 def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gpu, figures: Record) -> None:
     """In the fair band the same tenant waits for a neighbour's timeslice.
 
-    From the moment its item is there: how soon the slice's worker, an ordinary thread, gets the lab host's only
-    processor to fetch it is not the engine's matter. What client and worker add is in the figures.
+    Both as its client sees it, where the slice's worker needs the lab host's only processor to fetch the item, and
+    from the moment its item is there, which is the engine's part of it.
     """
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("urgent", weight=100, timeslice_us=4000)
@@ -64,6 +64,8 @@ def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gp
     )
     assert reserved["items"] == len(waits_ns) == 400
     assert max(waits_ns) <= (CHUNK_US + 100) * 1000
+    assert reserved["max_ns"] <= alone["max_ns"] + (CHUNK_US + 100) * 1000
+    assert fair["max_ns"] > 2 * reserved["max_ns"], "the neighbours are in nobody's way"
     assert max(in_fair_band.waits_ns("urgent")) > 2 * max(waits_ns), "the neighbours are in nobody's way"
     assert after.latency_ns - before.latency_ns == after.run_ns - before.run_ns > 400 * 50_000
 
