@@ -62,7 +62,7 @@ static bool possible(struct vgpu_device *device)
 	if (memcmp(&h->magic, "VGPUMIG1", 8) || h->version != 1 || h->header_bytes != sizeof(*h) ||
 	    h->abi >> 16 != VGPU_ABI_MAJOR || (h->abi & 0xffff) > VGPU_ABI_MINOR)
 		return false;
-	if (h->flags > 3 || h->reserved || h->error > VGPU_ERROR_RESOURCE ||
+	if (h->flags > 3 || h->reserved || h->error > VGPU_ERROR_CHANNEL ||
 	    (!h->error && (h->error_index || reported)) || (reported && !enabled))
 		return false;
 	if (h->checksum != crc32c_slowly(stream, offsetof(typeof(*h), checksum)) ||

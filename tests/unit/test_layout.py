@@ -88,8 +88,12 @@ def is_source(path: Path, text: str) -> bool:
 def licences_for(path: Path) -> set[str]:
     if path.parts[:2] == ("kmod", "sched"):
         return CORE_LICENCES
-    # The client is linked with the tool of kmod/guest, the fuzzer with the module.
-    linked = path.parts[:3] == ("tests", "kmod", "client") or path.match("tests/kfuzz/*.[ch]")
+    # The client is linked with the tool of kmod/guest, the fuzzer with the module, the others with the kernel's own.
+    linked = (
+        path.parts[:3] in {("tests", "kmod", "client"), ("tests", "kmod", "defects")}
+        or path.match("tests/kfuzz/*.[ch]")
+        or path.match("tests/kmod/selftests/*.c")
+    )
     if path.parts[0] == "kmod" or linked:
         return MODULE_LICENCES
     return OTHER_LICENCES
