@@ -103,7 +103,9 @@ def test_created_slices_reserve_memory_until_none_is_left(control: Control, host
         ("max_chunk_us", "soon", errno.EINVAL),
         ("memory_total", "1", errno.ERANGE),
         ("memory_total", "much", errno.EINVAL),
-        ("engine", "edu", errno.EACCES),
+        ("engine", "warp", errno.EINVAL),
+        ("engine", "", errno.EINVAL),
+        ("engines", "edu", errno.EACCES),
         ("abi_version", "2.0", errno.EACCES),
     ],
 )
