@@ -78,7 +78,7 @@ BAD_HEADERS: dict[str, Callable[[Header], None]] = {
     "shadow that wraps": changed(shadow=2**64 - 32),
     "tail beyond": changed(tail=65, completed=0),
     "tail behind": changed(tail=0, completed=1),
-    "error": changed(error=12),
+    "error": changed(error=14),
     "error's item without an error": changed(error_index=1),
     "told of no error": changed(flags=3),
     "tail of a disabled ring": changed(flags=0),
