@@ -12,11 +12,14 @@ import json
 import mmap
 import os
 import random
+import resource
 import signal
+import socket
 import struct
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -262,13 +265,13 @@ def preemption() -> Any:
     answers = {}
     for name, flags, mode in (("wfi", 1, 0), ("cilp", 1, 2), ("graphics only", 2, 0)):
         params = struct.pack("=IIIIIxxxxQ", flags, channel, 0, mode, 0, 0)
-        bind = struct.pack("=III4x64xIII4xQ", flags, driver.client, channel, 0, mode, 0, 0)
+        # With 8 buffers as in branch 535, 9 as in later ones, 10 as in none.
+        binds = [struct.pack(f"=III4x{8 * n}xIII4xQ", flags, driver.client, channel, 0, mode, 0, 0) for n in (8, 9, 10)]
         for envelope in (False, True):
-            mode_answer = driver.control(driver.subdevice, SET_PREEMPTION, params, envelope=envelope)
-            bind_answer = driver.control(driver.subdevice, PREEMPTION_BIND, bind, envelope=envelope)
+            calls = [(SET_PREEMPTION, params), *((PREEMPTION_BIND, bind) for bind in binds)]
+            made = [(sent, driver.control(driver.subdevice, cmd, sent, envelope=envelope)) for cmd, sent in calls]
             answers[f"{name} {envelope}"] = [
-                (mode_answer["status"], mode_answer["params"] == params.hex(), mode_answer["pointer_kept"]),
-                (bind_answer["status"], bind_answer["params"] == bind.hex(), bind_answer["pointer_kept"]),
+                (answer["status"], answer["params"] == sent.hex(), answer["pointer_kept"]) for sent, answer in made
             ]
     return answers
 
@@ -290,9 +293,58 @@ def others() -> Any:
     return {"fionread": [known, count.value], "enotty": [error == errno.ENOTTY for error in refused], "closed": closed}
 
 
+def full_log() -> Any:
+    """Calls while no file may grow, which raises a signal that Python itself ignores."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    driver = Driver()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    return {"us": driver.timeslice_us(driver.group()), "pending": sorted(signal.sigpending())}
+
+
+def reuses_listener() -> Any:
+    """A program that put a pipe of its own where the shim's listener was, and forks."""
+    driver = Driver()
+    driver.group()
+    listeners = [int(fd.name) for fd in Path("/proc/self/fd").iterdir() if is_listener(int(fd.name))]
+    reader, writer = os.pipe()
+    os.dup2(reader, listeners[0])
+    answer_reader, answer_writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(answer_writer, os.read(listeners[0], 16))
+        except OSError as error:
+            os.write(answer_writer, os.strerror(error.errno).encode())
+        os._exit(0)
+    os.write(writer, b"tenant")
+    os.waitpid(child, 0)
+    return {"child_reads": os.read(answer_reader, 64).decode()}
+
+
+def is_listener(fd: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(fd)) as found:
+            return found.family == socket.AF_UNIX and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
+
+
 CASES: dict[str, Callable[[], Any]] = {
     case.__name__: case
-    for case in (timeslices, sizes, pointers, random_calls, threads, forks, waits, preemption, many_groups, others)
+    for case in (
+        timeslices,
+        sizes,
+        pointers,
+        random_calls,
+        threads,
+        forks,
+        waits,
+        preemption,
+        many_groups,
+        others,
+        full_log,
+        reuses_listener,
+    )
 }
 
 if __name__ == "__main__":

@@ -210,17 +210,24 @@ def test_with_a_driver_it_does_not_know_it_stands_aside_and_says_so(tmp_path: Pa
 @pytest.mark.parametrize(("mode", "status"), [("pass", 0), ("refuse-wfi", PERMISSION), ("cilp", 0), ("nonsense", 0)])
 def test_kernels_that_cannot_be_stopped_are_refused_or_made_stoppable(program: Program, mode: str, status: int) -> None:
     answers = program.run("preemption", PREEMPTION=mode)
+    # What has a size that no driver has is not let through either where such requests are refused.
+    strange = PERMISSION if mode == "refuse-wfi" else PARAM_STRUCT
     for name, answered in answers.items():
         expected = status if name.startswith("wfi") else 0
         # The status is the only thing that is written.
-        assert answered == [[expected, True, True]] * 2, name
-    reached = [
-        entry["params"]
-        for entry in program.fake.log()
-        if entry["call"] == "control" and entry["cmd"] == 0x20801210 and entry["params"].startswith("01000000")
-    ]
-    modes = [int.from_bytes(bytes.fromhex(params)[12:16], "little") for params in reached]
-    assert modes == {"refuse-wfi": [2, 2], "cilp": [2, 2, 2, 2]}.get(mode, [0, 0, 2, 2])
+        assert answered == [[expected, True, True]] * 3 + [[strange, True, True]], name
+    reached: dict[int, list[int]] = {12: [], 84: [], 92: []}
+    for entry in program.fake.log():
+        params = bytes.fromhex(entry["params"]) if entry["call"] == "control" else b""
+        offset = {(0x20801210, 32): 12, (0x20801211, 104): 84, (0x20801211, 112): 92}.get(
+            (entry.get("cmd", 0), len(params))
+        )
+        if offset and params.startswith(b"\1\0\0\0"):
+            reached[offset].append(params[offset])
+    for modes in reached.values():
+        assert modes == {"refuse-wfi": [2, 2], "cilp": [2, 2, 2, 2]}.get(mode, [0, 0, 2, 2])
+    told = "refused" if mode == "refuse-wfi" else "passed"
+    assert [e["reason"] for e in program.events(told) if "reason" in e] == ["preemption parameters of 120 bytes"] * 6
     assert bool(program.events("setting_ignored")) == (mode == "nonsense")
 
 
@@ -241,6 +248,27 @@ def test_files_of_others_are_left_alone(program: Program) -> None:
 @pytest.mark.parametrize("log", ["/dev/full", "/", "/nowhere/log", ""])
 def test_a_log_that_cannot_be_written_disturbs_nobody(program: Program, log: str) -> None:
     assert [seen["us"] for seen in program.run("timeslices", TIMESLICE_US="6000", LOG=log)] == [6000, 0] * 2
+
+
+def test_a_log_that_may_not_grow_does_not_end_the_program(program: Program) -> None:
+    assert program.run("full_log", TIMESLICE_US="6000") == {"us": 6000, "pending": []}
+
+
+def test_a_socket_goes_with_its_process(program: Program) -> None:
+    program.run("timeslices")
+    assert not list(program.control.parent.glob("control.*"))
+
+
+def test_a_number_that_became_another_file_is_not_closed_in_a_child(program: Program) -> None:
+    assert program.run("reuses_listener") == {"child_reads": "tenant"}
+
+
+def test_a_socket_of_another_process_is_not_asked(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as impostor:
+        impostor.bind(f"{tmp_path / 'control'}.1")
+        impostor.listen()
+        with pytest.raises(ShimControlError, match=f"process {os.getpid()} has its socket"):
+            change_timeslice(tmp_path / "control", 1, 9000)
 
 
 def test_a_socket_that_cannot_be_made_is_told_and_disturbs_nobody(program: Program) -> None:

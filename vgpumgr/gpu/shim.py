@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -70,6 +71,9 @@ def change_timeslice(control: Path, pid: int, timeslice_us: int) -> Record:
         channel.settimeout(CONTROL_TIMEOUT_S)
         try:
             channel.connect(f"{control}.{pid}")
+            owner = struct.unpack("=iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            if owner != pid:
+                raise ShimControlError(f"process {pid} does not take changes: process {owner} has its socket")
             channel.send(f"timeslice {timeslice_us}".encode())
             answer: Record = json.loads(channel.recv(4096) or b"{}")
         except (OSError, ValueError) as error:

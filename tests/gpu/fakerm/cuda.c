@@ -152,7 +152,6 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int handle)
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int handle)
 {
 	unsigned char device_params[56] = { 0 }, subdevice_params[4] = { 0 };
-	struct fake_work join = { 0 };
 	uint32_t copy_group;
 
 	(void)handle;
@@ -164,15 +163,24 @@ EXPORT int cuDevicePrimaryCtxRetain(void **context, int handle)
 	subdevice = device ? make(device, RM_CLASS_SUBDEVICE, subdevice_params, sizeof(subdevice_params)) : 0;
 	if (!subdevice || !make_group(RM_ENGINE_GR0, &compute_group) || !make_group(ENGINE_COPY0, &copy_group))
 		return UNKNOWN;
-	if (ioctl(ctl, _IOWR(FAKE_MAGIC, FAKE_JOIN, struct fake_work), &join) < 0)
-		return UNKNOWN;
 	context_made = true;
 	return CUDA_SUCCESS;
 }
 
 EXPORT int cuCtxSetCurrent(void *context)
 {
-	return context == &context_made ? CUDA_SUCCESS : INVALID_CONTEXT;
+	static _Thread_local bool current;
+	struct fake_work work = { 0 };
+	bool wanted = context != NULL;
+
+	if (wanted && context != &context_made)
+		return INVALID_CONTEXT;
+	if (wanted && !current && ioctl(ctl, _IOWR(FAKE_MAGIC, FAKE_JOIN, struct fake_work), &work) < 0)
+		return UNKNOWN;
+	if (!wanted && current && ioctl(ctl, _IOWR(FAKE_MAGIC, FAKE_LEAVE, struct fake_work), &work) < 0)
+		return UNKNOWN;
+	current = wanted;
+	return CUDA_SUCCESS;
 }
 
 EXPORT int cuModuleLoadData(void **module, const void *image)

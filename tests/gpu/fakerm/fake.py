@@ -33,12 +33,14 @@ class FakeRm:
         cuda_version: str | None = None,
         style: str = "",
         refuse_timeslice: bool = False,
+        refuse_wfi: bool = False,
         dies_after_ns: int | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
             "behaviour": asdict(behaviour or Behaviour()),
             "version": version,
             "refuse_timeslice": refuse_timeslice,
+            "refuse_wfi": refuse_wfi,
             "dies_after_ns": dies_after_ns,
         }
         self._cuda_version = cuda_version or version

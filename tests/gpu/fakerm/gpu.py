@@ -8,7 +8,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from vgpumgr.gpu.abi import quantised_us
 
@@ -30,6 +30,12 @@ class Behaviour:
     caps: bool = False
     # Turns in a row that the oldest group gets: a rig that is unfair by itself.
     turns_of_first: int = 1
+
+    def __post_init__(self) -> None:
+        if self.honour not in get_args(Honour):
+            raise ValueError(f"honour: {self.honour!r} is not one of {', '.join(get_args(Honour))}")
+        if self.turns_of_first < 1 or min(self.switch_ns, self.refill_ns) < 0:
+            raise ValueError("turns_of_first, switch_ns, refill_ns: at least 1, 0 and 0")
 
 
 @dataclass

@@ -35,8 +35,9 @@ struct fake_answer {
 #define FAKE_SUBMIT 2
 #define FAKE_WAIT 3
 #define FAKE_SLEEP 4
+#define FAKE_LEAVE 5
 
-/* JOIN: nothing. SUBMIT: client, group, nanoseconds, kind; answers with a number in `value`.
+/* JOIN, LEAVE: nothing; of a thread. SUBMIT: client, group, nanoseconds, kind; answers with a number in `value`.
  * WAIT: client, group, number. SLEEP: value is nanoseconds. */
 struct fake_work {
 	uint32_t client;

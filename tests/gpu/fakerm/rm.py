@@ -40,15 +40,15 @@ CLASSES = {
     CHANNEL_GROUP: (DEVICE, 20),
     CHANNEL: (CHANNEL_GROUP, 368),
 }
-# control: on an object of which class, size of its parameters
-CONTROLS = {
-    0xA06C0101: (CHANNEL_GROUP, 3),
-    0xA06C0103: (CHANNEL_GROUP, 8),
-    0xA06C0104: (CHANNEL_GROUP, 8),
-    0xA06C0105: (CHANNEL_GROUP, 8),
-    0xA06C0106: (CHANNEL_GROUP, 4),
-    0x20801210: (SUBDEVICE, 32),
-    0x20801211: (SUBDEVICE, 104),
+# control: on an object of which class, sizes of its parameters; the last has 8 or 9 buffers, by branch
+CONTROLS: dict[int, tuple[int, tuple[int, ...]]] = {
+    0xA06C0101: (CHANNEL_GROUP, (3,)),
+    0xA06C0103: (CHANNEL_GROUP, (8,)),
+    0xA06C0104: (CHANNEL_GROUP, (8,)),
+    0xA06C0105: (CHANNEL_GROUP, (8,)),
+    0xA06C0106: (CHANNEL_GROUP, (4,)),
+    0x20801210: (SUBDEVICE, (32,)),
+    0x20801211: (SUBDEVICE, (104, 112)),
 }
 
 
@@ -70,10 +70,11 @@ class Client:
 class ResourceManager:
     """Answers calls; `log` has every control and allocation that was asked for, in order."""
 
-    def __init__(self, gpu: Gpu, *, version: str, refuse_timeslice: bool = False) -> None:
+    def __init__(self, gpu: Gpu, *, version: str, refuse_timeslice: bool = False, refuse_wfi: bool = False) -> None:
         self._gpu = gpu
         self._version = version
         self._refuse_timeslice = refuse_timeslice
+        self._refuse_wfi = refuse_wfi
         self._clients: dict[int, Client] = {}
         self._next_client = 0xC1D00001
         self.log: list[dict[str, int | str]] = []
@@ -189,7 +190,7 @@ class ResourceManager:
         client_handle, handle, cmd, _, _, size, _ = struct.unpack("=IIIIQII", header)
         status, params = self._control(owner, client_handle, handle, cmd, size, nested)
         self.log.append(
-            {"call": "control", "cmd": cmd, "status": status, "params": (nested or b"")[:32].hex(), "object": handle}
+            {"call": "control", "cmd": cmd, "status": status, "params": (nested or b"")[:128].hex(), "object": handle}
         )
         return header[:28] + struct.pack("=I", status), params
 
@@ -202,10 +203,10 @@ class ResourceManager:
         if handle not in client.entries:
             return OBJECT_NOT_FOUND, nested
         entry = client.entries[handle]
-        on_class, wanted_size = CONTROLS.get(cmd, (None, 0))
+        on_class, wanted_sizes = CONTROLS.get(cmd, (None, ()))
         if on_class != entry.class_id:
             return NOT_SUPPORTED, nested
-        if size != wanted_size:
+        if size not in wanted_sizes:
             return INVALID_PARAM_STRUCT, nested
         if nested is None or len(nested) != size:
             return INVALID_POINTER, nested
@@ -226,9 +227,8 @@ class ResourceManager:
 
     def _set_preemption(self, client: Client, cmd: int, params: bytes) -> int:
         flags = struct.unpack_from("=I", params)[0]
-        channel, mode = (
-            struct.unpack_from("=I", params, offset)[0] for offset in ((4, 12) if cmd == 0x20801210 else (8, 84))
-        )
+        offsets = (4, 12) if cmd == 0x20801210 else (8, {104: 84, 112: 92}[len(params)])
+        channel, mode = (struct.unpack_from("=I", params, offset)[0] for offset in offsets)
         entry = client.entries.get(channel)
         if entry is None or entry.class_id != CHANNEL:
             return OBJECT_NOT_FOUND
@@ -236,6 +236,8 @@ class ResourceManager:
             return OK
         if mode not in COMPUTE_MODES:
             return INVALID_ARGUMENT
+        if mode == WFI and self._refuse_wfi:
+            return NOT_SUPPORTED
         if entry.group is not None:
             entry.group.unpreemptible = mode == WFI
         return OK

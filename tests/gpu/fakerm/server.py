@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process behind the fake device files. `python -m tests.gpu.fakerm.server '{"directory": ...}'`
 
-Virtual time moves only while every process that has a context waits for the GPU or sleeps, so that what a process
+Virtual time moves only while every thread that has a context waits for the GPU or sleeps, so that what a process
 computes takes no time and a run depends on nothing but what the processes ask for.
 """
 
@@ -29,27 +29,28 @@ ANSWER = struct.Struct("=iiII")
 WORK = struct.Struct("=IIQII")
 RM_MAGIC, FAKE_MAGIC = ord("F"), ord("K")
 FREE, CONTROL, ALLOC, REGISTER_FD, CHECK_VERSION = 0x29, 0x2A, 0x2B, 201, 210
-JOIN, SUBMIT, WAIT, SLEEP = 1, 2, 3, 4
+JOIN, SUBMIT, WAIT, SLEEP, LEAVE = 1, 2, 3, 4, 5
 PACKET_MAX = 65536
 
 
 @dataclass(eq=False)
 class File:
-    """An open device file. A process that has a context counts as busy unless it waits in one of its calls."""
+    """An open device file. A thread that has a context counts as busy unless it waits in one of its calls."""
 
     connection: socket.socket
-    joined: bool = False
+    threads: int = 0
     waits: int = 0
 
 
 @dataclass(kw_only=True)
 class Options:
-    """Beside what the GPU does: which driver this is, whether it refuses timeslices, when it dies."""
+    """Beside what the GPU does: which driver this is, what it refuses, when it dies."""
 
     directory: Path
     behaviour: Behaviour = field(default_factory=Behaviour)
     version: str = "580.142"
     refuse_timeslice: bool = False
+    refuse_wfi: bool = False
     dies_after_ns: int | None = None
 
     @classmethod
@@ -72,7 +73,12 @@ class Server:
         self._gpu = Gpu(options.behaviour, self._show_time)
         self._started_ns = self._gpu.now_ns
         self._show_time(self._gpu.now_ns)
-        self._rm = ResourceManager(self._gpu, version=options.version, refuse_timeslice=options.refuse_timeslice)
+        self._rm = ResourceManager(
+            self._gpu,
+            version=options.version,
+            refuse_timeslice=options.refuse_timeslice,
+            refuse_wfi=options.refuse_wfi,
+        )
         self._files: set[File] = set()
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -107,8 +113,8 @@ class Server:
         self._clock.value = now_ns
 
     def _may_advance(self) -> bool:
-        joined = [file for file in self._files if file.joined]
-        return bool(joined) and all(file.waits > 0 for file in joined)
+        joined = [file for file in self._files if file.threads > 0]
+        return bool(joined) and all(file.waits >= file.threads for file in joined)
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -173,7 +179,9 @@ class Server:
     def _work(self, file: File, kind: int, header: bytes, answer_to: socket.socket) -> None:
         client, handle, value, memory_bound, _ = WORK.unpack(header)
         if kind == JOIN:
-            file.joined = True
+            file.threads += 1
+        elif kind == LEAVE:
+            file.threads -= 1
         elif kind == SLEEP:
             self._gpu.sleep(value, self._waiting(file, answer_to))
             return

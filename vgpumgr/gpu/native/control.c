@@ -21,6 +21,8 @@
 static _Atomic bool started;
 static int listener = -1;
 static struct stat listener_identity;
+static struct sockaddr_un address;
+static pid_t owner_pid;
 
 static bool is_same_file(int fd, dev_t device, ino_t inode)
 {
@@ -100,9 +102,9 @@ static void *serve(void *unused)
 
 static bool listen_at(const char *prefix)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int size = snprintf(address.sun_path, sizeof(address.sun_path), "%s.%d", prefix, (int)getpid());
 
+	address.sun_family = AF_UNIX;
 	if (size < 0 || (size_t)size >= sizeof(address.sun_path))
 		return false;
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -114,6 +116,7 @@ static bool listen_at(const char *prefix)
 		listener = -1;
 		return false;
 	}
+	owner_pid = getpid();
 	return true;
 }
 
@@ -141,7 +144,8 @@ void control_start(void)
 
 static void in_child(void)
 {
-	if (listener >= 0)
+	/* The number may have become another file since, which is the tenant's. */
+	if (listener >= 0 && is_same_file(listener, listener_identity.st_dev, listener_identity.st_ino))
 		close(listener);
 	listener = -1;
 	atomic_store(&started, false);
@@ -150,4 +154,11 @@ static void in_child(void)
 __attribute__((constructor)) static void control_init(void)
 {
 	pthread_atfork(NULL, NULL, in_child);
+}
+
+/* Not after a signal or _exit(): then the socket stays, and nobody answers. */
+__attribute__((destructor)) static void control_exit(void)
+{
+	if (listener >= 0 && owner_pid == getpid())
+		unlink(address.sun_path);
 }

@@ -1,17 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The log. Its file is opened for each line: records are few, and a tenant that closes all files it
- * does not know would otherwise get our lines into one of its own.
+ * does not know would otherwise get our lines into one of its own. Nor may a file that is too large,
+ * or a pipe that nobody reads, end the tenant by a signal.
  */
 #define _GNU_SOURCE
 #include "shim.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Writes without the signals that a write can raise; those that were pending before stay so. */
+static void write_quietly(int fd, const char *line, size_t size)
+{
+	static const int raised[] = { SIGXFSZ, SIGPIPE };
+	const struct timespec at_once = { 0 };
+	sigset_t quiet, before, pending;
+
+	sigemptyset(&quiet);
+	for (size_t i = 0; i < sizeof(raised) / sizeof(*raised); i++)
+		sigaddset(&quiet, raised[i]);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &quiet, &before);
+	if (write(fd, line, size) < 0 && (errno == EFBIG || errno == EPIPE)) {
+		int signal = errno == EFBIG ? SIGXFSZ : SIGPIPE;
+		sigset_t one;
+
+		sigemptyset(&one);
+		sigaddset(&one, signal);
+		if (!sigismember(&pending, signal))
+			sigtimedwait(&one, NULL, &at_once);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
 
 void record(const char *event, const char *format, ...)
 {
@@ -33,9 +59,7 @@ void record(const char *event, const char *format, ...)
 
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 	if (fd >= 0) {
-		/* A log that is full or gone must not disturb the tenant. */
-		if (write(fd, line, (size_t)size) < 0)
-			size = 0;
+		write_quietly(fd, line, (size_t)size);
 		close(fd);
 	}
 	errno = saved;

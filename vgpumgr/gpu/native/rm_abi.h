@@ -2,7 +2,8 @@
 /*
  * The few structures of NVIDIA's resource manager (RM) that pass through ioctl() and that the shim
  * reads: names, sizes and offsets as in the open kernel modules (nvos.h, nv-ioctl.h, ctrla06c.h,
- * ctrl2080gr.h). They are the same in the driver branches RM_MAJOR_FIRST to RM_MAJOR_LAST.
+ * ctrl2080gr.h). They are the same in the driver branches RM_MAJOR_FIRST to RM_MAJOR_LAST, but for
+ * one that has grown: its size tells which it is.
  */
 #ifndef VGPUMGR_RM_ABI_H
 #define VGPUMGR_RM_ABI_H
@@ -115,12 +116,26 @@ struct rm_preemption_mode {
 	uint64_t route;
 };
 
-/* NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS: the same modes, with buffers for what is saved. */
-struct rm_preemption_bind {
+/*
+ * NV2080_CTRL_GR_CTXSW_PREEMPTION_BIND_PARAMS: the same modes, with buffers for what is saved. In
+ * branch 535 they are 8, in headers of 2025 they are 9.
+ */
+struct rm_preemption_bind_8 {
 	uint32_t flags;
 	uint32_t client;
 	uint32_t channel;
 	uint64_t buffers[8];
+	uint32_t graphics;
+	uint32_t compute;
+	uint32_t route_flags;
+	uint64_t route;
+};
+
+struct rm_preemption_bind_9 {
+	uint32_t flags;
+	uint32_t client;
+	uint32_t channel;
+	uint64_t buffers[9];
 	uint32_t graphics;
 	uint32_t compute;
 	uint32_t route_flags;
@@ -155,8 +170,10 @@ static_assert(sizeof(struct rm_group_params) == 20, "NV_CHANNEL_GROUP_ALLOCATION
 static_assert(offsetof(struct rm_group_params, engine_type) == 12, "engineType");
 static_assert(sizeof(struct rm_preemption_mode) == 32, "SET_CTXSW_PREEMPTION_MODE");
 static_assert(offsetof(struct rm_preemption_mode, compute) == 12, "cilpPreemptMode");
-static_assert(sizeof(struct rm_preemption_bind) == 104, "CTXSW_PREEMPTION_BIND");
-static_assert(offsetof(struct rm_preemption_bind, compute) == 84, "cilpPreemptMode of BIND");
+static_assert(sizeof(struct rm_preemption_bind_8) == 104, "CTXSW_PREEMPTION_BIND");
+static_assert(offsetof(struct rm_preemption_bind_8, compute) == 84, "cilpPreemptMode of BIND");
+static_assert(sizeof(struct rm_preemption_bind_9) == 112, "CTXSW_PREEMPTION_BIND with 9 buffers");
+static_assert(offsetof(struct rm_preemption_bind_9, compute) == 92, "cilpPreemptMode of BIND with 9 buffers");
 static_assert(sizeof(struct rm_version) == 72, "nv_ioctl_rm_api_version_t");
 static_assert(sizeof(struct rm_xfer) == 16, "nv_ioctl_xfer_t");
 static_assert(offsetof(struct rm_xfer, pointer) == 8, "nv_ioctl_xfer_t.ptr");

@@ -102,24 +102,52 @@ static int refuse(const struct call *call)
 	return -1;
 }
 
-/* A channel's preemption mode, by either of the two controls that set it. */
+/* Parameters that set a channel's preemption mode: by either of two controls, one of which has two sizes. */
+union preemption_params {
+	struct rm_preemption_mode mode;
+	struct rm_preemption_bind_8 bind_8;
+	struct rm_preemption_bind_9 bind_9;
+};
+
+/* Where in them the channel and its compute mode are; false for a size that no known driver has. */
+static bool preemption_layout(const struct rm_control *control, union preemption_params *params, uint32_t **channel,
+			      uint32_t **compute)
+{
+	if (control->cmd == RM_CMD_SET_PREEMPTION_MODE && control->params_size == sizeof(params->mode)) {
+		*channel = &params->mode.channel;
+		*compute = &params->mode.compute;
+	} else if (control->cmd == RM_CMD_PREEMPTION_BIND && control->params_size == sizeof(params->bind_8)) {
+		*channel = &params->bind_8.channel;
+		*compute = &params->bind_8.compute;
+	} else if (control->cmd == RM_CMD_PREEMPTION_BIND && control->params_size == sizeof(params->bind_9)) {
+		*channel = &params->bind_9.channel;
+		*compute = &params->bind_9.compute;
+	} else {
+		return false;
+	}
+	return true;
+}
+
 static int on_set_preemption(const struct call *call, struct rm_control *control)
 {
-	union {
-		struct rm_preemption_mode mode;
-		struct rm_preemption_bind bind;
-	} params;
-	bool binds = control->cmd == RM_CMD_PREEMPTION_BIND;
-	size_t size = binds ? sizeof(params.bind) : sizeof(params.mode);
 	enum preemption preemption = settings_preemption();
-	uint32_t flags, channel, *compute;
+	union preemption_params params;
+	uint32_t flags, channel, *channel_at, *compute;
 	int result;
 
-	if (control->params_size != size || !memory_read(&params, control->params, size))
+	if (!preemption_layout(control, &params, &channel_at, &compute)) {
+		bool refuses = preemption == PREEMPTION_REFUSE_WFI;
+
+		/* What it asks for cannot be told, so that it counts as what must not get through. */
+		record(refuses ? "refused" : "passed", "\"reason\":\"preemption parameters of %u bytes\"",
+		       control->params_size);
+		return refuses ? refuse(call) : pass(call);
+	}
+	if (!memory_read(&params, control->params, control->params_size))
 		return pass(call);
-	flags = binds ? params.bind.flags : params.mode.flags;
-	channel = binds ? params.bind.channel : params.mode.channel;
-	compute = binds ? &params.bind.compute : &params.mode.compute;
+	/* All layouts begin with the flags. */
+	flags = params.mode.flags;
+	channel = *channel_at;
 	record("preemption_asked",
 	       "\"fd\":%d,\"client\":%u,\"subdevice\":%u,\"channel\":%u,\"flags\":%u,\"compute\":%u", call->fd,
 	       control->client, control->object, channel, flags, *compute);
