@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tenants that compete, on the fake GPU: what is measured is what the GPU did, in virtual time."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.gpu.fakerm.fake import FakeRm
 from tests.gpu.fakerm.gpu import Behaviour
-from vgpumgr.gpu import duel
+from vgpumgr.gpu import abi, duel, load
 from vgpumgr.gpu.duel import Rig, RigError, Tenant
 
 ROUNDS = 2000
+NOTHING = duel.Result(
+    tenant="A",
+    pid=1,
+    rounds=1,
+    start_ns=0,
+    end_ns=1_000_000_000,
+    done_ns=(),
+    latency_us=(),
+    shim=(),
+    gpu="",
+    wfi_statuses=(),
+    mark_ns=(),
+)
 
 
 def compete(fake: FakeRm, a_us: int | None, b_us: int | None, seconds: float = 1.0) -> duel.Duel:
@@ -80,3 +96,99 @@ def test_without_libcuda_nothing_is_measured(tmp_path: Path) -> None:
     with pytest.raises(RigError) as caught:
         duel.run(Rig(environment={"LD_LIBRARY_PATH": str(tmp_path)}), [Tenant(name="A", rounds=1)], seconds=0.1)
     assert caught.value.code == "cuda_missing"
+
+
+@pytest.mark.parametrize("inherited", [None, ":/nowhere"])
+def test_modules_of_the_folder_it_is_run_in_are_not_a_tenants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inherited: str | None
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('json.py of the folder')")
+    monkeypatch.chdir(tmp_path)
+    if inherited is not None:
+        monkeypatch.setenv("PYTHONPATH", inherited)
+    with FakeRm() as fake:
+        assert duel.run(fake.rig, [Tenant(name="A", rounds=ROUNDS)], seconds=0.05).rate("A") > 0
+
+
+def test_settings_of_cuda_that_spoil_a_measurement_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", "1")
+    found: list[str] = []
+
+    def look(pid: int) -> None:
+        found.append(Path(f"/proc/{pid}/environ").read_text())
+
+    with FakeRm() as fake:
+        duel.run(replace(fake.rig, on_child=look), [Tenant(name="A", rounds=ROUNDS)], seconds=0.05)
+    assert "CUDA_MPS_PIPE_DIRECTORY" in found[0]
+    assert "CUDA_LAUNCH_BLOCKING" not in found[0]
+    assert "CUDA_DISABLE_PTX_JIT" not in found[0]
+
+
+def test_a_request_counts_when_it_was_due_however_late_it_was_done() -> None:
+    waited = replace(NOTHING, done_ns=(150_000_000, 2_000_000_000), latency_us=(1000.0, 1_500_000.0))
+    assert duel.Duel(results=[waited], seconds=1.0).latencies_us("A") == [1000.0, 1_500_000.0]
+
+
+def test_where_no_request_was_due_there_is_no_latency() -> None:
+    with pytest.raises(RigError, match="no request was due"):
+        duel.Duel(results=[NOTHING], seconds=1.0).latencies_us("A")
+
+
+def test_a_tenant_works_on_while_something_is_done_to_it() -> None:
+    with FakeRm() as fake:
+        tenants = [Tenant(name="A", rounds=ROUNDS, mark_at_s=0.25), Tenant(name="B", rounds=ROUNDS)]
+        pids: list[int] = []
+        result = duel.run(fake.rig, tenants, seconds=0.5, at_mark=lambda running: pids.append(running.pid))
+    a = result.of("A")[0]
+    assert pids == [a.pid]
+    told_ns, went_on_ns = a.mark_ns
+    assert a.start_ns < told_ns == went_on_ns < a.end_ns
+    under_way = [
+        done for done, waited in zip(a.done_ns, a.latency_us, strict=True) if done - waited * 1000 < told_ns < done
+    ]
+    assert len(under_way) == 4
+
+
+def test_a_tenant_that_cannot_be_ended_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = duel.subprocess.Popen.communicate
+
+    def hangs(process: Any, *arguments: Any, timeout: float | None = None, **options: Any) -> Any:
+        real(process, *arguments, timeout=timeout, **options)
+        raise duel.subprocess.TimeoutExpired("load", timeout or 0)
+
+    monkeypatch.setattr(duel.subprocess.Popen, "communicate", hangs)
+    with FakeRm() as fake:
+        server = fake._server
+        monkeypatch.setattr(server, "communicate", lambda **options: real(server, **options))
+        with pytest.raises(RigError, match="did not end"):
+            duel.run(fake.rig, [Tenant(name="A", rounds=ROUNDS)], seconds=0.05)
+
+
+def test_unpreemptible_kernels_are_asked_for_on_every_subdevice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = [
+        {"event": "subdevice", "client": 1, "subdevice": 11},
+        {"event": "subdevice", "client": 1, "subdevice": 12},
+        {"event": "subdevice", "client": 2, "subdevice": 21},
+        {"event": "channel", "fd": 5, "client": 1, "channel": 101},
+        {"event": "channel", "fd": 5, "client": 3, "channel": 301},
+    ]
+    asked: list[tuple[int, int]] = []
+
+    def answer(_: int, *, client: int, subdevice: int, channel: int, mode: int) -> int:
+        asked.append((subdevice, channel))
+        return subdevice
+
+    monkeypatch.setattr(abi, "set_compute_preemption", answer)
+    log = tmp_path / "log"
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in seen))
+    assert load.ask_for_unpreemptible_kernels(log) == [11, 12]
+    assert asked == [(11, 101), (12, 101)]
+
+
+@pytest.mark.parametrize("wrong", [{"honour": "sometimes"}, {"turns_of_first": 0}, {"switch_ns": -1}])
+def test_a_fake_gpu_does_only_what_it_knows(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Behaviour(**wrong)

@@ -2,6 +2,8 @@
 """T3 and T5 to T9 on the fake GPU: each passes on one that does as told, and fails on one that lies in its way."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tests.gpu.evidence import cheats, live, memory
 from tests.gpu.evidence.bench import Bench
 from tests.gpu.fakerm.fake import FakeRm
 from tests.gpu.fakerm.gpu import Behaviour
+from vgpumgr.gpu.duel import Duel, Result, RigError
 from vgpumgr.gpu.shares import Effort
 
 EFFORT = Effort(repeats=3, seconds=0.3)
@@ -70,6 +73,18 @@ def test_t6_a_gpu_that_cannot_stop_kernels_is_found_out() -> None:
     assert result["figures"]["p99_us"] > EFFORT.seconds * 1e6 / 10
 
 
+def test_t6_a_neighbour_that_never_got_a_turn_is_no_neighbour_that_never_waited() -> None:
+    result = outcome(cheats.t6, Behaviour(turns_of_first=1_000_000))
+    assert result["verdict"] == "fail"
+    assert result["settings"][0]["latency_us"]["count"] > 0
+
+
+def test_t7_a_request_that_was_not_accepted_shows_nothing() -> None:
+    result = outcome(cheats.t7, HONEST, refuse_wfi=True)
+    assert result["verdict"] == "inconclusive"
+    assert "was not accepted: NOT_SUPPORTED" in result["reason"]
+
+
 def test_t7_unpreemptible_kernels_do_harm_that_the_shim_prevents() -> None:
     result = outcome(cheats.t7, HONEST)
     assert result["verdict"] == "pass"
@@ -103,3 +118,46 @@ def test_t9_a_foreign_process_may_set_the_timeslice_of_a_tenant() -> None:
 @pytest.mark.long
 def test_t9_is_not_taken_for_granted_because_the_driver_said_ok() -> None:
     assert outcome(live.t9, IGNORES)["verdict"] == "fail"
+
+
+def test_t9_runs_nothing_of_the_folder_it_is_run_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('json.py of the folder')")
+    monkeypatch.chdir(tmp_path)
+    with FakeRm() as fake:
+        assert live.measure(Bench(fake.rig, EFFORT), live.by_a_foreign_process, None).status == 0
+
+
+@pytest.mark.parametrize(
+    ("ends_with", "error"),
+    [("print('{\"errno\": 1}')", PermissionError), ("raise ImportError('no such')", RigError), ("exit(1)", RigError)],
+)
+def test_t9_tells_what_the_kernel_refused_from_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, ends_with: str, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(live, "AGENT", ("-c", ends_with))
+    with FakeRm() as fake, pytest.raises(error):
+        live.measure(Bench(fake.rig, EFFORT), live.by_a_foreign_process, None)
+
+
+def test_a_change_lasts_from_the_mark_to_its_return() -> None:
+    second = 1_000_000_000
+    at = [*range(0, second, 10_000_000)]
+    b = Result(
+        tenant="B",
+        pid=2,
+        rounds=1,
+        start_ns=0,
+        end_ns=second,
+        done_ns=at,
+        latency_us=[0.0] * len(at),
+        shim=(),
+        gpu="",
+        wfi_statuses=(),
+        mark_ns=(),
+    )
+    # A works until it is marked, stops while it is changed, and works as before from then on.
+    gap = [t for t in at if not 400_000_000 < t < 600_000_000]
+    a = replace(b, tenant="A", done_ns=gap, mark_ns=(400_000_000, 600_000_000))
+    change = live.Change(duel=Duel(results=[a, b], seconds=1.0), status=0)
+    assert change.before == pytest.approx(0.5)
+    assert change.after == pytest.approx(0.5)

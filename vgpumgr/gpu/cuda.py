@@ -2,12 +2,14 @@
 """The few calls of the CUDA driver API that the loads need, on the driver's own library: no toolkit, no compiler.
 
 Kernels are PTX text, which the driver compiles for the GPU at hand (`kernels.ptx`). One context in one process;
-calls come from the thread that made it.
+calls come from the thread that made it, and from others while they are attached.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -39,9 +41,18 @@ class Cuda:
         handle = ctypes.c_int()
         self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(device))
         self.device = handle
-        context = ctypes.c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        self.call("cuCtxSetCurrent", context)
+        self._context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
+        self.call("cuCtxSetCurrent", self._context)
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        """The context is that of the calling thread as well."""
+        self.call("cuCtxSetCurrent", self._context)
+        try:
+            yield
+        finally:
+            self.call("cuCtxSetCurrent", None)
 
     def call(self, name: str, *arguments: object) -> None:
         """One call by name. Raises CudaError with the driver's own word for what went wrong."""
@@ -76,6 +87,8 @@ class Cuda:
         pointer = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
         self.call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(size))
+        # Launches are on streams that do not wait for this one.
+        self.call("cuCtxSynchronize")
         return pointer
 
     def read_u64(self, pointer: ctypes.c_uint64) -> int:

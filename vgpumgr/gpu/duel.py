@@ -30,6 +30,8 @@ PATIENCE_S = 60.0
 EDGE = 0.1
 # Graphics and compute engines, as the driver numbers them.
 KERNEL_ENGINES = range(1, 9)
+# What makes launches wait for their end, and what keeps kernels from being compiled.
+SPOILING = ("CUDA_LAUNCH_BLOCKING", "CUDA_DISABLE_PTX_JIT")
 
 
 Code = Literal["shim_missing", "cuda_missing", "driver_unknown", "shim_blind", "load_failed"]
@@ -64,7 +66,8 @@ class Tenant:
 
     timeslice_us: None leaves what libcuda asks for. rounds: work of a kernel; may be None, then it is measured to
     take `kernel_us`, only where no other process competes. period_us: one kernel every period instead of as many as
-    fit. processes: each with a context of its own. program: another than the load, which says and hears the same.
+    fit. processes: each with a context of its own. mark_at_s: then something may be done to it while it works.
+    program: another than the load, which says and hears the same.
     """
 
     name: str
@@ -83,7 +86,7 @@ class Tenant:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one process did."""
+    """What one process did. `mark_ns`: when it said `mark`, and when it heard that what is done then was done."""
 
     tenant: str
     pid: int
@@ -94,7 +97,8 @@ class Result:
     latency_us: Sequence[float]
     shim: Sequence[Record]
     gpu: str
-    wfi_status: int | None
+    wfi_statuses: Sequence[int]
+    mark_ns: Sequence[int]
 
     def done_until(self, t_ns: float) -> float:
         """Launches done by then; between two the work is taken as even."""
@@ -134,13 +138,17 @@ class Duel:
         return self.rate(tenant, window_ns) / total if total else 0.0
 
     def latencies_us(self, tenant: str) -> list[float]:
+        """Of all requests that were due in the window, also those that were done after it. Raises RigError for none."""
         start, end = self.window_ns
-        return [
+        found = [
             latency
             for result in self.of(tenant)
             for done, latency in zip(result.done_ns, result.latency_us, strict=True)
-            if start <= done < end
+            if start <= done - latency * 1000 < end
         ]
+        if not found:
+            raise RigError("load_failed", f"tenant {tenant}: no request was due; measure longer")
+        return found
 
     def latency_us(self, tenant: str, q: float) -> float:
         return quantile(self.latencies_us(tenant), q)
@@ -180,13 +188,16 @@ def _command(tenant: Tenant, seconds: float, log: Path, output: Path) -> list[st
     }
     options |= {name: value for name, value in optional.items() if value is not None}
     words = [str(word) for option in options.items() for word in option]
-    return [sys.executable, *tenant.program, *words]
+    # Not from the folder this is run in, which may be anybody's.
+    return [sys.executable, "-P", *tenant.program, *words]
 
 
 def _environment(rig: Rig, settings: ShimSettings) -> dict[str, str]:
-    environment = dict(os.environ)
+    environment = {name: value for name, value in os.environ.items() if name not in SPOILING}
     package_root = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, environment.get("PYTHONPATH"))))
+    # An empty entry would be the folder this is run in.
+    inherited = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (package_root, *inherited)))
     environment |= rig.environment
     environment |= settings.environment()
     # A control daemon of MPS would put all tenants into one channel group.
@@ -280,7 +291,8 @@ def _result(running: Running, ready: Mapping[str, Any]) -> Result:
         latency_us=document["latency_us"],
         shim=running.records(),
         gpu=ready["gpu"],
-        wfi_status=ready["wfi_status"],
+        wfi_statuses=ready["wfi_statuses"],
+        mark_ns=document["mark_ns"],
     )
 
 
@@ -291,7 +303,12 @@ def _ended(processes: list[Running]) -> Iterator[None]:
     finally:
         for running in processes:
             running.process.kill()
-            running.process.communicate()
+        for running in processes:
+            try:
+                running.process.communicate(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired as error:
+                detail = f"tenant {running.tenant}: process {running.pid} did not end when it was killed"
+                raise RigError("load_failed", detail) from error
 
 
 def run(
@@ -299,12 +316,11 @@ def run(
     tenants: Sequence[Tenant],
     *,
     seconds: float,
-    at_mark: Callable[[Running, int], None] | None = None,
+    at_mark: Callable[[Running], None] | None = None,
 ) -> Duel:
     """Starts all, one after the other, lets them go together, and waits for their end.
 
-    A tenant with `mark_at_s` stops there until `at_mark`, told the time on the tenants' clock, returned.
-    Raises ValueError and RigError.
+    A tenant with `mark_at_s` works on while `at_mark` is called then. Raises ValueError and RigError.
     """
     if sum(tenant.processes for tenant in tenants) > 1 and any(
         tenant.rounds is None for tenant in tenants if tenant.load != "idle"
@@ -326,9 +342,9 @@ def run(
             marked = {tenant.name for tenant in tenants if tenant.mark_at_s is not None}
             for running in processes:
                 if running.tenant in marked:
-                    mark = _expect(running, "mark", deadline)
+                    _expect(running, "mark", deadline)
                     if at_mark is not None:
-                        at_mark(running, mark["t_ns"])
+                        at_mark(running)
                     _go(running)
             for running in processes:
                 _expect(running, "end", deadline)

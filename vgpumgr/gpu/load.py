@@ -2,8 +2,9 @@
 """One tenant: launches kernels of a fixed amount of work and writes down when each was done.
 
 Run as a process of its own, `python -m vgpumgr.gpu.load`. On standard output come lines of JSON: `ready` once the
-context is there, `mark` where one was asked for, `end`. It goes on after `ready` and after `mark` when it reads a
-line. What it did is in the file `--output`. Times are CLOCK_MONOTONIC_RAW, which all processes of a machine share.
+context is there, `mark` where one was asked for, `end`. It begins to work when it reads a line; after `mark` it works
+on, and writes down when it read another. What it did is in the file `--output`. Times are CLOCK_MONOTONIC_RAW, which
+all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import json
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +59,33 @@ class Done:
         now = now_ns()
         self.done_ns.append(now)
         self.latency_us.append((now - due_ns) / 1000)
+
+
+class Mark:
+    """A thread that says `mark` while the tenant works, and notes when it heard a line after that."""
+
+    def __init__(self, cuda: Cuda, after_s: float) -> None:
+        self._cuda, self._after_s = cuda, after_s
+        self._attached = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.t_ns: list[int] = []
+
+    def start(self) -> None:
+        """From when this returns the time to the mark runs."""
+        self._thread.start()
+        self._attached.wait()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._cuda.attached():
+            self._attached.set()
+            time.sleep(self._after_s)
+            self.t_ns.append(now_ns())
+            say("mark", t_ns=self.t_ns[0])
+            hear()
+            self.t_ns.append(now_ns())
 
 
 class Tenant:
@@ -121,21 +150,19 @@ class Tenant:
         return done
 
 
-def ask_for_unpreemptible_kernels(log: Path) -> int:
-    """What a greedy tenant would do: WFI for each channel the shim saw. Returns the last status."""
+def ask_for_unpreemptible_kernels(log: Path) -> list[int]:
+    """What a greedy tenant would do: WFI for each channel the shim saw, on each subdevice. Returns all statuses."""
     seen = records(log)
-    subdevices = {entry["client"]: entry["subdevice"] for entry in seen if entry["event"] == "subdevice"}
-    status = -1
-    for entry in seen:
-        if entry["event"] == "channel" and entry["client"] in subdevices:
-            status = abi.set_compute_preemption(
-                entry["fd"],
-                client=entry["client"],
-                subdevice=subdevices[entry["client"]],
-                channel=entry["channel"],
-                mode=abi.COMPUTE_WFI,
-            )
-    return status
+    subdevices = [(entry["client"], entry["subdevice"]) for entry in seen if entry["event"] == "subdevice"]
+    return [
+        abi.set_compute_preemption(
+            entry["fd"], client=client, subdevice=subdevice, channel=entry["channel"], mode=abi.COMPUTE_WFI
+        )
+        for entry in seen
+        if entry["event"] == "channel"
+        for client, subdevice in subdevices
+        if client == entry["client"]
+    ]
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -146,7 +173,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="work of a kernel; nothing is measured first")
     parser.add_argument("--depth", type=int, default=4, help="launches outstanding at most")
     parser.add_argument("--period-us", type=float, help="one launch every period instead of as many as fit")
-    parser.add_argument("--mark-at", type=float, help="stop after these seconds, say so and wait for a line")
+    parser.add_argument("--mark-at", type=float, help="after these seconds say so, work on, and wait for a line")
     parser.add_argument("--ask-wfi", type=Path, help="ask for unpreemptible kernels, handles from this log of the shim")
     parser.add_argument("--output", type=Path, required=True)
     return parser.parse_args(argv)
@@ -172,22 +199,17 @@ def main(argv: list[str] | None = None) -> int:
         rounds = arguments.rounds or tenant.calibrate(arguments.kernel_us)
         tenant = Tenant(cuda, kernel, rounds=rounds, depth=arguments.depth)
         before = kernel.counted()
-        wfi_status = ask_for_unpreemptible_kernels(arguments.ask_wfi) if arguments.ask_wfi else None
-        say("ready", rounds=rounds, gpu=cuda.device_name, wfi_status=wfi_status)
+        wfi_statuses = ask_for_unpreemptible_kernels(arguments.ask_wfi) if arguments.ask_wfi else []
+        mark = None if arguments.mark_at is None else Mark(cuda, arguments.mark_at)
+        say("ready", rounds=rounds, gpu=cuda.device_name, wfi_statuses=wfi_statuses)
         hear()
 
         start_ns = now_ns()
-        done = Done()
-        parts = [arguments.seconds]
-        if arguments.mark_at is not None:
-            parts = [arguments.mark_at, arguments.seconds - arguments.mark_at]
-        for number, seconds in enumerate(parts):
-            if number > 0:
-                say("mark", t_ns=now_ns())
-                hear()
-            part = work(arguments, tenant, seconds)
-            done.done_ns += part.done_ns
-            done.latency_us += part.latency_us
+        if mark is not None:
+            mark.start()
+        done = work(arguments, tenant, arguments.seconds)
+        if mark is not None:
+            mark.join()
         end_ns = now_ns()
         counted = kernel.counted() - before
     except CudaError as error:
@@ -203,6 +225,7 @@ def main(argv: list[str] | None = None) -> int:
                 "counted": counted,
                 "done_ns": done.done_ns,
                 "latency_us": [round(latency, 1) for latency in done.latency_us],
+                "mark_ns": [] if mark is None else mark.t_ns,
             }
         )
     )

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """T9's foreign process: takes over a tenant's open file and sets the timeslice of a channel group on it.
 
-`python -m tests.gpu.evidence.agent PID FD CLIENT GROUP TIMESLICE_US` prints the driver's status, or ends with the
-errno of what the kernel refused.
+`python -m tests.gpu.evidence.agent PID FD CLIENT GROUP TIMESLICE_US` prints, as JSON, the `status` of the driver or the
+`errno` of what the kernel refused.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sys
 
@@ -32,9 +33,10 @@ def main() -> int:
     pid, fd, client, group, timeslice_us = map(int, sys.argv[1:])
     try:
         taken = take_file(pid, fd)
-        print(abi.set_timeslice(taken, client=client, group=group, timeslice_us=timeslice_us))
+        said = {"status": abi.set_timeslice(taken, client=client, group=group, timeslice_us=timeslice_us)}
     except OSError as error:
-        return error.errno or 1
+        said = {"errno": error.errno or 0}
+    print(json.dumps(said))
     return 0
 
 

@@ -38,7 +38,7 @@ class Bench:
             self._rounds[key] = duel.run(self.rig, [tenant], seconds=0.1).results[0].rounds
         return self._rounds[key]
 
-    def run(self, tenants: Sequence[Tenant], at_mark: Callable[[duel.Running, int], None] | None = None) -> Duel:
+    def run(self, tenants: Sequence[Tenant], at_mark: Callable[[duel.Running], None] | None = None) -> Duel:
         return duel.run(self.rig, tenants, seconds=self.effort.seconds, at_mark=at_mark)
 
     def repeat(self, test: str, settings: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 from tests.gpu.evidence.bench import TOLERANCE, Bench, described, verdict_of
 from vgpumgr.gpu import abi
-from vgpumgr.gpu.duel import KERNEL_ENGINES, Duel, Running, Tenant
+from vgpumgr.gpu.duel import KERNEL_ENGINES, Duel, RigError, Running, Tenant
 from vgpumgr.gpu.shim import change_timeslice
 from vgpumgr.gpu.statistics import interval, place
 
@@ -23,23 +24,28 @@ KERNEL_US = 1000.0
 # The share must have moved by then.
 WITHIN_NS = 100_000_000
 ROOT = Path(__file__).resolve().parents[3]
+AGENT = ("-P", "-S", "-m", "tests.gpu.evidence.agent")
+AGENT_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
 class Change:
-    """One run: when it was changed, and what the driver answered."""
+    """One run, and what the driver answered. A worked on while it was changed; that time itself counts for nothing."""
 
     duel: Duel
-    changed_ns: int
     status: int
 
     @property
     def before(self) -> float:
-        return self.duel.share("A", (self.duel.window_ns[0], self.changed_ns))
+        began_ns, _ = self.duel.of("A")[0].mark_ns
+        return self.duel.share("A", (self.duel.window_ns[0], began_ns))
 
     @property
     def after(self) -> float:
-        return self.duel.share("A", (self.changed_ns + WITHIN_NS, self.duel.window_ns[1]))
+        _, over_ns = self.duel.of("A")[0].mark_ns
+        if over_ns + WITHIN_NS >= self.duel.window_ns[1]:
+            raise RigError("load_failed", "the change was not over before the run was; measure longer")
+        return self.duel.share("A", (over_ns + WITHIN_NS, self.duel.window_ns[1]))
 
 
 def by_the_shim(_: Bench, running: Running) -> int:
@@ -48,33 +54,41 @@ def by_the_shim(_: Bench, running: Running) -> int:
 
 
 def by_a_foreign_process(bench: Bench, running: Running) -> int:
-    """A process that is not the tenant makes the call, with handles that somebody learnt. Raises OSError."""
+    """A process that is not the tenant makes the call, with handles that somebody learnt. Raises OSError, RigError."""
     group = next(
         entry for entry in running.records() if entry["event"] == "group" and entry["engine_type"] in KERNEL_ENGINES
     )
     words = [running.pid, group["fd"], group["client"], group["group"], AFTER_US]
-    agent = subprocess.run(
-        [sys.executable, "-S", "-m", "tests.gpu.evidence.agent", *map(str, words)],
-        cwd=ROOT,
-        env={**os.environ, **bench.rig.environment, "LD_PRELOAD": " ".join(map(str, bench.rig.preload))},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
-    )
-    if agent.returncode != 0:
-        raise OSError(agent.returncode, os.strerror(agent.returncode))
-    return int(agent.stdout)
+    preload = " ".join(map(str, bench.rig.preload))
+    try:
+        agent = subprocess.run(
+            [sys.executable, *AGENT, *map(str, words)],
+            env={**os.environ, **bench.rig.environment, "PYTHONPATH": str(ROOT), "LD_PRELOAD": preload},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=AGENT_TIMEOUT_S,
+        )
+        said = json.loads(agent.stdout)
+    except subprocess.CalledProcessError as error:
+        complaint = error.stderr.strip().splitlines() or [f"status {error.returncode}"]
+        raise RigError("load_failed", f"the foreign process: {complaint[-1]}") from error
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise RigError("load_failed", f"the foreign process: {error}") from error
+    if "errno" in said:
+        raise OSError(said["errno"], os.strerror(said["errno"]))
+    return int(said["status"])
 
 
 def measure(bench: Bench, change: Callable[[Bench, Running], int], timeslice_us: int | None) -> Change:
     rounds = bench.rounds("compute", KERNEL_US)
-    made: list[tuple[int, int]] = []
+    answers: list[int] = []
     tenants = [
         Tenant(name="A", rounds=rounds, timeslice_us=timeslice_us, mark_at_s=bench.effort.seconds / 2),
         Tenant(name="B", rounds=rounds, timeslice_us=timeslice_us),
     ]
-    duel = bench.run(tenants, lambda running, t_ns: made.append((t_ns, change(bench, running))))
-    return Change(duel=duel, changed_ns=made[0][0], status=made[0][1])
+    duel = bench.run(tenants, lambda running: answers.append(change(bench, running)))
+    return Change(duel=duel, status=answers[0])
 
 
 def judged(changes: list[Change], whom: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def main() -> int:
     except (ImportError, RuntimeError) as error:
         say("error", code="load_failed", reason=str(error).splitlines()[0])
         return 1
-    say("ready", rounds=1, gpu=torch.cuda.get_device_name(), wfi_status=None)
+    say("ready", rounds=1, gpu=torch.cuda.get_device_name(), wfi_statuses=[])
     hear()
     start_ns = now_ns()
     done = work(once, arguments.seconds, arguments.period_us)
@@ -98,6 +98,7 @@ def main() -> int:
                 "counted": count,
                 "done_ns": done.done_ns,
                 "latency_us": done.latency_us,
+                "mark_ns": [],
             }
         )
     )
