@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.03
 T = TypeVar("T")
-Verdict = Literal["pass", "fail", "inconclusive", "not_run"]
+Verdict = Literal["pass", "fail", "inconclusive", "not_run", "measured"]
 
 
 @dataclass

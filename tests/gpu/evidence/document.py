@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.gpu.evidence import cheats, live, memory, models
 from tests.gpu.evidence.bench import Bench, described
 from vgpumgr.gpu import duel, shares
-from vgpumgr.gpu.duel import Rig, Tenant
+from vgpumgr.gpu.duel import Rig, RigError, Tenant
 
 if TYPE_CHECKING:
     from vgpumgr.gpu.shares import Effort
@@ -34,20 +36,54 @@ def identify(rig: Rig) -> dict[str, str]:
     return {"gpu": result.gpu, "driver": versions[-1] if versions else ""}
 
 
-def measure(rig: Rig, *, effort: Effort, told: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """Runs everything. What cannot be told apart where equal tenants are unequal is not run. Raises RigError."""
-    identity = identify(rig)
+def commit() -> str:
+    """Of the sources that measure, with a plus where they were changed; empty outside a repository."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
+    return found.stdout.strip()
+
+
+def measure(
+    rig: Rig,
+    *,
+    effort: Effort,
+    told: Callable[[str], None] = lambda _: None,
+    kept: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Runs everything. What cannot be told apart where equal tenants are unequal is not run. Raises RigError.
+
+    A test that breaks off is not run, with the reason, and the next one is. `kept`: told what there is before each.
+    """
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "rig": rig.kind,
+        **identify(rig),
+        "uuid": rig.device,
+        "commit": commit(),
+        "effort": asdict(effort),
+    }
     tests = shares.run(rig, effort=effort, told=told)
     bench = Bench(rig, effort, told)
     for name, test in TESTS.items():
-        if tests["T1"]["verdict"] == "pass":
-            tests[name] = test(bench)
-        else:
-            tests[name] = described("not_run", f"T1: {tests['T1']['reason']}", {}, [])
-    return {
-        "schema": SCHEMA,
-        "rig": rig.kind,
-        **identity,
-        "effort": asdict(effort),
-        "tests": {name: tests[name] for name in sorted(tests, key=lambda name: (len(name), name))},
-    }
+        kept(document | {"tests": in_order(tests)})
+        tests[name] = _run(test, bench, tests["T1"])
+    return document | {"tests": in_order(tests)}
+
+
+def in_order(tests: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: tests[name] for name in sorted(tests, key=lambda name: (len(name), name))}
+
+
+def _run(test: Callable[[Bench], dict[str, Any]], bench: Bench, t1: Mapping[str, Any]) -> dict[str, Any]:
+    if t1["verdict"] != "pass":
+        return described("not_run", f"T1: {t1['reason']}", {}, [])
+    try:
+        return test(bench)
+    except RigError as error:
+        return described("not_run", f"it broke off: {error.code}: {error.detail}", {}, [])
+    except OSError as error:
+        return described("not_run", f"it broke off: {error}", {}, [])
