@@ -17,7 +17,9 @@ from tests.gpu.gapfill import live, pairs
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.gpu.gapfill", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print one document instead of tables")
     parser.add_argument("--quick", action="store_true", help="less of everything; its figures mean nothing")
     which = parser.add_mutually_exclusive_group()

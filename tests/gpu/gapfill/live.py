@@ -10,24 +10,28 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from tests.bench.sched.result import digest, interval, target
+from tests.bench.sched.result import digest, target
 from tests.gpu.gapfill.gate import Role
-from tests.gpu.gapfill.pairs import MEAN_LIMIT, P99_LIMIT
+from tests.gpu.gapfill.pairs import MEAN_LIMIT, P99_LIMIT, figure
 from tests.gpu.gapfill.start import ROOT, Link, start_gate
 from vgpumgr.errors import ProbeRefusedError
 from vgpumgr.gpu import discovery
+from vgpumgr.gpu.probe import Watch
 from vgpumgr.gpu.statistics import quantile
 
 SECONDS, QUICK_SECONDS = 10.0, 2.0
 REPEATS = 3
 PATIENCE_S = 300.0
+GATE_ENDS_S = 10.0
 EXCLUSIVE, DEFAULT, STRICT, GATE = "exclusive", "default sharing", "strict priority", "gap gate"
 # A service's period, as a multiple of how long its request takes alone.
 LOAD = 4.0
@@ -54,6 +58,25 @@ PAIRS = (
 )
 
 
+class VoidRepeatError(Exception):
+    """The gate did not decide what was measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where processes run, and who is told of them."""
+
+    environment: Mapping[str, str]
+    on_child: Callable[[int], None]
+
+
+@contextlib.contextmanager
+def site(uuid: str, on_child: Callable[[int], None]) -> Iterator[Site]:
+    """One GPU, and no control daemon of MPS, which would make one channel group of all processes."""
+    with tempfile.TemporaryDirectory(prefix="vgpumgr-no-mps-") as empty:
+        yield Site(environment={"CUDA_VISIBLE_DEVICES": uuid, "CUDA_MPS_PIPE_DIRECTORY": empty}, on_child=on_child)
+
+
 def why_not() -> str | None:
     """Why this machine cannot run it; None if it can."""
     try:
@@ -71,21 +94,25 @@ def _worker(model: str, kind: str, seconds: float, period_ms: float) -> list[str
     return [sys.executable, "-m", "tests.gpu.gapfill.worker", *words]
 
 
-def _run(commands: Sequence[Sequence[str]], links: Sequence[Link] = ()) -> list[dict[str, Any]]:
+def _run(commands: Sequence[Sequence[str]], where: Site, links: Sequence[Link] = ()) -> list[dict[str, Any]]:
     """Start all, let them go together, and return what they did. RuntimeError for one that fails."""
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
         for number, command in enumerate(commands):
             if links:
-                process = links[number].start(command, stdin=subprocess.PIPE)
+                process = links[number].start(command, where.environment, stdin=subprocess.PIPE)
             else:
-                process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                process = subprocess.Popen(
+                    command, cwd=ROOT, env={**os.environ, **where.environment}, stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, text=True,
+                )  # fmt: skip
             stack.callback(process.kill)
+            where.on_child(process.pid)
             started.append(process)
         for process in started:
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"{process.args}: ended with {process.wait()} before it was ready")
+                raise RuntimeError(f"{process.args!r}: ended with {process.wait()} before it was ready")
         for process in started:
             assert process.stdin is not None
             process.stdin.write("go\n")
@@ -97,27 +124,41 @@ def _run(commands: Sequence[Sequence[str]], links: Sequence[Link] = ()) -> list[
     return outcomes
 
 
-def _shared(way: str, commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+def shared(way: str, commands: Sequence[Sequence[str]], where: Site) -> list[dict[str, Any]]:
+    """Run both in one of the ways of sharing. VoidRepeatError."""
     if way == DEFAULT:
-        return _run(commands)
+        return _run(commands, where)
     gate, links = start_gate([("service", Role.FIRST), ("job", Role.OTHER)], *(["--strict"] if way == STRICT else []))
     try:
-        return _run(commands, links)
+        outcomes = _run(commands, where, links)
+        said, _ = gate.communicate(timeout=GATE_ENDS_S)  # it ends with its clients
     finally:
         gate.kill()
         gate.communicate()
+    irregular = [line for line in map(_said, said.splitlines()) if "evicted" in line or "overdue" in line]
+    if gate.returncode:
+        irregular.append(f"the gate ended with {gate.returncode}")
+    if unnoticed := sum(outcome["unnoticed"] for outcome in outcomes):
+        irregular.append(f"{unnoticed} items went unnoticed")
+    if irregular:
+        raise VoidRepeatError(f"{way}: {', '.join(irregular)}")
+    return outcomes
 
 
-def _measured(pair: LivePair, seconds: float) -> dict[str, dict[str, float]]:
+def _said(line: str) -> str:
+    return str(json.loads(line)["said"])
+
+
+def _measured(pair: LivePair, seconds: float, where: Site) -> dict[str, dict[str, float]]:
     """Ratios of one repeat, by way of sharing."""
-    alone_ms = fmean(_run([_worker(pair.service, "inference", seconds / 4, 0)])[0]["latency_ns"]) / 1e6
+    alone_ms = fmean(_run([_worker(pair.service, "inference", seconds / 4, 0)], where)[0]["latency_ns"]) / 1e6
     service = _worker(pair.service, "inference", seconds, LOAD * alone_ms)
     job = _worker(pair.job, "training", seconds, 0)
-    (exclusive,) = _run([service])
-    (job_alone,) = _run([job])
+    (exclusive,) = _run([service], where)
+    (job_alone,) = _run([job], where)
     rows = {}
     for way in (GATE, STRICT, DEFAULT):
-        first, other = _shared(way, [service, job])
+        first, other = shared(way, [service, job], where)
         rows[way] = {
             "mean": fmean(first["latency_ns"]) / fmean(exclusive["latency_ns"]),
             "p99": quantile(first["latency_ns"], 0.99) / quantile(exclusive["latency_ns"], 0.99),
@@ -127,31 +168,51 @@ def _measured(pair: LivePair, seconds: float) -> dict[str, dict[str, float]]:
     return rows
 
 
+def repeated(
+    pair: LivePair, seconds: float, repeats: int, where: Site
+) -> tuple[list[dict[str, dict[str, float]]], list[str]]:
+    """What the repeats came to, and which are void. RuntimeError if all are."""
+    found, void = [], []
+    for number in range(1, repeats + 1):
+        try:
+            found.append(_measured(pair, seconds, where))
+        except VoidRepeatError as error:
+            void.append(f"{pair.name}: repeat {number} is void: {error}")
+    if not found:
+        raise RuntimeError(f"every repeat is void: {'; '.join(void)}")
+    return found, void
+
+
 def measure(*, quick: bool = False) -> dict[str, Any]:
-    """As a benchmark's result, see `tests.bench.sched.result`."""
-    with discovery.opened() as nvml:
-        gpu = discovery.chosen(nvml.gpus(), ["0"])[0]
+    """As a benchmark's result, see `tests.bench.sched.result`. ProbeRefusedError: others were on the GPU."""
     seconds, repeats = (QUICK_SECONDS, 1) if quick else (SECONDS, REPEATS)
     pairs = PAIRS[:1] if quick else PAIRS
-    found = {pair.name: [_measured(pair, seconds) for _ in range(repeats)] for pair in pairs}
+    with discovery.opened() as nvml:
+        gpu = discovery.chosen(nvml.gpus(), ["0"])[0]
+        nvml.check(gpu)
+        watch = Watch(nvml, gpu)
+        with watch, site(gpu.uuid, watch.ours) as where:
+            outcomes = {pair.name: repeated(pair, seconds, repeats, where) for pair in pairs}
+        watch.check()
+    found = {name: rows for name, (rows, _) in outcomes.items()}
     ways = (GATE, STRICT, DEFAULT)
 
-    def values(pair: str, way: str, figure: str) -> list[float]:
-        return [rows[way][figure] for rows in found[pair]]
+    def values(pair: str, way: str, what: str) -> list[float]:
+        return [rows[way][what] for rows in found[pair]]
 
     figures = {
-        title: {pair: {way: interval(values(pair, way, figure)) for way in ways} for pair in found}
-        for title, figure in (
+        title: {pair: {way: figure(values(pair, way, what)) for way in ways} for pair in found}
+        for title, what in (
             ("service: mean against exclusive", "mean"),
             ("service: p99 against exclusive", "p99"),
             ("job: iterations against exclusive", "job"),
         )
     }
     targets = [
-        target(f"{pair}: {figure}", f"<= {limit:g}", worst, met=worst <= limit)
+        target(f"{pair}: {what}", f"<= {limit:g}", worst, met=worst <= limit)
         for pair in found
-        for figure, limit in (("mean", MEAN_LIMIT), ("p99", P99_LIMIT))
-        for worst in [max(values(pair, GATE, figure))]
+        for what, limit in (("mean", MEAN_LIMIT), ("p99", P99_LIMIT))
+        for worst in [max(values(pair, GATE, what))]
     ]
     return {
         "name": f"Gap fill through the launch gate, {gpu.name}",
@@ -162,5 +223,8 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
         "hashes": {"workload": digest(sorted(found)), "schedule": digest(sorted(found.items()))},
         "figures": figures,
         "targets": targets,
-        "losing": ["a job that launches without asking is not held back: the gate is cooperative"],
+        "losing": [
+            "a job that launches without asking is not held back: the gate is cooperative",
+            *(line for _, void in outcomes.values() for line in void),
+        ],
     }

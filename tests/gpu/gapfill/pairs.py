@@ -67,6 +67,8 @@ PAIRS = (
     Pair(service="efficientnet-inference", job="bert-training", sync_every=40),
     Pair(service="mobilenetv2-inference", job="resnet50-training", think_ns=MS),
 )
+# Targets that are missed, and stay so, with the reason; see docs/gap-fill.md.
+KNOWN_MISSES = {(PAIRS[-1].name, "p99"): "it wants more than its reservation"}
 
 
 def _played(pair: Pair, seed: int, until_ns: int, warm_up_ns: int) -> dict[str, dict[str, float]]:
@@ -121,22 +123,26 @@ def measure(*, quick: bool = False, pairs: Sequence[Pair] = PAIRS) -> dict[str, 
 Rows = dict[tuple[str, int], dict[str, dict[str, float]]]
 
 
-def _values(rows: Rows, pair: Pair, seeds: Sequence[int], sharing: Sharing, figure: str) -> list[float]:
-    return [rows[pair.name, seed][sharing.value][figure] for seed in seeds]
+def figure(values: Sequence[float], *, digits: int = 3) -> Any:
+    """With its interval where there is more than one value."""
+    return interval(values, digits=digits) if len(values) > 1 else round(values[0], digits)
+
+
+def _values(rows: Rows, pair: Pair, seeds: Sequence[int], sharing: Sharing, what: str) -> list[float]:
+    return [rows[pair.name, seed][sharing.value][what] for seed in seeds]
 
 
 def _figures(rows: Rows, pairs: Sequence[Pair], seeds: Sequence[int]) -> dict[str, Any]:
     tables: dict[str, Any] = {}
-    for title, figure in (("mean", "mean"), ("p99", "p99")):
-        tables[f"service: {title} against exclusive"] = {
-            pair.name: {s.value: interval(_values(rows, pair, seeds, s, figure)) for s in Sharing} for pair in pairs
+    for what in ("mean", "p99"):
+        tables[f"service: {what} against exclusive"] = {
+            pair.name: {s.value: figure(_values(rows, pair, seeds, s, what)) for s in Sharing} for pair in pairs
         }
     tables["job: throughput against exclusive"] = {
-        pair.name: {s.value: interval(_values(rows, pair, seeds, s, "job"), digits=2) for s in Sharing}
-        for pair in pairs
+        pair.name: {s.value: figure(_values(rows, pair, seeds, s, "job"), digits=2) for s in Sharing} for pair in pairs
     }
     tables["service alone, ms"] = {
-        pair.name: interval(_values(rows, pair, seeds, Sharing.GATE, "alone ms"), digits=2) for pair in pairs
+        pair.name: figure(_values(rows, pair, seeds, Sharing.GATE, "alone ms"), digits=2) for pair in pairs
     }
     return tables
 
@@ -145,9 +151,11 @@ def _targets(rows: Rows, pairs: Sequence[Pair], seeds: Sequence[int]) -> list[di
     """The worst seed of each pair counts."""
     found = []
     for pair in pairs:
-        for figure, limit in (("mean", MEAN_LIMIT), ("p99", P99_LIMIT)):
-            worst = max(_values(rows, pair, seeds, Sharing.GATE, figure))
-            found.append(target(f"{pair.name}: {figure}", f"<= {limit:g}", worst, met=worst <= limit))
+        for what, limit in (("mean", MEAN_LIMIT), ("p99", P99_LIMIT)):
+            worst = max(_values(rows, pair, seeds, Sharing.GATE, what))
+            known = KNOWN_MISSES.get((pair.name, what)) if worst > limit else None
+            named = f"{pair.name}: {what}" + (f" (known: {known})" if known else "")
+            found.append(target(named, f"<= {limit:g}", worst, met=worst <= limit))
     return found
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,10 +34,12 @@ class Link:
         """A client in this process."""
         return GateClient(self.role, self.channel, self.socket)
 
-    def start(self, command: Sequence[str], **options: object) -> subprocess.Popen[str]:
-        """A client in a process of its own; this one keeps nothing of it."""
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, **options: object
+    ) -> subprocess.Popen[str]:
+        """A client in a process of its own, with `environment` beside this one's; this one keeps nothing of it."""
         descriptors = (self.channel, self.socket.fileno())
-        environment = {**os.environ, VARIABLE: f"{self.role}:{descriptors[0]}:{descriptors[1]}"}
+        environment = {**os.environ, **(environment or {}), VARIABLE: f"{self.role}:{descriptors[0]}:{descriptors[1]}"}
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=descriptors, stdout=subprocess.PIPE, text=True, **options
         )  # type: ignore[call-overload]

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a live run can be proven without a GPU: where its processes run, who is watched, and which repeat is void."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tests.gpu.gapfill import live, pairs
+from tests.gpu.gapfill.gate import Role
+from tests.gpu.gapfill.live import VoidRepeatError
+from tests.gpu.gapfill.start import start_gate
+from tests.gpu.gapfill.virtual import Sharing
+
+# Says what a worker says, without a GPU; under the gate it asks for nothing.
+WORKER = """
+import json, os, sys
+print("ready", flush=True)
+sys.stdin.readline()
+names = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
+print(json.dumps({"done": 1, "unnoticed": int(sys.argv[1]), "pid": os.getpid()} | {n: os.environ[n] for n in names}))
+"""
+
+
+def worker(unnoticed: int = 0) -> list[str]:
+    return [sys.executable, "-c", WORKER, str(unnoticed)]
+
+
+@pytest.mark.parametrize("way", [live.DEFAULT, live.GATE, live.STRICT])
+def test_all_run_on_the_gpu_that_is_watched_and_without_mps(way: str) -> None:
+    watched: list[int] = []
+    with live.site("GPU-1", watched.append) as where:
+        outcomes = live.shared(way, [worker(), worker()], where)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in outcomes] == ["GPU-1"] * 2
+    assert {one["CUDA_MPS_PIPE_DIRECTORY"] for one in outcomes} == {where.environment["CUDA_MPS_PIPE_DIRECTORY"]}
+    assert watched == [one["pid"] for one in outcomes]
+
+
+def test_work_that_the_gate_did_not_notice_makes_a_repeat_void() -> None:
+    with live.site("GPU-1", lambda _: None) as where, pytest.raises(VoidRepeatError, match="3 items went unnoticed"):
+        live.shared(live.GATE, [worker(3), worker()], where)
+
+
+@pytest.mark.parametrize(
+    ("said", "void"),
+    [
+        ("service: gone", False),
+        ("job: evicted: it lied", True),
+        ("an item is overdue; the engine counts as free", True),
+    ],
+)
+def test_what_the_gate_says_is_read(monkeypatch: pytest.MonkeyPatch, said: str, void: bool) -> None:
+    def start(clients: Any, *options: str) -> Any:
+        gate, links = start_gate(clients, *options)
+        original = gate.communicate
+
+        def communicate(**times: Any) -> Any:
+            out, err = original(**times)
+            return out + json.dumps({"at_ns": 1, "said": said}) + "\n", err
+
+        monkeypatch.setattr(gate, "communicate", communicate)
+        return gate, links
+
+    monkeypatch.setattr(live, "start_gate", start)
+    with live.site("GPU-1", lambda _: None) as where:
+        if void:
+            with pytest.raises(VoidRepeatError, match=said[:12]):
+                live.shared(live.GATE, [worker(), worker()], where)
+        else:
+            live.shared(live.GATE, [worker(), worker()], where)
+
+
+def test_a_gate_that_dies_makes_a_repeat_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: Any) -> Any:
+        gate, links = start_gate([("service", Role.FIRST), ("job", Role.OTHER)])
+        gate.kill()
+        return gate, links
+
+    monkeypatch.setattr(live, "start_gate", start)
+    with live.site("GPU-1", lambda _: None) as where, pytest.raises(VoidRepeatError, match="the gate ended with -9"):
+        live.shared(live.GATE, [worker(), worker()], where)
+
+
+def test_void_repeats_are_left_out_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {
+        way: {"mean": 1.0, "p99": 1.0, "job": 0.5, "alone ms": 1.0} for way in (live.GATE, live.STRICT, live.DEFAULT)
+    }
+    answers: list[Any] = [rows, VoidRepeatError("job: evicted"), rows]
+
+    def measured(*_: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(live, "_measured", measured)
+    with live.site("GPU-1", lambda _: None) as where:
+        found, void = live.repeated(live.PAIRS[0], 1.0, 3, where)
+        assert (len(found), void) == (2, [f"{live.PAIRS[0].name}: repeat 2 is void: job: evicted"])
+        answers += [VoidRepeatError("job: evicted")]
+        with pytest.raises(RuntimeError, match="every repeat is void"):
+            live.repeated(live.PAIRS[0], 1.0, 1, where)
+
+
+def test_one_repeat_has_no_interval() -> None:
+    assert pairs.figure([1.23456]) == 1.235
+    assert pairs.figure([1.0, 2.0])["n"] == 2
+
+
+def test_a_target_that_is_known_to_be_missed_says_why() -> None:
+    pair = pairs.PAIRS[-1]
+    row = {Sharing.GATE.value: {"mean": 1.0, "p99": 1.2}}
+    mean, p99 = pairs._targets({(pair.name, 1): row}, [pair], [1])
+    assert mean["met"]
+    assert mean["what"] == f"{pair.name}: mean"
+    assert not p99["met"]
+    assert p99["what"] == f"{pair.name}: p99 (known: it wants more than its reservation)"
