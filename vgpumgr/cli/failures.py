@@ -18,7 +18,7 @@ class Status(IntEnum):
     DENIED = 5
     NO_CAPACITY = 6
     UNREACHABLE = 7
-    WARNINGS = 8  # of `host doctor`
+    WARNINGS = 8  # of `host doctor`, `host probe-gpu` is inconclusive, a target of `simulate` is missed
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 

@@ -17,7 +17,7 @@ app = typer.Typer(
     name="vgpumgr",
     help="Share accelerators between virtual machines: quotas, claims and what became of them.",
     epilog="Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 denied or over quota, 6 no capacity,"
-    " 7 API unreachable.",
+    " 7 API unreachable, 8 inconclusive, or warnings only.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # plain help starts faster

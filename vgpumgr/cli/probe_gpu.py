@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`host probe-gpu`: what the driver and GPU of this host really honour, and what may be said of them."""
 
+import math
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +12,7 @@ from vgpumgr.cli.session import JsonOutput, JsonOutputOption, begin, complain, t
 from vgpumgr.errors import ProbeRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _TESTS = {
     "T1": "equal tenants get equal shares",
@@ -20,13 +22,29 @@ _TESTS = {
 }
 
 
+def _names(names: list[str] | None) -> list[str] | None:
+    for name in names or ():
+        if not name.strip() or re.fullmatch(r"-\d+", name):
+            raise typer.BadParameter(f"{name!r} is neither an index nor a UUID")
+    return names
+
+
+def _time(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no time")
+    return seconds
+
+
 def probe_gpu(
     context: typer.Context,
     gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="UUID|INDEX", help="only this one; may be given repeatedly")
+        list[str] | None,
+        typer.Option("--gpu", metavar="UUID|INDEX", callback=_names, help="only this one; may be given repeatedly"),
     ] = None,
     repeats: Annotated[int, typer.Option(min=3, max=100, help="how often each setting is measured")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.1, max=600, metavar="S", help="for how long each time")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=600, metavar="S", callback=_time, help="for how long each time")
+    ] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="the same as -o json")] = False,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
@@ -43,13 +61,19 @@ def probe_gpu(
     effort = Effort(repeats=repeats, seconds=seconds)
     found: list[dict[str, Any]] = []
     refusals: list[ProbeRefusedError] = []
-    with discovery.opened() as nvml:
-        for one in discovery.chosen(nvml.gpus(), gpu or ()):
-            try:
-                found.append(probe(nvml, one, rig=session.rig, effort=effort, told=session.note))
-            except ProbeRefusedError as error:
-                refusals.append(error)
-                found.append(refused(one, error))
+    try:
+        with discovery.opened() as nvml:
+            for one in discovery.chosen(nvml.gpus(), gpu or ()):
+                try:
+                    found.append(probe(nvml, one, rig=session.rig, effort=effort, told=session.note))
+                except ProbeRefusedError as error:
+                    refusals.append(error)
+                    found.append(refused(one, error))
+    except ProbeRefusedError as error:
+        if session.output != JsonOutput.JSON:
+            raise
+        session.print_json(document(found, error))
+        raise typer.Exit(status(error)) from None
     if session.output == JsonOutput.JSON:
         session.print_json(document(found))
     else:
@@ -67,7 +91,10 @@ def _status(found: "Sequence[dict[str, Any]]", refusals: "Sequence[ProbeRefusedE
 
 def _text(one: dict[str, Any]) -> str:
     gpu, tests = one["gpu"], one["tests"]
-    rows = [(name, str(tests[name]["verdict"]), what, tests[name]["reason"]) for name, what in _TESTS.items()]
+    rows = _each_reason_once(
+        (name, str(tests[name]["verdict"]), what, tests[name]["reason"] if tests[name]["reason"] != what else "")
+        for name, what in _TESTS.items()
+    )
     shares = [
         (
             *(_us(us) for us in setting["timeslice_us"].values()),
@@ -78,20 +105,39 @@ def _text(one: dict[str, Any]) -> str:
         for setting in tests[name]["settings"]
     ]
     finer, cost = one["granularity"]["finer_than_us"], one["switch_cost_us"]
-    words = [(word["member"], word["word"], str(word["use"]), word["because"]) for word in one["enforcement"]]
+    words = _each_reason_once(
+        (word["member"], word["word"], str(word["use"]), word["because"]) for word in one["enforcement"]
+    )
     parts = [
-        f"GPU {gpu['index']}  {gpu['name']}  {gpu['uuid']}  driver {gpu['driver']}\n",
+        f"GPU {gpu['index']}  {gpu['name']}  {gpu['uuid']}  driver {gpu['driver']}\ntimeslices: {one['timeslices']}\n",
         table(("TEST", "VERDICT", "WHETHER", "BECAUSE"), rows),
         table(("TIMESLICE A", "B", "EXPECTED", "SHARE OF A, 95 % INTERVAL"), shares),
         "granularity: " + (f"finer than {finer} us" if finer else f"unknown: {one['granularity']['because']}") + "\n"
-        "switch cost: "
-        + (f"{cost['mean']:.0f} us, {cost['low']:.0f} to {cost['high']:.0f}" if cost else "unknown")
-        + "\n",
+        f"switch cost: {_cost(cost)}\n",
         table(("ENFORCEMENT", "MAY SAY", "USE", "BECAUSE"), words),
     ]
     if not one["conclusive"]:
         parts.insert(1, "inconclusive: what was measured does not tell; nothing is to be built on it\n")
     return "\n".join(parts)
+
+
+def _each_reason_once(rows: "Iterable[tuple[str, str, str, str]]") -> list[tuple[str, str, str, str]]:
+    """The last cell is why; where that was said before, in which row."""
+    said: dict[str, str] = {}
+    shown = []
+    for name, word, use, because in rows:
+        shown.append((name, word, use, f"as for {said[because]}" if because in said else because))
+        if because:
+            said.setdefault(because, name)
+    return shown
+
+
+def _cost(cost: dict[str, float] | None) -> str:
+    if cost is None:
+        return "unknown"
+    if cost["low"] <= 0:
+        return f"not distinguishable from 0; at most {max(cost['high'], 0):.0f} us"
+    return f"{cost['mean']:.0f} us, {cost['low']:.0f} to {cost['high']:.0f}"
 
 
 def _us(us: int | None) -> str:

@@ -20,7 +20,10 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU as the driver describes it. `mig`: it is divided. `compute_mode`, `virtualization`: NVML's numbers."""
+    """A GPU as the driver describes it. `mig`: it is divided. `compute_mode`, `virtualization`: NVML's numbers.
+
+    `failed`: why the driver does not describe it, then "?" stands for what is not known.
+    """
 
     index: int
     uuid: str
@@ -30,6 +33,7 @@ class Gpu:
     mig: bool
     compute_mode: int
     virtualization: int
+    failed: ProbeRefusedError | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,7 @@ class Nvml:
         self._library = library
 
     def gpus(self) -> list[Gpu]:
-        """All of them in the driver's order."""
+        """All of them in the driver's order; one that is lost is no reason not to list the others."""
         library = self._library
         with self._translated("listing GPUs"):
             count = library.nvmlDeviceGetCount()
@@ -60,6 +64,15 @@ class Nvml:
         return [self._gpu(index, driver) for index in range(count)]
 
     def _gpu(self, index: int, driver: str) -> Gpu:
+        try:
+            return self._described(index, driver)
+        except ProbeRefusedError as error:
+            return Gpu(
+                index=index, uuid="?", name="?", address="?", driver=driver, mig=False, compute_mode=0,
+                virtualization=0, failed=error,
+            )  # fmt: skip
+
+    def _described(self, index: int, driver: str) -> Gpu:
         library = self._library
         with self._translated(f"GPU {index}"):
             handle = library.nvmlDeviceGetHandleByIndex(index)
@@ -97,6 +110,8 @@ class Nvml:
 
     def check(self, gpu: Gpu, ours: Sequence[int] = ()) -> None:
         """Refuse a GPU on which a measurement would say nothing. `ours`: processes that do not count."""
+        if gpu.failed is not None:
+            raise gpu.failed
         library = self._library
         where = f"GPU {gpu.index} ({gpu.uuid})"
         if gpu.mig:
@@ -154,7 +169,8 @@ def opened(library: Any = None) -> Iterator[Nvml]:
             library = importlib.import_module("pynvml")
         except ImportError:
             raise refuse(
-                Refusal.BINDING_MISSING, "pynvml is not installed; install vgpumgr with its extra `agent`"
+                Refusal.BINDING_MISSING,
+                "pynvml is not installed; install vgpumgr with its extra `agent`, see docs/probe-gpu.md",
             ) from None
     try:
         library.nvmlInit()
@@ -175,10 +191,10 @@ def chosen(gpus: Sequence[Gpu], names: Sequence[str]) -> list[Gpu]:
         return list(gpus)
     found: list[Gpu] = []
     for name in names:
-        meant = [gpu for gpu in gpus if name in (gpu.uuid, str(gpu.index))]
+        meant = [gpu for gpu in gpus if name == str(gpu.index) or (name == gpu.uuid and gpu.failed is None)]
         if not meant:
-            listed = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
-            raise refuse(Refusal.GPU_UNKNOWN, f"no GPU {name[:80]!r}; there are {listed}")
+            known = ", ".join(f"index {gpu.index} = {gpu.uuid}" for gpu in gpus)
+            raise refuse(Refusal.GPU_UNKNOWN, f"no GPU {name[:80]!r}; known: {known}")
         found += [gpu for gpu in meant if gpu not in found]
     return found
 
@@ -196,8 +212,10 @@ def _refusal(library: Any, error: Any, what: str) -> ProbeRefusedError:
         library.NVML_ERROR_RESET_REQUIRED: (Refusal.GPU_LOST, "it needs a reset, which is not done here"),
         library.NVML_ERROR_GPU_NOT_FOUND: (Refusal.GPU_LOST, "it is not there any more"),
     }
-    code, todo = codes.get(error.value, (Refusal.NVML_FAILED, "see `nvidia-smi`, which asks the same library"))
-    return refuse(code, f"{what}: {error}: {todo}")
+    if error.value in codes:
+        code, todo = codes[error.value]
+        return refuse(code, f"{what}: {todo}")
+    return refuse(Refusal.NVML_FAILED, f"{what}: {error}: see `nvidia-smi`, which asks the same library")
 
 
 def _name(pid: int) -> str:

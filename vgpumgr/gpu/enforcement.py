@@ -37,6 +37,15 @@ class Honoured(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Answer(StrEnum):
+    """The one answer: what becomes of timeslices on this GPU. Frozen: scripts branch on it."""
+
+    HONOURED = "honoured"
+    IGNORED = "ignored"  # accepted by the driver, and all are served alike
+    PARTLY = "partly"  # shares answer to them, and not, or not always, as asked
+    UNKNOWN = "unknown"
+
+
 class Use(StrEnum):
     """Whether a word may be used."""
 
@@ -82,6 +91,20 @@ def honoured(tests: Tests) -> Honoured:
     if verdict(tests, "T1") != Verdict.PASS or verdict(tests, "T2") not in (Verdict.PASS, Verdict.FAIL):
         return Honoured.UNKNOWN
     return Honoured(tests["T2"]["figures"]["honoured"])
+
+
+def answer(tests: Tests) -> Answer:
+    """In one word."""
+    found = honoured(tests)
+    if found == Honoured.NO:
+        return Answer.IGNORED if _served_alike(tests) else Answer.PARTLY
+    return {Honoured.YES: Answer.HONOURED, Honoured.PARTLY: Answer.PARTLY}.get(found, Answer.UNKNOWN)
+
+
+def _served_alike(tests: Tests) -> bool:
+    """Whatever was set, and taken by the driver: T2 has no result where that refused."""
+    ignored = [setting["outcome"] == "ignored" for setting in tests["T2"]["settings"]]
+    return honoured(tests) == Honoured.NO and bool(ignored) and all(ignored)
 
 
 def granularity(tests: Tests) -> Granularity:
@@ -131,7 +154,8 @@ def _by_honour(tests: Tests, *, yes: Use, so: str) -> tuple[Use, str]:
         return Use.NO, "some timeslices are not honoured (T2): " + ", ".join(_missed(tests))
     if verdict(tests, "T1") != Verdict.PASS:
         return Use.UNKNOWN, "equal tenants did not get equal shares (T1), so nothing can be concluded"
-    return Use.UNKNOWN, "T2 is inconclusive"
+    reason = tests["T2"]["reason"] if "T2" in tests else ""
+    return Use.UNKNOWN, f"T2 is inconclusive: {reason}" if reason else "T2 is inconclusive"
 
 
 def _missed(tests: Tests) -> Iterator[str]:
@@ -163,9 +187,15 @@ def _scope(tests: Tests) -> Iterator[Word]:
     )
     yield Word(member="scope", word="tenant", use=use, because=because)
     use, because = _by_honour(tests, yes=Use.NO, so="two groups of one GPU got different timeslices (T2)")
-    if honoured(tests) == Honoured.NO:
+    if _served_alike(tests):
         use, because = Use.YES, "all groups are served alike (T1, T2), whatever is set for one"
+    elif use == Use.NO and not _any_honoured(tests):
+        use, because = Use.UNKNOWN, "shares are neither equal nor as asked (T2)"
     yield Word(member="scope", word="gpu", use=use, because=because)
+
+
+def _any_honoured(tests: Tests) -> bool:
+    return any(setting["outcome"] == "honoured" for setting in tests["T2"]["settings"])
 
 
 def _semantics(tests: Tests) -> Iterator[Word]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vgpumgr.errors import ProbeRefusedError
 from vgpumgr.gpu import shares
 from vgpumgr.gpu.duel import Rig, RigError
-from vgpumgr.gpu.enforcement import conclusive, granularity, words
+from vgpumgr.gpu.enforcement import answer, conclusive, granularity, words
 from vgpumgr.gpu.refusals import Refusal, refuse
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "vgpumgr.probe-gpu/1"
 LOOK_EVERY_S = 0.2
+BRANCHES = range(515, 611)
+"""Of the driver, whose structures the shim knows: native/rm_abi.h."""
 
 
 class Watch:
@@ -69,6 +71,13 @@ class Watch:
             except ProbeRefusedError as error:
                 self._failed = error
                 return
+            except Exception as error:
+                self._failed = refuse(
+                    Refusal.NVML_FAILED,
+                    f"GPU {self._gpu.index} ({self._gpu.uuid}): nobody looked who was on it, so nothing is concluded:"
+                    f" {type(error).__name__}: {error}",
+                )
+                return
             self._seen |= {process.pid: process for process in found}
 
 
@@ -88,12 +97,16 @@ def probe(
             tests = shares.run(replace(rig or Rig(), device=gpu.uuid, on_child=watch.ours), effort=effort, told=told)
     except RigError as error:
         watch.check()  # who was in the way may be why it failed
-        raise refuse(Refusal(f"probe.{error.code}"), f"GPU {gpu.index} ({gpu.uuid}): {error.detail}") from None
+        code, detail = Refusal(f"probe.{error.code}"), error.detail
+        if code == Refusal.DRIVER_UNKNOWN:
+            detail += f"; known are the branches {BRANCHES[0]} to {BRANCHES[-1]}"
+        raise refuse(code, f"GPU {gpu.index} ({gpu.uuid}): {detail}") from None
     watch.check()
     return described(gpu) | {
         "refused": None,
         "conclusive": conclusive(tests),
         "effort": asdict(effort),
+        "timeslices": answer(tests),
         "tests": tests,
         "granularity": asdict(granularity(tests)),
         "switch_cost_us": tests["T10"]["figures"].get("switch_cost_us"),
@@ -103,13 +116,17 @@ def probe(
 
 def refused(gpu: Gpu, error: ProbeRefusedError) -> dict[str, Any]:
     """Return the document of a GPU that could not be probed."""
-    return described(gpu) | {"refused": {"code": str(error.code), "detail": str(error)}}
+    return described(gpu) | {"refused": _reason(error)}
 
 
 def described(gpu: Gpu) -> dict[str, Any]:
     return {"gpu": {name: getattr(gpu, name) for name in ("index", "uuid", "name", "address", "driver")}}
 
 
-def document(gpus: list[dict[str, Any]]) -> dict[str, Any]:
-    """Put the GPUs' documents together."""
-    return {"schema": SCHEMA, "gpus": gpus}
+def document(gpus: list[dict[str, Any]], failed: ProbeRefusedError | None = None) -> dict[str, Any]:
+    """Put the GPUs' documents together. `failed`: why not even one could be begun with."""
+    return {"schema": SCHEMA, "gpus": gpus, "refused": None if failed is None else _reason(failed)}
+
+
+def _reason(error: ProbeRefusedError) -> dict[str, str]:
+    return {"code": str(error.code), "detail": str(error)}

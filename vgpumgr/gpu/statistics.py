@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from statistics import fmean, stdev
 
@@ -27,6 +27,10 @@ class Interval:
 
     def document(self) -> dict[str, float | int]:
         return {name: round(value, 6) for name, value in asdict(self).items()}
+
+    def widened(self, by: float) -> Interval:
+        """With an error that repeats do not average away."""
+        return replace(self, low=self.low - by, high=self.high + by)
 
     def overlaps(self, low: float, high: float) -> bool:
         """Could the true mean lie there?"""

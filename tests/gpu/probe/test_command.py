@@ -27,7 +27,7 @@ from vgpumgr.gpu.duel import Rig, RigError
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs/probe-gpu.schema.json").read_text())
-QUICK = ("--repeats", "3", "--seconds", "0.25")
+QUICK = ("--repeats", "3", "--seconds", "1")
 # What a probe may send to the driver besides making and freeing objects: controls of a channel group or of a channel
 # of its own. libcuda asks for a preemption mode of each of its channels by itself.
 PER_GROUP = {0xA06C0101, 0xA06C0102, SET_TIMESLICE, GET_TIMESLICE, 0xA06C0106, SET_PREEMPTION_MODE}
@@ -82,13 +82,14 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "SWITCHING", (shares.SWITCHING[0], shares.SWITCHING[-1]))
 
 
-def results(command: Command, monkeypatch: pytest.MonkeyPatch, **verdicts: Any) -> None:
+def results(monkeypatch: pytest.MonkeyPatch, *, cost_is_told: bool = True, **verdicts: Any) -> None:
     """Make the tests come out so, without measuring."""
 
     def run(rig: Rig, **_: Any) -> dict[str, Any]:
         rig.on_child(4194303)
         found = measured(**verdicts)
-        found["T10"]["figures"] = {"switch_cost_us": {"mean": 80.0, "low": 75.0, "high": 85.0, "count": 5}}
+        low = 75.0 if cost_is_told else -1.0
+        found["T10"]["figures"] = {"switch_cost_us": {"mean": 80.0, "low": low, "high": 85.0, "count": 5}}
         return found
 
     monkeypatch.setattr(probe_module.shares, "run", run)
@@ -135,9 +136,21 @@ def test_a_gpu_that_ignores_them(command: Command, fakerm: Callable[..., FakeRm]
     fakerm(Behaviour(honour="ignore"))
     status, out, _ = command(*QUICK)
     assert status == 0
-    assert "T2    fail     shares follow timeslices" in out
+    assert out.splitlines()[1] == "timeslices: ignored"
+    assert "T2 fail shares follow timeslices shares do not follow timeslices" in " ".join(out.split())
     assert "timeslices are not honoured (T2)" in out
     assert "inconclusive" not in out
+
+
+@pytest.mark.usefixtures("few")
+def test_a_driver_that_refuses_is_said_to(command: Command, fakerm: Callable[..., FakeRm]) -> None:
+    fakerm(Behaviour(honour="yes"), refuse_timeslice=True)
+    status, found = command.json(*QUICK)
+    (one,) = found["gpus"]
+    assert (status, one["timeslices"], one["switch_cost_us"]) == (8, "unknown", None)
+    assert one["tests"]["T2"]["reason"].startswith("the driver refused: 2048/6144 us: ")
+    uses = {(word["member"], word["word"]): word["use"] for word in one["enforcement"]}
+    assert uses["scope", "gpu"] == uses["applied", "timeslice_us"] == "unknown"
 
 
 def test_an_unfair_rig_is_inconclusive(command: Command, fakerm: Callable[..., FakeRm]) -> None:
@@ -154,10 +167,30 @@ def test_an_unfair_rig_is_inconclusive(command: Command, fakerm: Callable[..., F
 
 
 def test_what_is_inconclusive_is_said_to_people(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    results(command, monkeypatch, t2="inconclusive", honoured="unknown")
+    results(monkeypatch, t2="inconclusive", honoured="unknown")
     status, out, _ = command()
     assert status == 8
     assert "inconclusive: what was measured does not tell; nothing is to be built on it" in out
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [(True, "switch cost: 80 us, 75 to 85"), (False, "switch cost: not distinguishable from 0; at most 85 us")],
+)
+def test_a_switch_cost_is_told_from_none(
+    command: Command, monkeypatch: pytest.MonkeyPatch, told: bool, line: str
+) -> None:
+    results(monkeypatch, cost_is_told=told)
+    status, out, _ = command()
+    assert status == 0
+    assert out.splitlines()[1] == "timeslices: honoured"
+    assert line in out.splitlines()
+
+
+def test_one_sentence_is_said_once(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    results(monkeypatch, t1="fail", t2="not_run")
+    _, out, _ = command()
+    assert out.count("equal tenants did not get equal shares (T1), so nothing can be concluded") == 1
 
 
 def test_an_unknown_driver_is_refused(command: Command, fakerm: Callable[..., FakeRm]) -> None:
@@ -166,6 +199,7 @@ def test_an_unknown_driver_is_refused(command: Command, fakerm: Callable[..., Fa
     assert (status, out) == (1, "")
     assert err.splitlines()[-1].startswith("vgpumgr: probe.driver_unknown: GPU 0 (" + H200)
     assert "999.1" in err
+    assert "known are the branches 515 to 610" in err
 
 
 @pytest.mark.parametrize("code", ["shim_missing", "cuda_missing", "driver_unknown", "shim_blind", "load_failed"])
@@ -176,7 +210,9 @@ def test_every_reason_of_the_rig_has_its_code(command: Command, monkeypatch: pyt
     monkeypatch.setattr(probe_module.shares, "run", fails)
     status, found = command.json()
     assert status == 1
-    assert found["gpus"][0]["refused"] == {"code": f"probe.{code}", "detail": f"GPU 0 ({H200}): something was missing"}
+    refused = found["gpus"][0]["refused"]
+    assert refused["code"] == f"probe.{code}"
+    assert refused["detail"].startswith(f"GPU 0 ({H200}): something was missing")
 
 
 def test_without_cuda_that_is_the_reason(command: Command) -> None:
@@ -225,7 +261,7 @@ def test_a_gpu_that_is_lost_while_it_is_measured_is_not_judged(
 
 def test_several_gpus_are_each_told_of(command: Command, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml.says("driver 580.142", gpu(), gpu(L4, mig="1"))
-    results(command, monkeypatch)
+    results(monkeypatch)
     status, found = command.json()
     assert status == 1
     assert [one["refused"] and one["refused"]["code"] for one in found["gpus"]] == [None, "probe.mig"]
@@ -241,8 +277,30 @@ def test_several_gpus_are_each_told_of(command: Command, fake_nvml: FakeNvml, mo
 def test_a_failure_of_the_library_is_a_document_too(command: Command, fake_nvml: FakeNvml) -> None:
     fake_nvml.says("init 18")
     status, out, err = command("--json")
-    assert (status, out) == (1, "")
-    assert json.loads(err)["code"] == "probe.version_mismatch"
+    assert (status, err) == (1, "")
+    document = json.loads(out)
+    jsonschema.validate(document, SCHEMA)
+    assert document["gpus"] == []
+    assert document["refused"]["code"] == "probe.version_mismatch"
+    assert "different releases" in document["refused"]["detail"]
+
+
+def test_a_gpu_that_is_lost_is_no_obstacle_to_another(
+    command: Command, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml.says("driver 580.142", gpu(), gpu(L4), "lost 0")
+    results(monkeypatch)
+    assert command.json("--gpu", "1")[0] == 0
+    status, found = command.json()
+    assert status == 1
+    assert [one["refused"] and one["refused"]["code"] for one in found["gpus"]] == ["probe.gpu_lost", None]
+
+
+def test_how_far_it_is_is_said(command: Command, fakerm: Callable[..., FakeRm]) -> None:
+    fakerm(Behaviour(turns_of_first=2))
+    said = command(*QUICK)[2].splitlines()
+    assert said[0].startswith("1 of at most 45: T1, repeat 1 of 3: ")
+    assert said[-1].startswith("6 of at most 45: T1, repeat 3 of 3: ")
 
 
 def test_without_a_driver_the_program_says_so() -> None:
@@ -255,6 +313,27 @@ def test_without_a_driver_the_program_says_so() -> None:
     assert done.stderr.startswith("vgpumgr: probe.no_driver: ")
 
 
-def test_bad_values_are_usage(command: Command) -> None:
-    assert command("--repeats", "2")[0] == 2
-    assert command("--seconds", "0")[0] == 2
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--repeats", "2"),
+        ("--seconds", "0"),
+        ("--seconds", "0.99"),
+        ("--seconds", "nan"),
+        ("--seconds", "inf"),
+        ("--gpu", ""),
+        ("--gpu", "-1"),
+    ],
+)
+def test_bad_values_are_usage(command: Command, fake_nvml: FakeNvml, arguments: tuple[str, str]) -> None:
+    status, out, err = command(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("vgpumgr: argument.invalid: ")
+    assert arguments[0] in err
+    assert "see `vgpumgr host probe-gpu --help`" in err
+    assert fake_nvml.calls == []
+
+
+def test_all_exit_statuses_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"], Session())
+    assert "8 inconclusive, or warnings only" in " ".join(capsys.readouterr().out.split())

@@ -3,6 +3,7 @@
 
 import os
 import pwd
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.gpu.nvml import H200, L4, FakeNvml, gpu
 from vgpumgr.errors import ProbeRefusedError
 from vgpumgr.gpu import discovery
 from vgpumgr.gpu.discovery import Gpu, chosen, opened
+from vgpumgr.gpu.probe import BRANCHES, Watch
 from vgpumgr.gpu.refusals import Refusal
 
 FROZEN = {
@@ -55,6 +57,14 @@ def test_codes_are_frozen() -> None:
 def test_every_code_is_documented() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs/probe-gpu.md").read_text()
     assert [code for code in Refusal if f"`{code}`" not in page] == []
+
+
+def test_the_known_branches_are_those_of_the_shim() -> None:
+    root = Path(__file__).resolve().parents[3]
+    header = (root / "vgpumgr/gpu/native/rm_abi.h").read_text()
+    first, last = (int(re.search(rf"RM_MAJOR_{end} (\d+)", header)[1]) for end in ("FIRST", "LAST"))  # type: ignore[index]
+    assert range(first, last + 1) == BRANCHES
+    assert f"branches {first} to {last}" in (root / "docs/probe-gpu.md").read_text()
 
 
 def test_a_gpu_is_described(pynvml: Any, fake_nvml: FakeNvml) -> None:
@@ -169,9 +179,42 @@ def test_gpus_are_meant_by_index_or_uuid_each_once(pynvml: Any, fake_nvml: FakeN
         gpus = nvml.gpus()
     assert chosen(gpus, []) == gpus
     assert chosen(gpus, [L4, "1", "0"]) == [gpus[1], gpus[0]]
-    with pytest.raises(ProbeRefusedError, match=f"no GPU '2'; there are 0 \\({H200}\\), 1") as caught:
+    with pytest.raises(ProbeRefusedError, match=f"no GPU '2'; known: index 0 = {H200}, index 1 = {L4}") as caught:
         chosen(gpus, ["2"])
     assert caught.value.code == Refusal.GPU_UNKNOWN
+
+
+def test_a_lost_gpu_is_listed_and_refused(pynvml: Any, fake_nvml: FakeNvml) -> None:
+    fake_nvml.says("driver 580.142", gpu(), gpu(L4), "lost 0")
+    with opened(pynvml) as nvml:
+        lost, fit = nvml.gpus()
+        nvml.check(fit)
+        with pytest.raises(ProbeRefusedError, match="GPU 0: it has fallen off the bus"):
+            nvml.check(lost)
+    with pytest.raises(ProbeRefusedError, match=f"known: index 0 = \\?, index 1 = {L4}"):
+        chosen([lost, fit], [H200])
+
+
+def test_what_the_library_says_is_not_said_again(pynvml: Any, fake_nvml: FakeNvml) -> None:
+    fake_nvml.says("init 12")
+    with pytest.raises(ProbeRefusedError) as caught, opened(pynvml):
+        pass
+    assert str(caught.value) == "opening NVML: libnvidia-ml.so.1 is not there; install the driver"
+
+
+def test_nobody_looking_is_never_silent(pynvml: Any, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(pynvml) as nvml:
+        (one,) = nvml.gpus()
+
+        def broken(_: Gpu) -> Any:
+            raise UnicodeDecodeError("utf-8", b"", 0, 1, "what the library said")
+
+        monkeypatch.setattr(nvml, "processes", broken)
+        with Watch(nvml, one) as watch:
+            pass
+        with pytest.raises(ProbeRefusedError, match="UnicodeDecodeError") as caught:
+            watch.check()
+    assert caught.value.code == Refusal.NVML_FAILED
 
 
 def test_without_the_binding_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.gpu.probe.measured import measured, setting
-from vgpumgr.gpu.enforcement import STEPS_US, Honoured, Use, conclusive, granularity, honoured, words
+from vgpumgr.gpu.enforcement import STEPS_US, Answer, Honoured, Use, answer, conclusive, granularity, honoured, words
 
 NAMES = {
     ("requested", "timeslice_us"),
@@ -49,6 +49,35 @@ def test_a_gpu_that_ignores_timeslices_enforces_nothing_per_tenant() -> None:
     found = uses(measured(t2="fail", honoured="no", settings=ignored))
     assert found.pop("requested timeslice_us") == found.pop("scope gpu") == "yes"
     assert set(found.values()) == {"no"}
+
+
+@pytest.mark.parametrize("others", [[], [setting(1400, 2600, 0.5, outcome="ignored")]])
+def test_shares_that_follow_neither_are_no_ground_for_one_scope(others: list[dict[str, Any]]) -> None:
+    tests = measured(t2="fail", honoured="no", settings=[setting(2048, 6144, 0.1, outcome="deviates"), *others])
+    assert uses(tests)["scope gpu"] == "unknown"
+    assert answer(tests) == Answer.PARTLY
+
+
+@pytest.mark.parametrize(
+    ("t1", "t2", "honour", "outcome", "expected"),
+    [
+        ("pass", "pass", "yes", "honoured", Answer.HONOURED),
+        ("pass", "fail", "no", "ignored", Answer.IGNORED),
+        ("pass", "fail", "partly", "honoured", Answer.PARTLY),
+        ("pass", "inconclusive", "unknown", "inconclusive", Answer.UNKNOWN),
+        ("fail", "pass", "yes", "honoured", Answer.UNKNOWN),
+    ],
+)
+def test_there_is_one_answer(t1: str, t2: str, honour: str, outcome: str, expected: Answer) -> None:
+    settings = [setting(2048, 6144, 0.25, outcome=outcome)]
+    assert answer(measured(t1=t1, t2=t2, honoured=honour, settings=settings)) == expected
+
+
+def test_why_t2_tells_nothing_is_passed_on() -> None:
+    tests = measured(t2="inconclusive", honoured="unknown")
+    tests["T2"]["reason"] = "the driver refused: 2048/6144 us: NOT_SUPPORTED"
+    (applied,) = (word for word in words(tests) if word.member == "applied")
+    assert applied.because == "T2 is inconclusive: the driver refused: 2048/6144 us: NOT_SUPPORTED"
 
 
 def test_where_some_timeslices_are_not_honoured_those_are_named() -> None:

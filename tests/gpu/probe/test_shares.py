@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.fakerm.fake import FakeRm
+from tests.gpu.fakerm.gpu import Behaviour
 from vgpumgr.gpu import shares
 from vgpumgr.gpu.duel import Rig, RigError, Tenant
+from vgpumgr.gpu.enforcement import words
 from vgpumgr.gpu.shares import Effort
 
 RATE = 1000.0
@@ -29,6 +32,7 @@ class Formula:
     idle_gets: float = 1.0
     switch_us: float = 80.0
     bends: bool = False
+    statuses: Sequence[tuple[str, int]] = (("applied", 0),)
     runs: list[tuple[tuple[str, int | None], ...]] = field(default_factory=list)
     random: random.Random = field(default_factory=lambda: random.Random(7))
 
@@ -36,22 +40,25 @@ class Formula:
         assert seconds > 0
         self.runs.append(tuple((tenant.load, tenant.timeslice_us) for tenant in tenants))
         if len(tenants) == 1:
-            return duel(1.0, RATE)
+            return self.duel(1.0, RATE, seconds)
         a, b = tenants
         if b.load == "idle":
-            return duel(1.0, RATE * self.idle_gets * (1 + self.random.gauss(0, self.noise)))
+            return self.duel(1.0, RATE * self.idle_gets * (1 + self.random.gauss(0, self.noise)), seconds)
         got_a, got_b = self.slices(a.timeslice_us or 2048, b.timeslice_us or 2048)
         share = got_a / (got_a + got_b) + self.first_is_favoured + self.random.gauss(0, self.noise)
         lost = 2 * self.switch_us / (got_a + got_b)
         if self.bends:
             lost = 0.5 if got_a > 2000 else 0.0
-        return duel(share, RATE / (1 + lost))
+        return self.duel(share, RATE / (1 + lost), seconds)
 
-
-def duel(share: float, rate: float) -> Any:
-    rates = {"A": share * rate, "B": (1 - share) * rate}
-    result = SimpleNamespace(rounds=5, shim=[{"event": "applied", "status": 0}])
-    return SimpleNamespace(share=lambda _: share, rate=rates.__getitem__, of=lambda _: [result])
+    def duel(self, share: float, rate: float, seconds: float) -> Any:
+        rates = {"A": share * rate, "B": (1 - share) * rate}
+        said = [{"event": e, "client": 1, "group": 2, "result": 0, "status": status} for e, status in self.statuses]
+        result = SimpleNamespace(rounds=5, shim=said)
+        window_ns = (0.1 * seconds * 1e9, 0.9 * seconds * 1e9)
+        return SimpleNamespace(
+            share=lambda _: share, rate=rates.__getitem__, of=lambda _: [result], window_ns=window_ns
+        )
 
 
 def run(monkeypatch: pytest.MonkeyPatch, gpu: Formula, **effort: Any) -> dict[str, dict[str, Any]]:
@@ -95,6 +102,43 @@ def test_one_that_clamps_honours_some(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_asked[20_000, 60_000] == "ignored"
 
 
+@pytest.mark.parametrize("event", ["applied", "rewritten"])
+def test_a_driver_that_refuses_says_nothing_about_the_gpu(monkeypatch: pytest.MonkeyPatch, event: str) -> None:
+    gpu = Formula(slices=lambda *_: (2048, 2048), statuses=((event, 0x56),))
+    found = run(monkeypatch, gpu)
+    assert (found["T2"]["verdict"], found["T2"]["figures"]["honoured"]) == ("inconclusive", "unknown")
+    assert found["T2"]["reason"].startswith("the driver refused: 2048/6144 us: NOT_SUPPORTED, ")
+    assert found["T2"]["settings"][0]["status"]["A"] == ["NOT_SUPPORTED"]
+    assert {word.word: str(word.use) for word in words(found) if word.member == "scope"} == dict.fromkeys(
+        ("tenant", "gpu"), "unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("statuses", "verdict"), [((("applied", 0x56), ("rewritten", 0)), "pass"), ((), "inconclusive")]
+)
+def test_the_last_answer_counts(monkeypatch: pytest.MonkeyPatch, statuses: Any, verdict: str) -> None:
+    assert verdicts(run(monkeypatch, Formula(statuses=statuses)))["T2"] == verdict
+
+
+def test_a_window_that_is_no_whole_number_of_turns_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.2 s are 2.5 turns of 20 + 60 ms: on a GPU that honours them A gets up to a third of it, and 20 % at least."""
+    cut = Formula(slices=lambda a, b: (a, b) if a < 20_000 else (5, 10))
+    assert verdicts(run(monkeypatch, cut, seconds=2.0))["T2"] == "fail"
+    found = run(monkeypatch, cut, seconds=0.25)
+    assert (found["T2"]["verdict"], found["T2"]["figures"]["honoured"]) == ("inconclusive", "unknown")
+    assert found["T2"]["settings"][2]["uncertainty"] == pytest.approx(0.25 * 0.75 * 80 / 200)
+
+
+def test_a_short_measurement_of_an_honest_gpu_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "RIG", shares.RIG[1:])
+    monkeypatch.setattr(shares, "HONOUR", (shares.Setting(a_us=20_000, b_us=60_000),))
+    with FakeRm(Behaviour(honour="yes")) as fake:
+        for seconds in (0.1, 0.25, 0.4):
+            found = shares.run(fake.rig, effort=Effort(repeats=3, seconds=seconds))
+            assert found["T2"]["verdict"] in ("inconclusive", "not_run"), found["T2"]
+
+
 def test_a_rig_that_favours_one_ends_the_probe_there(monkeypatch: pytest.MonkeyPatch) -> None:
     unfair = Formula(first_is_favoured=0.1, noise=0.004)
     found = run(monkeypatch, unfair)
@@ -125,7 +169,8 @@ def test_shares_that_vary_only_with_timeslices_are_inconclusive(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("left", "noise", "verdict"), [(1.0, 0.004, "pass"), (0.25, 0.004, "fail"), (0.97, 0.03, "inconclusive")]
+    ("left", "noise", "verdict"),
+    [(1.0, 0.004, "pass"), (0.25, 0.004, "fail"), (0.97, 0.03, "inconclusive"), (1.2, 0.004, "inconclusive")],
 )
 def test_idle_time_is_given_kept_or_not_to_be_told(
     monkeypatch: pytest.MonkeyPatch, left: float, noise: float, verdict: str
@@ -140,7 +185,8 @@ def test_idle_time_is_given_kept_or_not_to_be_told(
 
 def test_a_throughput_that_no_switch_cost_explains_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(monkeypatch, Formula(bends=True))
-    assert verdicts(found)["T10"] == "inconclusive"
+    assert verdicts(found)["T10"] == "fail"
+    assert "switch_cost_us" not in found["T10"]["figures"]
 
 
 def test_settings_take_turns_in_every_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +207,10 @@ def test_what_the_rig_cannot_do_is_passed_on(monkeypatch: pytest.MonkeyPatch) ->
         shares.run(Rig())
 
 
-@pytest.mark.parametrize(("effort", "field"), [({"repeats": 2}, "repeats"), ({"seconds": 0}, "seconds")])
+@pytest.mark.parametrize(
+    ("effort", "field"),
+    [({"repeats": 2}, "repeats"), ({"seconds": 0}, "seconds"), ({"seconds": float("inf")}, "seconds")],
+)
 def test_too_little_effort_is_refused(effort: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=field):
         Effort(**effort)
