@@ -13,6 +13,7 @@ from tests.rig.trace import traced
 
 CHUNK_US = 400
 POINT = 0.01  # of the engine
+WORK: dict[str, Any] = {"item_us": 50, "period_us": 5000, "seconds": 2}
 
 
 def latency(uuid: str, *, item_us: int, period_us: int, seconds: float) -> dict[str, Any]:
@@ -31,42 +32,50 @@ def neighbours(gpu: Gpu, *, count: int, weight: int = 100) -> Load:
 
 
 def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gpu, figures: Record) -> None:
-    """In the fair band the same tenant waits for a neighbour's timeslice.
-
-    Both as its client sees it, where the slice's worker needs the lab host's only processor to fetch the item, and
-    from the moment its item is there, which is the engine's part of it.
-    """
+    """From the moment its item is there; in the fair band the same tenant waits for a neighbour's timeslice."""
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("urgent", weight=100, timeslice_us=4000)
     urgent = gpu.slice("urgent")
-    work = {"item_us": 50, "period_us": 5000, "seconds": 2}
-    alone = latency(urgent, **work)
     with gpu.loaded(neighbours(gpu, count=3), seconds=9):
         with traced() as in_fair_band:
-            fair = latency(urgent, **work)
+            latency(urgent, **WORK)
+        gpu.tenant("urgent", band="latency", reserve_us=200, reserve_period_us=5000)
+        with traced() as in_latency_band:
+            reserved = latency(urgent, **WORK)
+
+    waits_ns = in_latency_band.waits_ns("urgent")
+    figures(
+        "50 us item, reserved: longest wait for the engine", max(waits_ns) / 1000, against=CHUNK_US, unit="us chunk"
+    )
+    assert reserved["items"] == len(waits_ns) == 400
+    assert max(waits_ns) <= (CHUNK_US + 100) * 1000
+    assert max(in_fair_band.waits_ns("urgent")) > 2 * max(waits_ns), "the neighbours are in nobody's way"
+
+
+@pytest.mark.long
+def test_a_client_sees_its_reservation_wake_within_a_chunk(gpu: Gpu, figures: Record) -> None:
+    """From doorbell to completion. Missed at times: see the host's processor in docs/measurements.md."""
+    gpu.set_max_chunk_us(CHUNK_US)
+    gpu.tenant("urgent", weight=100, timeslice_us=4000)
+    urgent = gpu.slice("urgent")
+    alone = latency(urgent, **WORK)
+    with gpu.loaded(neighbours(gpu, count=3), seconds=7):
+        fair = latency(urgent, **WORK)
         gpu.tenant("urgent", band="latency", reserve_us=200, reserve_period_us=5000)
         before = gpu.stats("urgent")
-        with traced() as in_latency_band:
-            reserved = latency(urgent, **work)
+        reserved = latency(urgent, **WORK)
         after = gpu.stats("urgent")
 
-    least_us = alone["max_ns"] / 1000
     for name, measured in (("fair band", fair), ("reserved", reserved)):
         figures(
             f"50 us item beside 3 neighbours, {name}, worst",
             measured["max_ns"] / 1000,
-            against=least_us,
+            against=alone["max_ns"] / 1000,
             unit="us alone",
         )
-    waits_ns = in_latency_band.waits_ns("urgent")
-    figures(
-        "the same, reserved: the longest wait for the engine", max(waits_ns) / 1000, against=CHUNK_US, unit="us chunk"
-    )
-    assert reserved["items"] == len(waits_ns) == 400
-    assert max(waits_ns) <= (CHUNK_US + 100) * 1000
+    assert reserved["items"] == 400
     assert reserved["max_ns"] <= alone["max_ns"] + (CHUNK_US + 100) * 1000
     assert fair["max_ns"] > 2 * reserved["max_ns"], "the neighbours are in nobody's way"
-    assert max(in_fair_band.waits_ns("urgent")) > 2 * max(waits_ns), "the neighbours are in nobody's way"
     assert after.latency_ns - before.latency_ns == after.run_ns - before.run_ns > 400 * 50_000
 
 
