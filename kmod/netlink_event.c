@@ -181,6 +181,35 @@ void vgpu_event_name_slice(struct vgpu_event *event, const struct vgpu_device *d
 	vgpu_event_name_tenant(event, device->tenant);
 }
 
+static void vgpu_event_name_opener(struct vgpu_event *event, const struct vgpu_device *device)
+{
+	event->pid = device->opener_pid;
+	strscpy(event->comm, device->opener_comm, sizeof(event->comm));
+}
+
+/* Queue an event about @device, else about @tenant, else about the GPU alone. */
+static void vgpu_event_queue(struct vgpu_engine *engine, u8 command,
+			     const struct vgpu_tenant *tenant,
+			     const struct vgpu_device *device)
+{
+	struct vgpu_event *event;
+
+	if (!vgpu_events_wanted())
+		return;
+	spin_lock_irq(&engine->lock);
+	event = vgpu_event_add(engine, command);
+	if (event) {
+		event->time_ns = ktime_get_ns();
+		if (device)
+			vgpu_event_name_slice(event, device);
+		else
+			vgpu_event_name_tenant(event, tenant);
+		if (command == VGPUMGR_CMD_REVOKED_NTF)
+			vgpu_event_name_opener(event, device);
+	}
+	spin_unlock_irq(&engine->lock);
+}
+
 /**
  * vgpu_event_gpu - a GPU came or went
  * @parent: the GPU, its engine started
@@ -188,16 +217,7 @@ void vgpu_event_name_slice(struct vgpu_event *event, const struct vgpu_device *d
  */
 void vgpu_event_gpu(struct vgpu_parent *parent, u8 command)
 {
-	struct vgpu_engine *engine = &parent->engine;
-	struct vgpu_event *event;
-
-	if (!vgpu_events_wanted())
-		return;
-	spin_lock_irq(&engine->lock);
-	event = vgpu_event_add(engine, command);
-	if (event)
-		event->time_ns = ktime_get_ns();
-	spin_unlock_irq(&engine->lock);
+	vgpu_event_queue(&parent->engine, command, NULL, NULL);
 }
 
 /**
@@ -207,19 +227,8 @@ void vgpu_event_gpu(struct vgpu_parent *parent, u8 command)
  */
 void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command)
 {
-	struct vgpu_engine *engine = &tenant->parent->engine;
-	struct vgpu_event *event;
-
 	lockdep_assert_held(&tenant->parent->lock);
-	if (!vgpu_events_wanted())
-		return;
-	spin_lock_irq(&engine->lock);
-	event = vgpu_event_add(engine, command);
-	if (event) {
-		event->time_ns = ktime_get_ns();
-		vgpu_event_name_tenant(event, tenant);
-	}
-	spin_unlock_irq(&engine->lock);
+	vgpu_event_queue(&tenant->parent->engine, command, tenant, NULL);
 }
 
 /**
@@ -229,23 +238,8 @@ void vgpu_event_tenant(struct vgpu_tenant *tenant, u8 command)
  */
 void vgpu_event_slice(struct vgpu_device *device, u8 command)
 {
-	struct vgpu_engine *engine = &device->parent->engine;
-	struct vgpu_event *event;
-
 	lockdep_assert_held(&device->parent->lock);
-	if (!vgpu_events_wanted())
-		return;
-	spin_lock_irq(&engine->lock);
-	event = vgpu_event_add(engine, command);
-	if (event) {
-		event->time_ns = ktime_get_ns();
-		vgpu_event_name_slice(event, device);
-		if (command == VGPUMGR_CMD_REVOKED_NTF) {
-			event->pid = device->opener_pid;
-			strscpy(event->comm, device->opener_comm, sizeof(event->comm));
-		}
-	}
-	spin_unlock_irq(&engine->lock);
+	vgpu_event_queue(&device->parent->engine, command, NULL, device);
 }
 
 /**
