@@ -9,7 +9,7 @@
 #include <linux/slab.h>
 
 #include "debugfs.h"
-#include "vgpu.h"
+#include "engine.h"
 
 struct dentry *vgpu_debugfs;
 
@@ -18,12 +18,14 @@ static void vgpu_debugfs_tenant(struct seq_file *file, struct vgpu_tenant *tenan
 {
 	struct vgpu_engine *engine = &tenant->parent->engine;
 	u64 timeslice_ns;
+	u64 now_ns;
 	s64 lag_ns;
 	u32 i;
 
 	spin_lock_irq(&engine->lock);
-	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, ktime_get_ns());
-	vgpu_group_settle(&tenant->group);
+	now_ns = ktime_get_ns();
+	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, now_ns);
+	vgpu_engine_settle(engine, &tenant->group, now_ns);
 	*stats = tenant->group.stats;
 	timeslice_ns = tenant->group.params.timeslice_ns;
 	spin_unlock_irq(&engine->lock);

@@ -42,6 +42,26 @@ void vgpu_engine_trace_hold(struct vgpu_engine *engine)
 		trace_vgpu_hold(engine, holder, length_ns);
 }
 
+/**
+ * vgpu_engine_settle - bring the counters of a group up to date
+ * @engine: engine->lock held
+ * @group: of this engine
+ * @now_ns: the present
+ *
+ * Before they are read, and before anything that would do so without a trace.
+ */
+void vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns)
+{
+	u64 before_ns;
+
+	lockdep_assert_held(&engine->lock);
+	vgpu_sched_advance(&engine->sched, now_ns);
+	before_ns = group->stats.ghost_ns;
+	vgpu_group_settle(group);
+	if (group->stats.ghost_ns != before_ns)
+		trace_vgpu_parked(engine, group, group->stats.ghost_ns - before_ns);
+}
+
 /* @before: who owned the engine until the decision, or NULL */
 static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slice *before,
 			      const struct vgpu_decision *decision)
@@ -58,8 +78,10 @@ static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slic
 	} else if (decision->idle == VGPU_IDLE_GHOST) {
 		owner = decision->payer;
 	}
-	if (owner && engine->sched.run_start_ns == engine->sched.now_ns)
+	if (owner && engine->sched.run_start_ns == engine->sched.now_ns) {
+		vgpu_engine_settle(engine, owner->group, engine->sched.now_ns);
 		trace_vgpu_run_begin(engine, owner, decision->switched);
+	}
 }
 
 /**

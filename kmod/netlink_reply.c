@@ -184,7 +184,7 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 	/* First: asking for the lag charges the time until now. */
 	now_ns = ktime_get_ns();
 	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, now_ns);
-	vgpu_group_settle(&tenant->group);
+	vgpu_engine_settle(engine, &tenant->group, now_ns);
 	stats = tenant->group.stats;
 	throttled = vgpu_bucket_is_throttled(&tenant->group.bucket, now_ns);
 	spin_unlock_irq(&engine->lock);

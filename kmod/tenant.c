@@ -71,11 +71,14 @@ static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
 static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 {
 	struct vgpu_engine *engine = &tenant->parent->engine;
+	u64 now_ns;
 
 	spin_lock_irq(&engine->lock);
-	if (tenant->configured)
-		WARN_ON_ONCE(vgpu_group_remove(&engine->sched, &tenant->group,
-					       ktime_get_ns()));
+	if (tenant->configured) {
+		now_ns = ktime_get_ns();
+		vgpu_engine_settle(engine, &tenant->group, now_ns);
+		WARN_ON_ONCE(vgpu_group_remove(&engine->sched, &tenant->group, now_ns));
+	}
 	vgpu_event_source_forget(&tenant->events);
 	spin_unlock_irq(&engine->lock);
 	list_del(&tenant->node);
@@ -98,6 +101,7 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 	struct vgpu_engine *engine = &device->parent->engine;
 
 	lockdep_assert_held(&engine->lock);
+	vgpu_engine_settle(engine, &device->tenant->group, now_ns);
 	if (WARN_ON_ONCE(vgpu_slice_add(&engine->sched, &device->tenant->group,
 					&device->slice, &device->params, now_ns)))
 		return;
@@ -117,10 +121,9 @@ static void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 	lockdep_assert_held(&engine->lock);
 	if (!device->scheduled)
 		return;
-	if (engine->holder == &device->slice) {
-		vgpu_sched_advance(&engine->sched, now_ns);
+	vgpu_engine_settle(engine, device->slice.group, now_ns);
+	if (engine->holder == &device->slice)
 		vgpu_engine_trace_hold(engine);
-	}
 	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
 	device->scheduled = false;
 	/* It may have held the engine, or have been the one whose turn it is. */

@@ -111,6 +111,29 @@ TRACE_EVENT(vgpu_hold,
 		  __entry->length_ns)
 );
 
+/*
+ * What a tenant was charged of the time in which no slice had work: the parts of its
+ * slices, whose turns would have followed each other. Only where turns are not given away.
+ */
+TRACE_EVENT(vgpu_parked,
+	TP_PROTO(const struct vgpu_engine *engine, struct vgpu_group *group, u64 length_ns),
+	TP_ARGS(engine, group, length_ns),
+	TP_STRUCT__entry(
+		__string(gpu, engine->name)
+		__string(tenant, vgpu_group_to_tenant(group)->name)
+		__field(u64, length_ns)
+		__field(u64, run_ns)
+	),
+	TP_fast_assign(
+		vgpu_assign_str(gpu, engine->name);
+		vgpu_assign_str(tenant, vgpu_group_to_tenant(group)->name);
+		__entry->length_ns = length_ns;
+		__entry->run_ns = group->stats.run_ns;
+	),
+	TP_printk("gpu=%s tenant=%s length_ns=%llu run_ns=%llu",
+		  __get_str(gpu), __get_str(tenant), __entry->length_ns, __entry->run_ns)
+);
+
 /* A slice that had nothing for the engine has an item again. */
 TRACE_EVENT(vgpu_ready,
 	TP_PROTO(const struct vgpu_engine *engine, const struct vgpu_slice *slice, u64 time_ns),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.rig.gpu import Gpu, Load
 from vgpumgr.observer.account import accounts, shares
-from vgpumgr.observer.trace import EndedRun, Recording, recorded
+from vgpumgr.observer.trace import EndedRun, Parked, Recording, recorded
 
 
 def busy(delay_us: int = 200) -> dict[str, object]:
@@ -68,6 +68,33 @@ def test_under_load_any_window_between_runs_agrees_with_the_counters_in_the_trac
     part = shares(accounts(recording.happened))
     for name, share in window.share.items():
         assert part[gpu.address, name] == pytest.approx(share, abs=0.1)
+
+
+@pytest.mark.parametrize(("policy", "places"), [("best_effort", None), ("equal_share", None), ("fixed_share", 6)])
+def test_under_every_policy_work_holds_and_idle_turns_add_up_to_the_counters(
+    gpu: Gpu, policy: str, places: int | None
+) -> None:
+    """Busy, napping and without any work; a slice comes and one goes while all sleep. The end is read in the window."""
+    gpu.share_by(policy, places=places)
+    for name in ("busy", "naps", "none"):
+        gpu.tenant(name, weight=100, timeslice_us=1000, mode="strict" if places else "fair")
+    load = {gpu.slice("busy"): busy(), gpu.slice("naps"): busy() | {"nap_us": 3000}}
+    idle = [gpu.slice("none"), gpu.slice("none")]
+    before = {name: gpu.stats(name) for name in ("busy", "naps", "none")}
+    with recorded() as recording:
+        for change in (lambda: gpu.sysfs.remove(idle.pop()), lambda: idle.append(gpu.slice("naps"))):
+            with gpu.loaded(load, seconds=1):
+                pass
+            change()
+        counted = {name: gpu.stats(name) for name in before}
+    assert recording.lost == 0
+    for name, after in counted.items():
+        charged = [what.length_ns for what in recording.happened if what.tenant == name]
+        assert sum(charged) == after.run_ns - before[name].run_ns
+    found = {account.tenant: account for account in accounts(recording.happened)}
+    assert all(account.agrees for account in found.values()), found
+    parked = {what.tenant for what in recording.happened if isinstance(what, Parked)}
+    assert parked == (set() if policy == "best_effort" else set(counted))
 
 
 def test_a_run_that_is_not_recorded_is_noticed(gpu: Gpu) -> None:

@@ -10,7 +10,7 @@ import pytest
 from vgpumgr.errors import ControlUnavailableError
 from vgpumgr.observer import trace
 from vgpumgr.observer.account import accounts, shares
-from vgpumgr.observer.trace import EndedRun, Hold
+from vgpumgr.observer.trace import EndedRun, Hold, Parked
 
 ROOT = Path(__file__).parents[2]
 GPU = "0000:00:10.0"
@@ -21,6 +21,7 @@ CPU:1 [LOST 3 EVENTS]
  vgpu/0000:00:10-91 [000] d..2. 5.2: vgpu_run_end: gpu=0000:00:10.0 tenant=blue \
 slice=11111111-0000-4000-8000-000000000001 start_ns=1000 length_ns=200 timeslice_ns=150 run=7 run_ns=1200 reason=dry
  vgpu/0000:00:10-91 [000] d..2. 5.3: vgpu_hold: gpu=0000:00:10.0 tenant=blue start_ns=1200 length_ns=30
+ vgpu/0000:00:10-91 [000] d..2. 5.3: vgpu_parked: gpu=0000:00:10.0 tenant=blue length_ns=70 run_ns=1300
  vgpu/0000:00:10-91 [000] d..2. 5.3: sched_switch: gpu=no
 """
 
@@ -43,7 +44,7 @@ def runs(tenant: str, *lengths_ns: int, first: int = 1) -> list[EndedRun]:
     ]
 
 
-def test_lines_become_runs_holds_and_a_count_of_what_was_lost() -> None:
+def test_lines_become_runs_holds_parked_time_and_a_count_of_what_was_lost() -> None:
     recording = trace.parse(TEXT)
     assert recording.lost == 3
     assert recording.happened == (
@@ -59,16 +60,18 @@ def test_lines_become_runs_holds_and_a_count_of_what_was_lost() -> None:
             reason="dry",
         ),
         Hold(gpu=GPU, tenant="blue", start_ns=1200, length_ns=30),
+        Parked(gpu=GPU, tenant="blue", length_ns=70, run_ns=1300),
     )
 
 
-def test_the_fields_are_those_that_the_module_prints() -> None:
+@pytest.mark.parametrize("name", ["vgpu_run_end", "vgpu_hold", "vgpu_parked"])
+def test_the_fields_are_those_that_the_module_prints(name: str) -> None:
     text = (ROOT / "kmod" / "trace.h").read_text()
-    printed = re.search(r'TRACE_EVENT\(vgpu_run_end,.*?TP_printk\("([^"]*)"', text, re.DOTALL)
+    printed = re.search(rf'TRACE_EVENT\({name},.*?TP_printk\("([^"]*)"', text, re.DOTALL)
     assert printed
     line = re.sub(r"%s|%pUl", "x", printed[1])
     line = re.sub(r"%llu", "1", line)
-    assert trace._RUN_END.search(f"vgpu_run_end: {line}"), line
+    assert len(trace.parse(f"{name}: {line}").happened) == 1, line
 
 
 def test_the_run_that_opens_the_window_is_not_in_it() -> None:
@@ -87,6 +90,20 @@ def test_holds_are_charged_outside_of_runs() -> None:
 
 def hold(length_ns: int) -> Hold:
     return Hold(gpu=GPU, tenant="blue", start_ns=0, length_ns=length_ns)
+
+
+def test_parked_time_is_charged_outside_of_runs_and_compared_at_once() -> None:
+    first, second = runs("blue", 10, 20)
+    later = replace(second, run_ns=second.run_ns + 7 + 8)
+    (blue,) = accounts([parked(99, counted_ns=99), first, parked(7, counted_ns=17), parked(8, counted_ns=25), later])
+    assert (blue.run_ns, blue.parked_ns, blue.total_ns, blue.agrees) == (20, 15, 35, True)
+    (blue,) = accounts([first, parked(7, counted_ns=18), replace(second, run_ns=38)])
+    assert blue.faults == ["after run 1: 7 ns parked and 0 ns of holds were recorded, 8 ns counted"]
+    assert not blue.agrees
+
+
+def parked(length_ns: int, *, counted_ns: int) -> Parked:
+    return Parked(gpu=GPU, tenant="blue", length_ns=length_ns, run_ns=counted_ns)
 
 
 def test_a_run_that_was_not_recorded_is_noticed() -> None:

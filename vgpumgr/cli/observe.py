@@ -12,7 +12,7 @@ from vgpumgr.cli.session import JsonOutput, JsonOutputOption, begin, table
 if TYPE_CHECKING:
     from vgpumgr.observer.account import Account
 
-_HEADINGS = ("GPU", "TENANT", "SHARE", "RUN-NS", "HOLD-NS", "RUNS", "LONGEST-NS", "OVER-NS", "COUNTERS")
+_HEADINGS = ("GPU", "TENANT", "SHARE", "RUN-NS", "HOLD-NS", "PARKED-NS", "RUNS", "LONGEST-NS", "OVER-NS", "COUNTERS")
 _FAULTS_SHOWN = 5
 
 
@@ -54,6 +54,7 @@ def _row(account: "Account", share: float) -> tuple[str, ...]:
         f"{share:.2%}",
         str(account.run_ns),
         str(account.hold_ns),
+        str(account.parked_ns),
         str(account.runs),
         str(account.longest_ns),
         str(account.longest_over_ns),

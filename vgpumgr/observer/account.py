@@ -2,14 +2,15 @@
 """Adds up recorded runs and compares the sums with the kernel's counters, to the nanosecond.
 
 Each recorded end of a run carries the two counters of its group. From one end to the next the number of runs must
-have grown by one and the run time by the length of that run and of the holds between: what the kernel counted without
-a run, and a run that was not recorded, both show.
+have grown by one and the run time by the length of that run and of what was charged outside of runs between: holds, and
+parts of time in which the engine was parked. What the kernel counted and did not tell, and a run that was not recorded,
+both show.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from vgpumgr.observer.trace import EndedRun, Hold
+from vgpumgr.observer.trace import EndedRun, Happened, Hold, Parked
 
 
 @dataclass(kw_only=True)
@@ -24,6 +25,7 @@ class Account:
     runs: int = 0
     run_ns: int = 0
     hold_ns: int = 0
+    parked_ns: int = 0
     longest_ns: int = 0
     longest_over_ns: int = 0
     counted_runs: int = 0
@@ -32,8 +34,8 @@ class Account:
 
     @property
     def total_ns(self) -> int:
-        """Engine time charged: runs and holds."""
-        return self.run_ns + self.hold_ns
+        """Engine time charged: runs, holds, and parts of parked time."""
+        return self.run_ns + self.hold_ns + self.parked_ns
 
     @property
     def agrees(self) -> bool:
@@ -49,7 +51,7 @@ class _Known:
     hold_ns: int = 0
 
 
-def accounts(happened: Iterable[EndedRun | Hold]) -> list[Account]:
+def accounts(happened: Iterable[Happened]) -> list[Account]:
     """Return an account for each group, by GPU and tenant. A group's window begins at its first recorded end."""
     known: dict[tuple[str, str], _Known] = {}
     for what in happened:
@@ -58,11 +60,28 @@ def accounts(happened: Iterable[EndedRun | Hold]) -> list[Account]:
         if isinstance(what, Hold):
             if group:
                 group.hold_ns += what.length_ns
+        elif isinstance(what, Parked):
+            if group:
+                _add_parked(group, what)
         elif group is None:
             known[key] = _Known(Account(gpu=what.gpu, tenant=what.tenant), what.run, what.run_ns)
         else:
             _add(group, what)
     return [known[key].account for key in sorted(known)]
+
+
+def _add_parked(group: _Known, parked: Parked) -> None:
+    account = group.account
+    counted_ns = parked.run_ns - group.run_ns
+    if counted_ns != parked.length_ns + group.hold_ns:
+        account.faults.append(
+            f"after run {group.run}: {parked.length_ns} ns parked and {group.hold_ns} ns of holds were recorded, "
+            f"{counted_ns} ns counted"
+        )
+    account.parked_ns += parked.length_ns
+    account.hold_ns += group.hold_ns
+    account.counted_ns += counted_ns
+    group.run_ns, group.hold_ns = parked.run_ns, 0
 
 
 def _add(group: _Known, ended: EndedRun) -> None:

@@ -21,6 +21,7 @@ _RUN_END = re.compile(
     r"timeslice_ns=(?P<timeslice_ns>\d+) run=(?P<run>\d+) run_ns=(?P<run_ns>\d+) reason=(?P<reason>\w+)"
 )
 _HOLD = re.compile(rf"vgpu_hold: {_NAMES} start_ns=(?P<start_ns>\d+) length_ns=(?P<length_ns>\d+)")
+_PARKED = re.compile(rf"vgpu_parked: {_NAMES} length_ns=(?P<length_ns>\d+) run_ns=(?P<run_ns>\d+)")
 _LOST = re.compile(r"\[LOST (\d+) EVENTS\]")
 
 
@@ -52,17 +53,33 @@ class Hold:
     length_ns: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Parked:
+    """A tenant's part of time in which no slice had work, under a policy that gives no turn away.
+
+    `run_ns`: the kernel's counter of the group, this included.
+    """
+
+    gpu: str
+    tenant: str
+    length_ns: int
+    run_ns: int
+
+
+Happened = EndedRun | Hold | Parked
+
+
 @dataclass
 class Recording:
     """What was recorded, in order. `lost`: events that the kernel knows it could not record. Filled at the end."""
 
-    happened: tuple[EndedRun | Hold, ...] = ()
+    happened: tuple[Happened, ...] = ()
     lost: int = 0
 
 
 def parse(text: str) -> Recording:
     """Return what the file `trace` says. Lines of others and of runs that begin are left out."""
-    happened: list[EndedRun | Hold] = []
+    happened: list[Happened] = []
     lost = 0
     for line in text.splitlines():
         if match := _RUN_END.search(line):
@@ -86,6 +103,15 @@ def parse(text: str) -> Recording:
                     tenant=match["tenant"],
                     start_ns=int(match["start_ns"]),
                     length_ns=int(match["length_ns"]),
+                )
+            )
+        elif match := _PARKED.search(line):
+            happened.append(
+                Parked(
+                    gpu=match["gpu"],
+                    tenant=match["tenant"],
+                    length_ns=int(match["length_ns"]),
+                    run_ns=int(match["run_ns"]),
                 )
             )
         elif match := _LOST.search(line):
@@ -112,6 +138,7 @@ def recorded(*, tracing: Path = TRACING, buffer_kib: int = _BUFFER_KIB) -> Itera
         if not enable.exists():
             raise ControlUnavailableError("the kernel has no tracepoints vgpu:*; vgpumgr.ko is not loaded")
         (instance / "buffer_size_kb").write_text(str(buffer_kib))
+        (instance / "trace_clock").write_text("mono")  # the same on all CPUs
         enable.write_text("1")
         try:
             yield recording

@@ -43,7 +43,7 @@ def test_sums_that_agree_are_a_success(monkeypatch: pytest.MonkeyPatch, cli: Cli
     result = cli("host", "observe", "--seconds", "3")
     assert cli.slept_s == [3]
     assert result.status == 0
-    assert result.out.splitlines()[1].split() == [GPU, "blue", "100.00%", "1000", "0", "1", "1000", "100", "agree"]
+    assert result.out.splitlines()[1].split() == [GPU, "blue", "100.00%", "1000", "0", "0", "1", "1000", "100", "agree"]
 
 
 def test_a_difference_is_a_failure_that_says_by_how_much(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
