@@ -3,6 +3,7 @@
 
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,10 @@ def module_references() -> int:
 
 def workers() -> list[str]:
     """Worker threads of open slices; the engine's thread has a slash in its name."""
-    names = (path.read_text().strip() for path in Path("/proc").glob("[0-9]*/comm") if path.exists())
+    names = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            names.append(path.read_text().strip())
     return [name for name in names if name.startswith("vgpu-") and name not in ("vgpu-reaper", "vgpu-client")]
 
 
@@ -47,9 +51,11 @@ def test_a_hundred_slices_come_and_go_without_a_trace(gpu: Gpu) -> None:
 def test_the_leak_check_sees_memory_and_worker_of_an_open_slice(gpu: Gpu) -> None:
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
-    with gpu.loaded({uuid: {"op": "delay", "delay_us": 200}}, seconds=1):
-        assert len(workers()) == 1
-        assert "vgpu_memory_create" in Path("/proc/vmallocinfo").read_text()
+    user = Client(["--json", uuid, *LOAD, "--seconds", "600"])
+    gpu.wait_queued(uuid)
+    assert len(workers()) == 1
+    assert "vgpu_memory_create" in Path("/proc/vmallocinfo").read_text()
+    user.kill()
 
 
 def test_device_memory_is_a_quota(gpu: Gpu) -> None:
