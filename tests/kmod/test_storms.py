@@ -1,17 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators and users who end things at any moment: nobody waits for ever, and afterwards everything works."""
+"""Operators who do everything at once: nobody waits for ever, nothing leaks, and afterwards everything works."""
 
+import errno
+import multiprocessing
+import os
 import random
 import signal
 import subprocess
+import threading
 import time
+import uuid as uuids
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, load_module, poll, unload_module
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.errors import DumpInterruptedError, NotFoundError, RefusedError
 
 LOAD = ["saturate", "--op", "mix", "--seconds", "600"]
+# What creating and removing the same few UUIDs from several processes may be answered.
+OF_CREATE = {errno.EEXIST, errno.ENOSPC, errno.ENODEV, errno.EAGAIN, errno.ENOENT}
+OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
+
+
+def ended(thread: threading.Thread, timeout_s: float = 60) -> bool:
+    thread.join(timeout=timeout_s)
+    return not thread.is_alive()
+
+
+def nothing_left(gpu: Gpu) -> bool:
+    found = gpu.control.gpu(ADDRESS)
+    references = int(Path("/sys/module/vgpumgr/refcnt").read_text())
+    return (found.slices, found.memory_reserved_bytes, references) == (0, 0, 0)
 
 
 def works(gpu: Gpu) -> bool:
@@ -58,3 +83,116 @@ def test_a_killed_client_in_the_middle_of_dma_leaves_nothing(gpu: Gpu) -> None:
     stats = gpu.slice_stats(uuid)
     assert (stats.queued, stats.error) == (0, 0)
     assert client(uuid, "verify").status == 0
+
+
+@pytest.mark.parametrize("leave", [signal.SIGKILL, signal.SIGTERM])
+def test_a_slice_removed_under_its_user_goes_when_the_user_goes(gpu: Gpu, leave: signal.Signals) -> None:
+    """A user that does not listen for the request to let go; however it ends, `remove` returns and all is free."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    for _ in range(2):
+        uuid = gpu.slice("blue")
+        user = Client(["--json", uuid, *LOAD])
+        gpu.wait_queued(uuid)
+        remover = threading.Thread(target=gpu.sysfs.remove, args=(uuid,))
+        remover.start()
+        poll(lambda uuid=uuid: not gpu.sysfs.exists(uuid) or gpu.slice_stats(uuid).queued == 0)
+        user.process.send_signal(leave)
+        user.kill()
+        assert ended(remover)
+    poll(lambda: nothing_left(gpu))
+    assert works(gpu)
+
+
+def churn(seed: int, names: list[str], seconds: float, answers: "multiprocessing.Queue[Counter[str]]") -> None:
+    """Create and remove the same slices as the other processes do, for `seconds`."""
+    chance = random.Random(seed)
+    host = Sysfs()
+    seen: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        name = chance.choice(names)
+        create = chance.random() < 0.6
+        try:
+            if create:
+                host.create(ADDRESS, chance.choice(["vgpumgr-mem16m", "vgpumgr-mem256m"]), name)
+            else:
+                host.remove(name)
+            seen["created" if create else "removed"] += 1
+        except RefusedError as refused:
+            known = refused.errno in (OF_CREATE if create else OF_REMOVE)
+            seen["refused" if known else f"unknown {refused.errno}"] += 1
+    answers.put(seen)
+
+
+def remove_all(gpu: Gpu) -> None:
+    """Also those that lost their file: a removal that comes before a creation has ended takes the file `remove` away,
+    and then the mdev core refuses it (EAGAIN). Such a slice goes with its GPU.
+    """
+    for found in gpu.control.slices():
+        with suppress(NotFoundError):
+            gpu.sysfs.remove(found.uuid)
+    for found in gpu.control.slices():
+        assert not Path(f"/sys/bus/mdev/devices/{found.uuid}/remove").exists()
+    gpu.sysfs.unbind(ADDRESS)
+    gpu.sysfs.bind(ADDRESS)
+
+
+def storm(gpu: Gpu, seconds: float, meanwhile: Callable[[], None]) -> Counter[str]:
+    """Four processes that create and remove the same eight slices; what they were answered."""
+    names = [str(uuids.uuid4()) for _ in range(8)]
+    fork = multiprocessing.get_context("fork")
+    answers = fork.Queue()
+    processes = [fork.Process(target=churn, args=(seed, names, seconds, answers)) for seed in range(4)]
+    for process in processes:
+        process.start()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        meanwhile()
+    seen: Counter[str] = sum((answers.get(timeout=seconds + 60) for _ in processes), Counter())
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    remove_all(gpu)
+    return seen
+
+
+def look_around(gpu: Gpu) -> None:
+    """Read everything; give away what is there. Lists may come to no end while slices come and go."""
+    with suppress(DumpInterruptedError):
+        for found in gpu.control.slices():
+            with suppress(NotFoundError):
+                gpu.control.set_slice(found.uuid, tenant="blue", weight=3)
+
+
+def create_and_remove(gpu: Gpu, seconds: float) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    seen = storm(gpu, seconds, lambda: look_around(gpu))
+    assert not [what for what in seen if what.startswith("unknown")], seen
+    assert min(seen["created"], seen["removed"], seen["refused"]) > 0
+    poll(lambda: nothing_left(gpu))
+    assert works(gpu)
+
+
+def test_slices_created_and_removed_by_four_processes_at_once(gpu: Gpu) -> None:
+    create_and_remove(gpu, 2)
+
+
+@pytest.mark.long
+def test_slices_created_and_removed_by_four_processes_for_long(gpu: Gpu, fuzz_s: float) -> None:
+    create_and_remove(gpu, fuzz_s / 10)
+
+
+def test_a_device_file_that_outlives_its_path_does_no_harm(gpu: Gpu) -> None:
+    """Attributes held open over the removal of their slice answer ENODEV, not from memory that is gone."""
+    uuid = gpu.slice()
+    folder = Path(f"/sys/bus/mdev/devices/{uuid}")
+    held = [os.open(folder / name, os.O_RDONLY) for name in ("state", "tenant", "weight", "sched_config", "permit")]
+    try:
+        gpu.sysfs.remove(uuid)
+        for number in held:
+            with pytest.raises(OSError, match="No such device"):
+                os.pread(number, 100, 0)
+    finally:
+        for number in held:
+            os.close(number)
+    assert works(gpu)
