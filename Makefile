@@ -13,7 +13,7 @@ help:
 	@echo 'make test       every test, the lab included'
 	@echo 'make test-long  the tests that take minutes each'
 	@echo 'make test-LANE  one lane: lint unit api lab-tool kmod time chain product'
-	@echo '                of the long ones: unit-long time-long kmod-long kernel-debug chain-long product-long role-long gpu'
+	@echo '                of the long ones: unit-long kmod-long kernel-debug chain-long product-long role-long gpu'
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'
 	@echo 'make bench-sched   the scheduler beside others: tables and build/bench/sched.json'
 	@echo 'make bench-kmod    the kernel module in virtual time beside others: tables and build/bench/kmod.json'
