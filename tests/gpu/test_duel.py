@@ -2,6 +2,7 @@
 """Tenants that compete, on the fake GPU: what is measured is what the GPU did, in virtual time."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,9 @@ def test_settings_of_cuda_that_spoil_a_measurement_are_not_handed_on(monkeypatch
     found: list[str] = []
 
     def look(pid: int) -> None:
-        found.append(Path(f"/proc/{pid}/environ").read_text())
+        while not (environment := Path(f"/proc/{pid}/environ").read_text()):  # it is about to be the load
+            time.sleep(0.001)
+        found.append(environment)
 
     with FakeRm() as fake:
         duel.run(replace(fake.rig, on_child=look), [Tenant(name="A", rounds=ROUNDS)], seconds=0.05)
