@@ -209,7 +209,7 @@ def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
     slices = {tenant: edu.slice(tenant) for tenant in weights}
     n = {tenant: n_for(uuid, job_ns[tenant]) for tenant, uuid in slices.items()}
     load: Load = {uuid: {"op": "fact", "fact_n": n[tenant], "depth": 64} for tenant, uuid in slices.items()}
-    with edu.loaded(load, seconds=3.5) as outcomes:
+    with edu.loaded(load) as outcomes:
         window = edu.measured_over(2.5)
 
     reports = [outcomes[0].report("name", uuid) for uuid in load]

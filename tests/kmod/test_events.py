@@ -183,7 +183,7 @@ def test_a_cap_that_runs_out_and_comes_back_is_told_at_a_bounded_rate(gpu: Gpu, 
 
 def test_who_asks_sees_that_a_tenant_is_throttled(gpu: Gpu) -> None:
     gpu.tenant("blue", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=100_000)
-    with gpu.loaded({gpu.slice("blue"): {"op": "delay", "delay_us": 200}}, seconds=1):
+    with gpu.loaded({gpu.slice("blue"): {"op": "delay", "delay_us": 200}}):
         poll(lambda: gpu.stats("blue").throttled)
     poll(lambda: not gpu.stats("blue").throttled)
 

@@ -16,7 +16,7 @@ def go_mad(gpu: Gpu, *, seconds: float, seed: int) -> None:
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     bad, good = gpu.slice("bad"), gpu.slice("good")
     # As many items as fit: the neighbour itself may have to wait for a processor.
-    with gpu.loaded({good: {"op": "delay", "delay_us": 400, "depth": 1024}}, seconds=seconds + 1) as outcomes:
+    with gpu.loaded({good: {"op": "delay", "delay_us": 400, "depth": 1024}}) as outcomes:
         window = gpu.window()
         mad = Client(["--json", bad, "fuzz", "--seconds", f"{seconds:g}", "--seed", str(seed)])
         outcome = mad.wait(timeout_s=seconds * 2 + 120)

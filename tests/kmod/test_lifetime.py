@@ -51,11 +51,9 @@ def test_a_hundred_slices_come_and_go_without_a_trace(gpu: Gpu) -> None:
 def test_the_leak_check_sees_memory_and_worker_of_an_open_slice(gpu: Gpu) -> None:
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
-    user = Client(["--json", uuid, *LOAD, "--seconds", "600"])
-    gpu.wait_queued(uuid)
-    assert len(workers()) == 1
-    assert "vgpu_memory_create" in Path("/proc/vmallocinfo").read_text()
-    user.kill()
+    with gpu.loaded({uuid: {"op": "delay", "delay_us": 200}}):
+        assert len(workers()) == 1
+        assert "vgpu_memory_create" in Path("/proc/vmallocinfo").read_text()
 
 
 def test_device_memory_is_a_quota(gpu: Gpu) -> None:

@@ -58,7 +58,7 @@ def test_from_idle_to_idle_every_counter_of_a_group_is_what_was_recorded(gpu: Gp
 
 
 def test_under_load_any_window_between_runs_agrees_with_the_counters_in_the_trace(gpu: Gpu) -> None:
-    with gpu.loaded(three_tenants(gpu), seconds=3), recorded() as recording:
+    with gpu.loaded(three_tenants(gpu)), recorded() as recording:
         window = gpu.measured_over(1)
     assert recording.lost == 0
     for first in (0, len(recording.happened) // 3):
@@ -98,7 +98,7 @@ def test_under_every_policy_work_holds_and_idle_turns_add_up_to_the_counters(
 
 
 def test_a_run_that_is_not_recorded_is_noticed(gpu: Gpu) -> None:
-    with gpu.loaded(three_tenants(gpu), seconds=2), recorded() as recording:
+    with gpu.loaded(three_tenants(gpu)), recorded() as recording:
         gpu.measured_over(1)
     blue = ended(recording, "blue")
     happened = list(recording.happened)
@@ -110,7 +110,7 @@ def test_a_run_that_is_not_recorded_is_noticed(gpu: Gpu) -> None:
 
 def test_a_buffer_that_is_too_small_is_noticed(gpu: Gpu) -> None:
     """By the tracer's own count; what is left is a whole piece, whose sums agree."""
-    with gpu.loaded(three_tenants(gpu), seconds=3), recorded(buffer_kib=4) as recording:
+    with gpu.loaded(three_tenants(gpu)), recorded(buffer_kib=4) as recording:
         gpu.measured_over(2)
     assert recording.lost > 0
 

@@ -14,7 +14,6 @@ from tests.rig.guest import Guest, Guests
 from tests.rig.product import eventually
 
 BOOT_S = 300
-LOAD_S = 8
 # Works on each slice that comes, checks every operation first, and lets go when the file is there no more.
 COMMAND = """
 echo vgpu.ready=1
@@ -78,7 +77,7 @@ def killed_at_work(host: Host, running: Guest, slice_id: str, figures: Record) -
     neighbour = host.claim("green", share_permille=250, vm_uuid=neighbour_vm)
     assert hook.ask("prepare", neighbour, vm_uuid=neighbour_vm)["ok"]
     host.gpu.wait_queued(slice_id)
-    with host.gpu.loaded({neighbour: {"op": "delay", "delay_us": 500}}, seconds=LOAD_S):
+    with host.gpu.loaded({neighbour: {"op": "delay", "delay_us": 500}}):
         both = host.gpu.measured_over(1)
         os.kill(running.qemu_pid(), signal.SIGKILL)
         eventually(lambda: slice_id not in host.devices(), what="the killed VM's device is gone")

@@ -51,6 +51,10 @@ class Client:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
+    def end(self) -> None:
+        """Let all its slices finish what they have, and report; not when it has ended itself."""
+        self.process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """Let it do nothing until `resume`, whatever happens to it."""
         self.process.send_signal(signal.SIGSTOP)

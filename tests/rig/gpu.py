@@ -23,6 +23,7 @@ from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.entitlement import Backlogged, entitled
 
 ADDRESS = "0000:00:10.0"
+LASTING_S = 86_400
 Options = Mapping[str, object]
 Load = dict[str, Options]
 
@@ -138,26 +139,29 @@ class Gpu:
     # ---- load
 
     @contextmanager
-    def loaded(self, load: Load, *, seconds: float) -> Iterator[list[Outcome]]:
-        """Drive slices from one client process for `seconds` while the body runs, which begins once all are saturated.
+    def loaded(self, load: Load, *, seconds: float | None = None) -> Iterator[list[Outcome]]:
+        """Drive slices from one client process while the body runs, which begins once all are saturated.
 
-        The client's outcome is in the list afterwards; raises when it failed.
+        They are driven to the body's end, or for `seconds` of their own, whatever the body does. The client's outcome
+        is in the list afterwards; raises when it failed.
         """
-        arguments = ["--json", "--seconds", f"{seconds:g}"]
+        arguments = ["--json", "--seconds", f"{LASTING_S if seconds is None else seconds:g}"]
         for uuid, options in load.items():
             arguments += ["--slice", slice_option(uuid, **options)]
         client = Client(arguments)
         outcomes: list[Outcome] = []
         try:
             for uuid, options in load.items():
-                if "request" in options and "gap_us" in options:  # mostly nothing is queued
+                if options.keys() & {"nap_us", "gap_us"}:  # mostly nothing is queued
                     poll(lambda name=uuid: self.slice_stats(name).items > 0, timeout_s=60)  # type: ignore[misc]
                 else:
-                    self.wait_queued(uuid, least=1 if "nap_us" in options else 8)
+                    self.wait_queued(uuid)
             yield outcomes
         except BaseException:
             client.kill()
             raise
+        if seconds is None:
+            client.end()
         outcomes.append(client.wait())
 
 

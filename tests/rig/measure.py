@@ -25,7 +25,7 @@ class Measured:
 def measure(gpu: Gpu, load: Load, *, window_s: float) -> Measured:
     """Saturate `load` with `delay` items and look for `window_s` seconds."""
     tenants = {uuid: gpu.slice_stats(uuid).tenant for uuid in load}
-    with gpu.loaded(load, seconds=window_s + 0.5) as outcomes:
+    with gpu.loaded(load) as outcomes:
         window = gpu.measured_over(window_s)
     items = dict.fromkeys(tenants.values(), 0)
     work_ns = dict.fromkeys(tenants.values(), 0)

@@ -31,7 +31,7 @@ def test_a_capped_tenant_on_an_idle_gpu_stays_under_its_cap(
         cap_period_us=period_us,
         burst_us=burst_us,
     )
-    with gpu.loaded({gpu.slice("capped"): LOAD}, seconds=4), traced_runs() as runs:
+    with gpu.loaded({gpu.slice("capped"): LOAD}), traced_runs() as runs:
         share = gpu.measured_over(2).share_of_wall["capped"]
 
     assert len(runs) > 50
@@ -50,7 +50,7 @@ def test_a_burst_and_all_that_follows_stay_under_the_cap(gpu: Gpu, figures: Reco
     cap_us, period_us, burst_us = 300, 1000, 3000
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=cap_us, cap_period_us=period_us, burst_us=burst_us)
-    with traced_runs() as runs, gpu.loaded({gpu.slice("capped"): LOAD}, seconds=4):
+    with traced_runs() as runs, gpu.loaded({gpu.slice("capped"): LOAD}):
         gpu.measured_over(2)
 
     longest_us = max(run.length_ns for run in runs) / 1000
@@ -64,7 +64,7 @@ def test_a_cap_leaves_the_rest_to_others(gpu: Gpu) -> None:
     """Water-filling: the capped tenant gets its 20 %, not its weight's half; the other one all the rest."""
     gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
     gpu.tenant("free", weight=100, timeslice_us=1000)
-    with gpu.loaded({gpu.slice("capped"): LOAD, gpu.slice("free"): LOAD}, seconds=5):
+    with gpu.loaded({gpu.slice("capped"): LOAD, gpu.slice("free"): LOAD}):
         window = gpu.measured_over(3)
 
     assert window.entitled == {"capped": pytest.approx(0.2), "free": pytest.approx(0.8)}
@@ -75,7 +75,7 @@ def test_a_cap_leaves_the_rest_to_others(gpu: Gpu) -> None:
 def test_a_slice_whose_tenant_is_not_configured_runs_nothing(gpu: Gpu) -> None:
     """It takes items, executes none, and starts the moment its tenant is configured."""
     inert = gpu.slice("nobody")
-    with gpu.loaded({inert: LOAD}, seconds=3):
+    with gpu.loaded({inert: LOAD}):
         before = gpu.slice_stats(inert)
         time.sleep(1)
         after = gpu.slice_stats(inert)

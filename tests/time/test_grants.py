@@ -71,7 +71,7 @@ def test_overrunning_grants_costs_who_overruns(grants: Gpu, figures: Record) -> 
         flooder.start()
         stack.callback(flooder.join)
         stack.callback(stop.set)
-        with grants.loaded({steady: launching(1000)}, seconds=7):
+        with grants.loaded({steady: launching(1000)}):
             grants.wait_queued(over)
             share = grants.measured_over(5).share
 

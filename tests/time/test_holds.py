@@ -176,7 +176,7 @@ def test_a_hold_ends_with_its_reason_and_the_engine_is_free_at_once(
     gpu.tenant("waiter", weight=100, timeslice_us=4000)
     waiter = gpu.slice("waiter")
     with long_hold(gpu) as client:
-        with gpu.loaded({waiter: {"op": "delay", "delay_us": 100}}, seconds=1):
+        with gpu.loaded({waiter: {"op": "delay", "delay_us": 100}}):
             assert gpu.stats("waiter").run_ns == 0, "something executes during a hold that allows no fill"
             end(gpu, client)
             poll(lambda: gpu.stats("waiter").run_ns > 50_000_000)
@@ -193,7 +193,7 @@ def test_a_lie_about_what_follows_costs_its_sender_only(gpu: Gpu, figures: Recor
         gpu.slice("liar"): {"op": "delay", "delay_us": 20, "request": 2, "gap_us": 10, "nap_us": 10, "lie": True},
         gpu.slice("neighbour"): {"op": "delay", "delay_us": 200},
     }
-    with gpu.loaded(load, seconds=4.5):
+    with gpu.loaded(load):
         window = gpu.measured_over(3)
 
     liar = window.last.tenants["liar"]

@@ -65,7 +65,7 @@ def test_malformed_work_takes_nothing_from_a_neighbour(gpu: Gpu, figures: Record
     for tenant in ("bad", "good"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     bad, good = gpu.slice("bad"), gpu.slice("good")
-    with gpu.loaded({good: {"op": "delay", "delay_us": 200}}, seconds=10) as outcomes:
+    with gpu.loaded({good: {"op": "delay", "delay_us": 200}}) as outcomes:
         window = gpu.window()
         rounds = 0
         while window.close().seconds < 6:

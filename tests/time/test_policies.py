@@ -26,9 +26,9 @@ def tenants(gpu: Gpu, mode: str) -> tuple[str, list[str]]:
 def test_equal_share_gives_each_slice_its_part_and_keeps_what_is_not_used(gpu: Gpu, figures: Record) -> None:
     gpu.share_by("equal_share")
     one, two = tenants(gpu, "fair")
-    with gpu.loaded({one: LOAD}, seconds=3.5):
+    with gpu.loaded({one: LOAD}):
         lonely = gpu.measured_over(2)
-    with gpu.loaded({one: LOAD, two[0]: LOAD, two[1]: LOAD}, seconds=3.5):
+    with gpu.loaded({one: LOAD, two[0]: LOAD, two[1]: LOAD}):
         full = gpu.measured_over(2)
 
     figures(
@@ -49,7 +49,7 @@ def test_equal_share_gives_each_slice_its_part_and_keeps_what_is_not_used(gpu: G
 def test_fixed_share_keeps_the_places_that_are_not_sold(gpu: Gpu, figures: Record) -> None:
     gpu.share_by("fixed_share", places=5)
     one, two = tenants(gpu, "strict")
-    with gpu.loaded({one: LOAD, two[0]: LOAD}, seconds=3.5):
+    with gpu.loaded({one: LOAD, two[0]: LOAD}):
         before = gpu.control.gpu(gpu.address)
         window = gpu.measured_over(2)
         after = gpu.control.gpu(gpu.address)
@@ -95,7 +95,7 @@ def test_an_engine_with_nothing_but_ghosts_parks_without_a_timer(
 def test_turns_of_ghosts_are_in_the_trace(gpu: Gpu) -> None:
     gpu.share_by("equal_share")
     one, _ = tenants(gpu, "fair")
-    with gpu.loaded({one: LOAD}, seconds=2.5), traced() as trace:
+    with gpu.loaded({one: LOAD}), traced() as trace:
         time.sleep(1)
     ghosts = [run for run in trace.runs if run.tenant == "two"]
     assert len(ghosts) > 50
@@ -115,7 +115,7 @@ def test_a_slice_that_goes_does_not_keep_its_turn(gpu: Gpu) -> None:
         time.sleep(0.02)
         return gpu.stats("works").run_ns == before
 
-    with gpu.loaded({worker: LOAD}, seconds=4):
+    with gpu.loaded({worker: LOAD}):
         poll(is_turn_of_ghost)
         ghost_ns = gpu.stats("idles").ghost_ns
         gpu.control.set_slice(idler, tenant="")

@@ -36,7 +36,7 @@ def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gp
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("urgent", weight=100, timeslice_us=4000)
     urgent = gpu.slice("urgent")
-    with gpu.loaded(neighbours(gpu, count=3), seconds=9):
+    with gpu.loaded(neighbours(gpu, count=3)):
         with traced() as in_fair_band:
             latency(urgent, **WORK)
         gpu.tenant("urgent", band="latency", reserve_us=200, reserve_period_us=5000)
@@ -58,7 +58,7 @@ def test_a_client_sees_its_reservation_wake_within_a_chunk(gpu: Gpu, figures: Re
     gpu.tenant("urgent", weight=100, timeslice_us=4000)
     urgent = gpu.slice("urgent")
     alone = latency(urgent, **WORK)
-    with gpu.loaded(neighbours(gpu, count=3), seconds=7):
+    with gpu.loaded(neighbours(gpu, count=3)):
         fair = latency(urgent, **WORK)
         gpu.tenant("urgent", band="latency", reserve_us=200, reserve_period_us=5000)
         before = gpu.stats("urgent")
@@ -87,7 +87,7 @@ def test_a_reservation_is_served_in_full_and_is_no_addition(gpu: Gpu, figures: R
     )
     load = neighbours(gpu, count=3)
     load[gpu.slice("urgent")] = {"op": "delay", "delay_us": 5 * CHUNK_US}
-    with gpu.loaded(load, seconds=window_s + 1.5), traced() as trace:
+    with gpu.loaded(load), traced() as trace:
         window = gpu.measured_over(window_s)
 
     first, last = window.first.tenants["urgent"], window.last.tenants["urgent"]
@@ -115,7 +115,7 @@ def test_nobody_waits_longer_for_many_reservations_than_was_admitted(gpu: Gpu, f
         )  # fmt: skip
         load[gpu.slice(name)] = {"op": "delay", "delay_us": 200, "nap_us": period - 200}
     load |= neighbours(gpu, count=1, weight=300)
-    with gpu.loaded(load, seconds=4), traced() as trace:
+    with gpu.loaded(load), traced() as trace:
         window = gpu.measured_over(3)
 
     for name, period in period_us.items():

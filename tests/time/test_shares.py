@@ -79,7 +79,7 @@ def test_a_weight_changed_live_is_followed(gpu: Gpu) -> None:
     gpu.tenant("green", weight=100, timeslice_us=1000)
     blue, green = gpu.slice("blue"), gpu.slice("green")
 
-    with gpu.loaded({blue: saturating(), green: saturating()}, seconds=8):
+    with gpu.loaded({blue: saturating(), green: saturating()}):
         before = gpu.measured_over(2).share
         gpu.tenant("blue", weight=400, timeslice_us=1000)
         after = gpu.measured_over(3).share

@@ -30,7 +30,7 @@ def test_each_tenant_runs_for_its_own_timeslice(gpu: Gpu, figures: Record, blue_
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("blue", weight=100, timeslice_us=blue_us)
     gpu.tenant("green", weight=100, timeslice_us=green_us)
-    with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}, seconds=4), traced_runs() as runs:
+    with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}), traced_runs() as runs:
         shares = gpu.measured_over(2).share
 
     for tenant, timeslice_us in (("blue", blue_us), ("green", green_us)):
@@ -46,7 +46,7 @@ def test_a_timeslice_changed_live_holds_from_the_next_run(gpu: Gpu) -> None:
     gpu.set_max_chunk_us(CHUNK_US)
     gpu.tenant("blue", weight=100, timeslice_us=5000)
     gpu.tenant("green", weight=100, timeslice_us=5000)
-    with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}, seconds=5):
+    with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}):
         with traced_runs() as before:
             gpu.measured_over(1)
         with traced_runs() as after:

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <endian.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,8 @@
 #define DEPTH_MAX_CHOSEN 256u
 #define DEPTH_MIN_CHOSEN 16u
 #define DEPTH_NS_CHOSEN (50 * NS_PER_MS) /* queue at most so much engine time */
+
+static volatile sig_atomic_t ended;
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
@@ -230,6 +233,8 @@ static bool await(struct saturate *run, uint32_t minimum, uint64_t end_ns)
 		int rc = collect(run, minimum, next_event(run, now_ns, limit_ns));
 
 		now_ns = clock_now_ns();
+		if (ended)
+			end_ns = now_ns;
 		report_progress(run, now_ns);
 		if (rc && rc != -ETIMEDOUT)
 			return false;
@@ -365,6 +370,11 @@ static void drain(struct saturate *run)
 		now_ns = clock_now_ns();
 	}
 	result->drained = !outstanding(run);
+}
+
+void saturate_end(void)
+{
+	ended = 1;
 }
 
 void saturate_run(struct saturate *run)

@@ -93,6 +93,8 @@ extern const char saturate_help[];
 /* Prepare data and memory, so that run() starts at once. 0 or -errno. */
 int saturate_prepare(struct saturate *run);
 void saturate_run(struct saturate *run);
+/* End the measured phase of all runs soon; safe in a signal handler. */
+void saturate_end(void);
 void saturate_finish(struct saturate *run);
 
 void saturate_report(const struct saturate *run);

@@ -117,7 +117,7 @@ def cost(gpu: Gpu, batch: int) -> dict[str, Any]:
         stats = gpu.slice_stats(uuid)
         return (stats.items, stats.doorbells, spent_ns("vgpu/"), spent_ns(f"vgpu-{uuid[:8]}"), time.monotonic_ns())
 
-    with gpu.loaded({uuid: {"op": "nop", "batch": batch, "depth": 8 * batch, "queued_min": 0}}, seconds=2) as outcomes:
+    with gpu.loaded({uuid: {"op": "nop", "batch": batch, "depth": 8 * batch, "queued_min": 0}}) as outcomes:
         before = sample()
         time.sleep(1)
         after = sample()
@@ -162,7 +162,7 @@ def priority(gpu: Gpu, band: str) -> dict[str, Any]:
         settings |= {"band": band, "reserve_us": 1000, "reserve_period_us": 10000}
     gpu.tenant("urgent", **settings)
     urgent = gpu.slice("urgent")
-    with gpu.loaded(load, seconds=6):  # type: ignore[arg-type]
+    with gpu.loaded(load):  # type: ignore[arg-type]
         outcome = client(urgent, "latency", "--delay-us", str(URGENT_US), "--period-us", "10000", "--seconds", "3")
     report = outcome.reports[-1]
     gpu.clear()

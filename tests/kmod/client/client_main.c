@@ -46,6 +46,7 @@ static void help(void)
 	       "  --ready        saturate: print a ready record, begin on end of line\n"
 	       "                 or file\n"
 	       "  --json         one JSON object per line\n\n"
+	       "SIGTERM ends the measured phase of all slices.\n\n"
 	       "saturate options (given before --slice they hold for every slice):\n"
 	       "%s\n%s",
 	       saturate_help, exit_help);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Several slices driven from one process, one thread each, begun together. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,13 +100,26 @@ static void close_slice(struct slice *slice)
 	free(slice->spec);
 }
 
+static void end(int number)
+{
+	(void)number;
+	saturate_end();
+}
+
 static int run_slices(struct slice *slices, unsigned int count, bool json,
 		      bool ready)
 {
+	struct sigaction action = { .sa_handler = end };
 	pthread_barrier_t begin;
+	sigset_t signals;
 	int status = EXIT_OK;
 	unsigned int started;
 
+	/* SIGTERM ends the measured phase; no thread's wait is interrupted */
+	sigaction(SIGTERM, &action, NULL);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	pthread_barrier_init(&begin, NULL, count + 1);
 	for (started = 0; started < count; started++) {
 		slices[started].begin = &begin;
@@ -116,6 +130,7 @@ static int run_slices(struct slice *slices, unsigned int count, bool json,
 			exit(EXIT_DEVICE);
 		}
 	}
+	pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
 	if (ready)
 		command_await_go(json);
 	pthread_barrier_wait(&begin);

@@ -118,7 +118,7 @@ def test_after_an_orderly_reboot(host: Host, guests: Guests, figures: Record) ->
     assert hook.refusal(story["auto"], vm_uuid=vm_uuid) == "claim.other_vm"
     assert hook.ask("prepare", slice_id, vm_uuid=vm_uuid)["ok"]
     host.gpu.wait_queued(story["auto"])
-    with host.gpu.loaded({slice_id: {"op": "delay", "delay_us": 500}}, seconds=MEASURED_S + 4):
+    with host.gpu.loaded({slice_id: {"op": "delay", "delay_us": 500}}):
         both = host.gpu.measured_over(MEASURED_S)
     figures("share after the reboot, weights 400 and 200", both.share["blue"], against=2 / 3, unit="of the used engine")
     assert both.share["blue"] > both.share["green"] > 0
