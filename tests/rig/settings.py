@@ -14,7 +14,7 @@ from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import RefusedError
 
 _GPU = attrgetter(
-    "attach", "max_chunk_us", "memory_total_bytes", "memory_reserved_bytes", "slices", "tenants",
+    "attach", "engine", "max_chunk_us", "memory_total_bytes", "memory_reserved_bytes", "slices", "tenants",
     "policy", "places", "reserve_limit_permille", "generation",
 )  # fmt: skip
 _TENANT = attrgetter(
