@@ -3,8 +3,9 @@
 
     python -m tests.gpu.gapfill [--json] [--quick] [--live | --virtual]
 
-Without a GPU, or PyTorch, the live part is skipped and says why; with --live that is exit status 1. What is printed are
-ratios against the named baselines; a target that is missed is printed as that, and is exit status 8.
+Without a GPU, or PyTorch, the live part is skipped and says why; with --live that is exit status 1. So is a GPU that
+another uses, in any case. What is printed are ratios against the named baselines; a target that is missed is printed as
+that, and is exit status 8.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from typing import Any
 
 from tests.bench.sched.result import show
 from tests.gpu.gapfill import live, pairs
+from vgpumgr.errors import ProbeRefusedError
 
 
 def main() -> int:
@@ -28,22 +30,27 @@ def main() -> int:
     arguments = parser.parse_args()
 
     results: list[dict[str, Any]] = []
-    skipped = None
+    skipped = refused = None
     if not arguments.live:
         results.append(pairs.measure(quick=arguments.quick))
     if not arguments.virtual:
         skipped = live.why_not()
         if skipped is None:
-            results.append(live.measure(quick=arguments.quick))
+            try:
+                results.append(live.measure(quick=arguments.quick))
+            except ProbeRefusedError as error:
+                refused = str(error)
     if arguments.json:
-        json.dump({"results": results, "live_skipped": skipped}, sys.stdout, indent=1)
+        json.dump({"results": results, "live_skipped": skipped or refused}, sys.stdout, indent=1)
         print()
     else:
         for result in results:
             show(result)
         if skipped is not None:
             print(f"on a real GPU: skipped, {skipped}")
-    if arguments.live and skipped is not None:
+        if refused is not None:
+            print(f"on a real GPU: refused, {refused}")
+    if refused is not None or (arguments.live and skipped is not None):
         return 1
     return 0 if all(target["met"] for result in results for target in result["targets"]) else 8
 

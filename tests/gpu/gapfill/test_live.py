@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.gapfill import __main__ as gapfill
 from tests.gpu.gapfill import live, pairs
 from tests.gpu.gapfill.gate import Role
 from tests.gpu.gapfill.live import VoidRepeatError
 from tests.gpu.gapfill.start import start_gate
 from tests.gpu.gapfill.virtual import Sharing
+from vgpumgr.errors import ProbeRefusedError
 
 # Says what a worker says, without a GPU; under the gate it asks for nothing.
 WORKER = """
@@ -118,3 +120,16 @@ def test_a_target_that_is_known_to_be_missed_says_why() -> None:
     assert mean["what"] == f"{pair.name}: mean"
     assert not p99["met"]
     assert p99["what"] == f"{pair.name}: p99 (known: it wants more than its reservation)"
+
+
+def test_a_gpu_that_another_uses_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(*, quick: bool) -> dict[str, Any]:
+        raise ProbeRefusedError("probe.busy", f"process 1 uses the GPU, quick={quick}")
+
+    monkeypatch.setattr(live, "why_not", lambda: None)
+    monkeypatch.setattr(live, "measure", measure)
+    monkeypatch.setattr(sys, "argv", ["gapfill", "--live", "--quick"])
+    assert gapfill.main() == 1
+    assert capsys.readouterr().out == "on a real GPU: refused, process 1 uses the GPU, quick=True\n"
