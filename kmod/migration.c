@@ -36,7 +36,7 @@
  * @memory_checksum: of device memory up to @position, not inverted; as @position
  * @header: of the stream
  * @trailer: of the stream
- * @target: what a restored header must fit
+ * @target: the device, as a header has to fit it
  * @state: from a restored header
  * @parsed: @state is valid
  * @piece: on its way from or to the VMM
@@ -231,6 +231,18 @@ static void vgpu_migration_forget(struct vgpu_device *device)
 		fput(file->filp);
 }
 
+static void vgpu_migration_describe(const struct vgpu_device *device,
+				    struct vgpu_migration_target *target)
+{
+	const struct vgpu_engine_ops *ops = device->parent->engine.ops;
+
+	target->memory_bytes = device->memory_bytes;
+	strscpy_pad(target->engine, ops->name, sizeof(target->engine));
+	target->operations = ops->operations;
+	vgpu_config_describe(target->config, target->config_writable);
+	vgpu_msix_describe(target->msix, target->msix_writable);
+}
+
 static struct file *vgpu_migration_open(struct vgpu_device *device,
 					const struct file_operations *ops, int flags)
 {
@@ -243,6 +255,7 @@ static struct file *vgpu_migration_open(struct vgpu_device *device,
 	file->device = device;
 	file->memory_checksum = ~0U;
 	mutex_init(&file->lock);
+	vgpu_migration_describe(device, &file->target);
 	filp = anon_inode_getfile("vgpu-migration", ops, file, flags);
 	if (IS_ERR(filp)) {
 		kvfree(file);
@@ -282,7 +295,7 @@ static struct file *vgpu_migration_save(struct vgpu_device *device)
 	file = device->migration;
 	memcpy(file->header.config, device->config, sizeof(file->header.config));
 	memcpy(file->header.msix, device->msix_table, sizeof(file->header.msix));
-	vgpu_migration_format(&file->header, &state, device->memory_bytes);
+	vgpu_migration_format(&file->header, &state, &file->target);
 	return filp;
 }
 
@@ -292,20 +305,10 @@ static struct file *vgpu_migration_save(struct vgpu_device *device)
  */
 static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 {
-	struct file *filp;
-
 	vgpu_device_disable(device);
 	if (kref_read(&device->memory->refs) > 1)
 		return ERR_PTR(-EBUSY);
-	filp = vgpu_migration_open(device, &vgpu_migration_restoring_ops, O_WRONLY);
-	if (!IS_ERR(filp)) {
-		struct vgpu_migration_target *target = &device->migration->target;
-
-		target->memory_bytes = device->memory_bytes;
-		vgpu_config_describe(target->config, target->config_writable);
-		vgpu_msix_describe(target->msix, target->msix_writable);
-	}
-	return filp;
+	return vgpu_migration_open(device, &vgpu_migration_restoring_ops, O_WRONLY);
 }
 
 /* Enable the ring as it was, paused; what was not answered is fetched again. */

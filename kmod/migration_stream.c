@@ -21,6 +21,7 @@ static __u32 crc32c_of(const void *data, size_t bytes)
 #include <endian.h>
 #include <errno.h>
 #include <stddef.h>
+#include <string.h>
 #include "guest/tool/crc32c.h"
 #define cpu_to_le32 htole32
 #define cpu_to_le64 htole64
@@ -40,10 +41,11 @@ __u32 vgpu_migration_checksum(const struct vgpu_migration_header *header)
  * vgpu_migration_format - make a header
  * @header: out, but for @config and @msix, which are there already
  * @state: of a stopped device
- * @memory_bytes: its device memory
+ * @target: that device
  */
 void vgpu_migration_format(struct vgpu_migration_header *header,
-			   const struct vgpu_migration_state *state, __u64 memory_bytes)
+			   const struct vgpu_migration_state *state,
+			   const struct vgpu_migration_target *target)
 {
 	__u32 flags = 0;
 
@@ -54,7 +56,7 @@ void vgpu_migration_format(struct vgpu_migration_header *header,
 	header->magic = cpu_to_le64(VGPU_MIGRATION_MAGIC);
 	header->version = cpu_to_le32(VGPU_MIGRATION_VERSION);
 	header->header_bytes = cpu_to_le32(sizeof(*header));
-	header->memory_bytes = cpu_to_le64(memory_bytes);
+	header->memory_bytes = cpu_to_le64(target->memory_bytes);
 	header->abi = cpu_to_le32(VGPU_ABI);
 	header->flags = cpu_to_le32(flags);
 	header->ring = cpu_to_le64(state->setup.ring);
@@ -67,7 +69,8 @@ void vgpu_migration_format(struct vgpu_migration_header *header,
 	header->completed = cpu_to_le32(state->completed);
 	header->error = cpu_to_le32(state->error);
 	header->error_index = cpu_to_le32(state->error_index);
-	header->reserved = 0;
+	memcpy(header->engine, target->engine, sizeof(header->engine));
+	header->operations = cpu_to_le32(target->operations);
 	header->checksum = cpu_to_le32(vgpu_migration_checksum(header));
 }
 
@@ -107,14 +110,26 @@ static const char *vgpu_migration_malformed(const struct vgpu_migration_header *
 		return "checksum";
 	if (le32_to_cpu(header->flags) & ~VGPU_MIGRATION_FLAGS)
 		return "flags";
-	if (header->reserved)
-		return "reserved";
 	if (!vgpu_bytes_reachable(header->config, target->config, target->config_writable,
 				  sizeof(header->config)))
 		return "config";
 	if (!vgpu_bytes_reachable(header->msix, target->msix, target->msix_writable,
 				  sizeof(header->msix)))
 		return "msix";
+	return NULL;
+}
+
+/*
+ * Is it of another kind of device? Engines of one name may execute more than they
+ * once did, but a guest never less than it has found.
+ */
+static const char *vgpu_migration_other_engine(const struct vgpu_migration_header *header,
+					       const struct vgpu_migration_target *target)
+{
+	if (memcmp(header->engine, target->engine, sizeof(header->engine)))
+		return "engine";
+	if (le32_to_cpu(header->operations) & ~target->operations)
+		return "operations";
 	return NULL;
 }
 
@@ -165,7 +180,8 @@ static const char *vgpu_migration_impossible(const struct vgpu_migration_header 
  * @fault: out, else: the name of the field that cannot be
  *
  * Return: 0; -EPROTONOSUPPORT for a stream of another version, -ERANGE for one with
- * another size of device memory, -EINVAL for one that no device has made.
+ * another size of device memory, -EOPNOTSUPP for one from another engine, -EINVAL
+ * for one that no device has made.
  */
 int vgpu_migration_parse(const struct vgpu_migration_header *header,
 			 const struct vgpu_migration_target *target,
@@ -181,6 +197,9 @@ int vgpu_migration_parse(const struct vgpu_migration_header *header,
 		*fault = "memory_bytes";
 		return -ERANGE;
 	}
+	*fault = vgpu_migration_other_engine(header, target);
+	if (*fault)
+		return -EOPNOTSUPP;
 	vgpu_migration_take_apart(header, state);
 	*fault = vgpu_migration_impossible(header, state);
 	return *fault ? -EINVAL : 0;

@@ -20,6 +20,7 @@
 #define VGPU_MIGRATION_VERSION		1
 #define VGPU_MIGRATION_CONFIG_BYTES	256
 #define VGPU_MIGRATION_MSIX_BYTES	(16 * VGPU_VECTORS)
+#define VGPU_MIGRATION_ENGINE_BYTES	16
 #define VGPU_MIGRATION_ERROR_MAX	VGPU_ERROR_CHANNEL
 
 /* struct vgpu_migration_header.flags */
@@ -47,7 +48,8 @@
  * @error_index: item at fault
  * @config: configuration space
  * @msix: MSI-X table
- * @reserved: zero
+ * @engine: name of the engine, filled up with zeros
+ * @operations: VGPU_REG_OPS, on which the guest relies
  * @checksum: CRC-32C of all bytes before
  */
 struct vgpu_migration_header {
@@ -69,7 +71,8 @@ struct vgpu_migration_header {
 	__le32 error_index;
 	__u8 config[VGPU_MIGRATION_CONFIG_BYTES];
 	__u8 msix[VGPU_MIGRATION_MSIX_BYTES];
-	__le32 reserved;
+	char engine[VGPU_MIGRATION_ENGINE_BYTES];
+	__le32 operations;
 	__le32 checksum;
 };
 
@@ -106,8 +109,10 @@ struct vgpu_migration_state {
 };
 
 /**
- * struct vgpu_migration_target - the device that is to take a state over
+ * struct vgpu_migration_target - the device that gives a state, or is to take one over
  * @memory_bytes: its device memory
+ * @engine: name of its engine, filled up with zeros
+ * @operations: what that executes
  * @config: configuration space after power on
  * @config_writable: bits of it that a guest can change
  * @msix: MSI-X table after power on
@@ -115,6 +120,8 @@ struct vgpu_migration_state {
  */
 struct vgpu_migration_target {
 	__u64 memory_bytes;
+	char engine[VGPU_MIGRATION_ENGINE_BYTES];
+	__u32 operations;
 	__u8 config[VGPU_MIGRATION_CONFIG_BYTES];
 	__u8 config_writable[VGPU_MIGRATION_CONFIG_BYTES];
 	__u8 msix[VGPU_MIGRATION_MSIX_BYTES];
@@ -123,7 +130,8 @@ struct vgpu_migration_target {
 
 __u32 vgpu_migration_checksum(const struct vgpu_migration_header *header);
 void vgpu_migration_format(struct vgpu_migration_header *header,
-			   const struct vgpu_migration_state *state, __u64 memory_bytes);
+			   const struct vgpu_migration_state *state,
+			   const struct vgpu_migration_target *target);
 int vgpu_migration_parse(const struct vgpu_migration_header *header,
 			 const struct vgpu_migration_target *target,
 			 struct vgpu_migration_state *state, const char **fault);

@@ -138,6 +138,12 @@ static inline ssize_t strscpy(char *to, const char *from, size_t size)
 	return snprintf(to, size, "%s", from);
 }
 
+static inline ssize_t strscpy_pad(char *to, const char *from, size_t size)
+{
+	memset(to, 0, size);
+	return strscpy(to, from, size);
+}
+
 #define isascii(c) (!((c) & ~0x7f))
 #define isalnum(c) (((c) | 32) - 'a' < 26u || (c) - '0' < 10u)
 

@@ -62,7 +62,8 @@ static bool possible(struct vgpu_device *device)
 	if (memcmp(&h->magic, "VGPUMIG1", 8) || h->version != 1 || h->header_bytes != sizeof(*h) ||
 	    h->abi >> 16 != VGPU_ABI_MAJOR || (h->abi & 0xffff) > VGPU_ABI_MINOR)
 		return false;
-	if (h->flags > 3 || h->reserved || h->error > VGPU_ERROR_CHANNEL ||
+	if (h->flags > 3 || memcmp(h->engine, "soft\0\0\0\0\0\0\0\0\0\0\0", 16) ||
+	    h->operations & ~device->parent->engine.ops->operations || h->error > VGPU_ERROR_CHANNEL ||
 	    (!h->error && (h->error_index || reported)) || (reported && !enabled))
 		return false;
 	if (h->checksum != crc32c_slowly(stream, offsetof(typeof(*h), checksum)) ||
@@ -86,7 +87,7 @@ static void spoil(void)
 	spoiled = true;
 	if (stream_bytes < sizeof(*header))
 		return;
-	switch (sim_below(13)) {
+	switch (sim_below(14)) {
 	case 0:
 		stream[sim_below(stream_bytes)] ^= 1 << sim_below(8);
 		return;
@@ -112,7 +113,10 @@ static void spoil(void)
 		*word += sim_below(2) ? 1 : -1;
 		break;
 	case 9:
-		header->reserved = sim_random();
+		header->engine[sim_below(sizeof(header->engine))] ^= 1 << sim_below(8);
+		break;
+	case 10:
+		header->operations ^= 1u << sim_below(32);
 		break;
 	default:
 		*word ^= 1u << sim_below(32);

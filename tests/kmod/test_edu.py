@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine `edu`: jobs of a real PCI device that nobody can split or stop, and a device that does not end one."""
 
+import errno
 import mmap
 import os
 import signal
@@ -11,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig import migration
 from tests.rig.client import Client, Outcome, client
 from tests.rig.gpu import ADDRESS, Gpu, Load, load_module, poll, unload_module
+from tests.rig.migration import RUNNING, STOP, Header, restore, save, set_state
+from tests.rig.ring import NOP, REG_ERROR, REG_STATUS, Guest, descriptor
+from tests.rig.vfio import opened
 from vgpumgr.errors import BusyError, InvalidFieldError
 
 DEVICE = Path("/sys/bus/pci/devices") / ADDRESS
@@ -239,6 +244,67 @@ def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
     assert (report["verified"], report["mismatches"]) == (6, 0)
     assert report["item_run_ns_max"] < 250_000_000
     assert (state(edu), client(uuid, "verify").status) == ("working", 0)
+
+
+# ---- saved and restored
+
+
+def saved(gpu: Gpu) -> bytes:
+    """An enabled slice of the present engine that has answered an item."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    guest = Guest()
+    with opened(gpu.slice("blue")) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, descriptor(NOP))
+        guest.wait(device)
+        return save(device)
+
+
+def test_a_slice_is_not_restored_on_another_engine(edu: Gpu) -> None:
+    """Neither where its operations would be missing nor where they are: an engine is more than that."""
+    streams = {}
+    for name in ("edu", "soft"):
+        edu.clear()
+        edu.sysfs.write_gpu(ADDRESS, "engine", name)
+        streams[name] = saved(edu)
+        assert Header.of(streams[name]).engine.rstrip(b"\0").decode() == name
+    for name, other in (("soft", "edu"), ("edu", "soft")):
+        edu.clear()
+        edu.sysfs.write_gpu(ADDRESS, "engine", name)
+        edu.tenant("blue", weight=100, timeslice_us=1000)
+        with opened(edu.slice("blue")) as device:
+            with pytest.raises(OSError, match=os.strerror(errno.EOPNOTSUPP)):
+                restore(device, streams[other])
+            log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
+            assert "restoring refused: engine\n" in log
+            device.reset()
+            restore(device, streams[name])
+            assert device.register(REG_STATUS) & 3 == 1
+
+
+def test_a_slice_with_work_is_not_restored_on_a_wedged_engine(edu: Gpu) -> None:
+    """One that is not enabled is: it stops when it begins."""
+    TIMEOUT_MS.write_text("300")
+    working = saved(edu)
+    with opened(edu.slice("blue")) as device:
+        idle = save(device)
+    uuid, user = saturating(edu, "blue")
+    FROZEN.write_text("1")
+    assert_stopped(edu, uuid, user)
+    assert state(edu) == "wedged"
+
+    with opened(uuid) as device:
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            restore(device, working)
+        assert migration.state(device) == migration.ERROR
+        device.reset()
+        assert (device.register(REG_STATUS) & 3, device.register(REG_ERROR)) == (0, 0)
+        restore(device, idle)
+        assert migration.state(device) == STOP
+        set_state(device, RUNNING)
+        Guest().enable(device, expected=2)
+        assert device.register(REG_ERROR) == VGPU_ERROR_ENGINE
 
 
 # ---- a device that does not end a job

@@ -25,7 +25,7 @@ def uuid(gpu: Gpu) -> str:
     return gpu.slice("blue")
 
 
-def changed(**values: int) -> Callable[[Header], None]:
+def changed(**values: int | bytes) -> Callable[[Header], None]:
     def change(header: Header) -> None:
         for name, value in values.items():
             setattr(header, name, value)
@@ -41,6 +41,7 @@ def changed_byte(name: str, at: int, value: int) -> Callable[[Header], None]:
 
 
 OTHER_VERSION, OTHER_SIZE = os.strerror(errno.EPROTONOSUPPORT), os.strerror(errno.ERANGE)
+OTHER_ENGINE = os.strerror(errno.EOPNOTSUPP)
 REFUSALS = {
     "magic": OTHER_VERSION,
     "version 0": OTHER_VERSION,
@@ -51,6 +52,9 @@ REFUSALS = {
     "no memory": OTHER_SIZE,
     "more memory": OTHER_SIZE,
     "most memory": OTHER_SIZE,
+    "engine": OTHER_ENGINE,
+    "longer name of an engine": OTHER_ENGINE,
+    "more operations": OTHER_ENGINE,
 }
 BAD_HEADERS: dict[str, Callable[[Header], None]] = {
     "magic": changed(magic=0),
@@ -63,7 +67,9 @@ BAD_HEADERS: dict[str, Callable[[Header], None]] = {
     "ABI major": changed(abi=2 << 16),
     "ABI minor": changed(abi=1 << 16 | 0xFFFF),
     "flags": changed(flags=1 << 31),
-    "reserved": changed(reserved=1),
+    "engine": changed(engine=b"edu"),
+    "longer name of an engine": changed(engine=b"soft\0".ljust(16, b"x")),
+    "more operations": changed(operations=1 << 31),
     "vendor": changed_byte("config", 0x00, 1),
     "fixed bit of command": changed_byte("config", 0x04, 1),
     "FLR bit": changed_byte("config", 0x59, 0x80),

@@ -119,15 +119,16 @@ class Header:
     error_index: int
     config: bytearray
     msix: bytearray
-    reserved: int
+    engine: bytes
+    operations: int
 
-    FORMAT = "<QIIQIIQQQQIIIIII256s32sI"
+    FORMAT = "<QIIQIIQQQQIIIIII256s32s16sI"
     BYTES = struct.calcsize(FORMAT) + 4
 
     @classmethod
     def of(cls, stream: bytes) -> "Header":
-        *numbers, config, msix, reserved = struct.unpack_from(cls.FORMAT, stream)
-        return cls(*numbers, bytearray(config), bytearray(msix), reserved)
+        *numbers, config, msix, engine, operations = struct.unpack_from(cls.FORMAT, stream)
+        return cls(*numbers, bytearray(config), bytearray(msix), engine, operations)
 
     def pack(self) -> bytes:
         values = [getattr(self, one.name) for one in fields(self)]

@@ -14,6 +14,7 @@ from tests.rig.migration import ENABLED, REPORTED, Header
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_BYTES = 16 << 20
+ENGINE, OPERATIONS = b"soft".ljust(16, b"\0"), 0b1101
 MAGIC, ABI_MAJOR, COMMAND, MASTER = 0x3147494D55504756, 1, 4, 4
 DEVICE_HEADER = (ROOT / "kmod/uapi/vgpu_device.h").read_text()
 ABI_MINOR = int(re.findall(r"^#define VGPU_ABI_MINOR\s+(\d+)", DEVICE_HEADER, re.M)[0])
@@ -65,6 +66,8 @@ class Target(ctypes.Structure):
 
     _fields_ = (
         ("memory_bytes", ctypes.c_uint64),
+        ("engine", ctypes.c_char * 16),
+        ("operations", ctypes.c_uint32),
         ("config", ctypes.c_uint8 * 256),
         ("config_writable", ctypes.c_uint8 * 256),
         ("msix", ctypes.c_uint8 * 32),
@@ -77,7 +80,7 @@ class Parser:
         code = ctypes.CDLL(str(library))
         self._parse, self._format = code.vgpu_migration_parse, code.vgpu_migration_format
         self._parse.restype = ctypes.c_int
-        self.target = Target(memory_bytes=MEMORY_BYTES)
+        self.target = Target(memory_bytes=MEMORY_BYTES, engine=ENGINE, operations=OPERATIONS)
         self.target.config[0] = 0x34
         self.target.config_writable[COMMAND] = MASTER
         self.target.config_writable[0x3C] = 0xFF
@@ -94,7 +97,7 @@ class Parser:
 
     def format(self, state: State, header: Header) -> bytes:
         data = ctypes.create_string_buffer(header.pack(), Header.BYTES)
-        self._format(data, ctypes.byref(state), ctypes.c_uint64(MEMORY_BYTES))
+        self._format(data, ctypes.byref(state), ctypes.byref(self.target))
         return data.raw
 
 
@@ -136,7 +139,8 @@ def good() -> Header:
         error_index=0,
         config=bytearray(256),
         msix=bytearray(32),
-        reserved=0,
+        engine=ENGINE,
+        operations=OPERATIONS,
     )
     header.config[0], header.config[COMMAND] = 0x34, MASTER
     return header
@@ -152,6 +156,12 @@ def test_a_state_comes_back_as_it_was(parser: Parser) -> None:
         assert getattr(state, name) == getattr(header, name)
     assert (state.enabled, state.reported) == (True, True)
     assert parser.format(state, header) == header.pack()
+
+
+def test_an_engine_may_execute_more_than_a_guest_has_found(parser: Parser) -> None:
+    header = good()
+    header.operations = OPERATIONS & ~4
+    assert parser.parse(header.pack())[:2] == (0, None)
 
 
 def test_any_flipped_bit_is_noticed(parser: Parser) -> None:
@@ -180,7 +190,11 @@ def test_any_flipped_bit_is_noticed(parser: Parser) -> None:
         ({"flags": 0}, errno.EINVAL, "tail"),
         ({"tail": 5}, errno.EINVAL, "tail"),
         ({"entries": 48}, errno.EINVAL, "ring"),
-        ({"reserved": 1}, errno.EINVAL, "reserved"),
+        ({"engine": b"edu"}, errno.EOPNOTSUPP, "engine"),
+        ({"engine": b"software"}, errno.EOPNOTSUPP, "engine"),
+        ({"engine": ENGINE[:15] + b"x"}, errno.EOPNOTSUPP, "engine"),
+        ({"operations": OPERATIONS | 2}, errno.EOPNOTSUPP, "operations"),
+        ({"operations": 1 << 31}, errno.EOPNOTSUPP, "operations"),
     ],
 )
 def test_a_refusal_names_the_field_and_the_kind(parser: Parser, values: dict[str, int], error: int, fault: str) -> None:
@@ -199,18 +213,21 @@ def possible(header: Header, parser: Parser, state: State) -> bool:
             (header.msix, parser.target.msix, parser.target.msix_writable),
         )
     )
-    if not all(reach) or header.reserved or header.flags > 3 or header.abi >> 16 != ABI_MAJOR or state.error >= ERRORS:
+    if not all(reach) or header.flags > 3 or header.abi >> 16 != ABI_MAJOR or state.error >= ERRORS:
         return False
     if (state.error_index or state.reported) and not state.error:
         return False
     if state.reported and not state.enabled:
         return False
-    if (header.magic, header.version, header.header_bytes, header.memory_bytes) != (
+    if (header.magic, header.version, header.header_bytes, header.memory_bytes, header.engine) != (
         MAGIC,
         1,
         Header.BYTES,
         MEMORY_BYTES,
+        ENGINE,
     ):
+        return False
+    if any(header.operations >> bit & 1 and not OPERATIONS >> bit & 1 for bit in range(32)):
         return False
     if not state.enabled:
         return state.tail == state.completed == 0
@@ -226,7 +243,7 @@ def possible(header: Header, parser: Parser, state: State) -> bool:
 def test_what_passes_can_be(parser: Parser) -> None:
     """Headers with the right checksum and one to three spoiled fields, edges preferred."""
     random_ = random.Random(5)
-    names = [name for name in vars(good()) if name not in ("config", "msix")]
+    names = [name for name in vars(good()) if name not in ("config", "msix", "engine")]
     widths = {
         name: 8 if name in ("magic", "memory_bytes", "ring", "completion", "shadow", "run_ns") else 4 for name in names
     }
@@ -234,8 +251,10 @@ def test_what_passes_can_be(parser: Parser) -> None:
     for _ in range(CASES):
         header = good()
         for _ in range(random_.randint(1, 3)):
-            name = random_.choice([*names, "config", "msix", "tail", "entries", "ring", "flags"])
-            if name in ("config", "msix"):
+            name = random_.choice([*names, "config", "msix", "engine", "tail", "entries", "ring", "flags"])
+            if name == "engine":
+                header.engine = random_.choice([b"edu", b"", ENGINE[:15] + b"x", ENGINE])
+            elif name in ("config", "msix"):
                 data = getattr(header, name)
                 data[random_.randrange(len(data))] ^= 1 << random_.randrange(8)
             else:
