@@ -8,6 +8,7 @@
 #include "command.h"
 #include "descriptor.h"
 #include "exit.h"
+#include "fuzz.h"
 #include "hostile.h"
 #include "saturate.h"
 #include "selftest.h"
@@ -26,6 +27,8 @@ static void help(void)
 	       "  saturate OPTIONS  keep the device busy, check results, report\n"
 	       "  hostile NAME|all  malformed descriptors (needs CAP_SYS_RAWIO);\n"
 	       "                    hostile list names them\n"
+	       "  fuzz              descriptors of any content for --seconds; --seed\n"
+	       "                    chooses (needs CAP_SYS_RAWIO)\n"
 	       "  channel BYTES     send bytes, expect them back, and one launch\n"
 	       "  selftest          check this program without a device\n\n"
 	       "options:\n"
@@ -120,6 +123,12 @@ static int run_verify(struct command *command, struct transport *transport)
 	return verify_all(transport, DEFAULT_DEVICE, command->json);
 }
 
+static int run_fuzz(struct command *command, struct transport *transport)
+{
+	return fuzz_run(transport, command->saturate.duration_ns,
+			command->saturate.work.seed, command->json);
+}
+
 static int usage(const char *why)
 {
 	fprintf(stderr, "vgpu-guest: %s (see --help)\n", why);
@@ -176,6 +185,8 @@ int main(int argc, char **argv)
 		return with_device(&command, run_verify);
 	if (!strcmp(name, "saturate"))
 		return with_device(&command, run_saturate);
+	if (!strcmp(name, "fuzz"))
+		return with_device(&command, run_fuzz);
 	if (!strcmp(name, "selftest"))
 		return selftest_run();
 	return usage("unknown command");

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "crc32c.h"
 #include "exit.h"
+#include "fuzz.h"
 #include "hostile.h"
 #include "saturate.h"
 #include "transport_fake.h"
@@ -207,11 +208,18 @@ static void test_suites(void)
 	expect("the hostile suite passes on a sound device",
 	       hostile_run(transport, hostile_descriptors,
 			   hostile_descriptor_count, "all", false) == EXIT_OK);
+	expect("fuzz passes on a sound device",
+	       fuzz_run(transport, NS_PER_S / 10, 1, false) == EXIT_OK);
 	transport->ops->close(transport);
 	fake.corrupt_memory = 19; /* a gemm with all matrices in guest memory */
 	transport = transport_fake_open(&fake);
 	expect("the verify suite fails on a broken device",
 	       verify_all(transport, "fake", false) == EXIT_WRONG);
+	transport->ops->close(transport);
+	fake.stop_at = 0;
+	transport = transport_fake_open(&fake);
+	expect("fuzz fails on a device that stays silent",
+	       fuzz_run(transport, 0, 1, false) == EXIT_WRONG);
 	transport->ops->close(transport);
 }
 

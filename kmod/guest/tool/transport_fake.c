@@ -65,6 +65,16 @@ static uint32_t check_operand(struct fake *fake, const struct operand *operand)
 	return VGPU_ERROR_NONE;
 }
 
+static bool unused_addresses_clear(struct vgpu_desc desc)
+{
+	struct operand operands[OPERANDS_MAX];
+	unsigned int count = descriptor_operands(&desc, operands);
+
+	for (unsigned int i = 0; i < count; i++)
+		*operands[i].address = 0;
+	return !desc.dst && !desc.src && !desc.src2;
+}
+
 static uint32_t check_arguments(const struct vgpu_desc *desc)
 {
 	static const uint8_t used[] = { 0, 2, 1, 1, 3, 1, 1 };
@@ -73,7 +83,8 @@ static uint32_t check_arguments(const struct vgpu_desc *desc)
 
 	if (op > VGPU_OP_FACT)
 		return VGPU_ERROR_OP;
-	if (le16toh(desc->flags) & ~VGPU_DESC_FLAGS || desc->reserved)
+	if (le16toh(desc->flags) & ~VGPU_DESC_FLAGS || desc->reserved ||
+	    !unused_addresses_clear(*desc))
 		return VGPU_ERROR_FLAGS;
 	for (int i = used[op]; i < 4; i++)
 		if (desc->arg[i])
