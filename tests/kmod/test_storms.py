@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators who do everything at once: nobody waits for ever, nothing leaks, and afterwards everything works."""
 
-import errno
-import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import threading
 import time
-import uuid as uuids
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,13 +16,11 @@ import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, load_module, poll, unload_module
-from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.errors import DumpInterruptedError, NotFoundError, RefusedError
+from tests.rig.storm import operators
+from vgpumgr.errors import DumpInterruptedError, NoCapacityError, NotFoundError
 
 LOAD = ["saturate", "--op", "mix", "--seconds", "600"]
-# What creating and removing the same few UUIDs from several processes may be answered.
-OF_CREATE = {errno.EEXIST, errno.ENOSPC, errno.ENODEV, errno.EAGAIN, errno.ENOENT}
-OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
+EXIT_DEVICE = 3  # kmod/guest/tool/exit.h
 
 
 def ended(thread: threading.Thread, timeout_s: float = 60) -> bool:
@@ -103,27 +98,6 @@ def test_a_slice_removed_under_its_user_goes_when_the_user_goes(gpu: Gpu, leave:
     assert works(gpu)
 
 
-def churn(seed: int, names: list[str], seconds: float, answers: "multiprocessing.Queue[Counter[str]]") -> None:
-    """Create and remove the same slices as the other processes do, for `seconds`."""
-    chance = random.Random(seed)
-    host = Sysfs()
-    seen: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        name = chance.choice(names)
-        create = chance.random() < 0.6
-        try:
-            if create:
-                host.create(ADDRESS, chance.choice(["vgpumgr-mem16m", "vgpumgr-mem256m"]), name)
-            else:
-                host.remove(name)
-            seen["created" if create else "removed"] += 1
-        except RefusedError as refused:
-            known = refused.errno in (OF_CREATE if create else OF_REMOVE)
-            seen["refused" if known else f"unknown {refused.errno}"] += 1
-    answers.put(seen)
-
-
 def remove_all(gpu: Gpu) -> None:
     """Also those that lost their file: a removal that comes before a creation has ended takes the file `remove` away,
     and then the mdev core refuses it (EAGAIN). Such a slice goes with its GPU.
@@ -138,20 +112,11 @@ def remove_all(gpu: Gpu) -> None:
 
 
 def storm(gpu: Gpu, seconds: float, meanwhile: Callable[[], None]) -> Counter[str]:
-    """Four processes that create and remove the same eight slices; what they were answered."""
-    names = [str(uuids.uuid4()) for _ in range(8)]
-    fork = multiprocessing.get_context("fork")
-    answers = fork.Queue()
-    processes = [fork.Process(target=churn, args=(seed, names, seconds, answers)) for seed in range(4)]
-    for process in processes:
-        process.start()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        meanwhile()
-    seen: Counter[str] = sum((answers.get(timeout=seconds + 60) for _ in processes), Counter())
-    for process in processes:
-        process.join(timeout=60)
-        assert process.exitcode == 0
+    """Create and remove the same slices in four processes; what they were answered."""
+    with operators(4, seconds=seconds) as seen:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            meanwhile()
     remove_all(gpu)
     return seen
 
@@ -166,7 +131,10 @@ def look_around(gpu: Gpu) -> None:
 
 def create_and_remove(gpu: Gpu, seconds: float) -> None:
     gpu.tenant("blue", weight=100, timeslice_us=1000)
-    seen = storm(gpu, seconds, lambda: look_around(gpu))
+    check(gpu, storm(gpu, seconds, lambda: look_around(gpu)))
+
+
+def check(gpu: Gpu, seen: Counter[str]) -> None:
     assert not [what for what in seen if what.startswith("unknown")], seen
     assert min(seen["created"], seen["removed"], seen["refused"]) > 0
     poll(lambda: nothing_left(gpu))
@@ -180,6 +148,24 @@ def test_slices_created_and_removed_by_four_processes_at_once(gpu: Gpu) -> None:
 @pytest.mark.long
 def test_slices_created_and_removed_by_four_processes_for_long(gpu: Gpu, fuzz_s: float) -> None:
     create_and_remove(gpu, fuzz_s / 10)
+
+
+def unbind_and_bind(gpu: Gpu) -> None:
+    """Unbind the function under a user at work, if there was a place for one; that user is told that it is gone."""
+    user = None
+    with suppress(NoCapacityError):
+        gpu.tenant("blue", weight=100, timeslice_us=1000)
+        uuid = gpu.slice("blue")
+        user = Client(["--json", uuid, *LOAD])
+        gpu.wait_queued(uuid)
+    gpu.sysfs.unbind(ADDRESS)
+    if user:
+        user.wait(expected=(EXIT_DEVICE,), timeout_s=60)
+    gpu.sysfs.bind(ADDRESS)
+
+
+def test_slices_created_and_removed_while_their_function_is_unbound_and_bound(gpu: Gpu) -> None:
+    check(gpu, storm(gpu, 2, lambda: unbind_and_bind(gpu)))
 
 
 def test_a_device_file_that_outlives_its_path_does_no_harm(gpu: Gpu) -> None:

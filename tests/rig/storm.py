@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators who create and remove the same few slices at once, as fast as they can."""
+
+import errno
+import multiprocessing
+import os
+import random
+import time
+import uuid as uuids
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.rig.gpu import ADDRESS
+from tests.rig.kernel import PATIENCE
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.errors import RefusedError
+
+# What creating and removing the same few UUIDs from several processes may be answered.
+OF_CREATE = {errno.EEXIST, errno.ENOSPC, errno.ENODEV, errno.EAGAIN, errno.ENOENT}
+OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
+
+
+def churn(seed: int, names: list[str], seconds: float, answers: "multiprocessing.Queue[Counter[str]]") -> None:
+    """Create and remove the same slices as the other processes do, for `seconds`."""
+    chance = random.Random(seed)
+    host = Sysfs()
+    seen: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        name = chance.choice(names)
+        create = chance.random() < 0.6
+        try:
+            if create:
+                host.create(ADDRESS, chance.choice(["vgpumgr-mem16m", "vgpumgr-mem256m"]), name)
+            else:
+                host.remove(name)
+            seen["created" if create else "removed"] += 1
+        except RefusedError as refused:
+            known = refused.errno in (OF_CREATE if create else OF_REMOVE)
+            seen["refused" if known else f"unknown {refused.errno}"] += 1
+    answers.put(seen)
+
+
+@contextmanager
+def operators(count: int, *, seconds: float, idle: bool = False) -> Iterator[Counter[str]]:
+    """So many processes; what they were answered is in the counter afterwards. What they made may still be there.
+
+    `idle`: they have the processor when nobody else wants it.
+    """
+    names = [str(uuids.uuid4()) for _ in range(8)]
+    fork = multiprocessing.get_context("fork")
+    answers = fork.Queue()
+    processes = [fork.Process(target=churn, args=(seed, names, seconds, answers)) for seed in range(count)]
+    for process in processes:
+        process.start()
+        if idle:
+            os.sched_setscheduler(process.pid or 0, os.SCHED_IDLE, os.sched_param(0))
+    seen: Counter[str] = Counter()
+    try:
+        yield seen
+    finally:
+        for _ in processes:
+            seen.update(answers.get(timeout=(seconds + 60) * PATIENCE))
+        for process in processes:
+            process.join(timeout=60 * PATIENCE)
+    assert [process.exitcode for process in processes] == [0] * count
