@@ -62,16 +62,21 @@ def authenticate(request: Request) -> Actor:
     if peer is not None and "authorization" not in request.headers:
         return _noted(
             request,
-            database_of(request).run(lambda session: certificates.authenticate(session, peer, **known), read_only=True),
+            _looked_up(request, lambda session: certificates.authenticate(session, peer, **known)),
         )
     secret = bearer(request.headers)
     oidc: Oidc | None = request.app.state.oidc
     if oidc is not None and oidc.looks_like_one(secret):
         person = oidc.person(secret)
-        actor = database_of(request).run(lambda session: people.recognise(session, person, **known), read_only=True)
+        actor = _looked_up(request, lambda session: people.recognise(session, person, **known))
     else:
-        actor = database_of(request).run(lambda session: actors.authenticate(session, secret, **known), read_only=True)
+        actor = _looked_up(request, lambda session: actors.authenticate(session, secret, **known))
     return _noted(request, actor)
+
+
+def _looked_up(request: Request, look: Callable[[Session], Actor]) -> Actor:
+    """One statement says who it is; only refusals take more."""
+    return database_of(request).run(look, read_only=True, snapshot=False)
 
 
 def _noted(request: Request, actor: Actor) -> Actor:

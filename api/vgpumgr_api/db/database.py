@@ -2,11 +2,13 @@
 """Connections and transactions, for PostgreSQL and for SQLite alike.
 
 A transaction is a function of a session. It is repeated as a whole when the database gave it up for another's sake
-(a deadlock, a lock that did not come), so it must have no effects outside the database. A lost connection is not
-repeated: whether the transaction was committed is then unknown. The next one gets a new connection.
+(a deadlock, a lock that did not come), so it must have no effects outside the database. It is repeated once when its
+connection was lost before the end of the function, since nothing was kept then: the first after a restart of the server
+meets a connection of before. One that is lost later is not repeated: whether it was committed is then unknown.
 """
 
 import contextlib
+import math
 import random
 import sqlite3
 import threading
@@ -17,14 +19,19 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
 
 T = TypeVar("T")
+
+
+class _LostError(Exception):
+    """The connection broke before anything was committed."""
 
 
 class TryAgain(Exception):  # noqa: N818  # says what to do, and reaches nobody
@@ -34,6 +41,9 @@ class TryAgain(Exception):  # noqa: N818  # says what to do, and reaches nobody
 ATTEMPTS = 8
 WAIT_S = 10.0
 """How long one attempt waits for a connection or for a lock."""
+
+RESTED_S = 1.0
+"""A connection that was used since is taken for alive."""
 
 READ_ONLY = "vgpumgr_read_only"
 CONNECTIONS = 32
@@ -56,22 +66,29 @@ class Database:
         # SQLite has one writer at a time and lets the others poll; inside a process they queue here instead.
         self._writer = threading.Lock()
 
-    def run(self, fn: Callable[[Session], T], *, read_only: bool = False) -> T:
+    def run(self, fn: Callable[[Session], T], *, read_only: bool = False, snapshot: bool = True) -> T:
         """Runs `fn` in one transaction and commits it. Whatever `fn` raises rolls it back.
 
-        A `read_only` transaction sees one snapshot from beginning to end. Raises Refusal(DATABASE_BUSY) if the
-        database cannot be reached or gave the transaction up too often.
+        A `read_only` transaction sees one snapshot from beginning to end; without `snapshot` each statement may see
+        another, which spares PostgreSQL the transaction. Raises Refusal(DATABASE_BUSY) if the database cannot be
+        reached or gave the transaction up too often.
         """
         deadline = time.monotonic() + WAIT_S
+        lost = False
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._once(fn, read_only=read_only)
+                return self._once(fn, self._options(read_only=read_only, snapshot=snapshot), read_only=read_only)
             except IntegrityError as error:
                 # Somebody else was faster than our check; the next attempt sees what they did and says so.
                 if attempt == ATTEMPTS:
                     raise
                 if self._was_last(attempt, deadline):
                     raise _busy("others changed what this request needs") from error
+            except _LostError as error:
+                if lost:
+                    raise _busy("the database cannot be reached") from error
+                lost = True
+                continue
             except TryAgain as error:
                 if self._was_last(attempt, deadline):
                     raise _busy("others keep changing what this request needs") from error
@@ -94,15 +111,22 @@ class Database:
         """A client waits for `WAIT_S` and what its last attempt takes, not for all of them."""
         return attempt == ATTEMPTS or time.monotonic() >= deadline
 
-    def _once(self, fn: Callable[[Session], T], *, read_only: bool) -> T:
+    def _once(self, fn: Callable[[Session], T], options: dict[str, Any], *, read_only: bool) -> T:
         with self._turn(read_only=read_only), Session(self.engine, expire_on_commit=False) as session, session.begin():
             session.info["now"] = self.clock()
-            session.connection(execution_options=self._options(read_only=read_only))
-            return fn(session)
+            try:
+                session.connection(execution_options=options)
+                return fn(session)
+            except DBAPIError as error:
+                if error.connection_invalidated:
+                    raise _LostError from error
+                raise
 
-    def _options(self, *, read_only: bool) -> dict[str, Any]:
+    def _options(self, *, read_only: bool, snapshot: bool) -> dict[str, Any]:
         if self.is_sqlite:
             return {READ_ONLY: read_only}
+        if read_only and not snapshot:
+            return {"isolation_level": "AUTOCOMMIT"}
         if read_only:
             return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         return {"isolation_level": "READ COMMITTED"}
@@ -156,9 +180,8 @@ def _unreachable(error: DBAPIError) -> bool:
 
 def _postgresql_engine(url: URL) -> Engine:
     wait_ms = int(WAIT_S * 1000)
-    return create_engine(
+    engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
-        pool_pre_ping=True,
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=WAIT_S,
@@ -167,6 +190,25 @@ def _postgresql_engine(url: URL) -> Engine:
             "options": f"-c lock_timeout={wait_ms} -c idle_in_transaction_session_timeout={6 * wait_ms}",
         },
     )
+    _ask_the_rested(engine)
+    return engine
+
+
+def _ask_the_rested(engine: Engine) -> None:
+    """As `pool_pre_ping`, which asks every time: a round trip for each transaction."""
+
+    @event.listens_for(engine, "checkin")
+    def rest(_connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info["used_s"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def ask(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+        if time.monotonic() - record.info.get("used_s", math.inf) < RESTED_S:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise InvalidatePoolError from error
 
 
 def _sqlite_engine(url: URL) -> Engine:

@@ -10,9 +10,10 @@ import hashlib
 import re
 import secrets
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, or_, select, true
+from sqlalchemy import ColumnElement, Row, bindparam, or_, select, true
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
@@ -54,6 +55,26 @@ class Actor:
         return self.runs_the_cloud or (self.role is TokenRole.VIEWER and self.tenant_id is None)
 
 
+_TOKEN = records.Token
+# Made once: every request runs one of these, and to make one costs more than to run it.
+_SUBJECTS = (
+    select(
+        _TOKEN.id,
+        _TOKEN.role,
+        _TOKEN.tenant_id,
+        _TOKEN.host_id,
+        _TOKEN.expires_at,
+        _TOKEN.scopes,
+        models.Tenant.name.label("tenant"),
+        models.Host.name.label("host"),
+    )
+    .outerjoin(models.Tenant, models.Tenant.id == _TOKEN.tenant_id)
+    .outerjoin(models.Host, models.Host.id == _TOKEN.host_id)
+)
+_BY_SECRET = _SUBJECTS.where(_TOKEN.secret_hash == bindparam("secret_hash"))
+_BY_ID = _SUBJECTS.where(_TOKEN.id == bindparam("id"))
+
+
 def new_secret() -> str:
     """A credential of 256 random bits, recognisable as ours to those who search for leaked ones."""
     return f"vgpu_{secrets.token_urlsafe(32)}"
@@ -71,27 +92,27 @@ def local_operator(name: str, role: TokenRole = TokenRole.OPERATOR) -> Actor:
 
 def authenticate(session: Session, secret: str, *, request_id: str = "", source: str = "") -> Actor:
     """Returns who has this secret. Raises Refusal: AUTH_INVALID if nobody has, AUTH_EXPIRED if no longer."""
-    token = None
+    found = None
     if SECRET.fullmatch(secret):
-        token = session.scalar(select(records.Token).where(records.Token.secret_hash == hash_of(secret)))
-    if token is None:
+        found = session.execute(_BY_SECRET, {"secret_hash": hash_of(secret)}).one_or_none()
+    if found is None:
         raise invalid(session, secret, "this token is unknown or revoked; ask an operator for a new one")
-    if token.expires_at is not None and token.expires_at <= now(session):
+    if found.expires_at is not None and found.expires_at <= now(session):
         raise Refusal(Code.AUTH_EXPIRED, "this token has expired; ask an operator for a new one")
-    return actor_of(session, token, request_id=request_id, source=source)
+    return actor_of(found, request_id=request_id, source=source)
 
 
-def actor_of(session: Session, token: records.Token, *, request_id: str, source: str, certified: bool = False) -> Actor:
+def token_with(session: Session, token_id: UUID) -> Row[*tuple[Any, ...]] | None:
+    """Returns what `actor_of` takes, None for a credential that is unknown or revoked."""
+    return session.execute(_BY_ID, {"id": token_id}).one_or_none()
+
+
+def actor_of(token: Row[*tuple[Any, ...]], *, request_id: str, source: str, certified: bool = False) -> Actor:
     """Returns who has this credential."""
-    subject: str | None = str(token.id)
-    if token.tenant_id is not None:
-        subject = session.scalar(select(models.Tenant.name).where(models.Tenant.id == token.tenant_id))
-    if token.host_id is not None:
-        subject = session.scalar(select(models.Host.name).where(models.Host.id == token.host_id))
     return Actor(
         token_id=token.id,
         role=TokenRole(token.role),
-        name=f"{token.role}:{subject}",
+        name=f"{token.role}:{token.host or token.tenant or token.id}",
         tenant_id=token.tenant_id,
         host_id=token.host_id,
         request_id=request_id,

@@ -18,20 +18,20 @@ from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events
-from vgpumgr_api.services.actors import Actor, actor_of, hash_of, invalid, own_host
+from vgpumgr_api.services.actors import Actor, actor_of, hash_of, invalid, own_host, token_with
 from vgpumgr_api.services.credentials import proof_of
 
 
 def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: str = "") -> Actor:
     """Returns whose certificate this is. Raises Refusal, with HOST_FENCED also for one that has expired since."""
-    token = session.get(records.Token, peer.credential)
+    token = token_with(session, peer.credential)
     if token is None or token.host_id != peer.host_id:
         raise invalid(
             session, proof_of(peer.credential), "this certificate was revoked or its host is unknown; enrol again"
         )
     if peer.expires_at <= now(session):
         raise Refusal(Code.AUTH_EXPIRED, "this host's certificate has expired; have the host re-enrolled")
-    return actor_of(session, token, request_id=request_id, source=source, certified=True)
+    return actor_of(token, request_id=request_id, source=source, certified=True)
 
 
 def sign(session: Session, ca: AgentCa, host_id: UUID, credential: UUID, request: str) -> HostCertificate:

@@ -180,4 +180,16 @@ def test_connections_heal_after_the_server_was_killed(postgresql: Cluster, postg
         database.run(die)
     database.run(health.check, read_only=True)
     assert names(world) == {"acme"}
+
+    attempts: list[str] = []
+
+    def die_once(session: Session) -> None:
+        attempts.append("begun")
+        tenants.create_tenant(session, world.operator, TenantCreate(name="kept"))
+        if len(attempts) == 1:
+            session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+    database.run(die_once)
+    assert len(attempts) == 2
+    assert names(world) == {"acme", "kept"}
     database.close()
