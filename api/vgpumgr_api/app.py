@@ -10,9 +10,10 @@ from vgpumgr_api import document, problems
 from vgpumgr_api.agent_ca import AgentCa
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import Envelope
+from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.routes import ROUTERS
-from vgpumgr_api.services import waiting
+from vgpumgr_api.services import heartbeats, waiting
 from vgpumgr_api.watch import DesiredWatch
 
 
@@ -32,6 +33,7 @@ def create_app(
     app.state.oidc = oidc
     app.state.agent_ca = agent_ca
     app.state.watch = DesiredWatch(lambda: database.run(waiting.desired_generations, read_only=True))
+    app.state.heartbeats = Heartbeats(lambda beats: database.run(lambda session: heartbeats.note(session, beats)))
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
     for router in ROUTERS:

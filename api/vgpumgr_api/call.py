@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.common import Answer
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.headers import bearer, etag, generation_expected
+from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.services import actors, certificates, idempotency, people
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
@@ -43,6 +44,12 @@ def watch_of(request: Request) -> DesiredWatch:
     """Who waits for hosts' desired state in that application."""
     watch: DesiredWatch = request.app.state.watch
     return watch
+
+
+def heartbeats_of(request: Request) -> Heartbeats:
+    """What gathers hosts' signs of life in that application."""
+    beats: Heartbeats = request.app.state.heartbeats
+    return beats
 
 
 def source_of(request: Request) -> str:

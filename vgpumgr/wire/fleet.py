@@ -206,3 +206,17 @@ class Reported(Answer):
     """`accepted` False: an older report, dropped."""
 
     accepted: bool
+
+
+class Heartbeat(Request):
+    """That the host lives, and that what it said in its last report, which these three name, is so still."""
+
+    boot_id: Annotated[UUID, Field(strict=False)]
+    agent_epoch: Counter
+    seq: Counter
+
+
+class HeartbeatTaken(Answer):
+    """`accepted` False: the API has another last report than that, so send a new one."""
+
+    accepted: bool

@@ -15,14 +15,17 @@ from vgpumgr.wire.fleet import (
     Desired,
     Enroll,
     Enrolled,
+    Heartbeat,
+    HeartbeatTaken,
     HostCertificate,
     Report,
     Reported,
 )
 from vgpumgr.wire.resources import Slice
-from vgpumgr_api.call import Call, CallDep, authenticate, database_of, source_of, watch_of
+from vgpumgr_api.call import Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
 from vgpumgr_api.headers import bearer, field_refusal
 from vgpumgr_api.services import certificates, fleet
+from vgpumgr_api.services.actors import require_own
 from vgpumgr_api.strict import PublicRoute, Route
 
 WAIT_S_MAX = 60
@@ -86,6 +89,13 @@ def renew_certificate(call: CallDep, host: HostRef, wanted: CertificateRequest) 
 def report(call: CallDep, host: HostRef, said: Report) -> Reported:
     """What the host has. A report that is not newer than the last is dropped."""
     return call.write(fleet.report, host, said)
+
+
+@router.post("/heartbeat")
+async def heartbeat(call: CallDep, host: HostRef, beat: Heartbeat) -> HeartbeatTaken:
+    """That the host lives and nothing has changed since its last report. Costs far less than a report."""
+    own = require_own(call.actor, host)
+    return HeartbeatTaken(accepted=await heartbeats_of(call.request).say(own, beat))
 
 
 @router.post("/slices/{slice_id}:bind")

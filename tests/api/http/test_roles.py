@@ -161,6 +161,9 @@ ROUTES: dict[tuple[str, str], Row] = {
         "/v1/hosts/{host}/certificate", Code.CA_ABSENT, body=lambda: {"csr": "x"}
     ),
     ("POST", "/v1/hosts/{host}/report"): agents("/v1/hosts/h1/report", body=empty_report),
+    ("POST", "/v1/hosts/{host}/heartbeat"): agents(
+        "/v1/hosts/{host}/heartbeat", body=lambda: {"boot_id": str(uuid4()), "agent_epoch": 1, "seq": 1}
+    ),
     ("POST", "/v1/hosts/{host}/slices/{slice_id}:bind"): agents(
         "/v1/hosts/{host}/slices/{slice}:bind", body=lambda: {"vm_uuid": VM}
     ),

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's sign of life: what it keeps up, and what it must not."""
+
+from uuid import UUID, uuid4
+
+from vgpumgr_api.services import heartbeats, hosts
+
+from tests.api.conftest import Clock
+from tests.api.world import Agent, World
+from vgpumgr.wire.fleet import Heartbeat
+
+LATE_S = 60
+
+
+def beat(agent: Agent, **members: int | UUID) -> Heartbeat:
+    said = {"boot_id": agent.boot_id, "agent_epoch": agent.agent_epoch, "seq": agent.seq}
+    return Heartbeat(**(said | members))
+
+
+def sent(world: World, beats: dict[UUID, Heartbeat]) -> set[UUID]:
+    return world.database.run(lambda session: heartbeats.note(session, beats))
+
+
+def test_a_host_that_only_sends_heartbeats_stays_online(world: World, clock: Clock) -> None:
+    agent = world.host("alive")
+    world.host("silent")
+    for _ in range(3):
+        clock.advance(LATE_S)
+        assert sent(world, {agent.host_id: beat(agent)}) == {agent.host_id}
+    assert world.run(hosts.get_host, "alive").online
+    assert not world.run(hosts.get_host, "silent").online
+
+
+def test_a_heartbeat_that_names_another_report_than_the_last_does_not_count(world: World, clock: Clock) -> None:
+    agent = world.host("one")
+    clock.advance(2 * LATE_S)
+    for wrong in (beat(agent, seq=agent.seq + 1), beat(agent, agent_epoch=2), beat(agent, boot_id=uuid4())):
+        assert sent(world, {agent.host_id: wrong}) == set()
+    assert not world.run(hosts.get_host, "one").online
+
+
+def test_heartbeats_of_many_hosts_are_told_apart(world: World) -> None:
+    first, second = world.host("first"), world.host("second")
+    beats = {first.host_id: beat(first), second.host_id: beat(second, seq=99), uuid4(): beat(first)}
+    assert sent(world, beats) == {first.host_id}
+
+
+def test_a_report_that_is_under_way_is_not_waited_for(world: World, engine_name: str) -> None:
+    agent = world.host("one")
+    if engine_name == "sqlite":
+        return  # it has one writer at a time
+    with world.database.engine.begin() as holder:
+        holder.exec_driver_sql("SELECT 1 FROM host_reports FOR UPDATE")
+        assert sent(world, {agent.host_id: beat(agent)}) == {agent.host_id}
