@@ -18,6 +18,7 @@ help:
 	@echo 'make bench-sched   the scheduler beside others: tables and build/bench/sched.json'
 	@echo 'make bench-kmod    the kernel module in virtual time beside others: tables and build/bench/kmod.json'
 	@echo 'make bench-claims  claims per second on a PostgreSQL of its own, three ways compared'
+	@echo 'make bench-api     the API with 40,000 GPUs, beside OpenStack Placement: tables and build/bench/api.json'
 	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make setup      install what is missing; every other command does this first'
@@ -60,6 +61,11 @@ bench-kmod: setup
 .PHONY: bench-claims
 bench-claims: setup
 	@$(VENV)/bin/python -m tests.bench.claims
+
+# What to measure, and how: make bench-api BENCH='--only claims growth --strict'
+.PHONY: bench-api
+bench-api: setup
+	@$(VENV)/bin/python -m tests.bench.api $(BENCH)
 
 .PHONY: bench-gpu
 bench-gpu: setup

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SERVER_USER = "postgres"
@@ -21,23 +21,26 @@ UNTIL_CLOSED = '"$@" & read -r _; kill -QUIT $!; wait'
 class Cluster:
     """A running server. The directory can be entered by its owner and by root only, so no password is needed.
 
-    It ends with the process that started it, even one that is killed.
+    It ends with the process that started it, even one that is killed. `durable`: it waits for the disk, as servers in
+    use do; tests want speed instead. `settings`: of postgresql.conf.
     """
 
     directory: Path
     binaries: Path
+    durable: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
     _server: subprocess.Popen[bytes] | None = None
 
     @staticmethod
     @contextlib.contextmanager
-    def started() -> "Iterator[Cluster]":
+    def started(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> "Iterator[Cluster]":
         """Starts a server and stops it at the end."""
         binaries = find_binaries()
         # Short: the path of a socket has room for 107 bytes.
         directory = Path(tempfile.mkdtemp(prefix="vgpumgr-pg-"))
         if os.geteuid() == 0:
             shutil.chown(directory, SERVER_USER, SERVER_USER)
-        cluster = Cluster(directory=directory, binaries=binaries)
+        cluster = Cluster(directory=directory, binaries=binaries, durable=durable, settings=settings or {})
         try:
             cluster._initialise()
             cluster._start()
@@ -93,8 +96,9 @@ class Cluster:
     def _start(self) -> None:
         import psycopg
 
-        # Durability across a power cut is not what tests ask; speed is.
-        options = ["-F", "-c", "listen_addresses=", "-c", "max_connections=200", "-k", self.directory]
+        chosen = {"listen_addresses": "", "max_connections": "200", **self.settings}
+        options = [f"--{name}={value}" for name, value in chosen.items()]
+        options += ["-k", str(self.directory), *([] if self.durable else ["-F"])]
         log = self.directory / "log"
         with log.open("ab") as output:
             self._server = subprocess.Popen(

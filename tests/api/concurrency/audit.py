@@ -45,13 +45,16 @@ class Audit:
     def violations(self, *, quotas_may_be_cut: bool = False) -> list[str]:
         """What the database must never hold; empty if all is well."""
         return [
-            *self._gpus(),
-            *self._quotas(cut=quotas_may_be_cut),
+            *self.sums(quotas_may_be_cut=quotas_may_be_cut),
             *self._keys(),
             *self._events(),
             *self._tombstones(),
             *self._fenced(),
         ]
+
+    def sums(self, *, quotas_may_be_cut: bool = False) -> list[str]:
+        """What GPUs and quotas say against what their claims add up to; a part of `violations`."""
+        return [*self._gpus(), *self._quotas(cut=quotas_may_be_cut)]
 
     def slices(self) -> dict[UUID, Row]:
         """Every claim and tombstone."""

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API at fleet scale on one machine: tables on standard output, and build/bench/api.json.
+
+    python -m tests.bench.api [--only NAME ...] [--small] [--strict]
+
+A PostgreSQL of its own that waits for the disk, and two API processes by ``vgpumgr-api serve``. Ends with all targets,
+met or not. A missed target is no failure unless --strict asks for that.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench.api import claims, fleet, heartbeats, lists, openstack, peers, servers, watchers
+from tests.bench.api.sizes import FULL, SMALL, Bench
+from tests.bench.sched.__main__ import ROOT, empty_document
+from tests.bench.sched.result import table_lines, verdict
+
+OUTPUT = ROOT / "build" / "bench" / "api.json"
+PLACEMENT = ROOT / "build" / "bench" / "placement"
+FORMAT = "vgpumgr.bench-api/1"
+
+Experiment = Callable[[Bench], dict[str, Any]]
+
+# In this order: claims of one make the fleet of the next fuller.
+EXPERIMENTS: dict[str, Experiment] = {
+    "lists": lists.measure,
+    "claims": claims.measure,
+    "growth": claims.growth,
+    "heartbeats": heartbeats.measure,
+    "watchers": watchers.measure,
+    "placement": lambda bench: peers.measure(bench, PLACEMENT),
+}
+
+
+def run(names: list[str], *, small: bool) -> dict[str, Any]:
+    """Measures, prints each table as it is there, and returns all that is kept."""
+    sizes = SMALL if small else FULL
+    document = {**empty_document(quick=small), "format": FORMAT, "workers": sizes.workers}
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(servers.postgresql())
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpumgr-bench-")))
+        began_s = time.monotonic()
+        whole = fleet.loaded(cluster.create("whole"), sizes.hosts)
+        seconds = time.monotonic() - began_s
+        print(f"{len(whole.hosts)} hosts, {whole.gpus} GPUs, {whole.slices} slices in {seconds:.0f} s")
+        addresses = stack.enter_context(servers.replicas(directory / "whole", whole.url, count=sizes.workers))
+        bench = Bench(sizes=sizes, cluster=cluster, directory=directory, whole=whole, addresses=addresses)
+        for name in names:
+            began_s, load = time.monotonic(), os.getloadavg()[0]
+            try:
+                result = EXPERIMENTS[name](bench)
+            except openstack.NotInstallableError as error:
+                result = {"figures": {}, "targets": [], "skipped": f"no OpenStack Placement to compare with: {error}"}
+            result |= {"seconds": round(time.monotonic() - began_s, 1), "load": [load, os.getloadavg()[0]]}
+            document["experiments"][name] = result
+            show(name, result)
+    return document
+
+
+def show(name: str, result: dict[str, Any]) -> None:
+    """A table for people on standard output."""
+    print(f"\n{name}: {result['seconds']} s, load {result['load'][0]:.1f} to {result['load'][1]:.1f}")
+    if "skipped" in result:
+        print(f"  not measured: {result['skipped']}")
+    for table, rows in result["figures"].items():
+        lines = table_lines(table, rows)
+        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        for line in lines:
+            print("  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make bench-api", description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--small", action="store_true", help="only see that all of it runs")
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the JSON file")
+    options = parser.parse_args(arguments)
+
+    document = run(options.only or list(EXPERIMENTS), small=options.small)
+    targets = [one for result in document["experiments"].values() for one in result["targets"]]
+    print("\ntargets" + (" (small: the figures mean nothing)" if options.small else ""))
+    for one in targets:
+        print(f"  {verdict(one)}")
+    missed = sum(not one["met"] for one in targets)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"\n{missed} missed; all figures: {options.output}")
+    return 1 if options.strict and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

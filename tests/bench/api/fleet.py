@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fleet in PostgreSQL within seconds: one of each is made by the services, all others are copied from it in SQL.
+
+Every GPU has 0 to 20 slices of 50 permille and 1 GiB, ten on average, and memory for 24: a part of the fleet is full of
+share. Another part, every tenth GPU, has less memory, which its slices fill while share is left.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import Table
+from sqlalchemy.engine import make_url
+from vgpumgr_api.admin import create_token
+from vgpumgr_api.db import models, observations, records, schema
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import installation
+from vgpumgr_api.services.actors import hash_of
+
+from tests.api.world import GIB, World, gpu
+from vgpumgr.wire.resources import TokenCreate, TokenRole
+
+GPUS_PER_HOST = 4
+SHARE, MEM = 50, GIB
+FULL = 1000 // SHARE
+TENANTS = 200
+PROFILE = "small"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """What was loaded into the database `name`; tokens of `tenants` and `hosts` by name. `slices`: how many.
+
+    `operator`: the token of one.
+    """
+
+    url: str
+    name: str
+    hosts: dict[str, str]
+    tenants: dict[str, str]
+    operator: str
+    slices: int
+
+    @property
+    def gpus(self) -> int:
+        return GPUS_PER_HOST * len(self.hosts)
+
+
+def secret(name: str) -> str:
+    """A credential that looks like ours and can be told from the name, which is why no other fleet may have it."""
+    return f"vgpu_{sha256(name.encode()).hexdigest()[:43]}"
+
+
+def loaded(url: str, hosts: int) -> Fleet:
+    """Fills an empty database."""
+    database = Database(url)
+    schema.upgrade(database)
+    database.run(installation.ensure)
+    _originals(World(database))
+    operator = create_token(database, TokenCreate(role=TokenRole.OPERATOR)).secret
+    database.close()
+    names = [f"host-{number}" for number in range(1, hosts + 1)]
+    tenants = [f"project-{number}" for number in range(1, TENANTS + 1)]
+    with psycopg.connect(url) as connection:
+        copies = _Copies(connection)
+        copies.tenants()
+        copies.hosts(hosts)
+        copies.slices()
+        _tokens(connection, "tenant_id", "tenants", "tenant", tenants)
+        _tokens(connection, "host_id", "hosts", "host", names)
+        (slices,) = connection.execute("SELECT count(*) FROM slices").fetchone() or (0,)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+    return Fleet(
+        url=url,
+        name=make_url(url).database or "",
+        hosts={name: secret(name) for name in names},
+        tenants={name: secret(name) for name in tenants},
+        operator=operator,
+        slices=slices,
+    )
+
+
+def _originals(world: World) -> None:
+    """Numbers them 0; nothing is claimed of the host, which stays outside the fleet because it is cordoned."""
+    world.tenant("account-0")
+    world.tenant("project-0", account="account-0")
+    profile = world.profile(share=SHARE, gib=1, name=PROFILE)
+    agent = world.host("host-0", inventory=[gpu(_address(0), mem_bytes=24 * GIB, types=(1, 2, 4))])
+    world.claim("project-0", profile)
+    world.database.run(
+        lambda session: session.execute(models.Host.__table__.update().values(state="cordoned"))  # type: ignore[attr-defined]
+    )
+    assert agent.name == "host-0"
+
+
+def _address(number: int) -> str:
+    return f"0000:{number:02x}:00.0"
+
+
+class _Copies:
+    """Copies of the originals, in SQL. Columns that are not named here keep the original's value."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._later = datetime.now(UTC) + timedelta(days=1)
+
+    def tenants(self) -> None:
+        """Projects in pairs, each pair with an account."""
+        limits = dict.fromkeys(("share_limit", "mem_limit", "slices_limit"), f"{1 << 50}")
+        accounts = f"generate_series(1, {TENANTS // 2}) AS n"
+        projects = f"generate_series(1, {TENANTS}) AS n"
+        account = {"id": "md5('account-' || n)::uuid", "name": "'account-' || n"}
+        project = {
+            "id": "md5('project-' || n)::uuid",
+            "name": "'project-' || n",
+            "account_id": "md5('account-' || (n + 1) / 2)::uuid",
+        }
+        self._copy(models.Tenant, account, accounts, "o.name = 'account-0'")
+        self._copy(models.Tenant, project, projects, "o.name = 'project-0'")
+        of = "o.tenant_id = (SELECT id FROM tenants WHERE name = '{}-0')"
+        nothing = {"share_used": "0", "mem_used": "0", "slices_used": "0"}
+        for kind, numbers in (("account", accounts), ("project", projects)):
+            values = {"tenant_id": f"md5('{kind}-' || n)::uuid", **limits, **nothing}
+            self._copy(models.Quota, values, numbers, of.format(kind))
+
+    def hosts(self, count: int) -> None:
+        """Ready, online for a day, with their GPUs, which nobody uses yet."""
+        numbers = f"generate_series(1, {count}) AS n"
+        both = f"{numbers}, generate_series(1, {GPUS_PER_HOST}) AS m"
+        host, one = "md5('host-' || n)::uuid", "md5('gpu-' || n || '-' || m)::uuid"
+        self._copy(models.Host, {"id": host, "name": "'host-' || n", "state": "'ready'"}, numbers)
+        later = f"'{self._later.isoformat()}'::timestamptz"
+        self._copy(observations.HostReport, {"host_id": host, "reported_at": later}, numbers)
+        less = f"CASE WHEN (n * {GPUS_PER_HOST} + m) % 10 = 0 THEN {8 * GIB}::bigint ELSE o.mem_bytes END"
+        address = "'0000:0' || m || ':00.0'"
+        free = {"share_used": "0", "mem_used": "0", "mem_bytes": less}
+        self._copy(models.Gpu, {"id": one, "host_id": host, "address": address, **free}, both)
+        self._copy(models.GpuType, {"gpu_id": one}, both)
+
+    def slices(self) -> None:
+        """Of all projects in turn, on all GPUs; then GPUs and quotas count them."""
+        counted = (
+            f"(SELECT g.id AS gpu, row_number() OVER (ORDER BY g.id) AS n, g.mem_bytes / {MEM} AS most FROM gpus g"
+            f" JOIN hosts h ON h.id = g.host_id WHERE h.name <> 'host-0') AS g,"
+            f" LATERAL generate_series(1, LEAST(g.n * 8 % {FULL + 1}, g.most)) AS m"
+        )
+        values = {
+            "id": "md5('slice-' || n || '-' || m)::uuid",
+            "tenant_id": f"md5('project-' || ((n + m) % {TENANTS} + 1))::uuid",
+            "gpu_id": "g.gpu",
+            "vm_uuid": "md5('vm-' || n || '-' || m)::uuid",
+        }
+        self._copy(models.Slice, values, counted)
+        sums = "SUM(share_permille) AS share, SUM(type_mem_bytes) AS mem FROM slices GROUP BY gpu_id"
+        self._run(
+            f"UPDATE gpus SET share_used = s.share, mem_used = s.mem FROM (SELECT gpu_id, {sums}) AS s"
+            " WHERE s.gpu_id = gpus.id"
+        )
+        self._run(
+            "UPDATE quotas SET share_used = s.share, mem_used = s.mem, slices_used = s.slices FROM"
+            " (SELECT o.id, SUM(share_permille) AS share, SUM(mem_bytes) AS mem, COUNT(*) AS slices FROM slices"
+            " JOIN tenants t ON t.id = slices.tenant_id JOIN tenants o ON o.id IN (t.id, t.account_id) GROUP BY o.id)"
+            " AS s WHERE s.id = quotas.tenant_id"
+        )
+
+    def _copy(self, model: type[models.Base], values: Mapping[str, str], numbers: str, original: str = "TRUE") -> None:
+        table = model.__table__
+        assert isinstance(table, Table)
+        columns = [column.name for column in table.columns]
+        names = ", ".join(columns)
+        chosen = ", ".join(values.get(name, f"o.{name}") for name in columns)
+        # The originals alone: what was copied already must not be copied again.
+        self._run(
+            f"INSERT INTO {table.name} ({names}) SELECT {chosen} FROM"
+            f" (SELECT * FROM {table.name} o WHERE {original}) AS o, {numbers}"
+        )
+
+    def _run(self, statement: str) -> None:
+        self._connection.execute(statement.encode())
+
+
+def _tokens(connection: psycopg.Connection[Any], column: str, table: str, role: str, names: list[str]) -> None:
+    made = records.Token.__tablename__
+    connection.execute("CREATE TEMPORARY TABLE named (name text, secret_hash text) ON COMMIT DROP")
+    with connection.cursor().copy("COPY named FROM STDIN") as copy:
+        for name in names:
+            copy.write_row((name, hash_of(secret(name))))
+    connection.execute(
+        sql.SQL(
+            "INSERT INTO {} (id, secret_hash, role, {}, created_at)"
+            " SELECT md5('token-' || n.name)::uuid, n.secret_hash, {}, o.id, now() FROM named n"
+            " JOIN {} o ON o.name = n.name"
+        ).format(sql.Identifier(made), sql.Identifier(column), sql.Literal(role), sql.Identifier(table))
+    )
+    connection.execute("DROP TABLE named")

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims of ours and of OpenStack Placement on the same PostgreSQL and the same fleet, in turns."""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from tests.bench.api import claims, fleet, openstack, servers
+from tests.bench.api.load import Tally
+from tests.bench.api.sizes import Bench
+from tests.bench.sched.result import target
+
+LIMITS = (1000, 5)
+"""Candidates that are asked for: as Nova does by itself, and as few as the fastest way takes."""
+
+WANTED = 100
+
+
+def measure(bench: Bench, environment: Path) -> dict[str, Any]:
+    """Raises NotInstallableError where there is no Placement."""
+    binaries = openstack.installed(environment)
+    both = fleet.loaded(bench.cluster.create("peers"), bench.sizes.placement_hosts)
+    ours: dict[int, list[Tally]] = {clients: [] for clients in bench.sizes.clients}
+    theirs: dict[tuple[int, int], list[Tally]] = {}
+    directory = bench.directory / "peers"
+    with (
+        servers.replicas(directory, both.url, count=bench.sizes.workers) as addresses,
+        openstack.serving(
+            binaries, directory, bench.cluster, "placement", both, workers=bench.sizes.workers
+        ) as address,
+    ):
+        claims.warm(addresses, both)
+        openstack.claims(address, bench.sizes.workers, 1, limit=LIMITS[-1])
+        for clients, taken in ours.items():
+            taken.append(claims.counted(bench, both, addresses, clients, bench.sizes.seconds)[0])
+            for limit in LIMITS:
+                tally = openstack.claims(address, clients, bench.sizes.placement_seconds, limit=limit)
+                theirs.setdefault((clients, limit), []).append(tally)
+            taken.append(claims.counted(bench, both, addresses, clients, bench.sizes.seconds)[0])
+    claims.require_agreement(both)
+    rows: dict[str, Any] = {}
+    for clients, taken in ours.items():
+        rows[f"vgpumgr, {clients} clients"] = _figures(taken)
+        for limit in LIMITS:
+            rows[f"Placement, {limit} candidates, {clients} clients"] = _figures(theirs[clients, limit])
+    best_of = {limit: max(_rate(theirs[clients, limit]) for clients in ours) for limit in LIMITS}
+    best = max(_rate(taken) for taken in ours.values())
+    name = f"claims/s at {both.gpus} GPUs, times Placement's best with {{}} candidates"
+    return {
+        "figures": {f"side by side, {both.gpus} GPUs": rows},
+        "targets": [
+            target(name.format(limit), f">= {WANTED}", best / rate, met=best / rate >= WANTED)
+            for limit, rate in best_of.items()
+            if rate > 0
+        ],
+    }
+
+
+def _rate(taken: list[Tally]) -> float:
+    return statistics.median(tally.per_s for tally in taken)
+
+
+def _figures(taken: list[Tally]) -> dict[str, float]:
+    return {
+        "claims/s": round(_rate(taken), 3),
+        "p50 ms": round(statistics.median(tally.quantile_ms(0.5) for tally in taken), 1),
+        "p99 ms": round(statistics.median(tally.quantile_ms(0.99) for tally in taken), 1),
+        "failed": sum(len(tally.took_ms) - tally.done for tally in taken),
+    }

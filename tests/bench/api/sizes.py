@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much is measured: all of it, or so little that only the benchmark itself is tested."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.api.cluster import Cluster
+from tests.bench.api.fleet import Fleet
+from tests.bench.api.load import Address
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Hosts have four GPUs each. `rounds` are taken in turns, so that what else the machine does meets all alike.
+
+    `workers`: processes of each server under test.
+    """
+
+    hosts: int
+    few_hosts: int
+    placement_hosts: int
+    seconds: float
+    placement_seconds: float
+    rounds: int
+    clients: tuple[int, ...]
+    watchers: int
+    workers: int
+
+
+FULL = Sizes(
+    hosts=10_000,
+    few_hosts=250,
+    placement_hosts=2_500,
+    seconds=10,
+    placement_seconds=40,
+    rounds=3,
+    clients=(1, 16, 64),
+    watchers=1_000,
+    workers=2,
+)
+SMALL = Sizes(
+    hosts=20,
+    few_hosts=10,
+    placement_hosts=10,
+    seconds=0.3,
+    placement_seconds=1,
+    rounds=1,
+    clients=(1, 4),
+    watchers=10,
+    workers=1,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Where an experiment runs. `directory`: for its files. `addresses`: of an API on the database of `whole`."""
+
+    sizes: Sizes
+    cluster: Cluster
+    directory: Path
+    whole: Fleet
+    addresses: Sequence[Address]
