@@ -15,6 +15,7 @@ from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Page
 from vgpumgr_api.db import records
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.statements import insert
 from vgpumgr_api.services.actors import Actor, require_admin
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.text import printable
@@ -62,20 +63,22 @@ def write(
     detail: dict[str, Any],
 ) -> None:
     """Adds an entry. For `events.record`, which is how every change is noted."""
-    session.add(
-        _ENTRY(
-            at=now(session),
-            action=action,
-            actor=actor.name,
-            role=actor.role.value,
-            credential=actor.token_id,
-            source=actor.source[:64],
-            request_id=printable(actor.request_id)[:64],
-            tenant=tenant,
-            object=str(subject),
-            generation=generation,
-            detail=detail,
-        )
+    insert(
+        session,
+        _ENTRY,
+        {
+            "at": now(session),
+            "action": action,
+            "actor": actor.name,
+            "role": actor.role.value,
+            "credential": actor.token_id,
+            "source": actor.source[:64],
+            "request_id": printable(actor.request_id)[:64],
+            "tenant": tenant,
+            "object": str(subject),
+            "generation": generation,
+            "detail": detail,
+        },
     )
 
 

@@ -17,7 +17,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Event
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.statements import is_postgresql
+from vgpumgr_api.db.statements import insert, is_postgresql
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import audit
 from vgpumgr_api.services.actors import Actor, require_person
@@ -42,18 +42,20 @@ def record(
 
     As an event for those who watch and in the audit. `generation`: what the object has after it.
     """
-    session.add(
-        records.Event(
-            at=now(session),
-            kind=kind,
-            actor=actor.name,
-            request_id=printable(actor.request_id)[:64],
-            tenant_id=tenant.id if tenant else None,
-            account_id=tenant.account_id if tenant else None,
-            tenant=tenant.name if tenant else None,
-            object=str(subject),
-            detail=detail or {},
-        )
+    insert(
+        session,
+        records.Event,
+        {
+            "at": now(session),
+            "kind": kind,
+            "actor": actor.name,
+            "request_id": printable(actor.request_id)[:64],
+            "tenant_id": tenant.id if tenant else None,
+            "account_id": tenant.account_id if tenant else None,
+            "tenant": tenant.name if tenant else None,
+            "object": str(subject),
+            "detail": detail or {},
+        },
     )
     audit.write(
         session,

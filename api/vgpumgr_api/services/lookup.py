@@ -4,7 +4,7 @@
 import re
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, false, select
+from sqlalchemy import ColumnElement, bindparam, delete, false, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from vgpumgr.wire.problem import Code
@@ -16,10 +16,14 @@ from vgpumgr_api.services.actors import Actor, unknown
 # Asking the database for other names is pointless, and PostgreSQL raises on some.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
+# Made once, since every claim runs them.
+_TENANT = select(models.Tenant).where(models.Tenant.name == bindparam("named"))
+_PROFILE = select(models.Profile).where(models.Profile.name == bindparam("named"))
+
 
 def tenant_named(session: Session, name: str) -> models.Tenant:
     """Returns a tenant or raises Refusal(OBJECT_UNKNOWN)."""
-    found = session.scalar(select(models.Tenant).where(models.Tenant.name == name)) if _NAME.fullmatch(name) else None
+    found = session.scalar(_TENANT, {"named": name}) if _NAME.fullmatch(name) else None
     if found is None:
         raise unknown("tenant", name)
     return found
@@ -27,7 +31,7 @@ def tenant_named(session: Session, name: str) -> models.Tenant:
 
 def profile_named(session: Session, name: str) -> models.Profile:
     """Returns a profile or raises Refusal(OBJECT_UNKNOWN)."""
-    found = session.scalar(select(models.Profile).where(models.Profile.name == name)) if _NAME.fullmatch(name) else None
+    found = session.scalar(_PROFILE, {"named": name}) if _NAME.fullmatch(name) else None
     if found is None:
         raise unknown("profile", name)
     return found

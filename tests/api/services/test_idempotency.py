@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import uuid4
 
-from vgpumgr_api.services import claims
+import pytest
+from sqlalchemy import text
+from vgpumgr_api.services import claims, idempotency
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.idempotency import once
 
@@ -75,6 +77,21 @@ def test_keys_are_kept_for_a_day(world: World, clock: Clock) -> None:
     clock.advance(1)
     agent.report()
     assert claim(world, "a", profile).id != first.id
+
+
+def test_keys_that_are_too_old_are_swept_now_and_then(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = world.host()
+    world.tenant("acme")
+    profile = world.profile(share=100).name
+    kept = text("SELECT key FROM idempotency_keys ORDER BY key")
+    for every, key, left in ((1 << 62, "a", ["a"]), (1 << 62, "b", ["a", "b"]), (1, "c", ["c"])):
+        monkeypatch.setattr(idempotency, "SWEPT_EVERY", every)
+        agent.report()
+        claim(world, key, profile)
+        assert world.database.run(lambda session: list(session.scalars(kept))) == left
+        clock.advance(25 * 3600)
 
 
 def test_a_key_is_visible_ascii(world: World) -> None:
