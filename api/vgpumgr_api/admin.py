@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done at the API's own machine: making a database, bringing it up to date, declaring it restored."""
+"""What is done at the API's own machine: making a database, bringing it up to date, backups and their restoring."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,9 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
+from vgpumgr_api.backups import make
+from vgpumgr_api.backups import restore as restoring
+from vgpumgr_api.backups.file import Header
 from vgpumgr_api.config import Config
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
@@ -33,7 +36,7 @@ def initialise(config: Config) -> TokenCreated:
             schema.upgrade(database)
         schema.require_current(database)
         if not database.run(installation.ensure):
-            raise AdminError("this database is in use already; for another token run: vgpumgr-api token create")
+            raise AdminError("this database is in use already; for another token run: vgpumgr-api create-token")
         return create_token(database, TokenCreate(role=TokenRole.OPERATOR))
     except DBAPIError as error:
         raise unreachable(error) from error
@@ -41,7 +44,7 @@ def initialise(config: Config) -> TokenCreated:
         database.close()
 
 
-def upgrade(config: Config) -> None:
+def migrate(config: Config) -> None:
     """Brings the tables up to date; API processes of the older version must not run meanwhile."""
     database = _opened(config)
     try:
@@ -78,6 +81,35 @@ def create_token(database: Database, request: TokenCreate) -> TokenCreated:
 def new_epoch(database: Database) -> UUID:
     """Declares the database restored."""
     return database.run(lambda session: installation.new_epoch(session, ACTOR))
+
+
+def backup(database: Database, file: Path | None, *, directory: Path | None, keep: int) -> tuple[Path, Header]:
+    """Writes a backup to a new `file`, or under a name of its own to `directory`, where the last `keep` stay."""
+    if directory is not None:
+        return make.make_in(database, directory, keep=keep)
+    if file is None:
+        raise AdminError("name a file or a directory for the backup")
+    return file, make.make(database, file)
+
+
+def check_backup(file: Path) -> Header:
+    """Returns what a backup says of itself if it could be restored."""
+    return restoring.check(file)
+
+
+def restore(config: Config, file: Path, *, force: bool) -> Header:
+    """Fills the database from a backup; makes an SQLite file if there is none."""
+    restoring.check(file)
+    place = database_file(config)
+    if place is not None:
+        _create(place)
+    database = Database(config.database)
+    try:
+        return restoring.restore(database, file, ACTOR, force=force)
+    except DBAPIError as error:
+        raise unreachable(error) from error
+    finally:
+        database.close()
 
 
 def database_file(config: Config) -> Path | None:

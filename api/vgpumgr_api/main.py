@@ -17,13 +17,18 @@ from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
 from vgpumgr_api import admin, agent_ca
 from vgpumgr_api.admin import AdminError
 from vgpumgr_api.agent_ca import CaError
+from vgpumgr_api.backups.file import BackupError, Header
 from vgpumgr_api.config import DEFAULT_PATH, Config, ConfigError, load
 from vgpumgr_api.db.schema import SchemaError
 from vgpumgr_api.errors import Refusal
 
-NEXT_STEP = """\
+UNCONFIRMED = """\
 Every host is unconfirmed now and deletes nothing. Start the API, compare `vgpumgr get slices --host HOST` with what
 runs there, and then let each host obey deletions again: vgpumgr host confirm-epoch HOST"""
+
+RESTORED = f"""\
+Tokens that were revoked since the backup count again, and those made since do not; tokens that were made for enrolling
+a host are void: vgpumgr host reenroll HOST. {UNCONFIRMED}"""
 
 
 def run(arguments: list[str] | None = None) -> None:
@@ -42,20 +47,24 @@ def main(arguments: list[str]) -> int:
             case "init":
                 with _secret_to(chosen.token_file) as file:
                     print(admin.initialise(config).secret, file=file)
-            case "upgrade":
-                admin.upgrade(config)
-            case "token":
+            case "migrate":
+                admin.migrate(config)
+            case "create-token":
                 with _secret_to(chosen.token_file) as file:
                     print(_token(config, chosen).secret, file=file)
             case "new-epoch":
                 with contextlib.closing(admin.checked(config)) as database:
                     print(admin.new_epoch(database))
-                print(NEXT_STEP, file=sys.stderr)
+                print(UNCONFIRMED, file=sys.stderr)
+            case "backup":
+                _backup(config, chosen)
+            case "restore":
+                _restore(config, chosen)
             case "create-agent-ca":
                 _create_agent_ca(config)
             case "serve":
                 _serve(config)
-    except (AdminError, CaError, ConfigError, ListenError, SchemaError) as error:
+    except (AdminError, BackupError, CaError, ConfigError, ListenError, SchemaError) as error:
         return _fail(str(error))
     except Refusal as error:
         return _fail(error.detail)
@@ -73,6 +82,27 @@ def _create_agent_ca(config: Config) -> None:
     if config.agent_ca_certificate is None or config.agent_ca_key is None:
         raise AdminError("name agent_ca_certificate and agent_ca_key in the settings: the files that are to be made")
     agent_ca.create(config.agent_ca_certificate, config.agent_ca_key, now=datetime.now(UTC))
+
+
+def _backup(config: Config, chosen: argparse.Namespace) -> None:
+    with contextlib.closing(admin.checked(config)) as database:
+        path, header = admin.backup(database, chosen.file, directory=chosen.directory, keep=chosen.keep)
+    print(f"{path}: {_said(header)}")
+
+
+def _restore(config: Config, chosen: argparse.Namespace) -> None:
+    if chosen.check:
+        print(f"{chosen.file}: {_said(admin.check_backup(chosen.file))}")
+        return
+    print(f"restored {_said(admin.restore(config, chosen.file, force=chosen.force))}", file=sys.stderr)
+    print(RESTORED, file=sys.stderr)
+
+
+def _said(header: Header) -> str:
+    return (
+        f"{header.rows} rows as of {header.made_at:%Y-%m-%d %H:%M:%S} UTC, release {header.release}, "
+        f"schema step {header.revision}, epoch {header.epoch}"
+    )
 
 
 def _serve(config: Config) -> None:
@@ -127,25 +157,55 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"vgpumgr-api {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, what: str, *parents: argparse.ArgumentParser) -> None:
-        commands.add_parser(name, help=what, description=what, parents=[shared, *parents], allow_abbrev=False)
+    def command(name: str, what: str, *parents: argparse.ArgumentParser, more: str = "") -> argparse.ArgumentParser:
+        said = f"{what} {more}".strip()
+        return commands.add_parser(name, help=what, description=said, parents=[shared, *parents], allow_abbrev=False)
 
     command("init", "Make the database and print the first operator's token, once.", secret)
-    command("upgrade", "Bring the database's tables up to date.")
+    command(
+        "migrate",
+        "Bring the database's tables up to date.",
+        more="Stop every API process of the older release first. A step that fails leaves the database as it was.",
+    )
+    command(
+        "serve",
+        "Serve until SIGTERM.",
+        more="Requests under way are answered first, for 10 s at most; a second signal ends the process at once.",
+    )
     command(
         "create-agent-ca", "Make the authority that gives hosts' agents certificates, in the files of the settings."
     )
-    command("serve", "Serve until SIGTERM.")
-    command("new-epoch", "Declare that the database was restored: hosts delete nothing until each is confirmed.")
-
-    token = commands.add_parser("token", help="Make tokens without having one.", allow_abbrev=False)
-    create = token.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
-        "create", help="Make a token and print it, once.", parents=[shared, secret], allow_abbrev=False
-    )
-    create.add_argument("--role", choices=CREATABLE, default=TokenRole.OPERATOR.value)
+    create = command("create-token", "Make a token without having one, and print it, once.", secret)
+    create.add_argument("--role", choices=CREATABLE, default=TokenRole.OPERATOR.value, help="(%(default)s)")
     create.add_argument("--tenant", metavar="NAME", help="whose token, with the roles tenant, tenant-admin and viewer")
     create.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="how long it is good; else for ever")
+    backup = command(
+        "backup",
+        "Write all that is in the database to a file, while the API runs.",
+        more="The file is readable by its owner only: it has the hashes of all credentials and who uses what.",
+    )
+    where = backup.add_mutually_exclusive_group(required=True)
+    where.add_argument("file", type=Path, nargs="?", metavar="FILE", help="which does not exist yet")
+    where.add_argument("--directory", type=Path, help="make a file there that is named after the time")
+    backup.add_argument(
+        "--keep", type=_count, default=14, metavar="N", help="with --directory: remove all but the last N (%(default)s)"
+    )
+    restore = command(
+        "restore",
+        "Put a backup in the place of what the database has; hosts delete nothing until each is confirmed.",
+        more="All or nothing, on either engine whichever it was made on. Stop the API first.",
+    )
+    restore.add_argument("file", type=Path, metavar="FILE", help="of vgpumgr-api backup")
+    restore.add_argument("--force", action="store_true", help="also where there is a database in use, which is lost")
+    restore.add_argument("--check", action="store_true", help="only see whether the file is whole and can be restored")
+    command("new-epoch", "Declare that the database was restored by other means: hosts delete nothing until confirmed.")
     return parser
+
+
+def _count(said: str) -> int:
+    if not said.isdecimal() or not 1 <= int(said) <= 10_000:
+        raise argparse.ArgumentTypeError("not between 1 and 10000")
+    return int(said)
 
 
 if __name__ == "__main__":

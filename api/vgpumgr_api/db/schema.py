@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tables a database has, and bringing it up to date.
 
-Nothing is upgraded behind an operator's back: the service refuses to start until ``vgpumgr-api upgrade`` was run.
+Nothing is upgraded behind an operator's back: the service refuses to start until ``vgpumgr-api migrate`` was run.
 """
 
+from functools import lru_cache
 from pathlib import Path
 
 from alembic import command
@@ -18,6 +19,10 @@ from vgpumgr_api.db.models import Base
 
 MIGRATIONS = Path(__file__).resolve().parents[1] / "migrations"
 UPGRADE_LOCK = 0x76677075_00000001
+TRIGGER_FUNCTIONS = """
+    SELECT DISTINCT t.tgfoid::regprocedure::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace AND c.relname = ANY(:tables)
+"""
 
 
 class SchemaError(Exception):
@@ -27,32 +32,71 @@ class SchemaError(Exception):
 def upgrade(database: Database) -> None:
     """Runs what is missing, in one transaction. Of several that come at once the others find nothing left to do."""
     with database.engine.begin() as connection:
-        # SQLite: BEGIN IMMEDIATE has locked the file already.
-        if not database.is_sqlite:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
-        found = _revision(connection)
-        _refuse_newer(found)
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        lock(connection)
+        _refuse_newer(revision_at(connection))
+        upgrade_to(connection, "head")
+
+
+def lock(connection: Connection) -> None:
+    """Keeps everybody else from changing the schema until the end of the transaction, and from a backup."""
+    # SQLite: BEGIN IMMEDIATE has locked the file already.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
+
+
+def hold_still(connection: Connection) -> None:
+    """Keeps everybody from changing the schema until the end of the transaction, which only reads."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": UPGRADE_LOCK})
+
+
+def upgrade_to(connection: Connection, revision: str) -> None:
+    """Runs what is missing up to `revision`, in the caller's transaction."""
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def drop(connection: Connection) -> None:
+    """Removes all tables of this program's revision with all that is in them, in the caller's transaction."""
+    functions: list[str] = []
+    if connection.dialect.name == "postgresql":
+        functions = list(connection.execute(text(TRIGGER_FUNCTIONS), {"tables": list(Base.metadata.tables)}).scalars())
+    Base.metadata.drop_all(connection)
+    for function in functions:
+        connection.execute(text(f"DROP FUNCTION {function}"))
+    connection.execute(text("DROP TABLE alembic_version"))
 
 
 def require_current(database: Database) -> None:
     """Raises SchemaError unless the database has exactly the tables that this program knows."""
-    found = revision(database)
+    with database.engine.connect() as connection:
+        require_current_at(connection)
+
+
+def require_current_at(connection: Connection) -> str:
+    """As `require_current`, in the caller's transaction; returns the step that the database is at."""
+    found = revision_at(connection)
     if found is None:
         raise SchemaError("the database has no tables; run: vgpumgr-api init")
     _refuse_newer(found)
     if found != newest():
-        raise SchemaError(f"the database is at step {found}, this program needs {newest()}; run: vgpumgr-api upgrade")
+        raise SchemaError(f"the database is at step {found}, this program needs {newest()}; run: vgpumgr-api migrate")
+    return found
 
 
 def revision(database: Database) -> str | None:
     """Returns the last step that was made in this database, None if it has no tables."""
     with database.engine.connect() as connection:
-        return _revision(connection)
+        return revision_at(connection)
 
 
+def revision_at(connection: Connection) -> str | None:
+    """As `revision`, in the caller's transaction."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+@lru_cache(maxsize=1)
 def newest() -> str | None:
     """Returns the last step that this program knows."""
     return ScriptDirectory.from_config(_config()).get_current_head()
@@ -67,13 +111,13 @@ def differences(database: Database) -> list[object]:
         return list(compare_metadata(context, Base.metadata))
 
 
-def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+def is_known(revision: str) -> bool:
+    """Whether this program can bring a database that is at `revision` up to date."""
+    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
 def _refuse_newer(revision: str | None) -> None:
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision is not None and not is_known(revision):
         raise SchemaError(
             f"the database is at step {revision}, which is newer than this program; install the version that made it"
         )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database as a whole: its first row, and what an operator declares after restoring a backup."""
 
+from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import select, update
@@ -8,9 +10,13 @@ from sqlalchemy.orm import Session
 
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.models import Host, Installation
+from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import events
+from vgpumgr_api.services import credentials, events
 from vgpumgr_api.services.actors import Actor, require_operator
+
+UNKNOWN_YET = 1
+"""Stands for any number of devices that the database does not know, until a host's next report counts them."""
 
 
 def is_made(session: Session) -> bool:
@@ -27,14 +33,18 @@ def ensure(session: Session) -> bool:
     return True
 
 
-def new_epoch(session: Session, actor: Actor) -> UUID:
+def new_epoch(session: Session, actor: Actor, *, detail: dict[str, Any] | None = None) -> UUID:
     """Declares that this database was restored: no host obeys its tombstones until an operator confirms that host.
 
+    Nor does a host take claims before it has reported what devices it has, some of which the database may not know.
     Returns the new epoch. Operators only.
     """
     require_operator(actor)
     installation = session.scalars(select(Installation).with_for_update()).one()
     installation.epoch = uuid4()
+    # Reports come before or after: they lock their row first and their host last.
+    session.execute(select(HostReport.host_id).order_by(HostReport.host_id).with_for_update()).all()
+    change(session, update(HostReport).values(unknown_slices=UNKNOWN_YET))
     session.execute(select(Host.id).order_by(Host.id).with_for_update()).all()
     change(
         session,
@@ -42,6 +52,16 @@ def new_epoch(session: Session, actor: Actor) -> UUID:
             epoch_confirmed=False, desired_generation=Host.desired_generation + 1, generation=Host.generation + 1
         ),
     )
-    events.record(session, actor, "epoch.new", installation.epoch)
+    events.record(session, actor, "epoch.new", installation.epoch, detail=detail)
     session.flush()
     return installation.epoch
+
+
+def restored(session: Session, actor: Actor, *, made_at: datetime) -> UUID:
+    """As `new_epoch`, of a database that was just filled from a backup of `made_at`.
+
+    Tokens for enrolment are void, since each is good for one use and may have been used after the backup.
+    """
+    for host in session.scalars(select(Host).where(Host.enroll_hash.is_not(None)).order_by(Host.id)):
+        credentials.revoke_enrolment(session, host)
+    return new_epoch(session, actor, detail={"backup_made_at": made_at.isoformat()})

@@ -60,22 +60,22 @@ def test_a_token_goes_to_a_new_file_of_its_owner_only(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     first = path.read_text()
     assert who(empty_url, first.strip()).role == "operator"
-    assert main(["token", "create", "--config", str(settings), "--token-file", str(path)]) == 1
+    assert main(["create-token", "--config", str(settings), "--token-file", str(path)]) == 1
     assert "exists" in said(capsys)[1]
     assert path.read_text() == first
     other = tmp_path / "other"
     wrong = ["--role", "tenant", "--tenant", "nobody"]
-    assert main(["token", "create", "--config", str(settings), *wrong, "--token-file", str(other)]) == 1
+    assert main(["create-token", "--config", str(settings), *wrong, "--token-file", str(other)]) == 1
     assert not other.exists()
 
 
-def test_tokens_upgrade_and_epochs_are_made_on_the_spot(
+def test_tokens_migrations_and_epochs_are_made_on_the_spot(
     settings: Path, empty_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", "--config", str(settings)]) == 0
     said(capsys)
-    assert main(["upgrade", "--config", str(settings)]) == 0
-    assert main(["token", "create", "--config", str(settings)]) == 0
+    assert main(["migrate", "--config", str(settings)]) == 0
+    assert main(["create-token", "--config", str(settings)]) == 0
     secret = said(capsys)[0]
     actor = who(empty_url, secret)
     assert main(["new-epoch", "--config", str(settings)]) == 0
@@ -92,14 +92,14 @@ def test_tokens_upgrade_and_epochs_are_made_on_the_spot(
         (["--expires-in-s", "1"], "--expires-in-s: "),
         (["--role", "tenant", "--tenant", "A"], "--tenant: "),
     ):
-        assert main(["token", "create", "--config", str(settings), *wrong]) == 1
+        assert main(["create-token", "--config", str(settings), *wrong]) == 1
         output, errors = said(capsys)
         assert output == ""
         assert named in errors
         assert len(errors.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [["serve"], ["upgrade"], ["new-epoch"], ["token", "create"]])
+@pytest.mark.parametrize("command", [["serve"], ["migrate"], ["new-epoch"], ["create-token"]])
 def test_without_a_database_every_command_says_how_to_make_one(
     settings: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +134,7 @@ def test_init_makes_no_directories(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_server_that_is_away_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = tmp_path / "api.toml"
     settings.write_text(f'database = "postgresql://nobody@/nothing?host={tmp_path}"\n')
-    for command in (["init"], ["upgrade"], ["serve"], ["new-epoch"]):
+    for command in (["init"], ["migrate"], ["serve"], ["new-epoch"]):
         assert main([*command, "--config", str(settings)]) == 1
         errors = said(capsys)[1]
         assert errors.startswith("vgpumgr-api: the database cannot be used")

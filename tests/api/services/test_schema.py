@@ -106,7 +106,7 @@ def test_an_empty_and_a_newer_database_are_refused(empty: Database) -> None:
 def test_an_older_database_is_refused(empty: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     schema.upgrade(empty)
     monkeypatch.setattr(schema, "newest", lambda: "9998")
-    with pytest.raises(schema.SchemaError, match="vgpumgr-api upgrade"):
+    with pytest.raises(schema.SchemaError, match="vgpumgr-api migrate"):
         schema.require_current(empty)
 
 

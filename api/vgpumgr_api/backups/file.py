@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file that a backup is.
+
+    header    1024 bytes: one JSON object, blanks, a line feed
+    body      gzip of JSON lines: per table {"table": ..., "columns": {name: kind}}, then each row as an array, and at
+              the end {"rows": how many there were}
+
+The header's `checksum` is the SHA-256 of the header without it and of the body. Kinds are those of `columns`, so that a
+file does not depend on the engine that it comes from.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+FORMAT = "vgpumgr-backup"
+FORMAT_VERSION = 1
+HEADER_BYTES = 1024
+PIECE_BYTES = 1 << 20
+MODE = 0o600
+
+
+class BackupError(Exception):
+    """A backup cannot be made or used; the message is one line that names the file."""
+
+
+class Header(BaseModel):
+    """What a backup says of itself. `revision`: the schema's. `installed_at` tells one installation from another."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    release: str
+    revision: str
+    epoch: UUID
+    installed_at: datetime
+    made_at: datetime
+    rows: int
+    checksum: str = ""
+
+    def encoded(self) -> bytes:
+        said = self.model_dump_json().encode()
+        if len(said) >= HEADER_BYTES:
+            raise BackupError(f"the header of a backup has no room for {len(said)} bytes")
+        return said.ljust(HEADER_BYTES - 1) + b"\n"
+
+    def digest(self) -> "hashlib._Hash":
+        """Of this header; the body comes next."""
+        return hashlib.sha256(self.model_copy(update={"checksum": ""}).encoded())
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file for its owner only, that has its name and all its content, or does not exist. Overwrites none."""
+    if path.exists():
+        raise BackupError(f"{path} exists; name a file that does not")
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, MODE)
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(part, path)
+    except FileExistsError:
+        raise BackupError(f"{path} exists; name a file that does not") from None
+    finally:
+        part.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+
+
+def write_body(file: IO[bytes], lines: Iterable[Any]) -> int:
+    """Writes `lines` behind the place of the header, from the beginning if it was begun before; returns their number.
+
+    The number is without those that begin a table.
+    """
+    file.seek(HEADER_BYTES)
+    file.truncate()
+    rows = 0
+    with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as body:
+        for line in lines:
+            rows += isinstance(line, list)
+            body.write(_line(line))
+        body.write(_line({"rows": rows}))
+    return rows
+
+
+def write_header(file: IO[bytes], header: Header) -> Header:
+    """Completes a file whose body is there; returns the header with its checksum."""
+    complete = header.model_copy(update={"checksum": _digest(file, header)})
+    file.seek(0)
+    file.write(complete.encoded())
+    return complete
+
+
+@contextlib.contextmanager
+def verified(path: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
+    """The header and the body's lines, but the last, of a file that is whole. Raises BackupError for any other."""
+    with path.open("rb") as file:
+        header = _header(path, file)
+        if _digest(file, header) != header.checksum:
+            raise BackupError(f"{path} is damaged: its checksum is another one; use another backup")
+        file.seek(HEADER_BYTES)
+        with gzip.GzipFile(fileobj=file, mode="rb") as body:
+            yield header, _rows(path, header, body)
+
+
+def _header(path: Path, file: IO[bytes]) -> Header:
+    foreign = BackupError(f"{path} is no backup of vgpumgr-api")
+    said = file.read(HEADER_BYTES)
+    try:
+        members = json.loads(said)
+    except ValueError:
+        raise foreign from None
+    if not isinstance(members, dict) or members.get("format") != FORMAT:
+        raise foreign
+    if members.get("format_version") != FORMAT_VERSION:
+        raise BackupError(
+            f"{path} is of format {members.get('format_version')!r}, this program reads {FORMAT_VERSION}; use the"
+            f" release that made it, {members.get('release')!r}, or a newer one"
+        )
+    try:
+        header = Header.model_validate(members)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BackupError(f"{path} is damaged: header: {where}: {first['msg']}") from None
+    if said != header.encoded():
+        raise BackupError(f"{path} is damaged: its header is not as it was written; use another backup")
+    return header
+
+
+def _digest(file: IO[bytes], header: Header) -> str:
+    digest = header.digest()
+    file.seek(HEADER_BYTES)
+    while piece := file.read(PIECE_BYTES):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _rows(path: Path, header: Header, body: Iterable[bytes]) -> Iterator[Any]:
+    rows = 0
+    for line in body:
+        said = json.loads(line)
+        if isinstance(said, dict) and "rows" in said:
+            if said["rows"] == rows == header.rows:
+                return
+            break
+        rows += isinstance(said, list)
+        yield said
+    raise BackupError(f"{path} is damaged: it has not the {header.rows} rows that it speaks of; use another backup")
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a backup in the place of what a database has, in one transaction: before its commit nothing has happened.
+
+Afterwards the epoch is new, so no host deletes anything until an operator has confirmed it, and none takes claims
+before it has reported what it has.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, inspect, select, text
+from sqlalchemy.orm import Session
+
+from vgpumgr_api.backups import columns
+from vgpumgr_api.backups.file import BackupError, Header, verified
+from vgpumgr_api.db import schema
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.models import Base, Host, Installation, Tenant
+from vgpumgr_api.services import installation
+from vgpumgr_api.services.actors import Actor
+
+INSERTED_AT_ONCE = 1000
+
+
+def check(path: Path) -> Header:
+    """Returns the header of a file that could be restored. Raises BackupError."""
+    with verified(path) as (header, lines):
+        _require_known(path, header)
+        for _ in lines:
+            pass
+        return header
+
+
+def restore(database: Database, path: Path, actor: Actor, *, force: bool) -> Header:
+    """Raises BackupError, and SchemaError for a database that is at another revision than this program's."""
+    with verified(path) as (header, lines):
+        _require_known(path, header)
+        with database.engine.begin() as connection:
+            schema.lock(connection)
+            _make_room(connection, header, force=force)
+            schema.upgrade_to(connection, header.revision)
+            _load(connection, path, lines)
+            schema.upgrade_to(connection, "head")
+            _set_row_numbers(connection)
+            with Session(connection, join_transaction_mode="rollback_only", expire_on_commit=False) as session:
+                session.info["now"] = database.clock()
+                installation.restored(session, actor, made_at=header.made_at)
+                session.commit()
+        return header
+
+
+def _require_known(path: Path, header: Header) -> None:
+    if not schema.is_known(header.revision):
+        raise BackupError(
+            f"{path} is of schema step {header.revision}, which is newer than this program; install release"
+            f" {header.release} or a newer one"
+        )
+
+
+def _make_room(connection: Connection, header: Header, *, force: bool) -> None:
+    """Leaves a database without tables, if it may lose those that it has."""
+    if schema.revision_at(connection) is None:
+        others = inspect(connection).get_table_names()
+        if others:
+            raise BackupError(f"the database has tables that are not vgpumgr's, such as {others[0]}; name another one")
+        return
+    schema.require_current_at(connection)
+    here = connection.execute(select(Installation.created_at)).scalar()
+    in_use = any(connection.execute(select(table.id).limit(1)).first() for table in (Tenant, Host))
+    if in_use and here != header.installed_at:
+        raise BackupError(
+            "the backup is of another installation than the database, which has tenants or hosts; restore it into an"
+            " empty database"
+        )
+    if not force:
+        raise BackupError("the database is in use; --force puts the backup in its place, and what it has is lost")
+    schema.drop(connection)
+
+
+def _load(connection: Connection, path: Path, lines: Iterable[Any]) -> None:
+    """Inserts all rows, a table's before the next one's."""
+    for head, rows in _tables(path, lines):
+        try:
+            place, decode = columns.table_of(head["table"], head["columns"]), columns.decoder(head["columns"])
+        except KeyError as error:
+            raise BackupError(f"{path}: {error.args[0]!r} is unknown to this program") from None
+        while some := list(islice(rows, INSERTED_AT_ONCE)):
+            connection.execute(insert(place), [decode(line) for line in some])
+
+
+def _tables(path: Path, lines: Iterable[Any]) -> Iterator[tuple[dict[str, Any], Iterator[list[Any]]]]:
+    head: dict[str, Any] | None = None
+    for is_row, run in groupby(lines, key=lambda line: isinstance(line, list)):
+        if not is_row:
+            *_, head = run  # those before it have no rows
+        elif head is None:
+            raise BackupError(f"{path} is damaged: rows of no table")
+        else:
+            yield head, run
+
+
+def _set_row_numbers(connection: Connection) -> None:
+    """PostgreSQL counts in sequences, which know nothing of rows that brought their numbers."""
+    if connection.dialect.name != "postgresql":
+        return
+    for table in Base.metadata.sorted_tables:
+        number = table.autoincrement_column
+        if number is not None and number.autoincrement is True:
+            last = connection.execute(select(func.max(number))).scalar()
+            if last is not None:
+                connection.execute(
+                    text("SELECT setval(pg_get_serial_sequence(:table, :column), :last)"),
+                    {"table": table.name, "column": number.name, "last": last},
+                )

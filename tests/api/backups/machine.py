@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host with the real agent and helper over a played kernel, which speaks to a real API; a test takes its steps."""
+
+import os
+import threading
+from pathlib import Path
+from uuid import UUID
+
+from vgpumgr_agent.api import HttpApi
+from vgpumgr_agent.backends.kmod import KmodBackend
+from vgpumgr_agent.config import Config
+from vgpumgr_agent.helper.client import HelperClient
+from vgpumgr_agent.helper.operations import Operations
+from vgpumgr_agent.helper.records import Records
+from vgpumgr_agent.helper.server import Server
+from vgpumgr_agent.service import Agent
+from vgpumgr_agent.store import Store
+
+from tests.agent.fakekernel import FakeControl, FakeKernel, FakeSysfs
+from tests.agent.host import FakeClock
+from vgpumgr.control.sysfs import HostPaths
+
+
+class Machine:
+    """`kernel`: what it has."""
+
+    def __init__(self, directory: Path, name: str, enroll_token: str) -> None:
+        directory.mkdir()
+        self.name = name
+        self.kernel = FakeKernel(directory)
+        records = Records(directory / "records")
+        records.make_directory()
+        sysfs = FakeSysfs(HostPaths(self.kernel.root))
+        operations = Operations(sysfs=sysfs, open_control=lambda: FakeControl(self.kernel.root), records=records)
+        uid = os.getuid()
+        self._server = Server(directory / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=0.5)
+        threading.Thread(target=self._server.serve, daemon=True).start()
+        self._helper = HelperClient(directory / "helper.sock")
+        self._directory = directory
+        self._clock = FakeClock()
+        self._token_file = directory / "token"
+        self._token_file.write_text(f"{enroll_token}\n")
+        self._store: Store | None = None
+
+    def connect(self, url: str) -> None:
+        """Starts the agent, again if it runs, with what it keeps on disk."""
+        if self._store is not None:
+            self._store.close()
+        self._store = Store(self._directory / "state", self._clock)
+        self._api = HttpApi(url)
+        self.agent = Agent(
+            config=Config(api_url=url, enroll_token_file=self._token_file),
+            store=self._store,
+            backend=KmodBackend(self._helper),
+            sysfs=FakeSysfs(HostPaths(self.kernel.root)),
+            api=self._api,
+        )
+        self.agent.control_plane._doubtful_pause_s = 0
+
+    def step(self) -> None:
+        """Hears the desired state, does it and reports."""
+        assert self._store is not None
+        self.agent.control_plane._step()
+        self.report()
+
+    def report(self) -> None:
+        """Acts on what it knows and reports."""
+        assert self._store is not None
+        self.agent.reconcile()
+        report, credentials = self.agent.control_plane._report, self._store.credentials
+        assert report is not None
+        assert credentials is not None
+        assert self._api.report(credentials.host_id, report).accepted
+
+    def start_vm(self, slice_id: str, vm_uuid: UUID) -> None:
+        """As libvirt's hook and QEMU do it."""
+        self.agent.hooks.prepare(vm_uuid=vm_uuid, devices=(UUID(slice_id),), metadata=(), domain="test")
+        self.kernel.open(slice_id)
+
+    def stop_vm(self, slice_id: str, vm_uuid: UUID) -> None:
+        self.kernel.close_slice(slice_id)
+        self.agent.hooks.release(vm_uuid=vm_uuid, devices=(UUID(slice_id),), metadata=(), reason="shutdown")
+
+    @property
+    def devices(self) -> set[str]:
+        return set(self.kernel.slices)
+
+    @property
+    def running(self) -> set[str]:
+        return {uuid for uuid, one in self.kernel.slices.items() if one.open}
+
+    def removals(self) -> int:
+        """How often a device was removed, or its removal tried."""
+        return sum(entry[:2] == ("write", "remove") for entry in self.kernel.log)
+
+    def shares(self) -> dict[str, int]:
+        """What running slices' groups weigh together, by GPU."""
+        found: dict[str, int] = {}
+        for (gpu, _), group in self.kernel.tenants.items():
+            if group.configured:
+                found[gpu] = found.get(gpu, 0) + group.weight
+        return found
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        self._server.close()
+        self.kernel.close()

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Killed in the middle: of a restore nothing has happened, of a backup no file is left that could be taken for one."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from vgpumgr_api.admin import ACTOR
+from vgpumgr_api.backups import make, restore
+from vgpumgr_api.db.database import Database
+
+from tests.api.backups.content import content, in_use
+
+# Runs the command itself, and dies when it comes to a function, in a process of its own.
+DYING = """
+import os, signal, sys
+from importlib import import_module
+from vgpumgr_api.main import main
+module, name, *command = sys.argv[1:]
+setattr(import_module(module), name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+main(command)
+"""
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Path:
+    path = tmp_path / "api.toml"
+    path.write_text(f'database = "{database_url}"\n')
+    return path
+
+
+def killed(at: tuple[str, str], *command: object) -> None:
+    done = subprocess.run([sys.executable, "-c", DYING, *at, *map(str, command)], capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_a_restore_is_whole_or_did_not_happen(database: Database, settings: Path, tmp_path: Path) -> None:
+    world = in_use(database)
+    path = tmp_path / "a.backup"
+    make.make(database, path)
+    before = content(database, but_for_restore=True)
+    world.tenant("since")
+    since = content(database)
+    words = ("restore", "--config", settings, "--force", path)
+    for step in ("_load", "_set_row_numbers"):
+        killed(("vgpumgr_api.backups.restore", step), *words)
+        assert content(database) == since
+    restore.restore(database, path, ACTOR, force=True)
+    assert content(database, but_for_restore=True)["slices"] == before["slices"]
+
+
+def test_of_a_backup_no_file_is_left(database: Database, settings: Path, tmp_path: Path) -> None:
+    in_use(database)
+    path = tmp_path / "a.backup"
+    words = ("backup", "--config", settings, path)
+    killed(("vgpumgr_api.backups.make", "write_header"), *words)
+    assert not path.exists()
+    make.make(database, path)
+    assert restore.check(path).rows > 0
+    assert not path.with_name("a.backup.part").exists()

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Yesterday's backup is restored while hosts have what was claimed since. Agents and API are the real ones.
+
+Nothing is deleted that nobody asked for, nothing is given to two, and quotas are right in the end.
+"""
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+from vgpumgr_api.admin import ACTOR
+from vgpumgr_api.backups import make, restore
+from vgpumgr_api.db.database import Database
+
+from tests.api.backups.machine import Machine
+from tests.api.concurrency.audit import Audit
+from tests.api.concurrency.deployment import Caller, Deployment, deployed
+from tests.api.http.process import command, settings_file
+
+if TYPE_CHECKING:
+    from tests.api.cluster import Cluster
+
+MIB = 1 << 20
+SHARE = 300
+LIMITS = {"share_permille": 4 * SHARE, "mem_bytes": 1024 * MIB, "slices": 4}
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) -> Iterator[str]:
+    """The URL of a fresh database, whose server outlives the test."""
+    if engine_name == "sqlite":
+        path = tmp_path / "api.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        yield f"sqlite:///{path}"
+        return
+    cluster: Cluster = request.getfixturevalue("postgresql")
+    yield cluster.create("rehearsal", template=request.getfixturevalue("postgresql_template"))
+    cluster.drop("rehearsal")
+
+
+@pytest.fixture
+def deployment(url: str, tmp_path: Path) -> Iterator[Deployment]:
+    with deployed(tmp_path, url, replicas=1) as running:
+        yield running
+        assert running.server_errors() == []
+
+
+class Site:
+    """One tenant, one profile, two hosts of two GPUs each."""
+
+    def __init__(self, deployment: Deployment, directory: Path) -> None:
+        self.deployment = deployment
+        self.operator = deployment.caller()
+        self.directory = directory
+        made(self.operator, "/v1/tenants", {"name": "acme"})
+        assert self.operator.ask("PATCH", "/v1/quotas/acme", LIMITS, if_match=1).status == 200
+        made(self.operator, "/v1/profiles", {"name": "p", "share_permille": SHARE, "mem_bytes": 16 * MIB})
+        self.machines = {name: self._machine(name) for name in ("one", "two")}
+        self.connect()
+        self.step()
+
+    def _machine(self, name: str) -> Machine:
+        return Machine(self.directory / name, name, made(self.operator, "/v1/hosts", {"name": name})["enroll_token"])
+
+    def connect(self) -> None:
+        address = self.deployment.replicas[0].address
+        assert address is not None
+        for machine in self.machines.values():
+            machine.connect(f"http://{address[0]}:{address[1]}")
+
+    def step(self) -> None:
+        for machine in self.machines.values():
+            machine.step()
+
+    def claim(self, host: str) -> tuple[str, UUID]:
+        vm = uuid4()
+        body = {"tenant": "acme", "profile": "p", "vm_uuid": str(vm), "host": host}
+        return str(made(self.operator, "/v1/slices", body)["id"]), vm
+
+    def start(self, host: str, slice_id: str, vm: UUID) -> None:
+        self.machines[host].step()
+        self.machines[host].start_vm(slice_id, vm)
+        self.machines[host].report()
+
+    def refusals(self, host: str) -> dict[str, int]:
+        """Why this host takes no claim."""
+        body = {"tenant": "acme", "profile": "p", "host": host}
+        reply = self.operator.ask("POST", "/v1/slices", body)
+        assert reply.code == "capacity.none", reply.body
+        reasons = {each["code"]: each["count"] for each in reply.body["reasons"]}
+        return {code: count for code, count in reasons.items() if code != "host.other"}
+
+    def used(self) -> dict[str, int]:
+        quota = self.operator.ask("GET", "/v1/quotas/acme").body
+        return {resource: quota[f"used_{resource}"] for resource in LIMITS}
+
+    def devices(self) -> set[str]:
+        return set().union(*(machine.devices for machine in self.machines.values()))
+
+    def removals(self) -> int:
+        return sum(machine.removals() for machine in self.machines.values())
+
+    def close(self) -> None:
+        for machine in self.machines.values():
+            machine.close()
+
+
+def made(caller: Caller, path: str, body: dict[str, Any]) -> Any:
+    reply = caller.ask("POST", path, body)
+    assert reply.status == 201, reply.body
+    return reply.body
+
+
+def run(*words: str, settings: Path) -> str:
+    done = command(*words, settings=settings)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def site(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr("vgpumgr_agent.hooks._FIRST_ANSWER_S", 0)
+    monkeypatch.setattr("vgpumgr_agent.control_plane.WAIT_S", 0)
+    made_site = Site(deployment, tmp_path)
+    with contextlib.closing(made_site):
+        yield made_site
+
+
+def test_yesterdays_backup(site: Site, deployment: Deployment, tmp_path: Path) -> None:
+    settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "yesterday.backup"
+    kept, kept_vm = site.claim("one")
+    ended, ended_vm = site.claim("one")
+    site.start("one", kept, kept_vm)
+    site.start("one", ended, ended_vm)
+    run("backup", str(file), settings=settings)
+
+    # Today: one claim ends and its host says so; two are made, one on each host, and run.
+    site.machines["one"].stop_vm(ended, ended_vm)
+    assert site.operator.ask("DELETE", f"/v1/slices/{ended}").status == 202
+    site.machines["one"].step()
+    assert ended not in site.machines["one"].devices
+    new, new_vm = site.claim("one")
+    other, other_vm = site.claim("two")
+    site.start("one", new, new_vm)
+    site.start("two", other, other_vm)
+    running, removals = {kept, new, other}, site.removals()
+    assert site.devices() == running
+
+    deployment.replicas[0].kill()
+    assert "--force" in command("restore", str(file), settings=settings).stderr
+    assert "confirm-epoch" in run("restore", "--force", str(file), settings=settings)
+    deployment.replicas[0].start()
+    site.connect()
+
+    # Nobody is confirmed: whatever hosts hear, they remove nothing, and they take nothing.
+    for _ in range(2):
+        assert site.refusals("one") == {"host.unconfirmed": 2}
+        site.step()
+        assert running <= site.devices()
+    assert site.removals() == removals
+
+    # Confirmed too early, before anybody compared: nothing is removed, and nothing is given twice.
+    for name in site.machines:
+        assert site.operator.ask("POST", f"/v1/hosts/{name}:confirm-epoch").status == 200
+    for _ in range(2):
+        site.step()
+        assert site.removals() == removals
+        assert running <= site.devices()
+        assert site.refusals("one") == {"gpu.unknown_slices": 2}
+        assert site.refusals("two") == {"gpu.unknown_slices": 2}
+    assert site.used()["slices"] == 2  # what the backup knows: the one that runs, and the one that had ended
+    assert Audit(deployment.url).violations() == []
+
+    # What the documentation says: what is back from the dead is deleted again, what is unknown ends with its VM.
+    assert site.operator.ask("DELETE", f"/v1/slices/{ended}").status == 202
+    for host, unknown, vm in (("one", new, new_vm), ("two", other, other_vm)):
+        machine = site.machines[host]
+        machine.stop_vm(unknown, vm)
+        if unknown in machine.devices:
+            machine.kernel.do_write(str(machine.kernel.paths.slice(unknown) / "remove"), "1")
+        machine.step()
+    assert site.devices() == {kept}
+    assert site.used()["slices"] == 1
+    again, again_vm = site.claim("two")
+    site.start("two", again, again_vm)
+    for _ in range(2):
+        site.claim("one")
+    reply = site.operator.ask("POST", "/v1/slices", {"tenant": "acme", "profile": "p"})
+    assert reply.code == "quota.exceeded"
+    site.step()
+    assert all(share <= 1000 for machine in site.machines.values() for share in machine.shares().values())
+    assert site.machines["one"].running == {kept}
+    assert site.used() == {"share_permille": 4 * SHARE, "mem_bytes": 64 * MIB, "slices": 4}
+    assert Audit(deployment.url).violations() == []
+
+
+@pytest.mark.long
+def test_confirmed_before_its_first_report_a_host_takes_nothing(
+    site: Site, deployment: Deployment, tmp_path: Path
+) -> None:
+    settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
+    run("backup", str(file), settings=settings)
+    new, vm = site.claim("one")
+    site.start("one", new, vm)
+    deployment.replicas[0].kill()
+    run("restore", "--force", str(file), settings=settings)
+    deployment.replicas[0].start()
+    site.connect()
+    assert site.operator.ask("POST", "/v1/hosts/one:confirm-epoch").status == 200
+    assert site.refusals("one") == {"gpu.unknown_slices": 2}
+    site.step()
+    assert site.refusals("one") == {"gpu.unknown_slices": 2}
+    assert site.devices() == {new}
+
+
+@pytest.mark.long
+def test_a_backup_made_while_claims_come_and_go_is_of_one_moment(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vgpumgr_agent.control_plane.WAIT_S", 0)
+    site = Site(deployment, tmp_path)
+    stop, made_claims, complaints = threading.Event(), [0], []
+
+    def churn(seed: int) -> None:
+        caller = deployment.caller(seed=seed)
+        while not stop.is_set():
+            reply = caller.ask("POST", "/v1/slices", {"tenant": "acme", "profile": "p"})
+            if reply.status == 201:
+                made_claims[0] += 1
+                caller.ask("DELETE", f"/v1/slices/{reply.body['id']}")
+            elif reply.code not in ("quota.exceeded", "capacity.none"):
+                complaints.append(reply.body)
+
+    def obey() -> None:
+        while not stop.is_set():
+            site.step()
+
+    workers = [threading.Thread(target=churn, args=(seed,)) for seed in range(4)] + [threading.Thread(target=obey)]
+    for worker in workers:
+        worker.start()
+    database = Database(deployment.url)
+    try:
+        rounds = []
+        for number in range(4):
+            before = made_claims[0]
+            make.make(database, tmp_path / f"{number}.backup")
+            while made_claims[0] < before + 10 and not complaints:
+                stop.wait(0.01)
+            rounds.append(restore.check(tmp_path / f"{number}.backup"))
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+        database.close()
+        site.close()
+    assert complaints == []
+    assert len({header.rows for header in rounds}) > 1, "nothing happened between the backups"
+    for number in range(4):
+        scratch = f"sqlite:///{tmp_path}/{number}.db"
+        restored = Database(scratch)
+        restore.restore(restored, tmp_path / f"{number}.backup", ACTOR, force=False)
+        restored.close()
+        assert Audit(scratch).violations() == []
