@@ -98,26 +98,12 @@ def test_a_slice_removed_under_its_user_goes_when_the_user_goes(gpu: Gpu, leave:
     assert works(gpu)
 
 
-def remove_all(gpu: Gpu) -> None:
-    """Also those that lost their file: a removal that comes before a creation has ended takes the file `remove` away,
-    and then the mdev core refuses it (EAGAIN). Such a slice goes with its GPU.
-    """
-    for found in gpu.control.slices():
-        with suppress(NotFoundError):
-            gpu.sysfs.remove(found.uuid)
-    for found in gpu.control.slices():
-        assert not Path(f"/sys/bus/mdev/devices/{found.uuid}/remove").exists()
-    gpu.sysfs.unbind(ADDRESS)
-    gpu.sysfs.bind(ADDRESS)
-
-
 def storm(gpu: Gpu, seconds: float, meanwhile: Callable[[], None]) -> Counter[str]:
     """Create and remove the same slices in four processes; what they were answered."""
-    with operators(4, seconds=seconds) as seen:
+    with operators(gpu, 4, seconds=seconds) as seen:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             meanwhile()
-    remove_all(gpu)
     return seen
 
 

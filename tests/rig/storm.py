@@ -9,12 +9,13 @@ import time
 import uuid as uuids
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from tests.rig.gpu import ADDRESS
+from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.kernel import PATIENCE
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.errors import RefusedError
+from vgpumgr.errors import NotFoundError, RefusedError
 
 # What creating and removing the same few UUIDs from several processes may be answered.
 OF_CREATE = {errno.EEXIST, errno.ENOSPC, errno.ENODEV, errno.EAGAIN, errno.ENOENT}
@@ -42,9 +43,22 @@ def churn(seed: int, names: list[str], seconds: float, answers: "multiprocessing
     answers.put(seen)
 
 
+def remove_all(gpu: Gpu) -> None:
+    """Also those that lost their file: a removal that comes before a creation has ended takes the file `remove` away,
+    and then the mdev core refuses it (EAGAIN). Such a slice goes with its GPU.
+    """
+    for found in gpu.control.slices():
+        with suppress(NotFoundError):
+            gpu.sysfs.remove(found.uuid)
+    for found in gpu.control.slices():
+        assert not Path(f"/sys/bus/mdev/devices/{found.uuid}/remove").exists()
+    gpu.sysfs.unbind(ADDRESS)
+    gpu.sysfs.bind(ADDRESS)
+
+
 @contextmanager
-def operators(count: int, *, seconds: float, idle: bool = False) -> Iterator[Counter[str]]:
-    """So many processes; what they were answered is in the counter afterwards. What they made may still be there.
+def operators(gpu: Gpu, count: int, *, seconds: float, idle: bool = False) -> Iterator[Counter[str]]:
+    """So many processes; what they were answered is in the counter afterwards, and no slice is left.
 
     `idle`: they have the processor when nobody else wants it.
     """
@@ -64,4 +78,5 @@ def operators(count: int, *, seconds: float, idle: bool = False) -> Iterator[Cou
             seen.update(answers.get(timeout=(seconds + 60) * PATIENCE))
         for process in processes:
             process.join(timeout=60 * PATIENCE)
+        remove_all(gpu)
     assert [process.exitcode for process in processes] == [0] * count

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Storms of others beside a tenant at work: it has its share, and a run and a chunk are its longest wait.
+
+Who storms has the processor when nobody else wants it: processors are for others to share.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.rig.client import Client, client
+from tests.rig.figures import Record
+from tests.rig.gpu import Gpu, poll
+from tests.rig.storm import operators
+
+TIMESLICE_US = 1000
+CHUNK_US = 400
+SLACK_US = 100
+SHARE_SLACK = 0.02
+MEASURED_S = 3
+
+
+@contextmanager
+def storming(gpu: Gpu, kind: str) -> Iterator[None]:
+    """Of the tenant `bad`, by one client, or of operators in two processes."""
+    if kind == "operators":
+        with operators(gpu, 2, seconds=3 * MEASURED_S, idle=True) as seen:
+            yield
+        assert min(seen["created"], seen["removed"]) > 10, seen
+        return
+    bad = gpu.slice("bad")
+    storm = Client(["--json", bad, kind, "--seconds", "600"])
+    try:
+        poll(lambda: gpu.slice_stats(bad).items > 0)
+        for task in Path(f"/proc/{storm.process.pid}/task").iterdir():
+            os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+        before = gpu.slice_stats(bad)
+        yield
+        after = gpu.slice_stats(bad)
+    finally:
+        storm.kill()
+    assert after.items > before.items
+    assert after.errors > before.errors, "no storm: nothing went wrong for who unmaps what is in use"
+
+
+@pytest.mark.parametrize("kind", ["unmap-race", "operators"])
+def test_beside_a_storm_a_neighbour_has_its_share_and_waits_for_one_run(gpu: Gpu, figures: Record, kind: str) -> None:
+    for tenant in ("bad", "good", "quick"):
+        gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
+    good, quick = gpu.slice("good"), gpu.slice("quick")
+
+    def p99_us() -> float:
+        seconds = f"{MEASURED_S}"
+        outcome = client(quick, "latency", "--delay-us", "50", "--period-us", "5000", "--seconds", seconds)
+        return int(outcome.reports[-1]["p99_ns"]) / 1000
+
+    alone_us = p99_us()
+    with storming(gpu, kind):
+        beside_us = p99_us()
+        with gpu.loaded({good: {"op": "delay", "delay_us": 200}}) as outcomes:
+            window = gpu.measured_over(MEASURED_S)
+    report = outcomes[0].report("name", good)
+
+    figures(f"p99 of a 50 us item beside {kind}", beside_us, against=alone_us, unit="us alone")
+    figures(f"share beside {kind}", window.share["good"], against=0.5, unit="of the used engine")
+    run_us = 0 if kind == "operators" else TIMESLICE_US + CHUNK_US
+    assert beside_us <= alone_us + run_us + SLACK_US
+    assert (report["error"], report["mismatches"], report["saturated"]) == (0, 0, True)
+    assert window.share["good"] >= 0.5 - SHARE_SLACK
