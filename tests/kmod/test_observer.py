@@ -95,6 +95,9 @@ def test_under_every_policy_work_holds_and_idle_turns_add_up_to_the_counters(
     assert all(account.agrees for account in found.values()), found
     parked = {what.tenant for what in recording.happened if isinstance(what, Parked)}
     assert parked == (set() if policy == "best_effort" else set(counted))
+    for name in parked - {"none"}:
+        first = next(what for what in recording.happened if what.tenant == name)
+        assert isinstance(first, Parked), "told before the run that ends it"
 
 
 def test_a_run_that_is_not_recorded_is_noticed(gpu: Gpu) -> None:
