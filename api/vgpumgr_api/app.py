@@ -10,17 +10,24 @@ from vgpumgr_api import document, problems
 from vgpumgr_api.agent_ca import AgentCa
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import Envelope
+from vgpumgr_api.feed import Feed
 from vgpumgr_api.heartbeats import Heartbeats
+from vgpumgr_api.limits import Limits
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.routes import ROUTERS
-from vgpumgr_api.services import heartbeats, waiting
+from vgpumgr_api.services import heartbeats, outbox, waiting
 from vgpumgr_api.watch import DesiredWatch
 
 
 def create_app(
-    database: Database, *, lease_s: int = LEASE_S, oidc: Oidc | None = None, agent_ca: AgentCa | None = None
+    database: Database,
+    *,
+    lease_s: int = LEASE_S,
+    oidc: Oidc | None = None,
+    agent_ca: AgentCa | None = None,
+    limits: Limits | None = None,
 ) -> FastAPI:
-    """The caller keeps `database` and closes it after the application's last request."""
+    """The caller keeps `database` and closes it after the application's last request. `limits` None: there are none."""
     app = FastAPI(
         title=document.TITLE,
         version=document.VERSION,
@@ -32,8 +39,10 @@ def create_app(
     app.state.lease_s = lease_s
     app.state.oidc = oidc
     app.state.agent_ca = agent_ca
+    app.state.limits = limits or Limits()
     app.state.watch = DesiredWatch(lambda: database.run(waiting.desired_generations, read_only=True))
     app.state.heartbeats = Heartbeats(lambda beats: database.run(lambda session: heartbeats.note(session, beats)))
+    app.state.feed = Feed(lambda *asked: outbox.look(database, *asked))
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
     for router in ROUTERS:

@@ -12,8 +12,10 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Answer
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.feed import Feed
 from vgpumgr_api.headers import bearer, etag, generation_expected
 from vgpumgr_api.heartbeats import Heartbeats
+from vgpumgr_api.limits import Limits
 from vgpumgr_api.services import actors, certificates, idempotency, people
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
@@ -50,6 +52,18 @@ def heartbeats_of(request: Request) -> Heartbeats:
     """What gathers hosts' signs of life in that application."""
     beats: Heartbeats = request.app.state.heartbeats
     return beats
+
+
+def feed_of(request: Request) -> Feed:
+    """Who watches events in that application."""
+    feed: Feed = request.app.state.feed
+    return feed
+
+
+def limits_of(request: Request) -> Limits:
+    """How often one may ask that application."""
+    limits: Limits = request.app.state.limits
+    return limits
 
 
 def source_of(request: Request) -> str:

@@ -14,6 +14,7 @@ from vgpumgr_api.agent_ca import LIFE_S
 from vgpumgr_api.oidc_settings import OidcSettings
 
 DEFAULT_PATH = Path("/etc/vgpumgr/api.toml")
+REQUESTS_PER_S_MAX = 1_000_000
 DEFAULT_DATABASE = "sqlite:////var/lib/vgpumgr/api/vgpumgr.db"
 
 
@@ -26,7 +27,9 @@ class Config:
     """`listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files). `database`: a SQLAlchemy URL.
 
     `oidc`: who vouches for people; None: there are only our own tokens. `agent_ca_certificate` and `agent_ca_key` (PEM
-    files): the authority that gives agents certificates, which need TLS; without it they have tokens.
+    files): the authority that gives agents certificates, which need TLS; without it they have tokens. `events_kept_s`
+    and `events_kept`: how long events are kept at most, and how many. `*_requests_per_s`: how often one token, and one
+    tenant, may ask this replica; 0: no limit.
     """
 
     database: str = DEFAULT_DATABASE
@@ -39,6 +42,10 @@ class Config:
     agent_ca_certificate: Path | None = None
     agent_ca_key: Path | None = None
     agent_certificate_life_s: int = LIFE_S
+    events_kept_s: int = 7 * 86400
+    events_kept: int = 10_000_000
+    token_requests_per_s: int = 500
+    tenant_requests_per_s: int = 1000
 
 
 def load(path: Path) -> Config:
@@ -66,6 +73,10 @@ _TYPES: dict[str, type] = {
     "agent_ca_certificate": str,
     "agent_ca_key": str,
     "agent_certificate_life_s": int,
+    "events_kept_s": int,
+    "events_kept": int,
+    "token_requests_per_s": int,
+    "tenant_requests_per_s": int,
 }
 
 
@@ -97,6 +108,13 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
         )
     if not 600 <= config.agent_certificate_life_s <= 30 * 86400:
         raise ConfigError(f"{path}: agent_certificate_life_s: not between 600 and {30 * 86400}")
+    for name in ("token_requests_per_s", "tenant_requests_per_s"):
+        if not 0 <= getattr(config, name) <= REQUESTS_PER_S_MAX:
+            raise ConfigError(f"{path}: {name}: not between 0 (no limit) and {REQUESTS_PER_S_MAX}")
+    if not 600 <= config.events_kept_s <= 366 * 86400:
+        raise ConfigError(f"{path}: events_kept_s: not between 600 and {366 * 86400}")
+    if not 1000 <= config.events_kept <= 1_000_000_000:
+        raise ConfigError(f"{path}: events_kept: not between 1000 and 1000000000")
     try:
         url = make_url(config.database)
     except (ArgumentError, ValueError):

@@ -9,16 +9,23 @@ from vgpumgr.wire.problem import STATUS, Code, Reason
 class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault
     """A request was refused and nothing was stored: it rolls its transaction back.
 
-    `detail` is one line that says what to do about it.
+    `detail` is one line that says what to do about it. `retry_after_s`: when it may be worth another try.
     """
 
     def __init__(
-        self, code: Code, detail: str, *, reasons: tuple[Reason, ...] = (), limits: dict[str, Any] | None = None
+        self,
+        code: Code,
+        detail: str,
+        *,
+        reasons: tuple[Reason, ...] = (),
+        limits: dict[str, Any] | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         self.code = code
         self.detail = detail
         self.reasons = reasons
         self.limits = limits or {}
+        self.retry_after_s = retry_after_s
         super().__init__(f"{code}: {detail}")
 
     @property

@@ -8,6 +8,7 @@ time. What the token calls its own key or algorithm decides nothing.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import jwt
@@ -19,17 +20,23 @@ from vgpumgr_api.jwks import Fetch, IssuerUnreachableError, KeySet, UnknownKeyEr
 from vgpumgr_api.oidc_settings import OidcSettings
 
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+LAST_S = 253402300799
+"""The end of the year 9999, the last that a datetime can say."""
+
 _TENANT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Who has logged in. `subject` is unique with the issuer; `tenant` None: not bound to one."""
+    """Who has logged in. `subject` is unique with the issuer; `tenant` None: not bound to one. `expires_at`: when the
+    token ends, with the leeway that its issuer's clock is given.
+    """
 
     issuer: str
     subject: str
     role: TokenRole
     tenant: str | None
+    expires_at: datetime
 
 
 class Oidc:
@@ -92,7 +99,8 @@ class Oidc:
         ):
             if has.intersection(values):
                 tenant = self._tenant(claims) if of_tenant else None
-                return Person(issuer=settings.issuer, subject=subject, role=role, tenant=tenant)
+                ends = datetime.fromtimestamp(min(int(claims["exp"]) + settings.leeway_s, LAST_S), UTC)
+                return Person(issuer=settings.issuer, subject=subject, role=role, tenant=tenant, expires_at=ends)
         raise Refusal(
             Code.PERMISSION_DENIED, f"nothing in {settings.role_claim} of this token gives a role; ask an operator"
         )

@@ -49,25 +49,37 @@ class ProblemResponse(Response):
         reasons: Sequence[Reason] = (),
         limits: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        retry_after_s: int | None = None,
     ) -> None:
         status = STATUS[code]
-        problem = Problem(
-            title=HTTPStatus(status).phrase,
-            status=status,
-            detail=detail,
-            code=code.value,
-            request_id=request_id,
-            reasons=list(reasons),
-            limits=dict(limits or {}),
-        )
+        content = _text(code, detail, request_id, reasons, limits or {})
         extra = dict(headers or {})
         if challenge := CHALLENGES.get(code):
             extra["WWW-Authenticate"] = challenge
-        if STATUS[code] == HTTPStatus.SERVICE_UNAVAILABLE:
-            extra["Retry-After"] = str(RETRY_AFTER_S)
-        # Through Python's own JSON: pydantic's refuses lone surrogates, which a client can send in a member's name.
-        content = json.dumps(problem.model_dump(exclude_none=True), default=str)
+        if retry_after_s is None and status == HTTPStatus.SERVICE_UNAVAILABLE:
+            retry_after_s = RETRY_AFTER_S
+        if retry_after_s is not None:
+            extra["Retry-After"] = str(retry_after_s)
         super().__init__(content, status_code=status, headers=extra)
+
+
+def problem_text(refusal: Refusal, request_id: str) -> str:
+    """A problem in one line, for where there is no answer left to carry it."""
+    return _text(refusal.code, refusal.detail, request_id, refusal.reasons, refusal.limits)
+
+
+def _text(code: Code, detail: str, request_id: str, reasons: Sequence[Reason], limits: Mapping[str, Any]) -> str:
+    problem = Problem(
+        title=HTTPStatus(STATUS[code]).phrase,
+        status=STATUS[code],
+        detail=detail,
+        code=code.value,
+        request_id=request_id,
+        reasons=list(reasons),
+        limits=dict(limits),
+    )
+    # Through Python's own JSON: pydantic's refuses lone surrogates, which a client can send in a member's name.
+    return json.dumps(problem.model_dump(exclude_none=True), default=str)
 
 
 def install(app: FastAPI) -> None:
@@ -85,7 +97,12 @@ async def _refusal(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refusal):
         raise error
     return ProblemResponse(
-        error.code, error.detail, request_id=request_id(request), reasons=error.reasons, limits=error.limits
+        error.code,
+        error.detail,
+        request_id=request_id(request),
+        reasons=error.reasons,
+        limits=error.limits,
+        retry_after_s=error.retry_after_s,
     )
 
 

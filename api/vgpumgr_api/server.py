@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server process: sockets, TLS, uvicorn, and an orderly end.
 
-On SIGTERM or SIGINT: no new connections, waiting agents are let go, requests under way get `STOP_S` seconds, the
-database is closed, and `serve` returns. systemd hears READY=1 when the sockets take connections, and WATCHDOG=1 from
-the event loop.
+On SIGTERM or SIGINT: no new connections, waiting agents and watchers are let go, requests under way get `STOP_S`
+seconds, the database is closed, and `serve` returns. systemd hears READY=1 when the sockets take connections, and
+WATCHDOG=1 from the event loop.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -30,9 +31,14 @@ from vgpumgr_api.app import create_app
 from vgpumgr_api.call import PEER
 from vgpumgr_api.config import Config
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.event_stream import ABORT
+from vgpumgr_api.feed import Feed
+from vgpumgr_api.housekeeping import Housekeeping, Job
+from vgpumgr_api.limits import Limits
 from vgpumgr_api.listen import ListenError
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.problems import ProblemResponse
+from vgpumgr_api.services import outbox
 from vgpumgr_api.watch import DesiredWatch
 
 STOP_S = 10
@@ -52,7 +58,8 @@ def serve(config: Config) -> None:
         database = stack.enter_context(contextlib.closing(Database(config.database)))
         sockets = listen.open_sockets(config)
         stack.callback(listen.close, config, sockets)
-        app = create_app(database, lease_s=config.lease_s, oidc=_oidc(config), agent_ca=ca)
+        limits = Limits(token_per_s=config.token_requests_per_s, tenant_per_s=config.tenant_requests_per_s)
+        app = create_app(database, lease_s=config.lease_s, oidc=_oidc(config), agent_ca=ca, limits=limits)
         settings = uvicorn.Config(
             app,
             http=Protocol,
@@ -68,8 +75,15 @@ def serve(config: Config) -> None:
             ssl_context_factory=None if context is None else lambda *_: context,
         )
         log_to_stderr()
-        server = Server(settings, app.state.watch, listen.describe(config, sockets))
+        housekeeping = Housekeeping(database, jobs(config))
+        server = Server(settings, app.state.watch, app.state.feed, housekeeping, listen.describe(config, sockets))
         asyncio.run(server.serve(sockets))
+
+
+def jobs(config: Config) -> list[Job]:
+    """What every replica does by itself. Two that do it at the same time do it once."""
+    kept = partial(outbox.trim, kept_s=config.events_kept_s, kept=config.events_kept)
+    return [Job("cut off old events", 60, kept)]
 
 
 def _agent_ca(config: Config) -> AgentCa | None:
@@ -125,15 +139,20 @@ def log_to_stderr() -> None:
 
 
 class Server(uvicorn.Server):
-    """Adds what systemd wants to know, lets waiting agents go when it stops, and survives its own end."""
+    """Adds what systemd wants to know, lets all who wait go when it stops, and survives its own end."""
 
-    def __init__(self, config: uvicorn.Config, watch: DesiredWatch, where: str) -> None:
+    def __init__(
+        self, config: uvicorn.Config, watch: DesiredWatch, feed: Feed, housekeeping: Housekeeping, where: str
+    ) -> None:
         super().__init__(config)
         self._watch = watch
+        self._feed = feed
+        self._housekeeping = housekeeping
         self._where = where
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._housekeeping.start()
         log.info("listening on %s", self._where)
         notify(ready=True, status=f"listening on {self._where}")
 
@@ -141,7 +160,9 @@ class Server(uvicorn.Server):
         log.info("stopping")
         notify(stopping=True)
         self._watch.stop()
+        self._feed.stop()
         await super().shutdown(sockets)
+        await self._housekeeping.stop()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -158,10 +179,13 @@ class Server(uvicorn.Server):
 
 
 class Protocol(H11Protocol):
-    """Answers what is not HTTP with a problem, too, and tells the application what a client's certificate says."""
+    """Answers what is not HTTP with a problem, too. Tells the application what a client's certificate says, and how to
+    cut a connection.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
+        self.app_state = {**self.app_state, ABORT: transport.abort}
         tls = transport.get_extra_info("ssl_object")
         shown = None if tls is None else tls.getpeercert(binary_form=True)
         if shown is not None:

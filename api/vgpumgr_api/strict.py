@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
 
-who asks (401), that the token is good for this part of the API (403), that the body is of a type we read (415) and
-holds only storable text (400), that no query parameter is unknown or given twice (422).
+who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
+type we read (415) and holds only storable text (400), that no query parameter is unknown or given twice (422).
 """
 
 import json
@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from vgpumgr.wire.problem import Code
-from vgpumgr_api.call import authenticate
+from vgpumgr_api.call import authenticate, limits_of
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.headers import field_refusal, require_json
 from vgpumgr_api.services.actors import require_scope
@@ -53,6 +53,7 @@ class Route(PublicRoute):
 
     async def admit(self, request: Request) -> None:
         actor = await run_in_threadpool(authenticate, request)
+        limits_of(request).admit(actor)
         require_scope(actor, self.scope(request.method))
 
     def scope(self, method: str) -> str:

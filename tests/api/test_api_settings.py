@@ -63,6 +63,32 @@ def test_the_authority_for_agents_is_read_as_it_was_given(tmp_path: Path) -> Non
     assert found.agent_certificate_life_s == 3600
 
 
+def test_bounds_are_read_as_they_were_given(tmp_path: Path) -> None:
+    given = {"events_kept_s": 3600, "events_kept": 5000, "token_requests_per_s": 0, "tenant_requests_per_s": 7}
+    found = written(tmp_path, **{f"vgpumgr_api_{name}": value for name, value in given.items()})
+    assert {name: getattr(found, name) for name in given} == given
+    assert written(tmp_path) == Config()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "events_kept_s = 599",
+        "events_kept_s = 31622401",
+        "events_kept = 999",
+        "events_kept = 1000000001",
+        "events_kept = true",
+        "token_requests_per_s = -1",
+        "tenant_requests_per_s = 1000001",
+        "tenant_requests_per_s = 1.5",
+    ],
+)
+def test_bounds_out_of_range_are_named(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "api.toml").write_text(wrong + "\n")
+    with pytest.raises(ConfigError, match=f"api.toml: {wrong.partition(' ')[0]}: not"):
+        load(tmp_path / "api.toml")
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [

@@ -40,6 +40,8 @@ class Code(StrEnum):
     CA_ABSENT = "ca.absent"
     SLICE_BOUND = "slice.bound"
     SLICE_RELEASING = "slice.releasing"
+    WATCH_EXPIRED = "watch.expired"
+    RATE_EXCEEDED = "rate.exceeded"
     ISSUER_UNREACHABLE = "issuer.unreachable"
     DATABASE_BUSY = "database.busy"
     INTERNAL = "internal"
@@ -69,6 +71,8 @@ STATUS: dict[Code, int] = {
     Code.CA_ABSENT: 409,
     Code.SLICE_BOUND: 409,
     Code.SLICE_RELEASING: 409,
+    Code.WATCH_EXPIRED: 410,
+    Code.RATE_EXCEEDED: 429,
     Code.ISSUER_UNREACHABLE: 503,
     Code.DATABASE_BUSY: 503,
     Code.INTERNAL: 500,

@@ -1,25 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: what happened, in the order in which it was committed."""
+"""Events: what happened, in the order in which it was committed; as a list, and as they happen."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
 
-from vgpumgr.wire.common import COUNTER_MAX, Page
+from vgpumgr.wire.common import COUNTER_MAX, Name, Page
+from vgpumgr.wire.events import About
 from vgpumgr.wire.resources import Event
-from vgpumgr_api.call import CallDep
-from vgpumgr_api.services import events
+from vgpumgr_api.call import CallDep, database_of, feed_of
+from vgpumgr_api.event_stream import MEDIA_TYPE, EventStream, parse_position
+from vgpumgr_api.feed import LOOK
+from vgpumgr_api.services import events, outbox
 from vgpumgr_api.services.paging import PAGE_SIZE, PAGE_SIZE_MAX
 from vgpumgr_api.strict import Route
 
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=Route)
 
+AFTER = Query(ge=0, le=COUNTER_MAX, description="only events with a larger `seq`")
+
 
 @router.get("")
 def list_events(
     call: CallDep,
-    after: Annotated[int, Query(ge=0, le=COUNTER_MAX, description="only events with a larger `seq`")] = 0,
+    after: Annotated[int, AFTER] = 0,
     page_size: Annotated[int, Query(ge=1, description="events at most; above 1000 counts as 1000")] = PAGE_SIZE,
+    about: About | None = None,
+    tenant: Name | None = None,
 ) -> Page[Event]:
     """Events after `after`, oldest first. `next_page_token` is the next `after`, empty when no more are there now."""
-    return call.write(events.list_events, after=after, size=min(page_size, PAGE_SIZE_MAX))
+    size = min(page_size, PAGE_SIZE_MAX)
+    return call.write(events.list_events, after=after, size=size, about=_split(about), tenant=tenant)
+
+
+@router.get(
+    "/watch",
+    status_code=200,
+    response_class=EventStream,
+    responses={
+        200: {
+            "description": "Server-sent events: `data` is an Event, `id` its position; `event: problem` is the last",
+            "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def watch_events(
+    call: CallDep,
+    after: Annotated[int | None, AFTER] = None,
+    about: About | None = None,
+    tenant: Name | None = None,
+    last_event_id: Annotated[
+        str | None, Header(max_length=64, description="`id` of the last event that was seen; goes before `after`")
+    ] = None,
+) -> EventStream:
+    """Events as they happen: those after `after` or `Last-Event-ID` first, else from now on."""
+    epoch = ""
+    if last_event_id:
+        epoch, after = parse_position(last_event_id)
+    actor, database = call.actor, database_of(call.request)
+    begun = await run_in_threadpool(
+        call.write, events.begin_watch, after=after, epoch=epoch, about=_split(about), tenant=tenant
+    )
+    return EventStream(
+        feed_of(call.request),
+        begun,
+        actor,
+        catch_up=lambda position: database.run(
+            lambda session: outbox.read(session, actor, begun.wanted, position, LOOK), read_only=True
+        ),
+        clock=database.clock,
+        request_id=call.request.state.request_id,
+    )
+
+
+def _split(about: str | None) -> frozenset[str]:
+    return frozenset(about.split(",")) if about else frozenset()

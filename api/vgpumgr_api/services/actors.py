@@ -10,6 +10,7 @@ import hashlib
 import re
 import secrets
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +31,8 @@ class Actor:
     """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``.
 
     `scope` tells the idempotency keys of one from those of others; by the token or the name if it is empty. `scopes`:
-    what the token is good for; None: all that its role may do. `certified`: it showed a certificate.
+    what the token is good for; None: all that its role may do. `certified`: it showed a certificate. `expires_at`: when
+    the token ends, by itself.
     """
 
     token_id: UUID | None
@@ -43,6 +45,7 @@ class Actor:
     scope: str = ""
     scopes: frozenset[str] | None = None
     certified: bool = False
+    expires_at: datetime | None = None
 
     @property
     def runs_the_cloud(self) -> bool:
@@ -119,6 +122,7 @@ def actor_of(token: Row[*tuple[Any, ...]], *, request_id: str, source: str, cert
         source=source,
         scopes=None if token.scopes is None else frozenset(token.scopes),
         certified=certified,
+        expires_at=token.expires_at,
     )
 
 

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened, written in the transaction that did it, and read in one order.
+"""What happened, written in the transaction that did it, and read in one order; see `outbox`."""
 
-An event gets its number not when it is written but when the first reader after its commit comes, because numbers
-handed out earlier need not be committed in their order: a watcher that had seen 6 would miss a 5 committed later.
-Readers number one after the other, so that the numbers have no gaps and never change. (The usual way, reading only
-below pg_snapshot_xmin, orders by transaction ids, and those do not survive a dump and restore.)
-"""
-
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, or_, select, text, true, update
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import COUNTER_MAX, Page
@@ -17,15 +13,23 @@ from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Event
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.statements import insert, is_postgresql
+from vgpumgr_api.db.statements import insert
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import audit
-from vgpumgr_api.services.actors import Actor, require_person
+from vgpumgr_api.services import audit, outbox
+from vgpumgr_api.services.actors import Actor, require_person, require_tenant
+from vgpumgr_api.services.lookup import tenant_named
+from vgpumgr_api.services.outbox import Wanted
 from vgpumgr_api.services.paging import PAGE_SIZE, checked_size
 from vgpumgr_api.services.text import printable
 
-NUMBERING_LOCK = 0x76677075_00000002
-NUMBERED_AT_ONCE = 10_000
+
+@dataclass(frozen=True)
+class Begun:
+    """From which number of which epoch on somebody is told what."""
+
+    wanted: Wanted
+    position: int
+    epoch: UUID
 
 
 def record(
@@ -68,52 +72,76 @@ def record(
     )
 
 
-def list_events(session: Session, actor: Actor, *, after: int = 0, size: int = PAGE_SIZE) -> Page[Event]:
+def list_events(
+    session: Session,
+    actor: Actor,
+    *,
+    after: int = 0,
+    size: int = PAGE_SIZE,
+    about: frozenset[str] = frozenset(),
+    tenant: str | None = None,
+) -> Page[Event]:
     """Returns events numbered above `after`, oldest first. Not for a read-only transaction: it numbers them.
 
-    `next_page_token` is the next `after` if more are there already, else "".
+    `next_page_token` is the next `after` if more are there already, else "". `after` 0: from the oldest that is kept.
     """
-    require_person(actor)
+    wanted = wanted_by(session, actor, about=about, tenant=tenant)
     size = checked_size(size)
-    if not 0 <= after <= COUNTER_MAX:
-        raise Refusal(Code.FIELD_INVALID, "after is not the number of an event; begin with 0")
-    _number(session)
-    mine: ColumnElement[bool] = true()
-    if not actor.sees_the_cloud:
-        mine = or_(records.Event.tenant_id == actor.tenant_id, records.Event.account_id == actor.tenant_id)
+    _check(after)
+    outbox.number(session)
+    row = records.Event
     found = session.scalars(
-        select(records.Event).where(records.Event.seq > after, mine).order_by(records.Event.seq).limit(size + 1)
+        select(row).where(row.seq > after, *wanted.conditions()).order_by(row.seq).limit(size + 1)
     ).all()
+    if after:
+        outbox.require_kept(session, after)
     return Page(
-        items=[_event(event) for event in found[:size]],
+        items=[outbox.answer(event) for event in found[:size]],
         next_page_token=str(found[size - 1].seq) if len(found) > size else "",
     )
 
 
-def _number(session: Session) -> None:
-    unnumbered = select(records.Event.id).where(records.Event.seq.is_(None))
-    if session.scalar(unnumbered.limit(1)) is None:
-        return
-    if is_postgresql(session):
-        session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": NUMBERING_LOCK})
-    last = session.scalar(select(func.max(records.Event.seq))) or 0
-    ids = session.scalars(unnumbered.order_by(records.Event.id).limit(NUMBERED_AT_ONCE)).all()
-    if ids:
-        session.connection().execute(
-            update(records.Event.__table__)  # type: ignore[arg-type]
-            .where(records.Event.__table__.c.id == text(":row"))
-            .values(seq=text(":number")),
-            [{"row": row, "number": last + number} for number, row in enumerate(ids, start=1)],
-        )
+def begin_watch(
+    session: Session, actor: Actor, *, after: int | None, epoch: str, about: frozenset[str], tenant: str | None
+) -> Begun:
+    """Says from where the actor is told what; `after` None: from now on; 0: from the oldest that is kept.
+
+    `epoch`: what the position says of the database that it is from, in the digits of `epoch_name`; "" if nothing.
+    Not for a read-only transaction. Raises Refusal(WATCH_EXPIRED) for a position that cannot be gone on from.
+    """
+    wanted = wanted_by(session, actor, about=about, tenant=tenant)
+    outbox.number(session)
+    last = outbox.newest(session)
+    present = session.scalars(select(models.Installation.epoch)).one()
+    if after is None:
+        return Begun(wanted, last, present)
+    _check(after)
+    if epoch and epoch != epoch_name(present):
+        raise outbox.expired("the database was restored since, and its events are others")
+    if after > last:
+        raise outbox.expired(f"there is no event {after}; the newest is {last}")
+    if after == 0:
+        return Begun(wanted, outbox.oldest(session) - 1, present)
+    outbox.require_kept(session, after)
+    return Begun(wanted, after, present)
 
 
-def _event(event: records.Event) -> Event:
-    return Event(
-        seq=event.seq or 0,
-        at=event.at,
-        kind=event.kind,
-        actor=event.actor,
-        tenant=event.tenant,
-        object=event.object,
-        detail=event.detail,
-    )
+def wanted_by(session: Session, actor: Actor, *, about: frozenset[str], tenant: str | None) -> Wanted:
+    """What an actor who asked like this is told of."""
+    require_person(actor)
+    of = None
+    if tenant is not None:
+        owner = tenant_named(session, tenant)
+        require_tenant(actor, owner)
+        of = owner.id
+    return Wanted(owner=None if actor.sees_the_cloud else actor.tenant_id, about=about, of=of)
+
+
+def epoch_name(epoch: UUID) -> str:
+    """What of an epoch stands in a watcher's position; enough to tell one from another."""
+    return epoch.hex[:12]
+
+
+def _check(after: int) -> None:
+    if not 0 <= after <= COUNTER_MAX:
+        raise Refusal(Code.FIELD_INVALID, "after is not the number of an event; begin with 0")

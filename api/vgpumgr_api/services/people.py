@@ -26,5 +26,6 @@ def recognise(session: Session, person: Person, *, request_id: str = "", source:
         tenant_id=tenant_id,
         request_id=request_id,
         source=source,
+        expires_at=person.expires_at,
         scope=hash_of("\n".join((person.issuer, person.subject, person.role, str(tenant_id)))),
     )

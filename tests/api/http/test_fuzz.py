@@ -118,6 +118,8 @@ def test_no_request_makes_the_api_fail(cloud: Cloud) -> None:
     acme = cloud.tenant("acme", **plenty)
     cloud.tenant("web", account="acme", **plenty)
     claimed = acme.post("/v1/slices", {"tenant": "web", "profile": "p1"})
+    application: Any = cloud.http.app
+    application.state.feed.stop()  # whoever watches is let go at once
     callers: list[Caller] = [cloud.operator, cloud.operator, acme, host, cloud.nobody]
     requests = Requests(cloud.nobody.get("/openapi.json"), (*KNOWN, claimed["id"], str(host.id)))
     statuses = set()

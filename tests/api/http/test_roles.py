@@ -150,6 +150,7 @@ ROUTES: dict[tuple[str, str], Row] = {
         own_admin=Code.OBJECT_UNKNOWN,
     ),
     ("GET", "/v1/events"): people("/v1/events"),
+    ("GET", "/v1/events/watch"): people("/v1/events/watch?after=0"),
     ("GET", "/v1/audit"): admins("/v1/audit"),
     ("POST", "/v1/enroll"): Row(
         path="/v1/enroll",
@@ -184,6 +185,8 @@ class Cast:
 
 
 def cast_of(cloud: Cloud) -> Cast:
+    application: Any = cloud.http.app
+    application.state.feed.stop()  # whoever watches is let go at once
     own_host, other_host = cloud.host("h1"), cloud.host("h2", gpus=())
     plenty = {"share_permille": 9000, "mem_bytes": 99 * GIB, "slices": 9}
     account, other = cloud.tenant("acme", **plenty), cloud.tenant("blue", **plenty)
@@ -243,7 +246,7 @@ def test_everybody_reaches_what_is_theirs_and_nothing_else(cloud: Cloud) -> None
 
 def test_lists_show_nothing_of_others(cloud: Cloud) -> None:
     cast = cast_of(cloud)
-    for path in ("/v1/tenants", "/v1/quotas", "/v1/slices", "/v1/usage", "/v1/events"):
+    for path in ("/v1/tenants", "/v1/quotas", "/v1/slices", "/v1/usage", "/v1/events", "/v1/events/watch?after=0"):
         said = cast.callers["other"]("GET", path).text
         assert not any(word in said for word in ("acme", "web", str(cast.slice_id))), path
     for name in ("own", "account"):

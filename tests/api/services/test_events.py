@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events have an order that never changes and in which nothing is missed."""
 
+import ast
+import re
 import threading
+from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 from vgpumgr_api.db import records
-from vgpumgr_api.services import events
+from vgpumgr_api.services import events, installation, outbox, tokens
+from vgpumgr_api.services.actors import Actor
 
+from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
 from tests.api.world import World
+from vgpumgr.wire.events import ABOUT
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Event
 
@@ -128,3 +134,149 @@ def test_senseless_positions_are_refused(world: World) -> None:
             listed(world, after=after)
     with refused(Code.FIELD_INVALID):
         listed(world, size=0)
+
+
+def trimmed(world: World, *, kept_s: int = 3600, kept: int = 1_000_000) -> bool:
+    more: bool = world.database.run(lambda session: outbox.trim(session, kept_s=kept_s, kept=kept))
+    return more
+
+
+def test_what_is_too_old_goes_and_the_newest_stays(world: World, clock: Clock) -> None:
+    for number in range(3):
+        world.tenant(f"tenant-{number}")
+        clock.advance(1800)
+    assert not trimmed(world)
+    assert [event.seq for event in listed(world)] == [3, 4, 5, 6]
+    clock.advance(7200)
+    assert not trimmed(world)
+    assert [event.seq for event in listed(world)] == [6]
+    world.tenant("more")
+    assert [event.seq for event in listed(world)] == [6, 7, 8]
+
+
+def test_no_more_are_kept_than_wanted_also_when_nobody_reads(world: World) -> None:
+    for number in range(10):
+        world.tenant(f"tenant-{number}")
+    assert not trimmed(world, kept=3)
+    assert [event.seq for event in listed(world)] == [18, 19, 20]
+
+
+def test_a_long_log_is_cut_in_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "TRIMMED_AT_ONCE", 4)
+    for number in range(5):
+        world.tenant(f"tenant-{number}")
+    assert [trimmed(world, kept=3) for _ in range(3)] == [True, False, False]
+    assert [event.seq for event in listed(world)] == [8, 9, 10]
+
+
+def test_one_committed_late_with_an_old_date_is_not_cut_before_what_came_earlier(world: World, clock: Clock) -> None:
+    world.tenant("first")
+    clock.advance(-7200)
+    world.tenant("late")
+    clock.advance(7200)
+    assert not trimmed(world)
+    assert [event.seq for event in listed(world)] == [1, 2, 3, 4]
+
+
+def test_whoever_missed_something_is_told_so(world: World) -> None:
+    for number in range(5):
+        world.tenant(f"tenant-{number}")
+    assert not trimmed(world, kept=4)
+    with refused(Code.WATCH_EXPIRED):
+        listed(world, after=5)
+    assert [event.seq for event in listed(world, after=6)] == [7, 8, 9, 10]
+    assert [event.seq for event in listed(world, after=0)] == [7, 8, 9, 10]
+    with refused(Code.WATCH_EXPIRED):
+        begun(world, after=5)
+    with refused(Code.WATCH_EXPIRED):
+        begun(world, after=11)
+    assert begun(world, after=0) == 6
+    assert begun(world, after=6) == 6
+    assert begun(world, after=None) == 10
+
+
+def begun(world: World, *, after: int | None, epoch: str = "") -> int:
+    position: int = world.run(events.begin_watch, after=after, epoch=epoch, about=frozenset(), tenant=None).position
+    return position
+
+
+def test_a_position_from_before_a_restore_is_refused(world: World) -> None:
+    world.tenant("acme")
+    epoch = events.epoch_name(world.run(events.begin_watch, after=0, epoch="", about=frozenset(), tenant=None).epoch)
+    assert begun(world, after=1, epoch=epoch) == 1
+    world.run(installation.new_epoch)
+    with refused(Code.WATCH_EXPIRED):
+        begun(world, after=1, epoch=epoch)
+
+
+def told(world: World, actor: Actor, **asked: object) -> list[tuple[str, str | None]]:
+    """By the list and by the watch, which say the same."""
+    options = {"about": frozenset(), "tenant": None} | asked
+    by_list = world.run(events.list_events, actor=actor, **options).items
+    wanted = world.run(events.begin_watch, actor=actor, after=0, epoch="", **options).wanted
+    read = world.database.run(lambda session: outbox.read(session, actor, wanted, 0, 1000), read_only=True)[0]
+    everything = world.database.run(
+        lambda session: outbox.read(session, actor, outbox.Wanted(owner=None), 0, 1000), read_only=True
+    )[0]
+    filtered = [each for each in everything if wanted.matches(each)]
+    assert read == filtered
+    assert [each.seq for each in read] == [event.seq for event in by_list]
+    return [(event.kind, event.tenant) for event in by_list]
+
+
+def test_a_watcher_is_told_what_is_its_own_and_what_it_asked_for(world: World) -> None:
+    world.tenant("acme")
+    world.tenant("web", account="acme")
+    world.tenant("blue")
+    account, project, other = (world.tenant_actor(name) for name in ("acme", "web", "blue"))
+    made = "tenant.created"
+    assert {tenant for _, tenant in told(world, account)} == {"acme", "web"}
+    assert {tenant for _, tenant in told(world, project)} == {"web"}
+    assert told(world, other, about=frozenset({"tenant"})) == [(made, "blue")]
+    assert told(world, account, tenant="web", about=frozenset({"tenant", "slice"})) == [(made, "web")]
+    assert [kind for kind, _ in told(world, world.operator, about=frozenset({"token"}))] == ["token.created"] * 3
+    for name in ("blue", "nobody"):
+        with refused(Code.OBJECT_UNKNOWN):
+            told(world, account, tenant=name)
+
+
+def test_who_lost_its_token_is_told_no_more(world: World) -> None:
+    world.tenant("acme")
+    actor = world.tenant_actor("acme")
+    assert actor.token_id
+    world.run(tokens.delete_token, actor.token_id)
+    with refused(Code.AUTH_INVALID):
+        world.database.run(lambda session: outbox.read(session, actor, outbox.Wanted(owner=None), 0, 9), read_only=True)
+
+
+def test_pages_of_a_watcher_far_behind_fit_together(world: World) -> None:
+    """Also when most of the log is not for it."""
+    world.tenant("acme")
+    actor = world.tenant_actor("acme")
+    for number in range(6):
+        world.tenant(f"other-{number}")
+        world.quota("acme", slices=number)
+    wanted = outbox.Wanted(owner=actor.tenant_id)
+    whole = [event.seq for event in listed(world) if event.tenant == "acme"]
+    last = listed(world)[-1].seq
+    position, seen = 0, []
+    while position < last:
+        found, position = world.database.run(
+            lambda session, after=position: outbox.read(session, actor, wanted, after, 3), read_only=True
+        )
+        seen += [each.seq for each in found]
+    assert seen == whole
+
+
+def test_every_kind_that_is_recorded_is_about_something_to_ask_for() -> None:
+    """The words in the services' own text: `events.record(session, actor, "slice.claimed", ...)`."""
+    kinds = {
+        argument.value
+        for path in Path(outbox.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("events.record", "record")
+        for argument in ast.walk(node)
+        if isinstance(argument, ast.Constant) and re.fullmatch(r"[a-z]+\.[a-z_]+", str(argument.value))
+    }
+    assert len(kinds) > 10
+    assert {kind.partition(".")[0] for kind in kinds} == set(ABOUT)

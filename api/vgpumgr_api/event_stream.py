@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as they happen, as server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+
+Each has its position as its `id`, which the client sends back as Last-Event-ID when it connects again. A heartbeat is
+a comment with a position and no data: it dispatches nothing and moves the client's position past what was not for it.
+A stream that the API has to end does so with an event of the type ``problem``.
+
+A client that does not read holds no more than one chunk here: nothing is made before the last was taken, and who takes
+nothing for `STALL_S` is let go.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.feed import Feed, Watcher
+from vgpumgr_api.headers import field_refusal
+from vgpumgr_api.problems import problem_text
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.events import Begun, epoch_name
+from vgpumgr_api.services.outbox import Told
+
+MEDIA_TYPE = "text/event-stream"
+HEARTBEAT_S = 15.0
+STALL_S = 30.0
+CHUNK_BYTES = 64 << 10
+RETRY_MS = 1000
+"""How long a client shall wait before it connects again."""
+
+ABORT = "abort"
+"""Where in a request's state the server leaves how to cut its connection."""
+
+_POSITION = re.compile(r"(?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17})")
+
+CatchUp = Callable[[int], tuple[Sequence[Told], int]]
+"""Reads the database: what comes after a position, and up to where that is everything. Blocks; raises Refusal."""
+
+
+def parse_position(text: str) -> tuple[str, int]:
+    """Returns (epoch or "", number) of a Last-Event-ID."""
+    match = _POSITION.fullmatch(text)
+    if match is None:
+        raise field_refusal("header.last-event-id", "not an id of this stream; send the last one as it came")
+    return match[1] or "", int(match[2])
+
+
+class EventStream(Response):
+    """Goes on until somebody ends it: the client, its token, the server, or a gap that cannot be closed."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        feed: Feed,
+        begun: Begun,
+        actor: Actor,
+        *,
+        catch_up: CatchUp,
+        clock: Callable[[], datetime],
+        request_id: str,
+        heartbeat_s: float = HEARTBEAT_S,
+        stall_s: float = STALL_S,
+    ) -> None:
+        """`clock`: what tells whether the actor's token has expired."""
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._feed = feed
+        self._watcher = Watcher(actor, begun.epoch)
+        self._wanted = begun.wanted
+        self._position = begun.position
+        self._epoch = epoch_name(begun.epoch)
+        self._catch_up = catch_up
+        self._clock = clock
+        self._request_id = request_id
+        self._heartbeat_s = heartbeat_s
+        self._stall_s = stall_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._feed.watching(self._watcher):
+            gone = asyncio.create_task(_gone(receive))
+            try:
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await self._tell(send, gone)
+            except TimeoutError:
+                cut = scope.get("state", {}).get(ABORT)
+                if cut is not None:
+                    cut()
+                    await asyncio.wait({gone}, timeout=self._stall_s)
+            finally:
+                gone.cancel()
+                await asyncio.gather(gone, return_exceptions=True)
+
+    async def _tell(self, send: Send, gone: "asyncio.Task[None]") -> None:
+        """Returns when there is no more to tell, or nobody to tell it to."""
+        await self._say(send, f"retry: {RETRY_MS}\n{self._heartbeat()}")
+        beat_s = time.monotonic() + self._heartbeat_s
+        while not gone.done():
+            self._watcher.check(self._clock())
+            if self._watcher.why is not None or self._feed.stopped:
+                await self._end(send)
+                return
+            look = self._feed.look()
+            events = self._feed.after(self._position)
+            if events is None and self._feed.head is not None:
+                if not await self._read(send):
+                    return
+            elif events:
+                await self._pass_on(send, events)
+            else:
+                await asyncio.wait({gone, look}, timeout=self._patience_s(beat_s), return_when=asyncio.FIRST_COMPLETED)
+            if time.monotonic() >= beat_s:
+                await self._say(send, self._heartbeat())
+                beat_s = time.monotonic() + self._heartbeat_s
+
+    def _patience_s(self, beat_s: float) -> float:
+        """Until the next heartbeat, or until the token has expired."""
+        wait_s = max(beat_s - time.monotonic(), 0.0)
+        ends = self._watcher.actor.expires_at
+        return wait_s if ends is None else max(min(wait_s, (ends - self._clock()).total_seconds()), 0.01)
+
+    async def _read(self, send: Send) -> bool:
+        """What is no longer in memory, from the database; False if that ended the stream."""
+        try:
+            events, complete_to = await run_in_threadpool(self._catch_up, self._position)
+        except Refusal as refusal:
+            self._watcher.why = refusal
+            await self._end(send)
+            return False
+        await self._pass_on(send, events)
+        self._position = complete_to
+        return True
+
+    async def _pass_on(self, send: Send, events: Sequence[Told]) -> None:
+        """In pieces that are not too large. The position moves when a piece was taken."""
+        piece: list[bytes] = []
+        size = 0
+        for event in events:
+            if self._wanted.matches(event):
+                piece.append(b"id: %s-%d\ndata: %s\n\n" % (self._epoch.encode(), event.seq, event.data))
+                size += len(event.data)
+            if size >= CHUNK_BYTES:
+                await self._say(send, b"".join(piece))
+                piece, size = [], 0
+        if piece:
+            await self._say(send, b"".join(piece))
+        if events:
+            self._position = events[-1].seq
+
+    async def _end(self, send: Send) -> None:
+        last = f"retry: {RETRY_MS}\n\n"
+        if (why := self._watcher.why) is not None:
+            last = f"event: problem\ndata: {problem_text(why, self._request_id)}\n\n"
+        await self._say(send, last, more=False)
+
+    async def _say(self, send: Send, body: str | bytes, *, more: bool = True) -> None:
+        message = {"type": "http.response.body", "body": body.encode() if isinstance(body, str) else body}
+        await asyncio.wait_for(send(message | {"more_body": more}), self._stall_s)
+
+    def _heartbeat(self) -> str:
+        return f": alive\nid: {self._epoch}-{self._position}\n\n"
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the client has."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

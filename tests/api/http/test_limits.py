@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks too often is told when to ask again, and nobody else notices."""
+
+from uuid import UUID
+
+import pytest
+from vgpumgr_api.app import create_app
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.limits import BURST_S, KEYS_MAX, Limiter, Limits
+from vgpumgr_api.services.actors import Actor
+
+from tests.api.http.cloud import Cloud
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TokenRole
+
+
+class Now:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.s = 1000
+
+    def __call__(self) -> int:
+        return self.s * 10**9
+
+
+def actor(token: int, tenant: int | None = None) -> Actor:
+    return Actor(
+        token_id=UUID(int=token), role=TokenRole.TENANT, name="t", tenant_id=UUID(int=tenant) if tenant else None
+    )
+
+
+def admitted(limits: Limits, who: Actor, times: int) -> int:
+    """How often it was let in before the first refusal."""
+    for count in range(times):
+        try:
+            limits.admit(who)
+        except Refusal:
+            return count
+    return times
+
+
+def test_a_burst_and_then_so_many_a_second() -> None:
+    now = Now()
+    limits = Limits(token_per_s=10, clock=now)
+    assert admitted(limits, actor(1), 100) == 10 * BURST_S
+    for _ in range(5):
+        now.s += 1
+        assert admitted(limits, actor(1), 100) == 10
+    now.s += 3600
+    assert admitted(limits, actor(1), 100) == 10 * BURST_S
+
+
+def test_what_is_refused_costs_nothing_and_says_how_long() -> None:
+    now = Now()
+    limits = Limits(token_per_s=2, clock=now)
+    assert admitted(limits, actor(1), 100) == 8
+    for _ in range(50):
+        with pytest.raises(Refusal) as caught:
+            limits.admit(actor(1))
+        assert (caught.value.code, caught.value.retry_after_s) == (Code.RATE_EXCEEDED, 1)
+    now.s += 1
+    assert admitted(limits, actor(1), 100) == 2
+
+
+def test_one_token_does_not_spend_anothers_and_a_tenants_are_counted_together() -> None:
+    limits = Limits(token_per_s=10, tenant_per_s=15, clock=Now())
+    assert admitted(limits, actor(1, tenant=7), 100) == 40
+    assert admitted(limits, actor(2, tenant=7), 100) == 20
+    assert admitted(limits, actor(3, tenant=8), 100) == 40
+    assert admitted(limits, actor(4), 100) == 40
+
+
+def test_no_limit_is_no_limit() -> None:
+    assert admitted(Limits(), actor(1, tenant=7), 10_000) == 10_000
+
+
+def test_a_flood_of_tokens_is_forgotten_again() -> None:
+    limiter = Limiter(10)
+    for number in range(3 * KEYS_MAX):
+        assert limiter.wait_ns(number, number * 10**9) == 0
+    assert len(limiter) <= KEYS_MAX + 1
+    now_ns = 10**15
+    assert [limiter.wait_ns("greedy", now_ns) for _ in range(41)][-1] > 0
+    for number in range(5 * KEYS_MAX):
+        limiter.wait_ns(number, now_ns)
+    assert limiter.wait_ns("greedy", now_ns) > 0
+
+
+def test_over_http_it_is_a_problem_with_retry_after(database: Database) -> None:
+    cloud = Cloud(database, create_app(database, limits=Limits(token_per_s=1, clock=Now())))
+    with cloud.http:
+        for _ in range(BURST_S):
+            cloud.operator.get("/v1/tenants")
+        for method, path in (("GET", "/v1/tenants"), ("POST", "/v1/tenants"), ("GET", "/v1/events/watch")):
+            answer = cloud.operator(method, path)
+            assert answer.status_code == 429
+            assert answer.json()["code"] == "rate.exceeded"
+            assert answer.headers["retry-after"] == "1"
+        cloud.admin.get("/v1/tenants")
+        assert cloud.nobody.get("/v1/health") == {"status": "ok"}
