@@ -14,6 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from vgpumgr.client.transport import PAUSES_S, Transport, segment
+from vgpumgr.client.watch import follow
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.fleet import (
@@ -237,14 +238,21 @@ class Client:
     def delete_token(self, token_id: UUID) -> None:
         self._api.call("DELETE", f"/v1/tokens/{token_id}", Loose)
 
-    def events(self, *, after: int = 0) -> Iterator[Event]:
+    def events(self, *, after: int = 0, about: str | None = None, tenant: str | None = None) -> Iterator[Event]:
         """Events with a larger number than `after`, oldest first, up to now."""
         while True:
-            page = self._api.demand("GET", "/v1/events", Page[Event], params={"after": after, "page_size": PAGE_SIZE})
+            params = {"after": after, "page_size": PAGE_SIZE, "about": about, "tenant": tenant}
+            page = self._api.demand("GET", "/v1/events", Page[Event], params=params)
             yield from page.items
             if not page.next_page_token or not page.items or page.items[-1].seq <= after:
                 return
             after = page.items[-1].seq
+
+    def watch_events(
+        self, *, after: int | None = None, about: str | None = None, tenant: str | None = None
+    ) -> Iterator[Event]:
+        """Events as they happen, those after `after` first, each once and in order, across lost connections."""
+        return follow(self._api, {"after": after, "about": about, "tenant": tenant})
 
     def audit(self, **filters: str | None) -> Iterator[AuditEntry]:
         """Entries, oldest first. `filters`: actor, action, object, tenant, request_id, since, until."""

@@ -2,15 +2,17 @@
 """One request and its answer: the bearer token, idempotency keys, bounded repetition, and what went wrong in words.
 
 A request is repeated, with the same Idempotency-Key, when the connection was lost or the API was busy, and only where
-doing it twice is the same as doing it once. The token appears in no message and in no repr.
+doing it twice is the same as doing it once; also when it was refused because there were too many. The token appears in
+no message and in no repr.
 """
 
+import contextlib
 import ipaddress
 import re
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 PAUSES_S = (0.1, 0.3, 0.9)
 """Waits between attempts; one attempt more than there are waits."""
 
+RETRY_AFTER_MAX_S = 10.0
+"""Who asks too often waits as long as the API wants, but no longer than this."""
+
+Answer = Iterator[bytes]
 Model = TypeVar("Model", bound=BaseModel)
 Params = Mapping[str, str | int | None]
 
@@ -119,6 +125,31 @@ class Transport:
             return self._parsed(response, kind)
         raise self._refusal(response)
 
+    @contextlib.contextmanager
+    def stream(self, path: str, *, params: Params, headers: Mapping[str, str], silence_s: float) -> "Iterator[Answer]":
+        """One attempt at an answer that goes on: yields its pieces. ApiError, ApiUnreachableError, ApiAnswerError.
+
+        ApiUnreachableError also when nothing came for `silence_s`, or when the connection ends in the middle.
+        """
+        import httpx2
+
+        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        given = {name: value for name, value in params.items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=given, headers=dict(headers), timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                    raise self._refusal(response)
+                yield response.iter_bytes()
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from None
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
+
+    def pause(self, pause_s: float) -> None:
+        """Waits as between attempts."""
+        self._sleep(pause_s)
+
     def demand(self, method: str, path: str, kind: type[Model], **options: Any) -> Model:
         """Like `call`, where the API always answers something."""
         answer = self.call(method, path, kind, **options)
@@ -156,8 +187,13 @@ class Transport:
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
             else:
-                if response.status_code != 503 or pause_s is None:
+                if response.status_code not in (429, 503) or pause_s is None:
                     return response
+                if response.status_code == 429:
+                    wanted_s = retry_after_s(response.headers.get("retry-after", ""))
+                    if wanted_s > RETRY_AFTER_MAX_S:
+                        return response
+                    self._sleep(max(wanted_s - pause_s, 0))
             self._sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
@@ -201,6 +237,11 @@ class Transport:
             f"{self.url} answers {response.status_code} without our problem document;"
             " check that this is the URL of a vgpumgr API"
         )
+
+
+def retry_after_s(value: str) -> float:
+    """What a Retry-After header says, 0 if it says nothing in seconds."""
+    return float(value) if re.fullmatch(r"[0-9]{1,9}", value) else 0.0
 
 
 def refuse_clear_text(url: str) -> None:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as they happen: server-sent events, and the connection made again whenever it breaks.
+
+The position of the last event goes along, so that each event comes once and in order, whichever replica of the API
+answers. What ends a watch for good is raised as ApiError: a token that is no longer good, or ``watch.expired`` when
+something was missed.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from pydantic import ValidationError
+
+from vgpumgr.client.transport import Params, Transport
+from vgpumgr.errors import ApiAnswerError, ApiError, ApiUnreachableError
+from vgpumgr.wire.problem import Problem
+from vgpumgr.wire.resources import Event
+
+PATH = "/v1/events/watch"
+SILENCE_S = 45.0
+"""The API says something every 15 s."""
+
+PAUSES_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+BLOCK_MAX = 4 << 20
+"""Bytes of one event."""
+
+WORTH_ANOTHER_TRY = (429, 502, 503, 504)
+
+
+def follow(api: Transport, params: Params) -> Iterator[Event]:
+    """Yields events for ever. `params`: of the first request. An API that is not there at first is an error, one that
+    goes later is waited for.
+    """
+    position = ""
+    last, failures = 0, 0
+    reached = False
+    while True:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": position} if position else {})
+        try:
+            with api.stream(PATH, params=params, headers=headers, silence_s=SILENCE_S) as pieces:
+                for block in _blocks(pieces):
+                    reached, failures = True, 0
+                    kind, data, position = block.get("event", ""), block.get("data", ""), block.get("id", position)
+                    if kind == "problem":
+                        raise ApiError(Problem.model_validate_json(data))
+                    if not kind and data:
+                        event = Event.model_validate_json(data)
+                        if event.seq > last:
+                            last = event.seq
+                            yield event
+        except ApiUnreachableError:
+            if not reached and failures == len(PAUSES_S):
+                raise
+        except ApiError as error:
+            if error.status not in WORTH_ANOTHER_TRY or (not reached and failures == len(PAUSES_S)):
+                raise
+        except ValidationError:
+            raise ApiAnswerError(
+                f"{api.url}{PATH} says what is no event; check that client and API are of the same version"
+            ) from None
+        api.pause(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
+        failures += 1
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[dict[str, str]]:
+    """The fields of each block; of one that was cut short nothing. Lines end with LF or CRLF and with nothing else."""
+    rest = b""
+    block: dict[str, str] = {}
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > BLOCK_MAX:
+            raise ApiAnswerError(
+                "the API sends an event that is too large; check that this is the URL of a vgpumgr API"
+            )
+        for line in lines:
+            text = line.removesuffix(b"\r").decode(errors="replace")
+            if not text:
+                if block:
+                    yield block
+                block = {}
+                continue
+            name, _, value = text.partition(":")
+            if name:
+                block[name] = value.removeprefix(" ")
