@@ -311,7 +311,6 @@ def test_a_slice_with_work_is_not_restored_on_a_wedged_engine(edu: Gpu) -> None:
 
 
 def test_a_wedged_engine_ends_the_work_of_this_gpu_until_it_is_bound_again(edu: Gpu) -> None:
-    TIMEOUT_MS.write_text("300")
     users = [saturating(edu, tenant) for tenant in ("blue", "green")]
     FROZEN.write_text("1")
     for uuid, user in users:
@@ -351,7 +350,6 @@ def test_nobody_waits_for_a_job_that_does_not_end(edu: Gpu) -> None:
 @pytest.mark.long
 def test_a_function_that_is_gone_is_noticed(edu: Gpu) -> None:
     """Its registers do not answer, as after a surprise removal."""
-    TIMEOUT_MS.write_text("300")
     uuid, user = saturating(edu, "blue")
     with config_bit(PCI_COMMAND, PCI_COMMAND_MEMORY):
         assert_stopped(edu, uuid, user)
