@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation of the OpenAPI document, asked by everybody, with what the document allows and with what it does not.
+
+schemathesis makes the requests and holds the answers against the document: no 5xx, no status, content type, header or
+body that it does not describe, nothing accepted that it forbids. Half of the names and ids are of things that exist.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.python import asgi
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from tests.api.http.cloud import GIB, Caller, Cloud
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+]
+PLENTY = {"share_permille": 9000, "mem_bytes": 99 * GIB, "slices": 99}
+
+
+class Inhabited:
+    """A cloud in which there is one of each; `known`: names and ids, by the parameter or member that takes them."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        host = cloud.host("h1")
+        account = cloud.tenant("acme", **PLENTY)
+        project = cloud.tenant("web", account="acme", **PLENTY)
+        cloud.profile("p1", 10)
+        claimed = account.post("/v1/slices", {"tenant": "web", "profile": "p1"})
+        self.callers: dict[str, Caller] = {
+            "nobody": cloud.nobody,
+            "admin": cloud.admin,
+            "operator": cloud.operator,
+            "viewer": cloud.token(role="viewer"),
+            "tenant-admin": cloud.token(role="tenant-admin", subject="acme"),
+            "tenant": account,
+            "project": project,
+            "host": host,
+        }
+        self.known = {
+            "tenant": "web",
+            "name": "web",
+            "profile": "p1",
+            "host": "h1",
+            "account": "acme",
+            "subject": "web",
+            "slice_id": claimed["id"],
+            "gpu_id": claimed["gpu_id"],
+        }
+        self.schema = schemathesis.openapi.from_asgi("/openapi.json", cloud.http.app)
+        self.cloud = cloud
+
+    def name(self, case: schemathesis.Case, parameter: str) -> str:
+        """What `parameter` may be in this request; paths call different things ``name``."""
+        kinds = {"/v1/profiles": "p1", "/v1/hosts": "h1", "/v1/tenants": "web", "/v1/quotas": "web"}
+        if parameter == "name":
+            return next((known for path, known in kinds.items() if case.operation.path.startswith(path)), "web")
+        return self.known[parameter]
+
+    def operations(self) -> Iterator[Any]:
+        """All of the document, but for streams, which have no end; see test_watch."""
+        for found in self.schema.get_all_operations():
+            operation = found.ok()
+            answers = operation.definition.raw["responses"].values()
+            if not any("text/event-stream" in answer.get("content", {}) for answer in answers):
+                yield operation
+
+
+@st.composite
+def requests(draw: st.DrawFn, inhabited: Inhabited, operation: Any, mode: GenerationMode) -> schemathesis.Case:
+    """One request, half of whose names are of what there is; nobody waits for news."""
+    case: schemathesis.Case = draw(operation.as_strategy(generation_mode=mode))
+    for members in (case.path_parameters, case.query, case.body):
+        if isinstance(members, dict):
+            for name in members.keys() & (inhabited.known.keys() | {"name"}):
+                # What was made to be wrong stays wrong.
+                if mode is GenerationMode.POSITIVE and draw(st.booleans()):
+                    members[name] = inhabited.name(case, name)
+            if isinstance(members.get("wait_s"), int):
+                members["wait_s"] = min(members["wait_s"], 0)
+    return case
+
+
+def hold(cloud: Cloud, examples: int) -> None:
+    """Asks each operation so often in each mode."""
+    inhabited = Inhabited(cloud)
+    statuses: Counter[int] = Counter()
+    failures: dict[str, str] = {}
+    with asgi.get_client(cloud.http.app) as client:
+        for operation in inhabited.operations():
+            for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+
+                @settings(
+                    max_examples=examples,
+                    deadline=None,
+                    database=None,
+                    suppress_health_check=list(HealthCheck),
+                    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+                )
+                @given(case=requests(inhabited, operation, mode), who=st.sampled_from(list(inhabited.callers)))
+                def answers_as_described(case: schemathesis.Case, who: str) -> None:
+                    token = inhabited.callers[who].token
+                    case.headers["Authorization"] = f"Bearer {token}"
+                    if token is None:
+                        del case.headers["Authorization"]
+                    response = case.call(session=client)
+                    statuses[response.status_code] += 1
+                    case.validate_response(response, checks=CHECKS)
+
+                try:
+                    answers_as_described()
+                except Unsatisfiable:
+                    assert mode is GenerationMode.NEGATIVE  # nothing can be wrong where there is nothing to send
+                except Exception as error:
+                    failures.setdefault(operation.label, f"{mode.value}: {error}")
+    assert not failures, "\n\n".join(f"{label}\n{said}" for label, said in failures.items())
+    # Else this has become a test of one refusal.
+    assert {200, 401, 403, 404, 422} <= set(statuses), statuses
+
+
+def test_answers_are_as_the_document_describes_them(cloud: Cloud) -> None:
+    hold(cloud, examples=2)
+
+
+@pytest.mark.long
+def test_answers_are_as_the_document_describes_them_for_long(cloud: Cloud) -> None:
+    hold(cloud, examples=100)
