@@ -184,7 +184,7 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
  * Consume a permit when the parent asks for one, and keep the tenant from being
  * changed from now on. A permit is spent even if opening fails later.
  */
-static bool vgpu_device_take(struct vgpu_device *device)
+bool vgpu_device_take(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;
 	bool permitted;
@@ -271,7 +271,7 @@ static const struct vfio_device_ops vgpu_vfio_ops = {
 };
 
 /* Make the device known to control surfaces, if its memory fits. */
-static int vgpu_device_publish(struct vgpu_device *device)
+int vgpu_device_publish(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;
 	int ret = 0;
@@ -292,7 +292,7 @@ static int vgpu_device_publish(struct vgpu_device *device)
 	return ret;
 }
 
-static void vgpu_device_withdraw(struct vgpu_device *device)
+void vgpu_device_withdraw(struct vgpu_device *device)
 {
 	struct vgpu_parent *parent = device->parent;
 	struct vgpu_engine *engine = &parent->engine;

@@ -486,6 +486,10 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_revoke(struct vgpu_device *device);	/* parent->lock held */
+/* Also called by kunit/. */
+bool vgpu_device_take(struct vgpu_device *device);
+int vgpu_device_publish(struct vgpu_device *device);
+void vgpu_device_withdraw(struct vgpu_device *device);
 
 static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
 {

@@ -19,7 +19,7 @@ from labhost.snapshot import Snapshot
 from labhost.toolchain import Toolchain
 
 SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "VERSION")
-_MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko")
+_MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", "kmod/kunit/vgpumgr_kunit.ko")
 _DEFECTS = "tests/kmod/defects/vgpu_defects.ko"
 """Proves that a kernel which is built here to find defects does."""
 _TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}

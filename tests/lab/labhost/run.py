@@ -86,6 +86,8 @@ def machine(
         # as advised for GPU hosts: else khugepaged and the like keep the engine thread waiting for milliseconds
         "preempt=full",
         f"lab.mode={options.mode}", f"lab.kernel={options.kernel}",
+        # only kernels that are built here have KUnit
+        *(["kunit.enable=1"] if parts.toolchain.kernel.fragment else []),
         *([] if options.allow_splats else ["oops=panic"]),
         *(["systemd.gpt_auto=0", "systemd.ssh_auto=0"] if options.systemd else []),
     ]  # fmt: skip

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Events on their way: order, a queue that is full, notes of a source that must be quiet. */
+#include <linux/net.h>
+#include <linux/netlink.h>
+#include <net/net_namespace.h>
+#include <net/sock.h>
+
+#include "mock.h"
+#include "netlink.h"
+
+#define EXTRA	7
+
+/* Queue @count events without letting any be sent meanwhile; how many found a place. */
+static unsigned int add(struct vgpu_engine *engine, unsigned int count)
+{
+	unsigned int placed = 0;
+	unsigned int i;
+
+	lockdep_assert_held(&engine->lock);
+	for (i = 0; i < count; i++) {
+		struct vgpu_event *event = vgpu_event_add(engine, VGPUMGR_CMD_CREATED_NTF);
+
+		if (event) {
+			event->detail[0] = i;
+			placed++;
+		}
+	}
+	return placed;
+}
+
+static void what_finds_no_place_is_counted(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+
+	spin_lock_irq(&engine->lock);
+	KUNIT_EXPECT_EQ(test, add(engine, VGPU_EVENTS_QUEUED + EXTRA), VGPU_EVENTS_QUEUED);
+	KUNIT_EXPECT_EQ(test, engine->events.queued, VGPU_EVENTS_QUEUED);
+	KUNIT_EXPECT_EQ(test, engine->events.dropped, EXTRA);
+	/* Before the lock is given up, or they go out. */
+	KUNIT_EXPECT_EQ(test, engine->events.queue[engine->events.first].detail[0], 0);
+	spin_unlock_irq(&engine->lock);
+}
+
+static bool all_sent(void *data)
+{
+	struct vgpu_engine *engine = data;
+	bool sent;
+
+	spin_lock_irq(&engine->lock);
+	sent = !engine->events.queued && !engine->events.dropped;
+	spin_unlock_irq(&engine->lock);
+	return sent;
+}
+
+/* A number for each that was sent, a hole for each that was not, one for the word of it. */
+static void what_is_lost_is_a_hole_in_the_numbers(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	u64 before = vgpu_events_sequence();
+
+	spin_lock_irq(&engine->lock);
+	add(engine, VGPU_EVENTS_QUEUED + EXTRA);
+	spin_unlock_irq(&engine->lock);
+	KUNIT_ASSERT_TRUE(test, mock_wait(all_sent, engine));
+	flush_work(&engine->events.send);
+	KUNIT_EXPECT_EQ(test, vgpu_events_sequence() - before, VGPU_EVENTS_QUEUED + EXTRA + 1);
+}
+
+static void places_are_used_again_in_order(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_events *events = &mock->parent.engine.events;
+	unsigned int i;
+
+	/* Begins anywhere in the ring. */
+	spin_lock_irq(&mock->parent.engine.lock);
+	events->first = VGPU_EVENTS_QUEUED - 3;
+	KUNIT_EXPECT_EQ(test, add(&mock->parent.engine, 8), 8);
+	for (i = 0; i < 8; i++)
+		KUNIT_EXPECT_EQ(test,
+				events->queue[(events->first + i) % VGPU_EVENTS_QUEUED].detail[0],
+				i);
+	spin_unlock_irq(&mock->parent.engine.lock);
+	KUNIT_EXPECT_TRUE(test, mock_wait(all_sent, &mock->parent.engine));
+	flush_work(&mock->parent.engine.events.send);
+	KUNIT_EXPECT_EQ(test, events->first, 5);
+}
+
+static void stopping_sends_what_is_queued(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	u64 before = vgpu_events_sequence();
+
+	spin_lock_irq(&engine->lock);
+	add(engine, 3);
+	spin_unlock_irq(&engine->lock);
+	vgpu_engine_stop(engine);
+	engine->thread = NULL;
+	kthread_stop(mock->worker);
+	KUNIT_EXPECT_EQ(test, vgpu_events_sequence() - before, 3);
+	KUNIT_EXPECT_NULL(test, engine->events.queue);
+}
+
+/* Nothing is noted while nobody listens. */
+static struct socket *listen(struct kunit *test)
+{
+	int group = vgpu_family.mcgrp_offset + VGPU_GROUP_EVENTS;
+	struct socket *socket;
+
+	KUNIT_ASSERT_EQ(test, sock_create_kern(&init_net, PF_NETLINK, SOCK_RAW,
+					       NETLINK_GENERIC, &socket), 0);
+	KUNIT_EXPECT_EQ(test, socket->ops->setsockopt(socket, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP,
+						      KERNEL_SOCKPTR(&group), sizeof(group)), 0);
+	return socket;
+}
+
+static void note(struct vgpu_engine *engine, struct vgpu_event_source *source, u64 detail)
+{
+	spin_lock_irq(&engine->lock);
+	vgpu_event_note(engine, source, VGPU_EVENT_FAULT, detail, 0);
+	spin_unlock_irq(&engine->lock);
+}
+
+static bool is_told(void *data)
+{
+	struct vgpu_device *device = data;
+	struct vgpu_engine *engine = &device->parent->engine;
+	bool told;
+
+	spin_lock_irq(&engine->lock);
+	told = list_empty(&device->events.node) && !device->events.notes[VGPU_EVENT_FAULT].count;
+	spin_unlock_irq(&engine->lock);
+	return told && all_sent(engine);
+}
+
+static void a_quiet_source_is_collected_and_told_once(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	struct vgpu_event_source *source = &mock->device.events;
+	struct socket *socket = listen(test);
+	u64 before = vgpu_events_sequence();
+
+	source->quiet_until_ns = U64_MAX;
+	note(engine, source, 1);
+	note(engine, source, 2);
+	note(engine, source, 3);
+	KUNIT_EXPECT_EQ(test, source->notes[VGPU_EVENT_FAULT].count, 3);
+	KUNIT_EXPECT_EQ(test, source->notes[VGPU_EVENT_FAULT].detail[0], 3);
+
+	spin_lock_irq(&engine->lock);
+	source->quiet_until_ns = 0;
+	spin_unlock_irq(&engine->lock);
+	KUNIT_ASSERT_TRUE(test, mock_wait(is_told, &mock->device));
+	flush_delayed_work(&engine->events.later);
+	KUNIT_EXPECT_EQ(test, vgpu_events_sequence() - before, 1);
+	KUNIT_EXPECT_GT(test, source->quiet_until_ns, 0);
+	sock_release(socket);
+}
+
+/* A slice that goes takes its notes along, also while they wait. */
+static void a_source_that_goes_is_not_looked_at(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	struct vgpu_event_source *source = &mock->device.events;
+	struct socket *socket = listen(test);
+	u64 before = vgpu_events_sequence();
+
+	source->quiet_until_ns = U64_MAX;
+	note(engine, source, 1);
+	spin_lock_irq(&engine->lock);
+	vgpu_event_source_forget(source);
+	KUNIT_EXPECT_TRUE(test, list_empty(&engine->events.late));
+	spin_unlock_irq(&engine->lock);
+	KUNIT_EXPECT_TRUE(test, source->of_slice);
+	flush_delayed_work(&engine->events.later);
+	KUNIT_EXPECT_EQ(test, vgpu_events_sequence(), before);
+	sock_release(socket);
+}
+
+static struct kunit_case events_cases[] = {
+	KUNIT_CASE(what_finds_no_place_is_counted),
+	KUNIT_CASE(what_is_lost_is_a_hole_in_the_numbers),
+	KUNIT_CASE(places_are_used_again_in_order),
+	KUNIT_CASE(stopping_sends_what_is_queued),
+	KUNIT_CASE(a_quiet_source_is_collected_and_told_once),
+	KUNIT_CASE(a_source_that_goes_is_not_looked_at),
+	{}
+};
+
+static struct kunit_suite events_suite = {
+	.name = "vgpu_events",
+	.init = mock_init,
+	.exit = mock_exit,
+	.test_cases = events_cases,
+};
+
+kunit_test_suite(events_suite);

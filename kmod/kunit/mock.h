@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * An accelerator that no PCI function backs, with an engine whose items take as
+ * long as a test says. Everything between the two is the module's own.
+ */
+#ifndef VGPU_KUNIT_MOCK_H
+#define VGPU_KUNIT_MOCK_H
+
+#include <kunit/test.h>
+
+#include "engine.h"
+#include "ring.h"
+
+/**
+ * struct mock - one accelerator
+ * @parent: what is tested; in no list, known to no bus
+ * @device: a slice of it, unpublished
+ * @worker: stands in for a ring's worker: it only sleeps
+ * @entered: the engine began to execute
+ * @go: the engine may go on; as often as it was completed
+ * @waits: executing waits for @go
+ * @wedges: executing finds that the hardware does not answer
+ * @late_us: the engine is done so long before its thread gets to know
+ * @until_ns: when it was done, with @late_us
+ * @executed: how often something was executed
+ * @limit_ns: the limit given last
+ */
+struct mock {
+	struct vgpu_parent parent;
+	struct vgpu_device device;
+	struct task_struct *worker;
+	struct completion entered;
+	struct completion go;
+	bool waits;
+	bool wedges;
+	unsigned int late_us;
+	u64 until_ns;
+	unsigned int executed;
+	u64 limit_ns;
+};
+
+/* For kunit_suite.init and .exit; the mock is test->priv. */
+int mock_init(struct kunit *test);
+void mock_exit(struct kunit *test);
+
+void mock_device_init(struct mock *mock, struct vgpu_device *device);
+void mock_schedule(struct kunit *test, struct mock *mock, struct vgpu_device *device);
+struct vgpu_ring *mock_ring(struct kunit *test, struct vgpu_device *device);
+void mock_submit(struct kunit *test, struct vgpu_ring *ring, u32 number);
+unsigned int mock_count(struct mock *mock, const struct list_head *list);
+bool mock_wait(bool (*condition)(void *data), void *data);
+
+#endif /* VGPU_KUNIT_MOCK_H */

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kmod/kunit: what of the module only a kernel can test; on kernels that have KUnit, as the debug kernel does."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.rig.gpu import Gpu
+
+MODULE = Path("/lab/vgpumgr_kunit.ko")
+RESULTS = Path("/sys/kernel/debug/kunit")
+SUITES = ("vgpu_memory", "vgpu_device", "vgpu_events", "vgpu_engine")
+RESULT = re.compile(r"^\s+(ok|not ok) \d+ (\w+)", re.M)
+SOURCES = Path(__file__).resolve().parents[2] / "kmod" / "kunit"
+
+
+@pytest.mark.skipif(not MODULE.exists(), reason="this kernel has no KUnit")
+def test_every_case_passes(gpu: Gpu) -> None:
+    subprocess.run(["insmod", MODULE], check=True, timeout=300)
+    try:
+        said = {suite: (RESULTS / suite / "results").read_text() for suite in SUITES}
+    finally:
+        subprocess.run(["rmmod", MODULE.stem], check=True, timeout=60)
+    results = {name: word for text in said.values() for word, name in RESULT.findall(text)}
+    cases = {name for path in SOURCES.glob("*_test.c") for name in re.findall(r"KUNIT_CASE\((\w+)\)", path.read_text())}
+
+    assert {name for name, word in results.items() if word == "ok"} == cases, "\n".join(said.values())
+    assert len(cases) > 20
