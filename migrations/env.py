@@ -3,7 +3,7 @@
 
 from alembic import context
 from sqlalchemy import Connection
-from vgpumgr_api.db import observations, records  # noqa: F401  # their tables belong to Base.metadata
+from vgpumgr_api.db import labels, observations, records  # noqa: F401  # their tables belong to Base.metadata
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
 

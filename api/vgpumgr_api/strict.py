@@ -58,7 +58,8 @@ class Route(PublicRoute):
 
     def scope(self, method: str) -> str:
         """What a token that has scopes needs here: the part of ``/v1`` and whether it changes something there."""
-        return f"{self.path_format.split('/')[2]}:{'read' if method == 'GET' else 'write'}"
+        part = self.path_format.split("/")[2].partition(":")[0]
+        return f"{part}:{'read' if method == 'GET' else 'write'}"
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:

@@ -16,13 +16,18 @@ from vgpumgr.wire.common import Mode
 from vgpumgr.wire.fleet import Desired, Enroll, Report, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
 from vgpumgr.wire.resources import (
     Gpu,
+    GpuPatch,
+    Host,
     HostCreate,
+    HostPatch,
     Profile,
     ProfileCreate,
     Quota,
     QuotaPatch,
     Slice,
+    SliceBatch,
     SliceCreate,
+    Slices,
     Tenant,
     TenantCreate,
     TokenCreate,
@@ -170,6 +175,23 @@ class World:
             claims.create_slice, SliceCreate(tenant=tenant, profile=profile.name, **members), actor=actor
         )
         return claimed
+
+    def claim_all(self, requests: list[SliceCreate], **options: Any) -> list[Slice]:
+        """Claims slices in one batch."""
+        claimed: Slices = self.run(claims.create_slices, SliceBatch(slices=requests), **options)
+        return claimed.slices
+
+    def set_gpu(self, gpu_id: UUID, **members: Any) -> Gpu:
+        """Changes labels or the ratio of a GPU."""
+        generation = self.run(gpus.get_gpu, gpu_id).generation
+        changed: Gpu = self.run(gpus.patch_gpu, gpu_id, GpuPatch(**members), if_match=generation)
+        return changed
+
+    def set_host(self, name: str, **members: Any) -> Host:
+        """Changes state or labels of a host."""
+        generation = self.run(hosts.get_host, name).generation
+        changed: Host = self.run(hosts.patch_host, name, HostPatch(**members), if_match=generation)
+        return changed
 
     def delete(self, slice_id: UUID, *, if_match: int | None = None, actor: Actor | None = None) -> Slice:
         deleted: Slice = self.run(claims.delete_slice, slice_id, if_match=if_match, actor=actor)

@@ -29,7 +29,9 @@ from vgpumgr.wire.fleet import (
 )
 from vgpumgr.wire.resources import (
     Event,
+    Explanation,
     Gpu,
+    GpuPatch,
     Host,
     HostCreate,
     HostCreated,
@@ -40,7 +42,9 @@ from vgpumgr.wire.resources import (
     Quota,
     QuotaPatch,
     Slice,
+    SliceBatch,
     SliceCreate,
+    Slices,
     Tenant,
     TenantCreate,
     Token,
@@ -203,6 +207,13 @@ class Client:
     def gpus(self, *, host: str | None = None) -> Iterator[Gpu]:
         return self._pages("/v1/gpus", Gpu, host=host)
 
+    def gpu(self, gpu_id: UUID) -> Gpu:
+        return self._get(f"/v1/gpus/{gpu_id}", Gpu)
+
+    def patch_gpu(self, gpu_id: UUID, patch: GpuPatch, *, if_generation: int) -> Gpu:
+        path = f"/v1/gpus/{gpu_id}"
+        return self._api.demand("PATCH", path, Gpu, body=patch, if_generation=if_generation, repeatable=False)
+
     # ---- slices
 
     def slices(
@@ -222,6 +233,15 @@ class Client:
     def create_slice(self, claim: SliceCreate, *, validate_only: bool = False) -> Slice:
         """Claim a slice. `validate_only`: say what would come of it and store nothing."""
         return self._post("/v1/slices", Slice, claim, params={"validate_only": "true" if validate_only else None})
+
+    def create_slices(self, batch: SliceBatch, *, validate_only: bool = False) -> list[Slice]:
+        """Claim several slices of one tenant, all or none."""
+        params = {"validate_only": "true" if validate_only else None}
+        return self._post("/v1/slices:batch", Slices, batch, params=params).slices
+
+    def explain_slice(self, claim: SliceCreate) -> Explanation:
+        """Say what would come of a claim, and why GPUs are out of the question."""
+        return self._post("/v1/slices:explain", Explanation, claim)
 
     def delete_slice(self, slice_id: UUID, *, if_generation: int | None = None) -> Slice:
         """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""

@@ -16,6 +16,17 @@ MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")
 Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]
 MemBytes = Annotated[int, Field(ge=1, le=MEM_BYTES_MAX)]
 TimesliceUs = Annotated[int, Field(ge=TIMESLICE_US_MIN, le=TIMESLICE_US_MAX)]
+FairRatio = Annotated[
+    int,
+    Field(
+        ge=1000,
+        le=10_000,
+        description="how often a GPU's time is promised to fair slices, in permille; 1000: just once",
+    ),
+]
+LabelKey = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$")]
+LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+LABELS_MAX = 64
 COUNTER_MAX = (1 << 63) - 1
 Generation = Annotated[int, Field(ge=0, le=COUNTER_MAX, description="grows with every change; the ETag")]
 Instant = AwareDatetime

@@ -8,10 +8,14 @@ from uuid import UUID
 from pydantic import Field
 
 from vgpumgr.wire.common import (
+    LABELS_MAX,
     PERMILLE,
     Answer,
+    FairRatio,
     Generation,
     Instant,
+    LabelKey,
+    LabelValue,
     MdevTypeId,
     MemBytes,
     Mode,
@@ -21,6 +25,7 @@ from vgpumgr.wire.common import (
     Share,
     TimesliceUs,
 )
+from vgpumgr.wire.problem import Reason
 
 # ---- tenants
 
@@ -121,10 +126,17 @@ class HostCreate(Request):
     name: Name
 
 
+LabelsPatch = Annotated[
+    dict[LabelKey, LabelValue | None],
+    Field(max_length=LABELS_MAX, description="a merge patch: null removes a label, those left out stay"),
+]
+
+
 class HostPatch(Request):
     """A merge patch."""
 
     state: Annotated[HostState, Field(strict=False)] | None = None
+    labels: LabelsPatch | None = None
 
 
 class HostFence(Request):
@@ -152,6 +164,7 @@ class Host(Answer):
     fenced_at: Instant | None
     last_report_at: Instant | None
     agent_version: str
+    labels: dict[str, str] = Field(default_factory=dict)
     generation: Generation
     created_at: Instant
 
@@ -169,8 +182,20 @@ class MemoryClass(Answer):
     mem_bytes: MemBytes
 
 
+class GpuPatch(Request):
+    """A merge patch. `fair_ratio_permille` counts for claims to come; slices that are there keep what they have."""
+
+    labels: LabelsPatch | None = None
+    fair_ratio_permille: FairRatio | None = None
+
+
 class Gpu(Answer):
-    """One accelerator. `used_*` counts claims, never what a host reports. `present`: in its host's last report."""
+    """One accelerator. `used_*` counts claims, never what a host reports. `present`: in its host's last report.
+
+    `fair_ratio_permille`: how often its time is promised to fair slices. At 2000 one of 500 is sure of 250 when all are
+    busy, and counts as that in `used_share_permille`; a strict one always counts whole, and is sure of it. `labels`:
+    its own; those of its host count as well where it has none of that key.
+    """
 
     id: UUID
     host: Name
@@ -184,6 +209,9 @@ class Gpu(Answer):
     types: list[MemoryClass]
     timeslice_min_us: int
     present: bool
+    fair_ratio_permille: int = PERMILLE
+    labels: dict[str, str] = Field(default_factory=dict)
+    generation: Generation = 1
 
 
 # ---- slices
@@ -201,19 +229,79 @@ class SliceState(StrEnum):
     LOST = "lost"
 
 
+class Placement(StrEnum):
+    """`pack`: the GPU that has least left afterwards; `spread`: the one that has most."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class Level(StrEnum):
+    """How near is together: on one host, or on one GPU."""
+
+    HOST = "host"
+    GPU = "gpu"
+
+
+class Tie(Request):
+    """Ties slices of one tenant that name the same `key`; where their levels differ the stricter one counts."""
+
+    key: Name
+    level: Annotated[Level, Field(strict=False)] = Level.HOST
+
+
+class SliceTie(Answer):
+    """A Tie that a slice was claimed with."""
+
+    key: Name
+    level: Level
+
+
 class SliceCreate(Request):
-    """A claim. Without `vm_uuid` the slice is bound to the first VM that starts with it. `host`: only there."""
+    """A claim. Without `vm_uuid` the slice is bound to the first VM that starts with it. `host`: only there.
+
+    `selector`: only on GPUs with all of these labels, their own or their host's. `affinity`: together with the tenant's
+    other slices of that affinity; `anti_affinity`: never together with those of that anti-affinity.
+    """
 
     tenant: Name
     profile: Name
     vm_uuid: Annotated[UUID, Field(strict=False)] | None = None
     host: Name | None = None
+    placement: Annotated[Placement, Field(strict=False)] = Placement.PACK
+    selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    affinity: Tie | None = None
+    anti_affinity: Tie | None = None
+
+
+BATCH_MAX = 256
+
+
+class SliceBatch(Request):
+    """Claims of one tenant that are carried out all, in this order, or not at all."""
+
+    slices: Annotated[list[SliceCreate], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Explanation(Answer):
+    """What would come of a claim, and why not on other GPUs: each of `gpus` is `fitting` or under one reason.
+
+    `fits`: the claim would succeed now, on `gpu` of `host`. `reasons`: with a `count` of GPUs, or of quotas without.
+    """
+
+    fits: bool
+    gpus: int
+    fitting: int
+    host: Name | None
+    gpu: PciAddress | None
+    reasons: list[Reason]
 
 
 class Enforcement(Answer):
     """What was asked for and what the host enforces. `applied_permille`: None while the host has not said.
 
-    `requested_permille` follows quotas; `semantics` cap: never more than that; weight: more when others are idle.
+    `requested_permille` is what the slice is sure of: its share, or a fair one's divided by the ratio of its GPU, and
+    follows quotas; `semantics` cap: never more than that; weight: more when others are idle.
     """
 
     requested_permille: int
@@ -250,10 +338,18 @@ class Slice(Answer):
     gpu_id: UUID
     mdev_type: MdevTypeId
     state: SliceState
+    affinity: SliceTie | None = None
+    anti_affinity: SliceTie | None = None
     enforcement: Enforcement
     observed: Observation | None
     generation: Generation
     created_at: Instant
+
+
+class Slices(Answer):
+    """The slices of a batch, in its order."""
+
+    slices: list[Slice]
 
 
 # ---- usage

@@ -10,7 +10,7 @@ Rows are locked in this order: account's quota, project's quota, GPU, slice, hos
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from vgpumgr_api.db.types import Instant
@@ -124,7 +124,9 @@ class Host(Base):
 class Gpu(Base):
     """An accelerator: its inventory as reported, and `*_used` by claims. Only claims and their end change the latter.
 
-    `mem_bytes` is never less than what claims use, whatever a host reports.
+    `mem_bytes` is never less than what claims use, whatever a host reports. `share_used` counts what slices are sure
+    of: a strict slice's share whole, a fair one's divided by `fair_ratio_permille`. `generation`: of what operators
+    set.
     """
 
     __tablename__ = "gpus"
@@ -132,8 +134,16 @@ class Gpu(Base):
         UniqueConstraint("host_id", "address"),
         CheckConstraint("share_used BETWEEN 0 AND 1000", name="share"),
         CheckConstraint("mem_used >= 0 AND mem_used <= mem_bytes", name="mem"),
+        CheckConstraint("fair_ratio_permille BETWEEN 1000 AND 10000", name="fair_ratio"),
         # Placement walks from the fullest to the emptiest.
         Index("ix_gpus_fullest", "share_used", "mem_used", "id"),
+        # How far that walk has to begin from full.
+        Index(
+            "ix_gpus_over_committed",
+            "fair_ratio_permille",
+            postgresql_where=text("fair_ratio_permille > 1000"),
+            sqlite_where=text("fair_ratio_permille > 1000"),
+        ),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -147,6 +157,8 @@ class Gpu(Base):
     present: Mapped[bool]
     share_used: Mapped[int]
     mem_used: Mapped[int]
+    generation: Mapped[int] = mapped_column(server_default="1")
+    fair_ratio_permille: Mapped[int] = mapped_column(server_default="1000")
 
 
 class GpuType(Base):
@@ -164,7 +176,8 @@ class Slice(Base):
     """A claim. `type_mem_bytes` counts on the GPU, `mem_bytes` in quotas.
 
     A releasing or lost slice is a tombstone: `tombstone_generation` is the host's desired generation that first carried
-    it. A lost one counts on its GPU and no longer in quotas.
+    it. A lost one counts on its GPU and no longer in quotas. `fair_ratio_permille`: its GPU's when it was claimed,
+    which says what it counts there; no strict slice is ever counted as less than its share.
     """
 
     __tablename__ = "slices"
@@ -174,6 +187,30 @@ class Slice(Base):
         CheckConstraint("mode IN ('strict', 'fair')", name="mode"),
         CheckConstraint("state IN ('claimed', 'releasing', 'lost')", name="state"),
         CheckConstraint("(state = 'claimed') = (tombstone_generation IS NULL)", name="tombstone"),
+        CheckConstraint(
+            "fair_ratio_permille = 1000 OR (mode = 'fair' AND fair_ratio_permille BETWEEN 1000 AND 10000)",
+            name="fair_ratio",
+        ),
+        CheckConstraint(
+            "(affinity IS NULL) = (affinity_level IS NULL)"
+            " AND (affinity_level IS NULL OR affinity_level IN ('host', 'gpu'))",
+            name="affinity",
+        ),
+        CheckConstraint(
+            "(anti_affinity IS NULL) = (anti_affinity_level IS NULL)"
+            " AND (anti_affinity_level IS NULL OR anti_affinity_level IN ('host', 'gpu'))",
+            name="anti_affinity",
+        ),
+        *(
+            Index(
+                f"ix_slices_{tie}",
+                "tenant_id",
+                tie,
+                postgresql_where=text(f"{tie} IS NOT NULL"),
+                sqlite_where=text(f"{tie} IS NOT NULL"),
+            )
+            for tie in ("affinity", "anti_affinity")
+        ),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -190,3 +227,8 @@ class Slice(Base):
     tombstone_generation: Mapped[int | None]
     generation: Mapped[int]
     created_at: Mapped[datetime]
+    fair_ratio_permille: Mapped[int] = mapped_column(server_default="1000")
+    affinity: Mapped[str | None] = mapped_column(String(63))
+    affinity_level: Mapped[str | None] = mapped_column(String(8))
+    anti_affinity: Mapped[str | None] = mapped_column(String(63))
+    anti_affinity_level: Mapped[str | None] = mapped_column(String(8))

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUs, as their hosts reported them, with what is claimed of each."""
 
+from uuid import UUID
+
 from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
-from vgpumgr.wire.resources import Gpu
-from vgpumgr_api.call import CallDep, PageDep
+from vgpumgr.wire.resources import Gpu, GpuPatch
+from vgpumgr_api.call import CallDep, IfMatch, PageDep
 from vgpumgr_api.services import gpus
 from vgpumgr_api.strict import Route
 
@@ -16,3 +18,19 @@ router = APIRouter(prefix="/v1/gpus", tags=["gpus"], route_class=Route)
 def list_gpus(call: CallDep, page: PageDep, host: Name | None = None) -> Page[Gpu]:
     """GPUs of all hosts or of one."""
     return call.read(gpus.list_gpus, page, host=host)
+
+
+@router.get("/{gpu_id}")
+def get_gpu(call: CallDep, gpu_id: UUID) -> Gpu:
+    """One GPU."""
+    gpu = call.read(gpus.get_gpu, gpu_id)
+    call.tag(gpu.generation)
+    return gpu
+
+
+@router.patch("/{gpu_id}")
+def patch_gpu(call: CallDep, gpu_id: UUID, patch: GpuPatch, if_match: IfMatch) -> Gpu:
+    """Changes labels, and how often fair slices to come are promised its time. Needs If-Match."""
+    gpu = call.write(gpus.patch_gpu, gpu_id, patch, if_match=if_match)
+    call.tag(gpu.generation)
+    return gpu

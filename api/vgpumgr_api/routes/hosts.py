@@ -37,7 +37,7 @@ def get_host(call: CallDep, name: Name) -> Host:
 
 @router.patch("/{name}")
 def patch_host(call: CallDep, name: Name, patch: HostPatch, if_match: IfMatch) -> Host:
-    """Cordons a host, or takes it back into service. Needs If-Match."""
+    """Cordons a host, or takes it back into service; changes labels. Needs If-Match."""
     host = call.write(hosts.patch_host, name, patch, if_match=if_match)
     call.tag(host.generation)
     return host

@@ -7,12 +7,14 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
-from vgpumgr.wire.resources import Slice, SliceCreate, SliceState
+from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, Slices, SliceState
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep
-from vgpumgr_api.services import claims
+from vgpumgr_api.services import claims, explain
 from vgpumgr_api.strict import Route
 
 router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
+
+ValidateOnly = Annotated[bool, Query(description="check and answer alike, but claim nothing")]
 
 
 @router.get("")
@@ -33,7 +35,7 @@ def create_slice(
     call: CallDep,
     wanted: SliceCreate,
     idempotency_key: IdempotencyKey = None,
-    validate_only: Annotated[bool, Query(description="check and answer alike, but claim nothing")] = False,
+    validate_only: ValidateOnly = False,
 ) -> Slice:
     """Claims a slice: charges the quota, chooses a GPU. Either everything is done or nothing."""
     if validate_only:
@@ -43,6 +45,26 @@ def create_slice(
     call.located(f"/v1/slices/{claimed.id}")
     call.tag(claimed.generation)
     return claimed
+
+
+@router.post(":batch", status_code=201, responses={200: {"description": "With validate_only: what would be claimed"}})
+def create_slices(
+    call: CallDep,
+    wanted: SliceBatch,
+    idempotency_key: IdempotencyKey = None,
+    validate_only: ValidateOnly = False,
+) -> Slices:
+    """Claims several slices of one tenant. Either all are claimed or none is."""
+    if validate_only:
+        call.response.status_code = 200
+        return call.write(claims.create_slices, wanted, validate_only=True)
+    return call.write_once(idempotency_key, claims.create_slices, wanted, kind=Slices)
+
+
+@router.post(":explain")
+def explain_slice(call: CallDep, wanted: SliceCreate) -> Explanation:
+    """What would come of a claim, and how many GPUs are out of the question for which reason. Claims nothing."""
+    return call.read(explain.explain, wanted)
 
 
 @router.get("/{slice_id}")

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: what gives a slice to a tenant, and starts to take it back."""
 
+from collections.abc import Sequence
 from uuid import UUID, uuid4
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Page
-from vgpumgr.wire.resources import Slice, SliceCreate, SliceState
+from vgpumgr.wire.common import Mode, Page
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.resources import Slice, SliceBatch, SliceCreate, Slices, SliceState
 from vgpumgr_api.db import models
-from vgpumgr_api.db.database import TryAgain, now
+from vgpumgr_api.db.database import now
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, quotas
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.lookup import host_named, on_host, profile_named, tenant_named
+from vgpumgr_api.services.obstacles import Wanted
 from vgpumgr_api.services.paging import PageRequest, fetch
-from vgpumgr_api.services.placement import Wanted, take
+from vgpumgr_api.services.placement import Place, take
 from vgpumgr_api.services.slice_view import answer, view, views
+from vgpumgr_api.services.ties import ties_of
 
 
 def create_slice(session: Session, actor: Actor, request: SliceCreate, *, validate_only: bool = False) -> Slice:
@@ -25,13 +30,18 @@ def create_slice(session: Session, actor: Actor, request: SliceCreate, *, valida
     A VM that has a slice of the tenant gets its others on the same host, unless `host` says otherwise. With
     `validate_only` everything is tried, the answer made, and nothing kept.
     """
-    require_change(actor)
-    if not validate_only:
-        return _claim(session, actor, request)
-    with session.begin_nested() as trial:
-        claimed = _claim(session, actor, request)
-        trial.rollback()
-    return claimed
+    return _tried_or_done(session, actor, [request], validate_only=validate_only)[0]
+
+
+def create_slices(session: Session, actor: Actor, batch: SliceBatch, *, validate_only: bool = False) -> Slices:
+    """Claims several slices of one tenant as `create_slice` does one, all or none; quotas are asked for the sum."""
+    tenant = batch.slices[0].tenant
+    others = [number for number, request in enumerate(batch.slices) if request.tenant != tenant]
+    if others:
+        detail = "the slices of a batch are of one tenant; send those of others apart"
+        reasons = [Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.slices[{each}].tenant") for each in others]
+        raise Refusal(Code.FIELD_INVALID, detail, reasons=tuple(reasons))
+    return Slices(slices=_tried_or_done(session, actor, batch.slices, validate_only=validate_only))
 
 
 def list_slices(
@@ -88,28 +98,66 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: in
     return get_slice(session, actor, slice_id)
 
 
-def _claim(session: Session, actor: Actor, request: SliceCreate) -> Slice:
-    tenant = tenant_named(session, request.tenant)
-    require_tenant(actor, tenant)
-    profile = profile_named(session, request.profile)
+def wanted_of(session: Session, tenant: models.Tenant, profile: models.Profile, request: SliceCreate) -> Wanted:
+    """Returns what a claim needs of a GPU, as things are now. The caller holds the lock of the tenant's quota."""
     host_id = host_named(session, request.host).id if request.host is not None else None
     if host_id is None and request.vm_uuid is not None:
         host_id = _host_of_vm(session, tenant, request.vm_uuid)
-    if tenant.account_id is not None:
-        account = session.get(models.Tenant, tenant.account_id)
-        if account is None:  # deleted, after the tenant itself, since that was found
-            raise TryAgain
-        quotas.charge(
-            session, account, role="account", share_permille=profile.share_permille, mem_bytes=profile.mem_bytes
-        )
-    quotas.charge(
-        session,
-        tenant,
-        role="project" if tenant.account_id else "account",
+    return Wanted(
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
+        mode=Mode(profile.mode),
+        host_id=host_id,
+        placement=request.placement,
+        selector=request.selector,
+        ties=ties_of(session, tenant.id, request),
     )
-    place = take(session, Wanted(share_permille=profile.share_permille, mem_bytes=profile.mem_bytes, host_id=host_id))
+
+
+def _tried_or_done(
+    session: Session, actor: Actor, requests: Sequence[SliceCreate], *, validate_only: bool
+) -> list[Slice]:
+    require_change(actor)
+    if not validate_only:
+        return _claim(session, actor, requests)
+    with session.begin_nested() as trial:
+        claimed = _claim(session, actor, requests)
+        trial.rollback()
+    return claimed
+
+
+def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate]) -> list[Slice]:
+    tenant = tenant_named(session, requests[0].tenant)
+    require_tenant(actor, tenant)
+    profiles = [profile_named(session, request.profile) for request in requests]
+    quotas.charge_owners(
+        session,
+        tenant,
+        share_permille=sum(profile.share_permille for profile in profiles),
+        mem_bytes=sum(profile.mem_bytes for profile in profiles),
+        slices=len(requests),
+    )
+    claimed: list[UUID] = []
+    hosts: set[UUID] = set()
+    for request, profile in zip(requests, profiles, strict=True):
+        place = take(session, wanted_of(session, tenant, profile, request), first=not claimed)
+        claimed.append(_record(session, actor, tenant, profile, request, place))
+        hosts.add(place.host_id)
+    session.flush()
+    bump(session, hosts)
+    found = {row[0].id: row for row in session.execute(views().where(models.Slice.id.in_(claimed)))}
+    return [answer(view(found[slice_id])) for slice_id in claimed]
+
+
+def _record(
+    session: Session,
+    actor: Actor,
+    tenant: models.Tenant,
+    profile: models.Profile,
+    request: SliceCreate,
+    place: Place,
+) -> UUID:
+    affinity, anti_affinity = request.affinity, request.anti_affinity
     claim = models.Slice(
         id=uuid4(),
         tenant_id=tenant.id,
@@ -121,6 +169,11 @@ def _claim(session: Session, actor: Actor, request: SliceCreate) -> Slice:
         mode=profile.mode,
         mdev_type=place.mdev_type,
         type_mem_bytes=place.type_mem_bytes,
+        fair_ratio_permille=place.fair_ratio_permille,
+        affinity=affinity and affinity.key,
+        affinity_level=affinity and affinity.level.value,
+        anti_affinity=anti_affinity and anti_affinity.key,
+        anti_affinity_level=anti_affinity and anti_affinity.level.value,
         state=SliceState.CLAIMED.value,
         generation=1,
         created_at=now(session),
@@ -135,9 +188,7 @@ def _claim(session: Session, actor: Actor, request: SliceCreate) -> Slice:
         generation=claim.generation,
         detail={"profile": profile.name, "vm_uuid": str(request.vm_uuid) if request.vm_uuid else None},
     )
-    session.flush()
-    bump(session, [place.host_id])
-    return get_slice(session, actor, claim.id)
+    return claim.id
 
 
 def _host_of_vm(session: Session, tenant: models.Tenant, vm_uuid: UUID) -> UUID | None:

@@ -58,6 +58,11 @@ def enforced_permille(share_permille: int, owners: Sequence[Use]) -> int:
     return max(1, min(scaled, default=share_permille))
 
 
+def counted_permille(share_permille: int, fair_ratio_permille: int) -> int:
+    """Returns what a slice counts on its GPU, which is what it is sure of; for a strict one the ratio is 1000."""
+    return -(-share_permille * PERMILLE // fair_ratio_permille)
+
+
 def effective_timeslice_us(quota_us: int, gpu_min_us: int) -> int:
     """Returns a timeslice that the GPU accepts."""
     return min(max(quota_us, gpu_min_us), TIMESLICE_US_MAX)

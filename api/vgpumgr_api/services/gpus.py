@@ -2,18 +2,24 @@
 """GPUs: what hosts reported of them, and what claims use."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
-from vgpumgr.wire.resources import Gpu, MemoryClass
+from vgpumgr.wire.resources import Gpu, GpuPatch, MemoryClass
 from vgpumgr_api.db import models
-from vgpumgr_api.services.actors import Actor, require_view
+from vgpumgr_api.db.labels import GpuLabel
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor, require_operator, require_view, unknown
+from vgpumgr_api.services.generations import require_match
+from vgpumgr_api.services.labels import labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.paging import PageRequest, fetch
+from vgpumgr_api.services.patching import changes_of
 
 
 def list_gpus(session: Session, actor: Actor, page: PageRequest, *, host: str | None = None) -> Page[Gpu]:
@@ -23,8 +29,55 @@ def list_gpus(session: Session, actor: Actor, page: PageRequest, *, host: str | 
     if host is not None:
         statement = statement.where(models.Host.id == host_named(session, host).id)
     rows, token = fetch(session, statement, kind="gpus", keys=[models.Host.name, models.Gpu.address], page=page)
-    types = _types(session, [row[0].id for row in rows])
-    return Page(items=[_gpu(row[0], row[1], types[row[0].id]) for row in rows], next_page_token=token)
+    return Page(items=_gpus(session, [(row[0], row[1]) for row in rows]), next_page_token=token)
+
+
+def get_gpu(session: Session, actor: Actor, gpu_id: UUID) -> Gpu:
+    """Returns one GPU. For who sees the cloud."""
+    require_view(actor)
+    return _gpus(session, [_found(session, gpu_id)])[0]
+
+
+def patch_gpu(session: Session, actor: Actor, gpu_id: UUID, patch: GpuPatch, *, if_match: int | None) -> Gpu:
+    """Changes labels, and how often its time is promised to fair slices that come. Operators only.
+
+    Slices that are there keep what they were sold, so that nothing moves and nobody gets less.
+    """
+    require_operator(actor)
+    changes = changes_of(patch)
+    gpu, host = _found(session, gpu_id, lock=True)
+    require_match(if_match, gpu.generation)
+    detail: dict[str, Any] = {}
+    if labels := patch_labels(session, GpuLabel, gpu.id, changes.get("labels", {})):
+        detail["labels"] = labels
+    ratio = changes.get("fair_ratio_permille", gpu.fair_ratio_permille)
+    if ratio != gpu.fair_ratio_permille:
+        detail["fair_ratio_permille"] = {"from": gpu.fair_ratio_permille, "to": ratio}
+        gpu.fair_ratio_permille = ratio
+    if detail:
+        gpu.generation += 1
+        name = f"{host}/{gpu.address}"
+        events.record(session, actor, "gpu.set", name, generation=gpu.generation, detail=detail)
+        session.flush()
+    return _gpus(session, [(gpu, host)])[0]
+
+
+def _found(session: Session, gpu_id: UUID, *, lock: bool = False) -> tuple[models.Gpu, str]:
+    statement = (
+        select(models.Gpu, models.Host.name)
+        .join(models.Host, models.Host.id == models.Gpu.host_id)
+        .where(models.Gpu.id == gpu_id)
+    )
+    row = session.execute(statement.with_for_update(of=models.Gpu) if lock else statement).one_or_none()
+    if row is None:
+        raise unknown("GPU", gpu_id)
+    return row[0], row[1]
+
+
+def _gpus(session: Session, rows: Sequence[tuple[models.Gpu, str]]) -> list[Gpu]:
+    ids = [gpu.id for gpu, _ in rows]
+    types, labels = _types(session, ids), labels_of(session, GpuLabel, ids)
+    return [_gpu(gpu, host, types[gpu.id], labels[gpu.id]) for gpu, host in rows]
 
 
 def _types(session: Session, gpus: Iterable[UUID]) -> dict[UUID, list[MemoryClass]]:
@@ -38,7 +91,7 @@ def _types(session: Session, gpus: Iterable[UUID]) -> dict[UUID, list[MemoryClas
     return types
 
 
-def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass]) -> Gpu:
+def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str, str]) -> Gpu:
     return Gpu(
         id=gpu.id,
         host=host,
@@ -51,4 +104,7 @@ def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass]) -> Gpu:
         types=types,
         timeslice_min_us=gpu.timeslice_min_us,
         present=gpu.present,
+        fair_ratio_permille=gpu.fair_ratio_permille,
+        labels=labels,
+        generation=gpu.generation,
     )

@@ -12,10 +12,12 @@ from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch, HostState
 from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.labels import HostLabel
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
 from vgpumgr_api.services.generations import bump, require_match
+from vgpumgr_api.services.labels import labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.patching import changes_of
@@ -41,7 +43,9 @@ def list_hosts(session: Session, actor: Actor, page: PageRequest) -> Page[Host]:
         keys=[models.Host.name],
         page=page,
     )
-    return Page(items=[_host(session, row[0], row[1], row[2]) for row in rows], next_page_token=token)
+    labels = labels_of(session, HostLabel, [row[0].id for row in rows])
+    items = [_host(session, row[0], row[1], row[2], labels[row[0].id]) for row in rows]
+    return Page(items=items, next_page_token=token)
 
 
 def create_host(session: Session, actor: Actor, request: HostCreate) -> HostCreated:
@@ -73,7 +77,7 @@ def get_host(session: Session, actor: Actor, name: str) -> Host:
 
 
 def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, if_match: int | None) -> Host:
-    """Cordons a host, so that it takes no more claims, or makes it ready again. Operators only."""
+    """Cordons a host, so that it takes no more claims, or makes it ready again; changes labels. Operators only."""
     require_operator(actor)
     changes = changes_of(patch)
     host = host_named(session, name, lock=True)
@@ -82,6 +86,10 @@ def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, i
         host.state = changes["state"].value
         host.generation += 1
         events.record(session, actor, f"host.{host.state}", host.name, generation=host.generation)
+        session.flush()
+    if labels := patch_labels(session, HostLabel, host.id, changes.get("labels", {})):
+        host.generation += 1
+        events.record(session, actor, "host.labelled", host.name, generation=host.generation, detail=labels)
         session.flush()
     return _answer(session, host)
 
@@ -148,14 +156,21 @@ def _answer(session: Session, host: models.Host) -> Host:
     report: Row[datetime | None, str] | None = session.execute(
         select(_REPORT.reported_at, _REPORT.agent_version).where(_REPORT.host_id == host.id)
     ).one_or_none()
-    return _host(session, host, *(report or (None, "")))
+    reported_at, agent_version = report or (None, "")
+    return _host(session, host, reported_at, agent_version, labels_of(session, HostLabel, [host.id])[host.id])
 
 
 def _created(host: Host, secret: str) -> HostCreated:
     return HostCreated(**host.model_dump(), enroll_token=secret)
 
 
-def _host(session: Session, host: models.Host, reported_at: datetime | None, agent_version: str | None) -> Host:
+def _host(
+    session: Session,
+    host: models.Host,
+    reported_at: datetime | None,
+    agent_version: str | None,
+    labels: dict[str, str],
+) -> Host:
     # While a token waits for it, and after a fence, the host has no credential.
     enrolled = host.enrolled_at is not None and host.enroll_hash is None and host.fenced_at is None
     return Host(
@@ -168,6 +183,7 @@ def _host(session: Session, host: models.Host, reported_at: datetime | None, age
         fenced_at=host.fenced_at,
         last_report_at=reported_at,
         agent_version=agent_version or "",
+        labels=labels,
         generation=host.generation,
         created_at=host.created_at,
     )

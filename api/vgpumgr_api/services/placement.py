@@ -1,33 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU takes a claim: the fullest one that fits, so that large slices find room later.
+"""Which GPU takes a claim.
 
-A GPU fits if its host is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices
-that the database does not know, it was in its host's last report, one of its mdev types is large enough (the smallest
-such is taken), and share and memory of that type are free.
+`pack`: of the `LOOKED_AT` fullest that fit the one whose larger remainder is smallest, the remainders of share and of
+memory as parts of the whole GPU: what is left of one is worth nothing without the other. `spread`: the emptiest that
+fits.
+
+A GPU fits if it has the labels that are selected and keeps affinity, its host is ready, not fenced, enrolled, online,
+confirmed for the database's epoch and without slices that the database does not know, it was in its host's last report,
+one of its mdev types is large enough (the smallest such is taken), and share and memory of that type are free.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
+from sqlalchemy import Float, Select, UnaryExpression, case, cast, select, update
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.problem import Code, Reason
-from vgpumgr_api.db.database import TryAgain, now
+from vgpumgr.wire.common import PERMILLE, Mode
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import Placement
+from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, GpuType, Host
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.hosts import ONLINE
+from vgpumgr_api.services.enforcement import counted_permille
+from vgpumgr_api.services.obstacles import LOCKED, Wanted, census, counted, obstacles, type_mem_bytes
 
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a claim needs of one GPU. `host_id`: only there."""
-
-    share_permille: int
-    mem_bytes: int
-    host_id: UUID | None = None
+LOOKED_AT = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,117 +40,100 @@ class Place:
     host_id: UUID
     mdev_type: str
     type_mem_bytes: int
+    fair_ratio_permille: int
 
 
-# In the order in which they are asked: a GPU counts under the first that is true of it.
-_DETAILS = {
-    "host.other": "on another host than the one that is required",
-    "host.fenced": "their host was declared dead; re-enrol it when it is back",
-    "host.cordoned": "their host is cordoned",
-    "host.offline": "their host is not enrolled, or has not reported for 90 s",
-    "host.unconfirmed": "the database was restored and their host is not confirmed; compare, then confirm its epoch",
-    "gpu.unknown_slices": "their host has slices that the database does not know; stop their VMs or remove them",
-    "gpu.absent": "not in their host's last report",
-    "type.none": "no mdev type has enough memory",
-    "share.full": "too little share is free",
-    "memory.full": "too little memory is free",
-}
-
-
-def take(session: Session, wanted: Wanted) -> Place:
+def take(session: Session, wanted: Wanted, *, first: bool = True) -> Place:
     """Chooses a GPU, locks it and charges it; raises Refusal(CAPACITY_NONE) with a count of GPUs per reason.
 
-    GPUs that other claims hold are passed over first, and waited for only if no other fits.
+    GPUs that other claims hold are passed over, and waited for only if no other fits. Who has one already, so that this
+    is not the `first`, does not wait for another: two who did could wait for each other. It begins again instead.
     """
-    row = session.execute(_fitting(session, wanted).with_for_update(of=Gpu, skip_locked=True)).first()
-    if row is None:
-        row = session.execute(_fitting(session, wanted).with_for_update(of=Gpu)).first()
-    if row is None:
-        raise _none(session, wanted)
-    gpu_id, host_id = row
-    chosen = session.execute(
+    chosen = next(_chosen(session, wanted, first=first), None)
+    if chosen is None:
+        raise _none(session, wanted) if first or session.execute(walk(session, wanted)).first() is None else TryAgain
+    gpu_id, host_id, ratio = chosen
+    ratio = PERMILLE if wanted.mode is Mode.STRICT else ratio
+    kind = session.execute(
         select(GpuType.mdev_type, GpuType.mem_bytes)
         .where(GpuType.gpu_id == gpu_id, GpuType.mem_bytes >= wanted.mem_bytes)
         .order_by(GpuType.mem_bytes, GpuType.mdev_type)
         .limit(1)
     ).one_or_none()
-    if chosen is None:  # a report took the type away while we waited for the GPU
+    if kind is None:  # a report took the type away while we waited for the GPU
         raise TryAgain
     change(
         session,
         update(Gpu)
         .where(Gpu.id == gpu_id)
-        .values(share_used=Gpu.share_used + wanted.share_permille, mem_used=Gpu.mem_used + chosen.mem_bytes),
+        .values(
+            share_used=Gpu.share_used + counted_permille(wanted.share_permille, ratio),
+            mem_used=Gpu.mem_used + kind.mem_bytes,
+        ),
     )
-    return Place(gpu_id=gpu_id, host_id=host_id, mdev_type=chosen.mdev_type, type_mem_bytes=chosen.mem_bytes)
+    return Place(
+        gpu_id=gpu_id,
+        host_id=host_id,
+        mdev_type=kind.mdev_type,
+        type_mem_bytes=kind.mem_bytes,
+        fair_ratio_permille=ratio,
+    )
 
 
-def _fitting(session: Session, wanted: Wanted) -> Select[UUID, UUID]:
-    obstacles = _obstacles(session, wanted)
+def walk(session: Session, wanted: Wanted) -> Select[UUID, UUID, int]:
+    """GPUs that fit, from the fullest to the emptiest or back: along an index, never all sorted."""
+    fitting = [~obstacle for obstacle in obstacles(session, wanted).values()]
+    statement = select(Gpu.id, Gpu.host_id, Gpu.fair_ratio_permille)
     return (
-        select(Gpu.id, Gpu.host_id)
-        .join(Host, Host.id == Gpu.host_id)
+        statement.join(Host, Host.id == Gpu.host_id)
         .join(HostReport, HostReport.host_id == Host.id)
-        .where(*(~obstacle for obstacle in obstacles.values()))
-        .order_by(Gpu.share_used.desc(), Gpu.mem_used.desc(), Gpu.id.desc())
+        .where(*fitting)
+        .order_by(*_order(wanted))
         .limit(1)
     )
 
 
-def _obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool]]:
-    """What may be wrong with a GPU, by reason. None is NULL, so that each can be negated."""
-    type_mem_bytes = (
-        select(func.min(GpuType.mem_bytes))
-        .where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= wanted.mem_bytes)
-        .correlate(Gpu)
-        .scalar_subquery()
+def best(session: Session, wanted: Wanted) -> Select[UUID, UUID, int]:
+    """Of the first GPUs of the walk the one that is left with least. What a lock keeps is asked again under it."""
+    if wanted.placement is Placement.SPREAD:
+        return walk(session, wanted)
+    fullest = walk(session, wanted).with_only_columns(Gpu.id).limit(LOOKED_AT).correlate(None).subquery()
+    known = obstacles(session, wanted)
+    share_left = (PERMILLE - Gpu.share_used - counted(wanted)) / cast(PERMILLE, Float)
+    mem_left = (Gpu.mem_bytes - Gpu.mem_used - type_mem_bytes(wanted)) / cast(Gpu.mem_bytes, Float)
+    return (
+        select(Gpu.id, Gpu.host_id, Gpu.fair_ratio_permille)
+        .where(Gpu.id.in_(select(fullest.c.id)), *(~known[reason] for reason in LOCKED))
+        .order_by(case((share_left > mem_left, share_left), else_=mem_left), *_order(wanted))
+        .limit(1)
     )
-    obstacles: dict[str, ColumnElement[bool]] = {}
-    if wanted.host_id is not None:
-        obstacles["host.other"] = Gpu.host_id != wanted.host_id
-    return obstacles | {
-        "host.fenced": Host.fenced_at.is_not(None),
-        "host.cordoned": Host.state != "ready",
-        "host.offline": or_(
-            HostReport.reported_at.is_(None),
-            HostReport.reported_at < now(session) - ONLINE,
-            Host.enrolled_at.is_(None),
-            Host.enroll_hash.is_not(None),
-        ),
-        "host.unconfirmed": ~Host.epoch_confirmed,
-        # Reports do not say on which GPU a slice is, so that each of the host may have less free than is counted.
-        "gpu.unknown_slices": HostReport.unknown_slices > 0,
-        "gpu.absent": ~Gpu.present,
-        "type.none": type_mem_bytes.is_(None),
-        "share.full": Gpu.share_used > 1000 - wanted.share_permille,
-        "memory.full": and_(
-            type_mem_bytes.is_not(None), Gpu.mem_used + func.coalesce(type_mem_bytes, 0) > Gpu.mem_bytes
-        ),
-    }
+
+
+def _chosen(session: Session, wanted: Wanted, *, first: bool) -> Iterator[Any]:
+    attempts = [best(session, wanted).with_for_update(of=Gpu, skip_locked=True)]
+    if wanted.placement is Placement.PACK:
+        attempts.append(walk(session, wanted).with_for_update(of=Gpu, skip_locked=True))
+    if first:
+        attempts.append(walk(session, wanted).with_for_update(of=Gpu))
+    for attempt in attempts:
+        if (row := session.execute(attempt).first()) is not None:
+            yield row
+
+
+def _order(wanted: Wanted) -> list[UnaryExpression[Any]]:
+    columns: list[Any] = [Gpu.share_used, Gpu.mem_used, Gpu.id]
+    if wanted.placement is Placement.SPREAD:
+        return [column.asc() for column in columns]
+    return [column.desc() for column in columns]
 
 
 def _none(session: Session, wanted: Wanted) -> Refusal:
-    obstacles = _obstacles(session, wanted)
-    why = case(*((condition, reason) for reason, condition in obstacles.items()), else_="")
-    counts: dict[str, int] = dict(
-        session.execute(
-            select(why.label("why"), func.count())
-            .select_from(Gpu)
-            .join(Host, Host.id == Gpu.host_id)
-            .join(HostReport, HostReport.host_id == Host.id)
-            .group_by("why")
-        ).all()
-    )
-    reasons = tuple(
-        Reason(code=reason, detail=detail, count=counts[reason])
-        for reason, detail in _DETAILS.items()
-        if reason in counts
-    )
+    _, reasons = census(session, wanted)
     todo = "free some, add a host or ask for less" if reasons else "no host has reported one yet, so enrol a host"
     mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
     return Refusal(
         Code.CAPACITY_NONE,
         f"no GPU has {wanted.share_permille} permille and {mem_mib} MiB free; {todo}",
-        reasons=reasons,
+        reasons=tuple(reasons),
         limits={"share_permille": wanted.share_permille, "mem_bytes": wanted.mem_bytes},
     )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tenants may use, and what they use of it."""
 
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select, update
@@ -83,31 +84,40 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
     return _quota(quota, owner.name)
 
 
-def charge(
-    session: Session, tenant: models.Tenant, *, role: str, share_permille: int, mem_bytes: int, slices: int = 1
-) -> None:
-    """Takes from one owner's quota, or raises Refusal(QUOTA_EXCEEDED) naming what does not suffice.
+def charge_owners(session: Session, tenant: models.Tenant, *, share_permille: int, mem_bytes: int, slices: int) -> None:
+    """Takes from a tenant's account, then from itself, and so locks both, or raises Refusal(QUOTA_EXCEEDED).
 
     Check and change are one statement: of two that come at once the second sees what the first left.
     """
-    quota = models.Quota
-    charged = change(
-        session,
-        update(quota)
-        .where(
-            quota.tenant_id == tenant.id,
-            quota.share_used + share_permille <= quota.share_limit,
-            quota.mem_used + mem_bytes <= quota.mem_limit,
-            quota.slices_used + slices <= quota.slices_limit,
+    for owner, role in owners_of(session, tenant):
+        quota = models.Quota
+        charged = change(
+            session,
+            update(quota)
+            .where(
+                quota.tenant_id == owner.id,
+                quota.share_used + share_permille <= quota.share_limit,
+                quota.mem_used + mem_bytes <= quota.mem_limit,
+                quota.slices_used + slices <= quota.slices_limit,
+            )
+            .values(
+                share_used=quota.share_used + share_permille,
+                mem_used=quota.mem_used + mem_bytes,
+                slices_used=quota.slices_used + slices,
+            ),
         )
-        .values(
-            share_used=quota.share_used + share_permille,
-            mem_used=quota.mem_used + mem_bytes,
-            slices_used=quota.slices_used + slices,
-        ),
-    )
-    if charged == 0:
-        raise _exceeded(session, tenant, role, share_permille=share_permille, mem_bytes=mem_bytes, slices=slices)
+        if charged == 0:
+            raise _exceeded(session, owner, role, share_permille=share_permille, mem_bytes=mem_bytes, slices=slices)
+
+
+def owners_of(session: Session, tenant: models.Tenant) -> list[tuple[models.Tenant, str]]:
+    """Returns whose quotas count what a tenant has, in the order in which they are locked."""
+    if tenant.account_id is None:
+        return [(tenant, "account")]
+    account = session.get(models.Tenant, tenant.account_id)
+    if account is None:  # deleted, after the tenant itself, since that was found
+        raise TryAgain
+    return [(account, "account"), (tenant, "project")]
 
 
 def give_back(session: Session, tenant_id: UUID, *, share_permille: int, mem_bytes: int, slices: int) -> bool:
@@ -127,7 +137,8 @@ def give_back(session: Session, tenant_id: UUID, *, share_permille: int, mem_byt
     return bool(row.share_used + share_permille > row.share_limit)
 
 
-def _exceeded(session: Session, tenant: models.Tenant, role: str, **asked: int) -> Refusal:
+def shortfalls(session: Session, tenant: models.Tenant, role: str, **asked: int) -> tuple[list[Reason], dict[str, Any]]:
+    """Returns what one owner's quota does not allow, and its figures; nothing at all of an owner that is gone."""
     row = session.execute(
         select(
             models.Quota.share_limit,
@@ -139,26 +150,33 @@ def _exceeded(session: Session, tenant: models.Tenant, role: str, **asked: int) 
         ).where(models.Quota.tenant_id == tenant.id)
     ).one_or_none()
     if row is None:
-        return Refusal(Code.OBJECT_UNKNOWN, f"no tenant {tenant.name!r}; it was deleted")
+        return [], {}
     state = {
         "share_permille": (row.share_limit, row.share_used),
         "mem_bytes": (row.mem_limit, row.mem_used),
         "slices": (row.slices_limit, row.slices_used),
     }
     limits = {name: {"limit": limit, "used": used, "requested": asked[name]} for name, (limit, used) in state.items()}
-    reasons = tuple(
+    reasons = [
         Reason(
             code=f"quota.{name}",
             detail=f"{role} {tenant.name} uses {used} of {limit} {name}; {asked[name]} more do not fit",
         )
         for name, (limit, used) in state.items()
         if used + asked[name] > limit
-    )
+    ]
+    return reasons, limits
+
+
+def _exceeded(session: Session, tenant: models.Tenant, role: str, **asked: int) -> Refusal:
+    reasons, limits = shortfalls(session, tenant, role, **asked)
+    if not limits:
+        return Refusal(Code.OBJECT_UNKNOWN, f"no tenant {tenant.name!r}; it was deleted")
     what = ", ".join(reason.code.removeprefix("quota.") for reason in reasons)
     return Refusal(
         Code.QUOTA_EXCEEDED,
         f"the quota of {role} {tenant.name} does not allow it: {what}; delete slices or have the quota raised",
-        reasons=reasons,
+        reasons=tuple(reasons),
         limits={"tenant": tenant.name, **limits},
     )
 

@@ -16,6 +16,7 @@ from vgpumgr_api.db.models import Gpu, Slice, Tenant
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.enforcement import counted_permille
 from vgpumgr_api.services.generations import hosts_of
 from vgpumgr_api.services.quotas import give_back
 
@@ -32,7 +33,9 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
     rows = _read(session, slice_ids)
     gpus: dict[UUID, Counter[str]] = defaultdict(Counter)
     for claim, _, _ in rows:
-        gpus[claim.gpu_id] += Counter(share=claim.share_permille, mem=claim.type_mem_bytes)
+        gpus[claim.gpu_id] += Counter(
+            share=counted_permille(claim.share_permille, claim.fair_ratio_permille), mem=claim.type_mem_bytes
+        )
 
     hosts = return_quota(
         session, [(claim, tenant) for claim, tenant, _ in rows if claim.state != SliceState.LOST.value]

@@ -8,10 +8,10 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import aliased
 
 from vgpumgr.wire.common import Mode
-from vgpumgr.wire.resources import Enforcement, Observation, Slice, SliceState
+from vgpumgr.wire.resources import Enforcement, Level, Observation, Slice, SliceState, SliceTie
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import SliceObservation
-from vgpumgr_api.services.enforcement import Use, effective_timeslice_us, enforced_permille
+from vgpumgr_api.services.enforcement import Use, counted_permille, effective_timeslice_us, enforced_permille
 
 _OWN = aliased(models.Quota)
 _ACCOUNT = aliased(models.Quota)
@@ -70,7 +70,7 @@ def view(row: Row[*tuple[Any, ...]]) -> View:
         profile=profile,
         host=host,
         timeslice_us=effective_timeslice_us(timeslice_us, gpu.timeslice_min_us),
-        permille=enforced_permille(claim.share_permille, owners),
+        permille=enforced_permille(counted_permille(claim.share_permille, claim.fair_ratio_permille), owners),
         observed=observed,
     )
 
@@ -91,6 +91,8 @@ def answer(seen: View) -> Slice:
         gpu_id=gpu.id,
         mdev_type=claim.mdev_type,
         state=SliceState(claim.state),
+        affinity=_tie(claim.affinity, claim.affinity_level),
+        anti_affinity=_tie(claim.anti_affinity, claim.anti_affinity_level),
         enforcement=Enforcement(
             requested_permille=seen.permille,
             applied_permille=observed.applied_permille if observed else None,
@@ -110,3 +112,7 @@ def answer(seen: View) -> Slice:
         generation=claim.generation,
         created_at=claim.created_at,
     )
+
+
+def _tie(key: str | None, level: str | None) -> SliceTie | None:
+    return None if key is None or level is None else SliceTie(key=key, level=Level(level))

@@ -14,6 +14,9 @@ import psycopg
 CHANGES = ("slice.bound", "slice.releasing", "slice.lost")
 """What may happen to a claim; each is another generation."""
 
+COUNTED = "(s.share_permille * 1000 + s.fair_ratio_permille - 1) / s.fair_ratio_permille"
+"""What a slice counts on its GPU: its share, or a part of that where fair shares are promised more than once."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -46,6 +49,7 @@ class Audit:
         """What the database must never hold; empty if all is well."""
         return [
             *self.sums(quotas_may_be_cut=quotas_may_be_cut),
+            *self._ties(),
             *self._keys(),
             *self._events(),
             *self._tombstones(),
@@ -78,7 +82,7 @@ class Audit:
         found = []
         for address, share_used, mem_used, mem_bytes, share, mem in self.ask(
             "SELECT h.name || '/' || g.address, g.share_used, g.mem_used, g.mem_bytes,"
-            " (SELECT COALESCE(SUM(s.share_permille), 0) FROM slices s WHERE s.gpu_id = g.id),"
+            f" (SELECT COALESCE(SUM({COUNTED}), 0) FROM slices s WHERE s.gpu_id = g.id),"
             " (SELECT COALESCE(SUM(s.type_mem_bytes), 0) FROM slices s WHERE s.gpu_id = g.id)"
             " FROM gpus g JOIN hosts h ON h.id = g.host_id"
         ):
@@ -87,6 +91,28 @@ class Audit:
             if (share_used, mem_used) != (share, mem):
                 found.append(f"GPU {address} says {share_used, mem_used}, its claims add up to {share, mem}")
         return found
+
+    def _ties(self) -> list[str]:
+        """Pairs of a tenant's slices that are together and must not be, or are not and must be."""
+        pairs = (
+            "SELECT s.id, o.id FROM slices s JOIN slices o ON o.tenant_id = s.tenant_id AND o.id > s.id"
+            " JOIN gpus g ON g.id = s.gpu_id JOIN gpus og ON og.id = o.gpu_id WHERE "
+        )
+        on_gpu, on_host = "s.gpu_id = o.gpu_id", "g.host_id = og.host_id"
+        asked = "'host' IN (s.anti_affinity_level, o.anti_affinity_level)"
+        apart = f"s.anti_affinity = o.anti_affinity AND ({on_gpu} OR ({on_host} AND {asked}))"
+        alive = "s.state <> 'lost' AND o.state <> 'lost'"
+        asked = "'gpu' IN (s.affinity_level, o.affinity_level)"
+        together = f"s.affinity = o.affinity AND NOT ({on_host} AND ({on_gpu} OR NOT {asked}))"
+        both = "s.state = 'claimed' AND o.state = 'claimed'"
+        return [
+            f"slices {_uuid(one)} and {_uuid(other)} are {what}"
+            for what, condition in (
+                ("together", f"{apart} AND {alive}"),
+                ("apart", f"{together} AND {both}"),
+            )
+            for one, other in self.ask(pairs + condition)
+        ]
 
     def _quotas(self, *, cut: bool) -> list[str]:
         found = []
@@ -110,7 +136,7 @@ class Audit:
             json.loads(answer) if answer else None for (answer,) in self.ask("SELECT answer FROM idempotency_keys")
         ]
         found = [f"{answers.count(None)} idempotency keys without an answer"] if None in answers else []
-        named = Counter(answer["id"] for answer in answers if answer)
+        named = Counter(each["id"] for answer in answers if answer for each in answer.get("slices", [answer]))
         found += [f"{count} idempotency keys made {name}" for name, count in named.items() if count > 1]
         lost = {subject for _, kind, subject, *_ in self.events() if kind == "slice.lost"}
         made = Counter(

@@ -33,7 +33,7 @@ class Row:
     """What each caller gets. Unless it is said an admin gets what an operator gets, a tenant's admin what its service
     gets, and a viewer, of all or of a tenant, the same if it is a GET and is denied if it is not.
 
-    `path` may name ``{slice}``, ``{host}`` and ``{token}``.
+    `path` may name ``{slice}``, ``{host}``, ``{gpu}`` and ``{token}``.
     """
 
     path: str
@@ -138,8 +138,16 @@ ROUTES: dict[tuple[str, str], Row] = {
     ),
     ("POST", "/v1/hosts/{name}:confirm-epoch"): operators("/v1/hosts/h1:confirm-epoch"),
     ("GET", "/v1/gpus"): operators("/v1/gpus"),
+    ("GET", "/v1/gpus/{gpu_id}"): operators("/v1/gpus/{gpu}"),
+    ("PATCH", "/v1/gpus/{gpu_id}"): operators(
+        "/v1/gpus/{gpu}", Code.GENERATION_STALE, headers=STALE, body=lambda: {"labels": {"zone": "a"}}
+    ),
     ("GET", "/v1/slices"): people("/v1/slices"),
     ("POST", "/v1/slices"): owners("/v1/slices?validate_only=true", body=lambda: {"tenant": "web", "profile": "p1"}),
+    ("POST", "/v1/slices:batch"): owners(
+        "/v1/slices:batch?validate_only=true", body=lambda: {"slices": [{"tenant": "web", "profile": "p1"}] * 2}
+    ),
+    ("POST", "/v1/slices:explain"): owners("/v1/slices:explain", body=lambda: {"tenant": "web", "profile": "p1"}),
     ("GET", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}"),
     ("DELETE", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}", Code.GENERATION_STALE, headers=STALE),
     ("GET", "/v1/usage"): people("/v1/usage"),
@@ -182,6 +190,7 @@ class Cast:
     host: Host
     slice_id: UUID
     token_id: UUID
+    gpu_id: UUID
 
 
 def cast_of(cloud: Cloud) -> Cast:
@@ -216,7 +225,7 @@ def cast_of(cloud: Cloud) -> Cast:
         "operator": cloud.operator,
         "admin": cloud.admin,
     }
-    return Cast(callers, own_host, UUID(claimed["id"]), UUID(spare["id"]))
+    return Cast(callers, own_host, UUID(claimed["id"]), UUID(spare["id"]), UUID(claimed["gpu_id"]))
 
 
 def test_the_table_names_every_route_and_no_other(cloud: Cloud) -> None:
@@ -233,7 +242,7 @@ def test_the_table_names_every_route_and_no_other(cloud: Cloud) -> None:
 
 def test_everybody_reaches_what_is_theirs_and_nothing_else(cloud: Cloud) -> None:
     cast = cast_of(cloud)
-    names = {"host": cast.host.id, "slice": cast.slice_id, "token": cast.token_id}
+    names = {"host": cast.host.id, "slice": cast.slice_id, "token": cast.token_id, "gpu": cast.gpu_id}
     expected, found = {}, {}
     for (method, route), row in ROUTES.items():
         for name in CALLERS:
@@ -292,7 +301,7 @@ def test_the_audit_says_who_asked_from_where_with_which_request(cloud: Cloud) ->
 def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
     """For the strongest role: nothing but its scopes keeps such a token out."""
     cast = cast_of(cloud)
-    names = {"host": cast.host.id, "slice": cast.slice_id, "token": cast.token_id}
+    names = {"host": cast.host.id, "slice": cast.slice_id, "token": cast.token_id, "gpu": cast.gpu_id}
     routes: Any = cloud.http.app
     needed = {
         (method, route.path_format): route.scope(method)

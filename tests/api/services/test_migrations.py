@@ -11,7 +11,7 @@ from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 
 FIRST = "0001"
-ID = {name: f"00000000-0000-4000-8000-00000000000{number}" for number, name in enumerate("abcdefg")}
+ID = {name: f"00000000-0000-4000-8000-00000000000{number}" for number, name in enumerate("abcdefghij")}
 AT = "2026-11-21 12:00:00+00:00"
 ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("installation", {"id": 1, "epoch": ID["a"], "created_at": AT}),
@@ -46,6 +46,79 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
             },
         )
         for name, role in (("d", "operator"), ("e", "tenant"), ("f", "host"))
+    ),
+    (
+        "quotas",
+        {
+            "tenant_id": ID["b"],
+            **dict.fromkeys(("share_limit", "mem_limit", "slices_limit"), 9000),
+            **dict.fromkeys(("share_used", "mem_used", "slices_used"), 1),
+            "timeslice_us": 2000,
+            "generation": 1,
+        },
+    ),
+    (
+        "profiles",
+        {
+            "id": ID["g"],
+            "name": "sliver",
+            "share_permille": 500,
+            "mem_bytes": 4,
+            "mode": "strict",
+            "generation": 1,
+            "created_at": AT,
+        },
+    ),
+    (
+        "gpus",
+        {
+            "id": ID["h"],
+            "host_id": ID["c"],
+            "address": "0000:00:10.0",
+            "engine": "soft",
+            "backend": "kmod",
+            "mem_bytes": 64,
+            "timeslice_min_us": 100,
+            "max_chunk_us": 500,
+            "present": True,
+            "share_used": 500,
+            "mem_used": 8,
+        },
+    ),
+    ("gpu_types", {"gpu_id": ID["h"], "mdev_type": "vgpumgr-8", "mem_bytes": 8}),
+    (
+        "slices",
+        {
+            "id": ID["i"],
+            "tenant_id": ID["b"],
+            "profile_id": ID["g"],
+            "gpu_id": ID["h"],
+            "vm_uuid": None,
+            "share_permille": 500,
+            "mem_bytes": 4,
+            "mode": "strict",
+            "mdev_type": "vgpumgr-8",
+            "type_mem_bytes": 8,
+            "state": "claimed",
+            "tombstone_generation": None,
+            "generation": 1,
+            "created_at": AT,
+        },
+    ),
+    (
+        "slice_observations",
+        {
+            "slice_id": ID["i"],
+            "generation": 1,
+            "present": True,
+            "open": True,
+            "vm_uuid": ID["j"],
+            "applied_permille": 500,
+            "run_ns": 1,
+            "items": 1,
+            "error": "",
+            "reported_at": AT,
+        },
     ),
     ("former_secrets", {"secret_hash": "a" * 64, "host_id": ID["c"], "host": "one", "fenced": True}),
     (

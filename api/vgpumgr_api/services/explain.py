@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would come of a claim, and why. Looks at every GPU, and locks and stores nothing."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.resources import Explanation, SliceCreate
+from vgpumgr_api.db.models import Gpu, Host
+from vgpumgr_api.services.actors import Actor, require_change, require_tenant
+from vgpumgr_api.services.claims import wanted_of
+from vgpumgr_api.services.lookup import profile_named, tenant_named
+from vgpumgr_api.services.obstacles import census
+from vgpumgr_api.services.placement import best
+from vgpumgr_api.services.quotas import owners_of, shortfalls
+
+
+def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation:
+    """Returns what stands in the way of a claim: quotas, and for each GPU the first thing. For who may claim."""
+    require_change(actor)
+    tenant = tenant_named(session, request.tenant)
+    require_tenant(actor, tenant)
+    profile = profile_named(session, request.profile)
+    wanted = wanted_of(session, tenant, profile, request)
+    short = [
+        reason
+        for owner, role in owners_of(session, tenant)
+        for reason in shortfalls(
+            session, owner, role, share_permille=profile.share_permille, mem_bytes=profile.mem_bytes, slices=1
+        )[0]
+    ]
+    fitting, reasons = census(session, wanted)
+    place = None
+    if not short and (chosen := session.execute(best(session, wanted)).first()) is not None:
+        statement = select(Host.name, Gpu.address).join(Host, Host.id == Gpu.host_id).where(Gpu.id == chosen[0])
+        place = session.execute(statement).one()
+    return Explanation(
+        fits=place is not None,
+        gpus=fitting + sum(reason.count or 0 for reason in reasons),
+        fitting=fitting,
+        host=place and place[0],
+        gpu=place and place[1],
+        reasons=[*short, *reasons],
+    )

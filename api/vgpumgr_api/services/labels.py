@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels of hosts and GPUs. Claims that are there already do not move when a label changes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.common import LABELS_MAX
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr_api.db.labels import GpuLabel, HostLabel
+from vgpumgr_api.db.statements import change, upsert
+from vgpumgr_api.errors import Refusal
+
+_OWNER = {HostLabel: HostLabel.host_id, GpuLabel: GpuLabel.gpu_id}
+
+
+def labels_of(
+    session: Session, table: type[HostLabel | GpuLabel], owners: Iterable[UUID]
+) -> Mapping[UUID, dict[str, str]]:
+    """Returns the labels of some hosts or GPUs, by key; empty for who has none."""
+    found: dict[UUID, dict[str, str]] = defaultdict(dict)
+    owner = _OWNER[table]
+    statement = select(owner, table.key, table.value).where(owner.in_(list(owners))).order_by(table.key)
+    for owner_id, key, value in session.execute(statement):
+        found[owner_id][key] = value
+    return found
+
+
+def patch_labels(
+    session: Session, table: type[HostLabel | GpuLabel], owner_id: UUID, patch: Mapping[str, str | None]
+) -> dict[str, dict[str, str | None]]:
+    """Sets labels, removes those that are None, and returns what changed. The caller holds the owner's lock."""
+    before = labels_of(session, table, [owner_id])[owner_id]
+    changed = {key: value for key, value in patch.items() if before.get(key) != value}
+    owner = _OWNER[table]
+    gone = [key for key, value in changed.items() if value is None]
+    if gone:
+        change(session, delete(table).where(owner == owner_id, table.key.in_(gone)))
+    upsert(
+        session,
+        table,
+        [{owner.key: owner_id, "key": key, "value": value} for key, value in changed.items() if value is not None],
+    )
+    if (session.scalar(select(func.count()).where(owner == owner_id)) or 0) > LABELS_MAX:
+        detail = f"more than {LABELS_MAX} labels; remove some"
+        raise Refusal(
+            Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.labels"),)
+        )
+    return {key: {"from": before.get(key), "to": value} for key, value in sorted(changed.items())}
