@@ -21,6 +21,7 @@ help:
 	@echo 'make bench-api     the API with 40,000 GPUs, beside OpenStack Placement: tables and build/bench/api.json'
 	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
+	@echo 'make openapi    write api/openapi.json anew and say what changed; refuses what breaks clients'
 	@echo 'make setup      install what is missing; every other command does this first'
 	@echo 'make wheel      dist/vgpumgr-*.whl, which the ansible roles install'
 	@echo 'make lock       write requirements.lock and those of the ansible roles again (needs uv)'
@@ -70,6 +71,10 @@ bench-api: setup
 .PHONY: bench-gpu
 bench-gpu: setup
 	@$(VENV)/bin/python -m tests.gpu.gapfill $(BENCH)
+
+.PHONY: openapi
+openapi: setup
+	@$(VENV)/bin/python -m tests.api.openapi_changes
 
 .PHONY: lab
 lab: setup

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One request on its way to a service: who asks, and the transaction that its answer is made in."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -159,10 +160,13 @@ async def _call(request: Request, response: Response) -> Call:
 
 
 async def _page(
+    request: Request,
     page_size: Annotated[int, Query(ge=1, description="items at most; above 1000 counts as 1000")] = PAGE_SIZE,
     page_token: Annotated[str, Query(max_length=1024, description="`next_page_token` of the page before")] = "",
 ) -> PageRequest:
-    return PageRequest(size=page_size, token=page_token)
+    filters = sorted(each for each in request.query_params.multi_items() if not each[0].startswith("page_"))
+    bound = sha256(json.dumps(filters).encode()).hexdigest()[:16] if filters else ""
+    return PageRequest(size=page_size, token=page_token, bound=bound)
 
 
 async def _if_match(

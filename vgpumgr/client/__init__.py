@@ -23,6 +23,8 @@ from vgpumgr.wire.fleet import (
     Desired,
     Enroll,
     Enrolled,
+    Heartbeat,
+    HeartbeatTaken,
     HostCertificate,
     Report,
     Reported,
@@ -274,9 +276,20 @@ class Client:
         """Events as they happen, those after `after` first, each once and in order, across lost connections."""
         return follow(self._api, {"after": after, "about": about, "tenant": tenant})
 
-    def audit(self, **filters: str | None) -> Iterator[AuditEntry]:
-        """Entries, oldest first. `filters`: actor, action, object, tenant, request_id, since, until."""
-        return self._pages("/v1/audit", AuditEntry, **filters)
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,  # noqa: A002  # as the API calls it
+        tenant: str | None = None,
+        request_id: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Entries, oldest first. `since`, `until`: instants in ISO 8601 with a time zone."""
+        filters = {"actor": actor, "action": action, "object": object, "tenant": tenant, "request_id": request_id}
+        return self._pages("/v1/audit", AuditEntry, **filters, since=since, until=until)
 
     def usage(self, *, tenant: str | None = None, host: str | None = None) -> Iterator[Usage]:
         return self._pages("/v1/usage", Usage, tenant=tenant, host=host)
@@ -285,6 +298,10 @@ class Client:
 
     def versions(self) -> dict[str, Any]:
         return self._get("/", Loose).model_dump()
+
+    def openapi(self) -> dict[str, Any]:
+        """The document that describes this API."""
+        return self._get("/openapi.json", Loose).model_dump()
 
     def health(self) -> dict[str, Any]:
         """ApiError or ApiUnreachableError when the API has no database."""
@@ -313,6 +330,9 @@ class Client:
 
     def report(self, host: UUID | str, report: Report) -> Reported:
         return self._post(f"/v1/hosts/{segment(host)}/report", Reported, report)
+
+    def heartbeat(self, host: UUID | str, beat: Heartbeat) -> HeartbeatTaken:
+        return self._post(f"/v1/hosts/{segment(host)}/heartbeat", HeartbeatTaken, beat)
 
     def bind(self, host: UUID | str, slice_id: UUID, bind: Bind) -> Slice:
         return self._post(f"/v1/hosts/{segment(host)}/slices/{slice_id}:bind", Slice, bind)

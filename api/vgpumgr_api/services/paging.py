@@ -21,10 +21,14 @@ PAGE_SIZE, PAGE_SIZE_MAX = 100, 1000
 
 @dataclass(frozen=True, kw_only=True)
 class PageRequest:
-    """What part of a list is wanted. A larger `size` than PAGE_SIZE_MAX means that."""
+    """What part of a list is wanted. A larger `size` than PAGE_SIZE_MAX means that.
+
+    `bound`: what else was asked for, its filters; a token goes on only with what it was made for.
+    """
 
     size: int = PAGE_SIZE
     token: str = ""
+    bound: str = ""
 
 
 def fetch(
@@ -41,12 +45,12 @@ def fetch(
     """
     size = checked_size(page.size)
     if page.token:
-        after = _parse(page.token, kind=kind, keys=keys)
+        after = _parse(page.token, bound=[kind, page.bound], keys=keys)
         columns: list[ColumnElement[Any]] = [key.expression for key in keys]
         bounds = [literal(value, type_=key.type) for value, key in zip(after, keys, strict=True)]
         statement = statement.where(tuple_(*columns) > tuple_(*bounds))
     rows = list(session.execute(statement.add_columns(*keys).order_by(*keys).limit(size + 1)))
-    token = _format(rows[size - 1][-len(keys) :], kind=kind) if len(rows) > size else ""
+    token = _format(rows[size - 1][-len(keys) :], bound=[kind, page.bound]) if len(rows) > size else ""
     return rows[:size], token
 
 
@@ -57,17 +61,17 @@ def checked_size(size: int) -> int:
     return min(size, PAGE_SIZE_MAX)
 
 
-def _format(values: Sequence[Any], *, kind: str) -> str:
-    text = json.dumps([kind, *(str(value) for value in values)])
+def _format(values: Sequence[Any], *, bound: list[str]) -> str:
+    text = json.dumps([*bound, *(str(value) for value in values)])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _parse(token: str, *, kind: str, keys: Sequence[InstrumentedAttribute[Any]]) -> list[Any]:
-    refusal = _invalid("page_token", "page_token is not one of this list; begin without one")
+def _parse(token: str, *, bound: list[str], keys: Sequence[InstrumentedAttribute[Any]]) -> list[Any]:
+    refusal = _invalid("page_token", "page_token is not one of this list with these filters; begin without one")
     try:
         padded = token + "=" * (-len(token) % 4)
-        found, *values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        if found != kind or len(values) != len(keys):
+        kind, filters, *values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        if [kind, filters] != bound or len(values) != len(keys):
             raise refusal
         return [_key(value, key) for value, key in zip(values, keys, strict=True)]
     except (binascii.Error, ValueError, TypeError, RecursionError):

@@ -12,6 +12,7 @@ from vgpumgr_api import document
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
 
+from tests.api.openapi_changes import changes
 from vgpumgr.wire.problem import STATUS, Code
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,7 +27,9 @@ def app() -> FastAPI:
 
 def test_the_committed_document_is_up_to_date(app: FastAPI) -> None:
     committed = (ROOT / "api/openapi.json").read_text()
-    assert committed == document.text(app), "run: python -m vgpumgr_api.app > api/openapi.json"
+    if committed != document.text(app):
+        found = "\n".join(map(str, changes(json.loads(committed), app.openapi()))) or "in words only"
+        pytest.fail(f"run `make openapi`; what changed:\n{found}", pytrace=False)
 
 
 def test_the_served_document_is_the_committed_one(app: FastAPI) -> None:

@@ -247,3 +247,18 @@ def test_what_only_the_database_can_refuse_names_its_place_too(cloud: Cloud) -> 
     for field, (method, path, body) in refusals.items():
         said = cloud.operator.refused(Code.FIELD_INVALID, method, path, body, headers={"If-Match": '"1"'})
         assert [reason.field for reason in said.reasons] == [field]
+
+
+def test_a_page_token_belongs_to_its_filters(cloud: Cloud) -> None:
+    cloud.host("h1")
+    acme = cloud.tenant("acme", share_permille=900, mem_bytes=9 * GIB, slices=9)
+    cloud.profile("p1", 10)
+    for _ in range(3):
+        acme.post("/v1/slices", {"tenant": "acme", "profile": "p1"})
+    first = acme.get("/v1/slices?state=claimed&tenant=acme&page_size=1")
+    token = first["next_page_token"]
+    rest = acme.get(f"/v1/slices?page_token={token}&tenant=acme&state=claimed&page_size=9")
+    assert len(rest["items"]) == 2
+    for other in ("", "&state=claimed", "&tenant=acme&state=releasing", "&tenant=acme&state=claimed&host=h1"):
+        said = acme.refused(Code.FIELD_INVALID, "GET", f"/v1/slices?page_token={token}{other}")
+        assert [reason.field for reason in said.reasons] == ["query.page_token"]

@@ -144,12 +144,6 @@ def test_every_route_is_asked_as_the_api_defines_it(
     assert ("Idempotency-Key" in request.headers) == (request.method == "POST")
 
 
-def test_every_public_method_has_its_route_here() -> None:
-    methods = {name for name in vars(Client) if not name.startswith("_")} - {"url", "close"}
-    called = {name for _, call in CALLS for name in call.__code__.co_names}
-    assert methods <= called
-
-
 def test_lists_are_read_to_their_end(api: FakeApi, client: Client) -> None:
     assert [tenant.name for tenant in client.tenants()] == ["acme", "blue", "green"]
     assert [event.seq for event in client.events()] == [3, 5, 6]
