@@ -121,6 +121,10 @@ def test_each_operation_has_its_method_with_its_parameters_and_models(name: str)
     if getattr(shown, "__origin__", None) is Iterator:
         (item,) = get_args(shown)
         assert answered in ({f"Page_{item.__name__}_"}, set())
+    elif getattr(shown, "__origin__", None) is list:
+        (item,), (wrapper,) = get_args(shown), answered
+        members = DOCUMENT["components"]["schemas"][wrapper]["properties"].values()
+        assert [each["items"]["$ref"].rpartition("/")[2] for each in members] == [item.__name__]
     elif name not in UNTYPED:
         models = {each.__name__ for each in get_args(shown) or (shown,) if each is not type(None)}
         assert models == answered
