@@ -15,6 +15,7 @@ from tests.rig.ring import DOORBELL, REG_STATUS, enable_unused
 from tests.rig.vfio import BAR0, CONFIG, MSIX, REQUEST, Device, eventfd, opened, taken
 
 REG_ID, MSIX_TABLE = 0x00, 0x2000
+CONFIG_BYTES = 256
 LOAD = ["saturate", "--op", "delay", "--delay-us", "200", "--seconds", "60"]
 EXIT_DEVICE = 3  # kmod/guest/tool/exit.h
 
@@ -48,11 +49,15 @@ def test_a_removed_slice_looks_as_if_it_was_pulled_out(gpu: Gpu) -> None:
         poll(lambda: pulled_out(device))
         poll(lambda: taken(request) > 0)
         assert (taken(completion), taken(error)) == (0, 1)
+        resets = gpu.slice_stats(uuid).resets
+        for at in range(CONFIG_BYTES):
+            device.write(CONFIG, at, b"\xff")
+        assert gpu.slice_stats(uuid).resets == resets, "it took a function level reset"
         for region, offset in ((BAR0, REG_STATUS), (BAR0, DOORBELL), (BAR0, MSIX_TABLE), (CONFIG, 0), (CONFIG, 0x40)):
             for width in (1, 2, 4, 8):
                 device.write(region, offset, bytes(width))
                 assert device.read(region, offset, width) == b"\xff" * width
-        assert device.read(CONFIG, 0, 256) == b"\xff" * 256
+        assert device.read(CONFIG, 0, CONFIG_BYTES) == b"\xff" * CONFIG_BYTES
         with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
             device.reset()
         device.connect(MSIX, [-1, -1])
@@ -120,3 +125,25 @@ def test_unbinding_the_function_takes_all_slices_away_at_once(gpu: Gpu) -> None:
     assert gpu.control.gpus() == []
     gpu.sysfs.bind(ADDRESS)
     assert [found.name for found in gpu.control.gpus()] == [ADDRESS]
+
+
+def cannot_open(uuid: str) -> bool:
+    try:
+        with opened(uuid):
+            return False
+    except OSError as refused:
+        return refused.errno == errno.ENODEV
+
+
+def test_a_slice_whose_function_is_being_unbound_cannot_be_opened(gpu: Gpu) -> None:
+    """The mdev core comes to it when the VMM of the one before lets go; who opens it then would never be asked to."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    first, second = gpu.slice("blue"), gpu.slice("blue")
+    with opened(first) as device:
+        unbinder = started(lambda: gpu.sysfs.unbind(ADDRESS))
+        poll(lambda: pulled_out(device))
+        poll(lambda: cannot_open(second))
+        assert unbinder.is_alive()
+    ended(unbinder)
+    gpu.sysfs.bind(ADDRESS)
+    assert gpu.slices() == {}
