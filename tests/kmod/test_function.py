@@ -9,9 +9,11 @@ from tests.rig.gpu import Gpu
 from tests.rig.ring import (
     ENABLE,
     ENABLED,
+    ERROR,
     REG_COMPLETION,
     REG_CONTROL,
     REG_ENTRIES,
+    REG_ERROR,
     REG_RING,
     REG_STATUS,
     enable_unused,
@@ -46,6 +48,7 @@ MSIX_ENTRY = bytes(12) + b"\x01\0\0\0"
 MSIX_ENTRY_WRITABLE = b"\xfc" + b"\xff" * 11 + b"\x01\0\0\0"
 
 RESET = 2
+VGPU_ERROR_MASTER = 10  # kmod/uapi/vgpu_device.h
 
 
 def table(column: int) -> bytes:
@@ -165,3 +168,12 @@ def test_a_reset_leaves_the_vmms_eventfds_connected(gpu: Gpu, how: str) -> None:
         device.master()
         device.set_register(REG_CONTROL, ENABLE)
         assert taken(vector) == 1
+
+
+def test_without_bus_mastering_an_enabled_device_stops(gpu: Gpu) -> None:
+    """When the write returns there is no ring any more through which guest memory could be accessed."""
+    with opened(gpu.slice()) as device:
+        enable_unused(device)
+        device.master(on=False)
+        assert device.register(REG_STATUS) & (ENABLED | ERROR) == ERROR
+        assert device.register(REG_ERROR) == VGPU_ERROR_MASTER
