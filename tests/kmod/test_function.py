@@ -177,3 +177,12 @@ def test_without_bus_mastering_an_enabled_device_stops(gpu: Gpu) -> None:
         device.master(on=False)
         assert device.register(REG_STATUS) & (ENABLED | ERROR) == ERROR
         assert device.register(REG_ERROR) == VGPU_ERROR_MASTER
+
+
+def test_an_access_that_straddles_registers_is_one_of_each(gpu: Gpu) -> None:
+    """Of eight bytes that begin in the middle of eight: the upper half of one address, the lower of the next."""
+    halves = (0x1234).to_bytes(4, "little"), (0x5678_0000).to_bytes(4, "little")
+    with opened(gpu.slice()) as device:
+        device.write(BAR0, REG_RING + 4, b"".join(halves))
+        assert (device.read(BAR0, REG_RING + 4, 4), device.read(BAR0, REG_COMPLETION, 4)) == halves
+        assert device.read(BAR0, REG_RING + 4, 8) == b"".join(halves)
