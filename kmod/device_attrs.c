@@ -137,7 +137,7 @@ static ssize_t vgpu_config_store(struct device *dev, const char *key, const char
 
 	copy = vgpu_attr_text(text, count);
 	if (IS_ERR(copy))
-		return PTR_ERR(copy);
+		return vgpu_attr_refused(dev, key ?: "sched_config", PTR_ERR(copy));
 	mutex_lock(&device->parent->lock);
 	config.params = device->params;
 	if (device->tenant)
@@ -264,10 +264,10 @@ static ssize_t permit_store(struct device *dev, struct device_attribute *attr, c
 	int ret;
 
 	ret = kstrtouint(text, 10, &permit);
+	if (!ret && permit > 1)
+		ret = -EINVAL;
 	if (ret)
-		return ret;
-	if (permit > 1)
-		return -EINVAL;
+		return vgpu_attr_refused(dev, "permit", ret);
 	mutex_lock(&device->parent->lock);
 	device->permit_until = 0;
 	if (permit) /* 0 means none, also when jiffies wrap */

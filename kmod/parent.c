@@ -118,6 +118,20 @@ static ssize_t attach_show(struct device *dev, struct device_attribute *attr, ch
 	return sysfs_emit(text, "%s\n", READ_ONCE(parent->attach_permit) ? "permit" : "any");
 }
 
+/**
+ * vgpu_attr_refused - tell the log that a write to an attribute changed nothing
+ * @dev: the accelerator or slice
+ * @attribute: what was written
+ * @ret: why not, a negative errno
+ *
+ * Return: @ret.
+ */
+int vgpu_attr_refused(struct device *dev, const char *attribute, int ret)
+{
+	dev_warn_ratelimited(dev, "attribute %s refused: %pe\n", attribute, ERR_PTR(ret));
+	return ret;
+}
+
 static ssize_t attach_store(struct device *dev, struct device_attribute *attr,
 			    const char *text, size_t count)
 {
@@ -125,7 +139,7 @@ static ssize_t attach_store(struct device *dev, struct device_attribute *attr,
 	bool permit = sysfs_streq(text, "permit");
 
 	if (!permit && !sysfs_streq(text, "any"))
-		return -EINVAL;
+		return vgpu_attr_refused(dev, "attach", -EINVAL);
 	mutex_lock(&parent->lock);
 	WRITE_ONCE(parent->attach_permit, permit);
 	mutex_unlock(&parent->lock);
@@ -162,17 +176,17 @@ static ssize_t memory_total_store(struct device *dev, struct device_attribute *a
 	int ret;
 
 	ret = kstrtou64(text, 10, &bytes);
+	if (!ret && bytes < vgpu_classes[0].bytes)
+		ret = -ERANGE;
 	if (ret)
-		return ret;
-	if (bytes < vgpu_classes[0].bytes)
-		return -ERANGE;
+		return vgpu_attr_refused(dev, "memory_total", ret);
 	mutex_lock(&parent->lock);
 	if (bytes < parent->memory_reserved)
 		ret = -EBUSY;
 	else
 		WRITE_ONCE(parent->memory_total, bytes);
 	mutex_unlock(&parent->lock);
-	return ret ?: count;
+	return ret ? vgpu_attr_refused(dev, "memory_total", ret) : count;
 }
 static DEVICE_ATTR_RW(memory_total);
 

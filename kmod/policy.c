@@ -82,7 +82,7 @@ static ssize_t vgpu_attr_store_u32(struct device *dev, const char *attribute, co
 
 	ret = kstrtou32(text, 10, &value);
 	if (ret)
-		return ret;
+		return vgpu_attr_refused(dev, attribute, ret);
 	mutex_lock(&parent->lock);
 	params = vgpu_engine_params(&parent->engine);
 	set(&params, value);
@@ -125,12 +125,14 @@ static ssize_t policy_store(struct device *dev, struct device_attribute *attr, c
 	int ret;
 
 	if (count >= sizeof(line) || strnlen(text, count) != count)
-		return -EINVAL;
+		return vgpu_attr_refused(dev, "policy", -EINVAL);
 	strscpy(line, text, sizeof(line));
 	mutex_lock(&parent->lock);
 	params = vgpu_engine_params(&parent->engine);
 	ret = vgpu_policy_parse(strim(line), &params);
-	if (!ret)
+	if (ret)
+		vgpu_attr_refused(dev, "policy", ret);
+	else
 		ret = vgpu_attr_configure(parent, &params, "policy");
 	mutex_unlock(&parent->lock);
 	return ret ?: count;

@@ -688,6 +688,27 @@ def test_mdevctl_starts_no_slice_with_a_bad_attribute(
     assert f"{uuid}: attribute {name} refused for {field}: -{errno.errorcode[number]}" in log
 
 
+GPU_FAULTS = [
+    ("attach", "never", errno.EINVAL),
+    ("max_chunk_us", "-1", errno.EINVAL),
+    ("memory_total", "all", errno.EINVAL),
+    ("memory_total", "4096", errno.ERANGE),
+    ("places", "4294967296", errno.ERANGE),
+    ("policy", "fixed_share seats=2", errno.EINVAL),
+]
+
+
+@pytest.mark.usefixtures("quiet_log")
+@pytest.mark.parametrize(("attribute", "text", "number"), GPU_FAULTS)
+def test_the_log_names_gpu_and_attribute_that_a_bad_value_was_written_to(
+    control: Control, host: Sysfs, attribute: str, text: str, number: int
+) -> None:
+    with unchanged(control, host):
+        assert refusal(lambda: host.write_gpu(GPU, attribute, text)).errno == number
+    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
+    assert f"{GPU}: attribute {attribute} refused: -{errno.errorcode[number]}" in log
+
+
 def test_a_slice_shows_the_pci_ids_that_a_vm_finds(host: Sysfs) -> None:
     uuid = new_slice(host)
     assert (host.read(uuid, "vendor"), host.read(uuid, "device")) == ("0x1234", "0x5647")
