@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Header, Query, Request, Response
@@ -109,11 +110,15 @@ def _noted(request: Request, actor: Actor) -> Actor:
 
 @dataclass(frozen=True)
 class Call:
-    """Runs services for one authenticated request. Each of `read` and `write*` is one transaction and blocks."""
+    """Runs services for one authenticated request. Each of `read` and `write*` is one transaction and blocks.
+
+    `trial`: what is written is checked and answered alike, and then undone.
+    """
 
     request: Request
     response: Response
     actor: Actor
+    trial: bool = False
 
     @property
     def _database(self) -> Database:
@@ -123,13 +128,24 @@ class Call:
         return self._database.run(lambda session: service(session, self.actor, *args, **kwargs), read_only=True)
 
     def write(self, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.trial:
+            return self._database.run(lambda session: self._tried(session, service, *args, **kwargs))
         return self._database.run(lambda session: service(session, self.actor, *args, **kwargs))
+
+    def _tried(self, session: Session, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with session.begin_nested() as trial:
+            answer = service(session, self.actor, *args, **kwargs)
+            session.flush()
+            trial.rollback()
+        if answer is not None:
+            self.response.status_code = HTTPStatus.OK
+        return answer
 
     def write_once(
         self, key: str | None, service: Callable[[Session, Actor, W], A], wanted: W, /, *, kind: type[A]
     ) -> A:
         """As `write`, but a repeated idempotency key gets the first answer again."""
-        if key is None:
+        if key is None or self.trial:
             return self.write(service, wanted)
         digest = self._digest(wanted)
         return self._database.run(
@@ -140,9 +156,13 @@ class Call:
 
     def located(self, path: str) -> None:
         """Says where the object is that was made."""
+        if self.trial:
+            return
         self.response.headers["Location"] = path
 
     def tag(self, generation: int) -> None:
+        if self.trial:
+            return
         self.response.headers["ETag"] = etag(generation)
 
     def _digest(self, wanted: BaseModel) -> str:
@@ -176,7 +196,16 @@ async def _if_match(
     return generation_expected(request.headers)
 
 
+async def _trial(
+    request: Request,
+    response: Response,
+    validate_only: Annotated[bool, Query(description="check and answer alike, but change nothing")] = False,
+) -> Call:
+    return Call(request, response, request.state.actor, trial=validate_only)
+
+
 CallDep = Annotated[Call, Depends(_call)]
+TrialDep = Annotated[Call, Depends(_trial)]
 PageDep = Annotated[PageRequest, Depends(_page)]
 IfMatch = Annotated[int | None, Depends(_if_match)]
 IdempotencyKey = Annotated[

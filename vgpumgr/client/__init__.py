@@ -6,7 +6,7 @@ ArgumentError for a name that cannot be one. Threads may share a client.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
@@ -71,6 +71,10 @@ class Loose(BaseModel):
     """A JSON object of any form."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def _trial(validate_only: bool) -> Mapping[str, str]:
+    return {"validate_only": "true"} if validate_only else {}
 
 
 class Client:
@@ -139,6 +143,15 @@ class Client:
     def _post(self, path: str, kind: type[Item], body: BaseModel | None = None, **options: Any) -> Item:
         return self._api.demand("POST", path, kind, body=body, **options)
 
+    def _patch(self, path: str, kind: type[Item], patch: BaseModel, if_generation: int, *, validate_only: bool) -> Item:
+        params = _trial(validate_only)
+        return self._api.demand(
+            "PATCH", path, kind, body=patch, if_generation=if_generation, params=params, repeatable=False
+        )
+
+    def _delete(self, path: str, if_generation: int | None, *, validate_only: bool) -> None:
+        self._api.call("DELETE", path, Loose, if_generation=if_generation, params=_trial(validate_only))
+
     # ---- tenants and quotas
 
     def tenants(self) -> Iterator[Tenant]:
@@ -147,11 +160,11 @@ class Client:
     def tenant(self, name: str) -> Tenant:
         return self._get(f"/v1/tenants/{segment(name)}", Tenant)
 
-    def create_tenant(self, tenant: TenantCreate) -> Tenant:
-        return self._post("/v1/tenants", Tenant, tenant)
+    def create_tenant(self, tenant: TenantCreate, *, validate_only: bool = False) -> Tenant:
+        return self._post("/v1/tenants", Tenant, tenant, params=_trial(validate_only))
 
-    def delete_tenant(self, name: str, *, if_generation: int | None = None) -> None:
-        self._api.call("DELETE", f"/v1/tenants/{segment(name)}", Loose, if_generation=if_generation)
+    def delete_tenant(self, name: str, *, if_generation: int | None = None, validate_only: bool = False) -> None:
+        self._delete(f"/v1/tenants/{segment(name)}", if_generation, validate_only=validate_only)
 
     def quotas(self) -> Iterator[Quota]:
         return self._pages("/v1/quotas", Quota)
@@ -159,9 +172,9 @@ class Client:
     def quota(self, tenant: str) -> Quota:
         return self._get(f"/v1/quotas/{segment(tenant)}", Quota)
 
-    def patch_quota(self, tenant: str, patch: QuotaPatch, *, if_generation: int) -> Quota:
+    def patch_quota(self, tenant: str, patch: QuotaPatch, *, if_generation: int, validate_only: bool = False) -> Quota:
         path = f"/v1/quotas/{segment(tenant)}"
-        return self._api.demand("PATCH", path, Quota, body=patch, if_generation=if_generation, repeatable=False)
+        return self._patch(path, Quota, patch, if_generation, validate_only=validate_only)
 
     # ---- profiles
 
@@ -171,11 +184,11 @@ class Client:
     def profile(self, name: str) -> Profile:
         return self._get(f"/v1/profiles/{segment(name)}", Profile)
 
-    def create_profile(self, profile: ProfileCreate) -> Profile:
-        return self._post("/v1/profiles", Profile, profile)
+    def create_profile(self, profile: ProfileCreate, *, validate_only: bool = False) -> Profile:
+        return self._post("/v1/profiles", Profile, profile, params=_trial(validate_only))
 
-    def delete_profile(self, name: str, *, if_generation: int) -> None:
-        self._api.call("DELETE", f"/v1/profiles/{segment(name)}", Loose, if_generation=if_generation)
+    def delete_profile(self, name: str, *, if_generation: int, validate_only: bool = False) -> None:
+        self._delete(f"/v1/profiles/{segment(name)}", if_generation, validate_only=validate_only)
 
     # ---- hosts and GPUs
 
@@ -189,19 +202,18 @@ class Client:
         # The API keeps no secret to answer it again, so this and what else answers one is not repeated.
         return self._post("/v1/hosts", HostCreated, host, repeatable=False)
 
-    def patch_host(self, name: str, patch: HostPatch, *, if_generation: int) -> Host:
-        path = f"/v1/hosts/{segment(name)}"
-        return self._api.demand("PATCH", path, Host, body=patch, if_generation=if_generation, repeatable=False)
+    def patch_host(self, name: str, patch: HostPatch, *, if_generation: int, validate_only: bool = False) -> Host:
+        return self._patch(f"/v1/hosts/{segment(name)}", Host, patch, if_generation, validate_only=validate_only)
 
-    def delete_host(self, name: str, *, if_generation: int) -> None:
-        self._api.call("DELETE", f"/v1/hosts/{segment(name)}", Loose, if_generation=if_generation)
+    def delete_host(self, name: str, *, if_generation: int, validate_only: bool = False) -> None:
+        self._delete(f"/v1/hosts/{segment(name)}", if_generation, validate_only=validate_only)
 
-    def confirm_epoch(self, name: str) -> Host:
-        return self._post(f"/v1/hosts/{segment(name)}:confirm-epoch", Host)
+    def confirm_epoch(self, name: str, *, validate_only: bool = False) -> Host:
+        return self._post(f"/v1/hosts/{segment(name)}:confirm-epoch", Host, params=_trial(validate_only))
 
-    def fence(self, name: str, fence: HostFence, *, if_generation: int) -> Host:
-        path = f"/v1/hosts/{segment(name)}:fence"
-        return self._post(path, Host, fence, if_generation=if_generation, repeatable=False)
+    def fence(self, name: str, fence: HostFence, *, if_generation: int, validate_only: bool = False) -> Host:
+        path, params = f"/v1/hosts/{segment(name)}:fence", _trial(validate_only)
+        return self._post(path, Host, fence, if_generation=if_generation, params=params, repeatable=False)
 
     def reenroll(self, name: str) -> HostCreated:
         return self._post(f"/v1/hosts/{segment(name)}:reenroll", HostCreated, repeatable=False)
@@ -234,20 +246,20 @@ class Client:
 
     def create_slice(self, claim: SliceCreate, *, validate_only: bool = False) -> Slice:
         """Claim a slice. `validate_only`: say what would come of it and store nothing."""
-        return self._post("/v1/slices", Slice, claim, params={"validate_only": "true" if validate_only else None})
+        return self._post("/v1/slices", Slice, claim, params=_trial(validate_only))
 
     def create_slices(self, batch: SliceBatch, *, validate_only: bool = False) -> list[Slice]:
         """Claim several slices of one tenant, all or none."""
-        params = {"validate_only": "true" if validate_only else None}
-        return self._post("/v1/slices:batch", Slices, batch, params=params).slices
+        return self._post("/v1/slices:batch", Slices, batch, params=_trial(validate_only)).slices
 
     def explain_slice(self, claim: SliceCreate) -> Explanation:
         """Say what would come of a claim, and why GPUs are out of the question."""
         return self._post("/v1/slices:explain", Explanation, claim)
 
-    def delete_slice(self, slice_id: UUID, *, if_generation: int | None = None) -> Slice:
+    def delete_slice(self, slice_id: UUID, *, if_generation: int | None = None, validate_only: bool = False) -> Slice:
         """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""
-        return self._api.demand("DELETE", f"/v1/slices/{slice_id}", Slice, if_generation=if_generation)
+        path, params = f"/v1/slices/{slice_id}", _trial(validate_only)
+        return self._api.demand("DELETE", path, Slice, if_generation=if_generation, params=params)
 
     # ---- tokens, events, audit, usage
 

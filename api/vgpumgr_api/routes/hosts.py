@@ -5,7 +5,7 @@ from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch
-from vgpumgr_api.call import CallDep, IfMatch, PageDep
+from vgpumgr_api.call import CallDep, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import fencing, hosts
 from vgpumgr_api.strict import Route
 
@@ -36,7 +36,7 @@ def get_host(call: CallDep, name: Name) -> Host:
 
 
 @router.patch("/{name}")
-def patch_host(call: CallDep, name: Name, patch: HostPatch, if_match: IfMatch) -> Host:
+def patch_host(call: TrialDep, name: Name, patch: HostPatch, if_match: IfMatch) -> Host:
     """Cordons a host, or takes it back into service; changes labels. Needs If-Match."""
     host = call.write(hosts.patch_host, name, patch, if_match=if_match)
     call.tag(host.generation)
@@ -44,13 +44,13 @@ def patch_host(call: CallDep, name: Name, patch: HostPatch, if_match: IfMatch) -
 
 
 @router.delete("/{name}", status_code=204)
-def delete_host(call: CallDep, name: Name, if_match: IfMatch) -> None:
+def delete_host(call: TrialDep, name: Name, if_match: IfMatch) -> None:
     """Refused while it has slices, but for lost ones of a fenced host. Needs If-Match."""
     call.write(hosts.delete_host, name, if_match=if_match)
 
 
 @router.post("/{name}:confirm-epoch")
-def confirm_epoch(call: CallDep, name: Name) -> Host:
+def confirm_epoch(call: TrialDep, name: Name) -> Host:
     """After a database was restored: lets this host delete what the database no longer has."""
     host = call.write(hosts.confirm_epoch, name)
     call.tag(host.generation)
@@ -58,7 +58,7 @@ def confirm_epoch(call: CallDep, name: Name) -> Host:
 
 
 @router.post("/{name}:fence")
-def fence(call: CallDep, name: Name, wanted: HostFence, if_match: IfMatch) -> Host:
+def fence(call: TrialDep, name: Name, wanted: HostFence, if_match: IfMatch) -> Host:
     """Declares a host dead: its credentials are void, its slices lost, their quota is back. Needs If-Match."""
     host = call.write(fencing.fence_host, name, wanted, if_match=if_match)
     call.tag(host.generation)

@@ -5,7 +5,7 @@ from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Profile, ProfileCreate
-from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep
+from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import profiles
 from vgpumgr_api.strict import Route
 
@@ -18,8 +18,10 @@ def list_profiles(call: CallDep, page: PageDep) -> Page[Profile]:
     return call.read(profiles.list_profiles, page)
 
 
-@router.post("", status_code=201)
-def create_profile(call: CallDep, wanted: ProfileCreate, idempotency_key: IdempotencyKey = None) -> Profile:
+@router.post(
+    "", status_code=201, responses={200: {"description": "With validate_only: what would be made", "model": Profile}}
+)
+def create_profile(call: TrialDep, wanted: ProfileCreate, idempotency_key: IdempotencyKey = None) -> Profile:
     """Makes a class of slice, which never changes."""
     profile = call.write_once(idempotency_key, profiles.create_profile, wanted, kind=Profile)
     call.located(f"/v1/profiles/{profile.name}")
@@ -36,6 +38,6 @@ def get_profile(call: CallDep, name: Name) -> Profile:
 
 
 @router.delete("/{name}", status_code=204)
-def delete_profile(call: CallDep, name: Name, if_match: IfMatch) -> None:
+def delete_profile(call: TrialDep, name: Name, if_match: IfMatch) -> None:
     """Refused while slices of it exist. Needs If-Match."""
     call.write(profiles.delete_profile, name, if_match=if_match)

@@ -5,7 +5,7 @@ from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Quota, QuotaPatch
-from vgpumgr_api.call import CallDep, IfMatch, PageDep
+from vgpumgr_api.call import CallDep, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import quotas
 from vgpumgr_api.strict import Route
 
@@ -27,7 +27,7 @@ def get_quota(call: CallDep, tenant: Name) -> Quota:
 
 
 @router.patch("/{tenant}")
-def patch_quota(call: CallDep, tenant: Name, patch: QuotaPatch, if_match: IfMatch) -> Quota:
+def patch_quota(call: TrialDep, tenant: Name, patch: QuotaPatch, if_match: IfMatch) -> Quota:
     """Changes limits; running slices follow at once. Needs If-Match."""
     quota = call.write(quotas.patch_quota, tenant, patch, if_match=if_match)
     call.tag(quota.generation)

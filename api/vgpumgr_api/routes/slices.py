@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, Slices, SliceState
-from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep
+from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import claims, explain
 from vgpumgr_api.strict import Route
 
@@ -75,8 +75,12 @@ def get_slice(call: CallDep, slice_id: UUID) -> Slice:
     return found
 
 
-@router.delete("/{slice_id}", status_code=202)
-def delete_slice(call: CallDep, slice_id: UUID, if_match: IfMatch) -> Slice:
+@router.delete(
+    "/{slice_id}",
+    status_code=202,
+    responses={200: {"description": "With validate_only: what it would be", "model": Slice}},
+)
+def delete_slice(call: TrialDep, slice_id: UUID, if_match: IfMatch) -> Slice:
     """Gives a slice up. Its quota and capacity return when its host has confirmed that the device is gone."""
     releasing = call.write(claims.delete_slice, slice_id, if_match=if_match)
     call.tag(releasing.generation)

@@ -5,7 +5,7 @@ from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Tenant, TenantCreate
-from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep
+from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import tenants
 from vgpumgr_api.strict import Route
 
@@ -18,8 +18,10 @@ def list_tenants(call: CallDep, page: PageDep) -> Page[Tenant]:
     return call.read(tenants.list_tenants, page)
 
 
-@router.post("", status_code=201)
-def create_tenant(call: CallDep, wanted: TenantCreate, idempotency_key: IdempotencyKey = None) -> Tenant:
+@router.post(
+    "", status_code=201, responses={200: {"description": "With validate_only: what would be made", "model": Tenant}}
+)
+def create_tenant(call: TrialDep, wanted: TenantCreate, idempotency_key: IdempotencyKey = None) -> Tenant:
     """Makes an account, or a project of an account, with a quota of nothing."""
     tenant = call.write_once(idempotency_key, tenants.create_tenant, wanted, kind=Tenant)
     call.located(f"/v1/tenants/{tenant.name}")
@@ -36,6 +38,6 @@ def get_tenant(call: CallDep, name: Name) -> Tenant:
 
 
 @router.delete("/{name}", status_code=204)
-def delete_tenant(call: CallDep, name: Name, if_match: IfMatch) -> None:
+def delete_tenant(call: TrialDep, name: Name, if_match: IfMatch) -> None:
     """Refused while the tenant has projects or slices."""
     call.write(tenants.delete_tenant, name, if_match=if_match)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""validate_only: the same answers and refusals, and nothing of it is there afterwards."""
+
+from typing import Any
+
+from sqlalchemy import text
+
+from tests.api.http.cloud import GIB, Caller, Cloud
+from vgpumgr.wire.problem import Code
+
+PLENTY = {"share_permille": 900, "mem_bytes": 9 * GIB, "slices": 9}
+TRY = "?validate_only=true"
+
+
+def everything(cloud: Cloud) -> dict[str, list[Any]]:
+    """Every row of every table, but numbers of events, which reading gives."""
+    with cloud.database.engine.connect() as connection:
+        tables = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "audit", "idempotency_keys")
+        return {
+            name: [tuple(row) for row in connection.execute(text(f"SELECT * FROM {name} ORDER BY 1"))]
+            for name in tables
+        }
+
+
+def test_what_would_come_of_it_is_answered_and_nothing_is_kept(cloud: Cloud) -> None:
+    cloud.host("h1")
+    acme = cloud.tenant("acme", **PLENTY)
+    cloud.tenant("empty")
+    cloud.profile("p1", 100)
+    cloud.profile("unused", 100)
+    claimed = acme.post("/v1/slices", {"tenant": "acme", "profile": "p1"})
+    operator = cloud.operator
+    before = everything(cloud)
+
+    def tried(
+        who: Caller, method: str, path: str, body: Any = None, *, status: int = 200, match: bool = False, key: str = ""
+    ) -> Any:
+        headers = {"Idempotency-Key": key} if key else {}
+        if match:
+            headers["If-Match"] = who("GET", path.partition(":")[0]).headers["etag"]
+        answer = who(method, path + TRY, body, headers=headers)
+        assert answer.status_code == status, answer.text
+        assert "location" not in answer.headers
+        assert "etag" not in answer.headers
+        assert everything(cloud) == before
+        return answer.json() if answer.content else None
+
+    assert tried(operator, "POST", "/v1/tenants", {"name": "blue"}, key="a")["name"] == "blue"
+    assert tried(operator, "POST", "/v1/profiles", {"name": "p2", "share_permille": 1, "mem_bytes": 1}, key="b")["mode"]
+    changed = tried(operator, "PATCH", "/v1/quotas/acme", {"slices": 3}, match=True)
+    assert (changed["slices"], changed["generation"]) == (3, operator.get("/v1/quotas/acme")["generation"] + 1)
+    assert tried(operator, "PATCH", "/v1/hosts/h1", {"state": "cordoned"}, match=True)["state"] == "cordoned"
+    assert tried(operator, "POST", "/v1/hosts/h1:confirm-epoch")["epoch_confirmed"] is True
+    fenced = tried(operator, "POST", "/v1/hosts/h1:fence", {"confirm": "h1", "force": True}, match=True)
+    assert fenced["fenced_at"] is not None
+    assert tried(acme, "DELETE", f"/v1/slices/{claimed['id']}", match=True)["state"] == "releasing"
+    tried(operator, "DELETE", "/v1/tenants/empty", status=204, match=True)
+    tried(operator, "DELETE", "/v1/profiles/unused", status=204, match=True)
+
+    # What was only tried was not done: the same key is still unused, and the same name free.
+    assert operator.post("/v1/tenants", {"name": "blue"}, headers={"Idempotency-Key": "a"})["name"] == "blue"
+
+
+def test_it_is_refused_as_it_would_be(cloud: Cloud) -> None:
+    cloud.host("h1")
+    acme = cloud.tenant("acme", **PLENTY)
+    cloud.profile("p1", 100)
+    acme.post("/v1/slices", {"tenant": "acme", "profile": "p1"})
+    stale = {"If-Match": '"99"'}
+    operator = cloud.operator
+    for code, who, method, path, body, headers in (
+        (Code.OBJECT_EXISTS, operator, "POST", "/v1/tenants", {"name": "acme"}, {}),
+        (Code.PERMISSION_DENIED, acme, "POST", "/v1/tenants", {"name": "blue"}, {}),
+        (Code.OBJECT_IN_USE, operator, "DELETE", "/v1/tenants/acme", None, {}),
+        (Code.GENERATION_STALE, operator, "PATCH", "/v1/quotas/acme", {"slices": 3}, stale),
+        (Code.GENERATION_REQUIRED, operator, "PATCH", "/v1/hosts/h1", {"state": "cordoned"}, {}),
+        (Code.OBJECT_UNKNOWN, operator, "POST", "/v1/hosts/h9:confirm-epoch", None, {}),
+        (Code.FIELD_INVALID, operator, "POST", "/v1/profiles", {"name": "p2", "share_permille": 0, "mem_bytes": 1}, {}),
+    ):
+        before = everything(cloud)
+        who.refused(code, method, path + TRY, body, headers=headers)
+        assert everything(cloud) == before
+    operator.refused(Code.FIELD_INVALID, "POST", "/v1/tenants?validate_only=perhaps", {"name": "blue"})
