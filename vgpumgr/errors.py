@@ -19,6 +19,7 @@ Codes are never changed or given another meaning; a code that nothing raises is 
     ├── AgentUnreachableError       agent.unreachable       the host agent's socket is not there or silent
     ├── AgentRefusedError           agent.refused           the host agent said no; an instance carries its code
     ├── WaitEndedError              wait.ended              what was waited for did not happen in time
+    ├── OperationFailedError        operation.failed        an operation failed or was cancelled
     ├── OutputError                 output.failed           what was asked for could not be written
     ├── ScenarioError               scenario.invalid        a simulator's scenario, trace or setting is wrong
     ├── SimulatorMissingError       simulator.missing       the simulator or what it needs is not installed
@@ -161,6 +162,12 @@ class WaitEndedError(VgpumgrError):
     """Time is up; what was begun goes on."""
 
     code = "wait.ended"
+
+
+class OperationFailedError(VgpumgrError):
+    """An operation that was waited for has failed, or was cancelled."""
+
+    code = "operation.failed"
 
 
 class OutputError(VgpumgrError):

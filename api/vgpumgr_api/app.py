@@ -15,8 +15,8 @@ from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.limits import Limits
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.routes import ROUTERS
-from vgpumgr_api.services import heartbeats, outbox, waiting
-from vgpumgr_api.watch import DesiredWatch
+from vgpumgr_api.services import heartbeats, operating, operations, outbox, waiting
+from vgpumgr_api.watch import NO_EPOCH, DesiredWatch, Generations
 
 
 def create_app(
@@ -43,6 +43,7 @@ def create_app(
     app.state.watch = DesiredWatch(lambda: database.run(waiting.desired_generations, read_only=True))
     app.state.heartbeats = Heartbeats(lambda beats: database.run(lambda session: heartbeats.note(session, beats)))
     app.state.feed = Feed(lambda *asked: outbox.look(database, *asked))
+    app.state.operations_watch = DesiredWatch(lambda: _operations(database))
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
     for router in ROUTERS:
@@ -50,6 +51,13 @@ def create_app(
     document.install(app)
     app.add_middleware(Envelope)
     return app
+
+
+def _operations(database: Database) -> Generations:
+    """Where the operations are that are under way, after a step of each that is due."""
+    while database.run(operating.advance_next):
+        pass
+    return NO_EPOCH, dict.fromkeys(database.run(operations.running, read_only=True), 0)
 
 
 if __name__ == "__main__":

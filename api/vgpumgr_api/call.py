@@ -68,6 +68,12 @@ def limits_of(request: Request) -> Limits:
     return limits
 
 
+def operations_watch_of(request: Request) -> DesiredWatch:
+    """Who waits for operations to end in that application."""
+    watch: DesiredWatch = request.app.state.operations_watch
+    return watch
+
+
 def source_of(request: Request) -> str:
     """The address that a request came from; "" on a Unix socket."""
     return request.client.host if request.client else ""

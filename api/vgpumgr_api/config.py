@@ -2,7 +2,7 @@
 """The settings of ``vgpumgr-api``, read from one TOML file."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -11,6 +11,7 @@ from sqlalchemy.exc import ArgumentError
 
 from vgpumgr.wire.fleet import LEASE_S
 from vgpumgr_api.agent_ca import LIFE_S
+from vgpumgr_api.deadline_settings import Deadlines
 from vgpumgr_api.oidc_settings import OidcSettings
 
 DEFAULT_PATH = Path("/etc/vgpumgr/api.toml")
@@ -29,7 +30,7 @@ class Config:
     `oidc`: who vouches for people; None: there are only our own tokens. `agent_ca_certificate` and `agent_ca_key` (PEM
     files): the authority that gives agents certificates, which need TLS; without it they have tokens. `events_kept_s`
     and `events_kept`: how long events are kept at most, and how many. `*_requests_per_s`: how often one token, and one
-    tenant, may ask this replica; 0: no limit.
+    tenant, may ask this replica; 0: no limit. `deadlines`: when the API says that something does not get on.
     """
 
     database: str = DEFAULT_DATABASE
@@ -46,6 +47,7 @@ class Config:
     events_kept: int = 10_000_000
     token_requests_per_s: int = 500
     tenant_requests_per_s: int = 1000
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 def load(path: Path) -> Config:
@@ -77,6 +79,7 @@ _TYPES: dict[str, type] = {
     "events_kept": int,
     "token_requests_per_s": int,
     "tenant_requests_per_s": int,
+    "deadlines": dict,
 }
 
 
@@ -93,6 +96,8 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
             values[name] = path.parent / str(values[name])
     if "oidc" in table:
         values["oidc"] = _oidc(path, table["oidc"])
+    if "deadlines" in table:
+        values["deadlines"] = _deadlines(path, table["deadlines"])
     config = Config(**values)  # type: ignore[arg-type]
     if not 0 <= config.listen_port <= 65535:
         raise ConfigError(f"{path}: listen_port: not between 0 and 65535")
@@ -127,13 +132,27 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
     return config
 
 
+def _deadlines(path: Path, table: object) -> Deadlines:
+    try:
+        settings = Deadlines.model_validate(table)
+    except ValidationError as error:
+        raise _unusable(path, "deadlines", error) from None
+    if "lease_s" in settings.model_fields_set:
+        raise ConfigError(f"{path}: deadlines.lease_s: no such setting; name lease_s outside of that table")
+    return settings
+
+
+def _unusable(path: Path, table: str, error: ValidationError) -> ConfigError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in (table, *first["loc"]))
+    return ConfigError(f"{path}: {where}: {first['msg']}")
+
+
 def _oidc(path: Path, table: object) -> OidcSettings:
     try:
         settings = OidcSettings.model_validate(table)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in ("oidc", *first["loc"]))
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from None
+        raise _unusable(path, "oidc", error) from None
     if settings.ca_file is None:
         return settings
     return settings.model_copy(update={"ca_file": path.parent / settings.ca_file})

@@ -14,8 +14,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -33,12 +32,12 @@ from vgpumgr_api.config import Config
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.event_stream import ABORT
 from vgpumgr_api.feed import Feed
-from vgpumgr_api.housekeeping import Housekeeping, Job
+from vgpumgr_api.housekeeping import Housekeeping
+from vgpumgr_api.jobs import jobs
 from vgpumgr_api.limits import Limits
 from vgpumgr_api.listen import ListenError
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.problems import ProblemResponse
-from vgpumgr_api.services import outbox
 from vgpumgr_api.watch import DesiredWatch
 
 STOP_S = 10
@@ -76,14 +75,9 @@ def serve(config: Config) -> None:
         )
         log_to_stderr()
         housekeeping = Housekeeping(database, jobs(config))
-        server = Server(settings, app.state.watch, app.state.feed, housekeeping, listen.describe(config, sockets))
+        waiting = (app.state.watch, app.state.operations_watch, app.state.feed)
+        server = Server(settings, waiting, housekeeping, listen.describe(config, sockets))
         asyncio.run(server.serve(sockets))
-
-
-def jobs(config: Config) -> list[Job]:
-    """What every replica does by itself. Two that do it at the same time do it once."""
-    kept = partial(outbox.trim, kept_s=config.events_kept_s, kept=config.events_kept)
-    return [Job("cut off old events", 60, kept)]
 
 
 def _agent_ca(config: Config) -> AgentCa | None:
@@ -142,11 +136,10 @@ class Server(uvicorn.Server):
     """Adds what systemd wants to know, lets all who wait go when it stops, and survives its own end."""
 
     def __init__(
-        self, config: uvicorn.Config, watch: DesiredWatch, feed: Feed, housekeeping: Housekeeping, where: str
+        self, config: uvicorn.Config, waiting: Sequence[DesiredWatch | Feed], housekeeping: Housekeeping, where: str
     ) -> None:
         super().__init__(config)
-        self._watch = watch
-        self._feed = feed
+        self._waiting = waiting
         self._housekeeping = housekeeping
         self._where = where
 
@@ -159,8 +152,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping")
         notify(stopping=True)
-        self._watch.stop()
-        self._feed.stop()
+        for those in self._waiting:
+            those.stop()
         await super().shutdown(sockets)
         await self._housekeeping.stop()
 

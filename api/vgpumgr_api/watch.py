@@ -18,6 +18,10 @@ PERIOD_S = 0.5
 REST = 4
 """The task sleeps at least so many times as long as the database took to answer."""
 
+NO_EPOCH = UUID(int=0)
+RUNNING = (NO_EPOCH, 0)
+"""Where an operation is that is under way, for those who wait for its end."""
+
 Generations = tuple[UUID, Mapping[UUID, int]]
 
 
@@ -29,7 +33,10 @@ class _Waiter:
 
 
 class DesiredWatch:
-    """Belongs to the event loop of one server. `ask`: epoch and generation of every host there is; may block."""
+    """Belongs to the event loop of one server. `ask`: epoch and generation of every host there is; may block.
+
+    Operations are waited for in the same way: those that are under way are at `RUNNING`, others are gone.
+    """
 
     def __init__(self, ask: Callable[[], Generations], *, period_s: float = PERIOD_S) -> None:
         self._ask = ask

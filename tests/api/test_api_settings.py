@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from vgpumgr_api.config import Config, ConfigError, load
+from vgpumgr_api.deadline_settings import Deadlines
 
 ROLE = Path(__file__).parents[2] / "ansible/roles/vgpumgr_api"
 OIDC: dict[str, Any] = {
@@ -86,6 +87,27 @@ def test_bounds_are_read_as_they_were_given(tmp_path: Path) -> None:
 def test_bounds_out_of_range_are_named(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "api.toml").write_text(wrong + "\n")
     with pytest.raises(ConfigError, match=f"api.toml: {wrong.partition(' ')[0]}: not"):
+        load(tmp_path / "api.toml")
+
+
+def test_deadlines_are_read_as_they_were_given(tmp_path: Path) -> None:
+    found = written(tmp_path, vgpumgr_api_deadlines={"claimed_s": 7200, "host_lost_s": 120}).deadlines
+    assert found == Deadlines(claimed_s=7200, host_lost_s=120)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("claimed_s = 119", "deadlines.claimed_s"),
+        ("releasing_s = 100000000", "deadlines.releasing_s"),
+        ('prepared_s = "600"', "deadlines.prepared_s"),
+        ("attached_s = 600", "deadlines.attached_s"),
+        ("lease_s = 600", "deadlines.lease_s"),
+    ],
+)
+def test_bad_deadlines_are_named(tmp_path: Path, line: str, named: str) -> None:
+    (tmp_path / "api.toml").write_text(f"[deadlines]\n{line}\n")
+    with pytest.raises(ConfigError, match=f"api.toml: {named}"):
         load(tmp_path / "api.toml")
 
 

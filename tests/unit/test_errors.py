@@ -33,6 +33,7 @@ FROZEN = {
     "agent.unreachable",
     "agent.refused",
     "wait.ended",
+    "operation.failed",
     "output.failed",
     "scenario.invalid",
     "simulator.missing",

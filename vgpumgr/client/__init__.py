@@ -29,6 +29,7 @@ from vgpumgr.wire.fleet import (
     Report,
     Reported,
 )
+from vgpumgr.wire.operations import HostDrain, Operation, OperationCancel
 from vgpumgr.wire.resources import (
     Event,
     Explanation,
@@ -126,7 +127,7 @@ class Client:
         """Give the connections back."""
         self._api.close()
 
-    def _pages(self, path: str, kind: type[Item], **filters: str | int | None) -> Iterator[Item]:
+    def _pages(self, path: str, kind: type[Item], /, **filters: str | int | None) -> Iterator[Item]:
         token: str | None = None
         while True:
             params = {"page_size": PAGE_SIZE, "page_token": token, **filters}
@@ -211,6 +212,22 @@ class Client:
     def confirm_epoch(self, name: str, *, validate_only: bool = False) -> Host:
         return self._post(f"/v1/hosts/{segment(name)}:confirm-epoch", Host, params=_trial(validate_only))
 
+    def cordon(self, name: str, *, if_generation: int) -> Host:
+        return self._host_action(name, "cordon", if_generation)
+
+    def uncordon(self, name: str, *, if_generation: int) -> Host:
+        return self._host_action(name, "uncordon", if_generation)
+
+    def maintenance(self, name: str, *, if_generation: int) -> Host:
+        return self._host_action(name, "maintenance", if_generation)
+
+    def _host_action(self, name: str, verb: str, generation: int) -> Host:
+        path = f"/v1/hosts/{segment(name)}:{verb}"
+        return self._post(path, Host, if_generation=generation, repeatable=False)
+
+    def drain_host(self, name: str, drain: HostDrain, *, if_generation: int) -> Operation:
+        return self._post(f"/v1/hosts/{segment(name)}:drain", Operation, drain, if_generation=if_generation)
+
     def fence(self, name: str, fence: HostFence, *, if_generation: int, validate_only: bool = False) -> Host:
         path, params = f"/v1/hosts/{segment(name)}:fence", _trial(validate_only)
         return self._post(path, Host, fence, if_generation=if_generation, params=params, repeatable=False)
@@ -260,6 +277,29 @@ class Client:
         """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""
         path, params = f"/v1/slices/{slice_id}", _trial(validate_only)
         return self._api.demand("DELETE", path, Slice, if_generation=if_generation, params=params)
+
+    # ---- operations
+
+    def operations(
+        self, *, kind: str | None = None, target: str | None = None, state: str | None = None
+    ) -> Iterator[Operation]:
+        return self._pages("/v1/operations", Operation, kind=kind, target=target, state=state)
+
+    def operation(self, operation_id: UUID, *, wait_s: int = 0) -> Operation:
+        """How far it is; with `wait_s` (at most 60) once it is done, or as it is after that time."""
+        return self._api.demand(
+            "GET",
+            f"/v1/operations/{operation_id}",
+            Operation,
+            params={"wait_s": wait_s},
+            timeout_s=wait_s + WAIT_MARGIN_S,
+        )
+
+    def cancel_operation(
+        self, operation_id: UUID, cancel: OperationCancel, *, if_generation: int | None = None
+    ) -> Operation:
+        path = f"/v1/operations/{operation_id}:cancel"
+        return self._post(path, Operation, cancel, if_generation=if_generation, repeatable=False)
 
     # ---- tokens, events, audit, usage
 

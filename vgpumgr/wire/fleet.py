@@ -109,7 +109,8 @@ class Desired(Answer):
     (`epoch`, `generation`) orders these documents. `epoch` is the database's own and changes when an operator
     declares it restored (``vgpumgr-api new-epoch``). While not `epoch_confirmed` for this host its agent obeys no
     tombstone; nor does it obey a generation that went back within one epoch, the sign of an undeclared restore.
-    `lease_s`: for how long a cached copy lets claimed VMs start without the API.
+    `lease_s`: for how long a cached copy lets claimed VMs start without the API. `host_state`: what operators made of
+    this host; in `maintenance` no VM starts with a slice.
     """
 
     host_id: UUID
@@ -117,6 +118,7 @@ class Desired(Answer):
     epoch_confirmed: bool
     generation: Generation
     lease_s: int = LEASE_S
+    host_state: str = "ready"
     groups: list[DesiredGroup]
     slices: list[DesiredSlice]
     tombstones: list[Tombstone]

@@ -37,11 +37,13 @@ class Code(StrEnum):
     CAPACITY_NONE = "capacity.none"
     HOST_FENCED = "host.fenced"
     HOST_ONLINE = "host.online"
+    HOST_DRAINING = "host.draining"
     CA_ABSENT = "ca.absent"
     SLICE_BOUND = "slice.bound"
     SLICE_RELEASING = "slice.releasing"
     WATCH_EXPIRED = "watch.expired"
     RATE_EXCEEDED = "rate.exceeded"
+    OPERATION_DONE = "operation.done"
     ISSUER_UNREACHABLE = "issuer.unreachable"
     DATABASE_BUSY = "database.busy"
     INTERNAL = "internal"
@@ -68,11 +70,13 @@ STATUS: dict[Code, int] = {
     Code.CAPACITY_NONE: 409,
     Code.HOST_FENCED: 403,
     Code.HOST_ONLINE: 409,
+    Code.HOST_DRAINING: 409,
     Code.CA_ABSENT: 409,
     Code.SLICE_BOUND: 409,
     Code.SLICE_RELEASING: 409,
     Code.WATCH_EXPIRED: 410,
     Code.RATE_EXCEEDED: 429,
+    Code.OPERATION_DONE: 409,
     Code.ISSUER_UNREACHABLE: 503,
     Code.DATABASE_BUSY: 503,
     Code.INTERNAL: 500,

@@ -2,7 +2,7 @@
 """Tenants, quotas, profiles, hosts, GPUs, slices and events as people and control planes see them."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -114,10 +114,17 @@ class Profile(Answer):
 
 
 class HostState(StrEnum):
-    """`ready` takes claims; `cordoned` keeps what it has and takes no more."""
+    """`ready` takes claims; `cordoned` keeps what it has and takes no more.
+
+    `draining`: cordoned, and an operation waits until it has no slices. `maintenance`: nothing starts there, and
+    nothing is expected to be heard of it. `lost`: not heard of for too long; it keeps its claims, and takes none.
+    """
 
     READY = "ready"
     CORDONED = "cordoned"
+    DRAINING = "draining"
+    MAINTENANCE = "maintenance"
+    LOST = "lost"
 
 
 class HostCreate(Request):
@@ -135,7 +142,7 @@ LabelsPatch = Annotated[
 class HostPatch(Request):
     """A merge patch."""
 
-    state: Annotated[HostState, Field(strict=False)] | None = None
+    state: Literal[HostState.READY, HostState.CORDONED] | None = None
     labels: LabelsPatch | None = None
 
 
@@ -152,16 +159,19 @@ class HostFence(Request):
 class Host(Answer):
     """A machine with GPUs. `online`: it reported within the last 90 s. `epoch_confirmed`: see Desired.
 
-    `fenced_at`: declared dead, and not enrolled since; whatever its `state`, it takes no claims.
+    `fenced_at`: declared dead, and not enrolled since; whatever its `state`, it takes no claims. `lost_at`: since when
+    its `state` is `lost`; `operator_state` is what operators made of it, and what it is again once it is heard of.
     """
 
     id: UUID
     name: Name
     state: HostState
+    operator_state: HostState
     enrolled: bool
     online: bool
     epoch_confirmed: bool
     fenced_at: Instant | None
+    lost_at: Instant | None
     last_report_at: Instant | None
     agent_version: str
     labels: dict[str, str] = Field(default_factory=dict)
@@ -218,14 +228,23 @@ class Gpu(Answer):
 
 
 class SliceState(StrEnum):
-    """`releasing`: deleted, counted until its host has confirmed that the device is gone.
+    """`claimed`: without a device, because no VM has started with it, or it stopped. `prepared`: its device is there.
+    `attached`: a VM has opened it. `releasing`: deleted, counted until its host has confirmed that the device is gone.
+
+    `failed`: its host says why it cannot be as it should, or it stayed claimed or prepared for too long. `orphaned`:
+    nobody vouches for it, because its host has been silent for longer than its lease, or was told to remove it and has
+    not confirmed that. Both count as before, and are left when the host says something else.
 
     `lost`: its host was fenced. No quota counts it; its GPU does until the host, enrolled again, has confirmed that the
     device is gone.
     """
 
     CLAIMED = "claimed"
+    PREPARED = "prepared"
+    ATTACHED = "attached"
     RELEASING = "releasing"
+    FAILED = "failed"
+    ORPHANED = "orphaned"
     LOST = "lost"
 
 
@@ -324,7 +343,11 @@ class Observation(Answer):
 
 
 class Slice(Answer):
-    """A device for one VM: `id` is the UUID of its mediated device and goes into the domain's XML."""
+    """A device for one VM: `id` is the UUID of its mediated device and goes into the domain's XML.
+
+    `state_since`: when it came to its state. `state_reason`, a frozen code, and `state_detail` say why it is `failed`
+    or `orphaned`; the latter also what its host finds wrong with one that is `attached`.
+    """
 
     id: UUID
     tenant: Name
@@ -338,6 +361,9 @@ class Slice(Answer):
     gpu_id: UUID
     mdev_type: MdevTypeId
     state: SliceState
+    state_since: Instant
+    state_reason: str
+    state_detail: str
     affinity: SliceTie | None = None
     anti_affinity: SliceTie | None = None
     enforcement: Enforcement
@@ -394,7 +420,19 @@ class TokenRole(StrEnum):
     HOST = "host"
 
 
-SCOPED = ("audit", "events", "gpus", "hosts", "profiles", "quotas", "slices", "tenants", "tokens", "usage")
+SCOPED = (
+    "audit",
+    "events",
+    "gpus",
+    "hosts",
+    "operations",
+    "profiles",
+    "quotas",
+    "slices",
+    "tenants",
+    "tokens",
+    "usage",
+)
 """The parts of ``/v1`` that a scope opens."""
 
 Scope = Annotated[

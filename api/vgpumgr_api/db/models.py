@@ -4,7 +4,8 @@
 What hosts report is apart, in `observations`, with one exception: a GPU's inventory stands beside what claims use
 of it, so that the database itself can refuse to grant more than there is.
 
-Rows are locked in this order: account's quota, project's quota, GPU, slice, host; within a kind by id.
+Rows are locked in this order: account's quota, project's quota, GPU, slice, its progress, host, operation; within a
+kind by id.
 """
 
 from datetime import datetime
@@ -101,16 +102,24 @@ class Profile(Base):
 class Host(Base):
     """A machine. `generation`: of what operators set; `desired_generation`: of what its agent shall do.
 
+    `cordoned_for`: why it takes no claims, 'draining' or 'maintenance', if that has a reason.
     `enroll_hash`: of a one-time token that was not used yet. `fenced_at`: declared dead, and not enrolled since; it
     then has no credential, no slices but lost ones and no GPU that is present.
     """
 
     __tablename__ = "hosts"
-    __table_args__ = (CheckConstraint("state IN ('ready', 'cordoned')", name="state"),)
+    __table_args__ = (
+        CheckConstraint("state IN ('ready', 'cordoned')", name="state"),
+        CheckConstraint(
+            "cordoned_for IS NULL OR (cordoned_for IN ('draining', 'maintenance') AND state = 'cordoned')",
+            name="cordoned_for",
+        ),
+    )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
     state: Mapped[str] = mapped_column(String(16))
+    cordoned_for: Mapped[str | None] = mapped_column(String(16))
     enroll_hash: Mapped[str | None] = mapped_column(String(64), unique=True)
     enroll_expires_at: Mapped[datetime | None]
     enrolled_at: Mapped[datetime | None]

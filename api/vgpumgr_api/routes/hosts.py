@@ -4,9 +4,10 @@
 from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.operations import HostDrain, Operation
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch
-from vgpumgr_api.call import CallDep, IfMatch, PageDep, TrialDep
-from vgpumgr_api.services import fencing, hosts
+from vgpumgr_api.call import Call, CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.services import cordoning, drain, fencing, hosts
 from vgpumgr_api.strict import Route
 
 router = APIRouter(prefix="/v1/hosts", tags=["hosts"], route_class=Route)
@@ -57,6 +58,40 @@ def confirm_epoch(call: TrialDep, name: Name) -> Host:
     return host
 
 
+@router.post("/{name}:cordon")
+def cordon(call: CallDep, name: Name, if_match: IfMatch) -> Host:
+    """Lets a host take no more claims; what it has stays. Needs If-Match."""
+    return _tagged(call, call.write(cordoning.cordon_host, name, if_match=if_match))
+
+
+@router.post("/{name}:uncordon")
+def uncordon(call: CallDep, name: Name, if_match: IfMatch) -> Host:
+    """Lets a host take claims again, after a cordon, a drain or maintenance. Needs If-Match."""
+    return _tagged(call, call.write(cordoning.uncordon_host, name, if_match=if_match))
+
+
+@router.post("/{name}:maintenance")
+def maintenance(call: CallDep, name: Name, if_match: IfMatch) -> Host:
+    """Lets no VM start with a slice there. Refused while the host has devices of slices. Needs If-Match."""
+    return _tagged(call, call.write(cordoning.maintain_host, name, if_match=if_match))
+
+
+@router.post("/{name}:drain", status_code=202)
+def drain_host(
+    call: CallDep, name: Name, wanted: HostDrain, if_match: IfMatch, idempotency_key: IdempotencyKey = None
+) -> Operation:
+    """Lets a host take no more claims, and waits until its slices are gone. Deletes none. Needs If-Match."""
+    begun = call.write_once(
+        idempotency_key,
+        lambda session, actor, body: drain.drain_host(session, actor, name, body, if_match=if_match),
+        wanted,
+        kind=Operation,
+    )
+    call.located(f"/v1/operations/{begun.id}")
+    call.tag(begun.generation)
+    return begun
+
+
 @router.post("/{name}:fence")
 def fence(call: TrialDep, name: Name, wanted: HostFence, if_match: IfMatch) -> Host:
     """Declares a host dead: its credentials are void, its slices lost, their quota is back. Needs If-Match."""
@@ -69,5 +104,10 @@ def fence(call: TrialDep, name: Name, wanted: HostFence, if_match: IfMatch) -> H
 def reenroll(call: CallDep, name: Name) -> HostCreated:
     """A new one-time token for a host; the token that its agent has is revoked."""
     host = call.write(hosts.reenroll, name)
+    call.tag(host.generation)
+    return host
+
+
+def _tagged(call: Call, host: Host) -> Host:
     call.tag(host.generation)
     return host

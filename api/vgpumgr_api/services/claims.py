@@ -13,9 +13,9 @@ from vgpumgr.wire.resources import Slice, SliceBatch, SliceCreate, Slices, Slice
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events, quotas
+from vgpumgr_api.services import events, progress, quotas
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
-from vgpumgr_api.services.generations import bump, require_match
+from vgpumgr_api.services.generations import bump, bump_claimed, require_match
 from vgpumgr_api.services.lookup import host_named, on_host, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import Wanted
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -65,7 +65,7 @@ def list_slices(
     if vm_uuid is not None:
         statement = statement.where(models.Slice.vm_uuid == vm_uuid)
     if state is not None:
-        statement = statement.where(models.Slice.state == state.value)
+        statement = statement.where(progress.state_of_row() == state.value)
     rows, token = fetch(session, statement, kind="slices", keys=[models.Slice.id], page=page)
     return Page(items=[answer(view(row)) for row in rows], next_page_token=token)
 
@@ -87,6 +87,7 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: in
     claim, host_id, tenant = _locked(session, actor, slice_id)
     require_match(if_match, claim.generation, required=False)
     if claim.state == SliceState.CLAIMED.value:
+        progress.begin_release(session, claim.id)
         bump(session, [host_id])
         claim.tombstone_generation = session.scalars(
             select(models.Host.desired_generation).where(models.Host.id == host_id)
@@ -144,7 +145,7 @@ def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate]) -> l
         claimed.append(_record(session, actor, tenant, profile, request, place))
         hosts.add(place.host_id)
     session.flush()
-    bump(session, hosts)
+    bump_claimed(session, hosts)
     found = {row[0].id: row for row in session.execute(views().where(models.Slice.id.in_(claimed)))}
     return [answer(view(found[slice_id])) for slice_id in claimed]
 

@@ -31,6 +31,7 @@ from vgpumgr_api.services import certificates, credentials, events, reports
 from vgpumgr_api.services.actors import Actor, hash_of, invalid, new_secret, own_host, unknown
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
+from vgpumgr_api.services.host_states import operators_state
 from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 
@@ -140,6 +141,7 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
         epoch_confirmed=row.epoch_confirmed,
         generation=row.desired_generation,
         lease_s=lease_s,
+        host_state=operators_state(row).value,
         groups=groups,
         slices=slices,
         tombstones=[

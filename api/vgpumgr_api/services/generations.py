@@ -8,6 +8,7 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
+from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, Host, Slice, Tenant
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
@@ -35,6 +36,17 @@ def bump(session: Session, hosts: Iterable[UUID]) -> None:
             # An UPDATE of many rows locks them in any order; two of those could wait for each other.
             session.execute(select(Host.id).where(Host.id.in_(some)).order_by(Host.id).with_for_update()).all()
         change(session, update(Host).where(Host.id.in_(some)).values(desired_generation=Host.desired_generation + 1))
+
+
+def bump_claimed(session: Session, hosts: Iterable[UUID]) -> None:
+    """As `bump`, after claims: of hosts that have stopped taking them since their GPUs were chosen none is made.
+
+    A drain that holds the host's row has thereby seen every claim on it.
+    """
+    for host_id in sorted(set(hosts)):
+        statement = update(Host).where(Host.id == host_id, Host.state == "ready")
+        if not change(session, statement.values(desired_generation=Host.desired_generation + 1)):
+            raise TryAgain
 
 
 def hosts_of(session: Session, tenant_id: UUID) -> set[UUID]:

@@ -14,7 +14,7 @@ from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.labels import HostLabel
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import credentials, events
+from vgpumgr_api.services import credentials, events, host_states
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.labels import labels_of, patch_labels
@@ -36,7 +36,7 @@ def list_hosts(session: Session, actor: Actor, page: PageRequest) -> Page[Host]:
     require_view(actor)
     rows, token = fetch(
         session,
-        select(models.Host, _REPORT.reported_at, _REPORT.agent_version).outerjoin(
+        select(models.Host, _REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at).outerjoin(
             _REPORT, _REPORT.host_id == models.Host.id
         ),
         kind="hosts",
@@ -44,7 +44,7 @@ def list_hosts(session: Session, actor: Actor, page: PageRequest) -> Page[Host]:
         page=page,
     )
     labels = labels_of(session, HostLabel, [row[0].id for row in rows])
-    items = [_host(session, row[0], row[1], row[2], labels[row[0].id]) for row in rows]
+    items = [_host(session, row[0], row[1], row[2], row[3], labels[row[0].id]) for row in rows]
     return Page(items=items, next_page_token=token)
 
 
@@ -82,11 +82,9 @@ def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, i
     changes = changes_of(patch)
     host = host_named(session, name, lock=True)
     require_match(if_match, host.generation)
-    if "state" in changes and changes["state"].value != host.state:
-        host.state = changes["state"].value
-        host.generation += 1
-        events.record(session, actor, f"host.{host.state}", host.name, generation=host.generation)
-        session.flush()
+    if "state" in changes:
+        host_states.require_not_draining(session, host)
+        host_states.enter(session, actor, host, changes["state"])
     if labels := patch_labels(session, HostLabel, host.id, changes.get("labels", {})):
         host.generation += 1
         events.record(session, actor, "host.labelled", host.name, generation=host.generation, detail=labels)
@@ -153,11 +151,12 @@ def reenroll(session: Session, actor: Actor, name: str) -> HostCreated:
 
 
 def _answer(session: Session, host: models.Host) -> Host:
-    report: Row[datetime | None, str] | None = session.execute(
-        select(_REPORT.reported_at, _REPORT.agent_version).where(_REPORT.host_id == host.id)
+    report: Row[datetime | None, str, datetime | None] | None = session.execute(
+        select(_REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at).where(_REPORT.host_id == host.id)
     ).one_or_none()
-    reported_at, agent_version = report or (None, "")
-    return _host(session, host, reported_at, agent_version, labels_of(session, HostLabel, [host.id])[host.id])
+    reported_at, agent_version, lost_at = report or (None, "", None)
+    labels = labels_of(session, HostLabel, [host.id])[host.id]
+    return _host(session, host, reported_at, agent_version, lost_at, labels)
 
 
 def _created(host: Host, secret: str) -> HostCreated:
@@ -169,6 +168,7 @@ def _host(
     host: models.Host,
     reported_at: datetime | None,
     agent_version: str | None,
+    lost_at: datetime | None,
     labels: dict[str, str],
 ) -> Host:
     # While a token waits for it, and after a fence, the host has no credential.
@@ -176,11 +176,13 @@ def _host(
     return Host(
         id=host.id,
         name=host.name,
-        state=HostState(host.state),
+        state=host_states.state_of(host, lost_at),
+        operator_state=host_states.operators_state(host),
         enrolled=enrolled,
         online=enrolled and reported_at is not None and now(session) - reported_at <= ONLINE,
         epoch_confirmed=host.epoch_confirmed,
         fenced_at=host.fenced_at,
+        lost_at=lost_at,
         last_report_at=reported_at,
         agent_version=agent_version or "",
         labels=labels,

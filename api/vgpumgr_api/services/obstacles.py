@@ -39,6 +39,8 @@ DETAILS = {
     "affinity.apart": "not where the tenant's slices of this affinity are",
     "anti_affinity.taken": "where the tenant has a slice of this anti-affinity",
     "host.fenced": "their host was declared dead; re-enrol it when it is back",
+    "host.draining": "their host is being drained",
+    "host.maintenance": "their host is in maintenance",
     "host.cordoned": "their host is cordoned",
     "host.offline": "their host is not enrolled, or has not reported for 90 s",
     "host.unconfirmed": "the database was restored and their host is not confirmed; compare, then confirm its epoch",
@@ -83,6 +85,8 @@ def obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool]
         | wanted.ties.obstacles()
         | {
             "host.fenced": Host.fenced_at.is_not(None),
+            "host.draining": func.coalesce(Host.cordoned_for, "") == "draining",
+            "host.maintenance": func.coalesce(Host.cordoned_for, "") == "maintenance",
             "host.cordoned": Host.state != "ready",
             "host.offline": or_(
                 HostReport.reported_at.is_(None),

@@ -5,7 +5,7 @@ The last is the only thing in a report that ends a grant, so it is believed only
 this epoch that already carried the tombstone. Everything else is kept as said and ends nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.statements import change, upsert
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events
+from vgpumgr_api.services import events, progress
 from vgpumgr_api.services.actors import Actor, require_unrevoked
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.inventory import take_inventory
@@ -40,6 +40,7 @@ def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
         "unknown_slices": 0,
         "refusals": [],
         "reported_at": None,
+        "lost_at": None,
     }
 
 
@@ -58,12 +59,16 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     touched = release(session, actor, _confirmed_gone(session, host, report))
     if take_inventory(session, actor, host, report.gpus):
         touched.add(host.id)
-    here = _ids_here(session, host)
-    _observe_slices(session, here, report)
+    here = progress.standings(session, host.id)
+    _observe_slices(session, here.keys(), report)
     _observe_groups(session, host, report)
+    progress.follow(session, actor, here, report.slices)
 
     if last.boot_id is not None and last.boot_id != report.boot_id:
         events.record(session, actor, "host.rebooted", host.name)
+    if last.lost_at is not None:
+        last.lost_at = None
+        events.record(session, actor, "host.returned", host.name)
     last.boot_id = report.boot_id
     last.agent_epoch = report.agent_epoch
     last.seq = report.seq
@@ -132,7 +137,7 @@ def _confirmed_gone(session: Session, host: models.Host, report: Report) -> list
     ]
 
 
-def _observe_slices(session: Session, here: set[UUID], report: Report) -> None:
+def _observe_slices(session: Session, here: Collection[UUID], report: Report) -> None:
     """Keeps what was said of slices that are claimed here. Of others only their number counts."""
     upsert(
         session,
@@ -153,16 +158,6 @@ def _observe_slices(session: Session, here: set[UUID], report: Report) -> None:
             for one in report.slices
             if one.id in here
         ],
-    )
-
-
-def _ids_here(session: Session, host: models.Host) -> set[UUID]:
-    return set(
-        session.scalars(
-            select(models.Slice.id)
-            .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
-            .where(models.Gpu.host_id == host.id)
-        )
     )
 
 

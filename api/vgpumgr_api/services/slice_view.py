@@ -11,6 +11,7 @@ from vgpumgr.wire.common import Mode
 from vgpumgr.wire.resources import Enforcement, Level, Observation, Slice, SliceState, SliceTie
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import SliceObservation
+from vgpumgr_api.db.progress import SliceProgress
 from vgpumgr_api.services.enforcement import Use, counted_permille, effective_timeslice_us, enforced_permille
 
 _OWN = aliased(models.Quota)
@@ -29,6 +30,7 @@ class View:
     timeslice_us: int
     permille: int
     observed: SliceObservation | None
+    progress: SliceProgress | None
 
 
 def views() -> Select[*tuple[Any, ...]]:
@@ -46,6 +48,7 @@ def views() -> Select[*tuple[Any, ...]]:
             _ACCOUNT.share_limit,
             _ACCOUNT.share_used,
             SliceObservation,
+            SliceProgress,
         )
         .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
         .join(models.Host, models.Host.id == models.Gpu.host_id)
@@ -54,12 +57,14 @@ def views() -> Select[*tuple[Any, ...]]:
         .join(_OWN, _OWN.tenant_id == models.Tenant.id)
         .outerjoin(_ACCOUNT, _ACCOUNT.tenant_id == models.Tenant.account_id)
         .outerjoin(SliceObservation, SliceObservation.slice_id == models.Slice.id)
+        .outerjoin(SliceProgress, SliceProgress.slice_id == models.Slice.id)
     )
 
 
 def view(row: Row[*tuple[Any, ...]]) -> View:
     """Reads a row of `views()`."""
-    claim, gpu, tenant, profile, host, timeslice_us, limit, used, account_limit, account_used, observed = row[:11]
+    claim, gpu, tenant, profile, host, timeslice_us, limit, used, account_limit, account_used = row[:10]
+    observed, progress = row[10:12]
     owners = [Use(limit=limit, used=used)]
     if account_limit is not None:
         owners.append(Use(limit=account_limit, used=account_used))
@@ -72,12 +77,13 @@ def view(row: Row[*tuple[Any, ...]]) -> View:
         timeslice_us=effective_timeslice_us(timeslice_us, gpu.timeslice_min_us),
         permille=enforced_permille(counted_permille(claim.share_permille, claim.fair_ratio_permille), owners),
         observed=observed,
+        progress=progress,
     )
 
 
 def answer(seen: View) -> Slice:
     """Returns a claim as clients see it."""
-    claim, gpu, observed = seen.slice, seen.gpu, seen.observed
+    claim, gpu, observed, progress = seen.slice, seen.gpu, seen.observed, seen.progress
     return Slice(
         id=claim.id,
         tenant=seen.tenant,
@@ -90,7 +96,10 @@ def answer(seen: View) -> Slice:
         gpu=gpu.address,
         gpu_id=gpu.id,
         mdev_type=claim.mdev_type,
-        state=SliceState(claim.state),
+        state=SliceState(progress.state if progress else claim.state),
+        state_since=progress.since if progress else claim.created_at,
+        state_reason=progress.reason if progress else "",
+        state_detail=progress.detail if progress else "",
         affinity=_tie(claim.affinity, claim.affinity_level),
         anti_affinity=_tie(claim.anti_affinity, claim.anti_affinity_level),
         enforcement=Enforcement(

@@ -13,6 +13,13 @@ import psycopg
 
 CHANGES = ("slice.bound", "slice.releasing", "slice.lost")
 """What may happen to a claim; each is another generation."""
+ONCE = ("slice.claimed", *CHANGES, "slice.released")
+PROGRESS = {
+    "claimed": ("claimed", "prepared", "attached", "failed", "orphaned"),
+    "releasing": ("releasing", "orphaned"),
+    "lost": ("lost",),
+}
+"""How far a slice may have come, by the state of its claim."""
 
 COUNTED = "(s.share_permille * 1000 + s.fair_ratio_permille - 1) / s.fair_ratio_permille"
 """What a slice counts on its GPU: its share, or a part of that where fair shares are promised more than once."""
@@ -54,6 +61,8 @@ class Audit:
             *self._events(),
             *self._tombstones(),
             *self._fenced(),
+            *self._progress(),
+            *self._operations(),
         ]
 
     def sums(self, *, quotas_may_be_cut: bool = False) -> list[str]:
@@ -171,7 +180,7 @@ class Audit:
             for one, generation in self.ask("SELECT id, generation FROM slices")
             if generation != 1 + changes[str(_uuid(one))]
         ]
-        once = Counter((kind, subject) for _, kind, subject, *_ in events if kind.startswith("slice."))
+        once = Counter((kind, subject) for _, kind, subject, *_ in events if kind in ONCE)
         return found + [f"{kind} {subject} {count} times" for (kind, subject), count in once.items() if count > 1]
 
     def _tombstones(self) -> list[str]:
@@ -200,6 +209,35 @@ class Audit:
                 f"SELECT h.name FROM hosts h JOIN {table} WHERE h.fenced_at IS NOT NULL AND {condition}"
             )
         ]
+
+    def _progress(self) -> list[str]:
+        """A slice of which nobody has said anything has no row, and one that is deleted or lost has one."""
+        return [
+            f"slice {_uuid(slice_id)}: its claim is {state}, it is {progress}"
+            for slice_id, state, progress in self.ask(
+                "SELECT s.id, s.state, p.state FROM slices s LEFT JOIN slice_progress p ON p.slice_id = s.id"
+            )
+            if progress not in PROGRESS[state] and (progress, state) != (None, "claimed")
+        ]
+
+    def _operations(self) -> list[str]:
+        """A host is draining if and only if an operation drains it, and each ended once, with an event for it."""
+        draining = {_uuid(one) for (one,) in self.ask("SELECT id FROM hosts WHERE cordoned_for = 'draining'")}
+        rows = self.ask("SELECT id, kind, target_id, state FROM operations")
+        there = {_uuid(one) for (one,) in self.ask("SELECT id FROM hosts")}
+        running = [_uuid(row[2]) for row in rows if row[1] == "host.drain" and row[3] == "running"]
+        found = [f"hosts {draining} are draining, operations drain {running}"] * (
+            sorted(draining) != sorted(each for each in running if each in there)
+        )
+        told: defaultdict[str, list[str]] = defaultdict(list)
+        for _, kind, subject, *_ in self.events():
+            if kind.startswith("operation."):
+                told[subject].append(kind.removeprefix("operation."))
+        for operation_id, _, _, state in rows:
+            expected = ["started"] if state == "running" else ["started", state]
+            if told[str(_uuid(operation_id))] != expected:
+                found.append(f"operation {_uuid(operation_id)} is {state}, its events {told[str(_uuid(operation_id))]}")
+        return found
 
 
 def _uuid(value: object) -> UUID:

@@ -33,7 +33,7 @@ class Row:
     """What each caller gets. Unless it is said an admin gets what an operator gets, a tenant's admin what its service
     gets, and a viewer, of all or of a tenant, the same if it is a GET and is denied if it is not.
 
-    `path` may name ``{slice}``, ``{host}``, ``{gpu}`` and ``{token}``.
+    `path` may name ``{slice}``, ``{host}``, ``{gpu}``, ``{operation}`` and ``{token}``.
     """
 
     path: str
@@ -133,6 +133,17 @@ ROUTES: dict[tuple[str, str], Row] = {
         "/v1/hosts/h1", Code.GENERATION_STALE, headers=STALE, body=lambda: {"state": "cordoned"}
     ),
     ("DELETE", "/v1/hosts/{name}"): operators("/v1/hosts/h1", Code.GENERATION_STALE, headers=STALE),
+    **{
+        ("POST", f"/v1/hosts/{{name}}:{verb}"): operators(
+            f"/v1/hosts/h1:{verb}", Code.GENERATION_STALE, headers=STALE, body=lambda body=body: body
+        )
+        for verb, body in (("cordon", None), ("uncordon", None), ("maintenance", None), ("drain", {}))
+    },
+    ("GET", "/v1/operations"): operators("/v1/operations"),
+    ("GET", "/v1/operations/{operation_id}"): operators("/v1/operations/{operation}"),
+    ("POST", "/v1/operations/{operation_id}:cancel"): operators(
+        "/v1/operations/{operation}:cancel", Code.OPERATION_DONE, body=dict
+    ),
     ("POST", "/v1/hosts/{name}:fence"): operators(
         "/v1/hosts/h1:fence", Code.GENERATION_STALE, headers=STALE, body=lambda: {"confirm": "h1"}
     ),
@@ -191,6 +202,17 @@ class Cast:
     slice_id: UUID
     token_id: UUID
     gpu_id: UUID
+    operation_id: UUID
+
+    @property
+    def names(self) -> dict[str, Any]:
+        return {
+            "host": self.host.id,
+            "slice": self.slice_id,
+            "token": self.token_id,
+            "gpu": self.gpu_id,
+            "operation": self.operation_id,
+        }
 
 
 def cast_of(cloud: Cloud) -> Cast:
@@ -225,7 +247,11 @@ def cast_of(cloud: Cloud) -> Cast:
         "operator": cloud.operator,
         "admin": cloud.admin,
     }
-    return Cast(callers, own_host, UUID(claimed["id"]), UUID(spare["id"]), UUID(claimed["gpu_id"]))
+    cloud.host("h3", gpus=())
+    generation = cloud.operator.get("/v1/hosts/h3")["generation"]
+    drained = cloud.operator.ok("POST", "/v1/hosts/h3:drain", 202, {}, headers={"If-Match": f'"{generation}"'})
+    ids = [UUID(each) for each in (claimed["id"], spare["id"], claimed["gpu_id"], drained["id"])]
+    return Cast(callers, own_host, *ids)
 
 
 def test_the_table_names_every_route_and_no_other(cloud: Cloud) -> None:
@@ -242,7 +268,7 @@ def test_the_table_names_every_route_and_no_other(cloud: Cloud) -> None:
 
 def test_everybody_reaches_what_is_theirs_and_nothing_else(cloud: Cloud) -> None:
     cast = cast_of(cloud)
-    names = {"host": cast.host.id, "slice": cast.slice_id, "token": cast.token_id, "gpu": cast.gpu_id}
+    names = cast.names
     expected, found = {}, {}
     for (method, route), row in ROUTES.items():
         for name in CALLERS:
@@ -301,7 +327,7 @@ def test_the_audit_says_who_asked_from_where_with_which_request(cloud: Cloud) ->
 def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
     """For the strongest role: nothing but its scopes keeps such a token out."""
     cast = cast_of(cloud)
-    names = {"host": cast.host.id, "slice": cast.slice_id, "token": cast.token_id, "gpu": cast.gpu_id}
+    names = cast.names
     routes: Any = cloud.http.app
     needed = {
         (method, route.path_format): route.scope(method)

@@ -221,3 +221,15 @@ def test_a_step_that_fails_leaves_the_one_before(used: Database, monkeypatch: py
     assert shape(used) == before
     assert schema.revision(used) == FIRST
     schema.upgrade(used)
+
+
+@pytest.mark.parametrize(("state", "timed"), [("claimed", False), ("releasing", True), ("lost", False)])
+def test_slices_of_before_are_watched_from_where_they_were(used: Database, state: str, timed: bool) -> None:
+    """What stopped before the upgrade is not taken for what has never started; what was deleted is still waited for."""
+    if state != "claimed":
+        with used.engine.begin() as connection:
+            connection.execute(text(f"UPDATE slices SET state = '{state}', tombstone_generation = 1"))
+    schema.upgrade(used)
+    with used.engine.connect() as connection:
+        found = connection.execute(text("SELECT state, timed, reason FROM slice_progress")).all()
+    assert [tuple(row) for row in found] == [(state, timed, "")]

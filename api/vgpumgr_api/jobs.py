@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every replica does by itself, and how often. Two that do it at the same time do it once."""
+
+from functools import partial
+
+from vgpumgr_api.config import Config
+from vgpumgr_api.housekeeping import Job
+from vgpumgr_api.services import deadlines, liveness, operating, operations, outbox
+
+
+def jobs(config: Config) -> list[Job]:
+    """The jobs of `serve`."""
+    limits = config.deadlines.model_copy(update={"lease_s": config.lease_s})
+    return [
+        Job("say that the API lives", liveness.BEAT_S, liveness.beat),
+        Job("look at operations", 2, operating.advance_next),
+        Job("look for silent hosts", 15, partial(deadlines.silent_hosts, limits=limits)),
+        Job("look for slices that are late", 15, partial(deadlines.overdue_slices, limits=limits)),
+        Job("look for leases that ended", 60, partial(deadlines.ended_leases, limits=limits)),
+        Job("watch slices that no host has named", 300, partial(deadlines.unnamed_slices, limits=limits)),
+        Job("cut off old events", 60, partial(outbox.trim, kept_s=config.events_kept_s, kept=config.events_kept)),
+        Job("forget operations", 600, operations.forget),
+    ]

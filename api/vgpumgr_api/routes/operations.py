@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations: what takes longer than a request."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.operations import Operation, OperationCancel, OperationState
+from vgpumgr_api.call import Call, CallDep, IfMatch, PageDep, authenticate, operations_watch_of
+from vgpumgr_api.services import operating, operations
+from vgpumgr_api.strict import Route
+from vgpumgr_api.watch import RUNNING
+
+WAIT_S_MAX = 60
+
+router = APIRouter(prefix="/v1/operations", tags=["operations"], route_class=Route)
+
+
+@router.get("")
+def list_operations(
+    call: CallDep,
+    page: PageDep,
+    kind: Annotated[str | None, Query(max_length=64, description="as in `host.drain`")] = None,
+    target: Name | None = None,
+    state: OperationState | None = None,
+) -> Page[Operation]:
+    """Operations that are under way or were done within a week, of one kind, about one target or in one state."""
+    return call.read(operations.list_operations, page, kind=kind, target=target, state=state)
+
+
+@router.get("/{operation_id}")
+async def get_operation(
+    call: CallDep,
+    operation_id: UUID,
+    wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait for its end")] = 0,
+) -> Operation:
+    """How far an operation is; with `wait_s` as soon as it is done, or as it is after that time."""
+    found = await run_in_threadpool(_look, call, operation_id)
+    if not found.done and await operations_watch_of(call.request).changed(operation_id, RUNNING, wait_s):
+        found = await run_in_threadpool(_look_again, call, operation_id)
+    call.tag(found.generation)
+    return found
+
+
+@router.post("/{operation_id}:cancel")
+def cancel_operation(call: CallDep, operation_id: UUID, wanted: OperationCancel, if_match: IfMatch) -> Operation:
+    """Ends an operation that is under way; with `undo` what it is about becomes what it was before."""
+    cancelled = call.write(operating.cancel_operation, operation_id, wanted, if_match=if_match)
+    call.tag(cancelled.generation)
+    return cancelled
+
+
+def _look(call: Call, operation_id: UUID) -> Operation:
+    """Takes a step of one that is under way, so that what is told is so now."""
+    found = call.read(operations.get_operation, operation_id)
+    if found.done:
+        return found
+    call.write(operating.look, operation_id)
+    return call.read(operations.get_operation, operation_id)
+
+
+def _look_again(call: Call, operation_id: UUID) -> Operation:
+    """Asks again who calls: the token may have been revoked during the wait."""
+    return _look(Call(call.request, call.response, authenticate(call.request)), operation_id)

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States of hosts, and operations by the example of draining one: each step alone, so that any of them may be last."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+from vgpumgr_api.db.progress import Operation as Row
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import cordoning, drain, fencing, hosts, liveness, operating, operations
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.paging import PageRequest
+
+from tests.api.conftest import Clock
+from tests.api.services.refusals import refused as refusing
+from tests.api.services.test_slice_states import device, host_kinds, pass_time, sweep
+from tests.api.world import Agent, World, absent
+from vgpumgr.wire.operations import HostDrain, Operation, OperationCancel, OperationState
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import Host, HostFence, HostPatch, HostState
+
+
+def refused(code: Code, call: Callable[[], Any]) -> Refusal:
+    with refusing(code) as caught:
+        call()
+    assert caught.refusal is not None
+    return caught.refusal
+
+
+def host_of(world: World, name: str = "one") -> Host:
+    found: Host = world.run(hosts.get_host, name)
+    return found
+
+
+def act(world: World, service: Any, name: str = "one", **options: Any) -> Any:
+    """At the host's present generation unless another is given."""
+    options.setdefault("if_match", host_of(world, name).generation)
+    return world.run(service, name, **options)
+
+
+def drained(world: World, name: str = "one", **request: Any) -> Operation:
+    begun: Operation = world.run(drain.drain_host, name, HostDrain(**request), if_match=host_of(world, name).generation)
+    return begun
+
+
+def look(world: World, operation: Operation) -> Operation:
+    """As a client that asks; what it is told is so now."""
+    world.run(operating.look, operation.id)
+    found: Operation = world.run(operations.get_operation, operation.id)
+    return found
+
+
+def cancel(world: World, operation: Operation, *, undo: bool = False, **options: Any) -> Operation:
+    ended: Operation = world.run(operating.cancel_operation, operation.id, OperationCancel(undo=undo), **options)
+    return ended
+
+
+def step(world: World) -> bool:
+    """What any replica does by itself."""
+    done: bool = world.run(lambda session, _: operating.advance_next(session))
+    return done
+
+
+@pytest.fixture
+def agent(world: World) -> Agent:
+    world.tenant("acme")
+    world.profile(name="small", share=100)
+    return world.host("one")
+
+
+def claim(world: World, **members: Any) -> UUID:
+    from vgpumgr_api.services import claims
+
+    from vgpumgr.wire.resources import SliceCreate
+
+    found: UUID = world.run(claims.create_slice, SliceCreate(tenant="acme", profile="small", **members)).id
+    return found
+
+
+def obstacle(world: World) -> list[str]:
+    refusal = refused(Code.CAPACITY_NONE, lambda: claim(world))
+    return [reason.code for reason in refusal.reasons]
+
+
+# ---- states
+
+
+def test_only_a_ready_host_takes_claims_and_its_agent_is_told(world: World, agent: Agent) -> None:
+    claim(world)
+    for service, state, why in (
+        (cordoning.cordon_host, "cordoned", "host.cordoned"),
+        (cordoning.maintain_host, "maintenance", "host.maintenance"),
+        (cordoning.uncordon_host, "ready", None),
+    ):
+        before = agent.desired()
+        changed = act(world, service)
+        after = agent.desired()
+        assert (changed.state, changed.operator_state, after.host_state) == (state, state, state)
+        assert after.generation > before.generation
+        assert len(after.slices) == 1
+        if why is not None:
+            assert obstacle(world) == [why]
+    claim(world)
+    drained(world)
+    assert obstacle(world) == ["host.draining"]
+    assert agent.desired().host_state == "draining"
+    assert [kind for kind in host_kinds(world, "one") if kind.startswith("host.")][2:] == [
+        "host.cordoned",
+        "host.maintenance",
+        "host.ready",
+        "host.draining",
+    ]
+
+
+def test_repeating_a_state_changes_nothing(world: World, agent: Agent) -> None:
+    cordoned = act(world, cordoning.cordon_host)
+    generation = agent.desired().generation
+    assert act(world, cordoning.cordon_host) == cordoned
+    assert agent.desired().generation == generation
+
+
+def test_a_change_needs_the_latest_generation(world: World, agent: Agent) -> None:
+    for service in (cordoning.cordon_host, cordoning.uncordon_host, cordoning.maintain_host):
+        refused(Code.GENERATION_STALE, lambda service=service: act(world, service, if_match=99))
+        refused(Code.GENERATION_REQUIRED, lambda service=service: act(world, service, if_match=None))
+    refused(Code.GENERATION_STALE, lambda: world.run(drain.drain_host, "one", HostDrain(), if_match=99))
+    refused(Code.OBJECT_UNKNOWN, lambda: world.run(cordoning.cordon_host, "two", if_match=1))
+
+
+def test_a_host_with_devices_is_not_put_in_maintenance(world: World, agent: Agent) -> None:
+    one = claim(world)
+    agent.report(slices=[device(one, opened=True)])
+    refusal = refused(Code.OBJECT_IN_USE, lambda: act(world, cordoning.maintain_host))
+    assert "devices of 1 slices" in refusal.detail
+    agent.report(slices=[absent(one)])
+    assert act(world, cordoning.maintain_host).state is HostState.MAINTENANCE
+
+
+def test_silence_is_expected_of_a_host_in_maintenance_only(world: World, agent: Agent, clock: Clock) -> None:
+    world.host("two")
+    act(world, cordoning.maintain_host)
+    act(world, cordoning.cordon_host, "two")
+    pass_time(world, clock, 300)
+    sweep(world)
+    assert host_of(world).state is HostState.MAINTENANCE
+    lost = host_of(world, "two")
+    assert (lost.state, lost.operator_state, lost.lost_at) == (HostState.LOST, HostState.CORDONED, clock.now)
+    # What operators make of it meanwhile holds when it is back.
+    assert act(world, cordoning.uncordon_host, "two").state is HostState.LOST
+    listed = {one.name: one.state for one in world.run(hosts.list_hosts, PageRequest()).items}
+    assert listed == {"one": HostState.MAINTENANCE, "two": HostState.LOST}
+
+
+def test_a_host_that_reports_is_lost_no_longer(world: World, agent: Agent, clock: Clock) -> None:
+    pass_time(world, clock, 300)
+    sweep(world)
+    assert host_of(world).state is HostState.LOST
+    agent.report()
+    back = host_of(world)
+    assert (back.state, back.lost_at) == (HostState.READY, None)
+    assert host_kinds(world, "one")[-2:] == ["host.lost", "host.returned"]
+    sweep(world)
+    assert host_kinds(world, "one")[-1] == "host.returned"
+
+
+def test_a_sign_of_life_that_is_no_report_is_noticed(world: World, agent: Agent, clock: Clock) -> None:
+    """Whatever sets `reported_at`."""
+    from vgpumgr_api.db.observations import HostReport
+
+    pass_time(world, clock, 300)
+    sweep(world)
+    world.run(lambda session, _: setattr(session.get(HostReport, agent.host_id), "reported_at", clock.now))
+    sweep(world)
+    assert host_of(world).state is HostState.READY
+    assert host_kinds(world, "one")[-1] == "host.returned"
+
+
+def test_a_patch_cannot_say_what_only_operations_and_the_clock_can(world: World, agent: Agent) -> None:
+    for state in ("draining", "maintenance", "lost"):
+        with pytest.raises(ValueError, match="state"):
+            HostPatch(state=state)
+    drained_with_a_slice(world)
+    patch = HostPatch(state=HostState.READY)
+    refused(Code.HOST_DRAINING, lambda: act(world, lambda *a, **o: hosts.patch_host(*a, patch, **o)))
+
+
+# ---- draining
+
+
+def drained_with_a_slice(world: World, **request: Any) -> tuple[Operation, UUID]:
+    one = claim(world)
+    return drained(world, **request), one
+
+
+def test_a_drain_lasts_until_the_last_slice_is_gone(world: World, agent: Agent) -> None:
+    vm = uuid4()
+    one, other = sorted([claim(world, vm_uuid=vm), claim(world, vm_uuid=vm)])
+    begun = drained(world)
+    assert (begun.kind, begun.target, begun.state, begun.done) == ("host.drain", "one", OperationState.RUNNING, False)
+    assert (begun.progress.total, begun.progress.left) == (2, 2)
+    assert begun.progress.waiting_for == [
+        {"slice": str(each), "tenant": "acme", "vm_uuid": str(vm), "state": "claimed"} for each in (one, other)
+    ]
+    agent.report(slices=[device(one, opened=True)])
+    assert look(world, begun).progress.waiting_for[0]["state"] == "attached"
+    world.delete(one)
+    assert look(world, begun).progress.left == 2
+    agent.confirm_gone(one)
+    seen = look(world, begun)
+    assert (seen.progress.total, seen.progress.left) == (2, 1)
+    assert seen.generation > begun.generation
+    world.delete(other)
+    agent.confirm_gone(other)
+    ended = look(world, begun)
+    assert (ended.state, ended.done, ended.error) == (OperationState.SUCCEEDED, True, None)
+    assert ended.result == {"drained": 2, "unknown_slices": 0}
+    assert (ended.progress.total, ended.progress.left, ended.progress.waiting_for) == (2, 0, [])
+    assert ended.done_at is not None
+    assert host_of(world).state is HostState.CORDONED
+    assert host_kinds(world, str(begun.id)) == ["operation.started", "operation.succeeded"]
+    assert look(world, begun) == ended
+
+
+def test_a_host_without_slices_is_drained_at_once(world: World, agent: Agent) -> None:
+    begun = drained(world, then="maintenance")
+    assert (begun.state, begun.progress.total) == (OperationState.SUCCEEDED, 0)
+    assert host_of(world).state is HostState.MAINTENANCE
+
+
+def test_any_replica_gets_it_on_without_being_asked(world: World, agent: Agent, clock: Clock) -> None:
+    begun, one = drained_with_a_slice(world, then="maintenance")
+    world.delete(one)
+    agent.confirm_gone(one)
+    assert step(world)
+    assert not step(world)
+    assert world.run(operations.get_operation, begun.id).state is OperationState.SUCCEEDED
+    assert host_of(world).state is HostState.MAINTENANCE
+
+
+def test_one_that_waits_is_looked_at_now_and_then(world: World, agent: Agent, clock: Clock) -> None:
+    drained_with_a_slice(world)
+    assert step(world)
+    assert not step(world)
+    clock.advance(operating.LOOK.total_seconds())
+    assert step(world)
+
+
+def test_of_one_kind_one_runs_on_a_host(world: World, agent: Agent) -> None:
+    begun, _ = drained_with_a_slice(world)
+    refusal = refused(Code.HOST_DRAINING, lambda: drained(world))
+    assert str(begun.id) in refusal.detail
+    for service in (cordoning.cordon_host, cordoning.uncordon_host, cordoning.maintain_host):
+        refused(Code.HOST_DRAINING, lambda service=service: act(world, service))
+
+    def twice(session: Any, actor: Actor) -> None:
+        operations.begin(
+            session,
+            actor,
+            drain.KIND,
+            target="one",
+            target_id=agent.host_id,
+            request=HostDrain(),
+            notes={},
+            deadline_s=None,
+        )
+
+    # The database itself refuses, whatever the code forgets.
+    with pytest.raises(IntegrityError):
+        world.run(twice)
+
+
+@pytest.mark.parametrize("before", [HostState.READY, HostState.CORDONED, HostState.MAINTENANCE])
+@pytest.mark.parametrize("undo", [True, False])
+def test_a_cancelled_drain_leaves_the_host_as_asked(world: World, agent: Agent, before: HostState, undo: bool) -> None:
+    one = claim(world)
+    service = {HostState.CORDONED: cordoning.cordon_host, HostState.MAINTENANCE: cordoning.maintain_host}.get(before)
+    if service is not None:
+        act(world, service)
+    begun = drained(world)
+    ended = cancel(world, begun, undo=undo)
+    assert (ended.state, ended.done, ended.result, ended.error) == (OperationState.CANCELLED, True, None, None)
+    assert host_of(world).state is (before if undo else HostState.CORDONED)
+    assert world.slice(one).state == "claimed"
+    refused(Code.OPERATION_DONE, lambda: cancel(world, begun))
+    assert look(world, begun) == ended
+    assert drained(world).id != begun.id
+
+
+def test_a_cancellation_may_demand_what_was_seen(world: World, agent: Agent) -> None:
+    begun, _ = drained_with_a_slice(world)
+    refused(Code.GENERATION_STALE, lambda: cancel(world, begun, if_match=begun.generation + 1))
+    assert cancel(world, begun, if_match=begun.generation).done
+
+
+def test_a_drain_that_takes_too_long_fails_and_the_host_stays_cordoned(
+    world: World, agent: Agent, clock: Clock
+) -> None:
+    begun, _ = drained_with_a_slice(world, deadline_s=100)
+    pass_time(world, clock, 99)
+    assert look(world, begun).state is OperationState.RUNNING
+    pass_time(world, clock, 1)
+    failed = look(world, begun)
+    assert failed.state is OperationState.FAILED
+    assert failed.error is not None
+    assert failed.error.code == "operation.deadline"
+    assert failed.progress.left == 1
+    assert failed.result is None
+    assert host_of(world).state is HostState.CORDONED
+    assert host_kinds(world, str(begun.id))[-1] == "operation.failed"
+
+
+def test_time_without_an_api_counts_for_no_drain(world: World, agent: Agent, clock: Clock) -> None:
+    world.run(lambda session, _: liveness.beat(session))
+    begun, one = drained_with_a_slice(world, deadline_s=100)
+    clock.advance(24 * 3600)
+    world.run(lambda session, _: liveness.beat(session))
+    assert look(world, begun).state is OperationState.RUNNING
+    pass_time(world, clock, 99)
+    agent.report()
+    world.delete(one)
+    agent.confirm_gone(one)
+    assert look(world, begun).state is OperationState.SUCCEEDED
+
+
+def test_a_drain_ends_with_its_host(world: World, agent: Agent, clock: Clock) -> None:
+    begun, _ = drained_with_a_slice(world)
+    world.run(fencing.fence_host, "one", HostFence(confirm="one", force=True), if_match=host_of(world).generation)
+    fenced = look(world, begun)
+    assert fenced.error is not None
+    assert (fenced.state, fenced.error.code) == (OperationState.FAILED, "host.fenced")
+    assert host_of(world).operator_state is HostState.CORDONED
+    refused(Code.HOST_FENCED, lambda: drained(world))
+
+
+def test_a_drain_of_a_host_that_was_deleted_fails(world: World, agent: Agent) -> None:
+    begun, one = drained_with_a_slice(world)
+    world.delete(one)
+    agent.confirm_gone(one)
+    world.run(hosts.delete_host, "one", if_match=host_of(world).generation)
+    gone = look(world, begun)
+    assert gone.error is not None
+    assert (gone.state, gone.error.code) == (OperationState.FAILED, "object.unknown")
+
+
+def test_a_lost_slice_is_waited_for_as_well(world: World, agent: Agent) -> None:
+    one = claim(world)
+    world.run(fencing.fence_host, "one", HostFence(confirm="one", force=True), if_match=host_of(world).generation)
+    again = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token)
+    again.report()
+    begun = drained(world)
+    assert [each["state"] for each in begun.progress.waiting_for] == ["lost"]
+    again.confirm_gone(one)
+    assert look(world, begun).state is OperationState.SUCCEEDED
+
+
+def test_a_step_that_breaks_off_is_taken_again(world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each crash window: the process dies after any of the changes of the last step; none of them is left behind."""
+    begun, one = drained_with_a_slice(world, then="maintenance")
+    world.delete(one)
+    agent.confirm_gone(one)
+    before = host_of(world)
+
+    class KilledError(Exception):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KilledError
+
+    for module, name in ((operations, "end"), (operations, "note"), (drain.host_states, "enter")):
+        original = getattr(module, name)
+
+        def after(*arguments: Any, original: Any = original, **options: Any) -> None:
+            original(*arguments, **options)
+            arguments[0].flush()
+            die()
+
+        for point in (die, after):
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, point)
+                with pytest.raises(KilledError):
+                    step(world)
+            assert host_of(world) == before
+            assert world.run(operations.get_operation, begun.id).state is OperationState.RUNNING
+    assert step(world)
+    assert world.run(operations.get_operation, begun.id).state is OperationState.SUCCEEDED
+    assert host_of(world).state is HostState.MAINTENANCE
+    assert host_kinds(world, str(begun.id)) == ["operation.started", "operation.succeeded"]
+
+
+def test_operations_are_listed_by_what_they_are(world: World, agent: Agent) -> None:
+    world.host("two")
+    done = drained(world, "two")
+    begun, _ = drained_with_a_slice(world)
+
+    def found(**filters: Any) -> set[UUID]:
+        return {one.id for one in world.run(operations.list_operations, PageRequest(), **filters).items}
+
+    assert found() == {done.id, begun.id}
+    assert found(state=OperationState.RUNNING) == {begun.id}
+    assert found(target="two") == {done.id}
+    assert found(kind="host.drain", state=OperationState.FAILED) == set()
+
+
+def test_operations_are_kept_for_a_week_after_their_end(world: World, agent: Agent, clock: Clock) -> None:
+    world.host("two")
+    done = drained(world, "two")
+    begun, _ = drained_with_a_slice(world)
+    clock.advance(7 * 24 * 3600 - 1)
+    assert not world.run(lambda session, _: operations.forget(session))
+    assert world.run(operations.get_operation, done.id) == done
+    clock.advance(1)
+    assert not world.run(lambda session, _: operations.forget(session))
+    refused(Code.OBJECT_UNKNOWN, lambda: world.run(operations.get_operation, done.id))
+    assert world.run(lambda session, _: session.get(Row, begun.id)) is not None
+
+
+def test_operations_are_for_who_runs_the_cloud(world: World, agent: Agent) -> None:
+    begun, _ = drained_with_a_slice(world)
+    tenant = world.tenant_actor("acme")
+    for service, more in (
+        (operations.get_operation, ()),
+        (operating.look, ()),
+        (operating.cancel_operation, (OperationCancel(),)),
+    ):
+        refused(
+            Code.PERMISSION_DENIED,
+            lambda service=service, more=more: world.run(service, begun.id, *more, actor=tenant),
+        )
+    refused(Code.PERMISSION_DENIED, lambda: world.run(operations.list_operations, PageRequest(), actor=agent.actor))
+    refused(Code.OBJECT_UNKNOWN, lambda: world.run(operating.cancel_operation, uuid4(), OperationCancel()))
+
+
+def test_a_claim_whose_host_was_drained_meanwhile_goes_elsewhere(
+    world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim has chosen its GPU while the host was ready; on PostgreSQL the drain comes in between."""
+    from vgpumgr_api.services import claims
+
+    world.host("two", inventory=[])
+    changed: list[Operation] = []
+    original = claims.bump_claimed
+
+    def late(session: Any, chosen: Any) -> None:
+        if not changed and not world.database.is_sqlite:
+            changed.append(drained(world))
+        original(session, chosen)
+
+    monkeypatch.setattr(claims, "bump_claimed", late)
+    if world.database.is_sqlite:  # has one writer at a time: nothing comes in between
+        claim(world)
+        return
+    refused(Code.CAPACITY_NONE, lambda: claim(world))
+    assert changed[0].state is OperationState.SUCCEEDED
+    assert world.quota("acme").used_slices == 0
+    assert {gpu.used_share_permille for gpu in world.gpus()} == {0}

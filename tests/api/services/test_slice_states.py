@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far slices come, by their hosts' word and by the clock, and that nothing is given up by it."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import func, select
+from vgpumgr_api.db import models
+from vgpumgr_api.db.progress import Liveness, SliceProgress
+from vgpumgr_api.deadline_settings import Deadlines
+from vgpumgr_api.services import claims, deadlines, events, fencing, hosts, liveness, progress
+from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.services.progress import Place, heard
+
+from tests.api.conftest import Clock
+from tests.api.world import Agent, World, absent
+from vgpumgr.wire.fleet import ReportedSlice
+from vgpumgr.wire.resources import HostFence, Slice, SliceState
+
+LIMITS = Deadlines(claimed_s=3600, prepared_s=600, releasing_s=900, host_lost_s=300, lease_s=24 * 3600)
+DAY_S = 24 * 3600
+
+
+def device(slice_id: UUID, *, opened: bool = False, error: str = "") -> ReportedSlice:
+    return absent(slice_id, present=True, open=opened, error=error)
+
+
+def kinds(world: World, slice_id: UUID) -> list[str]:
+    page = world.run(events.list_events, size=1000)
+    return [event.kind for event in page.items if event.object == str(slice_id)]
+
+
+def pass_time(world: World, clock: Clock, seconds: float) -> None:
+    """Lets time pass in which the API is alive."""
+    world.run(lambda session, _: liveness.beat(session))
+    clock.advance(seconds)
+
+    def keep_alive(session: Any, _: object) -> None:
+        session.get(Liveness, 1).at = clock.now
+
+    world.run(keep_alive)
+
+
+def sweep(world: World, limits: Deadlines = LIMITS) -> None:
+    for job in (
+        deadlines.unnamed_slices,
+        deadlines.overdue_slices,
+        deadlines.silent_hosts,
+        deadlines.ended_leases,
+    ):
+        assert not world.run(lambda session, _, job=job: job(session, limits))
+
+
+def place_of(found: Slice) -> tuple[str, str]:
+    return found.state.value, found.state_reason
+
+
+@pytest.fixture
+def agent(world: World) -> Agent:
+    return world.host("one")
+
+
+@pytest.fixture
+def claimed(world: World, agent: Agent) -> Slice:
+    world.tenant("acme")
+    return world.claim("acme", world.profile(), host=agent.name)
+
+
+def test_a_vm_that_starts_and_stops_leaves_its_slice_claimed(
+    world: World, agent: Agent, claimed: Slice, clock: Clock
+) -> None:
+    assert (claimed.state, claimed.state_since) == (SliceState.CLAIMED, claimed.created_at)
+    seen = []
+    for said in (
+        absent(claimed.id),
+        device(claimed.id),
+        device(claimed.id, opened=True),
+        device(claimed.id, opened=True),
+        absent(claimed.id),
+    ):
+        clock.advance(10)
+        agent.report(slices=[said], desired=agent.desired())
+        found = world.slice(claimed.id)
+        seen.append((found.state.value, found.state_since - claimed.created_at))
+    assert seen == [
+        ("claimed", timedelta(seconds=0)),
+        ("prepared", timedelta(seconds=20)),
+        ("attached", timedelta(seconds=30)),
+        ("attached", timedelta(seconds=30)),
+        ("claimed", timedelta(seconds=50)),
+    ]
+    assert kinds(world, claimed.id) == ["slice.claimed", "slice.prepared", "slice.attached", "slice.detached"]
+    assert world.quota("acme").used_slices == 1
+    assert world.slice(claimed.id).generation == claimed.generation
+
+
+def test_absence_from_a_report_says_nothing(world: World, agent: Agent, claimed: Slice) -> None:
+    agent.report(slices=[device(claimed.id, opened=True)])
+    agent.report(slices=[])
+    assert world.slice(claimed.id).state is SliceState.ATTACHED
+
+
+def test_what_a_host_cannot_do_fails_the_slice_until_it_can(world: World, agent: Agent, claimed: Slice) -> None:
+    agent.report(slices=[absent(claimed.id, error="no memory\nleft")])
+    failed = world.slice(claimed.id)
+    assert place_of(failed) == ("failed", "host.error")
+    assert "no memory" in failed.state_detail
+    assert failed.state_detail.isprintable()
+    assert world.quota("acme").used_slices == 1
+    agent.report(slices=[device(claimed.id, opened=True, error="its cap was refused")])
+    attached = world.slice(claimed.id)
+    assert (*place_of(attached), attached.state_detail) == ("attached", "", "its cap was refused")
+    agent.report(slices=[absent(claimed.id)])
+    assert place_of(world.slice(claimed.id)) == ("claimed", "")
+
+
+def test_states_are_found_by_what_clients_see(world: World, agent: Agent, claimed: Slice) -> None:
+    other = world.claim("acme", world.profile(), host=agent.name)
+    agent.report(slices=[device(claimed.id)])
+
+    def found(state: SliceState) -> list[UUID]:
+        return [one.id for one in world.run(claims.list_slices, PageRequest(), state=state).items]
+
+    assert found(SliceState.PREPARED) == [claimed.id]
+    assert found(SliceState.CLAIMED) == [other.id]
+    world.delete(other.id)
+    assert found(SliceState.RELEASING) == [other.id]
+    assert found(SliceState.CLAIMED) == []
+
+
+def test_another_hosts_word_moves_nothing(world: World, agent: Agent, claimed: Slice) -> None:
+    world.host("two").report(slices=[device(claimed.id, opened=True)])
+    assert world.slice(claimed.id).state is SliceState.CLAIMED
+
+
+# ---- deadlines
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_claim_that_no_vm_uses_fails_after_its_time_and_counts_on(
+    world: World, agent: Agent, claimed: Slice, clock: Clock, named: bool
+) -> None:
+    if named:
+        agent.report(slices=[absent(claimed.id)])
+    pass_time(world, clock, LIMITS.claimed_s - 1)
+    agent.report(slices=[absent(claimed.id)] if named else [])
+    sweep(world)
+    assert world.slice(claimed.id).state is SliceState.CLAIMED
+    pass_time(world, clock, 1)
+    for _ in range(2):
+        sweep(world)
+    assert place_of(world.slice(claimed.id)) == ("failed", "deadline.claimed")
+    assert kinds(world, claimed.id) == ["slice.claimed", "slice.failed"]
+    assert world.quota("acme").used_slices == 1
+    assert world.gpus()[0].used_share_permille == claimed.share_permille
+    assert [one.id for one in agent.desired().slices] == [claimed.id]
+    # Absent all the time is no news; a VM that starts is.
+    agent.report(slices=[absent(claimed.id)])
+    assert world.slice(claimed.id).state is SliceState.FAILED
+    agent.report(slices=[device(claimed.id, opened=True)])
+    assert place_of(world.slice(claimed.id)) == ("attached", "")
+
+
+def test_a_stopped_vm_has_all_the_time_there_is(world: World, agent: Agent, claimed: Slice, clock: Clock) -> None:
+    agent.report(slices=[device(claimed.id, opened=True)])
+    agent.report(slices=[absent(claimed.id)])
+    pass_time(world, clock, 30 * DAY_S)
+    agent.report(slices=[absent(claimed.id)])
+    sweep(world)
+    assert world.slice(claimed.id).state is SliceState.CLAIMED
+
+
+def test_a_device_that_no_vm_opens_fails_its_slice(world: World, agent: Agent, claimed: Slice, clock: Clock) -> None:
+    agent.report(slices=[device(claimed.id)])
+    pass_time(world, clock, LIMITS.prepared_s)
+    agent.report(slices=[device(claimed.id)])
+    sweep(world)
+    assert place_of(world.slice(claimed.id)) == ("failed", "deadline.prepared")
+    agent.report(slices=[device(claimed.id)])
+    assert place_of(world.slice(claimed.id)) == ("failed", "deadline.prepared")
+    agent.report(slices=[absent(claimed.id)])
+    assert place_of(world.slice(claimed.id)) == ("claimed", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"), [(None, "not confirmed"), ("present", "has the device"), ("open", "a VM has it open")]
+)
+def test_a_deletion_that_is_not_confirmed_in_time_is_orphaned_and_gives_nothing_back(
+    world: World, agent: Agent, claimed: Slice, clock: Clock, said: str | None, why: str
+) -> None:
+    if said:
+        agent.report(slices=[device(claimed.id, opened=said == "open")])
+    world.delete(claimed.id)
+    pass_time(world, clock, LIMITS.releasing_s)
+    agent.report()
+    sweep(world)
+    orphaned = world.slice(claimed.id)
+    assert place_of(orphaned) == ("orphaned", "deadline.releasing")
+    assert why in orphaned.state_detail
+    assert world.quota("acme").used_slices == 1
+    assert world.delete(claimed.id).state is SliceState.ORPHANED
+    assert [one.id for one in agent.desired().tombstones] == [claimed.id]
+    agent.confirm_gone(claimed.id)
+    assert world.quota("acme").used_slices == 0
+    assert kinds(world, claimed.id)[-2:] == ["slice.orphaned", "slice.released"]
+
+
+def test_a_host_has_its_whole_time_after_an_api_that_was_dead(world: World, agent: Agent, clock: Clock) -> None:
+    pass_time(world, clock, 60)
+    clock.advance(DAY_S)
+    world.run(lambda session, _: liveness.beat(session))
+    pass_time(world, clock, LIMITS.host_lost_s - 1)
+    sweep(world)
+    assert "host.lost" not in host_kinds(world, "one")
+    pass_time(world, clock, 1)
+    sweep(world)
+    assert "host.lost" in host_kinds(world, "one")
+
+
+def test_an_api_that_was_dead_for_a_day_blames_nobody(world: World, agent: Agent, claimed: Slice, clock: Clock) -> None:
+    """Everything stood still for a day; hosts report in their own time after it, and only then time counts."""
+    prepared, deleted = (world.claim("acme", world.profile(), host="one") for _ in range(2))
+    agent.report(slices=[device(prepared.id)])
+    world.delete(deleted.id)
+    pass_time(world, clock, 60)
+    clock.advance(DAY_S + 1)
+    world.run(lambda session, _: liveness.beat(session))
+    before = [world.slice(one.id).state for one in (claimed, prepared, deleted)]
+    sweep(world)
+    assert [world.slice(one.id).state for one in (claimed, prepared, deleted)] == before
+    assert "host.lost" not in host_kinds(world, "one")
+    agent.report()
+    pass_time(world, clock, LIMITS.claimed_s)
+    agent.report()
+    sweep(world)
+    after = [world.slice(one.id) for one in (claimed, prepared, deleted)]
+    assert [place_of(one) for one in after] == [
+        ("failed", "deadline.claimed"),
+        ("failed", "deadline.prepared"),
+        ("orphaned", "deadline.releasing"),
+    ]
+    assert world.quota("acme").used_slices == 3
+
+
+def host_kinds(world: World, name: str) -> list[str]:
+    page = world.run(events.list_events, size=1000)
+    return [event.kind for event in page.items if event.object == name]
+
+
+def test_without_a_beat_no_deadline_passes(world: World, agent: Agent, claimed: Slice, clock: Clock) -> None:
+    clock.advance(10 * DAY_S)
+    sweep(world)
+    assert world.slice(claimed.id).state is SliceState.CLAIMED
+    assert world.run(lambda session, _: liveness.alive_for(session)) == timedelta(0)
+
+
+def test_a_gap_of_the_api_is_seen_and_a_short_one_is_not(world: World, clock: Clock) -> None:
+    def beat() -> timedelta:
+        world.run(lambda session, _: liveness.beat(session))
+        alive: timedelta = world.run(lambda session, _: liveness.alive_for(session))
+        return alive
+
+    found = []
+    for seconds in (0, 10, 60, 60, 61, 10, -30, 10):
+        clock.advance(seconds)
+        found.append(beat().total_seconds())
+    # A replica whose clock is behind changes nothing.
+    assert found == [0, 10, 70, 130, 0, 10, -20, -10]
+
+
+# ---- hosts that are silent
+
+
+def test_a_silent_host_is_lost_and_its_slices_are_orphaned_when_their_lease_ends(
+    world: World, agent: Agent, claimed: Slice, clock: Clock
+) -> None:
+    agent.report(slices=[device(claimed.id, opened=True)])
+    pass_time(world, clock, LIMITS.host_lost_s)
+    sweep(world)
+    assert host_kinds(world, "one")[-1] == "host.lost"
+    assert world.slice(claimed.id).state is SliceState.ATTACHED
+    pass_time(world, clock, LIMITS.lease_s - LIMITS.host_lost_s - 1)
+    sweep(world)
+    assert world.slice(claimed.id).state is SliceState.ATTACHED
+    pass_time(world, clock, 1)
+    for _ in range(2):
+        sweep(world)
+    assert place_of(world.slice(claimed.id)) == ("orphaned", "lease.ended")
+    assert kinds(world, claimed.id).count("slice.orphaned") == 1
+    assert world.quota("acme").used_slices == 1
+    assert world.gpus()[0].used_share_permille == claimed.share_permille
+    agent.report(slices=[device(claimed.id, opened=True)])
+    assert world.slice(claimed.id).state is SliceState.ATTACHED
+    assert host_kinds(world, "one")[-1] == "host.returned"
+
+
+def test_an_orphan_can_be_deleted_and_a_lost_host_be_fenced(
+    world: World, agent: Agent, claimed: Slice, clock: Clock
+) -> None:
+    agent.report(slices=[device(claimed.id, opened=True)])
+    pass_time(world, clock, LIMITS.lease_s)
+    sweep(world)
+    sweep(world)
+    assert world.slice(claimed.id).state is SliceState.ORPHANED
+    assert world.delete(claimed.id).state is SliceState.RELEASING
+    generation = world.run(hosts.get_host, "one").generation
+    world.run(fencing.fence_host, "one", HostFence(confirm="one"), if_match=generation)
+    assert world.slice(claimed.id).state is SliceState.LOST
+    assert world.quota("acme").used_slices == 0
+    sweep(world)
+    assert world.slice(claimed.id).state is SliceState.LOST
+
+
+# ---- the parts
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "after"),
+    [
+        (None, {}, Place(SliceState.CLAIMED, timed=True)),
+        (Place(SliceState.CLAIMED), {}, Place(SliceState.CLAIMED)),
+        (Place(SliceState.ORPHANED, reason="lease.ended", detail="x"), {}, Place(SliceState.CLAIMED)),
+        (Place(SliceState.FAILED, reason="host.error", detail="x"), {}, Place(SliceState.CLAIMED)),
+        (None, {"present": True}, Place(SliceState.PREPARED, timed=True)),
+        (Place(SliceState.ATTACHED), {"present": True}, Place(SliceState.PREPARED, timed=True)),
+        (None, {"present": True, "open": True}, Place(SliceState.ATTACHED)),
+        (None, {"present": True, "error": "e"}, Place(SliceState.FAILED, reason="host.error", detail="e")),
+        (None, {"open": True}, Place(SliceState.CLAIMED, timed=True)),
+    ],
+)
+def test_what_is_heard_decides(before: Place | None, said: dict[str, Any], after: Place) -> None:
+    assert heard(before, absent(UUID(int=1), **said)) == after
+
+
+def test_a_slice_without_a_row_is_as_its_claim_says(world: World, agent: Agent, claimed: Slice) -> None:
+    """As after an upgrade, or a claim that no host has spoken of."""
+    rows = lambda session, _: session.scalar(select(func.count()).select_from(SliceProgress))  # noqa: E731
+    assert world.run(rows) == 0
+    world.delete(claimed.id)
+
+    def forget(session: Any, _: object) -> None:
+        session.delete(session.get(SliceProgress, claimed.id))
+
+    world.run(forget)
+    assert world.slice(claimed.id).state is SliceState.RELEASING
+    agent.confirm_gone(claimed.id)
+    assert world.run(rows) == 0
+
+
+def test_the_row_goes_with_the_slice(world: World, agent: Agent, claimed: Slice) -> None:
+    agent.report(slices=[device(claimed.id)])
+    world.delete(claimed.id)
+    agent.confirm_gone(claimed.id)
+    assert world.run(lambda session, _: session.scalars(select(SliceProgress)).all()) == []
+    assert world.run(lambda session, _: session.scalars(select(models.Slice)).all()) == []
+
+
+def test_a_host_that_speaks_while_a_slice_is_deleted_does_not_undo_that(
+    world: World, agent: Agent, claimed: Slice
+) -> None:
+    """Its word was read before the deletion was committed, and is taken in after it."""
+    before = world.run(lambda session, _: progress.standings(session, agent.host_id))
+    world.delete(claimed.id)
+    said = [device(claimed.id, opened=True)]
+    world.run(lambda session, actor: progress.follow(session, actor, before, said))
+    assert world.slice(claimed.id).state is SliceState.RELEASING
