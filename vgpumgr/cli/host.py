@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`host`: what an operator does to one host."""
 
-from typing import Annotated
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,17 +12,33 @@ from vgpumgr.cli.doctor import doctor
 from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import SecretFileOption, hand_over, request
 from vgpumgr.cli.observe import observe
+from vgpumgr.cli.operation import present, wait
 from vgpumgr.cli.probe_gpu import probe_gpu
 from vgpumgr.cli.session import Output, OutputOption, begin
 from vgpumgr.cli.show import show
+from vgpumgr.cli.units import parse_duration
 from vgpumgr.cli.watch import watch
 from vgpumgr.errors import ArgumentError
 
-host = typer.Typer(help="Check, watch, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from vgpumgr.client import Client
+    from vgpumgr.wire.resources import Host
+
+host = typer.Typer(
+    help="Check, watch, cordon, drain, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True
+)
 host.command()(doctor)
 host.command()(observe)
 host.command("probe-gpu")(probe_gpu)
 host.command()(watch)
+
+
+class Then(StrEnum):
+    """What a host can be after a drain."""
+
+    CORDONED = "cordoned"
+    MAINTENANCE = "maintenance"
+
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 
@@ -30,6 +48,87 @@ def confirm_epoch(context: typer.Context, name: NameArgument, output: OutputOpti
     """After the API's database was restored: let the host obey deletions again."""
     session = begin(context, output)
     show(session, kind_of("host"), [session.client.confirm_epoch(checked_name(name, "host"))], single=True)
+
+
+@host.command("cordon")
+def cordon(
+    context: typer.Context,
+    name: NameArgument,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a host take no more claims. What it has stays."""
+    _act(context, name, if_generation, output, lambda client, generation: client.cordon(name, if_generation=generation))
+
+
+@host.command("uncordon")
+def uncordon(
+    context: typer.Context,
+    name: NameArgument,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a host take claims again, after a cordon, a drain or maintenance."""
+    _act(
+        context, name, if_generation, output, lambda client, generation: client.uncordon(name, if_generation=generation)
+    )
+
+
+@host.command("maintenance")
+def maintenance(
+    context: typer.Context,
+    name: NameArgument,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let no VM start with a slice of a host, and miss it not when it is silent. Its VMs must have stopped."""
+    _act(
+        context,
+        name,
+        if_generation,
+        output,
+        lambda client, generation: client.maintenance(name, if_generation=generation),
+    )
+
+
+@host.command("drain")
+def drain(
+    context: typer.Context,
+    name: NameArgument,
+    deadline: Annotated[str | None, typer.Option(metavar="DURATION", help="after which it fails; else 1d")] = None,
+    then: Annotated[Then, typer.Option(help="the host's state when none is left")] = Then.CORDONED,
+    wait_s: Annotated[
+        float | None, typer.Option("--wait", min=0, metavar="SECONDS", help="until none is left, so long at most")
+    ] = None,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Cordon a host and wait until its slices are gone. Deletes none: move the VMs, or delete their slices."""
+    from vgpumgr.wire.operations import DRAIN_DEADLINE_S, HostDrain
+
+    session = begin(context, output)
+    checked_name(name, "host")
+    deadline_s = DRAIN_DEADLINE_S if deadline is None else parse_duration(deadline)
+    body = request(HostDrain, deadline_s=deadline_s, then=then.value)
+    generation = session.client.host(name).generation if if_generation is None else if_generation
+    begun = session.client.drain_host(name, body, if_generation=generation)
+    if wait_s is None or begun.done:
+        present(session, begun)
+    else:
+        wait(session, begun.id, wait_s)
+
+
+def _act(
+    context: typer.Context,
+    name: str,
+    if_generation: int | None,
+    output: Output,
+    do: "Callable[[Client, int], Host]",
+) -> None:
+    session = begin(context, output)
+    checked_name(name, "host")
+    generation = session.client.host(name).generation if if_generation is None else if_generation
+    show(session, kind_of("host"), [do(session.client, generation)], single=True)
 
 
 @host.command("fence")

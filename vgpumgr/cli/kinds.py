@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from vgpumgr.client import Client
     from vgpumgr.wire.audit import AuditEntry
+    from vgpumgr.wire.operations import Operation
     from vgpumgr.wire.resources import Event, Gpu, Host, Profile, Quota, Slice, Tenant, Token
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -137,6 +138,14 @@ def _slice(claim: "Slice") -> tuple[str, ...]:
     )
 
 
+def _operation(operation: "Operation") -> tuple[str, ...]:
+    progress = operation.progress
+    done = f"{progress.total - progress.left}/{progress.total}"
+    error = operation.error.code if operation.error else "-"
+    created = moment(operation.created_at)
+    return str(operation.id), operation.kind, operation.target, operation.state, done, error, operation.actor, created
+
+
 def _token(token: "Token") -> tuple[str, ...]:
     expires = "never" if token.expires_at is None else moment(token.expires_at)
     scopes = "-" if token.scopes is None else ",".join(token.scopes)
@@ -254,6 +263,15 @@ KINDS = (
         ),
         found=lambda client, name: client.slice(parse_uuid(name, "slice")),
         filters=("tenant", "host", "vm", "state"),
+    ),
+    Kind(
+        singular="operation",
+        plural="operations",
+        header=("ID", "KIND", "TARGET", "STATE", "DONE", "ERROR", "ACTOR", "CREATED"),
+        row=_operation,
+        name=lambda operation: str(operation.id),
+        listed=lambda client, _: client.operations(),
+        found=lambda client, name: client.operation(parse_uuid(name, "operation")),
     ),
     Kind(
         singular="token",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vgpumgr.cli import change, host, make, plug, show, simulate, top
+from vgpumgr.cli import change, host, make, operation, plug, show, simulate, top
 from vgpumgr.cli.failures import Status, document, lines, printable, status
 from vgpumgr.cli.session import Output, Session, complain
 from vgpumgr.cli.settings import Options
@@ -29,6 +29,7 @@ app.add_typer(make.create, name="create")
 app.add_typer(change.change, name="set")
 app.command()(change.delete)
 app.add_typer(host.host, name="host")
+app.add_typer(operation.operation, name="operation")
 app.command()(plug.attach)
 app.command()(plug.detach)
 app.command()(top.top)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 KindArgument = Annotated[
-    str, typer.Argument(metavar="KIND", help="tenants, quotas, profiles, hosts, gpus, slices, tokens, events or audit")
+    str,
+    typer.Argument(
+        metavar="KIND", help="tenants, quotas, profiles, hosts, gpus, slices, operations, tokens, events or audit"
+    ),
 ]
 
 
@@ -28,7 +31,11 @@ class SliceStateOption(StrEnum):
     """The states of a slice, without importing the models for `--help`."""
 
     CLAIMED = "claimed"
+    PREPARED = "prepared"
+    ATTACHED = "attached"
     RELEASING = "releasing"
+    FAILED = "failed"
+    ORPHANED = "orphaned"
     LOST = "lost"
 
 

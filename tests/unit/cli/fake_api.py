@@ -13,7 +13,7 @@ from uuid import UUID
 import httpx2
 from pydantic import BaseModel
 
-from vgpumgr.wire import fleet, resources
+from vgpumgr.wire import fleet, operations, resources
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
@@ -25,6 +25,7 @@ PAGE = 2
 VM = UUID("aaaaaaaa-0000-4000-8000-00000000000a")
 OTHER_VM = UUID("bbbbbbbb-0000-4000-8000-00000000000b")
 SLICES = [UUID(f"51ce0000-0000-4000-8000-00000000000{n}") for n in range(1, 4)]
+OPERATIONS = [UUID(f"09e60000-0000-4000-8000-00000000000{n}") for n in range(1, 3)]
 TOKENS = [UUID(f"70ce0000-0000-4000-8000-00000000000{n}") for n in range(1, 3)]
 EPOCH = UUID("e90c0000-0000-4000-8000-000000000001")
 GPU = "0000:00:10.0"
@@ -63,6 +64,9 @@ def slice_of(slice_id: UUID, tenant: str, *, vm: UUID | None, state: str = "clai
         "gpu_id": _id(4, 1),
         "mdev_type": "vgpumgr-mem64m",
         "state": state,
+        "state_since": MADE,
+        "state_reason": "",
+        "state_detail": "",
         "enforcement": {
             "requested_permille": 250,
             "applied_permille": 125,
@@ -75,6 +79,29 @@ def slice_of(slice_id: UUID, tenant: str, *, vm: UUID | None, state: str = "clai
         "created_at": MADE,
     }
     return resources.Slice.model_validate(members | more)
+
+
+def operation_of(operation_id: UUID, state: str = "running", **more: Any) -> operations.Operation:
+    done = state != "running"
+    waiting = {"slice": str(SLICES[0]), "tenant": "blue", "vm_uuid": str(VM), "state": "attached"}
+    members: dict[str, Any] = {
+        "id": operation_id,
+        "kind": "host.drain",
+        "target": "gpu-a",
+        "state": state,
+        "done": done,
+        "progress": {"total": 3, "left": 0 if state == "succeeded" else 1, "waiting_for": [] if done else [waiting]},
+        "request": {"deadline_s": 86400, "then": "cordoned"},
+        "result": {"drained": 3, "unknown_slices": 0} if state == "succeeded" else None,
+        "error": None,
+        "actor": "operator:root",
+        "generation": 2,
+        "created_at": MADE,
+        "deadline_at": MADE + timedelta(days=1),
+        "done_at": MADE if done else None,
+        "expires_at": MADE + timedelta(days=7) if done else None,
+    }
+    return operations.Operation.model_validate(members | more)
 
 
 def usage_of(tenant: str, gpu: str = GPU, **counters: Any) -> resources.Usage:
@@ -108,6 +135,7 @@ class FakeApi:
     usage: list[list[resources.Usage]] = field(default_factory=list)
     current_usage: list[resources.Usage] = field(default_factory=list)
     releasing_polls: int = 2
+    running_polls: int = 1
 
     def __post_init__(self) -> None:
         self.lists = {
@@ -160,10 +188,12 @@ class FakeApi:
                     id=_id(3, 1),
                     name="gpu-a",
                     state=resources.HostState.READY,
+                    operator_state=resources.HostState.READY,
                     enrolled=True,
                     online=True,
                     epoch_confirmed=True,
                     fenced_at=None,
+                    lost_at=None,
                     last_report_at=MADE + timedelta(seconds=30),
                     agent_version="0.1.0",
                     generation=4,
@@ -173,10 +203,12 @@ class FakeApi:
                     id=_id(3, 2),
                     name="gpu-b",
                     state=resources.HostState.CORDONED,
+                    operator_state=resources.HostState.CORDONED,
                     enrolled=False,
                     online=False,
                     epoch_confirmed=False,
                     fenced_at=None,
+                    lost_at=None,
                     last_report_at=None,
                     agent_version="",
                     generation=1,
@@ -203,6 +235,12 @@ class FakeApi:
                 slice_of(SLICES[0], "blue", vm=VM),
                 slice_of(SLICES[1], "blue", vm=None, observed=None),
                 slice_of(SLICES[2], "green", vm=OTHER_VM, state="releasing"),
+            ],
+            "operations": [
+                operation_of(OPERATIONS[0]),
+                operation_of(
+                    OPERATIONS[1], "failed", error={"code": "operation.deadline", "detail": "1 are left after 60 s"}
+                ),
             ],
             "tokens": [
                 resources.Token(
@@ -305,6 +343,16 @@ class FakeApi:
         kind, name, verb = match.groups()
         if verb:
             found = self.one(kind, name)
+            if kind == "operations":
+                operations.OperationCancel.model_validate_json(request.content)
+                return _json(operation_of(found.id, "cancelled"))
+            if verb in ("cordon", "uncordon", "maintenance", "drain"):
+                self.matched(kind, name, request, needed=True)
+                if verb == "drain":
+                    operations.HostDrain.model_validate_json(request.content)
+                    return _json(self.lists["operations"][0], 202)
+                state = {"cordon": "cordoned", "uncordon": "ready"}.get(verb, verb)
+                return _json(found.model_copy(update={"state": resources.HostState(state)}))
             if verb == "reenroll":
                 return _json(resources.HostCreated(**found.model_dump(), enroll_token="vge_once"))
             if verb == "fence":
@@ -330,7 +378,8 @@ class FakeApi:
         return httpx2.Response(204)
 
     def name_of(self, kind: str, item: Any) -> str:
-        return str(item.tenant if kind == "quotas" else item.id if kind in ("slices", "tokens") else item.name)
+        by_id = kind in ("operations", "slices", "tokens")
+        return str(item.tenant if kind == "quotas" else item.id if by_id else item.name)
 
     def one(self, kind: str, name: str) -> Any:
         for item in self.lists[kind]:
@@ -340,7 +389,7 @@ class FakeApi:
 
     def listed(self, kind: str, query: dict[str, str]) -> httpx2.Response:
         items = self.lists[kind]
-        for option in ("tenant", "host", "vm_uuid", "state", "actor"):
+        for option in ("tenant", "host", "vm_uuid", "state", "actor", "kind", "target"):
             if option in query:
                 items = [item for item in items if str(getattr(item, option)) == query[option]]
         if kind == "events":
@@ -355,6 +404,10 @@ class FakeApi:
             self.releasing_polls -= 1
             if self.releasing_polls < 0:
                 self.lists[kind].remove(found)
+        if kind == "operations" and not found.done:
+            self.running_polls -= 1
+            if self.running_polls < 0:
+                return _json(operation_of(found.id, "succeeded"))
         return _json(found)
 
     def create(self, kind: str, request: httpx2.Request, query: dict[str, str]) -> httpx2.Response:

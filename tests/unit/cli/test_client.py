@@ -13,7 +13,7 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from tests.unit.cli.fake_api import EPOCH, MADE, SLICES, TOKEN, TOKENS, VM, FakeApi, usage_of
+from tests.unit.cli.fake_api import EPOCH, MADE, OPERATIONS, SLICES, TOKEN, TOKENS, VM, FakeApi, usage_of
 from vgpumgr.client import Client
 from vgpumgr.errors import (
     ApiAnswerError,
@@ -25,6 +25,7 @@ from vgpumgr.errors import (
 )
 from vgpumgr.wire import fleet
 from vgpumgr.wire.common import Mode
+from vgpumgr.wire.operations import HostDrain, OperationCancel
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import (
     HostCreate,
@@ -96,6 +97,19 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("PATCH /v1/hosts/gpu-a", lambda c: c.patch_host("gpu-a", HostPatch(state=HostState.CORDONED), if_generation=4)),
     ("DELETE /v1/hosts/gpu-a", lambda c: c.delete_host("gpu-a", if_generation=4)),
     ("POST /v1/hosts/gpu-b:confirm-epoch", lambda c: c.confirm_epoch("gpu-b")),
+    ("POST /v1/hosts/gpu-a:cordon", lambda c: c.cordon("gpu-a", if_generation=4)),
+    ("POST /v1/hosts/gpu-a:uncordon", lambda c: c.uncordon("gpu-a", if_generation=4)),
+    ("POST /v1/hosts/gpu-a:maintenance", lambda c: c.maintenance("gpu-a", if_generation=4)),
+    ("POST /v1/hosts/gpu-a:drain", lambda c: c.drain_host("gpu-a", HostDrain(), if_generation=4)),
+    (
+        "GET /v1/operations?page_size=1000&kind=host.drain&target=gpu-a&state=running",
+        lambda c: next(c.operations(kind="host.drain", target="gpu-a", state="running")),
+    ),
+    (f"GET /v1/operations/{OPERATIONS[0]}?wait_s=20", lambda c: c.operation(OPERATIONS[0], wait_s=20)),
+    (
+        f"POST /v1/operations/{OPERATIONS[0]}:cancel",
+        lambda c: c.cancel_operation(OPERATIONS[0], OperationCancel(undo=True)),
+    ),
     ("POST /v1/hosts/gpu-a:fence", lambda c: c.fence("gpu-a", HostFence(confirm="gpu-a"), if_generation=4)),
     ("POST /v1/hosts/gpu-b:reenroll", lambda c: c.reenroll("gpu-b")),
     ("GET /v1/gpus?page_size=1000&host=gpu-a", lambda c: next(c.gpus(host="gpu-a"))),

@@ -35,6 +35,8 @@ STATUSES = {
     Code.CAPACITY_NONE: 6,
     Code.HOST_FENCED: 5,
     Code.HOST_ONLINE: 4,
+    Code.HOST_DRAINING: 4,
+    Code.OPERATION_DONE: 4,
     Code.CA_ABSENT: 4,
     Code.SLICE_BOUND: 4,
     Code.SLICE_RELEASING: 4,
@@ -82,6 +84,7 @@ def test_a_code_of_a_newer_api_goes_by_its_http_status(http: int, status: int) -
         (errors.AgentUnreachableError("x"), Status.ERROR),
         (errors.LibvirtFailedError("x"), Status.ERROR),
         (errors.WaitEndedError("x"), Status.ERROR),
+        (errors.OperationFailedError("x"), Status.ERROR),
         (errors.OutputError("x"), Status.ERROR),
     ],
 )

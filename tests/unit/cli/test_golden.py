@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.conftest import GOLDEN, Cli
-from tests.unit.cli.fake_api import GPU, MADE, SLICES, TOKENS, VM, usage_of
+from tests.unit.cli.fake_api import GPU, MADE, OPERATIONS, SLICES, TOKENS, VM, usage_of
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Usage
 
 Golden = Callable[[str, str], None]
 
-KINDS = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "events", "audit")
+KINDS = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "operations", "tokens", "events", "audit")
 COMMANDS = [
     *(f"get {kind}" for kind in KINDS),
     *(f"get {kind} -o json" for kind in KINDS),
@@ -69,6 +69,24 @@ COMMANDS = [
     f"delete slice {SLICES[0]} {SLICES[1]} -o name",
     "host confirm-epoch gpu-b",
     "host reenroll gpu-b",
+    "host cordon gpu-a",
+    "host uncordon gpu-a --if-generation 3",
+    "host maintenance gpu-a -o json",
+    "host drain gpu-a",
+    "host drain gpu-a --deadline 2h --then maintenance --wait 100",
+    "host drain gpu-a --deadline soon",
+    "host drain --help",
+    "operation list",
+    "operation list --state failed -o json",
+    f"operation show {OPERATIONS[0]}",
+    f"operation show {OPERATIONS[1]} -o json",
+    f"operation wait {OPERATIONS[0]}",
+    f"operation wait {OPERATIONS[0]} --timeout 0",
+    f"operation wait {OPERATIONS[1]}",
+    f"operation cancel {OPERATIONS[0]} --undo",
+    "operation show gpu-a",
+    "operation --help",
+    f"describe operation {OPERATIONS[0]}",
     "host fence gpu-a --confirm gpu-a",
     "host fence gpu-a --confirm gpu-a --force -o json",
     "host fence gpu-a --confirm gpu-b",
@@ -98,7 +116,7 @@ COMMANDS = [
 
 def file_name(command: str) -> str:
     plain = command
-    for number, known in enumerate((*SLICES, *TOKENS, VM)):
+    for number, known in enumerate((*SLICES, *TOKENS, VM, *OPERATIONS)):
         plain = plain.replace(str(known), f"uuid{number}")
     return re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower() + ".txt"
 

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`operation`: what takes longer than a command, as draining a host."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from vgpumgr.cli.change import GenerationOption
+from vgpumgr.cli.kinds import kind_of
+from vgpumgr.cli.make import request
+from vgpumgr.cli.session import Output, OutputOption, Session, begin
+from vgpumgr.cli.show import show
+from vgpumgr.cli.units import parse_uuid
+from vgpumgr.errors import OperationFailedError, WaitEndedError
+
+if TYPE_CHECKING:
+    from vgpumgr.wire.operations import Operation
+
+operation = typer.Typer(help="Look at operations, wait for them, cancel them.", no_args_is_help=True)
+
+WAIT_S = 60
+"""How long the API is asked to hold one answer back."""
+PAUSE_S = 1.0
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID")]
+
+
+class OperationStateOption(StrEnum):
+    """The states of an operation, without importing the models for `--help`."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@operation.command("list")
+def list_operations(
+    context: typer.Context,
+    kind: Annotated[str | None, typer.Option(help="of this kind, like host.drain")] = None,
+    target: Annotated[str | None, typer.Option(metavar="NAME", help="about this host")] = None,
+    state: Annotated[OperationStateOption | None, typer.Option(help="in this state")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List operations that are under way, or were done within a week."""
+    session = begin(context, output)
+    show(session, kind_of("operation"), session.client.operations(kind=kind, target=target, state=state))
+
+
+@operation.command("show")
+def show_operation(context: typer.Context, name: IdArgument, output: OutputOption = Output.TABLE) -> None:
+    """Show how far an operation is, and what it waits for."""
+    session = begin(context, output)
+    present(session, session.client.operation(parse_uuid(name, "operation")))
+
+
+@operation.command("wait")
+def wait_for(
+    context: typer.Context,
+    name: IdArgument,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="how long")] = 3600,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Wait until an operation is done. Fails if it did, if it was cancelled, or if it takes longer."""
+    session = begin(context, output)
+    wait(session, parse_uuid(name, "operation"), timeout)
+
+
+@operation.command("cancel")
+def cancel(
+    context: typer.Context,
+    name: IdArgument,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="put back what it changed: a drained host takes claims if it did before")
+    ] = False,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """End an operation that is under way. Without --undo a host that was being drained stays cordoned."""
+    from vgpumgr.wire.operations import OperationCancel
+
+    session = begin(context, output)
+    operation_id = parse_uuid(name, "operation")
+    body = request(OperationCancel, undo=undo)
+    present(session, session.client.cancel_operation(operation_id, body, if_generation=if_generation))
+
+
+def wait(session: Session, operation_id: UUID, wait_s: float) -> None:
+    """Return when an operation has succeeded, and show it. WaitEndedError, OperationFailedError."""
+    deadline_s = session.clock() + wait_s
+    while True:
+        left_s = deadline_s - session.clock()
+        found = session.client.operation(operation_id, wait_s=int(max(0, min(WAIT_S, left_s))))
+        if found.done:
+            break
+        if left_s <= 0:
+            raise WaitEndedError(
+                f"operation {operation_id} waits for {found.progress.left} of {found.progress.total}; look which with"
+                f" `vgpumgr operation show {operation_id}`"
+            )
+        session.sleep(min(PAUSE_S, left_s))  # an API that stops answers early
+    present(session, found)
+    if found.result is None:
+        why = f"{found.error.code}: {found.error.detail}" if found.error else "somebody cancelled it"
+        raise OperationFailedError(f"operation {operation_id} {found.state}: {why}")
+
+
+def present(session: Session, found: "Operation") -> None:
+    """Print one operation, for people with what it waits for."""
+    show(session, kind_of("operation"), [found], single=True)
+    if session.output == Output.TABLE:
+        for each in found.progress.waiting_for:
+            session.print("  " + "  ".join(f"{name} {'-' if value is None else value}" for name, value in each.items()))
