@@ -80,7 +80,8 @@ class Kept(_Value):
     """Desired state as this host obeys it.
 
     `epoch`, `generation`: of the last trusted document, None before the first. `seen_*`: of the last document, trusted
-    or not. `doubts`: why the last one was not trusted, and which claims it lacks.
+    or not. `host_state`: what operators made of this host, by the last document. `doubts`: why that was not trusted,
+    and which claims it lacks.
     """
 
     host_id: UUID
@@ -90,6 +91,7 @@ class Kept(_Value):
     seen_generation: int
     trusted: bool
     lease_s: int = LEASE_S
+    host_state: str = "ready"
     groups: list[DesiredGroup]
     claims: list[Claim]
     tombstones: list[Tombstone] = []
@@ -182,6 +184,7 @@ def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
         seen_generation=new.generation,
         trusted=True,
         lease_s=new.lease_s,
+        host_state=new.host_state,
         groups=[*new.groups, *(group for group in (kept.groups if kept else ()) if _key(group) in lost_keys)],
         claims=[*claims, *(_unnamed(claim, now) for claim in lost)],
         tombstones=[tombstone for tombstone in new.tombstones if tombstone.id in dead],
@@ -208,6 +211,7 @@ def _additions(kept: Kept | None, new: Desired, now: Stamp, doubt: str) -> Kept:
         seen_generation=new.generation,
         trusted=False,
         lease_s=kept.lease_s if kept else new.lease_s,
+        host_state=new.host_state,
         groups=list(groups.values()),
         claims=[*claims, *(Claim(slice=found) for uuid, found in named.items() if uuid not in before)],
         tombstones=[tombstone for tombstone in (kept.tombstones if kept else ()) if tombstone.id not in named],

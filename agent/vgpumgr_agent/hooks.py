@@ -2,9 +2,9 @@
 """What the agent answers to libvirt's hook: which VM may start with which slices.
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
-claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.not_ready, host.busy,
-agent.timeout, those of the API when it refuses to bind, and those of the helper and the kernel, as capacity.none or
-slice.open.
+claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.maintenance,
+host.not_ready, host.busy, agent.timeout, those of the API when it refuses to bind, and those of the helper and the
+kernel, as capacity.none or slice.open.
 """
 
 import logging
@@ -27,6 +27,8 @@ from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
 
 log = logging.getLogger(__name__)
+
+MAINTENANCE = "maintenance"
 
 _DECIDE_S = PREPARE_LIMIT_S - 2
 _RETRY_PAUSE_S, _ASK_PAUSE_S = 0.1, 0.5
@@ -74,6 +76,11 @@ class Hooks:
         self._acting = acting
         self._wake = wake
         self._waited = False
+        self._failed: dict[UUID, str] = {}
+
+    def failed(self) -> dict[UUID, str]:
+        """Return why the last VM that asked for a claimed slice did not get it, until one does. For the report."""
+        return {uuid: why for uuid, why in self._failed.copy().items() if self._store.claim(uuid) is not None}
 
     def prepare(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
         """Admit the VM and make its slices."""
@@ -87,12 +94,25 @@ class Hooks:
             raise HookRefusedError(
                 "host.not_ready", "this host knows no claims yet; check with `vgpumgr host doctor` that it is enrolled"
             )
+        if self._store.kept.host_state == MAINTENANCE:
+            raise HookRefusedError(
+                "host.maintenance",
+                "this host is in maintenance; start the VM when that is over (`vgpumgr host uncordon`)",
+            )
         claims = [self._admitted(uuid, vm_uuid) for uuid in ours]
         for claim in claims:
             if claim.vm_uuid is None:
                 _require_time(deadline)
                 self._bind(claim, vm_uuid)
-        self._make_all([uuid for uuid in ours if uuid in devices], vm_uuid, deadline)
+        made = [uuid for uuid in ours if uuid in devices]
+        try:
+            self._make_all(made, vm_uuid, deadline)
+        except HookRefusedError as refused:
+            self._failed |= dict.fromkeys(made, f"a VM did not start: {refused.code}: {refused.reason}")
+            self._wake()
+            raise
+        for uuid in made:
+            self._failed.pop(uuid, None)
         faults.point("hook.ready")
         log.info("domain %r (%s) may start with %s", domain, vm_uuid, ", ".join(map(str, ours)))
         self._wake()

@@ -163,7 +163,7 @@ class Agent:
                 kept=kept,
                 others=self._others(),
                 refusals=total.refusals,
-                errors={**_in_use(kept, observed), **total.slices},
+                errors={**self.hooks.failed(), **_in_use(kept, observed), **total.slices},
                 agent_epoch=self._store.agent_epoch,
                 seq=self._seq,
             )

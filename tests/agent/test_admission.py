@@ -7,6 +7,7 @@ from uuid import uuid4
 from tests.agent.fakeapi import claim, group
 from tests.agent.fakekernel import GPU, OTHER_GPU
 from tests.agent.host import OTHER_VM, VM, A, B, C, Host
+from vgpumgr.wire.fleet import Tombstone
 
 
 def test_hook_refusals(claimed: Host) -> None:
@@ -24,6 +25,45 @@ def test_all_slices_of_a_vm_or_none(claimed: Host) -> None:
     assert claimed.refused(A, B) == "capacity.none"
     assert claimed.slices() == set()
     assert claimed.helper.call("observe")["records"] == []
+
+
+def test_a_slice_that_a_vm_did_not_get_is_reported_until_one_does(claimed: Host) -> None:
+    claimed.kernel.fail["create"] = [0, errno.ENOSPC]
+    assert claimed.refused(A, B) == "capacity.none"
+    for _ in range(2):
+        claimed.reconcile()
+        errors = {one.id: one.error for one in claimed.api.last().slices}
+        assert "capacity.none" in errors[A]
+        assert "capacity.none" in errors[B]
+        assert errors[C] == ""
+    claimed.start(A, B)
+    claimed.reconcile()
+    assert {one.error for one in claimed.api.last().slices} == {""}
+
+
+def test_a_slice_that_was_refused_and_then_deleted_is_no_failure(claimed: Host) -> None:
+    claimed.kernel.fail["create"] = [errno.ENOSPC]
+    assert claimed.refused(A) == "capacity.none"
+    document = claimed.api.document
+    claimed.api.set(slices=[one for one in document.slices if one.id != A], tombstones=[Tombstone(id=A, generation=2)])
+    claimed.learn()
+    assert {one.error for one in claimed.api.last().slices} == {""}
+
+
+def test_in_maintenance_no_vm_starts_with_a_slice(claimed: Host) -> None:
+    claimed.api.set(host_state="maintenance")
+    claimed.learn()
+    assert claimed.refused(A) == "host.maintenance"
+    assert claimed.refused(metadata=(A,)) == "host.maintenance"
+    claimed.start(uuid4())
+    claimed.restart()
+    assert claimed.refused(A) == "host.maintenance"
+    for state in ("cordoned", "draining", "ready"):
+        claimed.api.set(host_state=state)
+        claimed.learn()
+        claimed.start(A)
+        claimed.release(A)
+        claimed.reconcile()
 
 
 def test_devices_of_other_vendors_pass(claimed: Host) -> None:
