@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may happen to claims and hosts, in any order, and what must be true after each of it.
+
+`Life` knows what the service has promised, and the hosts know which devices they have; neither looks into the
+database. The auditor does, and nothing else: it reads what is stored, in SQL of its own.
+"""
+
+import sys
+from collections import Counter
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from itertools import count
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.api.concurrency.agents import enrolled, inventory
+from tests.api.concurrency.audit import Audit
+from tests.api.model.service import BLOWS, Service
+
+GIB = 1 << 30
+SHARES = {"small": 150, "large": 600}
+MEMS = {"small": GIB, "large": 2 * GIB}
+LIMITS = {"account": {"share_permille": 3000, "slices": 9}, "project": {"share_permille": 1700, "slices": 6}}
+DAY = timedelta(hours=25)
+"""Longer than a lease."""
+
+_NUMBERS = count(1)
+
+ACTIONS = {
+    "claim": 7,
+    "ask_again": 1,
+    "delete": 3,
+    "bind": 2,
+    "look_act_report": 6,
+    "part_or_heal": 2,
+    "lease_expires": 1,
+    "fence": 2,
+    "backup": 1,
+    "restore": 1,
+    "confirm_epoch": 3,
+}
+"""And how often each is tried."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """As the service promised it."""
+
+    id: str
+    owner: str
+    profile: str
+    host: str
+    gpu: str
+    state: str = "claimed"
+    vm: str | None = None
+
+
+@dataclass
+class Machine:
+    """A host: its devices are real, whatever a database says. `lapsed`: not heard of for longer than a lease."""
+
+    name: str
+    token: str
+    devices: dict[str, Claim] = field(default_factory=dict)
+    seq: int = 0
+    away: bool = False
+    lapsed: bool = False
+
+
+@dataclass
+class Promised:
+    """What a backup takes back. `answers`: of idempotency keys."""
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+    answers: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict)
+
+
+class Life(RuleBasedStateMachine):
+    """One account with a project, two hosts with two GPUs each. `service` and `failures` are set by who runs it."""
+
+    service: Service
+    failures: list[BaseException]
+
+    @initialize()
+    def begin(self) -> None:
+        self.names = {kind: f"{kind}-{next(_NUMBERS)}" for kind in ("account", "project", *SHARES)}
+        operator = self.service.operator
+        for kind, account in (("account", None), ("project", self.names["account"])):
+            made = operator.ask("POST", "/v1/tenants", {"name": self.names[kind], "account": account})
+            assert made.status == 201, made.body
+            limits = {**LIMITS[kind], "mem_bytes": 1 << 50}
+            assert operator.ask("PATCH", f"/v1/quotas/{self.names[kind]}", limits, if_match=1).status == 200
+        for profile, share in SHARES.items():
+            body = {"name": self.names[profile], "share_permille": share, "mem_bytes": MEMS[profile]}
+            assert operator.ask("POST", "/v1/profiles", body).status == 201
+        self.hosts: dict[str, Machine] = {}
+        for _ in range(2):
+            name = f"host-{next(_NUMBERS)}"
+            self.hosts[name] = Machine(name, enrolled(operator, name))
+            self._report(self.hosts[name], "nothing", None)
+        self.steps = 0
+        self.promised = Promised()
+        self.kept: Promised | None = None
+        self.ever: dict[str, Claim] = {}
+
+    def teardown(self) -> None:
+        """When everything is back and all is given up, nothing is used."""
+        if (error := sys.exception()) is not None:
+            self.failures.append(error)
+            return
+        if not hasattr(self, "promised"):
+            return
+        for machine in self.hosts.values():
+            machine.away = False
+        for claim in list(self.promised.claims.values()):
+            if claim.state == "claimed":
+                self._delete(claim, "nothing")
+        for name, machine in self.hosts.items():
+            self.sync(name, "nothing")
+            self.service.operator.ask("POST", f"/v1/hosts/{name}:confirm-epoch")
+            machine.devices = {one: device for one, device in machine.devices.items() if one in self.promised.claims}
+            for _ in range(2):
+                self.sync(name, "nothing")
+        assert self.promised.claims == {}
+        for kind in ("account", "project"):
+            quota = self.service.operator.ask("GET", f"/v1/quotas/{self.names[kind]}").body
+            assert [quota[f"used_{what}"] for what in ("share_permille", "mem_bytes", "slices")] == [0, 0, 0], quota
+        assert Audit(self.service.url).violations() == []
+        assert self.service.deployment.server_errors() == []
+        for name in self.hosts:  # the next life has hosts of its own
+            generation = self.service.operator.ask("GET", f"/v1/hosts/{name}").body["generation"]
+            assert self.service.operator.ask("DELETE", f"/v1/hosts/{name}", if_match=generation).status == 204
+
+    @rule(seed=st.integers(0, (1 << 32) - 1))
+    def step(self, seed: int) -> None:
+        """Any of `ACTIONS`. Hypothesis, given few examples, would choose the simplest ones, and of those the same."""
+        self.steps += 1
+        self.rng = Random(f"{seed} {self.steps}")
+        [action] = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))
+        getattr(self, action)()
+
+    # ---- claims
+
+    def claim(self) -> None:
+        kind, profile = self.rng.choice(["account", "project"]), self.rng.choice(list(SHARES))
+        vm, blow = self.rng.random() < 0.5, self._blow()
+        key, body = str(uuid4()), {"tenant": self.names[kind], "profile": self.names[profile]}
+        body |= {"vm_uuid": str(uuid4())} if vm else {}
+        reply = self.service.ask(self.service.operator, "POST", "/v1/slices", body, key=key, blow=blow)
+        if reply.status == 201:
+            assert self._room(kind, profile), "more than the quota was granted"
+            said = reply.body
+            assert said["id"] not in self.ever, "one slice was given twice"
+            machine = self.hosts.get(said["host"])
+            assert machine is not None, "a host of nobody was granted"
+            assert not machine.lapsed, "a host that was not heard of for a day took a claim"
+            made = Claim(said["id"], kind, profile, said["host"], said["gpu"], vm=body.get("vm_uuid"))
+            self.promised.claims[made.id] = self.ever[made.id] = made
+            self.promised.answers[key] = (body, said)
+        elif reply.code == "quota.exceeded":
+            assert not self._room(kind, profile), f"refused although there is room: {reply.body}"
+        else:
+            assert reply.code == "capacity.none", reply.body
+        self._look()
+
+    def ask_again(self) -> None:
+        if not self.promised.answers:
+            return
+        key, blow = self.rng.choice(sorted(self.promised.answers)), self._blow()
+        body, answer = self.promised.answers[key]
+        again = self.service.ask(self.service.operator, "POST", "/v1/slices", body, key=key, blow=blow)
+        assert (again.status, again.body) == (201, answer)
+        self._look()
+
+    def delete(self) -> None:
+        if self.promised.claims:
+            self._delete(self._one(), self._blow())
+            self._look()
+
+    def bind(self) -> None:
+        if not self.promised.claims:
+            return
+        claim, vm, blow = self._one(), str(uuid4()), self._blow()
+        machine = self.hosts[claim.host]
+        if machine.away or not self._known(machine):
+            return
+        path = f"/v1/hosts/{machine.name}/slices/{claim.id}:bind"
+        reply = self.service.ask(self._agent(machine), "POST", path, {"vm_uuid": vm}, blow=blow)
+        if claim.state != "claimed":
+            assert reply.code == "slice.releasing", reply.body
+        elif claim.vm is not None:
+            assert reply.code == "slice.bound", reply.body
+        else:
+            assert reply.status == 200, reply.body
+            self.promised.claims[claim.id] = replace(claim, vm=vm)
+        self._look()
+
+    # ---- hosts
+
+    def look_act_report(self) -> None:
+        self.sync(self._any().name, self._blow())
+        self._look()
+
+    def part_or_heal(self) -> None:
+        machine = self._any()
+        machine.away = not machine.away
+
+    def lease_expires(self) -> None:
+        """Of a host that is away from now on, if it was not yet."""
+        machine = self._any()
+        self.service.pass_time(machine.name, DAY)
+        machine.away = machine.lapsed = True
+
+    def fence(self) -> None:
+        away = [machine for machine in self.hosts.values() if machine.away]
+        if not away:
+            return
+        machine = self.rng.choice([machine for machine in away if machine.lapsed] or away)
+        operator, blow = self.service.operator, self._blow()
+        path = f"/v1/hosts/{machine.name}"
+        generation = operator.ask("GET", path).body["generation"]
+        body = {"confirm": machine.name, "force": False}
+        reply = self.service.ask(operator, "POST", f"{path}:fence", body, if_match=generation, blow=blow)
+        if not machine.lapsed:
+            assert reply.code == "host.online", "a host that was heard of just now was fenced"
+            return
+        # An attempt that was not answered may have fenced it.
+        assert reply.status == 200 or (reply.repeated and reply.code == "generation.stale"), reply.body
+        for claim in self._of(machine.name):
+            self.promised.claims[claim.id] = replace(claim, state="lost")
+        self._look()
+
+    def sync(self, name: str, blow: str) -> None:
+        """What an agent does: it asks, obeys and tells. It removes what a tombstone names, and nothing else."""
+        machine = self.hosts[name]
+        if machine.away:
+            return
+        self._known(machine)
+        document = self._agent(machine).ask("GET", f"/v1/hosts/{name}/desired").body
+        mine = {claim.id: claim for claim in self._of(name)}
+        wanted, dead = ({one["id"] for one in document[what]} for what in ("slices", "tombstones"))
+        assert wanted == {one for one, claim in mine.items() if claim.state == "claimed"}
+        assert dead == {one for one, claim in mine.items() if claim.state != "claimed"}
+        machine.devices |= {one: mine[one] for one in wanted}
+        if document["epoch_confirmed"]:
+            machine.devices = {one: claim for one, claim in machine.devices.items() if one not in dead}
+        self._report(machine, blow, document)
+        if document["epoch_confirmed"]:
+            for one in dead:
+                del self.promised.claims[one]
+
+    # ---- backups
+
+    def backup(self) -> None:
+        if self.kept is not None:
+            return
+        self.service.backup()
+        self.kept = deepcopy(self.promised)
+
+    def restore(self) -> None:
+        if self.kept is None:
+            return
+        self.service.restore()
+        self.promised, self.kept = self.kept, None
+        self._look()
+
+    def confirm_epoch(self) -> None:
+        """After a comparison: what the host has and the database does not is stopped first, and removed by hand."""
+        machine, blow = self._any(), self._blow()
+        if not machine.away:
+            machine.devices = {one: device for one, device in machine.devices.items() if one in self.promised.claims}
+            path = f"/v1/hosts/{machine.name}:confirm-epoch"
+            assert self.service.ask(self.service.operator, "POST", path, blow=blow).status == 200
+        self._look()
+
+    # ---- what must be true
+
+    def _look(self) -> None:
+        audit = Audit(self.service.url)
+        assert audit.sums() == []
+        stored = {str(one): row.state for one, row in audit.slices().items() if row.host in self.hosts}
+        assert stored == {one: claim.state for one, claim in self.promised.claims.items()}
+        for name, machine in self.hosts.items():
+            used: Counter[str] = Counter()
+            for claim in {**machine.devices, **{one.id: one for one in self._of(name)}}.values():
+                used[claim.gpu] += SHARES[claim.profile]
+            assert all(share <= 1000 for share in used.values()), f"{name} is used twice: {used}"
+
+    def _room(self, kind: str, profile: str) -> bool:
+        counted = [claim for claim in self.promised.claims.values() if claim.state != "lost"]
+        for owner in {"account", kind}:
+            own = [claim for claim in counted if owner in ("account", claim.owner)]
+            share = sum(SHARES[claim.profile] for claim in own) + SHARES[profile]
+            if share > LIMITS[owner]["share_permille"] or len(own) >= LIMITS[owner]["slices"]:
+                return False
+        return True
+
+    # ---- in short
+
+    def _delete(self, claim: Claim, blow: str) -> None:
+        reply = self.service.ask(self.service.operator, "DELETE", f"/v1/slices/{claim.id}", blow=blow)
+        assert reply.status == 202, reply.body
+        if claim.state == "claimed":
+            self.promised.claims[claim.id] = replace(claim, state="releasing")
+
+    def _one(self) -> Claim:
+        return self.promised.claims[self.rng.choice(sorted(self.promised.claims))]
+
+    def _any(self) -> Machine:
+        return self.rng.choice(list(self.hosts.values()))
+
+    def _blow(self) -> str:
+        return self.rng.choices(list(BLOWS), list(BLOWS.values()))[0]
+
+    def _of(self, host: str) -> list[Claim]:
+        return [claim for claim in self.promised.claims.values() if claim.host == host]
+
+    def _agent(self, machine: Machine) -> Any:
+        return self.service.deployment.caller(machine.token)
+
+    def _known(self, machine: Machine) -> bool:
+        """Enrols a host again that was fenced, or whose credential the restored database never had; False if so."""
+        reply = self._agent(machine).ask("GET", f"/v1/hosts/{machine.name}/desired")
+        if reply.status == 200:
+            return True
+        assert reply.code in ("host.fenced", "auth.invalid"), reply.body
+        operator = self.service.operator
+        token = operator.ask("POST", f"/v1/hosts/{machine.name}:reenroll").body["enroll_token"]
+        said = {"agent_version": "1", "boot_id": str(uuid4())}
+        machine.token = self.service.deployment.caller(token).ask("POST", "/v1/enroll", said).body["token"]
+        return False
+
+    def _report(self, machine: Machine, blow: str, document: Any) -> None:
+        machine.seq += 1
+        named = {one["id"] for what in ("slices", "tombstones") for one in document[what]} if document else set()
+        said = {
+            "boot_id": "00000000-0000-0000-0000-000000000001",
+            "agent_epoch": 1,
+            "seq": machine.seq,
+            "agent_version": "1",
+            "desired_epoch": document["epoch"] if document else None,
+            "desired_generation": document["generation"] if document else 0,
+            "gpus": inventory((16, 16)),
+            "groups": [],
+            "slices": [_said(one, one in machine.devices) for one in sorted(named | machine.devices.keys())],
+            "refusals": [],
+        }
+        path = f"/v1/hosts/{machine.name}/report"
+        reply = self.service.ask(self._agent(machine), "POST", path, said, blow=blow)
+        assert reply.status == 200, reply.body
+        assert reply.body["accepted"] or reply.repeated
+        machine.lapsed = False
+
+
+def _said(slice_id: str, present: bool) -> dict[str, Any]:
+    said = {"id": slice_id, "generation": 1, "present": present, "open": False, "vm_uuid": None}
+    return said | {"applied_permille": None, "run_ns": 0, "items": 0}

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service that is checked: a real process on a real database, both of which can be struck at any moment."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy import select
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+from vgpumgr_api.admin import backup, restore
+from vgpumgr_api.config import Config
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.models import Host
+from vgpumgr_api.db.observations import HostReport
+
+from tests.api.cluster import Cluster
+from tests.api.concurrency.deployment import Caller, Deployment, Reply
+
+BLOWS = {"nothing": 14, "connections": 3, "api": 1}
+"""What may happen to a request on its way, and how often: the API is killed, or all connections to the database are."""
+SOON_S = 0.05
+
+
+class Service:
+    """`cluster` None: SQLite. Belongs to one thread, which strikes and asks."""
+
+    def __init__(self, deployment: Deployment, directory: Path, cluster: Cluster | None = None) -> None:
+        self.deployment = deployment
+        self.operator = deployment.caller()
+        self.story: list[str] = []
+        self._cluster = cluster
+        self._kept = directory / "backup"
+        self._rng = random.Random(7)
+
+    @property
+    def url(self) -> str:
+        return self.deployment.url
+
+    def ask(self, caller: Caller, *arguments: Any, blow: str, **options: Any) -> Reply:
+        """A request that meets `blow` on its way."""
+        reply = self._asked(caller, *arguments, blow=blow, **options)
+        self.story.append(f"{' '.join(map(str, arguments))} {blow}: {reply.status} {reply.code}")
+        return reply
+
+    def _asked(self, caller: Caller, *arguments: Any, blow: str, **options: Any) -> Reply:
+        if blow == "nothing" or (blow == "connections" and self._cluster is None):
+            return caller.ask(*arguments, **options)
+        found: list[Reply] = []
+        asking = threading.Thread(target=lambda: found.append(caller.ask(*arguments, **options)))
+        asking.start()
+        time.sleep(self._rng.uniform(0, SOON_S))
+        if blow == "api":
+            self._away(lambda: None)
+        else:
+            self._cut()
+        asking.join()
+        assert found, f"{arguments}: no answer"
+        return found[0]
+
+    def backup(self) -> None:
+        """While the service goes on."""
+        self.story.append("backup")
+        database = Database(self.url)
+        self._kept.unlink(missing_ok=True)
+        backup(database, self._kept, directory=None, keep=1)
+        database.close()
+
+    def restore(self) -> None:
+        """While it does not."""
+        self.story.append("restore")
+        self._away(lambda: restore(Config(database=self.url), self._kept, force=True))
+
+    def pass_time(self, host: str, passed: timedelta) -> None:
+        """For this host so much time has passed since it was heard of."""
+        self.story.append(f"{host} was not heard of for {passed}")
+        database = Database(self.url)
+
+        def earlier(session: Session) -> None:
+            row = session.scalars(select(Host).where(Host.name == host)).one()
+            report = session.get_one(HostReport, row.id)
+            row.enrolled_at = row.enrolled_at and row.enrolled_at - passed
+            report.reported_at = report.reported_at and report.reported_at - passed
+
+        database.run(earlier)
+        database.close()
+
+    def _away(self, meanwhile: Callable[[], object]) -> None:
+        for replica in self.deployment.replicas:
+            replica.kill()
+        meanwhile()
+        for replica in self.deployment.replicas:
+            replica.start()
+
+    def _cut(self) -> None:
+        assert self._cluster is not None
+        with psycopg.connect(self._cluster.url("postgres"), autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                [make_url(self.url).database],
+            )

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random lives on both databases, each against a real process; see `machine` for what is asked after every step."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.api.concurrency.deployment import deployed
+from tests.api.model.machine import Life
+from tests.api.model.service import Service
+
+STORY = 40
+
+
+@pytest.fixture
+def service(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) -> Iterator[Service]:
+    """An empty one."""
+    if engine_name == "sqlite":
+        path = tmp_path / "vgpumgr.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        with deployed(tmp_path, f"sqlite:///{path}", replicas=1) as running:
+            yield Service(running, tmp_path)
+        return
+    cluster = request.getfixturevalue("postgresql")
+    url = cluster.create("life", template=request.getfixturevalue("postgresql_template"))
+    with deployed(tmp_path, url, replicas=1) as running:
+        yield Service(running, tmp_path, cluster)
+    cluster.drop("life")
+
+
+def live(service: Service, lives: int, steps: int) -> None:
+    """Fails at the first life that meets a contradiction, and prints what was asked before."""
+    failures: list[BaseException] = []
+    # A step is not repeatable to the millisecond, so that a smaller example would prove nothing.
+    chosen = settings(
+        max_examples=lives,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        run_state_machine_as_test(type("Life", (Life,), {"service": service, "failures": failures}), settings=chosen)
+    except Exception as error:
+        print("\n".join(service.story[-STORY:]))
+        # Hypothesis lives the same life again and then complains that it was another.
+        raise (failures or [error])[0] from None
+
+
+def test_whatever_happens_nothing_is_used_twice_or_lost(service: Service) -> None:
+    live(service, 5, 40)
+
+
+@pytest.mark.long
+def test_whatever_happens_for_long(service: Service) -> None:
+    live(service, 100, 100)
