@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rig.gpu import Gpu, the_gpu
+from tests.rig.leaks import leaks
 from vgpumgr.control.netlink import Control
 
 
@@ -14,6 +15,9 @@ def module() -> Iterator[Gpu]:
     """Module loaded and bound once for all tests; unloading it at the end is a test of its own."""
     with the_gpu() as gpu:
         yield gpu
+        gpu.clear()
+        lost = leaks()
+        assert not lost, f"the kernel lost memory:\n{lost}"
 
 
 @pytest.fixture
