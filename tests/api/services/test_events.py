@@ -5,6 +5,7 @@ import ast
 import re
 import threading
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import update
@@ -280,3 +281,20 @@ def test_every_kind_that_is_recorded_is_about_something_to_ask_for() -> None:
     }
     assert len(kinds) > 10
     assert {kind.partition(".")[0] for kind in kinds} == set(ABOUT)
+
+
+def test_one_look_numbers_what_is_new_and_says_whose_credentials_are_there(world: World) -> None:
+    world.tenant("acme")
+    actor = world.tenant_actor("acme")
+    assert actor.token_id
+    gone = UUID(int=7)
+    first = outbox.look(world.database, None, 2, {actor.token_id, gone})
+    assert [each.seq for each in first.events] == [2, 3]
+    assert (first.last, first.alive) == (3, {actor.token_id})
+    assert [each.about for each in first.events] == ["quota", "token"]
+    world.run(tokens.delete_token, actor.token_id)
+    world.tenant("blue")
+    second = outbox.look(world.database, 3, 2, {actor.token_id})
+    assert [each.seq for each in second.events] == [4, 5]
+    assert (second.last, second.alive) == (6, frozenset())
+    assert Event.model_validate_json(second.events[1].data).object == "blue"
