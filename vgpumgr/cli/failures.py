@@ -53,7 +53,9 @@ _BY_CODE = {
     "slice.releasing": Status.CONFLICT,
     "operation.done": Status.CONFLICT,
     "idempotency.mismatch": Status.CONFLICT,
+    "watch.expired": Status.CONFLICT,
     "field.invalid": Status.USAGE,
+    "rate.exceeded": Status.UNREACHABLE,
     "issuer.unreachable": Status.UNREACHABLE,
     "database.busy": Status.UNREACHABLE,
     # Of `host probe-gpu`.
@@ -77,6 +79,7 @@ _BY_HTTP = {
     404: Status.NOT_FOUND,
     409: Status.CONFLICT,
     412: Status.CONFLICT,
+    429: Status.UNREACHABLE,
     503: Status.UNREACHABLE,
 }
 
