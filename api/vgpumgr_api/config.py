@@ -29,8 +29,9 @@ class Config:
 
     `oidc`: who vouches for people; None: there are only our own tokens. `agent_ca_certificate` and `agent_ca_key` (PEM
     files): the authority that gives agents certificates, which need TLS; without it they have tokens. `events_kept_s`
-    and `events_kept`: how long events are kept at most, and how many. `*_requests_per_s`: how often one token, and one
-    tenant, may ask this replica; 0: no limit. `deadlines`: when the API says that something does not get on.
+    and `events_kept`: how long events are kept at most, and how many; `usage_kept_days`: how long the ledger, 0: for
+    ever. `*_requests_per_s`: how often one token, and one tenant, may ask this replica; 0: no limit. `deadlines`: when
+    the API says that something does not get on.
     """
 
     database: str = DEFAULT_DATABASE
@@ -45,6 +46,7 @@ class Config:
     agent_certificate_life_s: int = LIFE_S
     events_kept_s: int = 7 * 86400
     events_kept: int = 10_000_000
+    usage_kept_days: int = 0
     token_requests_per_s: int = 500
     tenant_requests_per_s: int = 1000
     deadlines: Deadlines = field(default_factory=Deadlines)
@@ -77,6 +79,7 @@ _TYPES: dict[str, type] = {
     "agent_certificate_life_s": int,
     "events_kept_s": int,
     "events_kept": int,
+    "usage_kept_days": int,
     "token_requests_per_s": int,
     "tenant_requests_per_s": int,
     "deadlines": dict,
@@ -118,6 +121,8 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
             raise ConfigError(f"{path}: {name}: not between 0 (no limit) and {REQUESTS_PER_S_MAX}")
     if not 600 <= config.events_kept_s <= 366 * 86400:
         raise ConfigError(f"{path}: events_kept_s: not between 600 and {366 * 86400}")
+    if config.usage_kept_days and not 62 <= config.usage_kept_days <= 36_500:
+        raise ConfigError(f"{path}: usage_kept_days: neither 0 nor between 62 and 36500")
     if not 1000 <= config.events_kept <= 1_000_000_000:
         raise ConfigError(f"{path}: events_kept: not between 1000 and 1000000000")
     try:

@@ -43,6 +43,7 @@ _BY_CODE = {
     "quota.exceeded": Status.DENIED,
     "capacity.none": Status.NO_CAPACITY,
     "object.unknown": Status.NOT_FOUND,
+    "usage.expired": Status.NOT_FOUND,
     "object.exists": Status.CONFLICT,
     "object.in_use": Status.CONFLICT,
     "host.online": Status.CONFLICT,

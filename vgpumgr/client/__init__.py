@@ -55,6 +55,7 @@ from vgpumgr.wire.resources import (
     TokenCreated,
     Usage,
 )
+from vgpumgr.wire.usage import Grant, LedgerRow, Metered, Readings
 
 if TYPE_CHECKING:
     import httpx2
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 PAGE_SIZE = 1000
+EXPORT_SILENCE_S = 60.0
 WAIT_MARGIN_S = 15.0
 """How much longer than a long poll's own time its answer may take."""
 
@@ -346,6 +348,44 @@ class Client:
     def usage(self, *, tenant: str | None = None, host: str | None = None) -> Iterator[Usage]:
         return self._pages("/v1/usage", Usage, tenant=tenant, host=host)
 
+    def ledger(
+        self,
+        *,
+        since: str,
+        until: str,
+        granularity: str | None = None,
+        by: str | None = None,
+        tenant: str | None = None,
+        account: str | None = None,
+        as_of: str | None = None,
+    ) -> Iterator[LedgerRow]:
+        """What was granted and used. `since`, `until`, `as_of`: whole hours in ISO 8601 with a time zone."""
+        filters = {"granularity": granularity, "by": by, "tenant": tenant, "account": account, "as_of": as_of}
+        return self._pages("/v1/usage/ledger", LedgerRow, since=since, until=until, **filters)
+
+    def export_ledger(
+        self,
+        *,
+        since: str,
+        until: str,
+        granularity: str | None = None,
+        by: str | None = None,
+        tenant: str | None = None,
+        account: str | None = None,
+        as_of: str | None = None,
+    ) -> Iterator[bytes]:
+        """The same as CSV, in pieces. ApiUnreachableError where it breaks off: then it is not complete."""
+        params = {"since": since, "until": until, "granularity": granularity, "by": by, "tenant": tenant}
+        params |= {"account": account, "as_of": as_of}
+        with self._api.stream("/v1/usage/ledger.csv", params=params, headers={}, silence_s=EXPORT_SILENCE_S) as pieces:
+            yield from pieces
+
+    def grants(
+        self, *, since: str, until: str, tenant: str | None = None, account: str | None = None
+    ) -> Iterator[Grant]:
+        """Lives of claims that fall into a time."""
+        return self._pages("/v1/usage/grants", Grant, since=since, until=until, tenant=tenant, account=account)
+
     # ---- the API itself
 
     def versions(self) -> dict[str, Any]:
@@ -385,6 +425,10 @@ class Client:
 
     def heartbeat(self, host: UUID | str, beat: Heartbeat) -> HeartbeatTaken:
         return self._post(f"/v1/hosts/{segment(host)}/heartbeat", HeartbeatTaken, beat)
+
+    def meter(self, host: UUID | str, readings: Readings) -> Metered:
+        """What a host's meter counted, and up to where the API has it."""
+        return self._post(f"/v1/hosts/{segment(host)}/usage", Metered, readings)
 
     def bind(self, host: UUID | str, slice_id: UUID, bind: Bind) -> Slice:
         return self._post(f"/v1/hosts/{segment(host)}/slices/{slice_id}:bind", Slice, bind)

@@ -44,6 +44,7 @@ class Code(StrEnum):
     WATCH_EXPIRED = "watch.expired"
     RATE_EXCEEDED = "rate.exceeded"
     OPERATION_DONE = "operation.done"
+    USAGE_EXPIRED = "usage.expired"
     ISSUER_UNREACHABLE = "issuer.unreachable"
     DATABASE_BUSY = "database.busy"
     INTERNAL = "internal"
@@ -77,6 +78,7 @@ STATUS: dict[Code, int] = {
     Code.WATCH_EXPIRED: 410,
     Code.RATE_EXCEEDED: 429,
     Code.OPERATION_DONE: 409,
+    Code.USAGE_EXPIRED: 410,
     Code.ISSUER_UNREACHABLE: 503,
     Code.DATABASE_BUSY: 503,
     Code.INTERNAL: 500,

@@ -13,7 +13,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from vgpumgr_api.db import labels, observations, progress, records  # noqa: F401  # their tables are Base.metadata's
+from vgpumgr_api.db import (  # noqa: F401  # their tables are Base.metadata's
+    labels,
+    ledger,
+    observations,
+    progress,
+    records,
+)
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
 

@@ -22,9 +22,10 @@ from vgpumgr.wire.fleet import (
     Reported,
 )
 from vgpumgr.wire.resources import Slice
+from vgpumgr.wire.usage import Metered, Readings
 from vgpumgr_api.call import Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
 from vgpumgr_api.headers import bearer, field_refusal
-from vgpumgr_api.services import certificates, fleet
+from vgpumgr_api.services import certificates, fleet, metering
 from vgpumgr_api.services.actors import require_own
 from vgpumgr_api.strict import PublicRoute, Route
 
@@ -96,6 +97,12 @@ async def heartbeat(call: CallDep, host: HostRef, beat: Heartbeat) -> HeartbeatT
     """That the host lives and nothing has changed since its last report. Costs far less than a report."""
     own = require_own(call.actor, host)
     return HeartbeatTaken(accepted=await heartbeats_of(call.request).say(own, beat))
+
+
+@router.post("/usage")
+def meter(call: CallDep, host: HostRef, said: Readings) -> Metered:
+    """What the host's meter counted since the last time. Repeating it books nothing twice."""
+    return call.write(metering.meter, host, said)
 
 
 @router.post("/slices/{slice_id}:bind")

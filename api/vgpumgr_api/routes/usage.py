@@ -1,18 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Usage: what each tenant's groups obtained, beside what they were entitled by."""
+"""Usage: what each tenant's groups obtained, beside what they were entitled by, and the ledger of all of it."""
 
-from fastapi import APIRouter
+import csv
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
-from vgpumgr.wire.common import Name, Page
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import StreamingResponse
+
+from vgpumgr.wire.common import Instant, Name, Page
 from vgpumgr.wire.resources import Usage
-from vgpumgr_api.call import CallDep, PageDep
-from vgpumgr_api.services import usage
+from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow
+from vgpumgr_api.call import Call, CallDep, PageDep
+from vgpumgr_api.services import grants, ledger_list, usage
+from vgpumgr_api.services.ledger_scope import LedgerFilter
+from vgpumgr_api.services.paging import PAGE_SIZE_MAX, PageRequest
 from vgpumgr_api.strict import Route
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"], route_class=Route)
+
+Since = Annotated[Instant, Query(description="from this instant on")]
+Until = Annotated[Instant, Query(description="before this instant")]
+OfTenant = Annotated[Name | None, Query(description="of this tenant alone, also one that is gone")]
+OfAccount = Annotated[Name | None, Query(description="of this account and its projects, also one that is gone")]
+
+
+async def _wanted(
+    since: Since,
+    until: Until,
+    granularity: Annotated[Granularity, Query(description="how much time a row is about")] = Granularity.TOTAL,
+    by: Annotated[By, Query(description="whom or what a row is about")] = By.TENANT,
+    tenant: OfTenant = None,
+    account: OfAccount = None,
+    as_of: Annotated[Instant | None, Query(description="without what was booked from this hour on")] = None,
+) -> LedgerFilter:
+    return LedgerFilter(
+        since=since.astimezone(UTC),
+        until=until.astimezone(UTC),
+        granularity=granularity,
+        by=by,
+        tenant=tenant,
+        account=account,
+        as_of=None if as_of is None else as_of.astimezone(UTC),
+    )
+
+
+WantedDep = Annotated[LedgerFilter, Depends(_wanted)]
 
 
 @router.get("")
 def list_usage(call: CallDep, page: PageDep, tenant: Name | None = None, host: Name | None = None) -> Page[Usage]:
     """Counters per tenant and GPU, as last reported."""
     return call.read(usage.list_usage, page, tenant=tenant, host=host)
+
+
+@router.get("/ledger")
+def list_ledger(call: CallDep, page: PageDep, wanted: WantedDep) -> Page[LedgerRow]:
+    """What was granted and used, in whole numbers, by hour, day or in total. `since` and `until` are whole hours."""
+    return call.read(ledger_list.list_ledger, page, wanted)
+
+
+@router.get(
+    "/ledger.csv",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def export_ledger(call: CallDep, wanted: WantedDep) -> StreamingResponse:
+    """The same as CSV, whole, with a line of names. An answer that breaks off is not complete."""
+    first = call.read(ledger_list.list_ledger, PageRequest(size=PAGE_SIZE_MAX), wanted)
+    return StreamingResponse(_csv(call, wanted, first), media_type="text/csv; charset=utf-8; header=present")
+
+
+@router.get("/grants")
+def list_grants(
+    call: CallDep, page: PageDep, since: Since, until: Until, tenant: OfTenant = None, account: OfAccount = None
+) -> Page[Grant]:
+    """The lives of claims that fall into a time: what `slice_us`, `granted_ns` and `mem_byte_us` are made of."""
+    wanted = LedgerFilter(since=since.astimezone(UTC), until=until.astimezone(UTC), tenant=tenant, account=account)
+    return call.read(grants.list_grants, page, wanted)
+
+
+def _csv(call: Call, wanted: LedgerFilter, page: Page[LedgerRow]) -> Iterator[str]:
+    """Page by page, each in a transaction of its own, so that a slow reader keeps no connection of the database."""
+    yield _lines([list(LedgerRow.model_fields)])
+    while True:
+        yield _lines([_cell(getattr(row, name)) for name in LedgerRow.model_fields] for row in page.items)
+        if not page.next_page_token:
+            return
+        page = call.read(ledger_list.list_ledger, PageRequest(size=PAGE_SIZE_MAX, token=page.next_page_token), wanted)
+
+
+def _lines(rows: Any) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)

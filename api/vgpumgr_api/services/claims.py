@@ -13,7 +13,7 @@ from vgpumgr.wire.resources import Slice, SliceBatch, SliceCreate, Slices, Slice
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events, progress, quotas
+from vgpumgr_api.services import events, grants, progress, quotas
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
 from vgpumgr_api.services.generations import bump, bump_claimed, require_match
 from vgpumgr_api.services.lookup import host_named, on_host, profile_named, tenant_named
@@ -94,6 +94,7 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: in
         ).one()
         claim.state = SliceState.RELEASING.value
         claim.generation += 1
+        grants.deleted(session, claim.id)
         events.record(session, actor, "slice.releasing", claim.id, tenant=tenant, generation=claim.generation)
         session.flush()
     return get_slice(session, actor, slice_id)
@@ -189,6 +190,7 @@ def _record(
         generation=claim.generation,
         detail={"profile": profile.name, "vm_uuid": str(request.vm_uuid) if request.vm_uuid else None},
     )
+    grants.begin(session, claim, tenant)
     return claim.id
 
 

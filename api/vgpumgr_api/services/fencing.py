@@ -17,7 +17,7 @@ from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import credentials, events, progress
+from vgpumgr_api.services import credentials, events, grants, progress
 from vgpumgr_api.services.actors import Actor, require_operator, unknown
 from vgpumgr_api.services.generations import bump, require_match
 from vgpumgr_api.services.hosts import ONLINE, get_host
@@ -55,6 +55,7 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
     progress.lose(session, [claim.id for claim, _ in lost])
     bump(session, hosts)
     _lock(session, host, if_match)
+    grants.end(session, [claim.id for claim, _ in lost])
     for claim, tenant in lost:
         claim.state = SliceState.LOST.value
         claim.tombstone_generation = host.desired_generation

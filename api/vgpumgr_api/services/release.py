@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.resources import SliceState
 from vgpumgr_api.db.models import Gpu, Slice, Tenant
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import events
+from vgpumgr_api.services import events, grants
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.enforcement import counted_permille
 from vgpumgr_api.services.generations import hosts_of
@@ -47,6 +47,7 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
             .where(Gpu.id == gpu_id)
             .values(share_used=Gpu.share_used - gpus[gpu_id]["share"], mem_used=Gpu.mem_used - gpus[gpu_id]["mem"]),
         )
+    grants.end(session, slice_ids)
     for claim, tenant, _ in rows:
         _end(session, actor, claim, tenant)
     return hosts | {host_id for _, _, host_id in rows}

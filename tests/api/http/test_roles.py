@@ -105,9 +105,14 @@ def empty_report() -> Any:
     return said | {"desired_epoch": None, "desired_generation": 0}
 
 
+def empty_readings() -> Any:
+    return {"meter_id": str(uuid4()), "after": 0, "through": 0, "newest": 0, "readings": []}
+
+
 STALE = {"If-Match": '"999999"'}
 PROFILE = {"name": "p1", "share_permille": 100, "mem_bytes": GIB}
 VM = str(uuid4())
+DAY = "since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z"
 
 ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/"): public("/"),
@@ -162,6 +167,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}"),
     ("DELETE", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}", Code.GENERATION_STALE, headers=STALE),
     ("GET", "/v1/usage"): people("/v1/usage"),
+    ("GET", "/v1/usage/ledger"): people(f"/v1/usage/ledger?{DAY}"),
+    ("GET", "/v1/usage/ledger.csv"): people(f"/v1/usage/ledger.csv?{DAY}"),
+    ("GET", "/v1/usage/grants"): people(f"/v1/usage/grants?{DAY}"),
     ("GET", "/v1/tokens"): operators("/v1/tokens", viewer=Code.PERMISSION_DENIED, own_admin=OK),
     ("POST", "/v1/tokens"): operators(
         "/v1/tokens",
@@ -184,6 +192,7 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("POST", "/v1/hosts/{host}/heartbeat"): agents(
         "/v1/hosts/{host}/heartbeat", body=lambda: {"boot_id": str(uuid4()), "agent_epoch": 1, "seq": 1}
     ),
+    ("POST", "/v1/hosts/{host}/usage"): agents("/v1/hosts/{host}/usage", body=empty_readings),
     ("POST", "/v1/hosts/{host}/slices/{slice_id}:bind"): agents(
         "/v1/hosts/{host}/slices/{slice}:bind", body=lambda: {"vm_uuid": VM}
     ),

@@ -233,3 +233,21 @@ def test_slices_of_before_are_watched_from_where_they_were(used: Database, state
     with used.engine.connect() as connection:
         found = connection.execute(text("SELECT state, timed, reason FROM slice_progress")).all()
     assert [tuple(row) for row in found] == [(state, timed, "")]
+
+
+def test_claims_that_there_are_are_billed_from_when_they_were_made(used: Database) -> None:
+    schema.upgrade(used)
+    claimed, granted = content(
+        used,
+        {
+            "slices": ["id", "created_at", "tenant_id", "share_permille", "mem_bytes"],
+            "grants": ["slice_id", "started_at", "tenant_id", "share_permille", "mem_bytes"],
+        },
+    ).values()
+    assert granted == claimed
+    assert len(granted) == 1
+    [(account, tenant, host, gpu, deleted, ended)] = content(
+        used, {"grants": ["account", "tenant", "host", "gpu", "deleted_at", "ended_at"]}
+    )["grants"]
+    assert (account, tenant, host, deleted, ended) == ("acme", "acme", "one", None, None)
+    assert gpu

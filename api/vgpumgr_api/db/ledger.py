@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the usage ledger. Names and ids, no references: what was used outlives who used it.
+
+Triggers refuse what would change the past, see migration 0007: a closed hour, a grant's beginning, a meter's count that
+went back. An hour is the instant at which it begins.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, Index, String, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from vgpumgr_api.db.models import Base
+
+COUNT_MAX = 9 * 10**18
+
+_OPEN = text("ended_at IS NULL")
+
+
+class Grant(Base):
+    """The life of a claim on one GPU. `deleted_at`: when its owner gave it up; `ended_at`: when it took no more room.
+
+    A claim that moves has several, one after the other.
+    """
+
+    __tablename__ = "grants"
+    __table_args__ = (
+        CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
+        CheckConstraint("mem_bytes > 0", name="mem"),
+        CheckConstraint("deleted_at >= started_at AND ended_at >= deleted_at", name="order"),
+        CheckConstraint("ended_at IS NULL OR deleted_at IS NOT NULL", name="ended"),
+        Index("ix_grants_open", "slice_id", unique=True, postgresql_where=_OPEN, sqlite_where=_OPEN),
+        Index("ix_grants_host_tenant", "host", "tenant"),
+        Index("ix_grants_tenant_id_ended_at", "tenant_id", "ended_at"),
+        Index("ix_grants_ended_at", "ended_at"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    slice_id: Mapped[UUID]
+    account_id: Mapped[UUID]
+    account: Mapped[str] = mapped_column(String(63))
+    tenant_id: Mapped[UUID]
+    tenant: Mapped[str] = mapped_column(String(63))
+    host: Mapped[str] = mapped_column(String(63))
+    gpu: Mapped[str] = mapped_column(String(16))
+    share_permille: Mapped[int]
+    mem_bytes: Mapped[int]
+    started_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class Meter(Base):
+    """A meter of a host, locked while what it counted is booked. `revision`: up to where that was done.
+
+    `complete_hour`: when that was last all it had; what it tells later is of hours from about then on.
+    """
+
+    __tablename__ = "meters"
+    __table_args__ = (CheckConstraint("revision >= 0", name="revision"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    host_id: Mapped[UUID]
+    revision: Mapped[int]
+    told_at: Mapped[datetime]
+    complete_hour: Mapped[int]
+
+
+class MeterCount(Base):
+    """What a meter has counted in an hour by its own clock; what is more than this was not booked yet."""
+
+    __tablename__ = "meter_counts"
+
+    meter_id: Mapped[UUID] = mapped_column(primary_key=True)
+    hour: Mapped[int] = mapped_column(primary_key=True)
+    gpu: Mapped[str] = mapped_column(String(16), primary_key=True)
+    tenant: Mapped[str] = mapped_column(String(63), primary_key=True)
+    run_ns: Mapped[int]
+    due_ns: Mapped[int]
+    assured_ns: Mapped[int]
+    throttled_ns: Mapped[int]
+    reserved_ns: Mapped[int]
+
+
+class LedgerEntry(Base):
+    """What a tenant used of a GPU in `hour`. `booked`: the same, or of a correction the later hour it was booked in."""
+
+    __tablename__ = "usage_ledger"
+    __table_args__ = (
+        CheckConstraint("booked >= hour", name="booked"),
+        # The upper bound is for SQLite, which goes on in floating point where a sum does not fit.
+        *(
+            CheckConstraint(f"{name} BETWEEN {least} AND {COUNT_MAX}", name=name)
+            for name, least in (
+                *(("run_ns", 0), ("due_ns", -COUNT_MAX), ("assured_ns", 0)),
+                *(("throttled_ns", 0), ("reserved_ns", 0)),
+            )
+        ),
+        Index("ix_usage_ledger_tenant_id_hour", "tenant_id", "hour"),
+        Index("ix_usage_ledger_account_id_hour", "account_id", "hour"),
+    )
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    booked: Mapped[datetime] = mapped_column(primary_key=True)
+    tenant_id: Mapped[UUID] = mapped_column(primary_key=True)
+    host: Mapped[str] = mapped_column(String(63), primary_key=True)
+    gpu: Mapped[str] = mapped_column(String(16), primary_key=True)
+    tenant: Mapped[str] = mapped_column(String(63))
+    account_id: Mapped[UUID]
+    account: Mapped[str] = mapped_column(String(63))
+    run_ns: Mapped[int]
+    due_ns: Mapped[int]
+    assured_ns: Mapped[int]
+    throttled_ns: Mapped[int]
+    reserved_ns: Mapped[int]
+
+
+class Books(Base):
+    """The one row that says how far the ledger is closed and from when on it is kept. Both only grow.
+
+    Made with the first entry; until then nothing is closed.
+    """
+
+    __tablename__ = "usage_books"
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    closed_before: Mapped[datetime]
+    kept_from: Mapped[datetime]

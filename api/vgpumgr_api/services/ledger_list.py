@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger as a list: lives of claims and what hosts counted, added up by time and by party.
+
+Rows are read in order and added up as they come, so that no list takes more memory than a page. Sums are of Python's
+whole numbers: bytes times microseconds do not fit a column.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, String, case, cast, literal, null, or_, select, tuple_, union_all
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.common import Page
+from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.usage import By, Granularity, LedgerRow
+from vgpumgr_api.db import ledger
+from vgpumgr_api.db.database import now
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import books
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.ledger_scope import LedgerFilter, reachable, require_kept, require_whole_hours
+from vgpumgr_api.services.metering import COUNTED
+from vgpumgr_api.services.paging import PageRequest, checked_size
+
+_KEYS = {
+    By.ACCOUNT: ("account", "account_id"),
+    By.TENANT: ("account", "account_id", "tenant", "tenant_id"),
+    By.GPU: ("account", "account_id", "tenant", "tenant_id", "host", "gpu"),
+}
+_GRANTED = ("share_permille", "mem_bytes", "started_at", "deleted_at", "ended_at")
+_US = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
+
+Key = tuple[str, ...]
+
+
+def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> Page[LedgerRow]:
+    """Returns rows by time, party and correction, the earliest first. A row without any usage is left out."""
+    require_whole_hours(wanted)
+    require_kept(session, wanted.since)
+    size = checked_size(page.size)
+    start, after = _parsed(page.token, wanted) if page.token else (wanted.since, None)
+    state = books.state(session)
+    rows: list[tuple[Key, LedgerRow]] = []
+    for since, until in _spans(start, wanted):
+        for key, row in _rows(session, actor, wanted, since, until, after, state):
+            if len(rows) == size:
+                return Page(items=[row for _, row in rows], next_page_token=_token(rows[-1], wanted))
+            rows.append((key, row))
+        after = None
+    return Page(items=[row for _, row in rows])
+
+
+def _spans(start: datetime, wanted: LedgerFilter) -> Iterator[tuple[datetime, datetime]]:
+    """Hours, days as far as they are wanted, or all of it."""
+    while start < wanted.until:
+        until = wanted.until
+        if wanted.granularity is Granularity.HOUR:
+            until = start + books.HOUR
+        elif wanted.granularity is Granularity.DAY:
+            until = min(start.astimezone(UTC).replace(hour=0) + _DAY, wanted.until)
+        yield start, until
+        start = until
+
+
+@dataclass
+class _Sums:
+    """What is added up for one row."""
+
+    slice_us: int = 0
+    releasing_us: int = 0
+    granted_ns: int = 0
+    mem_byte_us: int = 0
+    counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+
+    def add(self, row: Any, since: datetime, until: datetime) -> None:
+        if row.started_at is None:
+            for name in COUNTED:
+                self.counted[name] += getattr(row, name)
+            return
+        claimed_us = _overlap_us(row.started_at, row.deleted_at, since, until)
+        self.slice_us += claimed_us
+        self.granted_ns += claimed_us * row.share_permille  # permille of a microsecond is a nanosecond
+        self.mem_byte_us += claimed_us * row.mem_bytes
+        if row.deleted_at is not None:
+            self.releasing_us += _overlap_us(row.deleted_at, row.ended_at, since, until)
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.slice_us or self.releasing_us or any(self.counted.values()))
+
+
+def _overlap_us(begun: datetime, ended: datetime | None, since: datetime, until: datetime) -> int:
+    last = until if ended is None else min(ended, until)
+    return max(0, (last - max(begun, since)) // _US)
+
+
+def _rows(
+    session: Session,
+    actor: Actor,
+    wanted: LedgerFilter,
+    since: datetime,
+    until: datetime,
+    after: Key | None,
+    state: books.State,
+) -> Iterator[tuple[Key, LedgerRow]]:
+    names = _KEYS[wanted.by]
+    known_until = min(until, now(session), wanted.as_of or until)
+    closed = state.closed_before >= until
+    found = session.execute(
+        _statement(session, actor, wanted, since, until, after), execution_options={"yield_per": 1000}
+    )
+    try:
+        for key, group in groupby(found, key=lambda row: (*(getattr(row, name) for name in names), row.correction)):
+            sums = _Sums()
+            for row in group:
+                sums.add(row, since, known_until)
+            if sums.anything:
+                yield key, _row(dict(zip(names, key, strict=False)), key[-1], sums, since, until, closed)
+    finally:
+        found.close()
+
+
+def _row(
+    party: dict[str, str], correction: str, sums: _Sums, since: datetime, until: datetime, closed: bool
+) -> LedgerRow:
+    return LedgerRow(
+        since=since,
+        until=until,
+        account=party["account"],
+        account_id=UUID(party["account_id"]),
+        tenant=party.get("tenant", ""),
+        tenant_id=UUID(party["tenant_id"]) if "tenant_id" in party else None,
+        host=party.get("host", ""),
+        gpu=party.get("gpu", ""),
+        correction=correction == "1",
+        closed=closed,
+        slice_us=sums.slice_us,
+        releasing_us=sums.releasing_us,
+        granted_ns=sums.granted_ns,
+        mem_byte_us=sums.mem_byte_us,
+        **sums.counted,
+    )
+
+
+def _statement(
+    session: Session, actor: Actor, wanted: LedgerFilter, since: datetime, until: datetime, after: Key | None
+) -> Select[*tuple[Any, ...]]:
+    """Both kinds of rows in one order: by the party, what is no correction first."""
+    grant, entry = ledger.Grant, ledger.LedgerEntry
+    granted = select(
+        *_party(grant),
+        literal("0").label("correction"),
+        *(getattr(grant, name) for name in _GRANTED),
+        *(null().label(name) for name in COUNTED),
+    ).where(
+        *reachable(session, actor, wanted, grant),
+        grant.started_at < until,
+        or_(grant.ended_at.is_(None), grant.ended_at > since),
+    )
+    counted = select(
+        *_party(entry),
+        _correction(),
+        *(null().label(name) for name in _GRANTED),
+        *(getattr(entry, name) for name in COUNTED),
+    ).where(*reachable(session, actor, wanted, entry), entry.hour >= since, entry.hour < until)
+    if wanted.as_of is not None:
+        counted = counted.where(entry.booked < wanted.as_of)
+    both = union_all(granted, counted).subquery()
+    keys = [both.c[name] for name in (*_KEYS[wanted.by], "correction")]
+    statement = select(both).order_by(*keys)
+    if after is not None:
+        statement = statement.where(tuple_(*keys) > tuple_(*(literal(value) for value in after)))
+    return statement
+
+
+def _party(row: Any) -> tuple[Any, ...]:
+    return (
+        row.account,
+        cast(row.account_id, String).label("account_id"),
+        row.tenant,
+        cast(row.tenant_id, String).label("tenant_id"),
+        row.host,
+        row.gpu,
+    )
+
+
+def _correction() -> Any:
+    return case((ledger.LedgerEntry.booked > ledger.LedgerEntry.hour, "1"), else_="0").label("correction")
+
+
+def _token(last: tuple[Key, LedgerRow], wanted: LedgerFilter) -> str:
+    key, row = last
+    text = json.dumps([*_asked(wanted), row.since.isoformat(), *key])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _asked(wanted: LedgerFilter) -> list[str]:
+    """What a token is good for, besides its place."""
+    return [
+        "ledger",
+        wanted.since.isoformat(),
+        wanted.until.isoformat(),
+        wanted.granularity.value,
+        wanted.by.value,
+        wanted.tenant or "",
+        wanted.account or "",
+        "" if wanted.as_of is None else wanted.as_of.isoformat(),
+    ]
+
+
+def _parsed(token: str, wanted: LedgerFilter) -> tuple[datetime, Key]:
+    detail = "page_token is not one of this list; begin without one"
+    refusal = Refusal(
+        Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="query.page_token"),)
+    )
+    asked = _asked(wanted)
+    try:
+        said = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
+        if not isinstance(said, list) or not all(isinstance(each, str) and "\0" not in each for each in said):
+            raise refusal
+        start, key = datetime.fromisoformat(said[len(asked)]), tuple(said[len(asked) + 1 :])
+        "".join(key).encode()  # half a surrogate pair is no text
+        starts = (since for since, _ in _spans(wanted.since, wanted))
+        if said[: len(asked)] != asked or len(key) != len(_KEYS[wanted.by]) + 1 or start not in starts:
+            raise refusal
+    except (binascii.Error, ValueError, TypeError, IndexError, RecursionError):
+        raise refusal from None
+    return start, key

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Booking what hosts' meters counted: each of it once, whatever is repeated, comes late or in another order.
+
+A meter's counts of an hour only grow, and each change has a revision. What is booked is by how much a count is more
+than was booked of it, in the transaction that notes up to which revision that was done. What the ledger lacks, because
+it was restored or a message was lost, the meter sends again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import false, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.usage import Metered, Reading, Readings
+from vgpumgr_api.db import ledger, models
+from vgpumgr_api.db.database import now
+from vgpumgr_api.db.statements import insert_unless_there, is_postgresql, upsert
+from vgpumgr_api.services import books
+from vgpumgr_api.services.actors import Actor, own_host, require_unrevoked
+from vgpumgr_api.services.books import EPOCH, HOUR, hour_of
+
+COUNTED = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
+_BOTH_WAYS = "due_ns"
+_BATCH = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Owner:
+    """Whose a group on a GPU is. `first`: the hour of its first claim there."""
+
+    tenant_id: UUID
+    account_id: UUID
+    account: str
+    first: datetime
+
+
+def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
+    """Books what a meter of `host` has counted; returns up to where the ledger has it."""
+    row = own_host(session, actor, host)
+    found = _locked(session, row, said)
+    require_unrevoked(session, actor, row)  # while the lock was waited for, the host may have been fenced
+    if found is None or found.revision > said.newest:
+        return Metered(revision=0, restart=True)
+    if said.after > found.revision:  # the ledger was restored, or another meter's answer got here
+        return Metered(revision=found.revision)
+    new = [reading for reading in said.readings if found.revision < reading.revision <= said.through]
+    _book(session, row.name, said.meter_id, new)
+    found.revision = max(found.revision, said.through)
+    found.told_at = now(session)
+    if found.revision == said.newest:
+        found.complete_hour = _present(session)
+    session.flush()
+    return Metered(revision=found.revision)
+
+
+def _locked(session: Session, host: models.Host, said: Readings) -> ledger.Meter | None:
+    """Returns the meter's row, made if need be; None if it is another host's that is there still."""
+    statement = select(ledger.Meter).where(ledger.Meter.id == said.meter_id).with_for_update()
+    found = session.scalar(statement)
+    if found is None:
+        values = {"id": said.meter_id, "host_id": host.id, "revision": 0, "told_at": now(session)}
+        values["complete_hour"] = _present(session)
+        insert_unless_there(session, ledger.Meter, values, outdated=false())
+        found = session.scalars(statement).one()
+    if found.host_id != host.id:
+        if session.scalar(select(models.Host.id).where(models.Host.id == found.host_id)) is not None:
+            return None
+        found.host_id = host.id  # the same machine, which was deleted and made anew
+    return found
+
+
+def _book(session: Session, host: str, meter_id: UUID, readings: Sequence[Reading]) -> None:
+    if not readings:
+        return
+    owners = _owners(session, host, sorted({reading.tenant for reading in readings}))
+    kept = books.held(session)
+    counted = _counted(session, meter_id, sorted({reading.hour for reading in readings}))
+    counts: dict[tuple[int, str, str], dict[str, Any]] = {}
+    entries: dict[tuple[datetime, datetime, UUID, str], dict[str, Any]] = {}
+    for reading in sorted(readings, key=lambda reading: reading.revision):
+        key = (reading.hour, reading.gpu, reading.tenant)
+        owner = _owner(owners.get(key[1:], ()), reading.hour)
+        if owner is None:  # nobody ever had a claim there by that name
+            continue
+        before = counts.get(key) or counted.get(key) or dict.fromkeys(COUNTED, 0)
+        after = {name: _further(name, before[name], getattr(reading, name)) for name in COUNTED}
+        counts[key] = {"meter_id": meter_id, "hour": reading.hour, "gpu": reading.gpu, "tenant": reading.tenant} | after
+        hour = _hour(session, reading.hour, owner)
+        if hour < kept.kept_from:
+            continue
+        booked = hour if hour >= kept.closed_before else max(hour_of(now(session)), kept.closed_before)
+        entry = entries.setdefault(
+            (hour, booked, owner.tenant_id, reading.gpu),
+            {
+                "hour": hour,
+                "booked": booked,
+                "tenant_id": owner.tenant_id,
+                "host": host,
+                "gpu": reading.gpu,
+                "tenant": reading.tenant,
+                "account_id": owner.account_id,
+                "account": owner.account,
+                **dict.fromkeys(COUNTED, 0),
+            },
+        )
+        for name in COUNTED:
+            entry[name] += after[name] - before[name]
+    upsert(session, ledger.MeterCount, list(counts.values()))
+    _add(session, [entry for _, entry in sorted(entries.items()) if any(entry[name] for name in COUNTED)])
+
+
+def _further(name: str, before: int, said: int) -> int:
+    return said if name == _BOTH_WAYS else max(before, said)
+
+
+def _hour(session: Session, said: int, owner: _Owner) -> datetime:
+    """A host's clock may be wrong; nobody uses anything before the first claim or after now."""
+    hour = EPOCH + timedelta(hours=min(said, _present(session)))
+    return min(max(hour, owner.first), hour_of(now(session)))
+
+
+def _present(session: Session) -> int:
+    return (now(session) - EPOCH) // HOUR
+
+
+def _owner(owners: Sequence[_Owner], hour: int) -> _Owner | None:
+    """The last one that had a claim by the end of that hour; else, by a wrong clock, the first."""
+    there = [owner for owner in owners if (owner.first - EPOCH) // HOUR <= hour]
+    return there[-1] if there else owners[0] if owners else None
+
+
+def _owners(session: Session, host: str, names: Sequence[str]) -> dict[tuple[str, str], list[_Owner]]:
+    """Who had claims on this host under these names, by GPU and name, the earliest first."""
+    grant = ledger.Grant
+    found: dict[tuple[str, str], list[_Owner]] = {}
+    known = [name for name in names if name.isprintable()]
+    for start in range(0, len(known), _BATCH):
+        first = func.min(grant.started_at)
+        statement = (
+            select(grant.gpu, grant.tenant, grant.tenant_id, grant.account_id, grant.account, first)
+            .where(grant.host == host, grant.tenant.in_(known[start : start + _BATCH]))
+            .group_by(grant.gpu, grant.tenant, grant.tenant_id, grant.account_id, grant.account)
+            .order_by(first)
+        )
+        for gpu, tenant, tenant_id, account_id, account, since in session.execute(statement):
+            found.setdefault((gpu, tenant), []).append(
+                _Owner(tenant_id=tenant_id, account_id=account_id, account=account, first=hour_of(since))
+            )
+    return found
+
+
+def _counted(session: Session, meter_id: UUID, hours: Sequence[int]) -> dict[tuple[int, str, str], dict[str, int]]:
+    count = ledger.MeterCount
+    return {
+        (row.hour, row.gpu, row.tenant): {name: getattr(row, name) for name in COUNTED}
+        for start in range(0, len(hours), _BATCH)
+        for row in session.scalars(
+            select(count).where(count.meter_id == meter_id, count.hour.in_(hours[start : start + _BATCH]))
+        )
+    }
+
+
+def _add(session: Session, entries: list[dict[str, Any]]) -> None:
+    if not entries:
+        return
+    statement = (postgresql.insert if is_postgresql(session) else sqlite.insert)(ledger.LedgerEntry)
+    sums = {name: getattr(ledger.LedgerEntry, name) + statement.excluded[name] for name in COUNTED}
+    keys = ledger.LedgerEntry.__table__.primary_key
+    statement = statement.on_conflict_do_update(index_elements=[column.name for column in keys], set_=sums)
+    session.connection().execute(statement, entries)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be read of the ledger: lives of claims and counts, by time and party, to those whose they are."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from vgpumgr_api.services import books, fencing, grants, hosts, ledger_list
+from vgpumgr_api.services.actors import Actor, local_operator
+from vgpumgr_api.services.ledger_scope import LedgerFilter
+from vgpumgr_api.services.paging import PageRequest
+
+from tests.api.conftest import Clock
+from tests.api.services.refusals import refused
+from tests.api.services.test_metering import NOON, Told
+from tests.api.world import ADDRESS, GIB, World
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import HostFence
+from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow
+
+H = timedelta(hours=1)
+S = 1_000_000
+
+
+class Reader:
+    """Asks for the 48 hours from noon unless it says otherwise."""
+
+    def __init__(self, world: World, clock: Clock) -> None:
+        self.world = world
+        self.noon = clock.now
+
+    def wanted(self, since: datetime | None = None, hours: int = 48, **members: Any) -> LedgerFilter:
+        start = since or self.noon
+        return LedgerFilter(since=start, until=start + hours * H, **members)
+
+    def rows(self, *, actor: Actor | None = None, size: int = 1000, **members: Any) -> list[LedgerRow]:
+        found: list[LedgerRow] = []
+        token = ""
+        while True:
+            page = self.world.run(
+                ledger_list.list_ledger, PageRequest(size=size, token=token), self.wanted(**members), actor=actor
+            )
+            assert len(page.items) <= size
+            found += page.items
+            token = page.next_page_token
+            if not token:
+                return found
+            assert page.items
+
+    def grants(self, **members: Any) -> list[Grant]:
+        items: list[Grant] = self.world.run(grants.list_grants, PageRequest(), self.wanted(**members)).items
+        return items
+
+
+@pytest.fixture
+def reader(world: World, clock: Clock) -> Reader:
+    return Reader(world, clock)
+
+
+def test_granted_time_is_the_life_of_claims_in_whole_numbers(world: World, clock: Clock, reader: Reader) -> None:
+    clock.advance(1800.000001)
+    agent = world.host("one")
+    world.tenant("acme")
+    claimed = world.claim("acme", world.profile(share=333, gib=1))
+    clock.advance(3600.5)
+    world.delete(claimed.id)
+    world.delete(claimed.id)
+    clock.advance(10)
+    agent.confirm_gone(claimed.id)
+    clock.advance(7200)
+    lived_us = 3600_500_000
+    [row] = reader.rows()
+    assert (row.slice_us, row.releasing_us, row.granted_ns) == (lived_us, 10 * S, lived_us * 333)
+    assert (row.mem_byte_us, row.tenant, row.account) == (lived_us * GIB, "acme", "acme")
+    hours = reader.rows(granularity=Granularity.HOUR)
+    assert [each.slice_us for each in hours] == [1799_999_999, lived_us - 1799_999_999]
+    assert [each.releasing_us for each in hours] == [0, 10 * S]
+    assert [(each.since, each.until) for each in hours] == [
+        (reader.noon + number * H, reader.noon + (number + 1) * H) for number in range(2)
+    ]
+    [life] = reader.grants()
+    assert (life.slice_id, life.share_permille, life.mem_bytes) == (claimed.id, 333, GIB)
+    assert life.ended_at is not None
+    assert life.deleted_at is not None
+    assert (life.deleted_at - life.started_at, life.ended_at - life.deleted_at) == (
+        timedelta(microseconds=lived_us),
+        timedelta(seconds=10),
+    )
+
+
+def test_a_lost_slice_is_paid_until_its_host_was_fenced(world: World, clock: Clock, reader: Reader) -> None:
+    world.host("one")
+    world.tenant("acme")
+    world.claim("acme", world.profile())
+    clock.advance(600)
+    generation = world.run(hosts.get_host, "one").generation
+    world.run(fencing.fence_host, "one", HostFence(confirm="one"), if_match=generation)
+    clock.advance(600)
+    [row] = reader.rows()
+    assert (row.slice_us, row.releasing_us) == (600 * S, 0)
+
+
+def test_what_is_tried_only_is_never_granted(world: World, clock: Clock, reader: Reader) -> None:
+    from vgpumgr_api.services import claims
+
+    from vgpumgr.wire.resources import SliceCreate
+
+    world.host("one")
+    world.tenant("acme")
+    profile = world.profile()
+    world.run(claims.create_slice, SliceCreate(tenant="acme", profile=profile.name), validate_only=True)
+    with refused(Code.OBJECT_UNKNOWN):
+        world.claim("acme", profile, host="none")
+    clock.advance(3600)
+    assert reader.grants() == []
+
+
+def fleet(world: World, clock: Clock) -> None:
+    """Two accounts, one with a project, on two hosts; counts of three hours, a correction of the first."""
+    profile = world.profile(share=100)
+    world.tenant("acme")
+    world.tenant("web", account="acme")
+    world.tenant("blue")
+    told = [Told(world.host(name)) for name in ("one", "two")]
+    for tenant in ("acme", "web", "blue"):
+        for host in ("one", "two"):
+            world.claim(tenant, profile, host=host)
+    for hour in range(3):
+        clock.advance(3600)
+        for number, meter in enumerate(told):
+            meter.tell(
+                *(
+                    meter.reading(1000 * place + 100 * number + hour + 1, tenant=tenant, hour=NOON + hour)
+                    for place, tenant in enumerate(("acme", "web", "blue"))
+                )
+            )
+    clock.advance(3600)
+    told[0].tell(told[0].reading(2501, tenant="blue", hour=NOON))
+
+
+def test_rows_are_by_party_and_time_and_add_up(world: World, clock: Clock, reader: Reader) -> None:
+    fleet(world, clock)
+    total = {(row.tenant, row.correction): row.run_ns for row in reader.rows()}
+    assert total == {
+        ("acme", False): 2 * 6 + 300,
+        ("web", False): 2 * 6 + 300 + 6000,
+        ("blue", False): 2 * 6 + 300 + 12000,
+        ("blue", True): 500,
+    }
+    assert [row.account for row in reader.rows(by=By.ACCOUNT)] == ["acme", "blue", "blue"]
+    for by in By:
+        for granularity in Granularity:
+            rows = reader.rows(by=by, granularity=granularity, hours=5)
+            assert sum(row.run_ns for row in rows) == sum(total.values())
+            assert sum(row.slice_us for row in rows) == 6 * 4 * 3600 * S
+            assert sum(row.granted_ns for row in rows) == 6 * 4 * 3600 * S * 100
+            assert reader.rows(by=by, granularity=granularity, size=2, hours=5) == rows
+    assert {(row.host, row.gpu) for row in reader.rows(by=By.GPU)} == {("one", ADDRESS), ("two", ADDRESS)}
+
+
+def test_closed_hours_never_change_and_an_old_bill_can_be_made_again(
+    world: World, clock: Clock, reader: Reader
+) -> None:
+    fleet(world, clock)
+    before = reader.rows(hours=3, granularity=Granularity.HOUR)
+    assert [row.closed for row in before if not row.correction] == [True] * 9
+    known = clock.now
+    clock.advance(5 * 3600)
+    late = Told(world.host("three"))
+    world.claim("web", world.profile(share=1), host="three")
+    late.tell(late.reading(77, tenant="web", hour=NOON))
+    [web] = [each for each in world.gpus() if each.host == "three"]
+    assert web.used_share_permille == 1
+    after = reader.rows(hours=3, granularity=Granularity.HOUR)
+    assert [row for row in after if not row.correction] == [row for row in before if not row.correction]
+    assert reader.rows(hours=3, granularity=Granularity.HOUR, as_of=known + H) == before
+    early = reader.rows(hours=3, as_of=reader.noon + 3 * H)
+    assert not any(row.correction for row in early)
+
+
+def test_the_present_hour_is_open_and_counts_up_to_now(world: World, clock: Clock, reader: Reader) -> None:
+    world.host("one")
+    world.tenant("acme")
+    world.claim("acme", world.profile())
+    clock.advance(90)
+    [row] = reader.rows(hours=1)
+    assert (row.slice_us, row.closed) == (90 * S, False)
+    assert reader.rows(since=reader.noon + 5 * H) == []
+
+
+def test_a_tenant_reads_its_own_and_an_account_its_projects(world: World, clock: Clock, reader: Reader) -> None:
+    fleet(world, clock)
+
+    def seen(name: str, **members: Any) -> set[str]:
+        return {row.tenant for row in reader.rows(actor=world.tenant_actor(name), **members)}
+
+    assert (seen("acme"), seen("web"), seen("blue")) == ({"acme", "web"}, {"web"}, {"blue"})
+    assert seen("acme", tenant="web") == {"web"}
+    assert {row.tenant for row in reader.rows(account="acme")} == {"acme", "web"}
+    for actor, filters in (
+        (world.tenant_actor("web"), {"tenant": "acme"}),
+        (world.tenant_actor("blue"), {"account": "acme"}),
+        (None, {"tenant": "nobody"}),
+    ):
+        with refused(Code.OBJECT_UNKNOWN):
+            reader.rows(actor=actor, **filters)
+    with refused(Code.PERMISSION_DENIED):
+        reader.rows(actor=world.host("four").actor)
+
+
+def test_times_that_cannot_be_are_refused_by_name(world: World, reader: Reader) -> None:
+    half = timedelta(minutes=30)
+    for members, field in (
+        ({"since": reader.noon + half}, "since"),
+        ({"as_of": reader.noon + half}, "as_of"),
+        ({"hours": 0}, "until"),
+        ({"hours": -5}, "until"),
+        ({"hours": 24 * 92 + 1, "granularity": Granularity.HOUR}, "until"),
+        ({"hours": 24 * 920 + 1, "granularity": Granularity.DAY}, "until"),
+    ):
+        with refused(Code.FIELD_INVALID) as caught:
+            reader.rows(**members)
+        assert caught.refusal is not None
+        assert [reason.field for reason in caught.refusal.reasons] == [f"query.{field}"], members
+    page = PageRequest(token="x")
+    with refused(Code.FIELD_INVALID):
+        world.run(ledger_list.list_ledger, page, reader.wanted())
+
+
+def test_a_token_fits_the_question_it_came_from(world: World, clock: Clock, reader: Reader) -> None:
+    fleet(world, clock)
+    page = world.run(ledger_list.list_ledger, PageRequest(size=1), reader.wanted())
+    for other in ({"by": By.GPU}, {"hours": 47}, {"tenant": "web"}, {"as_of": reader.noon}):
+        with refused(Code.FIELD_INVALID):
+            world.run(ledger_list.list_ledger, PageRequest(size=1, token=page.next_page_token), reader.wanted(**other))
+
+
+def test_what_is_not_kept_any_more_is_said(world: World, clock: Clock, reader: Reader) -> None:
+    fleet(world, clock)
+    clock.advance(40 * 86400)
+    world.run(books.forget_before, 30, actor=local_operator("system:usage"))
+    with refused(Code.USAGE_EXPIRED):
+        reader.rows()
+    with refused(Code.USAGE_EXPIRED):
+        reader.grants()
+    kept = reader.noon.replace(hour=0) + timedelta(days=11)
+    assert {row.tenant for row in reader.rows(since=kept)} == {"acme", "web", "blue"}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The usage ledger: what hosts count, what it is booked as, and what may be read of it.
+
+Every quantity is a whole number. An hour is a whole hour of UTC; where it is a number, hours since 1970 began.
+docs/usage.md says what each means.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+
+from vgpumgr.wire.common import COUNTER_MAX, Answer, Instant, Name, PciAddress, Request
+
+READINGS_MAX = 2000
+"""How many hours of groups a host sends at once."""
+
+COUNT_MAX_NS = 10**15
+"""More than any clock error makes of an hour; thousands of them still fit a column."""
+
+Count = Annotated[int, Field(ge=0, le=COUNT_MAX_NS)]
+SignedCount = Annotated[int, Field(ge=-COUNT_MAX_NS, le=COUNT_MAX_NS)]
+Revision = Annotated[int, Field(ge=0, le=COUNTER_MAX)]
+Hour = Annotated[int, Field(ge=0, le=100_000_000, description="hours since 1970-01-01T00:00Z")]
+
+
+# ---- agent -> API
+
+
+class Reading(Request):
+    """What a meter counted for a tenant's group on one GPU in one hour, all of it so far.
+
+    `revision`: of the meter, when this last changed. `due_ns`: `run_ns` and by how much what the scheduler owes grew.
+    """
+
+    hour: Hour
+    gpu: PciAddress
+    tenant: Annotated[str, Field(max_length=63)]
+    revision: Revision
+    run_ns: Count
+    due_ns: SignedCount
+    assured_ns: Count
+    throttled_ns: Count
+    reserved_ns: Count
+
+
+class Readings(Request):
+    """Everything of a meter that changed in the revisions above `after`, up to `through`.
+
+    A meter counts on across starts of the agent, reboots and loads of the module. `newest`: its last revision.
+    """
+
+    meter_id: Annotated[UUID, Field(strict=False)]
+    after: Revision
+    through: Revision
+    newest: Revision
+    readings: Annotated[list[Reading], Field(max_length=READINGS_MAX)]
+
+
+class Metered(Answer):
+    """`revision`: up to where the ledger has this meter; what is above has to be sent, again where it had been.
+
+    `restart`: this meter is another host's, or was put back to an old state: begin a new one.
+    """
+
+    revision: int
+    restart: bool = False
+
+
+# ---- what may be read
+
+
+class Granularity(StrEnum):
+    """How much time a row is about."""
+
+    HOUR = "hour"
+    DAY = "day"
+    TOTAL = "total"
+
+
+class By(StrEnum):
+    """Whom or what a row is about."""
+
+    ACCOUNT = "account"
+    TENANT = "tenant"
+    GPU = "gpu"
+
+
+class LedgerRow(Answer):
+    """What was granted to and used by one party from `since` to `until`.
+
+    Rows with `correction` add what became known after its hour was closed; those without never change once `closed`.
+    `host` and `gpu` are empty unless the list is by GPU, `tenant` and `tenant_id` if it is by account.
+    """
+
+    since: Instant
+    until: Instant
+    account: Name
+    account_id: UUID
+    tenant: str
+    tenant_id: UUID | None
+    host: str
+    gpu: str
+    correction: bool
+    closed: bool
+    slice_us: int
+    releasing_us: int
+    granted_ns: int
+    mem_byte_us: int
+    run_ns: int
+    due_ns: int
+    assured_ns: int
+    throttled_ns: int
+    reserved_ns: int
+
+
+class Grant(Answer):
+    """The life of one claim: from `started_at` until `deleted_at` it is billed, until `ended_at` it took room."""
+
+    id: UUID
+    slice_id: UUID
+    account: Name
+    account_id: UUID
+    tenant: Name
+    tenant_id: UUID
+    host: Name
+    gpu: str
+    share_permille: int
+    mem_bytes: int
+    started_at: Instant
+    deleted_at: Instant | None
+    ended_at: Instant | None
