@@ -20,6 +20,7 @@ from vgpumgr.wire.fleet import (
     Report,
     Reported,
 )
+from vgpumgr.wire.usage import Metered, Readings
 
 QUICK_S = 3.0
 """How long a caller that libvirt waits for gives the API."""
@@ -63,6 +64,9 @@ class Api(Protocol):
 
     def report(self, host: UUID, report: Report) -> Reported:
         """Say what this host has."""
+
+    def meter(self, host: UUID, readings: Readings) -> Metered:
+        """Say what was used here."""
 
 
 class HttpApi:
@@ -119,6 +123,11 @@ class HttpApi:
         """Report."""
         with _translated():
             return self._patient.report(host, report)
+
+    def meter(self, host: UUID, readings: Readings) -> Metered:
+        """Say what was used."""
+        with _translated():
+            return self._patient.meter(host, readings)
 
 
 @contextlib.contextmanager

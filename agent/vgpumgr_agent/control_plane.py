@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's side of the API: enrolment, waiting for desired state, binding, reporting; each may fail for days.
 
-A ControlPlane belongs to the agent; `follow` and `deliver` are the bodies of a thread each.
+A ControlPlane belongs to the agent; `follow`, `deliver` and `tell_usage` are the bodies of a thread each.
 """
 
 import logging
 import random
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_agent import faults
 from vgpumgr_agent.api import Api, ApiAwayError, ApiRefusedError
 from vgpumgr_agent.identity import new_key
+from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.store import Certificate, Credentials, Store, token_hash
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ WAIT_S = 30
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 _DOUBTFUL_PAUSE_S = 15.0
 _RENEW_PAUSE_S = 600.0
+_USAGE_PAUSE_S = 60.0
 
 
 class ControlPlane:
@@ -40,21 +43,25 @@ class ControlPlane:
         *,
         api: Api,
         store: Store,
+        meter: Meter,
         token_file: Path,
         boot_id: UUID,
         wake: Callable[[], None],
         stop: threading.Event,
         pause_min_s: float = PAUSE_MIN_S,
         doubtful_pause_s: float = _DOUBTFUL_PAUSE_S,
+        usage_pause_s: float = _USAGE_PAUSE_S,
     ) -> None:
         self._api = api
         self._store = store
+        self._meter = meter
         self._token_file = token_file
         self._boot_id = boot_id
         self._wake = wake
         self._stop = stop
         self._pause_min_s = pause_min_s
         self._doubtful_pause_s = doubtful_pause_s
+        self._usage_pause_s = usage_pause_s
         self._failures = 0
         self._guard = threading.Condition()
         self._report: Report | None = None
@@ -250,6 +257,33 @@ class ControlPlane:
                 if trouble != before and not fenced:
                     log.warning("report not delivered: %s", trouble)
                 self._stop.wait(self._pause_min_s)
+
+    # ---- usage
+
+    def tell_usage(self) -> None:
+        """Tell the API what was used, about once a minute, until `stop`. What it has not got stays on disk."""
+        trouble = ""
+        while not self._stop.wait(random.uniform(self._usage_pause_s / 2, self._usage_pause_s)):
+            before, trouble = trouble, ""
+            try:
+                self.deliver_usage()
+            except (ApiAwayError, ApiRefusedError, OSError, sqlite3.Error) as error:
+                trouble = str(error)
+                fenced = isinstance(error, ApiRefusedError) and error.code == Code.HOST_FENCED
+                if trouble != before and not fenced:
+                    log.warning("usage not delivered, it is kept: %s", trouble)
+
+    def deliver_usage(self) -> None:
+        """Tell all of it. ApiAwayError, ApiRefusedError, OSError, sqlite3.Error."""
+        credentials = self._store.credentials
+        while credentials is not None and not self._stop.is_set():
+            readings = self._meter.pending()
+            with self._heeding_fence(credentials):
+                answer = self._api.meter(credentials.host_id, readings)
+            self._meter.acknowledged(readings, answer)
+            nothing_came_of_it = answer.revision == readings.after
+            if answer.restart or answer.revision == readings.newest or nothing_came_of_it:
+                return
 
     # ---- trouble
 

@@ -11,6 +11,7 @@ from vgpumgr.notify import notify
 from vgpumgr_agent import faults
 from vgpumgr_agent.backends import BackendError, BackendRefusedError, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
+from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import Action, ApplySlice, ConfigureGroup, ForgetGroup, RemoveSlice, Why
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
@@ -32,9 +33,12 @@ class Outcome:
 class Executor:
     """Acts through one backend. `acting`: held during each action, so that no VM start comes in between."""
 
-    def __init__(self, *, backend: SliceBackend, store: Store, released: Released, acting: threading.Lock) -> None:
+    def __init__(
+        self, *, backend: SliceBackend, store: Store, meter: Meter, released: Released, acting: threading.Lock
+    ) -> None:
         self._backend = backend
         self._store = store
+        self._meter = meter
         self._released = released
         self._acting = acting
 
@@ -58,7 +62,10 @@ class Executor:
             case ForgetGroup(key):
                 if self._store.group(*key) is not None:
                     return False
+                # Its counters go with it. Nothing uses it now, and nothing may before it was seen to be gone.
+                self._meter.watch(self._backend.observe)
                 self._backend.forget_group(key)
+                self._meter.watch(self._backend.observe)
                 log.info("tenant %s on GPU %s: group forgotten", key[1], key[0])
             case ApplySlice(claim):
                 self._backend.apply(claim)

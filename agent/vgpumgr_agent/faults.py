@@ -36,6 +36,8 @@ AGENT_POINTS = (
     "hook.prepared",
     "hook.ready",
     "hook.released",
+    "meter.added",
+    "meter.counted",
     "reconcile.planned",
     "reconcile.acted",
     "report.sent",

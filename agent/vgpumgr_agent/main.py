@@ -19,6 +19,7 @@ from vgpumgr_agent.config import Config, ConfigError
 from vgpumgr_agent.documents import Clock
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.hook_server import HookServer, ServerRunningError
+from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.service import Agent, AgentFailedError
 from vgpumgr_agent.store import StateError, Store
 
@@ -49,9 +50,12 @@ def serve(config: Config, sysfs: Sysfs, *, peer_uid: int = 0) -> None:
     with ExitStack() as stack:
         store = Store(config.state_dir, Clock(sysfs))
         stack.callback(store.close)
+        meter = Meter(config.state_dir / "meter.db")
+        stack.callback(meter.close)
         agent = Agent(
             config=config,
             store=store,
+            meter=meter,
             backend=KmodBackend(HelperClient(config.helper_socket)),
             sysfs=sysfs,
             api=HttpApi(config.api_url, str(config.ca_file) if config.ca_file else None),

@@ -27,6 +27,7 @@ from vgpumgr_agent.documents import Kept
 from vgpumgr_agent.executor import Executor, Outcome
 from vgpumgr_agent.grace import Grace
 from vgpumgr_agent.hooks import Hooks
+from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import Action, Orphans, Wanted, orphans, plan
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
@@ -48,6 +49,7 @@ class Agent:
         *,
         config: Config,
         store: Store,
+        meter: Meter,
         backend: SliceBackend,
         sysfs: Sysfs,
         api: Api,
@@ -56,6 +58,7 @@ class Agent:
         """`others`: GPUs of this host that are not shared."""
         self._config = config
         self._store = store
+        self._meter = meter
         self._backend = backend
         self._others = others
         self._boot_id = UUID(sysfs.boot_id())
@@ -64,10 +67,11 @@ class Agent:
         self._released = Released()
         self._grace = Grace(lambda: store.clock.now().boottime_s)
         acting = threading.Lock()
-        self._executor = Executor(backend=backend, store=store, released=self._released, acting=acting)
+        self._executor = Executor(backend=backend, store=store, meter=meter, released=self._released, acting=acting)
         self.control_plane = ControlPlane(
             api=api,
             store=store,
+            meter=meter,
             token_file=config.enroll_token_file,
             boot_id=self._boot_id,
             wake=self.wake,
@@ -104,6 +108,7 @@ class Agent:
         bodies = {
             "desired": self.control_plane.follow,
             "reports": self.control_plane.deliver,
+            "usage": self.control_plane.tell_usage,
             "udev": lambda: udev.watch(self.wake, self._stop),
             "events": lambda: kernel_events.watch(self.wake, self._stop),
         }
@@ -140,7 +145,7 @@ class Agent:
 
     def _reconcile(self) -> None:
         kept = self._store.kept
-        observed = self._backend.observe()
+        observed = self._meter.watch(self._backend.observe)
         total = Outcome()
         for _ in range(_PASSES_MAX):
             actions = self._plan(kept, observed)
@@ -150,7 +155,7 @@ class Agent:
             outcome = self._executor.run(actions)
             total.refusals, total.slices = outcome.refusals, outcome.slices
             kept = self._store.kept
-            observed = self._backend.observe()
+            observed = self._meter.watch(self._backend.observe)
             if not outcome.done:
                 break
         self._gpus = list(observed.gpus.values())

@@ -61,8 +61,7 @@ def host(
     monkeypatch.setattr("vgpumgr_agent.hooks._FIRST_ANSWER_S", 0)
     host = Host(tmp_path, kernel, helper, api)
     yield host
-    assert host.store is not None
-    host.store.close()
+    host.stop()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from vgpumgr_agent.config import Config
 from vgpumgr_agent.documents import Clock, Stamp
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.service import Agent
 from vgpumgr_agent.store import Store
 
@@ -50,19 +51,28 @@ class Host:
         self.token_file = directory / "token"
         self.token_file.write_text("one-time\n")
         self.store: Store | None = None
+        self.meter: Meter | None = None
         self.restart()
 
     def restart(self) -> None:
-        if self.store is not None:
-            self.store.close()
+        self.stop()
         self.store = Store(self.directory / "state", self.clock)
+        self.meter = Meter(self.directory / "state/meter.db")
         self.agent = Agent(
             config=Config(api_url="http://unused", enroll_token_file=self.token_file),
             store=self.store,
+            meter=self.meter,
             backend=KmodBackend(self.helper),
             sysfs=FakeSysfs(HostPaths(self.kernel.root)),
             api=self.api,
         )
+
+    def stop(self) -> None:
+        """The agent ends; its state stays."""
+        if self.store is not None and self.meter is not None:
+            self.meter.close()
+            self.store.close()
+        self.store = self.meter = None
 
     def learn(self) -> None:
         """Hear the desired state, if there is news, and do it."""

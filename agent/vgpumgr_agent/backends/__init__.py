@@ -60,7 +60,10 @@ class ObservedGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedGroup:
-    """A tenant's group on one GPU. Not `configured`: only a name that slices carry."""
+    """A tenant's group on one GPU. Not `configured`: only a name that slices carry.
+
+    `latency_ns`: of `run_ns`, from its reservation; `lag_ns`: what the engine owes it, goes both ways.
+    """
 
     gpu: str
     tenant: str
@@ -75,6 +78,9 @@ class ObservedGroup:
     longest_run_ns: int = 0
     throttled_ns: int = 0
     switches: int = 0
+    generation: int = 0
+    latency_ns: int = 0
+    lag_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,9 @@ _GROUP = (
     "longest_run_ns",
     "throttled_ns",
     "switches",
+    "generation",
+    "latency_ns",
+    "lag_ns",
 )
 _SLICE = (*_SETTINGS, "uuid", "tenant", "open", "scheduled", "items", "error")
 

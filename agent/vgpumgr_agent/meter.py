@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the kernel's counters to what each group used in each hour, in whole numbers. Pure.
+
+A counter lives as long as its group stays configured on a GPU whose engine goes on; what is counted is by how much it
+grew in that life. Between two samples growth is spread evenly over time, rounded so that nothing is lost: the hours of
+an interval add up to its growth exactly. How long an interval was is said by the monotonic clock alone, so that a wall
+clock that is set moves growth to another hour at most, and never changes a sum.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from vgpumgr_agent.backends import GroupKey, Observed, ObservedGroup
+
+HOUR_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """When a host was looked at: the wall clock, and the monotonic one before and after."""
+
+    wall_ns: int
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSample:
+    """A configured group's counters."""
+
+    generation: int
+    run_ns: int
+    runs: int
+    switches: int
+    throttled_ns: int
+    latency_ns: int
+    lag_ns: int
+
+
+NEW = GroupSample(generation=0, run_ns=0, runs=0, switches=0, throttled_ns=0, latency_ns=0, lag_ns=0)
+"""Every group once it is configured."""
+
+_GROWING = ("generation", "run_ns", "runs", "switches", "throttled_ns", "latency_ns")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A host at one moment. `engines`: for how long each GPU's engine has gone on."""
+
+    boot_id: str
+    moment: Moment
+    engines: Mapping[str, int]
+    groups: Mapping[GroupKey, GroupSample]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """What a group used; the members of `vgpumgr.wire.usage.Reading`. All but `due_ns` only grow."""
+
+    run_ns: int = 0
+    due_ns: int = 0
+    assured_ns: int = 0
+    throttled_ns: int = 0
+    reserved_ns: int = 0
+
+    def __add__(self, other: "Used") -> "Used":
+        return Used(**{name: getattr(self, name) + getattr(other, name) for name in USED})
+
+    def before(self, past: int, whole: int) -> "Used":
+        """Return the part of this that falls into the first `past` of `whole`, rounded down."""
+        return Used(**{name: getattr(self, name) * past // whole for name in USED})
+
+    def __sub__(self, other: "Used") -> "Used":
+        return Used(**{name: getattr(self, name) - getattr(other, name) for name in USED})
+
+
+USED = tuple(field.name for field in fields(Used))
+NOTHING = Used()
+
+
+def sampled(observed: Observed, moment: Moment) -> Sample:
+    """Return what of an observation is counted."""
+    return Sample(
+        boot_id=str(observed.boot_id),
+        moment=moment,
+        engines={gpu.address: gpu.wall_ns for gpu in observed.gpus.values()},
+        groups={
+            key: GroupSample(
+                generation=group.generation,
+                run_ns=group.run_ns,
+                runs=group.runs,
+                switches=group.switches,
+                throttled_ns=group.throttled_ns,
+                latency_ns=group.latency_ns,
+                lag_ns=group.lag_ns,
+            )
+            for key, group in observed.groups.items()
+            if group.configured and key[0] in observed.gpus
+        },
+    )
+
+
+def grown(last: Sample, now: Sample, observed: Observed) -> Iterator[tuple[int, GroupKey, Used]]:
+    """Yield hour, group and what was used in it since `last`, for `now`, which `observed` became."""
+    running = {gpu for gpu in now.engines if _went_on(last, now, gpu)}
+    for key, sample in now.groups.items():
+        gpu = key[0]
+        before = last.groups.get(key) if gpu in running else None
+        if before is not None and not _same_life(before, sample):
+            before = None
+        first = before or NEW
+        elapsed_ns = now.engines[gpu] - last.engines[gpu] if before else 0
+        used = Used(
+            run_ns=sample.run_ns - first.run_ns,
+            due_ns=sample.run_ns - first.run_ns + sample.lag_ns - first.lag_ns,
+            assured_ns=assured(observed, observed.groups[key], elapsed_ns),
+            throttled_ns=sample.throttled_ns - first.throttled_ns,
+            reserved_ns=sample.latency_ns - first.latency_ns,
+        )
+        if used != NOTHING:
+            yield from ((hour, key, part) for hour, part in split(used, now.moment.wall_ns, _span_ns(last, now, gpu)))
+
+
+def assured(observed: Observed, group: ObservedGroup, elapsed_ns: int) -> int:
+    """Return what a group gets in that time if everybody always has work: its part by weight, its cap at most."""
+    weights = sum(each.weight for key, each in observed.groups.items() if key[0] == group.gpu and each.configured)
+    due_ns = elapsed_ns * group.weight // weights if weights else 0
+    if group.cap_us and group.cap_period_us:
+        due_ns = min(due_ns, elapsed_ns * group.cap_us // group.cap_period_us)
+    return due_ns
+
+
+def split(used: Used, end_ns: int, span_ns: int) -> Iterator[tuple[int, Used]]:
+    """Spread what was used evenly over the `span_ns` before `end_ns`; yield hours and their parts, which add up."""
+    last_hour = max(0, end_ns) // HOUR_NS
+    start_ns = max(0, end_ns - span_ns)
+    told = NOTHING
+    for hour in range(start_ns // HOUR_NS, last_hour):
+        so_far = used.before((hour + 1) * HOUR_NS - start_ns, end_ns - start_ns)
+        if so_far != told:
+            yield hour, so_far - told
+        told = so_far
+    if used != told:
+        yield last_hour, used - told
+
+
+def _went_on(last: Sample, now: Sample, gpu: str) -> bool:
+    """Whether an engine is the one that was there before: it is older by at least the time between the two looks.
+
+    A new one cannot be, but for one that was younger than a look takes. Both are of the kernel's monotonic clock.
+    """
+    if last.boot_id != now.boot_id or gpu not in last.engines:
+        return False
+    least_ns = now.moment.before_ns - last.moment.after_ns
+    return now.engines[gpu] >= last.engines[gpu] + max(0, least_ns)
+
+
+def _same_life(before: GroupSample, sample: GroupSample) -> bool:
+    return all(getattr(sample, name) >= getattr(before, name) for name in _GROWING)
+
+
+def _span_ns(last: Sample, now: Sample, gpu: str) -> int:
+    """In what time the growth came: since the last look, but no longer than the engine is old."""
+    age_ns = now.engines[gpu]
+    if last.boot_id != now.boot_id:
+        return age_ns
+    return min(age_ns, max(0, now.moment.after_ns - last.moment.after_ns))
