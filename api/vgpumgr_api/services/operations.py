@@ -75,7 +75,7 @@ def begin(
         look_at=now(session),
     )
     session.add(operation)
-    _record(session, actor, "operation.started", operation)
+    events.record(session, actor, "operation.started", operation.id, generation=1, detail=_about(operation))
     session.flush()
     return operation
 
@@ -105,7 +105,10 @@ def end(session: Session, actor: Actor, operation: Operation, state: OperationSt
     operation.done_at = now(session)
     operation.expires_at = now(session) + KEPT
     operation.generation += 1
-    _record(session, actor, f"operation.{state.value}", operation)
+    kind, detail = f"operation.{state.value}", _about(operation)
+    if operation.error is not None:
+        detail["code"] = operation.error["code"]
+    events.record(session, actor, kind, operation.id, generation=operation.generation, detail=detail)
 
 
 def list_operations(
@@ -171,8 +174,5 @@ def answer(row: Operation) -> wire.Operation:
     )
 
 
-def _record(session: Session, actor: Actor, kind: str, operation: Operation) -> None:
-    detail: dict[str, Any] = {"kind": operation.kind, "target": operation.target}
-    if operation.error is not None:
-        detail["code"] = operation.error["code"]
-    events.record(session, actor, kind, operation.id, generation=operation.generation, detail=detail)
+def _about(operation: Operation) -> dict[str, Any]:
+    return {"kind": operation.kind, "target": operation.target}
