@@ -2,6 +2,7 @@
 """Claims joined with all that says what is enforced for them."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Row, Select, select
@@ -33,6 +34,7 @@ class View:
     progress: SliceProgress | None
 
 
+@cache
 def views() -> Select[*tuple[Any, ...]]:
     """Returns the statement whose rows `view` takes; more conditions may be added."""
     return (

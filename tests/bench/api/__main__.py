@@ -50,6 +50,7 @@ def run(names: list[str], *, small: bool) -> dict[str, Any]:
         began_s = time.monotonic()
         whole = fleet.loaded(cluster.create("whole"), sizes.hosts)
         seconds = time.monotonic() - began_s
+        document |= {"hosts": len(whole.hosts), "gpus": whole.gpus, "slices": whole.slices}
         print(f"{len(whole.hosts)} hosts, {whole.gpus} GPUs, {whole.slices} slices in {seconds:.0f} s")
         addresses = stack.enter_context(servers.replicas(directory / "whole", whole.url, count=sizes.workers))
         bench = Bench(sizes=sizes, cluster=cluster, directory=directory, whole=whole, addresses=addresses)

@@ -147,7 +147,7 @@ class _Copies:
         counted = (
             f"(SELECT g.id AS gpu, row_number() OVER (ORDER BY g.id) AS n, g.mem_bytes / {MEM} AS most FROM gpus g"
             f" JOIN hosts h ON h.id = g.host_id WHERE h.name <> 'host-0') AS g,"
-            f" LATERAL generate_series(1, LEAST(g.n * 8 % {FULL + 1}, g.most)) AS m"
+            f" LATERAL generate_series(1, LEAST(g.n * 8 % {FULL + 1} + g.n % 2, {FULL}, g.most)) AS m"
         )
         values = {
             "id": "md5('slice-' || n || '-' || m)::uuid",
