@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedGroup
@@ -286,8 +286,20 @@ def played(begin: Any, steps: list[Step]) -> None:
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]}
 
 
+FULL: list[Step] = [
+    *(("wait", 4000), ("charge acme", 3 * 10**12), ("charge blue", 10**11), ("look", 0), ("late", 0), ("tell", 0)),
+    *(("wait", 900), ("charge acme", 10**11), ("look", 0), ("lose", 0), ("deliver", 0), ("crash", 0), ("tell", 0)),
+    *(("wait", 50), ("charge acme", 10**10), ("forget acme", 0), ("wait", 60), ("charge acme", 10**10), ("look", 0)),
+    *(("tell", 0), ("wait", 9000), ("charge blue", 10**12), ("look", 0), ("restore", 0), ("tell", 0), ("tell", 0)),
+    *(("wait", 30), ("charge blue", 10**10), ("reload", 0), ("wait", 40), ("charge blue", 3 * 10**10), ("look", 0)),
+    *(("tell", 0), ("wait", 100), ("charge acme", 10**10), ("reboot", 0), ("wait", 5), ("charge acme", 10**9)),
+    *(("look", 0), ("late", 0), ("tell", 0), ("deliver", 0)),
+]
+
+
 @given(steps=STEPS)
-@settings(max_examples=5, **COMMON)  # type: ignore[arg-type]
+@example(steps=FULL)
+@settings(max_examples=8, **COMMON)  # type: ignore[arg-type]
 def test_the_ledger_holds_what_was_charged(begin: Any, steps: list[Step]) -> None:
     played(begin, steps)
 
