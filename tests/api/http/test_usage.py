@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger over HTTP: the CSV says what the list says, and what cannot be asked is refused before it begins."""
+
+import csv
+import io
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from tests.api.http.cloud import GIB, GPU, Cloud
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.usage import LedgerRow
+
+
+def test_the_csv_says_what_the_list_says_over_many_pages(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vgpumgr_api.routes.usage.PAGE_SIZE_MAX", 2)
+    host = cloud.host("h1")
+    cloud.operator.post("/v1/profiles", {"name": "p1", "share_permille": 10, "mem_bytes": GIB})
+    hour = cloud.database.clock().replace(minute=0, second=0, microsecond=0)
+    readings = []
+    for number, name in enumerate(("acme", "blue", "cyan", "dark", "echo"), start=1):
+        owner = cloud.tenant(name, share_permille=9000, mem_bytes=99 * GIB, slices=9)
+        owner.post("/v1/slices", {"tenant": name, "profile": "p1"})
+        said = dict.fromkeys(("assured_ns", "throttled_ns", "reserved_ns"), 0)
+        said |= {"hour": int(hour.timestamp()) // 3600, "revision": number, "run_ns": number, "due_ns": -number}
+        readings.append(said | {"gpu": GPU, "tenant": name})
+    said = {"meter_id": str(uuid4()), "after": 0, "through": 5, "newest": 5, "readings": readings}
+    assert host.post(f"/v1/hosts/{host.id}/usage", said, status=200)["revision"] == 5
+
+    since, until = hour - timedelta(hours=1), hour + timedelta(hours=2)
+    asked = f"since={since:%Y-%m-%dT%H:%M:%SZ}&until={until:%Y-%m-%dT%H:%M:%SZ}"
+    answer = cloud.operator("GET", f"/v1/usage/ledger.csv?{asked}")
+    assert answer.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert list(rows[0]) == list(LedgerRow.model_fields)
+    assert [(row["tenant"], row["run_ns"], row["due_ns"], row["correction"]) for row in rows] == [
+        (name, str(number), str(-number), "false")
+        for number, name in enumerate(("acme", "blue", "cyan", "dark", "echo"), start=1)
+    ]
+    listed = cloud.operator.get(f"/v1/usage/ledger?{asked}")["items"]
+    assert [(row["tenant"], row["run_ns"]) for row in listed] == [(row["tenant"], int(row["run_ns"])) for row in rows]
+    assert len(cloud.operator.get(f"/v1/usage/grants?{asked}")["items"]) == 5
+
+
+def test_what_cannot_be_asked_is_a_problem_not_half_a_file(cloud: Cloud) -> None:
+    for path in ("/v1/usage/ledger", "/v1/usage/ledger.csv"):
+        for query in (
+            "",
+            "since=2026-11-21T00:00:00Z",
+            "since=2026-11-21T00:30:00Z&until=2026-11-22T00:00:00Z",
+            "since=2026-11-22T00:00:00Z&until=2026-11-21T00:00:00Z",
+            "since=2020-01-01T00:00:00Z&until=2026-11-22T00:00:00Z&granularity=hour",
+            "since=2026-11-21T00:00:00&until=2026-11-22T00:00:00Z",
+            "since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z&by=colour",
+        ):
+            cloud.operator.refused(Code.FIELD_INVALID, "GET", f"{path}?{query}")
