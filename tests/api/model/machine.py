@@ -222,15 +222,16 @@ class Life(RuleBasedStateMachine):
             return
         machine = self.rng.choice([machine for machine in away if machine.lapsed] or away)
         operator, blow = self.service.operator, self._blow()
-        path = f"/v1/hosts/{machine.name}"
-        generation = operator.ask("GET", path).body["generation"]
-        body = {"confirm": machine.name, "force": False}
-        reply = self.service.ask(operator, "POST", f"{path}:fence", body, if_match=generation, blow=blow)
+        path, body = f"/v1/hosts/{machine.name}", {"confirm": machine.name, "force": False}
+        while True:  # an attempt that was not answered, or the service's own look at hosts, may change it meanwhile
+            generation = operator.ask("GET", path).body["generation"]
+            reply = self.service.ask(operator, "POST", f"{path}:fence", body, if_match=generation, blow=blow)
+            if reply.code != "generation.stale":
+                break
         if not machine.lapsed:
             assert reply.code == "host.online", "a host that was heard of just now was fenced"
             return
-        # An attempt that was not answered may have fenced it.
-        assert reply.status == 200 or (reply.repeated and reply.code == "generation.stale"), reply.body
+        assert reply.status == 200, reply.body
         for claim in self._of(machine.name):
             self.promised.claims[claim.id] = replace(claim, state="lost")
         self._look()
