@@ -3,7 +3,9 @@
 
 from alembic import context
 from sqlalchemy import Connection
-from vgpumgr_api.db import labels, observations, records  # noqa: F401  # their tables belong to Base.metadata
+
+# Their tables belong to Base.metadata.
+from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations  # noqa: F401
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import claims, fleet, gpus, hosts, profiles, quotas, tenants, tokens
+from vgpumgr_api.services import claims, fleet, gpus, hosts, profiles, quotas, reservations, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate, local_operator
 from vgpumgr_api.services.paging import PageRequest
 
@@ -24,6 +24,8 @@ from vgpumgr.wire.resources import (
     ProfileCreate,
     Quota,
     QuotaPatch,
+    Reservation,
+    ReservationCreate,
     Slice,
     SliceBatch,
     SliceCreate,
@@ -180,6 +182,16 @@ class World:
         """Claims slices in one batch."""
         claimed: Slices = self.run(claims.create_slices, SliceBatch(slices=requests), **options)
         return claimed.slices
+
+    def reserve(
+        self, tenant: str, profile: Profile, places: int = 1, expires_in_s: int = 60, **more: Any
+    ) -> Reservation:
+        """Holds places for claims."""
+        request = ReservationCreate(
+            tenant=tenant, profile=profile.name, places=places, expires_in_s=expires_in_s, **more
+        )
+        made: Reservation = self.run(reservations.create_reservation, request)
+        return made
 
     def set_gpu(self, gpu_id: UUID, **members: Any) -> Gpu:
         """Changes labels or the ratio of a GPU."""

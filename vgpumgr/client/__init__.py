@@ -44,6 +44,8 @@ from vgpumgr.wire.resources import (
     ProfileCreate,
     Quota,
     QuotaPatch,
+    Reservation,
+    ReservationCreate,
     Slice,
     SliceBatch,
     SliceCreate,
@@ -243,9 +245,8 @@ class Client:
     def gpu(self, gpu_id: UUID) -> Gpu:
         return self._get(f"/v1/gpus/{gpu_id}", Gpu)
 
-    def patch_gpu(self, gpu_id: UUID, patch: GpuPatch, *, if_generation: int) -> Gpu:
-        path = f"/v1/gpus/{gpu_id}"
-        return self._api.demand("PATCH", path, Gpu, body=patch, if_generation=if_generation, repeatable=False)
+    def patch_gpu(self, gpu_id: UUID, patch: GpuPatch, *, if_generation: int, validate_only: bool = False) -> Gpu:
+        return self._patch(f"/v1/gpus/{gpu_id}", Gpu, patch, if_generation, validate_only=validate_only)
 
     # ---- slices
 
@@ -302,6 +303,23 @@ class Client:
     ) -> Operation:
         path = f"/v1/operations/{operation_id}:cancel"
         return self._post(path, Operation, cancel, if_generation=if_generation, repeatable=False)
+
+    # ---- reservations
+
+    def reservations(self, *, tenant: str | None = None) -> Iterator[Reservation]:
+        return self._pages("/v1/reservations", Reservation, tenant=tenant)
+
+    def reservation(self, reservation_id: UUID) -> Reservation:
+        return self._get(f"/v1/reservations/{reservation_id}", Reservation)
+
+    def create_reservation(self, reservation: ReservationCreate, *, validate_only: bool = False) -> Reservation:
+        return self._post("/v1/reservations", Reservation, reservation, params=_trial(validate_only))
+
+    def delete_reservation(
+        self, reservation_id: UUID, *, if_generation: int | None = None, validate_only: bool = False
+    ) -> None:
+        """Give back what is still held; slices that took places stay."""
+        self._delete(f"/v1/reservations/{reservation_id}", if_generation, validate_only=validate_only)
 
     # ---- tokens, events, audit, usage
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-ABOUT = ("epoch", "gpu", "host", "operation", "profile", "quota", "slice", "tenant", "token")
+ABOUT = ("epoch", "gpu", "host", "operation", "profile", "quota", "reservation", "slice", "tenant", "token")
 
 About = Annotated[
     str,

@@ -34,11 +34,13 @@ class Code(StrEnum):
     GENERATION_STALE = "generation.stale"
     IDEMPOTENCY_MISMATCH = "idempotency.mismatch"
     QUOTA_EXCEEDED = "quota.exceeded"
+    QUOTA_FORBIDDEN = "quota.forbidden"
     CAPACITY_NONE = "capacity.none"
     HOST_FENCED = "host.fenced"
     HOST_ONLINE = "host.online"
     HOST_DRAINING = "host.draining"
     CA_ABSENT = "ca.absent"
+    RESERVATION_USED = "reservation.used"
     SLICE_BOUND = "slice.bound"
     SLICE_RELEASING = "slice.releasing"
     WATCH_EXPIRED = "watch.expired"
@@ -68,11 +70,13 @@ STATUS: dict[Code, int] = {
     Code.GENERATION_STALE: 412,
     Code.IDEMPOTENCY_MISMATCH: 422,
     Code.QUOTA_EXCEEDED: 403,
+    Code.QUOTA_FORBIDDEN: 403,
     Code.CAPACITY_NONE: 409,
     Code.HOST_FENCED: 403,
     Code.HOST_ONLINE: 409,
     Code.HOST_DRAINING: 409,
     Code.CA_ABSENT: 409,
+    Code.RESERVATION_USED: 409,
     Code.SLICE_BOUND: 409,
     Code.SLICE_RELEASING: 409,
     Code.WATCH_EXPIRED: 410,

@@ -10,6 +10,8 @@ from pydantic import Field
 from vgpumgr.wire.common import (
     LABELS_MAX,
     PERMILLE,
+    TIMESLICE_US_MAX,
+    TIMESLICE_US_MIN,
     Answer,
     FairRatio,
     Generation,
@@ -58,13 +60,23 @@ class Tenant(Answer):
 # ---- quotas
 
 
+PROFILES_MAX = 256
+
+
 class QuotaPatch(Request):
-    """A merge patch: what is left out stays. A limit may be cut below what is used; see Quota."""
+    """A merge patch: what is left out stays. A limit may be cut below what is used; see Quota.
+
+    `profiles` and `mode`: null lets the tenant claim any. Slices that are there stay, whatever is allowed from now on.
+    """
 
     share_permille: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
     mem_bytes: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
     slices: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     timeslice_us: TimesliceUs | None = None
+    timeslice_min_us: TimesliceUs | None = None
+    timeslice_max_us: TimesliceUs | None = None
+    profiles: Annotated[list[Name], Field(max_length=PROFILES_MAX)] | None = None
+    mode: Annotated[Mode, Field(strict=False)] | None = None
 
 
 class Quota(Answer):
@@ -72,7 +84,9 @@ class Quota(Answer):
 
     A cut below what is used removes no slice: new claims are refused, and until use fits again every slice of the
     tenant is enforced at share * limit / used (for a project, the smaller of its own and its account's factor).
-    `timeslice_us`: how long the tenant's group runs before the engine is offered to the next.
+    `timeslice_us`: how long the tenant's group runs before the engine is offered to the next; always within
+    `timeslice_min_us` to `timeslice_max_us`, for a project within its account's as well. `profiles`, `mode`: what may
+    be claimed at all, null for anything; for a project what its account may claim as well.
     """
 
     tenant: Name
@@ -83,6 +97,10 @@ class Quota(Answer):
     used_share_permille: int
     used_mem_bytes: int
     used_slices: int
+    timeslice_min_us: TimesliceUs = TIMESLICE_US_MIN
+    timeslice_max_us: TimesliceUs = TIMESLICE_US_MAX
+    profiles: list[Name] | None = None
+    mode: Mode | None = None
     generation: Generation
 
 
@@ -280,7 +298,8 @@ class SliceCreate(Request):
     """A claim. Without `vm_uuid` the slice is bound to the first VM that starts with it. `host`: only there.
 
     `selector`: only on GPUs with all of these labels, their own or their host's. `affinity`: together with the tenant's
-    other slices of that affinity; `anti_affinity`: never together with those of that anti-affinity.
+    other slices of that affinity; `anti_affinity`: never together with those of that anti-affinity. `reservation`: on
+    one of its places.
     """
 
     tenant: Name
@@ -291,6 +310,7 @@ class SliceCreate(Request):
     selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
     affinity: Tie | None = None
     anti_affinity: Tie | None = None
+    reservation: Annotated[UUID, Field(strict=False)] | None = None
 
 
 BATCH_MAX = 256
@@ -378,6 +398,37 @@ class Slices(Answer):
     slices: list[Slice]
 
 
+# ---- reservations
+
+
+class ReservationCreate(Request):
+    """Holds `places` for slices of one profile, in quotas and on GPUs, for `expires_in_s` seconds from now.
+
+    `placement`, `selector` and `host`: as in a claim.
+    """
+
+    tenant: Name
+    profile: Name
+    places: Annotated[int, Field(ge=1, le=BATCH_MAX)]
+    expires_in_s: Annotated[int, Field(ge=1, le=366 * 86400)]
+    placement: Annotated[Placement, Field(strict=False)] = Placement.PACK
+    selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    host: Name | None = None
+
+
+class Reservation(Answer):
+    """Capacity that is held for claims that name it. At `expires_at` what is left of it is given back."""
+
+    id: UUID
+    tenant: Name
+    profile: Name
+    places: int
+    places_left: int
+    expires_at: Instant
+    generation: Generation
+    created_at: Instant
+
+
 # ---- usage
 
 
@@ -428,6 +479,7 @@ SCOPED = (
     "operations",
     "profiles",
     "quotas",
+    "reservations",
     "slices",
     "tenants",
     "tokens",

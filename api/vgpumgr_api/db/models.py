@@ -59,7 +59,8 @@ class Tenant(Base):
 class Quota(Base):
     """What a tenant may use and uses; an account's use includes its projects'.
 
-    Use may exceed a limit after a cut, so no constraint compares the two: a claim does, in its UPDATE.
+    Use may exceed a limit after a cut, so no constraint compares the two: a claim does, in its UPDATE. `mode`: the only
+    one that it may claim, None for any. `timeslice_min_us` and `timeslice_max_us` bound its projects' timeslices, too.
     """
 
     __tablename__ = "quotas"
@@ -67,6 +68,8 @@ class Quota(Base):
         CheckConstraint("share_limit >= 0 AND mem_limit >= 0 AND slices_limit >= 0", name="limits"),
         CheckConstraint("share_used >= 0 AND mem_used >= 0 AND slices_used >= 0", name="used"),
         CheckConstraint("timeslice_us > 0", name="timeslice"),
+        CheckConstraint("timeslice_us BETWEEN timeslice_min_us AND timeslice_max_us", name="timeslice_range"),
+        CheckConstraint("mode IS NULL OR mode IN ('strict', 'fair')", name="mode"),
     )
 
     tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True)
@@ -78,6 +81,21 @@ class Quota(Base):
     slices_used: Mapped[int]
     timeslice_us: Mapped[int]
     generation: Mapped[int]
+    timeslice_min_us: Mapped[int] = mapped_column(server_default="100")
+    timeslice_max_us: Mapped[int] = mapped_column(server_default="1000000")
+    mode: Mapped[str | None] = mapped_column(String(16))
+    profiles_limited: Mapped[bool] = mapped_column(server_default=text("false"))
+
+
+class QuotaProfile(Base):
+    """A profile that a tenant may claim if its quota is `profiles_limited`; it may then claim no other."""
+
+    __tablename__ = "quota_profiles"
+
+    tenant_id: Mapped[UUID] = mapped_column(ForeignKey("quotas.tenant_id", ondelete="CASCADE"), primary_key=True)
+    profile_id: Mapped[UUID] = mapped_column(
+        ForeignKey("profiles.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
 
 
 class Profile(Base):

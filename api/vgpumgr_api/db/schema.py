@@ -13,13 +13,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from vgpumgr_api.db import (  # noqa: F401  # their tables are Base.metadata's
-    labels,
-    ledger,
-    observations,
-    progress,
-    records,
-)
+# Their tables belong to Base.metadata.
+from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations  # noqa: F401
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Gpu, GpuPatch
-from vgpumgr_api.call import CallDep, IfMatch, PageDep
+from vgpumgr_api.call import CallDep, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import gpus
 from vgpumgr_api.strict import Route
 
@@ -29,7 +29,7 @@ def get_gpu(call: CallDep, gpu_id: UUID) -> Gpu:
 
 
 @router.patch("/{gpu_id}")
-def patch_gpu(call: CallDep, gpu_id: UUID, patch: GpuPatch, if_match: IfMatch) -> Gpu:
+def patch_gpu(call: TrialDep, gpu_id: UUID, patch: GpuPatch, if_match: IfMatch) -> Gpu:
     """Changes labels, and how often fair slices to come are promised its time. Needs If-Match."""
     gpu = call.write(gpus.patch_gpu, gpu_id, patch, if_match=if_match)
     call.tag(gpu.generation)

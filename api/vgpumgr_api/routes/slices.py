@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, Slices, SliceState
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.claiming import claiming, give_expired_back
 from vgpumgr_api.services import claims, explain
 from vgpumgr_api.strict import Route
 
@@ -40,8 +41,8 @@ def create_slice(
     """Claims a slice: charges the quota, chooses a GPU. Either everything is done or nothing."""
     if validate_only:
         call.response.status_code = 200
-        return call.write(claims.create_slice, wanted, validate_only=True)
-    claimed = call.write_once(idempotency_key, claims.create_slice, wanted, kind=Slice)
+        return claiming(call, lambda: call.write(claims.create_slice, wanted, validate_only=True))
+    claimed = claiming(call, lambda: call.write_once(idempotency_key, claims.create_slice, wanted, kind=Slice))
     call.located(f"/v1/slices/{claimed.id}")
     call.tag(claimed.generation)
     return claimed
@@ -57,13 +58,14 @@ def create_slices(
     """Claims several slices of one tenant. Either all are claimed or none is."""
     if validate_only:
         call.response.status_code = 200
-        return call.write(claims.create_slices, wanted, validate_only=True)
-    return call.write_once(idempotency_key, claims.create_slices, wanted, kind=Slices)
+        return claiming(call, lambda: call.write(claims.create_slices, wanted, validate_only=True))
+    return claiming(call, lambda: call.write_once(idempotency_key, claims.create_slices, wanted, kind=Slices))
 
 
 @router.post(":explain")
 def explain_slice(call: CallDep, wanted: SliceCreate) -> Explanation:
     """What would come of a claim, and how many GPUs are out of the question for which reason. Claims nothing."""
+    give_expired_back(call)
     return call.read(explain.explain, wanted)
 
 

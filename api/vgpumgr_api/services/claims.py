@@ -13,12 +13,13 @@ from vgpumgr.wire.resources import Slice, SliceBatch, SliceCreate, Slices, Slice
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events, grants, progress, quotas
+from vgpumgr_api.services import events, grants, progress, quotas, reservations
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
 from vgpumgr_api.services.generations import bump, bump_claimed, require_match
 from vgpumgr_api.services.lookup import host_named, on_host, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import Wanted
 from vgpumgr_api.services.paging import PageRequest, fetch
+from vgpumgr_api.services.permits import Asked
 from vgpumgr_api.services.placement import Place, take
 from vgpumgr_api.services.slice_view import answer, view, views
 from vgpumgr_api.services.ties import ties_of
@@ -132,17 +133,24 @@ def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate]) -> l
     tenant = tenant_named(session, requests[0].tenant)
     require_tenant(actor, tenant)
     profiles = [profile_named(session, request.profile) for request in requests]
-    quotas.charge_owners(
-        session,
-        tenant,
-        share_permille=sum(profile.share_permille for profile in profiles),
-        mem_bytes=sum(profile.mem_bytes for profile in profiles),
-        slices=len(requests),
-    )
+    # What is held by a reservation was charged when that was made.
+    new = [
+        Asked(profile, "$.profile" if len(requests) == 1 else f"$.slices[{number}].profile")
+        for number, (request, profile) in enumerate(zip(requests, profiles, strict=True))
+        if request.reservation is None
+    ]
+    if new:
+        quotas.charge_owners(session, tenant, new)
+    else:
+        quotas.lock_owners(session, tenant)
     claimed: list[UUID] = []
     hosts: set[UUID] = set()
     for request, profile in zip(requests, profiles, strict=True):
-        place = take(session, wanted_of(session, tenant, profile, request), first=not claimed)
+        wanted = wanted_of(session, tenant, profile, request)
+        if request.reservation is not None:
+            place = reservations.draw(session, tenant, profile, wanted, request.reservation)
+        else:
+            place = take(session, wanted, first=not claimed)
         claimed.append(_record(session, actor, tenant, profile, request, place))
         hosts.add(place.host_id)
     session.flush()

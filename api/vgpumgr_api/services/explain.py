@@ -10,8 +10,9 @@ from vgpumgr_api.services.actors import Actor, require_change, require_tenant
 from vgpumgr_api.services.claims import wanted_of
 from vgpumgr_api.services.lookup import profile_named, tenant_named
 from vgpumgr_api.services.obstacles import census
+from vgpumgr_api.services.permits import Asked
 from vgpumgr_api.services.placement import best
-from vgpumgr_api.services.quotas import owners_of, shortfalls
+from vgpumgr_api.services.quotas import objections, owners_of
 
 
 def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation:
@@ -24,9 +25,7 @@ def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation
     short = [
         reason
         for owner, role in owners_of(session, tenant)
-        for reason in shortfalls(
-            session, owner, role, share_permille=profile.share_permille, mem_bytes=profile.mem_bytes, slices=1
-        )[0]
+        for reason in objections(session, owner, role, [Asked(profile)])
     ]
     fitting, reasons = census(session, wanted)
     place = None

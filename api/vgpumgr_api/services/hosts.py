@@ -13,6 +13,7 @@ from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch, Hos
 from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.labels import HostLabel
+from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, host_states
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
@@ -113,6 +114,11 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: int | No
             Code.OBJECT_IN_USE,
             f"{name} still has slices; cordon it, delete those and wait until the host confirms, or fence it if it is"
             " dead",
+        )
+    if session.scalar(select(Hold.id).where(Hold.gpu_id.in_(gpus)).limit(1)):
+        raise Refusal(
+            Code.OBJECT_IN_USE,
+            f"{name} has places that are held by reservations; delete those, or wait until they expire",
         )
     credentials.forget(session, host.id)
     remove(session, models.Host, host.id, kind="host", name=name)

@@ -51,8 +51,11 @@ DETAILS = {
     "memory.full": "too little memory is free",
 }
 
-# Those that a lock on the GPU keeps as they are.
-LOCKED = ("gpu.absent", "type.none", "share.full", "memory.full")
+ROOM = ("type.none", "share.full", "memory.full")
+"""What does not matter to whom a place is held."""
+
+LOCKED = ("gpu.absent", *ROOM)
+"""What a lock on the GPU keeps as it is."""
 
 
 def counted(wanted: Wanted) -> ColumnElement[int]:

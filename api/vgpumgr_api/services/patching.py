@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a merge patch changes."""
 
+from collections.abc import Collection
 from typing import Any
 
 from vgpumgr.wire.common import Request
@@ -8,10 +9,10 @@ from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.errors import Refusal
 
 
-def changes_of(patch: Request) -> dict[str, Any]:
-    """Returns the members that were sent. None of ours can be removed, which is what null asks for (RFC 7396)."""
+def changes_of(patch: Request, *, removable: Collection[str] = ()) -> dict[str, Any]:
+    """Returns the members that were sent. Only those of `removable` can be removed, as null asks for (RFC 7396)."""
     changes = {name: getattr(patch, name) for name in sorted(patch.model_fields_set)}
-    if nulls := [name for name, value in changes.items() if value is None]:
+    if nulls := [name for name, value in changes.items() if value is None and name not in removable]:
         detail = f"{nulls[0]} cannot be removed; send a value, or leave it out"
         raise Refusal(
             Code.FIELD_INVALID,

@@ -11,6 +11,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Profile, ProfileCreate
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, require_operator, require_person
@@ -69,6 +70,8 @@ def delete_profile(session: Session, actor: Actor, name: str, *, if_match: int |
             f"there are slices of profile {name}; delete those and wait until their hosts confirm, lost ones until"
             " their host is re-enrolled or deleted",
         )
+    if session.scalar(select(Reservation.id).where(Reservation.profile_id == profile.id).limit(1)):
+        raise Refusal(Code.OBJECT_IN_USE, f"there are reservations of profile {name}; delete those")
     remove(session, models.Profile, profile.id, kind="profile", name=name)
     events.record(session, actor, "profile.deleted", profile.name)
 

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire.resources import SliceState
 from vgpumgr_api.db.models import Gpu, Slice, Tenant
+from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.services import events, grants
 from vgpumgr_api.services.actors import Actor
@@ -53,15 +54,15 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
     return hosts | {host_id for _, _, host_id in rows}
 
 
-def owners_in_order(claims: Iterable[tuple[Slice, Tenant]]) -> list[UUID]:
+def owners_in_order(claims: Iterable[tuple[Slice | Hold, Tenant]]) -> list[UUID]:
     """Returns whose quotas count these slices, as claims lock them: accounts, then projects, each by id."""
     tenants = [tenant for _, tenant in claims]
     accounts = {tenant.account_id or tenant.id for tenant in tenants}
     return [*sorted(accounts), *sorted({tenant.id for tenant in tenants} - accounts)]
 
 
-def return_quota(session: Session, claims: Sequence[tuple[Slice, Tenant]]) -> set[UUID]:
-    """Takes slices out of what their owners use; returns the hosts where that changes shares of others."""
+def return_quota(session: Session, claims: Sequence[tuple[Slice | Hold, Tenant]]) -> set[UUID]:
+    """Takes slices, or places held for them, out of their owners' use; returns the hosts where that changes shares."""
     counts: dict[UUID, Counter[str]] = defaultdict(Counter)
     for claim, tenant in claims:
         # An account's own slices and those of its projects count in the account.

@@ -11,6 +11,7 @@ from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
@@ -98,6 +99,8 @@ def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: int | 
             f"{name} still has slices; delete those and wait until their hosts confirm, lost ones until their host is"
             " re-enrolled or deleted",
         )
+    if session.scalar(select(Reservation.id).where(Reservation.tenant_id == tenant.id).limit(1)):
+        raise Refusal(Code.OBJECT_IN_USE, f"{name} still has reservations; delete those")
     remove(session, models.Tenant, tenant.id, kind="tenant", name=name)
     events.record(session, actor, "tenant.deleted", tenant.name, tenant=tenant)
 

@@ -89,10 +89,14 @@ class Audit:
 
     def _gpus(self) -> list[str]:
         found = []
+        places = (
+            "(SELECT gpu_id, share_permille, fair_ratio_permille, type_mem_bytes FROM slices UNION ALL"
+            " SELECT gpu_id, share_permille, fair_ratio_permille, type_mem_bytes FROM holds) s"
+        )
         for address, share_used, mem_used, mem_bytes, share, mem in self.ask(
             "SELECT h.name || '/' || g.address, g.share_used, g.mem_used, g.mem_bytes,"
-            f" (SELECT COALESCE(SUM({COUNTED}), 0) FROM slices s WHERE s.gpu_id = g.id),"
-            " (SELECT COALESCE(SUM(s.type_mem_bytes), 0) FROM slices s WHERE s.gpu_id = g.id)"
+            f" (SELECT COALESCE(SUM({COUNTED}), 0) FROM {places} WHERE s.gpu_id = g.id),"
+            f" (SELECT COALESCE(SUM(s.type_mem_bytes), 0) FROM {places} WHERE s.gpu_id = g.id)"
             " FROM gpus g JOIN hosts h ON h.id = g.host_id"
         ):
             if share > 1000 or mem > mem_bytes:
@@ -130,7 +134,9 @@ class Audit:
             " COALESCE(SUM(s.share_permille), 0), COALESCE(SUM(s.mem_bytes), 0), COUNT(s.id)"
             " FROM quotas q JOIN tenants o ON o.id = q.tenant_id"
             " LEFT JOIN tenants t ON t.id = o.id OR t.account_id = o.id"
-            " LEFT JOIN slices s ON s.tenant_id = t.id AND s.state <> 'lost'"
+            " LEFT JOIN (SELECT id, tenant_id, share_permille, mem_bytes FROM slices WHERE state <> 'lost' UNION ALL"
+            " SELECT h.id, r.tenant_id, h.share_permille, h.mem_bytes FROM holds h"
+            " JOIN reservations r ON r.id = h.reservation_id) s ON s.tenant_id = t.id"
             " GROUP BY o.name, q.share_limit, q.mem_limit, q.slices_limit, q.share_used, q.mem_used, q.slices_used"
         ):
             limits, used, claimed = numbers[:3], numbers[3:6], [int(number) for number in numbers[6:]]

@@ -33,7 +33,7 @@ class Row:
     """What each caller gets. Unless it is said an admin gets what an operator gets, a tenant's admin what its service
     gets, and a viewer, of all or of a tenant, the same if it is a GET and is denied if it is not.
 
-    `path` may name ``{slice}``, ``{host}``, ``{gpu}``, ``{operation}`` and ``{token}``.
+    `path` may name ``{slice}``, ``{host}``, ``{gpu}``, ``{operation}``, ``{reservation}`` and ``{token}``.
     """
 
     path: str
@@ -111,6 +111,7 @@ def empty_readings() -> Any:
 
 STALE = {"If-Match": '"999999"'}
 PROFILE = {"name": "p1", "share_permille": 100, "mem_bytes": GIB}
+RESERVATION = {"tenant": "web", "profile": "p1", "places": 1, "expires_in_s": 600}
 VM = str(uuid4())
 DAY = "since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z"
 
@@ -164,6 +165,12 @@ ROUTES: dict[tuple[str, str], Row] = {
         "/v1/slices:batch?validate_only=true", body=lambda: {"slices": [{"tenant": "web", "profile": "p1"}] * 2}
     ),
     ("POST", "/v1/slices:explain"): owners("/v1/slices:explain", body=lambda: {"tenant": "web", "profile": "p1"}),
+    ("GET", "/v1/reservations"): people("/v1/reservations"),
+    ("POST", "/v1/reservations"): owners("/v1/reservations", body=lambda: RESERVATION),
+    ("GET", "/v1/reservations/{reservation_id}"): owners("/v1/reservations/{reservation}"),
+    ("DELETE", "/v1/reservations/{reservation_id}"): owners(
+        "/v1/reservations/{reservation}", Code.GENERATION_STALE, headers=STALE
+    ),
     ("GET", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}"),
     ("DELETE", "/v1/slices/{slice_id}"): owners("/v1/slices/{slice}", Code.GENERATION_STALE, headers=STALE),
     ("GET", "/v1/usage"): people("/v1/usage"),
@@ -212,15 +219,18 @@ class Cast:
     token_id: UUID
     gpu_id: UUID
     operation_id: UUID
+    reservation_id: UUID
 
     @property
     def names(self) -> dict[str, Any]:
+        """What a row's path may name."""
         return {
             "host": self.host.id,
             "slice": self.slice_id,
             "token": self.token_id,
             "gpu": self.gpu_id,
             "operation": self.operation_id,
+            "reservation": self.reservation_id,
         }
 
 
@@ -233,6 +243,7 @@ def cast_of(cloud: Cloud) -> Cast:
     own = cloud.tenant("web", account="acme", **plenty)
     cloud.operator.post("/v1/profiles", PROFILE)
     claimed = own.post("/v1/slices", {"tenant": "web", "profile": "p1"})
+    held = own.post("/v1/reservations", RESERVATION)
     spare = cloud.operator.post("/v1/tokens", {"role": "tenant", "subject": "blue"})
 
     made = cloud.operator.post("/v1/tokens", {"role": "operator"})
@@ -259,7 +270,7 @@ def cast_of(cloud: Cloud) -> Cast:
     cloud.host("h3", gpus=())
     generation = cloud.operator.get("/v1/hosts/h3")["generation"]
     drained = cloud.operator.ok("POST", "/v1/hosts/h3:drain", 202, {}, headers={"If-Match": f'"{generation}"'})
-    ids = [UUID(each) for each in (claimed["id"], spare["id"], claimed["gpu_id"], drained["id"])]
+    ids = [UUID(each) for each in (claimed["id"], spare["id"], claimed["gpu_id"], drained["id"], held["id"])]
     return Cast(callers, own_host, *ids)
 
 
@@ -277,11 +288,10 @@ def test_the_table_names_every_route_and_no_other(cloud: Cloud) -> None:
 
 def test_everybody_reaches_what_is_theirs_and_nothing_else(cloud: Cloud) -> None:
     cast = cast_of(cloud)
-    names = cast.names
     expected, found = {}, {}
     for (method, route), row in ROUTES.items():
         for name in CALLERS:
-            response = cast.callers[name](method, row.path.format(**names), row.body(), headers=row.headers)
+            response = cast.callers[name](method, row.path.format(**cast.names), row.body(), headers=row.headers)
             outcome = OK if response.status_code < 300 else response.json()["code"]
             expected[f"{method} {route} {name}"] = row.outcome(name, reads=method == "GET")
             found[f"{method} {route} {name}"] = outcome
@@ -336,7 +346,6 @@ def test_the_audit_says_who_asked_from_where_with_which_request(cloud: Cloud) ->
 def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
     """For the strongest role: nothing but its scopes keeps such a token out."""
     cast = cast_of(cloud)
-    names = cast.names
     routes: Any = cloud.http.app
     needed = {
         (method, route.path_format): route.scope(method)
@@ -355,7 +364,9 @@ def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
         }
         outcomes = {}
         for name, secret in made.items():
-            answer = Caller(cloud.http, secret)(route[0], row.path.format(**names), row.body(), headers=row.headers)
+            answer = Caller(cloud.http, secret)(
+                route[0], row.path.format(**cast.names), row.body(), headers=row.headers
+            )
             outcomes[name] = "" if answer.status_code < 300 else str(answer.json()["detail"])
         assert "not good for" in outcomes["without"], route
         assert "not good for" not in outcomes["with"], route

@@ -16,6 +16,7 @@ def everything(cloud: Cloud) -> dict[str, list[Any]]:
     """Every row of every table, but numbers of events, which reading gives."""
     with cloud.database.engine.connect() as connection:
         tables = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "audit", "idempotency_keys")
+        tables += ("gpu_labels", "host_labels", "quota_profiles", "reservations", "holds")
         return {
             name: [tuple(row) for row in connection.execute(text(f"SELECT * FROM {name} ORDER BY 1"))]
             for name in tables
@@ -29,6 +30,7 @@ def test_what_would_come_of_it_is_answered_and_nothing_is_kept(cloud: Cloud) -> 
     cloud.profile("p1", 100)
     cloud.profile("unused", 100)
     claimed = acme.post("/v1/slices", {"tenant": "acme", "profile": "p1"})
+    held = acme.post("/v1/reservations", {"tenant": "acme", "profile": "p1", "places": 2, "expires_in_s": 600})
     operator = cloud.operator
     before = everything(cloud)
 
@@ -54,6 +56,13 @@ def test_what_would_come_of_it_is_answered_and_nothing_is_kept(cloud: Cloud) -> 
     fenced = tried(operator, "POST", "/v1/hosts/h1:fence", {"confirm": "h1", "force": True}, match=True)
     assert fenced["fenced_at"] is not None
     assert tried(acme, "DELETE", f"/v1/slices/{claimed['id']}", match=True)["state"] == "releasing"
+    want = {"tenant": "acme", "profile": "p1", "places": 1, "expires_in_s": 600}
+    assert tried(acme, "POST", "/v1/reservations", want, key="c")["places_left"] == 1
+    tried(acme, "DELETE", f"/v1/reservations/{held['id']}", status=204, match=True)
+    want = {"tenant": "acme", "profile": "p1", "reservation": held["id"]}
+    assert tried(acme, "POST", "/v1/slices", want)["host"] == "h1"
+    [gpu] = operator.get("/v1/gpus")["items"]
+    assert tried(operator, "PATCH", f"/v1/gpus/{gpu['id']}", {"labels": {"zone": "a"}}, match=True)["generation"] == 2
     tried(operator, "DELETE", "/v1/tenants/empty", status=204, match=True)
     tried(operator, "DELETE", "/v1/profiles/unused", status=204, match=True)
 

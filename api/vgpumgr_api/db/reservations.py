@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of capacity that is held for claims to come. Locked after slices, and never before a quota or a GPU."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from vgpumgr_api.db.models import Base
+
+
+class Reservation(Base):
+    """Places for slices of one profile, until `expires_at`. From then on no claim gets one, whoever is left to see it.
+
+    `places`: how many it began with; those that are left are rows of `Hold`.
+    """
+
+    __tablename__ = "reservations"
+    __table_args__ = (CheckConstraint("places BETWEEN 1 AND 256", name="places"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id"), index=True)
+    profile_id: Mapped[UUID] = mapped_column(ForeignKey("profiles.id"), index=True)
+    places: Mapped[int]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    generation: Mapped[int]
+    created_at: Mapped[datetime]
+
+
+class Hold(Base):
+    """A place: counts in quotas and on its GPU as the slice would that takes it."""
+
+    __tablename__ = "holds"
+    __table_args__ = (
+        CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
+        CheckConstraint("mem_bytes > 0 AND type_mem_bytes >= mem_bytes", name="mem"),
+        CheckConstraint("fair_ratio_permille BETWEEN 1000 AND 10000", name="fair_ratio"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    reservation_id: Mapped[UUID] = mapped_column(ForeignKey("reservations.id"), index=True)
+    gpu_id: Mapped[UUID] = mapped_column(ForeignKey("gpus.id"), index=True)
+    share_permille: Mapped[int]
+    mem_bytes: Mapped[int]
+    mdev_type: Mapped[str] = mapped_column(String(80))
+    type_mem_bytes: Mapped[int]
+    fair_ratio_permille: Mapped[int]

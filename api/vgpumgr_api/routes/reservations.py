@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reservations: capacity that is held for claims to come."""
+
+from uuid import UUID
+
+from fastapi import APIRouter
+
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.resources import Reservation, ReservationCreate
+from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.claiming import claiming
+from vgpumgr_api.services import reservations
+from vgpumgr_api.strict import Route
+
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=Route)
+
+
+@router.get("")
+def list_reservations(call: CallDep, page: PageDep, tenant: Name | None = None) -> Page[Reservation]:
+    """What is held for the tenants that the caller may see, or for one; nothing that has expired."""
+    return call.read(reservations.list_reservations, page, tenant=tenant)
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses={200: {"description": "With validate_only: what would be held", "model": Reservation}},
+)
+def create_reservation(
+    call: TrialDep, wanted: ReservationCreate, idempotency_key: IdempotencyKey = None
+) -> Reservation:
+    """Holds quota and places on GPUs until an instant, all or none. Claims take them by naming the reservation."""
+    made = claiming(
+        call, lambda: call.write_once(idempotency_key, reservations.create_reservation, wanted, kind=Reservation)
+    )
+    call.located(f"/v1/reservations/{made.id}")
+    call.tag(made.generation)
+    return made
+
+
+@router.get("/{reservation_id}")
+def get_reservation(call: CallDep, reservation_id: UUID) -> Reservation:
+    """One reservation that has not expired."""
+    found = call.read(reservations.get_reservation, reservation_id)
+    call.tag(found.generation)
+    return found
+
+
+@router.delete("/{reservation_id}", status_code=204)
+def delete_reservation(call: TrialDep, reservation_id: UUID, if_match: IfMatch) -> None:
+    """Gives back what is still held. Slices that took places stay."""
+    call.write(reservations.delete_reservation, reservation_id, if_match=if_match)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches, ties and reservations at the same moment: the fixture audits what is left."""
+
+import random
+from typing import Any
+
+from tests.api.concurrency.races import Fleet, at_once, outcomes
+
+ROUNDS = 4
+WIDE = 8
+
+
+def zone(fleet: Fleet, hosts: int, gpus: int) -> dict[str, str]:
+    """Hosts of this test alone; returns what selects them."""
+    selector = {"zone": fleet.name("zone")}
+    for _ in range(hosts):
+        path = f"/v1/hosts/{fleet.host(*[64] * gpus).name}"
+        generation = fleet.operator.ask("GET", path).body["generation"]
+        assert fleet.operator.ask("PATCH", path, {"labels": selector}, if_match=generation).status == 200
+    return selector
+
+
+def test_of_batches_that_come_at_once_each_is_whole_or_nothing(fleet: Fleet) -> None:
+    """They take the same GPUs in any order and never wait for each other in a circle."""
+    rng = random.Random(5)
+    for _ in range(ROUNDS):
+        selector, profile = zone(fleet, 2, 2), fleet.profile(share=300)
+        tenants = [fleet.tenant() for _ in range(WIDE)]
+        calls = []
+        for tenant in tenants:
+            want: list[dict[str, Any]] = [
+                {"tenant": tenant, "profile": profile, "selector": selector, "placement": placement}
+                for placement in rng.choices(("pack", "spread"), k=3)
+            ]
+            calls.append(fleet.ask("POST", "/v1/slices:batch", {"slices": want}))
+        replies = at_once(calls)
+        assert set(outcomes(replies)) <= {"done", "capacity.none"}
+        used = [fleet.quota(tenant)["used_slices"] for tenant in tenants]
+        assert used == [3 if reply.status == 201 else 0 for reply in replies]
+        assert outcomes(replies)["done"] == 4  # 12 places of 3 on each of 4 GPUs
+
+
+def test_slices_that_must_not_be_together_are_not_even_if_claimed_at_once(fleet: Fleet) -> None:
+    for level, possible in (("host", 2), ("gpu", 4)):
+        selector, profile, tenant = zone(fleet, 2, 2), fleet.profile(share=10), fleet.tenant()
+        want = {"tenant": tenant, "profile": profile, "selector": selector}
+        want["anti_affinity"] = {"key": "db", "level": level}
+        replies = at_once([fleet.ask("POST", "/v1/slices", want) for _ in range(WIDE)])
+        assert outcomes(replies) == {"done": possible, "capacity.none": WIDE - possible}
+        del want["anti_affinity"]
+        want["affinity"] = {"key": "train", "level": level}
+        replies = at_once([fleet.ask("POST", "/v1/slices", want) for _ in range(WIDE)])
+        assert len({reply.body["host" if level == "host" else "gpu_id"] for reply in replies}) == 1
+
+
+def test_each_place_of_a_reservation_is_taken_once(fleet: Fleet) -> None:
+    for _ in range(ROUNDS):
+        selector, profile, tenant = zone(fleet, 1, 2), fleet.profile(share=400), fleet.tenant()
+        body = {"tenant": tenant, "profile": profile, "places": 4, "expires_in_s": 600, "selector": selector}
+        held = fleet.operator.ask("POST", "/v1/reservations", body).body["id"]
+        want = {"tenant": tenant, "profile": profile, "reservation": held}
+        replies = at_once([fleet.ask("POST", "/v1/slices", want) for _ in range(WIDE)])
+        assert outcomes(replies) == {"done": 4, "reservation.used": WIDE - 4}
+        assert fleet.quota(tenant)["used_slices"] == 4
+
+
+def test_a_reservation_that_ends_while_its_places_are_taken_gives_back_the_rest(fleet: Fleet) -> None:
+    for _ in range(ROUNDS):
+        selector, profile, tenant = zone(fleet, 1, 2), fleet.profile(share=200), fleet.tenant()
+        body = {"tenant": tenant, "profile": profile, "places": 8, "expires_in_s": 600, "selector": selector}
+        held = fleet.operator.ask("POST", "/v1/reservations", body).body["id"]
+        want = {"tenant": tenant, "profile": profile, "reservation": held}
+        claims = [fleet.ask("POST", "/v1/slices", want) for _ in range(4)]
+        ends = [fleet.ask("DELETE", f"/v1/reservations/{held}") for _ in range(2)]
+        others = [
+            fleet.ask("POST", "/v1/slices", {"tenant": fleet.tenant(), "profile": profile, "selector": selector})
+            for _ in range(2)
+        ]
+        replies = at_once([*claims, *ends, *others])
+        claimed = outcomes(replies[:4])
+        assert set(claimed) <= {"done", "object.unknown", "reservation.used"}
+        assert outcomes(replies[4:6])["done"] >= 1
+        assert set(outcomes(replies[6:])) <= {"done", "capacity.none"}
+        assert fleet.quota(tenant)["used_slices"] == claimed["done"]

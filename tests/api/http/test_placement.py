@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a tenant finds room, and keeps some for later, as told over HTTP."""
+
+from datetime import timedelta
+
+from vgpumgr_api.app import create_app
+
+from tests.api.http.cloud import Caller, Cloud
+from vgpumgr.wire.problem import Code
+
+PLENTY = {"share_permille": 9000, "mem_bytes": 1 << 40, "slices": 100}
+
+
+def test_a_tenant_is_told_why_and_where(cloud: Cloud) -> None:
+    cloud.host("h1", gpus=("0000:03:00.0", "0000:04:00.0"))
+    cloud.host("h2")
+    own = cloud.tenant("acme", **PLENTY)
+    cloud.profile("p", 600)
+    cloud.operator.patch("/v1/hosts/h1", {"labels": {"zone": "a"}})
+    [gpu] = cloud.operator.get("/v1/gpus?host=h2")["items"]
+    told = cloud.operator.patch(f"/v1/gpus/{gpu['id']}", {"labels": {"zone": "b"}, "fair_ratio_permille": 2000})
+    assert (told["labels"], told["fair_ratio_permille"], told["generation"]) == ({"zone": "b"}, 2000, 2)
+    path = f"/v1/gpus/{gpu['id']}"
+    cloud.operator.refused(Code.GENERATION_REQUIRED, "PATCH", path, {"labels": {"zone": "c"}})
+    stale = {"If-Match": '"1"'}
+    cloud.operator.refused(Code.GENERATION_STALE, "PATCH", path, {"labels": {"zone": "c"}}, headers=stale)
+    for wrong in ({"fair_ratio_permille": 999}, {"labels": {"Zone": "a"}}, {"labels": None}, {"present": False}):
+        said = cloud.operator.refused(Code.FIELD_INVALID, "PATCH", path, wrong, headers={"If-Match": '"2"'})
+        assert said.reasons[0].field.startswith(f"$.{next(iter(wrong))}")
+
+    want = {"tenant": "acme", "profile": "p", "selector": {"zone": "b"}}
+    claimed = own.post("/v1/slices", want)
+    assert (claimed["host"], claimed["enforcement"]["requested_permille"]) == ("h2", 300)
+    want["selector"] = {"zone": "a"}
+    said = own.post("/v1/slices:explain", want, status=200)
+    assert (said["fits"], said["gpus"], said["fitting"], said["host"]) == (True, 3, 2, "h1")
+    assert [(each["code"], each["count"]) for each in said["reasons"]] == [("labels.other", 1)]
+
+    batch = {"slices": [want, want]}
+    key = {"Idempotency-Key": "two"}
+    tried = own.ok("POST", "/v1/slices:batch?validate_only=true", 200, batch)
+    assert len(tried["slices"]) == 2
+    made = own.post("/v1/slices:batch", batch, headers=key)
+    assert own.post("/v1/slices:batch", batch, headers=key) == made
+    assert len({each["gpu_id"] for each in made["slices"]}) == 2
+    own.refused(Code.CAPACITY_NONE, "POST", "/v1/slices:batch", batch)
+    said = own.refused(Code.FIELD_INVALID, "POST", "/v1/slices:batch", {"slices": [want, want | {"tenant": "x"}]})
+    assert said.reasons[0].field == "$.slices[1].tenant"
+    own.refused(Code.FIELD_INVALID, "POST", "/v1/slices:batch", {"slices": []})
+    assert len(own.get("/v1/slices")["items"]) == 3
+
+
+def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    own = cloud.tenant("acme", **PLENTY)
+    other = cloud.tenant("blue", **PLENTY)
+    cloud.profile("p", 1000)
+    held = own.post("/v1/reservations", {"tenant": "acme", "profile": "p", "places": 1, "expires_in_s": 3600})
+    path = f"/v1/reservations/{held['id']}"
+    assert (held["places_left"], own.get(path)) == (1, held)
+    other.refused(Code.OBJECT_UNKNOWN, "GET", path)
+    other.refused(Code.OBJECT_UNKNOWN, "DELETE", path)
+    want = {"tenant": "blue", "profile": "p"}
+    other.refused(Code.CAPACITY_NONE, "POST", "/v1/slices", want)
+
+    # The API is down when the hour ends, and starts on what it left.
+    begun = cloud.database.clock
+    cloud.database.clock = lambda: begun() + timedelta(seconds=3600)
+    again = Cloud(cloud.database, create_app(cloud.database))
+    host.http = again.http
+    assert host.report()
+    own, other = Caller(again.http, own.token), Caller(again.http, other.token)
+    assert own.get("/v1/reservations")["items"] == []
+    own.refused(
+        Code.OBJECT_UNKNOWN, "POST", "/v1/slices", {"tenant": "acme", "profile": "p", "reservation": held["id"]}
+    )
+    assert other.post("/v1/slices:explain", want, status=200)["fits"]
+    assert other.post("/v1/slices", want)["host"] == "h1"
+    assert again.operator.get("/v1/quotas/acme")["used_slices"] == 0

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a quota lets be claimed at all, of account and project, and which timeslices may be set in it."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from vgpumgr_api.services import explain, profiles, quotas, tokens
+from vgpumgr_api.services.actors import Actor, authenticate
+
+from tests.api.services.refusals import refused
+from tests.api.world import World
+from vgpumgr.wire.common import Mode
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import QuotaPatch, SliceCreate, TokenCreate, TokenRole
+
+
+def allow(world: World, tenant: str, *, actor: Actor | None = None, **members: Any) -> Any:
+    generation = world.quota(tenant).generation
+    return world.run(quotas.patch_quota, tenant, QuotaPatch(**members), if_match=generation, actor=actor)
+
+
+@pytest.mark.parametrize("owner", ["acme", "web"])
+def test_a_claim_of_what_the_quota_does_not_name_is_refused(world: World, owner: str) -> None:
+    world.host()
+    world.tenant("acme")
+    world.tenant("web", account="acme")
+    fair, strict = world.profile(share=100, name="fair"), world.profile(share=100, mode=Mode.STRICT, name="strict")
+    for members, reason in (({"mode": Mode.FAIR}, "quota.mode"), ({"profiles": ["fair"]}, "quota.profiles")):
+        allow(world, owner, **members)
+        world.claim("web", fair)
+        used = world.quota("acme").used_slices
+        with refused(Code.QUOTA_FORBIDDEN) as caught:
+            world.claim("web", strict)
+        assert caught.refusal is not None
+        assert [(each.code, each.field) for each in caught.refusal.reasons] == [(reason, "$.profile")]
+        want = [SliceCreate(tenant="web", profile=name) for name in ("fair", "strict")]
+        with refused(Code.QUOTA_FORBIDDEN) as caught:
+            world.claim_all(want)
+        assert caught.refusal is not None
+        assert [each.field for each in caught.refusal.reasons] == ["$.slices[1].profile"]
+        with refused(Code.QUOTA_FORBIDDEN):
+            world.reserve("web", strict)
+        said = world.run(explain.explain, want[1])
+        assert (said.fits, [each.code for each in said.reasons]) == (False, [reason])
+        assert world.quota("acme").used_slices == used
+        allow(world, owner, **dict.fromkeys(members))
+        world.claim("web", strict)
+
+
+def test_what_a_quota_names_is_told_and_goes_with_the_profile_and_no_further(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    profile = world.profile(share=100, name="only")
+    kept = world.claim("acme", profile)
+    told = allow(world, "acme", profiles=["only", "only"], mode="fair")
+    assert (told.profiles, told.mode, told.generation) == (["only"], Mode.FAIR, 3)
+    assert allow(world, "acme", profiles=["only"]).generation == 3
+    with refused(Code.FIELD_INVALID) as caught:
+        allow(world, "acme", profiles=["only", "none"])
+    assert caught.refusal is not None
+    assert caught.refusal.reasons[0].field == "$.profiles[1]"
+    world.profile(name="other")
+    allow(world, "acme", profiles=["other"])
+    assert world.slice(kept.id).share_permille == 100  # what is there stays
+    world.run(profiles.delete_profile, "other", if_match=1)
+    assert world.quota("acme").profiles == []
+    with refused(Code.QUOTA_FORBIDDEN):
+        world.claim("acme", profile)
+    assert allow(world, "acme", profiles=None, mode=None).profiles is None
+    world.claim("acme", profile)
+
+
+def test_a_timeslice_stays_within_its_range_and_its_accounts(world: World) -> None:
+    world.tenant("acme")
+    world.tenant("web", account="acme")
+    allow(world, "acme", timeslice_min_us=1000, timeslice_max_us=5000)
+    for tenant, members, field in (
+        ("acme", {"timeslice_us": 5001}, "$.timeslice_us"),
+        ("acme", {"timeslice_us": 999}, "$.timeslice_us"),
+        ("acme", {"timeslice_min_us": 2001}, "$.timeslice_min_us"),
+        ("acme", {"timeslice_max_us": 999}, "$.timeslice_max_us"),
+        ("web", {"timeslice_us": 5001}, "$.timeslice_us"),
+    ):
+        with refused(Code.FIELD_INVALID) as caught:
+            allow(world, tenant, **members)
+        assert caught.refusal is not None
+        assert [each.field for each in caught.refusal.reasons] == [field]
+    allow(world, "web", timeslice_us=4000)
+    with refused(Code.FIELD_INVALID) as caught:
+        allow(world, "acme", timeslice_max_us=3000)
+    assert caught.refusal is not None
+    assert "project web" in caught.refusal.detail
+    assert world.quota("acme").timeslice_max_us == 5000
+
+
+def test_a_tenants_admin_sets_the_timeslice_and_nothing_else(world: World) -> None:
+    world.tenant("acme")
+    world.tenant("web", account="acme")
+    world.tenant("blue")
+    allow(world, "acme", timeslice_max_us=5000)
+    request = TokenCreate(role=TokenRole.TENANT_ADMIN, subject="acme")
+    secret = world.run(tokens.create_token, request).secret
+    admin = world.database.run(lambda session: authenticate(session, secret))
+    assert allow(world, "web", timeslice_us=3000, actor=admin).timeslice_us == 3000
+    with refused(Code.FIELD_INVALID):
+        allow(world, "web", timeslice_us=6000, actor=admin)
+    with refused(Code.OBJECT_UNKNOWN):
+        allow(world, "blue", timeslice_us=3000, actor=admin)
+    for members in ({"timeslice_us": 3000, "slices": 5}, {"timeslice_max_us": 9000}, {"profiles": None}):
+        with refused(Code.PERMISSION_DENIED):
+            allow(world, "web", actor=admin, **members)
+    with refused(Code.PERMISSION_DENIED):
+        allow(world, "web", timeslice_us=3000, actor=world.tenant_actor("web"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "UPDATE quotas SET timeslice_us = 6000",
+        "UPDATE quotas SET timeslice_min_us = 3000",
+        "UPDATE quotas SET timeslice_max_us = 1000",
+        "UPDATE quotas SET mode = 'latency'",
+        "INSERT INTO quota_profiles SELECT tenant_id, tenant_id FROM quotas",
+    ],
+)
+def test_the_database_itself_refuses_what_no_quota_can_say(world: World, wrong: str) -> None:
+    world.tenant("acme")
+    allow(world, "acme", timeslice_max_us=5000)
+    with pytest.raises(IntegrityError), world.database.engine.begin() as connection:
+        connection.execute(text(wrong))
