@@ -2,7 +2,7 @@
 """`set` and `delete`. What was read is what is changed: the generation goes along as If-Match."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 from uuid import UUID
 
 import typer
@@ -11,20 +11,31 @@ from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import request
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_size, parse_uuid
+from vgpumgr.cli.units import parse_labels, parse_size, parse_uuid
 from vgpumgr.errors import ApiError, ArgumentError, WaitEndedError
 
 if TYPE_CHECKING:
     from vgpumgr.client import Client
 
-change = typer.Typer(help="Change quotas and hosts.", no_args_is_help=True)
+change = typer.Typer(help="Change quotas, hosts and GPUs.", no_args_is_help=True)
 
 GenerationOption = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="only if it still has this generation; else the present one")
 ]
 
+LabelOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="set this label; may be repeated")]
+UnlabelOption = Annotated[list[str] | None, typer.Option(metavar="KEY", help="take this label away; may be repeated")]
+
 POLL_S = 0.2
 POLL_MAX_S = 2.0
+
+
+class QuotaModeOption(StrEnum):
+    """What may be claimed, without importing the models for `--help`."""
+
+    STRICT = "strict"
+    FAIR = "fair"
+    ANY = "any"
 
 
 class HostStateOption(StrEnum):
@@ -41,6 +52,7 @@ class DeletableKind(StrEnum):
     PROFILE = "profile"
     HOST = "host"
     SLICE = "slice"
+    RESERVATION = "reservation"
     TOKEN = "token"
 
 
@@ -52,6 +64,13 @@ def set_quota(
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="device memory, like 1G")] = None,
     slices: Annotated[int | None, typer.Option(help="how many slices")] = None,
     timeslice_us: Annotated[int | None, typer.Option(help="how long the tenant runs before others are offered")] = None,
+    timeslice_min_us: Annotated[int | None, typer.Option(help="the least that may be set, of projects as well")] = None,
+    timeslice_max_us: Annotated[int | None, typer.Option(help="the most that may be set")] = None,
+    mode: Annotated[QuotaModeOption | None, typer.Option(help="only such slices may be claimed")] = None,
+    profile: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="only this may be claimed; may be repeated")
+    ] = None,
+    any_profile: Annotated[bool, typer.Option("--any-profile", help="all profiles may be claimed")] = False,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -66,9 +85,21 @@ def set_quota(
         mem_bytes=None if memory is None else parse_size(memory),
         slices=slices,
         timeslice_us=timeslice_us,
+        timeslice_min_us=timeslice_min_us,
+        timeslice_max_us=timeslice_max_us,
+        profiles=profile or None,
     )
+    if any_profile and profile:
+        raise ArgumentError("--any-profile lets all be claimed, and --profile only some; give one of them")
+    # Null, which removes a member, is no value that an option could have.
+    removed: dict[str, object] = {"profiles": None} if any_profile else {}
+    if mode is not None:
+        removed["mode"] = None if mode is QuotaModeOption.ANY else mode.value
+    patch = QuotaPatch.model_validate(patch.model_dump(exclude_unset=True) | removed)
     if not patch.model_fields_set:
-        raise ArgumentError("nothing to set: give --share-permille, --memory, --slices or --timeslice-us")
+        raise ArgumentError(
+            "nothing to set: give --share-permille, --memory, --slices, --timeslice-us or another limit"
+        )
     generation = session.client.quota(tenant).generation if if_generation is None else if_generation
     show(session, kind_of("quota"), [session.client.patch_quota(tenant, patch, if_generation=generation)], single=True)
 
@@ -77,23 +108,58 @@ def set_quota(
 def set_host(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    state: Annotated[HostStateOption, typer.Option(help="cordoned: keeps its slices and takes no more")],
+    state: Annotated[HostStateOption | None, typer.Option(help="cordoned: keeps its slices and takes no more")] = None,
+    label: LabelOption = None,
+    unlabel: UnlabelOption = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let a host take claims, or take no more."""
+    """Let a host take claims, or take no more; label it."""
     from vgpumgr.wire.resources import HostPatch
 
     session = begin(context, output)
     checked_name(name, "host")
+    patch = request(HostPatch, state=state and state.value, labels=_labels(label, unlabel))
+    if not patch.model_fields_set:
+        raise ArgumentError("nothing to set: give --state, --label or --unlabel")
     generation = session.client.host(name).generation if if_generation is None else if_generation
-    patch = request(HostPatch, state=state.value)
     show(session, kind_of("host"), [session.client.patch_host(name, patch, if_generation=generation)], single=True)
+
+
+@change.command("gpu")
+def set_gpu(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="HOST/ADDRESS")],
+    label: LabelOption = None,
+    unlabel: UnlabelOption = None,
+    fair_ratio_permille: Annotated[
+        int | None, typer.Option(help="how often its time is promised to fair slices; 1000: once")
+    ] = None,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Label a GPU, or over-commit it to fair slices. Slices that are there keep what they have."""
+    from vgpumgr.wire.resources import Gpu, GpuPatch
+
+    session = begin(context, output)
+    patch = request(GpuPatch, labels=_labels(label, unlabel), fair_ratio_permille=fair_ratio_permille)
+    if not patch.model_fields_set:
+        raise ArgumentError("nothing to set: give --label, --unlabel or --fair-ratio-permille")
+    gpu = cast("Gpu", kind_of("gpu").found(session.client, name))
+    generation = gpu.generation if if_generation is None else if_generation
+    show(session, kind_of("gpu"), [session.client.patch_gpu(gpu.id, patch, if_generation=generation)], single=True)
+
+
+def _labels(label: list[str] | None, unlabel: list[str] | None) -> dict[str, str | None] | None:
+    removed: dict[str, str | None] = dict.fromkeys(unlabel or [])
+    return (removed | parse_labels(label or [])) or None
 
 
 def delete(
     context: typer.Context,
-    kind: Annotated[DeletableKind, typer.Argument(metavar="KIND", help="tenant, profile, host, slice or token")],
+    kind: Annotated[
+        DeletableKind, typer.Argument(metavar="KIND", help="tenant, profile, host, slice, reservation or token")
+    ],
     names: Annotated[list[str], typer.Argument(metavar="NAME")],
     wait: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="slices: until quota and capacity are back")
@@ -106,12 +172,12 @@ def delete(
     if wait is not None and kind is not DeletableKind.SLICE:
         raise ArgumentError(f"--wait is for slices; a {kind.value} is gone at once")
     if if_generation is not None and (len(names) > 1 or kind is DeletableKind.TOKEN):
-        raise ArgumentError("--if-generation is for one tenant, profile, host or slice")
+        raise ArgumentError("--if-generation is for one tenant, profile, host, slice or reservation")
     if kind is DeletableKind.SLICE:
         _delete_slices(session, [parse_uuid(name, "slice") for name in names], wait, if_generation)
         return
-    if kind is DeletableKind.TOKEN:
-        checked = [str(parse_uuid(name, "token")) for name in names]
+    if kind in (DeletableKind.RESERVATION, DeletableKind.TOKEN):
+        checked = [str(parse_uuid(name, kind)) for name in names]
     else:
         checked = [checked_name(name, kind) for name in names]
     for name in checked:
@@ -129,6 +195,8 @@ def _delete(client: "Client", kind: DeletableKind, name: str, generation: int | 
         case DeletableKind.HOST:
             present = client.host(name).generation if generation is None else generation
             client.delete_host(name, if_generation=present)
+        case DeletableKind.RESERVATION:
+            client.delete_reservation(UUID(name), if_generation=generation)
         case _:
             client.delete_token(UUID(name))
 

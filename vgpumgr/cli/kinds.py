@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vgpumgr.client import Client
     from vgpumgr.wire.audit import AuditEntry
     from vgpumgr.wire.operations import Operation
-    from vgpumgr.wire.resources import Event, Gpu, Host, Profile, Quota, Slice, Tenant, Token
+    from vgpumgr.wire.resources import Event, Gpu, Host, Profile, Quota, Reservation, Slice, Tenant, Token
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -146,6 +146,10 @@ def _operation(operation: "Operation") -> tuple[str, ...]:
     return str(operation.id), operation.kind, operation.target, operation.state, done, error, operation.actor, created
 
 
+def _reservation(held: "Reservation") -> tuple[str, ...]:
+    return str(held.id), held.tenant, held.profile, str(held.places), str(held.places_left), moment(held.expires_at)
+
+
 def _token(token: "Token") -> tuple[str, ...]:
     expires = "never" if token.expires_at is None else moment(token.expires_at)
     scopes = "-" if token.scopes is None else ",".join(token.scopes)
@@ -263,6 +267,16 @@ KINDS = (
         ),
         found=lambda client, name: client.slice(parse_uuid(name, "slice")),
         filters=("tenant", "host", "vm", "state"),
+    ),
+    Kind(
+        singular="reservation",
+        plural="reservations",
+        header=("ID", "TENANT", "PROFILE", "PLACES", "LEFT", "EXPIRES"),
+        row=_reservation,
+        name=lambda reservation: str(reservation.id),
+        listed=lambda client, filters: client.reservations(tenant=filters.get("tenant")),
+        found=lambda client, name: client.reservation(parse_uuid(name, "reservation")),
+        filters=("tenant",),
     ),
     Kind(
         singular="operation",

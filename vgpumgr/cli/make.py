@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`create`: tenants, profiles, slices, hosts and tokens. Secrets are shown, or written to a file, once."""
+"""`create`: tenants, profiles, slices, reservations, hosts and tokens. Secrets are shown or written to a file, once."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import typer
 from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_duration, parse_size, parse_uuid
+from vgpumgr.cli.units import parse_duration, parse_labels, parse_size, parse_tie, parse_uuid
 from vgpumgr.errors import ArgumentError, OutputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-create = typer.Typer(help="Make tenants, profiles, slices, hosts and tokens.", no_args_is_help=True)
+create = typer.Typer(help="Make tenants, profiles, slices, reservations, hosts and tokens.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 SecretFileOption = Annotated[
@@ -34,6 +34,16 @@ class ModeOption(StrEnum):
 
     STRICT = "strict"
     FAIR = "fair"
+
+
+class PlacementOption(StrEnum):
+    """Where a claim goes, without importing the models for `--help`."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+TIE = "KEY[:LEVEL]"
 
 
 class RoleOption(StrEnum):
@@ -105,19 +115,70 @@ def create_slice(
     profile: Annotated[str, typer.Option(help="which class of slice")],
     vm: Annotated[str | None, typer.Option(metavar="UUID", help="for this VM; else for the first that starts")] = None,
     host: Annotated[str | None, typer.Option(help="only on this host")] = None,
+    placement: Annotated[PlacementOption, typer.Option(help="spread: on the emptiest GPU")] = PlacementOption.PACK,
+    selector: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
+    ] = None,
+    affinity: Annotated[
+        str | None, typer.Option(metavar=TIE, help="together with the tenant's others of that key; LEVEL: host or gpu")
+    ] = None,
+    anti_affinity: Annotated[str | None, typer.Option(metavar=TIE, help="never together with those")] = None,
+    reservation: Annotated[str | None, typer.Option(metavar="UUID", help="on a place that it holds")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would come of it, and store nothing")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Claim a slice: charges quota and a GPU's capacity."""
-    from vgpumgr.wire.resources import SliceCreate
+    from vgpumgr.wire.resources import SliceCreate, Tie
 
     session = begin(context, output)
     vm_uuid = None if vm is None else parse_uuid(vm, "VM")
-    body = request(SliceCreate, tenant=tenant, profile=profile, vm_uuid=vm_uuid, host=host)
+    body = request(
+        SliceCreate,
+        tenant=tenant,
+        profile=profile,
+        vm_uuid=vm_uuid,
+        host=host,
+        placement=placement.value,
+        selector=parse_labels(selector or []),
+        affinity=None if affinity is None else request(Tie, **parse_tie(affinity)),
+        anti_affinity=None if anti_affinity is None else request(Tie, **parse_tie(anti_affinity)),
+        reservation=None if reservation is None else parse_uuid(reservation, "reservation"),
+    )
     claim = session.client.create_slice(body, validate_only=dry_run)
     show(session, kind_of("slice"), [claim], single=True)
     if dry_run:
         session.note("dry run: nothing was stored")
+
+
+@create.command("reservation")
+def create_reservation(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option(help="whose quota it is charged to")],
+    profile: Annotated[str, typer.Option(help="for slices of which class")],
+    places: Annotated[int, typer.Option(help="for how many slices")],
+    expires_in: Annotated[str, typer.Option(metavar="DURATION", help="like 2h or 7d; then what is left is given back")],
+    host: Annotated[str | None, typer.Option(help="only on this host")] = None,
+    placement: Annotated[PlacementOption, typer.Option(help="spread: on the emptiest GPUs")] = PlacementOption.PACK,
+    selector: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Hold quota and capacity for claims to come; `create slice --reservation` takes a place."""
+    from vgpumgr.wire.resources import ReservationCreate
+
+    session = begin(context, output)
+    body = request(
+        ReservationCreate,
+        tenant=tenant,
+        profile=profile,
+        places=places,
+        expires_in_s=parse_duration(expires_in),
+        host=host,
+        placement=placement.value,
+        selector=parse_labels(selector or []),
+    )
+    show(session, kind_of("reservation"), [session.client.create_reservation(body)], single=True)
 
 
 @create.command("host")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 KindArgument = Annotated[
     str,
     typer.Argument(
-        metavar="KIND", help="tenants, quotas, profiles, hosts, gpus, slices, operations, tokens, events or audit"
+        metavar="KIND",
+        help="tenants, quotas, profiles, hosts, gpus, slices, reservations, operations, tokens, events or audit",
     ),
 ]
 
@@ -43,7 +44,7 @@ def get(
     context: typer.Context,
     kind: KindArgument,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="only this one")] = None,
-    tenant: Annotated[str | None, typer.Option(help="slices or audit of this tenant")] = None,
+    tenant: Annotated[str | None, typer.Option(help="slices, reservations or audit of this tenant")] = None,
     host: Annotated[str | None, typer.Option(help="slices or gpus of this host")] = None,
     vm: Annotated[str | None, typer.Option(metavar="UUID", help="slices of this VM")] = None,
     state: Annotated[SliceStateOption | None, typer.Option(help="slices in this state")] = None,

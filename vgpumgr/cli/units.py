@@ -2,6 +2,7 @@
 """Sizes, durations, instants and UUIDs as people write and read them. Sizes are binary: 1K is 1024 bytes."""
 
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -46,6 +47,23 @@ def parse_instant(text: str, what: str, now: datetime) -> datetime:
             f"{what} {text[:40]!r}: give how long ago, like 2h, or an instant like 2026-11-21T12:00:00Z"
         )
     return moment
+
+
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Return labels from ``zone=a`` and the like. ArgumentError."""
+    labels = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals and value):
+            raise ArgumentError(f"label {text[:80]!r}: give KEY=VALUE, like zone=a")
+        labels[key] = value
+    return labels
+
+
+def parse_tie(text: str) -> dict[str, str]:
+    """Return an affinity from ``db``, which is of the level host, or ``db:gpu``."""
+    key, colon, level = text.partition(":")
+    return {"key": key, "level": level} if colon else {"key": key}
 
 
 def parse_uuid(text: str, what: str) -> UUID:

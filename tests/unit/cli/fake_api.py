@@ -27,6 +27,7 @@ OTHER_VM = UUID("bbbbbbbb-0000-4000-8000-00000000000b")
 SLICES = [UUID(f"51ce0000-0000-4000-8000-00000000000{n}") for n in range(1, 4)]
 OPERATIONS = [UUID(f"09e60000-0000-4000-8000-00000000000{n}") for n in range(1, 3)]
 TOKENS = [UUID(f"70ce0000-0000-4000-8000-00000000000{n}") for n in range(1, 3)]
+RESERVATION = UUID("4e5e0000-0000-4000-8000-000000000001")
 EPOCH = UUID("e90c0000-0000-4000-8000-000000000001")
 GPU = "0000:00:10.0"
 
@@ -242,6 +243,18 @@ class FakeApi:
                     OPERATIONS[1], "failed", error={"code": "operation.deadline", "detail": "1 are left after 60 s"}
                 ),
             ],
+            "reservations": [
+                resources.Reservation(
+                    id=RESERVATION,
+                    tenant="blue",
+                    profile="quarter",
+                    places=4,
+                    places_left=3,
+                    expires_at=MADE + timedelta(hours=2),
+                    generation=1,
+                    created_at=MADE,
+                )
+            ],
             "tokens": [
                 resources.Token(
                     id=TOKENS[0], role=resources.TokenRole.OPERATOR, subject=None, created_at=MADE, expires_at=None
@@ -378,12 +391,12 @@ class FakeApi:
         return httpx2.Response(204)
 
     def name_of(self, kind: str, item: Any) -> str:
-        by_id = kind in ("operations", "slices", "tokens")
+        by_id = kind in ("operations", "slices", "reservations", "tokens", "gpus")
         return str(item.tenant if kind == "quotas" else item.id if by_id else item.name)
 
     def one(self, kind: str, name: str) -> Any:
         for item in self.lists[kind]:
-            if kind not in ("gpus", "events") and self.name_of(kind, item) == name:
+            if kind != "events" and self.name_of(kind, item) == name:
                 return item
         raise RefusedError(Code.OBJECT_UNKNOWN, f"there is no {kind[:-1]} {name}; GET /v1/{kind} lists them")
 
@@ -419,6 +432,10 @@ class FakeApi:
             create = resources.SliceCreate.model_validate(body)
             made = slice_of(SLICES[0], create.tenant, vm=create.vm_uuid, profile=create.profile, observed=None)
             return _json(made, 200 if query.get("validate_only") == "true" else 201)
+        if kind == "reservations":
+            wanted = resources.ReservationCreate.model_validate(body)
+            left = {"places": wanted.places, "places_left": wanted.places, "tenant": wanted.tenant}
+            return _json(self.lists[kind][0].model_copy(update=left), 201)
         if any(self.name_of(kind, item) == body.get("name") for item in self.lists[kind]):
             raise RefusedError(Code.OBJECT_EXISTS, f"{body['name']} exists; choose another name")
         if kind == "tenants":
@@ -464,7 +481,11 @@ class FakeApi:
     def patch(self, kind: str, name: str, request: httpx2.Request) -> httpx2.Response:
         assert request.headers["Content-Type"] == "application/merge-patch+json"
         found = self.matched(kind, name, request, needed=True)
-        content = _dump(found) | json.loads(request.content) | {"generation": found.generation + 1}
+        said, before = json.loads(request.content), _dump(found)
+        if "labels" in said:
+            merged = before["labels"] | said["labels"]
+            said["labels"] = {key: value for key, value in merged.items() if value is not None}
+        content = before | said | {"generation": found.generation + 1}
         changed = type(found).model_validate(content)
         self.lists[kind][self.lists[kind].index(found)] = changed
         return _json(changed)

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.conftest import GOLDEN, Cli
-from tests.unit.cli.fake_api import GPU, MADE, OPERATIONS, SLICES, TOKENS, VM, usage_of
+from tests.unit.cli.fake_api import GPU, MADE, OPERATIONS, RESERVATION, SLICES, TOKENS, VM, usage_of
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Usage
 
 Golden = Callable[[str, str], None]
 
-KINDS = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "operations", "tokens", "events", "audit")
+KINDS = (
+    *("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "reservations", "operations", "tokens", "events"),
+    "audit",
+)
 COMMANDS = [
     *(f"get {kind}" for kind in KINDS),
     *(f"get {kind} -o json" for kind in KINDS),
@@ -51,6 +54,15 @@ COMMANDS = [
     "create slice --tenant blue --profile quarter",
     f"create slice --tenant blue --profile quarter --vm {VM} --host gpu-a --dry-run",
     "create slice --tenant blue --profile quarter -o json",
+    "create slice --tenant blue --profile quarter --placement spread --selector zone=a --affinity db --reservation x",
+    f"create slice --tenant blue --profile quarter --selector zone=a --anti-affinity db:gpu --reservation {VM}",
+    "create slice --tenant blue --profile quarter --selector zone",
+    "create slice --tenant blue --profile quarter --affinity db:rack",
+    "create reservation --tenant blue --profile quarter --places 2 --expires-in 2h --selector zone=a",
+    "create reservation --tenant blue --profile quarter --places 0 --expires-in 2h",
+    f"delete reservation {RESERVATION}",
+    "delete reservation x",
+    f"describe reservation {RESERVATION}",
     "create host gpu-c",
     "create host gpu-c -o json",
     "create token --role operator",
@@ -59,7 +71,15 @@ COMMANDS = [
     "create token --role viewer --scope slices",
     "set quota blue --share-permille 250 --memory 2G --slices 3 --timeslice-us 1500",
     "set quota blue --slices 3 -o json",
+    "set quota blue --profile quarter --mode fair --timeslice-max-us 9000 -o json",
+    "set quota blue --any-profile --mode any -o json",
+    "set quota blue --any-profile --profile quarter",
     "set host gpu-a --state cordoned",
+    "set host gpu-a --label zone=a --label rack=7 -o json",
+    "set host gpu-a",
+    f"set gpu gpu-a/{GPU} --label zone=a --fair-ratio-permille 2000 -o json",
+    f"set gpu gpu-a/{GPU} --unlabel zone",
+    f"set gpu gpu-a/{GPU} --fair-ratio-permille 999",
     "delete tenant green",
     "delete profile sliver -o json",
     "delete host gpu-b -o name",
@@ -116,7 +136,7 @@ COMMANDS = [
 
 def file_name(command: str) -> str:
     plain = command
-    for number, known in enumerate((*SLICES, *TOKENS, VM, *OPERATIONS)):
+    for number, known in enumerate((*SLICES, *TOKENS, VM, *OPERATIONS, RESERVATION)):
         plain = plain.replace(str(known), f"uuid{number}")
     return re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-").lower() + ".txt"
 
