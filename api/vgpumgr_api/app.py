@@ -2,8 +2,10 @@
 """Puts the application together: routes, problems, envelope. Nothing global; a process may have several."""
 
 import sys
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 from vgpumgr.wire.fleet import LEASE_S
 from vgpumgr_api import document, problems
@@ -12,11 +14,20 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import Envelope
 from vgpumgr_api.feed import Feed
 from vgpumgr_api.heartbeats import Heartbeats
+from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
+from vgpumgr_api.observe.metrics import Metrics
+from vgpumgr_api.observe.tracing import Tracing
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.routes import ROUTERS
 from vgpumgr_api.services import heartbeats, operating, operations, outbox, waiting
 from vgpumgr_api.watch import NO_EPOCH, DesiredWatch, Generations
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+# Its own would come on top of ours, and begins to send once the environment names a collector.
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 
 
 def create_app(
@@ -26,14 +37,19 @@ def create_app(
     oidc: Oidc | None = None,
     agent_ca: AgentCa | None = None,
     limits: Limits | None = None,
+    traces: "TracerProvider | None" = None,
 ) -> FastAPI:
-    """The caller keeps `database` and closes it after the application's last request. `limits` None: there are none."""
+    """The caller keeps `database` and `traces` and closes them after the application's last request.
+
+    `limits` None: there are none.
+    """
     app = FastAPI(
         title=document.TITLE,
         version=document.VERSION,
         openapi_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
+        telemetry=NO_TELEMETRY,
     )
     app.state.database = database
     app.state.lease_s = lease_s
@@ -44,12 +60,24 @@ def create_app(
     app.state.heartbeats = Heartbeats(lambda beats: database.run(lambda session: heartbeats.note(session, beats)))
     app.state.feed = Feed(lambda *asked: outbox.look(database, *asked))
     app.state.operations_watch = DesiredWatch(lambda: _operations(database))
+    app.state.lifecycle = Lifecycle()
+    watchers = {
+        "desired": lambda: app.state.watch.waiting,
+        "operations": lambda: app.state.operations_watch.waiting,
+        "events": lambda: len(app.state.feed),
+    }
+    app.state.metrics = Metrics(database, watchers)
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
     document.install(app)
-    app.add_middleware(Envelope)
+    app.add_middleware(
+        Envelope,
+        lifecycle=app.state.lifecycle,
+        observers=[app.state.metrics.answered],
+        tracing=None if traces is None else Tracing(traces, database),
+    )
     return app
 
 

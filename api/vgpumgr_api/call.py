@@ -17,6 +17,7 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.feed import Feed
 from vgpumgr_api.headers import bearer, etag, generation_expected
 from vgpumgr_api.heartbeats import Heartbeats
+from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
 from vgpumgr_api.services import actors, certificates, idempotency, people
 from vgpumgr_api.services.actors import Actor
@@ -72,6 +73,12 @@ def operations_watch_of(request: Request) -> DesiredWatch:
     """Who waits for operations to end in that application."""
     watch: DesiredWatch = request.app.state.operations_watch
     return watch
+
+
+def lifecycle_of(request: Request) -> Lifecycle:
+    """Whether that application goes on serving."""
+    lifecycle: Lifecycle = request.app.state.lifecycle
+    return lifecycle
 
 
 def source_of(request: Request) -> str:

@@ -27,6 +27,12 @@ class ConfigError(Exception):
 class Config:
     """`listen_host` beyond loopback needs `tls_certificate` and `tls_key` (PEM files). `database`: a SQLAlchemy URL.
 
+    `stop_delay_s`: how long a process that ends still takes requests, so that those who ask for its readiness send no
+    more. `log_format`: ``text`` or ``json``. `slow_statement_ms`: which statements are logged; 0: none.
+
+    `metrics_host`: where Prometheus asks, as `listen_host`; None: nowhere. `metrics_token_file`: has what it must show.
+    `otlp_endpoint`: where traces go; None: nowhere.
+
     `oidc`: who vouches for people; None: there are only our own tokens. `agent_ca_certificate` and `agent_ca_key` (PEM
     files): the authority that gives agents certificates, which need TLS; without it they have tokens. `events_kept_s`
     and `events_kept`: how long events are kept at most, and how many; `usage_kept_days`: how long the ledger, 0: for
@@ -50,6 +56,13 @@ class Config:
     token_requests_per_s: int = 500
     tenant_requests_per_s: int = 1000
     deadlines: Deadlines = field(default_factory=Deadlines)
+    stop_delay_s: int = 0
+    log_format: str = "text"
+    slow_statement_ms: int = 1000
+    metrics_host: str | None = None
+    metrics_port: int = 8471
+    metrics_token_file: Path | None = None
+    otlp_endpoint: str | None = None
 
 
 def load(path: Path) -> Config:
@@ -83,6 +96,21 @@ _TYPES: dict[str, type] = {
     "token_requests_per_s": int,
     "tenant_requests_per_s": int,
     "deadlines": dict,
+    "stop_delay_s": int,
+    "log_format": str,
+    "slow_statement_ms": int,
+    "metrics_host": str,
+    "metrics_port": int,
+    "metrics_token_file": str,
+    "otlp_endpoint": str,
+}
+_FILES = ("tls_certificate", "tls_key", "agent_ca_certificate", "agent_ca_key", "metrics_token_file")
+_RANGES = {
+    "listen_port": (0, 65535),
+    "metrics_port": (0, 65535),
+    "agent_certificate_life_s": (600, 30 * 86400),
+    "stop_delay_s": (0, 300),
+    "slow_statement_ms": (0, 3_600_000),
 }
 
 
@@ -94,7 +122,7 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
             kind = "a table" if _TYPES[name] is dict else f"of type {_TYPES[name].__name__}"
             raise ConfigError(f"{path}: {name}: not {kind}")
     values: dict[str, object] = dict(table)
-    for name in ("tls_certificate", "tls_key", "agent_ca_certificate", "agent_ca_key"):
+    for name in _FILES:
         if name in values:
             values[name] = path.parent / str(values[name])
     if "oidc" in table:
@@ -102,8 +130,9 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
     if "deadlines" in table:
         values["deadlines"] = _deadlines(path, table["deadlines"])
     config = Config(**values)  # type: ignore[arg-type]
-    if not 0 <= config.listen_port <= 65535:
-        raise ConfigError(f"{path}: listen_port: not between 0 and 65535")
+    for name, (least, most) in _RANGES.items():
+        if not least <= getattr(config, name) <= most:
+            raise ConfigError(f"{path}: {name}: not between {least} and {most}")
     if config.lease_s < 60:
         raise ConfigError(f"{path}: lease_s: less than a minute")
     if (config.tls_certificate is None) != (config.tls_key is None):
@@ -114,8 +143,6 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
         raise ConfigError(
             f"{path}: agent_ca_certificate: agents show certificates in TLS; name tls_certificate, tls_key"
         )
-    if not 600 <= config.agent_certificate_life_s <= 30 * 86400:
-        raise ConfigError(f"{path}: agent_certificate_life_s: not between 600 and {30 * 86400}")
     for name in ("token_requests_per_s", "tenant_requests_per_s"):
         if not 0 <= getattr(config, name) <= REQUESTS_PER_S_MAX:
             raise ConfigError(f"{path}: {name}: not between 0 (no limit) and {REQUESTS_PER_S_MAX}")
@@ -125,6 +152,10 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
         raise ConfigError(f"{path}: usage_kept_days: neither 0 nor between 62 and 36500")
     if not 1000 <= config.events_kept <= 1_000_000_000:
         raise ConfigError(f"{path}: events_kept: not between 1000 and 1000000000")
+    if config.log_format not in ("text", "json"):
+        raise ConfigError(f"{path}: log_format: not text or json")
+    if config.otlp_endpoint is not None and not config.otlp_endpoint.startswith(("http://", "https://")):
+        raise ConfigError(f"{path}: otlp_endpoint: not a URL such as http://127.0.0.1:4318/v1/traces")
     try:
         url = make_url(config.database)
     except (ArgumentError, ValueError):

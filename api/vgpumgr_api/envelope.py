@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds every request, whatever answers it: request id, size limit, last resort, one line of log.
+"""What surrounds every request, whatever answers it: request id, size limit, last resort, log, metrics and traces.
 
 It lies outside of all handlers, so it sees requests that match no route and exceptions that nobody expected.
 """
 
+import contextlib
 import logging
 import re
 import time
+from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,6 +18,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vgpumgr.wire.problem import Code
+from vgpumgr_api.lifecycle import Lifecycle
+from vgpumgr_api.observe.exchange import Exchange, Observer, method_of, route_of
+from vgpumgr_api.observe.logs import FIELDS, REQUEST
+from vgpumgr_api.observe.tracing import Tracing
 from vgpumgr_api.problems import ProblemResponse
 
 BODY_MAX = 1 << 20
@@ -34,10 +41,18 @@ _REPORT = re.compile(r"/v1/hosts/[^/]+/report")
 
 
 class Envelope:
-    """ASGI middleware. Sets ``request.state.request_id``; the routes set ``request.state.caller`` for the log."""
+    """ASGI middleware. Sets ``request.state.request_id``; the routes set ``request.state.caller`` for the log.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `observers` hear of each request when it has been answered.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, lifecycle: Lifecycle, observers: Sequence[Observer] = (), tracing: Tracing | None = None
+    ) -> None:
         self.app = app
+        self._lifecycle = lifecycle
+        self._observers = observers
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,21 +62,33 @@ class Envelope:
         wanted = headers.get("x-request-id", "")
         state = scope.setdefault("state", {})
         state["request_id"] = wanted if _SANE_ID.fullmatch(wanted) else uuid4().hex
-        exchange = _Exchange(scope, receive, send)
+        exchange = _Exchange(scope, receive, send, self._lifecycle)
+        context = REQUEST.set(state)
+        try:
+            with contextlib.nullcontext() if self._tracing is None else self._tracing.request(headers) as span:
+                await self._answer(headers, exchange)
+                if self._tracing is not None and span is not None:
+                    self._tracing.answered(span, exchange.summary(), state["request_id"])
+        finally:
+            done = exchange.summary()
+            for observer in self._observers:
+                observer(done)
+            exchange.log(done)
+            REQUEST.reset(context)
+
+    async def _answer(self, headers: Headers, exchange: "_Exchange") -> None:
         try:
             if _announced_bytes(headers) > exchange.body_max:
                 await exchange.fail(Code.BODY_TOO_LARGE, f"the body is larger than {exchange.body_max >> 20} MiB")
             else:
-                await self.app(scope, exchange.receive, exchange.send)
+                await self.app(exchange.scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             exchange.status = CLIENT_CLOSED
         except Exception:
-            log.exception("request %s: unexpected", state["request_id"])
+            log.exception("request %s: unexpected", exchange.state["request_id"])
             if exchange.started:
                 raise
             await exchange.fail(Code.INTERNAL, "a defect of the API; its log says more under this request_id")
-        finally:
-            exchange.log()
 
 
 def _announced_bytes(headers: Headers) -> int:
@@ -73,19 +100,20 @@ def _announced_bytes(headers: Headers) -> int:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, lifecycle: Lifecycle) -> None:
         self.started = False
         self.status = 0
         self.body_max = REPORT_MAX if _REPORT.fullmatch(scope["path"]) else BODY_MAX
-        self._scope = scope
+        self._lifecycle = lifecycle
+        self.scope = scope
         self._receive = receive
         self._send = send
         self._received_bytes = 0
         self._begun_s = time.monotonic()
 
     @property
-    def _state(self) -> dict[str, object]:
-        state: dict[str, object] = self._scope["state"]
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.scope["state"]
         return state
 
     async def receive(self) -> Message:
@@ -100,28 +128,52 @@ class _Exchange:
             self.started = True
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["X-Request-Id"] = str(self._state["request_id"])
+            headers["X-Request-Id"] = str(self.state["request_id"])
             headers["Cache-Control"] = "no-store"
+            if self._lifecycle.stopping:  # the client's next request goes elsewhere
+                headers["Connection"] = "close"
         await self._send(message)
 
     async def fail(self, code: Code, detail: str) -> None:
         # The body may not have been read: the connection cannot carry another request.
         response = ProblemResponse(
-            code, detail, request_id=str(self._state["request_id"]), headers={"Connection": "close"}
+            code, detail, request_id=str(self.state["request_id"]), headers={"Connection": "close"}
         )
-        await response(self._scope, self._receive, self.send)
+        await response(self.scope, self._receive, self.send)
 
-    def log(self) -> None:
+    def summary(self) -> Exchange:
+        return Exchange(
+            route=route_of(self.scope),
+            method=method_of(self.scope),
+            status=self.status or CLIENT_CLOSED,
+            code=str(self.state.get("problem_code", "")),
+            seconds=time.monotonic() - self._begun_s,
+        )
+
+    def log(self, done: Exchange) -> None:
         """Path and no query, as it came, so that nobody can forge a line; never a header."""
-        client = self._scope.get("client")
-        raw_path: bytes = self._scope.get("raw_path") or self._scope["path"].encode("unicode_escape")
+        client = self.scope.get("client")
+        source = client[0] if client else "-"
+        raw_path: bytes = self.scope.get("raw_path") or self.scope["path"].encode("unicode_escape")
+        path = raw_path.decode("ascii", "backslashreplace")
+        duration_ms = round(done.seconds * 1000)
+        fields = {
+            "method": self.scope["method"],
+            "path": path,
+            "route": done.route,
+            "status": done.status,
+            "code": done.code,
+            "duration_ms": duration_ms,
+            "source": source,
+        }
         access.info(
             "%s %s %s %d %d ms caller=%s request=%s",
-            client[0] if client else "-",
-            self._scope["method"],
-            raw_path.decode("ascii", "backslashreplace"),
-            self.status or CLIENT_CLOSED,
-            round((time.monotonic() - self._begun_s) * 1000),
-            self._state.get("caller", "-"),
-            self._state["request_id"],
+            source,
+            self.scope["method"],
+            path,
+            done.status,
+            duration_ms,
+            self.state.get("caller", "-"),
+            self.state["request_id"],
+            extra={FIELDS: fields},
         )

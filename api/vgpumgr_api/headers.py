@@ -30,6 +30,12 @@ def bearer(headers: Headers) -> str:
     return match[1]
 
 
+def authorization_token(headers: Headers) -> str:
+    """Returns the one bearer token that was sent, "" if there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 def generation_expected(headers: Headers) -> int | None:
     """Returns the generation that a change is based on, None if the client did not say."""
     values = headers.getlist("if-match")

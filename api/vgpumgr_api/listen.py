@@ -25,14 +25,36 @@ class ListenError(Exception):
 
 def open_sockets(config: Config) -> list[socket.socket]:
     """Returns bound sockets. Raises ListenError; then nothing stays open."""
-    if config.listen_host.startswith(UNIX):
-        return [_unix_socket(Path(config.listen_host.removeprefix(UNIX)))]
-    addresses = _addresses(config.listen_host, config.listen_port)
-    if config.tls_certificate is None:
+    return _sockets("listen_host", config.listen_host, config.listen_port, encrypted=config.tls_certificate is not None)
+
+
+def open_metrics_sockets(config: Config) -> list[socket.socket]:
+    """As `open_sockets`, where Prometheus asks; beyond loopback it must also show a token."""
+    if config.metrics_host is None:
+        return []
+    sockets = _sockets(
+        "metrics_host", config.metrics_host, config.metrics_port, encrypted=config.tls_certificate is not None
+    )
+    for each in sockets:
+        beyond = each.family != socket.AF_UNIX and not is_loopback(str(each.getsockname()[0]))
+        if beyond and config.metrics_token_file is None:
+            close(config.metrics_host, sockets)
+            raise ListenError(
+                f"metrics_host {config.metrics_host!r} is reachable from other machines and anybody could read the "
+                "metrics; name metrics_token_file, or listen on 127.0.0.1 or unix:/PATH"
+            )
+    return sockets
+
+
+def _sockets(setting: str, host: str, port: int, *, encrypted: bool) -> list[socket.socket]:
+    if host.startswith(UNIX):
+        return [_unix_socket(setting, Path(host.removeprefix(UNIX)))]
+    addresses = _addresses(setting, host, port)
+    if not encrypted:
         for _, address in addresses:
             if not is_loopback(str(address[0])):
                 raise ListenError(
-                    f"listen_host {config.listen_host!r} is reachable from other machines ({address[0]}) and no TLS is "
+                    f"{setting} {host!r} is reachable from other machines ({address[0]}) and no TLS is "
                     "set; name tls_certificate and tls_key, or listen on 127.0.0.1 or unix:/PATH"
                 )
     with contextlib.ExitStack() as opened:
@@ -48,31 +70,31 @@ def is_loopback(address: str) -> bool:
     return False
 
 
-def describe(config: Config, sockets: list[socket.socket]) -> str:
+def describe(host: str, sockets: list[socket.socket], *, encrypted: bool) -> str:
     """For the log: the URLs, with the port that the kernel chose if it was 0."""
-    if config.listen_host.startswith(UNIX):
-        return config.listen_host
-    scheme = "http" if config.tls_certificate is None else "https"
+    if host.startswith(UNIX):
+        return host
+    scheme = "https" if encrypted else "http"
     names = [each.getsockname() for each in sockets]
     return ", ".join(
         f"{scheme}://[{name[0]}]:{name[1]}" if ":" in name[0] else f"{scheme}://{name[0]}:{name[1]}" for name in names
     )
 
 
-def close(config: Config, sockets: list[socket.socket]) -> None:
+def close(host: str, sockets: list[socket.socket]) -> None:
     """Closes what is still open and removes the socket's name."""
     for each in sockets:
         each.close()
-    if config.listen_host.startswith(UNIX):
-        Path(config.listen_host.removeprefix(UNIX)).unlink(missing_ok=True)
+    if host.startswith(UNIX):
+        Path(host.removeprefix(UNIX)).unlink(missing_ok=True)
 
 
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str | int, ...]]]:
+def _addresses(setting: str, host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str | int, ...]]]:
     # None is every address of this machine, which is what an empty host means to everybody else too.
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise ListenError(f"listen_host {host!r}: {getattr(error, 'strerror', None) or 'not a host name'}") from None
+        raise ListenError(f"{setting} {host!r}: {getattr(error, 'strerror', None) or 'not a host name'}") from None
     unique = dict.fromkeys((family, address) for family, _, _, _, address in found)
     return [(family, tuple(part for part in address if not isinstance(part, bytes))) for family, address in unique]
 
@@ -92,10 +114,10 @@ def _inet_socket(
     return listener
 
 
-def _unix_socket(path: Path) -> socket.socket:
+def _unix_socket(setting: str, path: Path) -> socket.socket:
     """For the socket's owner and group. Replaces a socket that nobody listens on, nothing else."""
     if not path.is_absolute():
-        raise ListenError(f"listen_host: {UNIX}{path} is not an absolute path")
+        raise ListenError(f"{setting}: {UNIX}{path} is not an absolute path")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_abandoned(path):

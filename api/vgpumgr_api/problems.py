@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
 from vgpumgr_api.errors import Refusal
@@ -61,6 +62,12 @@ class ProblemResponse(Response):
         if retry_after_s is not None:
             extra["Retry-After"] = str(retry_after_s)
         super().__init__(content, status_code=status, headers=extra)
+        self._code = code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Leaves the code in the request's state, for the log and metrics."""
+        scope["state"]["problem_code"] = self._code.value
+        await super().__call__(scope, receive, send)
 
 
 def problem_text(refusal: Refusal, request_id: str) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server process: sockets, TLS, uvicorn, and an orderly end.
 
-On SIGTERM or SIGINT: no new connections, waiting agents and watchers are let go, requests under way get `STOP_S`
-seconds, the database is closed, and `serve` returns. systemd hears READY=1 when the sockets take connections, and
-WATCHDOG=1 from the event loop.
+On SIGTERM or SIGINT the process is not ready any more. After `stop_delay_s`: no new connections, clients that wait are
+let go, requests under way get `STOP_S` seconds, the database is closed, and `serve` returns. What then still hangs is
+abandoned after `ABANDON_S` more. A second signal ends the process at once; the database rolls back what was not
+committed. systemd hears READY=1 when the sockets take connections, and WATCHDOG=1 from the event loop.
 """
 
 import asyncio
@@ -13,13 +14,16 @@ import os
 import signal
 import socket
 import ssl
-import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vgpumgr.notify import notify
@@ -34,13 +38,16 @@ from vgpumgr_api.event_stream import ABORT
 from vgpumgr_api.feed import Feed
 from vgpumgr_api.housekeeping import Housekeeping
 from vgpumgr_api.jobs import jobs
+from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
 from vgpumgr_api.listen import ListenError
+from vgpumgr_api.observe import endpoint, logs, statements, tracing
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.problems import ProblemResponse
 from vgpumgr_api.watch import DesiredWatch
 
 STOP_S = 10
+ABANDON_S = 5
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which Python's ssl has no name for."""
 
@@ -53,31 +60,72 @@ def serve(config: Config) -> None:
     """Returns after a signal. Raises ListenError when it cannot or will not listen as configured."""
     ca = _agent_ca(config)
     context = tls_context(config)
+    metrics_token = endpoint.read_token(config.metrics_token_file)
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(contextlib.closing(Database(config.database)))
         sockets = listen.open_sockets(config)
-        stack.callback(listen.close, config, sockets)
+        stack.callback(listen.close, config.listen_host, sockets)
+        metrics_sockets = listen.open_metrics_sockets(config)
+        stack.callback(listen.close, config.metrics_host or "", metrics_sockets)
+        traces = None if config.otlp_endpoint is None else tracing.exporting(config.otlp_endpoint)
+        if traces is not None:
+            stack.callback(traces.shutdown)
         limits = Limits(token_per_s=config.token_requests_per_s, tenant_per_s=config.tenant_requests_per_s)
-        app = create_app(database, lease_s=config.lease_s, oidc=_oidc(config), agent_ca=ca, limits=limits)
-        settings = uvicorn.Config(
-            app,
-            http=Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=STOP_S,
-            timeout_notify=_watchdog_period_s(os.environ.get("WATCHDOG_USEC", "")),
-            callback_notify=_alive,
-            ssl_context_factory=None if context is None else lambda *_: context,
+        app = create_app(
+            database, lease_s=config.lease_s, oidc=_oidc(config), agent_ca=ca, limits=limits, traces=traces
         )
-        log_to_stderr()
-        housekeeping = Housekeeping(database, jobs(config))
-        waiting = (app.state.watch, app.state.operations_watch, app.state.feed)
-        server = Server(settings, waiting, housekeeping, listen.describe(config, sockets))
-        asyncio.run(server.serve(sockets))
+        if config.slow_statement_ms:
+            statements.watch(database.engine, statements.slow_log(config.slow_statement_ms))
+        logs.install(as_json=config.log_format == "json")
+        encrypted = context is not None
+        server = Server(
+            _settings(
+                app,
+                context,
+                http=Protocol,
+                timeout_notify=_watchdog_period_s(os.environ.get("WATCHDOG_USEC", "")),
+                callback_notify=_alive,
+            ),
+            (app.state.watch, app.state.operations_watch, app.state.feed),
+            Housekeeping(database, jobs(config)),
+            app.state.lifecycle,
+            listen.describe(config.listen_host, sockets, encrypted=encrypted),
+            stop_delay_s=config.stop_delay_s,
+        )
+        metrics = None
+        if config.metrics_host is not None:
+            log.info("metrics on %s", listen.describe(config.metrics_host, metrics_sockets, encrypted=encrypted))
+            metrics = endpoint.Server(
+                _settings(
+                    endpoint.application(app.state.metrics, metrics_token), context, limit_concurrency=endpoint.AT_ONCE
+                )
+            )
+        asyncio.run(_serve(server, sockets, metrics, metrics_sockets))
+
+
+async def _serve(
+    server: "Server",
+    sockets: list[socket.socket],
+    metrics: endpoint.Server | None,
+    metrics_sockets: list[socket.socket],
+) -> None:
+    async with endpoint.serving(metrics, metrics_sockets):
+        await server.serve(sockets)
+
+
+def _settings(app: ASGIApp, context: ssl.SSLContext | None, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_S,
+        ssl_context_factory=None if context is None else lambda *_: context,
+        **more,
+    )
 
 
 def _agent_ca(config: Config) -> AgentCa | None:
@@ -125,23 +173,26 @@ def _ask_for_certificates(context: ssl.SSLContext, ca_file: Path) -> None:
     context.verify_flags |= NO_CHECK_TIME
 
 
-def log_to_stderr() -> None:
-    """One line per message; journald adds the time."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    # Its lines at this level say the same as ours.
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-
-
 class Server(uvicorn.Server):
     """Adds what systemd wants to know, lets all who wait go when it stops, and survives its own end."""
 
     def __init__(
-        self, config: uvicorn.Config, waiting: Sequence[DesiredWatch | Feed], housekeeping: Housekeeping, where: str
+        self,
+        config: uvicorn.Config,
+        waiting: Sequence[DesiredWatch | Feed],
+        housekeeping: Housekeeping,
+        lifecycle: Lifecycle,
+        where: str,
+        *,
+        stop_delay_s: int,
     ) -> None:
         super().__init__(config)
         self._waiting = waiting
         self._housekeeping = housekeeping
+        self._lifecycle = lifecycle
         self._where = where
+        self._stop_delay_s = stop_delay_s
+        self._stop_at_s = float("inf")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -149,9 +200,14 @@ class Server(uvicorn.Server):
         log.info("listening on %s", self._where)
         notify(ready=True, status=f"listening on {self._where}")
 
+    async def on_tick(self, counter: int) -> bool:
+        self.should_exit = self.should_exit or time.monotonic() >= self._stop_at_s
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping")
         notify(stopping=True)
+        _abandon_after(STOP_S + ABANDON_S)
         for those in self._waiting:
             those.stop()
         await super().shutdown(sockets)
@@ -167,8 +223,25 @@ class Server(uvicorn.Server):
             for each, handler in before.items():
                 signal.signal(each, handler)
 
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        self.handle_exit(number, frame)
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        if self._lifecycle.stopping:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._lifecycle.stop()
+        self._stop_at_s = time.monotonic() + self._stop_delay_s
+
+
+def _abandon_after(seconds: float) -> None:
+    """Ends a process whose threads do not: a thread that waits for a dead database cannot be told to stop."""
+
+    def abandon() -> None:
+        log.error("abandoned what was under way: it did not end within %d s", seconds)
+        logging.shutdown()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, abandon)
+    timer.daemon = True
+    timer.start()
 
 
 class Protocol(H11Protocol):

@@ -63,6 +63,11 @@ class DesiredWatch:
         finally:
             self._waiters.discard(waiter)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+        return len(self._waiters)
+
     def stop(self) -> None:
         """From now on nobody waits. To be called in the event loop."""
         self._stopped = True

@@ -61,6 +61,8 @@ _BY_CODE = {
     "rate.exceeded": Status.UNREACHABLE,
     "issuer.unreachable": Status.UNREACHABLE,
     "database.busy": Status.UNREACHABLE,
+    "database.outdated": Status.UNREACHABLE,
+    "api.stopping": Status.UNREACHABLE,
     # Of `host probe-gpu`.
     "probe.gpu_unknown": Status.NOT_FOUND,
     "probe.busy": Status.CONFLICT,

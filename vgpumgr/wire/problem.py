@@ -49,6 +49,8 @@ class Code(StrEnum):
     USAGE_EXPIRED = "usage.expired"
     ISSUER_UNREACHABLE = "issuer.unreachable"
     DATABASE_BUSY = "database.busy"
+    DATABASE_OUTDATED = "database.outdated"
+    API_STOPPING = "api.stopping"
     INTERNAL = "internal"
 
 
@@ -85,6 +87,8 @@ STATUS: dict[Code, int] = {
     Code.USAGE_EXPIRED: 410,
     Code.ISSUER_UNREACHABLE: 503,
     Code.DATABASE_BUSY: 503,
+    Code.DATABASE_OUTDATED: 503,
+    Code.API_STOPPING: 503,
     Code.INTERNAL: 500,
 }
 

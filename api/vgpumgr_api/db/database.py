@@ -182,6 +182,8 @@ def _postgresql_engine(url: URL) -> Engine:
     wait_ms = int(WAIT_S * 1000)
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
+        # An exception that is logged shows no parameters: they may be anybody's.
+        hide_parameters=True,
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=WAIT_S,
@@ -212,7 +214,9 @@ def _ask_the_rested(engine: Engine) -> None:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    engine = create_engine(url.set(drivername="sqlite+pysqlite"), pool_size=CONNECTIONS, max_overflow=0)
+    engine = create_engine(
+        url.set(drivername="sqlite+pysqlite"), hide_parameters=True, pool_size=CONNECTIONS, max_overflow=0
+    )
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: object) -> None:

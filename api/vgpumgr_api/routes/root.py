@@ -7,7 +7,9 @@ from fastapi import APIRouter, Request
 
 import vgpumgr
 from vgpumgr.wire.common import Answer
-from vgpumgr_api.call import database_of
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.call import database_of, lifecycle_of
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import health
 from vgpumgr_api.strict import PublicRoute
 
@@ -36,8 +38,16 @@ async def get_versions() -> Versions:
 
 @router.get("/v1/health")
 def get_health(request: Request) -> Health:
-    """Whether the database answers; 503 if not."""
+    """Readiness: whether to send requests here. 503 if the database is away or not migrated, and before the end."""
+    if lifecycle_of(request).stopping:
+        raise Refusal(Code.API_STOPPING, "this process ends; ask another one")
     database_of(request).run(health.check, read_only=True)
+    return Health(status="ok")
+
+
+@router.get("/v1/health/live")
+async def get_liveness() -> Health:
+    """Liveness: whether the process answers at all, whatever its database does. If not, start it again."""
     return Health(status="ok")
 
 

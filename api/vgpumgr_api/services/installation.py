@@ -44,7 +44,8 @@ def new_epoch(session: Session, actor: Actor, *, detail: dict[str, Any] | None =
     installation.epoch = uuid4()
     # Reports come before or after: they lock their row first and their host last.
     session.execute(select(HostReport.host_id).order_by(HostReport.host_id).with_for_update()).all()
-    change(session, update(HostReport).values(unknown_slices=UNKNOWN_YET))
+    # Without a boot_id no sign of life passes for a report that was taken in.
+    change(session, update(HostReport).values(unknown_slices=UNKNOWN_YET, boot_id=None))
     session.execute(select(Host.id).order_by(Host.id).with_for_update()).all()
     change(
         session,

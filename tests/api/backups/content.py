@@ -15,7 +15,7 @@ from vgpumgr.wire.resources import HostCreate
 CHANGED_BY_RESTORE = {
     "installation": {"epoch"},
     "hosts": {"epoch_confirmed", "desired_generation", "generation", "enroll_hash", "enroll_expires_at"},
-    "host_reports": {"unknown_slices"},
+    "host_reports": {"unknown_slices", "boot_id"},
 }
 ADDED_TO_BY_RESTORE = {"events", "audit", "former_secrets"}
 

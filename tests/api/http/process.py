@@ -61,7 +61,7 @@ def serving(
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        if found := re.search(r"listening on (\S+)$", log.read_text(), re.M):
+        if found := re.search(r'listening on ([^\s"]+)["}]*$', log.read_text(), re.M):
             return found[1]
         assert process.poll() is None, log.read_text()
         time.sleep(0.05)

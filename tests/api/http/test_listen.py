@@ -42,9 +42,9 @@ def test_listens_beyond_loopback_with_tls(tmp_path: Path) -> None:
     sockets = open_sockets(settings)
     try:
         assert [each.getsockname()[0] for each in sockets] == ["0.0.0.0"]
-        assert listen.describe(settings, sockets).startswith("https://0.0.0.0:")
+        assert listen.describe(settings.listen_host, sockets, encrypted=True).startswith("https://0.0.0.0:")
     finally:
-        listen.close(settings, sockets)
+        listen.close(settings.listen_host, sockets)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost"])
@@ -53,7 +53,7 @@ def test_listens_on_loopback_without_tls(host: str) -> None:
     try:
         assert all(is_loopback(each.getsockname()[0]) for each in sockets)
     finally:
-        listen.close(config(host), sockets)
+        listen.close(host, sockets)
 
 
 def test_a_name_that_does_not_resolve_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_a_unix_socket_needs_no_tls_and_is_not_for_others(tmp_path: Path) -> Non
     settings = config(f"unix:{tmp_path}/api.sock")
     sockets = open_sockets(settings)
     mode = (tmp_path / "api.sock").stat().st_mode
-    listen.close(settings, sockets)
+    listen.close(settings.listen_host, sockets)
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o660
     assert not (tmp_path / "api.sock").exists()
@@ -90,7 +90,7 @@ def test_an_abandoned_unix_socket_is_replaced_and_a_used_one_is_not(tmp_path: Pa
         with pytest.raises(ListenError, match="Address already in use"):
             open_sockets(settings)
     finally:
-        listen.close(settings, sockets)
+        listen.close(settings.listen_host, sockets)
 
 
 def test_a_file_in_the_way_of_a_unix_socket_stays(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.api.openapi_changes import changes
 from vgpumgr.wire.problem import STATUS, Code
 
 ROOT = Path(__file__).resolve().parents[3]
-PUBLIC = {("/", "get"), ("/v1/health", "get"), ("/openapi.json", "get")}
+PUBLIC = {("/", "get"), ("/v1/health", "get"), ("/v1/health/live", "get"), ("/openapi.json", "get")}
 BEARER_OF_ITS_OWN = {("/v1/enroll", "post")}
 
 

@@ -118,6 +118,7 @@ DAY = "since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z"
 ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/"): public("/"),
     ("GET", "/v1/health"): public("/v1/health"),
+    ("GET", "/v1/health/live"): public("/v1/health/live"),
     ("GET", "/openapi.json"): public("/openapi.json"),
     ("GET", "/v1/tenants"): people("/v1/tenants"),
     ("POST", "/v1/tenants"): operators("/v1/tenants", Code.OBJECT_EXISTS, body=lambda: {"name": "web"}),

@@ -47,6 +47,8 @@ STATUSES = {
     Code.USAGE_EXPIRED: 3,
     Code.ISSUER_UNREACHABLE: 7,
     Code.DATABASE_BUSY: 7,
+    Code.DATABASE_OUTDATED: 7,
+    Code.API_STOPPING: 7,
     Code.INTERNAL: 1,
 }
 CLAIM = ("create", "slice", "--tenant", "blue", "--profile", "quarter")

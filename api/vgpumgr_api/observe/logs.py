@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log, on standard error: lines for people, or JSON objects, one a line.
+
+Each line that is written for a request has its request id and who asks, whoever writes it; see `REQUEST`.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from vgpumgr_api.observe.secrets import hide
+
+FIELDS = "fields"
+"""The attribute of a log record with what its line says in members of its own: ``extra={FIELDS: {...}}``."""
+
+REQUEST: ContextVar[MutableMapping[str, Any] | None] = ContextVar("request", default=None)
+"""The state of the request that this thread or task works for; has `request_id` and, once known, `caller`."""
+
+
+def install(*, as_json: bool) -> None:
+    """Writes what this process logs, from INFO on, to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else Lines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # Its lines at this level say the same as ours.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+class Lines(logging.Formatter):
+    """Level, logger, message; journald adds the time."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hide(super().format(record))
+
+
+class JsonLines(logging.Formatter):
+    """Members: `time`, `level`, `logger`, `message`, `request_id` and `actor` where there is a request, the record's
+    own, `exception` where there is one.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        request = REQUEST.get()
+        if request is not None:
+            said["request_id"] = request["request_id"]
+            said["actor"] = request.get("caller")
+        said |= getattr(record, FIELDS, {})
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps({name: _hidden(value) for name, value in said.items()}, default=str)
+
+
+def _hidden(value: Any) -> Any:
+    return hide(value) if isinstance(value, str) else value

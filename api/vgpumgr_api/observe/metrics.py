@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Prometheus is told. One process serves, so its numbers are its own; replicas are scraped each.
+
+docs/operations.md lists every metric; a test compares.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+
+from vgpumgr import __version__
+from vgpumgr_api.db.database import CONNECTIONS, Database
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.observe import statements
+from vgpumgr_api.observe.exchange import Exchange
+from vgpumgr_api.services.figures import Figures, figures
+
+FIGURES_S = 5.0
+"""How old the fleet's figures may be: many scrapers cost the database no more than one."""
+
+SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+CLAIM = ("POST", "/v1/slices")
+
+_VERB = re.compile(r"\s*([A-Za-z]+)")
+_VERBS = frozenset({"select", "insert", "update", "delete"})
+
+
+class Metrics:
+    """Belongs to one application. `watchers`: per kind how many clients wait for news now."""
+
+    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]]) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "vgpumgr_requests", "Requests answered, by path template.", ["route", "method", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "vgpumgr_request_duration_seconds",
+            "Time from a request's head to the end of its answer; agents wait on purpose in GET desired.",
+            ["route", "method"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._problems = Counter("vgpumgr_problems", "Answers that are problems, by code.", ["code"], registry=registry)
+        self._claims = Counter(
+            "vgpumgr_claims", "Claims asked for, by result and problem code.", ["result", "reason"], registry=registry
+        )
+        self._statements = Counter(
+            "vgpumgr_statements", "Statements sent to the database.", ["kind", "result"], registry=registry
+        )
+        self._statement_seconds = Histogram(
+            "vgpumgr_statement_duration_seconds",
+            "Time that the database took for a statement.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        Gauge("vgpumgr_build_info", "Always 1.", ["version"], registry=registry).labels(__version__).set(1)
+        self.registry.register(_Process(database, watchers))
+        self.registry.register(_Fleet(database))
+        statements.watch(database.engine, self._statement)
+
+    def answered(self, exchange: Exchange) -> None:
+        """Counts a request."""
+        self._requests.labels(exchange.route, exchange.method, str(exchange.status)).inc()
+        self._seconds.labels(exchange.route, exchange.method).observe(exchange.seconds)
+        if exchange.code:
+            self._problems.labels(exchange.code).inc()
+        if (exchange.method, exchange.route) == CLAIM:
+            self._claims.labels(_result(exchange), exchange.code).inc()
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' format. Blocks on the database."""
+        return generate_latest(self.registry)
+
+    def _statement(self, statement: str, seconds: float, error: BaseException | None) -> None:
+        found = _VERB.match(statement)
+        verb = found[1].lower() if found else ""
+        self._statements.labels(verb if verb in _VERBS else "other", "failed" if error else "done").inc()
+        self._statement_seconds.observe(seconds)
+
+
+def _result(exchange: Exchange) -> str:
+    if exchange.status == 201:
+        return "granted"
+    if exchange.status < 400:
+        return "validated"
+    return "refused" if exchange.status < 500 else "failed"
+
+
+class _Process(Collector):
+    """What this process has at the moment of a scrape."""
+
+    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]]) -> None:
+        self._pool = database.engine.pool
+        self._watchers = watchers
+
+    def collect(self) -> Iterator[Metric]:
+        connections = GaugeMetricFamily(
+            "vgpumgr_database_connections", "Connections to the database.", labels=["state"]
+        )
+        connections.add_metric(["in_use"], self._pool.checkedout())  # type: ignore[attr-defined]  # of a QueuePool
+        connections.add_metric(["idle"], self._pool.checkedin())  # type: ignore[attr-defined]
+        yield connections
+        yield GaugeMetricFamily("vgpumgr_database_connections_max", "Connections at most.", value=CONNECTIONS)
+        watchers = GaugeMetricFamily("vgpumgr_watchers", "Clients that wait for news.", labels=["kind"])
+        for kind, count in self._watchers.items():
+            watchers.add_metric([kind], count())
+        yield watchers
+
+
+class _Fleet(Collector):
+    """What the database says of the fleet; the same from every replica."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._guard = threading.Lock()
+        self._known: Figures | None = None
+        self._asked_s = float("-inf")
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        known = self._ask()
+        yield GaugeMetricFamily("vgpumgr_database_up", "Whether the database answered.", value=known is not None)
+        if known is not None:
+            yield from _families(known)
+
+    def _ask(self) -> Figures | None:
+        with self._guard:
+            if time.monotonic() - self._asked_s >= FIGURES_S:
+                try:
+                    self._known = self._database.run(figures, read_only=True)
+                except (Refusal, SQLAlchemyError):
+                    self._known = None
+                self._asked_s = time.monotonic()
+            return self._known
+
+
+def _families(known: Figures) -> Iterator[Metric]:
+    for name, what, label, values in (
+        ("vgpumgr_hosts", "Hosts by state.", "state", known.hosts),
+        ("vgpumgr_slices", "Slices by state.", "state", known.slices),
+        ("vgpumgr_capacity", "What present GPUs have to give.", "resource", known.capacity),
+        ("vgpumgr_granted", "What claims take of GPUs.", "resource", known.granted),
+    ):
+        family = GaugeMetricFamily(name, what, labels=[label])
+        for key, value in sorted(values.items()):
+            family.add_metric([key], value)
+        yield family
+    numbers: tuple[tuple[str, str, float], ...] = (
+        ("vgpumgr_hosts_silent", "Enrolled hosts that have not reported for 90 s.", known.hosts_silent),
+        ("vgpumgr_hosts_unconfirmed", "Hosts that wait for confirm-epoch after a restore.", known.hosts_unconfirmed),
+        (
+            "vgpumgr_hosts_with_unknown_slices",
+            "Hosts with devices that nobody claimed.",
+            known.hosts_unknown,
+        ),
+        ("vgpumgr_heartbeat_age_max_seconds", "Age of the oldest last report of an enrolled host.", known.heartbeat_s),
+        ("vgpumgr_outbox_events", "Events that no reader has numbered yet.", known.outbox_events),
+        ("vgpumgr_outbox_lag_seconds", "Age of the oldest of them.", known.outbox_lag_s),
+        (
+            "vgpumgr_quota_tenants_omitted",
+            "Tenants without quota metrics; the fullest have them.",
+            known.quotas_omitted,
+        ),
+    )
+    for name, what, number in numbers:
+        yield GaugeMetricFamily(name, what, value=number)
+    used = GaugeMetricFamily("vgpumgr_quota_used", "Quota in use.", labels=["tenant", "resource"])
+    limit = GaugeMetricFamily("vgpumgr_quota_limit", "Quota.", labels=["tenant", "resource"])
+    for tenant, resources in known.quotas:
+        for resource, (has, may) in resources.items():
+            used.add_metric([tenant, resource], has)
+            limit.add_metric([tenant, resource], may)
+    yield from (used, limit)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fleet in numbers, for metrics. Few of them, however large it is."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import case, func, select
+from sqlalchemy.orm import Session
+
+from vgpumgr_api.db import models, records
+from vgpumgr_api.db.database import now
+from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.db.progress import SliceProgress
+from vgpumgr_api.services.hosts import ONLINE
+from vgpumgr_api.services.progress import state_of_row
+
+TENANTS_MAX = 100
+GPU_SHARE_PERMILLE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """`quotas`: per tenant (used, limit) of each resource, of the tenants that are closest to a limit."""
+
+    hosts: dict[str, int]
+    hosts_silent: int
+    hosts_unconfirmed: int
+    hosts_unknown: int
+    heartbeat_s: float
+    slices: dict[str, int]
+    capacity: dict[str, int]
+    granted: dict[str, int]
+    outbox_events: int
+    outbox_lag_s: float
+    quotas: list[tuple[str, dict[str, tuple[int, int]]]]
+    quotas_omitted: int
+
+
+def figures(session: Session) -> Figures:
+    """Asks nobody's permission: the API shows it to whoever may read its metrics."""
+    quotas = list(_quotas(session))
+    shown = heapq.nlargest(TENANTS_MAX, quotas, key=lambda each: (_fullest(each[1]), each[0]))
+    oldest, silent, unknown = _heartbeats(session)
+    unnumbered = session.execute(
+        select(func.count(), func.min(records.Event.at)).where(records.Event.seq.is_(None))
+    ).one()
+    gpus = session.execute(
+        select(
+            func.count(),
+            func.coalesce(func.sum(models.Gpu.mem_bytes), 0),
+            func.coalesce(func.sum(models.Gpu.share_used), 0),
+            func.coalesce(func.sum(models.Gpu.mem_used), 0),
+        ).where(models.Gpu.present)
+    ).one()
+    return Figures(
+        hosts=_hosts(session),
+        hosts_silent=silent,
+        hosts_unconfirmed=_count(session, models.Host.enrolled_at.is_not(None), ~models.Host.epoch_confirmed),
+        hosts_unknown=unknown,
+        heartbeat_s=_age_s(session, oldest),
+        slices=_slices(session),
+        capacity={"gpus": gpus[0], "share_permille": gpus[0] * GPU_SHARE_PERMILLE, "mem_bytes": int(gpus[1])},
+        granted={"share_permille": int(gpus[2]), "mem_bytes": int(gpus[3])},
+        outbox_events=unnumbered[0],
+        outbox_lag_s=_age_s(session, unnumbered[1]),
+        quotas=shown,
+        quotas_omitted=len(quotas) - len(shown),
+    )
+
+
+def _hosts(session: Session) -> dict[str, int]:
+    state = case(
+        (models.Host.fenced_at.is_not(None), "fenced"),
+        (models.Host.enrolled_at.is_(None), "announced"),
+        (models.Host.cordoned_for == "maintenance", "maintenance"),
+        (HostReport.lost_at.is_not(None), "lost"),
+        else_=func.coalesce(models.Host.cordoned_for, models.Host.state),
+    ).label("state")
+    each = select(state).outerjoin(HostReport, HostReport.host_id == models.Host.id).subquery()
+    return dict(session.execute(select(each.c.state, func.count()).group_by(each.c.state)).all())
+
+
+def _slices(session: Session) -> dict[str, int]:
+    each = (
+        select(state_of_row().label("state"))
+        .select_from(models.Slice)
+        .outerjoin(SliceProgress, SliceProgress.slice_id == models.Slice.id)
+        .subquery()
+    )
+    return dict(session.execute(select(each.c.state, func.count()).group_by(each.c.state)).all())
+
+
+def _heartbeats(session: Session) -> tuple[datetime | None, int, int]:
+    enrolled = (models.Host.enrolled_at.is_not(None), models.Host.fenced_at.is_(None))
+    silent = case((HostReport.reported_at <= now(session) - ONLINE, 1), (HostReport.reported_at.is_(None), 1), else_=0)
+    row = session.execute(
+        select(
+            func.min(HostReport.reported_at),
+            func.coalesce(func.sum(silent), 0),
+            func.coalesce(func.sum(case((HostReport.unknown_slices > 0, 1), else_=0)), 0),
+        )
+        .join(models.Host, models.Host.id == HostReport.host_id)
+        .where(*enrolled)
+    ).one()
+    return row[0], int(row[1]), int(row[2])
+
+
+def _quotas(session: Session) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
+    quota = models.Quota
+    for row in session.execute(
+        select(
+            models.Tenant.name,
+            *(quota.share_used, quota.share_limit),
+            *(quota.mem_used, quota.mem_limit),
+            *(quota.slices_used, quota.slices_limit),
+        ).join(models.Tenant, models.Tenant.id == quota.tenant_id)
+    ):
+        yield row[0], {"share_permille": (row[1], row[2]), "mem_bytes": (row[3], row[4]), "slices": (row[5], row[6])}
+
+
+def _fullest(resources: dict[str, tuple[int, int]]) -> float:
+    return max(used / limit if limit else float(used) for used, limit in resources.values())
+
+
+def _count(session: Session, *conditions: object) -> int:
+    return session.scalar(select(func.count()).select_from(models.Host).where(*conditions)) or 0  # type: ignore[arg-type]
+
+
+def _age_s(session: Session, moment: datetime | None) -> float:
+    return max((now(session) - moment).total_seconds(), 0.0) if moment is not None else 0.0
