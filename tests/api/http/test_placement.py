@@ -3,6 +3,7 @@
 
 from datetime import timedelta
 
+import pytest
 from vgpumgr_api.app import create_app
 
 from tests.api.http.cloud import Caller, Cloud
@@ -50,7 +51,8 @@ def test_a_tenant_is_told_why_and_where(cloud: Cloud) -> None:
     assert len(own.get("/v1/slices")["items"]) == 3
 
 
-def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud) -> None:
+@pytest.mark.parametrize("asks_first", [False, True])
+def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud, *, asks_first: bool) -> None:
     host = cloud.host("h1")
     own = cloud.tenant("acme", **PLENTY)
     other = cloud.tenant("blue", **PLENTY)
@@ -74,6 +76,7 @@ def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud) -> N
     own.refused(
         Code.OBJECT_UNKNOWN, "POST", "/v1/slices", {"tenant": "acme", "profile": "p", "reservation": held["id"]}
     )
-    assert other.post("/v1/slices:explain", want, status=200)["fits"]
+    if asks_first:
+        assert other.post("/v1/slices:explain", want, status=200)["fits"]
     assert other.post("/v1/slices", want)["host"] == "h1"
     assert again.operator.get("/v1/quotas/acme")["used_slices"] == 0
