@@ -13,6 +13,7 @@ from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.records import Records
 from vgpumgr_agent.helper.server import Server
+from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.service import Agent
 from vgpumgr_agent.store import Store
 
@@ -41,16 +42,18 @@ class Machine:
         self._token_file = directory / "token"
         self._token_file.write_text(f"{enroll_token}\n")
         self._store: Store | None = None
+        self._meter: Meter | None = None
 
     def connect(self, url: str) -> None:
         """Starts the agent, again if it runs, with what it keeps on disk."""
-        if self._store is not None:
-            self._store.close()
+        self._stop_agent()
         self._store = Store(self._directory / "state", self._clock)
+        self._meter = Meter(self._directory / "state/meter.db")
         self._api = HttpApi(url)
         self.agent = Agent(
             config=Config(api_url=url, enroll_token_file=self._token_file),
             store=self._store,
+            meter=self._meter,
             backend=KmodBackend(self._helper),
             sysfs=FakeSysfs(HostPaths(self.kernel.root)),
             api=self._api,
@@ -101,8 +104,12 @@ class Machine:
                 found[gpu] = found.get(gpu, 0) + group.weight
         return found
 
-    def close(self) -> None:
-        if self._store is not None:
+    def _stop_agent(self) -> None:
+        if self._store is not None and self._meter is not None:
+            self._meter.close()
             self._store.close()
+
+    def close(self) -> None:
+        self._stop_agent()
         self._server.close()
         self.kernel.close()
