@@ -62,22 +62,22 @@ class Claim:
 
 @dataclass
 class Machine:
-    """A host: its devices are real, whatever a database says. `lapsed`: not heard of for longer than a lease."""
+    """A host: its devices are real, whatever a database says."""
 
     name: str
     token: str
     devices: dict[str, Claim] = field(default_factory=dict)
     seq: int = 0
     away: bool = False
-    lapsed: bool = False
 
 
 @dataclass
 class Promised:
-    """What a backup takes back. `answers`: of idempotency keys."""
+    """What a backup takes back. `answers`: of idempotency keys. `lapsed`: hosts not heard of for a day."""
 
     claims: dict[str, Claim] = field(default_factory=dict)
     answers: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict)
+    lapsed: set[str] = field(default_factory=set)
 
 
 class Life(RuleBasedStateMachine):
@@ -98,13 +98,13 @@ class Life(RuleBasedStateMachine):
         for profile, share in SHARES.items():
             body = {"name": self.names[profile], "share_permille": share, "mem_bytes": MEMS[profile]}
             assert operator.ask("POST", "/v1/profiles", body).status == 201
+        self.promised = Promised()
         self.hosts: dict[str, Machine] = {}
         for _ in range(2):
             name = f"host-{next(_NUMBERS)}"
             self.hosts[name] = Machine(name, enrolled(operator, name))
             self._report(self.hosts[name], "nothing", None)
         self.steps = 0
-        self.promised = Promised()
         self.kept: Promised | None = None
         self.ever: dict[str, Claim] = {}
 
@@ -158,7 +158,7 @@ class Life(RuleBasedStateMachine):
             assert said["id"] not in self.ever, "one slice was given twice"
             machine = self.hosts.get(said["host"])
             assert machine is not None, "a host of nobody was granted"
-            assert not machine.lapsed, "a host that was not heard of for a day took a claim"
+            assert machine.name not in self.promised.lapsed, "a host that was not heard of for a day took a claim"
             made = Claim(said["id"], kind, profile, said["host"], said["gpu"], vm=body.get("vm_uuid"))
             self.promised.claims[made.id] = self.ever[made.id] = made
             self.promised.answers[key] = (body, said)
@@ -214,13 +214,14 @@ class Life(RuleBasedStateMachine):
         """Of a host that is away from now on, if it was not yet."""
         machine = self._any()
         self.service.pass_time(machine.name, DAY)
-        machine.away = machine.lapsed = True
+        machine.away = True
+        self.promised.lapsed.add(machine.name)
 
     def fence(self) -> None:
         away = [machine for machine in self.hosts.values() if machine.away]
         if not away:
             return
-        machine = self.rng.choice([machine for machine in away if machine.lapsed] or away)
+        machine = self.rng.choice([machine for machine in away if machine.name in self.promised.lapsed] or away)
         operator, blow = self.service.operator, self._blow()
         path, body = f"/v1/hosts/{machine.name}", {"confirm": machine.name, "force": False}
         while True:  # an attempt that was not answered, or the service's own look at hosts, may change it meanwhile
@@ -228,7 +229,7 @@ class Life(RuleBasedStateMachine):
             reply = self.service.ask(operator, "POST", f"{path}:fence", body, if_match=generation, blow=blow)
             if reply.code != "generation.stale":
                 break
-        if not machine.lapsed:
+        if machine.name not in self.promised.lapsed:
             assert reply.code == "host.online", "a host that was heard of just now was fenced"
             return
         assert reply.status == 200, reply.body
@@ -355,7 +356,7 @@ class Life(RuleBasedStateMachine):
         reply = self.service.ask(self._agent(machine), "POST", path, said, blow=blow)
         assert reply.status == 200, reply.body
         assert reply.body["accepted"] or reply.repeated
-        machine.lapsed = False
+        self.promised.lapsed.discard(machine.name)
 
 
 def _said(slice_id: str, present: bool) -> dict[str, Any]:
