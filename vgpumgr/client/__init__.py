@@ -417,6 +417,10 @@ class Client:
         """ApiError or ApiUnreachableError when the API has no database."""
         return self._get("/v1/health", Loose).model_dump()
 
+    def liveness(self) -> dict[str, Any]:
+        """Whether the API's process answers, whatever its database does."""
+        return self._get("/v1/health/live", Loose).model_dump()
+
     # ---- the host agent's routes. `host`: its id or name
 
     def enroll(self, enroll: Enroll) -> Enrolled:

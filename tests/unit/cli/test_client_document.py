@@ -29,7 +29,7 @@ OPERATIONS = {
 PAGES = {"page_size", "page_token"}
 """What the client fills in by itself."""
 
-UNTYPED = ("get_versions", "get_health", "get_openapi")
+UNTYPED = ("get_versions", "get_health", "get_liveness", "get_openapi")
 """What the client passes on as it came."""
 
 
