@@ -261,4 +261,5 @@ def _slice(api: FakeApi, uuid: UUID) -> dict[str, Any]:
         "vm_uuid": str(found.vm_uuid), "host": "host-1", "gpu": found.gpu, "gpu_id": str(uuid),
         "mdev_type": found.mdev_type, "state": "claimed", "enforcement": {**enforcement, "semantics": "weight"},
         "observed": None, "generation": found.generation, "created_at": "2026-01-01T00:00:00Z",
+        "state_since": "2026-01-01T00:00:00Z", "state_reason": "", "state_detail": "",
     }  # fmt: skip
