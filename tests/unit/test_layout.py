@@ -44,6 +44,8 @@ DOCUMENTATION_HOSTS = {
     "www.qemu.org",
     "libvirt.org",
     "peps.python.org",
+    "docs.openstack.org",
+    "html.spec.whatwg.org",
     "docs.python.org",
     "www.rfc-editor.org",
     "json-schema.org",
