@@ -66,6 +66,16 @@ class Host:
         eventually(lambda: self.knows(slice_id), what="the agent knows the claim", timeout_s=_LIMIT_S)
         return slice_id
 
+    def wait_claimed(self, slice_id: str) -> None:
+        """Until the API, by the agent's next report, has the slice as claimed and without a device."""
+
+        def is_claimed() -> bool:
+            claim = self.api.slice(slice_id)
+            assert claim is not None, "the claim has ended"
+            return bool(claim["state"] == "claimed")
+
+        eventually(is_claimed, what="the slice is claimed, without a device")
+
     # ---- VMs, played
 
     def play(self, slice_id: str, *, vm_uuid: str) -> None:

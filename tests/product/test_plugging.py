@@ -65,9 +65,7 @@ def attached_and_detached(host: Host, running: Guest, slice_id: str) -> None:
     eventually(host.empty, what="what was plugged is gone")
     assert running.running()
     assert slice_id not in running.domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
-    claim = host.api.slice(slice_id)
-    assert claim is not None
-    assert claim["state"] == "claimed"
+    host.wait_claimed(slice_id)
 
 
 def killed_at_work(host: Host, running: Guest, slice_id: str, figures: Record) -> None:

@@ -86,6 +86,7 @@ def test_a_device_lives_as_long_as_its_vm_and_the_claim_longer(host: Host, guest
     os.kill(guest.qemu_pid(), signal.SIGKILL)
     eventually(host.empty, what="device, record and memory of the killed VM are gone")
     eventually(lambda: not guest.running(), what="libvirt has noticed")
+    host.wait_claimed(slice_id)
     claim = host.api.slice(slice_id)
     assert claim is not None
     assert (claim["state"], claim["vm_uuid"]) == ("claimed", vm_uuid)

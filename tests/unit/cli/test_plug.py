@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.fake_api import OTHER_VM, SLICES, VM
+from tests.unit.cli.fake_api import OTHER_VM, SLICES, VM, slice_of
 from tests.unit.cli.fake_libvirt import FakeDomain, FakeLibvirt
 from vgpumgr.cli.agent_socket import AgentSocket
 from vgpumgr.errors import AgentUnreachableError
@@ -162,6 +163,15 @@ def test_a_slice_that_is_being_given_back_is_refused(cli: Cli, domain: FakeDomai
     assert result.status == 4
     assert result.err.startswith(f"vgpumgr: claim.mismatch: slice {SLICES[2]} is being given back")
     assert domain.calls == []
+
+
+@pytest.mark.parametrize("how_far", ["prepared", "attached", "failed", "orphaned"])
+def test_a_slice_that_was_not_given_up_is_attached_however_far_it_came(
+    cli: Cli, domain: FakeDomain, how_far: str
+) -> None:
+    cli.api.lists["slices"] = [slice_of(UUID(MINE), "blue", vm=VM, state=how_far)]
+    assert cli("attach", MINE, "--domain", "web-1").status == 0
+    assert domain.devices[CONFIG] == [MINE]
 
 
 def test_an_unknown_slice_and_an_unknown_domain_are_not_found(cli: Cli, domain: FakeDomain) -> None:
