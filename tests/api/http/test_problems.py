@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from httpx2 import Response
+from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
@@ -25,10 +26,11 @@ AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class MadeUp:
-    """A database whose transactions end as `outcome` does; every caller is an operator."""
+    """A database whose transactions end as `outcome` does; every caller is an operator. Its engine is never asked."""
 
     def __init__(self, outcome: Callable[[], object]) -> None:
         self.outcome = outcome
+        self.engine = create_engine("sqlite://")
 
     def run(self, *_: object, **__: object) -> object:
         return self.outcome()
