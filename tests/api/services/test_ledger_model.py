@@ -232,7 +232,7 @@ class Play:
             ledger_list.list_ledger,
             PageRequest(),
             LedgerFilter(
-                since=self.begun,
+                since=books.hour_of(self.begun),
                 until=books.hour_of(self.clock.now) + books.HOUR,
                 tenant=self.names["acme"],
                 granularity=Granularity.TOTAL,
