@@ -4,19 +4,30 @@
 Pure: no clock and no threads, the caller passes the time (nanoseconds) to every call. All rules
 and units are documented in kmod/sched/vgpu_sched.h; here are only names and types. A `Scheduler`
 owns the memory of its groups and slices. Not thread safe.
-
-    ValueError
-      RefusedError             a call that changed nothing; `field` says what for
-        ParameterError    a parameter at fault
-        CallError         out of order, or for something that is not (or already) there
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 from dataclasses import dataclass
 from typing import Any
+
+from vgpumgr.sched.refusals import CallError, Field, ParameterError, RefusedError
+from vgpumgr.sched.values import (
+    Band,
+    CapParams,
+    GroupParams,
+    GroupStats,
+    Idle,
+    ItemInfo,
+    Mode,
+    Policy,
+    RunReason,
+    SchedParams,
+    SchedStats,
+    SliceParams,
+    SliceStats,
+)
 
 try:
     from vgpumgr.sched._core import ffi, lib
@@ -53,217 +64,6 @@ __all__ = [
     "histogram_bucket",
     "histogram_bucket_start_ns",
 ]
-
-
-class Field(enum.IntEnum):
-    """What a call is refused for (`enum vgpu_sched_field`)."""
-
-    NONE = 0
-    MAX_CHUNK = 1
-    MIN_CHUNK = 2
-    SWITCH_COST = 3
-    WEIGHT = 4
-    TIMESLICE = 5
-    CAP = 6
-    CAP_PERIOD = 7
-    BURST = 8
-    POLICY = 9
-    PLACES = 10
-    RESERVE_LIMIT = 11
-    MODE = 12
-    BAND = 13
-    RESERVE = 14
-    RESERVE_PERIOD = 15
-    HOLD = 16
-    INVERSION = 17
-    INVERSION_BURST = 18
-    ITEM_FLAGS = 19
-    ITEM_HINT = 20
-    TIME = 21
-    ADDED = 22
-    ABSENT = 23
-    SLICES = 24
-    NO_ITEM = 25
-    NO_OWNER = 26
-
-
-class Policy(enum.IntEnum):
-    """What becomes of time that nobody uses (`enum vgpu_policy`)."""
-
-    BEST_EFFORT = 0
-    EQUAL_SHARE = 1
-    FIXED_SHARE = 2
-
-
-class Mode(enum.IntEnum):
-    """What a tenant was sold (`enum vgpu_mode`)."""
-
-    FAIR = 0
-    STRICT = 1
-
-
-class Band(enum.IntEnum):
-    """How a group competes (`enum vgpu_band`)."""
-
-    FAIR = 0
-    LATENCY = 1
-
-
-class Idle(enum.IntEnum):
-    """Why an engine idles (`enum vgpu_idle`)."""
-
-    EMPTY = 0
-    HOLD = 1
-    GHOST = 2
-
-
-class RunReason(enum.IntEnum):
-    """Why a run ended (`enum vgpu_run_reason`)."""
-
-    TIMESLICE = 0
-    DRY = 1
-    CAP = 2
-    REMOVED = 3
-    LATENCY = 4
-    BUDGET = 5
-
-
-_REASONS = {
-    Field.MAX_CHUNK: "max_chunk_ns: outside 1 us..10 s, or too long for a reservation that was given",
-    Field.MIN_CHUNK: "min_chunk_ns: zero or above max_chunk_ns",
-    Field.SWITCH_COST: "switch_cost_ns: above 10 ms",
-    Field.WEIGHT: "weight: outside 1..10000, or it takes the share of a reservation that was given",
-    Field.TIMESLICE: "timeslice_ns: below timeslice_floor_ns or above 1 s",
-    Field.CAP: "cap_ns: outside a 10000th..all of cap_period_ns, missing for strict, or the policy has no caps",
-    Field.CAP_PERIOD: "cap_period_ns: outside 100 us..1 s",
-    Field.BURST: "burst_ns: neither 0 nor within timeslice_floor_ns..8 s",
-    Field.POLICY: "policy: unknown, or changed while the engine has groups",
-    Field.PLACES: "places: only and always with fixed_share, 1..10000, and no fewer than there are slices",
-    Field.RESERVE_LIMIT: "reserve_limit_permille: above 750, below what is reserved, or not best_effort",
-    Field.MODE: "mode: unknown or not legal under the policy of the engine",
-    Field.BAND: "band: unknown or not legal under the policy of the engine",
-    Field.RESERVE: "reserve_ns: not within 1..period, limit, share and cap, or outside the latency band",
-    Field.RESERVE_PERIOD: "reserve_period_ns: outside 100 us..4 s or below 4 max_chunk_ns",
-    Field.HOLD: "hold_max_ns: above 1 s, or outside the latency band",
-    Field.INVERSION: "inversion_permille: above 1000, or outside the latency band",
-    Field.INVERSION_BURST: "inversion_burst_ns: above 8 s, or outside the latency band",
-    Field.ITEM_FLAGS: "flags: unknown",
-    Field.ITEM_HINT: "hint_ns: longer than max_chunk_ns on an engine that cannot split",
-    Field.TIME: "time steps back or is not within 0..2^64-1: pass one that is not before that of the last call",
-    Field.ADDED: "it is on an engine already: remove it there first",
-    Field.ABSENT: "it is not on this engine: add it first",
-    Field.SLICES: "the group still has slices: remove them first",
-    Field.NO_ITEM: "the slice has no ready item: announce it first",
-    Field.NO_OWNER: "nobody executes: pick first",
-}
-
-
-class RefusedError(ValueError):
-    """A call the core refuses; nothing was changed. `field` says what for."""
-
-    def __init__(self, field: Field, subject: object = None) -> None:
-        reason = _REASONS[field]
-        super().__init__(reason if subject is None else f"{subject}: {reason}")
-        self.field = field
-
-
-class ParameterError(RefusedError):
-    """`field` names the first parameter at fault."""
-
-
-class CallError(RefusedError):
-    """Out of order, or for an object that is not (or already) there."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedParams:
-    """`struct vgpu_sched_params`"""
-
-    max_chunk_ns: int
-    min_chunk_ns: int = 1_000
-    switch_cost_ns: int = 0
-    splits: bool = False
-    policy: Policy = Policy.BEST_EFFORT
-    places: int = 0
-    reserve_limit_permille: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CapParams:
-    """The cap of a group or slice; `cap_ns` 0 for none."""
-
-    cap_ns: int = 0
-    cap_period_ns: int = 0
-    burst_ns: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupParams(CapParams):
-    """`struct vgpu_group_params`"""
-
-    weight: int
-    timeslice_ns: int
-    mode: Mode = Mode.FAIR
-    band: Band = Band.FAIR
-    reserve_ns: int = 0
-    reserve_period_ns: int = 0
-    hold_max_ns: int = 0
-    inversion_permille: int = 0
-    inversion_burst_ns: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SliceParams(CapParams):
-    """`struct vgpu_slice_params`"""
-
-    weight: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ItemInfo:
-    """`struct vgpu_item_info`; `more` is VGPU_ITEM_MORE."""
-
-    kernel_id: int = 0
-    more: bool = False
-    hint_ns: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedStats:
-    """`struct vgpu_sched_stats`"""
-
-    wall_ns: int
-    idle_ns: int
-    picks: int
-    switches: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SliceStats:
-    """`struct vgpu_slice_stats`"""
-
-    run_ns: int
-    runs: int
-    throttles: int
-    throttled_ns: int
-    switches: int
-    ghost_ns: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupStats(SliceStats):
-    """`struct vgpu_group_stats`"""
-
-    uncut_runs: int
-    short_uncut_runs: int
-    longest_run_ns: int
-    histogram: tuple[int, ...]
-    latency_ns: int
-    demotions: int
-    holds: int
-    hold_ns: int
-    fills: int
-    inversion_ns: int
 
 
 def _stats(c_stats: Any, cls: type[Any]) -> Any:
