@@ -210,13 +210,13 @@ void vgpu_executor_release(struct vgpu_executor *executor)
 }
 
 /**
- * vgpu_executor_take - look at the grant
+ * vgpu_executor_look - look at the grant
  * @executor: attached
  * @grant: out
  *
  * Return: 0 or what struct vgpu_exec_grant says.
  */
-int vgpu_executor_take(struct vgpu_executor *executor, struct vgpu_exec_grant *grant)
+int vgpu_executor_look(struct vgpu_executor *executor, struct vgpu_exec_grant *grant)
 {
 	struct vgpu_engine *engine = &executor->device->parent->engine;
 	int ret = 0;
@@ -228,10 +228,23 @@ int vgpu_executor_take(struct vgpu_executor *executor, struct vgpu_exec_grant *g
 		ret = -EAGAIN;
 	else
 		*grant = executor->grant;
-	if (!ret && executor->state == VGPU_GRANT_OFFERED)
-		executor->state = VGPU_GRANT_TAKEN;
 	spin_unlock_irq(&engine->lock);
 	return ret;
+}
+
+/**
+ * vgpu_executor_take - the executor knows of the grant
+ * @executor: attached
+ * @number: of the grant that it was told of; it may be over by now
+ */
+void vgpu_executor_take(struct vgpu_executor *executor, u64 number)
+{
+	struct vgpu_engine *engine = &executor->device->parent->engine;
+
+	spin_lock_irq(&engine->lock);
+	if (executor->state == VGPU_GRANT_OFFERED && executor->grant.number == number)
+		executor->state = VGPU_GRANT_TAKEN;
+	spin_unlock_irq(&engine->lock);
 }
 
 /**

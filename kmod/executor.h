@@ -59,7 +59,8 @@ bool vgpu_executor_serves(const struct vgpu_device *device);	/* engine->lock hel
 void vgpu_executor_wake(struct vgpu_device *device);
 int vgpu_executor_attach(struct vgpu_executor *executor, const guid_t *uuid);
 void vgpu_executor_release(struct vgpu_executor *executor);
-int vgpu_executor_take(struct vgpu_executor *executor, struct vgpu_exec_grant *grant);
+int vgpu_executor_look(struct vgpu_executor *executor, struct vgpu_exec_grant *grant);
+void vgpu_executor_take(struct vgpu_executor *executor, u64 number);
 int vgpu_executor_complete(struct vgpu_executor *executor,
 			   const struct vgpu_exec_complete *complete);
 

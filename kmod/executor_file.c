@@ -188,10 +188,13 @@ static long vgpu_executor_ioctl_take(struct vgpu_executor *executor, void __user
 	struct vgpu_exec_grant grant;
 	int ret;
 
-	ret = vgpu_executor_take(executor, &grant);
+	ret = vgpu_executor_look(executor, &grant);
 	if (ret)
 		return ret;
-	return copy_to_user(user, &grant, sizeof(grant)) ? -EFAULT : 0;
+	if (copy_to_user(user, &grant, sizeof(grant)))
+		return -EFAULT;
+	vgpu_executor_take(executor, grant.number);
+	return 0;
 }
 
 static long vgpu_executor_ioctl_complete(struct vgpu_executor *executor, void __user *user)

@@ -137,7 +137,7 @@ u64 vgpu_wakeups(struct vgpu_guest *guest)
 
 /**
  * vgpu_sleep - until something happens, or the device is silent for a while
- * @guest: whose lock is not held
+ * @guest: whose lock is not held; was not in error
  * @wakeups: vgpu_wakeups() before the caller looked
  * @resets: of the device; another number ends the sleep
  * @left: how long, at most; less what was slept
@@ -151,6 +151,7 @@ int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets, long *left)
 	rc = wait_event_interruptible_timeout(guest->wait,
 					      vgpu_wakeups(guest) != wakeups ||
 					      READ_ONCE(guest->gone) ||
+					      READ_ONCE(guest->error) ||
 					      READ_ONCE(guest->resets) != resets,
 					      slice);
 	if (rc < 0)

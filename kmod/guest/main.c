@@ -228,6 +228,36 @@ static void vgpu_shutdown(struct pci_dev *pdev)
 	wake_up_all(&guest->wait);
 }
 
+/*
+ * A reset of the function that this driver did not ask for: until it is over
+ * registers read as ones, which must not be taken for a device that is gone.
+ * Whoever wants the device waits for vgpu_reset_done(), which gives the lock back.
+ */
+static void vgpu_reset_prepare(struct pci_dev *pdev)
+{
+	struct vgpu_guest *guest = pci_get_drvdata(pdev);
+
+	mutex_lock(&guest->lock);
+	if (!guest->gone)
+		vgpu_ring_stop(guest);
+}
+
+/* What was queued is lost: an error for whoever has the device open. */
+static void vgpu_reset_done(struct pci_dev *pdev)
+{
+	struct vgpu_guest *guest = pci_get_drvdata(pdev);
+
+	if (!guest->gone)
+		vgpu_ring_check(guest);
+	mutex_unlock(&guest->lock);
+	wake_up_all(&guest->wait);
+}
+
+static const struct pci_error_handlers vgpu_error_handlers = {
+	.reset_prepare = vgpu_reset_prepare,
+	.reset_done = vgpu_reset_done,
+};
+
 static const struct pci_device_id vgpu_ids[] = {
 	{ PCI_DEVICE(VGPU_PCI_VENDOR_ID, VGPU_PCI_DEVICE_ID) },
 	{ }
@@ -240,6 +270,7 @@ static struct pci_driver vgpu_driver = {
 	.probe = vgpu_probe,
 	.remove = vgpu_remove,
 	.shutdown = vgpu_shutdown,
+	.err_handler = &vgpu_error_handlers,
 };
 
 static int __init vgpu_init(void)

@@ -53,7 +53,7 @@ struct vgpu_exec_attach {
  * @kernel_id: of the descriptor
  * @flags: VGPU_EXEC_REVOKED or zero
  *
- * -EAGAIN: there is none. Taking it again gives the same.
+ * -EAGAIN: there is none. Taking it again gives the same; after -EFAULT it is not taken.
  */
 struct vgpu_exec_grant {
 	__u64 number;

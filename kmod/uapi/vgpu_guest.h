@@ -9,6 +9,10 @@
  * Every call answers -ENODEV once the device is gone or the driver was
  * unbound; memory that is mapped then stays readable and is nobody's target.
  *
+ * A reset of the function by somebody else (reset in its sysfs directory) drops
+ * what is queued. Calls wait until it is over and answer -EIO with VGPU_ERROR_RING
+ * from then on, until VGPU_GUEST_RESET or the next open.
+ *
  * Byte channel: read() and write() move bytes from and to the process of the host that
  * executes VGPU_OP_LAUNCH, where the device has VGPU_FEATURE_CHANNEL (-EOPNOTSUPP
  * otherwise); poll() says when they can. When that process has ended, read() gives 0 after

@@ -2,6 +2,7 @@
 """What the tests with real guests share."""
 
 import json
+import subprocess
 from typing import Any
 
 from tests.rig.guest import Guest
@@ -14,3 +15,8 @@ def records(guest: Guest, record: str) -> list[dict[str, Any]]:
     lines = (line.strip() for line in guest.console().splitlines())
     found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
     return [line for line in found if line["record"] == record]
+
+
+def kernel_log() -> str:
+    """Of the lab host, since it booted."""
+    return subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout

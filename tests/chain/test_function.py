@@ -1,20 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The function is pulled out under a real guest and plugged in again."""
+"""The function in a real guest: read and reset by its kernel, pulled out under it and plugged in again."""
 
+import base64
 import os
 import signal
 import threading
 
 from tests.chain.guests import BOOT_S, records
+from tests.kmod.test_function import POWER_ON
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.guest import Guest, Guests
 
-EXIT_DEVICE = 3  # kmod/guest/tool/exit.h
+EXIT_DEVICE, EXIT_ERROR = 3, 5  # kmod/guest/tool/exit.h
 WORK = "vgpu-guest saturate --json --op delay --delay-us 500 --seconds 600"
+NAPS = "vgpu-guest saturate --json --op nop --nap-us 2000000 --seconds 600"
+FIND = "cd $(dirname $(grep -l 0x5647 /sys/bus/pci/devices/*/device)); "
+# Vendor and device, class, subsystem; where the MSI-X table is; what PCI Express can do. The rest is the guest kernel's
+# to write, or the VMM's to change.
+FIXED = [*range(0x04), *range(0x08, 0x0C), *range(0x2C, 0x30), 0x40, *range(0x44, 0x4C), 0x50, *range(0x54, 0x58)]
 
 
 def printed(guest: Guest, name: str) -> str:
     return str(guest.wait_for(rf"^vgpu\.{name}=(\S*)\s", timeout_s=BOOT_S).group(1))
+
+
+def test_a_guest_reads_the_function_and_resets_it(gpu: Gpu, guests: Guests) -> None:
+    """Whoever works when the function is reset is told so, whoever opens it meanwhile has to wait, and all goes on."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    command = (
+        f"{FIND} echo vgpu.config=$(base64 -w0 config); echo vgpu.methods=$(cat reset_method); "
+        "vgpu-guest verify --json; echo vgpu.fresh=$?; echo 1 >reset; vgpu-guest verify --json; echo vgpu.idle=$?; "
+        f"{WORK} --progress-ms 100 >/tmp/work & until grep -q progress /tmp/work; do sleep 0.1; done; "
+        "echo 1 >reset; wait $!; echo vgpu.work=$?; "
+        f"{NAPS} --progress-ms 100 >/tmp/naps & until grep -q progress /tmp/naps; do sleep 0.1; done; "
+        "echo 1 >reset; wait $!; echo vgpu.naps=$?; "
+        "(until [ -e /tmp/enough ]; do vgpu-guest info >/dev/null || echo vgpu.refused=$?; done) & "
+        "for i in 1 2 3 4 5; do echo 1 >reset; done; touch /tmp/enough; wait $!; "
+        "echo vgpu.gone=$(dmesg | grep -c 'device is gone'); "
+        "vgpu-guest verify --json; echo vgpu.busy=$?; echo vgpu.again=$(base64 -w0 config)"
+    )
+    guest = guests.start("guest-blue", slices=(uuid,), command=command)
+    config = base64.b64decode(printed(guest, "config"))
+    assert {at: config[at] for at in FIXED} == {at: POWER_ON[at] for at in FIXED}
+    assert printed(guest, "methods") == "flr"
+    assert printed(guest, "fresh") == "0"
+    assert printed(guest, "idle") == "0"
+    assert printed(guest, "work") == str(EXIT_ERROR)
+    assert printed(guest, "naps") == str(EXIT_ERROR)
+    assert printed(guest, "gone") == "0"
+    assert printed(guest, "busy") == "0"
+    assert "vgpu.refused" not in guest.console()
+    assert base64.b64decode(printed(guest, "again")) == config
+    assert gpu.slice_stats(uuid).dropped > 0
+    assert gpu.slice_stats(uuid).errors == 0
 
 
 def test_a_slice_pulled_out_of_a_guest_can_be_plugged_in_again(gpu: Gpu, guests: Guests) -> None:

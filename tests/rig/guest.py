@@ -9,7 +9,7 @@ import re
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,11 +74,12 @@ def hostdev_xml(slice_uuid: str) -> str:
 
 @dataclass
 class Guest:
-    """One running VM. Not for use by several threads."""
+    """One running VM. Not for use by several threads. `before`: what it had printed on another console."""
 
     name: str
     domain: libvirt.virDomain
     console_path: Path
+    before: str = ""
 
     @property
     def vm_uuid(self) -> str:
@@ -92,9 +93,9 @@ class Guest:
     def console(self) -> str:
         """Everything the guest has printed so far."""
         try:
-            return self.console_path.read_text(errors="replace")
+            return self.before + self.console_path.read_text(errors="replace")
         except FileNotFoundError:
-            return ""
+            return self.before
 
     def wait_for(self, pattern: str, *, timeout_s: float) -> re.Match[str]:
         """Wait until the console matches; raises TimeoutError with the console's end, at once if the guest is gone."""
@@ -133,6 +134,27 @@ class Guest:
         connection.restore(str(image))
         self.domain = connection.lookupByName(self.name)
 
+    def move(self, there: libvirt.virConnect, *, slices: Mapping[str, str], never: bool = False) -> "Guest":
+        """Let it go on under another libvirt, live, with other slices for those it has; returns what it is there.
+
+        Raises libvirt.libvirtError, and it goes on here, when it cannot. With `never` it is on its way until that is
+        given up.
+        """
+        console = _console(f"{self.name}-moved")
+        console.unlink(missing_ok=True)
+        xml = self.domain.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE)
+        for old, new in {**slices, str(self.console_path): str(console)}.items():
+            xml = xml.replace(old, new)
+        self.domain.migrateSetMaxDowntime(1 if never else _DOWNTIME_MS)
+        parameters: dict[str, str | int] = {
+            libvirt.VIR_MIGRATE_PARAM_DEST_XML: xml,
+            libvirt.VIR_MIGRATE_PARAM_URI: "tcp://127.0.0.1",
+        }
+        if never:
+            parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = 1  # MiB/s
+        moved = self.domain.migrate3(there, parameters, libvirt.VIR_MIGRATE_LIVE)
+        return Guest(self.name, moved, console, before=self.console())
+
     def destroy(self) -> None:
         """Pull the plug; harmless when it is gone already."""
         try:
@@ -169,7 +191,7 @@ class Guests:
     ) -> Guest:
         """Boot a guest that runs the shell `command` with the guest driver loaded, then powers off unless `keep`.
 
-        With `migratable` its one slice does not keep it from being saved.
+        With `migratable` its one slice does not keep it from being saved and moved.
         Raises libvirt.libvirtError when libvirt refuses, for example because the kernel refuses a slice.
         """
         CONSOLES.mkdir(exist_ok=True)

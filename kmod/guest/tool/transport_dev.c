@@ -43,6 +43,17 @@ static int dev_map(struct transport *transport, size_t bytes)
 	return 0;
 }
 
+/* Why the driver says EIO; the device's own registers forget it in a reset. */
+static void dev_learn_error(struct transport *transport)
+{
+	struct vgpu_guest_wait wait = { 0 };
+
+	if (ioctl(to_dev(transport)->fd, VGPU_GUEST_WAIT, &wait))
+		return;
+	transport->error = wait.error;
+	transport->error_index = wait.error_index;
+}
+
 static int dev_submit(struct transport *transport, const struct vgpu_desc *descs,
 		      uint32_t count, unsigned int flags, uint32_t *outstanding)
 {
@@ -58,6 +69,8 @@ static int dev_submit(struct transport *transport, const struct vgpu_desc *descs
 		submit.flags |= VGPU_GUEST_SUBMIT_PHASE;
 	if (ioctl(to_dev(transport)->fd, VGPU_GUEST_SUBMIT, &submit)) {
 		error = errno;
+		if (error == EIO)
+			dev_learn_error(transport);
 		return transport_fail(transport, -error,
 				      "submitting %u items (index %u): %s",
 				      count, submit.index, strerror(error));

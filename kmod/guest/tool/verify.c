@@ -361,6 +361,20 @@ static void check_memory_order(struct verify *verify)
 	outcome(verify, "memory-order", COUNT(descs), right, run_ns);
 }
 
+/* It is left as it was found, zeroed, so that this can be asked again. */
+static void check_memory_left(struct verify *verify)
+{
+	uint64_t last = verify->transport->limits.memory_bytes - 5000;
+	struct vgpu_desc descs[] = {
+		flagged(descriptor_fill(0, 16384, 0), VGPU_DESC_DST_DEVICE),
+		flagged(descriptor_fill(last, 5000, 0), VGPU_DESC_DST_DEVICE),
+	};
+	uint64_t run_ns, result;
+	bool right = run(verify, descs, COUNT(descs), &run_ns, &result);
+
+	outcome(verify, "memory-left", 16384, right, run_ns);
+}
+
 static void check_memory(struct verify *verify)
 {
 	check_memory_zeroed(verify);
@@ -370,6 +384,7 @@ static void check_memory(struct verify *verify)
 	check_memory_order(verify);
 	for (uint16_t flags = 0; flags <= 7; flags++)
 		check_memory_gemm(verify, flags);
+	check_memory_left(verify);
 }
 
 static bool begin(struct verify *verify, struct transport *transport,

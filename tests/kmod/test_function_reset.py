@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The virtual function reset while it works: nothing of before happens afterwards, and it can be used at once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.kmod.test_function import RESETS, flr
+from tests.rig.gpu import Gpu, poll
+from tests.rig.ring import (
+    AREA_IOVA,
+    DST_DEVICE,
+    ENABLED,
+    ERROR,
+    IRQ,
+    REG_ERROR,
+    REG_FETCHED,
+    REG_STATUS,
+    SRC_DEVICE,
+    Guest,
+    copy,
+    delay,
+    fill,
+)
+from tests.rig.vfio import COMMAND, CONFIG, MSIX, Device, eventfd, opened, taken
+
+INTX_DISABLE = 0x400
+ITEMS = 20
+PATTERN = 0x1234_5678
+
+
+def as_a_kernel(device: Device) -> None:
+    """What Linux does in a guest: first nothing may be accessed any more, then the reset."""
+    device.write(CONFIG, COMMAND, INTX_DISABLE.to_bytes(2, "little"))
+    flr(device)
+
+
+@pytest.mark.parametrize("reset", [*RESETS.values(), as_a_kernel], ids=[*RESETS, "as a kernel"])
+def test_a_reset_in_the_middle_of_work(gpu: Gpu, reset: Callable[[Device], None]) -> None:
+    """The item on the engine is charged, all are dropped, none is answered; eventfds and device memory stay."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    vector = eventfd()
+    guest = Guest()
+    with opened(uuid) as device:
+        device.connect(MSIX, [vector])
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, fill(0, 4096, PATTERN, DST_DEVICE), *[delay(50_000, IRQ)] * ITEMS)
+        poll(lambda: device.register(REG_FETCHED) == 1 + ITEMS and gpu.slice_stats(uuid).items > 1)
+
+        reset(device)
+        answered, interrupts = bytes(guest.rings), taken(vector)
+        before = gpu.slice_stats(uuid)
+        assert interrupts > 0
+        assert (before.queued, before.items + before.dropped) == (0, 1 + ITEMS)
+        assert device.register(REG_STATUS) & (ENABLED | ERROR) == 0
+        assert device.register(REG_ERROR) == 0
+
+        again = gpu.slice("blue")
+        with opened(again) as other:
+            busy = Guest()
+            busy.attach(other)
+            busy.enable(other)
+            busy.submit(other, delay(1000))
+            busy.wait(other)  # the engine is through with what it had begun
+        assert (bytes(guest.rings), taken(vector)) == (answered, 0)
+        assert gpu.slice_stats(uuid).items == before.items
+
+        guest.enable(device)
+        guest.submit(device, copy(AREA_IOVA, 0, 4096, SRC_DEVICE | IRQ))
+        guest.wait(device)
+        assert guest.area[:4096] == PATTERN.to_bytes(4, "little") * 1024
+        poll(lambda: taken(vector) == 1)
