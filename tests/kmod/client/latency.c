@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* One item every period, measured from its doorbell to its completion. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "client.h"
 #include "clock.h"
@@ -33,7 +36,7 @@ int client_latency(struct transport *transport, uint64_t duration_ns,
 {
 	uint64_t most = duration_ns / period_ns + 1, count = 0, late = 0;
 	uint64_t *latencies = calloc(most, sizeof(*latencies));
-	uint64_t begun_ns = clock_now_ns(), next_ns = begun_ns, run_ns = 0;
+	uint64_t begun_ns, next_ns, run_ns = 0, worst_ns = 0, worst_item = 0;
 	struct vgpu_desc desc = delay_ns ? descriptor_delay(delay_ns) :
 					   descriptor_nop();
 	struct report report;
@@ -43,6 +46,15 @@ int client_latency(struct transport *transport, uint64_t duration_ns,
 		fprintf(stderr, "vgpu-client: latency: out of memory\n");
 		return EXIT_DEVICE;
 	}
+	/* what is measured is the device, not where our own pages come from */
+	if (mlockall(MCL_CURRENT)) {
+		fprintf(stderr, "vgpu-client: latency: locking memory: %s\n",
+			strerror(errno));
+		free(latencies);
+		return EXIT_DEVICE;
+	}
+	begun_ns = clock_now_ns();
+	next_ns = begun_ns;
 	while (!rc && count < most && next_ns - begun_ns < duration_ns) {
 		struct vgpu_completion found;
 		uint64_t from_ns;
@@ -52,7 +64,12 @@ int client_latency(struct transport *transport, uint64_t duration_ns,
 		rc = single_run(transport, &desc, 1, 0, TIMEOUT_NS, &found);
 		if (rc)
 			break;
-		latencies[count++] = clock_now_ns() - from_ns;
+		latencies[count] = clock_now_ns() - from_ns;
+		if (latencies[count] > worst_ns) {
+			worst_ns = latencies[count];
+			worst_item = count;
+		}
+		count++;
 		run_ns += found.run_ns;
 		next_ns += period_ns;
 		/* a late item delays the next, it does not cause a burst */
@@ -73,10 +90,12 @@ int client_latency(struct transport *transport, uint64_t duration_ns,
 	report_u64(&report, "p90_ns", quantile(latencies, count, 900));
 	report_u64(&report, "p99_ns", quantile(latencies, count, 990));
 	report_u64(&report, "max_ns", quantile(latencies, count, 1000));
+	report_u64(&report, "worst_item", worst_item);
 	report_u64(&report, "rc", -rc);
 	if (rc)
 		report_text(&report, "message", transport->message);
 	report_end(&report);
+	munlockall();
 	free(latencies);
 	return rc ? EXIT_DEVICE : EXIT_OK;
 }
