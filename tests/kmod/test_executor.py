@@ -266,12 +266,15 @@ def test_what_an_executor_may_not_do(grants: Gpu, blue: Slice, green: Slice) -> 
         poll(lambda: bool(one.ready() & select.POLLPRI))
         with pytest.raises(OSError, match=refused(errno.EINVAL)):
             one.complete(1)  # not taken
+        with pytest.raises(OSError, match=refused(errno.EFAULT)):
+            fcntl.ioctl(one.fd, rig.TAKE, 1)
+        assert one.ready() & select.POLLPRI
+        with pytest.raises(OSError, match=refused(errno.EINVAL)):
+            one.complete(1)  # still not
         grant = one.take()
         for change in ({"number": grant.number + 1}, {"status": rig.ITEM_REVOKED}, {"reserved": 1}):
             with pytest.raises(OSError, match=refused(errno.EINVAL)):
                 one.complete(**{"number": grant.number, **change})
-        with pytest.raises(OSError, match=refused(errno.EFAULT)):
-            fcntl.ioctl(one.fd, rig.TAKE, 1)
         assert not blue.is_done(number)
         one.complete(grant.number)
         assert blue.done(number).status == rig.OK

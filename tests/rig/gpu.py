@@ -82,10 +82,12 @@ class Gpu:
     def lending(self, *, max_chunk_us: int) -> Iterator["Gpu"]:
         """With the engine `exec`, which grants so much time at once, while the body runs."""
         self.sysfs.write_gpu(self.address, "engine", "exec")
-        self.set_max_chunk_us(max_chunk_us)
-        yield self
-        self.clear()
-        self.sysfs.write_gpu(self.address, "engine", "soft")
+        try:
+            self.set_max_chunk_us(max_chunk_us)
+            yield self
+        finally:
+            self.clear()
+            self.sysfs.write_gpu(self.address, "engine", "soft")
 
     # ---- looking
 
