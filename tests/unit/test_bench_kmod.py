@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `make bench-kmod` computes the one figure that says whether shares are right."""
+"""How `make bench-kmod` computes the one figure that says whether shares are right, and what its baselines replace."""
+
+import subprocess
 
 import pytest
 
+from tests.bench.kmod.modules import BASELINES, PICKERS, ROOT
 from tests.bench.kmod.workload import BOUND_NS, EPOCH_NS, MARGIN_NS, MS, SIZES, Stay, lag_spread_ns, members
 from tests.bench.kmod.workload import worst_spread_ns as worst
 
@@ -36,3 +39,15 @@ def test_the_played_tenants_leave_join_and_change(size: int) -> None:
     assert played[0].weights[3] == 2 * played[0].weights[2]
     nobody_else = [stay for epoch in range(4) for stay in turns("t0", ms=50, begin_ns=epoch * EPOCH_NS + 2 * MARGIN_NS)]
     assert 0 < worst(nobody_else, played) < BOUND_NS * 3
+
+
+@pytest.mark.parametrize("key", BASELINES)
+def test_a_baseline_defines_what_it_replaces_in_the_core(key: str) -> None:
+    sources = [PICKERS / f"{source}.c" for source in BASELINES[key].sources]
+    text = "".join(source.read_text() for source in sources)
+    for file, function in BASELINES[key].replaced:
+        core = (ROOT / f"kmod/sched/{file}.c").read_text()
+        for definition in (core, text):
+            assert f" {function}(" in definition or f"*{function}(" in definition
+    command = ("cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT / 'kmod/sched'}")
+    subprocess.run((*command, *sources), check=True)

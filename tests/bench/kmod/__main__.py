@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module in virtual time, beside others that are simulated: tables, and build/bench/kmod.json.
+"""The kernel module in virtual time, beside itself with other schedulers: tables, and build/bench/kmod.json.
 
     python -m tests.bench.kmod [--strict] [--measured FILE]
 
-Boots a lab host under `--icount`, loads the module there and plays to it (inside.py), then to others (baselines.py). A
-missed target is no failure unless --strict asks for that. --measured takes what an earlier run left.
+Compiles the module with each baseline's scheduler in it (modules.py), boots a lab host under `--icount`, and plays to
+one module after the other there (inside.py). A missed target is no failure unless --strict asks for that. --measured
+takes what an earlier run left.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import tests.sim.conftest  # noqa: F401  builds the simulator's engine if its sources are newer
-from tests.bench.kmod.baselines import SCHEDULERS, play
+from tests.bench.kmod.modules import BASELINES, OURS, build
 from tests.bench.kmod.workload import (
     BATCHES,
     BOUND_NS,
@@ -49,48 +49,50 @@ Targets = list[dict[str, Any]]
 
 
 def measured() -> Found:
-    """What the module does, from a lab host in virtual time; CalledProcessError."""
+    """What each module does, from a lab host in virtual time; CalledProcessError."""
+    build()
     (ROOT / MEASURED.parent).mkdir(parents=True, exist_ok=True)
-    inside = ("python3", "-m", "tests.bench.kmod.inside", str(MEASURED))
+    inside = ("python3", "-m", "tests.bench.kmod.inside", str(MEASURED), OURS, *BASELINES)
     started = time.monotonic()
-    subprocess.run(("tests/lab/lab", "run", "--icount", "--timeout", "2400", "--", *inside), check=True, cwd=ROOT)
+    subprocess.run(("tests/lab/lab", "run", "--icount", "--timeout", "3600", "--", *inside), check=True, cwd=ROOT)
     found: Found = json.loads((ROOT / MEASURED).read_text()) | {"seconds": round(time.monotonic() - started, 1)}
     (ROOT / MEASURED).write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 
-def fairness(found: Found) -> tuple[Figures, Targets, list[str]]:
-    """The ten seconds with changes: figures, targets and hashes of what the others decided."""
+def fairness(found: Found) -> tuple[Figures, Targets]:
+    """The ten seconds with changes, under each scheduler."""
     figures: Figures = {}
-    targets, hashes = [], []
+    targets = []
     for size in SIZES:
-        row = found[f"fairness {size}"]
-        rows = {"the module": row} | {name: play(key, size) for name, key in SCHEDULERS.items()}
+        rows = {"the module": found[OURS]} | {baseline.name: found[key] for key, baseline in BASELINES.items()}
+        ten_seconds = {name: row[f"fairness {size}"] for name, row in rows.items()}
+        ours = ten_seconds["the module"]
         figures[f"{size} tenants that stay, one that leaves, one that joins"] = {
             name: {
-                "lag moves by, ms": round(one["worst_spread_ns"] / MS, 2),
-                "times the module's": round(one["worst_spread_ns"] / row["worst_spread_ns"], 1),
-                "longest run, ms": round(one["longest_run_ns"] / MS, 2),
-                "runs": one["runs"],
+                "lag moves by, ms": round(row["worst_spread_ns"] / MS, 2),
+                "times the module's": round(row["worst_spread_ns"] / ours["worst_spread_ns"], 1),
+                "longest run, ms": round(row["longest_run_ns"] / MS, 2),
+                "runs": row["runs"],
+                "engine idle, %": row["idle_permille"] / 10,
             }
-            for name, one in rows.items()
+            for name, row in ten_seconds.items()
         }
-        figures[f"lengths of runs, {size} tenants"] = {name: one["lengths"] for name, one in rows.items()}
-        hashes += [one["hash"] for one in rows.values() if "hash" in one]
-        moved_ms, bound_ms = row["worst_spread_ns"] / MS, 2 * BOUND_NS / MS
+        figures[f"lengths of runs, {size} tenants"] = {name: row["lengths"] for name, row in ten_seconds.items()}
+        moved_ms, bound_ms = ours["worst_spread_ns"] / MS, 2 * BOUND_NS / MS
         what = f"{size} tenants: the worst lag moves by, ms"
         targets.append(target(what, f"<= {bound_ms:g}, twice the bound", moved_ms, met=moved_ms <= bound_ms))
-        longest_ms, limit_ms = row["longest_run_ns"] / MS, (TIMESLICE_NS + MAX_CHUNK_NS) / MS
+        longest_ms, limit_ms = ours["longest_run_ns"] / MS, (TIMESLICE_NS + MAX_CHUNK_NS) / MS
         what = f"{size} tenants: longest run, ms"
         targets.append(target(what, f"<= {limit_ms:g}, timeslice and item", longest_ms, met=longest_ms <= limit_ms))
-    return figures, targets, hashes
+    return figures, targets
 
 
-def costs(found: Found) -> tuple[Figures, Targets]:
+def costs(ours: Found) -> tuple[Figures, Targets]:
     """What an item costs, and what idling does."""
     table, targets = {}, []
     for batch in BATCHES:
-        row = found[f"cost {batch}"]
+        row = ours[f"cost {batch}"]
         total = row["engine"] + row["worker"]
         table[f"{batch} per doorbell"] = {
             "instructions per item": total,
@@ -104,20 +106,20 @@ def costs(found: Found) -> tuple[Figures, Targets]:
         targets.append(target(f"instructions per item, {batch} per doorbell", f"<= {most}", total, met=total <= most))
         doorbells = row["doorbells"] * batch
         targets.append(target(f"doorbells per {batch} items", "<= 1", doorbells, met=doorbells <= 1.01))
-    wakeups = found["idle"]["wakeups"]
+    wakeups = ours["idle"]["wakeups"]
     targets.append(target("wakeups in 2 s with open slices and no work", "0", wakeups, met=not wakeups))
     return {"an item that does nothing": table}, targets
 
 
-def priority(found: Found) -> tuple[Figures, Targets]:
+def priority(ours: Found) -> tuple[Figures, Targets]:
     """How long a tenant of the latency band waits for a piece that cannot be interrupted."""
     table = {
         f"band {band}": {
-            name: round((found[f"priority {band}"][f"{name}_ns"] - ITEM_NS) / 1000, 1) for name in ("p50", "p99", "max")
+            name: round((ours[f"priority {band}"][f"{name}_ns"] - ITEM_NS) / 1000, 1) for name in ("p50", "p99", "max")
         }
         for band in ("latency", "fair")
     }
-    wait_ns = found["priority latency"]["max_ns"] - ITEM_NS
+    wait_ns = ours["priority latency"]["max_ns"] - ITEM_NS
     limit_ns = CHUNK_US * US + DECISION_NS
     wanted = f"<= {limit_ns / 1000:g}, chunk and decision"
     return (
@@ -128,25 +130,22 @@ def priority(found: Found) -> tuple[Figures, Targets]:
 
 def result(found: Found) -> dict[str, Any]:
     """In the shape of tests/bench/sched/result.py."""
-    shares, share_targets, hashes = fairness(found)
-    cost, cost_targets = costs(found)
-    waits, wait_targets = priority(found)
+    ours = found[OURS]
+    shares, share_targets = fairness(found)
+    cost, cost_targets = costs(ours)
+    waits, wait_targets = priority(ours)
     return {
         "name": "The kernel module",
         "command": "make bench-kmod",
         "seconds": found["seconds"],
-        "model": f"engine {found['engine']} of the module, Linux {found['kernel']}, virtual time, one processor, VFIO"
+        "model": f"engine {ours['engine']} of the module, Linux {ours['kernel']}, virtual time, one processor, VFIO"
         f" clients; items of 20 us to 20 ms in one piece, timeslices {TIMESLICE_NS // MS} ms, 10 s",
         "seeds": [SEED],
-        "baselines": [f"{name} (simulated engine, {key})" for name, key in SCHEDULERS.items()],
-        "hashes": {
-            "workload": digest(*(members(size) for size in SIZES)),
-            "schedule of the simulated": digest(hashes),
-        },
+        "baselines": [f"{baseline.name}, in the same module" for baseline in BASELINES.values()],
+        "hashes": {"workload": digest(*(members(size) for size in SIZES))},
         "figures": shares | cost | waits,
         "targets": [*share_targets, *cost_targets, *wait_targets],
         "losing": [
-            "the baselines run on a simulated engine that decides at no cost; the module pays for decisions",
             "GVT-g's policy has shorter runs with short items: it ends them at ticks of 1 ms",
             "plain round robin and the unscheduled engine know no weights",
             "one seed: lengths of items and weights are drawn once",

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the benchmark that runs inside a lab host, in virtual time: the module, VFIO clients, its counters.
 
-tests/lab/lab run --icount -- python3 -m tests.bench.kmod.inside OUTPUT
+tests/lab/lab run --icount -- python3 -m tests.bench.kmod.inside OUTPUT MODULE...
+
+Of a baseline's MODULE (build/bench/kmod/*.ko) only the fairness is measured, of "vgpumgr" everything.
 """
 
 import json
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.bench.kmod.modules import BUILT, OURS
 from tests.bench.kmod.workload import (
     BATCHES,
     CHUNK_US,
@@ -30,6 +34,7 @@ from tests.bench.kmod.workload import (
 )
 from tests.rig.client import Client, client, slice_option
 from tests.rig.gpu import ADDRESS, Gpu, poll, the_gpu
+from tests.rig.quiet import quiet_udev
 from tests.rig.trace import traced_runs
 from tests.rig.wakeups import wakeups
 
@@ -169,10 +174,12 @@ def priority(gpu: Gpu, band: str) -> dict[str, Any]:
     return {"p50_ns": report["p50_ns"], "p99_ns": report["p99_ns"], "max_ns": report["max_ns"]}
 
 
-def parts(gpu: Gpu) -> Iterator[tuple[str, dict[str, Any]]]:
+def parts(gpu: Gpu, module: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and figures of each thing that is measured."""
     for size in SIZES:
         yield f"fairness {size}", fairness(gpu, size)
+    if module != OURS:
+        return
     for batch in BATCHES:
         yield f"cost {batch}", cost(gpu, batch)
     yield "idle", idle(gpu)
@@ -180,16 +187,25 @@ def parts(gpu: Gpu) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"priority {band}", priority(gpu, band)
 
 
-def measure() -> dict[str, Any]:
-    """Everything, with the module loaded for all of it."""
-    with the_gpu() as gpu:
+def measure(module: str) -> dict[str, Any]:
+    """With this module loaded; it is unloaded afterwards."""
+    if module != OURS:
+        shutil.copy(BUILT / f"{module}.ko", "/lab/vgpumgr.ko")  # what lab-insmod loads
+    with the_gpu() as gpu, quiet_udev():
         gpu.clear()
         found: dict[str, Any] = {"kernel": platform.release(), "engine": gpu.control.gpu(ADDRESS).engine}
-        for name, figures in parts(gpu):
-            print(f"{name}: {figures}", flush=True)
+        for name, figures in parts(gpu, module):
+            print(f"{module}: {name}: {figures}", flush=True)
             found[name] = figures
     return found
 
 
+def main(output: str, *modules: str) -> None:
+    found = {}
+    for module in modules:
+        found[module] = measure(module)
+        Path(output).write_text(json.dumps(found, indent=1) + "\n")
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(measure(), indent=1) + "\n")
+    main(*sys.argv[1:])
