@@ -69,12 +69,16 @@ class DumpInterruptedError(VgpumgrError):
 
 
 class ApiError(VgpumgrError):
-    """The API refused a request and stored nothing. `code` is the problem's own, see wire.problem.Code."""
+    """The API refused a request and stored nothing. `code` is the problem's own, see wire.problem.Code.
+
+    `retry_after_s`: when to ask again at the earliest; 0: it did not say.
+    """
 
     code = "api.refused"
 
-    def __init__(self, problem: "Problem") -> None:
+    def __init__(self, problem: "Problem", *, retry_after_s: float = 0) -> None:
         self.problem = problem
+        self.retry_after_s = retry_after_s
         self.code = problem.code
         super().__init__(problem.detail)
 

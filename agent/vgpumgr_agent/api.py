@@ -2,6 +2,7 @@
 """What the agent asks of the API."""
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -16,14 +17,21 @@ from vgpumgr.wire.fleet import (
     Desired,
     Enroll,
     Enrolled,
+    Heartbeat,
+    HeartbeatTaken,
     HostCertificate,
     Report,
     Reported,
 )
 from vgpumgr.wire.usage import Metered, Readings
 
+log = logging.getLogger(__name__)
+
 QUICK_S = 3.0
 """How long a caller that libvirt waits for gives the API."""
+
+AGAIN_S = (0.1,)
+"""Of callers that have pauses of their own: a connection that was lost while nobody used it is no trouble yet."""
 
 
 class ApiAwayError(Exception):
@@ -31,10 +39,11 @@ class ApiAwayError(Exception):
 
 
 class ApiRefusedError(Exception):
-    """The API said no. `code`: frozen, of `vgpumgr.wire.problem`."""
+    """The API said no. `code`: frozen, of `vgpumgr.wire.problem`; `retry_after_s`: 0 unless it asks for a pause."""
 
-    def __init__(self, code: str, detail: str) -> None:
+    def __init__(self, code: str, detail: str, *, retry_after_s: float = 0) -> None:
         self.code = code
+        self.retry_after_s = retry_after_s
         super().__init__(f"{code}: {detail}")
 
 
@@ -51,6 +60,9 @@ class Api(Protocol):
     def use(self, token: str | None, certificate_file: Path | None = None) -> None:
         """Speak with this token, or with the certificate in this file, from now on."""
 
+    def heed_ca_file(self) -> None:
+        """Trust those from now on who vouch for the API by the file's present content."""
+
     def renew(self, host: UUID, csr: str) -> HostCertificate:
         """Trade what we are known by for a certificate."""
 
@@ -65,6 +77,9 @@ class Api(Protocol):
     def report(self, host: UUID, report: Report) -> Reported:
         """Say what this host has."""
 
+    def heartbeat(self, host: UUID, beat: Heartbeat) -> HeartbeatTaken:
+        """Say that this host lives, and has what it said in a report."""
+
     def meter(self, host: UUID, readings: Readings) -> Metered:
         """Say what was used here."""
 
@@ -76,10 +91,11 @@ class HttpApi:
         """ApiAwayError for a URL or CA file that cannot be used, and for http:// beyond this machine."""
         self._url = url
         self._ca_file = ca_file
+        self._shown: tuple[str | None, Path | None] = (None, None)
+        self._trusted: tuple[int, ...] = ()
         with _translated():
             refuse_clear_text(url)
-            self._patient = Client(url, ca_file=ca_file)
-            self._quick = self._patient
+        self._connect()
 
     def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
         """Trade tokens, with a connection of its own."""
@@ -93,12 +109,39 @@ class HttpApi:
 
     def use(self, token: str | None, certificate_file: Path | None = None) -> None:
         """Open new connections; requests under way end on the old ones."""
+        self._shown = (token, certificate_file)
+        self._connect()
+
+    def heed_ca_file(self) -> None:
+        """Open new connections if the CA file is another one; if it cannot be used the old ones stay."""
+        if self._ca_stamp() == self._trusted:
+            return
+        try:
+            self._connect()
+        except ApiAwayError as error:
+            self._trusted = self._ca_stamp()
+            log.warning("going on with the CA file of before: %s", error)
+        else:
+            log.info("took up the new %s", self._ca_file)
+
+    def _ca_stamp(self) -> tuple[int, ...]:
+        with contextlib.suppress(OSError):
+            if self._ca_file is not None:
+                found = Path(self._ca_file).stat()
+                return found.st_ino, found.st_size, found.st_mtime_ns
+        return ()
+
+    def _connect(self) -> None:
+        token, certificate_file = self._shown
         shown = None if certificate_file is None else str(certificate_file)
+        trusted = self._ca_stamp()
         with _translated():
             self._patient = Client(self._url, token, self._ca_file, certificate_file=shown)
+            self._brief = Client(self._url, token, self._ca_file, pauses_s=AGAIN_S, certificate_file=shown)
             self._quick = Client(
                 self._url, token, self._ca_file, timeout_s=QUICK_S, pauses_s=(), certificate_file=shown
             )
+        self._trusted = trusted
 
     def renew(self, host: UUID, csr: str) -> HostCertificate:
         """Ask for a certificate."""
@@ -111,7 +154,7 @@ class HttpApi:
         """Ask, patiently if there is something to wait for."""
         with _translated():
             if wait_s:
-                return self._patient.desired(host, epoch=epoch, generation=generation, wait_s=wait_s)
+                return self._brief.desired(host, epoch=epoch, generation=generation, wait_s=wait_s)
             return self._quick.desired(host, epoch=epoch, generation=generation, wait_s=0)
 
     def bind(self, host: UUID, slice_id: UUID, vm_uuid: UUID) -> int:
@@ -122,7 +165,12 @@ class HttpApi:
     def report(self, host: UUID, report: Report) -> Reported:
         """Report."""
         with _translated():
-            return self._patient.report(host, report)
+            return self._brief.report(host, report)
+
+    def heartbeat(self, host: UUID, beat: Heartbeat) -> HeartbeatTaken:
+        """Say that it lives."""
+        with _translated():
+            return self._brief.heartbeat(host, beat)
 
     def meter(self, host: UUID, readings: Readings) -> Metered:
         """Say what was used."""
@@ -135,6 +183,6 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise ApiRefusedError(error.problem.code, error.problem.detail) from error
+        raise ApiRefusedError(error.problem.code, error.problem.detail, retry_after_s=error.retry_after_s) from error
     except (ApiUnreachableError, ApiAnswerError, SettingsError) as error:
         raise ApiAwayError(str(error)) from error

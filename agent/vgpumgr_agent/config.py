@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from vgpumgr_agent.helper.protocol import SOCKET_PATH
 
@@ -16,10 +16,18 @@ class ConfigError(Exception):
     """The file cannot be used. The text names it, the setting and what to do."""
 
 
+def _for_the_collector(path: Path) -> Path:
+    if not path.is_absolute() or path.suffix != ".prom":
+        raise ValueError("the collector reads files whose whole path ends in .prom")
+    return path
+
+
 class Config(BaseModel):
     """Settings of a host.
 
-    `report_interval_s`: also how often everything is compared when nothing happens, and systemd's watchdog hears of us.
+    `report_interval_s`: how often everything is compared when nothing happens, the API hears that this host lives, and
+    systemd's watchdog that we do. `counters_interval_s`: how often the API is told counters that move. `metrics_file`:
+    where Prometheus' node exporter looks for text; none is written without.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,6 +37,8 @@ class Config(BaseModel):
     enroll_token_file: Path = Path("/etc/vgpumgr/enroll-token")
     state_dir: Path = Path("/var/lib/vgpumgr/agent")
     report_interval_s: Annotated[float, Field(ge=0.1, le=30)] = 10.0
+    counters_interval_s: Annotated[float, Field(ge=0.1, le=600)] = 60.0
+    metrics_file: Annotated[Path, AfterValidator(_for_the_collector)] | None = None
     hook_socket: Path = Path("/run/vgpumgr/hook.sock")
     helper_socket: Path = Path(SOCKET_PATH)
 

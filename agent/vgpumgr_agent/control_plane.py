@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's side of the API: enrolment, waiting for desired state, binding, reporting; each may fail for days.
+"""The agent's side of the API: enrolment, waiting for desired state, binding, usage; each may fail for days.
 
-A ControlPlane belongs to the agent; `follow`, `deliver` and `tell_usage` are the bodies of a thread each.
+A ControlPlane belongs to the agent; `follow` and `tell_usage` are the bodies of a thread each. Reports: `reporter`.
 """
 
 import logging
 import random
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from vgpumgr import __version__
-from vgpumgr.wire.fleet import Enroll, HostCertificate, Report
+from vgpumgr.wire.fleet import Enroll, HostCertificate
 from vgpumgr.wire.problem import Code
 from vgpumgr_agent import faults
 from vgpumgr_agent.api import Api, ApiAwayError, ApiRefusedError
+from vgpumgr_agent.fence import heeding_fence
 from vgpumgr_agent.identity import new_key
 from vgpumgr_agent.meter_store import Meter
+from vgpumgr_agent.pauses import Pauses
 from vgpumgr_agent.store import Certificate, Credentials, Store, token_hash
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class ControlPlane:
         boot_id: UUID,
         wake: Callable[[], None],
         stop: threading.Event,
-        pause_min_s: float = PAUSE_MIN_S,
+        pauses: Pauses | None = None,
         doubtful_pause_s: float = _DOUBTFUL_PAUSE_S,
         usage_pause_s: float = _USAGE_PAUSE_S,
     ) -> None:
@@ -59,15 +61,13 @@ class ControlPlane:
         self._boot_id = boot_id
         self._wake = wake
         self._stop = stop
-        self._pause_min_s = pause_min_s
+        self._pauses = pauses or Pauses(PAUSE_MIN_S, PAUSE_MAX_S)
         self._doubtful_pause_s = doubtful_pause_s
         self._usage_pause_s = usage_pause_s
-        self._failures = 0
-        self._guard = threading.Condition()
-        self._report: Report | None = None
         self.trouble = "not asked yet"
         self._renew_tried: Stamp | None = None
         self._renew_trouble = ""
+        self._renew_asked: tuple[Stamp, float] | None = None
         if store.credentials is not None:
             self._use(store.credentials)
 
@@ -78,26 +78,32 @@ class ControlPlane:
         while not self._stop.is_set():
             try:
                 self._step()
-                self._failures = 0
+                self._pauses.over()
                 self._said("")
             except (ApiAwayError, ApiRefusedError, OSError) as error:
                 self._said(str(error))
-                self._stop.wait(self._pause_s())
+                self._stop.wait(self._pauses.after(error))
 
     def _step(self) -> None:
         self._store.age()
+        self._api.heed_ca_file()
         credentials = self._renewed(self._store.credentials or self._enroll())
         kept = self._store.kept
         asked_at = self._store.updates
         doubtful = kept is not None and not kept.trusted
         try:
-            with self._heeding_fence(credentials):
+            with heeding_fence(self._store, credentials):
                 if kept is None or doubtful or self._store.fenced:
                     new = self._api.desired(credentials.host_id, wait_s=0)
                 else:
                     new = self._api.desired(
                         credentials.host_id, epoch=kept.seen_epoch, generation=kept.seen_generation, wait_s=WAIT_S
                     )
+        except ApiAwayError:
+            # The authority of our certificate may have ended while we were off, which TLS does not tell from others.
+            with suppress(ApiAwayError):
+                self._enroll_again(credentials)
+            raise
         except ApiRefusedError as error:
             if error.code in (Code.AUTH_INVALID, Code.AUTH_EXPIRED):
                 self._enroll_again(credentials)
@@ -116,7 +122,7 @@ class ControlPlane:
         """Ask for the desired state now. ApiAwayError, ApiRefusedError."""
         credentials = self._require()
         asked_at = self._store.updates
-        with self._heeding_fence(credentials):
+        with heeding_fence(self._store, credentials):
             new = self._api.desired(credentials.host_id)
         if new is not None and self._store.receive(new, asked_at=asked_at):
             self._wake()
@@ -124,21 +130,11 @@ class ControlPlane:
     def bind(self, uuid: UUID, vm_uuid: UUID) -> None:
         """Bind a slice and remember it. ApiAwayError, ApiRefusedError."""
         credentials = self._require()
-        with self._heeding_fence(credentials):
+        with heeding_fence(self._store, credentials):
             generation = self._api.bind(credentials.host_id, uuid, vm_uuid)
         faults.point("bind.answered")
         self._store.bind(uuid, vm_uuid, generation)
         faults.point("bind.stored")
-
-    @contextmanager
-    def _heeding_fence(self, credentials: Credentials) -> Iterator[None]:
-        """An operator has declared this host dead: no VM is to start any more with what it had; running ones go on."""
-        try:
-            yield
-        except ApiRefusedError as error:
-            if error.code == Code.HOST_FENCED:
-                self._store.fence(credentials)
-            raise
 
     # ---- enrolment
 
@@ -179,7 +175,7 @@ class ControlPlane:
         now = self._store.clock.now()
         had = credentials.certificate
         tried_s = None if self._renew_tried is None else self._renew_tried.age_s(now)
-        if not self._api.encrypted or (had is not None and not had.is_due(now)):
+        if not self._api.encrypted or (had is not None and not had.is_due(now) and not self._is_asked_for(now)):
             return credentials
         if tried_s is not None and tried_s < _RENEW_PAUSE_S:
             return credentials
@@ -199,9 +195,21 @@ class ControlPlane:
         self._store.save_credentials(renewed)
         faults.point("renew.stored")
         self._use(renewed)
-        self._renew_tried, self._renew_trouble = None, ""
+        self._renew_tried, self._renew_trouble, self._renew_asked = None, "", None
         log.info("new certificate, until %s", made.expires_at.isoformat())
         return renewed
+
+    def renew_soon(self, within_s: int) -> None:
+        """Ask for another certificate, after some of this time: not all hosts do so at once."""
+        if self._renew_asked is None:
+            self._renew_asked = (self._store.clock.now(), random.uniform(0, within_s))
+
+    def _is_asked_for(self, now: "Stamp") -> bool:
+        if self._renew_asked is None:
+            return False
+        asked, after_s = self._renew_asked
+        age_s = asked.age_s(now)
+        return age_s is None or age_s >= after_s
 
     def _dated(self, key: str, made: HostCertificate) -> Certificate:
         return Certificate(
@@ -225,39 +233,6 @@ class ControlPlane:
             raise ApiAwayError(f"{self._token_file} is empty; put this host's enrolment token there")
         return token
 
-    # ---- reports
-
-    def report(self, report: Report) -> None:
-        """Hand over a report for delivery; one that was not delivered yet is replaced."""
-        with self._guard:
-            self._report = report
-            self._guard.notify()
-
-    def deliver(self) -> None:
-        """Deliver reports until `stop`. What cannot be delivered is dropped: a newer one comes."""
-        trouble = ""
-        while not self._stop.is_set():
-            with self._guard:
-                if self._report is None:
-                    self._guard.wait(1.0)
-                report, self._report = self._report, None
-            credentials = self._store.credentials
-            if report is None or credentials is None:
-                continue
-            before, trouble = trouble, ""
-            try:
-                with self._heeding_fence(credentials):
-                    accepted = self._api.report(credentials.host_id, report).accepted
-                if not accepted:
-                    log.warning("the API has a newer report of this host: does another agent use its token?")
-                faults.point("report.sent")
-            except (ApiAwayError, ApiRefusedError, OSError) as error:
-                trouble = str(error)
-                fenced = isinstance(error, ApiRefusedError) and error.code == Code.HOST_FENCED  # `follow` says so
-                if trouble != before and not fenced:
-                    log.warning("report not delivered: %s", trouble)
-                self._stop.wait(self._pause_min_s)
-
     # ---- usage
 
     def tell_usage(self) -> None:
@@ -278,7 +253,7 @@ class ControlPlane:
         credentials = self._store.credentials
         while credentials is not None and not self._stop.is_set():
             readings = self._meter.pending()
-            with self._heeding_fence(credentials):
+            with heeding_fence(self._store, credentials):
                 answer = self._api.meter(credentials.host_id, readings)
             self._meter.acknowledged(readings, answer)
             nothing_came_of_it = answer.revision == readings.after
@@ -296,9 +271,3 @@ class ControlPlane:
         else:
             log.info("API: reachable")
         self.trouble = trouble
-
-    def _pause_s(self) -> float:
-        """Twice as long each time, up to a minute, and never the same on two hosts."""
-        longest_s = min(PAUSE_MAX_S, self._pause_min_s * 2 ** min(self._failures, 10))
-        self._failures += 1
-        return random.uniform(longest_s / 2, longest_s)

@@ -126,8 +126,10 @@ def _same_group(group: DesiredGroup, found: ObservedGroup | None) -> bool:
     return (
         found is not None
         and found.configured
-        and (found.weight, found.timeslice_us) == (group.weight, group.timeslice_us)
+        and (found.weight, found.timeslice_us, found.mode) == (group.weight, group.timeslice_us, group.mode)
         and _same_cap(group, found)
+        and (found.band, found.reserve_us, found.reserve_period_us)
+        == (group.band, group.reserve_us, group.reserve_period_us)
     )
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from uuid import UUID
 
 from vgpumgr import __version__
-from vgpumgr.wire.common import PERMILLE
+from vgpumgr.wire.common import PERMILLE, Policy
 from vgpumgr.wire.fleet import Report, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
 from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedGroup, ObservedSlice
 from vgpumgr_agent.documents import Kept
@@ -64,11 +64,16 @@ def applied_permille(found: ObservedSlice, observed: Observed) -> int:
     """Return the share that the kernel assures a slice, whatever others do, as its weights and caps say.
 
     Weights of groups are permille of the GPU, unless together they are more. A group's share is divided by weight
-    among its slices; what slices that do not exist would get is nobody's yet.
+    among its slices; what slices that do not exist would get is nobody's yet. Under another policy than best_effort all
+    slices have the same, or all places.
     """
     group = observed.groups.get((found.gpu, found.tenant))
     if group is None or not group.configured:
         return 0
+    gpu = observed.gpus.get(found.gpu)
+    if gpu is not None and gpu.policy != Policy.BEST_EFFORT:
+        slices = sum(each.gpu == found.gpu for each in observed.slices.values())
+        return PERMILLE // max(slices, gpu.places)
     weights = sum(each.weight for key, each in observed.groups.items() if key[0] == found.gpu and each.configured)
     siblings = sum(
         each.weight for each in observed.slices.values() if (each.gpu, each.tenant) == (found.gpu, found.tenant)
@@ -91,6 +96,9 @@ def _gpu(gpu: ObservedGpu) -> ReportedGpu:
         timeslice_min_us=gpu.timeslice_min_us,
         max_chunk_us=gpu.max_chunk_us,
         types=[ReportedType(id=kind, mem_bytes=mem_bytes) for kind, mem_bytes in gpu.types.items()],
+        policy=Policy(gpu.policy),
+        places=gpu.places,
+        reserve_limit_permille=gpu.reserve_limit_permille,
     )
 
 

@@ -7,12 +7,13 @@ follows from what is there at that moment.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
-from vgpumgr_agent import faults, kernel_events, report, udev
+from vgpumgr_agent import faults, kernel_events, metrics, report, udev
 from vgpumgr_agent.api import Api
 from vgpumgr_agent.backends import (
     BackendError,
@@ -30,6 +31,7 @@ from vgpumgr_agent.hooks import Hooks
 from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import Action, Orphans, Wanted, orphans, plan
 from vgpumgr_agent.released import Released
+from vgpumgr_agent.reporter import Reporter
 from vgpumgr_agent.store import Store
 
 log = logging.getLogger(__name__)
@@ -77,6 +79,13 @@ class Agent:
             wake=self.wake,
             stop=self._stop,
         )
+        self.reporter = Reporter(
+            api=api,
+            store=store,
+            stop=self._stop,
+            counters_s=config.counters_interval_s,
+            renew_soon=self.control_plane.renew_soon,
+        )
         self.hooks = Hooks(
             store=store,
             backend=backend,
@@ -90,6 +99,7 @@ class Agent:
         self._seq = 0
         self._gpus: Sequence[ObservedGpu] = ()
         self._problems: frozenset[str] = frozenset()
+        self._unwritten = ""
 
     def wake(self) -> None:
         """Have everything compared at once."""
@@ -107,7 +117,7 @@ class Agent:
         """
         bodies = {
             "desired": self.control_plane.follow,
-            "reports": self.control_plane.deliver,
+            "reports": self.reporter.deliver,
             "usage": self.control_plane.tell_usage,
             "udev": lambda: udev.watch(self.wake, self._stop),
             "events": lambda: kernel_events.watch(self.wake, self._stop),
@@ -141,6 +151,7 @@ class Agent:
             self._reconcile()
         except BackendError as error:
             self._note([error.reason])
+            self._show(None)
             self._report_blind(error)
 
     def _reconcile(self) -> None:
@@ -161,8 +172,9 @@ class Agent:
         self._gpus = list(observed.gpus.values())
         total.refusals += _unclaimed(kept, observed)
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
+        self._show(observed)
         self._seq += 1
-        self.control_plane.report(
+        self.reporter.report(
             report.build(
                 observed=observed,
                 kept=kept,
@@ -186,7 +198,7 @@ class Agent:
     def _report_blind(self, error: BackendError) -> None:
         """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""
         self._seq += 1
-        self.control_plane.report(
+        self.reporter.report(
             report.blind(
                 boot_id=self._boot_id,
                 gpus=() if isinstance(error, BackendRefusedError) else self._gpus,
@@ -201,6 +213,28 @@ class Agent:
         for problem in sorted(set(problems) - self._problems):
             log.warning("%s", problem)
         self._problems = frozenset(problems)
+
+    def _show(self, observed: Observed | None) -> None:
+        """Write metrics, if they are wanted. Where that fails the log says so once."""
+        path, kept = self._config.metrics_file, self._store.kept
+        if path is None:
+            return
+        state = metrics.State(
+            observed=observed,
+            orphans=Orphans() if observed is None or kept is None else orphans(kept.wanted(), observed),
+            problems=len(self._problems),
+            api_reachable=not self.control_plane.trouble,
+            answered_s=self._store.answered_s,
+            told=self.reporter.counts.copy(),
+            at_s=time.time(),
+        )
+        before, self._unwritten = self._unwritten, ""
+        try:
+            metrics.write(path, metrics.text(state))
+        except OSError as error:
+            self._unwritten = f"no metrics: {path}: {error.strerror}; let the agent's user write there"
+            if self._unwritten != before:
+                log.warning("%s", self._unwritten)
 
     def _status(self) -> str:
         trouble = self.control_plane.trouble

@@ -206,10 +206,16 @@ class Store:
         with self._guard:
             return self._answered is not None
 
+    @property
+    def answered_s(self) -> float | None:
+        """How long ago the API last answered, None if it has not since this start."""
+        with self._guard:
+            return self._answered.age_s(self.clock.now()) if self._answered else None
+
     def fresh(self) -> bool:
         """Whether what is kept is all that the API wants: trusted, and called the newest since this start, just now."""
         with self._guard:
-            age_s = self._answered.age_s(self.clock.now()) if self._answered else None
+            age_s = self.answered_s
             return self._kept is not None and self._kept.trusted and age_s is not None and age_s <= FRESH_S
 
     def age(self) -> None:

@@ -45,7 +45,7 @@ def initialise(config: Config) -> TokenCreated:
 
 
 def migrate(config: Config) -> None:
-    """Brings the tables up to date; API processes of the older version must not run meanwhile."""
+    """Brings the tables up to date; API processes of the older version do nothing from then on."""
     database = _opened(config)
     try:
         if schema.revision(database) is None:

@@ -8,6 +8,7 @@ it still counts, so revoking needs no list, and a database that was restored kno
 import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
@@ -44,20 +45,39 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """What the certificate says that a client showed, which our authority signed."""
+    """What the certificate says that a client showed, which an authority of ours signed. `authority`: its key's id."""
 
     host_id: UUID
     credential: UUID
     expires_at: datetime
+    authority: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentCa:
-    """`certificate`: of the authority, whose key is `key`. `life_s`: of the certificates that it makes."""
+    """`certificate`: of the authority, whose key is `key`. `life_s`: of the certificates that it makes.
+
+    `believed`: the authorities whose certificates count, this one and those that it follows or that follow it.
+    """
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
     life_s: int = LIFE_S
+    believed: tuple[x509.Certificate, ...] = ()
+
+    @property
+    def renew_within_s(self) -> int:
+        """Within which time hosts that are asked to renew spread: 18 minutes, if certificates last 72 hours."""
+        return max(self.life_s // 240, 1)
+
+    @cached_property
+    def key_id(self) -> bytes:
+        """What its certificates call the key that they were made with."""
+        return key_id_of(self.certificate)
+
+    def is_former(self, peer: Peer) -> bool:
+        """Whether another authority made this certificate, so that it is time for one of this."""
+        return peer.authority != self.key_id
 
     def sign(self, request: str, *, host_id: UUID, credential: UUID, now: datetime) -> tuple[str, datetime]:
         """Returns a certificate in PEM and when it ends. Of the request only the key counts. RequestError."""
@@ -85,9 +105,9 @@ class AgentCa:
 
 
 def load(certificate: Path, key: Path, *, life_s: int = LIFE_S) -> AgentCa:
-    """Reads the authority's files; of several certificates the first is the one that belongs to the key. CaError."""
+    """Reads the authority's files; of several certificates one is that of the key. CaError."""
     try:
-        found = x509.load_pem_x509_certificates(certificate.read_bytes())[0]
+        believed = load_all(certificate)
         private = load_pem_private_key(key.read_bytes(), password=None)
     except OSError as error:
         raise CaError(f"{error.filename}: {error.strerror}; make both with: vgpumgr-api create-agent-ca") from None
@@ -95,16 +115,38 @@ def load(certificate: Path, key: Path, *, life_s: int = LIFE_S) -> AgentCa:
         raise CaError(
             f"agent_ca_certificate {certificate}, agent_ca_key {key}: not PEM, or with a passphrase"
         ) from None
-    if not isinstance(private, ec.EllipticCurvePrivateKey) or found.public_key() != private.public_key():
+    found = [each for each in believed if each.public_key() == private.public_key()]
+    if not isinstance(private, ec.EllipticCurvePrivateKey) or not found:
         raise CaError(f"agent_ca_key {key}: not the key, of an elliptic curve, of agent_ca_certificate {certificate}")
-    return AgentCa(certificate=found, key=private, life_s=life_s)
+    return AgentCa(certificate=found[0], key=private, life_s=life_s, believed=tuple(believed))
+
+
+def load_all(certificate: Path) -> list[x509.Certificate]:
+    """Reads the certificates of authorities. OSError, ValueError."""
+    return x509.load_pem_x509_certificates(certificate.read_bytes())
 
 
 def create(certificate: Path, key: Path, *, now: datetime) -> None:
     """Makes a new authority in two new files, the key for its owner's eyes. CaError; then neither file was made."""
+    private = write_new_key(key)
+    try:
+        _write(certificate, self_signed(private, now=now).public_bytes(Encoding.PEM), 0o644)
+    except CaError:
+        key.unlink()
+        raise
+
+
+def write_new_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Makes a key in a new file for its owner's eyes. CaError."""
     private = ec.generate_private_key(ec.SECP256R1())
+    _write(path, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
+    return private
+
+
+def self_signed(private: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
+    """Returns the certificate of a new authority."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "vgpumgr agents")])
-    made = (
+    return (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -118,12 +160,11 @@ def create(certificate: Path, key: Path, *, now: datetime) -> None:
         .add_extension(_issuer(private), critical=False)
         .sign(private, hashes.SHA256())
     )
-    _write(key, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    try:
-        _write(certificate, made.public_bytes(Encoding.PEM), 0o644)
-    except CaError:
-        key.unlink()
-        raise
+
+
+def key_id_of(authority: x509.Certificate) -> bytes:
+    """Returns what certificates of an authority call its key."""
+    return x509.SubjectKeyIdentifier.from_public_key(authority.public_key()).digest
 
 
 def peer(der: bytes) -> Peer | None:
@@ -136,7 +177,11 @@ def peer(der: bytes) -> Peer | None:
         [credential] = [UUID(each.removeprefix(_CREDENTIAL)) for each in said if each.startswith(_CREDENTIAL)]
     except (ValueError, x509.ExtensionNotFound):
         return None
-    return Peer(host_id=host, credential=credential, expires_at=certificate.not_valid_after_utc)
+    try:
+        authority = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    except x509.ExtensionNotFound:
+        authority = None
+    return Peer(host_id=host, credential=credential, expires_at=certificate.not_valid_after_utc, authority=authority)
 
 
 def _parsed(request: str) -> x509.CertificateSigningRequest:

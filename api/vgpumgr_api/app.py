@@ -12,6 +12,7 @@ from vgpumgr_api import document, problems
 from vgpumgr_api.agent_ca import AgentCa
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import Envelope
+from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
 from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
@@ -19,8 +20,10 @@ from vgpumgr_api.limits import Limits
 from vgpumgr_api.observe.metrics import Metrics
 from vgpumgr_api.observe.tracing import Tracing
 from vgpumgr_api.oidc import Oidc
+from vgpumgr_api.remembered import Remembered
 from vgpumgr_api.routes import ROUTERS
 from vgpumgr_api.services import heartbeats, operating, operations, outbox, waiting
+from vgpumgr_api.turns import Turns
 from vgpumgr_api.watch import NO_EPOCH, DesiredWatch, Generations
 
 if TYPE_CHECKING:
@@ -37,11 +40,13 @@ def create_app(
     oidc: Oidc | None = None,
     agent_ca: AgentCa | None = None,
     limits: Limits | None = None,
+    failed_logins: FailedLogins | None = None,
+    turns: Turns | None = None,
     traces: "TracerProvider | None" = None,
 ) -> FastAPI:
     """The caller keeps `database` and `traces` and closes them after the application's last request.
 
-    `limits` None: there are none.
+    `limits`, `failed_logins` and `turns` None: there are no limits for one tenant, token or address.
     """
     app = FastAPI(
         title=document.TITLE,
@@ -56,11 +61,14 @@ def create_app(
     app.state.oidc = oidc
     app.state.agent_ca = agent_ca
     app.state.limits = limits or Limits()
+    app.state.failed_logins = failed_logins or FailedLogins()
+    app.state.turns = turns or Turns()
     app.state.watch = DesiredWatch(lambda: database.run(waiting.desired_generations, read_only=True))
     app.state.heartbeats = Heartbeats(lambda beats: database.run(lambda session: heartbeats.note(session, beats)))
     app.state.feed = Feed(lambda *asked: outbox.look(database, *asked))
     app.state.operations_watch = DesiredWatch(lambda: _operations(database))
     app.state.lifecycle = Lifecycle()
+    app.state.remembered = Remembered()
     watchers = {
         "desired": lambda: app.state.watch.waiting,
         "operations": lambda: app.state.operations_watch.waiting,

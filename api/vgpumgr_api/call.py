@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
@@ -14,14 +14,19 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Answer
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
 from vgpumgr_api.headers import bearer, etag, generation_expected
 from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
-from vgpumgr_api.services import actors, certificates, idempotency, people
+from vgpumgr_api.remembered import Remembered
+from vgpumgr_api.services import actors, certificates, credentials, idempotency, people
 from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.heartbeats import Source
+from vgpumgr_api.services.idempotency import Once
 from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
+from vgpumgr_api.turns import Turns
 from vgpumgr_api.watch import DesiredWatch
 
 if TYPE_CHECKING:
@@ -51,9 +56,9 @@ def watch_of(request: Request) -> DesiredWatch:
     return watch
 
 
-def heartbeats_of(request: Request) -> Heartbeats:
+def heartbeats_of(request: Request) -> Heartbeats[Source]:
     """What gathers hosts' signs of life in that application."""
-    beats: Heartbeats = request.app.state.heartbeats
+    beats: Heartbeats[Source] = request.app.state.heartbeats
     return beats
 
 
@@ -67,6 +72,49 @@ def limits_of(request: Request) -> Limits:
     """How often one may ask that application."""
     limits: Limits = request.app.state.limits
     return limits
+
+
+def turns_of(request: Request) -> Turns:
+    """Who is worked at in that application."""
+    turns: Turns = request.app.state.turns
+    return turns
+
+
+def failed_logins_of(request: Request) -> FailedLogins:
+    """Which addresses came with credentials that do not count to that application."""
+    failed: FailedLogins = request.app.state.failed_logins
+    return failed
+
+
+def credential_of(request: Request) -> str:
+    """What tells the credential of a request from others without keeping it; "" if there is none."""
+    shown = request.headers.get("authorization")
+    if shown is not None:
+        return actors.hash_of(shown)
+    peer: Peer | None = getattr(request.state, PEER, None)
+    return "" if peer is None else credentials.proof_of(peer.credential)
+
+
+def remembered_of(request: Request) -> Remembered:
+    """Whose credentials that application has looked up."""
+    remembered: Remembered = request.app.state.remembered
+    return remembered
+
+
+def recall(request: Request) -> Actor | None:
+    """Who it was that showed this credential before, if nothing but the database could tell that it does not count.
+
+    Leaves the actor as `authenticate` does.
+    """
+    actor = remembered_of(request).find(credential_of(request))
+    if actor is None:
+        return None
+    now = database_of(request).clock()
+    peer: Peer | None = getattr(request.state, PEER, None) if actor.certified else None
+    ends = (actor.expires_at, None if peer is None else peer.expires_at)
+    if any(end is not None and end <= now for end in ends) or (peer is not None and peer.host_id != actor.host_id):
+        return None
+    return _noted(request, replace(actor, request_id=request.state.request_id, source=source_of(request)))
 
 
 def operations_watch_of(request: Request) -> DesiredWatch:
@@ -160,10 +208,10 @@ class Call:
         """As `write`, but a repeated idempotency key gets the first answer again."""
         if key is None or self.trial:
             return self.write(service, wanted)
-        digest = self._digest(wanted)
+        told = self.once(key, wanted).request_hash
         return self._database.run(
             lambda session: idempotency.once(
-                session, self.actor, key, digest, lambda: service(session, self.actor, wanted), kind
+                session, self.actor, key, told, lambda: service(session, self.actor, wanted), kind
             )
         )
 
@@ -178,11 +226,16 @@ class Call:
             return
         self.response.headers["ETag"] = etag(generation)
 
-    def _digest(self, wanted: BaseModel) -> str:
-        """Over what was understood rather than over the bytes: white space and order of members do not matter."""
+    def once(self, key: str, wanted: BaseModel) -> Once:
+        """What tells this request from others.
+
+        Over what was understood rather than over the bytes: white space and order of members do not matter, nor
+        members that say what would be taken without them, as a newer client's may.
+        """
         url = self.request.url
-        said = f"{self.request.method}\n{url.path}\n{url.query}\n{wanted.model_dump_json()}"
-        return sha256(said.encode()).hexdigest()
+        body = json.dumps(wanted.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+        said = f"{self.request.method}\n{url.path}\n{url.query}\n{body}"
+        return Once(key, sha256(said.encode()).hexdigest())
 
 
 # ---- what endpoints ask for; async, so that none of them costs a thread

@@ -13,6 +13,7 @@ from vgpumgr.wire.fleet import LEASE_S
 from vgpumgr_api.agent_ca import LIFE_S
 from vgpumgr_api.deadline_settings import Deadlines
 from vgpumgr_api.oidc_settings import OidcSettings
+from vgpumgr_api.turns import SHARED
 
 DEFAULT_PATH = Path("/etc/vgpumgr/api.toml")
 REQUESTS_PER_S_MAX = 1_000_000
@@ -33,11 +34,12 @@ class Config:
     `metrics_host`: where Prometheus asks, as `listen_host`; None: nowhere. `metrics_token_file`: has what it must show.
     `otlp_endpoint`: where traces go; None: nowhere.
 
-    `oidc`: who vouches for people; None: there are only our own tokens. `agent_ca_certificate` and `agent_ca_key` (PEM
-    files): the authority that gives agents certificates, which need TLS; without it they have tokens. `events_kept_s`
-    and `events_kept`: how long events are kept at most, and how many; `usage_kept_days`: how long the ledger, 0: for
-    ever. `*_requests_per_s`: how often one token, and one tenant, may ask this replica; 0: no limit. `deadlines`: when
-    the API says that something does not get on.
+    `oidc`: who vouches for people; if nobody does there are only our own tokens. `agent_ca_certificate` and
+    `agent_ca_key` (PEM files): the authority that gives agents certificates, which need TLS; without it they have
+    tokens. `events_kept_s` and `events_kept`: how long events are kept at most, and how many; `usage_kept_days`: how
+    long the ledger, 0: for ever. `*_requests_per_s`: how often one token, and one tenant, may ask this replica,
+    `tenant_requests_at_once` how many of one tenant's it works at, `failed_logins_per_s` how often one address may come
+    with credentials that do not count; 0: no limit. `deadlines`: when the API says that something does not get on.
     """
 
     database: str = DEFAULT_DATABASE
@@ -46,7 +48,7 @@ class Config:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     lease_s: int = LEASE_S
-    oidc: OidcSettings | None = None
+    oidc: tuple[OidcSettings, ...] = ()
     agent_ca_certificate: Path | None = None
     agent_ca_key: Path | None = None
     agent_certificate_life_s: int = LIFE_S
@@ -55,6 +57,8 @@ class Config:
     usage_kept_days: int = 0
     token_requests_per_s: int = 500
     tenant_requests_per_s: int = 1000
+    tenant_requests_at_once: int = 8
+    failed_logins_per_s: int = 10
     deadlines: Deadlines = field(default_factory=Deadlines)
     stop_delay_s: int = 0
     log_format: str = "text"
@@ -79,14 +83,14 @@ def load(path: Path) -> Config:
     return _parsed(path, table)
 
 
-_TYPES: dict[str, type] = {
+_TYPES: dict[str, type | tuple[type, ...]] = {
     "database": str,
     "listen_host": str,
     "listen_port": int,
     "tls_certificate": str,
     "tls_key": str,
     "lease_s": int,
-    "oidc": dict,
+    "oidc": (dict, list),
     "agent_ca_certificate": str,
     "agent_ca_key": str,
     "agent_certificate_life_s": int,
@@ -95,6 +99,8 @@ _TYPES: dict[str, type] = {
     "usage_kept_days": int,
     "token_requests_per_s": int,
     "tenant_requests_per_s": int,
+    "tenant_requests_at_once": int,
+    "failed_logins_per_s": int,
     "deadlines": dict,
     "stop_delay_s": int,
     "log_format": str,
@@ -110,6 +116,7 @@ _RANGES = {
     "metrics_port": (0, 65535),
     "agent_certificate_life_s": (600, 30 * 86400),
     "stop_delay_s": (0, 300),
+    "tenant_requests_at_once": (0, SHARED),
     "slow_statement_ms": (0, 3_600_000),
 }
 
@@ -118,15 +125,16 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
     for name, value in table.items():
         if name not in _TYPES:
             raise ConfigError(f"{path}: {name}: no such setting; there are {', '.join(_TYPES)}")
-        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-            kind = "a table" if _TYPES[name] is dict else f"of type {_TYPES[name].__name__}"
+        types = _TYPES[name]
+        if not isinstance(value, types) or isinstance(value, bool):
+            kind = f"of type {types.__name__}" if isinstance(types, type) and types is not dict else "a table"
             raise ConfigError(f"{path}: {name}: not {kind}")
     values: dict[str, object] = dict(table)
     for name in _FILES:
         if name in values:
             values[name] = path.parent / str(values[name])
     if "oidc" in table:
-        values["oidc"] = _oidc(path, table["oidc"])
+        values["oidc"] = _issuers(path, table["oidc"])
     if "deadlines" in table:
         values["deadlines"] = _deadlines(path, table["deadlines"])
     config = Config(**values)  # type: ignore[arg-type]
@@ -143,7 +151,7 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
         raise ConfigError(
             f"{path}: agent_ca_certificate: agents show certificates in TLS; name tls_certificate, tls_key"
         )
-    for name in ("token_requests_per_s", "tenant_requests_per_s"):
+    for name in ("token_requests_per_s", "tenant_requests_per_s", "failed_logins_per_s"):
         if not 0 <= getattr(config, name) <= REQUESTS_PER_S_MAX:
             raise ConfigError(f"{path}: {name}: not between 0 (no limit) and {REQUESTS_PER_S_MAX}")
     if not 600 <= config.events_kept_s <= 366 * 86400:
@@ -182,6 +190,15 @@ def _unusable(path: Path, table: str, error: ValidationError) -> ConfigError:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in (table, *first["loc"]))
     return ConfigError(f"{path}: {where}: {first['msg']}")
+
+
+def _issuers(path: Path, tables: object) -> tuple[OidcSettings, ...]:
+    found = [_oidc(path, each) for each in (tables if isinstance(tables, list) else [tables])]
+    for name in ("issuer", "name"):
+        said = [getattr(each, name) for each in found]
+        if len(found) > 1 and (len(set(said)) < len(said) or "" in said):
+            raise ConfigError(f"{path}: oidc.{name}: with several issuers each needs one of its own")
+    return tuple(found)
 
 
 def _oidc(path: Path, table: object) -> OidcSettings:

@@ -11,16 +11,14 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from vgpumgr.wire.problem import MEDIA_TYPE, Problem
+from vgpumgr.wire.problem import Problem
+from vgpumgr_api import document_examples
+from vgpumgr_api.document_problems import Codes, describe, known_codes
 from vgpumgr_api.headers import JSON, MERGE_PATCH
 from vgpumgr_api.strict import Route
 
 TITLE = "vgpumgr"
 VERSION = "v1"
-_PROBLEM = {
-    "description": "Refused; `code` says why",
-    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-}
 
 
 def install(app: FastAPI) -> None:
@@ -35,11 +33,12 @@ def text(app: FastAPI) -> str:
 
 def _cached(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
-        app.openapi_schema = _document(app)
+        app.openapi_schema = document(app, known_codes())
     return app.openapi_schema
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def document(app: FastAPI, codes: Codes) -> dict[str, Any]:
+    """Made anew. `codes`: what each operation refuses with, by its operationId."""
     made = get_openapi(title=app.title, version=app.version, routes=app.routes, separate_input_output_schemas=False)
     schemas = made["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
@@ -52,6 +51,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
         operation = made["paths"][path][method]
         operation["operationId"] = route.name
         _complete(operation, method, authenticated=isinstance(route, Route))
+        document_examples.add(operation, path, made["components"])
+        describe(operation, codes.get(route.name, ()), made["components"])
     return made
 
 
@@ -63,7 +64,6 @@ def operations(app: FastAPI) -> list[tuple[str, str, APIRoute]]:
 
 def _complete(operation: dict[str, Any], method: str, *, authenticated: bool) -> None:
     operation["responses"].pop("422", None)
-    operation["responses"]["default"] = _PROBLEM
     operation["security"] = [{"bearer": []}] if authenticated else []
     if method == "patch":
         content = operation["requestBody"]["content"]

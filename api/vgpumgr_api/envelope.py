@@ -148,6 +148,7 @@ class _Exchange:
             status=self.status or CLIENT_CLOSED,
             code=str(self.state.get("problem_code", "")),
             seconds=time.monotonic() - self._begun_s,
+            asked=int(self.state.get("asked", 1)),
         )
 
     def log(self, done: Exchange) -> None:

@@ -11,6 +11,7 @@ meanwhile.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -34,6 +35,12 @@ LOOK = 1000
 """Events at most that one look brings."""
 
 WATCHERS_MAX = 5000
+SHARE_MAX = 100
+"""Of one tenant and its projects."""
+
+RESERVED = 10
+"""One in so many is for those who see the whole cloud."""
+
 RESTORED = "the database was restored"
 
 log = logging.getLogger("vgpumgr_api.feed")
@@ -66,6 +73,7 @@ class Feed:
         self._ask = ask
         self._period_s = period_s
         self._watchers_max = watchers_max
+        self._shares: Counter[UUID] = Counter()
         self._kept = kept
         self._watchers: set[Watcher] = set()
         self._task: asyncio.Task[None] | None = None
@@ -79,13 +87,10 @@ class Feed:
     @contextmanager
     def watching(self, watcher: Watcher) -> Iterator[None]:
         """Counts somebody in for as long as the block lasts. Raises Refusal(RATE_EXCEEDED) if there is no room."""
-        if len(self._watchers) >= self._watchers_max:
-            raise Refusal(
-                Code.RATE_EXCEEDED,
-                f"{self._watchers_max} watch through this replica already; try another or later",
-                retry_after_s=10,
-            )
+        share = self._share(watcher.actor)
         self._watchers.add(watcher)
+        if share is not None:
+            self._shares[share] += 1
         if self._task is None and not self.stopped:
             self._forget()
             self._task = asyncio.create_task(self._look())
@@ -93,6 +98,18 @@ class Feed:
             yield
         finally:
             self._watchers.discard(watcher)
+            if share is not None:
+                self._shares -= Counter([share])
+
+    def _share(self, actor: Actor) -> UUID | None:
+        """Whose share one more would take; None for who sees the whole cloud. Raises Refusal if there is no room."""
+        share = None if actor.sees_the_cloud else actor.account_id or actor.tenant_id
+        room = self._watchers_max - (0 if actor.sees_the_cloud else self._watchers_max // RESERVED)
+        if len(self._watchers) >= room:
+            raise _full(f"{len(self._watchers)} watch through this replica already; try another or later")
+        if share is not None and self._shares[share] >= SHARE_MAX:
+            raise _full(f"{SHARE_MAX} of this tenant watch through this replica already; let one of them end")
+        return share
 
     def after(self, position: int) -> Sequence[Told] | None:
         """What is kept after a position, at most `LOOK` of it; None if not everything after it is kept here."""
@@ -186,3 +203,7 @@ class Feed:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         self._woken = None
+
+
+def _full(why: str) -> Refusal:
+    return Refusal(Code.RATE_EXCEEDED, why, retry_after_s=10)

@@ -5,8 +5,8 @@ So a replica writes to the database as often as that can, and not once for each 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from uuid import UUID
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
@@ -15,22 +15,28 @@ from vgpumgr.wire.fleet import Heartbeat
 AT_ONCE = 500
 
 
-class Heartbeats:
-    """Belongs to the event loop of one server. `note`: writes them, returns which hold; may block."""
+K = TypeVar("K", bound=Hashable)
 
-    def __init__(self, note: Callable[[Mapping[UUID, Heartbeat]], set[UUID]]) -> None:
+
+class Heartbeats(Generic[K]):
+    """Belongs to the event loop of one server. `note`: writes them, returns which hold; may block.
+
+    A key says of which host a heartbeat is, and with which credential it came.
+    """
+
+    def __init__(self, note: Callable[[Mapping[K, Heartbeat]], set[K]]) -> None:
         self._note = note
-        self._waiting: dict[UUID, tuple[Heartbeat, asyncio.Future[bool]]] = {}
+        self._waiting: dict[K, tuple[Heartbeat, asyncio.Future[bool]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def say(self, host_id: UUID, beat: Heartbeat) -> bool:
+    async def say(self, key: K, beat: Heartbeat) -> bool:
         """Returns whether it holds, once it is written. Raises what `note` raised."""
-        if host_id in self._waiting:  # of two that a host sends at once the later counts
-            before, done = self._waiting[host_id]
+        if key in self._waiting:  # of two that a host sends at once the later counts
+            before, done = self._waiting[key]
             beat = max(before, beat, key=lambda one: (one.agent_epoch, one.seq))
         else:
             done = asyncio.get_running_loop().create_future()
-        self._waiting[host_id] = (beat, done)
+        self._waiting[key] = (beat, done)
         if self._task is None:
             self._task = asyncio.create_task(self._write())
         # Shielded: a client that goes away takes nothing from another that waits for the same.
@@ -39,14 +45,14 @@ class Heartbeats:
     async def _write(self) -> None:
         try:
             while self._waiting:
-                lot = {host_id: self._waiting.pop(host_id) for host_id in list(self._waiting)[:AT_ONCE]}
+                lot = {key: self._waiting.pop(key) for key in list(self._waiting)[:AT_ONCE]}
                 try:
-                    hold = await run_in_threadpool(self._note, {host_id: beat for host_id, (beat, _) in lot.items()})
+                    hold = await run_in_threadpool(self._note, {key: beat for key, (beat, _) in lot.items()})
                 except Exception as error:  # all of the lot hear of it, and the task lives on
                     for _, done in lot.values():
                         done.set_exception(error)
                 else:
-                    for host_id, (_, done) in lot.items():
-                        done.set_result(host_id in hold)
+                    for key, (_, done) in lot.items():
+                        done.set_result(key in hold)
         finally:
             self._task = None

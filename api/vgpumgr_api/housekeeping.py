@@ -55,7 +55,7 @@ class Housekeeping:
         while not self._stopping.is_set() and not await self._stopped_within(wait_s):
             more = False
             try:
-                more = await run_in_threadpool(self._database.run, job.work)
+                more = await run_in_threadpool(self._database.run, job.work, patient=True)
             except Refusal as refusal:
                 log.warning("%s: %s", job.name, refusal.detail)
             except Exception:

@@ -5,7 +5,7 @@ from functools import partial
 
 from vgpumgr_api.config import Config
 from vgpumgr_api.housekeeping import Job
-from vgpumgr_api.services import books, deadlines, liveness, operating, operations, outbox, reservations
+from vgpumgr_api.services import books, deadlines, liveness, operating, operations, outbox, reservations, scaling
 
 
 def jobs(config: Config) -> list[Job]:
@@ -20,6 +20,7 @@ def jobs(config: Config) -> list[Job]:
         Job("watch slices that no host has named", 300, partial(deadlines.unnamed_slices, limits=limits)),
         Job("cut off old events", 60, partial(outbox.trim, kept_s=config.events_kept_s, kept=config.events_kept)),
         Job("give back what expired reservations hold", 30, reservations.expire),
+        Job("let scaled shares follow their use", scaling.PERIOD_S, scaling.follow),
         Job("forget operations", 600, operations.forget),
         Job("close the ledger's hours", 300, partial(books.tend, kept_days=config.usage_kept_days)),
     ]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The public keys of an OIDC issuer (RFC 7517), fetched when they are needed and kept for a while.
 
-A key that is not known is looked for at once, because issuers rotate; but not more often than every `MIN_INTERVAL_S`,
-or whoever sends invented key ids would have this API call the issuer for each. Keys that the issuer no longer names
-are believed for `MAX_AGE_S` at most, or, while it cannot be reached, for `KEEP_S`.
+A key that is not known is looked for at once, because issuers rotate; but not within `MIN_INTERVAL_S` of the last time,
+or whoever sends invented key ids would have this API call the issuer for each. Nor do they make it wait: while the
+issuer is slow only the first waits for it, the others until `WAIT_S` after that began. Keys that the issuer no longer
+names are believed for `MAX_AGE_S` at most, or, while it cannot be reached, for `KEEP_S`.
 """
 
 import json
@@ -23,7 +24,13 @@ from vgpumgr_api.oidc_settings import checked_url
 MAX_AGE_S = 300.0
 MIN_INTERVAL_S = 10.0
 KEEP_S = 3600.0
+WAIT_S = 1.0
 TIMEOUT_S = 5.0
+"""For each part of an answer."""
+
+FETCH_S = 10.0
+"""For all of it. Another is not begun while one that takes longer goes on."""
+
 DOCUMENT_MAX = 1 << 20
 """Bytes of an answer of the issuer."""
 
@@ -43,16 +50,25 @@ class UnknownKeyError(Exception):
     """The issuer has no such key for this algorithm. The text is one line."""
 
 
+class _Try:
+    """One time that the issuer is asked."""
+
+    def __init__(self, began_at: float) -> None:
+        self.began_at = began_at
+        self.over = threading.Event()
+
+
 class KeySet:
     """Threads share it. `fetch` answers the set, and raises IssuerUnreachableError; `clock` counts seconds."""
 
     def __init__(self, fetch: Fetch, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch = fetch
         self._clock = clock
-        self._fetching = threading.Lock()
+        self._guard = threading.Lock()
+        self._under_way: _Try | None = None
         self._keys: dict[str, Mapping[str, Any]] = {}
         self._fetched_at: float | None = None
-        self._tried_at: float | None = None
+        self._ended_at: float | None = None
 
     def key(self, key_id: str | None, algorithm: str) -> jwt.PyJWK:
         """Returns the key to check a signature with. IssuerUnreachableError, UnknownKeyError."""
@@ -76,19 +92,29 @@ class KeySet:
         return float("inf") if self._fetched_at is None else self._clock() - self._fetched_at
 
     def _refresh(self, *, wait: bool) -> None:
-        """Asks the issuer, unless somebody else just has. Without `wait` whoever has a key goes on with it."""
-        if not self._fetching.acquire(blocking=wait):
-            return
+        """Asks the issuer, unless somebody does or just has. IssuerUnreachableError, with `wait`, if it is slow."""
+        with self._guard:
+            trying, patience_s = self._under_way, FETCH_S
+            if trying is not None:
+                patience_s = trying.began_at + WAIT_S - self._clock() if wait else 0.0
+            elif self._ended_at is None or self._clock() - self._ended_at >= MIN_INTERVAL_S:
+                trying = self._under_way = _Try(self._clock())
+                threading.Thread(target=self._try, args=(trying,), name="jwks", daemon=True).start()
+        if trying is not None and not trying.over.wait(max(patience_s, 0.0)) and wait:
+            raise IssuerUnreachableError
+
+    def _try(self, trying: _Try) -> None:
         try:
-            if self._tried_at is not None and self._clock() - self._tried_at < MIN_INTERVAL_S:
-                return
-            self._tried_at = self._clock()
             self._keys = _by_id(self._fetch())
             self._fetched_at = self._clock()
         except IssuerUnreachableError as error:
             log.warning("the keys of the OIDC issuer cannot be fetched: %s", error)
+        except Exception:
+            log.exception("the keys of the OIDC issuer cannot be fetched: unexpected")
         finally:
-            self._fetching.release()
+            with self._guard:
+                self._under_way, self._ended_at = None, self._clock()
+            trying.over.set()
 
 
 def http_fetch(issuer: str, jwks_url: str | None, ca_file: Path | None) -> Fetch:

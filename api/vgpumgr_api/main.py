@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from vgpumgr import __version__
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
-from vgpumgr_api import admin, agent_ca
+from vgpumgr_api import admin, agent_ca, agent_ca_rotation
 from vgpumgr_api.admin import AdminError
 from vgpumgr_api.agent_ca import CaError
 from vgpumgr_api.backups.file import BackupError, Header
@@ -62,6 +62,8 @@ def main(arguments: list[str]) -> int:
                 _restore(config, chosen)
             case "create-agent-ca":
                 _create_agent_ca(config)
+            case "rotate-agent-ca":
+                _rotate_agent_ca(config, chosen)
             case "serve":
                 _serve(config)
     except (AdminError, BackupError, CaError, ConfigError, ListenError, SchemaError) as error:
@@ -79,9 +81,29 @@ _OPTIONS: dict[int | str, str] = {"role": "--role", "subject": "--tenant", "expi
 
 
 def _create_agent_ca(config: Config) -> None:
+    agent_ca.create(*_ca_files(config, "that are to be made"), now=datetime.now(UTC))
+
+
+def _rotate_agent_ca(config: Config, chosen: argparse.Namespace) -> None:
+    certificate, key = _ca_files(config, "of the authority")
+    now = datetime.now(UTC)
+    if chosen.force and chosen.step != "end":
+        raise AdminError("--force goes with the step end, and with no other")
+    match chosen.step:
+        case "begin":
+            agent_ca_rotation.begin(certificate, key, now=now)
+        case "switch":
+            agent_ca_rotation.switch(certificate, key, now=now)
+        case "end":
+            life_s = config.agent_certificate_life_s
+            agent_ca_rotation.end(certificate, key, life_s=life_s, now=now, force=chosen.force)
+    print(agent_ca_rotation.describe(certificate, key))
+
+
+def _ca_files(config: Config, what: str) -> tuple[Path, Path]:
     if config.agent_ca_certificate is None or config.agent_ca_key is None:
-        raise AdminError("name agent_ca_certificate and agent_ca_key in the settings: the files that are to be made")
-    agent_ca.create(config.agent_ca_certificate, config.agent_ca_key, now=datetime.now(UTC))
+        raise AdminError(f"name agent_ca_certificate and agent_ca_key in the settings: the files {what}")
+    return config.agent_ca_certificate, config.agent_ca_key
 
 
 def _backup(config: Config, chosen: argparse.Namespace) -> None:
@@ -175,6 +197,14 @@ def _parser() -> argparse.ArgumentParser:
     command(
         "create-agent-ca", "Make the authority that gives hosts' agents certificates, in the files of the settings."
     )
+    rotate = command(
+        "rotate-agent-ca",
+        "Replace the authority of hosts' agents, step by step.",
+        more="After each step start every API again: begin, by which the next authority is believed; switch, from when "
+        "it makes the certificates; end, by which the former one is not believed any more.",
+    )
+    rotate.add_argument("step", choices=("begin", "switch", "end"))
+    rotate.add_argument("--force", action="store_true", help="end though agents may have certificates of the former")
     create = command("create-token", "Make a token without having one, and print it, once.", secret)
     create.add_argument("--role", choices=CREATABLE, default=TokenRole.OPERATOR.value, help="(%(default)s)")
     create.add_argument("--tenant", metavar="NAME", help="whose token, with the roles tenant, tenant-admin and viewer")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """People who log in elsewhere: what an OIDC issuer's token says of its bearer (RFC 7519, RFC 8725).
 
-Only signatures of the algorithms that were allowed count, by the issuer's keys, for this audience, within the token's
-time. What the token calls its own key or algorithm decides nothing.
+There may be several issuers. What a token calls its issuer chooses whose keys and rules it is checked by, no more. Only
+signatures of the algorithms that were allowed count, by that issuer's keys, for this audience, within the token's time.
+What the token calls its own key or algorithm decides nothing.
 """
 
 import re
@@ -16,7 +17,7 @@ import jwt
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.jwks import Fetch, IssuerUnreachableError, KeySet, UnknownKeyError, http_fetch
+from vgpumgr_api.jwks import IssuerUnreachableError, KeySet, UnknownKeyError, http_fetch
 from vgpumgr_api.oidc_settings import OidcSettings
 
 _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -28,11 +29,14 @@ _TENANT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Who has logged in. `subject` is unique with the issuer; `tenant` None: not bound to one. `expires_at`: when the
-    token ends, with the leeway that its issuer's clock is given.
+    """Who has logged in. `subject` is unique with the issuer, which is called `realm` here, "" if it is the only one.
+
+    `tenant` None: not bound to one. `expires_at`: when the token ends, with the leeway that its issuer's clock
+    is given.
     """
 
     issuer: str
+    realm: str
     subject: str
     role: TokenRole
     tenant: str | None
@@ -40,17 +44,36 @@ class Person:
 
 
 class Oidc:
-    """Checks tokens of one issuer. Threads share it; checking may wait for the issuer."""
+    """Checks tokens of some issuers. Threads share it; checking may wait for the issuer of that token."""
 
-    def __init__(self, settings: OidcSettings, fetch: Fetch | None = None) -> None:
+    def __init__(self, *settings: OidcSettings) -> None:
         """ssl.SSLError or OSError for a CA file that cannot be used."""
-        self._settings = settings
-        self._keys = KeySet(fetch or http_fetch(settings.issuer, settings.jwks_url, settings.ca_file))
+        self._issuers = {each.issuer: Issuer(each) for each in settings}
 
     @staticmethod
     def looks_like_one(secret: str) -> bool:
         """Whether a bearer token could be an issuer's; ours have no dots."""
         return _JWT.fullmatch(secret) is not None
+
+    def person(self, secret: str) -> Person:
+        """Returns who the bearer is. Raises Refusal; its words quote nothing of the token."""
+        try:
+            said = jwt.decode(secret, options={"verify_signature": False}).get("iss")
+        except jwt.PyJWTError as error:
+            raise _invalid(_words(error)) from None
+        issuer: Issuer | None = self._issuers.get(said) if isinstance(said, str) else None
+        if issuer is None:
+            raise _invalid("it is of no issuer that counts here")
+        return issuer.person(secret)
+
+
+class Issuer:
+    """Checks tokens of one issuer. Threads share it; checking may wait for the issuer."""
+
+    def __init__(self, settings: OidcSettings) -> None:
+        """ssl.SSLError or OSError for a CA file that cannot be used."""
+        self._settings = settings
+        self._keys = KeySet(http_fetch(settings.issuer, settings.jwks_url, settings.ca_file))
 
     def person(self, secret: str) -> Person:
         """Returns who the bearer is. Raises Refusal; its words quote nothing of the token."""
@@ -65,6 +88,8 @@ class Oidc:
                 raise _invalid(f"its algorithm is none of {', '.join(settings.algorithms)}")
             if "crit" in header:
                 raise _invalid("it wants something understood that this API does not know (crit)")
+            if settings.token_type is not None and _media_type(header.get("typ")) != _media_type(settings.token_type):
+                raise _invalid(f"it is not of the type {settings.token_type}")
             claims: dict[str, Any] = jwt.decode(
                 secret,
                 self._keys.key(key_id, algorithm),
@@ -86,6 +111,9 @@ class Oidc:
 
     def _mapped(self, claims: Mapping[str, Any]) -> Person:
         settings = self._settings
+        party = claims.get("azp", claims.get("client_id"))
+        if settings.authorized_parties is not None and party not in settings.authorized_parties:
+            raise _invalid("it was made for a client that does not count here")
         subject = _claim(claims, settings.subject_claim)
         if not isinstance(subject, str) or not subject:
             raise _invalid(f"it has no {settings.subject_claim}")
@@ -100,7 +128,14 @@ class Oidc:
             if has.intersection(values):
                 tenant = self._tenant(claims) if of_tenant else None
                 ends = datetime.fromtimestamp(min(int(claims["exp"]) + settings.leeway_s, LAST_S), UTC)
-                return Person(issuer=settings.issuer, subject=subject, role=role, tenant=tenant, expires_at=ends)
+                return Person(
+                    issuer=settings.issuer,
+                    realm=settings.name,
+                    subject=subject,
+                    role=role,
+                    tenant=tenant,
+                    expires_at=ends,
+                )
         raise Refusal(
             Code.PERMISSION_DENIED, f"nothing in {settings.role_claim} of this token gives a role; ask an operator"
         )
@@ -111,6 +146,10 @@ class Oidc:
             raise Refusal(
                 Code.PERMISSION_DENIED,
                 f"{self._settings.tenant_claim} of this token does not name exactly one tenant; ask an operator",
+            )
+        if self._settings.tenants is not None and found[0] not in self._settings.tenants:
+            raise Refusal(
+                Code.PERMISSION_DENIED, "the issuer of this token does not speak for the tenant that it names"
             )
         return found[0]
 
@@ -127,6 +166,11 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 
 def _texts(value: Any) -> list[str]:
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+
+
+def _media_type(said: Any) -> str:
+    """As RFC 7515 4.1.9 has it: in any case, and what has no slash is below application/."""
+    return said.lower().removeprefix("application/") if isinstance(said, str) else ""
 
 
 def _words(error: Exception) -> str:

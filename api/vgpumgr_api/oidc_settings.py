@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table ``[oidc]`` of ``api.toml``: whose tokens of people are believed, and which role their claims give."""
+"""The table ``[oidc]`` of ``api.toml``, or several: whose tokens of people are believed, and which role claims give."""
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Those with a public key. One with a shared secret would let whoever may check a token make one."""
@@ -54,6 +54,10 @@ class RoleMap(BaseModel):
 class OidcSettings(BaseModel):
     """`jwks_url`: where the issuer's keys are; else its discovery document says so. `ca_file`: who vouches for it.
 
+    `name`: of the issuer, before its people's names in events and the audit; "" if it is the only one. `tenants`: those
+    that it speaks for, None: all. `token_type`: what the header's `typ` must be, as ``at+jwt`` for access tokens (RFC
+    9068). `authorized_parties`: the clients (`azp` or `client_id`) for which its tokens must have been made.
+
     A claim is a member of the token, or with dots one inside of others, as in ``realm_access.roles``.
     """
 
@@ -61,6 +65,10 @@ class OidcSettings(BaseModel):
 
     issuer: Url
     audience: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(pattern=r"^([a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?)?$")] = ""
+    tenants: Values | None = None
+    token_type: Annotated[str, Field(min_length=1)] | None = None
+    authorized_parties: Annotated[Values, Field(min_length=1)] | None = None
     jwks_url: Url | None = None
     ca_file: Annotated[Path | None, Field(strict=False)] = None
     algorithms: Annotated[tuple[Algorithm, ...], Field(strict=False, min_length=1)] = ("RS256", "ES256")
@@ -69,3 +77,9 @@ class OidcSettings(BaseModel):
     role_claim: Annotated[str, Field(min_length=1)] = "groups"
     tenant_claim: Annotated[str, Field(min_length=1)] = "vgpumgr_tenant"
     roles: RoleMap
+
+    @model_validator(mode="after")
+    def _bound(self) -> Self:
+        if self.tenants is not None and (self.roles.admin or self.roles.operator or self.roles.viewer):
+            raise ValueError("who speaks for some tenants gives no role of the whole cloud; leave tenants or those out")
+        return self

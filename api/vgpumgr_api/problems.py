@@ -143,7 +143,9 @@ def field_detail(reasons: Sequence[Reason], count: int) -> str:
 def _reason(error: Mapping[str, Any]) -> Reason:
     known = {"missing": "field.missing", "extra_forbidden": "field.unknown"}
     return Reason(
-        code=known.get(error["type"], Code.FIELD_INVALID.value), detail=str(error["msg"]), field=json_path(error["loc"])
+        code=known.get(error["type"], Code.FIELD_INVALID.value),
+        detail=str(error["msg"]).removeprefix("Value error, "),  # what a check of ours says comes after that
+        field=json_path(error["loc"]),
     )
 
 

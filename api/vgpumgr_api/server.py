@@ -33,8 +33,10 @@ from vgpumgr_api.agent_ca import AgentCa, CaError
 from vgpumgr_api.app import create_app
 from vgpumgr_api.call import PEER
 from vgpumgr_api.config import Config
+from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.event_stream import ABORT
+from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
 from vgpumgr_api.housekeeping import Housekeeping
 from vgpumgr_api.jobs import jobs
@@ -44,12 +46,16 @@ from vgpumgr_api.listen import ListenError
 from vgpumgr_api.observe import endpoint, logs, statements, tracing
 from vgpumgr_api.oidc import Oidc
 from vgpumgr_api.problems import ProblemResponse
+from vgpumgr_api.turns import Turns
 from vgpumgr_api.watch import DesiredWatch
 
 STOP_S = 10
 ABANDON_S = 5
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which Python's ssl has no name for."""
+
+HEAD_S, BODY_S = 10.0, 60.0
+"""How long a client may take to say what it wants: until a request's head is complete, and then its body."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -62,7 +68,8 @@ def serve(config: Config) -> None:
     context = tls_context(config)
     metrics_token = endpoint.read_token(config.metrics_token_file)
     with contextlib.ExitStack() as stack:
-        database = stack.enter_context(contextlib.closing(Database(config.database)))
+        database = Database(config.database, step=schema.newest(), serving=True)
+        stack.callback(database.close)
         sockets = listen.open_sockets(config)
         stack.callback(listen.close, config.listen_host, sockets)
         metrics_sockets = listen.open_metrics_sockets(config)
@@ -72,7 +79,14 @@ def serve(config: Config) -> None:
             stack.callback(traces.shutdown)
         limits = Limits(token_per_s=config.token_requests_per_s, tenant_per_s=config.tenant_requests_per_s)
         app = create_app(
-            database, lease_s=config.lease_s, oidc=_oidc(config), agent_ca=ca, limits=limits, traces=traces
+            database,
+            lease_s=config.lease_s,
+            oidc=_oidc(config),
+            agent_ca=ca,
+            limits=limits,
+            failed_logins=FailedLogins(config.failed_logins_per_s),
+            turns=Turns(tenant=config.tenant_requests_at_once),
+            traces=traces,
         )
         if config.slow_statement_ms:
             statements.watch(database.engine, statements.slow_log(config.slow_statement_ms))
@@ -138,12 +152,11 @@ def _agent_ca(config: Config) -> AgentCa | None:
 
 
 def _oidc(config: Config) -> Oidc | None:
-    if config.oidc is None:
-        return None
     try:
-        return Oidc(config.oidc)
+        return Oidc(*config.oidc) if config.oidc else None
     except OSError as error:
-        raise ListenError(f"oidc.ca_file {config.oidc.ca_file}: {error.strerror or 'unusable'}") from None
+        files = ", ".join(str(each.ca_file) for each in config.oidc if each.ca_file is not None)
+        raise ListenError(f"oidc.ca_file {files}: {error.strerror or 'unusable'}") from None
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:
@@ -246,16 +259,44 @@ def _abandon_after(seconds: float) -> None:
 
 class Protocol(H11Protocol):
     """Answers what is not HTTP with a problem, too. Tells the application what a client's certificate says, and how to
-    cut a connection.
+    cut a connection. Cuts those of clients that do not come to the point; answers may take as long as they need.
     """
+
+    _limit: asyncio.TimerHandle | None = None
+    _limited: object = None
+    """The state of the client that the limit is for."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
+        self._limit_client()
         self.app_state = {**self.app_state, ABORT: transport.abort}
         tls = transport.get_extra_info("ssl_object")
         shown = None if tls is None else tls.getpeercert(binary_form=True)
         if shown is not None:
             self.app_state = {**self.app_state, PEER: agent_ca.peer(shown)}
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._limit_client()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unlimit()
+
+    def _limit_client(self) -> None:
+        """Between two requests the timeout of kept connections holds, too."""
+        state = self.conn.their_state
+        if self._limit is not None and state is self._limited:
+            return
+        self._unlimit()
+        if state in (h11.IDLE, h11.SEND_BODY):
+            self._limited = state
+            self._limit = self.loop.call_later(HEAD_S if state is h11.IDLE else BODY_S, self.transport.abort)
+
+    def _unlimit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     def send_400_response(self, msg: str) -> None:
         response = ProblemResponse(Code.BODY_INVALID, f"not a request of HTTP/1.1: {msg}", request_id="-")

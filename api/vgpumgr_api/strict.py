@@ -2,28 +2,48 @@
 """The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
 
 who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
-type we read (415) and holds only storable text (400), that no query parameter is unknown or given twice (422).
+type we read (415) and holds only storable text and no member twice (400), that no query parameter is unknown or given
+twice (422).
 """
 
+import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from vgpumgr.wire.problem import Code
-from vgpumgr_api.call import authenticate, limits_of
+from vgpumgr_api.call import (
+    authenticate,
+    credential_of,
+    failed_logins_of,
+    limits_of,
+    recall,
+    remembered_of,
+    source_of,
+    turns_of,
+)
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.headers import field_refusal, require_json
-from vgpumgr_api.services.actors import require_scope
+from vgpumgr_api.services.actors import Actor, require_scope
+
+RECALLED = "recalled"
+"""Where in a request's state it stands that its caller was not looked up."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+AGENTS = "/v1/hosts/{host}/"
+"""Below this hosts' agents speak, which are programs of ours; their reports may be long."""
 
 
 class PublicRoute(APIRoute):
@@ -33,33 +53,102 @@ class PublicRoute(APIRoute):
         handle = super().get_route_handler()
         known = frozenset(_query_names(self.dependant))
         has_body = self.body_field is not None
+        agents = self.path_format.startswith(AGENTS)
 
         async def handle_strictly(request: Request) -> Response:
             await self.admit(request)
             if has_body:
                 require_json(request.method, request.headers)
-                refuse_unstorable(await request.body())
+                body = await request.body()
+                refuse_unstorable(body)
+                if not agents:
+                    refuse_repeated(body)
             refuse_unknown(request, known)
-            return await handle(request)
+            async with self.turn(request):
+                return await handle(request)
 
         return handle_strictly
 
     async def admit(self, request: Request) -> None:
         """Raises Refusal for a caller whom the route is not for."""
 
+    def turn(self, request: Request) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+        """Around the work, when all of the request is there."""
+        return nullcontext()
+
+
+class OneTimeRoute(PublicRoute):
+    """A route that knows its callers by a token that it takes by itself."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def handle_counting(request: Request) -> Response:
+            with failed_logins_of(request).counting(source_of(request), credential_of(request)):
+                return await handle(request)
+
+        return handle_counting
+
 
 class Route(PublicRoute):
     """A route for the bearer of a token, below ``/v1``. Leaves ``request.state.actor``."""
 
     async def admit(self, request: Request) -> None:
-        actor = await run_in_threadpool(authenticate, request)
+        actor = await self.identify(request)
         limits_of(request).admit(actor)
         require_scope(actor, self.scope(request.method))
+
+    async def identify(self, request: Request) -> Actor:
+        """Looks the caller up."""
+        with failed_logins_of(request).counting(source_of(request), credential_of(request)):
+            return await run_in_threadpool(authenticate, request)
+
+    def turn(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """Endpoints that wait for news would keep a place for nothing; they have no thread meanwhile."""
+        if inspect.iscoroutinefunction(self.endpoint):
+            return nullcontext()
+        return turns_of(request).turn(request.state.actor)
 
     def scope(self, method: str) -> str:
         """What a token that has scopes needs here: the part of ``/v1`` and whether it changes something there."""
         part = self.path_format.split("/")[2].partition(":")[0]
         return f"{part}:{'read' if method == 'GET' else 'write'}"
+
+
+class ConfirmedRoute(Route):
+    """A route whose service confirms the caller's credential in the transaction that does what it asks for.
+
+    So a caller that was looked up a short while ago need not be before. Before it is refused for anything it is, so
+    that one that was revoked since is told that, and learns nothing else.
+    """
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def handle_confirmed(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (Refusal, HTTPException, RequestValidationError):
+                if getattr(request.state, RECALLED, False):
+                    await self._look_up(request)
+                raise
+
+        return handle_confirmed
+
+    async def identify(self, request: Request) -> Actor:
+        actor = recall(request)
+        if actor is None:
+            return await self._look_up(request)
+        setattr(request.state, RECALLED, True)
+        return actor
+
+    async def _look_up(self, request: Request) -> Actor:
+        remembered, credential = remembered_of(request), credential_of(request)
+        remembered.forget(credential)
+        actor = await super().identify(request)
+        if actor.token_id is not None:  # others no service confirms
+            remembered.keep(credential, actor)
+        return actor
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
@@ -91,6 +180,23 @@ def refuse_unstorable(body: bytes) -> None:
         raise HTTPException(status_code=400) from None
     if b"\\u0000" in body and _has_nul(json.loads(body)):
         raise Refusal(Code.BODY_INVALID, "the body has a NUL character in a string")
+
+
+def refuse_repeated(body: bytes) -> None:
+    """JSON lets a member be there twice, and parsers choose. Leaves other faults to the parser."""
+    try:
+        json.loads(body, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        said = json.dumps(name[:100])
+        raise Refusal(Code.BODY_INVALID, f"the body has the member {said} more than once in one object")
+    return members
 
 
 def _has_nul(value: object) -> bool:

@@ -19,6 +19,8 @@ from vgpumgr.wire.fleet import (
     DesiredSlice,
     Enroll,
     Enrolled,
+    Heartbeat,
+    HeartbeatTaken,
     HostCertificate,
     Report,
     Reported,
@@ -45,6 +47,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        self.renew_within_s: int | None = None
         self.document = Desired(
             host_id=uuid4(), epoch=uuid4(), epoch_confirmed=True, generation=1, groups=[], slices=[], tombstones=[]
         )
@@ -54,6 +57,7 @@ class FakeApi:
         self.used = ""
         self.one_time_tokens = {"one-time"}
         self.reports: list[Report] = []
+        self.beats: list[Heartbeat] = []
         self.asked = 0
         self.enrolments = 0
         self.gives_certificates: bool | None = None
@@ -108,6 +112,9 @@ class FakeApi:
     @property
     def encrypted(self) -> bool:
         return self.gives_certificates is not None
+
+    def heed_ca_file(self) -> None:
+        """There is none."""
 
     def use(self, token: str | None, certificate_file: Path | None = None) -> None:
         self.used = (token or "") if certificate_file is None else certificate_file.read_text()
@@ -171,7 +178,18 @@ class FakeApi:
         with self.changed:
             self.reports.append(report)
             self.changed.notify_all()
-        return Reported(accepted=True)
+        return Reported(accepted=True, renew_within_s=self.renew_within_s)
+
+    def heartbeat(self, host: UUID, beat: Heartbeat) -> HeartbeatTaken:
+        self._is_host(host)
+        self._there()
+        self._authorised()
+        with self.changed:
+            self.beats.append(beat)
+            last = self.reports[-1]
+            self.changed.notify_all()
+        same = beat == Heartbeat(**last.model_dump(include=set(Heartbeat.model_fields)))
+        return HeartbeatTaken(accepted=same, renew_within_s=self.renew_within_s)
 
     def _is_host(self, host: UUID) -> None:
         if host != self.host_id:
@@ -243,6 +261,8 @@ def _route(api: FakeApi, path: str, authorization: str, body: bytes) -> tuple[in
         return 200, json.dumps(_slice(api, uuid)).encode()
     if path.endswith("/report"):
         return 200, api.report(host, Report.model_validate_json(body)).model_dump_json().encode()
+    if path.endswith("/heartbeat"):
+        return 200, api.heartbeat(host, Heartbeat.model_validate_json(body)).model_dump_json().encode()
     query = dict(part.split("=") for part in path.partition("?")[2].split("&") if part)
     document = api.desired(
         host,

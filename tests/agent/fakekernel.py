@@ -275,6 +275,7 @@ class FakeKernel:
             "attach": (self.paths.gpu(gpu) / "attach").read_text().strip(),
             "timeslice_min_us": 100,
             "max_chunk_us": 1000,
+            "reserve_limit_permille": 750,
             "wall_ns": time.monotonic_ns(),
             "idle_ns": 5,
             "switches": 1,
@@ -320,6 +321,8 @@ class FakeKernel:
             self._failing("set_tenant")
             if settings.get("timeslice_us", 100) < 100:
                 raise OSError(errno.ERANGE, "timeslice-us: too short")
+            if settings.get("band") == "fair":
+                settings = {"reserve_us": 0, "reserve_period_us": 0, **settings}
             before = self._tenant(gpu, name)
             after = replace(before, configured=True, generation=before.generation + 1, **settings)
             self.tenants[gpu, name] = after

@@ -82,7 +82,7 @@ class Host:
 
     def reconcile(self) -> None:
         self.agent.reconcile()
-        report = self.agent.control_plane._report
+        report = self.agent.reporter.waiting
         if report is not None:
             self.api.reports.append(report)
 

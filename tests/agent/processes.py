@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from vgpumgr_agent import control_plane, main
+from vgpumgr_agent import control_plane, main, reporter
 from vgpumgr_agent.config import Config
 from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.records import Records
@@ -26,7 +26,8 @@ def helper(root: Path) -> None:
 def agent(root: Path, api_url: str, ca_file: str | None = None) -> None:
     # As much as there is: what it says must hold no secret.
     logging.basicConfig(level=logging.DEBUG)
-    control_plane.PAUSE_MAX_S = 0.2
+    control_plane.PAUSE_MAX_S = reporter.PAUSE_MAX_S = 0.2
+    control_plane.WAIT_S = 2
     config = Config(
         api_url=api_url,
         ca_file=ca_file,

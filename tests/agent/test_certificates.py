@@ -147,3 +147,39 @@ def test_one_that_counts_no_longer_is_replaced_by_enrolling_again(certified: Hos
         certified.learn()
     certified.learn()
     assert (api.enrolments, api.certificates) == (2, 2)
+
+
+def test_one_of_an_authority_that_is_being_replaced_is_renewed_within_the_time_given(
+    certified: Host, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    plane = certified.agent.control_plane
+    plane.renew_soon(100)
+    certified.clock.go(49)
+    plane.renew_soon(100)
+    certified.learn()
+    assert api.certificates == 1, "not all hosts at once"
+    certified.clock.go(1)
+    certified.learn()
+    assert api.certificates == 2, "being told again does not put it off"
+    certified.clock.go(10)
+    certified.learn()
+    assert api.certificates == 2
+
+
+def test_where_tls_refuses_it_a_new_one_time_token_brings_the_host_back(certified: Host, api: FakeApi) -> None:
+    def refuse() -> None:
+        if not api.used.endswith("certificate 2\n"):
+            raise ApiAwayError("alert unknown ca")
+
+    api._authorised = refuse  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(ApiAwayError):
+            certified.learn()
+    assert api.enrolments == 1
+    api.one_time_tokens.add("second")
+    certified.token_file.write_text("second\n")
+    with pytest.raises(ApiAwayError):
+        certified.learn()
+    certified.learn()
+    assert (api.enrolments, api.certificates) == (2, 2)

@@ -9,6 +9,7 @@ import pytest
 from vgpumgr_agent import hooks, store
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
 from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.pauses import Pauses
 
 from tests.agent.fakeapi import claim
 from tests.agent.host import VM, A, B, C, Host
@@ -30,7 +31,7 @@ def fenced(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
     monkeypatch.setattr(claimed.api, "_authorised", refuse)
     claimed.api.token = "fenced"
-    claimed.agent.control_plane._pause_min_s = 0
+    claimed.agent.control_plane._pauses = claimed.agent.reporter._pauses = Pauses(0, 0)
     yield claimed
     claimed.agent.stop()
 
@@ -65,7 +66,7 @@ def deliver(host: Host, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(host.api, "report", counted)
     host.reconcile()
-    host.agent.control_plane.deliver()
+    host.agent.reporter.deliver()
     host.agent._stop.clear()
 
 

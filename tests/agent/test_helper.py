@@ -33,6 +33,10 @@ GROUP: dict[str, Any] = {
     "timeslice_us": 1000,
     "cap_us": 0,
     "cap_period_us": 0,
+    "mode": "fair",
+    "band": "fair",
+    "reserve_us": 0,
+    "reserve_period_us": 0,
 }
 SLICE: dict[str, Any] = {
     "uuid": UUID,
@@ -74,6 +78,32 @@ def test_a_cap_is_set_changed_and_taken_away(helper: HelperClient, kernel: FakeK
         group = kernel.tenants[GPU, "blue"]
         assert (group.cap_us, group.burst_us) == (cap_us, 2 * GROUP["timeslice_us"] if cap_us else 0)
     assert helper.call("configure", **GROUP) == {"changed": False}
+
+
+def test_a_reservation_is_given_changed_and_taken_back(helper: HelperClient, kernel: FakeKernel) -> None:
+    for reserve_us in (2000, 1000):
+        latency = {"band": "latency", "reserve_us": reserve_us, "reserve_period_us": 10_000}
+        assert helper.call("configure", **{**GROUP, **latency}) == {"changed": True}
+        assert helper.call("configure", **{**GROUP, **latency}) == {"changed": False}
+        found = kernel.tenants[GPU, "blue"]
+        assert (found.band, found.reserve_us, found.reserve_period_us) == ("latency", reserve_us, 10_000)
+    assert helper.call("configure", **GROUP) == {"changed": True}
+    found = kernel.tenants[GPU, "blue"]
+    assert (found.band, found.reserve_us, found.reserve_period_us) == ("fair", 0, 0)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"band": "latency"},
+        {"band": "latency", "reserve_us": 11, "reserve_period_us": 10},
+        {"band": "fair", "reserve_us": 1, "reserve_period_us": 10},
+    ],
+)
+def test_reservations_that_contradict_their_band_or_period_are_refused(
+    helper: HelperClient, members: dict[str, object]
+) -> None:
+    assert refusal(helper, "configure", **{**GROUP, **members}) == "request.invalid"
 
 
 def test_what_the_kernel_refuses_has_its_words_and_changes_nothing(helper: HelperClient, kernel: FakeKernel) -> None:
@@ -315,6 +345,10 @@ HOSTILE: dict[str, list[Any]] = {
     "timeslice_us": [0, 9, 1_000_001, -1, "1", True, None],
     "cap_us": [-1, 1_000_001, True, "0", None],
     "cap_period_us": [-1, 1_000_001, True, "0", None],
+    "mode": ["", "hard", 1, None],
+    "band": ["", "real-time", True, None],
+    "reserve_us": [-1, 1, 4_000_001, True, "0", None],
+    "reserve_period_us": [-1, 1, 4_000_001, True, "0", None],
     "vm_gone": [0, 1, "yes", None],
     "withdraw": [0, 1, "yes", None],
 }

@@ -9,6 +9,7 @@ import pytest
 from vgpumgr_agent.api import ApiRefusedError
 from vgpumgr_agent.backends.kmod import KmodBackend
 from vgpumgr_agent.helper.client import HelperClient
+from vgpumgr_agent.pauses import Pauses
 
 from tests.agent.fakeapi import claim, group
 from tests.agent.host import VM, A, B, C, Host
@@ -37,7 +38,6 @@ def test_a_helper_that_is_away_is_reported_and_confirms_nothing(claimed: Host) -
 def test_reports_that_the_api_refuses_are_named_once(
     claimed: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    control_plane = claimed.agent.control_plane
     asked = []
 
     def refuse(*_: object) -> None:
@@ -48,9 +48,9 @@ def test_reports_that_the_api_refuses_are_named_once(
         raise ApiRefusedError("body.too_large", "the body is larger than 8 MiB")
 
     monkeypatch.setattr(claimed.api, "report", refuse)
-    control_plane._pause_min_s = 0
+    claimed.agent.reporter._pauses = Pauses(0, 0)
     with caplog.at_level("WARNING"):
-        control_plane.deliver()
+        claimed.agent.reporter.deliver()
     assert len(asked) == 3
     said = [record.getMessage() for record in caplog.records]
     assert said == ["report not delivered: body.too_large: the body is larger than 8 MiB"]

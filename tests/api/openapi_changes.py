@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What differs between two OpenAPI documents, and what of it breaks a client of the first.
 
-``make openapi`` writes ``api/openapi.json`` anew and says what changed. It refuses what breaks clients, unless
-BREAKING=1 says that this is meant.
+``make openapi`` writes ``api/openapi.json`` anew, with the codes that it is made from, says what changed, and refuses
+what breaks clients, unless BREAKING=1 says that this is meant; what breaks those of the last release, always.
+``make openapi RELEASE=1``, for a release, makes the document that of the last release, ``api/openapi-v1.json``.
 """
 
 import json
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-COMMITTED = Path(__file__).resolve().parents[2] / "api/openapi.json"
+API = Path(__file__).resolve().parents[2] / "api"
+COMMITTED, RELEASED = API / "openapi.json", API / "openapi-v1.json"
+CODES = API / "vgpumgr_api" / "codes.json"
 LOWER, UPPER = ("minimum", "minLength", "minItems"), ("maximum", "maxLength", "maxItems")
 
 
@@ -54,6 +57,9 @@ class _Comparison:
             yield Change(True, f"{name}: operationId is {new['operationId']}, was {old['operationId']}")
         yield from self._parameters(name, old, new)
         yield from self._bodies(name, old.get("requestBody"), new.get("requestBody"))
+        before, after = (_codes(*each) for each in ((self._old, old), (self._new, new)))
+        for code in sorted(before ^ after):
+            yield Change(False, f"{name}: refuses with {code}{' no more' if code in before else ', too'}")
         good = [{code: each for code, each in side["responses"].items() if code < "4"} for side in (old, new)]
         for code in sorted(good[0].keys() | good[1].keys()):
             if code not in good[1]:
@@ -155,6 +161,17 @@ def _operations(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _codes(document: Mapping[str, Any], operation: Mapping[str, Any]) -> set[str]:
+    """What an operation refuses with; not breaking: clients know a code that they do not know by its status."""
+    found = set()
+    for answer in operation["responses"].values():
+        name = answer.get("$ref", "").rpartition("/")[2]
+        content = document["components"]["responses"][name] if name else answer
+        for each in content.get("content", {}).values():
+            found |= {*each.get("schema", {}).get("properties", {}).get("code", {}).get("enum", ())}
+    return found
+
+
 def _resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
@@ -175,14 +192,26 @@ def main() -> int:
     from vgpumgr_api.app import create_app
     from vgpumgr_api.db.database import Database
 
-    text = document.text(create_app(Database("sqlite:///nowhere")))
+    from tests.api import refusable
+
+    app = create_app(Database("sqlite:///nowhere"))
+    codes = refusable.codes(app)
+    app.openapi_schema = document.document(app, codes)
+    text = document.text(app)
     found = changes(json.loads(COMMITTED.read_text()), json.loads(text))
     for change in found:
         print(change)
     if any(change.breaks for change in found) and not os.environ.get("BREAKING"):
         print("not written: /v1 is only ever added to; BREAKING=1 if it is meant all the same", file=sys.stderr)
         return 1
+    broken = [change for change in changes(json.loads(RELEASED.read_text()), json.loads(text)) if change.breaks]
+    if broken:
+        print(f"not written: breaks clients of the last release: {broken[0]}", file=sys.stderr)
+        return 1
+    CODES.write_text(json.dumps(codes, indent=2) + "\n")
     COMMITTED.write_text(text)
+    if os.environ.get("RELEASE"):
+        RELEASED.write_text(text)
     return 0
 
 

@@ -40,14 +40,44 @@ def written(tmp_path: Path, **variables: Any) -> Config:
 
 
 def test_without_variables_there_are_only_our_own_tokens(tmp_path: Path) -> None:
-    assert written(tmp_path).oidc is None
+    assert written(tmp_path).oidc == ()
 
 
 def test_the_issuer_is_read_as_it_was_given(tmp_path: Path) -> None:
-    found = written(tmp_path, vgpumgr_api_oidc=OIDC).oidc
-    assert found is not None
+    [found] = written(tmp_path, vgpumgr_api_oidc=OIDC).oidc
     said = found.model_dump(exclude_defaults=True, by_alias=True, mode="json")
     assert said == OIDC | {"ca_file": str(tmp_path / "login-ca.pem")}
+
+
+def test_several_issuers_are_read_as_they_were_given(tmp_path: Path) -> None:
+    other = {"issuer": "https://acme.example", "audience": "v", "name": "acme", "tenants": ["acme", "lab"]}
+    other["roles"] = {"tenant-admin": ["staff"]}
+    given = [OIDC | {"name": "corp"}, other]
+    found = written(tmp_path, vgpumgr_api_oidc=given).oidc
+    said = [each.model_dump(exclude_defaults=True, by_alias=True, mode="json") for each in found]
+    assert said == [OIDC | {"name": "corp", "ca_file": str(tmp_path / "login-ca.pem")}, other]
+
+
+ISSUER = 'issuer = "https://{}.example"\naudience = "v"\nname = "{}"\n{}[oidc.roles]\n{} = ["x"]\n'
+
+
+@pytest.mark.parametrize(
+    ("issuers", "named"),
+    [
+        ([("a", "one", "", "viewer"), ("a", "two", "", "viewer")], "oidc.issuer"),
+        ([("a", "one", "", "viewer"), ("b", "one", "", "viewer")], "oidc.name"),
+        ([("a", "", "", "viewer"), ("b", "two", "", "viewer")], "oidc.name"),
+        ([("a", "one/two", "", "viewer")], "oidc.name"),
+        ([("a", "one", 'tenants = ["acme"]\n', "operator")], "oidc: "),
+        ([("a", "one", 'tenants = "acme"\n', "tenant-admin")], "oidc.tenants"),
+    ],
+)
+def test_issuers_that_would_be_taken_for_each_other_are_named(
+    tmp_path: Path, issuers: list[tuple[str, ...]], named: str
+) -> None:
+    (tmp_path / "api.toml").write_text("".join("[[oidc]]\n" + ISSUER.format(*each) for each in issuers))
+    with pytest.raises(ConfigError, match=f"api.toml: {named}"):
+        load(tmp_path / "api.toml")
 
 
 def test_the_authority_for_agents_is_read_as_it_was_given(tmp_path: Path) -> None:
@@ -66,6 +96,7 @@ def test_the_authority_for_agents_is_read_as_it_was_given(tmp_path: Path) -> Non
 
 def test_bounds_are_read_as_they_were_given(tmp_path: Path) -> None:
     given = {"events_kept_s": 3600, "events_kept": 5000, "token_requests_per_s": 0, "tenant_requests_per_s": 7}
+    given |= {"failed_logins_per_s": 3, "tenant_requests_at_once": 5}
     found = written(tmp_path, **{f"vgpumgr_api_{name}": value for name, value in given.items()})
     assert {name: getattr(found, name) for name in given} == given
     assert written(tmp_path) == Config()
@@ -82,6 +113,8 @@ def test_bounds_are_read_as_they_were_given(tmp_path: Path) -> None:
         "token_requests_per_s = -1",
         "tenant_requests_per_s = 1000001",
         "tenant_requests_per_s = 1.5",
+        "failed_logins_per_s = -1",
+        "tenant_requests_at_once = 17",
     ],
 )
 def test_bounds_out_of_range_are_named(tmp_path: Path, wrong: str) -> None:

@@ -17,7 +17,8 @@ SOON_S = 10
 class Nowhere:
     """Runs a transaction without a database."""
 
-    def run(self, work: Callable[[Any], bool]) -> bool:
+    def run(self, work: Callable[[Any], bool], *, patient: bool) -> bool:
+        assert patient
         return work(None)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.openapi_changes import COMMITTED, changes
+from tests.api.openapi_changes import COMMITTED, RELEASED, changes
 
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 Edit = Callable[[dict[str, Any]], object]
@@ -114,6 +114,18 @@ def test_what_a_client_survives(edit: Edit, text: str) -> None:
     said = found(edit)
     assert said[text] is False, said
     assert not any(said.values())
+
+
+def test_a_code_that_is_new_or_gone_breaks_nobody() -> None:
+    said = found(lambda d: operation(d, "/v1/gpus", "get")["responses"].pop("429"))
+    assert said == {"GET /v1/gpus: refuses with rate.exceeded no more": False}
+    gone = found(lambda d: d["components"]["responses"]["429-rate.exceeded"].update(content={}))
+    assert gone["GET /v1/gpus: refuses with rate.exceeded no more"] is False
+
+
+def test_nothing_that_was_released_is_broken() -> None:
+    """Whatever a commit calls meant: clients of the last release go on."""
+    assert [str(each) for each in changes(json.loads(RELEASED.read_text()), DOCUMENT) if each.breaks] == []
 
 
 def test_text_for_people_may_change() -> None:

@@ -23,17 +23,16 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from threading import Barrier
+from typing import Any
 from uuid import UUID
 
 import vgpumgr_api.services.claims as service
-from sqlalchemy import select, text, update
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.db.models import Gpu, GpuType
 from vgpumgr_api.services import installation, placement
 from vgpumgr_api.services.actors import local_operator
-from vgpumgr_api.services.placement import Place, Wanted
 
 from tests.api.cluster import Cluster
 from tests.api.concurrency.audit import Audit
@@ -42,6 +41,7 @@ from vgpumgr.wire.resources import SliceCreate
 
 HOSTS, GPUS_PER_HOST = 16, 8
 TENANTS_PER_PROCESS = 4
+ATTEMPTS = placement._attempts
 VARIANTS = ("skip-locked", "for-update", "global-lock")
 
 
@@ -54,20 +54,9 @@ class Turn:
     p99_ms: float
 
 
-def take_waiting(session: Session, wanted: Wanted) -> Place:
-    """`placement.take` without its first look, which passes over what is locked."""
-    row = session.execute(placement._fitting(session, wanted).with_for_update(of=Gpu)).first()
-    if row is None:
-        raise placement._none(session, wanted)
-    chosen = session.execute(
-        select(GpuType.mdev_type, GpuType.mem_bytes)
-        .where(GpuType.gpu_id == row.id, GpuType.mem_bytes >= wanted.mem_bytes)
-        .order_by(GpuType.mem_bytes)
-        .limit(1)
-    ).one()
-    share, mem = Gpu.share_used + wanted.share_permille, Gpu.mem_used + chosen.mem_bytes
-    session.execute(update(Gpu).where(Gpu.id == row.id).values(share_used=share, mem_used=mem))
-    return Place(gpu_id=row.id, host_id=row.host_id, mdev_type=chosen.mdev_type, type_mem_bytes=chosen.mem_bytes)
+def attempts_that_wait(*asked: Any, **more: Any) -> list[Any]:
+    """Of `placement`'s attempts the last, which waits for a GPU that another claim holds instead of passing it over."""
+    return ATTEMPTS(*asked, **more)[-1:]
 
 
 def claim(variant: str, session: Session, request: SliceCreate) -> None:
@@ -80,7 +69,7 @@ def claim(variant: str, session: Session, request: SliceCreate) -> None:
 def work(variant: str, url: str, tenants: list[str], seed: int, start: Barrier, seconds: float) -> list[float]:
     """One process: claims as fast as it can. Returns how long each took, in ms."""
     if variant == "for-update":
-        service.take = take_waiting  # type: ignore[attr-defined]
+        placement._attempts = attempts_that_wait  # type: ignore[assignment]
     rng = random.Random(seed)
     database = Database(url)
     took_ms = []

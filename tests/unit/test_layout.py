@@ -88,7 +88,7 @@ def is_source(path: Path, text: str) -> bool:
 
 
 def licences_for(path: Path) -> set[str]:
-    if path.parts[:2] == ("kmod", "sched"):
+    if path.parts[:2] == ("kmod", "sched") or path.match("tests/bench/kmod/pickers/*.c"):
         return CORE_LICENCES
     # The client is linked with the tool of kmod/guest, the fuzzer with the module, the others with the kernel's own.
     linked = (

@@ -38,6 +38,14 @@ class QuotaModeOption(StrEnum):
     ANY = "any"
 
 
+class QuotaBandOption(StrEnum):
+    """Which band may be claimed, without importing the models for `--help`."""
+
+    FAIR = "fair"
+    LATENCY = "latency"
+    ANY = "any"
+
+
 class HostStateOption(StrEnum):
     """The states of a host, without importing the models for `--help`."""
 
@@ -67,6 +75,7 @@ def set_quota(
     timeslice_min_us: Annotated[int | None, typer.Option(help="the least that may be set, of projects as well")] = None,
     timeslice_max_us: Annotated[int | None, typer.Option(help="the most that may be set")] = None,
     mode: Annotated[QuotaModeOption | None, typer.Option(help="only such slices may be claimed")] = None,
+    band: Annotated[QuotaBandOption | None, typer.Option(help="only slices of that band may be claimed")] = None,
     profile: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="only this may be claimed; may be repeated")
     ] = None,
@@ -95,6 +104,8 @@ def set_quota(
     removed: dict[str, object] = {"profiles": None} if any_profile else {}
     if mode is not None:
         removed["mode"] = None if mode is QuotaModeOption.ANY else mode.value
+    if band is not None:
+        removed["band"] = None if band is QuotaBandOption.ANY else band.value
     patch = QuotaPatch.model_validate(patch.model_dump(exclude_unset=True) | removed)
     if not patch.model_fields_set:
         raise ArgumentError(

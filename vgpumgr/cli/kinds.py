@@ -3,11 +3,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.cli.units import format_size, format_us, parse_uuid
-from vgpumgr.errors import ArgumentError, MissingError
+from vgpumgr.errors import ApiError, ArgumentError, MissingError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,7 +24,10 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """`listed` reads a list with filters, `found` one object. `name` is what `found` takes and ``-o name`` prints."""
+    """`listed` reads a list with filters, `found` one object. `name` is what `found` takes and ``-o name`` prints.
+
+    `choices`: the values that some filters have; here, so that `--help` needs no models.
+    """
 
     singular: str
     plural: str
@@ -34,6 +37,7 @@ class Kind:
     listed: "Callable[[Client, Mapping[str, Any]], Iterable[BaseModel]]"
     found: "Callable[[Client, str], BaseModel]"
     filters: tuple[str, ...] = ()
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def kind_of(word: str) -> Kind:
@@ -117,6 +121,7 @@ def _gpu(gpu: "Gpu") -> tuple[str, ...]:
         f"{gpu.used_share_permille}/{gpu.share_permille}",
         f"{format_size(gpu.used_mem_bytes)}/{format_size(gpu.mem_bytes)}",
         ",".join(format_size(offered.mem_bytes) for offered in gpu.types) or "-",
+        f"{gpu.fair_ratio_permille / 1000:g}",
         yes(gpu.present),
     )
 
@@ -194,7 +199,12 @@ def _find_event(client: "Client", name: str) -> "BaseModel":
         raise ArgumentError(f"event {name[:80]!r}: an event is named by its number, see `vgpumgr get events`")
     wanted = int(name)
     # Numbers have gaps, so the first event behind the one before may be another.
-    first = next(iter(client.events(after=wanted - 1)), None)
+    try:
+        first = next(iter(client.events(after=wanted - 1)), None)
+    except ApiError as error:
+        if error.code != "watch.expired":  # no longer kept, or not yet there
+            raise
+        first = None
     return _one_of("event", name, [first] if first is not None and first.seq == wanted else [])
 
 
@@ -204,6 +214,8 @@ def _find_audit(_: "Client", name: str) -> "BaseModel":
     )
 
 
+HOST_STATES = ("ready", "cordoned", "draining", "maintenance", "lost")
+SLICE_STATES = ("claimed", "prepared", "attached", "releasing", "failed", "orphaned", "lost")
 AUDIT_FILTERS = ("tenant", "actor", "action", "object", "since", "until")
 
 KINDS = (
@@ -213,8 +225,9 @@ KINDS = (
         header=("NAME", "KIND", "ACCOUNT", "CREATED"),
         row=_tenant,
         name=lambda tenant: str(tenant.name),
-        listed=lambda client, _: client.tenants(),
+        listed=lambda client, filters: client.tenants(account=filters.get("account")),
         found=lambda client, name: client.tenant(checked_name(name, "tenant")),
+        filters=("account",),
     ),
     Kind(
         singular="quota",
@@ -222,8 +235,9 @@ KINDS = (
         header=("TENANT", "SHARE(PERMILLE)", "MEMORY", "SLICES", "TIMESLICE"),
         row=_quota,
         name=lambda quota: str(quota.tenant),
-        listed=lambda client, _: client.quotas(),
+        listed=lambda client, filters: client.quotas(account=filters.get("account")),
         found=lambda client, name: client.quota(checked_name(name, "tenant")),
+        filters=("account",),
     ),
     Kind(
         singular="profile",
@@ -231,8 +245,10 @@ KINDS = (
         header=("NAME", "SHARE", "MEMORY", "MODE", "CREATED"),
         row=_profile,
         name=lambda profile: str(profile.name),
-        listed=lambda client, _: client.profiles(),
+        listed=lambda client, filters: client.profiles(mode=filters.get("mode")),
         found=lambda client, name: client.profile(checked_name(name, "profile")),
+        filters=("mode",),
+        choices={"mode": ("strict", "fair")},
     ),
     Kind(
         singular="host",
@@ -240,18 +256,23 @@ KINDS = (
         header=("NAME", "STATE", "ENROLLED", "ONLINE", "EPOCH", "LAST REPORT", "AGENT"),
         row=_host,
         name=lambda host: str(host.name),
-        listed=lambda client, _: client.hosts(),
+        listed=lambda client, filters: client.hosts(state=filters.get("state"), selector=filters.get("selector")),
         found=lambda client, name: client.host(checked_name(name, "host")),
+        filters=("state", "selector"),
+        choices={"state": HOST_STATES},
     ),
     Kind(
         singular="gpu",
         plural="gpus",
-        header=("HOST", "GPU", "ENGINE", "SHARE(PERMILLE)", "MEMORY", "CLASSES", "PRESENT"),
+        header=("HOST", "GPU", "ENGINE", "SHARE(PERMILLE)", "MEMORY", "CLASSES", "FAIR RATIO", "PRESENT"),
         row=_gpu,
         name=lambda gpu: f"{gpu.host}/{gpu.address}",
-        listed=lambda client, filters: client.gpus(host=filters.get("host")),
+        listed=lambda client, filters: client.gpus(
+            host=filters.get("host"), host_state=filters.get("state"), selector=filters.get("selector")
+        ),
         found=_find_gpu,
-        filters=("host",),
+        filters=("host", "state", "selector"),
+        choices={"state": HOST_STATES},
     ),
     Kind(
         singular="slice",
@@ -264,9 +285,11 @@ KINDS = (
             host=filters.get("host"),
             vm_uuid=filters.get("vm"),
             state=filters.get("state"),
+            profile=filters.get("profile"),
         ),
         found=lambda client, name: client.slice(parse_uuid(name, "slice")),
-        filters=("tenant", "host", "vm", "state"),
+        filters=("tenant", "host", "vm", "state", "profile"),
+        choices={"state": SLICE_STATES},
     ),
     Kind(
         singular="reservation",
@@ -274,9 +297,11 @@ KINDS = (
         header=("ID", "TENANT", "PROFILE", "PLACES", "LEFT", "EXPIRES"),
         row=_reservation,
         name=lambda reservation: str(reservation.id),
-        listed=lambda client, filters: client.reservations(tenant=filters.get("tenant")),
+        listed=lambda client, filters: client.reservations(
+            tenant=filters.get("tenant"), profile=filters.get("profile")
+        ),
         found=lambda client, name: client.reservation(parse_uuid(name, "reservation")),
-        filters=("tenant",),
+        filters=("tenant", "profile"),
     ),
     Kind(
         singular="operation",
@@ -284,8 +309,10 @@ KINDS = (
         header=("ID", "KIND", "TARGET", "STATE", "DONE", "ERROR", "ACTOR", "CREATED"),
         row=_operation,
         name=lambda operation: str(operation.id),
-        listed=lambda client, _: client.operations(),
+        listed=lambda client, filters: client.operations(target=filters.get("target"), state=filters.get("state")),
         found=lambda client, name: client.operation(parse_uuid(name, "operation")),
+        filters=("target", "state"),
+        choices={"state": ("running", "succeeded", "failed", "cancelled")},
     ),
     Kind(
         singular="token",
@@ -293,8 +320,10 @@ KINDS = (
         header=("ID", "ROLE", "SUBJECT", "CREATED", "EXPIRES", "SCOPES"),
         row=_token,
         name=lambda token: str(token.id),
-        listed=lambda client, _: client.tokens(),
+        listed=lambda client, filters: client.tokens(role=filters.get("role"), subject=filters.get("subject")),
         found=_find_token,
+        filters=("role", "subject"),
+        choices={"role": ("admin", "operator", "tenant-admin", "tenant", "viewer", "host")},
     ),
     Kind(
         singular="event",
@@ -302,9 +331,11 @@ KINDS = (
         header=("SEQ", "AT", "KIND", "ACTOR", "TENANT", "OBJECT"),
         row=_event,
         name=lambda event: str(event.seq),
-        listed=lambda client, filters: client.events(after=filters.get("after") or 0),
+        listed=lambda client, filters: client.events(
+            after=filters.get("after") or 0, about=filters.get("about"), tenant=filters.get("tenant")
+        ),
         found=_find_event,
-        filters=("after",),
+        filters=("after", "about", "tenant", "watch"),
     ),
     Kind(
         singular="audit",

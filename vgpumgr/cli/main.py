@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vgpumgr.cli import change, host, make, operation, plug, show, simulate, top
+from vgpumgr.cli import change, claims, host, ledger, make, operation, plug, show, simulate, top
 from vgpumgr.cli.failures import Status, document, lines, printable, status
 from vgpumgr.cli.session import Output, Session, complain
 from vgpumgr.cli.settings import Options
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command()(show.get)
 app.command()(show.describe)
 app.add_typer(make.create, name="create")
+app.command()(claims.explain)
 app.add_typer(change.change, name="set")
 app.command()(change.delete)
 app.add_typer(host.host, name="host")
@@ -33,6 +34,7 @@ app.add_typer(operation.operation, name="operation")
 app.command()(plug.attach)
 app.command()(plug.detach)
 app.command()(top.top)
+app.command()(ledger.usage)
 app.command()(simulate.simulate)
 
 

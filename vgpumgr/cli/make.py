@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`create`: tenants, profiles, slices, reservations, hosts and tokens. Secrets are shown or written to a file, once."""
+"""`create`: tenants, profiles, reservations, hosts and tokens. Secrets are shown or written to a file, once."""
 
 import contextlib
 import os
@@ -13,11 +13,11 @@ import typer
 from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_duration, parse_labels, parse_size, parse_tie, parse_uuid
+from vgpumgr.cli.units import parse_duration, parse_labels, parse_size
 from vgpumgr.errors import ArgumentError, OutputError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationError
 
     Model = TypeVar("Model", bound=BaseModel)
 
@@ -36,14 +36,26 @@ class ModeOption(StrEnum):
     FAIR = "fair"
 
 
+class BandOption(StrEnum):
+    """A profile's bands, without importing the models for `--help`."""
+
+    FAIR = "fair"
+    LATENCY = "latency"
+
+
+class PolicyOption(StrEnum):
+    """How GPUs are shared, without importing the models for `--help`."""
+
+    BEST_EFFORT = "best_effort"
+    EQUAL_SHARE = "equal_share"
+    FIXED_SHARE = "fixed_share"
+
+
 class PlacementOption(StrEnum):
     """Where a claim goes, without importing the models for `--help`."""
 
     PACK = "pack"
     SPREAD = "spread"
-
-
-TIE = "KEY[:LEVEL]"
 
 
 class RoleOption(StrEnum):
@@ -63,15 +75,23 @@ def request(kind: "type[Model]", **members: Any) -> "Model":
     try:
         return kind(**{name: value for name, value in members.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        if first["loc"][0] == "scopes":
-            what = "no scope: a scope is a part of the API and read or write, like slices:read"
-        elif first["type"] == "string_pattern_mismatch":
-            what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
-        else:
-            what = first["msg"][:1].lower() + first["msg"][1:]
-        raise ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}") from None
+        raise refused(error) from None
+
+
+def refused(error: "ValidationError") -> ArgumentError:
+    """Say what is wrong with the first member at fault."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if "scopes" in first["loc"]:
+        what = "no scope: a scope is a part of the API and read or write, like slices:read"
+    elif {"labels", "selector"} & {*first["loc"]}:
+        where = str(first["loc"][0])
+        what = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits and ._-, no more than 63 of each"
+    elif first["type"] == "string_pattern_mismatch":
+        what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
+    else:
+        what = first["msg"][:1].lower() + first["msg"][1:]
+    return ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}")
 
 
 @create.command("tenant")
@@ -96,6 +116,9 @@ def create_profile(
     share_permille: Annotated[int, typer.Option(help="share of one GPU's time, 1 to 1000")],
     memory: Annotated[str, typer.Option(metavar="SIZE", help="device memory, like 64M")],
     mode: Annotated[ModeOption, typer.Option(help="strict: never more than the share")] = ModeOption.FAIR,
+    band: Annotated[BandOption, typer.Option(help="latency: its share goes before others' work")] = BandOption.FAIR,
+    reserve_period_us: Annotated[int | None, typer.Option(help="the longest wait of a latency slice")] = None,
+    policy: Annotated[PolicyOption | None, typer.Option(help="only on GPUs that are shared so")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a class of slices. A profile never changes."""
@@ -103,51 +126,16 @@ def create_profile(
 
     session = begin(context, output)
     body = request(
-        ProfileCreate, name=name, share_permille=share_permille, mem_bytes=parse_size(memory), mode=mode.value
+        ProfileCreate,
+        name=name,
+        share_permille=share_permille,
+        mem_bytes=parse_size(memory),
+        mode=mode.value,
+        band=band.value,
+        reserve_period_us=reserve_period_us,
+        policy=policy and policy.value,
     )
     show(session, kind_of("profile"), [session.client.create_profile(body)], single=True)
-
-
-@create.command("slice")
-def create_slice(
-    context: typer.Context,
-    tenant: Annotated[str, typer.Option(help="whose quota it is charged to")],
-    profile: Annotated[str, typer.Option(help="which class of slice")],
-    vm: Annotated[str | None, typer.Option(metavar="UUID", help="for this VM; else for the first that starts")] = None,
-    host: Annotated[str | None, typer.Option(help="only on this host")] = None,
-    placement: Annotated[PlacementOption, typer.Option(help="spread: on the emptiest GPU")] = PlacementOption.PACK,
-    selector: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
-    ] = None,
-    affinity: Annotated[
-        str | None, typer.Option(metavar=TIE, help="together with the tenant's others of that key; LEVEL: host or gpu")
-    ] = None,
-    anti_affinity: Annotated[str | None, typer.Option(metavar=TIE, help="never together with those")] = None,
-    reservation: Annotated[str | None, typer.Option(metavar="UUID", help="on a place that it holds")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would come of it, and store nothing")] = False,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Claim a slice: charges quota and a GPU's capacity."""
-    from vgpumgr.wire.resources import SliceCreate, Tie
-
-    session = begin(context, output)
-    vm_uuid = None if vm is None else parse_uuid(vm, "VM")
-    body = request(
-        SliceCreate,
-        tenant=tenant,
-        profile=profile,
-        vm_uuid=vm_uuid,
-        host=host,
-        placement=placement.value,
-        selector=parse_labels(selector or []),
-        affinity=None if affinity is None else request(Tie, **parse_tie(affinity)),
-        anti_affinity=None if anti_affinity is None else request(Tie, **parse_tie(anti_affinity)),
-        reservation=None if reservation is None else parse_uuid(reservation, "reservation"),
-    )
-    claim = session.client.create_slice(body, validate_only=dry_run)
-    show(session, kind_of("slice"), [claim], single=True)
-    if dry_run:
-        session.note("dry run: nothing was stored")
 
 
 @create.command("reservation")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 operation = typer.Typer(help="Look at operations, wait for them, cancel them.", no_args_is_help=True)
 
-WAIT_S = 60
-"""How long the API is asked to hold one answer back."""
+WAIT_S = 10
+"""How long the API is asked to hold one answer back, and how old what is told of the progress may be."""
 PAUSE_S = 1.0
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
@@ -88,13 +88,20 @@ def cancel(
 
 
 def wait(session: Session, operation_id: UUID, wait_s: float) -> None:
-    """Return when an operation has succeeded, and show it. WaitEndedError, OperationFailedError."""
+    """Return when an operation has succeeded, and show it. WaitEndedError, OperationFailedError.
+
+    Meanwhile people are told whenever less of it is left.
+    """
     deadline_s = session.clock() + wait_s
+    told = None
     while True:
         left_s = deadline_s - session.clock()
         found = session.client.operation(operation_id, wait_s=int(max(0, min(WAIT_S, left_s))))
         if found.done:
             break
+        if found.progress.left != told:
+            told = found.progress.left
+            session.note(f"{found.kind} of {found.target}: {told} of {found.progress.total} left")
         if left_s <= 0:
             raise WaitEndedError(
                 f"operation {operation_id} waits for {found.progress.left} of {found.progress.total}; look which with"

@@ -80,9 +80,13 @@ class Session:
         return Client(found.url, found.token, ca_file=found.ca_file, transport=self.transport, sleep=self.sleep)
 
     def print(self, text: str) -> None:
+        """Write whole lines; see `write`."""
+        self.write(text if text.endswith("\n") or not text else text + "\n")
+
+    def write(self, text: str) -> None:
         """Write to standard output, at once. OutputError; a reader that went away ends the program quietly."""
         try:
-            sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
+            sys.stdout.write(text)
             sys.stdout.flush()
         except BrokenPipeError:
             _forget(sys.stdout)

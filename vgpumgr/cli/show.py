@@ -2,16 +2,17 @@
 """`get` and `describe`."""
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vgpumgr.cli.choosing import chosen
+from vgpumgr.cli.event_watch import watch_events
 from vgpumgr.cli.failures import printable
-from vgpumgr.cli.kinds import Kind, checked_name, kind_of, yes
+from vgpumgr.cli.kinds import Kind, kind_of, yes
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
-from vgpumgr.cli.units import format_size, format_us, parse_instant, parse_uuid
-from vgpumgr.errors import ArgumentError
+from vgpumgr.cli.units import format_size, format_us
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -28,27 +29,28 @@ KindArgument = Annotated[
 NO_GPUS = "none reported; look with `vgpumgr host doctor` on the host, as root"
 
 
-class SliceStateOption(StrEnum):
-    """The states of a slice, without importing the models for `--help`."""
-
-    CLAIMED = "claimed"
-    PREPARED = "prepared"
-    ATTACHED = "attached"
-    RELEASING = "releasing"
-    FAILED = "failed"
-    ORPHANED = "orphaned"
-    LOST = "lost"
-
-
 def get(
     context: typer.Context,
     kind: KindArgument,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="only this one")] = None,
-    tenant: Annotated[str | None, typer.Option(help="slices, reservations or audit of this tenant")] = None,
+    tenant: Annotated[str | None, typer.Option(help="slices, reservations, events or audit of this tenant")] = None,
+    account: Annotated[str | None, typer.Option(help="tenants or quotas: this account and its projects")] = None,
     host: Annotated[str | None, typer.Option(help="slices or gpus of this host")] = None,
     vm: Annotated[str | None, typer.Option(metavar="UUID", help="slices of this VM")] = None,
-    state: Annotated[SliceStateOption | None, typer.Option(help="slices in this state")] = None,
+    profile: Annotated[str | None, typer.Option(help="slices or reservations of this profile")] = None,
+    mode: Annotated[str | None, typer.Option(help="profiles that are strict, or fair")] = None,
+    state: Annotated[str | None, typer.Option(help="slices, hosts, operations in it; gpus of such hosts")] = None,
+    selector: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="hosts or gpus with this label; may be repeated")
+    ] = None,
+    role: Annotated[str | None, typer.Option(help="tokens of this role")] = None,
+    subject: Annotated[str | None, typer.Option(metavar="NAME", help="tokens for this tenant or host")] = None,
+    target: Annotated[str | None, typer.Option(metavar="NAME", help="operations about this host")] = None,
     after: Annotated[int | None, typer.Option(min=0, metavar="SEQ", help="events with a larger number")] = None,
+    about: Annotated[
+        str | None, typer.Option(metavar="KIND[,KIND]", help="events about these, like slice or host,gpu")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="events as they happen, until interrupted")] = False,
     actor: Annotated[str | None, typer.Option(help="audit of whom, like operator:local")] = None,
     action: Annotated[str | None, typer.Option(help="audit of what was done, like slice.claimed")] = None,
     object_name: Annotated[
@@ -58,30 +60,24 @@ def get(
         str | None, typer.Option(metavar="WHEN", help="audit from then: 2h (ago), or an ISO 8601 instant")
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="audit before then")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="no more than so many of a list")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List objects, or show one."""
     session = begin(context, output)
     wanted = kind_of(kind)
-    given = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after, "actor": actor}
-    given |= {"action": action, "object": object_name, "since": since, "until": until}
-    filters: dict[str, object] = {option: value for option, value in given.items() if value is not None}
-    for option in filters:
-        if option not in wanted.filters or name is not None:
-            where = "for one object" if option in wanted.filters else f"for {wanted.plural}"
-            raise ArgumentError(f"--{option} means nothing {where}; leave it out")
+    given: dict[str, Any] = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after, "actor": actor}
+    given |= {"action": action, "object": object_name, "since": since, "until": until, "about": about, "watch": watch}
+    given |= {"account": account, "profile": profile, "mode": mode, "role": role, "subject": subject}
+    given |= {"selector": selector, "target": target}
+    filters = chosen(session, wanted, given, one=name is not None)
     if name is not None:
         show(session, wanted, [wanted.found(session.client, name)], single=True)
         return
-    for option in ("tenant", "host"):
-        if option in filters:
-            checked_name(str(filters[option]), option)
-    if vm is not None:
-        filters["vm"] = parse_uuid(vm, "VM")
-    for option in ("since", "until"):
-        if option in filters:
-            filters[option] = parse_instant(str(filters[option]), f"--{option}", session.now()).isoformat()
-    show(session, wanted, wanted.listed(session.client, filters))
+    if watch:
+        watch_events(session, after=after, about=about, tenant=tenant)
+    else:
+        show(session, wanted, islice(wanted.listed(session.client, filters), limit))
 
 
 def show(session: Session, kind: Kind, items: "Iterable[BaseModel]", *, single: bool = False) -> None:

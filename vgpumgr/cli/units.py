@@ -34,10 +34,15 @@ def parse_duration(text: str) -> int:
     raise ArgumentError(f"duration {text[:40]!r}: give a whole number with s, m, h, d or w, like 90s or 30d")
 
 
+def is_duration(text: str) -> bool:
+    """Whether a text says how long, as `parse_duration` takes it."""
+    return _DURATION.fullmatch(text) is not None
+
+
 def parse_instant(text: str, what: str, now: datetime) -> datetime:
     """Return an instant: so long before `now`, as ``2h``, or an ISO 8601 one with a time zone. ArgumentError."""
     try:
-        if _DURATION.fullmatch(text):
+        if is_duration(text):
             return now - timedelta(seconds=parse_duration(text))
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):

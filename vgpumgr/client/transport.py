@@ -28,13 +28,14 @@ PAUSES_S = (0.1, 0.3, 0.9)
 """Waits between attempts; one attempt more than there are waits."""
 
 RETRY_AFTER_MAX_S = 10.0
-"""Who asks too often waits as long as the API wants, but no longer than this."""
+"""An API that is busy, or is asked too often, is waited for as long as it wants, but no longer than this."""
 
 Answer = Iterator[bytes]
 Model = TypeVar("Model", bound=BaseModel)
 Params = Mapping[str, str | int | None]
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_KEY = re.compile(r"[!-~]{1,255}")
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -103,19 +104,21 @@ class Transport:
         body: BaseModel | None = None,
         params: Params | None = None,
         if_generation: int | None = None,
+        idempotency_key: str | None = None,
         repeatable: bool = True,
         timeout_s: float | None = None,
     ) -> Model | None:
         """Return the answer, None for an empty one. ApiError, ApiUnreachableError, ApiAnswerError.
 
         `repeatable` False: a second time is not the same as once, so nothing is sent again after a lost connection.
+        `idempotency_key`: of a POST, else one that only this call has.
         """
         response = self._attempts(
             method,
             path,
             content=None if body is None else body.model_dump_json(exclude_unset=method == "PATCH").encode(),
             params={name: value for name, value in (params or {}).items() if value is not None},
-            headers=_headers(method, if_generation, has_body=body is not None),
+            headers=_headers(method, if_generation, idempotency_key, has_body=body is not None),
             repeatable=repeatable,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
@@ -189,11 +192,11 @@ class Transport:
             else:
                 if response.status_code not in (429, 503) or pause_s is None:
                     return response
-                if response.status_code == 429:
-                    wanted_s = retry_after_s(response.headers.get("retry-after", ""))
-                    if wanted_s > RETRY_AFTER_MAX_S:
-                        return response
-                    self._sleep(max(wanted_s - pause_s, 0))
+                wanted_s = retry_after_s(response.headers.get("retry-after", ""))
+                if wanted_s > RETRY_AFTER_MAX_S:
+                    return response
+                self._sleep(max(wanted_s, pause_s))
+                continue
             self._sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
@@ -226,7 +229,8 @@ class Transport:
 
     def _refusal(self, response: "httpx2.Response") -> ApiError | ApiUnreachableError | ApiAnswerError:
         try:
-            return ApiError(Problem.model_validate_json(response.content))
+            problem = Problem.model_validate_json(response.content)
+            return ApiError(problem, retry_after_s=retry_after_s(response.headers.get("retry-after", "")))
         except ValidationError:
             pass
         if response.status_code in (502, 503, 504):
@@ -293,12 +297,14 @@ def _verify(url: str, ca_file: str | None, certificate_file: str | None) -> ssl.
     return context
 
 
-def _headers(method: str, if_generation: int | None, *, has_body: bool) -> dict[str, str]:
+def _headers(method: str, if_generation: int | None, idempotency_key: str | None, *, has_body: bool) -> dict[str, str]:
+    if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
+        raise ArgumentError("an Idempotency-Key has 1 to 255 visible ASCII characters; give a UUID, for instance")
     headers = {}
     if has_body:
         headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
     if method == "POST":
-        headers["Idempotency-Key"] = str(uuid.uuid4())
+        headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
     if if_generation is not None:
         headers["If-Match"] = f'"{if_generation}"'
     return headers

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types that several models use. Shares are permille of one GPU's time; memory is in bytes; instants are UTC."""
 
+from datetime import MAXYEAR, UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 PERMILLE = 1000
 MEM_BYTES_MAX = 1 << 50
@@ -16,6 +17,7 @@ MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")
 Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]
 MemBytes = Annotated[int, Field(ge=1, le=MEM_BYTES_MAX)]
 TimesliceUs = Annotated[int, Field(ge=TIMESLICE_US_MIN, le=TIMESLICE_US_MAX)]
+ReservePeriodUs = Annotated[int, Field(ge=1000, le=1_000_000, description="the longest wait of a latency slice")]
 FairRatio = Annotated[
     int,
     Field(
@@ -24,12 +26,27 @@ FairRatio = Annotated[
         description="how often a GPU's time is promised to fair slices, in permille; 1000: just once",
     ),
 ]
-LabelKey = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$")]
-LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+LABEL_KEY, LABEL_VALUE = r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?", r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+LabelKey = Annotated[str, Field(pattern=f"^{LABEL_KEY}$")]
+LabelValue = Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]
 LABELS_MAX = 64
+LabelsPatch = Annotated[
+    dict[LabelKey, LabelValue | None],
+    Field(max_length=LABELS_MAX, description="a merge patch: null removes a label, those left out stay"),
+]
 COUNTER_MAX = (1 << 63) - 1
 Generation = Annotated[int, Field(ge=0, le=COUNTER_MAX, description="grows with every change; the ETag")]
-Instant = AwareDatetime
+
+
+def _in_utc(instant: datetime) -> datetime:
+    """As every clock's time can be told in UTC, with a day to spare for those who count from it."""
+    if not 1 < instant.year < MAXYEAR:
+        raise ValueError("not between the years 2 and 9998")
+    return instant.astimezone(UTC)
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+"""Validated, it is in UTC."""
 
 
 class Request(BaseModel):
@@ -49,6 +66,21 @@ class Mode(StrEnum):
 
     STRICT = "strict"
     FAIR = "fair"
+
+
+class Band(StrEnum):
+    """How a slice competes: by weight, or before the others as long as its reservation lasts."""
+
+    FAIR = "fair"
+    LATENCY = "latency"
+
+
+class Policy(StrEnum):
+    """What a GPU does with time that nobody uses: gives it to who has work, or leaves it to whose part it is."""
+
+    BEST_EFFORT = "best_effort"
+    EQUAL_SHARE = "equal_share"
+    FIXED_SHARE = "fixed_share"
 
 
 Item = TypeVar("Item", bound=BaseModel)

@@ -3,14 +3,24 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 ABOUT = ("epoch", "gpu", "host", "operation", "profile", "quota", "reservation", "slice", "tenant", "token")
 
+
+def _known(text: str) -> str:
+    words = text.split(",")
+    if len(words) > len(ABOUT) or not set(words) <= set(ABOUT):
+        raise ValueError(f"one or more of {', '.join(ABOUT)}, with commas between them")
+    return text
+
+
 About = Annotated[
     str,
+    AfterValidator(_known),
     Field(
-        pattern=rf"^({'|'.join(ABOUT)})(,({'|'.join(ABOUT)})){{0,{len(ABOUT) - 1}}}$",
         description=f"only events about these, with commas between them: {', '.join(ABOUT)}",
+        # For documents; what is wrong is better said in words.
+        json_schema_extra={"pattern": rf"^({'|'.join(ABOUT)})(,({'|'.join(ABOUT)})){{0,{len(ABOUT) - 1}}}$"},
     ),
 ]

@@ -8,13 +8,17 @@ from pydantic import Field
 
 from vgpumgr.wire.common import (
     COUNTER_MAX,
+    PERMILLE,
     Answer,
+    Band,
     Generation,
     Instant,
     MdevTypeId,
     MemBytes,
+    Mode,
     Name,
     PciAddress,
+    Policy,
     Request,
     TimesliceUs,
 )
@@ -69,7 +73,10 @@ class Enrolled(Answer):
 
 
 class DesiredGroup(Answer):
-    """A tenant's group on one GPU: the parameters of the kernel's ``tenant-set``. Caps 0: none."""
+    """A tenant's group on one GPU: the parameters of the kernel's ``tenant-set``. Caps 0: none.
+
+    `reserve_us` per `reserve_period_us`: in the latency band only, else 0.
+    """
 
     gpu: PciAddress
     tenant: Name
@@ -77,6 +84,10 @@ class DesiredGroup(Answer):
     timeslice_us: TimesliceUs
     cap_us: Annotated[int, Field(ge=0)] = 0
     cap_period_us: Annotated[int, Field(ge=0)] = 0
+    mode: Mode = Mode.FAIR
+    band: Band = Band.FAIR
+    reserve_us: Annotated[int, Field(ge=0)] = 0
+    reserve_period_us: Annotated[int, Field(ge=0)] = 0
 
 
 class DesiredSlice(Answer):
@@ -141,7 +152,7 @@ class ReportedType(Request):
 
 
 class ReportedGpu(Request):
-    """Inventory of one GPU."""
+    """Inventory of one GPU. `places`: how many slices policy fixed_share sells."""
 
     address: PciAddress
     engine: Annotated[str, Field(max_length=64)]
@@ -150,6 +161,9 @@ class ReportedGpu(Request):
     timeslice_min_us: Counter
     max_chunk_us: Counter
     types: Annotated[list[ReportedType], Field(max_length=64)]
+    policy: Annotated[Policy, Field(strict=False)] = Policy.BEST_EFFORT
+    places: Counter = 0
+    reserve_limit_permille: Annotated[int, Field(ge=0, le=PERMILLE)] = 0
 
 
 class ReportedGroup(Request):
@@ -205,9 +219,12 @@ class Report(Request):
 
 
 class Reported(Answer):
-    """`accepted` False: an older report, dropped."""
+    """`accepted` False: an older report, dropped. `renew_within_s`: the authority of the host's certificate is being
+    replaced; ask for another certificate after a part, by chance, of that time.
+    """
 
     accepted: bool
+    renew_within_s: int | None = None
 
 
 class Heartbeat(Request):
@@ -219,6 +236,10 @@ class Heartbeat(Request):
 
 
 class HeartbeatTaken(Answer):
-    """`accepted` False: the API has another last report than that, so send a new one."""
+    """`accepted` False: the API has another last report than that, so send a new one.
+
+    `renew_within_s`: as in the answer to a report.
+    """
 
     accepted: bool
+    renew_within_s: int | None = None

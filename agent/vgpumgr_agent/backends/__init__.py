@@ -44,7 +44,10 @@ class Capabilities:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedGpu:
-    """One GPU. `types`: bytes of device memory by mdev type; empty if it cannot be shared."""
+    """One GPU. `types`: bytes of device memory by mdev type; empty if it cannot be shared.
+
+    `policy`, `places`, `reserve_limit_permille`: how it is shared, see `vgpumgr.control.model.Gpu`.
+    """
 
     address: str
     engine: str
@@ -56,6 +59,9 @@ class ObservedGpu:
     wall_ns: int
     idle_ns: int
     types: Mapping[str, int]
+    policy: str = "best_effort"
+    places: int = 0
+    reserve_limit_permille: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,10 @@ class ObservedGroup:
     timeslice_us: int
     cap_us: int
     cap_period_us: int
+    mode: str = "fair"
+    band: str = "fair"
+    reserve_us: int = 0
+    reserve_period_us: int = 0
     run_ns: int = 0
     runs: int = 0
     longest_run_ns: int = 0

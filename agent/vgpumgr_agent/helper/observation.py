@@ -15,7 +15,18 @@ _NEW_PERMIT_S = 1
 """What is said of a slice that was made since permits were read: it is about to be permitted."""
 
 _MEMORY = re.compile(r"\bmemory_bytes=(\d+)\b")
-_GPU = ("name", "engine", "attach", "timeslice_min_us", "max_chunk_us", "wall_ns", "idle_ns")
+_GPU = (
+    "name",
+    "engine",
+    "attach",
+    "timeslice_min_us",
+    "max_chunk_us",
+    "wall_ns",
+    "idle_ns",
+    "policy",
+    "places",
+    "reserve_limit_permille",
+)
 _SETTINGS = ("gpu", "weight", "cap_us", "cap_period_us", "run_ns")
 _GROUP = (
     *_SETTINGS,
@@ -23,6 +34,10 @@ _GROUP = (
     "configured",
     "slices",
     "timeslice_us",
+    "mode",
+    "band",
+    "reserve_us",
+    "reserve_period_us",
     "runs",
     "longest_run_ns",
     "throttled_ns",

@@ -49,6 +49,10 @@ class NetlinkControl(Protocol):
         cap_us: int | None = None,
         cap_period_us: int | None = None,
         burst_us: int | None = None,
+        mode: str | None = None,
+        band: str | None = None,
+        reserve_us: int | None = None,
+        reserve_period_us: int | None = None,
     ) -> int: ...
     def delete_tenant(self, gpu: str, tenant: str) -> None: ...
     def set_slice(
@@ -101,6 +105,10 @@ class Operations:
         timeslice_us: int,
         cap_us: int,
         cap_period_us: int,
+        mode: str,
+        band: str,
+        reserve_us: int,
+        reserve_period_us: int,
     ) -> dict[str, Any]:
         self._known(gpu)
         with self._locked(f"{gpu} {tenant}"):
@@ -109,7 +117,10 @@ class Operations:
             # A full bucket earns nothing while its group waits for its turn: one timeslice of burst costs a busy group
             # a few percent of its cap, two do not.
             burst = {"burst_us": 2 * timeslice_us if cap_us else 0}
-            wanted = {"weight": weight, "timeslice_us": timeslice_us, **_cap(cap_us, cap_period_us), **burst}
+            wanted: dict[str, Any] = {"weight": weight, "timeslice_us": timeslice_us, "mode": mode, "band": band}
+            wanted |= {**_cap(cap_us, cap_period_us), **burst}
+            if band == "latency":  # the other one takes it back
+                wanted |= {"reserve_us": reserve_us, "reserve_period_us": reserve_period_us}
             try:
                 now = control.tenant(gpu, tenant)
                 if now.configured and all(getattr(now, name) == value for name, value in wanted.items()):

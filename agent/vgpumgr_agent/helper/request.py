@@ -20,6 +20,7 @@ _MDEV_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 WEIGHT_MAX = 10_000
 TIMESLICE_US_MIN, TIMESLICE_US_MAX = 10, 1_000_000
 CAP_PERIOD_US_MIN, CAP_PERIOD_US_MAX = 100, 1_000_000
+RESERVE_US_MAX = 4_000_000
 
 Check = Callable[[Any], bool]
 
@@ -30,6 +31,10 @@ def _text(pattern: re.Pattern[str]) -> Check:
 
 def _number(least: int, greatest: int) -> Check:
     return lambda value: type(value) is int and least <= value <= greatest
+
+
+def _word(*words: str) -> Check:
+    return lambda value: isinstance(value, str) and value in words
 
 
 def _boolean(value: Any) -> bool:
@@ -46,6 +51,10 @@ _CHECKS: Mapping[str, Check] = {
     "timeslice_us": _number(TIMESLICE_US_MIN, TIMESLICE_US_MAX),
     "cap_us": _number(0, CAP_PERIOD_US_MAX),
     "cap_period_us": _number(0, CAP_PERIOD_US_MAX),
+    "mode": _word("fair", "strict"),
+    "band": _word("fair", "latency"),
+    "reserve_us": _number(0, RESERVE_US_MAX),
+    "reserve_period_us": _number(0, RESERVE_US_MAX),
     "vm_gone": _boolean,
     "withdraw": _boolean,
 }
@@ -53,7 +62,7 @@ _SHARE = ("weight", "cap_us", "cap_period_us")
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "observe": (),
-    "configure": ("gpu", "tenant", "timeslice_us", *_SHARE),
+    "configure": ("gpu", "tenant", "timeslice_us", "mode", "band", "reserve_us", "reserve_period_us", *_SHARE),
     "forget_group": ("gpu", "tenant"),
     "prepare": ("uuid", "gpu", "mdev_type", "tenant", "vm_uuid", *_SHARE),
     "apply": ("uuid", "tenant", *_SHARE),
@@ -91,6 +100,7 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
         if not _CHECKS[name](members[name]):
             raise _invalid(f"{name}: malformed or out of range")
     _check_cap(members)
+    _check_reserve(members)
     return operation, members
 
 
@@ -102,6 +112,15 @@ def _check_cap(members: Mapping[str, Any]) -> None:
         raise _invalid(f"cap_period_us: a cap takes a period of at least {CAP_PERIOD_US_MIN}")
     if cap_us > period_us:
         raise _invalid("cap_us: longer than its period")
+
+
+def _check_reserve(members: Mapping[str, Any]) -> None:
+    reserve_us, period_us = members.get("reserve_us", 0), members.get("reserve_period_us", 0)
+    if members.get("band") != "latency":
+        if reserve_us or period_us:
+            raise _invalid("reserve_us: a reservation is of the latency band")
+    elif not 0 < reserve_us <= period_us:
+        raise _invalid("reserve_us: the latency band takes a reservation, no longer than its period")
 
 
 def _invalid(reason: str) -> HelperRefusedError:

@@ -14,10 +14,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -25,6 +25,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from vgpumgr.wire.problem import Code
+from vgpumgr_api.db import served
+from vgpumgr_api.db.clock import ServerClock, machine_clock
 from vgpumgr_api.errors import Refusal
 
 T = TypeVar("T")
@@ -39,8 +41,17 @@ class TryAgain(Exception):  # noqa: N818  # says what to do, and reaches nobody
 
 
 ATTEMPTS = 8
+CONFLICTS = 3
+"""So often a row may be in the way, which an attempt that begins after it would have seen: then it is a defect."""
+
 WAIT_S = 10.0
-"""How long one attempt waits for a connection or for a lock."""
+"""How long one attempt waits for a connection, or for a lock if nobody waits for its answer."""
+
+LOCK_S = 2.0
+"""How long one attempt of a request waits for a lock: whoever waits has a connection that others want."""
+
+STATEMENT_S = 30.0
+"""How long one statement of a request may take."""
 
 RESTED_S = 1.0
 """A connection that was used since is taken for alive."""
@@ -50,37 +61,66 @@ CONNECTIONS = 32
 
 # serialization_failure, deadlock_detected, lock_not_available
 _GIVEN_UP = {"40001", "40P01", "55P03"}
+_CANCELED = "57014"
+_PATIENT = text("SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', :lock_timeout, true)")
+
+# foreign_key_violation, unique_violation, exclusion_violation
+_OTHER_ROWS = {"23503", "23505", "23P01"}
+_OTHER_ROWS_SQLITE = {
+    sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+    sqlite3.SQLITE_CONSTRAINT_ROWID,
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+}
 
 
 class Database:
     """One database and its pool of connections; threads share it.
 
-    `clock` says what time it is; one transaction sees one instant, `now(session)`.
+    `clock` says what time it is, else the server of PostgreSQL does, or the machine where SQLite is. One transaction
+    sees one instant, `now(session)`. `step`: the only one at which it serves a database; with another there
+    Refusal(DATABASE_OUTDATED) is raised. `serving`: clients wait for what is done, so that on PostgreSQL statements end
+    after `STATEMENT_S` and waits for locks after `LOCK_S`.
     """
 
-    def __init__(self, url: str, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], datetime] | None = None,
+        step: str | None = None,
+        serving: bool = False,
+    ) -> None:
         parsed = make_url(url)
-        self.clock = clock
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
-        self.engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
+        self.server_clock = ServerClock() if clock is None and not self.is_sqlite else None
+        self.clock = self.server_clock or clock or machine_clock
+        self.engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed, serving=serving)
+        self._serving = serving
+        if step is not None:
+            served.only_at(self.engine, step)
         # SQLite has one writer at a time and lets the others poll; inside a process they queue here instead.
         self._writer = threading.Lock()
 
-    def run(self, fn: Callable[[Session], T], *, read_only: bool = False, snapshot: bool = True) -> T:
+    def run(
+        self, fn: Callable[[Session], T], *, read_only: bool = False, snapshot: bool = True, patient: bool = False
+    ) -> T:
         """Runs `fn` in one transaction and commits it. Whatever `fn` raises rolls it back.
 
         A `read_only` transaction sees one snapshot from beginning to end; without `snapshot` each statement may see
-        another, which spares PostgreSQL the transaction. Raises Refusal(DATABASE_BUSY) if the database cannot be
-        reached or gave the transaction up too often.
+        another, which spares PostgreSQL the transaction. One that is `patient` may take long: no client waits. Raises
+        Refusal(DATABASE_BUSY) if the database cannot be reached or gave the transaction up too often.
         """
         deadline = time.monotonic() + WAIT_S
-        lost = False
+        lost, conflicts = False, 0
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._once(fn, self._options(read_only=read_only, snapshot=snapshot), read_only=read_only)
+                options = self._options(read_only=read_only, snapshot=snapshot)
+                return self._once(fn, options, read_only=read_only, patient=patient)
             except IntegrityError as error:
                 # Somebody else was faster than our check; the next attempt sees what they did and says so.
-                if attempt == ATTEMPTS:
+                conflicts += 1
+                if conflicts == CONFLICTS or not _of_others(error):
                     raise
                 if self._was_last(attempt, deadline):
                     raise _busy("others changed what this request needs") from error
@@ -97,6 +137,8 @@ class Database:
             except PoolTimeoutError as error:
                 raise _busy("all connections to the database are in use") from error
             except DBAPIError as error:
+                if _state(error) == _CANCELED:
+                    raise _busy(f"the database took longer than {STATEMENT_S:g} s; ask for less") from error
                 if not _given_up(error):
                     if _unreachable(error):
                         raise _busy("the database cannot be reached") from error
@@ -111,11 +153,13 @@ class Database:
         """A client waits for `WAIT_S` and what its last attempt takes, not for all of them."""
         return attempt == ATTEMPTS or time.monotonic() >= deadline
 
-    def _once(self, fn: Callable[[Session], T], options: dict[str, Any], *, read_only: bool) -> T:
+    def _once(self, fn: Callable[[Session], T], options: dict[str, Any], *, read_only: bool, patient: bool) -> T:
         with self._turn(read_only=read_only), Session(self.engine, expire_on_commit=False) as session, session.begin():
-            session.info["now"] = self.clock()
             try:
-                session.connection(execution_options=options)
+                connection = session.connection(execution_options=options)
+                session.info["now"] = self.clock() if self.server_clock is None else self.server_clock.ask(connection)
+                if patient and self._serving and not self.is_sqlite:
+                    connection.execute(_PATIENT, {"lock_timeout": f"{_ms(WAIT_S)}ms"})
                 return fn(session)
             except DBAPIError as error:
                 if error.connection_invalidated:
@@ -161,7 +205,19 @@ def _busy(why: str) -> Refusal:
 def _given_up(error: DBAPIError) -> bool:
     if isinstance(error.orig, sqlite3.OperationalError):
         return (error.orig.sqlite_errorcode & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-    return getattr(error.orig, "sqlstate", None) in _GIVEN_UP
+    return _state(error) in _GIVEN_UP
+
+
+def _state(error: DBAPIError) -> str | None:
+    """SQLSTATE of PostgreSQL; None where the server said none."""
+    return getattr(error.orig, "sqlstate", None)
+
+
+def _of_others(error: IntegrityError) -> bool:
+    """Whether other rows are in the way; else it is the row itself, which is the same the next time."""
+    if isinstance(error.orig, sqlite3.IntegrityError):
+        return error.orig.sqlite_errorcode in _OTHER_ROWS_SQLITE
+    return _state(error) in _OTHER_ROWS
 
 
 def _unreachable(error: DBAPIError) -> bool:
@@ -174,12 +230,18 @@ def _unreachable(error: DBAPIError) -> bool:
             sqlite3.SQLITE_FULL,
         )
     # No state: the connection failed before the server spoke. 08: connection, 53: resources, 57: operator intervention
-    state = getattr(error.orig, "sqlstate", None)
+    state = _state(error)
     return isinstance(error, OperationalError) and (state is None or state[:2] in ("08", "53", "57"))
 
 
-def _postgresql_engine(url: URL) -> Engine:
-    wait_ms = int(WAIT_S * 1000)
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _postgresql_engine(url: URL, *, serving: bool) -> Engine:
+    limits = {"lock_timeout": _ms(WAIT_S), "idle_in_transaction_session_timeout": 6 * _ms(WAIT_S)}
+    if serving:
+        limits |= {"lock_timeout": _ms(LOCK_S), "statement_timeout": _ms(STATEMENT_S)}
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         # An exception that is logged shows no parameters: they may be anybody's.
@@ -187,9 +249,11 @@ def _postgresql_engine(url: URL) -> Engine:
         pool_size=CONNECTIONS,
         max_overflow=0,
         pool_timeout=WAIT_S,
+        # What was used last is used next: the server has its statements prepared, and its caches are warm.
+        pool_use_lifo=True,
         connect_args={
             "connect_timeout": int(WAIT_S),
-            "options": f"-c lock_timeout={wait_ms} -c idle_in_transaction_session_timeout={6 * wait_ms}",
+            "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
         },
     )
     _ask_the_rested(engine)

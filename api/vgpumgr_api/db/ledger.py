@@ -99,6 +99,7 @@ class LedgerEntry(Base):
         ),
         Index("ix_usage_ledger_tenant_id_hour", "tenant_id", "hour"),
         Index("ix_usage_ledger_account_id_hour", "account_id", "hour"),
+        Index("ix_usage_ledger_host_hour", "host", "hour"),
     )
 
     hour: Mapped[datetime] = mapped_column(primary_key=True)
@@ -109,6 +110,24 @@ class LedgerEntry(Base):
     tenant: Mapped[str] = mapped_column(String(63))
     account_id: Mapped[UUID]
     account: Mapped[str] = mapped_column(String(63))
+    run_ns: Mapped[int]
+    due_ns: Mapped[int]
+    assured_ns: Mapped[int]
+    throttled_ns: Mapped[int]
+    reserved_ns: Mapped[int]
+
+
+class Unbooked(Base):
+    """What a meter says of an hour and the ledger does not have, or not all of it. See services.unbooked."""
+
+    __tablename__ = "usage_unbooked"
+    __table_args__ = (CheckConstraint("reason IN ('unattributed', 'implausible')", name="reason"),)
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    host: Mapped[str] = mapped_column(String(63), primary_key=True)
+    gpu: Mapped[str] = mapped_column(String(16), primary_key=True)
+    tenant: Mapped[str] = mapped_column(String(63), primary_key=True)
+    reason: Mapped[str] = mapped_column(String(16), primary_key=True)
     run_ns: Mapped[int]
     due_ns: Mapped[int]
     assured_ns: Mapped[int]

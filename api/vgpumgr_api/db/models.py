@@ -4,8 +4,8 @@
 What hosts report is apart, in `observations`, with one exception: a GPU's inventory stands beside what claims use
 of it, so that the database itself can refuse to grant more than there is.
 
-Rows are locked in this order: account's quota, project's quota, GPU, slice, its progress, host, operation; within a
-kind by id.
+Rows are locked in this order: host's report, account's quota, project's quota, GPU, slice, its progress, what is held,
+host, operation; within a kind by id.
 """
 
 from datetime import datetime
@@ -59,8 +59,10 @@ class Tenant(Base):
 class Quota(Base):
     """What a tenant may use and uses; an account's use includes its projects'.
 
-    Use may exceed a limit after a cut, so no constraint compares the two: a claim does, in its UPDATE. `mode`: the only
-    one that it may claim, None for any. `timeslice_min_us` and `timeslice_max_us` bound its projects' timeslices, too.
+    Use may exceed a limit after a cut, so no constraint compares the two: a claim does, in its UPDATE. `mode`, `band`:
+    the only one that it may claim, None for any. `timeslice_min_us` and `timeslice_max_us` bound its projects'
+    timeslices, too. `scaled_used`: the `share_used` that hosts were told shares for, if that was more than the limit;
+    see `scaling`.
     """
 
     __tablename__ = "quotas"
@@ -70,6 +72,7 @@ class Quota(Base):
         CheckConstraint("timeslice_us > 0", name="timeslice"),
         CheckConstraint("timeslice_us BETWEEN timeslice_min_us AND timeslice_max_us", name="timeslice_range"),
         CheckConstraint("mode IS NULL OR mode IN ('strict', 'fair')", name="mode"),
+        CheckConstraint("band IS NULL OR band IN ('fair', 'latency')", name="band"),
     )
 
     tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True)
@@ -85,6 +88,8 @@ class Quota(Base):
     timeslice_max_us: Mapped[int] = mapped_column(server_default="1000000")
     mode: Mapped[str | None] = mapped_column(String(16))
     profiles_limited: Mapped[bool] = mapped_column(server_default=text("false"))
+    scaled_used: Mapped[int] = mapped_column(server_default="0")
+    band: Mapped[str | None] = mapped_column(String(16))
 
 
 class QuotaProfile(Base):
@@ -99,10 +104,13 @@ class QuotaProfile(Base):
 
 
 class Profile(Base):
-    """A class of slice. Rows are never changed."""
+    """A class of slice. Rows are never changed. `policy`: of the GPUs that may take it, None for best_effort."""
 
     __tablename__ = "profiles"
     __table_args__ = (
+        CheckConstraint("band IN ('fair', 'latency')", name="band"),
+        CheckConstraint("(band = 'latency') = (reserve_period_us IS NOT NULL)", name="reserve_period"),
+        CheckConstraint("policy IS NULL OR policy IN ('best_effort', 'equal_share', 'fixed_share')", name="policy"),
         CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
         CheckConstraint("mem_bytes > 0", name="mem"),
         CheckConstraint("mode IN ('strict', 'fair')", name="mode"),
@@ -115,6 +123,9 @@ class Profile(Base):
     mode: Mapped[str] = mapped_column(String(16))
     generation: Mapped[int]
     created_at: Mapped[datetime]
+    band: Mapped[str] = mapped_column(String(16), server_default="fair")
+    reserve_period_us: Mapped[int | None]
+    policy: Mapped[str | None] = mapped_column(String(16))
 
 
 class Host(Base):
@@ -153,7 +164,8 @@ class Gpu(Base):
 
     `mem_bytes` is never less than what claims use, whatever a host reports. `share_used` counts what slices are sure
     of: a strict slice's share whole, a fair one's divided by `fair_ratio_permille`. `generation`: of what operators
-    set.
+    set. `reserved_permille`: what latency slices count of the time that the host's kernel can reserve; its limit is
+    never less, whatever a host reports.
     """
 
     __tablename__ = "gpus"
@@ -162,6 +174,9 @@ class Gpu(Base):
         CheckConstraint("share_used BETWEEN 0 AND 1000", name="share"),
         CheckConstraint("mem_used >= 0 AND mem_used <= mem_bytes", name="mem"),
         CheckConstraint("fair_ratio_permille BETWEEN 1000 AND 10000", name="fair_ratio"),
+        CheckConstraint("policy IN ('best_effort', 'equal_share', 'fixed_share')", name="policy"),
+        CheckConstraint("places >= 0", name="places"),
+        CheckConstraint("reserved_permille >= 0 AND reserved_permille <= reserve_limit_permille", name="reserved"),
         # Placement walks from the fullest to the emptiest.
         Index("ix_gpus_fullest", "share_used", "mem_used", "id"),
         # How far that walk has to begin from full.
@@ -186,6 +201,10 @@ class Gpu(Base):
     mem_used: Mapped[int]
     generation: Mapped[int] = mapped_column(server_default="1")
     fair_ratio_permille: Mapped[int] = mapped_column(server_default="1000")
+    policy: Mapped[str] = mapped_column(String(16), server_default="best_effort")
+    places: Mapped[int] = mapped_column(server_default="0")
+    reserve_limit_permille: Mapped[int] = mapped_column(server_default="0")
+    reserved_permille: Mapped[int] = mapped_column(server_default="0")
 
 
 class GpuType(Base):
@@ -204,7 +223,8 @@ class Slice(Base):
 
     A releasing or lost slice is a tombstone: `tombstone_generation` is the host's desired generation that first carried
     it. A lost one counts on its GPU and no longer in quotas. `fair_ratio_permille`: its GPU's when it was claimed,
-    which says what it counts there; no strict slice is ever counted as less than its share.
+    which says what it counts there; no strict slice is ever counted as less than its share. `reserved_permille`: what
+    it counts of its GPU's.
     """
 
     __tablename__ = "slices"
@@ -212,6 +232,9 @@ class Slice(Base):
         CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
         CheckConstraint("mem_bytes > 0 AND type_mem_bytes >= mem_bytes", name="mem"),
         CheckConstraint("mode IN ('strict', 'fair')", name="mode"),
+        CheckConstraint("band IN ('fair', 'latency')", name="band"),
+        CheckConstraint("(band = 'latency') = (reserve_period_us IS NOT NULL)", name="reserve_period"),
+        CheckConstraint("reserved_permille BETWEEN 0 AND 1000", name="reserved"),
         CheckConstraint("state IN ('claimed', 'releasing', 'lost')", name="state"),
         CheckConstraint("(state = 'claimed') = (tombstone_generation IS NULL)", name="tombstone"),
         CheckConstraint(
@@ -259,3 +282,6 @@ class Slice(Base):
     affinity_level: Mapped[str | None] = mapped_column(String(8))
     anti_affinity: Mapped[str | None] = mapped_column(String(63))
     anti_affinity_level: Mapped[str | None] = mapped_column(String(8))
+    band: Mapped[str] = mapped_column(String(16), server_default="fair")
+    reserve_period_us: Mapped[int | None]
+    reserved_permille: Mapped[int] = mapped_column(server_default="0")

@@ -36,6 +36,7 @@ class Hold(Base):
         CheckConstraint("share_permille BETWEEN 1 AND 1000", name="share"),
         CheckConstraint("mem_bytes > 0 AND type_mem_bytes >= mem_bytes", name="mem"),
         CheckConstraint("fair_ratio_permille BETWEEN 1000 AND 10000", name="fair_ratio"),
+        CheckConstraint("reserved_permille BETWEEN 0 AND 1000", name="reserved"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -46,3 +47,4 @@ class Hold(Base):
     mdev_type: Mapped[str] = mapped_column(String(80))
     type_mem_bytes: Mapped[int]
     fair_ratio_permille: Mapped[int]
+    reserved_permille: Mapped[int] = mapped_column(server_default="0")

@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 # Their tables belong to Base.metadata.
-from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations  # noqa: F401
+from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations, served  # noqa: F401
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
 
@@ -31,10 +31,17 @@ class SchemaError(Exception):
 
 
 def upgrade(database: Database) -> None:
-    """Runs what is missing, in one transaction. Of several that come at once the others find nothing left to do."""
+    """Runs what is missing, in one transaction. Of several that come at once the others find nothing left to do.
+
+    Whoever else is at work on older tables is thrown out, and a process of before comes in no more; see `served`.
+    """
+    database.close()
     with database.engine.begin() as connection:
         lock(connection)
-        _refuse_newer(revision_at(connection))
+        found = revision_at(connection)
+        _refuse_newer(found)
+        if found not in (None, newest()):
+            _stand_alone(connection)
         upgrade_to(connection, "head")
 
 
@@ -43,6 +50,13 @@ def lock(connection: Connection) -> None:
     # SQLite: BEGIN IMMEDIATE has locked the file already.
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
+
+
+def _stand_alone(connection: Connection) -> None:
+    try:
+        served.end_others(connection, UPGRADE_LOCK)
+    except served.StillThereError as error:
+        raise SchemaError(str(error)) from None
 
 
 def hold_still(connection: Connection) -> None:

@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changing rows without loading them, and what both engines know but SQLAlchemy spells once per engine."""
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache, reduce
+from operator import add
 from typing import Any, cast
+from uuid import UUID
 
-from sqlalchemy import ColumnElement, CursorResult, Executable, Insert, Table
+from sqlalchemy import (
+    ARRAY,
+    BindParameter,
+    ColumnElement,
+    CursorResult,
+    Executable,
+    Insert,
+    Table,
+    Update,
+    Uuid,
+    any_,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
+from sqlalchemy.sql import visitors
 
 from vgpumgr_api.db.models import Base
 
@@ -24,25 +42,21 @@ def insert(session: Session, model: type[Base], values: Mapping[str, Any]) -> No
 
 
 def insert_unless_there(
-    session: Session, table: type[Base], values: Mapping[str, Any], *, outdated: ColumnElement[bool]
+    session: Session,
+    table: type[Base],
+    values: Mapping[str, Any],
+    *,
+    outdated: ColumnElement[bool],
+    parameters: Mapping[str, Any] | None = None,
 ) -> bool:
     """Inserts a row; returns False if its key is taken, unless by a row that is `outdated`, which it then replaces.
 
-    Waits for a transaction that is about to take the key.
+    Waits for a transaction that is about to take the key. `outdated` is a constant of its module; `parameters`: of it.
     """
-    make = postgresql.insert if is_postgresql(session) else sqlite.insert
-    primary = table_of(table).primary_key
-    inserted = (
-        make(table)
-        .values(values)
-        .on_conflict_do_update(
-            index_elements=list(primary),
-            set_={name: value for name, value in values.items() if name not in primary},
-            where=outdated,
-        )
-        .returning(*primary)
+    statement = _insert_unless_there(table, tuple(values), outdated, postgres=is_postgresql(session))
+    return (
+        session.connection().execute(statement, {**prefixed("row", values), **(parameters or {})}).first() is not None
     )
-    return session.execute(inserted).first() is not None
 
 
 def upsert(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -59,6 +73,16 @@ def upsert(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]
     session.connection().execute(statement, [dict(row) for row in rows])
 
 
+def among(session: Session, column: ColumnElement[UUID], values: Iterable[UUID]) -> ColumnElement[bool]:
+    """Whether a column has one of many values: on PostgreSQL in the same words however many, so that it need not plan
+    the statement anew.
+    """
+    several = list(values)
+    if is_postgresql(session):
+        return column == any_(bindparam(None, several, ARRAY(Uuid())))
+    return column.in_(several)
+
+
 def table_of(model: type[Base]) -> Table:
     """Returns the table of a model, whose statements are made and run without the cost of objects."""
     return cast("Table", model.__table__)
@@ -67,6 +91,72 @@ def table_of(model: type[Base]) -> Table:
 @cache
 def _insert(model: type[Base]) -> Insert:
     return table_of(model).insert().inline()
+
+
+@lru_cache(maxsize=64)
+def _insert_unless_there(
+    model: type[Base], columns: tuple[str, ...], outdated: ColumnElement[bool], *, postgres: bool
+) -> Executable:
+    table = table_of(model)
+    make = postgresql.insert if postgres else sqlite.insert
+    statement = make(table).values(parameters_for(model, "row", columns))
+    primary = [column.name for column in table.primary_key]
+    return statement.on_conflict_do_update(
+        index_elements=primary,
+        set_={name: statement.excluded[name] for name in columns if name not in primary},
+        where=outdated,
+    ).returning(*table.primary_key)
+
+
+class Together:
+    """Changes of one row each that do not depend on each other: one statement where the engine takes them as one.
+
+    All take their values from the same parameters.
+    """
+
+    def __init__(self, *changes: Insert | Update) -> None:
+        self._changes = [(change, _parameters_of(change)) for change in changes]
+        # Each is carried out whether or not the SELECT looks at it; PostgreSQL's manual, "Data-Modifying Statements
+        # in WITH".
+        changed = [
+            change.returning(literal_column("1")).cte(f"change_{number}") for number, change in enumerate(changes)
+        ]
+        counts = (select(func.count()).select_from(each).scalar_subquery() for each in changed)
+        self._one = select(reduce(add, counts))
+
+    def run(self, session: Session, parameters: Mapping[str, Any]) -> bool:
+        """Returns whether each changed its row. If not, the caller rolls back."""
+        connection = session.connection()
+        if is_postgresql(session):
+            done: int = connection.execute(self._one, parameters).scalar_one()
+        else:
+            done = sum(
+                connection.execute(change, {name: parameters[name] for name in names}).rowcount
+                for change, names in self._changes
+            )
+        return done == len(self._changes)
+
+
+def filled(model: type[Base], prefix: str, columns: Iterable[str]) -> Insert:
+    """An INSERT of one row with a parameter for each of `columns`; see `prefixed`."""
+    return table_of(model).insert().values(parameters_for(model, prefix, columns))
+
+
+def parameters_for(model: type[Base], prefix: str, columns: Iterable[str]) -> dict[str, BindParameter[Any]]:
+    """A parameter for each of `columns`."""
+    table = table_of(model)
+    return {name: bindparam(f"{prefix}__{name}", type_=table.c[name].type) for name in columns}
+
+
+def prefixed(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as parameters, whose names do not collide with those of columns or of rows with other prefixes."""
+    return {f"{prefix}__{name}": value for name, value in row.items()}
+
+
+def _parameters_of(statement: Insert | Update) -> frozenset[str]:
+    return frozenset(
+        each.key for each in visitors.iterate(statement) if isinstance(each, BindParameter) and each.required
+    )
 
 
 def is_postgresql(session: Session) -> bool:

@@ -13,6 +13,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class Exchange:
     """`route`: the template of the path, NO_ROUTE if there is no such path. `code`: of the problem, "" for success.
 
+    `asked`: for how many slices, where that is asked for.
+
     Route, method, status and code have few values, whatever clients send.
     """
 
@@ -21,6 +23,7 @@ class Exchange:
     status: int
     code: str
     seconds: float
+    asked: int = 1
 
 
 Observer = Callable[[Exchange], None]

@@ -25,7 +25,12 @@ FIGURES_S = 5.0
 """How old the fleet's figures may be: many scrapers cost the database no more than one."""
 
 SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-CLAIM = ("POST", "/v1/slices")
+CLAIMS = {
+    ("POST", "/v1/slices"): "claim",
+    ("POST", "/v1/slices:batch"): "batch",
+    ("POST", "/v1/reservations"): "reservation",
+}
+"""Requests for slices, and how each is counted."""
 
 _VERB = re.compile(r"\s*([A-Za-z]+)")
 _VERBS = frozenset({"select", "insert", "update", "delete"})
@@ -48,7 +53,10 @@ class Metrics:
         )
         self._problems = Counter("vgpumgr_problems", "Answers that are problems, by code.", ["code"], registry=registry)
         self._claims = Counter(
-            "vgpumgr_claims", "Claims asked for, by result and problem code.", ["result", "reason"], registry=registry
+            "vgpumgr_claims",
+            "Slices asked for, by how, by result and by problem code.",
+            ["by", "result", "reason"],
+            registry=registry,
         )
         self._statements = Counter(
             "vgpumgr_statements", "Statements sent to the database.", ["kind", "result"], registry=registry
@@ -70,8 +78,9 @@ class Metrics:
         self._seconds.labels(exchange.route, exchange.method).observe(exchange.seconds)
         if exchange.code:
             self._problems.labels(exchange.code).inc()
-        if (exchange.method, exchange.route) == CLAIM:
-            self._claims.labels(_result(exchange), exchange.code).inc()
+        by = CLAIMS.get((exchange.method, exchange.route))
+        if by is not None:
+            self._claims.labels(by, _result(exchange), exchange.code).inc(exchange.asked)
 
     def text(self) -> bytes:
         """All of it in Prometheus' format. Blocks on the database."""
@@ -97,6 +106,7 @@ class _Process(Collector):
 
     def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]]) -> None:
         self._pool = database.engine.pool
+        self._clock = database.server_clock
         self._watchers = watchers
 
     def collect(self) -> Iterator[Metric]:
@@ -111,6 +121,11 @@ class _Process(Collector):
         for kind, count in self._watchers.items():
             watchers.add_metric([kind], count())
         yield watchers
+        yield GaugeMetricFamily(
+            "vgpumgr_clock_offset_seconds",
+            "By how much the machine's clock is ahead of the database's, which counts.",
+            value=0 if self._clock is None else self._clock.offset.total_seconds(),
+        )
 
 
 class _Fleet(Collector):
@@ -148,6 +163,12 @@ def _families(known: Figures) -> Iterator[Metric]:
         ("vgpumgr_slices", "Slices by state.", "state", known.slices),
         ("vgpumgr_capacity", "What present GPUs have to give.", "resource", known.capacity),
         ("vgpumgr_granted", "What claims take of GPUs.", "resource", known.granted),
+        (
+            "vgpumgr_usage_unbooked_seconds",
+            "Engine time of hours that the ledger has not, or not all of.",
+            "reason",
+            known.unbooked_s,
+        ),
     ):
         family = GaugeMetricFamily(name, what, labels=[label])
         for key, value in sorted(values.items()):

@@ -31,6 +31,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     hosts.router,
     gpus.router,
     slices.router,
+    slices.claims_router,
     operations.router,
     reservations.router,
     usage.router,
@@ -39,4 +40,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.router,
     fleet.enroll_router,
     fleet.router,
+    fleet.heartbeat_router,
 )

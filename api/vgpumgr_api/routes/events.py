@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from starlette.concurrency import run_in_threadpool
 
-from vgpumgr.wire.common import COUNTER_MAX, Name, Page
+from vgpumgr.wire.common import COUNTER_MAX, Name
 from vgpumgr.wire.events import About
-from vgpumgr.wire.resources import Event
+from vgpumgr.wire.resources import EventPage
 from vgpumgr_api.call import CallDep, database_of, feed_of
 from vgpumgr_api.event_stream import MEDIA_TYPE, EventStream, parse_position
 from vgpumgr_api.feed import LOOK
@@ -19,6 +19,9 @@ from vgpumgr_api.strict import Route
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=Route)
 
 AFTER = Query(ge=0, le=COUNTER_MAX, description="only events with a larger `seq`")
+Epoch = Annotated[
+    str, Query(pattern=r"^([0-9a-f]{12})?$", description="`epoch` of the page that `after` is from; 410 in another one")
+]
 
 
 @router.get("")
@@ -28,10 +31,11 @@ def list_events(
     page_size: Annotated[int, Query(ge=1, description="events at most; above 1000 counts as 1000")] = PAGE_SIZE,
     about: About | None = None,
     tenant: Name | None = None,
-) -> Page[Event]:
+    epoch: Epoch = "",
+) -> EventPage:
     """Events after `after`, oldest first. `next_page_token` is the next `after`, empty when no more are there now."""
     size = min(page_size, PAGE_SIZE_MAX)
-    return call.write(events.list_events, after=after, size=size, about=_split(about), tenant=tenant)
+    return call.write(events.list_events, after=after, size=size, about=_split(about), tenant=tenant, epoch=epoch)
 
 
 @router.get(
@@ -50,12 +54,12 @@ async def watch_events(
     after: Annotated[int | None, AFTER] = None,
     about: About | None = None,
     tenant: Name | None = None,
+    epoch: Epoch = "",
     last_event_id: Annotated[
         str | None, Header(max_length=64, description="`id` of the last event that was seen; goes before `after`")
     ] = None,
 ) -> EventStream:
     """Events as they happen: those after `after` or `Last-Event-ID` first, else from now on."""
-    epoch = ""
     if last_event_id:
         epoch, after = parse_position(last_event_id)
     actor, database = call.actor, database_of(call.request)

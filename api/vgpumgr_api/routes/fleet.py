@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What hosts' agents ask and say. `host` in a path is the host's UUID or its name."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request
@@ -23,16 +23,21 @@ from vgpumgr.wire.fleet import (
 )
 from vgpumgr.wire.resources import Slice
 from vgpumgr.wire.usage import Metered, Readings
-from vgpumgr_api.call import Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
+from vgpumgr_api.call import PEER, Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
 from vgpumgr_api.headers import bearer, field_refusal
 from vgpumgr_api.services import certificates, fleet, metering
 from vgpumgr_api.services.actors import require_own
-from vgpumgr_api.strict import PublicRoute, Route
+from vgpumgr_api.services.heartbeats import source_of as heartbeat_source
+from vgpumgr_api.strict import ConfirmedRoute, OneTimeRoute, Route
+
+if TYPE_CHECKING:
+    from vgpumgr_api.agent_ca import AgentCa, Peer
 
 WAIT_S_MAX = 60
 
-enroll_router = APIRouter(tags=["fleet"], route_class=PublicRoute)
+enroll_router = APIRouter(tags=["fleet"], route_class=OneTimeRoute)
 router = APIRouter(prefix="/v1/hosts/{host}", tags=["fleet"], route_class=Route)
+heartbeat_router = APIRouter(prefix="/v1/hosts/{host}", tags=["fleet"], route_class=ConfirmedRoute)
 
 HostRef = Annotated[
     str, Path(pattern=r"^[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?$", description="UUID or name of a host")
@@ -89,14 +94,25 @@ def renew_certificate(call: CallDep, host: HostRef, wanted: CertificateRequest) 
 @router.post("/report")
 def report(call: CallDep, host: HostRef, said: Report) -> Reported:
     """What the host has. A report that is not newer than the last is dropped."""
-    return call.write(fleet.report, host, said)
+    answer = call.write(fleet.report, host, said)
+    return answer.model_copy(update={"renew_within_s": _renew_within_s(call)})
 
 
-@router.post("/heartbeat")
+@heartbeat_router.post("/heartbeat")
 async def heartbeat(call: CallDep, host: HostRef, beat: Heartbeat) -> HeartbeatTaken:
     """That the host lives and nothing has changed since its last report. Costs far less than a report."""
     own = require_own(call.actor, host)
-    return HeartbeatTaken(accepted=await heartbeats_of(call.request).say(own, beat))
+    accepted = await heartbeats_of(call.request).say(heartbeat_source(call.actor, own), beat)
+    if not accepted:  # for whatever reason; who came with a credential that was revoked is told that
+        await run_in_threadpool(authenticate, call.request)
+    return HeartbeatTaken(accepted=accepted, renew_within_s=_renew_within_s(call))
+
+
+def _renew_within_s(call: Call) -> int | None:
+    ca: AgentCa | None = call.request.app.state.agent_ca
+    peer: Peer | None = getattr(call.request.state, PEER, None)
+    former = call.actor.certified and ca is not None and peer is not None and ca.is_former(peer)
+    return ca.renew_within_s if ca is not None and former else None
 
 
 @router.post("/usage")

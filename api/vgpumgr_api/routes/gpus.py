@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUs, as their hosts reported them, with what is claimed of each."""
 
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
-from vgpumgr.wire.resources import Gpu, GpuPatch
+from vgpumgr.wire.resources import Gpu, GpuPatch, HostState
+from vgpumgr.wire.selector import Selector, parse_selector
 from vgpumgr_api.call import CallDep, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import gpus
 from vgpumgr_api.strict import Route
@@ -15,9 +17,17 @@ router = APIRouter(prefix="/v1/gpus", tags=["gpus"], route_class=Route)
 
 
 @router.get("")
-def list_gpus(call: CallDep, page: PageDep, host: Name | None = None) -> Page[Gpu]:
-    """GPUs of all hosts or of one."""
-    return call.read(gpus.list_gpus, page, host=host)
+def list_gpus(
+    call: CallDep,
+    page: PageDep,
+    host: Name | None = None,
+    host_state: Annotated[HostState | None, Query(description="on hosts in this state")] = None,
+    present: Annotated[bool | None, Query(description="in its host's last report, or no more")] = None,
+    selector: Selector | None = None,
+) -> Page[Gpu]:
+    """GPUs, by host and address. For `selector` a label of a GPU's host counts where it has none of that key."""
+    labels = parse_selector(selector) if selector else {}
+    return call.read(gpus.list_gpus, page, host=host, host_state=host_state, present=present, labels=labels)
 
 
 @router.get("/{gpu_id}")

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts, as operators see them."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.operations import HostDrain, Operation
-from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch
+from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch, HostState
+from vgpumgr.wire.selector import Selector, parse_selector
 from vgpumgr_api.call import Call, CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import cordoning, drain, fencing, hosts
 from vgpumgr_api.strict import Route
@@ -14,9 +17,19 @@ router = APIRouter(prefix="/v1/hosts", tags=["hosts"], route_class=Route)
 
 
 @router.get("")
-def list_hosts(call: CallDep, page: PageDep) -> Page[Host]:
-    """All hosts, by name."""
-    return call.read(hosts.list_hosts, page)
+def list_hosts(
+    call: CallDep,
+    page: PageDep,
+    state: HostState | None = None,
+    online: bool | None = None,
+    enrolled: bool | None = None,
+    fenced: Annotated[bool | None, Query(description="declared dead, and not enrolled since")] = None,
+    selector: Selector | None = None,
+) -> Page[Host]:
+    """Hosts, by name: all, or those in one state, that are heard of, or that have certain labels."""
+    labels = parse_selector(selector) if selector else {}
+    wanted = hosts.HostFilter(state=state, online=online, enrolled=enrolled, fenced=fenced, labels=labels)
+    return call.read(hosts.list_hosts, page, wanted)
 
 
 @router.post("", status_code=201)
@@ -59,26 +72,30 @@ def confirm_epoch(call: TrialDep, name: Name) -> Host:
 
 
 @router.post("/{name}:cordon")
-def cordon(call: CallDep, name: Name, if_match: IfMatch) -> Host:
+def cordon(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
     """Lets a host take no more claims; what it has stays. Needs If-Match."""
     return _tagged(call, call.write(cordoning.cordon_host, name, if_match=if_match))
 
 
 @router.post("/{name}:uncordon")
-def uncordon(call: CallDep, name: Name, if_match: IfMatch) -> Host:
+def uncordon(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
     """Lets a host take claims again, after a cordon, a drain or maintenance. Needs If-Match."""
     return _tagged(call, call.write(cordoning.uncordon_host, name, if_match=if_match))
 
 
 @router.post("/{name}:maintenance")
-def maintenance(call: CallDep, name: Name, if_match: IfMatch) -> Host:
+def maintenance(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
     """Lets no VM start with a slice there. Refused while the host has devices of slices. Needs If-Match."""
     return _tagged(call, call.write(cordoning.maintain_host, name, if_match=if_match))
 
 
-@router.post("/{name}:drain", status_code=202)
+@router.post(
+    "/{name}:drain",
+    status_code=202,
+    responses={200: {"description": "With validate_only: what would begin", "model": Operation}},
+)
 def drain_host(
-    call: CallDep, name: Name, wanted: HostDrain, if_match: IfMatch, idempotency_key: IdempotencyKey = None
+    call: TrialDep, name: Name, wanted: HostDrain, if_match: IfMatch, idempotency_key: IdempotencyKey = None
 ) -> Operation:
     """Lets a host take no more claims, and waits until its slices are gone. Deletes none. Needs If-Match."""
     begun = call.write_once(

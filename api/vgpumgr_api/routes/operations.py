@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.operations import Operation, OperationCancel, OperationState
-from vgpumgr_api.call import Call, CallDep, IfMatch, PageDep, authenticate, operations_watch_of
+from vgpumgr_api.call import Call, CallDep, IfMatch, PageDep, TrialDep, authenticate, operations_watch_of
 from vgpumgr_api.services import operating, operations
 from vgpumgr_api.strict import Route
 from vgpumgr_api.watch import RUNNING
@@ -46,7 +46,7 @@ async def get_operation(
 
 
 @router.post("/{operation_id}:cancel")
-def cancel_operation(call: CallDep, operation_id: UUID, wanted: OperationCancel, if_match: IfMatch) -> Operation:
+def cancel_operation(call: TrialDep, operation_id: UUID, wanted: OperationCancel, if_match: IfMatch) -> Operation:
     """Ends an operation that is under way; with `undo` what it is about becomes what it was before."""
     cancelled = call.write(operating.cancel_operation, operation_id, wanted, if_match=if_match)
     call.tag(cancelled.generation)

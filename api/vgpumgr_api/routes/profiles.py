@@ -3,7 +3,7 @@
 
 from fastapi import APIRouter
 
-from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.common import Mode, Name, Page
 from vgpumgr.wire.resources import Profile, ProfileCreate
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import profiles
@@ -13,9 +13,9 @@ router = APIRouter(prefix="/v1/profiles", tags=["profiles"], route_class=Route)
 
 
 @router.get("")
-def list_profiles(call: CallDep, page: PageDep) -> Page[Profile]:
-    """All profiles, by name."""
-    return call.read(profiles.list_profiles, page)
+def list_profiles(call: CallDep, page: PageDep, mode: Mode | None = None) -> Page[Profile]:
+    """All profiles, or those of one mode, by name."""
+    return call.read(profiles.list_profiles, page, mode=mode)
 
 
 @router.post(

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotas: what a tenant may claim. Each tenant has exactly one."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Quota, QuotaPatch
@@ -13,9 +15,13 @@ router = APIRouter(prefix="/v1/quotas", tags=["quotas"], route_class=Route)
 
 
 @router.get("")
-def list_quotas(call: CallDep, page: PageDep) -> Page[Quota]:
+def list_quotas(
+    call: CallDep,
+    page: PageDep,
+    account: Annotated[Name | None, Query(description="of this account and its projects")] = None,
+) -> Page[Quota]:
     """Quotas and what is used of them, by tenant."""
-    return call.read(quotas.list_quotas, page)
+    return call.read(quotas.list_quotas, page, account=account)
 
 
 @router.get("/{tenant}")

@@ -16,9 +16,11 @@ router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class
 
 
 @router.get("")
-def list_reservations(call: CallDep, page: PageDep, tenant: Name | None = None) -> Page[Reservation]:
+def list_reservations(
+    call: CallDep, page: PageDep, tenant: Name | None = None, profile: Name | None = None
+) -> Page[Reservation]:
     """What is held for the tenants that the caller may see, or for one; nothing that has expired."""
-    return call.read(reservations.list_reservations, page, tenant=tenant)
+    return call.read(reservations.list_reservations, page, tenant=tenant, profile=profile)
 
 
 @router.post(
@@ -30,6 +32,7 @@ def create_reservation(
     call: TrialDep, wanted: ReservationCreate, idempotency_key: IdempotencyKey = None
 ) -> Reservation:
     """Holds quota and places on GPUs until an instant, all or none. Claims take them by naming the reservation."""
+    call.request.state.asked = wanted.places
     made = claiming(
         call, lambda: call.write_once(idempotency_key, reservations.create_reservation, wanted, kind=Reservation)
     )

@@ -11,9 +11,10 @@ from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, 
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.claiming import claiming, give_expired_back
 from vgpumgr_api.services import claims, explain
-from vgpumgr_api.strict import Route
+from vgpumgr_api.strict import ConfirmedRoute, Route
 
 router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
+claims_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ConfirmedRoute)
 
 ValidateOnly = Annotated[bool, Query(description="check and answer alike, but claim nothing")]
 
@@ -26,12 +27,17 @@ def list_slices(
     host: Name | None = None,
     vm_uuid: UUID | None = None,
     state: SliceState | None = None,
+    profile: Name | None = None,
+    gpu_id: UUID | None = None,
 ) -> Page[Slice]:
-    """The slices that the caller may see, of one tenant, host, VM or state if asked for."""
-    return call.read(claims.list_slices, page, tenant=tenant, host=host, vm_uuid=vm_uuid, state=state)
+    """The slices that the caller may see, of one tenant, host, VM, state, profile or GPU if asked for."""
+    wanted = {"tenant": tenant, "host": host, "profile": profile}
+    return call.read(claims.list_slices, page, **wanted, vm_uuid=vm_uuid, state=state, gpu_id=gpu_id)
 
 
-@router.post("", status_code=201, responses={200: {"description": "With validate_only: what would be claimed"}})
+@claims_router.post(
+    "", status_code=201, responses={200: {"description": "With validate_only: what would be claimed", "model": Slice}}
+)
 def create_slice(
     call: CallDep,
     wanted: SliceCreate,
@@ -42,13 +48,18 @@ def create_slice(
     if validate_only:
         call.response.status_code = 200
         return claiming(call, lambda: call.write(claims.create_slice, wanted, validate_only=True))
-    claimed = claiming(call, lambda: call.write_once(idempotency_key, claims.create_slice, wanted, kind=Slice))
+    once = None if idempotency_key is None else call.once(idempotency_key, wanted)
+    claimed = claiming(call, lambda: call.write(claims.create_slice, wanted, once=once))
     call.located(f"/v1/slices/{claimed.id}")
     call.tag(claimed.generation)
     return claimed
 
 
-@router.post(":batch", status_code=201, responses={200: {"description": "With validate_only: what would be claimed"}})
+@claims_router.post(
+    ":batch",
+    status_code=201,
+    responses={200: {"description": "With validate_only: what would be claimed", "model": Slices}},
+)
 def create_slices(
     call: CallDep,
     wanted: SliceBatch,
@@ -56,6 +67,7 @@ def create_slices(
     validate_only: ValidateOnly = False,
 ) -> Slices:
     """Claims several slices of one tenant. Either all are claimed or none is."""
+    call.request.state.asked = len(wanted.slices)
     if validate_only:
         call.response.status_code = 200
         return claiming(call, lambda: call.write(claims.create_slices, wanted, validate_only=True))

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tenants: accounts and their projects."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
-from vgpumgr.wire.resources import Tenant, TenantCreate
+from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import tenants
 from vgpumgr_api.strict import Route
@@ -13,9 +15,14 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"], route_class=Route)
 
 
 @router.get("")
-def list_tenants(call: CallDep, page: PageDep) -> Page[Tenant]:
+def list_tenants(
+    call: CallDep,
+    page: PageDep,
+    kind: TenantKind | None = None,
+    account: Annotated[Name | None, Query(description="this account and its projects")] = None,
+) -> Page[Tenant]:
     """The tenants that the caller may see, by name."""
-    return call.read(tenants.list_tenants, page)
+    return call.read(tenants.list_tenants, page, kind=kind, account=account)
 
 
 @router.post(

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens of operators and tenants. Hosts get theirs by enrolling."""
 
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
-from vgpumgr.wire.common import Page
-from vgpumgr.wire.resources import Token, TokenCreate, TokenCreated
-from vgpumgr_api.call import CallDep, PageDep
+from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.resources import Token, TokenCreate, TokenCreated, TokenRole
+from vgpumgr_api.call import CallDep, PageDep, TrialDep
 from vgpumgr_api.services import tokens
 from vgpumgr_api.strict import Route
 
@@ -15,9 +16,15 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=Route)
 
 
 @router.get("")
-def list_tokens(call: CallDep, page: PageDep) -> Page[Token]:
-    """Tokens without their secrets."""
-    return call.read(tokens.list_tokens, page)
+def list_tokens(
+    call: CallDep,
+    page: PageDep,
+    role: TokenRole | None = None,
+    subject: Annotated[Name | None, Query(description="the tenant or host that they are for")] = None,
+    expired: bool | None = None,
+) -> Page[Token]:
+    """Tokens without their secrets, also expired ones."""
+    return call.read(tokens.list_tokens, page, role=role, subject=subject, expired=expired)
 
 
 @router.post("", status_code=201)
@@ -29,6 +36,6 @@ def create_token(call: CallDep, wanted: TokenCreate) -> TokenCreated:
 
 
 @router.delete("/{token_id}", status_code=204)
-def delete_token(call: CallDep, token_id: UUID) -> None:
+def delete_token(call: TrialDep, token_id: UUID) -> None:
     """Revokes a token at once."""
     call.write(tokens.delete_token, token_id)

@@ -3,17 +3,18 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from vgpumgr.wire.common import Instant, Name, Page
 from vgpumgr.wire.resources import Usage
 from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow
-from vgpumgr_api.call import Call, CallDep, PageDep
+from vgpumgr_api.call import Call, CallDep, PageDep, authenticate, turns_of
 from vgpumgr_api.services import grants, ledger_list, usage
 from vgpumgr_api.services.ledger_scope import LedgerFilter
 from vgpumgr_api.services.paging import PAGE_SIZE_MAX, PageRequest
@@ -37,13 +38,13 @@ async def _wanted(
     as_of: Annotated[Instant | None, Query(description="without what was booked from this hour on")] = None,
 ) -> LedgerFilter:
     return LedgerFilter(
-        since=since.astimezone(UTC),
-        until=until.astimezone(UTC),
+        since=since,
+        until=until,
         granularity=granularity,
         by=by,
         tenant=tenant,
         account=account,
-        as_of=None if as_of is None else as_of.astimezone(UTC),
+        as_of=as_of,
     )
 
 
@@ -78,18 +79,26 @@ def list_grants(
     call: CallDep, page: PageDep, since: Since, until: Until, tenant: OfTenant = None, account: OfAccount = None
 ) -> Page[Grant]:
     """The lives of claims that fall into a time: what `slice_us`, `granted_ns` and `mem_byte_us` are made of."""
-    wanted = LedgerFilter(since=since.astimezone(UTC), until=until.astimezone(UTC), tenant=tenant, account=account)
+    wanted = LedgerFilter(since=since, until=until, tenant=tenant, account=account)
     return call.read(grants.list_grants, page, wanted)
 
 
-def _csv(call: Call, wanted: LedgerFilter, page: Page[LedgerRow]) -> Iterator[str]:
-    """Page by page, each in a transaction of its own, so that a slow reader keeps no connection of the database."""
+async def _csv(call: Call, wanted: LedgerFilter, page: Page[LedgerRow]) -> AsyncIterator[str]:
+    """Page by page, each in a transaction and turn of its own, so that a slow reader keeps nothing from others."""
     yield _lines([list(LedgerRow.model_fields)])
     while True:
         yield _lines([_cell(getattr(row, name)) for name in LedgerRow.model_fields] for row in page.items)
         if not page.next_page_token:
             return
-        page = call.read(ledger_list.list_ledger, PageRequest(size=PAGE_SIZE_MAX, token=page.next_page_token), wanted)
+        more = PageRequest(size=PAGE_SIZE_MAX, token=page.next_page_token)
+        async with turns_of(call.request).turn(call.actor):
+            page = await run_in_threadpool(_next, call, wanted, more)
+
+
+def _next(call: Call, wanted: LedgerFilter, more: PageRequest) -> Page[LedgerRow]:
+    """Asks again who calls: the token may have ended since the last page, and then the answer breaks off."""
+    again = Call(call.request, call.response, authenticate(call.request))
+    return again.read(ledger_list.list_ledger, more, wanted)
 
 
 def _lines(rows: Any) -> str:

@@ -9,12 +9,12 @@ operator does, or what a tenant does, and changes nothing. A host reaches its ow
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, bindparam, or_, select, true
+from sqlalchemy import BindParameter, ColumnElement, Row, String, Uuid, bindparam, or_, select, true
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
@@ -30,15 +30,17 @@ SECRET = re.compile(r"vgpu_[A-Za-z0-9_-]{43}")
 class Actor:
     """Who makes a request, and from which address. `name` is for events, as in ``tenant:blue``.
 
-    `scope` tells the idempotency keys of one from those of others; by the token or the name if it is empty. `scopes`:
-    what the token is good for; None: all that its role may do. `certified`: it showed a certificate. `expires_at`: when
-    the token ends, by itself.
+    `account_id`: the account that its tenant is a project of. `scope` tells the idempotency keys of one from those of
+    others; if it is empty, by role and tenant, so that the next token may repeat a request. `scopes`: what the token
+    is good for; None: all that its role may do. `certified`: it showed a certificate. `expires_at`: when the token
+    ends, by itself. `secret_hash`: of the token that it showed.
     """
 
     token_id: UUID | None
     role: TokenRole
     name: str
     tenant_id: UUID | None = None
+    account_id: UUID | None = None
     host_id: UUID | None = None
     request_id: str = ""
     source: str = ""
@@ -46,6 +48,7 @@ class Actor:
     scopes: frozenset[str] | None = None
     certified: bool = False
     expires_at: datetime | None = None
+    secret_hash: str = field(default="", repr=False)
 
     @property
     def runs_the_cloud(self) -> bool:
@@ -69,6 +72,7 @@ _SUBJECTS = (
         _TOKEN.expires_at,
         _TOKEN.scopes,
         models.Tenant.name.label("tenant"),
+        models.Tenant.account_id,
         models.Host.name.label("host"),
     )
     .outerjoin(models.Tenant, models.Tenant.id == _TOKEN.tenant_id)
@@ -102,7 +106,7 @@ def authenticate(session: Session, secret: str, *, request_id: str = "", source:
         raise invalid(session, secret, "this token is unknown or revoked; ask an operator for a new one")
     if found.expires_at is not None and found.expires_at <= now(session):
         raise Refusal(Code.AUTH_EXPIRED, "this token has expired; ask an operator for a new one")
-    return actor_of(found, request_id=request_id, source=source)
+    return actor_of(found, request_id=request_id, source=source, secret_hash=hash_of(secret))
 
 
 def token_with(session: Session, token_id: UUID) -> Row[*tuple[Any, ...]] | None:
@@ -110,20 +114,51 @@ def token_with(session: Session, token_id: UUID) -> Row[*tuple[Any, ...]] | None
     return session.execute(_BY_ID, {"id": token_id}).one_or_none()
 
 
-def actor_of(token: Row[*tuple[Any, ...]], *, request_id: str, source: str, certified: bool = False) -> Actor:
+def actor_of(
+    token: Row[*tuple[Any, ...]], *, request_id: str, source: str, certified: bool = False, secret_hash: str = ""
+) -> Actor:
     """Returns who has this credential."""
     return Actor(
         token_id=token.id,
         role=TokenRole(token.role),
         name=f"{token.role}:{token.host or token.tenant or token.id}",
         tenant_id=token.tenant_id,
+        account_id=token.account_id,
         host_id=token.host_id,
         request_id=request_id,
         source=source,
         scopes=None if token.scopes is None else frozenset(token.scopes),
         certified=certified,
         expires_at=token.expires_at,
+        secret_hash=secret_hash,
     )
+
+
+def credential_counts() -> ColumnElement[bool]:
+    """Whether a credential is still there, given those `credential_parameters`; a secret also is void once replaced."""
+    shown: BindParameter[str] = bindparam("credential_hash", type_=String())
+    return (
+        select(_TOKEN.id)
+        .where(_TOKEN.id == bindparam("credential_id", type_=Uuid()), or_(shown == "", _TOKEN.secret_hash == shown))
+        .exists()
+    )
+
+
+def credential_parameters(actor: Actor) -> dict[str, Any]:
+    return {"credential_id": actor.token_id, "credential_hash": actor.secret_hash}
+
+
+_COUNTS = select(credential_counts())
+
+
+def require_credential(session: Session, actor: Actor) -> None:
+    """Refuses who came with one of our credentials if that was revoked since."""
+    if actor.token_id is not None and not session.connection().scalar(_COUNTS, credential_parameters(actor)):
+        raise revoked()
+
+
+def revoked() -> Refusal:
+    return Refusal(Code.AUTH_INVALID, "this credential was revoked; ask an operator for a new one")
 
 
 def invalid(session: Session, secret: str, detail: str) -> Refusal:

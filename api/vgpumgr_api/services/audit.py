@@ -8,19 +8,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, bindparam, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Page
 from vgpumgr_api.db import records
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.statements import insert
+from vgpumgr_api.db.statements import filled, insert
 from vgpumgr_api.services.actors import Actor, require_admin
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.text import printable
 
 _ENTRY = records.AuditEntry
+
+
+_SAID = ("at", "actor", "request_id", "tenant", "object", "generation", "detail", "role", "credential", "source")
+INSERT = filled(_ENTRY, "said", _SAID).values(action=bindparam("said__kind"))
+"""What `write` does, for `events.INSERTS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +75,7 @@ def write(
             "at": now(session),
             "action": action,
             "actor": actor.name,
-            "role": actor.role.value,
-            "credential": actor.token_id,
-            "source": actor.source[:64],
+            **credentials_of(actor),
             "request_id": printable(actor.request_id)[:64],
             "tenant": tenant,
             "object": str(subject),
@@ -80,6 +83,11 @@ def write(
             "detail": detail,
         },
     )
+
+
+def credentials_of(actor: Actor) -> dict[str, Any]:
+    """What an entry says of an actor and no event does."""
+    return {"role": actor.role.value, "credential": actor.token_id, "source": actor.source[:64]}
 
 
 def list_audit(session: Session, actor: Actor, page: PageRequest, wanted: AuditFilter) -> Page[AuditEntry]:

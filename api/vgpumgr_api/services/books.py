@@ -16,9 +16,16 @@ from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import change, insert_unless_there
 from vgpumgr_api.services import audit
 from vgpumgr_api.services.actors import Actor, local_operator
+from vgpumgr_api.services.liveness import is_doubtful
 
 HOUR = timedelta(hours=1)
 CLOSE_AFTER = timedelta(minutes=15)
+STEP, STEP_AFTER = timedelta(hours=2), timedelta(hours=1)
+"""More is closed at once only when the API has been alive so long: a clock may have leapt, and nothing opens again."""
+
+FORGOTTEN, FORGOTTEN_AFTER = timedelta(days=3), timedelta(days=1)
+"""The same for what is forgotten."""
+
 COUNTS_KEPT_HOURS = 30 * 24
 """How long it is known what a meter counted in an hour that the ledger has; hosts send those of ten days again."""
 
@@ -51,7 +58,8 @@ def held(session: Session) -> State:
     if session.scalar(select(ledger.Books.id)) is None:
         values = {"id": 1, "closed_before": EPOCH, "kept_from": EPOCH}
         insert_unless_there(session, ledger.Books, values, outdated=false())
-    if state(session).closed_before < due:
+    step = due - state(session).closed_before
+    if step > timedelta(0) and not is_doubtful(session, step, allowed=STEP, after=STEP_AFTER):
         session.execute(select(ledger.Books.id).with_for_update())
         change(session, update(ledger.Books).where(ledger.Books.closed_before < due).values(closed_before=due))
     else:
@@ -63,10 +71,12 @@ def forget_before(session: Session, actor: Actor, days: int) -> datetime:
     """Removes what is older than so many whole days; returns from when on the ledger is kept. In the audit."""
     kept_from = now(session).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
     before = held(session)
-    if kept_from <= before.kept_from:
+    step = kept_from - before.kept_from
+    if step <= timedelta(0) or is_doubtful(session, step, allowed=FORGOTTEN, after=FORGOTTEN_AFTER):
         return before.kept_from
     change(session, update(ledger.Books).values(kept_from=kept_from))
     entries = change(session, delete(ledger.LedgerEntry).where(ledger.LedgerEntry.hour < kept_from))
+    change(session, delete(ledger.Unbooked).where(ledger.Unbooked.hour < kept_from))
     grants = change(session, delete(ledger.Grant).where(ledger.Grant.ended_at < kept_from))
     audit.write(
         session,

@@ -13,24 +13,40 @@ from vgpumgr.wire.resources import Slice, SliceBatch, SliceCreate, Slices, Slice
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events, grants, progress, quotas, reservations
+from vgpumgr_api.services import claim_rows, events, grants, idempotency, progress, quotas, reservations
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
-from vgpumgr_api.services.generations import bump, bump_claimed, require_match
-from vgpumgr_api.services.lookup import host_named, on_host, profile_named, tenant_named
-from vgpumgr_api.services.obstacles import Wanted
+from vgpumgr_api.services.generations import bump, bump_claimed, refuse_other
+from vgpumgr_api.services.idempotency import Begun, Once
+from vgpumgr_api.services.lookup import Claiming, claiming, host_wanted, on_host, profile_named, tenant_named
+from vgpumgr_api.services.obstacles import Wanted, policy_of, settled
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.permits import Asked
 from vgpumgr_api.services.placement import Place, take
-from vgpumgr_api.services.slice_view import answer, view, views
-from vgpumgr_api.services.ties import ties_of
+from vgpumgr_api.services.quotas import Standing
+from vgpumgr_api.services.slice_view import answer, seen, view, views
+from vgpumgr_api.services.ties import Vm, ties_of
 
 
-def create_slice(session: Session, actor: Actor, request: SliceCreate, *, validate_only: bool = False) -> Slice:
+def create_slice(
+    session: Session,
+    actor: Actor,
+    request: SliceCreate,
+    *,
+    validate_only: bool = False,
+    once: Once | None = None,
+) -> Slice:
     """Claims a slice: quotas, a GPU and the claim in one transaction, or nothing.
 
     A VM that has a slice of the tenant gets its others on the same host, unless `host` says otherwise. With
-    `validate_only` everything is tried, the answer made, and nothing kept.
+    `validate_only` everything is tried, the answer made, and nothing kept. With `once` as `idempotency.once` does it,
+    whose last statement it spares.
     """
+    if once is not None:
+        begun = idempotency.begin(session, actor, once, Slice)
+        if not isinstance(begun, Begun):
+            return begun
+        require_change(actor)
+        return _claim(session, actor, [request], begun)[0]
     return _tried_or_done(session, actor, [request], validate_only=validate_only)[0]
 
 
@@ -54,6 +70,8 @@ def list_slices(
     host: str | None = None,
     vm_uuid: UUID | None = None,
     state: SliceState | None = None,
+    profile: str | None = None,
+    gpu_id: UUID | None = None,
 ) -> Page[Slice]:
     """Returns the slices of tenants that `actor` reaches, by id. `tenant` is that one, without its projects."""
     statement = views().where(reachable_tenants(actor))
@@ -67,6 +85,10 @@ def list_slices(
         statement = statement.where(models.Slice.vm_uuid == vm_uuid)
     if state is not None:
         statement = statement.where(progress.state_of_row() == state.value)
+    if profile is not None:
+        statement = statement.where(models.Slice.profile_id == profile_named(session, profile).id)
+    if gpu_id is not None:
+        statement = statement.where(models.Slice.gpu_id == gpu_id)
     rows, token = fetch(session, statement, kind="slices", keys=[models.Slice.id], page=page)
     return Page(items=[answer(view(row)) for row in rows], next_page_token=token)
 
@@ -86,7 +108,7 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: in
     """
     require_change(actor)
     claim, host_id, tenant = _locked(session, actor, slice_id)
-    require_match(if_match, claim.generation, required=False)
+    refuse_other(if_match, claim.generation)
     if claim.state == SliceState.CLAIMED.value:
         progress.begin_release(session, claim.id)
         bump(session, [host_id])
@@ -101,19 +123,23 @@ def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: in
     return get_slice(session, actor, slice_id)
 
 
-def wanted_of(session: Session, tenant: models.Tenant, profile: models.Profile, request: SliceCreate) -> Wanted:
+def wanted_of(
+    session: Session, actor: Actor, tenant: models.Tenant, profile: models.Profile, request: SliceCreate
+) -> Wanted:
     """Returns what a claim needs of a GPU, as things are now. The caller holds the lock of the tenant's quota."""
-    host_id = host_named(session, request.host).id if request.host is not None else None
-    if host_id is None and request.vm_uuid is not None:
-        host_id = _host_of_vm(session, tenant, request.vm_uuid)
+    host_id = host_wanted(session, actor, request.host)
     return Wanted(
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
         mode=Mode(profile.mode),
         host_id=host_id,
+        vm=Vm(tenant.id, request.vm_uuid) if host_id is None and request.vm_uuid is not None else None,
         placement=request.placement,
         selector=request.selector,
         ties=ties_of(session, tenant.id, request),
+        policy=policy_of(profile),
+        reserve_period_us=profile.reserve_period_us,
+        discreet=not actor.sees_the_cloud,
     )
 
 
@@ -129,50 +155,69 @@ def _tried_or_done(
     return claimed
 
 
-def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate]) -> list[Slice]:
-    tenant = tenant_named(session, requests[0].tenant)
+def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate], begun: Begun | None = None) -> list[Slice]:
+    who = claiming(session, actor, requests[0].tenant, requests[0].profile)
+    tenant = who.tenant
     require_tenant(actor, tenant)
-    profiles = [profile_named(session, request.profile) for request in requests]
+    known = {} if who.profile is None else {who.profile.name: who.profile}
+    profiles = [known.get(request.profile) or profile_named(session, request.profile) for request in requests]
     # What is held by a reservation was charged when that was made.
     new = [
         Asked(profile, "$.profile" if len(requests) == 1 else f"$.slices[{number}].profile")
         for number, (request, profile) in enumerate(zip(requests, profiles, strict=True))
         if request.reservation is None
     ]
-    if new:
-        quotas.charge_owners(session, tenant, new)
-    else:
-        quotas.lock_owners(session, tenant)
-    claimed: list[UUID] = []
+    owners = quotas.owners_with(tenant, who.account)
+    standings = quotas.charge_owners(session, owners, new) if new else quotas.lock_owners(session, owners)
+    claimed: list[Slice] = []
     hosts: set[UUID] = set()
     for request, profile in zip(requests, profiles, strict=True):
-        wanted = wanted_of(session, tenant, profile, request)
+        wanted = wanted_of(session, actor, tenant, profile, request)
         if request.reservation is not None:
-            place = reservations.draw(session, tenant, profile, wanted, request.reservation)
+            place = reservations.draw(session, tenant, profile, settled(session, wanted), request.reservation)
         else:
             place = take(session, wanted, first=not claimed)
-        claimed.append(_record(session, actor, tenant, profile, request, place))
+        claim = _new(session, tenant, profile, request, place)
+        made = _answer(claim, who, profile, place, standings)
+        kept = None if begun is None else begun.parameters(made)
+        claim_rows.write(session, actor, claim, who, profile.name, place, bump=len(requests) == 1, kept=kept)
         hosts.add(place.host_id)
-    session.flush()
-    bump_claimed(session, hosts)
-    found = {row[0].id: row for row in session.execute(views().where(models.Slice.id.in_(claimed)))}
-    return [answer(view(found[slice_id])) for slice_id in claimed]
+        claimed.append(made)
+    if len(requests) > 1:  # only when all GPUs are locked, since hosts come after them
+        bump_claimed(session, hosts)
+    return claimed
 
 
-def _record(
-    session: Session,
-    actor: Actor,
-    tenant: models.Tenant,
+def _answer(
+    claim: models.Slice,
+    who: Claiming,
     profile: models.Profile,
-    request: SliceCreate,
     place: Place,
-) -> UUID:
+    standings: Sequence[Standing],
+) -> Slice:
+    """What a claim looks like that was just made. Its tenant's standing is the last."""
+    return answer(
+        seen(
+            claim,
+            place.gpu,
+            tenant=who.tenant.name,
+            profile=profile.name,
+            host=place.host,
+            quota_us=standings[-1].timeslice_us,
+            owners=[each.use for each in standings],
+        )
+    )
+
+
+def _new(
+    session: Session, tenant: models.Tenant, profile: models.Profile, request: SliceCreate, place: Place
+) -> models.Slice:
     affinity, anti_affinity = request.affinity, request.anti_affinity
-    claim = models.Slice(
+    return models.Slice(
         id=uuid4(),
         tenant_id=tenant.id,
         profile_id=profile.id,
-        gpu_id=place.gpu_id,
+        gpu_id=place.gpu.id,
         vm_uuid=request.vm_uuid,
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
@@ -180,39 +225,17 @@ def _record(
         mdev_type=place.mdev_type,
         type_mem_bytes=place.type_mem_bytes,
         fair_ratio_permille=place.fair_ratio_permille,
+        band=profile.band,
+        reserve_period_us=profile.reserve_period_us,
+        reserved_permille=place.reserved_permille,
         affinity=affinity and affinity.key,
         affinity_level=affinity and affinity.level.value,
         anti_affinity=anti_affinity and anti_affinity.key,
         anti_affinity_level=anti_affinity and anti_affinity.level.value,
         state=SliceState.CLAIMED.value,
+        tombstone_generation=None,
         generation=1,
         created_at=now(session),
-    )
-    session.add(claim)
-    events.record(
-        session,
-        actor,
-        "slice.claimed",
-        claim.id,
-        tenant=tenant,
-        generation=claim.generation,
-        detail={"profile": profile.name, "vm_uuid": str(request.vm_uuid) if request.vm_uuid else None},
-    )
-    grants.begin(session, claim, tenant)
-    return claim.id
-
-
-def _host_of_vm(session: Session, tenant: models.Tenant, vm_uuid: UUID) -> UUID | None:
-    return session.scalar(
-        select(models.Gpu.host_id)
-        .join(models.Slice, models.Slice.gpu_id == models.Gpu.id)
-        .where(
-            models.Slice.tenant_id == tenant.id,
-            models.Slice.vm_uuid == vm_uuid,
-            models.Slice.state == SliceState.CLAIMED.value,
-        )
-        .order_by(models.Slice.created_at.desc())
-        .limit(1)
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from vgpumgr.wire.common import PERMILLE, TIMESLICE_US_MAX
+from vgpumgr.wire.common import PERMILLE, TIMESLICE_US_MAX, Band, Mode, Policy
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -28,10 +28,14 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A slice of a group: its enforced share, and whether it may have more when others are idle."""
+    """A slice of a group: its enforced share, and whether it may have more when others are idle.
+
+    `reserve_period_us`: the longest that it waits, 0 outside the latency band.
+    """
 
     permille: int
     strict: bool
+    reserve_period_us: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +48,22 @@ class Cap:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPlan(Generic[Key]):
-    """Parameters of a group and the caps of its slices. A slice's weight is its enforced share."""
+    """Parameters of a group and the caps of its slices. A slice's weight is its enforced share.
+
+    `reserve`: what it has before all others, of the latency band; zeros outside.
+    """
 
     weight: int
     timeslice_us: int
     cap: Cap
     slice_caps: Mapping[Key, Cap]
+    mode: Mode
+    reserve: Cap
+
+    @property
+    def band(self) -> Band:
+        """How the group competes."""
+        return Band.LATENCY if self.reserve.us else Band.FAIR
 
 
 def enforced_permille(share_permille: int, owners: Sequence[Use]) -> int:
@@ -68,24 +82,55 @@ def effective_timeslice_us(quota_us: int, gpu_min_us: int) -> int:
     return min(max(quota_us, gpu_min_us), TIMESLICE_US_MAX)
 
 
-def plan_group(parts: Mapping[Key, Part], timeslice_us: int) -> GroupPlan[Key]:
+def reserved_permille(counted: int, max_chunk_us: int, reserve_period_us: int) -> int:
+    """Returns what a latency slice counts of the time that a GPU can reserve: its share, and one piece per period.
+
+    The kernel counts one piece for a group, so that this is never less.
+    """
+    return counted - (-PERMILLE * max_chunk_us // reserve_period_us)
+
+
+def plan_group(parts: Mapping[Key, Part], timeslice_us: int, policy: Policy = Policy.BEST_EFFORT) -> GroupPlan[Key]:
     """Returns what to configure for a tenant's claimed slices on one GPU; there is at least one.
 
     If all are strict the group is capped at their sum; if only some are, each of those is capped by itself, because a
-    cap of the group would hold the fair ones back.
+    cap of the group would hold the fair ones back. Those of the latency band have their shares reserved, within the
+    shortest of their periods. Under another policy than best_effort the kernel divides by slices or places, and refuses
+    caps and reservations.
     """
+    if policy is not Policy.BEST_EFFORT:
+        return GroupPlan(
+            weight=sum(part.permille for part in parts.values()),
+            timeslice_us=timeslice_us,
+            cap=Cap(),
+            slice_caps=dict.fromkeys(parts, Cap()),
+            mode=Mode.STRICT if policy is Policy.FIXED_SHARE else Mode.FAIR,
+            reserve=Cap(),
+        )
     period_us = min(max(CAP_PERIOD_TIMESLICES * timeslice_us, CAP_PERIOD_MIN_US), CAP_PERIOD_MAX_US)
     weight = sum(part.permille for part in parts.values())
     all_strict = all(part.strict for part in parts.values())
+    cap = _cap(weight, period_us) if all_strict else Cap()
     return GroupPlan(
         weight=weight,
         timeslice_us=timeslice_us,
-        cap=_cap(weight, period_us) if all_strict else Cap(),
+        cap=cap,
         slice_caps={
             key: _cap(part.permille, period_us) if part.strict and not all_strict else Cap()
             for key, part in parts.items()
         },
+        mode=Mode.STRICT if cap.us else Mode.FAIR,
+        reserve=_reserve([part for part in parts.values() if part.reserve_period_us], cap),
     )
+
+
+def _reserve(parts: Sequence[Part], cap: Cap) -> Cap:
+    """A floor inside share and cap, never more than either."""
+    if not parts:
+        return Cap()
+    period_us = min(part.reserve_period_us for part in parts)
+    us = period_us * sum(part.permille for part in parts) // PERMILLE
+    return Cap(us=min(us, period_us * cap.us // cap.period_us) if cap.us else us, period_us=period_us)
 
 
 def _cap(permille: int, period_us: int) -> Cap:

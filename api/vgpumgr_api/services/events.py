@@ -8,12 +8,12 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import COUNTER_MAX, Page
+from vgpumgr.wire.common import COUNTER_MAX
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Event
+from vgpumgr.wire.resources import EventPage
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.statements import insert
+from vgpumgr_api.db.statements import filled, insert, prefixed
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import audit, outbox
 from vgpumgr_api.services.actors import Actor, require_person, require_tenant
@@ -21,6 +21,10 @@ from vgpumgr_api.services.lookup import tenant_named
 from vgpumgr_api.services.outbox import Wanted
 from vgpumgr_api.services.paging import PAGE_SIZE, checked_size
 from vgpumgr_api.services.text import printable
+
+_SAID = ("at", "kind", "actor", "request_id", "tenant_id", "account_id", "tenant", "object", "detail")
+INSERTS = (filled(records.Event, "said", _SAID), audit.INSERT)
+"""What `record` does, for `Together`; the parameters are those of `said`."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +50,7 @@ def record(
 
     As an event for those who watch and in the audit. `generation`: what the object has after it.
     """
-    insert(
-        session,
-        records.Event,
-        {
-            "at": now(session),
-            "kind": kind,
-            "actor": actor.name,
-            "request_id": printable(actor.request_id)[:64],
-            "tenant_id": tenant.id if tenant else None,
-            "account_id": tenant.account_id if tenant else None,
-            "tenant": tenant.name if tenant else None,
-            "object": str(subject),
-            "detail": detail or {},
-        },
-    )
+    insert(session, records.Event, _row(session, actor, kind, subject, tenant, detail))
     audit.write(
         session,
         actor,
@@ -72,6 +62,42 @@ def record(
     )
 
 
+def said(
+    session: Session,
+    actor: Actor,
+    kind: str,
+    subject: object,
+    *,
+    tenant: models.Tenant,
+    generation: int,
+    detail: dict[str, Any],
+) -> dict[str, Any]:
+    """Returns what `record` would write, as the parameters of `INSERTS`."""
+    row = _row(session, actor, kind, subject, tenant, detail)
+    return prefixed("said", {**row, **audit.credentials_of(actor), "generation": generation})
+
+
+def _row(
+    session: Session,
+    actor: Actor,
+    kind: str,
+    subject: object,
+    tenant: models.Tenant | None,
+    detail: dict[str, Any] | None,
+) -> dict[str, Any]:
+    return {
+        "at": now(session),
+        "kind": kind,
+        "actor": actor.name,
+        "request_id": printable(actor.request_id)[:64],
+        "tenant_id": tenant.id if tenant else None,
+        "account_id": tenant.account_id if tenant else None,
+        "tenant": tenant.name if tenant else None,
+        "object": str(subject),
+        "detail": detail or {},
+    }
+
+
 def list_events(
     session: Session,
     actor: Actor,
@@ -80,24 +106,32 @@ def list_events(
     size: int = PAGE_SIZE,
     about: frozenset[str] = frozenset(),
     tenant: str | None = None,
-) -> Page[Event]:
+    epoch: str = "",
+) -> EventPage:
     """Returns events numbered above `after`, oldest first. Not for a read-only transaction: it numbers them.
 
-    `next_page_token` is the next `after` if more are there already, else "". `after` 0: from the oldest that is kept.
+    `next_page_token` is the next `after` if more are there already, else "": a page may be short, or empty, and not the
+    last, where much has happened that nobody has read yet. `after` 0: from the oldest that is kept.
+    `epoch`: as of `begin_watch`. Raises Refusal(WATCH_EXPIRED) as that does.
     """
     wanted = wanted_by(session, actor, about=about, tenant=tenant)
     size = checked_size(size)
     _check(after)
-    outbox.number(session)
+    unnumbered = outbox.number(session)
     row = records.Event
     found = session.scalars(
         select(row).where(row.seq > after, *wanted.conditions()).order_by(row.seq).limit(size + 1)
     ).all()
+    present = _require_there(session, after, epoch)
     if after:
         outbox.require_kept(session, after)
-    return Page(
-        items=[outbox.answer(event) for event in found[:size]],
-        next_page_token=str(found[size - 1].seq) if len(found) > size else "",
+    token = ""
+    if len(found) > size:
+        token = str(found[size - 1].seq)
+    elif unnumbered:
+        token = str(outbox.newest(session))
+    return EventPage(
+        items=[outbox.answer(event) for event in found[:size]], next_page_token=token, epoch=epoch_name(present)
     )
 
 
@@ -110,16 +144,12 @@ def begin_watch(
     Not for a read-only transaction. Raises Refusal(WATCH_EXPIRED) for a position that cannot be gone on from.
     """
     wanted = wanted_by(session, actor, about=about, tenant=tenant)
-    outbox.number(session)
-    last = outbox.newest(session)
-    present = session.scalars(select(models.Installation.epoch)).one()
+    _check(after or 0)
+    while outbox.number(session):  # from now on: after all that has happened, however much nobody has read
+        pass
+    present = _require_there(session, after or 0, epoch)
     if after is None:
-        return Begun(wanted, last, present)
-    _check(after)
-    if epoch and epoch != epoch_name(present):
-        raise outbox.expired("the database was restored since, and its events are others")
-    if after > last:
-        raise outbox.expired(f"there is no event {after}; the newest is {last}")
+        return Begun(wanted, outbox.newest(session), present)
     if after == 0:
         return Begun(wanted, outbox.oldest(session) - 1, present)
     outbox.require_kept(session, after)
@@ -140,6 +170,16 @@ def wanted_by(session: Session, actor: Actor, *, about: frozenset[str], tenant: 
 def epoch_name(epoch: UUID) -> str:
     """What of an epoch stands in a watcher's position; enough to tell one from another."""
     return epoch.hex[:12]
+
+
+def _require_there(session: Session, after: int, epoch: str) -> UUID:
+    """Refuses a position that the log has not come to, or not in this epoch, which is returned."""
+    present = session.scalars(select(models.Installation.epoch)).one()
+    if epoch and epoch != epoch_name(present):
+        raise outbox.expired("the database was restored since, and its events are others")
+    if after and after > (last := outbox.newest(session)):
+        raise outbox.expired(f"there is no event {after}; the newest is {last}")
+    return present
 
 
 def _check(after: int) -> None:

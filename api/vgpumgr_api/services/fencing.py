@@ -4,6 +4,8 @@
 Its slices become `lost`: their quota is back at once, so that their owners can claim elsewhere. Their places on its
 GPUs are not: a lost slice is a tombstone, and counts there until the host, enrolled again, has confirmed that the
 device is gone. So even a host that was fenced while it lived is granted to nobody twice.
+
+Places that reservations hold there stay held, for as long as those last; no claim gets one.
 """
 
 from uuid import UUID
@@ -16,6 +18,7 @@ from vgpumgr.wire.resources import Host, HostFence, SliceState
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.db.reservations import Hold, Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, grants, progress
 from vgpumgr_api.services.actors import Actor, require_operator, unknown
@@ -27,15 +30,16 @@ from vgpumgr_api.services.release import owners_in_order, return_quota
 
 
 def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *, if_match: int | None) -> Host:
-    """Revokes a host's credentials and gives its claims up. Repeating it changes nothing. Operators only.
+    """Revokes a host's credentials and gives its claims up. Operators only.
 
-    Locks the report row as a report does, so that reports come before or after; then as claims do.
+    Repeating it changes nothing, unless claims are left. Locks the report row as a report does, so that reports come
+    before or after; then as claims do.
     """
     require_operator(actor)
     host = host_named(session, name)
     require_match(if_match, host.generation)
     _require_confirmed(host, request)
-    if host.fenced_at is not None and host.enroll_hash is None:
+    if host.fenced_at is not None and host.enroll_hash is None and not _claims(session, host.id):
         return get_host(session, actor, name)
     reported_at = session.scalar(select(HostReport.reported_at).where(HostReport.host_id == host.id).with_for_update())
     alive = any(seen is not None and now(session) - seen <= ONLINE for seen in (reported_at, host.enrolled_at))
@@ -45,15 +49,15 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
             f"{name} was heard of within the last {ONLINE.seconds} s; make sure that it is powered off, wait that long,"
             " then fence it; force fences a host that lives",
         )
-    owners = owners_in_order(_claims(session, host.id))
+    owners = owners_in_order([*_claims(session, host.id), *_holds(session, host.id)])
     _lock_quotas(session, owners)
     _close_gpus(session, actor, host)
     lost = _claims(session, host.id, lock=True)
     if not set(owners) >= set(owners_in_order(lost)):  # another tenant claimed before the GPUs were locked
         raise TryAgain
-    hosts = return_quota(session, lost) | {host.id}
+    return_quota(session, lost)
     progress.lose(session, [claim.id for claim, _ in lost])
-    bump(session, hosts)
+    bump(session, [host.id])
     _lock(session, host, if_match)
     grants.end(session, [claim.id for claim, _ in lost])
     for claim, tenant in lost:
@@ -91,6 +95,18 @@ def _claims(session: Session, host_id: UUID, *, lock: bool = False) -> list[tupl
     if lock:
         statement = statement.with_for_update(of=models.Slice).execution_options(populate_existing=True)
     return [(row[0], row[1]) for row in session.execute(statement)]
+
+
+def _holds(session: Session, host_id: UUID) -> list[tuple[Hold, models.Tenant]]:
+    """What may become claims without a lock on a GPU."""
+    rows = session.execute(
+        select(Hold, models.Tenant)
+        .join(models.Gpu, models.Gpu.id == Hold.gpu_id)
+        .join(Reservation, Reservation.id == Hold.reservation_id)
+        .join(models.Tenant, models.Tenant.id == Reservation.tenant_id)
+        .where(models.Gpu.host_id == host_id)
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def _lock_quotas(session: Session, owners: list[UUID]) -> None:

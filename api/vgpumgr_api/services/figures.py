@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.ledger import Unbooked
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.progress import SliceProgress
 from vgpumgr_api.services.hosts import ONLINE
@@ -36,6 +37,7 @@ class Figures:
     outbox_lag_s: float
     quotas: list[tuple[str, dict[str, tuple[int, int]]]]
     quotas_omitted: int
+    unbooked_s: dict[str, float]
 
 
 def figures(session: Session) -> Figures:
@@ -67,6 +69,7 @@ def figures(session: Session) -> Figures:
         outbox_lag_s=_age_s(session, unnumbered[1]),
         quotas=shown,
         quotas_omitted=len(quotas) - len(shown),
+        unbooked_s=_unbooked_s(session),
     )
 
 
@@ -118,6 +121,11 @@ def _quotas(session: Session) -> Iterator[tuple[str, dict[str, tuple[int, int]]]
         ).join(models.Tenant, models.Tenant.id == quota.tenant_id)
     ):
         yield row[0], {"share_permille": (row[1], row[2]), "mem_bytes": (row[3], row[4]), "slices": (row[5], row[6])}
+
+
+def _unbooked_s(session: Session) -> dict[str, float]:
+    rows = select(Unbooked.reason, func.sum(Unbooked.run_ns)).group_by(Unbooked.reason)
+    return {reason: float(run_ns) / 1e9 for reason, run_ns in session.execute(rows)}
 
 
 def _fullest(resources: dict[str, tuple[int, int]]) -> float:

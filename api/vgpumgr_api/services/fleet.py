@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Mode
+from vgpumgr.wire.common import Mode, Policy
 from vgpumgr.wire.fleet import (
     LEASE_S,
     Bind,
@@ -53,6 +53,13 @@ def enroll(
     what was lost by that holds its places until reports say that it is gone.
     """
     host = models.Host
+    # As reports do, which lock the host last.
+    session.execute(
+        select(HostReport.host_id)
+        .join(host, host.id == HostReport.host_id)
+        .where(host.enroll_hash == hash_of(secret))
+        .with_for_update(of=HostReport)
+    ).all()
     consumed = session.execute(
         update(host)
         .where(host.enroll_hash == hash_of(secret), host.enroll_expires_at > now(session))
@@ -196,8 +203,16 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
 def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, list[DesiredSlice]]:
     """A deleted or lost slice counts until its host confirms that it is gone: its VM may run on, beside the others'."""
     plan = plan_group(
-        {one.slice.id: Part(permille=one.permille, strict=one.slice.mode == Mode.STRICT.value) for one in members},
+        {
+            one.slice.id: Part(
+                permille=one.permille,
+                strict=one.slice.mode == Mode.STRICT.value,
+                reserve_period_us=one.slice.reserve_period_us or 0,
+            )
+            for one in members
+        },
         members[0].timeslice_us,
+        Policy(members[0].gpu.policy),
     )
     group = DesiredGroup(
         gpu=gpu,
@@ -206,6 +221,10 @@ def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, li
         timeslice_us=plan.timeslice_us,
         cap_us=plan.cap.us,
         cap_period_us=plan.cap.period_us,
+        mode=plan.mode,
+        band=plan.band,
+        reserve_us=plan.reserve.us,
+        reserve_period_us=plan.reserve.period_us,
     )
     slices = [
         DesiredSlice(

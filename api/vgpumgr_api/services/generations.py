@@ -4,24 +4,45 @@
 from collections.abc import Iterable
 from uuid import UUID
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, Host, Slice, Tenant
-from vgpumgr_api.db.statements import change
+from vgpumgr_api.db.statements import change, table_of
 from vgpumgr_api.errors import Refusal
 
 BATCH = 500
 
+_HOSTS = table_of(Host)
+BUMP_CLAIMED = (
+    update(_HOSTS)
+    .where(
+        _HOSTS.c.id == bindparam("claimed_on"),
+        _HOSTS.c.state == "ready",
+        _HOSTS.c.fenced_at.is_(None),
+        _HOSTS.c.enroll_hash.is_(None),
+        _HOSTS.c.epoch_confirmed,
+    )
+    .values(desired_generation=_HOSTS.c.desired_generation + 1)
+)
+"""As `bump`, after a claim: the host is not met if it has stopped taking claims since its GPU was chosen.
 
-def require_match(if_match: int | None, generation: int, *, required: bool = True) -> None:
+Whoever holds the host's row, to drain or fence it or to ask for its epoch, has thereby seen every claim on it.
+"""
+
+
+def require_match(if_match: int | None, generation: int) -> None:
     """Refuses a change by someone who has not seen the latest state. The caller holds the row's lock."""
     if if_match is None:
-        if required:
-            raise Refusal(Code.GENERATION_REQUIRED, "read the object first and send its generation in If-Match")
-    elif if_match != generation:
+        raise Refusal(Code.GENERATION_REQUIRED, "read the object first and send its generation in If-Match")
+    refuse_other(if_match, generation)
+
+
+def refuse_other(if_match: int | None, generation: int) -> None:
+    """The same, for changes that may be made unseen as well."""
+    if if_match not in (None, generation):
         raise Refusal(
             Code.GENERATION_STALE, f"it was changed and is at generation {generation} now; read it again and decide"
         )
@@ -39,13 +60,9 @@ def bump(session: Session, hosts: Iterable[UUID]) -> None:
 
 
 def bump_claimed(session: Session, hosts: Iterable[UUID]) -> None:
-    """As `bump`, after claims: of hosts that have stopped taking them since their GPUs were chosen none is made.
-
-    A drain that holds the host's row has thereby seen every claim on it.
-    """
+    """As `BUMP_CLAIMED` says, once for each host."""
     for host_id in sorted(set(hosts)):
-        statement = update(Host).where(Host.id == host_id, Host.state == "ready")
-        if not change(session, statement.values(desired_generation=Host.desired_generation + 1)):
+        if not session.connection().execute(BUMP_CLAIMED, {"claimed_on": host_id}).rowcount:
             raise TryAgain
 
 

@@ -2,32 +2,52 @@
 """GPUs: what hosts reported of them, and what claims use."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Page
-from vgpumgr.wire.resources import Gpu, GpuPatch, MemoryClass
+from vgpumgr.wire.common import Page, Policy
+from vgpumgr.wire.resources import Gpu, GpuPatch, HostState, MemoryClass
 from vgpumgr_api.db import models
 from vgpumgr_api.db.labels import GpuLabel
+from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, require_operator, require_view, unknown
 from vgpumgr_api.services.generations import require_match
-from vgpumgr_api.services.labels import labels_of, patch_labels
+from vgpumgr_api.services.host_states import state_of_row
+from vgpumgr_api.services.labels import gpus_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.patching import changes_of
 
 
-def list_gpus(session: Session, actor: Actor, page: PageRequest, *, host: str | None = None) -> Page[Gpu]:
-    """Returns GPUs, by host and address. For who sees the cloud."""
+def list_gpus(
+    session: Session,
+    actor: Actor,
+    page: PageRequest,
+    *,
+    host: str | None = None,
+    host_state: HostState | None = None,
+    present: bool | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Page[Gpu]:
+    """Returns GPUs, by host and address. For who sees the cloud. `labels`: their own, or else their host's."""
     require_view(actor)
-    statement = select(models.Gpu).join(models.Host, models.Host.id == models.Gpu.host_id)
+    statement = (
+        select(models.Gpu)
+        .join(models.Host, models.Host.id == models.Gpu.host_id)
+        .outerjoin(HostReport, HostReport.host_id == models.Host.id)
+    )
     if host is not None:
         statement = statement.where(models.Host.id == host_named(session, host).id)
+    if host_state is not None:
+        statement = statement.where(state_of_row() == host_state.value)
+    if present is not None:
+        statement = statement.where(models.Gpu.present if present else ~models.Gpu.present)
+    statement = statement.where(*(gpus_label(key) == value for key, value in sorted((labels or {}).items())))
     rows, token = fetch(session, statement, kind="gpus", keys=[models.Host.name, models.Gpu.address], page=page)
     return Page(items=_gpus(session, [(row[0], row[1]) for row in rows]), next_page_token=token)
 
@@ -105,6 +125,10 @@ def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str,
         timeslice_min_us=gpu.timeslice_min_us,
         present=gpu.present,
         fair_ratio_permille=gpu.fair_ratio_permille,
+        policy=Policy(gpu.policy),
+        places=gpu.places,
+        reserve_limit_permille=gpu.reserve_limit_permille,
+        used_reserve_permille=gpu.reserved_permille,
         labels=labels,
         generation=gpu.generation,
     )

@@ -5,19 +5,19 @@ A life is billed from the claim until its owner gave it up, and known until it t
 an instant that falls before what was closed counts as then, so that no clock of a replica changes the past.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, case, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, Insert, case, func, insert, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.usage import Grant
 from vgpumgr_api.db import ledger, models
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.statements import change
+from vgpumgr_api.db.statements import change, parameters_for, prefixed
 from vgpumgr_api.db.types import Instant
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.ledger_scope import LedgerFilter, reachable, require_kept
@@ -25,30 +25,25 @@ from vgpumgr_api.services.paging import PageRequest, fetch
 
 BATCH = 500
 
+_LIFE = ("id", "account_id", "account", "tenant", "host", "gpu")
 
-def begin(session: Session, claim: models.Slice, tenant: models.Tenant) -> None:
-    """A claim was made, or came to another GPU. One statement."""
-    account: Any = literal(tenant.name, ledger.Grant.account.type)
-    if tenant.account_id is not None:
-        account = select(models.Tenant.name).where(models.Tenant.id == tenant.account_id).scalar_subquery()
-    found = select(
-        literal(uuid4(), ledger.Grant.id.type),
-        literal(claim.id, ledger.Grant.slice_id.type),
-        literal(tenant.account_id or tenant.id, ledger.Grant.account_id.type),
-        account,
-        literal(tenant.id, ledger.Grant.tenant_id.type),
-        literal(tenant.name, ledger.Grant.tenant.type),
-        models.Host.name,
-        models.Gpu.address,
-        literal(claim.share_permille, ledger.Grant.share_permille.type),
-        literal(claim.mem_bytes, ledger.Grant.mem_bytes.type),
-        _instant(session),
-    ).where(models.Gpu.id == claim.gpu_id, models.Host.id == models.Gpu.host_id)
-    columns = ("id", "slice_id", "account_id", "account", "tenant_id", "tenant", "host", "gpu")
-    change(
-        session,
-        insert(ledger.Grant).from_select([*columns, "share_permille", "mem_bytes", "started_at"], found),
-    )
+
+def beginning(claim: Mapping[str, ColumnElement[Any]]) -> Insert:
+    """What writes down that a claim was made, or came to another GPU, with the parameters of `life`.
+
+    `claim`: what its columns are in the same statement.
+    """
+    own = parameters_for(ledger.Grant, "life", _LIFE)
+    shared = {"slice_id": claim["id"], "tenant_id": claim["tenant_id"]}
+    shared |= {name: claim[name] for name in ("share_permille", "mem_bytes")}
+    return insert(ledger.Grant).values(**own, **shared, started_at=_not_closed(claim["created_at"]))
+
+
+def life(tenant: models.Tenant, account: models.Tenant | None, host: str, gpu: str) -> dict[str, Any]:
+    """Returns the parameters of `beginning`."""
+    owner = account or tenant
+    row = (uuid4(), owner.id, owner.name, tenant.name, host, gpu)
+    return prefixed("life", dict(zip(_LIFE, row, strict=True)))
 
 
 def deleted(session: Session, slice_id: UUID) -> None:
@@ -90,8 +85,11 @@ def list_grants(session: Session, actor: Actor, page: PageRequest, wanted: Ledge
 
 
 def _instant(session: Session) -> ColumnElement[datetime]:
-    """Now, or the end of what is closed if that is later."""
-    moment = literal(now(session), Instant())
+    return _not_closed(literal(now(session), Instant()))
+
+
+def _not_closed(moment: ColumnElement[datetime]) -> ColumnElement[datetime]:
+    """That, or the end of what is closed if that is later."""
     closed = select(ledger.Books.closed_before).scalar_subquery()
     return case((closed > moment, closed), else_=moment)
 

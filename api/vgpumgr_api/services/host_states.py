@@ -8,13 +8,13 @@ when it is heard of. Every change is told to the host's agent, which starts no V
 
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, and_, case, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import HostState
 from vgpumgr_api.db.models import Gpu, Host, Slice
-from vgpumgr_api.db.observations import SliceObservation
+from vgpumgr_api.db.observations import HostReport, SliceObservation
 from vgpumgr_api.db.progress import Operation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
@@ -34,6 +34,13 @@ def state_of(host: Host, lost_at: datetime | None) -> HostState:
     """The state of a host; `lost_at`: of its report."""
     state = operators_state(host)
     return HostState.LOST if lost_at is not None and state is not HostState.MAINTENANCE else state
+
+
+def state_of_row() -> ColumnElement[str]:
+    """The same of a row of `Host` that is joined with its `HostReport`, if it has one."""
+    operators = func.coalesce(Host.cordoned_for, Host.state)
+    lost = and_(HostReport.lost_at.is_not(None), operators != HostState.MAINTENANCE.value)
+    return case((lost, HostState.LOST.value), else_=operators)
 
 
 def enter(session: Session, actor: Actor, host: Host, state: HostState) -> None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts as operators see them. What their agents say and hear is in `fleet` and `reports`."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from sqlalchemy import Row, select
+from sqlalchemy import ColumnElement, Row, and_, false, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
@@ -18,7 +20,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, host_states
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
 from vgpumgr_api.services.generations import bump, require_match
-from vgpumgr_api.services.labels import labels_of, patch_labels
+from vgpumgr_api.services.labels import hosts_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.patching import changes_of
@@ -32,18 +34,47 @@ ENROLL_TOKEN_LIFE = timedelta(days=7)
 _REPORT = observations.HostReport
 
 
-def list_hosts(session: Session, actor: Actor, page: PageRequest) -> Page[Host]:
-    """Returns all hosts, by name. For who sees the cloud."""
+@dataclass(frozen=True, kw_only=True)
+class HostFilter:
+    """Which hosts are wanted; None: whichever. `labels`: those that have all of them."""
+
+    state: HostState | None = None
+    online: bool | None = None
+    enrolled: bool | None = None
+    fenced: bool | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def conditions(self, at: datetime) -> Iterator[ColumnElement[bool]]:
+        """On rows of `models.Host` that are joined with their reports, at the time `at`."""
+        host = models.Host
+        # As `_host` says it of one.
+        enrolled = and_(host.enrolled_at.is_not(None), host.enroll_hash.is_(None), host.fenced_at.is_(None))
+        heard = func.coalesce(_REPORT.reported_at >= at - ONLINE, false())
+        if self.state is not None:
+            yield host_states.state_of_row() == self.state.value
+        for wanted, condition in (
+            (self.online, and_(enrolled, heard)),
+            (self.enrolled, enrolled),
+            (self.fenced, host.fenced_at.is_not(None)),
+        ):
+            if wanted is not None:
+                yield condition if wanted else ~condition
+        for key, value in sorted(self.labels.items()):
+            yield hosts_label(key) == value
+
+
+ALL = HostFilter()
+
+
+def list_hosts(session: Session, actor: Actor, page: PageRequest, wanted: HostFilter = ALL) -> Page[Host]:
+    """Returns hosts, by name. For who sees the cloud."""
     require_view(actor)
-    rows, token = fetch(
-        session,
-        select(models.Host, _REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at).outerjoin(
-            _REPORT, _REPORT.host_id == models.Host.id
-        ),
-        kind="hosts",
-        keys=[models.Host.name],
-        page=page,
+    statement = (
+        select(models.Host, _REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at)
+        .outerjoin(_REPORT, _REPORT.host_id == models.Host.id)
+        .where(*wanted.conditions(now(session)))
     )
+    rows, token = fetch(session, statement, kind="hosts", keys=[models.Host.name], page=page)
     labels = labels_of(session, HostLabel, [row[0].id for row in rows])
     items = [_host(session, row[0], row[1], row[2], row[3], labels[row[0].id]) for row in rows]
     return Page(items=items, next_page_token=token)

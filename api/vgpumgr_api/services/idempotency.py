@@ -4,8 +4,9 @@
 import random
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import bindparam, delete, select, tuple_, update
 from sqlalchemy.orm import Session
@@ -15,8 +16,9 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.records import IdempotencyKey
 from vgpumgr_api.db.statements import change, insert_unless_there, table_of
+from vgpumgr_api.db.types import Instant
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.actors import Actor, require_credential
 
 M = TypeVar("M", bound=Answer)
 
@@ -26,30 +28,72 @@ SWEPT_EVERY = 50
 """So many requests for one that sweeps; fewer than it sweeps at once, so that it keeps up."""
 
 _TABLE = table_of(IdempotencyKey)
-_ANSWERED = update(_TABLE).where(_TABLE.c.scope == bindparam("of"), _TABLE.c.key == bindparam("named"))
+_OUTDATED = IdempotencyKey.created_at < bindparam("kept_since", type_=Instant())
+ANSWERED = (
+    update(_TABLE)
+    .where(_TABLE.c.scope == bindparam("kept_scope"), _TABLE.c.key == bindparam("kept_key"))
+    .values(answer=bindparam("kept_answer"))
+)
+"""Keeps an answer; for those who do so with other rows. The parameters are those of `Begun`."""
 
 _KEY = re.compile(r"[!-~]{1,255}")
+
+
+@dataclass(frozen=True)
+class Once:
+    """What tells a request from others: its key, and a digest in at most 64 characters."""
+
+    key: str
+    request_hash: str
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A request that came for the first time, and whose answer is to be kept."""
+
+    scope: str
+    key: str
+
+    def parameters(self, answer: Answer) -> dict[str, Any]:
+        return {"kept_scope": self.scope, "kept_key": self.key, "kept_answer": answer.model_dump_json()}
 
 
 def once(session: Session, actor: Actor, key: str, request_hash: str, fn: Callable[[], M], kind: type[M]) -> M:
     """Returns `fn()`, or what it returned to the same actor with the same key. A refusal is not kept.
 
-    Must come first in its transaction: one with the same key that is under way is waited for. `request_hash` tells
-    requests apart, in at most 64 characters. Not for answers with secrets, because they are stored.
+    Must come first in its transaction. Not for answers with secrets, because they are stored.
     """
-    if not _KEY.fullmatch(key):
+    begun = begin(session, actor, Once(key, request_hash), kind)
+    if not isinstance(begun, Begun):
+        return begun
+    answer = fn()
+    session.connection().execute(ANSWERED, begun.parameters(answer))
+    return answer
+
+
+def begin(session: Session, actor: Actor, request: Once, kind: type[M]) -> Begun | M:
+    """As `once`, for who keeps the answer itself in this transaction.
+
+    One with the same key that is under way is waited for.
+    """
+    if not _KEY.fullmatch(request.key):
         raise Refusal(Code.FIELD_INVALID, "Idempotency-Key is not 1 to 255 visible ASCII characters; send a UUID")
-    scope = actor.scope or (str(actor.token_id) if actor.token_id else actor.name[:64])
+    scope = actor.scope or (actor.role.value if actor.tenant_id is None else f"{actor.role.value}:{actor.tenant_id}")
     if random.randrange(SWEPT_EVERY) == 0:
         _sweep(session)
-    values = {"scope": scope, "key": key, "request_hash": request_hash, "answer": None, "created_at": now(session)}
+    values = {
+        "scope": scope,
+        "key": request.key,
+        "request_hash": request.request_hash,
+        "answer": None,
+        "created_at": now(session),
+    }
     if not insert_unless_there(
-        session, IdempotencyKey, values, outdated=IdempotencyKey.created_at < now(session) - KEPT
+        session, IdempotencyKey, values, outdated=_OUTDATED, parameters={"kept_since": now(session) - KEPT}
     ):
-        return _replay(session, scope, key, request_hash, kind)
-    answer = fn()
-    session.connection().execute(_ANSWERED, {"of": scope, "named": key, "answer": answer.model_dump_json()})
-    return answer
+        require_credential(session, actor)
+        return _replay(session, scope, request.key, request.request_hash, kind)
+    return Begun(scope, request.key)
 
 
 def _replay(session: Session, scope: str, key: str, request_hash: str, kind: type[M]) -> M:

@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """What GPUs a host has. A GPU that is gone stays, marked absent, as long as its host does: claims refer to it."""
 
+from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
+from vgpumgr.wire.common import MEM_BYTES_MAX
 from vgpumgr.wire.fleet import ReportedGpu
+from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.db import models
+from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.db.statements import change, is_postgresql
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.text import printable
 
-Inventory = tuple[str, str, int, int, int, dict[str, int]]
+GPUS_MAX = 256
+"""Rows of one host, as many as a report may name."""
+
+Inventory = tuple[dict[str, str | int], dict[str, int]]
+"""Columns of a GPU as reported, and bytes of its types."""
+
+
+COLUMNS = tuple(name for name in ReportedGpu.model_fields if name not in ("address", "types"))
 
 
 def take_inventory(session: Session, actor: Actor, host: models.Host, reported: list[ReportedGpu]) -> bool:
@@ -24,7 +36,7 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
     known = {gpu.address: gpu for gpu in session.scalars(select(models.Gpu).where(models.Gpu.host_id == host.id))}
     types = _types(session, [gpu.id for gpu in known.values()])
     changed = False
-    seen = {gpu.address: gpu for gpu in reported}
+    seen = {gpu.address: _bounded(gpu) for gpu in reported}
     # By id, as everybody locks GPUs; new ones are nobody else's yet.
     for gpu in sorted(known.values(), key=lambda gpu: gpu.id):
         said = seen.get(gpu.address)
@@ -34,19 +46,45 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
                 changed = True
         elif not gpu.present or _said(said) != _stored(gpu, types.get(gpu.id, {})):
             changed |= _update(session, actor, host, gpu, said, types.get(gpu.id, {}))
-    for address in sorted(seen.keys() - known.keys()):
+    new = sorted(seen.keys() - known.keys())
+    _make_room(session, [gpu for gpu in known.values() if gpu.address not in seen], len(known) + len(new))
+    for address in new:
         _add(session, actor, host, seen[address])
         changed = True
     return changed
 
 
+def _bounded(gpu: ReportedGpu) -> ReportedGpu:
+    """No GPU has more memory than that; sums over a fleet would not fit a column."""
+    return gpu.model_copy(update={"mem_bytes": min(gpu.mem_bytes, MEM_BYTES_MAX)})
+
+
+def _make_room(session: Session, gone: Sequence[models.Gpu], number: int) -> None:
+    """Forgets absent GPUs that no claim refers to, where there would be too many: a host may not fill the table."""
+    for gpu in gone:
+        if number <= GPUS_MAX:
+            break
+        used = or_(exists().where(models.Slice.gpu_id == gpu.id), exists().where(Hold.gpu_id == gpu.id))
+        number -= change(session, delete(models.Gpu).where(models.Gpu.id == gpu.id, ~used))
+        session.expunge(gpu)
+    if number > GPUS_MAX:
+        detail = f"this host would have {number} GPUs, those included that are gone and have slices; {GPUS_MAX} at most"
+        reason = Reason(code=Code.FIELD_INVALID, detail=detail, field="$.gpus")
+        raise Refusal(Code.FIELD_INVALID, detail, reasons=(reason,))
+
+
 def _said(gpu: ReportedGpu) -> Inventory:
     types = {kind.id: kind.mem_bytes for kind in gpu.types}
-    return printable(gpu.engine), printable(gpu.backend), gpu.mem_bytes, gpu.timeslice_min_us, gpu.max_chunk_us, types
+    return _columns(gpu), types
+
+
+def _columns(gpu: ReportedGpu) -> dict[str, str | int]:
+    said = gpu.model_dump(mode="json", include=set(COLUMNS))
+    return {name: printable(value) if isinstance(value, str) else value for name, value in said.items()}
 
 
 def _stored(gpu: models.Gpu, types: dict[str, int]) -> Inventory:
-    return gpu.engine, gpu.backend, gpu.mem_bytes, gpu.timeslice_min_us, gpu.max_chunk_us, types
+    return {name: getattr(gpu, name) for name in COLUMNS}, types
 
 
 def _add(session: Session, actor: Actor, host: models.Host, said: ReportedGpu) -> None:
@@ -54,14 +92,11 @@ def _add(session: Session, actor: Actor, host: models.Host, said: ReportedGpu) -
         id=uuid4(),
         host_id=host.id,
         address=said.address,
-        engine=printable(said.engine),
-        backend=printable(said.backend),
-        mem_bytes=said.mem_bytes,
-        timeslice_min_us=said.timeslice_min_us,
-        max_chunk_us=said.max_chunk_us,
+        **_columns(said),
         present=True,
         share_used=0,
         mem_used=0,
+        reserved_permille=0,
     )
     session.add(gpu)
     session.flush()
@@ -81,12 +116,12 @@ def _update(
         update(models.Gpu)
         .where(models.Gpu.id == gpu.id)
         .values(
-            engine=printable(said.engine),
-            backend=printable(said.backend),
-            mem_bytes=larger(said.mem_bytes, models.Gpu.mem_used),
-            timeslice_min_us=said.timeslice_min_us,
-            max_chunk_us=said.max_chunk_us,
-            present=True,
+            _columns(said)
+            | {
+                "mem_bytes": larger(said.mem_bytes, models.Gpu.mem_used),
+                "reserve_limit_permille": larger(said.reserve_limit_permille, models.Gpu.reserved_permille),
+                "present": True,
+            }
         ),
     )
     session.refresh(gpu)

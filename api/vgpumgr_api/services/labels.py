@@ -5,12 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import BindParameter, ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import LABELS_MAX
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.db.labels import GpuLabel, HostLabel
+from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.statements import change, upsert
 from vgpumgr_api.errors import Refusal
 
@@ -27,6 +28,19 @@ def labels_of(
     for owner_id, key, value in session.execute(statement):
         found[owner_id][key] = value
     return found
+
+
+def hosts_label(key: str) -> ColumnElement[str]:
+    """A host's label of that key, for statements about `Host`; "" if it has none."""
+    found = select(HostLabel.value).where(HostLabel.host_id == Host.id, HostLabel.key == key).correlate(Host)
+    return func.coalesce(found.scalar_subquery(), "")
+
+
+def gpus_label(key: str | BindParameter[str]) -> ColumnElement[str]:
+    """A GPU's own label of that key or else its host's, for statements about `Gpu`; "" if there is none."""
+    own = select(GpuLabel.value).where(GpuLabel.gpu_id == Gpu.id, GpuLabel.key == key).correlate(Gpu)
+    host = select(HostLabel.value).where(HostLabel.host_id == Gpu.host_id, HostLabel.key == key).correlate(Gpu)
+    return func.coalesce(own.scalar_subquery(), host.scalar_subquery(), "")
 
 
 def patch_labels(

@@ -8,14 +8,29 @@ whole numbers: bytes times microseconds do not fit a column.
 import base64
 import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, String, case, cast, literal, null, or_, select, tuple_, union_all
+from sqlalchemy import (
+    CTE,
+    Integer,
+    Select,
+    String,
+    case,
+    cast,
+    column,
+    literal,
+    null,
+    or_,
+    select,
+    tuple_,
+    union_all,
+    values,
+)
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
@@ -23,6 +38,7 @@ from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.usage import By, Granularity, LedgerRow
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.types import Instant
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import books
 from vgpumgr_api.services.actors import Actor
@@ -39,7 +55,11 @@ _GRANTED = ("share_permille", "mem_bytes", "started_at", "deleted_at", "ended_at
 _US = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
 
+SPANS_AT_ONCE = 256
+"""Spans of time that one statement is about, at most. A page begins with one, which may fill it, and doubles that."""
+
 Key = tuple[str, ...]
+Span = tuple[datetime, datetime]
 
 
 def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> Page[LedgerRow]:
@@ -50,16 +70,19 @@ def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: Ledge
     start, after = _parsed(page.token, wanted) if page.token else (wanted.since, None)
     state = books.state(session)
     rows: list[tuple[Key, LedgerRow]] = []
-    for since, until in _spans(start, wanted):
-        for key, row in _rows(session, actor, wanted, since, until, after, state):
+    spans = _spans(start, wanted)
+    at_once = 1
+    while together := list(islice(spans, at_once)):
+        for key, row in _rows(session, actor, wanted, together, after, state):
             if len(rows) == size:
                 return Page(items=[row for _, row in rows], next_page_token=_token(rows[-1], wanted))
             rows.append((key, row))
         after = None
+        at_once = min(2 * at_once, SPANS_AT_ONCE)
     return Page(items=[row for _, row in rows])
 
 
-def _spans(start: datetime, wanted: LedgerFilter) -> Iterator[tuple[datetime, datetime]]:
+def _spans(start: datetime, wanted: LedgerFilter) -> Iterator[Span]:
     """Hours, days as far as they are wanted, or all of it."""
     while start < wanted.until:
         until = wanted.until
@@ -107,24 +130,24 @@ def _rows(
     session: Session,
     actor: Actor,
     wanted: LedgerFilter,
-    since: datetime,
-    until: datetime,
+    spans: Sequence[Span],
     after: Key | None,
     state: books.State,
 ) -> Iterator[tuple[Key, LedgerRow]]:
-    names = _KEYS[wanted.by]
-    known_until = min(until, now(session), wanted.as_of or until)
-    closed = state.closed_before >= until
-    found = session.execute(
-        _statement(session, actor, wanted, since, until, after), execution_options={"yield_per": 1000}
-    )
+    """Rows of these spans, of the first only those after a key."""
+    names = ("span", *_KEYS[wanted.by], "correction")
+    found = session.execute(_statement(session, actor, wanted, spans, after), execution_options={"yield_per": 1000})
     try:
-        for key, group in groupby(found, key=lambda row: (*(getattr(row, name) for name in names), row.correction)):
+        for (span, *key), group in groupby(found, key=lambda row: [getattr(row, name) for name in names]):
+            since, until = spans[span]
+            known_until = min(until, now(session), wanted.as_of or until)
             sums = _Sums()
             for row in group:
                 sums.add(row, since, known_until)
             if sums.anything:
-                yield key, _row(dict(zip(names, key, strict=False)), key[-1], sums, since, until, closed)
+                party = dict(zip(_KEYS[wanted.by], key, strict=False))
+                closed = state.closed_before >= until
+                yield tuple(key), _row(party, key[-1], sums, since, until, closed)
     finally:
         found.close()
 
@@ -152,11 +175,14 @@ def _row(
 
 
 def _statement(
-    session: Session, actor: Actor, wanted: LedgerFilter, since: datetime, until: datetime, after: Key | None
+    session: Session, actor: Actor, wanted: LedgerFilter, spans: Sequence[Span], after: Key | None
 ) -> Select[*tuple[Any, ...]]:
-    """Both kinds of rows in one order: by the party, what is no correction first."""
+    """Both kinds of rows in one order: by the span, then by the party, what is no correction first."""
     grant, entry = ledger.Grant, ledger.LedgerEntry
+    since, until = spans[0][0], spans[-1][1]
+    times = _table(spans)
     granted = select(
+        times.c.span,
         *_party(grant),
         literal("0").label("correction"),
         *(getattr(grant, name) for name in _GRANTED),
@@ -165,21 +191,36 @@ def _statement(
         *reachable(session, actor, wanted, grant),
         grant.started_at < until,
         or_(grant.ended_at.is_(None), grant.ended_at > since),
+        grant.started_at < times.c.until,
+        or_(grant.ended_at.is_(None), grant.ended_at > times.c.since),
     )
     counted = select(
+        times.c.span,
         *_party(entry),
         _correction(),
         *(null().label(name) for name in _GRANTED),
         *(getattr(entry, name) for name in COUNTED),
-    ).where(*reachable(session, actor, wanted, entry), entry.hour >= since, entry.hour < until)
+    ).where(
+        *reachable(session, actor, wanted, entry),
+        entry.hour >= since,
+        entry.hour < until,
+        entry.hour >= times.c.since,
+        entry.hour < times.c.until,
+    )
     if wanted.as_of is not None:
         counted = counted.where(entry.booked < wanted.as_of)
     both = union_all(granted, counted).subquery()
     keys = [both.c[name] for name in (*_KEYS[wanted.by], "correction")]
-    statement = select(both).order_by(*keys)
+    statement = select(both).order_by(both.c.span, *keys)
     if after is not None:
-        statement = statement.where(tuple_(*keys) > tuple_(*(literal(value) for value in after)))
+        further = tuple_(*keys) > tuple_(*(literal(value) for value in after))
+        statement = statement.where(or_(both.c.span > 0, further))
     return statement
+
+
+def _table(spans: Sequence[Span]) -> CTE:
+    columns = (column("span", Integer), column("since", Instant()), column("until", Instant()))
+    return values(*columns, name="times").data([(number, *span) for number, span in enumerate(spans)]).cte("times")
 
 
 def _party(row: Any) -> tuple[Any, ...]:

@@ -24,8 +24,9 @@ def beat(session: Session) -> bool:
     if row is None:
         insert_unless_there(session, Liveness, {"id": 1, "since": now(session), "at": now(session)}, outdated=false())
         return False
-    if now(session) - row.at > GAP:
-        row.since = now(session)
+    # Ahead of now: the clock was, and has been put right.
+    if abs(now(session) - row.at) > GAP:
+        row.since = row.at = now(session)
     row.at = max(row.at, now(session))
     return False
 
@@ -33,6 +34,13 @@ def beat(session: Session) -> bool:
 def alive_for(session: Session) -> timedelta:
     """Returns for how long some replica has been alive; nothing before the first beat and after a gap."""
     row = session.get(Liveness, 1)
-    if row is None or now(session) - row.at > GAP:
+    if row is None or abs(now(session) - row.at) > GAP:
         return timedelta(0)
     return now(session) - row.since
+
+
+def is_doubtful(session: Session, leap: timedelta, *, allowed: timedelta, after: timedelta) -> bool:
+    """Whether time may not have passed but a clock have leapt: a leap beyond `allowed` is believed when the API has
+    been alive for `after` since. Where no API has ever served it is believed at once.
+    """
+    return leap > allowed and session.get(Liveness, 1) is not None and alive_for(session) < after

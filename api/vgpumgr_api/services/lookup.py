@@ -2,23 +2,96 @@
 """Finding rows by what clients call them. Who may see what was found is the caller's question."""
 
 import re
+from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, bindparam, delete, false, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, bindparam, delete, false, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.actors import Actor, unknown
+from vgpumgr_api.services.actors import (
+    Actor,
+    credential_counts,
+    credential_parameters,
+    require_tenant,
+    revoked,
+    unknown,
+)
 
 # Asking the database for other names is pointless, and PostgreSQL raises on some.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
+NOWHERE = UUID(int=0)
+"""No host has it."""
+
 # Made once, since every claim runs them.
 _TENANT = select(models.Tenant).where(models.Tenant.name == bindparam("named"))
 _PROFILE = select(models.Profile).where(models.Profile.name == bindparam("named"))
+_ACCOUNT = aliased(models.Tenant)
+_CLAIMING = (
+    select(
+        models.Tenant.id,
+        models.Tenant.account_id,
+        _ACCOUNT.name.label("account"),
+        models.Profile.id.label("profile_id"),
+        models.Profile.share_permille,
+        models.Profile.mem_bytes,
+        models.Profile.mode,
+        models.Profile.band,
+        models.Profile.reserve_period_us,
+        models.Profile.policy,
+        credential_counts().label("credential_counts"),
+    )
+    .outerjoin(_ACCOUNT, _ACCOUNT.id == models.Tenant.account_id)
+    .outerjoin(models.Profile, models.Profile.name == bindparam("profile"))
+    .where(models.Tenant.name == bindparam("tenant"))
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claiming:
+    """Who claims what, as far as a claim needs it; the objects belong to no session. `account`: of a project.
+
+    `profile` None: there is none of that name.
+    """
+
+    tenant: models.Tenant
+    account: models.Tenant | None
+    profile: models.Profile | None
+
+
+def claiming(session: Session, actor: Actor, tenant: str, profile: str) -> Claiming:
+    """Looks all of them up at once, and whether the actor's credential still counts.
+
+    Raises Refusal: OBJECT_UNKNOWN for the tenant, AUTH_INVALID for the credential.
+    """
+    if not _NAME.fullmatch(tenant):
+        raise unknown("tenant", tenant)
+    asked = {"tenant": tenant, "profile": profile, **credential_parameters(actor)}
+    found = session.connection().execute(_CLAIMING, asked).one_or_none()
+    if found is None:
+        raise unknown("tenant", tenant)
+    if actor.token_id is not None and not found.credential_counts:
+        raise revoked()
+    return Claiming(
+        tenant=models.Tenant(id=found.id, name=tenant, account_id=found.account_id),
+        account=None if found.account_id is None else models.Tenant(id=found.account_id, name=found.account),
+        profile=None
+        if found.profile_id is None
+        else models.Profile(
+            id=found.profile_id,
+            name=profile,
+            share_permille=found.share_permille,
+            mem_bytes=found.mem_bytes,
+            mode=found.mode,
+            band=found.band,
+            reserve_period_us=found.reserve_period_us,
+            policy=found.policy,
+        ),
+    )
 
 
 def tenant_named(session: Session, name: str) -> models.Tenant:
@@ -55,6 +128,19 @@ def host_named(session: Session, name: str, *, lock: bool = False) -> models.Hos
     return found
 
 
+def host_wanted(session: Session, actor: Actor, name: str | None) -> UUID | None:
+    """Returns the host that a claim asks for, None if for none.
+
+    To a tenant one that does not exist is one where nothing fits; who sees the cloud is told.
+    """
+    try:
+        return None if name is None else host_named(session, name).id
+    except Refusal:
+        if actor.sees_the_cloud:
+            raise
+        return NOWHERE
+
+
 def on_host(session: Session, actor: Actor, name: str) -> ColumnElement[bool]:
     """Returns the condition on `models.Host` that selects what is on a host.
 
@@ -66,6 +152,13 @@ def on_host(session: Session, actor: Actor, name: str) -> ColumnElement[bool]:
         if actor.sees_the_cloud:
             raise
         return false()
+
+
+def of_account(session: Session, actor: Actor, name: str) -> ColumnElement[bool]:
+    """Returns the condition on `models.Tenant` that selects an account and its projects. Raises OBJECT_UNKNOWN."""
+    account = tenant_named(session, name)
+    require_tenant(actor, account)
+    return or_(models.Tenant.id == account.id, models.Tenant.account_id == account.id)
 
 
 def refuse_duplicate(session: Session, column: InstrumentedAttribute[str], name: str, *, kind: str) -> None:

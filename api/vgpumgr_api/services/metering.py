@@ -6,7 +6,7 @@ than was booked of it, in the transaction that notes up to which revision that w
 it was restored or a message was lost, the meter sends again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from vgpumgr_api.db.statements import insert_unless_there, is_postgresql, upsert
 from vgpumgr_api.services import books
 from vgpumgr_api.services.actors import Actor, own_host, require_unrevoked
 from vgpumgr_api.services.books import EPOCH, HOUR, hour_of
+from vgpumgr_api.services.unbooked import IMPLAUSIBLE, UNATTRIBUTED, Aside, Bounds
 
 COUNTED = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 _BOTH_WAYS = "due_ns"
@@ -49,7 +50,7 @@ def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
     if said.after > found.revision:  # the ledger was restored, or another meter's answer got here
         return Metered(revision=found.revision)
     new = [reading for reading in said.readings if found.revision < reading.revision <= said.through]
-    _book(session, row.name, said.meter_id, new)
+    _book(session, actor, row.name, said.meter_id, new)
     found.revision = max(found.revision, said.through)
     found.told_at = now(session)
     if found.revision == said.newest:
@@ -74,7 +75,7 @@ def _locked(session: Session, host: models.Host, said: Readings) -> ledger.Meter
     return found
 
 
-def _book(session: Session, host: str, meter_id: UUID, readings: Sequence[Reading]) -> None:
+def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: Sequence[Reading]) -> None:
     if not readings:
         return
     owners = _owners(session, host, sorted({reading.tenant for reading in readings}))
@@ -82,16 +83,22 @@ def _book(session: Session, host: str, meter_id: UUID, readings: Sequence[Readin
     counted = _counted(session, meter_id, sorted({reading.hour for reading in readings}))
     counts: dict[tuple[int, str, str], dict[str, Any]] = {}
     entries: dict[tuple[datetime, datetime, UUID, str], dict[str, Any]] = {}
+    bounds = Bounds(session, host, _hours(session, owners, readings))
+    aside = Aside(host)
     for reading in sorted(readings, key=lambda reading: reading.revision):
         key = (reading.hour, reading.gpu, reading.tenant)
         owner = _owner(owners.get(key[1:], ()), reading.hour)
-        if owner is None:  # nobody ever had a claim there by that name
+        if owner is None:
+            aside.put(UNATTRIBUTED, _said_hour(session, reading.hour), reading)
             continue
         before = counts.get(key) or counted.get(key) or dict.fromkeys(COUNTED, 0)
         after = {name: _further(name, before[name], getattr(reading, name)) for name in COUNTED}
         counts[key] = {"meter_id": meter_id, "hour": reading.hour, "gpu": reading.gpu, "tenant": reading.tenant} | after
         hour = _hour(session, reading.hour, owner)
         if hour < kept.kept_from:
+            continue
+        if not bounds.take(hour, reading.gpu, before, after):
+            aside.put(IMPLAUSIBLE, hour, reading)
             continue
         booked = hour if hour >= kept.closed_before else max(hour_of(now(session)), kept.closed_before)
         entry = entries.setdefault(
@@ -111,6 +118,7 @@ def _book(session: Session, host: str, meter_id: UUID, readings: Sequence[Readin
         for name in COUNTED:
             entry[name] += after[name] - before[name]
     upsert(session, ledger.MeterCount, list(counts.values()))
+    aside.store(session, actor)
     _add(session, [entry for _, entry in sorted(entries.items()) if any(entry[name] for name in COUNTED)])
 
 
@@ -120,8 +128,20 @@ def _further(name: str, before: int, said: int) -> int:
 
 def _hour(session: Session, said: int, owner: _Owner) -> datetime:
     """A host's clock may be wrong; nobody uses anything before the first claim or after now."""
-    hour = EPOCH + timedelta(hours=min(said, _present(session)))
-    return min(max(hour, owner.first), hour_of(now(session)))
+    return min(max(_said_hour(session, said), owner.first), hour_of(now(session)))
+
+
+def _said_hour(session: Session, said: int) -> datetime:
+    return EPOCH + timedelta(hours=min(said, _present(session)))
+
+
+def _hours(
+    session: Session, owners: Mapping[tuple[str, str], Sequence[_Owner]], readings: Sequence[Reading]
+) -> Iterator[datetime]:
+    for reading in readings:
+        owner = _owner(owners.get((reading.gpu, reading.tenant), ()), reading.hour)
+        if owner is not None:
+            yield _hour(session, reading.hour, owner)
 
 
 def _present(session: Session) -> int:

@@ -1,41 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be wrong with a GPU for a claim, as conditions for the database, and how many GPUs that is true of."""
+"""What may be wrong with a GPU for a claim, as conditions for the database, and how many GPUs that is true of.
+
+Every claim asks, so the conditions are made once for each `Shape`, and statements of them run with `parameters`.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, ScalarSelect, and_, case, func, literal, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    ScalarSelect,
+    String,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import PERMILLE, Mode
+from vgpumgr.wire.common import PERMILLE, Mode, Policy
 from vgpumgr.wire.problem import Reason
 from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.labels import GpuLabel, HostLabel
-from vgpumgr_api.db.models import Gpu, GpuType, Host
+from vgpumgr_api.db.models import Gpu, GpuType, Host, Profile, Slice
 from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.db.reservations import Hold
+from vgpumgr_api.db.types import Instant
 from vgpumgr_api.services.hosts import ONLINE
-from vgpumgr_api.services.ties import Ties
+from vgpumgr_api.services.labels import gpus_label
+from vgpumgr_api.services.ties import NO_TIES, OF_VM, Ties, TiesShape, Vm
+
+SHAPES = 256
+"""Of how many kinds of claims statements are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What of a claim the text of a statement depends on. `labels`: how many are selected.
+
+    `whole`: it counts its share whatever the ratio of the GPU. `latency`: it is of that band.
+    """
+
+    whole: bool
+    policy: Policy
+    latency: bool
+    on_host: bool
+    labels: int
+    ties: TiesShape
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a claim needs of one GPU. `host_id`: only there."""
+    """What a claim needs of one GPU. `host_id`: only there. `vm`: on the host where that has slices, if it has any.
+
+    `discreet`: who asks may not learn which hosts and labels there are. `reserve_period_us`: of the latency band, else
+    None.
+    """
 
     share_permille: int
     mem_bytes: int
     mode: Mode = Mode.FAIR
     host_id: UUID | None = None
+    vm: Vm | None = None
     placement: Placement = Placement.PACK
     selector: Mapping[str, str] = field(default_factory=dict)
-    ties: Ties = field(default_factory=Ties)
+    ties: Ties = NO_TIES
+    policy: Policy = Policy.BEST_EFFORT
+    reserve_period_us: int | None = None
+    discreet: bool = False
 
+    @property
+    def shape(self) -> Shape:
+        return Shape(
+            whole=self.mode is Mode.STRICT or self.policy is not Policy.BEST_EFFORT,
+            policy=self.policy,
+            latency=self.reserve_period_us is not None,
+            on_host=self.host_id is not None,
+            labels=len(self.selector),
+            ties=self.ties.shape,
+        )
+
+
+def settled(session: Session, wanted: Wanted) -> Wanted:
+    """Returns the same with the host of its VM."""
+    if wanted.vm is None:
+        return wanted
+    host_id: UUID | None = session.connection().scalar(OF_VM, wanted.vm.parameters())
+    return replace(wanted, host_id=host_id, vm=None)
+
+
+SHARE = bindparam("share", type_=BigInteger())
+PERIOD = bindparam("period", type_=BigInteger())
+MEM = bindparam("mem", type_=BigInteger())
+
+
+def parameters(session: Session, wanted: Wanted) -> dict[str, Any]:
+    """Returns what statements need that are made of the conditions for the shape of `wanted`."""
+    found: dict[str, Any] = {
+        "share": wanted.share_permille,
+        "mem": wanted.mem_bytes,
+        "heard_since": now(session) - ONLINE,
+        **wanted.ties.parameters(),
+    }
+    if wanted.vm is not None:
+        found |= wanted.vm.parameters()
+    if wanted.reserve_period_us is not None:
+        found["period"] = wanted.reserve_period_us
+    if wanted.host_id is not None:
+        found["on_host"] = wanted.host_id
+    for number, (key, value) in enumerate(sorted(wanted.selector.items())):
+        found |= {f"label_{number}": key, f"label_{number}_value": value}
+    return found
+
+
+def policy_of(profile: Profile) -> Policy:
+    """By which policy a GPU has to be shared that takes its slices."""
+    return Policy(profile.policy or Policy.BEST_EFFORT)
+
+
+RESERVE_CHUNKS = 4
+"""Of the scheduler: a period has room for so many pieces of work."""
 
 # In the order in which they are asked: a GPU counts under the first that is true of it.
 DETAILS = {
     "host.other": "on another host than the one that is required",
     "labels.other": "they or their host lack a label that is selected",
+    "policy.other": "shared by another policy than the one that is required",
     "affinity.apart": "not where the tenant's slices of this affinity are",
     "anti_affinity.taken": "where the tenant has a slice of this anti-affinity",
     "host.fenced": "their host was declared dead; re-enrol it when it is back",
@@ -47,45 +146,102 @@ DETAILS = {
     "gpu.unknown_slices": "their host has slices that the database does not know; stop their VMs or remove them",
     "gpu.absent": "not in their host's last report",
     "type.none": "no mdev type has enough memory",
+    "policy.unequal": "their slices all get the same, and those that are there were sold another share",
+    "policy.places": "all their places are taken, or have less than that share",
     "share.full": "too little share is free",
+    "reserve.full": "too little of their time may be reserved any more, or their longest piece of work is too long",
     "memory.full": "too little memory is free",
 }
 
-ROOM = ("type.none", "share.full", "memory.full")
+ROOM = ("type.none", "policy.unequal", "policy.places", "share.full", "reserve.full", "memory.full")
 """What does not matter to whom a place is held."""
 
-LOCKED = ("gpu.absent", *ROOM)
-"""What a lock on the GPU keeps as it is."""
+NAMED = ("host.other", "labels.other")
+"""What comes of hosts and labels that a claim names."""
+
+OF_HOST = (
+    "host.fenced",
+    "host.draining",
+    "host.maintenance",
+    "host.cordoned",
+    "host.offline",
+    "host.unconfirmed",
+    "gpu.unknown_slices",
+)
+"""What is wrong with a GPU's host rather than with the GPU."""
 
 
-def counted(wanted: Wanted) -> ColumnElement[int]:
+def counted(shape: Shape) -> ColumnElement[int]:
     """What it would count on the GPU that the statement is about; see `enforcement.counted_permille`."""
-    if wanted.mode is Mode.STRICT:
-        return literal(wanted.share_permille)
-    return (wanted.share_permille * PERMILLE + Gpu.fair_ratio_permille - 1) // Gpu.fair_ratio_permille
+    if shape.whole:
+        return SHARE
+    return (SHARE * PERMILLE + Gpu.fair_ratio_permille - 1) // Gpu.fair_ratio_permille
 
 
-def type_mem_bytes(wanted: Wanted) -> ScalarSelect[int]:
+def type_mem_bytes() -> ScalarSelect[int]:
     """Memory of the smallest type that is large enough, NULL if none is."""
     return (
         select(func.min(GpuType.mem_bytes))
-        .where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= wanted.mem_bytes)
+        .where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= MEM)
         .correlate(Gpu)
         .scalar_subquery()
     )
 
 
-def obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool]]:
+def share_free(shape: Shape) -> ColumnElement[bool]:
+    """Whether a GPU has share for it. The first part is known before GPUs are looked at, so that full ones are not."""
+    return and_(Gpu.share_used <= PERMILLE - _least(shape), Gpu.share_used + counted(shape) <= PERMILLE)
+
+
+def reserved(shape: Shape) -> ColumnElement[int]:
+    """What it would count of the time that can be reserved there; see `enforcement.reserved_permille`."""
+    return counted(shape) + (PERMILLE * Gpu.max_chunk_us + PERIOD - 1) // PERIOD
+
+
+def reserve_free(shape: Shape) -> ColumnElement[bool]:
+    """Whether a GPU can reserve as much for it. For the latency band only."""
+    return and_(
+        Gpu.reserved_permille + reserved(shape) <= Gpu.reserve_limit_permille,
+        RESERVE_CHUNKS * Gpu.max_chunk_us <= PERIOD,
+    )
+
+
+def unlike(shape: Shape) -> dict[str, ColumnElement[bool]]:
+    """What the slices on a GPU stand in the way of, where the kernel divides by slices or places, by reason.
+
+    A lock on the GPU does not keep it as it was asked: it has to be asked again under that.
+    """
+    if shape.policy is Policy.BEST_EFFORT:
+        return {}
+    slices = select(Slice.id).where(Slice.gpu_id == Gpu.id).correlate(Gpu)
+    holds = select(Hold.id).where(Hold.gpu_id == Gpu.id).correlate(Gpu)
+    found: dict[str, ColumnElement[bool]] = {
+        "policy.unequal": or_(
+            slices.where(Slice.share_permille != SHARE).exists(), holds.where(Hold.share_permille != SHARE).exists()
+        )
+    }
+    if shape.policy is Policy.FIXED_SHARE:
+        taken = (
+            slices.with_only_columns(func.count()).scalar_subquery()
+            + holds.with_only_columns(func.count()).scalar_subquery()
+        )
+        found["policy.places"] = or_(SHARE * Gpu.places > PERMILLE, taken >= Gpu.places)
+    return found
+
+
+@lru_cache(maxsize=SHAPES)
+def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
     """What may be wrong with a GPU, by reason. None is NULL, so that each can be negated."""
-    type_mem = type_mem_bytes(wanted)
+    type_mem = type_mem_bytes()
     found: dict[str, ColumnElement[bool]] = {}
-    if wanted.host_id is not None:
-        found["host.other"] = Gpu.host_id != wanted.host_id
-    if wanted.selector:
-        found["labels.other"] = or_(*(_label(key) != value for key, value in sorted(wanted.selector.items())))
+    if shape.on_host:
+        found["host.other"] = Gpu.host_id != bindparam("on_host", type_=Uuid())
+    if shape.labels:
+        found["labels.other"] = or_(*(_label(number) for number in range(shape.labels)))
     return (
         found
-        | wanted.ties.obstacles()
+        | {"policy.other": Gpu.policy != literal(shape.policy.value, String())}
+        | shape.ties.obstacles()
         | {
             "host.fenced": Host.fenced_at.is_not(None),
             "host.draining": func.coalesce(Host.cordoned_for, "") == "draining",
@@ -93,7 +249,7 @@ def obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool]
             "host.cordoned": Host.state != "ready",
             "host.offline": or_(
                 HostReport.reported_at.is_(None),
-                HostReport.reported_at < now(session) - ONLINE,
+                HostReport.reported_at < bindparam("heard_since", type_=Instant()),
                 Host.enrolled_at.is_(None),
                 Host.enroll_hash.is_not(None),
             ),
@@ -102,22 +258,31 @@ def obstacles(session: Session, wanted: Wanted) -> dict[str, ColumnElement[bool]
             "gpu.unknown_slices": HostReport.unknown_slices > 0,
             "gpu.absent": ~Gpu.present,
             "type.none": type_mem.is_(None),
-            "share.full": or_(Gpu.share_used > PERMILLE - _least(wanted), Gpu.share_used + counted(wanted) > PERMILLE),
+            **unlike(shape),
+            "share.full": ~share_free(shape),
+            **({"reserve.full": ~reserve_free(shape)} if shape.latency else {}),
             "memory.full": and_(type_mem.is_not(None), Gpu.mem_used + func.coalesce(type_mem, 0) > Gpu.mem_bytes),
         }
     )
 
 
-def census(session: Session, wanted: Wanted) -> tuple[int, list[Reason]]:
-    """Returns on how many GPUs `wanted` fits, and why it does not on the others. Looks at each: not for every claim."""
-    why = case(*((condition, reason) for reason, condition in obstacles(session, wanted).items()), else_="")
+def census(session: Session, wanted: Wanted, *, futile: bool = False) -> tuple[int, list[Reason]]:
+    """Returns on how many GPUs `wanted` fits, and why it does not on the others. Looks at each: not for every claim.
+
+    `futile`: the claim fails wherever there is room.
+    """
+    found: Mapping[str, ColumnElement[bool]] = obstacles(wanted.shape)
+    if wanted.discreet:
+        found = _discreet(found, futile=futile)
+    why = case(*((condition, reason) for reason, condition in found.items()), else_="")
     counts: dict[str, int] = dict(
         session.execute(
             select(why.label("why"), func.count())
             .select_from(Gpu)
             .join(Host, Host.id == Gpu.host_id)
             .join(HostReport, HostReport.host_id == Host.id)
-            .group_by("why")
+            .group_by("why"),
+            parameters(session, wanted),
         ).all()
     )
     reasons = [
@@ -128,15 +293,23 @@ def census(session: Session, wanted: Wanted) -> tuple[int, list[Reason]]:
     return counts.get("", 0), reasons
 
 
-def _least(wanted: Wanted) -> ColumnElement[int]:
-    """Less than this it counts on no GPU. Known before the walk, so that GPUs that are full are not looked at."""
-    if wanted.mode is Mode.STRICT:
-        return literal(wanted.share_permille)
+def _discreet(found: Mapping[str, ColumnElement[bool]], *, futile: bool) -> dict[str, ColumnElement[bool]]:
+    """Asks for the host and labels that are named last, and as one: then a claim that fails has the same counts
+    whether they are there, full, out of order, or invented.
+    """
+    named = {reason: condition for reason, condition in found.items() if reason in NAMED}
+    others = {reason: condition for reason, condition in found.items() if reason not in NAMED}
+    return others | {reason: true() if futile else or_(*named.values()) for reason in list(named)[:1]}
+
+
+def _least(shape: Shape) -> ColumnElement[int]:
+    """Less than this it counts on no GPU."""
+    if shape.whole:
+        return SHARE
     largest = select(func.max(Gpu.fair_ratio_permille)).where(Gpu.fair_ratio_permille > PERMILLE).correlate(None)
-    return wanted.share_permille * PERMILLE // func.coalesce(largest.scalar_subquery(), PERMILLE)
+    return SHARE * PERMILLE // func.coalesce(largest.scalar_subquery(), PERMILLE)
 
 
-def _label(key: str) -> ColumnElement[str]:
-    own = select(GpuLabel.value).where(GpuLabel.gpu_id == Gpu.id, GpuLabel.key == key).correlate(Gpu)
-    host = select(HostLabel.value).where(HostLabel.host_id == Gpu.host_id, HostLabel.key == key).correlate(Gpu)
-    return func.coalesce(own.scalar_subquery(), host.scalar_subquery(), "")
+def _label(number: int) -> ColumnElement[bool]:
+    found = gpus_label(bindparam(f"label_{number}", type_=String()))
+    return found != bindparam(f"label_{number}_value", type_=String())

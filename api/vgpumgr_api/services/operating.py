@@ -20,7 +20,7 @@ from vgpumgr_api.db.progress import Operation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import drain, operations
 from vgpumgr_api.services.actors import Actor, local_operator, require_operator, require_view
-from vgpumgr_api.services.generations import require_match
+from vgpumgr_api.services.generations import refuse_other
 from vgpumgr_api.services.liveness import alive_for
 from vgpumgr_api.services.operations import Step
 
@@ -94,7 +94,7 @@ def cancel_operation(
     operation = operations.named(session, operation_id)
     if not _hold(session, operation):
         raise Refusal(Code.OPERATION_DONE, f"operation {operation_id} is {operation.state}; there is nothing to cancel")
-    require_match(if_match, operation.generation, required=False)
+    refuse_other(if_match, operation.generation)
     operations.end(session, actor, operation, OperationState.CANCELLED)
     session.flush()
     KINDS[operation.kind].finish(session, actor, operation, OperationState.CANCELLED, undo=request.undo)

@@ -154,14 +154,17 @@ def forget(session: Session) -> bool:
 
 
 def answer(row: Operation) -> wire.Operation:
-    """Returns an operation as clients see it."""
+    """Returns an operation as clients see it. A cancelled one waits for nothing."""
+    progress = wire.Progress.model_validate(row.progress)
+    if row.state == OperationState.CANCELLED.value:
+        progress = progress.model_copy(update={"waiting_for": []})
     return wire.Operation(
         id=row.id,
         kind=row.kind,
         target=row.target,
         state=OperationState(row.state),
         done=row.done_at is not None,
-        progress=wire.Progress.model_validate(row.progress),
+        progress=progress,
         request=row.request,
         result=row.result,
         error=None if row.error is None else wire.OperationError.model_validate(row.error),

@@ -87,11 +87,11 @@ class News:
     alive: frozenset[UUID]
 
 
-def number(session: Session) -> None:
-    """Numbers what was committed since."""
+def number(session: Session) -> bool:
+    """Numbers what was committed since, or `NUMBERED_AT_ONCE` of it: True if there may be more."""
     unnumbered = select(Row.id).where(Row.seq.is_(None))
     if session.scalar(unnumbered.limit(1)) is None:
-        return
+        return False
     if is_postgresql(session):
         session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": NUMBERING_LOCK})
     last = newest(session)
@@ -103,6 +103,7 @@ def number(session: Session) -> None:
             .values(seq=text(":number")),
             [{"row": row, "number": last + number} for number, row in enumerate(ids, start=1)],
         )
+    return len(ids) == NUMBERED_AT_ONCE
 
 
 def look(database: Database, after: int | None, limit: int, credentials: Collection[UUID]) -> News:
@@ -176,9 +177,10 @@ def revoked() -> Refusal:
 def trim(session: Session, *, kept_s: int, kept: int) -> bool:
     """Cuts off some of what is older than `kept_s` seconds or more than `kept` events ago; True if more is left.
 
-    Numbers first, so that also a log that nobody reads stays short. Two that trim at once cut the same.
+    Numbers first, so that also a log that nobody reads is numbered to its end and stays short. Two that trim at once
+    cut the same.
     """
-    number(session)
+    unnumbered = number(session)
     last = newest(session)
     old = now(session) - timedelta(seconds=kept_s)
     bound = count = 0
@@ -190,7 +192,7 @@ def trim(session: Session, *, kept_s: int, kept: int) -> bool:
         bound, count = seq, count + 1
     if bound:
         change(session, delete(Row).where(Row.seq <= bound))
-    return count == TRIMMED_AT_ONCE
+    return unnumbered or count == TRIMMED_AT_ONCE
 
 
 def answer(event: Row) -> Event:

@@ -14,18 +14,26 @@ from vgpumgr_api.services.text import printable
 
 def recognise(session: Session, person: Person, *, request_id: str = "", source: str = "") -> Actor:
     """Returns who asks. Raises Refusal(PERMISSION_DENIED) if the tenant that the token names is not here."""
-    tenant_id = None
+    tenant_id = account_id = None
     if person.tenant is not None:
-        tenant_id = session.scalar(select(models.Tenant.id).where(models.Tenant.name == person.tenant))
-        if tenant_id is None:
+        tenant = models.Tenant
+        found = session.execute(select(tenant.id, tenant.account_id).where(tenant.name == person.tenant)).one_or_none()
+        if found is None:
             raise Refusal(Code.PERMISSION_DENIED, f"there is no tenant {person.tenant} here, which this token names")
+        tenant_id, account_id = found
     return Actor(
         token_id=None,
         role=person.role,
-        name=f"{person.role.value}:{printable(person.subject)}"[:128],
+        name=f"{person.role.value}:{_called(person)}"[:128],
         tenant_id=tenant_id,
+        account_id=account_id,
         request_id=request_id,
         source=source,
         expires_at=person.expires_at,
         scope=hash_of("\n".join((person.issuer, person.subject, person.role, str(tenant_id)))),
     )
+
+
+def _called(person: Person) -> str:
+    """No name of an issuer has a slash, so that nobody is taken for one of another issuer."""
+    return f"{person.realm}/{printable(person.subject)}" if person.realm else printable(person.subject)

@@ -25,9 +25,18 @@ class Asked:
 
 
 def forbidden(
-    session: Session, owner: models.Tenant, role: str, asked: Sequence[Asked], *, mode: str | None, limited: bool
+    session: Session,
+    owner: models.Tenant,
+    role: str,
+    asked: Sequence[Asked],
+    *,
+    mode: str | None,
+    band: str | None,
+    limited: bool,
 ) -> list[Reason]:
-    """Returns what an owner's quota does not let be claimed, given its `mode` and whether profiles are `limited`."""
+    """Returns what an owner's quota does not let be claimed, given its `mode`, its `band` and whether profiles are
+    `limited`.
+    """
     found = []
     allowed: set[UUID] = set()
     if limited:
@@ -38,6 +47,11 @@ def forbidden(
         if mode is not None and profile.mode != mode:
             detail = f"{role} {owner.name} may claim {mode} slices only, and those of {profile.name} are {profile.mode}"
             found.append(Reason(code="quota.mode", detail=detail, field=one.field))
+        if band is not None and profile.band != band:
+            detail = (
+                f"{role} {owner.name} may claim slices of the {band} band only, and {profile.name} is {profile.band}"
+            )
+            found.append(Reason(code="quota.band", detail=detail, field=one.field))
         if limited and profile.id not in allowed:
             detail = f"{role} {owner.name} may not claim {profile.name}; its quota names the profiles that it may"
             found.append(Reason(code="quota.profiles", detail=detail, field=one.field))

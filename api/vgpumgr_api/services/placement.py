@@ -5,42 +5,101 @@
 memory as parts of the whole GPU: what is left of one is worth nothing without the other. `spread`: the emptiest that
 fits.
 
-A GPU fits if it has the labels that are selected and keeps affinity, its host is ready, not fenced, enrolled, online,
-confirmed for the database's epoch and without slices that the database does not know, it was in its host's last report,
-one of its mdev types is large enough (the smallest such is taken), and share and memory of that type are free.
+A GPU fits if it is shared by the policy that is required, has the labels that are selected and keeps affinity, its host
+is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices that the database does not
+know, it was in its host's last report, one of its mdev types is large enough (the smallest such is taken), and share,
+time to reserve and memory of that type are free.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Float, Select, UnaryExpression, case, cast, select, update
+from sqlalchemy import (
+    Float,
+    Row,
+    Select,
+    String,
+    Subquery,
+    UnaryExpression,
+    Update,
+    case,
+    cast,
+    literal,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import PERMILLE, Mode
+from vgpumgr.wire.common import PERMILLE, Policy
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, GpuType, Host
 from vgpumgr_api.db.observations import HostReport
-from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.enforcement import counted_permille
-from vgpumgr_api.services.obstacles import LOCKED, Wanted, census, counted, obstacles, type_mem_bytes
+from vgpumgr_api.services.enforcement import counted_permille, reserved_permille
+from vgpumgr_api.services.obstacles import (
+    MEM,
+    OF_HOST,
+    ROOM,
+    SHAPES,
+    Shape,
+    Wanted,
+    census,
+    counted,
+    obstacles,
+    parameters,
+    reserve_free,
+    reserved,
+    settled,
+    share_free,
+    type_mem_bytes,
+    unlike,
+)
+from vgpumgr_api.services.ties import OF_VM
 
 LOOKED_AT = 16
+
+SHOWN = (
+    Gpu.id,
+    Gpu.address,
+    Gpu.timeslice_min_us,
+    Gpu.max_chunk_us,
+    Gpu.policy,
+    Gpu.host_id,
+    select(Host.name).where(Host.id == Gpu.host_id).correlate(Gpu).scalar_subquery().label("host"),
+)
+"""What of a GPU a `Place` says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedGpu:
+    """A GPU as far as its slices show it."""
+
+    id: UUID
+    address: str
+    timeslice_min_us: int
+    max_chunk_us: int
+    policy: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The GPU that was taken, locked until the end of the transaction."""
+    """The GPU that was taken, locked until the end of the transaction. `chosen`: now, and not held before."""
 
-    gpu_id: UUID
+    gpu: PlacedGpu
     host_id: UUID
+    host: str
+    chosen: bool
     mdev_type: str
     type_mem_bytes: int
     fair_ratio_permille: int
+    reserved_permille: int
 
 
 def take(session: Session, wanted: Wanted, *, first: bool = True) -> Place:
@@ -49,91 +108,187 @@ def take(session: Session, wanted: Wanted, *, first: bool = True) -> Place:
     GPUs that other claims hold are passed over, and waited for only if no other fits. Who has one already, so that this
     is not the `first`, does not wait for another: two who did could wait for each other. It begins again instead.
     """
-    chosen = next(_chosen(session, wanted, first=first), None)
-    if chosen is None:
-        raise _none(session, wanted) if first or session.execute(walk(session, wanted)).first() is None else TryAgain
-    gpu_id, host_id, ratio = chosen
-    ratio = PERMILLE if wanted.mode is Mode.STRICT else ratio
-    kind = session.execute(
-        select(GpuType.mdev_type, GpuType.mem_bytes)
-        .where(GpuType.gpu_id == gpu_id, GpuType.mem_bytes >= wanted.mem_bytes)
+    if wanted.policy is not Policy.BEST_EFFORT:
+        session.flush()  # places held before this one count
+    taken = None
+    if wanted.vm is not None:  # which mostly has no slice yet; whether it has the same statement asks
+        taken = _taken(session, wanted, [_for_new_vm(wanted.shape, wanted.placement)])
+    if taken is None:
+        wanted = settled(session, wanted)
+        taken = _taken(session, wanted, _attempts(wanted.shape, wanted.placement, first=first))
+    if taken is None:
+        fitting = walk(wanted.shape, wanted.placement)
+        some = None if first else session.connection().execute(fitting, parameters(session, wanted)).first()
+        raise _none(session, wanted) if some is None else TryAgain
+    _require_alike(session, wanted, taken.id)
+    ratio = PERMILLE if wanted.shape.whole else taken.fair_ratio_permille
+    counts = counted_permille(wanted.share_permille, ratio)
+    period_us = wanted.reserve_period_us
+    return Place(
+        gpu=placed(taken),
+        host_id=taken.host_id,
+        host=taken.host,
+        chosen=True,
+        mdev_type=taken.mdev_type,
+        type_mem_bytes=taken.type_mem_bytes,
+        fair_ratio_permille=ratio,
+        reserved_permille=0 if period_us is None else reserved_permille(counts, taken.max_chunk_us, period_us),
+    )
+
+
+def _taken(session: Session, wanted: Wanted, attempts: Sequence[Update]) -> Row[*tuple[Any, ...]] | None:
+    asked = parameters(session, wanted)
+    rows = (session.connection().execute(attempt, asked).one_or_none() for attempt in attempts)
+    return next((row for row in rows if row is not None), None)
+
+
+def _require_alike(session: Session, wanted: Wanted, gpu_id: UUID) -> None:
+    """Begins again if another slice came to the GPU before it was locked that does not go with this one."""
+    wrong = unlike(wanted.shape)
+    if not wrong:
+        return
+    there = select(Gpu.id).where(Gpu.id == gpu_id, or_(*wrong.values()))
+    if session.connection().execute(there, parameters(session, wanted)).first() is not None:
+        raise TryAgain
+
+
+def placed(row: Row[*tuple[Any, ...]]) -> PlacedGpu:
+    """Reads a row that has `SHOWN`."""
+    return PlacedGpu(
+        id=row.id,
+        address=row.address,
+        timeslice_min_us=row.timeslice_min_us,
+        max_chunk_us=row.max_chunk_us,
+        policy=row.policy,
+    )
+
+
+@lru_cache(maxsize=SHAPES)
+def walk(shape: Shape, placement: Placement) -> Select[UUID]:
+    """GPUs that fit, from the fullest to the emptiest or back."""
+    return select(Gpu.id).where(*_fitting(shape)).order_by(*_order(placement)).limit(1)
+
+
+@lru_cache(maxsize=SHAPES)
+def best(shape: Shape, placement: Placement) -> Select[UUID]:
+    """Of the first GPUs of the walk the one that is left with least. What a lock keeps is asked again under it."""
+    if placement is Placement.SPREAD:
+        return walk(shape, placement)
+    fullest = _fullest(shape)
+    share_left = (PERMILLE - Gpu.share_used - counted(shape)) / cast(PERMILLE, Float)
+    mem_left = (Gpu.mem_bytes - Gpu.mem_used - fullest.c.type_mem) / cast(Gpu.mem_bytes, Float)
+    return (
+        select(Gpu.id)
+        .join(fullest, fullest.c.id == Gpu.id)
+        .where(Gpu.mem_used + fullest.c.type_mem <= Gpu.mem_bytes, *_kept(shape))
+        .order_by(case((share_left > mem_left, share_left), else_=mem_left), *_order(placement))
+        .limit(1)
+    )
+
+
+def _kept(shape: Shape) -> Iterator[Any]:
+    """What a lock on the GPU keeps as it is."""
+    yield Gpu.present
+    yield share_free(shape)
+    yield Gpu.policy == literal(shape.policy.value, String())
+    if shape.latency:
+        yield reserve_free(shape)
+
+
+def _fullest(shape: Shape) -> Subquery:
+    statement = walk(shape, Placement.PACK).add_columns(type_mem_bytes().label("type_mem"))
+    return statement.limit(LOOKED_AT).correlate(None).subquery()
+
+
+def _fitting(shape: Shape) -> Iterator[Any]:
+    """What is true of a GPU that has none of the obstacles, in a form that leaves PostgreSQL one way to walk.
+
+    Its host is looked at for one GPU after the other: as a join it would be read with all other hosts, and their GPUs
+    be sorted, for each claim. What costs least to ask comes first, since that is the order in which it is asked.
+    """
+    known = obstacles(shape)
+    yield from _kept(shape)
+    yield Gpu.mem_used + MEM <= Gpu.mem_bytes
+    for reason, wrong in known.items():
+        if reason not in (*OF_HOST, *ROOM, "gpu.absent", "policy.other"):
+            yield ~wrong
+    yield (
+        select(true())
+        .select_from(Host)
+        .join(HostReport, HostReport.host_id == Host.id)
+        .where(Host.id == Gpu.host_id, *(~known[reason] for reason in OF_HOST))
+        .correlate(Gpu)
+        .scalar_subquery()
+        .is_not(None)
+    )
+    yield from (~wrong for wrong in unlike(shape).values())
+    # NULL, and so not true, if no type is large enough.
+    yield Gpu.mem_used + type_mem_bytes() <= Gpu.mem_bytes
+
+
+@lru_cache(maxsize=SHAPES)
+def _attempts(shape: Shape, placement: Placement, *, first: bool) -> list[Update]:
+    chosen = [best(shape, placement).with_for_update(key_share=True, of=Gpu, skip_locked=True)]
+    if placement is Placement.PACK:
+        chosen.append(walk(shape, placement).with_for_update(key_share=True, of=Gpu, skip_locked=True))
+    if first:
+        chosen.append(walk(shape, placement).with_for_update(key_share=True, of=Gpu))
+    return [_charged(each, shape) for each in chosen]
+
+
+@lru_cache(maxsize=SHAPES)
+def _for_new_vm(shape: Shape, placement: Placement) -> Update:
+    """The first attempt, for a VM that has no slice yet."""
+    chosen = best(shape, placement).where(~OF_VM.exists()).with_for_update(key_share=True, of=Gpu, skip_locked=True)
+    return _charged(chosen, shape)
+
+
+def _charged(chosen: Select[UUID], shape: Shape) -> Update:
+    """Charges the GPU that a statement chooses and locks."""
+    kind = (
+        select(GpuType)
+        .where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= MEM)
         .order_by(GpuType.mem_bytes, GpuType.mdev_type)
         .limit(1)
-    ).one_or_none()
-    if kind is None:  # a report took the type away while we waited for the GPU
-        raise TryAgain
-    change(
-        session,
+        .correlate(Gpu)
+    )
+    return (
         update(Gpu)
-        .where(Gpu.id == gpu_id)
+        .where(Gpu.id == chosen.correlate(None).scalar_subquery())
         .values(
-            share_used=Gpu.share_used + counted_permille(wanted.share_permille, ratio),
-            mem_used=Gpu.mem_used + kind.mem_bytes,
-        ),
-    )
-    return Place(
-        gpu_id=gpu_id,
-        host_id=host_id,
-        mdev_type=kind.mdev_type,
-        type_mem_bytes=kind.mem_bytes,
-        fair_ratio_permille=ratio,
-    )
-
-
-def walk(session: Session, wanted: Wanted) -> Select[UUID, UUID, int]:
-    """GPUs that fit, from the fullest to the emptiest or back: along an index, never all sorted."""
-    fitting = [~obstacle for obstacle in obstacles(session, wanted).values()]
-    statement = select(Gpu.id, Gpu.host_id, Gpu.fair_ratio_permille)
-    return (
-        statement.join(Host, Host.id == Gpu.host_id)
-        .join(HostReport, HostReport.host_id == Host.id)
-        .where(*fitting)
-        .order_by(*_order(wanted))
-        .limit(1)
+            share_used=Gpu.share_used + counted(shape),
+            mem_used=Gpu.mem_used + type_mem_bytes(),
+            **({"reserved_permille": Gpu.reserved_permille + reserved(shape)} if shape.latency else {}),
+        )
+        .returning(
+            *SHOWN,
+            Gpu.fair_ratio_permille,
+            kind.with_only_columns(GpuType.mdev_type).scalar_subquery().label("mdev_type"),
+            kind.with_only_columns(GpuType.mem_bytes).scalar_subquery().label("type_mem_bytes"),
+        )
     )
 
 
-def best(session: Session, wanted: Wanted) -> Select[UUID, UUID, int]:
-    """Of the first GPUs of the walk the one that is left with least. What a lock keeps is asked again under it."""
-    if wanted.placement is Placement.SPREAD:
-        return walk(session, wanted)
-    fullest = walk(session, wanted).with_only_columns(Gpu.id).limit(LOOKED_AT).correlate(None).subquery()
-    known = obstacles(session, wanted)
-    share_left = (PERMILLE - Gpu.share_used - counted(wanted)) / cast(PERMILLE, Float)
-    mem_left = (Gpu.mem_bytes - Gpu.mem_used - type_mem_bytes(wanted)) / cast(Gpu.mem_bytes, Float)
-    return (
-        select(Gpu.id, Gpu.host_id, Gpu.fair_ratio_permille)
-        .where(Gpu.id.in_(select(fullest.c.id)), *(~known[reason] for reason in LOCKED))
-        .order_by(case((share_left > mem_left, share_left), else_=mem_left), *_order(wanted))
-        .limit(1)
-    )
-
-
-def _chosen(session: Session, wanted: Wanted, *, first: bool) -> Iterator[Any]:
-    attempts = [best(session, wanted).with_for_update(of=Gpu, skip_locked=True)]
-    if wanted.placement is Placement.PACK:
-        attempts.append(walk(session, wanted).with_for_update(of=Gpu, skip_locked=True))
-    if first:
-        attempts.append(walk(session, wanted).with_for_update(of=Gpu))
-    for attempt in attempts:
-        if (row := session.execute(attempt).first()) is not None:
-            yield row
-
-
-def _order(wanted: Wanted) -> list[UnaryExpression[Any]]:
+def _order(placement: Placement) -> list[UnaryExpression[Any]]:
     columns: list[Any] = [Gpu.share_used, Gpu.mem_used, Gpu.id]
-    if wanted.placement is Placement.SPREAD:
+    if placement is Placement.SPREAD:
         return [column.asc() for column in columns]
     return [column.desc() for column in columns]
 
 
 def _none(session: Session, wanted: Wanted) -> Refusal:
     _, reasons = census(session, wanted)
-    todo = "free some, add a host or ask for less" if reasons else "no host has reported one yet, so enrol a host"
     mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
+    free = f"no GPU has {wanted.share_permille} permille and {mem_mib} MiB free"
+    if not reasons:
+        detail = f"{free}; no host has reported one yet, so enrol a host"
+    elif any(reason.code in ROOM for reason in reasons):
+        detail = f"{free}; free some, add a host or ask for less"
+    else:
+        detail = f"no GPU will do, of most because: {max(reasons, key=lambda reason: reason.count or 0).detail}"
     return Refusal(
         Code.CAPACITY_NONE,
-        f"no GPU has {wanted.share_permille} permille and {mem_mib} MiB free; {todo}",
+        detail,
         reasons=tuple(reasons),
         limits={"share_permille": wanted.share_permille, "mem_bytes": wanted.mem_bytes},
     )

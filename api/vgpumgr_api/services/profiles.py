@@ -6,9 +6,10 @@ from uuid import uuid4
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Mode, Page
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.common import Band, Mode, Page, Policy
+from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Profile, ProfileCreate
+from vgpumgr.wire.resources.profiles import RESERVE_PERIOD_US
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.reservations import Reservation
@@ -20,16 +21,21 @@ from vgpumgr_api.services.lookup import profile_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
 
 
-def list_profiles(session: Session, actor: Actor, page: PageRequest) -> Page[Profile]:
+def list_profiles(session: Session, actor: Actor, page: PageRequest, *, mode: Mode | None = None) -> Page[Profile]:
     """Returns all profiles, by name; tenants see them too."""
     require_person(actor)
-    rows, token = fetch(session, select(models.Profile), kind="profiles", keys=[models.Profile.name], page=page)
+    statement = select(models.Profile)
+    if mode is not None:
+        statement = statement.where(models.Profile.mode == mode.value)
+    rows, token = fetch(session, statement, kind="profiles", keys=[models.Profile.name], page=page)
     return Page(items=[_profile(row[0]) for row in rows], next_page_token=token)
 
 
 def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Profile:
     """Makes a profile. Operators only."""
     require_operator(actor)
+    period_us = _reserve_period_us(request)
+    _require_legal(request)
     refuse_duplicate(session, models.Profile.name, request.name, kind="profile")
     profile = models.Profile(
         id=uuid4(),
@@ -37,6 +43,9 @@ def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Pr
         share_permille=request.share_permille,
         mem_bytes=request.mem_bytes,
         mode=request.mode.value,
+        band=request.band.value,
+        reserve_period_us=period_us,
+        policy=request.policy and request.policy.value,
         generation=1,
         created_at=now(session),
     )
@@ -76,6 +85,30 @@ def delete_profile(session: Session, actor: Actor, name: str, *, if_match: int |
     events.record(session, actor, "profile.deleted", profile.name)
 
 
+def _reserve_period_us(request: ProfileCreate) -> int | None:
+    if request.band is Band.LATENCY:
+        return request.reserve_period_us or RESERVE_PERIOD_US
+    if request.reserve_period_us is not None:
+        raise _illegal("reserve_period_us", "only slices of the latency band have a reservation")
+    return None
+
+
+def _require_legal(request: ProfileCreate) -> None:
+    """Whether some GPU's kernel would take it; the rules are those of `vgpu_combination_check` in the scheduler."""
+    if request.policy in (None, Policy.BEST_EFFORT):
+        return
+    mode = Mode.STRICT if request.policy is Policy.FIXED_SHARE else Mode.FAIR
+    if request.mode is not mode:
+        raise _illegal("mode", f"under policy {request.policy} slices are {mode}")
+    if request.band is not Band.FAIR:
+        raise _illegal("band", f"under policy {request.policy} nobody goes before others; leave the band out")
+
+
+def _illegal(field: str, detail: str) -> Refusal:
+    reason = Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.{field}")
+    return Refusal(Code.FIELD_INVALID, f"$.{field}: {detail}", reasons=(reason,))
+
+
 def _profile(profile: models.Profile) -> Profile:
     return Profile(
         id=profile.id,
@@ -83,6 +116,9 @@ def _profile(profile: models.Profile) -> Profile:
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
         mode=Mode(profile.mode),
+        band=Band(profile.band),
+        reserve_period_us=profile.reserve_period_us,
+        policy=Policy(profile.policy) if profile.policy else None,
         generation=profile.generation,
         created_at=profile.created_at,
     )

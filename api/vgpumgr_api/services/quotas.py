@@ -2,22 +2,37 @@
 """What tenants may use, and what they use of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import (
+    BigInteger,
+    CompoundSelect,
+    Row,
+    String,
+    bindparam,
+    exists,
+    literal,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningUpdate
 
-from vgpumgr.wire.common import Mode, Page
+from vgpumgr.wire.common import Band, Mode, Page
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Quota, QuotaPatch, TokenRole
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain
+from vgpumgr_api.db.statements import change, is_postgresql, table_of
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
+from vgpumgr_api.services.enforcement import Use
 from vgpumgr_api.services.generations import bump, hosts_of, require_match
-from vgpumgr_api.services.lookup import tenant_named
+from vgpumgr_api.services.lookup import of_account, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.patching import changes_of
 from vgpumgr_api.services.permits import (
@@ -28,6 +43,7 @@ from vgpumgr_api.services.permits import (
     refuse_forbidden,
     set_profiles,
 )
+from vgpumgr_api.services.scaling import set_scale
 
 _COLUMNS = {
     "share_permille": "share_limit",
@@ -37,20 +53,70 @@ _COLUMNS = {
     "timeslice_min_us": "timeslice_min_us",
     "timeslice_max_us": "timeslice_max_us",
     "mode": "mode",
+    "band": "band",
 }
 
 
-def list_quotas(session: Session, actor: Actor, page: PageRequest) -> Page[Quota]:
-    """Returns the quotas of the tenants that `actor` reaches, by the tenant's name."""
-    rows, token = fetch(
-        session,
+Owners = Sequence[tuple[models.Tenant, str]]
+"""Whose quotas count what a tenant has, and their roles, in the order in which they are locked."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What an owner may use and uses, and what its tenants' timeslice is."""
+
+    use: Use
+    timeslice_us: int
+
+
+_QUOTAS = table_of(models.Quota)
+_STANDING = (_QUOTAS.c.share_limit, _QUOTAS.c.scaled_used, _QUOTAS.c.timeslice_us)
+
+
+def _charging(role: str) -> ReturningUpdate[*tuple[Any, ...]]:
+    """Charges the owner in the parameter `role` with those of `sums_of`, as ``asked_...``; meets none if it cannot."""
+    kinds = (("share", "share_permille"), ("mem", "mem_bytes"), ("slices", "slices"))
+    after = {kind: _QUOTAS.c[f"{kind}_used"] + bindparam(f"asked_{name}", type_=BigInteger()) for kind, name in kinds}
+    return (
+        update(_QUOTAS)
+        .where(_QUOTAS.c.tenant_id == bindparam(role), *(after[kind] <= _QUOTAS.c[f"{kind}_limit"] for kind in after))
+        .values({f"{kind}_used": value for kind, value in after.items()})
+        .returning(
+            literal(role, String()).label("role"),
+            _QUOTAS.c.mode,
+            _QUOTAS.c.band,
+            _QUOTAS.c.profiles_limited,
+            *_STANDING,
+        )
+    )
+
+
+def _charging_both() -> CompoundSelect[*tuple[Any, ...]]:
+    """For PostgreSQL. The project's part looks at what the account's brought, so that the account is locked first."""
+    account = _charging("account").cte("of_account")
+    project = _charging("project").where(exists(select(account.c.role))).cte("of_project")
+    return union_all(select(account), select(project))
+
+
+_CHARGES = {role: _charging(role) for role in ("account", "project")}
+_CHARGE_BOTH = _charging_both()
+
+
+def standing(row: Row[*tuple[Any, ...]]) -> Standing:
+    """Reads a row that has `_STANDING`."""
+    return Standing(Use(limit=row.share_limit, used=row.scaled_used), row.timeslice_us)
+
+
+def list_quotas(session: Session, actor: Actor, page: PageRequest, *, account: str | None = None) -> Page[Quota]:
+    """Returns the quotas of the tenants that `actor` reaches, by name. `account`: of it and its projects."""
+    statement = (
         select(models.Quota)
         .join(models.Tenant, models.Tenant.id == models.Quota.tenant_id)
-        .where(reachable_tenants(actor)),
-        kind="quotas",
-        keys=[models.Tenant.name],
-        page=page,
+        .where(reachable_tenants(actor))
     )
+    if account is not None:
+        statement = statement.where(of_account(session, actor, account))
+    rows, token = fetch(session, statement, kind="quotas", keys=[models.Tenant.name], page=page)
     return Page(items=_answers(session, [(row[0], row[1]) for row in rows]), next_page_token=token)
 
 
@@ -66,12 +132,12 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
 
     For operators; a tenant's admin may set its `timeslice_us`, and its projects', within the range that it was given.
     """
-    changes = changes_of(patch, removable=("profiles", "mode"))
+    changes = changes_of(patch, removable=("profiles", "mode", "band"))
     if actor.role is not TokenRole.TENANT_ADMIN or set(changes) - {"timeslice_us"}:
         require_operator(actor)
     owner = tenant_named(session, tenant)
     require_tenant(actor, owner)
-    lock_owners(session, owner)
+    lock_owners(session, owners_of(session, owner))
     quota = session.get(models.Quota, owner.id, populate_existing=True)
     if quota is None:  # its tenant was deleted since it was found
         raise TryAgain
@@ -80,8 +146,9 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
     before["profiles"] = profiles_of(session, [quota])[owner.id] if quota.profiles_limited else None
     if changes.get("profiles") is not None:
         changes["profiles"] = sorted(set(changes["profiles"]))
-    if changes.get("mode") is not None:
-        changes["mode"] = changes["mode"].value
+    for name in ("mode", "band"):
+        if changes.get(name) is not None:
+            changes[name] = changes[name].value
     changed = {name: value for name, value in changes.items() if before[name] != value}
     if not changed:
         return _answers(session, [(quota, owner.name)])[0]
@@ -101,45 +168,48 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
         generation=quota.generation,
         detail={name: {"from": before[name], "to": value} for name, value in changed.items()},
     )
+    scaled = "share_permille" in changed and set_scale(quota, limit_before=before["share_permille"])
     session.flush()
-    scaled = quota.share_used > min(before["share_permille"], quota.share_limit)
-    if "timeslice_us" in changed or ("share_permille" in changed and scaled):
+    if "timeslice_us" in changed or scaled:
         bump(session, hosts_of(session, owner.id))
     return _answers(session, [(quota, owner.name)])[0]
 
 
-def charge_owners(session: Session, tenant: models.Tenant, asked: Sequence[Asked]) -> None:
+def charge_owners(session: Session, owners: Owners, asked: Sequence[Asked]) -> list[Standing]:
     """Takes from a tenant's account, then from itself, and so locks both, for a slice of each profile.
 
     Raises Refusal(QUOTA_EXCEEDED) or, for what may not be claimed at all, QUOTA_FORBIDDEN. Check and change are one
     statement: of two that come at once the second sees what the first left.
     """
     sums = sums_of(asked)
-    quota = models.Quota
-    for owner, role in owners_of(session, tenant):
-        charged = session.execute(
-            update(quota)
-            .where(
-                quota.tenant_id == owner.id,
-                quota.share_used + sums["share_permille"] <= quota.share_limit,
-                quota.mem_used + sums["mem_bytes"] <= quota.mem_limit,
-                quota.slices_used + sums["slices"] <= quota.slices_limit,
-            )
-            .values(
-                share_used=quota.share_used + sums["share_permille"],
-                mem_used=quota.mem_used + sums["mem_bytes"],
-                slices_used=quota.slices_used + sums["slices"],
-            )
-            .returning(quota.mode, quota.profiles_limited),
-            execution_options={"synchronize_session": False},
-        ).one_or_none()
-        if charged is None:
+    charged = _charge(session, owners, {f"asked_{name}": value for name, value in sums.items()})
+    found = []
+    for owner, role in owners:
+        row = charged.get(role)
+        if row is None:
             raise _exceeded(session, owner, role, sums)
         refuse_forbidden(
             owner,
             role,
-            forbidden(session, owner, role, asked, mode=charged.mode, limited=charged.profiles_limited),
+            forbidden(session, owner, role, asked, mode=row.mode, band=row.band, limited=row.profiles_limited),
         )
+        found.append(standing(row))
+    return found
+
+
+def _charge(session: Session, owners: Owners, sums: Mapping[str, int]) -> Mapping[str, Row[*tuple[Any, ...]]]:
+    """Returns what was charged, by role; nobody after the first that could not be."""
+    connection = session.connection()
+    by_role = {role: owner.id for owner, role in owners}
+    if is_postgresql(session) and len(owners) > 1:
+        return {row.role: row for row in connection.execute(_CHARGE_BOTH, {**sums, **by_role})}
+    found = {}
+    for role, owner_id in by_role.items():
+        row = connection.execute(_CHARGES[role], {**sums, role: owner_id}).one_or_none()
+        if row is None:
+            break
+        found[role] = row
+    return found
 
 
 def sums_of(asked: Sequence[Asked]) -> dict[str, int]:
@@ -151,38 +221,58 @@ def sums_of(asked: Sequence[Asked]) -> dict[str, int]:
     }
 
 
-def lock_owners(session: Session, tenant: models.Tenant) -> None:
+def lock_owners(session: Session, owners: Owners) -> list[Standing]:
     """Locks what `charge_owners` would, and takes nothing."""
-    for owner, _ in owners_of(session, tenant):
-        quota = models.Quota
-        session.scalar(select(quota.tenant_id).where(quota.tenant_id == owner.id).with_for_update())
+    quota = models.Quota
+    rows = [
+        session.execute(select(*_STANDING).where(quota.tenant_id == owner.id).with_for_update()).one_or_none()
+        for owner, _ in owners
+    ]
+    return [standing(row) for row in rows if row is not None]
 
 
-def owners_of(session: Session, tenant: models.Tenant) -> list[tuple[models.Tenant, str]]:
+def require_permitted(session: Session, tenant: models.Tenant, asked: Sequence[Asked]) -> None:
+    """Raises Refusal(QUOTA_FORBIDDEN) for what was charged before and may not be claimed any more.
+
+    The caller holds the owners' locks.
+    """
+    for owner, role in owners_of(session, tenant):
+        quota = session.get_one(models.Quota, owner.id, populate_existing=True)
+        refuse_forbidden(
+            owner,
+            role,
+            forbidden(session, owner, role, asked, mode=quota.mode, band=quota.band, limited=quota.profiles_limited),
+        )
+
+
+def owners_of(session: Session, tenant: models.Tenant) -> Owners:
     """Returns whose quotas count what a tenant has, in the order in which they are locked."""
     if tenant.account_id is None:
-        return [(tenant, "account")]
+        return owners_with(tenant, None)
     account = session.get(models.Tenant, tenant.account_id)
     if account is None:  # deleted, after the tenant itself, since that was found
         raise TryAgain
-    return [(account, "account"), (tenant, "project")]
+    return owners_with(tenant, account)
 
 
-def give_back(session: Session, tenant_id: UUID, *, share_permille: int, mem_bytes: int, slices: int) -> bool:
-    """Returns what slices used to one owner's quota; True if it had used more share than its limit."""
+def owners_with(tenant: models.Tenant, account: models.Tenant | None) -> Owners:
+    """As `owners_of`, for who knows the account."""
+    return [(tenant, "account")] if account is None else [(account, "account"), (tenant, "project")]
+
+
+def give_back(session: Session, tenant_id: UUID, *, share_permille: int, mem_bytes: int, slices: int) -> None:
+    """Returns what slices used to one owner's quota. Where that was too much, `scaling` follows."""
     quota = models.Quota
-    row = session.execute(
+    change(
+        session,
         update(quota)
         .where(quota.tenant_id == tenant_id)
         .values(
             share_used=quota.share_used - share_permille,
             mem_used=quota.mem_used - mem_bytes,
             slices_used=quota.slices_used - slices,
-        )
-        .returning(quota.share_used, quota.share_limit),
-        execution_options={"synchronize_session": False},
-    ).one()
-    return bool(row.share_used + share_permille > row.share_limit)
+        ),
+    )
 
 
 def objections(session: Session, owner: models.Tenant, role: str, asked: Sequence[Asked]) -> list[Reason]:
@@ -190,7 +280,7 @@ def objections(session: Session, owner: models.Tenant, role: str, asked: Sequenc
     quota = session.get(models.Quota, owner.id)
     if quota is None:
         return []
-    found = forbidden(session, owner, role, asked, mode=quota.mode, limited=quota.profiles_limited)
+    found = forbidden(session, owner, role, asked, mode=quota.mode, band=quota.band, limited=quota.profiles_limited)
     return [*found, *_shortfalls(quota, owner.name, role, sums_of(asked))[0]]
 
 
@@ -244,6 +334,7 @@ def _answers(session: Session, rows: Sequence[tuple[models.Quota, str]]) -> list
             timeslice_max_us=quota.timeslice_max_us,
             profiles=profiles[quota.tenant_id] if quota.profiles_limited else None,
             mode=None if quota.mode is None else Mode(quota.mode),
+            band=None if quota.band is None else Band(quota.band),
             generation=quota.generation,
         )
         for quota, tenant in rows

@@ -18,7 +18,6 @@ from vgpumgr_api.db.statements import change
 from vgpumgr_api.services import events, grants
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.enforcement import counted_permille
-from vgpumgr_api.services.generations import hosts_of
 from vgpumgr_api.services.quotas import give_back
 
 BATCH = 500
@@ -35,23 +34,27 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
     gpus: dict[UUID, Counter[str]] = defaultdict(Counter)
     for claim, _, _ in rows:
         gpus[claim.gpu_id] += Counter(
-            share=counted_permille(claim.share_permille, claim.fair_ratio_permille), mem=claim.type_mem_bytes
+            share=counted_permille(claim.share_permille, claim.fair_ratio_permille),
+            mem=claim.type_mem_bytes,
+            reserved=claim.reserved_permille,
         )
 
-    hosts = return_quota(
-        session, [(claim, tenant) for claim, tenant, _ in rows if claim.state != SliceState.LOST.value]
-    )
+    return_quota(session, [(claim, tenant) for claim, tenant, _ in rows if claim.state != SliceState.LOST.value])
     for gpu_id in sorted(gpus):
         change(
             session,
             update(Gpu)
             .where(Gpu.id == gpu_id)
-            .values(share_used=Gpu.share_used - gpus[gpu_id]["share"], mem_used=Gpu.mem_used - gpus[gpu_id]["mem"]),
+            .values(
+                share_used=Gpu.share_used - gpus[gpu_id]["share"],
+                mem_used=Gpu.mem_used - gpus[gpu_id]["mem"],
+                reserved_permille=Gpu.reserved_permille - gpus[gpu_id]["reserved"],
+            ),
         )
     grants.end(session, slice_ids)
     for claim, tenant, _ in rows:
         _end(session, actor, claim, tenant)
-    return hosts | {host_id for _, _, host_id in rows}
+    return {host_id for _, _, host_id in rows}
 
 
 def owners_in_order(claims: Iterable[tuple[Slice | Hold, Tenant]]) -> list[UUID]:
@@ -61,19 +64,16 @@ def owners_in_order(claims: Iterable[tuple[Slice | Hold, Tenant]]) -> list[UUID]
     return [*sorted(accounts), *sorted({tenant.id for tenant in tenants} - accounts)]
 
 
-def return_quota(session: Session, claims: Sequence[tuple[Slice | Hold, Tenant]]) -> set[UUID]:
-    """Takes slices, or places held for them, out of their owners' use; returns the hosts where that changes shares."""
+def return_quota(session: Session, claims: Sequence[tuple[Slice | Hold, Tenant]]) -> None:
+    """Takes slices, or places held for them, out of their owners' use."""
     counts: dict[UUID, Counter[str]] = defaultdict(Counter)
     for claim, tenant in claims:
         # An account's own slices and those of its projects count in the account.
         for owner in (tenant.id, tenant.account_id):
             if owner is not None:
                 counts[owner] += Counter(share_permille=claim.share_permille, mem_bytes=claim.mem_bytes, slices=1)
-    hosts: set[UUID] = set()
     for owner in owners_in_order(claims):
-        if give_back(session, owner, **counts[owner]):
-            hosts |= hosts_of(session, owner)
-    return hosts
+        give_back(session, owner, **counts[owner])
 
 
 def forget_lost(session: Session, actor: Actor, gpu_ids: Sequence[UUID]) -> None:

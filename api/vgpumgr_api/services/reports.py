@@ -19,7 +19,7 @@ from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.statements import change, upsert
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events, progress
+from vgpumgr_api.services import events, heartbeats, progress
 from vgpumgr_api.services.actors import Actor, require_unrevoked
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.inventory import take_inventory
@@ -78,7 +78,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     if report.slices or report.desired_epoch is not None:  # else it may be of a host that cannot be looked at
         last.unknown_slices = sum(one.present and one.id not in here for one in report.slices)
     last.refusals = [printable(refusal)[:500] for refusal in report.refusals]
-    last.reported_at = now(session)
+    last.reported_at = heartbeats.heard(session, last.reported_at)
     session.flush()
     bump(session, touched)
     return Reported(accepted=True)

@@ -5,12 +5,14 @@ An end does not depend on anybody who watches the clock: after `expires_at` no c
 held is given back before a claim is refused for want of it (see `claiming`). Places are locked after quotas and GPUs.
 """
 
+import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import Row, Select, and_, delete, func, or_, select, update
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Mode, Page
@@ -33,15 +35,17 @@ from vgpumgr_api.services.actors import (
     unknown,
 )
 from vgpumgr_api.services.enforcement import counted_permille
-from vgpumgr_api.services.generations import bump, require_match
-from vgpumgr_api.services.lookup import host_named, profile_named, tenant_named
-from vgpumgr_api.services.obstacles import ROOM, Wanted, obstacles
+from vgpumgr_api.services.generations import refuse_other
+from vgpumgr_api.services.lookup import host_wanted, profile_named, tenant_named
+from vgpumgr_api.services.obstacles import ROOM, Wanted, obstacles, parameters, policy_of
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.permits import Asked
-from vgpumgr_api.services.placement import Place, take
+from vgpumgr_api.services.placement import SHOWN, Place, placed, take
 from vgpumgr_api.services.release import return_quota
 
 CLOCK = local_operator("operator:expiry")
+
+log = logging.getLogger("vgpumgr_api.services.reservations")
 
 
 def create_reservation(session: Session, actor: Actor, request: ReservationCreate) -> Reservation:
@@ -54,11 +58,14 @@ def create_reservation(session: Session, actor: Actor, request: ReservationCreat
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
         mode=Mode(profile.mode),
-        host_id=host_named(session, request.host).id if request.host is not None else None,
+        host_id=host_wanted(session, actor, request.host),
         placement=request.placement,
         selector=request.selector,
+        policy=policy_of(profile),
+        reserve_period_us=profile.reserve_period_us,
+        discreet=not actor.sees_the_cloud,
     )
-    quotas.charge_owners(session, tenant, [Asked(profile)] * request.places)
+    quotas.charge_owners(session, quotas.owners_of(session, tenant), [Asked(profile)] * request.places)
     made = tables.Reservation(
         id=uuid4(),
         tenant_id=tenant.id,
@@ -87,7 +94,7 @@ def create_reservation(session: Session, actor: Actor, request: ReservationCreat
 
 
 def list_reservations(
-    session: Session, actor: Actor, page: PageRequest, *, tenant: str | None = None
+    session: Session, actor: Actor, page: PageRequest, *, tenant: str | None = None, profile: str | None = None
 ) -> Page[Reservation]:
     """Returns what is held for the tenants that `actor` reaches, by id; nothing that has expired."""
     statement = _views(session).where(reachable_tenants(actor))
@@ -95,6 +102,8 @@ def list_reservations(
         owner = tenant_named(session, tenant)
         require_tenant(actor, owner)
         statement = statement.where(models.Tenant.id == owner.id)
+    if profile is not None:
+        statement = statement.where(models.Profile.id == profile_named(session, profile).id)
     rows, token = fetch(session, statement, kind="reservations", keys=[tables.Reservation.id], page=page)
     return Page(items=[_answer(*row[:4]) for row in rows], next_page_token=token)
 
@@ -112,23 +121,42 @@ def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, 
     """Gives back what is still held. Slices that took places stay."""
     require_change(actor)
     found = get_reservation(session, actor, reservation_id)
-    require_match(if_match, found.generation, required=False)
+    refuse_other(if_match, found.generation)
     if not _end(session, actor, reservation_id, "reservation.deleted"):
         raise unknown("reservation", reservation_id)
 
 
 def expire(session: Session) -> bool:
-    """Gives back what one reservation holds whose time is over; False if there is none."""
-    over = session.scalar(
-        select(tables.Reservation.id)
-        .where(tables.Reservation.expires_at <= now(session))
-        .order_by(tables.Reservation.expires_at)
-        .limit(1)
-    )
-    if over is None:
-        return False
-    _end(session, CLOCK, over, "reservation.expired")
-    return True
+    """Gives back what one reservation holds whose time is over; False if there is none that can be.
+
+    One that fails keeps no later one from its end: it is logged, left as it is, and tried again the next time.
+    """
+    over = _expired(session, None)
+    while over is not None:
+        try:
+            with session.begin_nested():
+                _end(session, CLOCK, over.id, "reservation.expired")
+            return True
+        except (TryAgain, OperationalError):
+            raise
+        except Exception:
+            log.exception("reservation %s cannot be ended", over.id)
+        over = _expired(session, over)
+    return False
+
+
+def _expired(session: Session, last: Row[UUID, datetime] | None) -> Row[UUID, datetime] | None:
+    """The one that expired first, after `last`."""
+    table = tables.Reservation
+    statement = select(table.id, table.expires_at).where(table.expires_at <= now(session))
+    if last is not None:
+        statement = statement.where(
+            or_(
+                table.expires_at > last.expires_at,
+                and_(table.expires_at == last.expires_at, table.id > last.id),
+            )
+        )
+    return session.execute(statement.order_by(table.expires_at, table.id).limit(1)).one_or_none()
 
 
 def draw(
@@ -136,8 +164,8 @@ def draw(
 ) -> Place:
     """Takes a place out of a reservation; its share and memory stay counted, now for the slice.
 
-    Where no place is left on a host that takes claims, another is looked for in exchange. The caller holds the lock of
-    the tenant's quota.
+    Where no place is left on a host that takes claims, another is looked for in exchange. What the quotas do not permit
+    any more is refused, though it is held. The caller holds the lock of the tenant's quota.
     """
     found = session.get(tables.Reservation, reservation_id)
     if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
@@ -147,7 +175,8 @@ def draw(
         raise Refusal(
             Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.reservation"),)
         )
-    conditions = [~wrong for reason, wrong in obstacles(session, wanted).items() if reason not in ROOM]
+    quotas.require_permitted(session, tenant, [Asked(profile)])
+    conditions = [~wrong for reason, wrong in obstacles(wanted.shape).items() if reason not in ROOM]
     fitting = (
         select(tables.Hold)
         .join(Gpu, Gpu.id == tables.Hold.gpu_id)
@@ -157,18 +186,22 @@ def draw(
         .order_by(tables.Hold.id)
         .limit(1)
     )
-    hold = session.scalar(fitting.with_for_update(of=tables.Hold, skip_locked=True))
-    hold = hold or session.scalar(fitting.with_for_update(of=tables.Hold))
+    asked = parameters(session, wanted)
+    hold = session.scalar(fitting.with_for_update(of=tables.Hold, skip_locked=True), asked)
+    hold = hold or session.scalar(fitting.with_for_update(of=tables.Hold), asked)
     if hold is not None:
-        host_id = session.scalars(select(Gpu.host_id).where(Gpu.id == hold.gpu_id)).one()
+        gpu = session.execute(select(*SHOWN).where(Gpu.id == hold.gpu_id)).one()
         session.delete(hold)
         session.flush()
         return Place(
-            gpu_id=hold.gpu_id,
-            host_id=host_id,
+            gpu=placed(gpu),
+            host_id=gpu.host_id,
+            host=gpu.host,
+            chosen=False,
             mdev_type=hold.mdev_type,
             type_mem_bytes=hold.type_mem_bytes,
             fair_ratio_permille=hold.fair_ratio_permille,
+            reserved_permille=hold.reserved_permille,
         )
     return _exchange(session, wanted, reservation_id)
 
@@ -180,7 +213,8 @@ def _exchange(session: Session, wanted: Wanted, reservation_id: UUID) -> Place:
     if hold is None:
         raise Refusal(Code.RESERVATION_USED, f"all places of reservation {reservation_id} are taken; claim without it")
     # Never waits for a GPU while it has the lock of another.
-    if session.scalar(select(Gpu.id).where(Gpu.id == hold.gpu_id).with_for_update(skip_locked=True)) is None:
+    gpu = select(Gpu.id).where(Gpu.id == hold.gpu_id).with_for_update(skip_locked=True, key_share=True)
+    if session.scalar(gpu) is None:
         raise TryAgain
     session.delete(hold)
     session.flush()
@@ -198,9 +232,9 @@ def _end(session: Session, actor: Actor, reservation_id: UUID, what: str) -> boo
     if found is None:
         return False
     reservation, tenant = found
-    quotas.lock_owners(session, tenant)
+    quotas.lock_owners(session, quotas.owners_of(session, tenant))
     held = select(tables.Hold.gpu_id).where(tables.Hold.reservation_id == reservation_id)
-    session.execute(select(Gpu.id).where(Gpu.id.in_(held)).order_by(Gpu.id).with_for_update()).all()
+    session.execute(select(Gpu.id).where(Gpu.id.in_(held)).order_by(Gpu.id).with_for_update(key_share=True)).all()
     # Waits for claims that are taking places.
     left = session.scalars(
         select(tables.Hold).where(tables.Hold.reservation_id == reservation_id).with_for_update()
@@ -210,7 +244,7 @@ def _end(session: Session, actor: Actor, reservation_id: UUID, what: str) -> boo
         return False
     _free(session, left)
     events.record(session, actor, what, reservation_id, tenant=tenant, detail={"places_left": len(left)})
-    bump(session, return_quota(session, [(hold, tenant) for hold in left]))
+    return_quota(session, [(hold, tenant) for hold in left])
     session.expunge(reservation)
     for hold in left:
         session.expunge(hold)
@@ -226,6 +260,7 @@ def _free(session: Session, holds: Sequence[tables.Hold]) -> None:
             .values(
                 share_used=Gpu.share_used - counted_permille(hold.share_permille, hold.fair_ratio_permille),
                 mem_used=Gpu.mem_used - hold.type_mem_bytes,
+                reserved_permille=Gpu.reserved_permille - hold.reserved_permille,
             ),
         )
 
@@ -234,12 +269,13 @@ def _hold(reservation: tables.Reservation, profile: models.Profile, place: Place
     return tables.Hold(
         id=uuid4(),
         reservation_id=reservation.id,
-        gpu_id=place.gpu_id,
+        gpu_id=place.gpu.id,
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
         mdev_type=place.mdev_type,
         type_mem_bytes=place.type_mem_bytes,
         fair_ratio_permille=place.fair_ratio_permille,
+        reserved_permille=place.reserved_permille,
     )
 
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims joined with all that says what is enforced for them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
+from uuid import UUID
 
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import aliased
 
-from vgpumgr.wire.common import Mode
+from vgpumgr.wire.common import Band, Mode, Policy
 from vgpumgr.wire.resources import Enforcement, Level, Observation, Slice, SliceState, SliceTie
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import SliceObservation
@@ -19,12 +21,27 @@ _OWN = aliased(models.Quota)
 _ACCOUNT = aliased(models.Quota)
 
 
+class SeenGpu(Protocol):
+    """What of a GPU shows in its slices."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def timeslice_min_us(self) -> int: ...
+    @property
+    def max_chunk_us(self) -> int: ...
+    @property
+    def policy(self) -> str: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class View:
     """One claim with its surroundings; `permille` is what is enforced."""
 
     slice: models.Slice
-    gpu: models.Gpu
+    gpu: SeenGpu
     tenant: str
     profile: str
     host: str
@@ -46,9 +63,9 @@ def views() -> Select[*tuple[Any, ...]]:
             models.Host.name,
             _OWN.timeslice_us,
             _OWN.share_limit,
-            _OWN.share_used,
+            _OWN.scaled_used,
             _ACCOUNT.share_limit,
-            _ACCOUNT.share_used,
+            _ACCOUNT.scaled_used,
             SliceObservation,
             SliceProgress,
         )
@@ -70,13 +87,30 @@ def view(row: Row[*tuple[Any, ...]]) -> View:
     owners = [Use(limit=limit, used=used)]
     if account_limit is not None:
         owners.append(Use(limit=account_limit, used=account_used))
+    names = {"tenant": tenant, "profile": profile, "host": host}
+    return seen(claim, gpu, **names, quota_us=timeslice_us, owners=owners, observed=observed, progress=progress)
+
+
+def seen(
+    claim: models.Slice,
+    gpu: SeenGpu,
+    *,
+    tenant: str,
+    profile: str,
+    host: str,
+    quota_us: int,
+    owners: Sequence[Use],
+    observed: SliceObservation | None = None,
+    progress: SliceProgress | None = None,
+) -> View:
+    """A claim as its surroundings make it. `quota_us`: its tenant's timeslice; `owners`: that and its account."""
     return View(
         slice=claim,
         gpu=gpu,
         tenant=tenant,
         profile=profile,
         host=host,
-        timeslice_us=effective_timeslice_us(timeslice_us, gpu.timeslice_min_us),
+        timeslice_us=effective_timeslice_us(quota_us, gpu.timeslice_min_us),
         permille=enforced_permille(counted_permille(claim.share_permille, claim.fair_ratio_permille), owners),
         observed=observed,
         progress=progress,
@@ -104,12 +138,15 @@ def answer(seen: View) -> Slice:
         state_detail=progress.detail if progress else "",
         affinity=_tie(claim.affinity, claim.affinity_level),
         anti_affinity=_tie(claim.anti_affinity, claim.anti_affinity_level),
+        band=Band(claim.band),
+        reserve_period_us=claim.reserve_period_us,
         enforcement=Enforcement(
             requested_permille=seen.permille,
             applied_permille=observed.applied_permille if observed else None,
             timeslice_us=seen.timeslice_us,
             granularity_us=gpu.max_chunk_us,
             semantics="cap" if claim.mode == Mode.STRICT.value else "weight",
+            policy=Policy(gpu.policy),
         ),
         observed=Observation(
             present=observed.present,

@@ -10,13 +10,13 @@ from vgpumgr.wire.common import Page
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
 from vgpumgr_api.db import models
-from vgpumgr_api.db.database import now
+from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
-from vgpumgr_api.services.generations import require_match
-from vgpumgr_api.services.lookup import refuse_duplicate, remove, tenant_named
+from vgpumgr_api.services.generations import refuse_other
+from vgpumgr_api.services.lookup import of_account, refuse_duplicate, remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
 DEFAULT_TIMESLICE_US = 2000
@@ -24,24 +24,33 @@ DEFAULT_TIMESLICE_US = 2000
 _ACCOUNT = aliased(models.Tenant)
 
 
-def list_tenants(session: Session, actor: Actor, page: PageRequest) -> Page[Tenant]:
-    """Returns the tenants that `actor` reaches, by name."""
-    rows, token = fetch(
-        session,
+def list_tenants(
+    session: Session,
+    actor: Actor,
+    page: PageRequest,
+    *,
+    kind: TenantKind | None = None,
+    account: str | None = None,
+) -> Page[Tenant]:
+    """Returns the tenants that `actor` reaches, by name. `account`: it and its projects."""
+    statement = (
         select(models.Tenant, _ACCOUNT.name)
         .outerjoin(_ACCOUNT, _ACCOUNT.id == models.Tenant.account_id)
-        .where(reachable_tenants(actor)),
-        kind="tenants",
-        keys=[models.Tenant.name],
-        page=page,
+        .where(reachable_tenants(actor))
     )
+    if kind is not None:
+        is_account = models.Tenant.account_id.is_(None)
+        statement = statement.where(is_account if kind is TenantKind.ACCOUNT else ~is_account)
+    if account is not None:
+        statement = statement.where(of_account(session, actor, account))
+    rows, token = fetch(session, statement, kind="tenants", keys=[models.Tenant.name], page=page)
     return Page(items=[_tenant(row[0], row[1]) for row in rows], next_page_token=token)
 
 
 def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tenant:
-    """Makes a tenant with a quota of nothing. Operators only."""
+    """Makes a tenant with a quota of nothing; a project gets a timeslice that its account allows. Operators only."""
     require_operator(actor)
-    account = None
+    account, timeslice_us = None, DEFAULT_TIMESLICE_US
     if request.account is not None:
         account = tenant_named(session, request.account)
         if account.account_id is not None:
@@ -49,6 +58,8 @@ def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tena
             raise Refusal(
                 Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.account"),)
             )
+        low, high = _timeslices(session, account)
+        timeslice_us = min(max(timeslice_us, low), high)
     refuse_duplicate(session, models.Tenant.name, request.name, kind="tenant")
     tenant = models.Tenant(
         id=uuid4(),
@@ -68,7 +79,7 @@ def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tena
             share_used=0,
             mem_used=0,
             slices_used=0,
-            timeslice_us=DEFAULT_TIMESLICE_US,
+            timeslice_us=timeslice_us,
             generation=1,
         )
     )
@@ -90,7 +101,7 @@ def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: int | 
     tenant = tenant_named(session, name)
     # Claims change this row first: none comes between the check and the end of this transaction.
     session.scalars(select(models.Quota.tenant_id).where(models.Quota.tenant_id == tenant.id).with_for_update()).all()
-    require_match(if_match, tenant.generation, required=False)
+    refuse_other(if_match, tenant.generation)
     if session.scalar(select(models.Tenant.id).where(models.Tenant.account_id == tenant.id).limit(1)):
         raise Refusal(Code.OBJECT_IN_USE, f"account {name} still has projects; delete those first")
     if session.scalar(select(models.Slice.id).where(models.Slice.tenant_id == tenant.id).limit(1)):
@@ -103,6 +114,17 @@ def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: int | 
         raise Refusal(Code.OBJECT_IN_USE, f"{name} still has reservations; delete those")
     remove(session, models.Tenant, tenant.id, kind="tenant", name=name)
     events.record(session, actor, "tenant.deleted", tenant.name, tenant=tenant)
+
+
+def _timeslices(session: Session, account: models.Tenant) -> tuple[int, int]:
+    """Returns the range for an account's projects, locked: none that is being changed meanwhile misses a new one."""
+    quota = models.Quota
+    found = session.execute(
+        select(quota.timeslice_min_us, quota.timeslice_max_us).where(quota.tenant_id == account.id).with_for_update()
+    ).one_or_none()
+    if found is None:  # the account was deleted since it was found
+        raise TryAgain
+    return found.timeslice_min_us, found.timeslice_max_us
 
 
 def _account_name(session: Session, tenant: models.Tenant) -> str | None:

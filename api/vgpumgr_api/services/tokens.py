@@ -4,7 +4,7 @@
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import func, select
+from sqlalchemy import false, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
@@ -31,19 +31,32 @@ DELEGATED_MAX_S = 366 * 86400
 _DELEGABLE = (TokenRole.TENANT, TokenRole.VIEWER)
 
 
-def list_tokens(session: Session, actor: Actor, page: PageRequest) -> Page[Token]:
+def list_tokens(
+    session: Session,
+    actor: Actor,
+    page: PageRequest,
+    *,
+    role: TokenRole | None = None,
+    subject: str | None = None,
+    expired: bool | None = None,
+) -> Page[Token]:
     """Returns credentials without their secrets, also expired ones, by id; to a tenant's admin those of its tenant."""
     _require_keeper(actor)
-    rows, token = fetch(
-        session,
-        select(records.Token, func.coalesce(models.Tenant.name, models.Host.name))
+    named = func.coalesce(models.Tenant.name, models.Host.name)
+    statement = (
+        select(records.Token, named)
         .outerjoin(models.Tenant, models.Tenant.id == records.Token.tenant_id)
         .outerjoin(models.Host, models.Host.id == records.Token.host_id)
-        .where(reachable_tenants(actor)),
-        kind="tokens",
-        keys=[records.Token.id],
-        page=page,
+        .where(reachable_tenants(actor))
     )
+    if role is not None:
+        statement = statement.where(records.Token.role == role.value)
+    if subject is not None:
+        statement = statement.where(named == subject)
+    if expired is not None:
+        over = func.coalesce(records.Token.expires_at <= now(session), false())
+        statement = statement.where(over if expired else ~over)
+    rows, token = fetch(session, statement, kind="tokens", keys=[records.Token.id], page=page)
     return Page(items=[_token(row[0], row[1]) for row in rows], next_page_token=token)
 
 
@@ -93,15 +106,23 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
 
 
 def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
-    """Revokes a credential at once. Operators only, admins' only admins; a tenant's admin what it could have made."""
+    """Revokes a credential at once. Operators only, admins' only admins; a tenant's admin what it could have made.
+
+    Who is bound to scopes revokes what has no others.
+    """
     _require_keeper(actor)
-    role = session.scalar(
-        select(records.Token.role)
+    found = session.execute(
+        select(records.Token.role, records.Token.scopes)
         .outerjoin(models.Tenant, models.Tenant.id == records.Token.tenant_id)
         .where(records.Token.id == token_id, reachable_tenants(actor))
-    )
-    if role is None:
+    ).one_or_none()
+    if found is None:
         raise unknown("token", token_id)
+    role, scopes = found
+    if actor.scopes is not None and (scopes is None or not actor.scopes.issuperset(scopes)):
+        raise Refusal(
+            Code.PERMISSION_DENIED, "this token has scopes and revokes none that is good for more; use one that is"
+        )
     if role == TokenRole.ADMIN.value:
         require_admin(actor)
     if not actor.runs_the_cloud and role not in _DELEGABLE:

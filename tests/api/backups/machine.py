@@ -70,7 +70,7 @@ class Machine:
         """Acts on what it knows and reports."""
         assert self._store is not None
         self.agent.reconcile()
-        report, credentials = self.agent.control_plane._report, self._store.credentials
+        report, credentials = self.agent.reporter.waiting, self._store.credentials
         assert report is not None
         assert credentials is not None
         assert self._api.report(credentials.host_id, report).accepted

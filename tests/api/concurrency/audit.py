@@ -60,7 +60,7 @@ class Audit:
             *self._keys(),
             *self._events(),
             *self._tombstones(),
-            *self._fenced(),
+            *self.fenced(),
             *self._progress(),
             *self._operations(),
         ]
@@ -68,6 +68,24 @@ class Audit:
     def sums(self, *, quotas_may_be_cut: bool = False) -> list[str]:
         """What GPUs and quotas say against what their claims add up to; a part of `violations`."""
         return [*self._gpus(), *self._quotas(cut=quotas_may_be_cut)]
+
+    def fenced(self) -> list[str]:
+        """What hosts that were declared dead must not have; a part of `violations`."""
+        return [
+            f"fenced host {name} has {what}"
+            for what, table, condition in (
+                ("a token", "tokens x ON x.host_id = h.id", "TRUE"),
+                ("a GPU that is present", "gpus x ON x.host_id = h.id", "x.present"),
+                (
+                    "a slice that is not lost",
+                    "gpus g ON g.host_id = h.id JOIN slices x ON x.gpu_id = g.id",
+                    "x.state <> 'lost'",
+                ),
+            )
+            for (name,) in self.ask(
+                f"SELECT h.name FROM hosts h JOIN {table} WHERE h.fenced_at IS NOT NULL AND {condition}"
+            )
+        ]
 
     def slices(self) -> dict[UUID, Row]:
         """Every claim and tombstone."""
@@ -90,15 +108,19 @@ class Audit:
     def _gpus(self) -> list[str]:
         found = []
         places = (
-            "(SELECT gpu_id, share_permille, fair_ratio_permille, type_mem_bytes FROM slices UNION ALL"
-            " SELECT gpu_id, share_permille, fair_ratio_permille, type_mem_bytes FROM holds) s"
+            "(SELECT gpu_id, share_permille, fair_ratio_permille, type_mem_bytes, reserved_permille FROM slices"
+            " UNION ALL"
+            " SELECT gpu_id, share_permille, fair_ratio_permille, type_mem_bytes, reserved_permille FROM holds) s"
         )
-        for address, share_used, mem_used, mem_bytes, share, mem in self.ask(
+        for address, share_used, mem_used, mem_bytes, share, mem, reserves, reserved in self.ask(
             "SELECT h.name || '/' || g.address, g.share_used, g.mem_used, g.mem_bytes,"
             f" (SELECT COALESCE(SUM({COUNTED}), 0) FROM {places} WHERE s.gpu_id = g.id),"
-            f" (SELECT COALESCE(SUM(s.type_mem_bytes), 0) FROM {places} WHERE s.gpu_id = g.id)"
+            f" (SELECT COALESCE(SUM(s.type_mem_bytes), 0) FROM {places} WHERE s.gpu_id = g.id), g.reserved_permille,"
+            f" (SELECT COALESCE(SUM(s.reserved_permille), 0) FROM {places} WHERE s.gpu_id = g.id)"
             " FROM gpus g JOIN hosts h ON h.id = g.host_id"
         ):
+            if reserves != reserved:
+                found.append(f"GPU {address} says that {reserves} is reserved, its claims add up to {reserved}")
             if share > 1000 or mem > mem_bytes:
                 found.append(f"GPU {address} is over: {share} permille, {mem} of {mem_bytes} bytes")
             if (share_used, mem_used) != (share, mem):
@@ -196,23 +218,6 @@ class Audit:
                 "SELECT s.id, s.tombstone_generation, h.desired_generation FROM slices s"
                 " JOIN gpus g ON g.id = s.gpu_id JOIN hosts h ON h.id = g.host_id"
                 " WHERE s.state <> 'claimed' AND s.tombstone_generation > h.desired_generation"
-            )
-        ]
-
-    def _fenced(self) -> list[str]:
-        return [
-            f"fenced host {name} has {what}"
-            for what, table, condition in (
-                ("a token", "tokens x ON x.host_id = h.id", "TRUE"),
-                ("a GPU that is present", "gpus x ON x.host_id = h.id", "x.present"),
-                (
-                    "a slice that is not lost",
-                    "gpus g ON g.host_id = h.id JOIN slices x ON x.gpu_id = g.id",
-                    "x.state <> 'lost'",
-                ),
-            )
-            for (name,) in self.ask(
-                f"SELECT h.name FROM hosts h JOIN {table} WHERE h.fenced_at IS NOT NULL AND {condition}"
             )
         ]
 

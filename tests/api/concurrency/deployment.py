@@ -29,11 +29,11 @@ DEADLINE_S = 120
 class Replica:
     """One API process. Each start listens on a port of the kernel's choice; `address` is None while it is down."""
 
-    def __init__(self, directory: Path, database_url: str) -> None:
+    def __init__(self, directory: Path, database_url: str, settings: Mapping[str, int]) -> None:
         directory.mkdir()
         self.address: tuple[str, int] | None = None
         self.log = directory / "api.log"
-        self._settings = settings_file(directory, database=database_url)
+        self._settings = settings_file(directory, database=database_url, **settings)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -86,12 +86,12 @@ class Deployment:
 
 
 @contextlib.contextmanager
-def deployed(directory: Path, database_url: str, *, replicas: int) -> Iterator[Deployment]:
-    """Starts the replicas; kills them at the end."""
+def deployed(directory: Path, database_url: str, *, replicas: int, **settings: int) -> Iterator[Deployment]:
+    """Starts the replicas with these settings; kills them at the end."""
     database = Database(database_url)
     token = create_token(database, TokenCreate(role=TokenRole.OPERATOR)).secret
     database.close()
-    all_of_them = [Replica(directory / f"replica-{number}", database_url) for number in range(replicas)]
+    all_of_them = [Replica(directory / f"replica-{number}", database_url, settings) for number in range(replicas)]
     try:
         starting = [threading.Thread(target=replica.start) for replica in all_of_them]
         for each in starting:

@@ -26,6 +26,7 @@ from vgpumgr.wire.resources import (
     HostState,
     Profile,
     QuotaPatch,
+    Reservation,
     SliceCreate,
     Tenant,
     TenantCreate,
@@ -88,6 +89,10 @@ class Scene:
     def unused(self) -> Profile:
         return self.world.profile(share=100)
 
+    @cached_property
+    def held(self) -> Reservation:
+        return self.world.reserve(self.empty.name, self.unused, places=2, host=self.bare.name)
+
     # What somebody may want; each is one or more transactions.
 
     def claim(self) -> object:
@@ -98,6 +103,10 @@ class Scene:
 
     def claim_on_the_bare_host(self) -> object:
         return self.world.claim(self.project, self.unused, host=self.bare.name)
+
+    def draw_on_the_bare_host(self) -> object:
+        """By a tenant that has nothing else there."""
+        return self.world.claim(self.empty.name, self.unused, reservation=self.held.id)
 
     def try_a_claim(self) -> object:
         request = SliceCreate(tenant=self.project, profile=self.profile.name, host=self.agent.name)
@@ -212,6 +221,9 @@ OTHERS = [
     *((S.fence, other) for other in (S.fulfil, S.bind, S.claim, S.delete, S.report_everything, S.cut_the_account)),
     *((other, S.fence) for other in (S.fulfil, S.bind, S.delete, S.report_everything, S.cut_the_account)),
     (S.claim_on_the_bare_host, S.fence_the_bare_host),
+    (S.draw_on_the_bare_host, S.fence_the_bare_host),
+    (S.fence_the_bare_host, S.draw_on_the_bare_host),
+    (S.draw_on_the_bare_host, S.draw_on_the_bare_host),
     (S.fence_the_bare_host, S.enrol_the_bare_host_again),
     (S.enrol_the_bare_host_again, S.fence_the_bare_host),
     (S.make_a_project, S.delete_the_empty_project_and_its_account),

@@ -202,7 +202,7 @@ def test_a_report_of_before_the_deletion_frees_nothing(fleet: Fleet) -> None:
                 fleet.ask("POST", "/v1/slices", {"tenant": tenant, "profile": profile, "host": host.name}),
             ]
         )
-        assert (deleted.status, reported.body, claimed.status) == (202, {"accepted": True}, 201)
+        assert (deleted.status, reported.body["accepted"], claimed.status) == (202, True, 201)
         assert fleet.stored(slice_id).state == "releasing"
         fleet.ask("DELETE", f"/v1/slices/{claimed.body['id']}")()
         host.fulfil()
@@ -255,7 +255,7 @@ def test_the_older_agent_of_a_host_frees_nothing(fleet: Fleet) -> None:
     fleet.ask("DELETE", f"/v1/slices/{slice_id}")()
     document = host.desired()
     newer, older = host.report(agent_epoch=3, seq=1), host.report(document, absent=(slice_id,), agent_epoch=2, seq=99)
-    assert host.sending(newer)().body == {"accepted": True}
+    assert host.sending(newer)().body["accepted"]
     assert {reply.body["accepted"] for reply in at_once([host.sending(older) for _ in range(4)])} == {False}
     assert fleet.stored(slice_id).state == "releasing"
 

@@ -79,6 +79,8 @@ class Host(Caller):
         self.name = name
         self.boot_id = uuid4()
         self.seq = 0
+        self.gpu_members: dict[str, Any] = {}
+        """What else it says of each of its GPUs."""
 
     def desired(self) -> Desired:
         return Desired.model_validate(self.get(f"/v1/hosts/{self.id}/desired"))
@@ -106,6 +108,7 @@ class Host(Caller):
                     timeslice_min_us=100,
                     max_chunk_us=100,
                     types=types,
+                    **self.gpu_members,
                 )
                 for address in gpus
             ],

@@ -52,13 +52,14 @@ def serving(
             [*COMMAND, "serve", "--config", path], stderr=output, env=dict(os.environ) | dict(environment or {})
         )
     try:
-        yield Server(process, _address(process, log), made.stdout.strip(), log)
+        yield Server(process, listening(process, log), made.stdout.strip(), log)
     finally:
         process.kill()
         process.wait()
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+def listening(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Waits until a process says that it listens, and returns where."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if found := re.search(r'listening on ([^\s"]+)["}]*$', log.read_text(), re.M):

@@ -2,6 +2,7 @@
 """The stream of events and the feed behind it, without a database or a socket: a log in memory takes their place."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,9 @@ from uuid import UUID
 import pytest
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.event_stream import CHUNK_BYTES, EventStream, parse_position
-from vgpumgr_api.feed import Feed
+from vgpumgr_api.feed import Feed, Watcher
 from vgpumgr_api.services import outbox
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.actors import Actor, local_operator
 from vgpumgr_api.services.events import Begun, epoch_name
 from vgpumgr_api.services.outbox import News, Told, Wanted
 
@@ -335,6 +336,42 @@ def test_there_is_room_for_so_many() -> None:
         assert caught.value.retry_after_s
         client.left.set()
         await watching
+
+    run(work())
+
+
+def test_a_tenant_takes_no_more_than_its_share_and_who_runs_the_cloud_finds_room() -> None:
+    def of(tenant: int, account: int | None = None) -> Watcher:
+        own = UUID(int=account) if account else None
+        actor = Actor(token_id=None, role=TokenRole.TENANT, name="t", tenant_id=UUID(int=tenant), account_id=own)
+        return Watcher(actor, EPOCH)
+
+    async def work() -> None:
+        feed = Feed(Log().look, watchers_max=250)
+        with contextlib.ExitStack() as watching:
+
+            def add(watcher: Watcher, times: int) -> None:
+                for _ in range(times):
+                    watching.enter_context(feed.watching(Watcher(watcher.actor, EPOCH)))
+
+            add(of(1), 60)
+            add(of(2, account=1), 40)
+            for one in (of(1), of(3, account=1)):
+                with pytest.raises(Refusal) as caught:
+                    add(one, 1)
+                assert (caught.value.code, caught.value.retry_after_s) == (Code.RATE_EXCEEDED, 10)
+            add(of(4), 100)
+            add(of(5), 25)
+            with pytest.raises(Refusal):
+                add(of(6), 1)
+            operator = Watcher(local_operator("test"), EPOCH)
+            add(operator, 25)
+            with pytest.raises(Refusal):
+                add(operator, 1)
+        with contextlib.ExitStack() as watching:
+            for _ in range(100):
+                watching.enter_context(feed.watching(of(1)))
+        feed.stop()
 
     run(work())
 

@@ -47,6 +47,19 @@ def test_listens_beyond_loopback_with_tls(tmp_path: Path) -> None:
         listen.close(settings.listen_host, sockets)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_answers_are_sent_at_once_however_short(host: str) -> None:
+    sockets = open_sockets(config(host))
+    try:
+        for listener in sockets:
+            with socket.create_connection(listener.getsockname()[:2]):
+                connection, _ = listener.accept()
+                with connection:
+                    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+    finally:
+        listen.close(host, sockets)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost"])
 def test_listens_on_loopback_without_tls(host: str) -> None:
     sockets = open_sockets(config(host))

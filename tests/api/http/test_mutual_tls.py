@@ -24,8 +24,9 @@ IN_TIME_S = 120
 class Machine:
     """A host whose agent is a process that can be started, also to be killed at a point."""
 
-    def __init__(self, cloud: Cloud, root: Path) -> None:
+    def __init__(self, cloud: Cloud, root: Path, name: str = "one") -> None:
         self.cloud = cloud
+        self.name = name
         self.root = root
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start("helper")
@@ -53,7 +54,7 @@ class Machine:
         return Credentials.model_validate_json((self.root / "state/credentials.json").read_bytes())
 
     def reported(self) -> Any:
-        return self.cloud.operator.get("/v1/hosts/one").json()["last_report_at"]
+        return self.cloud.operator.get(f"/v1/hosts/{self.name}").json()["last_report_at"]
 
     def reports_again(self) -> None:
         before = self.reported()

@@ -4,6 +4,7 @@
 import base64
 import hmac
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -298,3 +299,131 @@ def test_a_repeated_key_is_the_persons_own(door: Door, issuer: Issuer) -> None:
     again = Caller(door.cloud.http, issuer.token("cloud-operators", exp=soon(200)))
     assert again.ok("POST", "/v1/tenants", 201, {"name": "a"}, headers=key)["name"] == "a"
     again.refused(Code.IDEMPOTENCY_MISMATCH, "POST", "/v1/tenants", {"name": "c"}, headers=key)
+
+
+def test_each_of_several_issuers_speaks_for_its_own_people_only(
+    database: Database, issuer: Issuer, tmp_path: Path
+) -> None:
+    with issuing(tmp_path / "other") as other:
+        other.keys["one"] = private_key("rsa2048", 3)
+        other.publish()
+        bound = {"roles": {"tenant-admin": ["owners"], "tenant-viewer": ["guests"]}, "tenants": ["acme", "lab"]}
+        settings = [issuer.settings(name="corp"), other.settings(name="customers") | bound]
+        oidc = Oidc(*(OidcSettings.model_validate(each) for each in settings))
+        cloud = Cloud(database, create_app(database, oidc=oidc))
+        for name in ("acme", "blue"):
+            cloud.operator.post("/v1/tenants", {"name": name})
+
+        def told(token: str, path: str = "/v1/tenants") -> str:
+            answer = Caller(cloud.http, token)("GET", path)
+            return "ok" if answer.status_code == 200 else str(answer.json()["code"])
+
+        assert told(issuer.token("cloud-admins"), "/v1/audit") == "ok"
+        assert told(other.token("owners", vgpumgr_tenant="acme")) == "ok"
+        # Neither the other's groups nor its tenants nor its keys.
+        assert told(other.token("cloud-admins")) == Code.PERMISSION_DENIED
+        assert told(other.token("owners", vgpumgr_tenant="blue")) == Code.PERMISSION_DENIED
+        assert told(other.token("cloud-admins", iss=issuer.url)) == Code.AUTH_INVALID
+        assert told(issuer.token("cloud-admins", iss=other.url)) == Code.AUTH_INVALID
+        before = len(issuer.requests()) + len(other.requests())
+        for stranger in ("https://nobody.example", "", None):
+            assert told(issuer.token("cloud-admins", iss=stranger)) == Code.AUTH_INVALID
+        for odd in (7, [issuer.url], {issuer.url: 1}):
+            assert told(by_hand({"alg": "RS256", "kid": "one"}, {"iss": odd}, b"x")) == Code.AUTH_INVALID
+        assert len(issuer.requests()) + len(other.requests()) == before
+
+        # The same name at both is two people, to the audit and to idempotency keys.
+        key = {"Idempotency-Key": "same"}
+        one = Caller(cloud.http, issuer.token("cloud-operators", sub="bob"))
+        one.ok("POST", "/v1/tenants", 201, {"name": "green"}, headers=key)
+        wanted = {"role": "tenant", "subject": "acme", "expires_in_s": 60}
+        Caller(cloud.http, other.token("owners", vgpumgr_tenant="acme", sub="bob")).post("/v1/tokens", wanted)
+        actors = [each["actor"] for each in cloud.admin.get("/v1/audit")["items"]]
+        assert {"operator:corp/bob", "tenant-admin:customers/bob"} <= set(actors)
+
+        # One that is away keeps nobody out but its own.
+        away = [settings[0], other.settings(name="customers", jwks_url="https://127.0.0.1:1/jwks.json") | bound]
+        halved = Cloud(database, create_app(database, oidc=Oidc(*(OidcSettings.model_validate(each) for each in away))))
+        assert Caller(halved.http, issuer.token("auditors"))("GET", "/v1/tenants").status_code == 200
+        lost = other.token("owners", vgpumgr_tenant="acme")
+        Caller(halved.http, lost).refused(Code.ISSUER_UNREACHABLE, "GET", "/v1/tenants")
+
+
+def test_tokens_of_another_type_or_for_another_client_are_refused(database: Database, issuer: Issuer) -> None:
+    strict = Door(database, issuer, token_type="at+jwt", authorized_parties=["console", "cli"])
+    typed = {"typ": "application/AT+JWT"}
+    for header, claims, outcome in (
+        (typed, {"azp": "console"}, "ok"),
+        ({"typ": "at+jwt"}, {"client_id": "cli"}, "ok"),
+        (typed, {"azp": "other", "client_id": "cli"}, Code.AUTH_INVALID),
+        (typed, {}, Code.AUTH_INVALID),
+        (typed, {"azp": ["console"]}, Code.AUTH_INVALID),
+        ({"typ": "JWT"}, {"azp": "console"}, Code.AUTH_INVALID),
+        ({"typ": None}, {"azp": "console"}, Code.AUTH_INVALID),
+    ):
+        assert strict(issuer.token("auditors", header=header, **claims)) == outcome, (header, claims)
+
+
+class SlowIssuer:
+    """Answers when it is let; `asked` counts."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.asked = threading.Semaphore(0)
+        self.keys: dict[str, Any] = {"keys": [public_jwk(private_key("rsa2048"), kid="one")]}
+        self.now_s = 0.0
+
+    def __call__(self) -> dict[str, Any]:
+        self.asked.release()
+        assert self.let.wait(60)
+        return self.keys
+
+
+def test_invented_keys_do_not_wait_for_a_slow_issuer() -> None:
+    issuer = SlowIssuer()
+    keys = jwks.KeySet(issuer, clock=lambda: issuer.now_s)
+    issuer.let.set()
+    keys.key("one", "RS256")
+    assert issuer.asked.acquire(timeout=60)
+    issuer.let.clear()
+    issuer.now_s += jwks.MIN_INTERVAL_S
+    told: list[type[Exception]] = []
+
+    def ask() -> None:
+        with pytest.raises(jwks.UnknownKeyError) as caught:
+            keys.key("invented", "RS256")
+        told.append(caught.type)
+
+    first = threading.Thread(target=ask)
+    first.start()
+    assert issuer.asked.acquire(timeout=60)
+    issuer.now_s += jwks.WAIT_S
+    for number in range(50):
+        with pytest.raises(jwks.IssuerUnreachableError):
+            keys.key(f"invented-{number}", "RS256")
+        keys.key("one", "RS256")
+    # However long it took, it is left alone for a while from then on.
+    issuer.now_s += 10 * jwks.MIN_INTERVAL_S
+    issuer.let.set()
+    first.join(60)
+    assert told == [jwks.UnknownKeyError]
+    with pytest.raises(jwks.UnknownKeyError):
+        keys.key("invented", "RS256")
+    assert not issuer.asked.acquire(blocking=False)
+    issuer.now_s += jwks.MIN_INTERVAL_S
+    with pytest.raises(jwks.UnknownKeyError):
+        keys.key("invented", "RS256")
+    assert issuer.asked.acquire(blocking=False)
+
+
+def test_an_answer_without_end_is_waited_for_no_longer_and_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwks, "FETCH_S", 0.0)
+    issuer = SlowIssuer()
+    keys = jwks.KeySet(issuer, clock=lambda: issuer.now_s)
+    for _ in range(3):
+        with pytest.raises(jwks.IssuerUnreachableError):
+            keys.key("one", "RS256")
+        issuer.now_s += 2 * jwks.KEEP_S
+    assert issuer.asked.acquire(timeout=60)
+    assert not issuer.asked.acquire(blocking=False)
+    issuer.let.set()

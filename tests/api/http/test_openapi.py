@@ -12,8 +12,9 @@ from vgpumgr_api import document
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
 
-from tests.api.openapi_changes import changes
-from vgpumgr.wire.problem import STATUS, Code
+from tests.api import refusable
+from tests.api.openapi_changes import CODES, changes
+from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLIC = {("/", "get"), ("/v1/health", "get"), ("/v1/health/live", "get"), ("/openapi.json", "get")}
@@ -43,11 +44,54 @@ def test_every_operation_says_how_it_refuses_and_who_may_call_it(app: FastAPI) -
         operation = described[path][method]
         names.append(operation["operationId"])
         assert "application/problem+json" in operation["responses"]["default"]["content"]
-        assert "422" not in operation["responses"]
+        assert "HTTPValidationError" not in json.dumps(operation)
         assert operation["description"], f"{method} {path} does not say what it does"
         open_to_all = (path, method) in PUBLIC | BEARER_OF_ITS_OWN
         assert operation["security"] == ([] if open_to_all else [{"bearer": []}])
     assert len(set(names)) == len(names)
+
+
+def test_the_codes_of_the_document_are_those_that_the_source_leads_to(app: FastAPI) -> None:
+    if json.loads(CODES.read_text()) != (found := refusable.codes(app)):
+        known = {name: set(each) for name, each in json.loads(CODES.read_text()).items()}
+        changed = {name: known.get(name, set()) ^ set(each) for name, each in found.items()}
+        pytest.fail(f"run `make openapi`; codes that are new or gone: { {k: v for k, v in changed.items() if v} }")
+
+
+def test_some_codes_that_are_known_of_operations_are_found(app: FastAPI) -> None:
+    """Each by another way: a helper's, a long way off, a property's, an annotated variable's, of the kind of route."""
+    found = {name: set(each) for name, each in refusable.codes(app).items()}
+    for name, some in (
+        ("create_slice", {"quota.exceeded", "quota.forbidden", "capacity.none", "reservation.used", "body.too_large"}),
+        ("fence", {"host.online", "generation.required", "generation.stale"}),
+        ("bind", {"slice.bound", "slice.releasing"}),
+        ("get_host", {"auth.expired", "auth.required", "issuer.unreachable", "rate.exceeded", "database.busy"}),
+        ("list_ledger", {"usage.expired"}),
+        ("get_health", {"database.outdated", "api.stopping"}),
+    ):
+        assert found[name] >= some, name
+    assert "generation.required" not in found["delete_slice"], "what a branch of another caller says"
+    assert not found["get_liveness"] & {"auth.required", "database.busy"}
+    of_all = set.union(*found.values())
+    # Not an operation's: paths and methods that there are not.
+    assert {code.value for code in Code} - of_all == {"route.unknown", "method.not_allowed"}
+
+
+def test_an_operation_lists_its_codes_under_their_status(app: FastAPI) -> None:
+    document_ = app.openapi()
+    for name, codes in json.loads(CODES.read_text()).items():
+        [operation] = [
+            each for way in document_["paths"].values() for each in way.values() if each["operationId"] == name
+        ]
+        listed = {
+            code: int(status)
+            for status, answer in operation["responses"].items()
+            if "$ref" in answer
+            for code in document_["components"]["responses"][answer["$ref"].rpartition("/")[2]]["content"][MEDIA_TYPE][
+                "schema"
+            ]["properties"]["code"]["enum"]
+        }
+        assert listed == {code: STATUS[Code(code)] for code in codes}
 
 
 def test_every_reference_of_the_document_leads_somewhere(app: FastAPI) -> None:

@@ -80,3 +80,42 @@ def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud, *, a
         assert other.post("/v1/slices:explain", want, status=200)["fits"]
     assert other.post("/v1/slices", want)["host"] == "h1"
     assert again.operator.get("/v1/quotas/acme")["used_slices"] == 0
+
+
+def test_bands_and_policies_are_sold_refused_and_passed_on(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    own = cloud.tenant("acme", **PLENTY)
+    kind = {"mem_bytes": 1 << 30, "share_permille": 250}
+    quick = cloud.operator.post("/v1/profiles", kind | {"name": "quick", "band": "latency"})
+    assert (quick["band"], quick["reserve_period_us"], quick["policy"]) == ("latency", 20_000, None)
+    cloud.operator.post("/v1/profiles", kind | {"name": "equal", "policy": "equal_share"})
+    for wrong, field in (
+        ({"band": "real-time"}, "$.band"),
+        ({"reserve_period_us": 5000}, "$.reserve_period_us"),
+        ({"band": "latency", "reserve_period_us": 999}, "$.reserve_period_us"),
+        ({"policy": "fixed_share"}, "$.mode"),
+        ({"policy": "equal_share", "band": "latency"}, "$.band"),
+    ):
+        said = cloud.operator.refused(Code.FIELD_INVALID, "POST", "/v1/profiles", kind | {"name": "x"} | wrong)
+        assert [reason.field for reason in said.reasons] == [field]
+
+    want = {"tenant": "acme", "profile": "quick"}
+    told = own.post("/v1/slices:explain", want, status=200)
+    assert [(each["code"], each["count"]) for each in told["reasons"]] == [("reserve.full", 1)]
+    told = own.post("/v1/slices:explain", want | {"profile": "equal"}, status=200)
+    assert [(each["code"], each["count"]) for each in told["reasons"]] == [("policy.other", 1)]
+    own.refused(Code.CAPACITY_NONE, "POST", "/v1/slices", want)
+
+    host.gpu_members = {"reserve_limit_permille": 750}
+    host.report()
+    cloud.operator.patch("/v1/quotas/acme", {"band": "fair"})
+    said = own.refused(Code.QUOTA_FORBIDDEN, "POST", "/v1/slices", want)
+    assert [(reason.code, reason.field) for reason in said.reasons] == [("quota.band", "$.profile")]
+    cloud.operator.patch("/v1/quotas/acme", {"band": None})
+    claimed = own.post("/v1/slices", want)
+    assert (claimed["band"], claimed["enforcement"]["policy"]) == ("latency", "best_effort")
+    [group] = host.get("/v1/hosts/h1/desired")["groups"]
+    assert (group["band"], group["reserve_us"], group["reserve_period_us"]) == ("latency", 5000, 20_000)
+    [gpu] = cloud.operator.get("/v1/gpus")["items"]
+    assert (gpu["policy"], gpu["reserve_limit_permille"]) == ("best_effort", 750)
+    assert 250 < gpu["used_reserve_permille"] <= 300

@@ -16,6 +16,7 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import BODY_MAX, REPORT_MAX
 from vgpumgr_api.services.actors import Actor, new_secret
 
+from tests.api.http.cloud import Cloud
 from vgpumgr.wire.fleet import ReportedSlice
 from vgpumgr.wire.problem import STATUS, Code, Problem
 from vgpumgr.wire.resources import TokenRole
@@ -31,6 +32,7 @@ class MadeUp:
     def __init__(self, outcome: Callable[[], object]) -> None:
         self.outcome = outcome
         self.engine = create_engine("sqlite://")
+        self.server_clock = None
 
     def run(self, *_: object, **__: object) -> object:
         return self.outcome()
@@ -271,3 +273,25 @@ def test_one_line_of_log_per_request_without_secrets(caplog: pytest.LogCaptureFi
 
 def test_nothing_may_be_cached(client: TestClient) -> None:
     assert client.get("/").headers["cache-control"] == "no-store"
+
+
+def test_a_member_that_is_there_twice_is_refused_however_deep(cloud: Cloud) -> None:
+    cloud.tenant("acme")
+    typed = {"Content-Type": "application/json"}
+    for body in (
+        '{"name": "a", "name": "b"}',
+        '{"name": "a", "x": [{"y": 1, "y": 1}]}',
+        '{"name": "a", "\\u006eame": "b"}',
+    ):
+        answer = cloud.operator("POST", "/v1/tenants", content=body, headers=typed)
+        said = Problem.model_validate_json(answer.content)
+        assert (answer.status_code, said.code) == (400, Code.BODY_INVALID)
+        assert '"y"' in said.detail or '"name"' in said.detail
+    assert [each["name"] for each in cloud.operator.get("/v1/tenants")["items"]] == ["acme"]
+
+
+def test_words_that_a_filter_does_not_know_are_answered_with_those_that_it_knows(cloud: Cloud) -> None:
+    for about in ("slicee", "slice,", "slice,slice,wombat"):
+        said = cloud.operator.refused(Code.FIELD_INVALID, "GET", f"/v1/events?about={about}")
+        assert said.detail.startswith("query.about: one or more of epoch, gpu, host,"), said.detail
+    assert cloud.operator.get("/v1/events?about=slice,host")["items"] == []

@@ -413,6 +413,10 @@ def test_scopes_are_passed_on_only_in_part_and_for_no_longer(cloud: Cloud) -> No
     assert Caller(cloud.http, maker.post("/v1/tokens", less)["secret"]).get("/v1/slices")["items"] == []
     maker.refused(Code.PERMISSION_DENIED, "POST", "/v1/tokens", less | {"scopes": ["slices:read", "hosts:read"]})
     maker.refused(Code.PERMISSION_DENIED, "POST", "/v1/tokens", less | {"scopes": None})
+    for more in ({"role": "operator"}, {"role": "operator", "scopes": ["slices:read", "hosts:read"]}):
+        theirs = cloud.operator.post("/v1/tokens", more)["id"]
+        maker.refused(Code.PERMISSION_DENIED, "DELETE", f"/v1/tokens/{theirs}")
+    maker.ok("DELETE", f"/v1/tokens/{maker.post('/v1/tokens', less)['id']}", 204)
     maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", less | {"expires_in_s": 3700})
     maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", less | {"expires_in_s": None})
 

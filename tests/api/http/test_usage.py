@@ -7,6 +7,9 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from starlette.requests import Request
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services.actors import Actor
 
 from tests.api.http.cloud import GIB, GPU, Cloud
 from vgpumgr.wire.problem import Code
@@ -38,6 +41,18 @@ def test_the_csv_says_what_the_list_says_over_many_pages(cloud: Cloud, monkeypat
         (name, str(number), str(-number), "false")
         for number, name in enumerate(("acme", "blue", "cyan", "dark", "echo"), start=1)
     ]
+    # Whose token ends meanwhile gets no further page.
+    seen = []
+
+    def once(request: Request) -> Actor:
+        seen.append(request)
+        raise Refusal(Code.AUTH_INVALID, "this token was revoked")
+
+    monkeypatch.setattr("vgpumgr_api.routes.usage.authenticate", once)
+    with pytest.raises(RuntimeError, match="already started"):
+        cloud.operator("GET", f"/v1/usage/ledger.csv?{asked}")
+    assert len(seen) == 1
+
     listed = cloud.operator.get(f"/v1/usage/ledger?{asked}")["items"]
     assert [(row["tenant"], row["run_ns"]) for row in listed] == [(row["tenant"], int(row["run_ns"])) for row in rows]
     assert len(cloud.operator.get(f"/v1/usage/grants?{asked}")["items"]) == 5
@@ -55,3 +70,27 @@ def test_what_cannot_be_asked_is_a_problem_not_half_a_file(cloud: Cloud) -> None
             "since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z&by=colour",
         ):
             cloud.operator.refused(Code.FIELD_INVALID, "GET", f"{path}?{query}")
+
+
+@pytest.mark.parametrize(
+    "instant",
+    ["0001-01-01T00:00:00%2B01:01", "0001-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00", "9999-01-01T00:00:00Z"],
+)
+def test_instants_at_the_end_of_time_are_refused_wherever_one_is_asked_for(cloud: Cloud, instant: str) -> None:
+    for path in ("/v1/usage/ledger", "/v1/usage/ledger.csv", "/v1/usage/grants", "/v1/audit"):
+        for query in (f"since={instant}&until=2026-11-22T00:00:00Z", f"since=2026-11-22T00:00:00Z&until={instant}"):
+            said = cloud.admin.refused(Code.FIELD_INVALID, "GET", f"{path}?{query}")
+            assert "years 2 and 9998" in said.detail
+    query = f"since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z&as_of={instant}"
+    cloud.admin.refused(Code.FIELD_INVALID, "GET", f"/v1/usage/ledger?{query}")
+
+
+@pytest.mark.parametrize("granularity", ["hour", "day", "total"])
+def test_the_first_and_the_last_instants_that_can_be_asked_for_are_answered(cloud: Cloud, granularity: str) -> None:
+    for since, until in (
+        ("0002-01-01T00:00:00Z", "0002-01-02T00:00:00Z"),
+        ("9998-12-31T00:00:00%2B12:00", "9998-12-31T23:00:00-12:00"),
+    ):
+        answer = cloud.admin("GET", f"/v1/usage/ledger?since={since}&until={until}&granularity={granularity}")
+        assert answer.status_code in (200, 410), answer.text
+        assert cloud.admin("GET", f"/v1/usage/grants?since={since}&until={until}").status_code in (200, 410)

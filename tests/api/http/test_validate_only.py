@@ -16,7 +16,7 @@ def everything(cloud: Cloud) -> dict[str, list[Any]]:
     """Every row of every table, but numbers of events, which reading gives."""
     with cloud.database.engine.connect() as connection:
         tables = ("tenants", "quotas", "profiles", "hosts", "gpus", "slices", "tokens", "audit", "idempotency_keys")
-        tables += ("gpu_labels", "host_labels", "quota_profiles", "reservations", "holds")
+        tables += ("gpu_labels", "host_labels", "quota_profiles", "reservations", "holds", "operations")
         return {
             name: [tuple(row) for row in connection.execute(text(f"SELECT * FROM {name} ORDER BY 1"))]
             for name in tables
@@ -63,8 +63,22 @@ def test_what_would_come_of_it_is_answered_and_nothing_is_kept(cloud: Cloud) -> 
     assert tried(acme, "POST", "/v1/slices", want)["host"] == "h1"
     [gpu] = operator.get("/v1/gpus")["items"]
     assert tried(operator, "PATCH", f"/v1/gpus/{gpu['id']}", {"labels": {"zone": "a"}}, match=True)["generation"] == 2
+    for verb, state in (("cordon", "cordoned"), ("uncordon", "ready"), ("maintenance", "maintenance")):
+        assert tried(operator, "POST", f"/v1/hosts/h1:{verb}", match=True)["state"] == state
+    drain = tried(operator, "POST", "/v1/hosts/h1:drain", {}, match=True, key="d")
+    assert (drain["state"], drain["progress"]["left"]) == ("running", 1)
+    operator.refused(Code.OBJECT_UNKNOWN, "GET", f"/v1/operations/{drain['id']}")
+    [token] = [each for each in operator.get("/v1/tokens")["items"] if each["subject"] == "empty"]
+    tried(operator, "DELETE", f"/v1/tokens/{token['id']}", status=204)
     tried(operator, "DELETE", "/v1/tenants/empty", status=204, match=True)
     tried(operator, "DELETE", "/v1/profiles/unused", status=204, match=True)
+
+    etag = operator("GET", "/v1/hosts/h1").headers["etag"]
+    begun = operator.ok("POST", "/v1/hosts/h1:drain", 202, {}, headers={"If-Match": etag})
+    before = everything(cloud)
+    path = f"/v1/operations/{begun['id']}:cancel"
+    assert tried(operator, "POST", path, {"undo": True})["state"] == "cancelled"
+    assert operator.get(path.partition(":")[0])["state"] == "running"
 
     # What was only tried was not done: the same key is still unused, and the same name free.
     assert operator.post("/v1/tenants", {"name": "blue"}, headers={"Idempotency-Key": "a"})["name"] == "blue"
@@ -90,3 +104,18 @@ def test_it_is_refused_as_it_would_be(cloud: Cloud) -> None:
         who.refused(code, method, path + TRY, body, headers=headers)
         assert everything(cloud) == before
     operator.refused(Code.FIELD_INVALID, "POST", "/v1/tenants?validate_only=perhaps", {"name": "blue"})
+
+
+FOR_GOOD = {
+    **dict.fromkeys(("create_host", "reenroll", "create_token", "enroll"), "answers with a secret"),
+    **dict.fromkeys(("renew_certificate", "report", "heartbeat", "meter", "bind"), "is a host's agent's"),
+    "explain_slice": "changes nothing",
+}
+
+
+def test_everything_that_changes_something_can_be_tried_unless_there_is_a_reason(cloud: Cloud) -> None:
+    for methods in cloud.operator.get("/openapi.json")["paths"].values():
+        for method, operation in methods.items():
+            if method != "get":
+                named = {each["name"] for each in operation.get("parameters", ())}
+                assert ("validate_only" in named) != (operation["operationId"] in FOR_GOOD), operation["operationId"]

@@ -8,7 +8,7 @@ database. The auditor does, and nothing else: it reads what is stored, in SQL of
 import sys
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from random import Random
@@ -20,12 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.api.concurrency.agents import enrolled, inventory
 from tests.api.concurrency.audit import Audit
+from tests.api.model.plans import PLANS, Plans
+from tests.api.model.promises import LIMITS, MEMS, SHARES, Claim, Machine, Promised
 from tests.api.model.service import BLOWS, Service
 
-GIB = 1 << 30
-SHARES = {"small": 150, "large": 600}
-MEMS = {"small": GIB, "large": 2 * GIB}
-LIMITS = {"account": {"share_permille": 3000, "slices": 9}, "project": {"share_permille": 1700, "slices": 6}}
 DAY = timedelta(hours=25)
 """Longer than a lease."""
 
@@ -43,44 +41,12 @@ ACTIONS = {
     "backup": 1,
     "restore": 1,
     "confirm_epoch": 3,
+    **PLANS,
 }
 """And how often each is tried."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """As the service promised it."""
-
-    id: str
-    owner: str
-    profile: str
-    host: str
-    gpu: str
-    state: str = "claimed"
-    vm: str | None = None
-
-
-@dataclass
-class Machine:
-    """A host: its devices are real, whatever a database says."""
-
-    name: str
-    token: str
-    devices: dict[str, Claim] = field(default_factory=dict)
-    seq: int = 0
-    away: bool = False
-
-
-@dataclass
-class Promised:
-    """What a backup takes back. `answers`: of idempotency keys. `lapsed`: hosts not heard of for a day."""
-
-    claims: dict[str, Claim] = field(default_factory=dict)
-    answers: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict)
-    lapsed: set[str] = field(default_factory=set)
-
-
-class Life(RuleBasedStateMachine):
+class Life(Plans, RuleBasedStateMachine):
     """One account with a project, two hosts with two GPUs each. `service` and `failures` are set by who runs it."""
 
     service: Service
@@ -117,6 +83,7 @@ class Life(RuleBasedStateMachine):
             return
         for machine in self.hosts.values():
             machine.away = False
+        self.end_plans()
         for claim in list(self.promised.claims.values()):
             if claim.state == "claimed":
                 self._delete(claim, "nothing")
@@ -148,32 +115,44 @@ class Life(RuleBasedStateMachine):
 
     def claim(self) -> None:
         kind, profile = self.rng.choice(["account", "project"]), self.rng.choice(list(SHARES))
-        vm, blow = self.rng.random() < 0.5, self._blow()
-        key, body = str(uuid4()), {"tenant": self.names[kind], "profile": self.names[profile]}
-        body |= {"vm_uuid": str(uuid4())} if vm else {}
-        reply = self.service.ask(self.service.operator, "POST", "/v1/slices", body, key=key, blow=blow)
+        vm = {"vm_uuid": str(uuid4())} if self.rng.random() < 0.5 else {}
+        body = {"tenant": self.names[kind], "profile": self.names[profile], **vm}
+        reply = self.ask_once("/v1/slices", body)
         if reply.status == 201:
-            assert self._room(kind, profile), "more than the quota was granted"
-            said = reply.body
-            assert said["id"] not in self.ever, "one slice was given twice"
-            machine = self.hosts.get(said["host"])
-            assert machine is not None, "a host of nobody was granted"
-            assert machine.name not in self.promised.lapsed, "a host that was not heard of for a day took a claim"
-            made = Claim(said["id"], kind, profile, said["host"], said["gpu"], vm=body.get("vm_uuid"))
-            self.promised.claims[made.id] = self.ever[made.id] = made
-            self.promised.answers[key] = (body, said)
+            assert self.promised.room(kind, [profile]), "more than the quota was granted"
+            self.granted(kind, profile, reply.body)
         elif reply.code == "quota.exceeded":
-            assert not self._room(kind, profile), f"refused although there is room: {reply.body}"
+            assert not self.promised.room(kind, [profile]), f"refused although there is room: {reply.body}"
         else:
             assert reply.code == "capacity.none", reply.body
         self._look()
+
+    def granted(self, kind: str, profile: str, said: Any, *, fenced: str = "") -> None:
+        """Notes a claim that the service has made, on any host or on one that was `fenced` at that moment."""
+        assert said["id"] not in self.ever, "one slice was given twice"
+        machine = self.hosts.get(said["host"])
+        assert machine is not None, "a host of nobody was granted"
+        assert machine.name not in self.promised.lapsed, "a host that was not heard of for a day took a claim"
+        assert machine.name not in self.promised.closed, "a host that takes no claims took one"
+        assert machine.name not in self.promised.fenced, "a dead host took a claim"
+        state = "lost" if said["host"] == fenced else "claimed"
+        made = Claim(said["id"], kind, profile, said["host"], said["gpu"], state=state, vm=said["vm_uuid"])
+        self.promised.claims[made.id] = self.ever[made.id] = made
+
+    def ask_once(self, path: str, body: dict[str, Any]) -> Any:
+        """A request that makes something, with an idempotency key, whatever strikes it."""
+        key = str(uuid4())
+        reply = self.service.ask(self.service.operator, "POST", path, body, key=key, blow=self._blow())
+        if reply.status == 201:
+            self.promised.answers[key] = (path, body, reply.body)
+        return reply
 
     def ask_again(self) -> None:
         if not self.promised.answers:
             return
         key, blow = self.rng.choice(sorted(self.promised.answers)), self._blow()
-        body, answer = self.promised.answers[key]
-        again = self.service.ask(self.service.operator, "POST", "/v1/slices", body, key=key, blow=blow)
+        path, body, answer = self.promised.answers[key]
+        again = self.service.ask(self.service.operator, "POST", path, body, key=key, blow=blow)
         assert (again.status, again.body) == (201, answer)
         self._look()
 
@@ -222,20 +201,32 @@ class Life(RuleBasedStateMachine):
         if not away:
             return
         machine = self.rng.choice([machine for machine in away if machine.name in self.promised.lapsed] or away)
-        operator, blow = self.service.operator, self._blow()
         path, body = f"/v1/hosts/{machine.name}", {"confirm": machine.name, "force": False}
-        while True:  # an attempt that was not answered, or the service's own look at hosts, may change it meanwhile
-            generation = operator.ask("GET", path).body["generation"]
-            reply = self.service.ask(operator, "POST", f"{path}:fence", body, if_match=generation, blow=blow)
-            if reply.code != "generation.stale":
-                break
-        if machine.name not in self.promised.lapsed:
+        reply = self.ask_latest("POST", f"{path}:fence", body, of=path)
+        if machine.name not in self.promised.lapsed | self.promised.fenced:
             assert reply.code == "host.online", "a host that was heard of just now was fenced"
             return
         assert reply.status == 200, reply.body
-        for claim in self._of(machine.name):
-            self.promised.claims[claim.id] = replace(claim, state="lost")
+        self.lose(machine.name)
         self._look()
+
+    def lose(self, host: str) -> None:
+        """What a fence ends."""
+        self.promised.fenced.add(host)
+        for claim in self._of(host):
+            self.promised.claims[claim.id] = replace(claim, state="lost")
+
+    def ask_latest(self, method: str, path: str, body: Any, *, of: str) -> Any:
+        """A change of an object as it is now, whatever strikes it.
+
+        An attempt that was not answered, or the service's own look at hosts, may change it meanwhile.
+        """
+        operator, blow = self.service.operator, self._blow()
+        while True:
+            generation = operator.ask("GET", of).body["generation"]
+            reply = self.service.ask(operator, method, path, body, if_match=generation, blow=blow)
+            if reply.code != "generation.stale":
+                return reply
 
     def sync(self, name: str, blow: str) -> None:
         """What an agent does: it asks, obeys and tells. It removes what a tombstone names, and nothing else."""
@@ -284,7 +275,7 @@ class Life(RuleBasedStateMachine):
 
     def _look(self) -> None:
         audit = Audit(self.service.url)
-        assert audit.sums() == []
+        assert [*audit.sums(quotas_may_be_cut=True), *audit.fenced()] == []
         stored = {str(one): row.state for one, row in audit.slices().items() if row.host in self.hosts}
         assert stored == {one: claim.state for one, claim in self.promised.claims.items()}
         for name, machine in self.hosts.items():
@@ -292,15 +283,6 @@ class Life(RuleBasedStateMachine):
             for claim in {**machine.devices, **{one.id: one for one in self._of(name)}}.values():
                 used[claim.gpu] += SHARES[claim.profile]
             assert all(share <= 1000 for share in used.values()), f"{name} is used twice: {used}"
-
-    def _room(self, kind: str, profile: str) -> bool:
-        counted = [claim for claim in self.promised.claims.values() if claim.state != "lost"]
-        for owner in {"account", kind}:
-            own = [claim for claim in counted if owner in ("account", claim.owner)]
-            share = sum(SHARES[claim.profile] for claim in own) + SHARES[profile]
-            if share > LIMITS[owner]["share_permille"] or len(own) >= LIMITS[owner]["slices"]:
-                return False
-        return True
 
     # ---- in short
 
@@ -334,6 +316,7 @@ class Life(RuleBasedStateMachine):
         operator = self.service.operator
         token = operator.ask("POST", f"/v1/hosts/{machine.name}:reenroll").body["enroll_token"]
         said = {"agent_version": "1", "boot_id": str(uuid4())}
+        self.promised.fenced.discard(machine.name)
         machine.token = self.service.deployment.caller(token).ask("POST", "/v1/enroll", said).body["token"]
         return False
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from sqlalchemy import select
@@ -18,6 +19,8 @@ from vgpumgr_api.config import Config
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Host
 from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.db.reservations import Reservation
+from vgpumgr_api.services import reservations
 
 from tests.api.cluster import Cluster
 from tests.api.concurrency.deployment import Caller, Deployment, Reply
@@ -88,6 +91,25 @@ class Service:
             report.reported_at = report.reported_at and report.reported_at - passed
 
         database.run(earlier)
+        database.close()
+
+    def let_expire(self, reservation: str) -> None:
+        """Its time is over."""
+        self.story.append(f"reservation {reservation} expires")
+        database = Database(self.url)
+
+        def expired(session: Session) -> None:
+            row = session.get_one(Reservation, UUID(reservation))
+            row.expires_at = row.created_at
+
+        database.run(expired)
+        database.close()
+
+    def give_expired_back(self) -> None:
+        """At once, what the service does from time to time."""
+        database = Database(self.url)
+        while database.run(reservations.expire):
+            pass
         database.close()
 
     def _away(self, meanwhile: Callable[[], object]) -> None:

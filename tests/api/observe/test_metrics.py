@@ -54,11 +54,17 @@ def test_a_request_counts_under_its_template_and_a_claim_under_its_outcome(cloud
     web("POST", "/v1/slices", wanted)  # refused: more than the quota
     web("GET", f"/v1/slices/{made['id']}")
     web("GET", "/v1/slices/00000000-0000-4000-8000-000000000000")
+    for number in (2, 1):
+        web("POST", "/v1/slices:batch", {"slices": [wanted] * number})
+    for places in (1, 3):
+        web("POST", "/v1/reservations", wanted | {"places": places, "expires_in_s": 60})
     host.report()
     found = said(cloud)
-    assert found['vgpumgr_claims_total{reason="",result="granted"}'] == 1
-    assert found['vgpumgr_claims_total{reason="",result="validated"}'] == 1
-    assert found['vgpumgr_claims_total{reason="quota.exceeded",result="refused"}'] == 1
+    assert found['vgpumgr_claims_total{by="batch",reason="quota.exceeded",result="refused"}'] == 3
+    assert found['vgpumgr_claims_total{by="reservation",reason="quota.exceeded",result="refused"}'] == 4
+    assert found['vgpumgr_claims_total{by="claim",reason="",result="granted"}'] == 1
+    assert found['vgpumgr_claims_total{by="claim",reason="",result="validated"}'] == 1
+    assert found['vgpumgr_claims_total{by="claim",reason="quota.exceeded",result="refused"}'] == 1
     assert found['vgpumgr_requests_total{method="GET",route="/v1/slices/{slice_id}",status="200"}'] == 1
     assert found['vgpumgr_requests_total{method="GET",route="/v1/slices/{slice_id}",status="404"}'] == 1
     assert found['vgpumgr_request_duration_seconds_count{method="GET",route="/v1/slices/{slice_id}"}'] == 2

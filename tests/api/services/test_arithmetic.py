@@ -13,11 +13,20 @@ from vgpumgr_api.services.enforcement import (
     effective_timeslice_us,
     enforced_permille,
     plan_group,
+    reserved_permille,
 )
+
+from vgpumgr.wire.common import Band, Mode, Policy
 
 uses = st.builds(Use, limit=st.integers(0, 10**9), used=st.integers(0, 10**9))
 shares = st.integers(1, 1000)
-parts = st.dictionaries(st.integers(), st.builds(Part, permille=shares, strict=st.booleans()), min_size=1, max_size=20)
+periods = st.just(0) | st.integers(1000, 1_000_000)
+parts = st.dictionaries(
+    st.integers(),
+    st.builds(Part, permille=shares, strict=st.booleans(), reserve_period_us=periods),
+    min_size=1,
+    max_size=20,
+)
 timeslices = st.integers(100, 1_000_000)
 
 
@@ -70,6 +79,40 @@ def test_only_strict_slices_are_held_back(members: dict[int, Part], timeslice_us
     for key, part in members.items():
         mixed = any(not other.strict for other in members.values())
         assert (plan.slice_caps[key] != Cap()) == (part.strict and mixed and part.permille < 1000)
+
+
+@given(parts, timeslices)
+def test_a_reservation_is_a_floor_inside_share_and_cap(members: dict[int, Part], timeslice_us: int) -> None:
+    plan = plan_group(members, timeslice_us)
+    latency = [part for part in members.values() if part.reserve_period_us]
+    assert (plan.band is Band.LATENCY) == bool(latency)
+    if not latency:
+        assert plan.reserve == Cap()
+        return
+    reserved = Fraction(plan.reserve.us, plan.reserve.period_us)
+    promised = Fraction(sum(part.permille for part in latency), 1000)
+    assert plan.reserve.period_us == min(part.reserve_period_us for part in latency)
+    assert 0 < reserved <= promised
+    assert promised - reserved < Fraction(2, 1000) + Fraction(1, plan.reserve.period_us)
+    if plan.cap.us:
+        assert reserved <= Fraction(plan.cap.us, plan.cap.period_us)
+
+
+@given(parts, timeslices, st.sampled_from([Policy.EQUAL_SHARE, Policy.FIXED_SHARE]))
+def test_where_the_kernel_divides_by_slices_nothing_is_capped_or_reserved(
+    members: dict[int, Part], timeslice_us: int, policy: Policy
+) -> None:
+    plan = plan_group(members, timeslice_us, policy)
+    assert {plan.cap, plan.reserve, *plan.slice_caps.values()} == {Cap()}
+    assert (plan.band, plan.mode) == (Band.FAIR, Mode.STRICT if policy is Policy.FIXED_SHARE else Mode.FAIR)
+
+
+@given(st.integers(1, 1000), st.integers(0, 10_000), st.integers(1000, 1_000_000))
+def test_a_latency_slice_counts_its_share_and_one_piece_of_work_per_period(
+    counted: int, max_chunk_us: int, period_us: int
+) -> None:
+    exact = counted + Fraction(1000 * max_chunk_us, period_us)
+    assert exact <= reserved_permille(counted, max_chunk_us, period_us) < exact + 1
 
 
 def test_a_strict_group_is_capped_at_its_sum_over_ten_timeslices_or_ten_milliseconds() -> None:

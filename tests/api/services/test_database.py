@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from vgpumgr_api.db import database as database_module
 from vgpumgr_api.db.database import Database, TryAgain
 from vgpumgr_api.db.models import Tenant
-from vgpumgr_api.services import health, tenants
+from vgpumgr_api.services import health, liveness, tenants
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.cluster import Cluster
@@ -52,6 +53,30 @@ def test_a_transaction_that_asks_to_be_repeated_is_and_not_forever(world: World)
 
     with refused(Code.DATABASE_BUSY):
         world.database.run(never)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("INSERT INTO liveness (id, since, at) VALUES (2, '2026-01-01', '2026-01-01')", 1),  # CHECK
+        ("UPDATE tenants SET created_at = NULL", 1),
+        ("INSERT INTO liveness SELECT * FROM liveness", 3),  # PRIMARY KEY
+        ("DELETE FROM tenants WHERE account_id IS NULL", 3),  # FOREIGN KEY
+    ],
+)
+def test_a_row_that_never_fits_is_not_tried_for_long(world: World, statement: str, expected: int) -> None:
+    """Another attempt helps only where another row was in the way, and that one has seen it."""
+    world.tenant(account=world.tenant().name)
+    world.database.run(liveness.beat)
+    attempts = []
+
+    def never(session: Session) -> None:
+        attempts.append(1)
+        session.execute(text(statement))
+
+    with pytest.raises(IntegrityError):
+        world.database.run(never)
+    assert len(attempts) == expected
 
 
 def test_of_two_that_take_a_name_at_once_one_is_told_so(world: World) -> None:
@@ -144,6 +169,29 @@ def test_a_writer_that_waits_too_long_is_refused(
     assert world.run(tenants.get_tenant, "acme").generation == 3
 
 
+def test_a_statement_that_takes_too_long_is_refused_unless_nobody_waits(
+    database_url: str, world: World, engine_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine_name == "sqlite":
+        pytest.skip("SQLite has no limit")
+    monkeypatch.setattr(database_module, "STATEMENT_S", 0.1)
+    serving = Database(database_url, serving=True)
+
+    def dawdle(session: Session) -> None:
+        session.execute(update(Tenant).values(generation=Tenant.generation + 1))
+        session.execute(text("SELECT pg_sleep(0.5)"))
+
+    world.tenant("acme")
+    with refused(Code.DATABASE_BUSY):
+        serving.run(dawdle)
+    assert world.run(tenants.get_tenant, "acme").generation == 1
+    serving.run(dawdle, patient=True)
+    with refused(Code.DATABASE_BUSY):
+        serving.run(dawdle)
+    assert world.run(tenants.get_tenant, "acme").generation == 2
+    serving.close()
+
+
 def test_a_new_file_can_be_opened_while_another_opens_it(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -192,4 +240,36 @@ def test_connections_heal_after_the_server_was_killed(postgresql: Cluster, postg
     database.run(die_once)
     assert len(attempts) == 2
     assert names(world) == {"acme", "kept"}
+    database.close()
+
+
+def test_the_connection_that_was_used_last_is_used_next(database: Database) -> None:
+    """The server has prepared its statements already; taken in turn all connections would be cold."""
+    if database.is_sqlite:
+        return  # its connections are no processes of their own
+
+    def backend(session: Session) -> int:
+        return int(session.scalars(text("SELECT pg_backend_pid()")).one())
+
+    with database.engine.connect() as first, database.engine.connect() as second:
+        backends = {int(each.scalar(text("SELECT pg_backend_pid()")) or 0) for each in (first, second)}
+    used = {database.run(backend) for _ in range(4)}
+    assert len(backends) == 2
+    assert len(used) == 1
+
+
+def test_a_commit_that_is_cut_off_is_not_answered_as_done(postgresql: Cluster, postgresql_template: str) -> None:
+    database = Database(postgresql.create("cut", template=postgresql_template))
+    world = World(database)
+
+    def cut(session: Session) -> None:
+        tenants.create_tenant(session, world.operator, TenantCreate(name="acme"))
+        session.flush()
+        own = session.scalar(text("SELECT pg_backend_pid()"))
+        with database.engine.connect() as other:
+            assert other.scalar(text("SELECT pg_terminate_backend(:own, 60000)"), {"own": own})
+
+    with refused(Code.DATABASE_BUSY):
+        database.run(cut)
+    assert names(world) == set()
     database.close()

@@ -281,6 +281,7 @@ def test_a_cancelled_drain_leaves_the_host_as_asked(world: World, agent: Agent, 
     begun = drained(world)
     ended = cancel(world, begun, undo=undo)
     assert (ended.state, ended.done, ended.result, ended.error) == (OperationState.CANCELLED, True, None, None)
+    assert ended.progress.waiting_for == [], "what was cancelled waits for nothing"
     assert host_of(world).state is (before if undo else HostState.CORDONED)
     assert world.slice(one).state == "claimed"
     refused(Code.OPERATION_DONE, lambda: cancel(world, begun))
@@ -436,18 +437,18 @@ def test_a_claim_whose_host_was_drained_meanwhile_goes_elsewhere(
     world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim has chosen its GPU while the host was ready; on PostgreSQL the drain comes in between."""
-    from vgpumgr_api.services import claims
+    from vgpumgr_api.services import claim_rows
 
     world.host("two", inventory=[])
     changed: list[Operation] = []
-    original = claims.bump_claimed
+    original = claim_rows.write
 
-    def late(session: Any, chosen: Any) -> None:
+    def late(*arguments: Any, **more: Any) -> None:
         if not changed and not world.database.is_sqlite:
             changed.append(drained(world))
-        original(session, chosen)
+        original(*arguments, **more)
 
-    monkeypatch.setattr(claims, "bump_claimed", late)
+    monkeypatch.setattr(claim_rows, "write", late)
     if world.database.is_sqlite:  # has one writer at a time: nothing comes in between
         claim(world)
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 from vgpumgr_api.db import records
 from vgpumgr_api.services import events, installation, outbox, tokens
 from vgpumgr_api.services.actors import Actor
@@ -196,6 +196,22 @@ def test_whoever_missed_something_is_told_so(world: World) -> None:
     assert begun(world, after=None) == 10
 
 
+def test_a_list_goes_on_only_in_the_log_that_it_began_in(world: World) -> None:
+    world.tenant("a")
+    page = world.run(events.list_events)
+    last = page.items[-1].seq
+    assert world.run(events.list_events, after=last, epoch=page.epoch).items == []
+    with refused(Code.WATCH_EXPIRED):
+        world.run(events.list_events, after=last + 1)
+    world.run(installation.new_epoch)
+    again = world.run(events.list_events, after=last)
+    assert again.epoch != page.epoch
+    with refused(Code.WATCH_EXPIRED):
+        world.run(events.list_events, after=last, epoch=page.epoch)
+    with refused(Code.WATCH_EXPIRED):
+        begun(world, after=last, epoch=page.epoch)
+
+
 def begun(world: World, *, after: int | None, epoch: str = "") -> int:
     position: int = world.run(events.begin_watch, after=after, epoch=epoch, about=frozenset(), tenant=None).position
     return position
@@ -298,3 +314,59 @@ def test_one_look_numbers_what_is_new_and_says_whose_credentials_are_there(world
     assert [each.seq for each in second.events] == [4, 5]
     assert (second.last, second.alive) == (6, frozenset())
     assert Event.model_validate_json(second.events[1].data).object == "blue"
+
+
+def test_a_log_that_nobody_reads_is_numbered_to_its_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast it grows between two turns of the job."""
+    monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
+    for _ in range(3):
+        world.tenant()
+    assert [trimmed(world) for _ in range(4)] == [True, True, True, False]
+    assert unnumbered(world) == 0
+
+
+def test_a_page_that_is_short_of_what_nobody_has_read_says_that_there_is_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
+    for _ in range(3):
+        world.tenant()
+    seen, after, pages = [], 0, 0
+    while True:
+        page = world.run(events.list_events, after=after, size=100)
+        seen += [event.seq for event in page.items]
+        pages += 1
+        if not page.next_page_token:
+            break
+        after = int(page.next_page_token)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert pages > 1
+    assert unnumbered(world) == 0
+
+
+def test_a_page_of_what_somebody_is_not_told_says_that_there_is_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing is in it."""
+    actor = world.tenant_actor(world.tenant().name)
+    seen = listed(world)[-1].seq
+    monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
+    for _ in range(2):
+        world.tenant()
+    page = world.run(events.list_events, after=seen, actor=actor)
+    assert (page.items, page.next_page_token) == ([], str(seen + 2))
+
+
+def test_a_watch_from_now_on_begins_behind_all_that_nobody_has_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
+    for _ in range(3):
+        world.tenant()
+    begun = world.run(events.begin_watch, after=None, epoch="", about=frozenset(), tenant=None)
+    assert begun.position == 6
+
+
+def unnumbered(world: World) -> int:
+    statement = select(func.count()).select_from(records.Event).where(records.Event.seq.is_(None))
+    return world.database.run(lambda session: session.scalars(statement).one())

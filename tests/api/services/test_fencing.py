@@ -7,10 +7,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import select
-from vgpumgr_api.db import records
+from sqlalchemy import select, update
+from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import events, fencing, fleet, hosts, installation, profiles, tenants, tokens
+from vgpumgr_api.db.statements import change
+from vgpumgr_api.services import events, fencing, fleet, hosts, installation, profiles, scaling, tenants, tokens
 from vgpumgr_api.services.actors import authenticate
 from vgpumgr_api.services.paging import PageRequest
 
@@ -460,6 +461,7 @@ def test_shares_elsewhere_follow_the_quota_that_is_back(world: World, clock: Clo
     scaled = spare.desired()
     assert {one.id: one.weight for one in scaled.slices} == {kept.id: 250}
     fence(world, "one")
+    assert world.database.run(scaling.follow)
     desired = spare.desired()
     assert {one.id: one.weight for one in desired.slices} == {kept.id: 500}
     assert desired.generation > scaled.generation
@@ -473,3 +475,29 @@ def test_a_fenced_hosts_gpus_are_not_there(world: World, clock: Clock) -> None:
     assert ("gpu.absent", f"one/{ADDRESS}") in kinds(world)
     assert back(world, old).report()
     assert [one.present for one in world.gpus()] == [True]
+
+
+@pytest.mark.parametrize("state", [SliceState.CLAIMED, SliceState.RELEASING])
+def test_what_a_fenced_host_should_not_have_another_fence_gives_up(
+    world: World, clock: Clock, half: Profile, state: SliceState, database_url: str
+) -> None:
+    """No way leads here; a database that an older release wrote may be there."""
+    world.host("one")
+    left = world.claim("web", half)
+    if state is SliceState.RELEASING:
+        world.delete(left.id)
+    clock.advance(DEAD_S)
+    world.database.run(lambda session: change(session, update(models.Host).values(fenced_at=clock.now)))
+    assert "fenced host one has a slice that is not lost" in Audit(database_url).violations()
+    generation = world.run(hosts.get_host, "one").generation
+    with refused(Code.OBJECT_IN_USE) as caught:
+        world.run(hosts.delete_host, "one", if_match=generation)
+    assert "fence it" in str(caught.refusal)
+
+    fenced = fence(world, "one")
+
+    assert world.slice(left.id).state is SliceState.LOST
+    assert used(world) == used(world, "acme") == (0, 0, 0)
+    assert whole(database_url)
+    world.run(hosts.delete_host, "one", if_match=fenced.generation)
+    assert whole(database_url)

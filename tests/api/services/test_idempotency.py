@@ -4,13 +4,14 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import cast
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 from vgpumgr_api.services import claims, idempotency
 from vgpumgr_api.services.actors import Actor
-from vgpumgr_api.services.idempotency import once
+from vgpumgr_api.services.idempotency import Once, once
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
@@ -40,6 +41,22 @@ def test_the_same_key_gets_the_same_answer(world: World) -> None:
     assert claim(world, "b", profile).id != first.id
 
 
+def test_a_claim_keeps_its_answer_by_itself(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    request = SliceCreate(tenant="acme", profile=world.profile(share=100).name)
+
+    def claimed(key: str, told: str) -> Slice:
+        return cast("Slice", world.run(claims.create_slice, request, once=Once(key, told)))
+
+    first = claimed("a", "this")
+    assert claimed("a", "this") == first == world.slice(first.id)
+    assert claimed("b", "this") != first
+    with refused(Code.IDEMPOTENCY_MISMATCH):
+        claimed("a", "that")
+    assert world.quota("acme").used_slices == 2
+
+
 def test_a_key_for_another_request_is_refused(world: World) -> None:
     world.host()
     world.tenant("acme")
@@ -49,12 +66,18 @@ def test_a_key_for_another_request_is_refused(world: World) -> None:
     assert world.quota("acme").used_slices == 1
 
 
-def test_keys_of_different_tokens_are_different(world: World) -> None:
+def test_the_next_token_of_a_tenant_gets_the_answer_and_nobody_else_does(world: World) -> None:
     world.host()
     world.tenant("acme")
+    world.tenant("other")
     profile = world.profile(share=100).name
-    first, second = world.tenant_actor("acme"), world.tenant_actor("acme")
-    assert claim(world, "a", profile, actor=first).id != claim(world, "a", profile, actor=second).id
+    first, second, other = (world.tenant_actor(name) for name in ("acme", "acme", "other"))
+    claimed = claim(world, "a", profile, actor=first)
+    assert claim(world, "a", profile, actor=second) == claimed
+    assert claim(world, "a", profile).id != claimed.id
+    with refused(Code.OBJECT_UNKNOWN):
+        claim(world, "a", profile, actor=other)
+    assert world.quota("acme").used_slices == 2
 
 
 def test_a_refusal_is_not_kept(world: World) -> None:

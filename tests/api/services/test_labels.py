@@ -30,6 +30,10 @@ def test_a_claim_goes_only_where_all_labels_are(world: World) -> None:
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile, selector=selector)
         assert caught.reasons == {"labels.other": 3}
+        assert caught.refusal is not None
+        assert caught.refusal.detail == (
+            "no GPU will do, of most because: they or their host lack a label that is selected"
+        )
 
 
 def test_labels_are_merged_and_taken_away_and_need_the_last_generation(world: World) -> None:

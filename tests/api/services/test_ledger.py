@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy
 from vgpumgr_api.services import books, fencing, grants, hosts, ledger_list
 from vgpumgr_api.services.actors import Actor, local_operator
 from vgpumgr_api.services.ledger_scope import LedgerFilter
@@ -245,3 +246,34 @@ def test_what_is_not_kept_any_more_is_said(world: World, clock: Clock, reader: R
         reader.grants()
     kept = reader.noon.replace(hour=0) + timedelta(days=11)
     assert {row.tenant for row in reader.rows(since=kept)} == {"acme", "web", "blue"}
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_page_takes_few_statements_however_many_hours_it_is_about(
+    world: World, clock: Clock, reader: Reader, claimed: bool
+) -> None:
+    if claimed:
+        world.host("one")
+        world.tenant("acme")
+        world.claim("acme", world.profile())
+    clock.advance(92 * 24 * 3600)
+    asked: list[str] = []
+
+    def count(*event: Any) -> None:
+        asked.append(event[2])
+
+    sqlalchemy.event.listen(world.database.engine, "before_cursor_execute", count)
+    try:
+        rows = reader.rows(hours=92 * 24, granularity=Granularity.HOUR)
+        statements = len(asked)
+        first = world.run(
+            ledger_list.list_ledger,
+            PageRequest(size=1),
+            reader.wanted(hours=92 * 24, granularity=Granularity.HOUR),
+        ).items
+    finally:
+        sqlalchemy.event.remove(world.database.engine, "before_cursor_execute", count)
+    assert len(rows) == (92 * 24 if claimed else 0)
+    assert first == rows[:1]
+    assert [row.since for row in rows] == [reader.noon + number * H for number in range(len(rows))]
+    assert statements < 60

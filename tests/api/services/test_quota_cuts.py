@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A quota cut below its use refuses new claims and scales what there is; no slice goes."""
 
-from vgpumgr_api.services import quotas
+from vgpumgr_api.services import quotas, scaling
 
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, absent
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import QuotaPatch
+
+
+def followed(world: World) -> int:
+    """Lets shares follow; returns of how many tenants they had to."""
+    times = 0
+    while world.database.run(scaling.follow):
+        times += 1
+    return times
 
 
 def test_a_cut_scales_slices_and_group_and_raising_restores_them(world: World) -> None:
@@ -71,10 +79,49 @@ def test_a_released_slice_gives_the_others_back_what_the_cut_took(world: World) 
     world.delete(gone.id)
     assert [one.weight for one in there.desired().slices] == [200]
     here.confirm_gone(gone.id)
+    assert there.desired() == before  # hosts are told from time to time, and then it changes
+    assert followed(world) == 1
 
     after = there.desired()
     assert [one.weight for one in after.slices] == [400]
     assert after.generation > before.generation
+
+
+def test_whoever_gives_up_much_wakes_its_hosts_now_and_then_and_not_with_each_slice(world: World) -> None:
+    agents = [world.host() for _ in range(6)]
+    world.tenant("acme")
+    world.tenant("lab", account="acme")
+    profile = world.profile(share=400)
+    claimed = [world.claim("lab", profile, host=agent.name) for agent in agents]
+    world.quota("acme", share_permille=400)
+    world.quota("lab", share_permille=800)
+    for one in claimed[1:]:
+        world.delete(one.id)
+    before = [agent.desired().generation for agent in agents]
+    for agent, one in zip(agents[1:], claimed[1:], strict=True):
+        agent.confirm_gone(one.id)
+    # Each has given up its own, and heard of no other's.
+    assert [agent.desired().generation for agent in agents] == [before[0], *(each + 1 for each in before[1:])]
+    assert [one.weight for one in agents[0].desired().slices] == [66]
+    assert world.slice(claimed[0].id).enforcement.requested_permille == 66
+    assert followed(world) == 2  # the project and its account
+    assert [one.weight for one in agents[0].desired().slices] == [400]
+    assert agents[0].desired().generation == before[0] + 2
+
+
+def test_a_limit_that_is_raised_meanwhile_counts_at_once(world: World) -> None:
+    here, there = world.host("here"), world.host("there")
+    world.tenant("acme")
+    profile = world.profile(share=400)
+    gone, _ = (world.claim("acme", profile, host=host) for host in ("here", "there"))
+    world.quota("acme", share_permille=400)
+    world.delete(gone.id)
+    here.confirm_gone(gone.id)
+    before = there.desired()
+    world.quota("acme", share_permille=500)
+    assert [one.weight for one in there.desired().slices] == [400]
+    assert there.desired().generation == before.generation + 1
+    assert followed(world) == 0
 
 
 def test_only_a_change_that_hosts_feel_wakes_them(world: World) -> None:

@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
-from vgpumgr_api.services import explain, profiles, quotas, tokens
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import explain, profiles, quotas, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate
+from vgpumgr_api.services.tenants import DEFAULT_TIMESLICE_US
 
+from tests.api.concurrency.uncommitted import behind
 from tests.api.services.refusals import refused
 from tests.api.world import World
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import QuotaPatch, SliceCreate, TokenCreate, TokenRole
+from vgpumgr.wire.resources import QuotaPatch, SliceCreate, TenantCreate, TokenCreate, TokenRole
 
 
 def allow(world: World, tenant: str, *, actor: Actor | None = None, **members: Any) -> Any:
@@ -93,6 +96,37 @@ def test_a_timeslice_stays_within_its_range_and_its_accounts(world: World) -> No
     assert caught.refusal is not None
     assert "project web" in caught.refusal.detail
     assert world.quota("acme").timeslice_max_us == 5000
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "given"), [(100, 1000, 1000), (5000, 9000, 5000), (1000, 5000, DEFAULT_TIMESLICE_US)]
+)
+def test_a_new_project_begins_with_a_timeslice_of_its_accounts_range(
+    world: World, low: int, high: int, given: int
+) -> None:
+    world.tenant("acme")
+    allow(world, "acme", timeslice_min_us=low, timeslice_max_us=high, timeslice_us=low)
+    world.tenant("web", account="acme")
+    assert world.quota("web").timeslice_us == given
+    allow(world, "acme", timeslice_us=high)
+
+
+@pytest.mark.parametrize("engine_name", ["postgresql"])
+def test_a_range_that_changes_while_a_project_is_made_holds_for_it(
+    world: World, database: Database, database_url: str
+) -> None:
+    world.tenant("acme")
+    generation = world.quota("acme").generation
+    patch = QuotaPatch(timeslice_max_us=1000, timeslice_us=1000)
+    changed, made, waited = behind(
+        database,
+        database_url,
+        lambda session: quotas.patch_quota(session, world.operator, "acme", patch, if_match=generation),
+        lambda: world.run(tenants.create_tenant, TenantCreate(name="web", account="acme")),
+    )
+    assert waited
+    assert (changed.timeslice_max_us, made.name) == (1000, "web")
+    assert world.quota("web").timeslice_us == 1000
 
 
 def test_a_tenants_admin_sets_the_timeslice_and_nothing_else(world: World) -> None:

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Capacity that is held for a tenant's claims until an instant, and never longer."""
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import update
+from vgpumgr_api.db.models import Quota
+from vgpumgr_api.db.statements import change
 from vgpumgr_api.services import events, hosts, profiles, reservations, tenants
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, gpu
+from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import SliceCreate
 
@@ -71,6 +76,52 @@ def test_after_its_end_nobody_gets_a_place_and_all_is_given_back(world: World, c
     said = [each for each in world.run(events.list_events).items if each.kind == "reservation.expired"]
     assert [(each.object, each.detail) for each in said] == [(str(held.id), {"places_left": 1})]
     assert world.slice(taken.id).share_permille == 400
+
+
+@pytest.mark.parametrize("owner", ["acme", "web"])
+@pytest.mark.parametrize(
+    ("narrowed", "reason"), [({"mode": Mode.STRICT}, "quota.mode"), ({"profiles": []}, "quota.profiles")]
+)
+def test_what_a_quota_permits_no_more_is_not_drawn_though_it_is_held(
+    world: World, owner: str, narrowed: dict[str, Any], reason: str
+) -> None:
+    world.host("one")
+    world.tenant("acme")
+    world.tenant("web", account="acme")
+    profile = world.profile(share=400)
+    held = world.reserve("web", profile, places=2)
+    world.claim("web", profile, reservation=held.id)
+    world.quota(owner, **narrowed)
+    with refused(Code.QUOTA_FORBIDDEN) as caught:
+        world.claim("web", profile, reservation=held.id)
+    assert caught.refusal is not None
+    assert [each.code for each in caught.refusal.reasons] == [reason]
+    assert world.run(reservations.get_reservation, held.id).places_left == 1
+    world.quota(owner, **dict.fromkeys(narrowed))
+    world.claim("web", profile, reservation=held.id)
+
+
+def test_one_that_cannot_be_ended_keeps_no_later_one_from_its_end(
+    world: World, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.host("one")
+    profile = world.profile(share=200)
+    world.tenant("broken")
+    world.tenant("acme")
+    first = world.reserve("broken", profile, expires_in_s=60)
+    world.reserve("acme", profile, expires_in_s=60)
+    world.reserve("acme", profile, expires_in_s=61)
+    # What it gave back would be less than nothing: a defect, or an operator's hand.
+    world.database.run(
+        lambda session: change(session, update(Quota).where(Quota.share_used == 200).values(share_used=0))
+    )
+    clock.advance(120)
+    assert world.database.run(reservations.expire)
+    assert world.database.run(reservations.expire)
+    assert not world.database.run(reservations.expire)
+    assert used(world, "acme") == (0, 0, 0)
+    assert used(world, "broken") == (0, GIB, 1)
+    assert f"reservation {first.id} cannot be ended" in caplog.text
 
 
 def test_a_reservation_that_is_deleted_gives_back_once(world: World) -> None:

@@ -10,14 +10,14 @@ from sqlalchemy import func, select
 from vgpumgr_api.db import models
 from vgpumgr_api.db.progress import Liveness, SliceProgress
 from vgpumgr_api.deadline_settings import Deadlines
-from vgpumgr_api.services import claims, deadlines, events, fencing, hosts, liveness, progress
+from vgpumgr_api.services import claims, deadlines, events, fencing, heartbeats, hosts, liveness, progress
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.progress import Place, heard
 
 from tests.api.conftest import Clock
 from tests.api.world import Agent, World, absent
-from vgpumgr.wire.fleet import ReportedSlice
-from vgpumgr.wire.resources import HostFence, Slice, SliceState
+from vgpumgr.wire.fleet import Heartbeat, ReportedSlice
+from vgpumgr.wire.resources import HostFence, HostState, Slice, SliceState
 
 LIMITS = Deadlines(claimed_s=3600, prepared_s=600, releasing_s=900, host_lost_s=300, lease_s=24 * 3600)
 DAY_S = 24 * 3600
@@ -294,6 +294,27 @@ def test_a_silent_host_is_lost_and_its_slices_are_orphaned_when_their_lease_ends
     agent.report(slices=[device(claimed.id, opened=True)])
     assert world.slice(claimed.id).state is SliceState.ATTACHED
     assert host_kinds(world, "one")[-1] == "host.returned"
+
+
+def test_a_heartbeat_of_a_lost_host_asks_for_a_report_that_brings_all_back(
+    world: World, agent: Agent, claimed: Slice, clock: Clock
+) -> None:
+    agent.report(desired=agent.desired(), slices=[device(claimed.id, opened=True)])
+    beat = Heartbeat(boot_id=agent.boot_id, agent_epoch=agent.agent_epoch, seq=agent.seq)
+
+    def heard() -> bool:
+        source = heartbeats.source_of(agent.actor, agent.host_id)
+        return source in world.database.run(lambda session: heartbeats.note(session, {source: beat}))
+
+    assert heard()
+    pass_time(world, clock, DAY_S + 300)
+    sweep(world)
+    assert world.slice(claimed.id).state is SliceState.ORPHANED
+    assert not heard()
+    assert world.run(hosts.get_host, agent.name).state is HostState.LOST
+    agent.report(desired=agent.desired(), slices=[device(claimed.id, opened=True)])
+    assert world.slice(claimed.id).state is SliceState.ATTACHED
+    assert world.run(hosts.get_host, agent.name).state is HostState.READY
 
 
 def test_an_orphan_can_be_deleted_and_a_lost_host_be_fenced(

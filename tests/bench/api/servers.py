@@ -83,7 +83,7 @@ def _process(
     directory.mkdir(parents=True)
     log = directory / "api.log"
     # Few tokens stand for many users here, whom no limit would meet.
-    unlimited = {"token_requests_per_s": 0, "tenant_requests_per_s": 0}
+    unlimited = {"token_requests_per_s": 0, "tenant_requests_per_s": 0, "tenant_requests_at_once": 0}
     path = settings_file(directory, database=url, **unlimited, **settings)
     with log.open("wb") as output:
         process = subprocess.Popen([*COMMAND, "serve", "--config", path], stderr=output)

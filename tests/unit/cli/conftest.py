@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.fake_api import MADE, TOKEN, FakeApi
+from tests.unit.cli.fake_api import TOKEN, FakeApi
+from tests.unit.cli.fake_content import MADE
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Session
 

@@ -5,35 +5,30 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs
-from uuid import UUID
 
 import httpx2
 from pydantic import BaseModel
 
+from tests.unit.cli.fake_content import (
+    GPU,
+    MADE,
+    SLICES,
+    TOKENS,
+    contents,
+    id_of,
+    ledger_of,
+    operation_of,
+    slice_of,
+)
 from vgpumgr.wire import fleet, operations, resources
-from vgpumgr.wire.audit import AuditEntry
-from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
+from vgpumgr.wire.usage import LedgerRow
 
 TOKEN = "vgt_secret-of-the-operator"
-MADE = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PAGE = 2
-
-VM = UUID("aaaaaaaa-0000-4000-8000-00000000000a")
-OTHER_VM = UUID("bbbbbbbb-0000-4000-8000-00000000000b")
-SLICES = [UUID(f"51ce0000-0000-4000-8000-00000000000{n}") for n in range(1, 4)]
-OPERATIONS = [UUID(f"09e60000-0000-4000-8000-00000000000{n}") for n in range(1, 3)]
-TOKENS = [UUID(f"70ce0000-0000-4000-8000-00000000000{n}") for n in range(1, 3)]
-RESERVATION = UUID("4e5e0000-0000-4000-8000-000000000001")
-EPOCH = UUID("e90c0000-0000-4000-8000-000000000001")
-GPU = "0000:00:10.0"
-
-
-def _id(kind: int, number: int) -> UUID:
-    return UUID(f"{kind:08x}-0000-4000-8000-{number:012x}")
 
 
 class RefusedError(Exception):
@@ -51,253 +46,18 @@ class RefusedError(Exception):
         super().__init__(detail)
 
 
-def slice_of(slice_id: UUID, tenant: str, *, vm: UUID | None, state: str = "claimed", **more: Any) -> resources.Slice:
-    members: dict[str, Any] = {
-        "id": slice_id,
-        "tenant": tenant,
-        "profile": "quarter",
-        "share_permille": 250,
-        "mem_bytes": 64 << 20,
-        "mode": "fair",
-        "vm_uuid": vm,
-        "host": "gpu-a",
-        "gpu": GPU,
-        "gpu_id": _id(4, 1),
-        "mdev_type": "vgpumgr-mem64m",
-        "state": state,
-        "state_since": MADE,
-        "state_reason": "",
-        "state_detail": "",
-        "enforcement": {
-            "requested_permille": 250,
-            "applied_permille": 125,
-            "timeslice_us": 2000,
-            "granularity_us": 2500,
-            "semantics": "weight",
-        },
-        "observed": {"present": True, "open": True, "run_ns": 5_000_000, "items": 17, "reported_at": MADE},
-        "generation": 3,
-        "created_at": MADE,
-    }
-    return resources.Slice.model_validate(members | more)
-
-
-def operation_of(operation_id: UUID, state: str = "running", **more: Any) -> operations.Operation:
-    done = state != "running"
-    waiting = {"slice": str(SLICES[0]), "tenant": "blue", "vm_uuid": str(VM), "state": "attached"}
-    members: dict[str, Any] = {
-        "id": operation_id,
-        "kind": "host.drain",
-        "target": "gpu-a",
-        "state": state,
-        "done": done,
-        "progress": {"total": 3, "left": 0 if state == "succeeded" else 1, "waiting_for": [] if done else [waiting]},
-        "request": {"deadline_s": 86400, "then": "cordoned"},
-        "result": {"drained": 3, "unknown_slices": 0} if state == "succeeded" else None,
-        "error": None,
-        "actor": "operator:root",
-        "generation": 2,
-        "created_at": MADE,
-        "deadline_at": MADE + timedelta(days=1),
-        "done_at": MADE if done else None,
-        "expires_at": MADE + timedelta(days=7) if done else None,
-    }
-    return operations.Operation.model_validate(members | more)
-
-
-def usage_of(tenant: str, gpu: str = GPU, **counters: Any) -> resources.Usage:
-    members: dict[str, Any] = {
-        "host": "gpu-a",
-        "gpu": gpu,
-        "tenant": tenant,
-        "weight": 100,
-        "timeslice_us": 2000,
-        "cap_us": 0,
-        "cap_period_us": 0,
-        "run_ns": 0,
-        "runs": 0,
-        "longest_run_ns": 2_100_000,
-        "throttled_ns": 0,
-        "switches": 0,
-        "wall_ns": 0,
-        "idle_ns": 0,
-        "reported_at": MADE,
-    }
-    return resources.Usage.model_validate(members | counters)
-
-
 @dataclass
 class FakeApi:
     """`requests`: what came. `answers`: given instead of the routes' own, the first one first."""
 
     requests: list[httpx2.Request] = field(default_factory=list)
     answers: list[Callable[[httpx2.Request], httpx2.Response]] = field(default_factory=list)
-    lists: dict[str, list[Any]] = field(default_factory=dict)
+    lists: dict[str, list[Any]] = field(default_factory=contents)
     usage: list[list[resources.Usage]] = field(default_factory=list)
     current_usage: list[resources.Usage] = field(default_factory=list)
+    booked: list[LedgerRow] = field(default_factory=lambda: [ledger_of("blue"), ledger_of("green", closed=False)])
     releasing_polls: int = 2
     running_polls: int = 1
-
-    def __post_init__(self) -> None:
-        self.lists = {
-            "tenants": [
-                resources.Tenant(id=_id(1, n), name=name, kind=kind, account=account, generation=1, created_at=MADE)
-                for n, (name, kind, account) in enumerate(
-                    [
-                        ("acme", resources.TenantKind.ACCOUNT, None),
-                        ("blue", resources.TenantKind.PROJECT, "acme"),
-                        ("green", resources.TenantKind.PROJECT, "acme"),
-                    ]
-                )
-            ],
-            "quotas": [
-                resources.Quota(
-                    tenant=name,
-                    share_permille=1000,
-                    mem_bytes=1 << 30,
-                    slices=10,
-                    timeslice_us=2000,
-                    used_share_permille=used,
-                    used_mem_bytes=used * (64 << 20) // 250,
-                    used_slices=used // 250,
-                    generation=7,
-                )
-                for name, used in (("acme", 750), ("blue", 500), ("green", 250))
-            ],
-            "profiles": [
-                resources.Profile(
-                    id=_id(2, 1),
-                    name="quarter",
-                    share_permille=250,
-                    mem_bytes=64 << 20,
-                    mode=Mode.FAIR,
-                    generation=1,
-                    created_at=MADE,
-                ),
-                resources.Profile(
-                    id=_id(2, 2),
-                    name="sliver",
-                    share_permille=5,
-                    mem_bytes=(1 << 20) + 512,
-                    mode=Mode.STRICT,
-                    generation=1,
-                    created_at=MADE,
-                ),
-            ],
-            "hosts": [
-                resources.Host(
-                    id=_id(3, 1),
-                    name="gpu-a",
-                    state=resources.HostState.READY,
-                    operator_state=resources.HostState.READY,
-                    enrolled=True,
-                    online=True,
-                    epoch_confirmed=True,
-                    fenced_at=None,
-                    lost_at=None,
-                    last_report_at=MADE + timedelta(seconds=30),
-                    agent_version="0.1.0",
-                    generation=4,
-                    created_at=MADE,
-                ),
-                resources.Host(
-                    id=_id(3, 2),
-                    name="gpu-b",
-                    state=resources.HostState.CORDONED,
-                    operator_state=resources.HostState.CORDONED,
-                    enrolled=False,
-                    online=False,
-                    epoch_confirmed=False,
-                    fenced_at=None,
-                    lost_at=None,
-                    last_report_at=None,
-                    agent_version="",
-                    generation=1,
-                    created_at=MADE,
-                ),
-            ],
-            "gpus": [
-                resources.Gpu(
-                    id=_id(4, n),
-                    host=host,
-                    address=GPU,
-                    engine="soft",
-                    backend="kmod",
-                    mem_bytes=1 << 30,
-                    used_share_permille=750 if n == 1 else 0,
-                    used_mem_bytes=(192 << 20) if n == 1 else 0,
-                    types=[resources.MemoryClass(id=f"vgpumgr-mem{m}m", mem_bytes=m << 20) for m in (16, 64)],
-                    timeslice_min_us=100,
-                    present=n == 1,
-                )
-                for n, host in ((1, "gpu-a"), (2, "gpu-b"))
-            ],
-            "slices": [
-                slice_of(SLICES[0], "blue", vm=VM),
-                slice_of(SLICES[1], "blue", vm=None, observed=None),
-                slice_of(SLICES[2], "green", vm=OTHER_VM, state="releasing"),
-            ],
-            "operations": [
-                operation_of(OPERATIONS[0]),
-                operation_of(
-                    OPERATIONS[1], "failed", error={"code": "operation.deadline", "detail": "1 are left after 60 s"}
-                ),
-            ],
-            "reservations": [
-                resources.Reservation(
-                    id=RESERVATION,
-                    tenant="blue",
-                    profile="quarter",
-                    places=4,
-                    places_left=3,
-                    expires_at=MADE + timedelta(hours=2),
-                    generation=1,
-                    created_at=MADE,
-                )
-            ],
-            "tokens": [
-                resources.Token(
-                    id=TOKENS[0], role=resources.TokenRole.OPERATOR, subject=None, created_at=MADE, expires_at=None
-                ),
-                resources.Token(
-                    id=TOKENS[1],
-                    role=resources.TokenRole.TENANT,
-                    subject="blue",
-                    created_at=MADE,
-                    expires_at=MADE + timedelta(days=30),
-                    scopes=["slices:read", "slices:write"],
-                ),
-            ],
-            "events": [
-                resources.Event(seq=seq, at=MADE, kind=kind, actor="operator", tenant=tenant, object=thing, detail={})
-                for seq, kind, tenant, thing in (
-                    (3, "tenant.created", "blue", "tenant/blue"),
-                    (5, "slice.claimed", "blue", f"slice/{SLICES[0]}"),
-                    (6, "host.enrolled", None, "host/gpu-a"),
-                )
-            ],
-            "audit": [
-                AuditEntry(
-                    id=number,
-                    at=MADE,
-                    action=action,
-                    actor=actor,
-                    role=actor.partition(":")[0],
-                    credential=TOKENS[0],
-                    source=source,
-                    request_id=f"req-{number}",
-                    tenant=tenant,
-                    object=thing,
-                    generation=generation,
-                    detail={},
-                )
-                for number, action, actor, source, tenant, thing, generation in (
-                    (1, "tenant.created", "operator:root", "10.0.0.9", "blue", "blue", 1),
-                    (2, "slice.claimed", "tenant:blue", "10.0.0.7", "blue", str(SLICES[0]), 1),
-                    (4, "gpu.found", "host:gpu-a", "", None, f"gpu-a/{GPU}", None),
-                )
-            ],
-        }
 
     @property
     def transport(self) -> httpx2.MockTransport:
@@ -345,11 +105,17 @@ class FakeApi:
         if match := re.fullmatch(r"/v1/hosts/([^/]+)/(desired|report|certificate|slices/([^/]+):bind)", path):
             return self.fleet_route(match[2].split("/")[0], match[3])
         if path == "/v1/enroll":
-            return _json(fleet.Enrolled(host_id=_id(3, 1), name="gpu-a", token="vgt_host"))
+            return _json(fleet.Enrolled(host_id=id_of(3, 1), name="gpu-a", token="vgt_host"))
         if path == "/v1/usage":
             if "page_token" not in query:
                 self.current_usage = self.usage.pop(0) if len(self.usage) > 1 else self.usage[0]
             return _page(self.current_usage, query)
+        if path.startswith("/v1/usage/ledger"):
+            return self.ledger(query, as_csv=path.endswith(".csv"))
+        if path == "/v1/events/watch":
+            return self.watch(query, request.headers.get("Last-Event-ID", ""))
+        if path in ("/v1/slices:batch", "/v1/slices:explain"):
+            return self.claims(path.partition(":")[2], request, query)
         match = re.fullmatch(r"/v1/([a-z]+)(?:/([^:/]+))?(?::([a-z-]+))?", path)
         if match is None or match[1] not in self.lists:
             raise RefusedError(Code.ROUTE_UNKNOWN, "no such path; GET /openapi.json lists them")
@@ -390,6 +156,36 @@ class FakeApi:
             return _json(self.one("slices", str(slice_id)))
         return httpx2.Response(204)
 
+    def ledger(self, query: dict[str, str], *, as_csv: bool) -> httpx2.Response:
+        found = [row for row in self.booked if query.get("tenant") in (None, row.tenant)]
+        if not as_csv:
+            return _page(found, query)
+        lines = [",".join(LedgerRow.model_fields), *(",".join(map(str, _dump(row).values())) for row in found)]
+        return httpx2.Response(200, headers={"Content-Type": "text/csv"}, text="".join(f"{line}\r\n" for line in lines))
+
+    def claims(self, verb: str, request: httpx2.Request, query: dict[str, str]) -> httpx2.Response:
+        if verb == "explain":
+            wanted = resources.SliceCreate.model_validate_json(request.content)
+            told = [Reason(code="host.cordoned", detail="their host is cordoned", count=1)]
+            fits = wanted.host != "gpu-b"
+            told += [] if fits else [Reason(code="quota.slices", detail="quota of acme: no slice is left of 10")]
+            place = {"host": "gpu-a", "gpu": GPU} if fits else {"host": None, "gpu": None}
+            return _json(resources.Explanation(fits=fits, gpus=2, fitting=int(fits), reasons=told, **place))
+        batch = resources.SliceBatch.model_validate_json(request.content).slices
+        made = [slice_of(id_of(5, n), each.tenant, vm=each.vm_uuid, observed=None) for n, each in enumerate(batch)]
+        return _json(resources.Slices(slices=made), 200 if query.get("validate_only") == "true" else 201)
+
+    def watch(self, query: dict[str, str], position: str) -> httpx2.Response:
+        """One event a connection, which then ends; what is too old when there are no more."""
+        after = int(position.rpartition("-")[2] or query.get("after", 0))
+        event = next((each for each in self.lists["events"] if each.seq > after), None)
+        if event is None:
+            raise RefusedError(
+                Code.WATCH_EXPIRED, "events are no longer kept; read the lists anew and watch from now on"
+            )
+        text = f"id: 0123456789ab-{event.seq}\ndata: {event.model_dump_json()}\n\n"
+        return httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, text=text)
+
     def name_of(self, kind: str, item: Any) -> str:
         by_id = kind in ("operations", "slices", "reservations", "tokens", "gpus")
         return str(item.tenant if kind == "quotas" else item.id if by_id else item.name)
@@ -402,7 +198,7 @@ class FakeApi:
 
     def listed(self, kind: str, query: dict[str, str]) -> httpx2.Response:
         items = self.lists[kind]
-        for option in ("tenant", "host", "vm_uuid", "state", "actor", "kind", "target"):
+        for option in ("tenant", "host", "vm_uuid", "state", "actor", "kind", "target", "account", "mode", "role"):
             if option in query:
                 items = [item for item in items if str(getattr(item, option)) == query[option]]
         if kind == "events":
@@ -441,7 +237,7 @@ class FakeApi:
         if kind == "tenants":
             parent = resources.TenantCreate.model_validate(body).account
             made = resources.Tenant(
-                id=_id(1, 9),
+                id=id_of(1, 9),
                 name=body["name"],
                 kind=resources.TenantKind.PROJECT if parent else resources.TenantKind.ACCOUNT,
                 account=parent,
@@ -450,7 +246,7 @@ class FakeApi:
             )
         elif kind == "profiles":
             wanted = resources.ProfileCreate.model_validate(body)
-            made = resources.Profile(id=_id(2, 9), **wanted.model_dump(), generation=1, created_at=MADE)
+            made = resources.Profile(id=id_of(2, 9), **wanted.model_dump(), generation=1, created_at=MADE)
         elif kind == "hosts":
             described = self.one("hosts", "gpu-b").model_dump() | resources.HostCreate.model_validate(body).model_dump()
             made = resources.HostCreated(**described, enroll_token="vge_once")

@@ -15,7 +15,7 @@ from vgpumgr_api.services import installation
 
 from tests.api.http.cloud import Cloud
 from tests.unit.cli.conftest import Cli, Result
-from tests.unit.cli.fake_api import VM
+from tests.unit.cli.fake_content import VM
 from vgpumgr.client import Client
 from vgpumgr.errors import ApiError
 from vgpumgr.wire.fleet import Bind
@@ -98,7 +98,7 @@ def test_a_tenants_token_sees_its_own_and_an_unknown_one_nothing(api_cli: Cli, c
 
 
 def test_every_list_is_read_over_several_pages(api_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vgpumgr.client.PAGE_SIZE", 2)
+    monkeypatch.setattr("vgpumgr.client.calls.PAGE_SIZE", 2)
     for number in range(5):
         done(api_cli("create", "tenant", f"t{number}"))
     assert done(api_cli("get", "tenants", "-o", "name")).split() == [f"t{number}" for number in range(5)]

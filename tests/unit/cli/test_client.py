@@ -13,7 +13,8 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from tests.unit.cli.fake_api import EPOCH, MADE, OPERATIONS, SLICES, TOKEN, TOKENS, VM, FakeApi, usage_of
+from tests.unit.cli.fake_api import TOKEN, FakeApi
+from tests.unit.cli.fake_content import EPOCH, MADE, OPERATIONS, SLICES, TOKENS, VM, usage_of
 from vgpumgr.client import Client
 from vgpumgr.errors import (
     ApiAnswerError,
@@ -114,7 +115,7 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("POST /v1/hosts/gpu-b:reenroll", lambda c: c.reenroll("gpu-b")),
     ("GET /v1/gpus?page_size=1000&host=gpu-a", lambda c: next(c.gpus(host="gpu-a"))),
     (
-        f"GET /v1/slices?page_size=1000&tenant=blue&host=gpu-a&vm_uuid={VM}&state=claimed",
+        f"GET /v1/slices?page_size=1000&tenant=blue&host=gpu-a&state=claimed&vm_uuid={VM}",
         lambda c: next(c.slices(tenant="blue", host="gpu-a", vm_uuid=VM, state="claimed")),
     ),
     (f"GET /v1/slices/{SLICES[0]}", lambda c: c.slice(SLICES[0])),
@@ -170,6 +171,13 @@ def test_a_list_that_names_its_own_page_again_ends(api: FakeApi, client: Client)
         api.answer(200, '{"items": [], "next_page_token": "2"}')
     assert list(client.tenants()) == []
     assert len(api.requests) == 2
+
+
+def test_events_are_read_on_behind_a_page_without_any_and_not_in_a_circle(api: FakeApi, client: Client) -> None:
+    for token in ("4", "7", "7"):
+        api.answer(200, f'{{"items": [], "next_page_token": "{token}"}}')
+    assert list(client.events()) == []
+    assert [line.partition("?")[2] for line in api.seen()] == [f"after={each}&page_size=1000" for each in (0, 4, 7)]
 
 
 def test_a_patch_carries_only_what_was_given(api: FakeApi, client: Client) -> None:
@@ -390,3 +398,17 @@ def test_a_certificate_that_does_not_verify_is_not_tried_again(api: FakeApi) -> 
 def test_ids_reach_the_models_as_uuids(client: Client) -> None:
     assert client.slice(SLICES[0]).vm_uuid == UUID(str(VM))
     assert client.tenant("blue").created_at == MADE
+
+
+def test_a_key_that_is_given_goes_along_and_one_that_cannot_be_one_does_not(api: FakeApi, client: Client) -> None:
+    claim = SliceCreate(tenant="blue", profile="quarter")
+    client.create_slice(claim, idempotency_key="order-4711")
+    client.create_slice(claim)
+    client.create_slice(claim)
+    keys = [request.headers["idempotency-key"] for request in api.requests]
+    assert keys[0] == "order-4711"
+    assert len(set(keys)) == 3
+    for key in ("", "a b", "x" * 256, "\r\nX: y", "\u00e9"):
+        with pytest.raises(ArgumentError):
+            client.create_slice(claim, idempotency_key=key)
+    assert len(api.requests) == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.fake_api import GPU, MADE
+from tests.unit.cli.fake_content import GPU, MADE
 from vgpumgr.cli import checks
 from vgpumgr.wire.problem import Code
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.unit.cli.conftest import Cli
 from vgpumgr.client import Client
 from vgpumgr.client.watch import PAUSES_S
 from vgpumgr.errors import ApiAnswerError, ApiError, ApiUnreachableError
@@ -137,13 +138,20 @@ def test_what_is_no_event_is_no_answer_of_ours(said: str) -> None:
         Api(said).first(1)
 
 
-def test_a_request_that_was_one_too_many_is_repeated_when_the_api_says_so() -> None:
+@pytest.mark.parametrize(("code", "status"), [("rate.exceeded", 429), ("database.busy", 503)])
+def test_a_request_that_came_at_a_bad_time_is_repeated_when_the_api_says_so(code: str, status: int) -> None:
     page = httpx2.Response(200, json={"items": [], "next_page_token": ""})
-    api = Api(problem("rate.exceeded", 429, **{"Retry-After": "3"}), page)
+    api = Api(problem(code, status, **{"Retry-After": "3"}), page)
     assert list(api.client.tenants()) == []
     assert sum(api.slept_s) == 3
-    api = Api(problem("rate.exceeded", 429, **{"Retry-After": "60"}))
+    api = Api(problem(code, status, **{"Retry-After": "60"}))
     with pytest.raises(ApiError) as caught:
         list(api.client.tenants())
-    assert caught.value.code == "rate.exceeded"
+    assert (caught.value.code, caught.value.retry_after_s) == (code, 60)
     assert api.slept_s == []
+
+
+def test_the_command_goes_on_behind_what_it_printed_last(cli: Cli) -> None:
+    assert cli("get", "events", "--after", "3", "--watch", "--about", "slice,host").status == 4
+    assert [request.headers.get("last-event-id") for request in cli.api.requests] == [None, f"{EPOCH}-5", f"{EPOCH}-6"]
+    assert {str(request.url.query.decode()) for request in cli.api.requests} == {"after=3&about=slice%2Chost"}

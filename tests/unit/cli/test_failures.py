@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.fake_api import SLICES, TOKEN, TOKENS, VM, slice_of
+from tests.unit.cli.fake_api import TOKEN
+from tests.unit.cli.fake_content import SLICES, TOKENS, VM, slice_of
 from vgpumgr import errors
 from vgpumgr.cli import failures
 from vgpumgr.cli.failures import Status

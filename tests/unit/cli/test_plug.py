@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.fake_api import OTHER_VM, SLICES, VM, slice_of
+from tests.unit.cli.fake_content import OTHER_VM, SLICES, VM, slice_of
 from tests.unit.cli.fake_libvirt import FakeDomain, FakeLibvirt
 from vgpumgr.cli.agent_socket import AgentSocket
 from vgpumgr.errors import AgentUnreachableError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.conftest import Cli
-from tests.unit.cli.fake_api import MADE, usage_of
+from tests.unit.cli.fake_content import MADE, usage_of
 from vgpumgr.cli.usage_window import Row, Samples, rows
 from vgpumgr.wire.resources import Usage
 

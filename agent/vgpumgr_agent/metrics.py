@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Prometheus may know of this host: a file for the node exporter's textfile collector.
+
+So the agent listens to nobody for it. The file is there whole or not at all; how old it is tells whether the agent is
+at work.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpumgr import __version__
+from vgpumgr_agent.backends import Observed
+from vgpumgr_agent.reconcile import Orphans
+
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The agent at one moment. `observed` None: the host cannot be looked at. `told`: see `Reporter.counts`.
+
+    `answered_s`: how long ago the API answered, None if it has not since this start.
+    """
+
+    observed: Observed | None
+    orphans: Orphans
+    problems: int
+    api_reachable: bool
+    answered_s: float | None
+    told: Mapping[tuple[str, str], int]
+    at_s: float
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file, for all to read. OSError."""
+    aside = path.with_name(f".{path.name}.new")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(descriptor, "w") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(text)
+    aside.rename(path)
+
+
+def text(state: State) -> str:
+    """Return all of it in Prometheus' format."""
+    families = [*_agent(state), *(_host(state.observed) if state.observed is not None else ())]
+    return "".join(_family(*family) for family in families)
+
+
+def _agent(state: State) -> Iterable[tuple[str, str, str, Sequence[Sample]]]:
+    yield "gauge", "vgpumgr_agent_info", "Always 1.", [({"version": __version__}, 1)]
+    yield "gauge", "vgpumgr_agent_reconciled_timestamp_seconds", "When all was compared last.", [({}, state.at_s)]
+    yield "gauge", "vgpumgr_agent_kernel_up", "Whether the host could be looked at.", [({}, state.observed is not None)]
+    yield "gauge", "vgpumgr_agent_api_up", "Whether the API answers.", [({}, state.api_reachable)]
+    if state.answered_s is not None:
+        yield "gauge", "vgpumgr_agent_api_answer_age_seconds", "Since its last answer.", [({}, state.answered_s)]
+    told = [({"kind": kind, "result": result}, float(count)) for (kind, result), count in sorted(state.told.items())]
+    yield "counter", "vgpumgr_agent_told_total", "Reports and heartbeats, by result.", told
+    yield "gauge", "vgpumgr_agent_problems", "What the log has named and is so still.", [({}, state.problems)]
+    orphans = {"slice": len(state.orphans.slices), "group": len(state.orphans.groups)}
+    yield (
+        "gauge",
+        "vgpumgr_agent_orphans",
+        "Devices and groups that are there for nobody.",
+        [({"kind": kind}, count) for kind, count in orphans.items()],
+    )
+
+
+def _host(observed: Observed) -> Iterable[tuple[str, str, str, Sequence[Sample]]]:
+    slices = {"open": 0, "idle": 0, "removing": len(observed.removing)}
+    for uuid, found in observed.slices.items():
+        if uuid not in observed.removing:
+            slices["open" if found.open else "idle"] += 1
+    yield (
+        "gauge",
+        "vgpumgr_agent_slices",
+        "Devices: a VM has it open, none has, or it is on its way out.",
+        [({"state": state}, count) for state, count in slices.items()],
+    )
+    gpus = [({"gpu": address}, gpu) for address, gpu in sorted(observed.gpus.items())]
+    for name, what in (("wall", "Time since the GPU was bound."), ("idle", "Of it, time nobody had the engine.")):
+        samples = [(labels, getattr(gpu, f"{name}_ns") / 1e9) for labels, gpu in gpus]
+        yield "counter", f"vgpumgr_gpu_{name}_seconds_total", what, samples
+    groups = [({"gpu": gpu, "tenant": tenant}, group) for (gpu, tenant), group in sorted(observed.groups.items())]
+    for name, what in (("run", "Engine time of a tenant's group."), ("throttled", "Time that its cap had run out.")):
+        samples = [(labels, getattr(group, f"{name}_ns") / 1e9) for labels, group in groups]
+        yield "counter", f"vgpumgr_group_{name}_seconds_total", what, samples
+    yield "counter", "vgpumgr_group_runs_total", "Its runs.", [(labels, group.runs) for labels, group in groups]
+    yield "gauge", "vgpumgr_group_weight", "What it weighs.", [(labels, group.weight) for labels, group in groups]
+
+
+def _family(kind: str, name: str, what: str, samples: Sequence[Sample]) -> str:
+    lines = [f"# HELP {name} {what}", f"# TYPE {name} {kind}", *(_sample(name, *sample) for sample in samples)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _sample(name: str, labels: Labels, value: float) -> str:
+    said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{said}}} {float(value)!r}" if said else f"{name} {float(value)!r}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What time it is for all replicas: the time of the PostgreSQL server, whatever the clock of their own machine says.
+
+What they decide by time cannot be taken back, as the end of a lease or a host that may be fenced, and hangs on instants
+that others wrote. The server is asked every `FRESH_S`; in between the time since boot goes on, which nobody sets.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+FRESH_S = 5.0
+OFFSET_MAX = timedelta(seconds=5)
+"""A machine whose clock is further from the database's is complained about."""
+
+_ASK = text("SELECT clock_timestamp()")
+
+log = logging.getLogger("vgpumgr_api.clock")
+
+
+def machine_clock() -> datetime:
+    """Of this machine, for SQLite."""
+    return datetime.now(UTC)
+
+
+def since_boot_s() -> float:
+    """Goes on while the machine sleeps, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    server: datetime
+    at_s: float
+
+
+class ServerClock:
+    """Threads share it. `machine` and `boot_s`: the clocks of this machine."""
+
+    def __init__(
+        self, machine: Callable[[], datetime] = machine_clock, boot_s: Callable[[], float] = since_boot_s
+    ) -> None:
+        self._machine = machine
+        self._boot_s = boot_s
+        self._known: _Reading | None = None
+        self._guard = threading.Lock()
+        self.offset = timedelta(0)
+        """By how much the machine's clock was ahead when it was last compared."""
+
+    def __call__(self) -> datetime:
+        """Without a connection; what the machine says as long as no server was asked."""
+        known = self._known
+        return self._machine() if known is None else self._of(known)
+
+    def ask(self, connection: Connection) -> datetime:
+        """The instant of a transaction that begins."""
+        known = self._known
+        if known is None or self._boot_s() - known.at_s > FRESH_S:
+            server: datetime = connection.execute(_ASK).scalar_one()
+            # Not before it was said: a slow answer makes the clock late, never early.
+            known = self._known = _Reading(server.astimezone(UTC), self._boot_s())
+            self._compare(known.server)
+        return self._of(known)
+
+    def _of(self, known: _Reading) -> datetime:
+        return known.server + timedelta(seconds=self._boot_s() - known.at_s)
+
+    def _compare(self, server: datetime) -> None:
+        offset = self._machine() - server
+        with self._guard:
+            before, self.offset = self.offset, offset
+        if abs(offset) > OFFSET_MAX >= abs(before):
+            log.warning(
+                "this machine's clock is %.0f s ahead of the database's, which counts; synchronise both",
+                offset.total_seconds(),
+            )
+        elif abs(before) > OFFSET_MAX >= abs(offset):
+            log.info("this machine's clock agrees with the database's again")

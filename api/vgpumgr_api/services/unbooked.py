@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What meters counted and the ledger does not take. It is kept beside it, so that nobody pays or loses it unseen.
+
+A row is what the meter says of that hour in all, not only what was left out of it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select, tuple_
+from sqlalchemy.orm import Session
+
+from vgpumgr.wire.usage import Reading
+from vgpumgr_api.db import ledger
+from vgpumgr_api.db.statements import upsert
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.text import printable
+
+UNATTRIBUTED = "unattributed"
+"""Nobody has ever had a claim there by that name, or the database that knew was lost."""
+
+IMPLAUSIBLE = "implausible"
+"""More than the GPU can have done in that time."""
+
+LIMIT_NS = 2 * 3600 * 10**9
+"""Of one GPU in one hour: a clock that is set back lives it twice."""
+
+_COUNTS = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
+_BATCH = 500
+
+
+class Bounds:
+    """How much of hours of a host's GPUs is booked already, and whether more fits."""
+
+    def __init__(self, session: Session, host: str, hours: Iterable[datetime]) -> None:
+        entry = ledger.LedgerEntry
+        wanted = sorted(set(hours))
+        self._booked: Counter[tuple[datetime, str]] = Counter()
+        for start in range(0, len(wanted), _BATCH):
+            for hour, gpu, run_ns in session.execute(
+                select(entry.hour, entry.gpu, func.sum(entry.run_ns))
+                .where(entry.host == host, entry.hour.in_(wanted[start : start + _BATCH]))
+                .group_by(entry.hour, entry.gpu)
+            ):
+                self._booked[hour, gpu] = int(run_ns)
+
+    def take(self, hour: datetime, gpu: str, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """Whether such a growth can be; if so it counts from now on."""
+        more_ns = after["run_ns"] - before["run_ns"]
+        if any(abs(after[name]) > LIMIT_NS for name in _COUNTS) or self._booked[hour, gpu] + more_ns > LIMIT_NS:
+            return False
+        self._booked[hour, gpu] += more_ns
+        return True
+
+
+class Aside:
+    """What one message leaves out of the ledger."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def put(self, reason: str, hour: datetime, reading: Reading) -> None:
+        """Keep what a meter says of an hour."""
+        key = (hour, self._host, reading.gpu, printable(reading.tenant)[:63], reason)
+        self._rows[key] = dict(zip(("hour", "host", "gpu", "tenant", "reason"), key, strict=True)) | {
+            name: getattr(reading, name) for name in _COUNTS
+        }
+
+    def store(self, session: Session, actor: Actor) -> None:
+        """Write it down, with an event if there is any that was not there before."""
+        if not self._rows:
+            return
+        table = ledger.Unbooked
+        keys = (table.hour, table.host, table.gpu, table.tenant, table.reason)
+        wanted = list(self._rows)
+        there = {
+            tuple(row)
+            for start in range(0, len(wanted), _BATCH)
+            for row in session.execute(select(*keys).where(tuple_(*keys).in_(wanted[start : start + _BATCH])))
+        }
+        upsert(session, table, list(self._rows.values()))
+        new = [key for key in wanted if key not in there]
+        if new:
+            hour, _, gpu, tenant, reason = new[0]
+            first = {"hour": hour.isoformat(), "gpu": gpu, "tenant": tenant, "reason": reason}
+            events.record(session, actor, "host.usage_unbooked", self._host, detail={"rows": len(new), "first": first})

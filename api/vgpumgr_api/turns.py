@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may be worked at now, so that nobody takes all threads and all connections of the database from the others.
+
+A request waits here, where it costs neither, until there is a place: one of its tenant's, and one of those for whom it
+is. Agents have places of their own, and nobody's request takes what is left for authentication, health and the jobs of
+`housekeeping`. A tenant and its projects, who share a quota and so its lock, count as one. Each replica counts for
+itself.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TokenRole
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services.actors import Actor
+
+SHARED = 16
+AGENTS = 8
+"""Of the database's `CONNECTIONS`, and of 40 threads."""
+
+WAITING = 3
+"""So many times as many of a tenant's as are worked at may wait for their turn."""
+
+WAIT_S = 10.0
+
+
+class _Share:
+    """What a tenant has under way."""
+
+    def __init__(self, places: int) -> None:
+        self.places = asyncio.Semaphore(places)
+        self.count = 0
+
+
+class Turns:
+    """Belongs to the event loop of one server. `tenant`: how many of one tenant's are worked at; 0: no limit for it."""
+
+    def __init__(self, *, tenant: int = 0) -> None:
+        self._tenant = tenant
+        self._shares: dict[UUID, _Share] = {}
+        self._shared = asyncio.Semaphore(SHARED)
+        self._agents = asyncio.Semaphore(AGENTS)
+
+    @asynccontextmanager
+    async def turn(self, actor: Actor) -> AsyncIterator[None]:
+        """Around what takes a thread and a connection for `actor`.
+
+        Raises Refusal: RATE_EXCEEDED if its tenant has too many under way, DATABASE_BUSY if no place came in `WAIT_S`.
+        """
+        lane = self._agents if actor.role is TokenRole.HOST else self._shared
+        tenant = actor.account_id or actor.tenant_id
+        if tenant is None or self._tenant == 0:
+            async with _place(lane):
+                yield
+            return
+        share = self._shares.setdefault(tenant, _Share(self._tenant))
+        if share.count >= self._tenant * (1 + WAITING):
+            raise Refusal(
+                Code.RATE_EXCEEDED,
+                f"this tenant has {share.count} requests under way; let some end before the next",
+                retry_after_s=1,
+            )
+        share.count += 1
+        try:
+            async with _place(share.places), _place(lane):
+                yield
+        finally:
+            share.count -= 1
+            if share.count == 0:
+                del self._shares[tenant]
+
+
+@asynccontextmanager
+async def _place(places: asyncio.Semaphore) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await places.acquire()
+    except TimeoutError:
+        raise Refusal(
+            Code.DATABASE_BUSY, "too many requests are under way, and nothing was done; try again in a moment"
+        ) from None
+    try:
+        yield
+    finally:
+        places.release()

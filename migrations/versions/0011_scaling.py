@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shares of tenants over a limit that was cut follow their use step by step, not with each slice that goes."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("quotas", sa.Column("scaled_used", sa.BigInteger(), server_default="0", nullable=False))
+    op.execute(sa.text("UPDATE quotas SET scaled_used = share_used WHERE share_used > share_limit"))
+
+
+def downgrade() -> None:
+    """The release before scales by what is used now; hosts hear of it with their next change."""
+    op.execute("ALTER TABLE quotas DROP COLUMN scaled_used")

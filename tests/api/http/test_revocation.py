@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims and heartbeats, whose callers are not looked up for each: a credential that is revoked is void at once."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from vgpumgr_api.call import remembered_of
+from vgpumgr_api.remembered import CREDENTIALS_MAX, LIFE_S, Remembered
+from vgpumgr_api.services.actors import local_operator
+
+from tests.api.http.cloud import Caller, Cloud
+from vgpumgr.wire.problem import Code
+
+PLENTY = {"share_permille": 1000, "mem_bytes": 1 << 40, "slices": 100}
+WANTED = {"tenant": "acme", "profile": "small"}
+KEY = {"Idempotency-Key": "k"}
+
+REQUESTS: dict[str, Callable[[Caller, Code], object]] = {
+    "a claim": lambda who, code: who.refused(code, "POST", "/v1/slices", WANTED),
+    "several claims": lambda who, code: who.refused(code, "POST", "/v1/slices:batch", {"slices": [WANTED]}),
+    "a trial": lambda who, code: who.refused(code, "POST", "/v1/slices?validate_only=true", WANTED),
+    "the answer to a claim": lambda who, code: who.refused(code, "POST", "/v1/slices", WANTED, headers=KEY),
+    "what is wrong with a claim": lambda who, code: who.refused(code, "POST", "/v1/slices", {"tenant": "acme"}),
+    "what is wrong with its text": lambda who, code: who.refused(code, "POST", "/v1/slices", content=b"{"),
+    "which profiles there are": lambda who, code: who.refused(code, "POST", "/v1/slices", WANTED | {"profile": "x"}),
+    "whether a key was used": lambda who, code: who.refused(
+        code, "POST", "/v1/slices", WANTED | {"profile": "x"}, headers=KEY
+    ),
+}
+
+
+@pytest.fixture
+def tenant(cloud: Cloud) -> Caller:
+    """Who has claimed before."""
+    cloud.host("h1")
+    cloud.profile("small", 10)
+    who = cloud.tenant("acme", **PLENTY)
+    who.post("/v1/slices", WANTED, headers=KEY)
+    return who
+
+
+def revoke(cloud: Cloud, **subject: str) -> None:
+    for each in cloud.operator.get("/v1/tokens")["items"]:
+        if each.items() >= subject.items():
+            cloud.operator.ok("DELETE", f"/v1/tokens/{each['id']}", 204)
+
+
+def remembered(cloud: Cloud) -> int:
+    return len(remembered_of(SimpleNamespace(app=cloud.http.app)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_nobody_with_a_revoked_token_gets(cloud: Cloud, tenant: Caller, what: str) -> None:
+    assert remembered(cloud)
+    revoke(cloud, subject="acme")
+    REQUESTS[what](tenant, Code.AUTH_INVALID)
+    assert not remembered(cloud)
+    assert len(cloud.operator.get("/v1/slices")["items"]) == 1
+    assert cloud.operator.get("/v1/quotas/acme")["used_slices"] == 1
+
+
+def test_a_host_whose_token_was_revoked_is_told(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    said: dict[str, Any] = {"boot_id": str(host.boot_id), "agent_epoch": 1, "seq": host.seq}
+    assert host.post("/v1/hosts/h1/heartbeat", said, status=200)["accepted"]
+    revoke(cloud, subject="h1")
+    host.refused(Code.AUTH_INVALID, "POST", "/v1/hosts/h1/heartbeat", said)
+
+
+def test_a_fenced_host_is_told_that_it_was(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    said: dict[str, Any] = {"boot_id": str(host.boot_id), "agent_epoch": 1, "seq": host.seq}
+    host.post("/v1/hosts/h1/heartbeat", said, status=200)
+    etag = {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
+    cloud.operator.ok("POST", "/v1/hosts/h1:fence", 200, {"confirm": "h1", "force": True}, headers=etag)
+    host.refused(Code.HOST_FENCED, "POST", "/v1/hosts/h1/heartbeat", said)
+
+
+def test_what_was_refused_for_itself_is_refused_for_that(tenant: Caller) -> None:
+    tenant.refused(Code.FIELD_INVALID, "POST", "/v1/slices", {"tenant": "acme"})
+    tenant.refused(Code.OBJECT_UNKNOWN, "POST", "/v1/slices", WANTED | {"profile": "x"})
+    tenant.refused(Code.IDEMPOTENCY_MISMATCH, "POST", "/v1/slices", WANTED | {"profile": "x"}, headers=KEY)
+
+
+def test_credentials_are_remembered_for_a_while_and_not_without_bound() -> None:
+    clock = SimpleNamespace(s=0.0)
+    several = Remembered(lambda: clock.s)
+    who = local_operator("somebody")
+    several.keep("one", who)
+    clock.s = LIFE_S - 1
+    assert several.find("one") == who
+    several.keep("two", who)
+    clock.s = LIFE_S
+    assert several.find("one") is None
+    assert several.find("two") == who
+    for number in range(CREDENTIALS_MAX):
+        several.keep(str(number), who)
+    assert several.find("two") is None
+    assert len(several) == CREDENTIALS_MAX

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""However much one tenant asks for at once, there are threads and connections for the others."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from uuid import UUID
+
+import pytest
+from httpx2 import Response
+from sqlalchemy import text
+from vgpumgr_api import turns as turns_module
+from vgpumgr_api.app import create_app
+from vgpumgr_api.db import database as database_module
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.turns import SHARED, WAITING, Turns
+
+from tests.api.cluster import Cluster
+from tests.api.http.cloud import Caller, Cloud
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TokenRole
+
+AT_ONCE = 8
+UNDER_WAY = AT_ONCE * (1 + WAITING)
+CLAIMS = 45
+GPUS = [f"0000:{bus:02x}:00.0" for bus in range(3, 9)]
+ENOUGH = {"slices": 1000, "share_permille": 1000, "mem_bytes": 1 << 40}
+LOCKED_QUOTA = text(
+    "SELECT 1 FROM quotas JOIN tenants ON tenants.id = quotas.tenant_id WHERE tenants.name = 'noisy' FOR UPDATE"
+)
+WAIT_FOR_LOCKS = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+
+
+@pytest.fixture
+def patient(postgresql: Cluster, postgresql_template: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """On a busy machine nothing ends for having waited too long."""
+    for module, name in ((database_module, "WAIT_S"), (database_module, "LOCK_S"), (turns_module, "WAIT_S")):
+        monkeypatch.setattr(module, name, 300.0)
+    opened = Database(postgresql.create("turns", template=postgresql_template), serving=True)
+    yield opened
+    opened.close()
+    postgresql.drop("turns")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def claim(who: Caller) -> Response:
+    return who("POST", "/v1/slices", {"tenant": "noisy", "profile": "small"})
+
+
+def test_claims_that_wait_for_a_quota_keep_nobody_elses_request_waiting(patient: Database) -> None:
+    cloud = Cloud(patient, create_app(patient, turns=Turns(tenant=AT_ONCE)))
+    with cloud.http, ThreadPoolExecutor(CLAIMS) as threads:
+        host = cloud.host("h1", gpus=GPUS)
+        cloud.profile("small", 1)
+        noisy, quiet = cloud.tenant("noisy", **ENOUGH), cloud.tenant("quiet")
+        with patient.engine.begin() as holder:
+            holder.execute(LOCKED_QUOTA)
+            asked: list[Future[Response]] = [threads.submit(claim, noisy) for _ in range(CLAIMS)]
+            until(lambda: sum(each.done() for each in asked) == CLAIMS - UNDER_WAY)
+            with patient.engine.connect() as looking:
+                until(lambda: looking.execute(WAIT_FOR_LOCKS).scalar_one() == AT_ONCE)
+            for each in asked:
+                if each.done():
+                    refused = each.result()
+                    assert (refused.status_code, refused.json()["code"]) == (429, "rate.exceeded")
+                    assert refused.headers["retry-after"] == "1"
+            assert quiet.get("/v1/quotas/quiet")["tenant"] == "quiet"
+            assert cloud.nobody.get("/v1/health") == {"status": "ok"}
+            assert host.report(gpus=GPUS)
+            assert sum(not each.done() for each in asked) == UNDER_WAY
+        assert Counter(each.result().status_code for each in asked) == {201: UNDER_WAY, 429: CLAIMS - UNDER_WAY}
+
+
+def test_a_claim_that_gets_no_lock_is_refused_and_can_be_repeated(
+    postgresql: Cluster, postgresql_template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "LOCK_S", 0.05)
+    monkeypatch.setattr(database_module, "ATTEMPTS", 2)
+    database = Database(postgresql.create("locked", template=postgresql_template), serving=True)
+    cloud = Cloud(database)
+    with cloud.http:
+        cloud.host("h1")
+        cloud.profile("small", 1)
+        noisy = cloud.tenant("noisy", **ENOUGH)
+        wanted, key = {"tenant": "noisy", "profile": "small"}, {"Idempotency-Key": "k"}
+        with database.engine.begin() as holder:
+            holder.execute(LOCKED_QUOTA)
+            refused = noisy("POST", "/v1/slices", wanted, headers=key)
+            assert (refused.status_code, refused.json()["code"]) == (503, "database.busy")
+            assert refused.headers["retry-after"] == "1"
+        first = noisy.post("/v1/slices", wanted, headers=key)
+        assert noisy.post("/v1/slices", wanted, headers=key)["id"] == first["id"]
+        assert noisy.get("/v1/quotas/noisy")["used_slices"] == 1
+    database.close()
+    postgresql.drop("locked")
+
+
+def actor(tenant: int | None = None, *, account: int | None = None, role: TokenRole = TokenRole.TENANT) -> Actor:
+    return Actor(
+        token_id=UUID(int=1),
+        role=role,
+        name="t",
+        tenant_id=None if tenant is None else UUID(int=tenant),
+        account_id=None if account is None else UUID(int=account),
+    )
+
+
+async def _enter(turns: Turns, who: Actor, times: int, stack: AsyncExitStack) -> None:
+    for _ in range(times):
+        await stack.enter_async_context(turns.turn(who))
+
+
+def test_projects_count_with_their_account_and_agents_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "WAIT_S", 0)
+
+    async def fill() -> None:
+        turns = Turns(tenant=3)
+        async with AsyncExitStack() as stack:
+            await _enter(turns, actor(7), 1, stack)
+            await _enter(turns, actor(8, account=7), 2, stack)
+            for who in (actor(7), actor(9, account=7)):
+                with pytest.raises(Refusal) as caught:
+                    await _enter(turns, who, 1, stack)
+                assert caught.value.code == Code.DATABASE_BUSY
+            await _enter(turns, actor(role=TokenRole.OPERATOR), SHARED - 3, stack)
+            with pytest.raises(Refusal):
+                await _enter(turns, actor(5), 1, stack)
+            await _enter(turns, actor(role=TokenRole.HOST), turns_module.AGENTS, stack)
+            with pytest.raises(Refusal):
+                await _enter(turns, actor(role=TokenRole.HOST), 1, stack)
+        async with AsyncExitStack() as stack:
+            await _enter(turns, actor(5), 3, stack)
+            await _enter(turns, actor(role=TokenRole.OPERATOR), SHARED - 3, stack)
+
+    asyncio.run(fill())
+
+
+def test_no_thread_and_no_connection_is_wanted_that_is_not_there() -> None:
+    threads = 40  # anyio's
+    assert min(threads, database_module.CONNECTIONS) > SHARED + turns_module.AGENTS

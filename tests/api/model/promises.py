@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the service has promised, as who asked it remembers it, and which devices hosts have."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+GIB = 1 << 30
+SHARES = {"small": 150, "large": 600}
+MEMS = {"small": GIB, "large": 2 * GIB}
+LIMITS = {"account": {"share_permille": 3000, "slices": 9}, "project": {"share_permille": 1700, "slices": 6}}
+CUT = {"share_permille": 500, "slices": 2}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """As the service promised it."""
+
+    id: str
+    owner: str
+    profile: str
+    host: str
+    gpu: str
+    state: str = "claimed"
+    vm: str | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """Places of a reservation that nobody has taken."""
+
+    owner: str
+    profile: str
+    places: int
+
+
+@dataclass
+class Machine:
+    """A host: its devices are real, whatever a database says."""
+
+    name: str
+    token: str
+    devices: dict[str, Claim] = field(default_factory=dict)
+    seq: int = 0
+    away: bool = False
+
+
+@dataclass
+class Promised:
+    """What a backup takes back. `answers`: of idempotency keys. `lapsed`: hosts not heard of for a day. `closed`: those
+    that an operator lets take no claims, and the operation that does. `fenced`: those without a credential.
+    """
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+    answers: dict[str, tuple[str, dict[str, Any], Any]] = field(default_factory=dict)
+    lapsed: set[str] = field(default_factory=set)
+    fenced: set[str] = field(default_factory=set)
+    closed: dict[str, str] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+    limits: dict[str, dict[str, int]] = field(default_factory=lambda: dict(LIMITS))
+
+    def counted(self, owner: str) -> list[str]:
+        """The profile of each slice and place that counts in the quota of `owner`."""
+        kinds = ("account", "project") if owner == "account" else (owner,)
+        found = [claim.profile for claim in self.claims.values() if claim.owner in kinds and claim.state != "lost"]
+        for held in self.held.values():
+            found += [held.profile] * held.places * (held.owner in kinds)
+        return found
+
+    def room(self, kind: str, profiles: list[str]) -> bool:
+        """Whether the quotas of `kind` allow that many more."""
+        for owner in {"account", kind}:
+            would = self.counted(owner) + profiles
+            limits = self.limits[owner]
+            if sum(SHARES[each] for each in would) > limits["share_permille"] or len(would) > limits["slices"]:
+                return False
+        return True

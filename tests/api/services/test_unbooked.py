@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts say and the ledger does not believe, or cannot give to anybody, leaves a trace and no bill."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from vgpumgr_api.db import ledger
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import books, events, figures, gpus
+from vgpumgr_api.services.inventory import GPUS_MAX
+from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.services.unbooked import LIMIT_NS
+
+from tests.api.conftest import Clock
+from tests.api.services.refusals import refused
+from tests.api.services.test_metering import NOON, Told, entries
+from tests.api.world import Agent, World, gpu
+from vgpumgr.wire.common import MEM_BYTES_MAX
+from vgpumgr.wire.problem import Code
+
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def agent(world: World) -> Agent:
+    world.tenant("acme")
+    world.tenant("blue")
+    found = world.host("one")
+    for tenant in ("acme", "blue"):
+        world.claim(tenant, world.profile(share=100))
+    return found
+
+
+@pytest.fixture
+def told(agent: Agent) -> Told:
+    return Told(agent)
+
+
+def kept(database: Database) -> list[tuple[str, str, int]]:
+    """Reason, tenant and run_ns of what was not booked."""
+
+    def read(session: Any) -> list[tuple[str, str, int]]:
+        rows = session.scalars(select(ledger.Unbooked).order_by("hour", "tenant"))
+        return [(row.reason, row.tenant, row.run_ns) for row in rows]
+
+    return database.run(read, read_only=True)
+
+
+def said(world: World) -> list[dict[str, Any]]:
+    listed = world.run(events.list_events, size=1000).items
+    return [one.detail for one in listed if one.kind == "host.usage_unbooked"]
+
+
+def test_a_broken_meter_books_no_more_than_two_hours_of_an_hour(database: Database, world: World, told: Told) -> None:
+    told.tell(told.reading(HOUR_NS))
+    assert told.tell(told.reading(190 * 365 * 24 * HOUR_NS // 10**4)).revision == 2
+    assert entries(database) == [(0, 0, "acme", HOUR_NS, HOUR_NS)]
+    [(reason, tenant, run_ns)] = kept(database)
+    assert (reason, tenant) == ("implausible", "acme")
+    assert run_ns > LIMIT_NS
+
+
+def test_neither_do_many_meters_or_tenants_together(database: Database, agent: Agent) -> None:
+    for _ in range(4):
+        meter = Told(agent)
+        meter.tell(meter.reading(HOUR_NS), meter.reading(HOUR_NS, tenant="blue"))
+    assert sum(row[3] for row in entries(database)) == LIMIT_NS
+    assert [row[:2] for row in kept(database)] == [("implausible", "acme"), ("implausible", "blue")]
+
+
+@pytest.mark.parametrize("name", ["due_ns", "assured_ns", "throttled_ns", "reserved_ns"])
+def test_no_count_of_an_hour_is_larger_than_that(database: Database, told: Told, name: str) -> None:
+    told.tell(told.reading(1, **{name: LIMIT_NS}))
+    told.tell(told.reading(1, hour=NOON + 1, **{name: LIMIT_NS + 1}))
+    assert len(entries(database)) == 1
+    assert [row[0] for row in kept(database)] == ["implausible"]
+
+
+def test_an_hour_that_a_clock_lived_twice_is_booked(database: Database, told: Told) -> None:
+    told.tell(told.reading(LIMIT_NS))
+    assert entries(database) == [(0, 0, "acme", LIMIT_NS, LIMIT_NS)]
+    assert kept(database) == []
+
+
+def test_usage_of_a_name_without_a_claim_leaves_a_trace(
+    database: Database, world: World, clock: Clock, told: Told
+) -> None:
+    for run_ns in (5, 7):
+        told.tell(told.reading(run_ns, tenant="gone"))
+    assert (kept(database), entries(database)) == ([("unattributed", "gone", 7)], [])
+    [detail] = said(world)  # once, however often it is told
+    assert detail["first"]["tenant"] == "gone"
+    shown = database.run(figures.figures, read_only=True).unbooked_s
+    assert shown == {"unattributed": pytest.approx(7e-9)}
+    clock.advance(10 * 24 * 3600)
+    world.run(books.forget_before, 1)
+    assert kept(database) == []
+
+
+def test_a_host_that_names_ever_other_gpus_fills_no_table(world: World, agent: Agent) -> None:
+    claimed = {one.id for one in world.gpus()}
+    for lot in range(3):
+        agent.inventory = [gpu(f"{lot + 1:04x}:{number:02x}:00.0") for number in range(200)]
+        assert agent.report()
+    found = world.run(gpus.list_gpus, PageRequest(size=1000)).items
+    assert len(found) <= GPUS_MAX
+    assert claimed <= {one.id for one in found}  # it has slices
+    assert sum(one.present for one in found) == 200
+    agent.inventory = [gpu(f"{9:04x}:{number:02x}:00.0") for number in range(GPUS_MAX)]
+    with refused(Code.FIELD_INVALID):
+        agent.report()
+
+
+def test_memory_that_no_gpu_has_breaks_no_sum(world: World, agent: Agent) -> None:
+    agent.inventory = [gpu(f"0000:{number:02x}:00.0", mem_bytes=(1 << 63) - 1) for number in range(3)]
+    assert agent.report()
+    shown = world.database.run(figures.figures, read_only=True)
+    assert shown.capacity["mem_bytes"] == 3 * MEM_BYTES_MAX

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that choose what `get` lists: they go along as the API takes them, and know its words."""
+
+from enum import StrEnum
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+from vgpumgr.cli.kinds import kind_of
+from vgpumgr.wire.common import Mode
+from vgpumgr.wire.operations import OperationState
+from vgpumgr.wire.resources import HostState, SliceState, TokenRole
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "words"),
+    [
+        ("slice", "state", SliceState),
+        ("host", "state", HostState),
+        ("gpu", "state", HostState),
+        ("operation", "state", OperationState),
+        ("profile", "mode", Mode),
+        ("token", "role", TokenRole),
+    ],
+)
+def test_choices_are_the_words_of_the_api(kind: str, option: str, words: type[StrEnum]) -> None:
+    assert set(kind_of(kind).choices[option]) == set(words)
+
+
+@pytest.mark.parametrize(
+    ("command", "query"),
+    [
+        ("tenants --account acme", {"account": "acme"}),
+        ("quotas --account acme", {"account": "acme"}),
+        ("profiles --mode strict", {"mode": "strict"}),
+        ("hosts --state lost --selector zone=a --selector rack=7", {"state": "lost", "selector": "rack=7,zone=a"}),
+        ("gpus --host a --state ready --selector zone=a", {"host": "a", "host_state": "ready", "selector": "zone=a"}),
+        ("slices --tenant a --state lost --profile p", {"tenant": "a", "state": "lost", "profile": "p"}),
+        ("reservations --tenant a --profile p", {"tenant": "a", "profile": "p"}),
+        ("operations --target a --state failed", {"target": "a", "state": "failed"}),
+        ("tokens --role host --subject a", {"role": "host", "subject": "a"}),
+    ],
+)
+def test_what_is_chosen_goes_along(cli: Cli, command: str, query: dict[str, str]) -> None:
+    cli("get", *command.split())
+    asked = dict(cli.api.requests[0].url.params)
+    asked.pop("page_size")
+    assert asked == query

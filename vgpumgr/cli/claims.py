@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims: `create slice`, `create slices` for several or none, and `explain` for what would come of one."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vgpumgr.cli.failures import Status
+from vgpumgr.cli.kinds import kind_of
+from vgpumgr.cli.make import PlacementOption, create, refused, request
+from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
+from vgpumgr.cli.show import show
+from vgpumgr.cli.units import parse_labels, parse_tie, parse_uuid
+from vgpumgr.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from vgpumgr.wire.resources import Slice, SliceBatch, SliceCreate
+
+TIE = "KEY[:LEVEL]"
+BATCH_BYTES_MAX = 1 << 20
+"""The API reads no more."""
+
+TenantOption = Annotated[str, typer.Option(help="whose quota it is charged to")]
+ProfileOption = Annotated[str, typer.Option(help="which class of slice")]
+VmOption = Annotated[str | None, typer.Option(metavar="UUID", help="for this VM; else for the first that starts")]
+HostOption = Annotated[str | None, typer.Option(help="only on this host")]
+WhereOption = Annotated[PlacementOption, typer.Option(help="spread: on the emptiest GPU")]
+SelectorOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
+]
+AffinityOption = Annotated[
+    str | None, typer.Option(metavar=TIE, help="together with the tenant's others of that key; LEVEL: host or gpu")
+]
+AntiAffinityOption = Annotated[str | None, typer.Option(metavar=TIE, help="never together with those")]
+ReservationOption = Annotated[str | None, typer.Option(metavar="UUID", help="on a place that it holds")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would come of it, and store nothing")]
+
+
+@create.command("slice")
+def create_slice(
+    context: typer.Context,
+    tenant: TenantOption,
+    profile: ProfileOption,
+    vm: VmOption = None,
+    host: HostOption = None,
+    placement: WhereOption = PlacementOption.PACK,
+    selector: SelectorOption = None,
+    affinity: AffinityOption = None,
+    anti_affinity: AntiAffinityOption = None,
+    reservation: ReservationOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Claim a slice: charges quota and a GPU's capacity."""
+    session = begin(context, output)
+    wanted = _claim(tenant, profile, vm, host, placement, selector, affinity, anti_affinity, reservation)
+    _claimed(session, [session.client.create_slice(wanted, validate_only=dry_run)], single=True, dry_run=dry_run)
+
+
+@create.command("slices")
+def create_slices(
+    context: typer.Context,
+    file: Annotated[
+        str, typer.Option("--file", "-f", metavar="FILE", help="JSON: a list of claims as in REST; - is standard input")
+    ],
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Claim several slices of one tenant, all of them or none."""
+    session = begin(context, output)
+    batch = _batch(file)
+    _claimed(session, session.client.create_slices(batch, validate_only=dry_run), single=False, dry_run=dry_run)
+
+
+def explain(
+    context: typer.Context,
+    tenant: TenantOption,
+    profile: ProfileOption,
+    vm: VmOption = None,
+    host: HostOption = None,
+    placement: WhereOption = PlacementOption.PACK,
+    selector: SelectorOption = None,
+    affinity: AffinityOption = None,
+    anti_affinity: AntiAffinityOption = None,
+    reservation: ReservationOption = None,
+    output: JsonOutputOption = JsonOutput.TABLE,
+) -> None:
+    """Say what would come of a claim, and how many GPUs are out of the question for which reason. Claims nothing.
+
+    Exit status 6: it would not succeed now.
+    """
+    session = begin(context, output)
+    found = session.client.explain_slice(
+        _claim(tenant, profile, vm, host, placement, selector, affinity, anti_affinity, reservation)
+    )
+    if output is JsonOutput.JSON:
+        session.print_json(dumped(found))
+    else:
+        fitting = f"{found.fitting} of {found.gpus} GPU{'' if found.gpus == 1 else 's'} fit"
+        session.print(f"fits: yes, on {found.host}/{found.gpu}; {fitting}" if found.fits else f"fits: no; {fitting}")
+        if found.reasons:
+            rows = ((each.code, "-" if each.count is None else str(each.count), each.detail) for each in found.reasons)
+            session.print(table(("REASON", "GPUS", "WHY"), rows))
+    if not found.fits:
+        raise typer.Exit(Status.NO_CAPACITY)
+
+
+def _claim(
+    tenant: str,
+    profile: str,
+    vm: str | None,
+    host: str | None,
+    placement: PlacementOption,
+    selector: list[str] | None,
+    affinity: str | None,
+    anti_affinity: str | None,
+    reservation: str | None,
+) -> "SliceCreate":
+    from vgpumgr.wire.resources import SliceCreate, Tie
+
+    vm_uuid = None if vm is None else parse_uuid(vm, "VM")
+    return request(
+        SliceCreate,
+        tenant=tenant,
+        profile=profile,
+        vm_uuid=vm_uuid,
+        host=host,
+        placement=placement.value,
+        selector=parse_labels(selector or []),
+        affinity=None if affinity is None else request(Tie, **parse_tie(affinity)),
+        anti_affinity=None if anti_affinity is None else request(Tie, **parse_tie(anti_affinity)),
+        reservation=None if reservation is None else parse_uuid(reservation, "reservation"),
+    )
+
+
+def _batch(file: str) -> "SliceBatch":
+    """Read claims: a list, or the body that REST takes. ArgumentError for what the API would refuse."""
+    import json
+
+    from pydantic import ValidationError
+
+    from vgpumgr.wire.resources import SliceBatch
+
+    where = "standard input" if file == "-" else file
+    try:
+        if file == "-":
+            text = sys.stdin.buffer.read(BATCH_BYTES_MAX + 1)
+        else:
+            with Path(file).open("rb") as stream:
+                text = stream.read(BATCH_BYTES_MAX + 1)
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ArgumentError(f"{where}, line {error.lineno}: no JSON: {error.msg}; give a list of claims") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "no JSON that can be read"
+        raise ArgumentError(f"{where}: {reason}; give a list of claims in JSON") from None
+    if len(text) > BATCH_BYTES_MAX:
+        raise ArgumentError(f"{where}: more than {BATCH_BYTES_MAX >> 20} MiB, which the API does not read")
+    try:
+        return SliceBatch.model_validate_json(json.dumps({"slices": content} if isinstance(content, list) else content))
+    except ValidationError as error:
+        raise ArgumentError(f"{where}: {refused(error)}") from None
+
+
+def _claimed(session: Session, claims: "list[Slice]", *, single: bool, dry_run: bool) -> None:
+    show(session, kind_of("slice"), claims, single=single)
+    if dry_run:
+        session.note("dry run: nothing was stored")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the methods of a client ask: page by page, with a body, for one generation."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from vgpumgr.client.transport import Transport
+from vgpumgr.wire.common import Page
+
+PAGE_SIZE = 1000
+WAIT_MARGIN_S = 15.0
+"""How much longer than a long poll's own time its answer may take."""
+
+Item = TypeVar("Item", bound=BaseModel)
+
+
+class Loose(BaseModel):
+    """A JSON object of any form."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def trial(validate_only: bool) -> Mapping[str, str]:
+    """Return the query of a request that is checked and answered alike, but changes nothing."""
+    return {"validate_only": "true"} if validate_only else {}
+
+
+def yes(whether: bool | None) -> str | None:
+    """Return what a query says of a yes or no."""
+    return None if whether is None else str(whether).lower()
+
+
+class Calls:
+    """What the parts of Client have in common."""
+
+    def __init__(self, api: Transport) -> None:
+        self._api = api
+
+    def _pages(self, path: str, kind: type[Item], /, **filters: str | int | None) -> Iterator[Item]:
+        token: str | None = None
+        while True:
+            params = {"page_size": PAGE_SIZE, "page_token": token, **filters}
+            page = self._api.demand("GET", path, Page[kind], params=params)  # type: ignore[valid-type]
+            yield from page.items
+            # An API that names the same page again would be asked for ever.
+            if not page.next_page_token or page.next_page_token == token:
+                return
+            token = page.next_page_token
+
+    def _get(self, path: str, kind: type[Item]) -> Item:
+        return self._api.demand("GET", path, kind)
+
+    def _post(self, path: str, kind: type[Item], body: BaseModel | None = None, **options: Any) -> Item:
+        return self._api.demand("POST", path, kind, body=body, **options)
+
+    def _patch(self, path: str, kind: type[Item], patch: BaseModel, if_generation: int, *, validate_only: bool) -> Item:
+        params = trial(validate_only)
+        return self._api.demand(
+            "PATCH", path, kind, body=patch, if_generation=if_generation, params=params, repeatable=False
+        )
+
+    def _delete(self, path: str, if_generation: int | None, *, validate_only: bool) -> None:
+        self._api.call("DELETE", path, Loose, if_generation=if_generation, params=trial(validate_only))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims and reservations."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from vgpumgr.client.calls import Calls, trial
+from vgpumgr.wire.resources import Explanation, Reservation, ReservationCreate, Slice, SliceBatch, SliceCreate, Slices
+
+
+class SliceCalls(Calls):
+    """Part of Client."""
+
+    def slices(
+        self,
+        *,
+        tenant: str | None = None,
+        host: str | None = None,
+        vm_uuid: UUID | None = None,
+        state: str | None = None,
+        profile: str | None = None,
+        gpu_id: UUID | None = None,
+    ) -> Iterator[Slice]:
+        ids = {"vm_uuid": None if vm_uuid is None else str(vm_uuid), "gpu_id": None if gpu_id is None else str(gpu_id)}
+        return self._pages("/v1/slices", Slice, tenant=tenant, host=host, state=state, profile=profile, **ids)
+
+    def slice(self, slice_id: UUID) -> Slice:
+        return self._get(f"/v1/slices/{slice_id}", Slice)
+
+    def create_slice(
+        self, claim: SliceCreate, *, idempotency_key: str | None = None, validate_only: bool = False
+    ) -> Slice:
+        """Claim a slice. `validate_only`: say what would come of it and store nothing."""
+        return self._post("/v1/slices", Slice, claim, idempotency_key=idempotency_key, params=trial(validate_only))
+
+    def create_slices(
+        self, batch: SliceBatch, *, idempotency_key: str | None = None, validate_only: bool = False
+    ) -> list[Slice]:
+        """Claim several slices of one tenant, all or none."""
+        return self._post(
+            "/v1/slices:batch", Slices, batch, idempotency_key=idempotency_key, params=trial(validate_only)
+        ).slices
+
+    def explain_slice(self, claim: SliceCreate) -> Explanation:
+        """Say what would come of a claim, and why GPUs are out of the question."""
+        return self._post("/v1/slices:explain", Explanation, claim)
+
+    def delete_slice(self, slice_id: UUID, *, if_generation: int | None = None, validate_only: bool = False) -> Slice:
+        """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""
+        path, params = f"/v1/slices/{slice_id}", trial(validate_only)
+        return self._api.demand("DELETE", path, Slice, if_generation=if_generation, params=params)
+
+    def reservations(self, *, tenant: str | None = None, profile: str | None = None) -> Iterator[Reservation]:
+        return self._pages("/v1/reservations", Reservation, tenant=tenant, profile=profile)
+
+    def reservation(self, reservation_id: UUID) -> Reservation:
+        return self._get(f"/v1/reservations/{reservation_id}", Reservation)
+
+    def create_reservation(
+        self, reservation: ReservationCreate, *, idempotency_key: str | None = None, validate_only: bool = False
+    ) -> Reservation:
+        return self._post(
+            "/v1/reservations", Reservation, reservation, idempotency_key=idempotency_key, params=trial(validate_only)
+        )
+
+    def delete_reservation(
+        self, reservation_id: UUID, *, if_generation: int | None = None, validate_only: bool = False
+    ) -> None:
+        """Give back what is still held; slices that took places stay."""
+        self._delete(f"/v1/reservations/{reservation_id}", if_generation, validate_only=validate_only)

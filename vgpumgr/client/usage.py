@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters and the ledger."""
+
+from collections.abc import Iterator
+
+from vgpumgr.client.calls import Calls
+from vgpumgr.wire.resources import Usage
+from vgpumgr.wire.usage import Grant, LedgerRow
+
+EXPORT_SILENCE_S = 60.0
+
+
+class UsageCalls(Calls):
+    """Part of Client."""
+
+    def usage(self, *, tenant: str | None = None, host: str | None = None) -> Iterator[Usage]:
+        return self._pages("/v1/usage", Usage, tenant=tenant, host=host)
+
+    def ledger(
+        self,
+        *,
+        since: str,
+        until: str,
+        granularity: str | None = None,
+        by: str | None = None,
+        tenant: str | None = None,
+        account: str | None = None,
+        as_of: str | None = None,
+    ) -> Iterator[LedgerRow]:
+        """What was granted and used. `since`, `until`, `as_of`: whole hours in ISO 8601 with a time zone."""
+        filters = {"granularity": granularity, "by": by, "tenant": tenant, "account": account, "as_of": as_of}
+        return self._pages("/v1/usage/ledger", LedgerRow, since=since, until=until, **filters)
+
+    def export_ledger(
+        self,
+        *,
+        since: str,
+        until: str,
+        granularity: str | None = None,
+        by: str | None = None,
+        tenant: str | None = None,
+        account: str | None = None,
+        as_of: str | None = None,
+    ) -> Iterator[bytes]:
+        """The same as CSV, in pieces. ApiUnreachableError where it breaks off: then it is not complete."""
+        params = {"since": since, "until": until, "granularity": granularity, "by": by, "tenant": tenant}
+        params |= {"account": account, "as_of": as_of}
+        with self._api.stream("/v1/usage/ledger.csv", params=params, headers={}, silence_s=EXPORT_SILENCE_S) as pieces:
+            yield from pieces
+
+    def grants(
+        self, *, since: str, until: str, tenant: str | None = None, account: str | None = None
+    ) -> Iterator[Grant]:
+        """Lives of claims that fall into a time."""
+        return self._pages("/v1/usage/grants", Grant, since=since, until=until, tenant=tenant, account=account)

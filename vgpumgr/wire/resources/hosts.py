@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines with GPUs."""
+
+from enum import StrEnum
+from typing import Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from vgpumgr.wire.common import Answer, Generation, Instant, LabelsPatch, Name, Request
+
+
+class HostState(StrEnum):
+    """`ready` takes claims; `cordoned` keeps what it has and takes no more.
+
+    `draining`: cordoned, and an operation waits until it has no slices. `maintenance`: nothing starts there, and
+    nothing is expected to be heard of it. `lost`: not heard of for too long; it keeps its claims, and takes none.
+    """
+
+    READY = "ready"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    MAINTENANCE = "maintenance"
+    LOST = "lost"
+
+
+class HostCreate(Request):
+    """Announces a host; the answer carries the token with which its agent enrols, once."""
+
+    name: Name
+
+
+class HostPatch(Request):
+    """A merge patch."""
+
+    state: Literal[HostState.READY, HostState.CORDONED] | None = None
+    labels: LabelsPatch | None = None
+
+
+class HostFence(Request):
+    """Declares a host dead: powered off, never only out of reach. `confirm`: its name once more.
+
+    `force`: also if it reported within the last 90 s.
+    """
+
+    confirm: Name
+    force: bool = False
+
+
+class Host(Answer):
+    """A machine with GPUs. `online`: it reported within the last 90 s. `epoch_confirmed`: see Desired.
+
+    `fenced_at`: declared dead, and not enrolled since; whatever its `state`, it takes no claims. `lost_at`: since when
+    its `state` is `lost`; `operator_state` is what operators made of it, and what it is again once it is heard of.
+    """
+
+    id: UUID
+    name: Name
+    state: HostState
+    operator_state: HostState
+    enrolled: bool
+    online: bool
+    epoch_confirmed: bool
+    fenced_at: Instant | None
+    lost_at: Instant | None
+    last_report_at: Instant | None
+    agent_version: str
+    labels: dict[str, str] = Field(default_factory=dict)
+    generation: Generation
+    created_at: Instant
+
+
+class HostCreated(Host):
+    """Shown once."""
+
+    enroll_token: str

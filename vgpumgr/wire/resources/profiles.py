@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes of slices."""
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+
+from vgpumgr.wire.common import (
+    Answer,
+    Band,
+    Generation,
+    Instant,
+    MemBytes,
+    Mode,
+    Name,
+    Policy,
+    Request,
+    ReservePeriodUs,
+    Share,
+)
+
+RESERVE_PERIOD_US = 20_000
+
+
+class ProfileCreate(Request):
+    """A class of slice.
+
+    `band` latency: its share goes before others' work, after `reserve_period_us` at the latest (20000 unless given).
+    `policy`: only on GPUs that are shared so; without one on those of policy best_effort. Under equal_share slices are
+    fair, under fixed_share strict, and there is no latency band under either.
+    """
+
+    name: Name
+    share_permille: Share
+    mem_bytes: MemBytes
+    mode: Annotated[Mode, Field(strict=False)] = Mode.FAIR
+    band: Annotated[Band, Field(strict=False)] = Band.FAIR
+    reserve_period_us: ReservePeriodUs | None = None
+    policy: Annotated[Policy, Field(strict=False)] | None = None
+
+
+class Profile(Answer):
+    """A class of slice; it never changes, so that claims mean what they meant when they were made."""
+
+    id: UUID
+    name: Name
+    share_permille: Share
+    mem_bytes: MemBytes
+    mode: Mode
+    band: Band = Band.FAIR
+    reserve_period_us: int | None = None
+    policy: Policy | None = None
+    generation: Generation
+    created_at: Instant

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tenants may claim."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from vgpumgr.wire.common import (
+    TIMESLICE_US_MAX,
+    TIMESLICE_US_MIN,
+    Answer,
+    Band,
+    Generation,
+    Mode,
+    Name,
+    Request,
+    TimesliceUs,
+)
+
+PROFILES_MAX = 256
+
+
+class QuotaPatch(Request):
+    """A merge patch: what is left out stays. A limit may be cut below what is used; see Quota.
+
+    `profiles`, `mode` and `band`: null lets the tenant claim any. Slices that are there stay, whatever is allowed from
+    now on.
+    """
+
+    share_permille: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = None
+    mem_bytes: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
+    slices: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    timeslice_us: TimesliceUs | None = None
+    timeslice_min_us: TimesliceUs | None = None
+    timeslice_max_us: TimesliceUs | None = None
+    profiles: Annotated[list[Name], Field(max_length=PROFILES_MAX)] | None = None
+    mode: Annotated[Mode, Field(strict=False)] | None = None
+    band: Annotated[Band, Field(strict=False)] | None = None
+
+
+class Quota(Answer):
+    """What a tenant may claim, and how its work is scheduled. Sums are over all GPUs.
+
+    A cut below what is used removes no slice: new claims are refused, and until use fits again every slice of the
+    tenant is enforced at share * limit / used (for a project, the smaller of its own and its account's factor).
+    `timeslice_us`: how long the tenant's group runs before the engine is offered to the next; always within
+    `timeslice_min_us` to `timeslice_max_us`, for a project within its account's as well. `profiles`, `mode`,
+    `band`: what may be claimed at all, null for anything; for a project what its account may claim as well.
+    """
+
+    tenant: Name
+    share_permille: int
+    mem_bytes: int
+    slices: int
+    timeslice_us: TimesliceUs
+    used_share_permille: int
+    used_mem_bytes: int
+    used_slices: int
+    timeslice_min_us: TimesliceUs = TIMESLICE_US_MIN
+    timeslice_max_us: TimesliceUs = TIMESLICE_US_MAX
+    profiles: list[Name] | None = None
+    mode: Mode | None = None
+    band: Band | None = None
+    generation: Generation

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capacity that is held for claims to come."""
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+
+from vgpumgr.wire.common import Answer, Generation, Instant, LabelKey, LabelValue, Name, Request
+from vgpumgr.wire.resources.slices import BATCH_MAX, Placement
+
+
+class ReservationCreate(Request):
+    """Holds `places` for slices of one profile, in quotas and on GPUs, for `expires_in_s` seconds from now.
+
+    `placement`, `selector` and `host`: as in a claim.
+    """
+
+    tenant: Name
+    profile: Name
+    places: Annotated[int, Field(ge=1, le=BATCH_MAX)]
+    expires_in_s: Annotated[int, Field(ge=1, le=366 * 86400)]
+    placement: Annotated[Placement, Field(strict=False)] = Placement.PACK
+    selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    host: Name | None = None
+
+
+class Reservation(Answer):
+    """Capacity that is held for claims that name it. At `expires_at` what is left of it is given back."""
+
+    id: UUID
+    tenant: Name
+    profile: Name
+    places: int
+    places_left: int
+    expires_at: Instant
+    generation: Generation
+    created_at: Instant

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims, what is asked of their placement, and what became of them."""
+
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+
+from vgpumgr.wire.common import (
+    Answer,
+    Band,
+    Generation,
+    Instant,
+    LabelKey,
+    LabelValue,
+    MdevTypeId,
+    MemBytes,
+    Mode,
+    Name,
+    PciAddress,
+    Policy,
+    Request,
+    Share,
+)
+from vgpumgr.wire.problem import Reason
+
+
+class SliceState(StrEnum):
+    """`claimed`: without a device, because no VM has started with it, or it stopped. `prepared`: its device is there.
+    `attached`: a VM has opened it. `releasing`: deleted, counted until its host has confirmed that the device is gone.
+
+    `failed`: its host says why it cannot be as it should, or it stayed claimed or prepared for too long. `orphaned`:
+    nobody vouches for it, because its host has been silent for longer than its lease, or was told to remove it and has
+    not confirmed that. Both count as before, and are left when the host says something else.
+
+    `lost`: its host was fenced. No quota counts it; its GPU does until the host, enrolled again, has confirmed that the
+    device is gone.
+    """
+
+    CLAIMED = "claimed"
+    PREPARED = "prepared"
+    ATTACHED = "attached"
+    RELEASING = "releasing"
+    FAILED = "failed"
+    ORPHANED = "orphaned"
+    LOST = "lost"
+
+
+class Placement(StrEnum):
+    """`pack`: the GPU that has least left afterwards; `spread`: the one that has most."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class Level(StrEnum):
+    """How near is together: on one host, or on one GPU."""
+
+    HOST = "host"
+    GPU = "gpu"
+
+
+class Tie(Request):
+    """Ties slices of one tenant that name the same `key`; where their levels differ the stricter one counts."""
+
+    key: Name
+    level: Annotated[Level, Field(strict=False)] = Level.HOST
+
+
+class SliceTie(Answer):
+    """A Tie that a slice was claimed with."""
+
+    key: Name
+    level: Level
+
+
+class SliceCreate(Request):
+    """A claim. Without `vm_uuid` the slice is bound to the first VM that starts with it. `host`: only there.
+
+    `selector`: only on GPUs with all of these labels, their own or their host's. `affinity`: together with the tenant's
+    other slices of that affinity; `anti_affinity`: never together with those of that anti-affinity. `reservation`: on
+    one of its places.
+    """
+
+    tenant: Name
+    profile: Name
+    vm_uuid: Annotated[UUID, Field(strict=False)] | None = None
+    host: Name | None = None
+    placement: Annotated[Placement, Field(strict=False)] = Placement.PACK
+    selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
+    affinity: Tie | None = None
+    anti_affinity: Tie | None = None
+    reservation: Annotated[UUID, Field(strict=False)] | None = None
+
+
+BATCH_MAX = 256
+
+
+class SliceBatch(Request):
+    """Claims of one tenant that are carried out all, in this order, or not at all."""
+
+    slices: Annotated[list[SliceCreate], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Explanation(Answer):
+    """What would come of a claim, and why not on other GPUs: each of `gpus` is `fitting` or under one reason.
+
+    `fits`: the claim would succeed now, on `gpu` of `host`. `reasons`: with a `count` of GPUs, or of quotas without.
+    """
+
+    fits: bool
+    gpus: int
+    fitting: int
+    host: Name | None
+    gpu: PciAddress | None
+    reasons: list[Reason]
+
+
+class Enforcement(Answer):
+    """What was asked for and what the host enforces. `applied_permille`: None while the host has not said.
+
+    `requested_permille` is what the slice is sure of: its share, or a fair one's divided by the ratio of its GPU, and
+    follows quotas; `semantics` cap: never more than that; weight: more when others are idle. `policy`: of its GPU.
+    """
+
+    requested_permille: int
+    applied_permille: int | None
+    timeslice_us: int
+    granularity_us: int
+    scope: str = "tenant"
+    semantics: str
+    enforced_by: str = "kernel"
+    policy: Policy = Policy.BEST_EFFORT
+
+
+class Observation(Answer):
+    """What the slice's host last said. Times are engine time; counters restart when the slice is made again."""
+
+    present: bool
+    open: bool
+    run_ns: int
+    items: int
+    reported_at: Instant
+
+
+class Slice(Answer):
+    """A device for one VM: `id` is the UUID of its mediated device and goes into the domain's XML.
+
+    `state_since`: when it came to its state. `state_reason`, a frozen code, and `state_detail` say why it is `failed`
+    or `orphaned`; the latter also what its host finds wrong with one that is `attached`. `reserve_period_us`: the
+    longest that its work waits for its share, in the latency band.
+    """
+
+    id: UUID
+    tenant: Name
+    profile: Name
+    share_permille: Share
+    mem_bytes: MemBytes
+    mode: Mode
+    vm_uuid: UUID | None
+    host: Name
+    gpu: PciAddress
+    gpu_id: UUID
+    mdev_type: MdevTypeId
+    state: SliceState
+    state_since: Instant
+    state_reason: str
+    state_detail: str
+    affinity: SliceTie | None = None
+    anti_affinity: SliceTie | None = None
+    band: Band = Band.FAIR
+    reserve_period_us: int | None = None
+    enforcement: Enforcement
+    observed: Observation | None
+    generation: Generation
+    created_at: Instant
+
+
+class Slices(Answer):
+    """The slices of a batch, in its order."""
+
+    slices: list[Slice]
