@@ -41,6 +41,7 @@ from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, GpuType, Host
 from vgpumgr_api.db.observations import HostReport
+from vgpumgr_api.db.statements import spelled_out
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services.enforcement import counted_permille, reserved_permille
 from vgpumgr_api.services.obstacles import (
@@ -252,7 +253,7 @@ def _charged(chosen: Select[UUID], shape: Shape) -> Update:
         .limit(1)
         .correlate(Gpu)
     )
-    return (
+    return spelled_out(
         update(Gpu)
         .where(Gpu.id == chosen.correlate(None).scalar_subquery())
         .values(
