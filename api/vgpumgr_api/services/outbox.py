@@ -25,7 +25,7 @@ from vgpumgr_api.db import models
 from vgpumgr_api.db.database import Database, now
 from vgpumgr_api.db.records import Event as Row
 from vgpumgr_api.db.records import Token
-from vgpumgr_api.db.statements import change, is_postgresql
+from vgpumgr_api.db.statements import change, is_postgresql, table_of
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services.actors import Actor
 
@@ -95,15 +95,11 @@ def number(session: Session) -> bool:
     if is_postgresql(session):
         session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": NUMBERING_LOCK})
     last = newest(session)
-    ids = session.scalars(unnumbered.order_by(Row.id).limit(NUMBERED_AT_ONCE)).all()
-    if ids:
-        session.connection().execute(
-            update(Row.__table__)  # type: ignore[arg-type]
-            .where(Row.__table__.c.id == text(":row"))
-            .values(seq=text(":number")),
-            [{"row": row, "number": last + number} for number, row in enumerate(ids, start=1)],
-        )
-    return len(ids) == NUMBERED_AT_ONCE
+    events = table_of(Row)
+    place = func.row_number().over(order_by=Row.id).label("place")
+    found = unnumbered.add_columns(place).order_by(Row.id).limit(NUMBERED_AT_ONCE).subquery()
+    numbered = update(events).where(events.c.id == found.c.id, events.c.seq.is_(None)).values(seq=last + found.c.place)
+    return change(session, numbered) == NUMBERED_AT_ONCE
 
 
 def look(database: Database, after: int | None, limit: int, credentials: Collection[UUID]) -> News:
