@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.rig.evidence import pytest_runtest_makereport
 from tests.rig.figures import figures, pytest_configure, pytest_terminal_summary
 from tests.rig.fixtures import gpu, module
 from tests.rig.gpu import Gpu, poll
 from tests.rig.guest import Guests, libvirt_guests
 
-__all__ = ["figures", "gpu", "module", "pytest_configure", "pytest_terminal_summary"]
+__all__ = ["figures", "gpu", "module", "pytest_configure", "pytest_runtest_makereport", "pytest_terminal_summary"]
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,13 @@ import pytest
 
 from tests.product.api import Api
 from tests.product.host import Host
+from tests.rig.evidence import pytest_runtest_makereport
 from tests.rig.figures import figures, pytest_configure, pytest_terminal_summary
 from tests.rig.gpu import Gpu
 from tests.rig.guest import Guests, libvirt_guests
 from tests.rig.product import deployed
 
-__all__ = ["figures", "pytest_configure", "pytest_terminal_summary"]
+__all__ = ["figures", "pytest_configure", "pytest_runtest_makereport", "pytest_terminal_summary"]
 
 LANES = ("virtual_time", "systemd", "reboot")
 
