@@ -5,9 +5,10 @@ from pathlib import Path
 
 from labhost.cache import Cache, digest
 from labhost.paths import Paths
-from labhost.progress import step
+from labhost.progress import say, step
 from labhost.rootfs import MKFS, ext4, logged, mmdebstrap
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, toolchain
+from labhost.vmrun import RECIPE, mend
 
 # 60-mdevctl.rules runs /usr/sbin/mdevctl, which Debian ships in /usr/bin, so that autostart fails silently.
 _PREPARE_HOST = """set -eu
@@ -73,11 +74,13 @@ def dkms_root(paths: Paths) -> Path:
 
 
 def qemu_root(paths: Paths) -> Path:
-    """Return a directory with a new QEMU and all it needs, libc included; nothing in it is configured."""
+    """Return a directory with a new QEMU, mended, and all it needs, libc included; nothing in it is configured."""
     suite, packages = "trixie-backports", ["qemu-system-x86"]
 
     def build(directory: Path) -> None:
         with step("private QEMU"):
             mmdebstrap(paths, "qemu", directory / "root", suite, packages, variant="extract")
+            if not mend(directory / "root/usr/bin/qemu-system-x86_64"):
+                say("this QEMU's VMRUN is not the one that is known to need mending; left as it is")
 
-    return Cache(paths.cache).entry("qemu", digest([suite, *packages]), build) / "root"
+    return Cache(paths.cache).entry("qemu", digest([suite, *packages, RECIPE]), build) / "root"

@@ -102,9 +102,9 @@ def _escape(path: Path) -> str:
 
 
 def find(paths: Paths) -> list[str]:
-    """Return the command of a QEMU that is new enough: the system's, or a private one."""
+    """Return the command of a QEMU that is new enough: the system's where KVM may work, else one that is mended."""
     system = shutil.which("qemu-system-x86_64")
-    if system and (_version([system]) or (0, 0)) >= MINIMUM_VERSION:
+    if system and _kvm_possible() and (_version([system]) or (0, 0)) >= MINIMUM_VERSION:
         return [system]
     return private(qemu_root(paths))
 
@@ -133,7 +133,7 @@ def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: 
     Never on a machine that is itself virtual: guests in the lab host would be three hypervisors deep, and one that
     booted the lab host let it die without a word when its guests ran.
     """
-    if platform.machine() != "x86_64" or not Path("/dev/kvm").exists() or is_virtual(Path("/proc/cpuinfo")):
+    if not _kvm_possible():
         return False
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     answer = paths.cache / f"kvm-{boot_id}"
@@ -145,6 +145,10 @@ def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: 
             old.unlink(missing_ok=True)
         answer.write_text("yes" if usable else "no", encoding="ascii")
     return answer.read_text(encoding="ascii") == "yes"
+
+
+def _kvm_possible() -> bool:
+    return platform.machine() == "x86_64" and Path("/dev/kvm").exists() and not is_virtual(Path("/proc/cpuinfo"))
 
 
 def is_virtual(cpuinfo: Path) -> bool:
