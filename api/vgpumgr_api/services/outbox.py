@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, func, or_, select, text, update
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, bindparam, delete, func, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
@@ -32,6 +32,20 @@ from vgpumgr_api.services.actors import Actor
 NUMBERING_LOCK = 0x76677075_00000002
 NUMBERED_AT_ONCE = 10_000
 TRIMMED_AT_ONCE = 1000
+
+_EVENTS = table_of(Row)
+# Told which rows they are, PostgreSQL looks at no others, whatever it believes to know of how many have no number.
+_PLACES = (
+    func.unnest(bindparam("rows", type_=ARRAY(BigInteger())))
+    .table_valued("id", with_ordinality="place")
+    .render_derived()
+)
+_NUMBERED = (
+    update(_EVENTS)
+    .where(_EVENTS.c.id == _PLACES.c.id)
+    .values(seq=bindparam("last", type_=BigInteger()) + _PLACES.c.place)
+)
+_NUMBERED_ONE = update(_EVENTS).where(_EVENTS.c.id == bindparam("row")).values(seq=bindparam("number"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +109,13 @@ def number(session: Session) -> bool:
     if is_postgresql(session):
         session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": NUMBERING_LOCK})
     last = newest(session)
-    events = table_of(Row)
-    place = func.row_number().over(order_by=Row.id).label("place")
-    found = unnumbered.add_columns(place).order_by(Row.id).limit(NUMBERED_AT_ONCE).subquery()
-    numbered = update(events).where(events.c.id == found.c.id, events.c.seq.is_(None)).values(seq=last + found.c.place)
-    return change(session, numbered) == NUMBERED_AT_ONCE
+    ids = session.scalars(unnumbered.order_by(Row.id).limit(NUMBERED_AT_ONCE)).all()
+    if ids and is_postgresql(session):
+        session.connection().execute(_NUMBERED, {"rows": ids, "last": last})
+    elif ids:
+        numbers = [{"row": row, "number": last + place} for place, row in enumerate(ids, start=1)]
+        session.connection().execute(_NUMBERED_ONE, numbers)
+    return len(ids) == NUMBERED_AT_ONCE
 
 
 def look(database: Database, after: int | None, limit: int, credentials: Collection[UUID]) -> News:
