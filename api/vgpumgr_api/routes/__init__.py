@@ -23,15 +23,18 @@ from vgpumgr_api.routes import (
     usage,
 )
 
+# A request is compared with one route after the other, so that what is asked most often comes first.
 ROUTERS: tuple[APIRouter, ...] = (
+    fleet.heartbeat_router,
+    slices.claims_router,
+    fleet.router,
+    slices.router,
     root.router,
     tenants.router,
     quotas.router,
     profiles.router,
     hosts.router,
     gpus.router,
-    slices.router,
-    slices.claims_router,
     operations.router,
     reservations.router,
     usage.router,
@@ -39,6 +42,4 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     audit.router,
     fleet.enroll_router,
-    fleet.router,
-    fleet.heartbeat_router,
 )
