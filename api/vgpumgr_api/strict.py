@@ -50,6 +50,8 @@ class PublicRoute(APIRoute):
     """A route that anybody may call, or that knows its callers by itself."""
 
     def get_route_handler(self) -> Handler:
+        if not inspect.iscoroutinefunction(self.endpoint):
+            self.dependant.call = _threaded(self.endpoint)
         handle = super().get_route_handler()
         known = frozenset(_query_names(self.dependant))
         has_body = self.body_field is not None
@@ -149,6 +151,15 @@ class ConfirmedRoute(Route):
         if actor.token_id is not None:  # others no service confirms
             remembered.keep(credential, actor)
         return actor
+
+
+def _threaded(endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Runs an endpoint in a thread, as FastAPI does, which would look its answer over in another one by itself."""
+
+    async def run(**values: Any) -> Any:
+        return await run_in_threadpool(endpoint, **values)
+
+    return run
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
