@@ -75,6 +75,17 @@ class Turns:
 
 @asynccontextmanager
 async def _place(places: asyncio.Semaphore) -> AsyncIterator[None]:
+    if places.locked():
+        await _wait_for(places)
+    else:
+        await places.acquire()
+    try:
+        yield
+    finally:
+        places.release()
+
+
+async def _wait_for(places: asyncio.Semaphore) -> None:
     try:
         async with asyncio.timeout(WAIT_S):
             await places.acquire()
@@ -82,7 +93,3 @@ async def _place(places: asyncio.Semaphore) -> AsyncIterator[None]:
         raise Refusal(
             Code.DATABASE_BUSY, "too many requests are under way, and nothing was done; try again in a moment"
         ) from None
-    try:
-        yield
-    finally:
-        places.release()
