@@ -20,7 +20,7 @@ def measure(bench: Bench, environment: Path) -> dict[str, Any]:
     """Raises NotInstallableError where there is no Placement."""
     binaries = openstack.installed(environment)
     both = fleet.loaded(bench.cluster.create("peers"), bench.sizes.placement_hosts)
-    ours: dict[int, list[Tally]] = {clients: [] for clients in bench.sizes.clients}
+    ours: dict[int, list[Tally]] = {clients: [] for clients in bench.sizes.placement_clients}
     theirs: dict[tuple[int, int], list[Tally]] = {}
     directory = bench.directory / "peers"
     with (

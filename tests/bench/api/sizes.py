@@ -14,7 +14,8 @@ from tests.bench.api.load import Address
 class Sizes:
     """Hosts have four GPUs each. `rounds` are taken in turns, so that what else the machine does meets all alike.
 
-    `workers`: processes of each server under test.
+    `workers`: processes of each server under test. `placement_clients`: no more than Placement has threads, since
+    others would only wait, for minutes.
     """
 
     hosts: int
@@ -22,6 +23,7 @@ class Sizes:
     placement_hosts: int
     seconds: float
     placement_seconds: float
+    placement_clients: tuple[int, ...]
     rounds: int
     clients: tuple[int, ...]
     watchers: int
@@ -33,7 +35,8 @@ FULL = Sizes(
     few_hosts=250,
     placement_hosts=2_500,
     seconds=10,
-    placement_seconds=40,
+    placement_seconds=30,
+    placement_clients=(1, 16),
     rounds=3,
     clients=(1, 16, 64),
     watchers=1_000,
@@ -45,6 +48,7 @@ SMALL = Sizes(
     placement_hosts=10,
     seconds=0.3,
     placement_seconds=1,
+    placement_clients=(1, 4),
     rounds=1,
     clients=(1, 4),
     watchers=10,
