@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,7 +162,7 @@ def test_a_fault_names_error_and_item(gpu: Gpu, watch: Watch) -> None:
 @pytest.mark.parametrize("whose", ["tenant", "slice"])
 def test_a_cap_that_runs_out_and_comes_back_is_told_at_a_bounded_rate(gpu: Gpu, watch: Watch, whose: str) -> None:
     """The counts add up to the scheduler's, the last word is that it is over."""
-    cap = {"cap_us": 1000, "cap_period_us": 20000}
+    cap: dict[str, Any] = {"cap_us": 1000, "cap_period_us": 20000}
     gpu.tenant("blue", weight=100, timeslice_us=1000, **(cap if whose == "tenant" else {}))
     uuid = gpu.slice("blue")
     if whose == "slice":

@@ -78,14 +78,14 @@ def test_under_every_policy_work_holds_and_idle_turns_add_up_to_the_counters(
     gpu.share_by(policy, places=places)
     for name in ("busy", "naps", "none"):
         gpu.tenant(name, weight=100, timeslice_us=1000, mode="strict" if places else "fair")
-    load = {gpu.slice("busy"): busy(), gpu.slice("naps"): busy() | {"nap_us": 3000}}
+    load: Load = {gpu.slice("busy"): busy(), gpu.slice("naps"): busy() | {"nap_us": 3000}}
     idle = [gpu.slice("none"), gpu.slice("none")]
     before = {name: gpu.stats(name) for name in ("busy", "naps", "none")}
     with recorded() as recording:
         for change in (lambda: gpu.sysfs.remove(idle.pop()), lambda: idle.append(gpu.slice("naps"))):
             with gpu.loaded(load, seconds=1):
                 pass
-            change()
+            change()  # type: ignore[no-untyped-call]
         counted = {name: gpu.stats(name) for name in before}
     assert recording.lost == 0
     for name, after in counted.items():

@@ -90,7 +90,7 @@ def test_a_slice_removed_under_its_user_goes_when_the_user_goes(gpu: Gpu, leave:
         gpu.wait_queued(uuid)
         remover = threading.Thread(target=gpu.sysfs.remove, args=(uuid,))
         remover.start()
-        poll(lambda uuid=uuid: not gpu.sysfs.exists(uuid) or gpu.slice_stats(uuid).queued == 0)
+        poll(lambda uuid=uuid: not gpu.sysfs.exists(uuid) or gpu.slice_stats(uuid).queued == 0)  # type: ignore[misc]
         user.process.send_signal(leave)
         user.kill()
         assert ended(remover)

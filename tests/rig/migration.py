@@ -127,8 +127,10 @@ class Header:
 
     @classmethod
     def of(cls, stream: bytes) -> "Header":
-        *numbers, config, msix, engine, operations = struct.unpack_from(cls.FORMAT, stream)
-        return cls(*numbers, bytearray(config), bytearray(msix), engine, operations)
+        values = struct.unpack_from(cls.FORMAT, stream)
+        header = cls(*values)
+        header.config, header.msix = bytearray(header.config), bytearray(header.msix)
+        return header
 
     def pack(self) -> bytes:
         values = [getattr(self, one.name) for one in fields(self)]
