@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import outbox
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.actors import Actor, revoked
 from vgpumgr_api.services.outbox import News, Told
 
 PERIOD_S = 0.25
@@ -167,7 +167,7 @@ class Feed:
             return True
         self.epoch = news.epoch
         gone = set(asked) - news.alive
-        self._end({each for each in self._watchers if each.actor.token_id in gone}, outbox.revoked())
+        self._end({each for each in self._watchers if each.actor.token_id in gone}, revoked())
         before = self.head
         for event in news.events:
             if self.head is None or event.seq != self.head + 1:

@@ -27,7 +27,7 @@ from vgpumgr_api.db.records import Event as Row
 from vgpumgr_api.db.records import Token
 from vgpumgr_api.db.statements import change, is_postgresql, table_of
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.actors import Actor, require_credential
 
 NUMBERING_LOCK = 0x76677075_00000002
 NUMBERED_AT_ONCE = 10_000
@@ -174,16 +174,6 @@ def read(session: Session, actor: Actor, wanted: Wanted, after: int, limit: int)
     ).all()
     complete_to = (found[-1].seq or 0) if len(found) == limit else max(newest(session), after)
     return [told(each) for each in found], complete_to
-
-
-def require_credential(session: Session, actor: Actor) -> None:
-    """Refuses who came with one of our tokens that is gone."""
-    if actor.token_id is not None and session.get(Token, actor.token_id) is None:
-        raise revoked()
-
-
-def revoked() -> Refusal:
-    return Refusal(Code.AUTH_INVALID, "this token was revoked; ask an operator for a new one")
 
 
 def trim(session: Session, *, kept_s: int, kept: int) -> bool:
