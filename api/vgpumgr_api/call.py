@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
 
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel
@@ -16,13 +17,14 @@ from vgpumgr.wire.common import Answer
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
-from vgpumgr_api.headers import bearer, etag, generation_expected
+from vgpumgr_api.headers import bearer, etag, seen
 from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
 from vgpumgr_api.remembered import Remembered
 from vgpumgr_api.services import actors, certificates, credentials, idempotency, people
 from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.generations import Seen
 from vgpumgr_api.services.heartbeats import Source
 from vgpumgr_api.services.idempotency import Once
 from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
@@ -221,10 +223,15 @@ class Call:
             return
         self.response.headers["Location"] = path
 
-    def tag(self, generation: int) -> None:
-        if self.trial:
+    def tag(self, identity: UUID | None, generation: int) -> None:
+        """Says which state of which object it is.
+
+        The epoch is that of the moment when the caller was looked up: should it have changed since, the tag matches
+        nothing, and the client reads again.
+        """
+        if self.trial or self.actor.epoch is None or identity is None:
             return
-        self.response.headers["ETag"] = etag(generation)
+        self.response.headers["ETag"] = etag(self.actor.epoch, identity, generation)
 
     def once(self, key: str, wanted: BaseModel) -> Once:
         """What tells this request from others.
@@ -258,8 +265,8 @@ async def _page(
 async def _if_match(
     request: Request,
     if_match: Annotated[str | None, Header(alias="If-Match", description="ETag of the object as it was read")] = None,  # noqa: ARG001
-) -> int | None:
-    return generation_expected(request.headers)
+) -> Seen | None:
+    return seen(request.headers)
 
 
 async def _trial(
@@ -273,7 +280,7 @@ async def _trial(
 CallDep = Annotated[Call, Depends(_call)]
 TrialDep = Annotated[Call, Depends(_trial)]
 PageDep = Annotated[PageRequest, Depends(_page)]
-IfMatch = Annotated[int | None, Depends(_if_match)]
+IfMatch = Annotated[Seen | None, Depends(_if_match)]
 IdempotencyKey = Annotated[
     str | None,
     Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters; a repeat changes nothing"),

@@ -2,11 +2,13 @@
 """The request headers that mean something: Authorization, If-Match, Content-Type, and the ETag of an answer."""
 
 import re
+from uuid import UUID
 
 from starlette.datastructures import Headers
 
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services.generations import Seen, mark_of
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -16,7 +18,7 @@ _BEARER = re.compile(
     r"bearer +([A-Za-z0-9._~+/=-]{1,512}|[A-Za-z0-9_-]{1,512}\.[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,1024})",
     re.IGNORECASE,
 )
-_ETAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')
+_ETAG = re.compile(r'"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"')
 
 
 def bearer(headers: Headers) -> str:
@@ -36,19 +38,21 @@ def authorization_token(headers: Headers) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def generation_expected(headers: Headers) -> int | None:
-    """Returns the generation that a change is based on, None if the client did not say."""
+def seen(headers: Headers) -> Seen | None:
+    """Returns what a change is based on, None if the client did not say."""
     values = headers.getlist("if-match")
     if not values:
         return None
     match = _ETAG.fullmatch(values[0].strip())
     if len(values) > 1 or match is None:
-        raise field_refusal("header.if-match", 'not one ETag; send that of the last GET, as in If-Match: "3"')
-    return int(match[1])
+        detail = 'not one ETag; send that of the last GET, as in If-Match: "3-5f0c8e21b7d94a36"'
+        raise field_refusal("header.if-match", detail)
+    return Seen(int(match[1]), match[2])
 
 
-def etag(generation: int) -> str:
-    return f'"{generation}"'
+def etag(epoch: UUID, identity: UUID, generation: int) -> str:
+    """Returns what tells this state of this object from every other, also from those before a restore."""
+    return f'"{generation}-{mark_of(epoch, identity)}"'
 
 
 def require_json(method: str, headers: Headers) -> None:

@@ -111,8 +111,8 @@ def set_quota(
         raise ArgumentError(
             "nothing to set: give --share-permille, --memory, --slices, --timeslice-us or another limit"
         )
-    generation = session.client.quota(tenant).generation if if_generation is None else if_generation
-    show(session, kind_of("quota"), [session.client.patch_quota(tenant, patch, if_generation=generation)], single=True)
+    seen = session.client.quota(tenant).etag if if_generation is None else if_generation
+    show(session, kind_of("quota"), [session.client.patch_quota(tenant, patch, if_match=seen)], single=True)
 
 
 @change.command("host")
@@ -133,8 +133,8 @@ def set_host(
     patch = request(HostPatch, state=state and state.value, labels=_labels(label, unlabel))
     if not patch.model_fields_set:
         raise ArgumentError("nothing to set: give --state, --label or --unlabel")
-    generation = session.client.host(name).generation if if_generation is None else if_generation
-    show(session, kind_of("host"), [session.client.patch_host(name, patch, if_generation=generation)], single=True)
+    seen = session.client.host(name).etag if if_generation is None else if_generation
+    show(session, kind_of("host"), [session.client.patch_host(name, patch, if_match=seen)], single=True)
 
 
 @change.command("gpu")
@@ -157,8 +157,8 @@ def set_gpu(
     if not patch.model_fields_set:
         raise ArgumentError("nothing to set: give --label, --unlabel or --fair-ratio-permille")
     gpu = cast("Gpu", kind_of("gpu").found(session.client, name))
-    generation = gpu.generation if if_generation is None else if_generation
-    show(session, kind_of("gpu"), [session.client.patch_gpu(gpu.id, patch, if_generation=generation)], single=True)
+    seen = session.client.gpu(gpu.id).etag if if_generation is None else if_generation
+    show(session, kind_of("gpu"), [session.client.patch_gpu(gpu.id, patch, if_match=seen)], single=True)
 
 
 def _labels(label: list[str] | None, unlabel: list[str] | None) -> dict[str, str | None] | None:
@@ -199,15 +199,15 @@ def delete(
 def _delete(client: "Client", kind: DeletableKind, name: str, generation: int | None) -> None:
     match kind:
         case DeletableKind.TENANT:
-            client.delete_tenant(name, if_generation=generation)
+            client.delete_tenant(name, if_match=generation)
         case DeletableKind.PROFILE:
-            present = client.profile(name).generation if generation is None else generation
-            client.delete_profile(name, if_generation=present)
+            seen = client.profile(name).etag if generation is None else generation
+            client.delete_profile(name, if_match=seen)
         case DeletableKind.HOST:
-            present = client.host(name).generation if generation is None else generation
-            client.delete_host(name, if_generation=present)
+            seen = client.host(name).etag if generation is None else generation
+            client.delete_host(name, if_match=seen)
         case DeletableKind.RESERVATION:
-            client.delete_reservation(UUID(name), if_generation=generation)
+            client.delete_reservation(UUID(name), if_match=generation)
         case _:
             client.delete_token(UUID(name))
 
@@ -225,7 +225,7 @@ def _delete_slices(session: Session, ids: list[UUID], wait_s: float | None, if_g
     releasing = []
     try:
         for slice_id in ids:
-            claim = session.client.delete_slice(slice_id, if_generation=if_generation)
+            claim = session.client.delete_slice(slice_id, if_match=if_generation)
             releasing.append(claim)
     finally:
         # Also when a later one is refused: what was deleted is told.

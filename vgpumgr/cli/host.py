@@ -22,6 +22,7 @@ from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:
     from vgpumgr.client import Client
+    from vgpumgr.client.transport import Match
     from vgpumgr.wire.resources import Host
 
 host = typer.Typer(
@@ -58,7 +59,7 @@ def cordon(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let a host take no more claims. What it has stays."""
-    _act(context, name, if_generation, output, lambda client, generation: client.cordon(name, if_generation=generation))
+    _act(context, name, if_generation, output, lambda client, seen: client.cordon(name, if_match=seen))
 
 
 @host.command("uncordon")
@@ -69,9 +70,7 @@ def uncordon(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let a host take claims again, after a cordon, a drain or maintenance."""
-    _act(
-        context, name, if_generation, output, lambda client, generation: client.uncordon(name, if_generation=generation)
-    )
+    _act(context, name, if_generation, output, lambda client, seen: client.uncordon(name, if_match=seen))
 
 
 @host.command("maintenance")
@@ -82,13 +81,7 @@ def maintenance(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let no VM start with a slice of a host, and miss it not when it is silent. Its VMs must have stopped."""
-    _act(
-        context,
-        name,
-        if_generation,
-        output,
-        lambda client, generation: client.maintenance(name, if_generation=generation),
-    )
+    _act(context, name, if_generation, output, lambda client, seen: client.maintenance(name, if_match=seen))
 
 
 @host.command("drain")
@@ -110,8 +103,8 @@ def drain(
     checked_name(name, "host")
     deadline_s = DRAIN_DEADLINE_S if deadline is None else parse_duration(deadline)
     body = request(HostDrain, deadline_s=deadline_s, then=then.value)
-    generation = session.client.host(name).generation if if_generation is None else if_generation
-    begun = session.client.drain_host(name, body, if_generation=generation)
+    seen = session.client.host(name).etag if if_generation is None else if_generation
+    begun = session.client.drain_host(name, body, if_match=seen)
     if wait_s is None or begun.done:
         present(session, begun)
     else:
@@ -123,12 +116,12 @@ def _act(
     name: str,
     if_generation: int | None,
     output: Output,
-    do: "Callable[[Client, int], Host]",
+    do: "Callable[[Client, Match], Host]",
 ) -> None:
     session = begin(context, output)
     checked_name(name, "host")
-    generation = session.client.host(name).generation if if_generation is None else if_generation
-    show(session, kind_of("host"), [do(session.client, generation)], single=True)
+    seen = session.client.host(name).etag if if_generation is None else if_generation
+    show(session, kind_of("host"), [do(session.client, seen)], single=True)
 
 
 @host.command("fence")
@@ -156,8 +149,8 @@ def fence(
     if confirm != name:
         raise ArgumentError(f"--confirm {confirm[:80]!r} is not {name}; look again which host is dead")
     body = request(HostFence, confirm=confirm, force=force)
-    generation = session.client.host(name).generation if if_generation is None else if_generation
-    show(session, kind_of("host"), [session.client.fence(name, body, if_generation=generation)], single=True)
+    seen = session.client.host(name).etag if if_generation is None else if_generation
+    show(session, kind_of("host"), [session.client.fence(name, body, if_match=seen)], single=True)
 
 
 @host.command("reenroll")

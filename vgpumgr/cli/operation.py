@@ -84,7 +84,7 @@ def cancel(
     session = begin(context, output)
     operation_id = parse_uuid(name, "operation")
     body = request(OperationCancel, undo=undo)
-    present(session, session.client.cancel_operation(operation_id, body, if_generation=if_generation))
+    present(session, session.client.cancel_operation(operation_id, body, if_match=if_generation))
 
 
 def wait(session: Session, operation_id: UUID, wait_s: float) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the methods of a client ask: page by page, with a body, for one generation."""
+"""How the methods of a client ask: page by page, with a body, for one state of an object."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from vgpumgr.client.transport import Transport
+from vgpumgr.client.transport import Match, Transport
 from vgpumgr.wire.common import Page
 
 PAGE_SIZE = 1000
@@ -55,11 +55,9 @@ class Calls:
     def _post(self, path: str, kind: type[Item], body: BaseModel | None = None, **options: Any) -> Item:
         return self._api.demand("POST", path, kind, body=body, **options)
 
-    def _patch(self, path: str, kind: type[Item], patch: BaseModel, if_generation: int, *, validate_only: bool) -> Item:
+    def _patch(self, path: str, kind: type[Item], patch: BaseModel, if_match: Match, *, validate_only: bool) -> Item:
         params = trial(validate_only)
-        return self._api.demand(
-            "PATCH", path, kind, body=patch, if_generation=if_generation, params=params, repeatable=False
-        )
+        return self._api.demand("PATCH", path, kind, body=patch, if_match=if_match, params=params, repeatable=False)
 
-    def _delete(self, path: str, if_generation: int | None, *, validate_only: bool) -> None:
-        self._api.call("DELETE", path, Loose, if_generation=if_generation, params=trial(validate_only))
+    def _delete(self, path: str, if_match: Match | None, *, validate_only: bool) -> None:
+        self._api.call("DELETE", path, Loose, if_match=if_match, params=trial(validate_only))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from vgpumgr.client.calls import Calls, trial, yes
-from vgpumgr.client.transport import segment
+from vgpumgr.client.transport import Match, segment
 from vgpumgr.wire.operations import HostDrain, Operation
 from vgpumgr.wire.resources import Gpu, GpuPatch, Host, HostCreate, HostCreated, HostFence, HostPatch
 
@@ -33,43 +33,43 @@ class HostCalls(Calls):
         # The API keeps no secret to answer it again, so this and what else answers one is not repeated.
         return self._post("/v1/hosts", HostCreated, host, repeatable=False)
 
-    def patch_host(self, name: str, patch: HostPatch, *, if_generation: int, validate_only: bool = False) -> Host:
-        return self._patch(f"/v1/hosts/{segment(name)}", Host, patch, if_generation, validate_only=validate_only)
+    def patch_host(self, name: str, patch: HostPatch, *, if_match: Match, validate_only: bool = False) -> Host:
+        return self._patch(f"/v1/hosts/{segment(name)}", Host, patch, if_match, validate_only=validate_only)
 
-    def delete_host(self, name: str, *, if_generation: int, validate_only: bool = False) -> None:
-        self._delete(f"/v1/hosts/{segment(name)}", if_generation, validate_only=validate_only)
+    def delete_host(self, name: str, *, if_match: Match, validate_only: bool = False) -> None:
+        self._delete(f"/v1/hosts/{segment(name)}", if_match, validate_only=validate_only)
 
     def confirm_epoch(self, name: str, *, validate_only: bool = False) -> Host:
         return self._post(f"/v1/hosts/{segment(name)}:confirm-epoch", Host, params=trial(validate_only))
 
-    def cordon(self, name: str, *, if_generation: int, validate_only: bool = False) -> Host:
-        return self._host_action(name, "cordon", if_generation, validate_only)
+    def cordon(self, name: str, *, if_match: Match, validate_only: bool = False) -> Host:
+        return self._host_action(name, "cordon", if_match, validate_only)
 
-    def uncordon(self, name: str, *, if_generation: int, validate_only: bool = False) -> Host:
-        return self._host_action(name, "uncordon", if_generation, validate_only)
+    def uncordon(self, name: str, *, if_match: Match, validate_only: bool = False) -> Host:
+        return self._host_action(name, "uncordon", if_match, validate_only)
 
-    def maintenance(self, name: str, *, if_generation: int, validate_only: bool = False) -> Host:
-        return self._host_action(name, "maintenance", if_generation, validate_only)
+    def maintenance(self, name: str, *, if_match: Match, validate_only: bool = False) -> Host:
+        return self._host_action(name, "maintenance", if_match, validate_only)
 
-    def _host_action(self, name: str, verb: str, generation: int, validate_only: bool) -> Host:
+    def _host_action(self, name: str, verb: str, if_match: Match, validate_only: bool) -> Host:
         path, params = f"/v1/hosts/{segment(name)}:{verb}", trial(validate_only)
-        return self._post(path, Host, if_generation=generation, params=params, repeatable=False)
+        return self._post(path, Host, if_match=if_match, params=params, repeatable=False)
 
     def drain_host(
         self,
         name: str,
         drain: HostDrain,
         *,
-        if_generation: int,
+        if_match: Match,
         idempotency_key: str | None = None,
         validate_only: bool = False,
     ) -> Operation:
-        options = {"if_generation": if_generation, "idempotency_key": idempotency_key, "params": trial(validate_only)}
+        options = {"if_match": if_match, "idempotency_key": idempotency_key, "params": trial(validate_only)}
         return self._post(f"/v1/hosts/{segment(name)}:drain", Operation, drain, **options)
 
-    def fence(self, name: str, fence: HostFence, *, if_generation: int, validate_only: bool = False) -> Host:
+    def fence(self, name: str, fence: HostFence, *, if_match: Match, validate_only: bool = False) -> Host:
         path, params = f"/v1/hosts/{segment(name)}:fence", trial(validate_only)
-        return self._post(path, Host, fence, if_generation=if_generation, params=params, repeatable=False)
+        return self._post(path, Host, fence, if_match=if_match, params=params, repeatable=False)
 
     def reenroll(self, name: str) -> HostCreated:
         return self._post(f"/v1/hosts/{segment(name)}:reenroll", HostCreated, repeatable=False)
@@ -89,5 +89,5 @@ class HostCalls(Calls):
     def gpu(self, gpu_id: UUID) -> Gpu:
         return self._get(f"/v1/gpus/{gpu_id}", Gpu)
 
-    def patch_gpu(self, gpu_id: UUID, patch: GpuPatch, *, if_generation: int, validate_only: bool = False) -> Gpu:
-        return self._patch(f"/v1/gpus/{gpu_id}", Gpu, patch, if_generation, validate_only=validate_only)
+    def patch_gpu(self, gpu_id: UUID, patch: GpuPatch, *, if_match: Match, validate_only: bool = False) -> Gpu:
+        return self._patch(f"/v1/gpus/{gpu_id}", Gpu, patch, if_match, validate_only=validate_only)

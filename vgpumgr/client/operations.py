@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from vgpumgr.client.calls import WAIT_MARGIN_S, Calls, trial
+from vgpumgr.client.transport import Match
 from vgpumgr.wire.operations import Operation, OperationCancel
 
 
@@ -31,8 +32,8 @@ class OperationCalls(Calls):
         operation_id: UUID,
         cancel: OperationCancel,
         *,
-        if_generation: int | None = None,
+        if_match: Match | None = None,
         validate_only: bool = False,
     ) -> Operation:
         path, params = f"/v1/operations/{operation_id}:cancel", trial(validate_only)
-        return self._post(path, Operation, cancel, if_generation=if_generation, params=params, repeatable=False)
+        return self._post(path, Operation, cancel, if_match=if_match, params=params, repeatable=False)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from vgpumgr.client.calls import Calls, trial
+from vgpumgr.client.transport import Match
 from vgpumgr.wire.resources import Explanation, Reservation, ReservationCreate, Slice, SliceBatch, SliceCreate, Slices
 
 
@@ -45,10 +46,10 @@ class SliceCalls(Calls):
         """Say what would come of a claim, and why GPUs are out of the question."""
         return self._post("/v1/slices:explain", Explanation, claim)
 
-    def delete_slice(self, slice_id: UUID, *, if_generation: int | None = None, validate_only: bool = False) -> Slice:
+    def delete_slice(self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False) -> Slice:
         """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""
         path, params = f"/v1/slices/{slice_id}", trial(validate_only)
-        return self._api.demand("DELETE", path, Slice, if_generation=if_generation, params=params)
+        return self._api.demand("DELETE", path, Slice, if_match=if_match, params=params)
 
     def reservations(self, *, tenant: str | None = None, profile: str | None = None) -> Iterator[Reservation]:
         return self._pages("/v1/reservations", Reservation, tenant=tenant, profile=profile)
@@ -64,7 +65,7 @@ class SliceCalls(Calls):
         )
 
     def delete_reservation(
-        self, reservation_id: UUID, *, if_generation: int | None = None, validate_only: bool = False
+        self, reservation_id: UUID, *, if_match: Match | None = None, validate_only: bool = False
     ) -> None:
         """Give back what is still held; slices that took places stay."""
-        self._delete(f"/v1/reservations/{reservation_id}", if_generation, validate_only=validate_only)
+        self._delete(f"/v1/reservations/{reservation_id}", if_match, validate_only=validate_only)

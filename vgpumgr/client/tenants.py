@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from vgpumgr.client.calls import Calls, trial
-from vgpumgr.client.transport import segment
+from vgpumgr.client.transport import Match, segment
 from vgpumgr.wire.resources import Profile, ProfileCreate, Quota, QuotaPatch, Tenant, TenantCreate
 
 
@@ -22,8 +22,8 @@ class TenantCalls(Calls):
     ) -> Tenant:
         return self._post("/v1/tenants", Tenant, tenant, idempotency_key=idempotency_key, params=trial(validate_only))
 
-    def delete_tenant(self, name: str, *, if_generation: int | None = None, validate_only: bool = False) -> None:
-        self._delete(f"/v1/tenants/{segment(name)}", if_generation, validate_only=validate_only)
+    def delete_tenant(self, name: str, *, if_match: Match | None = None, validate_only: bool = False) -> None:
+        self._delete(f"/v1/tenants/{segment(name)}", if_match, validate_only=validate_only)
 
     def quotas(self, *, account: str | None = None) -> Iterator[Quota]:
         return self._pages("/v1/quotas", Quota, account=account)
@@ -31,9 +31,9 @@ class TenantCalls(Calls):
     def quota(self, tenant: str) -> Quota:
         return self._get(f"/v1/quotas/{segment(tenant)}", Quota)
 
-    def patch_quota(self, tenant: str, patch: QuotaPatch, *, if_generation: int, validate_only: bool = False) -> Quota:
+    def patch_quota(self, tenant: str, patch: QuotaPatch, *, if_match: Match, validate_only: bool = False) -> Quota:
         path = f"/v1/quotas/{segment(tenant)}"
-        return self._patch(path, Quota, patch, if_generation, validate_only=validate_only)
+        return self._patch(path, Quota, patch, if_match, validate_only=validate_only)
 
     def profiles(self, *, mode: str | None = None) -> Iterator[Profile]:
         return self._pages("/v1/profiles", Profile, mode=mode)
@@ -48,5 +48,5 @@ class TenantCalls(Calls):
             "/v1/profiles", Profile, profile, idempotency_key=idempotency_key, params=trial(validate_only)
         )
 
-    def delete_profile(self, name: str, *, if_generation: int, validate_only: bool = False) -> None:
-        self._delete(f"/v1/profiles/{segment(name)}", if_generation, validate_only=validate_only)
+    def delete_profile(self, name: str, *, if_match: Match, validate_only: bool = False) -> None:
+        self._delete(f"/v1/profiles/{segment(name)}", if_match, validate_only=validate_only)

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, ValidationError
 
 from vgpumgr.errors import ApiAnswerError, ApiError, ApiUnreachableError, ArgumentError, SettingsError
+from vgpumgr.wire.common import Answer as Tagged
 from vgpumgr.wire.problem import Problem
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ RETRY_AFTER_MAX_S = 10.0
 Answer = Iterator[bytes]
 Model = TypeVar("Model", bound=BaseModel)
 Params = Mapping[str, str | int | None]
+Match = str | int
+"""What a change is based on: the ETag of an answer, or the generation alone of what came in a list."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _KEY = re.compile(r"[!-~]{1,255}")
@@ -103,7 +106,7 @@ class Transport:
         *,
         body: BaseModel | None = None,
         params: Params | None = None,
-        if_generation: int | None = None,
+        if_match: Match | None = None,
         idempotency_key: str | None = None,
         repeatable: bool = True,
         timeout_s: float | None = None,
@@ -118,7 +121,7 @@ class Transport:
             path,
             content=None if body is None else body.model_dump_json(exclude_unset=method == "PATCH").encode(),
             params={name: value for name, value in (params or {}).items() if value is not None},
-            headers=_headers(method, if_generation, idempotency_key, has_body=body is not None),
+            headers=_headers(method, if_match, idempotency_key, has_body=body is not None),
             repeatable=repeatable,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
@@ -217,7 +220,7 @@ class Transport:
 
     def _parsed(self, response: "httpx2.Response", kind: type[Model]) -> Model:
         try:
-            return kind.model_validate_json(response.content)
+            answer = kind.model_validate_json(response.content)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -226,6 +229,9 @@ class Transport:
                 f" ({where + ': ' if where else ''}{first['msg']}); check the URL, and that CLI and API are of"
                 " the same version"
             ) from None
+        if isinstance(answer, Tagged):
+            answer.tagged(response.headers.get("etag", ""))
+        return answer
 
     def _refusal(self, response: "httpx2.Response") -> ApiError | ApiUnreachableError | ApiAnswerError:
         try:
@@ -297,7 +303,7 @@ def _verify(url: str, ca_file: str | None, certificate_file: str | None) -> ssl.
     return context
 
 
-def _headers(method: str, if_generation: int | None, idempotency_key: str | None, *, has_body: bool) -> dict[str, str]:
+def _headers(method: str, if_match: Match | None, idempotency_key: str | None, *, has_body: bool) -> dict[str, str]:
     if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
         raise ArgumentError("an Idempotency-Key has 1 to 255 visible ASCII characters; give a UUID, for instance")
     headers = {}
@@ -305,8 +311,8 @@ def _headers(method: str, if_generation: int | None, idempotency_key: str | None
         headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
     if method == "POST":
         headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
-    if if_generation is not None:
-        headers["If-Match"] = f'"{if_generation}"'
+    if if_match is not None:
+        headers["If-Match"] = f'"{if_match}"' if isinstance(if_match, int) else if_match
     return headers
 
 

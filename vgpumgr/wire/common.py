@@ -3,9 +3,9 @@
 
 from datetime import MAXYEAR, UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, Self, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr
 
 PERMILLE = 1000
 MEM_BYTES_MAX = 1 << 50
@@ -35,7 +35,7 @@ LabelsPatch = Annotated[
     Field(max_length=LABELS_MAX, description="a merge patch: null removes a label, those left out stay"),
 ]
 COUNTER_MAX = (1 << 63) - 1
-Generation = Annotated[int, Field(ge=0, le=COUNTER_MAX, description="grows with every change; the ETag")]
+Generation = Annotated[int, Field(ge=0, le=COUNTER_MAX, description="grows with every change; part of the ETag")]
 
 
 def _in_utc(instant: datetime) -> datetime:
@@ -59,6 +59,18 @@ class Answer(BaseModel):
     """What the API answers, and what a client parses."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    _etag: str = PrivateAttr("")
+
+    @property
+    def etag(self) -> str:
+        """The ETag that it came with, for `if_match` of a client's calls; "" for what came in a list."""
+        return self._etag
+
+    def tagged(self, etag: str) -> Self:
+        """Returns itself, which came with that ETag."""
+        self._etag = etag
+        return self
 
 
 class Mode(StrEnum):

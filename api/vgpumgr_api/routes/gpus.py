@@ -34,7 +34,7 @@ def list_gpus(
 def get_gpu(call: CallDep, gpu_id: UUID) -> Gpu:
     """One GPU."""
     gpu = call.read(gpus.get_gpu, gpu_id)
-    call.tag(gpu.generation)
+    call.tag(gpu.id, gpu.generation)
     return gpu
 
 
@@ -42,5 +42,5 @@ def get_gpu(call: CallDep, gpu_id: UUID) -> Gpu:
 def patch_gpu(call: TrialDep, gpu_id: UUID, patch: GpuPatch, if_match: IfMatch) -> Gpu:
     """Changes labels, and how often fair slices to come are promised its time. Needs If-Match."""
     gpu = call.write(gpus.patch_gpu, gpu_id, patch, if_match=if_match)
-    call.tag(gpu.generation)
+    call.tag(gpu.id, gpu.generation)
     return gpu

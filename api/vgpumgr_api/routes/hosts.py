@@ -37,7 +37,7 @@ def create_host(call: CallDep, wanted: HostCreate) -> HostCreated:
     """Announces a host. The answer's `enroll_token` is shown once; an Idempotency-Key is therefore not heeded."""
     host = call.write(hosts.create_host, wanted)
     call.located(f"/v1/hosts/{host.name}")
-    call.tag(host.generation)
+    call.tag(host.id, host.generation)
     return host
 
 
@@ -45,7 +45,7 @@ def create_host(call: CallDep, wanted: HostCreate) -> HostCreated:
 def get_host(call: CallDep, name: Name) -> Host:
     """One host."""
     host = call.read(hosts.get_host, name)
-    call.tag(host.generation)
+    call.tag(host.id, host.generation)
     return host
 
 
@@ -53,7 +53,7 @@ def get_host(call: CallDep, name: Name) -> Host:
 def patch_host(call: TrialDep, name: Name, patch: HostPatch, if_match: IfMatch) -> Host:
     """Cordons a host, or takes it back into service; changes labels. Needs If-Match."""
     host = call.write(hosts.patch_host, name, patch, if_match=if_match)
-    call.tag(host.generation)
+    call.tag(host.id, host.generation)
     return host
 
 
@@ -67,7 +67,7 @@ def delete_host(call: TrialDep, name: Name, if_match: IfMatch) -> None:
 def confirm_epoch(call: TrialDep, name: Name) -> Host:
     """After a database was restored: lets this host delete what the database no longer has."""
     host = call.write(hosts.confirm_epoch, name)
-    call.tag(host.generation)
+    call.tag(host.id, host.generation)
     return host
 
 
@@ -105,7 +105,7 @@ def drain_host(
         kind=Operation,
     )
     call.located(f"/v1/operations/{begun.id}")
-    call.tag(begun.generation)
+    call.tag(begun.id, begun.generation)
     return begun
 
 
@@ -113,18 +113,20 @@ def drain_host(
 def fence(call: TrialDep, name: Name, wanted: HostFence, if_match: IfMatch) -> Host:
     """Declares a host dead: its credentials are void, its slices lost, their quota is back. Needs If-Match."""
     host = call.write(fencing.fence_host, name, wanted, if_match=if_match)
-    call.tag(host.generation)
+    call.tag(host.id, host.generation)
     return host
 
 
 @router.post("/{name}:reenroll")
-def reenroll(call: CallDep, name: Name) -> HostCreated:
-    """A new one-time token for a host; the token that its agent has is revoked."""
-    host = call.write(hosts.reenroll, name)
-    call.tag(host.generation)
+def reenroll(call: CallDep, name: Name, idempotency_key: IdempotencyKey = None) -> HostCreated:
+    """A new one-time token for a host; the token that its agent has is revoked. Shown once, as by POST of a host."""
+    host = call.show_once(
+        idempotency_key, lambda session, actor: hosts.reenroll(session, actor, name), None, made=_named
+    )
+    call.tag(host.id, host.generation)
     return host
 
 
 def _tagged(call: Call, host: Host) -> Host:
-    call.tag(host.generation)
+    call.tag(host.id, host.generation)
     return host

@@ -41,7 +41,7 @@ async def get_operation(
     found = await run_in_threadpool(_look, call, operation_id)
     if not found.done and await operations_watch_of(call.request).changed(operation_id, RUNNING, wait_s):
         found = await run_in_threadpool(_look_again, call, operation_id)
-    call.tag(found.generation)
+    call.tag(found.id, found.generation)
     return found
 
 
@@ -49,7 +49,7 @@ async def get_operation(
 def cancel_operation(call: TrialDep, operation_id: UUID, wanted: OperationCancel, if_match: IfMatch) -> Operation:
     """Ends an operation that is under way; with `undo` what it is about becomes what it was before."""
     cancelled = call.write(operating.cancel_operation, operation_id, wanted, if_match=if_match)
-    call.tag(cancelled.generation)
+    call.tag(cancelled.id, cancelled.generation)
     return cancelled
 
 

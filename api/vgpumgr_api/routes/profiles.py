@@ -25,7 +25,7 @@ def create_profile(call: TrialDep, wanted: ProfileCreate, idempotency_key: Idemp
     """Makes a class of slice, which never changes."""
     profile = call.write_once(idempotency_key, profiles.create_profile, wanted, kind=Profile)
     call.located(f"/v1/profiles/{profile.name}")
-    call.tag(profile.generation)
+    call.tag(profile.id, profile.generation)
     return profile
 
 
@@ -33,7 +33,7 @@ def create_profile(call: TrialDep, wanted: ProfileCreate, idempotency_key: Idemp
 def get_profile(call: CallDep, name: Name) -> Profile:
     """One profile."""
     profile = call.read(profiles.get_profile, name)
-    call.tag(profile.generation)
+    call.tag(profile.id, profile.generation)
     return profile
 
 

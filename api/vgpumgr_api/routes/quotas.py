@@ -28,7 +28,7 @@ def list_quotas(
 def get_quota(call: CallDep, tenant: Name) -> Quota:
     """One tenant's quota."""
     quota = call.read(quotas.get_quota, tenant)
-    call.tag(quota.generation)
+    call.tag(quota.tenant_id, quota.generation)
     return quota
 
 
@@ -36,5 +36,5 @@ def get_quota(call: CallDep, tenant: Name) -> Quota:
 def patch_quota(call: TrialDep, tenant: Name, patch: QuotaPatch, if_match: IfMatch) -> Quota:
     """Changes limits; running slices follow at once. Needs If-Match."""
     quota = call.write(quotas.patch_quota, tenant, patch, if_match=if_match)
-    call.tag(quota.generation)
+    call.tag(quota.tenant_id, quota.generation)
     return quota

@@ -37,7 +37,7 @@ def create_reservation(
         call, lambda: call.write_once(idempotency_key, reservations.create_reservation, wanted, kind=Reservation)
     )
     call.located(f"/v1/reservations/{made.id}")
-    call.tag(made.generation)
+    call.tag(made.id, made.generation)
     return made
 
 
@@ -45,7 +45,7 @@ def create_reservation(
 def get_reservation(call: CallDep, reservation_id: UUID) -> Reservation:
     """One reservation that has not expired."""
     found = call.read(reservations.get_reservation, reservation_id)
-    call.tag(found.generation)
+    call.tag(found.id, found.generation)
     return found
 
 

@@ -51,7 +51,7 @@ def create_slice(
     once = None if idempotency_key is None else call.once(idempotency_key, wanted)
     claimed = claiming(call, lambda: call.write(claims.create_slice, wanted, once=once))
     call.located(f"/v1/slices/{claimed.id}")
-    call.tag(claimed.generation)
+    call.tag(claimed.id, claimed.generation)
     return claimed
 
 
@@ -85,7 +85,7 @@ def explain_slice(call: CallDep, wanted: SliceCreate) -> Explanation:
 def get_slice(call: CallDep, slice_id: UUID) -> Slice:
     """One slice."""
     found = call.read(claims.get_slice, slice_id)
-    call.tag(found.generation)
+    call.tag(found.id, found.generation)
     return found
 
 
@@ -97,5 +97,5 @@ def get_slice(call: CallDep, slice_id: UUID) -> Slice:
 def delete_slice(call: TrialDep, slice_id: UUID, if_match: IfMatch) -> Slice:
     """Gives a slice up. Its quota and capacity return when its host has confirmed that the device is gone."""
     releasing = call.write(claims.delete_slice, slice_id, if_match=if_match)
-    call.tag(releasing.generation)
+    call.tag(releasing.id, releasing.generation)
     return releasing

@@ -32,7 +32,7 @@ def create_tenant(call: TrialDep, wanted: TenantCreate, idempotency_key: Idempot
     """Makes an account, or a project of an account, with a quota of nothing."""
     tenant = call.write_once(idempotency_key, tenants.create_tenant, wanted, kind=Tenant)
     call.located(f"/v1/tenants/{tenant.name}")
-    call.tag(tenant.generation)
+    call.tag(tenant.id, tenant.generation)
     return tenant
 
 
@@ -40,7 +40,7 @@ def create_tenant(call: TrialDep, wanted: TenantCreate, idempotency_key: Idempot
 def get_tenant(call: CallDep, name: Name) -> Tenant:
     """One tenant."""
     tenant = call.read(tenants.get_tenant, name)
-    call.tag(tenant.generation)
+    call.tag(tenant.id, tenant.generation)
     return tenant
 
 

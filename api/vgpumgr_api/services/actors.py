@@ -33,7 +33,8 @@ class Actor:
     `account_id`: the account that its tenant is a project of. `scope` tells the idempotency keys of one from those of
     others; if it is empty, by role and tenant, so that the next token may repeat a request. `scopes`: what the token
     is good for; None: all that its role may do. `certified`: it showed a certificate. `expires_at`: when the token
-    ends, by itself. `secret_hash`: of the token that it showed.
+    ends, by itself. `secret_hash`: of the token that it showed. `epoch`: the database's when it was looked up; None
+    for who comes by no request.
     """
 
     token_id: UUID | None
@@ -49,6 +50,7 @@ class Actor:
     certified: bool = False
     expires_at: datetime | None = None
     secret_hash: str = field(default="", repr=False)
+    epoch: UUID | None = None
 
     @property
     def runs_the_cloud(self) -> bool:
@@ -74,6 +76,7 @@ _SUBJECTS = (
         models.Tenant.name.label("tenant"),
         models.Tenant.account_id,
         models.Host.name.label("host"),
+        select(models.Installation.epoch).scalar_subquery().label("epoch"),
     )
     .outerjoin(models.Tenant, models.Tenant.id == _TOKEN.tenant_id)
     .outerjoin(models.Host, models.Host.id == _TOKEN.host_id)
@@ -131,6 +134,7 @@ def actor_of(
         certified=certified,
         expires_at=token.expires_at,
         secret_hash=secret_hash,
+        epoch=token.epoch,
     )
 
 

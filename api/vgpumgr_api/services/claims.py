@@ -15,7 +15,7 @@ from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import claim_rows, events, grants, idempotency, progress, quotas, reservations
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
-from vgpumgr_api.services.generations import bump, bump_claimed, refuse_other
+from vgpumgr_api.services.generations import IfMatch, bump, bump_claimed, refuse_other
 from vgpumgr_api.services.idempotency import Begun, Once
 from vgpumgr_api.services.lookup import Claiming, claiming, host_wanted, on_host, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import Wanted, policy_of, settled
@@ -101,14 +101,14 @@ def get_slice(session: Session, actor: Actor, slice_id: UUID) -> Slice:
     return answer(view(row))
 
 
-def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: int | None) -> Slice:
+def delete_slice(session: Session, actor: Actor, slice_id: UUID, *, if_match: IfMatch) -> Slice:
     """Turns a claim into a tombstone. Quota and capacity return when the host has confirmed that the device is gone.
 
     Repeating it changes nothing, nor does deleting a lost slice: that is a tombstone already.
     """
     require_change(actor)
     claim, host_id, tenant = _locked(session, actor, slice_id)
-    refuse_other(if_match, claim.generation)
+    refuse_other(session, if_match, claim.id, claim.generation)
     if claim.state == SliceState.CLAIMED.value:
         progress.begin_release(session, claim.id)
         bump(session, [host_id])

@@ -6,22 +6,22 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.resources import Host, HostState
 from vgpumgr_api.services import host_states
 from vgpumgr_api.services.actors import Actor, require_operator
-from vgpumgr_api.services.generations import require_match
+from vgpumgr_api.services.generations import IfMatch, require_match
 from vgpumgr_api.services.hosts import get_host
 from vgpumgr_api.services.lookup import host_named
 
 
-def cordon_host(session: Session, actor: Actor, name: str, *, if_match: int | None) -> Host:
+def cordon_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> Host:
     """Lets a host take no more claims, or ends its maintenance without that. Operators only."""
     return _set(session, actor, name, HostState.CORDONED, if_match)
 
 
-def uncordon_host(session: Session, actor: Actor, name: str, *, if_match: int | None) -> Host:
+def uncordon_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> Host:
     """Lets a host take claims again, whatever it was before. Operators only."""
     return _set(session, actor, name, HostState.READY, if_match)
 
 
-def maintain_host(session: Session, actor: Actor, name: str, *, if_match: int | None) -> Host:
+def maintain_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> Host:
     """Lets nothing start on a host, and expects nothing to be heard of it. Refused while it has devices of slices.
 
     Its claims stay. Operators only.
@@ -29,10 +29,10 @@ def maintain_host(session: Session, actor: Actor, name: str, *, if_match: int | 
     return _set(session, actor, name, HostState.MAINTENANCE, if_match)
 
 
-def _set(session: Session, actor: Actor, name: str, state: HostState, if_match: int | None) -> Host:
+def _set(session: Session, actor: Actor, name: str, state: HostState, if_match: IfMatch) -> Host:
     require_operator(actor)
     host = host_named(session, name, lock=True)
-    require_match(if_match, host.generation)
+    require_match(session, if_match, host.id, host.generation)
     host_states.require_not_draining(session, host)
     if state is HostState.MAINTENANCE:
         host_states.require_unused(session, host)

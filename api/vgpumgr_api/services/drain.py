@@ -20,7 +20,7 @@ from vgpumgr_api.db.progress import Operation, SliceProgress
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import host_states, operations
 from vgpumgr_api.services.actors import Actor, require_operator
-from vgpumgr_api.services.generations import require_match
+from vgpumgr_api.services.generations import IfMatch, require_match
 from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.operations import SHOWN, Step
 from vgpumgr_api.services.progress import state_of_row
@@ -28,13 +28,11 @@ from vgpumgr_api.services.progress import state_of_row
 KIND = host_states.DRAIN
 
 
-def drain_host(
-    session: Session, actor: Actor, name: str, request: HostDrain, *, if_match: int | None
-) -> wire.Operation:
+def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *, if_match: IfMatch) -> wire.Operation:
     """Begins to drain a host; that of one without slices is done at once. Operators only."""
     require_operator(actor)
     host = host_named(session, name, lock=True)
-    require_match(if_match, host.generation)
+    require_match(session, if_match, host.id, host.generation)
     host_states.require_not_draining(session, host)
     if host.fenced_at is not None:
         raise Refusal(Code.HOST_FENCED, f"host {name} was declared dead; re-enrol it, or delete it")

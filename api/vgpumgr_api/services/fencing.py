@@ -22,14 +22,14 @@ from vgpumgr_api.db.reservations import Hold, Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, grants, progress
 from vgpumgr_api.services.actors import Actor, require_operator, unknown
-from vgpumgr_api.services.generations import bump, require_match
+from vgpumgr_api.services.generations import IfMatch, bump, require_match
 from vgpumgr_api.services.hosts import ONLINE, get_host
 from vgpumgr_api.services.inventory import mark_absent
 from vgpumgr_api.services.lookup import host_named
 from vgpumgr_api.services.release import owners_in_order, return_quota
 
 
-def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *, if_match: int | None) -> Host:
+def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *, if_match: IfMatch) -> Host:
     """Revokes a host's credentials and gives its claims up. Operators only.
 
     Repeating it changes nothing, unless claims are left. Locks the report row as a report does, so that reports come
@@ -37,7 +37,7 @@ def fence_host(session: Session, actor: Actor, name: str, request: HostFence, *,
     """
     require_operator(actor)
     host = host_named(session, name)
-    require_match(if_match, host.generation)
+    require_match(session, if_match, host.id, host.generation)
     _require_confirmed(host, request)
     if host.fenced_at is not None and host.enroll_hash is None and not _claims(session, host.id):
         return get_host(session, actor, name)
@@ -122,9 +122,9 @@ def _close_gpus(session: Session, actor: Actor, host: models.Host) -> None:
             mark_absent(session, actor, host, gpu)
 
 
-def _lock(session: Session, host: models.Host, if_match: int | None) -> None:
+def _lock(session: Session, host: models.Host, if_match: IfMatch) -> None:
     """Whatever made the host another one since it was read has changed its generation."""
     statement = select(models.Host).where(models.Host.id == host.id).with_for_update()
     if session.scalar(statement.execution_options(populate_existing=True)) is None:
         raise unknown("host", host.name)
-    require_match(if_match, host.generation)
+    require_match(session, if_match, host.id, host.generation)

@@ -2,6 +2,8 @@
 """Numbers that grow with every change: those that clients match, and those that hosts wait for."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
 from uuid import UUID
 
 from sqlalchemy import bindparam, or_, select, update
@@ -9,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.db.database import TryAgain
-from vgpumgr_api.db.models import Gpu, Host, Slice, Tenant
+from vgpumgr_api.db.models import Gpu, Host, Installation, Slice, Tenant
 from vgpumgr_api.db.statements import change, table_of
 from vgpumgr_api.errors import Refusal
 
@@ -33,16 +35,42 @@ Whoever holds the host's row, to drain or fence it or to ask for its epoch, has 
 """
 
 
-def require_match(if_match: int | None, generation: int) -> None:
+@dataclass(frozen=True)
+class Seen:
+    """The state of an object that a change is based on. `mark`: of which object, in which epoch; None: not said."""
+
+    generation: int
+    mark: str | None = None
+
+
+IfMatch = Seen | int | None
+"""An int is a `Seen` that does not say of which object."""
+
+
+def mark_of(epoch: UUID, identity: UUID) -> str:
+    """Returns what tells an object from another of its name, and from itself before a backup was restored."""
+    return sha256(epoch.bytes + identity.bytes).hexdigest()[:16]
+
+
+def require_match(session: Session, if_match: IfMatch, identity: UUID, generation: int) -> None:
     """Refuses a change by someone who has not seen the latest state. The caller holds the row's lock."""
     if if_match is None:
-        raise Refusal(Code.GENERATION_REQUIRED, "read the object first and send its generation in If-Match")
-    refuse_other(if_match, generation)
+        raise Refusal(Code.GENERATION_REQUIRED, "read the object first and send its ETag in If-Match")
+    refuse_other(session, if_match, identity, generation)
 
 
-def refuse_other(if_match: int | None, generation: int) -> None:
+def refuse_other(session: Session, if_match: IfMatch, identity: UUID, generation: int) -> None:
     """The same, for changes that may be made unseen as well."""
-    if if_match not in (None, generation):
+    if if_match is None:
+        return
+    seen = Seen(if_match) if isinstance(if_match, int) else if_match
+    if seen.mark is not None and seen.mark != mark_of(session.scalars(select(Installation.epoch)).one(), identity):
+        raise Refusal(
+            Code.GENERATION_STALE,
+            "you have seen another one of that name, or this one before a backup was restored; read it again and"
+            " decide",
+        )
+    if seen.generation != generation:
         raise Refusal(
             Code.GENERATION_STALE, f"it was changed and is at generation {generation} now; read it again and decide"
         )

@@ -16,7 +16,7 @@ from vgpumgr_api.db.labels import GpuLabel
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, require_operator, require_view, unknown
-from vgpumgr_api.services.generations import require_match
+from vgpumgr_api.services.generations import IfMatch, require_match
 from vgpumgr_api.services.host_states import state_of_row
 from vgpumgr_api.services.labels import gpus_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named
@@ -58,7 +58,7 @@ def get_gpu(session: Session, actor: Actor, gpu_id: UUID) -> Gpu:
     return _gpus(session, [_found(session, gpu_id)])[0]
 
 
-def patch_gpu(session: Session, actor: Actor, gpu_id: UUID, patch: GpuPatch, *, if_match: int | None) -> Gpu:
+def patch_gpu(session: Session, actor: Actor, gpu_id: UUID, patch: GpuPatch, *, if_match: IfMatch) -> Gpu:
     """Changes labels, and how often its time is promised to fair slices that come. Operators only.
 
     Slices that are there keep what they were sold, so that nothing moves and nobody gets less.
@@ -66,7 +66,7 @@ def patch_gpu(session: Session, actor: Actor, gpu_id: UUID, patch: GpuPatch, *, 
     require_operator(actor)
     changes = changes_of(patch)
     gpu, host = _found(session, gpu_id, lock=True)
-    require_match(if_match, gpu.generation)
+    require_match(session, if_match, gpu.id, gpu.generation)
     detail: dict[str, Any] = {}
     if labels := patch_labels(session, GpuLabel, gpu.id, changes.get("labels", {})):
         detail["labels"] = labels

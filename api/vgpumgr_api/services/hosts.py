@@ -19,7 +19,7 @@ from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, host_states
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
-from vgpumgr_api.services.generations import bump, require_match
+from vgpumgr_api.services.generations import IfMatch, bump, require_match
 from vgpumgr_api.services.labels import hosts_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -108,12 +108,12 @@ def get_host(session: Session, actor: Actor, name: str) -> Host:
     return _answer(session, host_named(session, name))
 
 
-def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, if_match: int | None) -> Host:
+def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, if_match: IfMatch) -> Host:
     """Cordons a host, so that it takes no more claims, or makes it ready again; changes labels. Operators only."""
     require_operator(actor)
     changes = changes_of(patch)
     host = host_named(session, name, lock=True)
-    require_match(if_match, host.generation)
+    require_match(session, if_match, host.id, host.generation)
     if "state" in changes:
         host_states.require_not_draining(session, host)
         host_states.enter(session, actor, host, changes["state"])
@@ -124,7 +124,7 @@ def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, i
     return _answer(session, host)
 
 
-def delete_host(session: Session, actor: Actor, name: str, *, if_match: int | None) -> None:
+def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
     """Forgets a host that has no slices, its GPUs and its token; of a fenced one also what it lost. Operators only."""
     require_operator(actor)
     host = host_named(session, name)
@@ -137,7 +137,7 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: int | No
     ).one_or_none()
     if found is None:
         raise unknown("host", name)
-    require_match(if_match, found.generation)
+    require_match(session, if_match, host.id, found.generation)
     if found.fenced_at is not None:
         forget_lost(session, actor, gpus)
     if session.scalar(select(models.Slice.id).where(models.Slice.gpu_id.in_(gpus)).limit(1)):

@@ -20,7 +20,7 @@ from vgpumgr_api.db.progress import Operation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import drain, operations
 from vgpumgr_api.services.actors import Actor, local_operator, require_operator, require_view
-from vgpumgr_api.services.generations import refuse_other
+from vgpumgr_api.services.generations import IfMatch, refuse_other
 from vgpumgr_api.services.liveness import alive_for
 from vgpumgr_api.services.operations import Step
 
@@ -87,14 +87,14 @@ def advance_next(session: Session) -> bool:
 
 
 def cancel_operation(
-    session: Session, actor: Actor, operation_id: UUID, request: OperationCancel, *, if_match: int | None = None
+    session: Session, actor: Actor, operation_id: UUID, request: OperationCancel, *, if_match: IfMatch = None
 ) -> wire.Operation:
     """Ends an operation that is under way. Operators only."""
     require_operator(actor)
     operation = operations.named(session, operation_id)
     if not _hold(session, operation):
         raise Refusal(Code.OPERATION_DONE, f"operation {operation_id} is {operation.state}; there is nothing to cancel")
-    refuse_other(if_match, operation.generation)
+    refuse_other(session, if_match, operation.id, operation.generation)
     operations.end(session, actor, operation, OperationState.CANCELLED)
     session.flush()
     KINDS[operation.kind].finish(session, actor, operation, OperationState.CANCELLED, undo=request.undo)

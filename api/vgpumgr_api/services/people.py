@@ -15,6 +15,7 @@ from vgpumgr_api.services.text import printable
 def recognise(session: Session, person: Person, *, request_id: str = "", source: str = "") -> Actor:
     """Returns who asks. Raises Refusal(PERMISSION_DENIED) if the tenant that the token names is not here."""
     tenant_id = account_id = None
+    epoch = session.scalar(select(models.Installation.epoch))
     if person.tenant is not None:
         tenant = models.Tenant
         found = session.execute(select(tenant.id, tenant.account_id).where(tenant.name == person.tenant)).one_or_none()
@@ -30,6 +31,7 @@ def recognise(session: Session, person: Person, *, request_id: str = "", source:
         request_id=request_id,
         source=source,
         expires_at=person.expires_at,
+        epoch=epoch,
         scope=hash_of("\n".join((person.issuer, person.subject, person.role, str(tenant_id)))),
     )
 

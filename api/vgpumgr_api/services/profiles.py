@@ -16,7 +16,7 @@ from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, require_operator, require_person
-from vgpumgr_api.services.generations import require_match
+from vgpumgr_api.services.generations import IfMatch, require_match
 from vgpumgr_api.services.lookup import profile_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
 
@@ -68,11 +68,11 @@ def get_profile(session: Session, actor: Actor, name: str) -> Profile:
     return _profile(profile_named(session, name))
 
 
-def delete_profile(session: Session, actor: Actor, name: str, *, if_match: int | None) -> None:
+def delete_profile(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
     """Removes a profile of which there is no slice. Operators only."""
     require_operator(actor)
     profile = profile_named(session, name)
-    require_match(if_match, profile.generation)
+    require_match(session, if_match, profile.id, profile.generation)
     if session.scalar(select(models.Slice.id).where(models.Slice.profile_id == profile.id).limit(1)):
         raise Refusal(
             Code.OBJECT_IN_USE,

@@ -31,7 +31,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
 from vgpumgr_api.services.enforcement import Use
-from vgpumgr_api.services.generations import bump, hosts_of, require_match
+from vgpumgr_api.services.generations import IfMatch, bump, hosts_of, require_match
 from vgpumgr_api.services.lookup import of_account, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.patching import changes_of
@@ -127,7 +127,7 @@ def get_quota(session: Session, actor: Actor, tenant: str) -> Quota:
     return _answers(session, [(session.get_one(models.Quota, owner.id), owner.name)])[0]
 
 
-def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, *, if_match: int | None) -> Quota:
+def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, *, if_match: IfMatch) -> Quota:
     """Changes limits; hosts follow at once, without harm to any VM.
 
     For operators; a tenant's admin may set its `timeslice_us`, and its projects', within the range that it was given.
@@ -141,7 +141,7 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
     quota = session.get(models.Quota, owner.id, populate_existing=True)
     if quota is None:  # its tenant was deleted since it was found
         raise TryAgain
-    require_match(if_match, quota.generation)
+    require_match(session, if_match, quota.tenant_id, quota.generation)
     before = {name: getattr(quota, column) for name, column in _COLUMNS.items()}
     before["profiles"] = profiles_of(session, [quota])[owner.id] if quota.profiles_limited else None
     if changes.get("profiles") is not None:
@@ -323,6 +323,7 @@ def _answers(session: Session, rows: Sequence[tuple[models.Quota, str]]) -> list
     return [
         Quota(
             tenant=tenant,
+            tenant_id=quota.tenant_id,
             share_permille=quota.share_limit,
             mem_bytes=quota.mem_limit,
             slices=quota.slices_limit,

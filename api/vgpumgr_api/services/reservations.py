@@ -35,7 +35,7 @@ from vgpumgr_api.services.actors import (
     unknown,
 )
 from vgpumgr_api.services.enforcement import counted_permille
-from vgpumgr_api.services.generations import refuse_other
+from vgpumgr_api.services.generations import IfMatch, refuse_other
 from vgpumgr_api.services.lookup import host_wanted, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import ROOM, Wanted, obstacles, parameters, policy_of
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -117,11 +117,11 @@ def get_reservation(session: Session, actor: Actor, reservation_id: UUID) -> Res
     return _answer(*row[:4])
 
 
-def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, if_match: int | None) -> None:
+def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, if_match: IfMatch) -> None:
     """Gives back what is still held. Slices that took places stay."""
     require_change(actor)
     found = get_reservation(session, actor, reservation_id)
-    refuse_other(if_match, found.generation)
+    refuse_other(session, if_match, found.id, found.generation)
     if not _end(session, actor, reservation_id, "reservation.deleted"):
         raise unknown("reservation", reservation_id)
 

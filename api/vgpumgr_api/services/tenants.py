@@ -15,7 +15,7 @@ from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
-from vgpumgr_api.services.generations import refuse_other
+from vgpumgr_api.services.generations import IfMatch, refuse_other
 from vgpumgr_api.services.lookup import of_account, refuse_duplicate, remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
@@ -95,13 +95,13 @@ def get_tenant(session: Session, actor: Actor, name: str) -> Tenant:
     return _tenant(tenant, _account_name(session, tenant))
 
 
-def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: int | None) -> None:
+def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:
     """Removes a tenant that has neither slices nor projects, and its quota and tokens. Operators only."""
     require_operator(actor)
     tenant = tenant_named(session, name)
     # Claims change this row first: none comes between the check and the end of this transaction.
     session.scalars(select(models.Quota.tenant_id).where(models.Quota.tenant_id == tenant.id).with_for_update()).all()
-    refuse_other(if_match, tenant.generation)
+    refuse_other(session, if_match, tenant.id, tenant.generation)
     if session.scalar(select(models.Tenant.id).where(models.Tenant.account_id == tenant.id).limit(1)):
         raise Refusal(Code.OBJECT_IN_USE, f"account {name} still has projects; delete those first")
     if session.scalar(select(models.Slice.id).where(models.Slice.tenant_id == tenant.id).limit(1)):

@@ -35,7 +35,8 @@ def test_a_drain_is_begun_followed_and_ended(cloud: Cloud) -> None:
     answer = drained(cloud, deadline_s=600, then="maintenance")
     begun = answer.json()
     path = f"/v1/operations/{begun['id']}"
-    assert (answer.status_code, answer.headers["location"], answer.headers["etag"]) == (202, path, '"2"')
+    assert (answer.status_code, answer.headers["location"]) == (202, path)
+    assert answer.headers["etag"].startswith('"2-')
     assert (begun["state"], begun["done"], begun["progress"]["left"]) == ("running", False, 1)
     assert begun["request"] == {"deadline_s": 600, "then": "maintenance"}
     assert cloud.operator.get("/v1/hosts/h1")["state"] == "draining"
@@ -106,6 +107,6 @@ def test_a_host_goes_through_its_states(cloud: Cloud) -> None:
     seen = []
     for verb in ("cordon", "maintenance", "cordon", "uncordon"):
         answer = cloud.operator("POST", f"/v1/hosts/h1:{verb}", headers=if_match(cloud, "h1"))
-        assert answer.headers["etag"] == f'"{answer.json()["generation"]}"'
+        assert answer.headers["etag"].startswith(f'"{answer.json()["generation"]}-')
         seen.append((answer.json()["state"], host.desired().host_state))
     assert seen == [("cordoned",) * 2, ("maintenance",) * 2, ("cordoned",) * 2, ("ready",) * 2]

@@ -208,7 +208,10 @@ def test_parameters_are_as_strict_as_bodies(client: TestClient, path: str, field
     assert field in said.detail
 
 
-@pytest.mark.parametrize("value", ["3", '"x"', '"-1"', 'W/"3"', "*", '"1", "2"', '"01"', '"' + "9" * 30 + '"', ""])
+@pytest.mark.parametrize(
+    "value",
+    ["3", '"x"', '"-1"', 'W/"3"', "*", '"1", "2"', '"01"', '"' + "9" * 30 + '"', '"3-5F0C8E21B7D94A36"', '"3-5f"', ""],
+)
 def test_if_match_is_one_etag(client: TestClient, value: str) -> None:
     said = problem(client.delete("/v1/profiles/p1", headers=AUTH | {"If-Match": value}), Code.FIELD_INVALID)
     assert [reason.field for reason in said.reasons] == ["header.if-match"]

@@ -35,7 +35,7 @@ def test_over_loopback_from_the_first_token_to_sigterm(tmp_path: Path) -> None:
         assert server.url.startswith("http://127.0.0.1:")
         assert http.get("/v1/health").json() == {"status": "ok"}
         assert http.post("/v1/tenants", json={"name": "red"}).status_code == 201
-        assert http.get("/v1/tenants/red").headers["etag"] == '"1"'
+        assert http.get("/v1/tenants/red").headers["etag"].startswith('"1-')
         assert "server" not in http.get("/").headers
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(timeout=30) == 0

@@ -268,7 +268,7 @@ class FakeApi:
         given = request.headers.get("If-Match")
         if given is None and needed:
             raise RefusedError(Code.GENERATION_REQUIRED, "send If-Match")
-        if given is not None and given != f'"{found.generation}"':
+        if given is not None and given not in (etag(found), f'"{found.generation}"'):
             raise RefusedError(
                 Code.GENERATION_STALE, f"it has generation {found.generation} by now; read it again and decide anew"
             )
@@ -297,12 +297,17 @@ class FakeApi:
         return _json(releasing, 202)
 
 
+def etag(found: Any) -> str:
+    return f'"{found.generation}-{0:016x}"'
+
+
 def _dump(model: BaseModel) -> Any:
     return model.model_dump(mode="json")
 
 
 def _json(content: Any, status: int = 200) -> httpx2.Response:
-    return httpx2.Response(status, json=_dump(content) if isinstance(content, BaseModel) else content)
+    headers = {"ETag": etag(content)} if hasattr(content, "generation") else {}
+    return httpx2.Response(status, headers=headers, json=_dump(content) if isinstance(content, BaseModel) else content)
 
 
 def _page(items: list[Any], query: dict[str, str]) -> httpx2.Response:

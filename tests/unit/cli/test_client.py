@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client: every route, repetition, and what is made of answers that are none."""
 
+import re
 import socket
 import ssl
 import threading
@@ -84,24 +85,24 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("DELETE /v1/tenants/blue", lambda c: c.delete_tenant("blue")),
     ("GET /v1/quotas?page_size=1000", lambda c: next(c.quotas())),
     ("GET /v1/quotas/blue", lambda c: c.quota("blue")),
-    ("PATCH /v1/quotas/blue", lambda c: c.patch_quota("blue", QuotaPatch(slices=3), if_generation=7)),
+    ("PATCH /v1/quotas/blue", lambda c: c.patch_quota("blue", QuotaPatch(slices=3), if_match=7)),
     ("GET /v1/profiles?page_size=1000", lambda c: next(c.profiles())),
     ("GET /v1/profiles/sliver", lambda c: c.profile("sliver")),
     (
         "POST /v1/profiles",
         lambda c: c.create_profile(ProfileCreate(name="half", share_permille=500, mem_bytes=1, mode=Mode.STRICT)),
     ),
-    ("DELETE /v1/profiles/sliver", lambda c: c.delete_profile("sliver", if_generation=1)),
+    ("DELETE /v1/profiles/sliver", lambda c: c.delete_profile("sliver", if_match=1)),
     ("GET /v1/hosts?page_size=1000", lambda c: next(c.hosts())),
     ("GET /v1/hosts/gpu-a", lambda c: c.host("gpu-a")),
     ("POST /v1/hosts", lambda c: c.create_host(HostCreate(name="gpu-c"))),
-    ("PATCH /v1/hosts/gpu-a", lambda c: c.patch_host("gpu-a", HostPatch(state=HostState.CORDONED), if_generation=4)),
-    ("DELETE /v1/hosts/gpu-a", lambda c: c.delete_host("gpu-a", if_generation=4)),
+    ("PATCH /v1/hosts/gpu-a", lambda c: c.patch_host("gpu-a", HostPatch(state=HostState.CORDONED), if_match=4)),
+    ("DELETE /v1/hosts/gpu-a", lambda c: c.delete_host("gpu-a", if_match=4)),
     ("POST /v1/hosts/gpu-b:confirm-epoch", lambda c: c.confirm_epoch("gpu-b")),
-    ("POST /v1/hosts/gpu-a:cordon", lambda c: c.cordon("gpu-a", if_generation=4)),
-    ("POST /v1/hosts/gpu-a:uncordon", lambda c: c.uncordon("gpu-a", if_generation=4)),
-    ("POST /v1/hosts/gpu-a:maintenance", lambda c: c.maintenance("gpu-a", if_generation=4)),
-    ("POST /v1/hosts/gpu-a:drain", lambda c: c.drain_host("gpu-a", HostDrain(), if_generation=4)),
+    ("POST /v1/hosts/gpu-a:cordon", lambda c: c.cordon("gpu-a", if_match=4)),
+    ("POST /v1/hosts/gpu-a:uncordon", lambda c: c.uncordon("gpu-a", if_match=4)),
+    ("POST /v1/hosts/gpu-a:maintenance", lambda c: c.maintenance("gpu-a", if_match=4)),
+    ("POST /v1/hosts/gpu-a:drain", lambda c: c.drain_host("gpu-a", HostDrain(), if_match=4)),
     (
         "GET /v1/operations?page_size=1000&kind=host.drain&target=gpu-a&state=running",
         lambda c: next(c.operations(kind="host.drain", target="gpu-a", state="running")),
@@ -111,7 +112,7 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
         f"POST /v1/operations/{OPERATIONS[0]}:cancel",
         lambda c: c.cancel_operation(OPERATIONS[0], OperationCancel(undo=True)),
     ),
-    ("POST /v1/hosts/gpu-a:fence", lambda c: c.fence("gpu-a", HostFence(confirm="gpu-a"), if_generation=4)),
+    ("POST /v1/hosts/gpu-a:fence", lambda c: c.fence("gpu-a", HostFence(confirm="gpu-a"), if_match=4)),
     ("POST /v1/hosts/gpu-b:reenroll", lambda c: c.reenroll("gpu-b")),
     ("GET /v1/gpus?page_size=1000&host=gpu-a", lambda c: next(c.gpus(host="gpu-a"))),
     (
@@ -124,7 +125,7 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
         "POST /v1/slices?validate_only=true",
         lambda c: c.create_slice(SliceCreate(tenant="blue", profile="quarter"), validate_only=True),
     ),
-    (f"DELETE /v1/slices/{SLICES[0]}", lambda c: c.delete_slice(SLICES[0], if_generation=3)),
+    (f"DELETE /v1/slices/{SLICES[0]}", lambda c: c.delete_slice(SLICES[0], if_match=3)),
     ("GET /v1/tokens?page_size=1000", lambda c: next(c.tokens())),
     ("POST /v1/tokens", lambda c: c.create_token(TokenCreate(role=TokenRole.OPERATOR))),
     (f"DELETE /v1/tokens/{TOKENS[0]}", lambda c: c.delete_token(TOKENS[0])),
@@ -181,9 +182,17 @@ def test_events_are_read_on_behind_a_page_without_any_and_not_in_a_circle(api: F
 
 
 def test_a_patch_carries_only_what_was_given(api: FakeApi, client: Client) -> None:
-    client.patch_quota("blue", QuotaPatch(slices=3), if_generation=7)
+    client.patch_quota("blue", QuotaPatch(slices=3), if_match=7)
     assert api.requests[0].content == b'{"slices":3}'
     assert api.requests[0].headers["If-Match"] == '"7"'
+
+
+def test_a_change_may_be_based_on_the_etag_that_an_object_came_with(api: FakeApi, client: Client) -> None:
+    seen = client.quota("blue")
+    assert re.fullmatch(r'"[0-9]+-[0-9a-f]{16}"', seen.etag)
+    changed = client.patch_quota("blue", QuotaPatch(slices=3), if_match=seen.etag)
+    assert api.requests[-1].headers["If-Match"] == seen.etag != changed.etag
+    assert next(client.quotas()).etag == ""
 
 
 # ---- repetition
@@ -225,7 +234,7 @@ def test_two_requests_have_two_keys(api: FakeApi, client: Client) -> None:
         lambda c: c.create_token(TokenCreate(role=TokenRole.OPERATOR)),
         lambda c: c.reenroll("gpu-a"),
         lambda c: c.enroll(fleet.Enroll(agent_version="0.1", boot_id=EPOCH)),
-        lambda c: c.patch_host("gpu-a", HostPatch(state=HostState.READY), if_generation=4),
+        lambda c: c.patch_host("gpu-a", HostPatch(state=HostState.READY), if_match=4),
     ],
 )
 def test_what_cannot_be_answered_twice_is_not_sent_twice(

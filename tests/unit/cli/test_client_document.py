@@ -29,7 +29,7 @@ OPERATIONS = {
 PAGES = {"page_size", "page_token"}
 """What the client fills in by itself."""
 
-HEADERS = {"if_generation": "if-match", "idempotency_key": "idempotency-key"}
+HEADERS = {"if_match": "if-match", "idempotency_key": "idempotency-key"}
 """How arguments that become headers are called."""
 
 UNTYPED = ("get_versions", "get_health", "get_liveness", "get_openapi")
@@ -181,7 +181,7 @@ def test_what_a_method_sends_is_what_the_document_says(name: str) -> None:
         positional.append(argument(body_hint, content["application/json"]["schema"]))
     asked = {each: argument(hints[each], schemas[each]) for each in query(operation)}
     if header(operation, "if-match"):
-        asked["if_generation"] = 3
+        asked["if_match"] = 3
     if header(operation, "idempotency-key"):
         asked["idempotency_key"] = "order-4711"
     answer = getattr(recorder.client, method_name(name))(*positional, **asked)

@@ -2,6 +2,7 @@
 """What tenants may claim."""
 
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field
 
@@ -49,6 +50,7 @@ class Quota(Answer):
     """
 
     tenant: Name
+    tenant_id: UUID | None = None
     share_permille: int
     mem_bytes: int
     slices: int

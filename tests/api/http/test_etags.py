@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ETag is of one state of one object: no other of its name, nor what a backup brought back, is taken for it."""
+
+import re
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from vgpumgr_api.services import installation
+from vgpumgr_api.services.actors import local_operator
+
+from tests.api.http.cloud import Cloud
+from vgpumgr.wire.problem import Code
+
+PROFILE = {"name": "p1", "share_permille": 100, "mem_bytes": 1 << 30}
+
+
+def made_anew(cloud: Cloud, kind: str) -> tuple[str, str, str]:
+    """The path of an object that was deleted and made once more, with the ETags of the first and the second one."""
+    collection, wanted = {
+        "tenants": ("/v1/tenants", {"name": "red"}),
+        "quotas": ("/v1/tenants", {"name": "red"}),
+        "profiles": ("/v1/profiles", PROFILE),
+        "hosts": ("/v1/hosts", {"name": "h1"}),
+    }[kind]
+    seen = []
+    for again in (False, True):
+        name = cloud.operator.post(collection, wanted)["name"]
+        seen.append(cloud.operator("GET", f"/v1/{kind}/{name}").headers["etag"])
+        if not again:
+            cloud.operator.delete(f"{collection}/{name}")
+    return f"/v1/{kind}/{name}", seen[0], seen[1]
+
+
+CHANGES: list[tuple[str, str, Any]] = [
+    ("tenants", "DELETE", None),
+    ("quotas", "PATCH", {"slices": 1}),
+    ("profiles", "DELETE", None),
+    ("hosts", "DELETE", None),
+    ("hosts", "PATCH", {"state": "cordoned"}),
+    ("hosts:cordon", "POST", None),
+    ("hosts:drain", "POST", {}),
+    ("hosts:fence", "POST", {"confirm": "h1", "force": True}),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "body"), CHANGES)
+def test_what_was_made_anew_is_not_taken_for_what_was_seen(cloud: Cloud, kind: str, method: str, body: Any) -> None:
+    kind, _, verb = kind.partition(":")
+    path, former, present = made_anew(cloud, kind)
+    assert former.partition("-")[0] == present.partition("-")[0]  # the generation alone does not tell
+    path += f":{verb}" if verb else ""
+    said = cloud.operator.refused(Code.GENERATION_STALE, method, path, body, headers={"If-Match": former})
+    assert "another" in said.detail
+    assert cloud.operator(method, path, body, headers={"If-Match": present}).is_success
+
+
+def test_what_a_backup_brought_back_is_not_taken_for_what_was_seen_before(cloud: Cloud) -> None:
+    """Generations are given again after a restore, to other changes."""
+    cloud.operator.post("/v1/profiles", PROFILE)
+    tag = cloud.operator("GET", "/v1/profiles/p1").headers["etag"]
+    cloud.database.run(lambda session: installation.new_epoch(session, local_operator("tests")))
+    cloud.operator.refused(Code.GENERATION_STALE, "DELETE", "/v1/profiles/p1", headers={"If-Match": tag})
+    assert cloud.operator("GET", "/v1/profiles/p1").headers["etag"] != tag
+    cloud.operator.delete("/v1/profiles/p1")
+
+
+def test_a_claim_answers_with_the_etag_that_it_is_read_with(cloud: Cloud) -> None:
+    cloud.host("h1")
+    cloud.profile("half", 500)
+    red = cloud.tenant("red", share_permille=1000, mem_bytes=1 << 40, slices=4)
+    for _ in range(2):  # the second time its caller is remembered
+        claimed = red("POST", "/v1/slices", {"tenant": "red", "profile": "half", "vm_uuid": str(uuid4())})
+        read = red("GET", f"/v1/slices/{claimed.json()['id']}")
+        assert claimed.headers["etag"] == read.headers["etag"]
+        assert re.fullmatch(r'"1-[0-9a-f]{16}"', read.headers["etag"])
+
+
+def test_a_generation_alone_still_says_that_nothing_was_changed(cloud: Cloud) -> None:
+    """As clients of the first release send it."""
+    cloud.operator.post("/v1/profiles", PROFILE)
+    cloud.operator.refused(Code.GENERATION_STALE, "DELETE", "/v1/profiles/p1", headers={"If-Match": '"2"'})
+    cloud.operator.ok("DELETE", "/v1/profiles/p1", 204, headers={"If-Match": '"1"'})
