@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`usage`: the ledger, as it is billed by. docs/usage.md says what each quantity means."""
+"""`usage` and `unbooked`: the ledger, as it is billed by, and what it lacks. docs/usage.md says what each means."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -14,7 +14,9 @@ from vgpumgr.cli.units import is_duration, parse_instant
 from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from vgpumgr.wire.usage import LedgerRow
+    from collections.abc import Iterable
+
+    from vgpumgr.wire.usage import LedgerRow, UnbookedRow
 
 WHO = ("ACCOUNT", "TENANT")
 WHERE = ("HOST", "GPU")
@@ -37,12 +39,24 @@ class GranularityOption(StrEnum):
     TOTAL = "total"
 
 
+class ReasonOption(StrEnum):
+    """Why something is not booked, without importing the models for `--help`."""
+
+    UNATTRIBUTED = "unattributed"
+    IMPLAUSIBLE = "implausible"
+
+
 class ByOption(StrEnum):
     """Whom a row is about, without importing the models for `--help`."""
 
     ACCOUNT = "account"
     TENANT = "tenant"
     GPU = "gpu"
+
+
+UsageOutputOption = Annotated[
+    UsageOutput, typer.Option("--output", "-o", help="table for people, json and csv for programs")
+]
 
 
 def usage(
@@ -62,9 +76,7 @@ def usage(
     as_of: Annotated[
         str | None, typer.Option(metavar="WHEN", help="without what was booked from then on: an old bill again")
     ] = None,
-    output: Annotated[
-        UsageOutput, typer.Option("--output", "-o", help="table for people, json and csv for programs")
-    ] = UsageOutput.TABLE,
+    output: UsageOutputOption = UsageOutput.TABLE,
 ) -> None:
     """Show what was granted to and used by each tenant. How long ago is counted from this hour's beginning."""
     session = begin(context, output)
@@ -81,7 +93,7 @@ def usage(
         "as_of": None if as_of is None else _hour(session, as_of, "--as-of"),
     }
     if output is UsageOutput.CSV:
-        _print_csv(session, wanted)
+        _print_csv(session, session.client.export_ledger(**wanted))
         return
     rows = session.client.ledger(**wanted)
     if output is UsageOutput.JSON:
@@ -90,6 +102,45 @@ def usage(
         with_gpu = by is ByOption.GPU
         header = ("SINCE", "UNTIL", *WHO, *(WHERE if with_gpu else ()), *QUANTITIES, "NOTE")
         session.print(table(header, (_cells(row, with_gpu=with_gpu) for row in rows)))
+
+
+def unbooked(
+    context: typer.Context,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="hours from then on: 7d (ago), or 2026-11-01T00:00:00Z")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="hours before then")] = None,
+    host: Annotated[str | None, typer.Option(help="only of this host")] = None,
+    tenant: Annotated[str | None, typer.Option(help="only under this name")] = None,
+    reason: Annotated[ReasonOption | None, typer.Option(help="only for this reason")] = None,
+    output: UsageOutputOption = UsageOutput.TABLE,
+) -> None:
+    """Show what hosts counted and the ledger does not have: by whom nobody knows, or more than there can be."""
+    session = begin(context, output)
+    for name, what in ((tenant, "tenant"), (host, "host")):
+        if name is not None:
+            checked_name(name, what)
+    wanted: dict[str, Any] = {
+        "since": None if since is None else _hour(session, since, "--since"),
+        "until": None if until is None else _hour(session, until, "--until"),
+        "host": host,
+        "tenant": tenant,
+        "reason": reason and reason.value,
+    }
+    if output is UsageOutput.CSV:
+        _print_csv(session, session.client.export_unbooked(**wanted))
+        return
+    rows = session.client.unbooked(**wanted)
+    if output is UsageOutput.JSON:
+        session.print_json([dumped(row) for row in rows])
+    else:
+        header = ("SINCE", *WHERE, "TENANT", "REASON", "DUE-S", "RUN-S")
+        session.print(table(header, (_unbooked_cells(row) for row in rows)))
+
+
+def _unbooked_cells(row: "UnbookedRow") -> tuple[str, ...]:
+    counted = (_decimal(ns, 1_000_000_000) for ns in (row.due_ns, row.run_ns))
+    return (moment(row.since), row.host, row.gpu, row.tenant, row.reason, *counted)
 
 
 def _hour(session: Session, text: str, option: str) -> str:
@@ -109,12 +160,12 @@ def _beginning(of: datetime) -> datetime:
     return of.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _print_csv(session: Session, wanted: dict[str, Any]) -> None:
+def _print_csv(session: Session, pieces: "Iterable[bytes]") -> None:
     """As it comes, with the line ends of this system. An export that breaks off ends with an error."""
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")()
-    for piece in session.client.export_ledger(**wanted):
+    for piece in pieces:
         session.write(decoder.decode(piece).replace("\r", ""))
 
 

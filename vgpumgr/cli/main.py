@@ -35,6 +35,7 @@ app.command()(plug.attach)
 app.command()(plug.detach)
 app.command()(top.top)
 app.command()(ledger.usage)
+app.command()(ledger.unbooked)
 app.command()(simulate.simulate)
 
 

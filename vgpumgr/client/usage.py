@@ -4,8 +4,9 @@
 from collections.abc import Iterator
 
 from vgpumgr.client.calls import Calls
+from vgpumgr.client.transport import Params
 from vgpumgr.wire.resources import Usage
-from vgpumgr.wire.usage import Grant, LedgerRow
+from vgpumgr.wire.usage import Grant, LedgerRow, UnbookedRow
 
 EXPORT_SILENCE_S = 60.0
 
@@ -45,7 +46,36 @@ class UsageCalls(Calls):
         """The same as CSV, in pieces. ApiUnreachableError where it breaks off: then it is not complete."""
         params = {"since": since, "until": until, "granularity": granularity, "by": by, "tenant": tenant}
         params |= {"account": account, "as_of": as_of}
-        with self._api.stream("/v1/usage/ledger.csv", params=params, headers={}, silence_s=EXPORT_SILENCE_S) as pieces:
+        return self._export("/v1/usage/ledger.csv", params)
+
+    def unbooked(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        host: str | None = None,
+        tenant: str | None = None,
+        reason: str | None = None,
+    ) -> Iterator[UnbookedRow]:
+        """What hosts counted and the ledger does not have, of hours that begin at `since` or later, before `until`."""
+        filters = {"since": since, "until": until, "host": host, "tenant": tenant, "reason": reason}
+        return self._pages("/v1/usage/unbooked", UnbookedRow, **filters)
+
+    def export_unbooked(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        host: str | None = None,
+        tenant: str | None = None,
+        reason: str | None = None,
+    ) -> Iterator[bytes]:
+        """The same as CSV, in pieces. ApiUnreachableError where it breaks off: then it is not complete."""
+        params = {"since": since, "until": until, "host": host, "tenant": tenant, "reason": reason}
+        return self._export("/v1/usage/unbooked.csv", params)
+
+    def _export(self, path: str, params: Params) -> Iterator[bytes]:
+        with self._api.stream(path, params=params, headers={}, silence_s=EXPORT_SILENCE_S) as pieces:
             yield from pieces
 
     def grants(

@@ -115,6 +115,31 @@ class LedgerRow(Answer):
     reserved_ns: int
 
 
+class UnbookedReason(StrEnum):
+    """Why the ledger does not take what a host counted: nobody had a claim by that name, or no GPU can have done it."""
+
+    UNATTRIBUTED = "unattributed"
+    IMPLAUSIBLE = "implausible"
+
+
+class UnbookedRow(Answer):
+    """What a host says of a tenant's group in the hour from `since`, and the ledger does not have, or not all of it.
+
+    `tenant`: the name that the host said; nobody need ever have had it.
+    """
+
+    since: Instant
+    host: Name
+    gpu: str
+    tenant: str
+    reason: UnbookedReason
+    run_ns: int
+    due_ns: int
+    assured_ns: int
+    throttled_ns: int
+    reserved_ns: int
+
+
 class Grant(Answer):
     """The life of one claim: from `started_at` until `deleted_at` it is billed, until `ended_at` it took room."""
 

@@ -3,21 +3,23 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from vgpumgr.wire.common import Instant, Name, Page
 from vgpumgr.wire.resources import Usage
-from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow
+from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow, UnbookedReason, UnbookedRow
 from vgpumgr_api.call import Call, CallDep, PageDep, authenticate, turns_of
-from vgpumgr_api.services import grants, ledger_list, usage
+from vgpumgr_api.services import grants, ledger_list, unbooked, usage
 from vgpumgr_api.services.ledger_scope import LedgerFilter
 from vgpumgr_api.services.paging import PAGE_SIZE_MAX, PageRequest
+from vgpumgr_api.services.unbooked import UnbookedFilter
 from vgpumgr_api.strict import Route
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"], route_class=Route)
@@ -48,6 +50,22 @@ async def _wanted(
     )
 
 
+CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+Read = Callable[[Call, PageRequest], Page[Any]]
+"""Reads a page of rows."""
+
+
+async def _unbooked_wanted(
+    since: Annotated[Instant | None, Query(description="hours that begin at this instant or later")] = None,
+    until: Annotated[Instant | None, Query(description="hours that begin before this instant")] = None,
+    host: Name | None = None,
+    tenant: Annotated[Name | None, Query(description="under this name, also if nobody has it")] = None,
+    reason: UnbookedReason | None = None,
+) -> UnbookedFilter:
+    return UnbookedFilter(since=since, until=until, host=host, tenant=tenant, reason=reason)
+
+
+UnbookedDep = Annotated[UnbookedFilter, Depends(_unbooked_wanted)]
 WantedDep = Annotated[LedgerFilter, Depends(_wanted)]
 
 
@@ -63,15 +81,22 @@ def list_ledger(call: CallDep, page: PageDep, wanted: WantedDep) -> Page[LedgerR
     return call.read(ledger_list.list_ledger, page, wanted)
 
 
-@router.get(
-    "/ledger.csv",
-    response_class=StreamingResponse,
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
-)
+@router.get("/ledger.csv", response_class=StreamingResponse, responses=CSV)
 def export_ledger(call: CallDep, wanted: WantedDep) -> StreamingResponse:
     """The same as CSV, whole, with a line of names. An answer that breaks off is not complete."""
-    first = call.read(ledger_list.list_ledger, PageRequest(size=PAGE_SIZE_MAX), wanted)
-    return StreamingResponse(_csv(call, wanted, first), media_type="text/csv; charset=utf-8; header=present")
+    return _export(call, LedgerRow, lambda call, page: call.read(ledger_list.list_ledger, page, wanted))
+
+
+@router.get("/unbooked")
+def list_unbooked(call: CallDep, page: PageDep, wanted: UnbookedDep) -> Page[UnbookedRow]:
+    """What hosts counted and the ledger does not have, by hour; for operators."""
+    return call.read(unbooked.list_unbooked, page, wanted)
+
+
+@router.get("/unbooked.csv", response_class=StreamingResponse, responses=CSV)
+def export_unbooked(call: CallDep, wanted: UnbookedDep) -> StreamingResponse:
+    """The same as CSV, whole, with a line of names. An answer that breaks off is not complete."""
+    return _export(call, UnbookedRow, lambda call, page: call.read(unbooked.list_unbooked, page, wanted))
 
 
 @router.get("/grants")
@@ -83,22 +108,27 @@ def list_grants(
     return call.read(grants.list_grants, page, wanted)
 
 
-async def _csv(call: Call, wanted: LedgerFilter, page: Page[LedgerRow]) -> AsyncIterator[str]:
+def _export(call: Call, kind: type[BaseModel], read: Read) -> StreamingResponse:
+    """The first page is read before the answer begins, so that what cannot be asked is refused."""
+    first = read(call, PageRequest(size=PAGE_SIZE_MAX))
+    return StreamingResponse(_csv(call, kind, read, first), media_type="text/csv; charset=utf-8; header=present")
+
+
+async def _csv(call: Call, kind: type[BaseModel], read: Read, page: Page[Any]) -> AsyncIterator[str]:
     """Page by page, each in a transaction and turn of its own, so that a slow reader keeps nothing from others."""
-    yield _lines([list(LedgerRow.model_fields)])
+    yield _lines([list(kind.model_fields)])
     while True:
-        yield _lines([_cell(getattr(row, name)) for name in LedgerRow.model_fields] for row in page.items)
+        yield _lines([_cell(getattr(row, name)) for name in kind.model_fields] for row in page.items)
         if not page.next_page_token:
             return
         more = PageRequest(size=PAGE_SIZE_MAX, token=page.next_page_token)
         async with turns_of(call.request).turn(call.actor):
-            page = await run_in_threadpool(_next, call, wanted, more)
+            page = await run_in_threadpool(_next, call, read, more)
 
 
-def _next(call: Call, wanted: LedgerFilter, more: PageRequest) -> Page[LedgerRow]:
+def _next(call: Call, read: Read, more: PageRequest) -> Page[Any]:
     """Asks again who calls: the token may have ended since the last page, and then the answer breaks off."""
-    again = Call(call.request, call.response, authenticate(call.request))
-    return again.read(ledger_list.list_ledger, more, wanted)
+    return read(Call(call.request, call.response, authenticate(call.request)), more)
 
 
 def _lines(rows: Any) -> str:

@@ -6,6 +6,7 @@ import binascii
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import MAXYEAR, datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from vgpumgr.wire.common import COUNTER_MAX
 from vgpumgr.wire.problem import Code, Reason
+from vgpumgr_api.db.types import Instant
 from vgpumgr_api.errors import Refusal
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 1000
@@ -41,7 +43,7 @@ def fetch(
 ) -> tuple[list[Row[*tuple[Any, ...]]], str]:
     """Returns the rows of a page, in the order of `keys`, and the token of the next page or "".
 
-    `keys` are unique together and of type UUID, str or int. `kind` names the list, whose tokens fit no other.
+    `keys` are unique together and of type UUID, str, int or Instant. `kind` names the list, whose tokens fit no other.
     """
     size = checked_size(page.size)
     if page.token:
@@ -84,6 +86,8 @@ def _key(value: Any, key: InstrumentedAttribute[Any]) -> Any:
     value.encode()  # half a surrogate pair is no text
     if key.type.python_type is int:
         return _number(value)
+    if isinstance(key.type, Instant):
+        return _instant(value)
     return UUID(value) if key.type.python_type is UUID else value
 
 
@@ -91,6 +95,13 @@ def _number(value: str) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 19 and int(value) <= COUNTER_MAX):
         raise ValueError
     return int(value)
+
+
+def _instant(value: str) -> datetime:
+    moment = datetime.fromisoformat(value)
+    if moment.tzinfo is None or not 1 < moment.year < MAXYEAR:
+        raise ValueError
+    return moment
 
 
 def _invalid(field: str, detail: str) -> Refusal:

@@ -6,23 +6,26 @@ A row is what the meter says of that hour in all, not only what was left out of 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import ColumnElement, func, select, tuple_
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.usage import Reading
+from vgpumgr.wire.common import Page
+from vgpumgr.wire.usage import Reading, UnbookedReason, UnbookedRow
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.statements import upsert
 from vgpumgr_api.services import events
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.actors import Actor, require_view
+from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.text import printable
 
-UNATTRIBUTED = "unattributed"
+UNATTRIBUTED = UnbookedReason.UNATTRIBUTED.value
 """Nobody has ever had a claim there by that name, or the database that knew was lost."""
 
-IMPLAUSIBLE = "implausible"
+IMPLAUSIBLE = UnbookedReason.IMPLAUSIBLE.value
 """More than the GPU can have done in that time."""
 
 LIMIT_NS = 2 * 3600 * 10**9
@@ -30,6 +33,49 @@ LIMIT_NS = 2 * 3600 * 10**9
 
 _COUNTS = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 _BATCH = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnbookedFilter:
+    """Which rows are wanted; None: whichever. Hours that begin at `since` or later, and before `until`."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    host: str | None = None
+    tenant: str | None = None
+    reason: UnbookedReason | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """What a row has to be."""
+        row = ledger.Unbooked
+        found: list[ColumnElement[bool]] = []
+        if self.since is not None:
+            found.append(row.hour >= self.since)
+        if self.until is not None:
+            found.append(row.hour < self.until)
+        equal = {row.host: self.host, row.tenant: self.tenant, row.reason: self.reason and self.reason.value}
+        found += [column == value for column, value in equal.items() if value is not None]
+        return found
+
+
+def list_unbooked(session: Session, actor: Actor, page: PageRequest, wanted: UnbookedFilter) -> Page[UnbookedRow]:
+    """Returns what hosts counted and the ledger does not have, the earliest hour first. For who sees the cloud."""
+    require_view(actor)
+    row = ledger.Unbooked
+    keys = [row.hour, row.host, row.gpu, row.tenant, row.reason]
+    found, token = fetch(session, select(row).where(*wanted.conditions()), kind="unbooked", keys=keys, page=page)
+    return Page(items=[_row(each[0]) for each in found], next_page_token=token)
+
+
+def _row(found: ledger.Unbooked) -> UnbookedRow:
+    return UnbookedRow(
+        since=found.hour,
+        host=found.host,
+        gpu=found.gpu,
+        tenant=found.tenant,
+        reason=UnbookedReason(found.reason),
+        **{name: getattr(found, name) for name in _COUNTS},
+    )
 
 
 class Bounds:

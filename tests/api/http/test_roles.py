@@ -178,6 +178,8 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("GET", "/v1/usage/ledger"): people(f"/v1/usage/ledger?{DAY}"),
     ("GET", "/v1/usage/ledger.csv"): people(f"/v1/usage/ledger.csv?{DAY}"),
     ("GET", "/v1/usage/grants"): people(f"/v1/usage/grants?{DAY}"),
+    ("GET", "/v1/usage/unbooked"): operators("/v1/usage/unbooked"),
+    ("GET", "/v1/usage/unbooked.csv"): operators("/v1/usage/unbooked.csv"),
     ("GET", "/v1/tokens"): operators("/v1/tokens", viewer=Code.PERMISSION_DENIED, own_admin=OK),
     ("POST", "/v1/tokens"): operators(
         "/v1/tokens",

@@ -13,7 +13,7 @@ from vgpumgr_api.services.actors import Actor
 
 from tests.api.http.cloud import GIB, GPU, Cloud
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.usage import LedgerRow
+from vgpumgr.wire.usage import LedgerRow, UnbookedRow
 
 
 def test_the_csv_says_what_the_list_says_over_many_pages(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +56,29 @@ def test_the_csv_says_what_the_list_says_over_many_pages(cloud: Cloud, monkeypat
     listed = cloud.operator.get(f"/v1/usage/ledger?{asked}")["items"]
     assert [(row["tenant"], row["run_ns"]) for row in listed] == [(row["tenant"], int(row["run_ns"])) for row in rows]
     assert len(cloud.operator.get(f"/v1/usage/grants?{asked}")["items"]) == 5
+
+
+def test_what_the_ledger_lacks_comes_as_a_list_and_as_csv(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vgpumgr_api.routes.usage.PAGE_SIZE_MAX", 2)
+    host = cloud.host("h1")
+    hour = cloud.database.clock().replace(minute=0, second=0, microsecond=0)
+    counts = {"assured_ns": 0, "throttled_ns": 0, "reserved_ns": 0, "due_ns": -1, "run_ns": 7}
+    of = {"hour": int(hour.timestamp()) // 3600, "gpu": GPU} | counts
+    readings = [of | {"revision": number, "tenant": f"ghost{number}"} for number in (1, 2, 3)]
+    said = {"meter_id": str(uuid4()), "after": 0, "through": 3, "newest": 3, "readings": readings}
+    host.post(f"/v1/hosts/{host.id}/usage", said, status=200)
+
+    listed = cloud.operator.get("/v1/usage/unbooked?host=h1&reason=unattributed")["items"]
+    assert [row["tenant"] for row in listed] == ["ghost1", "ghost2", "ghost3"]
+    assert {(row["run_ns"], row["due_ns"]) for row in listed} == {(7, -1)}
+    answer = cloud.operator("GET", "/v1/usage/unbooked.csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert list(rows[0]) == list(UnbookedRow.model_fields)
+    assert [row["tenant"] for row in rows] == [row["tenant"] for row in listed]
+    assert {row["since"] for row in rows} == {f"{hour:%Y-%m-%dT%H:%M:%SZ}"}
+    for query in ("reason=other", "since=2026-11-21", "host=H1", "page_token=x"):
+        cloud.operator.refused(Code.FIELD_INVALID, "GET", f"/v1/usage/unbooked?{query}")
 
 
 def test_what_cannot_be_asked_is_a_problem_not_half_a_file(cloud: Cloud) -> None:

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import select
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, events, figures, gpus
+from vgpumgr_api.services import books, events, figures, gpus, unbooked
 from vgpumgr_api.services.inventory import GPUS_MAX
 from vgpumgr_api.services.paging import PageRequest
-from vgpumgr_api.services.unbooked import LIMIT_NS
+from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
@@ -18,6 +18,7 @@ from tests.api.services.test_metering import NOON, Told, entries
 from tests.api.world import Agent, World, gpu
 from vgpumgr.wire.common import MEM_BYTES_MAX
 from vgpumgr.wire.problem import Code
+from vgpumgr.wire.usage import UnbookedReason
 
 HOUR_NS = 3600 * 10**9
 
@@ -96,6 +97,37 @@ def test_usage_of_a_name_without_a_claim_leaves_a_trace(
     clock.advance(10 * 24 * 3600)
     world.run(books.forget_before, 1)
     assert kept(database) == []
+
+
+def test_who_sees_the_cloud_may_read_what_was_left_out(world: World, told: Told) -> None:
+    told.tell(told.reading(5, tenant="gone"), told.reading(LIMIT_NS + 1), told.reading(6, tenant="lost", hour=NOON - 1))
+
+    def listed(**wanted: Any) -> list[tuple[str, str, int]]:
+        found = world.run(unbooked.list_unbooked, PageRequest(), UnbookedFilter(**wanted)).items
+        return [(row.reason, row.tenant, row.run_ns) for row in found]
+
+    noon = books.EPOCH + NOON * books.HOUR
+    lost, gone = ("unattributed", "lost", 6), ("unattributed", "gone", 5)
+    much = ("implausible", "acme", LIMIT_NS + 1)
+    assert listed() == [lost, much, gone]
+    assert (listed(since=noon), listed(until=noon)) == ([much, gone], [lost])
+    assert listed(reason=UnbookedReason.IMPLAUSIBLE) == listed(tenant="acme") == [much]
+    assert (listed(host="one"), listed(host="two")) == ([lost, much, gone], [])
+    with refused(Code.PERMISSION_DENIED):
+        world.run(unbooked.list_unbooked, PageRequest(), UnbookedFilter(), actor=world.tenant_actor("acme"))
+
+
+def test_pages_of_what_was_left_out_have_each_row_once(world: World, told: Told) -> None:
+    for hours in range(3):
+        told.tell(*(told.reading(1, tenant=name, hour=NOON - hours) for name in ("x", "y")))
+    found, token = [], ""
+    while True:
+        page = world.run(unbooked.list_unbooked, PageRequest(size=1, token=token), UnbookedFilter())
+        found += [(row.since, row.tenant) for row in page.items]
+        token = page.next_page_token
+        if not token:
+            break
+    assert found == sorted({(books.EPOCH + (NOON - hours) * books.HOUR, name) for hours in range(3) for name in "xy"})
 
 
 def test_a_host_that_names_ever_other_gpus_fills_no_table(world: World, agent: Agent) -> None:

@@ -22,10 +22,11 @@ from tests.unit.cli.fake_content import (
     ledger_of,
     operation_of,
     slice_of,
+    unbooked_of,
 )
 from vgpumgr.wire import fleet, operations, resources
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
-from vgpumgr.wire.usage import LedgerRow
+from vgpumgr.wire.usage import LedgerRow, UnbookedRow
 
 TOKEN = "vgt_secret-of-the-operator"
 PAGE = 2
@@ -55,6 +56,7 @@ class FakeApi:
     lists: dict[str, list[Any]] = field(default_factory=contents)
     usage: list[list[resources.Usage]] = field(default_factory=list)
     current_usage: list[resources.Usage] = field(default_factory=list)
+    left_out: list[UnbookedRow] = field(default_factory=lambda: [unbooked_of("gone")])
     booked: list[LedgerRow] = field(default_factory=lambda: [ledger_of("blue"), ledger_of("green", closed=False)])
     releasing_polls: int = 2
     running_polls: int = 1
@@ -112,6 +114,8 @@ class FakeApi:
             return _page(self.current_usage, query)
         if path.startswith("/v1/usage/ledger"):
             return self.ledger(query, as_csv=path.endswith(".csv"))
+        if path.startswith("/v1/usage/unbooked"):
+            return _as_csv(self.left_out, UnbookedRow) if path.endswith(".csv") else _page(self.left_out, query)
         if path == "/v1/events/watch":
             return self.watch(query, request.headers.get("Last-Event-ID", ""))
         if path in ("/v1/slices:batch", "/v1/slices:explain"):
@@ -158,10 +162,7 @@ class FakeApi:
 
     def ledger(self, query: dict[str, str], *, as_csv: bool) -> httpx2.Response:
         found = [row for row in self.booked if query.get("tenant") in (None, row.tenant)]
-        if not as_csv:
-            return _page(found, query)
-        lines = [",".join(LedgerRow.model_fields), *(",".join(map(str, _dump(row).values())) for row in found)]
-        return httpx2.Response(200, headers={"Content-Type": "text/csv"}, text="".join(f"{line}\r\n" for line in lines))
+        return _as_csv(found, LedgerRow) if as_csv else _page(found, query)
 
     def claims(self, verb: str, request: httpx2.Request, query: dict[str, str]) -> httpx2.Response:
         if verb == "explain":
@@ -314,6 +315,11 @@ def _page(items: list[Any], query: dict[str, str]) -> httpx2.Response:
     start = int(query.get("page_token", "0"))
     more = str(start + PAGE) if len(items) > start + PAGE else ""
     return _json({"items": [_dump(item) for item in items[start : start + PAGE]], "next_page_token": more})
+
+
+def _as_csv(found: list[Any], kind: type[BaseModel]) -> httpx2.Response:
+    lines = [",".join(kind.model_fields), *(",".join(map(str, _dump(row).values())) for row in found)]
+    return httpx2.Response(200, headers={"Content-Type": "text/csv"}, text="".join(f"{line}\r\n" for line in lines))
 
 
 def _problem(problem: Problem) -> httpx2.Response:

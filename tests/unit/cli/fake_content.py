@@ -8,7 +8,7 @@ from uuid import UUID
 from vgpumgr.wire import operations, resources
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Mode
-from vgpumgr.wire.usage import LedgerRow
+from vgpumgr.wire.usage import LedgerRow, UnbookedReason, UnbookedRow
 
 MADE = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -124,6 +124,21 @@ def ledger_of(tenant: str, **more: Any) -> LedgerRow:
         "reserved_ns": 0,
     }
     return LedgerRow.model_validate(members | more)
+
+
+def unbooked_of(tenant: str) -> UnbookedRow:
+    return UnbookedRow(
+        since=MADE,
+        host="gpu-a",
+        gpu=GPU,
+        tenant=tenant,
+        reason=UnbookedReason.UNATTRIBUTED,
+        run_ns=20_000_000_001,
+        due_ns=-1_500_000,
+        assured_ns=0,
+        throttled_ns=0,
+        reserved_ns=0,
+    )
 
 
 def contents() -> dict[str, list[Any]]:

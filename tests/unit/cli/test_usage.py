@@ -58,6 +58,19 @@ def test_csv_is_what_the_api_exports(cli: Cli) -> None:
     assert cli.api.seen()[0].startswith("GET /v1/usage/ledger.csv?")
 
 
+def test_what_is_not_booked_is_asked_for_by_host_and_reason(cli: Cli) -> None:
+    options = "--since 7d --until 1h --host gpu-a --tenant gone --reason implausible"
+    assert cli("unbooked", *options.split()).status == 0
+    assert asked(cli) == {
+        "page_size": "1000",
+        "since": "2026-11-14T12:00:00Z",
+        "until": "2026-11-21T11:00:00Z",
+        "host": "gpu-a",
+        "tenant": "gone",
+        "reason": "implausible",
+    }
+
+
 @pytest.mark.parametrize("output", ["table", "json", "csv"])
 def test_an_api_that_is_gone_is_no_empty_ledger(cli: Cli, output: str) -> None:
     cli.api.fail(httpx2.ConnectError, times=9)
