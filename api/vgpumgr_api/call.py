@@ -217,6 +217,27 @@ class Call:
             )
         )
 
+    def show_once(
+        self,
+        key: str | None,
+        service: Callable[[Session, Actor], A],
+        wanted: BaseModel | None,
+        *,
+        made: Callable[[A], str],
+    ) -> A:
+        """As `write`, for an answer with a secret: a repeated idempotency key is told what was `made`, and no more.
+
+        `wanted`: the body of the request.
+        """
+        if key is None:
+            return self.write(service)
+        once = self.once(key, wanted)
+        return self._database.run(
+            lambda session: idempotency.shown_once(
+                session, self.actor, once, lambda: service(session, self.actor), made
+            )
+        )
+
     def located(self, path: str) -> None:
         """Says where the object is that was made."""
         if self.trial:
@@ -233,16 +254,17 @@ class Call:
             return
         self.response.headers["ETag"] = etag(self.actor.epoch, identity, generation)
 
-    def once(self, key: str, wanted: BaseModel) -> Once:
+    def once(self, key: str, wanted: BaseModel | None) -> Once:
         """What tells this request from others.
 
         Over what was understood rather than over the bytes: white space and order of members do not matter, nor
         members that say what would be taken without them, as a newer client's may.
         """
         url = self.request.url
-        body = json.dumps(wanted.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
-        said = f"{self.request.method}\n{url.path}\n{url.query}\n{body}"
-        return Once(key, sha256(said.encode()).hexdigest())
+        said = {} if wanted is None else wanted.model_dump(mode="json", exclude_defaults=True)
+        body = json.dumps(said, sort_keys=True)
+        told = f"{self.request.method}\n{url.path}\n{url.query}\n{body}"
+        return Once(key, sha256(told.encode()).hexdigest())
 
 
 # ---- what endpoints ask for; async, so that none of them costs a thread

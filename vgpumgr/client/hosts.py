@@ -29,9 +29,10 @@ class HostCalls(Calls):
     def host(self, name: str) -> Host:
         return self._get(f"/v1/hosts/{segment(name)}", Host)
 
-    def create_host(self, host: HostCreate) -> HostCreated:
-        # The API keeps no secret to answer it again, so this and what else answers one is not repeated.
-        return self._post("/v1/hosts", HostCreated, host, repeatable=False)
+    def create_host(self, host: HostCreate, *, idempotency_key: str | None = None) -> HostCreated:
+        """ApiError with ``secret.shown`` if it was made with that key: then `reenroll` gives another token."""
+        # An answer with a secret comes once, so this and what else answers one is not repeated.
+        return self._post("/v1/hosts", HostCreated, host, idempotency_key=idempotency_key, repeatable=False)
 
     def patch_host(self, name: str, patch: HostPatch, *, if_match: Match, validate_only: bool = False) -> Host:
         return self._patch(f"/v1/hosts/{segment(name)}", Host, patch, if_match, validate_only=validate_only)
@@ -71,8 +72,9 @@ class HostCalls(Calls):
         path, params = f"/v1/hosts/{segment(name)}:fence", trial(validate_only)
         return self._post(path, Host, fence, if_match=if_match, params=params, repeatable=False)
 
-    def reenroll(self, name: str) -> HostCreated:
-        return self._post(f"/v1/hosts/{segment(name)}:reenroll", HostCreated, repeatable=False)
+    def reenroll(self, name: str, *, idempotency_key: str | None = None) -> HostCreated:
+        path = f"/v1/hosts/{segment(name)}:reenroll"
+        return self._post(path, HostCreated, idempotency_key=idempotency_key, repeatable=False)
 
     def gpus(
         self,

@@ -18,8 +18,9 @@ class RecordCalls(Calls):
     ) -> Iterator[Token]:
         return self._pages("/v1/tokens", Token, role=role, subject=subject, expired=yes(expired))
 
-    def create_token(self, token: TokenCreate) -> TokenCreated:
-        return self._post("/v1/tokens", TokenCreated, token, repeatable=False)
+    def create_token(self, token: TokenCreate, *, idempotency_key: str | None = None) -> TokenCreated:
+        """ApiError with ``secret.shown`` if one was made with that key; `reasons` name it."""
+        return self._post("/v1/tokens", TokenCreated, token, idempotency_key=idempotency_key, repeatable=False)
 
     def delete_token(self, token_id: UUID, *, validate_only: bool = False) -> None:
         self._delete(f"/v1/tokens/{token_id}", None, validate_only=validate_only)

@@ -33,6 +33,7 @@ class Code(StrEnum):
     GENERATION_REQUIRED = "generation.required"
     GENERATION_STALE = "generation.stale"
     IDEMPOTENCY_MISMATCH = "idempotency.mismatch"
+    SECRET_SHOWN = "secret.shown"
     QUOTA_EXCEEDED = "quota.exceeded"
     QUOTA_FORBIDDEN = "quota.forbidden"
     CAPACITY_NONE = "capacity.none"
@@ -71,6 +72,7 @@ STATUS: dict[Code, int] = {
     Code.GENERATION_REQUIRED: 428,
     Code.GENERATION_STALE: 412,
     Code.IDEMPOTENCY_MISMATCH: 422,
+    Code.SECRET_SHOWN: 409,
     Code.QUOTA_EXCEEDED: 403,
     Code.QUOTA_FORBIDDEN: 403,
     Code.CAPACITY_NONE: 409,

@@ -33,9 +33,11 @@ def list_hosts(
 
 
 @router.post("", status_code=201)
-def create_host(call: CallDep, wanted: HostCreate) -> HostCreated:
-    """Announces a host. The answer's `enroll_token` is shown once; an Idempotency-Key is therefore not heeded."""
-    host = call.write(hosts.create_host, wanted)
+def create_host(call: CallDep, wanted: HostCreate, idempotency_key: IdempotencyKey = None) -> HostCreated:
+    """Announces a host. The answer's `enroll_token` is shown once: the same Idempotency-Key again gives none."""
+    host = call.show_once(
+        idempotency_key, lambda session, actor: hosts.create_host(session, actor, wanted), wanted, made=_named
+    )
     call.located(f"/v1/hosts/{host.name}")
     call.tag(host.id, host.generation)
     return host
@@ -125,6 +127,10 @@ def reenroll(call: CallDep, name: Name, idempotency_key: IdempotencyKey = None) 
     )
     call.tag(host.id, host.generation)
     return host
+
+
+def _named(host: Host) -> str:
+    return f"host {host.name}"
 
 
 def _tagged(call: Call, host: Host) -> Host:

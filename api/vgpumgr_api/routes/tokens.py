@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Token, TokenCreate, TokenCreated, TokenRole
-from vgpumgr_api.call import CallDep, PageDep, TrialDep
+from vgpumgr_api.call import CallDep, IdempotencyKey, PageDep, TrialDep
 from vgpumgr_api.services import tokens
 from vgpumgr_api.strict import Route
 
@@ -28,9 +28,14 @@ def list_tokens(
 
 
 @router.post("", status_code=201)
-def create_token(call: CallDep, wanted: TokenCreate) -> TokenCreated:
-    """Makes a token. Its `secret` is shown once; an Idempotency-Key is therefore not heeded."""
-    token = call.write(tokens.create_token, wanted)
+def create_token(call: CallDep, wanted: TokenCreate, idempotency_key: IdempotencyKey = None) -> TokenCreated:
+    """Makes a token. Its `secret` is shown once: the same Idempotency-Key again makes none and is told of this one."""
+    token = call.show_once(
+        idempotency_key,
+        lambda session, actor: tokens.create_token(session, actor, wanted),
+        wanted,
+        made=lambda answer: f"token {answer.id}",
+    )
     call.located(f"/v1/tokens/{token.id}")
     return token
 

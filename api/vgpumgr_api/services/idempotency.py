@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, delete, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Answer
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.records import IdempotencyKey
 from vgpumgr_api.db.statements import change, insert_unless_there, table_of
@@ -61,13 +61,38 @@ class Begun:
 def once(session: Session, actor: Actor, key: str, request_hash: str, fn: Callable[[], M], kind: type[M]) -> M:
     """Returns `fn()`, or what it returned to the same actor with the same key. A refusal is not kept.
 
-    Must come first in its transaction. Not for answers with secrets, because they are stored.
+    Must come first in its transaction. Not for answers with secrets, because they are stored; see `shown_once`.
     """
     begun = begin(session, actor, Once(key, request_hash), kind)
     if not isinstance(begun, Begun):
         return begun
     answer = fn()
     session.connection().execute(ANSWERED, begun.parameters(answer))
+    return answer
+
+
+class _Shown(Answer):
+    """What is kept in the place of an answer that had a secret: what the request made."""
+
+    made: str
+
+
+def shown_once(session: Session, actor: Actor, request: Once, fn: Callable[[], M], made: Callable[[M], str]) -> M:
+    """Returns `fn()`, whose answer has a secret: it is not kept, only what was `made`.
+
+    Raises Refusal(SECRET_SHOWN), which says that, for the same request of the same actor with the same key. Must come
+    first in its transaction.
+    """
+    begun = begin(session, actor, request, _Shown)
+    if isinstance(begun, _Shown):
+        raise Refusal(
+            Code.SECRET_SHOWN,
+            f"this Idempotency-Key has made {begun.made}, whose secret was shown once and is kept nowhere; if you lack"
+            " it delete that token, or re-enrol that host, with a new key",
+            reasons=(Reason(code=Code.SECRET_SHOWN, detail=begun.made, field="header.idempotency-key"),),
+        )
+    answer = fn()
+    session.connection().execute(ANSWERED, begun.parameters(_Shown(made=made(answer))))
     return answer
 
 
