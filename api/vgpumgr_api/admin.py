@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from uuid import UUID
 
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 from sqlalchemy.exc import DBAPIError
 
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
@@ -45,12 +45,17 @@ def initialise(config: Config) -> TokenCreated:
 
 
 def migrate(config: Config) -> None:
-    """Brings the tables up to date; API processes of the older version do nothing from then on."""
+    """Brings the tables up to date; API processes of the older version do nothing from then on.
+
+    Of several that run at once one does so, and the others return when it has.
+    """
     database = _opened(config)
+
+    def note(connection: Connection, before: str, step: str) -> None:
+        installation.migrated(connection, ACTOR, at=database.clock(), before=before, step=step)
+
     try:
-        if schema.revision(database) is None:
-            raise AdminError("the database has no tables; run: vgpumgr-api init")
-        schema.upgrade(database)
+        schema.upgrade(database, make=False, after=note)
     except DBAPIError as error:
         raise unreachable(error) from error
     finally:
@@ -86,10 +91,14 @@ def new_epoch(database: Database) -> UUID:
 def backup(database: Database, file: Path | None, *, directory: Path | None, keep: int) -> tuple[Path, Header]:
     """Writes a backup to a new `file`, or under a name of its own to `directory`, where the last `keep` stay."""
     if directory is not None:
-        return make.make_in(database, directory, keep=keep)
-    if file is None:
+        path, header = make.make_in(database, directory, keep=keep)
+    elif file is not None:
+        path, header = file, make.make(database, file)
+    else:
         raise AdminError("name a file or a directory for the backup")
-    return file, make.make(database, file)
+    detail = {"rows": header.rows, "step": header.revision, "made_at": header.made_at.isoformat()}
+    database.run(lambda session: installation.backed_up(session, ACTOR, path.name, detail))
+    return path, header
 
 
 def check_backup(file: Path) -> Header:

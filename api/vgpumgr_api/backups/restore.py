@@ -46,7 +46,8 @@ def restore(database: Database, path: Path, actor: Actor, *, force: bool) -> Hea
             _set_row_numbers(connection)
             with Session(connection, join_transaction_mode="rollback_only", expire_on_commit=False) as session:
                 session.info["now"] = database.clock()
-                installation.restored(session, actor, made_at=header.made_at)
+                detail = {"rows": header.rows, "release": header.release, "step": header.revision, "forced": force}
+                installation.restored(session, actor, made_at=header.made_at, detail=detail)
                 session.commit()
         return header
 

@@ -139,7 +139,7 @@ class Database:
             except DBAPIError as error:
                 if _state(error) == _CANCELED:
                     raise _busy(f"the database took longer than {STATEMENT_S:g} s; ask for less") from error
-                if not _given_up(error):
+                if not given_up(error):
                     if _unreachable(error):
                         raise _busy("the database cannot be reached") from error
                     raise
@@ -202,7 +202,8 @@ def _busy(why: str) -> Refusal:
     return Refusal(Code.DATABASE_BUSY, f"{why}; try again in a moment")
 
 
-def _given_up(error: DBAPIError) -> bool:
+def given_up(error: DBAPIError) -> bool:
+    """Whether the database gave the transaction up for the sake of another."""
     if isinstance(error.orig, sqlite3.OperationalError):
         return (error.orig.sqlite_errorcode & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     return _state(error) in _GIVEN_UP

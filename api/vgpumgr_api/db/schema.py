@@ -4,6 +4,9 @@
 Nothing is upgraded behind an operator's back: the service refuses to start until ``vgpumgr-api migrate`` was run.
 """
 
+import random
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,10 +15,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 # Their tables belong to Base.metadata.
 from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations, served  # noqa: F401
-from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.database import Database, given_up
 from vgpumgr_api.db.models import Base
 
 MIGRATIONS = Path(__file__).resolve().parents[1] / "migrations"
@@ -30,19 +34,52 @@ class SchemaError(Exception):
     """The database is not the one that this program needs; the message is one line that says what to do."""
 
 
-def upgrade(database: Database) -> None:
-    """Runs what is missing, in one transaction. Of several that come at once the others find nothing left to do.
+PATIENCE_S = 3600.0
+"""How long one that comes while another upgrades waits for it."""
+
+
+THROWN_OUT_MAX = 10
+"""Who comes first throws out whoever is connected, once; more often it is the server that ends."""
+
+
+def upgrade(
+    database: Database, *, make: bool = True, after: Callable[[Connection, str, str], None] | None = None
+) -> None:
+    """Runs what is missing, in one transaction. Of several that come at once one does so; the others wait for it and
+    find nothing left to do.
 
     Whoever else is at work on older tables is thrown out, and a process of before comes in no more; see `served`.
+    Without `make` a database without tables is refused. `after` is told, in that transaction, from which step to which
+    an existing database was brought.
     """
-    database.close()
+    deadline = time.monotonic() + PATIENCE_S
+    thrown_out = 0
+    while True:
+        database.close()
+        try:
+            return _upgrade(database, make=make, after=after)
+        except DBAPIError as error:
+            # One that came first has thrown us out, or keeps us waiting.
+            thrown_out += error.connection_invalidated
+            if time.monotonic() >= deadline or thrown_out > THROWN_OUT_MAX:
+                raise
+            if not error.connection_invalidated and not given_up(error):
+                raise
+        time.sleep(random.uniform(0.05, 0.2))
+
+
+def _upgrade(database: Database, *, make: bool, after: Callable[[Connection, str, str], None] | None) -> None:
     with database.engine.begin() as connection:
         lock(connection)
         found = revision_at(connection)
         _refuse_newer(found)
+        if found is None and not make:
+            raise SchemaError("the database has no tables; run: vgpumgr-api init")
         if found not in (None, newest()):
             _stand_alone(connection)
         upgrade_to(connection, "head")
+        if after is not None and found not in (None, newest()):
+            after(connection, str(found), str(newest()))
 
 
 def lock(connection: Connection) -> None:

@@ -5,15 +5,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.models import Host, Installation
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import credentials, events
+from vgpumgr_api.services import audit, credentials, events
 from vgpumgr_api.services.actors import Actor, require_operator
+from vgpumgr_api.services.text import printable
 
 UNKNOWN_YET = 1
 """Stands for any number of devices that the database does not know, until a host's next report counts them."""
@@ -58,11 +59,31 @@ def new_epoch(session: Session, actor: Actor, *, detail: dict[str, Any] | None =
     return installation.epoch
 
 
-def restored(session: Session, actor: Actor, *, made_at: datetime) -> UUID:
-    """As `new_epoch`, of a database that was just filled from a backup of `made_at`.
+def restored(session: Session, actor: Actor, *, made_at: datetime, detail: dict[str, Any]) -> UUID:
+    """As `new_epoch`, of a database that was just filled from a backup of `made_at`. `detail`: what else of the run.
 
     Tokens for enrolment are void, since each is good for one use and may have been used after the backup.
     """
     for host in session.scalars(select(Host).where(Host.enroll_hash.is_not(None)).order_by(Host.id)):
         credentials.revoke_enrolment(session, host)
-    return new_epoch(session, actor, detail={"backup_made_at": made_at.isoformat()})
+    epoch = new_epoch(session, actor, detail={"backup_made_at": made_at.isoformat()})
+    _note(session, actor, "database.restored", epoch, {"backup_made_at": made_at.isoformat(), **detail})
+    return epoch
+
+
+def backed_up(session: Session, actor: Actor, file: str, detail: dict[str, Any]) -> None:
+    """Notes that a backup was made."""
+    _note(session, actor, "database.backed_up", printable(file)[:128], detail)
+
+
+def migrated(connection: Connection, actor: Actor, *, at: datetime, before: str, step: str) -> None:
+    """Notes in the caller's transaction that the tables were brought from one step to another."""
+    with Session(connection, join_transaction_mode="rollback_only", expire_on_commit=False) as session:
+        session.info["now"] = at
+        _note(session, actor, "database.migrated", step, {"before": before})
+        session.commit()
+
+
+def _note(session: Session, actor: Actor, what: str, subject: object, detail: dict[str, Any]) -> None:
+    """For the audit alone: who watches events sees a new epoch, and nothing else changes for it."""
+    audit.write(session, actor, what, subject, tenant=None, generation=None, detail=detail)

@@ -5,9 +5,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 from vgpumgr_api import config
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.records import AuditEntry
 from vgpumgr_api.main import main
 from vgpumgr_api.services import hosts
 from vgpumgr_api.services.actors import SECRET, Actor, authenticate
@@ -121,6 +123,37 @@ def test_an_init_that_was_interrupted_is_finished_by_another(
     assert "vgpumgr-api init" in said(capsys)[1]
     assert main(["init", "--config", str(settings)]) == 0
     assert who(empty_url, said(capsys)[0]).role == "operator"
+
+
+def test_what_is_run_here_is_in_the_audit(
+    settings: Path, empty_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def noted() -> list[AuditEntry]:
+        database = Database(empty_url)
+        found = database.run(lambda session: list(session.scalars(select(AuditEntry).order_by(AuditEntry.id))))
+        database.close()
+        return found
+
+    assert main(["init", "--config", str(settings)]) == 0
+    secret = said(capsys)[0]
+    backup = tmp_path / "a.backup"
+    assert main(["backup", "--config", str(settings), str(backup)]) == 0
+    made = noted()[-1]
+    assert (made.action, made.object, made.actor, made.role) == (
+        "database.backed_up",
+        "a.backup",
+        "operator:local",
+        "admin",
+    )
+    rows = int(said(capsys)[0].partition(": ")[2].partition(" ")[0])
+    assert (made.detail["rows"], made.detail["step"]) == (rows, schema.newest())
+    assert main(["restore", "--config", str(settings), str(backup)]) == 1  # without --force
+    assert [each.id for each in noted()][-1] == made.id
+    assert main(["restore", "--config", str(settings), str(backup), "--force"]) == 0
+    assert [each.action for each in noted()] == ["token.created", "epoch.new", "database.restored"]
+    detail = noted()[-1].detail
+    assert (detail["rows"], detail["forced"], detail["step"]) == (rows, True, schema.newest())
+    assert secret not in str([each.detail for each in noted()])
 
 
 def test_init_makes_no_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several ``vgpumgr-api migrate`` at once: one migrates, and the others wait for it, for as long as it takes."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, select, text
+from vgpumgr_api.db import database as databases
+from vgpumgr_api.db import schema
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.records import AuditEntry
+from vgpumgr_api.main import main
+
+FIRST = "0001"
+AT_ONCE = 5
+WAIT_S = 0.3
+"""Of one statement for a lock; the one that migrates takes several times as long."""
+
+
+@pytest.fixture
+def old_url(empty_url: str) -> str:
+    """A database of the first release."""
+    made = Database(empty_url)
+    with made.engine.begin() as connection:
+        schema.upgrade_to(connection, FIRST)
+    made.close()
+    return empty_url
+
+
+@pytest.fixture
+def settings(old_url: str, tmp_path: Path) -> Path:
+    path = tmp_path / "api.toml"
+    path.write_text(f'database = "{old_url}"\n')
+    return path
+
+
+@pytest.fixture
+def own(old_url: str) -> Iterator[Database]:
+    opened = Database(old_url)
+    yield opened
+    opened.close()
+
+
+def migrations(database: Database) -> list[tuple[str, str]]:
+    """From which step to which, as the audit has it."""
+    found = select(AuditEntry).where(AuditEntry.action == "database.migrated").order_by(AuditEntry.id)
+    return database.run(
+        lambda session: [(each.detail["before"], each.object) for each in session.scalars(found)], read_only=True
+    )
+
+
+@contextmanager
+def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[list[str]]:
+    """Has whoever migrates take its time; yields who did."""
+    who, run = [], schema.upgrade_to
+
+    def upgrade_to(connection: Connection, revision: str) -> None:
+        if schema.revision_at(connection) == FIRST:
+            who.append(threading.current_thread().name)
+            time.sleep(seconds)
+        run(connection, revision)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(databases, "WAIT_S", WAIT_S)
+        patched.setattr(schema, "upgrade_to", upgrade_to)
+        yield who
+
+
+def test_one_migrates_and_the_others_wait_however_long_it_takes(
+    settings: Path, own: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(AT_ONCE)
+
+    def migrate(_: int) -> int:
+        together.wait()
+        return main(["migrate", "--config", str(settings)])
+
+    with slow(monkeypatch, 5 * WAIT_S) as who, ThreadPoolExecutor(AT_ONCE) as pool:
+        assert list(pool.map(migrate, range(AT_ONCE))) == [0] * AT_ONCE
+    assert len(who) == 1
+    schema.require_current(own)
+    assert migrations(own) == [(FIRST, schema.newest())]
+
+
+def test_who_is_thrown_out_by_the_first_comes_again(
+    settings: Path, own: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is connected and not yet in the queue looks to the first like any other process of before."""
+    if own.is_sqlite:  # nobody is thrown out there
+        return
+    reached, done, lock = threading.Event(), threading.Event(), schema.lock
+
+    def late(connection: Connection) -> None:
+        if threading.current_thread().name.startswith("late"):
+            connection.execute(text("SELECT 1"))
+            reached.set()
+            assert done.wait(30)
+        lock(connection)
+
+    monkeypatch.setattr(schema, "lock", late)
+    with ThreadPoolExecutor(1, thread_name_prefix="late") as pool:
+        last = pool.submit(main, ["migrate", "--config", str(settings)])
+        assert reached.wait(30)
+        assert main(["migrate", "--config", str(settings)]) == 0
+        done.set()
+        assert last.result(30) == 0
+    assert migrations(own) == [(FIRST, schema.newest())]
+
+
+def test_nothing_to_migrate_leaves_no_entry(settings: Path, own: Database) -> None:
+    for _ in range(2):
+        assert main(["migrate", "--config", str(settings)]) == 0
+    assert len(migrations(own)) == 1
