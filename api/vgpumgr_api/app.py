@@ -20,6 +20,7 @@ from vgpumgr_api.limits import Limits
 from vgpumgr_api.observe.metrics import Metrics
 from vgpumgr_api.observe.tracing import Tracing
 from vgpumgr_api.oidc import Oidc
+from vgpumgr_api.refused import Refused
 from vgpumgr_api.remembered import Remembered
 from vgpumgr_api.routes import ROUTERS
 from vgpumgr_api.services import heartbeats, operating, operations, outbox, waiting
@@ -69,6 +70,7 @@ def create_app(
     app.state.operations_watch = DesiredWatch(lambda: _operations(database))
     app.state.lifecycle = Lifecycle()
     app.state.remembered = Remembered()
+    app.state.refused = Refused(database.run)
     watchers = {
         "desired": lambda: app.state.watch.waiting,
         "operations": lambda: app.state.operations_watch.waiting,

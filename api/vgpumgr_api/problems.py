@@ -8,7 +8,7 @@ caught by `vgpumgr_api.envelope`.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,6 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
 from vgpumgr_api.errors import Refusal
+
+if TYPE_CHECKING:
+    from vgpumgr_api.refused import Refused
 
 REASONS_MAX = 20
 NAME_MAX = 100
@@ -103,6 +106,8 @@ def request_id(request: Request) -> str:
 async def _refusal(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refusal):
         raise error
+    refused: Refused = request.app.state.refused
+    await refused.note(request, error)
     return ProblemResponse(
         error.code,
         error.detail,

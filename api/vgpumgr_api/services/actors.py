@@ -108,7 +108,11 @@ def authenticate(session: Session, secret: str, *, request_id: str = "", source:
     if found is None:
         raise invalid(session, secret, "this token is unknown or revoked; ask an operator for a new one")
     if found.expires_at is not None and found.expires_at <= now(session):
-        raise Refusal(Code.AUTH_EXPIRED, "this token has expired; ask an operator for a new one")
+        raise Refusal(
+            Code.AUTH_EXPIRED,
+            "this token has expired; ask an operator for a new one",
+            by=actor_of(found, request_id=request_id, source=source),
+        )
     return actor_of(found, request_id=request_id, source=source, secret_hash=hash_of(secret))
 
 
@@ -177,6 +181,7 @@ def _fenced(host: str) -> Refusal:
         Code.HOST_FENCED,
         f"host {host} was declared dead and its slices are given up; stop the VMs that still run there, and have it"
         " re-enrolled",
+        by=Actor(token_id=None, role=TokenRole.HOST, name=f"host:{host}"),
     )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Page
-from vgpumgr_api.db import records
+from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import filled, insert
 from vgpumgr_api.services.actors import Actor, require_admin
@@ -67,7 +67,7 @@ def write(
     generation: int | None,
     detail: dict[str, Any],
 ) -> None:
-    """Adds an entry. For `events.record`, which is how every change is noted."""
+    """Adds an entry. For `events.record`, which is how every change is noted, and for what was refused."""
     insert(
         session,
         _ENTRY,
@@ -83,6 +83,14 @@ def write(
             "detail": detail,
         },
     )
+
+
+def refused(session: Session, actor: Actor, asked: str, detail: dict[str, Any]) -> None:
+    """Adds an entry for what was refused; no event, since nothing happened."""
+    tenant = None
+    if actor.tenant_id is not None:
+        tenant = session.scalar(select(models.Tenant.name).where(models.Tenant.id == actor.tenant_id))
+    write(session, actor, "request.refused", asked[:128], tenant=tenant, generation=None, detail=detail)
 
 
 def credentials_of(actor: Actor) -> dict[str, Any]:

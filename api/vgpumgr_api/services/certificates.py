@@ -30,7 +30,11 @@ def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: 
             session, proof_of(peer.credential), "this certificate was revoked or its host is unknown; enrol again"
         )
     if peer.expires_at <= now(session):
-        raise Refusal(Code.AUTH_EXPIRED, "this host's certificate has expired; have the host re-enrolled")
+        raise Refusal(
+            Code.AUTH_EXPIRED,
+            "this host's certificate has expired; have the host re-enrolled",
+            by=actor_of(token, request_id=request_id, source=source, certified=True),
+        )
     return actor_of(token, request_id=request_id, source=source, certified=True)
 
 
