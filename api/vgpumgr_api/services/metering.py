@@ -16,10 +16,12 @@ from sqlalchemy import false, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from vgpumgr.wire.problem import Code
 from vgpumgr.wire.usage import Metered, Reading, Readings
 from vgpumgr_api.db import ledger, models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import insert_unless_there, is_postgresql, upsert
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import books
 from vgpumgr_api.services.actors import Actor, own_host, require_unrevoked
 from vgpumgr_api.services.books import EPOCH, HOUR, hour_of
@@ -28,6 +30,10 @@ from vgpumgr_api.services.unbooked import IMPLAUSIBLE, UNATTRIBUTED, Aside, Boun
 COUNTED = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 _BOTH_WAYS = "due_ns"
 _BATCH = 500
+
+METERS_MAX = 64
+METERS_WITHIN = timedelta(days=30)
+"""A host has one meter; another begins when its disk was lost or put back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +70,7 @@ def _locked(session: Session, host: models.Host, said: Readings) -> ledger.Meter
     statement = select(ledger.Meter).where(ledger.Meter.id == said.meter_id).with_for_update()
     found = session.scalar(statement)
     if found is None:
+        _require_room(session, host)
         values = {"id": said.meter_id, "host_id": host.id, "revision": 0, "told_at": now(session)}
         values["complete_hour"] = _present(session)
         insert_unless_there(session, ledger.Meter, values, outdated=false())
@@ -73,6 +80,19 @@ def _locked(session: Session, host: models.Host, said: Readings) -> ledger.Meter
             return None
         found.host_id = host.id  # the same machine, which was deleted and made anew
     return found
+
+
+def _require_room(session: Session, host: models.Host) -> None:
+    """Refuses a host that begins ever new meters, each of which is remembered for ever."""
+    own = ledger.Meter
+    recent = (own.host_id == host.id, own.told_at >= now(session) - METERS_WITHIN)
+    if (session.scalar(select(func.count()).select_from(own).where(*recent)) or 0) >= METERS_MAX:
+        raise Refusal(
+            Code.RATE_EXCEEDED,
+            f"{METERS_MAX} meters of this host told something within the last {METERS_WITHIN.days} days; see why its"
+            " agent loses its meter.db",
+            retry_after_s=3600,
+        )
 
 
 def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: Sequence[Reading]) -> None:

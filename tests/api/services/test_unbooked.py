@@ -9,6 +9,7 @@ from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import books, events, figures, gpus, unbooked
 from vgpumgr_api.services.inventory import GPUS_MAX
+from vgpumgr_api.services.metering import METERS_MAX, METERS_WITHIN
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
 
@@ -142,6 +143,20 @@ def test_a_host_that_names_ever_other_gpus_fills_no_table(world: World, agent: A
     agent.inventory = [gpu(f"{9:04x}:{number:02x}:00.0") for number in range(GPUS_MAX)]
     with refused(Code.FIELD_INVALID):
         agent.report()
+
+
+def test_a_host_that_begins_ever_new_meters_fills_no_table(world: World, agent: Agent, clock: Clock) -> None:
+    first = Told(agent)
+    for meter in (first, *(Told(agent) for _ in range(METERS_MAX - 1))):
+        meter.tell(meter.reading(1))
+    another = Told(agent)
+    with refused(Code.RATE_EXCEEDED):
+        another.tell(another.reading(1))
+    assert first.tell(first.reading(2)).revision == 2  # those that there are go on
+    other = Told(world.host("two"))
+    assert other.tell().revision == 0  # as do other hosts
+    clock.advance(METERS_WITHIN.total_seconds() + 1)
+    assert another.tell(another.reading(1), after=0).revision == another.newest
 
 
 def test_memory_that_no_gpu_has_breaks_no_sum(world: World, agent: Agent) -> None:
