@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches, ties and reservations at the same moment: the fixture audits what is left."""
+"""Batches, ties, policies and reservations at the same moment: the fixture audits what is left."""
 
 import random
 from typing import Any
 
-from tests.api.concurrency.races import Fleet, at_once, outcomes
+from tests.api.concurrency.agents import enrolled, inventory
+from tests.api.concurrency.races import GIB, Fleet, Host, at_once, outcomes
 
 ROUNDS = 4
 WIDE = 8
@@ -82,3 +83,44 @@ def test_a_reservation_that_ends_while_its_places_are_taken_gives_back_the_rest(
         assert outcomes(replies[4:6])["done"] >= 1
         assert set(outcomes(replies[6:])) <= {"done", "capacity.none"}
         assert fleet.quota(tenant)["used_slices"] == claimed["done"]
+
+
+def shared(fleet: Fleet, policy: str, **members: Any) -> str:
+    """The name of a host with one GPU of a policy."""
+    name = fleet.name("host")
+    [described] = inventory([64])
+    return Host(fleet, name, enrolled(fleet.operator, name), [described | {"policy": policy} | members]).name
+
+
+def profile_of(fleet: Fleet, policy: str, share: int) -> str:
+    body = {"name": fleet.name("profile"), "share_permille": share, "mem_bytes": GIB, "policy": policy}
+    body["mode"] = "strict" if policy == "fixed_share" else "fair"
+    assert fleet.operator.ask("POST", "/v1/profiles", body).status == 201
+    return str(body["name"])
+
+
+def test_no_more_claims_come_to_a_gpu_than_it_has_places(fleet: Fleet) -> None:
+    """Free share does not tell: each asks for far less than its part, so that only their number stands in the way."""
+    for places in range(1, ROUNDS + 1):
+        host, profile = shared(fleet, "fixed_share", places=places), profile_of(fleet, "fixed_share", 10)
+        tenants = [fleet.tenant() for _ in range(WIDE)]
+        want = [{"tenant": tenant, "profile": profile, "host": host} for tenant in tenants]
+        held = [each | {"places": 1, "expires_in_s": 600} for each in want[:2]]
+        calls = [fleet.ask("POST", "/v1/slices", each) for each in want[2:]]
+        calls += [fleet.ask("POST", "/v1/reservations", each) for each in held]
+        replies = at_once(calls)
+        assert outcomes(replies) == {"done": places, "capacity.none": WIDE - places}
+        refused = [reply.body["reasons"] for reply in replies if reply.code]
+        assert all({"policy.places"} == {each["code"] for each in reasons} & {"policy.places"} for reasons in refused)
+        assert sum(fleet.quota(tenant)["used_slices"] for tenant in tenants) == places
+
+
+def test_slices_that_come_to_an_equally_shared_gpu_at_once_are_all_sold_the_same(fleet: Fleet) -> None:
+    for _ in range(2 * ROUNDS):
+        host = shared(fleet, "equal_share")
+        kinds = [profile_of(fleet, "equal_share", share) for share in (100, 90)]
+        tenants = [fleet.tenant() for _ in range(WIDE)]
+        want = [{"tenant": tenant, "profile": kinds[number % 2], "host": host} for number, tenant in enumerate(tenants)]
+        replies = at_once([fleet.ask("POST", "/v1/slices", each) for each in want])
+        assert outcomes(replies) == {"done": WIDE // 2, "capacity.none": WIDE // 2}
+        assert len({reply.body["share_permille"] for reply in replies if not reply.code}) == 1
