@@ -9,16 +9,15 @@ import typer
 
 from vgpumgr.cli.failures import Status
 from vgpumgr.cli.kinds import kind_of
-from vgpumgr.cli.make import PlacementOption, create, refused, request
+from vgpumgr.cli.make import AffinityOption, AntiAffinityOption, PlacementOption, create, refused, request, tie
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_labels, parse_tie, parse_uuid
+from vgpumgr.cli.units import parse_labels, parse_uuid
 from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:
     from vgpumgr.wire.resources import Slice, SliceBatch, SliceCreate
 
-TIE = "KEY[:LEVEL]"
 BATCH_BYTES_MAX = 1 << 20
 """The API reads no more."""
 
@@ -30,10 +29,6 @@ WhereOption = Annotated[PlacementOption, typer.Option(help="spread: on the empti
 SelectorOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
 ]
-AffinityOption = Annotated[
-    str | None, typer.Option(metavar=TIE, help="together with the tenant's others of that key; LEVEL: host or gpu")
-]
-AntiAffinityOption = Annotated[str | None, typer.Option(metavar=TIE, help="never together with those")]
 ReservationOption = Annotated[str | None, typer.Option(metavar="UUID", help="on a place that it holds")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="say what would come of it, and store nothing")]
 
@@ -118,7 +113,7 @@ def _claim(
     anti_affinity: str | None,
     reservation: str | None,
 ) -> "SliceCreate":
-    from vgpumgr.wire.resources import SliceCreate, Tie
+    from vgpumgr.wire.resources import SliceCreate
 
     vm_uuid = None if vm is None else parse_uuid(vm, "VM")
     return request(
@@ -129,8 +124,8 @@ def _claim(
         host=host,
         placement=placement.value,
         selector=parse_labels(selector or []),
-        affinity=None if affinity is None else request(Tie, **parse_tie(affinity)),
-        anti_affinity=None if anti_affinity is None else request(Tie, **parse_tie(anti_affinity)),
+        affinity=tie(affinity),
+        anti_affinity=tie(anti_affinity),
         reservation=None if reservation is None else parse_uuid(reservation, "reservation"),
     )
 

@@ -13,17 +13,24 @@ import typer
 from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_duration, parse_labels, parse_size
+from vgpumgr.cli.units import parse_duration, parse_labels, parse_size, parse_tie
 from vgpumgr.errors import ArgumentError, OutputError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+
+    from vgpumgr.wire.resources import Tie
 
     Model = TypeVar("Model", bound=BaseModel)
 
 create = typer.Typer(help="Make tenants, profiles, slices, reservations, hosts and tokens.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+TIE = "KEY[:LEVEL]"
+AffinityOption = Annotated[
+    str | None, typer.Option(metavar=TIE, help="together with the tenant's others of that key; LEVEL: host or gpu")
+]
+AntiAffinityOption = Annotated[str | None, typer.Option(metavar=TIE, help="never together with those")]
 SecretFileOption = Annotated[
     str | None, typer.Option("--token-file", metavar="FILE", help="write the token there, readable by you only")
 ]
@@ -150,6 +157,8 @@ def create_reservation(
     selector: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="only on GPUs with this label; may be repeated")
     ] = None,
+    affinity: AffinityOption = None,
+    anti_affinity: AntiAffinityOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Hold quota and capacity for claims to come; `create slice --reservation` takes a place."""
@@ -165,6 +174,8 @@ def create_reservation(
         host=host,
         placement=placement.value,
         selector=parse_labels(selector or []),
+        affinity=tie(affinity),
+        anti_affinity=tie(anti_affinity),
     )
     show(session, kind_of("reservation"), [session.client.create_reservation(body)], single=True)
 
@@ -205,6 +216,13 @@ def create_token(
     seconds = None if expires_in is None else parse_duration(expires_in)
     body = request(TokenCreate, role=role.value, subject=tenant, expires_in_s=seconds, scopes=scope or None)
     hand_over(session, "token", token_file, lambda: session.client.create_token(body), "secret")
+
+
+def tie(text: str | None) -> "Tie | None":
+    """Return an affinity as a claim has it. ArgumentError."""
+    from vgpumgr.wire.resources import Tie
+
+    return None if text is None else request(Tie, **parse_tie(text))
 
 
 def hand_over(session: Session, kind: str, token_file: str | None, make: Any, member: str) -> None:

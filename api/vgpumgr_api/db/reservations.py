@@ -13,11 +13,21 @@ from vgpumgr_api.db.models import Base
 class Reservation(Base):
     """Places for slices of one profile, until `expires_at`. From then on no claim gets one, whoever is left to see it.
 
-    `places`: how many it began with; those that are left are rows of `Hold`.
+    `places`: how many it began with; those that are left are rows of `Hold`. `affinity` and `anti_affinity`: of the
+    slices that take them, and until then of the places.
     """
 
     __tablename__ = "reservations"
-    __table_args__ = (CheckConstraint("places BETWEEN 1 AND 256", name="places"),)
+    __table_args__ = (
+        CheckConstraint("places BETWEEN 1 AND 256", name="places"),
+        *(
+            CheckConstraint(
+                f"({tie} IS NULL) = ({tie}_level IS NULL) AND ({tie}_level IS NULL OR {tie}_level IN ('host', 'gpu'))",
+                name=tie,
+            )
+            for tie in ("affinity", "anti_affinity")
+        ),
+    )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     tenant_id: Mapped[UUID] = mapped_column(ForeignKey("tenants.id"), index=True)
@@ -26,6 +36,10 @@ class Reservation(Base):
     expires_at: Mapped[datetime] = mapped_column(index=True)
     generation: Mapped[int]
     created_at: Mapped[datetime]
+    affinity: Mapped[str | None] = mapped_column(String(63))
+    affinity_level: Mapped[str | None] = mapped_column(String(8))
+    anti_affinity: Mapped[str | None] = mapped_column(String(63))
+    anti_affinity_level: Mapped[str | None] = mapped_column(String(8))
 
 
 class Hold(Base):

@@ -171,10 +171,11 @@ def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate], begu
     standings = quotas.charge_owners(session, owners, new) if new else quotas.lock_owners(session, owners)
     claimed: list[Slice] = []
     hosts: set[UUID] = set()
-    for request, profile in zip(requests, profiles, strict=True):
+    for asked, profile in zip(requests, profiles, strict=True):
+        request = reservations.with_ties(session, tenant, asked)
         wanted = wanted_of(session, actor, tenant, profile, request)
         if request.reservation is not None:
-            place = reservations.draw(session, tenant, profile, settled(session, wanted), request.reservation)
+            place = reservations.draw(session, tenant, profile, settled(session, wanted), request)
         else:
             place = take(session, wanted, first=not claimed)
         claim = _new(session, tenant, profile, request, place)

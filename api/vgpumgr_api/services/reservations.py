@@ -7,6 +7,7 @@ held is given back before a claim is refused for want of it (see `claiming`). Pl
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Mode, Page
 from vgpumgr.wire.problem import Code, Reason
-from vgpumgr.wire.resources import Reservation, ReservationCreate
+from vgpumgr.wire.resources import Reservation, ReservationCreate, SliceCreate, Tie
 from vgpumgr_api.db import models
 from vgpumgr_api.db import reservations as tables
 from vgpumgr_api.db.database import TryAgain, now
@@ -42,6 +43,8 @@ from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.permits import Asked
 from vgpumgr_api.services.placement import SHOWN, Place, placed, take
 from vgpumgr_api.services.release import return_quota
+from vgpumgr_api.services.slice_view import tie
+from vgpumgr_api.services.ties import Ties, ties_of
 
 CLOCK = local_operator("operator:expiry")
 
@@ -74,12 +77,20 @@ def create_reservation(session: Session, actor: Actor, request: ReservationCreat
         expires_at=now(session) + timedelta(seconds=request.expires_in_s),
         generation=1,
         created_at=now(session),
+        affinity=request.affinity and request.affinity.key,
+        affinity_level=request.affinity and request.affinity.level.value,
+        anti_affinity=request.anti_affinity and request.anti_affinity.key,
+        anti_affinity_level=request.anti_affinity and request.anti_affinity.level.value,
     )
     session.add(made)
     session.flush()
     for number in range(request.places):
+        # Under the lock of the tenant's quota; each place sees those that were held before it.
+        wanted = replace(wanted, ties=ties_of(session, tenant.id, request))
         place = take(session, wanted, first=number == 0)
         session.add(_hold(made, profile, place))
+        if request.affinity or request.anti_affinity:
+            session.flush()
     events.record(
         session,
         actor,
@@ -159,14 +170,36 @@ def _expired(session: Session, last: Row[UUID, datetime] | None) -> Row[UUID, da
     return session.execute(statement.order_by(table.expires_at, table.id).limit(1)).one_or_none()
 
 
+def with_ties(session: Session, tenant: models.Tenant, request: SliceCreate) -> SliceCreate:
+    """Returns a claim that names a reservation with the affinity and anti-affinity of that.
+
+    Raises Refusal(FIELD_INVALID) for a claim that names others. Whether there is such a reservation says `draw`.
+    """
+    found = None if request.reservation is None else session.get(tables.Reservation, request.reservation)
+    if found is None or found.tenant_id != tenant.id:
+        return request
+    held = {"affinity": tie(found.affinity, found.affinity_level)}
+    held["anti_affinity"] = tie(found.anti_affinity, found.anti_affinity_level)
+    theirs = {name: Tie(key=each.key, level=each.level) for name, each in held.items() if each is not None}
+    for name, each in theirs.items():
+        if getattr(request, name) not in (None, each):
+            detail = f"reservation {found.id} has another {name}; leave that out of the claim"
+            reason = Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.{name}")
+            raise Refusal(Code.FIELD_INVALID, detail, reasons=(reason,))
+    return request.model_copy(update=theirs)
+
+
 def draw(
-    session: Session, tenant: models.Tenant, profile: models.Profile, wanted: Wanted, reservation_id: UUID
+    session: Session, tenant: models.Tenant, profile: models.Profile, wanted: Wanted, request: SliceCreate
 ) -> Place:
-    """Takes a place out of a reservation; its share and memory stay counted, now for the slice.
+    """Takes a place out of the reservation that a claim names; its share and memory stay counted, now for the slice.
+
+    The claim is that of `with_ties`.
 
     Where no place is left on a host that takes claims, another is looked for in exchange. What the quotas do not permit
     any more is refused, though it is held. The caller holds the lock of the tenant's quota.
     """
+    reservation_id = request.reservation
     found = session.get(tables.Reservation, reservation_id)
     if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
         raise unknown("reservation", reservation_id)
@@ -176,7 +209,11 @@ def draw(
             Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.reservation"),)
         )
     quotas.require_permitted(session, tenant, [Asked(profile)])
-    conditions = [~wrong for reason, wrong in obstacles(wanted.shape).items() if reason not in ROOM]
+    # Where it is held its own ties are kept.
+    together = () if found.affinity is not None else wanted.ties.together
+    apart = None if found.anti_affinity is not None else wanted.ties.apart
+    there = replace(wanted, ties=Ties(together=together, apart=apart))
+    conditions = [~wrong for reason, wrong in obstacles(there.shape).items() if reason not in ROOM]
     fitting = (
         select(tables.Hold)
         .join(Gpu, Gpu.id == tables.Hold.gpu_id)
@@ -186,7 +223,7 @@ def draw(
         .order_by(tables.Hold.id)
         .limit(1)
     )
-    asked = parameters(session, wanted)
+    asked = parameters(session, there)
     hold = session.scalar(fitting.with_for_update(of=tables.Hold, skip_locked=True), asked)
     hold = hold or session.scalar(fitting.with_for_update(of=tables.Hold), asked)
     if hold is not None:
@@ -203,15 +240,15 @@ def draw(
             fair_ratio_permille=hold.fair_ratio_permille,
             reserved_permille=hold.reserved_permille,
         )
-    return _exchange(session, wanted, reservation_id)
+    return _exchange(session, tenant, wanted, request)
 
 
-def _exchange(session: Session, wanted: Wanted, reservation_id: UUID) -> Place:
-    hold = session.scalar(
-        select(tables.Hold).where(tables.Hold.reservation_id == reservation_id).limit(1).with_for_update()
-    )
+def _exchange(session: Session, tenant: models.Tenant, wanted: Wanted, request: SliceCreate) -> Place:
+    held = tables.Hold.reservation_id == request.reservation
+    hold = session.scalar(select(tables.Hold).where(held).limit(1).with_for_update())
     if hold is None:
-        raise Refusal(Code.RESERVATION_USED, f"all places of reservation {reservation_id} are taken; claim without it")
+        detail = f"all places of reservation {request.reservation} are taken; claim without it"
+        raise Refusal(Code.RESERVATION_USED, detail)
     # Never waits for a GPU while it has the lock of another.
     gpu = select(Gpu.id).where(Gpu.id == hold.gpu_id).with_for_update(skip_locked=True, key_share=True)
     if session.scalar(gpu) is None:
@@ -219,6 +256,7 @@ def _exchange(session: Session, wanted: Wanted, reservation_id: UUID) -> Place:
     session.delete(hold)
     session.flush()
     _free(session, [hold])
+    wanted = replace(wanted, ties=ties_of(session, tenant.id, request))  # the place that was given up has none
     return take(session, wanted, first=False)
 
 
@@ -297,6 +335,8 @@ def _answer(reservation: tables.Reservation, tenant: str, profile: str, left: in
         places=reservation.places,
         places_left=left,
         expires_at=reservation.expires_at,
+        affinity=tie(reservation.affinity, reservation.affinity_level),
+        anti_affinity=tie(reservation.anti_affinity, reservation.anti_affinity_level),
         generation=reservation.generation,
         created_at=reservation.created_at,
     )

@@ -136,8 +136,8 @@ def answer(seen: View) -> Slice:
         state_since=progress.since if progress else claim.created_at,
         state_reason=progress.reason if progress else "",
         state_detail=progress.detail if progress else "",
-        affinity=_tie(claim.affinity, claim.affinity_level),
-        anti_affinity=_tie(claim.anti_affinity, claim.anti_affinity_level),
+        affinity=tie(claim.affinity, claim.affinity_level),
+        anti_affinity=tie(claim.anti_affinity, claim.anti_affinity_level),
         band=Band(claim.band),
         reserve_period_us=claim.reserve_period_us,
         enforcement=Enforcement(
@@ -162,5 +162,6 @@ def answer(seen: View) -> Slice:
     )
 
 
-def _tie(key: str | None, level: str | None) -> SliceTie | None:
+def tie(key: str | None, level: str | None) -> SliceTie | None:
+    """An affinity as columns have it."""
     return None if key is None or level is None else SliceTie(key=key, level=Level(level))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Affinity and anti-affinity between slices of one tenant. Both are hard: a claim that cannot keep them is refused.
 
+A place that a reservation with ties holds counts as the slice does that takes it.
+
 Whoever places a slice of a tenant holds the lock of the tenant's quota, so that no two such claims miss each other.
 """
 
@@ -9,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Uuid, bindparam, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, CompoundSelect, Uuid, bindparam, or_, select, union, union_all
+from sqlalchemy.orm import Session, aliased
 
-from vgpumgr.wire.resources import Level, SliceCreate, SliceState
-from vgpumgr_api.db.models import Gpu, Slice
+from vgpumgr.wire.resources import Level, ReservationCreate, SliceCreate, SliceState
+from vgpumgr_api.db.database import now
+from vgpumgr_api.db.models import Gpu, Host, Slice
+from vgpumgr_api.db.reservations import Hold, Reservation
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Vm:
     def parameters(self) -> dict[str, Any]:
         return {"vm_tenant": self.tenant_id, "vm": self.uuid}
 
+
+_THERE = aliased(Gpu)
 
 OF_VM = (
     select(Gpu.host_id)
@@ -69,11 +75,8 @@ class TiesShape:
                 )
             )
         if self.apart is not None:
-            hosts = _kept_away(Gpu.host_id).join(Gpu, Gpu.id == Slice.gpu_id)
-            if self.apart is Level.GPU:
-                hosts = hosts.where(Slice.anti_affinity_level == Level.HOST.value)
             found["anti_affinity.taken"] = or_(
-                Gpu.host_id.in_(hosts.correlate(None)), Gpu.id.in_(_kept_away(Slice.gpu_id))
+                Gpu.host_id.in_(_hosts_kept_away(strict=self.apart is Level.GPU)), Gpu.id.in_(_kept_away())
             )
         return found
 
@@ -105,8 +108,8 @@ class Ties:
 NO_TIES = Ties()
 
 
-def ties_of(session: Session, tenant_id: UUID, request: SliceCreate) -> Ties:
-    """Returns what a claim's ties demand now.
+def ties_of(session: Session, tenant_id: UUID, request: SliceCreate | ReservationCreate) -> Ties:
+    """Returns what a claim's ties demand now, or those of a place that is to be held.
 
     A slice that is being deleted draws no other to it, and keeps others away until it is gone. One that was lost with
     its host does neither.
@@ -119,9 +122,21 @@ def ties_of(session: Session, tenant_id: UUID, request: SliceCreate) -> Ties:
             select(Gpu.host_id, Slice.gpu_id, Slice.affinity_level)
             .join(Gpu, Gpu.id == Slice.gpu_id)
             .where(Slice.tenant_id == tenant_id, Slice.affinity == tie.key, Slice.state == SliceState.CLAIMED.value)
-            .distinct()
         )
-        for host_id, gpu_id, level in session.execute(members):
+        places = (
+            select(Gpu.host_id, Hold.gpu_id, Reservation.affinity_level)
+            .select_from(Hold)
+            .join(Reservation, Reservation.id == Hold.reservation_id)
+            .join(Gpu, Gpu.id == Hold.gpu_id)
+            .join(Host, Host.id == Gpu.host_id)
+            .where(
+                Reservation.tenant_id == tenant_id,
+                Reservation.affinity == tie.key,
+                Reservation.expires_at > now(session),
+                Host.fenced_at.is_(None),
+            )
+        )
+        for host_id, gpu_id, level in session.execute(union(members, places)):
             on_gpu = Level.GPU in (tie.level, level)
             together.add((host_id, gpu_id if on_gpu else None))
     away = request.anti_affinity
@@ -131,13 +146,38 @@ def ties_of(session: Session, tenant_id: UUID, request: SliceCreate) -> Ties:
     )
 
 
-def _kept_away(column: Any) -> Select[UUID]:
-    return (
-        select(column)
-        .select_from(Slice)
-        .where(
-            Slice.tenant_id == bindparam("apart_tenant", type_=Uuid()),
-            Slice.anti_affinity == bindparam("apart_key"),
-            Slice.state != SliceState.LOST.value,
-        )
+_OF_SLICES = (
+    select(Slice.gpu_id)
+    .select_from(Slice)
+    .where(
+        Slice.tenant_id == bindparam("apart_tenant", type_=Uuid()),
+        Slice.anti_affinity == bindparam("apart_key"),
+        Slice.state != SliceState.LOST.value,
     )
+    .correlate(None)
+)
+_OF_PLACES = (
+    select(Hold.gpu_id)
+    .select_from(Hold)
+    .join(Reservation, Reservation.id == Hold.reservation_id)
+    .where(
+        Reservation.tenant_id == bindparam("apart_tenant", type_=Uuid()),
+        Reservation.anti_affinity == bindparam("apart_key"),
+    )
+    .correlate(None)
+)
+
+
+def _kept_away() -> CompoundSelect[UUID]:
+    """GPUs with a slice or a place of this anti-affinity."""
+    return union_all(_OF_SLICES, _OF_PLACES)
+
+
+def _hosts_kept_away(*, strict: bool) -> CompoundSelect[UUID]:
+    """Hosts of those; `strict`: only of those that keep others from their whole host."""
+    slices = _OF_SLICES.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Slice.gpu_id)
+    places = _OF_PLACES.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Hold.gpu_id)
+    if strict:
+        slices = slices.where(Slice.anti_affinity_level == Level.HOST.value)
+        places = places.where(Reservation.anti_affinity_level == Level.HOST.value)
+    return union_all(slices, places)

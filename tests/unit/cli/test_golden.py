@@ -97,6 +97,7 @@ COMMANDS = [
     "explain --help",
     "create slices --file nowhere.json",
     "create reservation --tenant blue --profile quarter --places 2 --expires-in 2h --selector zone=a",
+    "create reservation --tenant blue --profile quarter --places 2 --expires-in 2h --anti-affinity db:rack",
     "create reservation --tenant blue --profile quarter --places 0 --expires-in 2h",
     f"delete reservation {RESERVATION}",
     "delete reservation x",

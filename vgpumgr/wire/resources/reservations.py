@@ -7,13 +7,14 @@ from uuid import UUID
 from pydantic import Field
 
 from vgpumgr.wire.common import Answer, Generation, Instant, LabelKey, LabelValue, Name, Request
-from vgpumgr.wire.resources.slices import BATCH_MAX, Placement
+from vgpumgr.wire.resources.slices import BATCH_MAX, Placement, SliceTie, Tie
 
 
 class ReservationCreate(Request):
     """Holds `places` for slices of one profile, in quotas and on GPUs, for `expires_in_s` seconds from now.
 
-    `placement`, `selector` and `host`: as in a claim.
+    `placement`, `selector`, `host`, `affinity` and `anti_affinity`: as in a claim. The latter two hold for the places,
+    among each other and with the tenant's slices, and for the slices that take them.
     """
 
     tenant: Name
@@ -23,6 +24,8 @@ class ReservationCreate(Request):
     placement: Annotated[Placement, Field(strict=False)] = Placement.PACK
     selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(default_factory=dict)
     host: Name | None = None
+    affinity: Tie | None = None
+    anti_affinity: Tie | None = None
 
 
 class Reservation(Answer):
@@ -34,5 +37,7 @@ class Reservation(Answer):
     places: int
     places_left: int
     expires_at: Instant
+    affinity: SliceTie | None = None
+    anti_affinity: SliceTie | None = None
     generation: Generation
     created_at: Instant

@@ -69,7 +69,7 @@ class Tie(Request):
 
 
 class SliceTie(Answer):
-    """A Tie that a slice was claimed with."""
+    """A Tie that a slice was claimed with, or that a reservation's slices have."""
 
     key: Name
     level: Level
@@ -80,7 +80,7 @@ class SliceCreate(Request):
 
     `selector`: only on GPUs with all of these labels, their own or their host's. `affinity`: together with the tenant's
     other slices of that affinity; `anti_affinity`: never together with those of that anti-affinity. `reservation`: on
-    one of its places.
+    one of its places, whose affinity and anti-affinity the slice then has.
     """
 
     tenant: Name
