@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.rig.client import Client, client
-from tests.rig.gpu import ADDRESS, Gpu, load_module, poll, unload_module
+from tests.rig.gpu import ADDRESS, Gpu, poll
 from vgpumgr.control.events import Watch
 from vgpumgr.control.model import Event, EventKind, Snapshot
 from vgpumgr.errors import ControlUnavailableError
@@ -249,14 +249,8 @@ def test_events_that_found_no_place_in_the_kernel_are_a_hole_in_the_numbers(gpu:
 def test_unloading_the_module_ends_a_subscription(gpu: Gpu) -> None:
     with Watch(gpu.control) as watch:
         watch.wait()
-        gpu.sysfs.unbind(ADDRESS)
-        gpu.control.close()
-        unload_module()
-        with pytest.raises(ControlUnavailableError):
+        with gpu.unloaded(), pytest.raises(ControlUnavailableError):
             told(watch)
-    load_module()
-    gpu.sysfs.bind(ADDRESS)
-    gpu.control.__init__()  # type: ignore[misc]  # the family has a new number
     assert gpu.control.gpu(ADDRESS).event_seq == 0
 
 

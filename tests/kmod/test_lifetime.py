@@ -114,11 +114,8 @@ def test_a_killed_client_frees_everything_and_the_slice_works_again(gpu: Gpu) ->
 def test_the_module_unloads_and_loads_again(gpu: Gpu) -> None:
     gpu.slice()
     gpu.clear()
-    gpu.sysfs.unbind(ADDRESS)
-    gpu.control.close()
-    for _ in range(5):
-        unload_module()
-        load_module()
-    gpu.sysfs.bind(ADDRESS)
-    gpu.control.__init__()  # type: ignore[misc]  # the family has a new number
+    with gpu.unloaded():
+        for _ in range(5):
+            load_module()
+            unload_module()
     assert gpu.slices() == {}

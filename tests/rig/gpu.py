@@ -89,6 +89,19 @@ class Gpu:
             self.clear()
             self.sysfs.write_gpu(self.address, "engine", "soft")
 
+    @contextmanager
+    def unloaded(self) -> Iterator[None]:
+        """Without the module while the body runs, which leaves it unloaded; afterwards it is loaded and bound."""
+        self.sysfs.unbind(self.address)
+        self.control.close()
+        unload_module()
+        try:
+            yield
+        finally:
+            load_module()
+            self.sysfs.bind(self.address)
+            self.control.__init__()  # type: ignore[misc]  # the family has a new number
+
     # ---- looking
 
     def stats(self, tenant: str) -> Tenant:
