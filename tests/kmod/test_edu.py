@@ -4,6 +4,7 @@
 import errno
 import mmap
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -181,23 +182,31 @@ def test_factorials_are_right_and_all_else_is_refused(edu: Gpu) -> None:
     assert (report["verified"], report["mismatches"]) == (200, 0)
 
 
+def calibrated() -> tuple[int, int]:
+    """What a job takes beside its multiplications, ns, and what each of them takes, ps: as the module predicts."""
+    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
+    base_ns, fact_ps = re.findall(r"engine edu: a job takes (\d+) ns and (\d+) ps per multiplication", log)[-1]
+    return int(base_ns), int(fact_ps)
+
+
 def test_an_item_longer_than_a_chunk_is_refused(edu: Gpu) -> None:
-    """Whether or not it may be split: this engine cannot."""
+    """To the multiplication, by its prediction, whether or not it may be split: this engine cannot."""
     edu.tenant("blue", weight=100, timeslice_us=2000)
     uuid = edu.slice("blue")
+    base_ns, fact_ps = calibrated()
+    chunk_us = base_ns // 1000 + 1000
+    longest = ((chunk_us * 1000 - base_ns + 1) * 1000 - 1) // fact_ps
 
     def send(n: int, *options: str, expected: int) -> Outcome:
         arguments = ("--op", "fact", "--fact-n", str(n), "--items", "4", "--queued-min", "0", *options)
         return client(uuid, "saturate", *arguments, expected=(expected,))
 
-    n = n_for(uuid, 1_000_000)
-    edu.set_max_chunk_us(1500)
-    send(n, expected=0)
-    edu.set_max_chunk_us(800)
+    edu.set_max_chunk_us(chunk_us)
+    send(longest, expected=0)
     for options in ((), ("--nosplit",)):
-        assert send(n, *options, expected=5).report("record", "saturate")["error_name"] == "chunk"
-    edu.set_max_chunk_us(1500)
-    send(n, expected=0)
+        assert send(longest + 1, *options, expected=5).report("record", "saturate")["error_name"] == "chunk"
+    edu.set_max_chunk_us(chunk_us + 1)
+    send(longest + 1, expected=0)
 
 
 def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
