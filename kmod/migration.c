@@ -8,266 +8,14 @@
  * have not begun stay where they are; in the stream they do not travel, because the
  * guest still has them in its ring: the other host fetches them again, from the
  * first one that was not answered.
- *
- * Device and file hold each other until the state in which the file is of use ends,
- * by the VMM's wish, a reset, revocation or close; then it only returns errors. Its
- * lock keeps readers and writers in order and may be held over a page fault;
- * state_lock, taken inside it, never is.
  */
-#include <linux/anon_inodes.h>
+#include <linux/err.h>
 #include <linux/fs.h>
-#include <linux/module.h>
-#include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "engine.h"
 #include "migration.h"
-#include "migration_stream.h"
+#include "migration_file.h"
 #include "ring.h"
-
-#define VGPU_MIGRATION_PIECE_BYTES	(64U << 10)
-
-/**
- * struct vgpu_migration_file - one saving or restoring
- * @device: holds a reference
- * @filp: what the VMM has; the device holds a reference while it names this
- * @lock: one reader or writer at a time; outside state_lock
- * @position: bytes of the stream behind us; a writer changes it under both locks
- * @memory_checksum: of device memory up to @position, not inverted; as @position
- * @header: of the stream
- * @trailer: of the stream
- * @target: the device, as a header has to fit it
- * @state: from a restored header
- * @parsed: @state is valid
- * @piece: on its way from or to the VMM
- */
-struct vgpu_migration_file {
-	struct vgpu_device *device;
-	struct file *filp;
-	struct mutex lock;	/* readers and writers */
-	u64 position;
-	u32 memory_checksum;
-	struct vgpu_migration_header header;
-	struct vgpu_migration_trailer trailer;
-	struct vgpu_migration_target target;
-	struct vgpu_migration_state state;
-	bool parsed;
-	u8 piece[VGPU_MIGRATION_PIECE_BYTES];
-};
-
-static u64 vgpu_migration_bytes(const struct vgpu_device *device)
-{
-	return sizeof(struct vgpu_migration_header) + device->memory_bytes +
-	       sizeof(struct vgpu_migration_trailer);
-}
-
-/* Where the stream at its position lies, and how much of @count in one part of it. */
-static size_t vgpu_migration_part(struct vgpu_migration_file *file, size_t count, void **part)
-{
-	struct vgpu_device *device = file->device;
-	u64 at = file->position;
-
-	if (at < sizeof(file->header)) {
-		*part = (u8 *)&file->header + at;
-		return min_t(u64, count, sizeof(file->header) - at);
-	}
-	at -= sizeof(file->header);
-	if (at < device->memory_bytes) {
-		*part = device->memory->data + at;
-		return min_t(u64, count, device->memory_bytes - at);
-	}
-	at -= device->memory_bytes;
-	*part = (u8 *)&file->trailer + at;
-	return min_t(u64, count, sizeof(file->trailer) - at);
-}
-
-/* @bytes of @part have passed. */
-static void vgpu_migration_advance(struct vgpu_migration_file *file, const void *part,
-				   size_t bytes)
-{
-	u64 end = sizeof(file->header) + file->device->memory_bytes;
-
-	if (file->position >= sizeof(file->header) && file->position < end)
-		file->memory_checksum = vgpu_crc32c(file->memory_checksum, part, bytes);
-	file->position += bytes;
-}
-
-/* Copy what comes next to @piece; 0 at the end. */
-static ssize_t vgpu_migration_take(struct vgpu_migration_file *file, size_t count)
-{
-	struct vgpu_device *device = file->device;
-	ssize_t bytes = -ENODEV;
-	void *part;
-
-	mutex_lock(&device->state_lock);
-	if (device->migration == file) {
-		if (file->position == sizeof(file->header) + device->memory_bytes)
-			file->trailer.checksum = cpu_to_le32(~file->memory_checksum);
-		bytes = vgpu_migration_part(file, count, &part);
-		memcpy(file->piece, part, bytes);
-	}
-	mutex_unlock(&device->state_lock);
-	return bytes;
-}
-
-static ssize_t vgpu_migration_read(struct file *filp, char __user *to, size_t count,
-				   loff_t *position)
-{
-	struct vgpu_migration_file *file = filp->private_data;
-	ssize_t bytes = 0;
-	size_t done = 0;
-
-	if (mutex_lock_interruptible(&file->lock))
-		return -ERESTARTSYS;
-	while (done < count) {
-		bytes = vgpu_migration_take(file, min_t(size_t, count - done,
-							sizeof(file->piece)));
-		if (bytes <= 0)
-			break;
-		if (copy_to_user(to + done, file->piece, bytes)) {
-			bytes = -EFAULT;
-			break;
-		}
-		vgpu_migration_advance(file, file->piece, bytes);
-		done += bytes;
-		cond_resched();
-	}
-	mutex_unlock(&file->lock);
-	return done ?: bytes;
-}
-
-/* The header is complete: will this device take it? */
-static int vgpu_migration_accept(struct vgpu_migration_file *file)
-{
-	const char *fault;
-	int ret;
-
-	ret = vgpu_migration_parse(&file->header, &file->target, &file->state, &fault);
-	file->parsed = !ret;
-	if (ret)
-		dev_warn_ratelimited(file->device->vdev.dev, "restoring refused: %s\n", fault);
-	return ret;
-}
-
-/* Put the beginning of @piece into the stream; how much, or a negative errno. */
-static ssize_t vgpu_migration_give(struct vgpu_migration_file *file, size_t count)
-{
-	struct vgpu_device *device = file->device;
-	ssize_t bytes = -ENODEV;
-	void *part;
-	int ret;
-
-	mutex_lock(&device->state_lock);
-	if (device->migration == file) {
-		bytes = -EINVAL;
-		if (file->position < sizeof(file->header) || file->parsed)
-			bytes = vgpu_migration_part(file, count, &part) ?: -EINVAL;
-		if (bytes > 0) {
-			memcpy(part, file->piece, bytes);
-			vgpu_migration_advance(file, part, bytes);
-		}
-		if (bytes > 0 && file->position == sizeof(file->header)) {
-			ret = vgpu_migration_accept(file);
-			bytes = ret ?: bytes;
-		}
-	}
-	mutex_unlock(&device->state_lock);
-	return bytes;
-}
-
-static ssize_t vgpu_migration_write(struct file *filp, const char __user *from, size_t count,
-				    loff_t *position)
-{
-	struct vgpu_migration_file *file = filp->private_data;
-	ssize_t bytes = 0;
-	size_t done = 0;
-
-	if (mutex_lock_interruptible(&file->lock))
-		return -ERESTARTSYS;
-	while (done < count) {
-		size_t wanted = min_t(size_t, count - done, sizeof(file->piece));
-
-		if (copy_from_user(file->piece, from + done, wanted)) {
-			bytes = -EFAULT;
-			break;
-		}
-		bytes = vgpu_migration_give(file, wanted);
-		if (bytes < 0)
-			break;
-		done += bytes;
-		cond_resched();
-	}
-	mutex_unlock(&file->lock);
-	return done ?: bytes;
-}
-
-static int vgpu_migration_release(struct inode *inode, struct file *filp)
-{
-	struct vgpu_migration_file *file = filp->private_data;
-
-	put_device(&file->device->vdev.device);
-	kvfree(file);
-	return 0;
-}
-
-static const struct file_operations vgpu_migration_saving_ops = {
-	.owner = THIS_MODULE,
-	.read = vgpu_migration_read,
-	.release = vgpu_migration_release,
-};
-
-static const struct file_operations vgpu_migration_restoring_ops = {
-	.owner = THIS_MODULE,
-	.write = vgpu_migration_write,
-	.release = vgpu_migration_release,
-};
-
-static void vgpu_migration_forget(struct vgpu_device *device)
-{
-	struct vgpu_migration_file *file = device->migration;
-
-	device->migration = NULL;
-	if (file)
-		fput(file->filp);
-}
-
-static void vgpu_migration_describe(const struct vgpu_device *device,
-				    struct vgpu_migration_target *target)
-{
-	const struct vgpu_engine_ops *ops = device->parent->engine.ops;
-
-	target->memory_bytes = device->memory_bytes;
-	strscpy_pad(target->engine, ops->name, sizeof(target->engine));
-	target->operations = ops->operations;
-	vgpu_config_describe(target->config, target->config_writable);
-	vgpu_msix_describe(target->msix, target->msix_writable);
-}
-
-static struct file *vgpu_migration_open(struct vgpu_device *device,
-					const struct file_operations *ops, int flags)
-{
-	struct vgpu_migration_file *file;
-	struct file *filp;
-
-	file = kvzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
-	if (!file)
-		return ERR_PTR(-ENOMEM);
-	file->device = device;
-	file->memory_checksum = ~0U;
-	mutex_init(&file->lock);
-	vgpu_migration_describe(device, &file->target);
-	filp = anon_inode_getfile("vgpu-migration", ops, file, flags);
-	if (IS_ERR(filp)) {
-		kvfree(file);
-		return filp;
-	}
-	stream_open(filp->f_inode, filp);
-	get_device(&device->vdev.device);
-	get_file(filp);
-	file->filp = filp;
-	device->migration = file;
-	return filp;
-}
 
 /* STOP -> STOP_COPY */
 static struct file *vgpu_migration_save(struct vgpu_device *device)
@@ -283,7 +31,7 @@ static struct file *vgpu_migration_save(struct vgpu_device *device)
 	struct vgpu_migration_file *file;
 	struct file *filp;
 
-	filp = vgpu_migration_open(device, &vgpu_migration_saving_ops, O_RDONLY);
+	filp = vgpu_migration_open(device, true);
 	if (IS_ERR(filp))
 		return filp;
 	if (ring) {
@@ -308,7 +56,7 @@ static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 	vgpu_device_disable(device);
 	if (kref_read(&device->memory->refs) > 1)
 		return ERR_PTR(-EBUSY);
-	return vgpu_migration_open(device, &vgpu_migration_restoring_ops, O_WRONLY);
+	return vgpu_migration_open(device, false);
 }
 
 /* Enable the ring as it was, paused; what was not answered is fetched again. */
@@ -340,10 +88,8 @@ static int vgpu_migration_load(struct vgpu_device *device)
 	struct vgpu_migration_file *file = device->migration;
 	const struct vgpu_migration_state *state;
 
-	if (!file || !file->parsed || file->position != vgpu_migration_bytes(device) ||
-	    le32_to_cpu(file->trailer.checksum) != (u32)~file->memory_checksum) {
-		dev_warn_ratelimited(device->vdev.dev,
-				     "restoring refused: incomplete or damaged\n");
+	if (!file || !file->complete) {
+		dev_warn_ratelimited(device->vdev.dev, "restoring refused: incomplete\n");
 		return -EINVAL;
 	}
 	state = &file->state;

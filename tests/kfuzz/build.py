@@ -14,7 +14,7 @@ KMOD = ROOT / "kmod"
 # Everything a guest or its VMM reaches, and what executes; not the operator's side (netlink, sysfs).
 MODULE = tuple(
     "access channel config_space device engine executor executor_file irq item memory".split()  # noqa: SIM905
-    + "migration registers ring soft tenant worker".split()  # noqa: SIM905
+    + "migration migration_file registers ring soft tenant worker".split()  # noqa: SIM905
 )
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")

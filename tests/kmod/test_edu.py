@@ -305,6 +305,8 @@ def test_a_slice_with_work_is_not_restored_on_a_wedged_engine(edu: Gpu) -> None:
     with opened(uuid) as device:
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             restore(device, working)
+        with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+            set_state(device, STOP)
         assert migration.state(device) == migration.ERROR
         device.reset()
         assert (device.register(REG_STATUS) & 3, device.register(REG_ERROR)) == (0, 0)
