@@ -47,12 +47,29 @@ static struct file *vgpu_migration_save(struct vgpu_device *device)
 	return filp;
 }
 
+/* A slice without a tenant gets none while it is open. */
+static bool vgpu_migration_has_tenant(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	bool has_tenant;
+
+	spin_lock_irq(&engine->lock);
+	has_tenant = device->tenant;
+	spin_unlock_irq(&engine->lock);
+	return has_tenant;
+}
+
 /*
- * STOP -> RESUMING. An item dropped a moment ago may still be at work on device
- * memory, for a chunk; nothing else can be.
+ * STOP -> RESUMING. What is restored has work to go on with: where that would wait for
+ * ever, the VM stays where it is. An item dropped a moment ago may still be at work on
+ * device memory, for a chunk; nothing else can be.
  */
 static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 {
+	if (!vgpu_migration_has_tenant(device)) {
+		dev_warn_ratelimited(device->vdev.dev, "restoring refused: no tenant\n");
+		return ERR_PTR(-EPERM);
+	}
 	vgpu_device_disable(device);
 	if (kref_read(&device->memory->refs) > 1)
 		return ERR_PTR(-EBUSY);

@@ -29,6 +29,7 @@ from tests.rig.ring import (
     AREA_IOVA,
     CRC32C,
     DST_DEVICE,
+    ENABLED,
     IRQ,
     NOP,
     REG_COMPLETED,
@@ -42,6 +43,7 @@ from tests.rig.ring import (
     copy,
     delay,
     descriptor,
+    enable_unused,
     fill,
 )
 from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, eventfd, opened, taken
@@ -241,6 +243,33 @@ def test_each_host_charges_for_what_ran_there(gpu: Gpu, uuid: str) -> None:
             assert (gpu.slice_stats(target).tenant, gpu.slice_stats(target).weight) == ("green", 7)
     with opened(target) as other:
         assert other.register(REG_RUN_NS) == ran_ns, "what another host counted is gone with the VM"
+
+
+def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) -> None:
+    """It would wait for ever: an open slice is given none. A tenant that is named is waited for until it is configured.
+
+    The refusal changes nothing, and what was restored goes on once its tenant is there.
+    """
+    guest = Guest()
+    with opened(uuid) as device:
+        prepared(device, guest)
+        stream = save(device)
+    with opened(gpu.slice()) as device:
+        enable_unused(device)
+        with pytest.raises(OSError, match=os.strerror(errno.EPERM)):
+            set_state(device, RESUMING)
+        assert state(device) == STOP
+        set_state(device, RUNNING)
+        assert device.register(REG_STATUS) & ENABLED
+    with opened(gpu.slice("green")) as device:
+        guest.attach(device)
+        restore(device, stream)
+        set_state(device, RUNNING)
+        completed = device.register(REG_COMPLETED)
+        assert gpu.measured_over(0.5).run_ns == {"blue": 0}
+        assert device.register(REG_COMPLETED) == completed
+        gpu.tenant("green", weight=100, timeslice_us=1000)
+        check_finished(device, guest)
 
 
 def test_an_error_and_a_disabled_slice_travel_too(gpu: Gpu, uuid: str) -> None:
