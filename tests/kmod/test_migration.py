@@ -4,6 +4,7 @@
 import errno
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from tests.rig.ring import (
     ENABLED,
     IRQ,
     NOP,
+    NOSPLIT,
     REG_COMPLETED,
     REG_ERROR,
     REG_ERROR_INDEX,
@@ -270,6 +272,45 @@ def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) 
         assert device.register(REG_COMPLETED) == completed
         gpu.tenant("green", weight=100, timeslice_us=1000)
         check_finished(device, guest)
+
+
+def test_restoring_begins_when_nothing_is_at_work_on_device_memory(gpu: Gpu, uuid: str) -> None:
+    """An item that was dropped a moment ago is, until its piece ends: the VMM is told to try again."""
+    gpu.set_max_chunk_us(1_000_000)
+    guest = Guest()
+    with opened(uuid) as device:
+        stream = save(device)
+        set_state(device, RUNNING)
+        guest.attach(device)
+        guest.enable(device)
+        picks = gpu.control.gpu(gpu.address).picks
+        guest.submit(device, delay(900_000, NOSPLIT))
+        poll(lambda: gpu.control.gpu(gpu.address).picks > picks)
+        device.reset()
+        with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
+            set_state(device, RESUMING)
+        assert state(device) == STOP
+
+        def begun() -> bool:
+            with suppress(OSError):
+                os.close(set_state(device, RESUMING))
+            return state(device) == RESUMING
+
+        poll(begun)
+        device.reset()
+        restore(device, stream)
+
+
+def test_the_latched_half_of_a_register_travels_too(gpu: Gpu, uuid: str) -> None:
+    """A guest that has read the low half of its engine time reads the high half on the other host."""
+    with opened(uuid) as device:
+        stream = save(device)
+        header = Header.of(stream)
+        header.run_ns, header.run_ns_hi = 5 << 32, 3
+        restore(device, header.pack() + stream[Header.BYTES :])
+        assert device.register(REG_RUN_NS + 4) == 3
+        assert Header.of(save(device)).run_ns_hi == 3
+        assert (device.register(REG_RUN_NS), device.register(REG_RUN_NS + 4)) == (0, 5)
 
 
 def test_an_error_and_a_disabled_slice_travel_too(gpu: Gpu, uuid: str) -> None:
