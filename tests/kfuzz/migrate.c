@@ -50,14 +50,20 @@ static u32 crc32c_slowly(const u8 *data, size_t bytes)
 	return ~crc;
 }
 
+/* Length of a stream of this device. */
+static size_t whole(const struct vgpu_device *device)
+{
+	return sizeof(struct vgpu_migration_header) + device->memory_bytes +
+	       sizeof(struct vgpu_migration_trailer);
+}
+
 /* Could a device have made this of itself? Configuration space: vmm.c looks at it all the time. */
 static bool possible(struct vgpu_device *device)
 {
 	const struct vgpu_migration_header *h = (struct vgpu_migration_header *)stream;
-	size_t bytes = sizeof(*h) + device->memory_bytes + sizeof(struct vgpu_migration_trailer);
 	bool enabled = h->flags & 1, reported = h->flags & 2;
 
-	if (stream_bytes != bytes || h->memory_bytes != device->memory_bytes)
+	if (stream_bytes != whole(device) || h->memory_bytes != device->memory_bytes)
 		return false;
 	if (memcmp(&h->magic, "VGPUMIG1", 8) || h->version != 1 || h->header_bytes != sizeof(*h) ||
 	    h->abi >> 16 != VGPU_ABI_MAJOR || (h->abi & 0xffff) > VGPU_ABI_MINOR)
@@ -154,7 +160,8 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 	REQUIRE(after == wanted);
 	if (!new)
 		return;
-	REQUIRE(after == VFIO_DEVICE_STATE_STOP_COPY || after == VFIO_DEVICE_STATE_RESUMING);
+	REQUIRE(after == VFIO_DEVICE_STATE_STOP_COPY ||
+		(after == VFIO_DEVICE_STATE_RESUMING && device->tenant));
 	migrate_closed();
 	file = new;
 	taken = given = 0;
@@ -191,7 +198,7 @@ static size_t left(void)
 	return stream_bytes - min(given, stream_bytes);
 }
 
-static void give(size_t bytes)
+static void give(struct vgpu_device *device, size_t bytes)
 {
 	loff_t position = 0;
 	ssize_t done;
@@ -207,6 +214,9 @@ static void give(size_t bytes)
 	REQUIRE(done <= (ssize_t)bytes && done > -4096);
 	if (done > 0)
 		given += done;
+	/* Who writes is told of what cannot be restored, not who starts the VM. */
+	if (done > 0 && given == whole(device))
+		REQUIRE(possible(device));
 	free(user);
 }
 
@@ -224,7 +234,7 @@ static void round_trip(struct vgpu_device *device)
 	while (file && file->f_op->write && left()) {
 		size_t before = given;
 
-		give(sim_one_in(4) ? sim_below(left() + 1) : left());
+		give(device, sim_one_in(4) ? sim_below(left() + 1) : left());
 		if (given == before)
 			break;
 	}
@@ -249,7 +259,7 @@ void migrate_step(struct vgpu_device *device)
 		else if (file->f_op->read)
 			take(sim_below(sim_one_in(4) ? PIECE_MAX : STREAM_MAX));
 		else
-			give((sim_one_in(3) ? sim_below(left() + 1) : left()) +
+			give(device, (sim_one_in(3) ? sim_below(left() + 1) : left()) +
 			     (sim_one_in(16) ? sim_below(64) : 0));
 	}
 }
