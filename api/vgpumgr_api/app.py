@@ -10,6 +10,9 @@ from fastapi.telemetry import TelemetryConfig
 from vgpumgr.wire.fleet import LEASE_S
 from vgpumgr_api import document, problems
 from vgpumgr_api.agent_ca import AgentCa
+from vgpumgr_api.bodies import Bodies
+from vgpumgr_api.connection_settings import ConnectionSettings
+from vgpumgr_api.connections import Connections
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import Envelope
 from vgpumgr_api.failed_logins import FailedLogins
@@ -44,10 +47,14 @@ def create_app(
     failed_logins: FailedLogins | None = None,
     turns: Turns | None = None,
     traces: "TracerProvider | None" = None,
+    bodies: Bodies | None = None,
+    body_s: float = ConnectionSettings().body_s,
+    connections: Connections | None = None,
 ) -> FastAPI:
     """The caller keeps `database` and `traces` and closes them after the application's last request.
 
-    `limits`, `failed_logins` and `turns` None: there are no limits for one tenant, token or address.
+    `limits`, `failed_logins` and `turns` None: there are no limits for one tenant, token or address. `bodies`: counts
+    what is held of them. `body_s`: how long one may take. `connections`: those of the server, for the metrics.
     """
     app = FastAPI(
         title=document.TITLE,
@@ -76,7 +83,7 @@ def create_app(
         "operations": lambda: app.state.operations_watch.waiting,
         "events": lambda: len(app.state.feed),
     }
-    app.state.metrics = Metrics(database, watchers)
+    app.state.metrics = Metrics(database, watchers, connections or Connections(total=0, per_address=0))
     problems.install(app)
     # Flat, not included: one list of routes is what matching, 405 and the role matrix look at.
     for router in ROUTERS:
@@ -85,6 +92,8 @@ def create_app(
     app.add_middleware(
         Envelope,
         lifecycle=app.state.lifecycle,
+        bodies=bodies or Bodies(ConnectionSettings().bodies_bytes),
+        body_s=body_s,
         observers=[app.state.metrics.answered],
         tracing=None if traces is None else Tracing(traces, database),
     )

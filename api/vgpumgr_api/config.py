@@ -11,6 +11,7 @@ from sqlalchemy.exc import ArgumentError
 
 from vgpumgr.wire.fleet import LEASE_S
 from vgpumgr_api.agent_ca import LIFE_S
+from vgpumgr_api.connection_settings import ConnectionSettings
 from vgpumgr_api.deadline_settings import Deadlines
 from vgpumgr_api.oidc_settings import OidcSettings
 from vgpumgr_api.turns import SHARED
@@ -40,6 +41,7 @@ class Config:
     long the ledger, 0: for ever. `*_requests_per_s`: how often one token, and one tenant, may ask this replica,
     `tenant_requests_at_once` how many of one tenant's it works at, `failed_logins_per_s` how often one address may come
     with credentials that do not count; 0: no limit. `deadlines`: when the API says that something does not get on.
+    `connections`: how many there may be, and how long a client may take.
     """
 
     database: str = DEFAULT_DATABASE
@@ -60,6 +62,7 @@ class Config:
     tenant_requests_at_once: int = 8
     failed_logins_per_s: int = 10
     deadlines: Deadlines = field(default_factory=Deadlines)
+    connections: ConnectionSettings = field(default_factory=ConnectionSettings)
     stop_delay_s: int = 0
     log_format: str = "text"
     slow_statement_ms: int = 1000
@@ -102,6 +105,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "tenant_requests_at_once": int,
     "failed_logins_per_s": int,
     "deadlines": dict,
+    "connections": dict,
     "stop_delay_s": int,
     "log_format": str,
     "slow_statement_ms": int,
@@ -137,6 +141,8 @@ def _parsed(path: Path, table: dict[str, object]) -> Config:
         values["oidc"] = _issuers(path, table["oidc"])
     if "deadlines" in table:
         values["deadlines"] = _deadlines(path, table["deadlines"])
+    if "connections" in table:
+        values["connections"] = _connections(path, table["connections"])
     config = Config(**values)  # type: ignore[arg-type]
     for name, (least, most) in _RANGES.items():
         if not least <= getattr(config, name) <= most:
@@ -184,6 +190,13 @@ def _deadlines(path: Path, table: object) -> Deadlines:
     if "lease_s" in settings.model_fields_set:
         raise ConfigError(f"{path}: deadlines.lease_s: no such setting; name lease_s outside of that table")
     return settings
+
+
+def _connections(path: Path, table: object) -> ConnectionSettings:
+    try:
+        return ConnectionSettings.model_validate(table)
+    except ValidationError as error:
+        raise _unusable(path, "connections", error) from None
 
 
 def _unusable(path: Path, table: str, error: ValidationError) -> ConfigError:

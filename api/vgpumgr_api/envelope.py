@@ -4,6 +4,7 @@
 It lies outside of all handlers, so it sees requests that match no route and exceptions that nobody expected.
 """
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -18,6 +19,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vgpumgr.wire.problem import Code
+from vgpumgr_api.bodies import Bodies
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.observe.exchange import Exchange, Observer, method_of, route_of
 from vgpumgr_api.observe.logs import FIELDS, REQUEST
@@ -43,14 +46,24 @@ _REPORT = re.compile(r"/v1/hosts/[^/]+/report")
 class Envelope:
     """ASGI middleware. Sets ``request.state.request_id``; the routes set ``request.state.caller`` for the log.
 
-    `observers` hear of each request when it has been answered.
+    `bodies` counts what is held of requests' bodies, each of which must be there after `body_s`. `observers` hear of
+    each request when it has been answered.
     """
 
     def __init__(
-        self, app: ASGIApp, *, lifecycle: Lifecycle, observers: Sequence[Observer] = (), tracing: Tracing | None = None
+        self,
+        app: ASGIApp,
+        *,
+        lifecycle: Lifecycle,
+        bodies: Bodies,
+        body_s: float,
+        observers: Sequence[Observer] = (),
+        tracing: Tracing | None = None,
     ) -> None:
         self.app = app
         self._lifecycle = lifecycle
+        self._bodies = bodies
+        self._body_s = body_s
         self._observers = observers
         self._tracing = tracing
 
@@ -62,7 +75,7 @@ class Envelope:
         wanted = headers.get("x-request-id", "")
         state = scope.setdefault("state", {})
         state["request_id"] = wanted if _SANE_ID.fullmatch(wanted) else uuid4().hex
-        exchange = _Exchange(scope, receive, send, self._lifecycle)
+        exchange = _Exchange(scope, receive, send, self._lifecycle, self._bodies, self._body_s)
         context = REQUEST.set(state)
         try:
             with contextlib.nullcontext() if self._tracing is None else self._tracing.request(headers) as span:
@@ -70,6 +83,7 @@ class Envelope:
                 if self._tracing is not None and span is not None:
                     self._tracing.answered(span, exchange.summary(), state["request_id"])
         finally:
+            exchange.close()
             done = exchange.summary()
             for observer in self._observers:
                 observer(done)
@@ -100,7 +114,15 @@ def _announced_bytes(headers: Headers) -> int:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        lifecycle: Lifecycle,
+        bodies: Bodies,
+        body_s: float,
+    ) -> None:
         self.started = False
         self.status = 0
         self.body_max = REPORT_MAX if _REPORT.fullmatch(scope["path"]) else BODY_MAX
@@ -108,8 +130,13 @@ class _Exchange:
         self.scope = scope
         self._receive = receive
         self._send = send
-        self._received_bytes = 0
+        self._bodies = bodies
+        self._body_s = body_s
+        self._received_bytes = self._held_bytes = 0
+        self._received = False
+        self._broken_off = False
         self._begun_s = time.monotonic()
+        self._body_until_s = asyncio.get_running_loop().time() + body_s
 
     @property
     def state(self) -> dict[str, Any]:
@@ -117,11 +144,34 @@ class _Exchange:
         return state
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._received_bytes += len(message.get("body", b""))
+        if self._received:  # what else comes is that the client has gone, which takes its time
+            return await self._receive()
+        message = await self._next_piece()
+        size_bytes = len(message.get("body", b""))
+        self._received_bytes += size_bytes
+        self._received = not message.get("more_body", False)
         if self._received_bytes > self.body_max:
             raise HTTPException(status_code=413)
+        if size_bytes:
+            self._bodies.take(size_bytes)
+            self._held_bytes += size_bytes
         return message
+
+    async def _next_piece(self) -> Message:
+        try:
+            async with asyncio.timeout_at(self._body_until_s):
+                return await self._receive()
+        except TimeoutError:
+            self._broken_off = True
+            raise Refusal(
+                Code.REQUEST_TIMEOUT,
+                f"the body was not there after {self._body_s:g} s; nothing was done, send it again",
+            ) from None
+
+    def close(self) -> None:
+        """Nothing of the body is held any more."""
+        self._bodies.give(self._held_bytes)
+        self._held_bytes = 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -130,7 +180,8 @@ class _Exchange:
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = str(self.state["request_id"])
             headers["Cache-Control"] = "no-store"
-            if self._lifecycle.stopping:  # the client's next request goes elsewhere
+            # Stopping: the client's next request goes elsewhere. Broken off: nobody reads the rest of the body.
+            if self._lifecycle.stopping or self._broken_off:
                 headers["Connection"] = "close"
         await self._send(message)
 

@@ -5,8 +5,8 @@ Each has its position as its `id`, which the client sends back as Last-Event-ID 
 a comment with a position and no data: it dispatches nothing and moves the client's position past what was not for it.
 A stream that the API has to end does so with an event of the type ``problem``.
 
-A client that does not read holds no more than one chunk here: nothing is made before the last was taken, and who takes
-nothing for `STALL_S` is let go.
+A client that does not read holds no more than one chunk here: nothing is made before the last was taken, and the server
+cuts the connection of who does not take one in time (`vgpumgr_api.protocol`).
 """
 
 import asyncio
@@ -29,13 +29,12 @@ from vgpumgr_api.services.outbox import Told
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_S = 15.0
-STALL_S = 30.0
 CHUNK_BYTES = 64 << 10
+CATCH_UP = 250
+"""Events that are read at once for one watcher; about as many as fit in a chunk."""
+
 RETRY_MS = 1000
 """How long a client shall wait before it connects again."""
-
-ABORT = "abort"
-"""Where in a request's state the server leaves how to cut its connection."""
 
 _POSITION = re.compile(r"(?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17})")
 
@@ -66,7 +65,6 @@ class EventStream(Response):
         clock: Callable[[], datetime],
         request_id: str,
         heartbeat_s: float = HEARTBEAT_S,
-        stall_s: float = STALL_S,
     ) -> None:
         """`clock`: what tells whether the actor's token has expired."""
         super().__init__(headers={"X-Accel-Buffering": "no"})
@@ -80,19 +78,13 @@ class EventStream(Response):
         self._clock = clock
         self._request_id = request_id
         self._heartbeat_s = heartbeat_s
-        self._stall_s = stall_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         with self._feed.watching(self._watcher):
             gone = asyncio.create_task(_gone(receive))
             try:
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 await self._tell(send, gone)
-            except TimeoutError:
-                cut = scope.get("state", {}).get(ABORT)
-                if cut is not None:
-                    cut()
-                    await asyncio.wait({gone}, timeout=self._stall_s)
             finally:
                 gone.cancel()
                 await asyncio.gather(gone, return_exceptions=True)
@@ -133,7 +125,11 @@ class EventStream(Response):
             self._watcher.why = refusal
             await self._end(send)
             return False
-        await self._pass_on(send, events)
+        first = _within_a_chunk(events)
+        if len(first) < len(events):
+            complete_to = first[-1].seq
+        del events  # a slow client would else hold all of them, and each has its own
+        await self._pass_on(send, first)
         self._position = complete_to
         return True
 
@@ -161,10 +157,20 @@ class EventStream(Response):
 
     async def _say(self, send: Send, body: str | bytes, *, more: bool = True) -> None:
         message = {"type": "http.response.body", "body": body.encode() if isinstance(body, str) else body}
-        await asyncio.wait_for(send(message | {"more_body": more}), self._stall_s)
+        await send(message | {"more_body": more})
 
     def _heartbeat(self) -> str:
         return f": alive\nid: {self._epoch}-{self._position}\n\n"
+
+
+def _within_a_chunk(events: Sequence[Told]) -> Sequence[Told]:
+    """The first of them, until they fill a chunk."""
+    size = 0
+    for count, event in enumerate(events, 1):
+        size += len(event.data)
+        if size >= CHUNK_BYTES:
+            return events[:count]
+    return events
 
 
 async def _gone(receive: Receive) -> None:

@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from vgpumgr_api.config import Config
+from vgpumgr_api.connections import BUFFER_BYTES, Listener
 
 UNIX = "unix:"
 BACKLOG = 2048
@@ -102,11 +103,13 @@ def _addresses(setting: str, host: str, port: int) -> list[tuple[socket.AddressF
 def _inet_socket(
     family: socket.AddressFamily, address: tuple[str | int, ...], opened: contextlib.ExitStack
 ) -> socket.socket:
-    listener = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+    listener = opened.enter_context(Listener(family, socket.SOCK_STREAM))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Connections inherit it. asyncio sets it only on sockets that were made for TCP by its number, and without it the
     # second write of an answer waits until the client, 40 ms later, acknowledges the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for side in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        listener.setsockopt(socket.SOL_SOCKET, side, BUFFER_BYTES)
     if family == socket.AF_INET6:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     try:
@@ -121,7 +124,7 @@ def _unix_socket(setting: str, path: Path) -> socket.socket:
     """For the socket's owner and group. Replaces a socket that nobody listens on, nothing else."""
     if not path.is_absolute():
         raise ListenError(f"{setting}: {UNIX}{path} is not an absolute path")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_abandoned(path):
             path.unlink(missing_ok=True)

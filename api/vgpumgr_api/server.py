@@ -21,21 +21,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vgpumgr.notify import notify
-from vgpumgr.wire.problem import Code
-from vgpumgr_api import agent_ca, listen
+from vgpumgr_api import agent_ca, listen, protocol
 from vgpumgr_api.agent_ca import AgentCa, CaError
 from vgpumgr_api.app import create_app
-from vgpumgr_api.call import PEER
+from vgpumgr_api.bodies import Bodies
 from vgpumgr_api.config import Config
+from vgpumgr_api.connections import Connections, Listener, room_for
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.event_stream import ABORT
 from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
 from vgpumgr_api.housekeeping import Housekeeping
@@ -45,7 +42,7 @@ from vgpumgr_api.limits import Limits
 from vgpumgr_api.listen import ListenError
 from vgpumgr_api.observe import endpoint, logs, statements, tracing
 from vgpumgr_api.oidc import Oidc
-from vgpumgr_api.problems import ProblemResponse
+from vgpumgr_api.protocol import Bounds
 from vgpumgr_api.turns import Turns
 from vgpumgr_api.watch import DesiredWatch
 
@@ -53,9 +50,6 @@ STOP_S = 10
 ABANDON_S = 5
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which Python's ssl has no name for."""
-
-HEAD_S, BODY_S = 10.0, 60.0
-"""How long a client may take to say what it wants: until a request's head is complete, and then its body."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -70,6 +64,8 @@ def serve(config: Config) -> None:
     with contextlib.ExitStack() as stack:
         database = Database(config.database, step=schema.newest(), serving=True)
         stack.callback(database.close)
+        allowed = config.connections
+        connections = Connections(total=room_for(allowed.total), per_address=allowed.per_address)
         sockets = listen.open_sockets(config)
         stack.callback(listen.close, config.listen_host, sockets)
         metrics_sockets = listen.open_metrics_sockets(config)
@@ -87,6 +83,9 @@ def serve(config: Config) -> None:
             failed_logins=FailedLogins(config.failed_logins_per_s),
             turns=Turns(tenant=config.tenant_requests_at_once),
             traces=traces,
+            bodies=Bodies(allowed.bodies_bytes),
+            body_s=allowed.body_s,
+            connections=connections,
         )
         if config.slow_statement_ms:
             statements.watch(database.engine, statements.slow_log(config.slow_statement_ms))
@@ -96,10 +95,11 @@ def serve(config: Config) -> None:
             _settings(
                 app,
                 context,
-                http=Protocol,
+                timeout_keep_alive=allowed.idle_s,
                 timeout_notify=_watchdog_period_s(os.environ.get("WATCHDOG_USEC", "")),
                 callback_notify=_alive,
             ),
+            Bounds(settings=allowed, connections=connections, answered=app.state.metrics.answered),
             (app.state.watch, app.state.operations_watch, app.state.feed),
             Housekeeping(database, jobs(config)),
             app.state.lifecycle,
@@ -112,7 +112,8 @@ def serve(config: Config) -> None:
             metrics = endpoint.Server(
                 _settings(
                     endpoint.application(app.state.metrics, metrics_token), context, limit_concurrency=endpoint.AT_ONCE
-                )
+                ),
+                Bounds(settings=allowed, connections=Connections(total=endpoint.CONNECTIONS, per_address=0)),
             )
         asyncio.run(_serve(server, sockets, metrics, metrics_sockets))
 
@@ -186,12 +187,13 @@ def _ask_for_certificates(context: ssl.SSLContext, ca_file: Path) -> None:
     context.verify_flags |= NO_CHECK_TIME
 
 
-class Server(uvicorn.Server):
+class Server(protocol.Server):
     """Adds what systemd wants to know, lets all who wait go when it stops, and survives its own end."""
 
     def __init__(
         self,
         config: uvicorn.Config,
+        bounds: Bounds,
         waiting: Sequence[DesiredWatch | Feed],
         housekeeping: Housekeeping,
         lifecycle: Lifecycle,
@@ -199,7 +201,7 @@ class Server(uvicorn.Server):
         *,
         stop_delay_s: int,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, bounds)
         self._waiting = waiting
         self._housekeeping = housekeeping
         self._lifecycle = lifecycle
@@ -207,7 +209,7 @@ class Server(uvicorn.Server):
         self._stop_delay_s = stop_delay_s
         self._stop_at_s = float("inf")
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets: list[Listener] | None = None) -> None:  # type: ignore[override]  # counted ones
         await super().startup(sockets)
         self._housekeeping.start()
         log.info("listening on %s", self._where)
@@ -255,59 +257,6 @@ def _abandon_after(seconds: float) -> None:
     timer = threading.Timer(seconds, abandon)
     timer.daemon = True
     timer.start()
-
-
-class Protocol(H11Protocol):
-    """Answers what is not HTTP with a problem, too. Tells the application what a client's certificate says, and how to
-    cut a connection. Cuts those of clients that do not come to the point; answers may take as long as they need.
-    """
-
-    _limit: asyncio.TimerHandle | None = None
-    _limited: object = None
-    """The state of the client that the limit is for."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        super().connection_made(transport)
-        self._limit_client()
-        self.app_state = {**self.app_state, ABORT: transport.abort}
-        tls = transport.get_extra_info("ssl_object")
-        shown = None if tls is None else tls.getpeercert(binary_form=True)
-        if shown is not None:
-            self.app_state = {**self.app_state, PEER: agent_ca.peer(shown)}
-
-    def handle_events(self) -> None:
-        super().handle_events()
-        self._limit_client()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._unlimit()
-
-    def _limit_client(self) -> None:
-        """Between two requests the timeout of kept connections holds, too."""
-        state = self.conn.their_state
-        if self._limit is not None and state is self._limited:
-            return
-        self._unlimit()
-        if state in (h11.IDLE, h11.SEND_BODY):
-            self._limited = state
-            self._limit = self.loop.call_later(HEAD_S if state is h11.IDLE else BODY_S, self.transport.abort)
-
-    def _unlimit(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
-
-    def send_400_response(self, msg: str) -> None:
-        response = ProblemResponse(Code.BODY_INVALID, f"not a request of HTTP/1.1: {msg}", request_id="-")
-        headers = [*response.raw_headers, (b"connection", b"close")]
-        for event in (
-            h11.Response(status_code=response.status_code, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=bytes(response.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
 
 
 def _watchdog_period_s(watchdog_usec: str) -> int:

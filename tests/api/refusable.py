@@ -26,9 +26,9 @@ from vgpumgr_api.strict import OneTimeRoute, PublicRoute, Route
 from vgpumgr.wire.problem import Code
 
 OURS = "vgpumgr_api"
-BODY = {Code.BODY_INVALID, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE_UNSUPPORTED}
-ALWAYS = {Code.INTERNAL, Code.FIELD_INVALID}
-"""A defect; a query parameter that there is not."""
+BODY = {Code.BODY_INVALID, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE_UNSUPPORTED, Code.REQUEST_TIMEOUT}
+ALWAYS = {Code.INTERNAL, Code.FIELD_INVALID, Code.API_FULL}
+"""A defect; a query parameter that there is not; a connection too many."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

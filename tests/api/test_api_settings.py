@@ -2,6 +2,7 @@
 """What the API's role writes from its variables is what the API reads, and bad settings are named."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from vgpumgr_api.config import Config, ConfigError, load
+from vgpumgr_api.connection_settings import ConnectionSettings
 from vgpumgr_api.deadline_settings import Deadlines
 
 ROLE = Path(__file__).parents[2] / "ansible/roles/vgpumgr_api"
@@ -126,6 +128,46 @@ def test_bounds_out_of_range_are_named(tmp_path: Path, wrong: str) -> None:
 def test_deadlines_are_read_as_they_were_given(tmp_path: Path) -> None:
     found = written(tmp_path, vgpumgr_api_deadlines={"claimed_s": 7200, "host_lost_s": 120}).deadlines
     assert found == Deadlines(claimed_s=7200, host_lost_s=120)
+
+
+def test_connections_are_read_as_they_were_given(tmp_path: Path) -> None:
+    given = {"total": 100, "per_address": 0, "head_s": 1, "take_s": 3600}
+    found = written(tmp_path, vgpumgr_api_connections=given, vgpumgr_api_deadlines={"claimed_s": 7200})
+    assert found.connections == ConnectionSettings(**given)
+    assert found.deadlines == Deadlines(claimed_s=7200)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "total = 15",
+        "total = 60001",
+        "per_address = -1",
+        "bodies_bytes = 16777215",
+        "handshake_s = 0",
+        "head_s = 3601",
+        "body_s = 1.5",
+        "idle_s = true",
+        'take_s = "60"',
+        "stall_s = 30",
+    ],
+)
+def test_bad_settings_of_connections_are_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "api.toml").write_text(f"[connections]\n{line}\n")
+    with pytest.raises(ConfigError, match=f"api.toml: connections.{line.partition(' ')[0]}: "):
+        load(tmp_path / "api.toml")
+
+
+DOCUMENTED = re.compile(r"^\| `(\w+)` \| (\d+) \| (\d+) to (\d+) \|", re.M)
+
+
+def test_the_bounds_of_connections_are_those_that_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    text = page.partition("## Connections and slow clients")[2].partition("\n## ")[0]
+    schema = ConnectionSettings.model_json_schema()["properties"]
+    assert {name: (int(usual), int(least), int(most)) for name, usual, least, most in DOCUMENTED.findall(text)} == {
+        name: (each["default"], each["minimum"], each["maximum"]) for name, each in schema.items()
+    }
 
 
 @pytest.mark.parametrize(

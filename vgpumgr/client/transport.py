@@ -193,7 +193,7 @@ class Transport:
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
             else:
-                if response.status_code not in (429, 503) or pause_s is None:
+                if response.status_code not in (408, 429, 503) or pause_s is None:
                     return response
                 wanted_s = retry_after_s(response.headers.get("retry-after", ""))
                 if wanted_s > RETRY_AFTER_MAX_S:

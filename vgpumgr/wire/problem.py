@@ -25,6 +25,7 @@ class Code(StrEnum):
     METHOD_NOT_ALLOWED = "method.not_allowed"
     BODY_INVALID = "body.invalid"
     BODY_TOO_LARGE = "body.too_large"
+    REQUEST_TIMEOUT = "request.timeout"
     MEDIA_TYPE_UNSUPPORTED = "media_type.unsupported"
     FIELD_INVALID = "field.invalid"
     OBJECT_UNKNOWN = "object.unknown"
@@ -51,6 +52,7 @@ class Code(StrEnum):
     ISSUER_UNREACHABLE = "issuer.unreachable"
     DATABASE_BUSY = "database.busy"
     DATABASE_OUTDATED = "database.outdated"
+    API_FULL = "api.full"
     API_STOPPING = "api.stopping"
     INTERNAL = "internal"
 
@@ -64,6 +66,7 @@ STATUS: dict[Code, int] = {
     Code.METHOD_NOT_ALLOWED: 405,
     Code.BODY_INVALID: 400,
     Code.BODY_TOO_LARGE: 413,
+    Code.REQUEST_TIMEOUT: 408,
     Code.MEDIA_TYPE_UNSUPPORTED: 415,
     Code.FIELD_INVALID: 422,
     Code.OBJECT_UNKNOWN: 404,
@@ -90,6 +93,7 @@ STATUS: dict[Code, int] = {
     Code.ISSUER_UNREACHABLE: 503,
     Code.DATABASE_BUSY: 503,
     Code.DATABASE_OUTDATED: 503,
+    Code.API_FULL: 503,
     Code.API_STOPPING: 503,
     Code.INTERNAL: 500,
 }

@@ -8,18 +8,19 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from vgpumgr_api import protocol
 from vgpumgr_api.headers import authorization_token
 from vgpumgr_api.listen import ListenError
 from vgpumgr_api.observe.metrics import Metrics
 
 AT_ONCE = 16
+CONNECTIONS = 64
 MEDIA_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
@@ -48,7 +49,7 @@ def application(metrics: Metrics, token: str | None) -> Starlette:
     return Starlette(routes=[Route("/metrics", answer)])
 
 
-class Server(uvicorn.Server):
+class Server(protocol.Server):
     """A server beside the one that has the signals."""
 
     @contextlib.contextmanager

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
 from vgpumgr import __version__
+from vgpumgr_api.connections import Connections
 from vgpumgr_api.db.database import CONNECTIONS, Database
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.observe import statements
@@ -39,7 +40,7 @@ _VERBS = frozenset({"select", "insert", "update", "delete"})
 class Metrics:
     """Belongs to one application. `watchers`: per kind how many clients wait for news now."""
 
-    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]]) -> None:
+    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]], connections: Connections) -> None:
         self.registry = registry = CollectorRegistry()
         self._requests = Counter(
             "vgpumgr_requests", "Requests answered, by path template.", ["route", "method", "status"], registry=registry
@@ -68,7 +69,7 @@ class Metrics:
             registry=registry,
         )
         Gauge("vgpumgr_build_info", "Always 1.", ["version"], registry=registry).labels(__version__).set(1)
-        self.registry.register(_Process(database, watchers))
+        self.registry.register(_Process(database, watchers, connections))
         self.registry.register(_Fleet(database))
         statements.watch(database.engine, self._statement)
 
@@ -104,7 +105,8 @@ def _result(exchange: Exchange) -> str:
 class _Process(Collector):
     """What this process has at the moment of a scrape."""
 
-    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]]) -> None:
+    def __init__(self, database: Database, watchers: Mapping[str, Callable[[], int]], connections: Connections) -> None:
+        self._connections = connections
         self._pool = database.engine.pool
         self._clock = database.server_clock
         self._watchers = watchers
@@ -116,6 +118,13 @@ class _Process(Collector):
         connections.add_metric(["in_use"], self._pool.checkedout())  # type: ignore[attr-defined]  # of a QueuePool
         connections.add_metric(["idle"], self._pool.checkedin())  # type: ignore[attr-defined]
         yield connections
+        yield GaugeMetricFamily("vgpumgr_connections", "Connections of clients.", value=len(self._connections))
+        yield GaugeMetricFamily(
+            "vgpumgr_connections_max", "Connections of clients at most.", value=self._connections.total
+        )
+        yield CounterMetricFamily(
+            "vgpumgr_connections_reset", "Connections that were closed unheard.", value=self._connections.reset
+        )
         yield GaugeMetricFamily("vgpumgr_database_connections_max", "Connections at most.", value=CONNECTIONS)
         watchers = GaugeMetricFamily("vgpumgr_watchers", "Clients that wait for news.", labels=["kind"])
         for kind, count in self._watchers.items():

@@ -10,8 +10,7 @@ from vgpumgr.wire.common import COUNTER_MAX, Name
 from vgpumgr.wire.events import About
 from vgpumgr.wire.resources import EventPage
 from vgpumgr_api.call import CallDep, database_of, feed_of
-from vgpumgr_api.event_stream import MEDIA_TYPE, EventStream, parse_position
-from vgpumgr_api.feed import LOOK
+from vgpumgr_api.event_stream import CATCH_UP, MEDIA_TYPE, EventStream, parse_position
 from vgpumgr_api.services import events, outbox
 from vgpumgr_api.services.paging import PAGE_SIZE, PAGE_SIZE_MAX
 from vgpumgr_api.strict import Route
@@ -71,7 +70,7 @@ async def watch_events(
         begun,
         actor,
         catch_up=lambda position: database.run(
-            lambda session: outbox.read(session, actor, begun.wanted, position, LOOK), read_only=True
+            lambda session: outbox.read(session, actor, begun.wanted, position, CATCH_UP), read_only=True
         ),
         clock=database.clock,
         request_id=call.request.state.request_id,

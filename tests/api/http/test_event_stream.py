@@ -3,8 +3,10 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -194,25 +196,51 @@ def test_only_what_is_wanted_is_sent_and_the_position_moves_on_all_the_same() ->
     assert ": alive\n" in client.text
 
 
-def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody() -> None:
-    async def work() -> tuple[Client, Client, list[str]]:
+def test_a_reader_that_takes_nothing_holds_up_nobody_and_its_stream_ends_when_it_is_cut_off() -> None:
+    async def work() -> tuple[Client, Client]:
         log = Log(0)
-        feed, cut = Feed(log.look, period_s=0.01), []
-        stuck, quick = Client(asyncio.Event().wait), Client()
-        scope: Any = {"state": {"abort": lambda: (cut.append("cut"), stuck.left.set())}}
-        held = asyncio.create_task(stream(feed, log, 0, stall_s=0.3)(scope, stuck.receive, stuck.send))
+        cut = asyncio.Event()
+        feed, stuck, quick = Feed(log.look, period_s=0.01), Client(cut.wait), Client()
+        held = asyncio.create_task(stream(feed, log, 0)({}, stuck.receive, stuck.send))
         going = asyncio.create_task(stream(feed, log, 0)({}, quick.receive, quick.send))
         log.add(500)
         await quick.until(500)
+        assert stuck.sent == [b""]
+        stuck.left.set()
+        cut.set()  # as a server's: what is sent to nobody is taken at once
         await held
         quick.left.set()
         await going
-        return stuck, quick, cut
+        return stuck, quick
 
-    stuck, quick, cut = run(work())
-    assert cut == ["cut"]
-    assert stuck.sent == [b""]
+    stuck, quick = run(work())
+    assert len(stuck.sent) == 2
     assert quick.seen == list(range(1, 501))
+
+
+def test_a_reader_that_takes_nothing_holds_one_piece_of_what_was_read_for_it() -> None:
+    log, taken = Log(500, size=1000), []
+
+    async def take_one() -> None:
+        taken.append("a piece")
+        if len(taken) > 1:
+            await asyncio.Event().wait()
+
+    def catch_up(after: int) -> tuple[Sequence[Told], int]:
+        return [replace(each) for each in log.events[after:]], len(log.events)
+
+    async def work() -> int:
+        feed, stuck = Feed(log.look, period_s=0.01, kept=10), Client(take_one)
+        held = asyncio.create_task(stream(feed, log, 0, catch_up=catch_up)({}, stuck.receive, stuck.send))
+        while len(taken) < 2:
+            await asyncio.sleep(0.01)
+        gc.collect()
+        there = sum(isinstance(each, Told) for each in gc.get_objects())
+        held.cancel()
+        await asyncio.gather(held, return_exceptions=True)
+        return there - len(log.events)
+
+    assert run(work()) <= 2 * CHUNK_BYTES / 1000
 
 
 def test_a_slow_reader_gets_everything_in_pieces_that_are_bounded() -> None:

@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who opens a connection and does not say what it wants does not keep it; who waits for an answer does."""
+"""Who opens a connection and does not say what it wants, or does not take its answer, does not keep it.
+
+Who waits for an answer does.
+"""
 
 import asyncio
+import ssl
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
-from vgpumgr_api import server as server_module
-from vgpumgr_api.server import Protocol
+from vgpumgr_api import protocol
+from vgpumgr_api.app import create_app
+from vgpumgr_api.bodies import Bodies
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.errors import Refusal
+
+from tests.api.http.listening import listening, problem, run
+from tests.api.http.tls import make_certificate
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
-SOON_S = 60
+ENROL = b"POST /v1/enroll HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+LARGE = 20 << 20
+"""Bytes, more than kernels keep on both sides together."""
 
 
 async def application(
@@ -27,45 +39,168 @@ async def application(
     await send({"type": "http.response.body", "body": b""})
 
 
-def heard(*said: bytes) -> bytes:
+async def generous(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x" * LARGE})
+
+
+def heard(*said: bytes, **settings: float) -> bytes:
     """All that a client gets that says this and then nothing, until it is cut off."""
 
     async def talk() -> bytes:
-        config = uvicorn.Config(application, lifespan="off", log_config=None, timeout_keep_alive=1)
-        state = ServerState()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Protocol(config, state, {}), "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        for part in said:
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(0.02)
-        got = b""
-        try:
-            while piece := await reader.read(1000):
-                got += piece
-        except ConnectionResetError:
-            pass
-        writer.close()
-        server.close()
-        return got
+        async with listening(application, **({"idle_s": 1} | settings)) as server:
+            got = await (await server.open(*said)).heard()
+            await server.empty()
+            return got
 
-    return asyncio.run(asyncio.wait_for(talk(), SOON_S))
+    return run(talk())
 
 
-@pytest.mark.parametrize("said", [(), (HEAD[:20],), (HEAD[:5], HEAD[5:9], HEAD[9:20]), (HEAD,), (HEAD, b"ab")])
-def test_who_does_not_come_to_the_point_is_cut_off(said: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "HEAD_S", 0.2)
-    monkeypatch.setattr(server_module, "BODY_S", 0.2)
-    assert heard(*said) == b""
+def test_who_says_nothing_is_cut_off() -> None:
+    assert heard(head_s=0.2) == b""
+
+
+@pytest.mark.parametrize("said", [(HEAD[:20],), (HEAD[:5], HEAD[5:9], HEAD[9:20])])
+def test_who_does_not_come_to_the_point_is_told_so(said: tuple[bytes, ...]) -> None:
+    status, code, headers = problem(heard(*said, head_s=0.2))
+    assert (status, code, headers["connection"]) == (408, "request.timeout", "close")
+
+
+def test_a_head_behind_an_answer_has_no_more_time_than_the_first() -> None:
+    answers = heard(HEAD + b"abcd" + HEAD[:20], head_s=0.2, idle_s=60)
+    first, _, rest = answers.partition(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 204")
+    assert problem(rest)[:2] == (408, "request.timeout")
+
+
+@pytest.mark.parametrize("said", [(HEAD,), (HEAD, b"ab")])
+def test_who_goes_on_with_a_body_for_too_long_is_cut_off(
+    said: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "GRACE_S", 0.1)
+    assert heard(*said, body_s=0.1) == b""
 
 
 def test_a_request_behind_another_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "BODY_S", 0.2)
-    assert heard(HEAD + b"abcd" + HEAD + b"ab").count(b"HTTP/1.1 204") == 1
+    monkeypatch.setattr(protocol, "GRACE_S", 0.1)
+    assert heard(HEAD + b"abcd" + HEAD + b"ab", body_s=0.1).count(b"HTTP/1.1 204") == 1
 
 
-def test_who_has_said_all_waits_for_the_answer_and_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "HEAD_S", 0.2)
-    monkeypatch.setattr(server_module, "BODY_S", 0.2)
-    assert heard(HEAD + b"abcd", HEAD + b"abcd").count(b"HTTP/1.1 204") == 2
+def test_who_has_said_all_waits_for_the_answer_and_may_ask_again() -> None:
+    assert heard(HEAD + b"abcd", HEAD + b"abcd", head_s=0.2, body_s=0.2).count(b"HTTP/1.1 204") == 2
+
+
+def test_a_kept_connection_is_kept_as_long_as_said() -> None:
+    async def talk() -> bytes:
+        async with listening(application, idle_s=60, head_s=0.2) as server:
+            client = await server.open(HEAD + b"abcd")
+            await asyncio.sleep(1.5)
+            client.writer.write(HEAD + b"abcd")
+            return await client.reader.readexactly(2 * len(b"HTTP/1.1 204 No Content\r\n"))
+
+    assert run(talk()).count(b"HTTP/1.1 204")
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"agent_'])
+def test_a_body_that_does_not_come_is_answered_by_the_application(begun: bytes) -> None:
+    async def talk() -> bytes:
+        app = create_app(Database("sqlite:///nowhere"), body_s=0.3)
+        async with listening(app) as server:
+            return await (await server.open(ENROL % 100 + begun)).heard()
+
+    status, code, headers = problem(run(talk()))
+    assert (status, code, headers["connection"]) == (408, "request.timeout", "close")
+    assert headers["x-request-id"] != "-"
+
+
+def test_a_watcher_that_is_silent_after_its_request_is_not_late() -> None:
+    async def talk() -> bytes:
+        app = create_app(Database("sqlite:///nowhere"), body_s=0.1)
+        async with listening(app, idle_s=1) as server:
+            client = await server.open(b"GET /v1/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            return await client.heard()
+
+    assert run(talk()).startswith(b"HTTP/1.1 200")
+
+
+def test_bodies_that_are_too_much_together_are_refused_and_room_comes_back() -> None:
+    async def talk() -> tuple[bytes, bytes]:
+        bodies = Bodies(1000)
+        app = create_app(Database("sqlite:///nowhere"), bodies=bodies)
+        async with listening(app, idle_s=1) as server:
+            first = await server.open(ENROL % 700, b"[" * 600)
+            second = await server.open(ENROL % 500, b"[" * 500)
+            refused = await second.heard()
+            first.writer.transport.abort()
+            await server.empty()
+            third = await server.open(ENROL % 900, b"[" * 900)
+            return refused, await third.heard()
+
+    refused, taken = run(talk())
+    status, code, headers = problem(refused)
+    assert (status, code, headers["retry-after"]) == (503, "api.full", "1")
+    assert problem(taken)[0] in (400, 401)
+
+
+def test_what_is_given_back_can_be_taken_again() -> None:
+    bodies = Bodies(10)
+    bodies.take(10)
+    with pytest.raises(Refusal):
+        bodies.take(1)
+    bodies.give(10)
+    bodies.take(10)
+
+
+@pytest.fixture
+def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server and of its client."""
+    make_certificate(tmp_path)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(tmp_path / "crt.pem", tmp_path / "key.pem")
+    return server, ssl.create_default_context(cafile=tmp_path / "crt.pem")
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_who_does_not_take_its_answer_is_cut_off(
+    encrypted: bool, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    ours, theirs = contexts if encrypted else (None, None)
+
+    async def talk() -> float:
+        async with listening(generous, tls=ours, take_s=0.5) as server:
+            client = await server.open(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", tls=theirs)
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of the connection
+            begun_s = time.monotonic()
+            await server.empty()
+            return time.monotonic() - begun_s
+
+    assert run(talk()) < 20
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_who_takes_its_answer_gets_all_of_it(encrypted: bool, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    ours, theirs = contexts if encrypted else (None, None)
+
+    async def talk() -> int:
+        async with listening(generous, tls=ours, idle_s=1) as server:
+            client = await server.open(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", tls=theirs)
+            await client.reader.readuntil(b"\r\n\r\n")
+            got = 0
+            while got < LARGE:
+                got += len(await client.reader.read(1 << 20))
+            return got
+
+    assert run(talk()) >= LARGE
+
+
+def test_who_does_not_finish_the_handshake_is_cut_off(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    async def talk() -> float:
+        async with listening(application, tls=contexts[0], handshake_s=0.5) as server:
+            silent = await server.open()
+            stuck = await server.open(b"\x16\x03\x01\x02\x00\x01\x00")
+            begun_s = time.monotonic()
+            assert await silent.heard() == await stuck.heard() == b""
+            await server.empty()
+            return time.monotonic() - begun_s
+
+    assert run(talk()) < 20
