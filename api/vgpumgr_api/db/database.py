@@ -53,11 +53,17 @@ LOCK_S = 2.0
 STATEMENT_S = 30.0
 """How long one statement of a request may take."""
 
+STEPS = 100_000
+"""SQLite looks at the clock after so many of its instructions, a few milliseconds."""
+
 RESTED_S = 1.0
 """A connection that was used since is taken for alive."""
 
-READ_ONLY = "vgpumgr_read_only"
+READ_ONLY, PATIENT = "vgpumgr_read_only", "vgpumgr_patient"
 CONNECTIONS = 32
+
+UNTIL_S = "until_s"
+"""Where a connection of SQLite has when its statement is to end."""
 
 # serialization_failure, deadlock_detected, lock_not_available
 _GIVEN_UP = {"40001", "40P01", "55P03"}
@@ -79,8 +85,9 @@ class Database:
 
     `clock` says what time it is, else the server of PostgreSQL does, or the machine where SQLite is. One transaction
     sees one instant, `now(session)`. `step`: the only one at which it serves a database; with another there
-    Refusal(DATABASE_OUTDATED) is raised. `serving`: clients wait for what is done, so that on PostgreSQL statements end
-    after `STATEMENT_S` and waits for locks after `LOCK_S`.
+    Refusal(DATABASE_OUTDATED) is raised. `serving`: clients wait for what is done, so that statements end after
+    `STATEMENT_S`, and on PostgreSQL waits for locks after `LOCK_S`. SQLite has one lock, for whoever writes: a request
+    waits `WAIT_S` for its turn in this process and as long for other processes.
     """
 
     def __init__(
@@ -95,7 +102,9 @@ class Database:
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.server_clock = ServerClock() if clock is None and not self.is_sqlite else None
         self.clock = self.server_clock or clock or machine_clock
-        self.engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed, serving=serving)
+        self.engine = (
+            _sqlite_engine(parsed, serving=serving) if self.is_sqlite else _postgresql_engine(parsed, serving=serving)
+        )
         self._serving = serving
         if step is not None:
             served.only_at(self.engine, step)
@@ -115,7 +124,7 @@ class Database:
         lost, conflicts = False, 0
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                options = self._options(read_only=read_only, snapshot=snapshot)
+                options = self._options(read_only=read_only, snapshot=snapshot, patient=patient)
                 return self._once(fn, options, read_only=read_only, patient=patient)
             except IntegrityError as error:
                 # Somebody else was faster than our check; the next attempt sees what they did and says so.
@@ -137,7 +146,7 @@ class Database:
             except PoolTimeoutError as error:
                 raise _busy("all connections to the database are in use") from error
             except DBAPIError as error:
-                if _state(error) == _CANCELED:
+                if _canceled(error):
                     raise _busy(f"the database took longer than {STATEMENT_S:g} s; ask for less") from error
                 if not given_up(error):
                     if _unreachable(error):
@@ -166,9 +175,9 @@ class Database:
                     raise _LostError from error
                 raise
 
-    def _options(self, *, read_only: bool, snapshot: bool) -> dict[str, Any]:
+    def _options(self, *, read_only: bool, snapshot: bool, patient: bool) -> dict[str, Any]:
         if self.is_sqlite:
-            return {READ_ONLY: read_only}
+            return {READ_ONLY: read_only, PATIENT: patient}
         if read_only and not snapshot:
             return {"isolation_level": "AUTOCOMMIT"}
         if read_only:
@@ -207,6 +216,12 @@ def given_up(error: DBAPIError) -> bool:
     if isinstance(error.orig, sqlite3.OperationalError):
         return (error.orig.sqlite_errorcode & 0xFF) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     return _state(error) in _GIVEN_UP
+
+
+def _canceled(error: DBAPIError) -> bool:
+    if isinstance(error.orig, sqlite3.OperationalError):
+        return (error.orig.sqlite_errorcode & 0xFF) == sqlite3.SQLITE_INTERRUPT
+    return _state(error) == _CANCELED
 
 
 def _state(error: DBAPIError) -> str | None:
@@ -278,24 +293,31 @@ def _ask_the_rested(engine: Engine) -> None:
             raise InvalidatePoolError from error
 
 
-def _sqlite_engine(url: URL) -> Engine:
+def _sqlite_engine(url: URL, *, serving: bool) -> Engine:
     engine = create_engine(
         url.set(drivername="sqlite+pysqlite"), hide_parameters=True, pool_size=CONNECTIONS, max_overflow=0
     )
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+    def prepare(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         # The driver would begin transactions by itself, late and never IMMEDIATE.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
         _use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        if serving:
+            connection.set_progress_handler(lambda: time.monotonic() > record.info.get(UNTIL_S, math.inf), STEPS)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         read_only = connection.get_execution_options().get(READ_ONLY, False)
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def allow(connection: Connection, *_: object) -> None:
+        patient = connection.get_execution_options().get(PATIENT, False)
+        connection.info[UNTIL_S] = math.inf if patient else time.monotonic() + STATEMENT_S
 
     return engine
 

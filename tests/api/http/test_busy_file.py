@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Another process holds the lock of the SQLite file: who writes is told to try again, who reads does not notice."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from vgpumgr_api import admin
+from vgpumgr_api.app import create_app
+from vgpumgr_api.config import Config
+from vgpumgr_api.db import database as database_module
+from vgpumgr_api.db.database import Database
+
+WAIT_S = 0.5
+HOLD = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(file: Path) -> Iterator[None]:
+    """A process has the lock until the end of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.communicate(timeout=60)
+
+
+def test_writing_is_refused_in_time_and_done_once_the_lock_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "vgpumgr.db"
+    url = f"sqlite:///{file}"
+    token = admin.initialise(Config(database=url)).secret
+    monkeypatch.setattr(database_module, "WAIT_S", WAIT_S)
+    with contextlib.closing(Database(url, serving=True)) as database:
+        client = TestClient(create_app(database), headers={"Authorization": f"Bearer {token}"})
+        said = {"headers": {"Idempotency-Key": "k"}, "json": {"name": "acme"}}
+        with held(file):
+            assert client.get("/v1/tenants").json()["items"] == []
+            begun_s = time.monotonic()
+            answer = client.post("/v1/tenants", **said)
+            assert time.monotonic() - begun_s >= WAIT_S, "it was tried"
+            assert (answer.status_code, answer.json()["code"]) == (503, "database.busy")
+            assert answer.headers["retry-after"] == "1"
+            assert client.get("/v1/health").json() == {"status": "ok"}
+        assert client.post("/v1/tenants", **said).status_code == 201
+        assert [each["name"] for each in client.get("/v1/tenants").json()["items"]] == ["acme"]
