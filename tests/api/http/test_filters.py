@@ -14,7 +14,8 @@ from vgpumgr.wire.problem import Code
 
 OTHER_GPU = "0000:00:11.0"
 ELSEWHERE = {
-    **dict.fromkeys(("/v1/audit", "/v1/events", "/v1/usage", "/v1/usage/ledger", "/v1/usage/grants"), "its own tests"),
+    **dict.fromkeys(("/v1/audit", "/v1/events", "/v1/usage"), "its own tests"),
+    **dict.fromkeys(("/v1/usage/ledger", "/v1/usage/grants", "/v1/usage/unbooked"), "its own tests"),
     "/v1/operations": "tests of operations",
 }
 PLENTY = {"share_permille": 9000, "mem_bytes": 99 * GIB, "slices": 9}
