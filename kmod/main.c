@@ -50,6 +50,8 @@ events:
 	vgpu_events_exit();
 rings:
 	vgpu_rings_exit();
+	/* Registering the driver may have bound it before it failed. */
+	vgpu_parents_free();
 	return ret;
 }
 
