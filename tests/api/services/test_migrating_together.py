@@ -16,20 +16,11 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.records import AuditEntry
 from vgpumgr_api.main import main
 
-FIRST = "0001"
+from tests.api.services.conftest import FIRST
+
 AT_ONCE = 5
 WAIT_S = 0.3
 """Of one statement for a lock; the one that migrates takes several times as long."""
-
-
-@pytest.fixture
-def old_url(empty_url: str) -> str:
-    """A database of the first release."""
-    made = Database(empty_url)
-    with made.engine.begin() as connection:
-        schema.upgrade_to(connection, FIRST)
-    made.close()
-    return empty_url
 
 
 @pytest.fixture

@@ -12,20 +12,9 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Tenant
 from vgpumgr_api.errors import Refusal
 
+from tests.api.services.conftest import FIRST
 from tests.api.services.refusals import refused
 from vgpumgr.wire.problem import Code
-
-FIRST = "0001"
-
-
-@pytest.fixture
-def old_url(empty_url: str) -> str:
-    """A database of the first release."""
-    made = Database(empty_url)
-    with made.engine.begin() as connection:
-        schema.upgrade_to(connection, FIRST)
-    made.close()
-    return empty_url
 
 
 @pytest.fixture
