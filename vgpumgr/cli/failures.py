@@ -63,6 +63,8 @@ _BY_CODE = {
     "database.busy": Status.UNREACHABLE,
     "database.outdated": Status.UNREACHABLE,
     "api.stopping": Status.UNREACHABLE,
+    "api.full": Status.UNREACHABLE,
+    "request.timeout": Status.UNREACHABLE,
     # Of `host probe-gpu`.
     "probe.gpu_unknown": Status.NOT_FOUND,
     "probe.busy": Status.CONFLICT,
@@ -82,6 +84,7 @@ _BY_HTTP = {
     401: Status.DENIED,
     403: Status.DENIED,
     404: Status.NOT_FOUND,
+    408: Status.UNREACHABLE,
     409: Status.CONFLICT,
     412: Status.CONFLICT,
     429: Status.UNREACHABLE,
