@@ -95,7 +95,7 @@ lock:
 	@$(LOCK) --extra dev --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra agent --constraint requirements.lock \
 		--output-file $(ROLES)/vgpumgr_host/files/requirements.lock pyproject.toml
-	@$(LOCK) --extra api --constraint requirements.lock \
+	@$(LOCK) --extra api --extra otel --constraint requirements.lock \
 		--output-file $(ROLES)/vgpumgr_api/files/requirements.lock pyproject.toml
 
 .PHONY: clean

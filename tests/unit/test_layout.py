@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -146,6 +147,15 @@ def test_lock_pins_every_requirement_by_hash() -> None:
     pins = [line for line in lock.splitlines() if line and not line.lstrip().startswith("#")]
     assert pins
     assert [pin for pin in pins if "==" not in pin or "--hash=sha256:" not in pin] == []
+
+
+@pytest.mark.parametrize(("role", "extras"), [("vgpumgr_host", ("agent",)), ("vgpumgr_api", ("api", "otel"))])
+def test_a_role_installs_all_that_its_settings_can_switch_on(role: str, extras: tuple[str, ...]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
+    lock = (ROOT / f"ansible/roles/{role}/files/requirements.lock").read_text()
+    pinned = set(re.findall(r"^([\w.-]+)==", lock, re.M))
+    assert {re.split(r"[^\w.-]", each)[0] for each in wanted} <= pinned
 
 
 def test_no_file_names_the_place_of_a_checkout() -> None:
