@@ -72,7 +72,8 @@ def test_the_exit_status_says_the_kind_of_failure(cli: Cli, code: Code) -> None:
 
 
 @pytest.mark.parametrize(
-    ("http", "status"), [(401, 5), (403, 5), (404, 3), (408, 7), (409, 4), (412, 4), (418, 1), (429, 7), (500, 1), (503, 7)]
+    ("http", "status"),
+    [(401, 5), (403, 5), (404, 3), (408, 7), (409, 4), (412, 4), (418, 1), (429, 7), (500, 1), (503, 7)],
 )
 def test_a_code_of_a_newer_api_goes_by_its_http_status(http: int, status: int) -> None:
     problem = Problem(title="New", status=http, detail="new", code="wombat.shy", request_id="1")
