@@ -3,6 +3,7 @@
 
 import csv
 import io
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -137,9 +138,15 @@ def _lines(rows: Any) -> str:
     return text.getvalue()
 
 
+_UNPLAIN = re.compile(r"^[^A-Za-z0-9]|[^A-Za-z0-9._:-]")
+
+
 def _cell(value: object) -> str:
+    """A host may say any name, and a spreadsheet takes what begins with = for a formula: of text only plain is left."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str):
+        return _UNPLAIN.sub("?", value)
     return "" if value is None else str(value)

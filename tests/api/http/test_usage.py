@@ -81,6 +81,27 @@ def test_what_the_ledger_lacks_comes_as_a_list_and_as_csv(cloud: Cloud, monkeypa
         cloud.operator.refused(Code.FIELD_INVALID, "GET", f"/v1/usage/unbooked?{query}")
 
 
+def test_no_name_that_a_host_says_is_a_formula_in_the_csv(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    hour = int(cloud.database.clock().timestamp()) // 3600
+    said = {
+        "+cmd": "?cmd", "-1": "?1", "=1+1": "?1?1", "@sum": "?sum", "\t=1": "??1", "a b": "a?b", "a;=b": "a??b",
+        "a\r\n=b": "a???b", "é": "?", "": "", 'a",=b': "a???b", "a-b.c:d_e": "a-b.c:d_e",
+    }  # fmt: skip
+    counts = dict.fromkeys(("due_ns", "assured_ns", "throttled_ns", "reserved_ns"), 0)
+    readings = [
+        {"hour": hour, "gpu": GPU, "revision": number, "tenant": name, "run_ns": number} | counts
+        for number, name in enumerate(said, start=1)
+    ]
+    told = {"meter_id": str(uuid4()), "after": 0, "through": len(said), "newest": len(said), "readings": readings}
+    host.post(f"/v1/hosts/{host.id}/usage", told, status=200)
+
+    rows = csv.DictReader(io.StringIO(cloud.operator("GET", "/v1/usage/unbooked.csv").text))
+    assert {int(row["run_ns"]): row["tenant"] for row in rows} == dict(enumerate(said.values(), start=1))
+    listed = cloud.operator.get("/v1/usage/unbooked")["items"]
+    assert {row["tenant"] for row in listed} >= {"=1+1", "a;=b", "é"}, "the list has what the host said"
+
+
 def test_what_cannot_be_asked_is_a_problem_not_half_a_file(cloud: Cloud) -> None:
     for path in ("/v1/usage/ledger", "/v1/usage/ledger.csv"):
         for query in (
