@@ -7,6 +7,7 @@ Who waits for an answer does.
 import asyncio
 import ssl
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 ENROL = b"POST /v1/enroll HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 LARGE = 20 << 20
 """Bytes, more than kernels keep on both sides together."""
+PIECES = 5
 
 
 async def application(
@@ -42,6 +44,13 @@ async def application(
 async def generous(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"x" * LARGE})
+
+
+async def endless(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for piece in range(PIECES):
+        await send({"type": "http.response.body", "body": b"x" * LARGE, "more_body": piece < PIECES - 1})
+        await asyncio.sleep(0.6)
 
 
 def heard(*said: bytes, **settings: float) -> bytes:
@@ -79,6 +88,29 @@ def test_who_goes_on_with_a_body_for_too_long_is_cut_off(
 ) -> None:
     monkeypatch.setattr(protocol, "GRACE_S", 0.1)
     assert heard(*said, body_s=0.1) == b""
+
+
+@pytest.mark.parametrize(
+    ("begun", "allowed"), [(HEAD[:20], {"head_s": 0.5}), (HEAD.replace(b"4", b"999"), {"body_s": 0.4})]
+)
+def test_who_says_a_little_again_and_again_has_no_more_time(
+    begun: bytes, allowed: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "GRACE_S", 0.1)
+
+    async def talk() -> bool:
+        async with listening(application, **({"idle_s": 60, "head_s": 60, "body_s": 60} | allowed)) as server:
+            client = await server.open(begun)
+            ended = asyncio.ensure_future(client.heard())
+            for _ in range(200):
+                client.writer.write(b"x")
+                await asyncio.sleep(0.05)
+                if ended.done():
+                    return True
+            client.writer.close()
+            return False
+
+    assert run(talk())
 
 
 def test_a_request_behind_another_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +160,7 @@ def test_bodies_that_are_too_much_together_are_refused_and_room_comes_back() -> 
         bodies = Bodies(1000)
         app = create_app(Database("sqlite:///nowhere"), bodies=bodies)
         async with listening(app, idle_s=1) as server:
-            first = await server.open(ENROL % 700, b"[" * 600)
+            first = await server.open(ENROL % 700, b"[" * 300, b"[" * 300)
             second = await server.open(ENROL % 500, b"[" * 500)
             refused = await second.heard()
             first.writer.transport.abort()
@@ -191,6 +223,51 @@ def test_who_takes_its_answer_gets_all_of_it(encrypted: bool, contexts: tuple[ss
             return got
 
     assert run(talk()) >= LARGE
+
+
+def test_an_answer_may_go_on_for_longer_than_one_piece_of_it() -> None:
+    async def talk() -> int:
+        async with listening(endless, take_s=2, idle_s=1) as server:
+            client = await server.open(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            got = 0
+            while piece := await client.reader.read(1 << 20):
+                got += len(piece)
+            return got
+
+    assert run(talk()) > PIECES * LARGE
+
+
+def test_who_does_not_answer_the_end_of_tls_is_cut_off(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    async def talk() -> float:
+        async with listening(application, tls=contexts[0], handshake_s=1, idle_s=1) as server:
+            client = await server.open(HEAD + b"abcd", tls=contexts[1])
+            assert await client.reader.readline() == b"HTTP/1.1 204 No Content\r\n"
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of the connection
+            begun_s = time.monotonic()
+            await server.empty()
+            return time.monotonic() - begun_s
+
+    assert run(talk()) < 20
+
+
+def test_a_silent_connection_takes_little_memory(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """Of both its ends, since both are here."""
+
+    async def talk() -> int:
+        async with listening(application, tls=contexts[0], idle_s=60, head_s=60) as server:
+            await server.open(tls=contexts[1])
+            before_bytes, _ = tracemalloc.get_traced_memory()
+            talks = [await server.open(tls=contexts[1]) for _ in range(10)]
+            after_bytes, _ = tracemalloc.get_traced_memory()
+            for each in talks:
+                each.writer.transport.abort()
+            return (after_bytes - before_bytes) // len(talks)
+
+    tracemalloc.start()
+    try:
+        assert run(talk()) < 4 * protocol.TLS_BUFFER_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 def test_who_does_not_finish_the_handshake_is_cut_off(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
