@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types that several models use. Shares are permille of one GPU's time; memory is in bytes; instants are UTC."""
 
+import re
 from datetime import MAXYEAR, UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Generic, Self, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 PERMILLE = 1000
 MEM_BYTES_MAX = 1 << 50
@@ -38,6 +39,16 @@ COUNTER_MAX = (1 << 63) - 1
 Generation = Annotated[int, Field(ge=0, le=COUNTER_MAX, description="grows with every change; part of the ETag")]
 
 
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _dated(said: object) -> object:
+    """pydantic takes a number for seconds, or if it is large for milliseconds, since 1970."""
+    if isinstance(said, str) and not _DATE.match(said):
+        raise ValueError("not an instant as in 2026-11-21T12:00:00Z")
+    return said
+
+
 def _in_utc(instant: datetime) -> datetime:
     """As every clock's time can be told in UTC, with a day to spare for those who count from it."""
     if not 1 < instant.year < MAXYEAR:
@@ -45,7 +56,7 @@ def _in_utc(instant: datetime) -> datetime:
     return instant.astimezone(UTC)
 
 
-Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Instant = Annotated[AwareDatetime, BeforeValidator(_dated), AfterValidator(_in_utc)]
 """Validated, it is in UTC."""
 
 

@@ -129,6 +129,17 @@ def test_instants_at_the_end_of_time_are_refused_wherever_one_is_asked_for(cloud
     cloud.admin.refused(Code.FIELD_INVALID, "GET", f"/v1/usage/ledger?{query}")
 
 
+@pytest.mark.parametrize(
+    "instant", ["0", "142962842", "-3600", "1795262400000", "1e9", "3600.0", "now", "12:00:00Z", ""]
+)
+def test_a_number_is_no_instant(cloud: Cloud, instant: str) -> None:
+    for path in ("/v1/usage/unbooked", "/v1/usage/unbooked.csv", "/v1/audit"):
+        for name in ("since", "until"):
+            cloud.admin.refused(Code.FIELD_INVALID, "GET", f"{path}?{name}={instant}")
+    hours = "since=2026-11-21T00:00:00Z&until=2026-11-22T00:00:00Z"
+    cloud.admin.refused(Code.FIELD_INVALID, "GET", f"/v1/usage/ledger?{hours}&as_of={instant}")
+
+
 @pytest.mark.parametrize("granularity", ["hour", "day", "total"])
 def test_the_first_and_the_last_instants_that_can_be_asked_for_are_answered(cloud: Cloud, granularity: str) -> None:
     for since, until in (
