@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from uuid import UUID, uuid4
 
 import pytest
+from vgpumgr_api import heartbeats
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.heartbeats import Heartbeats
 
@@ -17,8 +18,8 @@ from vgpumgr.wire.problem import Code
 HOSTS = [UUID(int=number) for number in range(1, 51)]
 
 
-def beat(seq: int) -> Heartbeat:
-    return Heartbeat(boot_id=UUID(int=1), agent_epoch=1, seq=seq)
+def beat(seq: int, *, agent_epoch: int = 1) -> Heartbeat:
+    return Heartbeat(boot_id=UUID(int=1), agent_epoch=agent_epoch, seq=seq)
 
 
 def test_an_agent_says_that_nothing_changed_and_is_told_when_that_is_not_enough(cloud: Cloud) -> None:
@@ -80,3 +81,45 @@ def test_of_two_of_one_host_the_later_counts_for_both() -> None:
         return list(await asyncio.gather(gathered.say(host, beat(2)), gathered.say(host, beat(1))))
 
     assert asyncio.run(asyncio.wait_for(both(), 20)) == [True, True]
+
+
+def test_an_agent_that_started_again_counts_from_the_beginning_and_is_the_later_one() -> None:
+    noted: list[Heartbeat] = []
+
+    def note(beats: Mapping[UUID, Heartbeat]) -> set[UUID]:
+        noted.extend(beats.values())
+        return set(beats)
+
+    async def both() -> None:
+        gathered = Heartbeats(note)
+        await asyncio.gather(gathered.say(HOSTS[0], beat(1, agent_epoch=2)), gathered.say(HOSTS[0], beat(9)))
+
+    asyncio.run(asyncio.wait_for(both(), 20))
+    assert [(one.agent_epoch, one.seq) for one in noted] == [(2, 1)]
+
+
+def test_a_client_that_goes_away_takes_no_answer_from_another() -> None:
+    async def both() -> bool:
+        gathered = Heartbeats(set)
+        first, second = (asyncio.create_task(gathered.say(HOSTS[0], beat(1))) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        return await second
+
+    assert asyncio.run(asyncio.wait_for(both(), 20))
+
+
+def test_no_lot_is_larger_than_what_one_statement_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "AT_ONCE", 20)
+    lots: list[int] = []
+
+    def note(beats: Mapping[UUID, Heartbeat]) -> set[UUID]:
+        lots.append(len(beats))
+        return set(beats)
+
+    async def many() -> list[bool]:
+        gathered = Heartbeats(note)
+        return list(await asyncio.gather(*(gathered.say(host, beat(1)) for host in HOSTS)))
+
+    assert all(asyncio.run(asyncio.wait_for(many(), 20)))
+    assert lots == [20, 20, 10]
