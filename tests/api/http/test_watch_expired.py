@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who was away for too long, or remembers what a restore undid, is answered 410 before any stream begins."""
+
+from typing import Any
+
+import pytest
+from vgpumgr_api.services import installation, outbox
+from vgpumgr_api.services.actors import local_operator
+
+from tests.api.http.cloud import Cloud
+from vgpumgr.wire.problem import Code
+
+
+@pytest.fixture
+def epoch(cloud: Cloud) -> str:
+    """Of a log of which the last two events are left; whoever watches is let go at once."""
+    application: Any = cloud.http.app
+    application.state.feed.stop()
+    for number in range(3):
+        cloud.operator.post("/v1/tenants", {"name": f"tenant-{number}"})
+    cloud.database.run(lambda session: outbox.trim(session, kept_s=3600, kept=2))
+    return str(cloud.operator.get("/v1/events")["epoch"])
+
+
+def gone(cloud: Cloud, path: str, *, last_id: str = "") -> None:
+    headers = {"Last-Event-ID": last_id} if last_id else {}
+    said = cloud.operator.refused(Code.WATCH_EXPIRED, "GET", path, headers=headers)
+    assert said.status == 410
+
+
+def test_whoever_missed_something_is_not_left_with_a_gap(cloud: Cloud, epoch: str) -> None:
+    gone(cloud, "/v1/events?after=1")
+    gone(cloud, "/v1/events/watch?after=1")
+    gone(cloud, "/v1/events/watch", last_id=f"{epoch}-1")
+    newest = cloud.operator.get("/v1/events")["items"][-1]["seq"]
+    gone(cloud, "/v1/events/watch?after=0", last_id=f"{epoch}-{newest + 1}")  # which goes before `after`
+
+
+def test_a_position_from_before_a_restore_leads_nowhere(cloud: Cloud, epoch: str) -> None:
+    newest = cloud.operator.get("/v1/events")["items"][-1]["seq"]
+    cloud.database.run(lambda session: installation.new_epoch(session, local_operator("tests")))
+    gone(cloud, f"/v1/events?after={newest}&epoch={epoch}")
+    gone(cloud, "/v1/events/watch", last_id=f"{epoch}-{newest}")
+    for malformed in (f"{epoch}-", f"{epoch}-x", "x" * 65):
+        cloud.operator.refused(Code.FIELD_INVALID, "GET", "/v1/events/watch", headers={"Last-Event-ID": malformed})
