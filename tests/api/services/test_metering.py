@@ -100,6 +100,15 @@ def test_what_is_due_goes_both_ways_and_counts_never_back(database: Database, to
     assert entries(database) == [(0, 0, "acme", 100, 95)]
 
 
+def test_what_is_booked_is_not_booked_anew_under_an_old_revision(database: Database, told: Told) -> None:
+    told.tell(told.reading(100, due_ns=140))
+    first = told.sent
+    assert first is not None
+    told.tell(told.reading(120, due_ns=95))
+    assert told.again(first.model_copy(update={"through": 2, "newest": 2})).revision == 2
+    assert entries(database) == [(0, 0, "acme", 120, 95)]
+
+
 def test_a_lost_message_leaves_a_gap_that_is_asked_for(database: Database, told: Told) -> None:
     lost = told.reading(100)
     assert told.tell(told.reading(5, hour=NOON - 1), after=1) == Metered(revision=0)
@@ -111,6 +120,7 @@ def test_a_lost_message_leaves_a_gap_that_is_asked_for(database: Database, told:
 def test_a_part_is_booked_up_to_its_end(database: Database, told: Told) -> None:
     first, second = told.reading(100), told.reading(10, hour=NOON - 1)
     assert told.tell(first, second, through=1).revision == 1
+    assert entries(database) == [(0, 0, "acme", 100, 100)]
     assert told.tell(second, after=1).revision == 2
     assert entries(database) == [(0, 0, "acme", 110, 110)]  # before the first claim nobody used anything
 
