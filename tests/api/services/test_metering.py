@@ -122,6 +122,7 @@ def test_a_part_is_booked_up_to_its_end(database: Database, told: Told) -> None:
     assert told.tell(first, second, through=1).revision == 1
     assert entries(database) == [(0, 0, "acme", 100, 100)]
     assert told.tell(second, after=1).revision == 2
+    assert told.tell(first, through=1).revision == 2
     assert entries(database) == [(0, 0, "acme", 110, 110)]  # before the first claim nobody used anything
 
 
