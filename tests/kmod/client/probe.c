@@ -353,8 +353,13 @@ static void probe_interrupts(struct probe *probe)
 	check(probe, "loopback into nothing",
 	      set_irqs(probe, SET_NONE, msix, 0, 2, NULL, 0), 0);
 	check(probe, "nothing came", taken(fds[0]) + taken(fds[1]), 0);
+	check(probe, "eventfds connect again",
+	      set_irqs(probe, SET_FD, msix, 0, 2, fds, sizeof(fds)), 0);
 	check(probe, "count 0 disconnects all",
 	      set_irqs(probe, SET_NONE, msix, 0, 0, NULL, 0), 0);
+	check(probe, "loopback into nothing again",
+	      set_irqs(probe, SET_NONE, msix, 0, 2, NULL, 0), 0);
+	check(probe, "nothing came again", taken(fds[0]) + taken(fds[1]), 0);
 	close(fds[0]);
 	close(fds[1]);
 }
@@ -394,6 +399,11 @@ static void probe_bad_interrupts(struct probe *probe)
 	check(probe, "set irqs, no action",
 	      set_irqs(probe, VFIO_IRQ_SET_DATA_NONE, msix, 0, 1, NULL, 0),
 	      -ENOTTY);
+	check(probe, "set irqs, a vector is masked by the VMM",
+	      set_irqs(probe, VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_MASK, msix,
+		       0, 1, NULL, 0), -ENOTTY);
+	check(probe, "set irqs, data of none",
+	      set_irqs(probe, SET_FD, msix, 0, 0, NULL, 0), -EINVAL);
 	check(probe, "set irqs, unknown flag",
 	      set_irqs(probe, SET_NONE | 1u << 31, msix, 0, 1, NULL, 0), -EINVAL);
 	close(closed);
