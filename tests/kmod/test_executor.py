@@ -22,6 +22,7 @@ from tests.rig.ring import (
     ERROR,
     LAUNCH,
     NOP,
+    REG_CHANNEL,
     REG_COMPLETED,
     REG_CONTROL,
     REG_ERROR,
@@ -391,6 +392,8 @@ def test_a_channel_in_no_memory_stops_the_slice(blue: Slice) -> None:
     blue.guest.enable(blue.device, channel_at=0x4000_0000)
     with executor(blue.uuid):
         assert blue.error() == ERROR_DMA
+    blue.device.reset()
+    assert blue.device.read(BAR0, REG_CHANNEL, 8) == bytes(8)
 
 
 def test_queues_are_full_of_items_that_wait(blue: Slice) -> None:

@@ -10,10 +10,12 @@ from tests.rig.ring import (
     ENABLE,
     ENABLED,
     ERROR,
+    REG_CHANNEL,
     REG_COMPLETION,
     REG_CONTROL,
     REG_ENTRIES,
     REG_ERROR,
+    REG_FEATURES,
     REG_RING,
     REG_STATUS,
     enable_unused,
@@ -168,6 +170,27 @@ def test_a_reset_leaves_the_vmms_eventfds_connected(gpu: Gpu, how: str) -> None:
         device.master()
         device.set_register(REG_CONTROL, ENABLE)
         assert taken(vector) == 1
+
+
+def test_what_a_user_has_connected_goes_with_it(gpu: Gpu) -> None:
+    """The next one's interrupts are its own."""
+    uuid, vector = gpu.slice(), eventfd()
+    with opened(uuid) as device:
+        device.connect(MSIX, [vector, vector])
+    with opened(uuid) as device:
+        device.master()
+        device.set_register(REG_CONTROL, ENABLE)  # without a ring: an error
+        assert device.register(REG_STATUS) & ERROR
+    assert taken(vector) == 0
+
+
+def test_a_channel_that_the_engine_does_not_have_is_not_there(gpu: Gpu) -> None:
+    """Whatever is written to its address, which would be a wrong one."""
+    with opened(gpu.slice()) as device:
+        assert device.register(REG_FEATURES) == 0
+        device.write(BAR0, REG_CHANNEL, b"\x08" * 8)
+        assert device.read(BAR0, REG_CHANNEL, 8) == bytes(8)
+        enable_unused(device)
 
 
 def test_without_bus_mastering_an_enabled_device_stops(gpu: Gpu) -> None:

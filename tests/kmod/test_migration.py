@@ -310,6 +310,8 @@ def test_the_latched_half_of_a_register_travels_too(gpu: Gpu, uuid: str) -> None
         restore(device, header.pack() + stream[Header.BYTES :])
         assert device.register(REG_RUN_NS + 4) == 3
         assert Header.of(save(device)).run_ns_hi == 3
+        device.reset()
+        assert device.register(REG_RUN_NS + 4) == 0, "a reset forgets what was latched"
         assert (device.register(REG_RUN_NS), device.register(REG_RUN_NS + 4)) == (0, 5)
 
 
