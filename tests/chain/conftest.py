@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+import libvirt
 import pytest
 
 from tests.rig.evidence import pytest_runtest_makereport
@@ -10,8 +11,11 @@ from tests.rig.figures import figures, pytest_configure, pytest_terminal_summary
 from tests.rig.fixtures import gpu, module
 from tests.rig.gpu import Gpu, poll
 from tests.rig.guest import Guests, libvirt_guests
+from tests.rig.second_libvirt import second_libvirt
 
 __all__ = ["figures", "gpu", "module", "pytest_configure", "pytest_runtest_makereport", "pytest_terminal_summary"]
+
+SECOND = "0000:00:00.0"  # the soft engine runs on any function; nobody drives the host bridge
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +32,20 @@ def guests(libvirt_session: Guests, gpu: Gpu) -> Iterator[Guests]:
     libvirt_session.started.clear()
     for uuid in gpu.slices():
         poll(lambda uuid=uuid: not gpu.slice_stats(uuid).open)  # type: ignore[misc]
+
+
+@pytest.fixture
+def second_gpu(gpu: Gpu) -> Iterator[Gpu]:
+    gpu.sysfs.bind(SECOND)
+    second = Gpu(gpu.control, gpu.sysfs, SECOND)
+    yield second
+    second.clear()
+    gpu.sysfs.unbind(SECOND)
+
+
+@pytest.fixture
+def there(guests: Guests, second_gpu: Gpu) -> Iterator[libvirt.virConnect]:
+    """Another libvirt; to this one it is another host."""
+    with second_libvirt() as connection:
+        yield connection
+    poll(lambda: not any(one.open for one in second_gpu.slices().values()))

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import uuid as uuids
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 import libvirt
 
 from tests.rig.gpu import poll
-from tests.rig.guest import hostdev_xml
+from tests.rig.guest import MIGRATABLE, hostdev_xml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HOOKS = Path("/etc/libvirt/hooks")
@@ -29,7 +30,7 @@ STATE = Path("/run/hook-agent")
 NAMESPACE = "https://vgpumgr.dev/xmlns/domain/1"
 
 _DOMAIN = """
-<domain type='kvm'>
+<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>{name}</name>
   <uuid>{uuid}</uuid>
   <metadata>{metadata}</metadata>
@@ -40,6 +41,7 @@ _DOMAIN = """
     <memballoon model='none'/>
     {devices}
   </devices>
+  {override}
 </domain>
 """
 
@@ -114,8 +116,9 @@ class Agent:
             self.process.communicate()
             self.process = None
 
-    def refuse(self, code: str, reason: str) -> None:
-        (STATE / "refuse").write_text(f"{code}\n{reason}\n")
+    def refuse(self, code: str, reason: str, *, prepared: Sequence[str] = ()) -> None:
+        """What has other devices than those, or none."""
+        (STATE / "refuse").write_text("\n".join((code, reason, *prepared)))
 
     def agree(self) -> None:
         (STATE / "refuse").unlink(missing_ok=True)
@@ -133,12 +136,13 @@ class Agent:
 
 @dataclass
 class Vm:
-    """A defined domain. `metadata`: the element of ours or another."""
+    """A defined domain. `metadata`: the element of ours or another; `migratable`: its one slice does not keep it."""
 
     name: str
     metadata: str = ""
     slices: tuple[str, ...] = ()
     uuid: str = field(default_factory=lambda: str(uuids.uuid4()))
+    migratable: bool = False
 
     @classmethod
     def ours(cls, name: str, *slices: str) -> "Vm":
@@ -147,7 +151,9 @@ class Vm:
 
     def define(self, connection: libvirt.virConnect) -> None:
         devices = "".join(map(hostdev_xml, self.slices))
-        connection.defineXML(_DOMAIN.format(name=self.name, uuid=self.uuid, metadata=self.metadata, devices=devices))
+        override = MIGRATABLE if self.migratable else ""
+        xml = _DOMAIN.format(name=self.name, uuid=self.uuid, metadata=self.metadata, devices=devices, override=override)
+        connection.defineXML(xml)
 
     def domain(self) -> libvirt.virDomain:
         """By a connection of its own: a restart of libvirtd breaks it."""

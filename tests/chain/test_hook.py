@@ -27,7 +27,7 @@ from tests.chain.hook_host import (
 )
 from tests.rig.figures import Record
 from tests.rig.gpu import Gpu, poll
-from tests.rig.guest import Guests
+from tests.rig.guest import Guest, Guests
 
 WHY = "slice 5c1e is not claimed for this VM: claim it with `vgpumgr create slice`"
 EMPTY = "#!/bin/sh\nexit 0\n"
@@ -153,6 +153,39 @@ def test_saving_and_restoring(agent: Agent, vms: list[Vm]) -> None:
     assert after.XMLDesc().replace(f"id='{after.ID()}'", "") == re.sub(r"(?<=kvm' )id='\d+'", "", before, count=1)
     # a domain whose XML a hook has changed is tainted
     assert not any("hook" in message for message in after.messages())
+
+
+def test_a_vm_that_comes_from_another_host_needs_a_slice_that_is_prepared_here(
+    agent: Agent, vms: list[Vm], gpu: Gpu, second_gpu: Gpu, there: libvirt.virConnect
+) -> None:
+    """Else it is refused before anything of it is here, and stays where it was. Only the new host's slices count."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    second_gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid, prepared, stranger = gpu.slice("blue"), second_gpu.slice("blue"), second_gpu.slice("blue")
+    vm = made(vms, Vm("moving", slices=(uuid,), migratable=True))
+    vm.start()
+    guest = Guest(vm.name, vm.domain(), STATE / "console")
+    pid = vm.qemu_pid()
+    agent.forget()
+    agent.refuse("claim.missing", WHY, prepared=(uuid, prepared))
+    with pytest.raises(libvirt.libvirtError, match=re.escape(f"{WHY} (vgpumgr: claim.missing)")):
+        guest.move(there, slices={uuid: stranger})
+    assert agent.calls(vm) == [("prepare", "moving")]
+    assert (vm.running(), vm.qemu_pid(), gpu.slice_stats(uuid).open) == (True, pid, True)
+    assert there.listAllDomains() == []
+
+    agent.forget()
+    moved = guest.move(there, slices={uuid: prepared})
+    # at `migrate`, at `prepare`, at `started`; then where it was
+    assert agent.calls(vm) == [
+        ("prepare", "moving"),
+        ("prepare", "moving"),
+        ("started", "moving"),
+        ("release", "migrated"),
+    ]
+    assert moved.running()
+    assert (second_gpu.slice_stats(prepared).open, second_gpu.slice_stats(stranger).open) == (True, False)
+    assert not vm.running()
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ _DOMAIN = """
 """
 
 # QEMU does not migrate a device by itself whose pages nobody but type 1 counts as dirty.
-_MIGRATABLE = """
+MIGRATABLE = """
 <qemu:override>
   <qemu:device alias='hostdev0'>
     <qemu:frontend><qemu:property name='enable-migration' type='string' value='on'/></qemu:frontend>
@@ -204,7 +204,7 @@ class Guests:
             slices=slices,
             memory_mib=memory_mib,
             keep=keep,
-            override=_MIGRATABLE if migratable else "",
+            override=MIGRATABLE if migratable else "",
         )
         guest = Guest(name, self.connection.createXML(xml), console)
         self.started.append(guest)
