@@ -7,8 +7,8 @@ more of them. Copies from and to a process count as allocations.
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ import pytest
 from vgpumgr.errors import RefusedError
 
 DEBUGFS = Path("/sys/kernel/debug")
-OWN = Path("/proc/thread-self/fail-nth")
+SYMBOLS = Path("/proc/kallsyms")
+OWN = "thread-self"
 KINDS = ("failslab", "fail_page_alloc", "fail_usercopy")
 # Allocations that may sleep fail as well. Each failure is told in the log with its stack, but those of callers that
 # say __GFP_NOWARN.
@@ -36,21 +37,39 @@ MOST = 3000
 
 def text_of(module: str) -> tuple[int, int]:
     """Where the code of a module lies."""
-    lines = (line.split() for line in Path("/proc/kallsyms").read_text().splitlines() if line.endswith(f"[{module}]"))
+    lines = (line.split() for line in SYMBOLS.read_text().splitlines() if line.endswith(f"[{module}]"))
     places = [int(address, 16) for address, kind, *_ in lines if kind in "tT"]
     return min(places), (max(places) | 0xFFF) + 1
 
 
+def text_of_function(name: str) -> tuple[int, int]:
+    """Where the code of a function of the kernel, or of one of its modules, lies."""
+    symbols = [line.split() for line in SYMBOLS.read_text().splitlines()]
+    (start,) = (int(address, 16) for address, kind, symbol, *_ in symbols if symbol == name and kind in "tT")
+    return start, min(place for address, *_ in symbols if (place := int(address, 16)) > start)
+
+
+def threads(name: str) -> list[str]:
+    """Ids of the kernel's threads whose name begins so."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            if path.read_text().startswith(name):
+                found.append(path.parent.name)
+    return found
+
+
 @contextmanager
-def failures_possible(within: tuple[int, int]) -> Iterator[None]:
+def failures_possible(within: tuple[int, int], *, but: tuple[int, int] = (0, 0)) -> Iterator[None]:
     """Let every allocation fail when it is told to that is made by code at `within`, or by what that calls.
 
-    Skips the test on other kernels.
+    None that is made by code at `but`. Skips the test on other kernels.
     """
-    if not OWN.exists():
+    if not Path(f"/proc/{OWN}/fail-nth").exists():
         pytest.skip("this kernel cannot let allocations fail (CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)")
-    start, end = within
-    settings = {**SETTINGS, "require-start": f"{start:#x}", "require-end": f"{end:#x}"}
+    settings = dict(SETTINGS)
+    for name, (start, end) in (("require", within), ("reject", but)):
+        settings |= {f"{name}-start": f"{start:#x}", f"{name}-end": f"{end:#x}"}
     before: dict[Path, str] = {}
     try:
         for kind in KINDS:
@@ -67,40 +86,48 @@ def failures_possible(within: tuple[int, int]) -> Iterator[None]:
 
 
 @contextmanager
-def failing(number: int) -> Iterator[Callable[[], bool]]:
-    """Let the allocation `number` of this thread fail; yields whether it did."""
-    file = os.open(OWN, os.O_RDWR)
+def failing(number: int, *, of: Sequence[str] = (OWN,)) -> Iterator[Callable[[], bool]]:
+    """Let the allocation `number` of this thread fail, or of each of those; yields whether one did."""
+    with ExitStack() as stack:
+        files = [os.open(f"/proc/{thread}/fail-nth", os.O_RDWR) for thread in of]
+        for file in files:
+            stack.callback(os.close, file)
 
-    def left() -> int:
-        try:
-            return int(os.pread(file, 20, 0))
-        except OSError:  # that was the failure: this copy
-            return int(os.pread(file, 20, 0))
+        def left(file: int) -> int:
+            try:
+                return int(os.pread(file, 20, 0))
+            except OSError:  # that was the failure: this copy
+                return int(os.pread(file, 20, 0))
 
-    def stop() -> None:
-        try:
-            os.pwrite(file, b"0", 0)
-        except OSError:
-            os.pwrite(file, b"0", 0)
+        def leave(file: int, number: int) -> None:
+            try:
+                os.pwrite(file, str(number).encode(), 0)
+            except OSError:
+                os.pwrite(file, str(number).encode(), 0)
 
-    try:
-        os.pwrite(file, str(number).encode(), 0)
-        yield lambda: left() == 0
-    finally:
-        stop()
-        os.close(file)
+        for file in files:
+            stack.callback(leave, file, 0)
+            leave(file, number)
+        yield lambda: any(left(file) == 0 for file in files)
 
 
-def each_failure(act: Callable[[], object], *, undo: Callable[[], object], same: Callable[[], object]) -> int:
-    """Act with each allocation failing in turn; return how many could.
+def each_failure(
+    act: Callable[[], object],
+    *,
+    undo: Callable[[], object],
+    same: Callable[[], object],
+    of: Sequence[str] = (OWN,),
+    says: Collection[int] = WITHOUT_MEMORY,
+) -> int:
+    """Act with each allocation failing in turn, of this thread or of those; return how many could.
 
-    An action that failed has changed nothing that `same` sees and says that there was no memory; one that got over
-    the failure is undone. So is one whose answer netlink could not deliver (ENOBUFS).
+    An action that failed has changed nothing that `same` sees and says that there was no memory, by one of the numbers
+    `says`; one that got over the failure is undone. So is one whose answer netlink could not deliver (ENOBUFS).
     """
     before = same()
     for number in range(1, MOST):
         refused: OSError | RefusedError | MemoryError | None = None
-        with failing(number) as has_failed:
+        with failing(number, of=of) as has_failed:
             try:
                 act()
             except (OSError, RefusedError, MemoryError) as error:
@@ -111,10 +138,11 @@ def each_failure(act: Callable[[], object], *, undo: Callable[[], object], same:
         else:
             assert met, f"refused without any failure: {refused!r}"
             why = getattr(refused, "errno", errno.ENOMEM)
-            assert why in WITHOUT_MEMORY, f"allocation {number}: {refused!r}"
+            assert why in says, f"allocation {number}: {refused!r}"
             if why == errno.ENOBUFS and same() != before:
                 undo()
-        assert same() == before, f"allocation {number} failed ({refused!r}) and left something behind"
+        after = same()
+        assert after == before, f"allocation {number} failed ({refused!r}) and left {after} of {before}"
         if not met:
             return number - 1
     raise AssertionError(f"more than {MOST} allocations")

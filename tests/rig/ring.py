@@ -17,7 +17,7 @@ REG_FEATURES, REG_CHANNEL = 0x64, 0x68
 DOORBELL, SENT, RECEIVED = 0x1000, 0x1008, 0x100C
 ENABLE, ENABLED, ERROR = 1, 1, 2
 
-NOP, FILL, COPY, CRC32C, DELAY, LAUNCH = 0, 1, 2, 3, 5, 7
+NOP, FILL, COPY, CRC32C, GEMM_I32, DELAY, LAUNCH = 0, 1, 2, 3, 4, 5, 7
 DST_DEVICE, SRC_DEVICE, IRQ, NOSPLIT = 1, 2, 8, 16
 
 ENTRIES = 64
@@ -36,9 +36,11 @@ def enable_unused(device: Device) -> None:
     assert device.register(REG_STATUS) & ENABLED
 
 
-def descriptor(op: int, *, flags: int = 0, dst: int = 0, src: int = 0, args: Sequence[int] = ()) -> bytes:
+def descriptor(
+    op: int, *, flags: int = 0, dst: int = 0, src: int = 0, src2: int = 0, args: Sequence[int] = ()
+) -> bytes:
     """Addresses are of guest memory or of device memory, as the flags say."""
-    return struct.pack("<HHIQQQQ4IQ", op, flags, 0, 0, dst, src, 0, *[*args, 0, 0, 0, 0][:4], 0)
+    return struct.pack("<HHIQQQQ4IQ", op, flags, 0, 0, dst, src, src2, *[*args, 0, 0, 0, 0][:4], 0)
 
 
 def delay(us: int, flags: int = 0) -> bytes:
@@ -76,7 +78,12 @@ class Guest:
         device.map(self.channel, CHANNEL_IOVA)
 
     def enable(self, device: Device, *, channel_at: int | None = None, expected: int = ENABLED) -> None:
-        """Reset, then start with empty rings, and a byte channel if it gets an address."""
+        """Start with empty rings, and a byte channel if it gets an address."""
+        self.ask_to_enable(device, channel_at=channel_at)
+        assert device.register(REG_STATUS) & (ENABLED | ERROR) == expected
+
+    def ask_to_enable(self, device: Device, *, channel_at: int | None = None) -> None:
+        """Reset, then do all that a guest does to start; the device may have a reason not to."""
         device.master()
         device.set_register(REG_CONTROL, 2)
         self.rings[:] = bytes(RINGS_BYTES)
@@ -88,7 +95,6 @@ class Guest:
             device.write(BAR0, REG_CHANNEL, channel_at.to_bytes(8, "little"))
         device.set_register(REG_ENTRIES, ENTRIES)
         device.set_register(REG_CONTROL, ENABLE)
-        assert device.register(REG_STATUS) & (ENABLED | ERROR) == expected
 
     def submit(self, device: Device, *descriptors: bytes) -> None:
         for one in descriptors:

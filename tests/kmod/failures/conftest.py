@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory runs out at any moment: whatever was asked for is refused as a whole, and works when it is asked for again.
+
+Only on kernels that let allocations fail on demand, as the debug kernel does.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig.failing import failures_possible, text_of
+from tests.rig.gpu import Gpu
+
+
+@pytest.fixture(autouse=True)
+def possible(gpu: Gpu) -> Iterator[None]:
+    """What the module allocates, or somebody for it; not what leads there."""
+    with failures_possible(text_of("vgpumgr")):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet_console() -> Iterator[None]:
+    """Each failure is told with its stack: in the log only."""
+    level = Path("/proc/sys/kernel/printk")
+    before = level.read_text()
+    level.write_text("1")
+    yield
+    level.write_text(before.split()[0])

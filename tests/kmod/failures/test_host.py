@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators and executors ask for without memory."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rig.executor import executor
+from tests.rig.failing import WITHOUT_MEMORY, each_failure, failures_possible, text_of_function
+from tests.rig.gpu import ADDRESS, Gpu
+from tests.rig.settings import settings
+
+UUID = "00000000-0000-4000-8000-000000000001"
+FUNCTION = Path("/sys/bus/pci/devices") / ADDRESS
+# The resource tree has only one reason not to give a region.
+ENGINE_SAYS = WITHOUT_MEMORY | {errno.EBUSY}
+RUNS = Path("/sys/kernel/debug/vgpumgr/runs")
+
+
+@pytest.fixture
+def seen(gpu: Gpu) -> Callable[[], object]:
+    return lambda: settings(gpu.control, gpu.sysfs)
+
+
+def nothing() -> None:
+    """To undo what was only looked at."""
+
+
+def test_configuring_a_tenant(gpu: Gpu, seen: Callable[[], object]) -> None:
+    count = each_failure(
+        lambda: gpu.tenant("red", weight=100, timeslice_us=1000),
+        undo=lambda: gpu.control.delete_tenant(ADDRESS, "red"),
+        same=seen,
+    )
+    assert count > 2
+
+
+def test_an_attribute_of_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
+    """It creates the tenant that it names."""
+    uuid = gpu.slice()
+    count = each_failure(
+        lambda: gpu.sysfs.write(uuid, "sched_config", "tenant=red weight=3"),
+        undo=lambda: gpu.control.set_slice(uuid, tenant="", weight=1),
+        same=seen,
+    )
+    assert count > 1
+
+
+def test_assigning_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
+    """Also to a tenant that is not there yet."""
+    uuid = gpu.slice()
+    count = each_failure(
+        lambda: gpu.control.set_slice(uuid, tenant="red", weight=3),
+        undo=lambda: gpu.control.set_slice(uuid, tenant="", weight=1),
+        same=seen,
+    )
+    assert count > 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda gpu: gpu.control.gpu(ADDRESS),
+        lambda gpu: gpu.control.tenant(ADDRESS, "blue"),
+        lambda gpu: gpu.control.slice(UUID),
+        lambda _: RUNS.read_text(),
+    ],
+    ids=["gpu", "tenant", "slice", "runs"],
+)
+def test_looking(gpu: Gpu, seen: Callable[[], object], ask: Callable[[Gpu], Any]) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    gpu.sysfs.create(ADDRESS, "vgpumgr-mem16m", UUID)
+    assert each_failure(lambda: ask(gpu), undo=nothing, same=seen) >= 1
+
+
+def test_creating_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
+    """With everything that the cores of mediated devices and of VFIO make for us."""
+    with failures_possible(text_of_function("mdev_device_create")):
+        count = each_failure(
+            lambda: gpu.sysfs.create(ADDRESS, "vgpumgr-mem16m", UUID),
+            undo=lambda: gpu.sysfs.remove(UUID),
+            same=lambda: (seen(), gpu.sysfs.slices(ADDRESS)),
+        )
+    assert count > 20
+
+
+def held() -> tuple[str, bool, bool]:
+    """What a driver holds of the function: it is enabled, its registers, its interrupt."""
+    return (
+        (FUNCTION / "enable").read_text(),
+        ": vgpumgr\n" in Path("/proc/iomem").read_text(),
+        "vgpumgr-edu" in Path("/proc/interrupts").read_text(),
+    )
+
+
+@pytest.mark.parametrize(("before", "after"), [("soft", "edu"), ("edu", "soft")])
+def test_changing_the_engine(gpu: Gpu, seen: Callable[[], object], before: str, after: str) -> None:
+    gpu.sysfs.write_gpu(ADDRESS, "engine", before)
+    try:
+        count = each_failure(
+            lambda: gpu.sysfs.write_gpu(ADDRESS, "engine", after),
+            undo=lambda: gpu.sysfs.write_gpu(ADDRESS, "engine", before),
+            same=lambda: (seen(), held()),
+            says=ENGINE_SAYS,
+        )
+    finally:
+        gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+    assert count >= (20 if after == "edu" else 1)
+
+
+@pytest.fixture
+def grants(gpu: Gpu) -> Iterator[Gpu]:
+    with gpu.lending(max_chunk_us=1_000_000):
+        yield gpu
+
+
+def test_attaching_an_executor(grants: Gpu, seen: Callable[[], object]) -> None:
+    grants.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = grants.slice("blue")
+
+    def attach() -> None:
+        with executor(uuid):
+            pass
+
+    assert each_failure(attach, undo=nothing, same=seen) >= 2
+    with executor(uuid) as one:
+        assert os.fstat(one.fd)

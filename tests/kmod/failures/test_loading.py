@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading the module and binding it to a function without memory: all of it or nothing."""
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.rig.failing import WITHOUT_MEMORY, each_failure, failures_possible, text_of_function, threads
+from tests.rig.gpu import ADDRESS, Gpu, unload_module
+from vgpumgr.control.netlink import Control
+from vgpumgr.control.sysfs import DRIVER, write_file
+from vgpumgr.errors import ControlUnavailableError
+
+MODULE = Path("/lab/vgpumgr.ko")
+FUNCTION = Path("/sys/bus/pci/devices") / ADDRESS
+BIND, UNBIND = (Path("/sys/bus/pci/drivers") / DRIVER / name for name in ("bind", "unbind"))
+SYS_FINIT_MODULE = 313
+# The driver core says EINVAL when there is no memory for a module's directory of drivers.
+LOADING_SAYS = WITHOUT_MEMORY | {errno.EINVAL}
+TRACES = (
+    Path("/sys/module/vgpumgr"),
+    Path("/sys/bus/pci/drivers/vgpumgr"),
+    Path("/sys/bus/mdev/drivers/vgpumgr_mdev"),
+    Path("/sys/class/misc/vgpumgr-exec"),
+    Path("/sys/kernel/debug/vgpumgr"),
+    Path("/sys/class/mdev_bus") / ADDRESS,
+)
+
+
+def load() -> None:
+    """In this thread, whose allocations fail. OSError."""
+    file = os.open(MODULE, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syscall(SYS_FINIT_MODULE, file, b"", 0):
+            raise OSError(ctypes.get_errno(), "finit_module")
+    finally:
+        os.close(file)
+
+
+def speaks() -> bool:
+    """Whether there is the netlink family."""
+    try:
+        Control().close()
+    except ControlUnavailableError:
+        return False
+    return True
+
+
+def driver() -> str | None:
+    link = FUNCTION / "driver"
+    return link.readlink().name if link.is_symlink() else None
+
+
+def seen() -> object:
+    """What a driver does to the host and to the function."""
+    return (
+        [trace for trace in TRACES if trace.exists()],
+        speaks(),
+        driver(),
+        sorted(path.name for path in FUNCTION.iterdir()),
+        (FUNCTION / "enable").read_text(),
+        threads("vgpu"),
+    )
+
+
+@contextmanager
+def unbound(gpu: Gpu) -> Iterator[None]:
+    """The function has no driver, but waits for ours."""
+    gpu.sysfs.unbind(ADDRESS)
+    write_file(FUNCTION / "driver_override", f"{DRIVER}\n")
+    try:
+        yield
+    finally:
+        gpu.sysfs.bind(ADDRESS)
+
+
+def test_loading_while_a_function_waits_for_the_driver(gpu: Gpu) -> None:
+    """Which binds it: a driver that was refused must let go of what it had been given."""
+    drivers = []
+
+    def unload() -> None:
+        drivers.append(driver())
+        unload_module()
+
+    with gpu.unloaded():
+        write_file(FUNCTION / "driver_override", f"{DRIVER}\n")
+        with failures_possible(text_of_function("do_one_initcall")):
+            count = each_failure(load, undo=unload, same=seen, says=LOADING_SAYS)
+    assert count > 50
+    assert drivers[-1] == DRIVER
+
+
+def test_binding(gpu: Gpu) -> None:
+    """With the attributes that the driver core makes for us."""
+    with unbound(gpu), failures_possible(text_of_function("device_driver_attach")):
+        count = each_failure(
+            lambda: write_file(BIND, f"{ADDRESS}\n"), undo=lambda: write_file(UNBIND, f"{ADDRESS}\n"), same=seen
+        )
+    assert count > 50
+
+
+def test_binding_without_a_thread(gpu: Gpu) -> None:
+    """The kernel makes threads for us in one of its own."""
+    with unbound(gpu), failures_possible(text_of_function("kthreadd")):
+        count = each_failure(
+            lambda: write_file(BIND, f"{ADDRESS}\n"),
+            undo=lambda: write_file(UNBIND, f"{ADDRESS}\n"),
+            same=seen,
+            of=threads("kthreadd"),
+        )
+    assert count > 5

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the module's own threads need without memory: a guest and a listener learn of it, nobody else notices."""
+
+import time
+from itertools import count
+
+import pytest
+
+from tests.rig.client import client
+from tests.rig.failing import MOST, failing, failures_possible, text_of_function, threads
+from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.ring import (
+    AREA_BYTES,
+    AREA_IOVA,
+    COPY,
+    CRC32C,
+    ERROR,
+    FILL,
+    GEMM_I32,
+    NOP,
+    REG_COMPLETED,
+    REG_ERROR,
+    REG_STATUS,
+    Guest,
+    descriptor,
+)
+from tests.rig.vfio import opened
+from vgpumgr.control.events import Watch
+from vgpumgr.control.model import Event, EventKind, Snapshot
+
+ERROR_DMA, ERROR_RESOURCE = 4, 11  # kmod/uapi/vgpu_device.h
+SRC, DST = AREA_IOVA, AREA_IOVA + AREA_BYTES // 2
+PAGE = 4096
+
+
+@pytest.mark.parametrize(
+    ("work", "allocations"),
+    [
+        (descriptor(NOP), 1),
+        (descriptor(FILL, dst=DST, args=[PAGE, 7]), 2),
+        (descriptor(CRC32C, src=SRC, args=[PAGE]), 2),
+        (descriptor(COPY, dst=DST, src=SRC, args=[PAGE]), 3),
+        (descriptor(GEMM_I32, dst=DST, src=SRC, src2=SRC, args=[8, 8, 8]), 4),
+    ],
+    ids=["nop", "fill", "crc32c", "copy", "gemm"],
+)
+def test_what_an_item_needs(gpu: Gpu, work: bytes, allocations: int) -> None:
+    """The slice stops and says why, with nothing half done; enabled again, it works."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    guest = Guest()
+    found = []
+    with opened(uuid) as device:
+        guest.attach(device)
+        for number in count(1):
+            assert number < MOST
+            guest.enable(device)
+            with failing(number, of=threads(f"vgpu-{uuid[:10]}")) as has_failed:
+                guest.submit(device, work)
+                poll(lambda: bool(device.register(REG_COMPLETED) or device.register(REG_STATUS) & ERROR))
+                met = has_failed()
+            error = device.register(REG_ERROR)
+            if not met:
+                assert (error, device.register(REG_COMPLETED)) == (0, 1)
+                break
+            assert error in (0, ERROR_RESOURCE, ERROR_DMA)
+            assert guest.completion(0).seq == (0 if error else 1)
+            found.append(error)
+    assert found.count(ERROR_RESOURCE) >= allocations
+    assert client(uuid, "verify").status == 0
+
+
+def test_telling_what_happens(gpu: Gpu) -> None:
+    """An event that cannot be told leaves a hole, from which a listener learns that it must look again."""
+    holes = 0
+    with Watch(gpu.control) as watch:
+        assert isinstance(watch.wait(), Snapshot)
+        for number in count(1):
+            assert number < MOST
+            name = f"t{number}"
+            with failing(number, of=threads("kworker/")) as has_failed:
+                gpu.tenant(name, weight=100, timeslice_us=1000)
+                holes += knows(watch, name)
+                met = has_failed()
+            if not met:
+                break
+    assert number > 2
+    assert holes >= 1
+    assert {tenant.name for tenant in gpu.control.tenants(ADDRESS)} == {f"t{one}" for one in range(1, number + 1)}
+
+
+def knows(watch: Watch, name: str) -> bool:
+    """Wait until a listener knows of a tenant; whether it had to look again."""
+    looked = False
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        match watch.wait(60):
+            case Event(kind=EventKind.CREATED, tenant=tenant) if tenant == name:
+                return looked
+            case Snapshot(tenants=tenants):
+                looked = True
+                if name in {tenant.name for tenant in tenants}:
+                    return True
+    raise TimeoutError
+
+
+def test_a_worker_that_cannot_be_made(gpu: Gpu) -> None:
+    """The kernel makes threads for us in one of its own."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    guest = Guest()
+    refused = 0
+    with opened(uuid) as device, failures_possible(text_of_function("kthreadd")):
+        guest.attach(device)
+        for number in count(1):
+            assert number < MOST
+            with failing(number, of=threads("kthreadd")) as has_failed:
+                guest.ask_to_enable(device)
+                met = has_failed()
+            error = device.register(REG_ERROR)
+            assert error in ((0, ERROR_RESOURCE) if met else (0,))
+            refused += error == ERROR_RESOURCE
+            if not met:
+                break
+        guest.submit(device, descriptor(NOP))
+        guest.wait(device)
+    assert refused > 5

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a VMM and its guest ask for without memory."""
+
+import os
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from tests.rig import migration
+from tests.rig.client import client
+from tests.rig.failing import MOST, WITHOUT_MEMORY, each_failure, failing, failures_possible, text_of, text_of_function
+from tests.rig.gpu import Gpu, poll
+from tests.rig.migration import RESUMING, STOP, STOP_COPY, set_state
+from tests.rig.ring import CHANNEL_IOVA, IRQ, NOP, REG_CHANNEL, Guest, descriptor
+from tests.rig.vfio import BAR0, MSIX, Device, eventfd, opened, taken
+
+CONTROL, STATUS, ERROR = 0x10, 0x14, 0x18
+RINGS = {0x20: 0x10000, 0x28: 0x20000, 0x30: 0x30000, 0x38: 8}  # addresses of both rings and the shadow, entries
+ENABLE = (1).to_bytes(4, "little")
+ERROR_RESOURCE = 11  # kmod/uapi/vgpu_device.h
+
+
+def scene(gpu: Gpu) -> str:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    return gpu.slice("blue")
+
+
+def enabled_without_memory(device: Device, *, channel_at: int = 0) -> tuple[int, int]:
+    """Enable with each allocation failing in turn: how many could, and how many of those stopped the device.
+
+    A guest cannot be refused.
+    """
+    stopped = 0
+    place = device.region(BAR0)[1] + CONTROL
+    for number in range(1, 100):
+        device.reset()
+        device.master()
+        for offset, value in (RINGS | {REG_CHANNEL: channel_at}).items():
+            device.set_register(offset, value)
+        with failing(number) as has_failed:
+            with suppress(OSError):  # the copy of what is written
+                os.pwrite(device.fd, ENABLE, place)
+            met = has_failed()
+        error = device.register(ERROR)
+        assert error in ((0, ERROR_RESOURCE) if met else (0,))
+        assert not (device.register(STATUS) & 1 and error)
+        stopped += error == ERROR_RESOURCE
+        if not met:
+            break
+    assert device.register(STATUS) & 1
+    return number - 1, stopped
+
+
+def feed(device: Device, stream: bytes) -> int:
+    """Restore but for the last step; the stream's file."""
+    fd = set_state(device, RESUMING)
+    migration.write_all(fd, stream)
+    return fd
+
+
+def test_enabling_a_ring(gpu: Gpu) -> None:
+    uuid = scene(gpu)
+    with opened(uuid) as device:
+        _, stopped = enabled_without_memory(device)
+    assert stopped >= 2  # the ring, its worker
+    assert client(uuid, "verify").status == 0
+
+
+def test_enabling_a_ring_with_a_channel(gpu: Gpu) -> None:
+    """Its memory comes page by page if it does not come in one piece, so that no single failure keeps it away."""
+    with gpu.lending(max_chunk_us=1_000_000), opened(scene(gpu)) as device:
+        failed, stopped = enabled_without_memory(device)
+        failed_with_channel, stopped_with_channel = enabled_without_memory(device, channel_at=CHANNEL_IOVA)
+    assert failed_with_channel > failed
+    assert stopped_with_channel == stopped >= 2
+
+
+def test_opening_a_slice(gpu: Gpu) -> None:
+    """Device memory comes whole or not at all. What KASAN needs to watch it is not ours."""
+    uuid = scene(gpu)
+
+    def try_to_open() -> None:
+        with opened(uuid):
+            pass
+
+    def seen() -> tuple[bool, int, bool]:
+        memory = "vgpu_memory_create" in Path("/proc/vmallocinfo").read_text()
+        return gpu.slice_stats(uuid).open, gpu.slice_stats(uuid).error, memory
+
+    with failures_possible(text_of("vgpumgr"), but=text_of_function("kasan_populate_vmalloc")):
+        assert each_failure(try_to_open, undo=lambda: None, same=seen) > 10
+    assert client(uuid, "verify").status == 0
+
+
+def test_saving_and_restoring(gpu: Gpu) -> None:
+    with opened(scene(gpu)) as device:
+        set_state(device, STOP)
+
+        def back() -> None:
+            if migration.state(device) == RESUMING:
+                device.reset()
+            set_state(device, STOP)
+
+        for wanted in (STOP_COPY, RESUMING):
+            times = each_failure(
+                lambda wanted=wanted: os.close(set_state(device, wanted)),  # type: ignore[misc]
+                undo=back,
+                same=lambda: migration.state(device),
+            )
+            assert times > 2
+
+
+def test_restoring_a_ring(gpu: Gpu) -> None:
+    """Nothing stays of a stream that did not find memory, and the same stream can be restored then."""
+    uuid = scene(gpu)
+    with opened(uuid) as device:
+        guest = Guest()
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, descriptor(NOP))
+        guest.wait(device)
+        stream = migration.save(device)
+
+        refused = []
+        for number in count(1):
+            assert number < MOST
+            device.reset()
+            set_state(device, STOP)
+            os.close(feed(device, stream))
+            with failing(number) as has_failed:
+                try:
+                    set_state(device, STOP)
+                except OSError as error:
+                    refused.append(error.errno)
+                met = has_failed()
+            state, enabled = migration.state(device), device.register(STATUS) & 1
+            assert (state, enabled) in ((STOP, 1), (migration.ERROR, 0), (RESUMING, 0))
+            if not met:
+                break
+        assert len(refused) >= 3  # the ring, its worker
+        assert set(refused) <= WITHOUT_MEMORY
+        set_state(device, migration.RUNNING)
+        guest.submit(device, descriptor(NOP))
+        guest.wait(device)
+
+
+def test_connecting_interrupts(gpu: Gpu) -> None:
+    """Those that were connected stay so."""
+    guest, old, new = Guest(), eventfd(), eventfd()
+    with opened(scene(gpu)) as device:
+        device.connect(MSIX, [old])
+        guest.attach(device)
+        guest.enable(device)
+
+        def heard() -> tuple[int, int]:
+            guest.submit(device, descriptor(NOP, flags=IRQ))
+            poll(lambda: guest.completion(guest.tail - 1).seq == guest.tail)
+            found = (0, 0)
+            while found == (0, 0):
+                found = taken(old), taken(new)
+            return found
+
+        times = each_failure(lambda: device.connect(MSIX, [new]), undo=lambda: device.connect(MSIX, [old]), same=heard)
+        assert times > 1
