@@ -64,6 +64,19 @@ def test_output_and_exit_status_pass_through_and_a_failed_run_keeps_its_serial_l
 
 
 @needs_lab
+@pytest.mark.parametrize(
+    ("end", "status"), [("exit 0", 0), ("exit 9", 9), ('echo "<4>WARNING: this is a test" >/dev/kmsg', 70)]
+)
+def test_a_neighbour_is_on_the_same_wire_and_judged_as_well(end: str, status: int) -> None:
+    here = "until nc 192.0.2.2 7 2>/dev/null; do sleep 1; done"
+    done = run_lab("--neighbour", f"hostname | nc -l -p 7; {end}", "--", here)
+    assert (done.returncode, done.stdout) == (status, "lab2\n"), done.stderr
+    assert ("it was the neighbour that failed" in done.stderr) == (status != 0)
+    for kept in kept_directory(done.stderr):
+        shutil.rmtree(kept)
+
+
+@needs_lab
 def test_a_hang_ends_at_the_time_limit_and_leaves_no_qemu() -> None:
     started = time.monotonic()
     done = run_lab("--timeout", "8", "--", "echo started; sleep 1000")

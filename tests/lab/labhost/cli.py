@@ -36,6 +36,7 @@ examples:
   lab run -- 'lab-product && vgpumgr get gpus' the deployed product
   lab run --systemd -- systemctl --failed      a lab host that systemd has booted
   lab run --systemd --reboots -- 'echo $LAB_BOOT; [ $LAB_BOOT = 2 ] || lab-reboot'         a reboot
+  lab run --neighbour COMMAND-THERE -- COMMAND  two lab hosts on one wire, 192.0.2.1 (COMMAND's) and 192.0.2.2
   lab up; lab shell -- uname -r; lab down      one that stays
   lab toolchain --kernel 6.1 -- make -C kmod KDIR='$KDIR' W=1 modules      in a copy of kmod/
 
@@ -50,7 +51,8 @@ in a lab host:
   lab-libvirt                                  starts libvirtd and loads KVM (guests: type='kvm', also when emulated)
   0000:00:10.0                                 the `edu` PCI device
 
-exit status of run: that of COMMAND; 70 the kernel complained; 124 time limit; 125 the lab itself failed.
+exit status of run: that of COMMAND, or of its neighbour's if that is 0; 70 the kernel complained; 124 time limit;
+125 the lab itself failed.
 Logs of runs that failed are kept in build/lab/runs. The cache is $VGPUMGR_CACHE, else ~/.cache/vgpumgr.
 """
 
@@ -147,6 +149,11 @@ def _boot_options(options: argparse.Namespace) -> Options:
         raise LabError("--minimal, --bare and --systemd exclude each other")
     if options.reboots and not options.systemd:
         raise LabError("--reboots goes with --systemd: the other lab hosts keep nothing that outlives a reboot")
+    neighbour = getattr(options, "neighbour", None)
+    if neighbour and (options.systemd or options.icount):
+        raise LabError(
+            "--neighbour does not go with --systemd, nor with --icount: nothing may wait for the outside then"
+        )
     return Options(
         kernel=options.kernel,
         minimal=options.minimal,
@@ -160,6 +167,7 @@ def _boot_options(options: argparse.Namespace) -> Options:
         allow_splats=options.allow_splats,
         artefacts=not options.no_artefacts,
         reboots=options.reboots,
+        neighbour=neighbour,
         environ=environ,
     )
 
@@ -182,6 +190,11 @@ def _parser() -> argparse.ArgumentParser:
 
     runner = commands.add_parser("run", help="run COMMAND in a fresh lab host and return its exit status")
     _add_boot_options(runner, timeout_s=600)
+    runner.add_argument(
+        "--neighbour",
+        metavar="COMMAND",
+        help="a shell command line for a second lab host on one wire with the first; it has to end when COMMAND does",
+    )
     runner.add_argument("command", nargs="+", metavar="COMMAND", help="one word: a shell command line")
 
     starter = commands.add_parser("up", help="start a lab host that stays")

@@ -21,7 +21,7 @@ from labhost.toolchain import Toolchain
 
 _BOOT_MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "ext4", "9p", "9pnet_virtio")
 _OPTIONAL_MODULES = ("crc32c_generic", "crc32c_intel", "libcrc32c")  # ext4 asks for crc32c by its alias
-_MINIMAL_MODULES = ("vfio", "vfio_iommu_type1", "mdev", "irqbypass")
+_MINIMAL_MODULES = ("vfio", "vfio_iommu_type1", "mdev", "irqbypass", "virtio_net")
 
 
 def base(paths: Paths, toolchain: Toolchain, artefacts: Artefacts) -> Path:

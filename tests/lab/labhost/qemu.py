@@ -44,6 +44,23 @@ class Emulation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wire:
+    """One end of what joins two lab hosts, of which each knows the other's socket. `number`: of the host, 1 or 2."""
+
+    directory: Path
+    number: int
+
+    def arguments(self) -> list[str]:
+        """Options for QEMU. Nobody waits for the other: what is sent before that is there is lost."""
+        here, there = (_escape(self.directory / f"wire-{number}") for number in (self.number, 3 - self.number))
+        ends = f"local.type=unix,local.path={here},remote.type=unix,remote.path={there}"
+        return [
+            "-netdev", f"dgram,id=wire,{ends}",
+            "-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:00:00:0{self.number}",
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """One lab host, before it is started."""
 
@@ -58,6 +75,7 @@ class Machine:
     root_image: Path | None = None
     modules_image: Path | None = None
     ssh_port: int | None = None
+    wire: Wire | None = None
     reboots: bool = False
 
     def arguments(self) -> list[str]:
@@ -88,6 +106,8 @@ class Machine:
             # restrict=on: the lab host reaches nothing outside; the forwarded port still works
             user = f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.ssh_port}-:22"
             options += ["-netdev", user, "-device", "virtio-net-pci,netdev=net"]
+        if self.wire:
+            options += self.wire.arguments()
         return options
 
 

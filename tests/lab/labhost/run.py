@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boots a fresh lab host, runs one command in it, and says how that ended.
 
-A run owns a directory with its initial RAM disk and logs. QEMU is a child that the kernel kills when this
-process dies, so that nothing is left behind however a run ends.
+A run owns a directory with its initial RAM disk and logs; a neighbour, a second lab host on one wire with the first,
+has one in that. QEMU is a child that the kernel kills when this process dies, so that nothing is left behind however a
+run ends.
 """
 
 import os
@@ -11,7 +12,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,11 +23,13 @@ from labhost.command import spawn, tail
 from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
 from labhost.paths import Paths
 from labhost.progress import say
-from labhost.qemu import Emulation, Machine, kvm_usable
+from labhost.qemu import Emulation, Machine, Wire, kvm_usable
 from labhost.toolchain import DEFAULT_KERNEL
 
 _POWER_OFF_LIMIT_S = 10.0
 _POLL_S = 0.5
+_NEIGHBOUR_LIMIT_S = 120.0
+"""Once the first lab host has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class Options:
     allow_splats: bool = False
     artefacts: bool = True
     reboots: bool = False
+    neighbour: str | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -68,6 +73,7 @@ def machine(
     job: str,
     *,
     ssh_port: int | None = None,
+    wire: Wire | None = None,
     job_files: Mapping[str, bytes] | None = None,
 ) -> Machine:
     """Describe a lab host whose files are in `directory`, and write its initial RAM disk there."""
@@ -85,7 +91,7 @@ def machine(
         "console=ttyS0", "loglevel=5", "panic=-1", "log_buf_len=4M", "watchdog_thresh=60", "net.ifnames=0",
         # as advised for GPU hosts: else khugepaged and the like keep the engine thread waiting for milliseconds
         "preempt=full",
-        f"lab.mode={options.mode}", f"lab.kernel={options.kernel}",
+        f"lab.mode={options.mode}", f"lab.kernel={options.kernel}", *([f"lab.wire={wire.number}"] if wire else []),
         # only kernels that are built here have KUnit
         *(["kunit.enable=1"] if parts.toolchain.kernel.fragment else []),
         *([] if options.allow_splats else ["oops=panic"]),
@@ -104,6 +110,7 @@ def machine(
         # the host's image has the default kernel's, with our module that DKMS built among them
         modules_image=None if options.minimal or options.kernel == DEFAULT_KERNEL else parts.toolchain.modules_image,
         ssh_port=ssh_port,
+        wire=wire,
         reboots=options.reboots,
     )
 
@@ -111,23 +118,60 @@ def machine(
 def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
     """Run a command in a fresh lab host; its output goes to our stdout as it comes.
 
-    Returns its exit status, or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are kept unless it is 0.
+    Returns its exit status or, if that is 0, its neighbour's; or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are
+    kept unless it is 0.
     """
     parts = ingredients(paths, options.kernel, mode=options.mode, artefacts=options.artefacts)
     directory = paths.runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir(parents=True)
+    wire = Wire(directory=directory, number=1) if options.neighbour else None
     status = EXIT_LAB_FAILED
     try:
-        host = machine(paths, options, parts, directory, script(options, words))
-        in_time = _boot([*parts.qemu, *host.arguments()], options.timeout_s, host.report)
-        status = _judge(options, host, in_time)
+        host = machine(paths, options, parts, directory, script(options, words), wire=wire)
+        with _neighbour(paths, options, parts, directory) as end_of_neighbour:
+            in_time = _boot([*parts.qemu, *host.arguments()], options.timeout_s, host.report)
+            status = _judge(options, host, in_time)
+            status = status or end_of_neighbour()
     finally:
-        (directory / "initrd").unlink(missing_ok=True)
+        for disk in directory.rglob("initrd"):
+            disk.unlink()
         if status == 0:
             shutil.rmtree(directory, ignore_errors=True)
         else:
             say(f"exit status {status}; logs: {directory}")
     return status
+
+
+@contextmanager
+def _neighbour(paths: Paths, options: Options, parts: Ingredients, directory: Path) -> Iterator[Callable[[], int]]:
+    """While the body runs, the second lab host does, if there is one; yields what waits for its end and judges it."""
+    if not options.neighbour:
+        yield lambda: 0
+        return
+    place = directory / "neighbour"
+    place.mkdir()
+    wire = Wire(directory=directory, number=2)
+    host = machine(paths, options, parts, place, script(options, [options.neighbour]), wire=wire)
+    with (
+        (place / "qemu.log").open("wb") as errors,
+        (place / "output.log").open("wb") as output,
+        spawn([*parts.qemu, *host.arguments()], stdout=output, stderr=errors) as child,
+    ):
+
+        def end() -> int:
+            deadline = time.monotonic() + _NEIGHBOUR_LIMIT_S
+            while not is_complete(host.report) and child.poll() is None and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            status = _judge(options, host, is_complete(host.report))
+            if status:
+                print(f"--- end of {output.name}\n{tail(place / 'output.log')}", file=sys.stderr)
+                say("it was the neighbour that failed")
+            return status
+
+        try:
+            yield end
+        finally:
+            child.kill()
 
 
 def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
