@@ -134,11 +134,18 @@ class Guest:
         connection.restore(str(image))
         self.domain = connection.lookupByName(self.name)
 
-    def move(self, there: libvirt.virConnect, *, slices: Mapping[str, str], never: bool = False) -> "Guest":
+    def move(
+        self,
+        there: libvirt.virConnect,
+        *,
+        slices: Mapping[str, str],
+        address: str = "127.0.0.1",
+        never: bool = False,
+    ) -> "Guest":
         """Let it go on under another libvirt, live, with other slices for those it has; returns what it is there.
 
         Raises libvirt.libvirtError, and it goes on here, when it cannot. With `never` it is on its way until that is
-        given up.
+        given up. `address`: of the other host; what it prints there is seen only if that is this one.
         """
         console = _console(f"{self.name}-moved")
         console.unlink(missing_ok=True)
@@ -148,7 +155,7 @@ class Guest:
         self.domain.migrateSetMaxDowntime(1 if never else _DOWNTIME_MS)
         parameters: dict[str, str | int] = {
             libvirt.VIR_MIGRATE_PARAM_DEST_XML: xml,
-            libvirt.VIR_MIGRATE_PARAM_URI: "tcp://127.0.0.1",
+            libvirt.VIR_MIGRATE_PARAM_URI: f"tcp://{address}",
         }
         if never:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = 1  # MiB/s
@@ -263,10 +270,15 @@ def _domain_xml(
     )
 
 
+def start_libvirt(*options: str) -> None:
+    """Start libvirtd in this lab host, with options, if it does not run, and wait until it answers."""
+    subprocess.run(["lab-libvirt", *options], check=True, timeout=120)
+
+
 @contextmanager
 def libvirt_guests(*, keep: bool = False) -> Iterator[Guests]:
     """Start libvirt in this lab host if it does not run, and yield what starts guests on it; `keep` leaves them."""
-    subprocess.run(["lab-libvirt"], check=True, timeout=120)
+    start_libvirt()
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     connection = libvirt.open("qemu:///system")
     try:
