@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cloud in small: the real application on a real database, with operators, tenants and hosts who call it."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,6 +9,7 @@ from uuid import UUID, uuid4
 from fastapi import FastAPI
 from httpx2 import Response
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import tokens
@@ -20,6 +22,25 @@ from vgpumgr.wire.resources import TokenCreate, TokenRole
 GIB = 1 << 30
 GPU = "0000:03:00.0"
 MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
+
+ANSWER_S = 60.0
+"""A request that takes longer is never answered: the client itself would wait for ever."""
+
+
+class Answering:
+    """An application that fails a request which it does not answer in time."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_S) as bound:
+                await self._app(scope, receive, send)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise AssertionError(f"{scope['method']} {scope['path']} was not answered within {ANSWER_S:g} s") from None
 
 
 class Caller:
@@ -138,7 +159,9 @@ class Cloud:
 
     def __init__(self, database: Database, app: FastAPI | None = None) -> None:
         self.database = database
-        self.http = TestClient(app or create_app(database))
+        served = app or create_app(database)
+        self.http = TestClient(Answering(served))
+        self.http.app = served
         wanted = TokenCreate(role=TokenRole.OPERATOR)
         first = database.run(lambda session: tokens.create_token(session, local_operator("tests"), wanted))
         self.operator = Caller(self.http, first.secret)
