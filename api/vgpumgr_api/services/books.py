@@ -7,13 +7,15 @@ own. Who books holds the row of the books shared until the commit, so that nothi
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import delete, false, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, delete, false, func, select, tuple_, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.statements import change, insert_unless_there
+from vgpumgr_api.db.models import Base
+from vgpumgr_api.db.statements import change, insert_unless_there, table_of
 from vgpumgr_api.services import audit
 from vgpumgr_api.services.actors import Actor, local_operator
 from vgpumgr_api.services.liveness import is_doubtful
@@ -28,6 +30,11 @@ FORGOTTEN, FORGOTTEN_AFTER = timedelta(days=3), timedelta(days=1)
 
 COUNTS_KEPT_HOURS = 30 * 24
 """How long it is known what a meter counted in an hour that the ledger has; hosts send those of ten days again."""
+
+FORGOTTEN_AT_ONCE = 5000
+"""Rows of one kind that one transaction removes; meanwhile no hour can be closed, and SQLite has no other writer."""
+
+METERS_AT_ONCE = 500
 
 SYSTEM = local_operator("system:usage")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -68,39 +75,70 @@ def held(session: Session) -> State:
 
 
 def forget_before(session: Session, actor: Actor, days: int) -> datetime:
-    """Removes what is older than so many whole days; returns from when on the ledger is kept. In the audit."""
+    """Says from when on the ledger is kept, which it returns: for so many whole days. In the audit.
+
+    What is older is answered no more from now on; `forget_rows` removes it, and some of it at once.
+    """
     kept_from = now(session).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
     before = held(session)
     step = kept_from - before.kept_from
     if step <= timedelta(0) or is_doubtful(session, step, allowed=FORGOTTEN, after=FORGOTTEN_AFTER):
         return before.kept_from
     change(session, update(ledger.Books).values(kept_from=kept_from))
-    entries = change(session, delete(ledger.LedgerEntry).where(ledger.LedgerEntry.hour < kept_from))
-    change(session, delete(ledger.Unbooked).where(ledger.Unbooked.hour < kept_from))
-    grants = change(session, delete(ledger.Grant).where(ledger.Grant.ended_at < kept_from))
-    audit.write(
-        session,
-        actor,
-        "usage.forgotten",
-        "usage",
-        tenant=None,
-        generation=None,
-        detail={"kept_from": kept_from.isoformat(), "entries": entries, "grants": grants},
-    )
+    detail = {"kept_from": kept_from.isoformat()}
+    audit.write(session, actor, "usage.forgotten", "usage", tenant=None, generation=None, detail=detail)
+    forget_rows(session)
     return kept_from
 
 
-def forget_counts(session: Session) -> None:
-    """Removes counts of hours that no host sends again. Those of a host that tells nothing stay: it may come back."""
+def forget_rows(session: Session) -> bool:
+    """Removes some of what is older than is kept; True if there may be more."""
+    kept_from = state(session).kept_from
+    removed = [
+        _remove(session, table, column < kept_from, by=column, limit=FORGOTTEN_AT_ONCE)
+        for table, column in (
+            (ledger.LedgerEntry, ledger.LedgerEntry.hour),
+            (ledger.Unbooked, ledger.Unbooked.hour),
+            (ledger.Grant, ledger.Grant.ended_at),
+        )
+    ]
+    return FORGOTTEN_AT_ONCE in removed
+
+
+def forget_counts(session: Session) -> bool:
+    """Removes some counts of hours that no host sends again; True if there may be more.
+
+    Those of a host that tells nothing stay: it may come back. Looks at each meter's oldest count and no other, since
+    there are as many as hosts have counted in `COUNTS_KEPT_HOURS`.
+    """
     count, meter = ledger.MeterCount, ledger.Meter
-    oldest = select(meter.complete_hour - COUNTS_KEPT_HOURS).where(meter.id == count.meter_id).scalar_subquery()
-    change(session, delete(count).where(count.hour < oldest))
+    oldest = select(func.min(count.hour)).where(count.meter_id == meter.id).scalar_subquery()
+    kept_from = meter.complete_hour - COUNTS_KEPT_HOURS
+    behind = session.execute(select(meter.id, kept_from).where(oldest < kept_from).limit(METERS_AT_ONCE)).all()
+    left = FORGOTTEN_AT_ONCE
+    for meter_id, hour in behind:
+        old = (count.meter_id == meter_id) & (count.hour < hour)
+        left -= _remove(session, count, old, by=count.hour, limit=left)
+        if left == 0:
+            return True
+    return len(behind) == METERS_AT_ONCE
+
+
+def _remove(
+    session: Session, table: type[Base], old: ColumnElement[bool], *, by: InstrumentedAttribute[Any], limit: int
+) -> int:
+    """Deletes so many rows at most, the first `by` a column, leaving out those that somebody else deletes."""
+    key = table_of(table).primary_key.columns
+    # A common table expression with locks is done once; PostgreSQL might do a subquery again for each row. It is not in
+    # front of DELETE, since Python's sqlite3 then does not say how many rows that met.
+    chosen = select(*key).where(old).order_by(by).limit(limit).with_for_update(skip_locked=True)
+    some = chosen.cte("some", nesting=True)
+    return change(session, delete(table).where(tuple_(*key).in_(select(*some.columns))))
 
 
 def tend(session: Session, *, kept_days: int) -> bool:
-    """Closes what is due and removes what is no longer kept; `kept_days` 0: all is. For housekeeping."""
+    """Closes what is due and removes some of what is no longer kept; `kept_days` 0: all is. For housekeeping."""
     held(session)
     if kept_days:
         forget_before(session, SYSTEM, kept_days)
-    forget_counts(session)
-    return False
+    return any([forget_rows(session), forget_counts(session)])
