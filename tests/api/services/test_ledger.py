@@ -14,13 +14,14 @@ from vgpumgr_api.services.paging import PageRequest
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
 from tests.api.services.test_metering import NOON, Told
-from tests.api.world import ADDRESS, GIB, World
+from tests.api.world import ADDRESS, GIB, World, gpu
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import HostFence
 from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow
 
 H = timedelta(hours=1)
 S = 1_000_000
+OTHER = "0000:00:20.0"
 
 
 class Reader:
@@ -65,8 +66,9 @@ def test_granted_time_is_the_life_of_claims_in_whole_numbers(world: World, clock
     claimed = world.claim("acme", world.profile(share=333, gib=1))
     clock.advance(3600.5)
     world.delete(claimed.id)
+    clock.advance(4)
     world.delete(claimed.id)
-    clock.advance(10)
+    clock.advance(6)
     agent.confirm_gone(claimed.id)
     clock.advance(7200)
     lived_us = 3600_500_000
@@ -76,6 +78,8 @@ def test_granted_time_is_the_life_of_claims_in_whole_numbers(world: World, clock
     hours = reader.rows(granularity=Granularity.HOUR)
     assert [each.slice_us for each in hours] == [1799_999_999, lived_us - 1799_999_999]
     assert [each.releasing_us for each in hours] == [0, 10 * S]
+    assert [each.granted_ns for each in hours] == [each.slice_us * 333 for each in hours]
+    assert [each.mem_byte_us for each in hours] == [each.slice_us * GIB for each in hours]
     assert [(each.since, each.until) for each in hours] == [
         (reader.noon + number * H, reader.noon + (number + 1) * H) for number in range(2)
     ]
@@ -87,6 +91,39 @@ def test_granted_time_is_the_life_of_claims_in_whole_numbers(world: World, clock
         timedelta(microseconds=lived_us),
         timedelta(seconds=10),
     )
+
+
+def test_a_life_that_a_clock_was_put_back_in_has_its_instants_in_order(
+    world: World, clock: Clock, reader: Reader
+) -> None:
+    agent = world.host("one")
+    world.tenant("acme")
+    clock.advance(60)
+    claimed = world.claim("acme", world.profile())
+    began = clock.now
+    clock.advance(-10)
+    world.delete(claimed.id)
+    clock.advance(-10)
+    agent.confirm_gone(claimed.id)
+    [life] = reader.grants()
+    assert (life.started_at, life.deleted_at, life.ended_at) == (began, began, began)
+
+
+def test_no_life_begins_or_ends_in_what_is_closed(world: World, clock: Clock, reader: Reader) -> None:
+    agent = world.host("one")
+    world.tenant("acme")
+    profile = world.profile(share=100)
+    first = world.claim("acme", profile)
+    clock.advance(3 * 3600)
+    world.run(books.forget_before, 90, actor=local_operator("system:usage"))
+    closed = world.database.run(books.state).closed_before
+    clock.advance(-2 * 3600 - 1800)
+    agent.report()
+    world.delete(first.id)
+    second = world.claim("acme", profile)
+    lives = {life.slice_id: life for life in reader.grants()}
+    assert closed == reader.noon + 2 * H
+    assert (lives[first.id].deleted_at, lives[second.id].started_at) == (closed, closed)
 
 
 def test_a_lost_slice_is_paid_until_its_host_was_fenced(world: World, clock: Clock, reader: Reader) -> None:
@@ -159,6 +196,17 @@ def test_rows_are_by_party_and_time_and_add_up(world: World, clock: Clock, reade
     assert {(row.host, row.gpu) for row in reader.rows(by=By.GPU)} == {("one", ADDRESS), ("two", ADDRESS)}
 
 
+def test_what_gpus_of_a_host_did_is_told_apart(world: World, clock: Clock, reader: Reader) -> None:
+    agent = world.host("one", inventory=[gpu(), gpu(OTHER)])
+    world.tenant("acme")
+    profile = world.profile(share=1000)
+    assert {world.claim("acme", profile).gpu for _ in range(2)} == {ADDRESS, OTHER}
+    told = Told(agent)
+    told.tell(told.reading(5), told.reading(70, gpu=OTHER))
+    clock.advance(3600)
+    assert {row.gpu: row.run_ns for row in reader.rows(by=By.GPU)} == {ADDRESS: 5, OTHER: 70}
+
+
 def test_closed_hours_never_change_and_an_old_bill_can_be_made_again(
     world: World, clock: Clock, reader: Reader
 ) -> None:
@@ -177,6 +225,28 @@ def test_closed_hours_never_change_and_an_old_bill_can_be_made_again(
     assert reader.rows(hours=3, granularity=Granularity.HOUR, as_of=known + H) == before
     early = reader.rows(hours=3, as_of=reader.noon + 3 * H)
     assert not any(row.correction for row in early)
+
+
+def test_what_became_known_in_the_hour_of_an_old_bill_is_not_in_it(world: World, clock: Clock, reader: Reader) -> None:
+    fleet(world, clock)
+    rows = reader.rows(hours=3, as_of=reader.noon + H)
+    assert sum(row.run_ns for row in rows) == 2 * 3000 + 3 * 100 + 6 * 1  # of the first hour
+    assert sum(row.slice_us for row in rows) == 6 * 3600 * S
+
+
+def test_days_begin_at_midnight_of_utc(world: World, clock: Clock, reader: Reader) -> None:
+    world.host("one")
+    world.tenant("acme")
+    world.claim("acme", world.profile())
+    clock.advance(60 * 3600)
+    rows = reader.rows(granularity=Granularity.DAY)
+    midnight = reader.noon + 12 * H
+    assert [(row.since, row.until) for row in rows] == [
+        (reader.noon, midnight),
+        (midnight, midnight + 24 * H),
+        (midnight + 24 * H, reader.noon + 48 * H),
+    ]
+    assert [row.slice_us for row in rows] == [hours * 3600 * S for hours in (12, 24, 12)]
 
 
 def test_the_present_hour_is_open_and_counts_up_to_now(world: World, clock: Clock, reader: Reader) -> None:

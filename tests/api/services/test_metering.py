@@ -109,6 +109,12 @@ def test_what_is_booked_is_not_booked_anew_under_an_old_revision(database: Datab
     assert entries(database) == [(0, 0, "acme", 120, 95)]
 
 
+def test_of_an_hour_that_is_told_twice_at_once_the_later_counts(database: Database, told: Told) -> None:
+    first, second = told.reading(100, due_ns=140), told.reading(120, due_ns=95)
+    told.tell(second, first)
+    assert entries(database) == [(0, 0, "acme", 120, 95)]
+
+
 def test_a_lost_message_leaves_a_gap_that_is_asked_for(database: Database, told: Told) -> None:
     lost = told.reading(100)
     assert told.tell(told.reading(5, hour=NOON - 1), after=1) == Metered(revision=0)
@@ -130,7 +136,7 @@ def test_an_hour_is_closed_a_while_after_its_end_and_then_gets_corrections(
     database: Database, told: Told, clock: Clock
 ) -> None:
     told.tell(told.reading(100))
-    clock.advance(3600 + books.CLOSE_AFTER.seconds - 1)
+    clock.advance(3600 + 15 * 60 - 1)
     told.tell(told.reading(110))
     clock.advance(1)
     told.tell(told.reading(125))
@@ -143,6 +149,15 @@ def test_an_hour_is_closed_a_while_after_its_end_and_then_gets_corrections(
         (0, 3, "acme", 4, 4),
         (1, 0, "acme", 3, 3),
     ]
+
+
+def test_a_clock_that_was_put_back_books_into_no_closed_hour(database: Database, told: Told, clock: Clock) -> None:
+    told.tell(told.reading(100))
+    clock.advance(3 * 3600)
+    told.tell(told.reading(103))
+    clock.advance(-2 * 3600 - 1800)
+    told.tell(told.reading(110))
+    assert entries(database) == [(0, 0, "acme", 100, 100), (0, 2, "acme", 7, 7), (0, 3, "acme", 3, 3)]
 
 
 def test_the_database_itself_keeps_closed_hours(database: Database, told: Told, clock: Clock) -> None:
@@ -171,6 +186,14 @@ def test_the_database_itself_keeps_closed_hours(database: Database, told: Told, 
 def test_a_wrong_clock_of_a_host_bills_neither_the_past_nor_the_future(database: Database, told: Told) -> None:
     told.tell(told.reading(10, hour=0), told.reading(20, hour=NOON + 9000), told.reading(40, hour=100_000_000))
     assert entries(database) == [(0, 0, "acme", 70, 70)]
+
+
+def test_nothing_is_booked_after_the_present_hour_also_if_the_claim_was(
+    database: Database, told: Told, clock: Clock
+) -> None:
+    clock.advance(-2 * 3600)
+    told.tell(told.reading(10, hour=NOON - 2))
+    assert entries(database) == [(-2, 0, "acme", 10, 10)]
 
 
 def test_a_restored_ledger_gets_again_what_it_lacks(database: Database, told: Told) -> None:
@@ -224,6 +247,13 @@ def test_names_that_nobody_had_are_not_booked_and_hold_nothing_up(database: Data
     assert entries(database) == [(0, 0, "acme", 7, 7)]
 
 
+def test_a_tenant_pays_nothing_where_it_has_no_claim(world: World, database: Database, told: Told) -> None:
+    told.tell(told.reading(5, gpu="0000:00:20.0"))
+    other = Told(world.host("two"))
+    other.tell(other.reading(6))
+    assert entries(database) == []
+
+
 def test_a_tenant_pays_nothing_for_one_that_had_its_name(world: World, database: Database, clock: Clock) -> None:
     from vgpumgr_api.services import tenants
 
@@ -257,11 +287,26 @@ def test_what_is_older_than_is_kept_goes_and_stays_away(
     assert world.run(books.forget_before, 30, actor=system) == datetime(2026, 12, 1, tzinfo=UTC)
     told.tell(told.reading(105))
     assert entries(database) == [(960, 0, "acme", 3, 3)]
+    told.tell(told.reading(1, hour=NOON + 227), told.reading(2, hour=NOON + 228))
+    assert entries(database) == [(228, 732, "acme", 2, 2), (960, 0, "acme", 3, 3)]  # it is kept from that midnight on
     world.run(books.forget_before, 300, actor=system)
     assert database.run(books.state).kept_from == datetime(2026, 12, 1, tzinfo=UTC)
     database.run(books.forget_counts)
     assert told.tell(told.reading(4, hour=NOON + 960)).revision == told.newest
-    assert entries(database) == [(960, 0, "acme", 4, 4)]
+    assert entries(database) == [(228, 732, "acme", 2, 2), (960, 0, "acme", 4, 4)]
+
+
+@pytest.mark.parametrize(("days", "whole"), [(10, True), (40, False)])
+def test_what_was_counted_is_known_while_a_host_may_tell_of_it_again(
+    database: Database, told: Told, clock: Clock, days: int, whole: bool
+) -> None:
+    """It does for ten days after it told all that it had, and for longer until it has."""
+    told.tell(told.reading(100))
+    clock.advance(days * 86400)
+    told.tell(told.reading(1, hour=NOON + 24 * days), newest=told.newest + (0 if whole else 1))
+    database.run(books.forget_counts)
+    told.tell(told.reading(107))
+    assert sum(run_ns for hour, _, _, run_ns, _ in entries(database) if hour == 0) == 107
 
 
 def test_a_host_that_was_made_anew_counts_on(world: World, database: Database, told: Told) -> None:
