@@ -9,7 +9,6 @@ from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import books, events, figures, gpus, unbooked
 from vgpumgr_api.services.inventory import GPUS_MAX
-from vgpumgr_api.services.metering import METERS_MAX, METERS_WITHIN
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
 
@@ -71,18 +70,47 @@ def test_neither_do_many_meters_or_tenants_together(database: Database, agent: A
     assert [row[:2] for row in kept(database)] == [("implausible", "acme"), ("implausible", "blue")]
 
 
-@pytest.mark.parametrize("name", ["due_ns", "assured_ns", "throttled_ns", "reserved_ns"])
-def test_no_count_of_an_hour_is_larger_than_that(database: Database, told: Told, name: str) -> None:
-    told.tell(told.reading(1, **{name: LIMIT_NS}))
-    told.tell(told.reading(1, hour=NOON + 1, **{name: LIMIT_NS + 1}))
+def test_neither_do_the_tenants_of_one_message(database: Database, told: Told) -> None:
+    told.tell(told.reading(LIMIT_NS), told.reading(1, tenant="blue"))
+    assert entries(database) == [(0, 0, "acme", LIMIT_NS, LIMIT_NS)]
+    assert kept(database) == [("implausible", "blue", 1)]
+
+
+def test_what_was_left_out_is_not_booked_with_what_comes_later(database: Database, told: Told) -> None:
+    told.tell(told.reading(3 * HOUR_NS // 2))
+    told.tell(told.reading(HOUR_NS, tenant="blue"))
+    told.tell(told.reading(HOUR_NS + 600, tenant="blue"))
+    assert [row[2:4] for row in entries(database)] == [("acme", 3 * HOUR_NS // 2), ("blue", 600)]
+    assert kept(database) == [("implausible", "blue", HOUR_NS)]
+
+
+def test_what_another_host_did_takes_nothing_from_a_gpu_of_the_same_address(
+    database: Database, world: World, told: Told
+) -> None:
+    told.tell(told.reading(LIMIT_NS))
+    other = Told(world.host("two"))
+    world.claim("acme", world.profile(share=100), host="two")
+    other.tell(other.reading(LIMIT_NS))
+    assert sum(row[3] for row in entries(database)) == 2 * LIMIT_NS
+    assert kept(database) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "sign"), [("due_ns", 1), ("due_ns", -1), ("assured_ns", 1), ("throttled_ns", 1), ("reserved_ns", 1)]
+)
+def test_no_count_of_an_hour_is_larger_than_that(database: Database, told: Told, name: str, sign: int) -> None:
+    told.tell(told.reading(1, **{name: sign * LIMIT_NS}))
+    told.tell(told.reading(1, hour=NOON + 1, **{name: sign * (LIMIT_NS + 1)}))
     assert len(entries(database)) == 1
     assert [row[0] for row in kept(database)] == ["implausible"]
 
 
 def test_an_hour_that_a_clock_lived_twice_is_booked(database: Database, told: Told) -> None:
-    told.tell(told.reading(LIMIT_NS))
-    assert entries(database) == [(0, 0, "acme", LIMIT_NS, LIMIT_NS)]
+    told.tell(told.reading(2 * HOUR_NS))
+    assert entries(database) == [(0, 0, "acme", 2 * HOUR_NS, 2 * HOUR_NS)]
     assert kept(database) == []
+    told.tell(told.reading(2 * HOUR_NS + 1))
+    assert kept(database) == [("implausible", "acme", 2 * HOUR_NS + 1)]
 
 
 def test_usage_of_a_name_without_a_claim_leaves_a_trace(
@@ -96,8 +124,15 @@ def test_usage_of_a_name_without_a_claim_leaves_a_trace(
     shown = database.run(figures.figures, read_only=True).unbooked_s
     assert shown == {"unattributed": pytest.approx(7e-9)}
     clock.advance(10 * 24 * 3600)
+    told.tell(told.reading(9, tenant="gone", hour=NOON + 240))
     world.run(books.forget_before, 1)
-    assert kept(database) == []
+    assert kept(database) == [("unattributed", "gone", 9)]
+
+
+def test_a_clock_that_is_ahead_leaves_its_trace_in_the_present_hour(world: World, told: Told) -> None:
+    told.tell(told.reading(5, tenant="gone", hour=NOON + 9))
+    [row] = world.run(unbooked.list_unbooked, PageRequest(), UnbookedFilter()).items
+    assert (row.since, row.run_ns) == (books.EPOCH + NOON * books.HOUR, 5)
 
 
 def test_who_sees_the_cloud_may_read_what_was_left_out(world: World, told: Told) -> None:
@@ -118,17 +153,23 @@ def test_who_sees_the_cloud_may_read_what_was_left_out(world: World, told: Told)
         world.run(unbooked.list_unbooked, PageRequest(), UnbookedFilter(), actor=world.tenant_actor("acme"))
 
 
-def test_pages_of_what_was_left_out_have_each_row_once(world: World, told: Told) -> None:
-    for hours in range(3):
-        told.tell(*(told.reading(1, tenant=name, hour=NOON - hours) for name in ("x", "y")))
+def test_pages_of_what_was_left_out_have_each_row_once_the_earliest_hour_first(world: World, told: Told) -> None:
+    told.tell(told.reading(1, tenant="x"))
+    world.tenant("x")
+    world.claim("x", world.profile(share=100), host="one")
+    told.tell(told.reading(LIMIT_NS + 1, tenant="x"))
+    others = [(told, 1), (told, 2), (Told(world.host("two")), 1)]
+    for meter, hours in others:
+        meter.tell(*(meter.reading(1, tenant=name, hour=NOON - hours) for name in ("y", "z")))
     found, token = [], ""
     while True:
         page = world.run(unbooked.list_unbooked, PageRequest(size=1, token=token), UnbookedFilter())
-        found += [(row.since, row.tenant) for row in page.items]
+        found += [((row.since - books.EPOCH) // books.HOUR, row.host, row.tenant, row.reason) for row in page.items]
         token = page.next_page_token
         if not token:
             break
-    assert found == sorted({(books.EPOCH + (NOON - hours) * books.HOUR, name) for hours in range(3) for name in "xy"})
+    of_nobody = [(NOON - hours, meter.agent.name, name, "unattributed") for meter, hours in others for name in "yz"]
+    assert found == sorted([*of_nobody, *((NOON, "one", "x", reason) for reason in ("implausible", "unattributed"))])
 
 
 def test_a_host_that_names_ever_other_gpus_fills_no_table(world: World, agent: Agent) -> None:
@@ -147,7 +188,7 @@ def test_a_host_that_names_ever_other_gpus_fills_no_table(world: World, agent: A
 
 def test_a_host_that_begins_ever_new_meters_fills_no_table(world: World, agent: Agent, clock: Clock) -> None:
     first = Told(agent)
-    for meter in (first, *(Told(agent) for _ in range(METERS_MAX - 1))):
+    for meter in (first, *(Told(agent) for _ in range(63))):
         meter.tell(meter.reading(1))
     another = Told(agent)
     with refused(Code.RATE_EXCEEDED):
@@ -155,7 +196,10 @@ def test_a_host_that_begins_ever_new_meters_fills_no_table(world: World, agent: 
     assert first.tell(first.reading(2)).revision == 2  # those that there are go on
     other = Told(world.host("two"))
     assert other.tell().revision == 0  # as do other hosts
-    clock.advance(METERS_WITHIN.total_seconds() + 1)
+    clock.advance(30 * 86400)
+    with refused(Code.RATE_EXCEEDED):
+        another.tell(another.reading(1), after=0)
+    clock.advance(1)
     assert another.tell(another.reading(1), after=0).revision == another.newest
 
 
