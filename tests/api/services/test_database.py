@@ -169,6 +169,33 @@ def test_a_writer_that_waits_too_long_is_refused(
     assert world.run(tenants.get_tenant, "acme").generation == 3
 
 
+def test_who_waits_too_long_for_another_writer_of_this_process_is_refused(
+    database_url: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "WAIT_S", 0.2)
+    monkeypatch.setattr(database_module, "ATTEMPTS", 2)
+    world.tenant("acme")
+    impatient = Database(database_url)
+    grow = update(Tenant).values(generation=Tenant.generation + 1)
+    there, go_on = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        session.execute(grow)
+        there.set()
+        go_on.wait(20)
+
+    holder = threading.Thread(target=impatient.run, args=(hold,))
+    holder.start()
+    assert there.wait(20)
+    with refused(Code.DATABASE_BUSY):
+        impatient.run(lambda session: session.execute(grow))
+    go_on.set()
+    holder.join(20)
+    impatient.run(lambda session: session.execute(grow))
+    impatient.close()
+    assert world.run(tenants.get_tenant, "acme").generation == 3
+
+
 SLEEPS = {
     "postgresql": "SELECT pg_sleep(0.5)",
     "sqlite": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 3e6) SELECT count(*) FROM n",
@@ -195,6 +222,8 @@ def test_a_statement_that_takes_too_long_is_refused_unless_nobody_waits(
         serving.run(dawdle)
     assert world.run(tenants.get_tenant, "acme").generation == 2
     serving.close()
+    world.database.run(dawdle)  # a command of the administrator's has no client that waits
+    assert world.run(tenants.get_tenant, "acme").generation == 3
 
 
 def test_a_new_file_can_be_opened_while_another_opens_it(tmp_path: Path) -> None:
