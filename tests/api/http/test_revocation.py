@@ -10,6 +10,7 @@ from vgpumgr_api.call import remembered_of
 from vgpumgr_api.remembered import CREDENTIALS_MAX, LIFE_S, Remembered
 from vgpumgr_api.services.actors import local_operator
 
+from tests.api.conftest import Clock
 from tests.api.http.cloud import Caller, Cloud
 from vgpumgr.wire.problem import Code
 
@@ -76,6 +77,18 @@ def test_a_fenced_host_is_told_that_it_was(cloud: Cloud) -> None:
     etag = {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
     cloud.operator.ok("POST", "/v1/hosts/h1:fence", 200, {"confirm": "h1", "force": True}, headers=etag)
     host.refused(Code.HOST_FENCED, "POST", "/v1/hosts/h1/heartbeat", said)
+
+
+def test_a_token_that_has_ended_is_void_at_once_though_it_was_remembered(
+    cloud: Cloud, tenant: Caller, clock: Clock
+) -> None:
+    program = cloud.token(role="tenant", subject="acme", expires_in_s=60)
+    program.post("/v1/slices", WANTED)
+    clock.advance(59)
+    program.post("/v1/slices", WANTED)
+    clock.advance(1)
+    program.refused(Code.AUTH_EXPIRED, "POST", "/v1/slices", WANTED)
+    tenant.post("/v1/slices", WANTED)
 
 
 def test_what_was_refused_for_itself_is_refused_for_that(tenant: Caller) -> None:

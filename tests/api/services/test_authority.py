@@ -234,6 +234,7 @@ def test_a_tenants_token_lives_no_longer_than_told_nor_than_the_tenant(world: Wo
     listed = world.run(tokens.list_tokens, PAGE).items
     assert len(listed) == 3
     assert {one.subject for one in listed} == {"acme"}
+    assert [len(world.run(tokens.list_tokens, PAGE, expired=over).items) for over in (True, False)] == [1, 2]
     actor = world.database.run(lambda session: authenticate(session, revoked))
     world.run(tokens.delete_token, actor.token_id)
     assert not works(revoked)

@@ -49,6 +49,8 @@ def test_heartbeats_of_many_hosts_are_told_apart(world: World) -> None:
     unknown = replace(source(first), host_id=uuid4())
     beats = {source(first): beat(first), source(second): beat(second, seq=99), unknown: beat(first)}
     assert sent(world, beats) == {first.host_id}
+    with_anothers_credential = replace(source(first), host_id=second.host_id)
+    assert sent(world, {with_anothers_credential: beat(second)}) == set()
 
 
 def test_a_heartbeat_does_not_count_when_its_credential_was_revoked(world: World) -> None:
