@@ -33,6 +33,16 @@ class FarGuest(Guest):
         return self.before + self.far.console(self.console_path.stem)
 
 
+def at_work(gpu: Gpu, far: FarSide, guests: Guests) -> tuple[str, str, Guest]:
+    """A VM here whose slice is at work without an end, and a slice for it at the other host: here, there, the VM."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    far.tenant("azure", weight=100, timeslice_us=1000)
+    uuid, other = gpu.slice("blue"), far.slice("azure")
+    guest = guests.start("guest-blue", slices=(uuid,), command=DELAYS, migratable=True)
+    guest.wait_for(PROGRESS, timeout_s=BOOT_S)
+    return uuid, other, guest
+
+
 def moved(guest: Guest, there: libvirt.virConnect, far: FarSide, slices: Mapping[str, str]) -> FarGuest:
     arrived = guest.move(there, slices=slices, address=ADDRESS)
     return FarGuest(**{field.name: getattr(arrived, field.name) for field in fields(arrived)}, far=far)
@@ -128,11 +138,7 @@ def test_a_move_whose_other_end_dies_leaves_the_vm_where_it_was(
     gpu: Gpu, far: FarSide, guests: Guests, there: libvirt.virConnect
 ) -> None:
     """The VMM there is killed in the middle; then the same VM moves as if nothing had been."""
-    gpu.tenant("blue", weight=100, timeslice_us=1000)
-    far.tenant("azure", weight=100, timeslice_us=1000)
-    uuid, other = gpu.slice("blue"), far.slice("azure")
-    guest = guests.start("guest-blue", slices=(uuid,), command=DELAYS, migratable=True)
-    guest.wait_for(PROGRESS, timeout_s=BOOT_S)
+    uuid, other, guest = at_work(gpu, far, guests)
     with on_its_way(guest, there, {uuid: other}) as failures:
         far.kill_vmm(guest.name)
     assert failures
@@ -148,11 +154,7 @@ def test_a_move_whose_other_end_dies_leaves_the_vm_where_it_was(
 def test_a_move_whose_wire_is_cut_can_be_given_up(
     gpu: Gpu, far: FarSide, guests: Guests, there: libvirt.virConnect, wire: None
 ) -> None:
-    gpu.tenant("blue", weight=100, timeslice_us=1000)
-    far.tenant("azure", weight=100, timeslice_us=1000)
-    uuid, other = gpu.slice("blue"), far.slice("azure")
-    guest = guests.start("guest-blue", slices=(uuid,), command=DELAYS, migratable=True)
-    guest.wait_for(PROGRESS, timeout_s=BOOT_S)
+    uuid, other, guest = at_work(gpu, far, guests)
     with on_its_way(guest, there, {uuid: other}) as failures:
         set_wire("down")
         guest.domain.abortJob()
