@@ -156,7 +156,7 @@ def test_saving_and_restoring(agent: Agent, vms: list[Vm]) -> None:
 
 
 def test_a_vm_that_comes_from_another_host_needs_a_slice_that_is_prepared_here(
-    agent: Agent, vms: list[Vm], gpu: Gpu, second_gpu: Gpu, there: libvirt.virConnect
+    agent: Agent, there: libvirt.virConnect, vms: list[Vm], gpu: Gpu, second_gpu: Gpu
 ) -> None:
     """Else it is refused before anything of it is here, and stays where it was. Only the new host's slices count."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)

@@ -16,6 +16,7 @@ DIRECTORY = Path("/run/second-libvirt")
 SOCKET = DIRECTORY / "libvirt-sock"
 URI = f"qemu+unix:///system?socket={SOCKET}"
 START_S = 300
+END_S = 60
 
 # Host name and all of libvirt's own directories are its own; its VMs are in nobody's cgroup.
 _START = f"""
@@ -73,3 +74,7 @@ def second_libvirt() -> Iterator[libvirt.virConnect]:
                 connection.close()
         finally:
             daemon.terminate()
+            try:
+                daemon.wait(timeout=END_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runner of lanes says of tests that failed or did not go on."""
+"""What the runner of lanes says of a lane that failed."""
 
 import subprocess
 import sys
@@ -40,9 +40,7 @@ def run() -> ModuleType:
     return module
 
 
-def test_the_tests_to_look_at_are_those_that_failed_and_those_that_took_too_long(
-    run: ModuleType, tmp_path: Path
-) -> None:
+def test_it_names_tests_that_failed_and_where_one_took_too_long(run: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "tests" / "test_it.py"
     file.parent.mkdir()
     file.write_text(TESTS)
@@ -56,7 +54,18 @@ def test_the_tests_to_look_at_are_those_that_failed_and_those_that_took_too_long
         check=False,
     )
     assert "1 failed, 1 passed" in done.stdout
-    assert run.tests_to_look_at(done.stdout) == (
+    assert run.remarks(done.stdout) == (
         "FAILED tests/test_it.py::test_that_fails - assert 1 == 2",
         "STUCK tests/test_it.py:6 in waits",
     )
+
+
+def test_it_names_what_the_kernel_of_a_lab_host_complained_of(run: ModuleType) -> None:
+    log = "..\n--- kernel complaint\nBUG: KASAN: use-after-free in vgpu_x\nRead of size 8\nlab: exit status 123\n"
+    assert run.remarks(log) == ("--- kernel complaint BUG: KASAN: use-after-free in vgpu_x",)
+
+
+def test_it_ends_with_the_logs_end_if_nothing_says_why(run: ModuleType) -> None:
+    log = "".join(f"line {number}\n" for number in range(100))
+    assert run.remarks(log)[-2:] == ("line 98", "line 99")
+    assert len(run.remarks(log)) < 20
