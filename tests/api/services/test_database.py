@@ -117,6 +117,31 @@ def test_a_read_only_transaction_sees_one_moment_and_writes_nothing(world: World
             world.database.run(lambda session: session.execute(update(Tenant).values(generation=9)), read_only=True)
 
 
+def test_another_process_writes_before_or_after_a_whole_transaction_of_sqlite(
+    database_url: str, world: World, engine_name: str
+) -> None:
+    if engine_name == "postgresql":
+        pytest.skip("PostgreSQL locks rows")
+    world.tenant("acme")
+    grow = update(Tenant).values(generation=Tenant.generation + 1)
+    other = Database(database_url)
+    writer = threading.Thread(target=other.run, args=(lambda session: session.execute(grow),))
+    seen: list[int] = []
+
+    def look(session: Session) -> None:
+        seen.append(session.execute(text("SELECT generation FROM tenants")).scalar_one())
+        if len(seen) == 1:
+            writer.start()
+        writer.join(0.5)
+        session.execute(grow)
+
+    world.database.run(look)
+    writer.join(20)
+    other.close()
+    assert seen == [1]
+    assert world.run(tenants.get_tenant, "acme").generation == 3
+
+
 def test_a_value_that_does_not_fit_is_refused(world: World, engine_name: str) -> None:
     if engine_name == "sqlite":
         pytest.skip("SQLite stores anything")
