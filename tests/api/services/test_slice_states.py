@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from vgpumgr_api.db import models
 from vgpumgr_api.db.progress import Liveness, SliceProgress
 from vgpumgr_api.deadline_settings import Deadlines
-from vgpumgr_api.services import claims, deadlines, events, fencing, heartbeats, hosts, liveness, progress
+from vgpumgr_api.services import claims, cordoning, deadlines, events, fencing, heartbeats, hosts, liveness, progress
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.progress import Place, heard
 
@@ -294,6 +294,23 @@ def test_a_silent_host_is_lost_and_its_slices_are_orphaned_when_their_lease_ends
     agent.report(slices=[device(claimed.id, opened=True)])
     assert world.slice(claimed.id).state is SliceState.ATTACHED
     assert host_kinds(world, "one")[-1] == "host.returned"
+
+
+@pytest.mark.parametrize("how", ["maintained", "fenced", "re-enrolled"])
+def test_nobody_is_told_that_a_host_is_lost_of_which_nothing_is_expected(
+    world: World, agent: Agent, clock: Clock, how: str
+) -> None:
+    generation = world.run(hosts.get_host, agent.name).generation
+    if how == "maintained":
+        world.run(cordoning.maintain_host, agent.name, if_match=generation)
+    elif how == "fenced":
+        world.run(fencing.fence_host, agent.name, HostFence(confirm=agent.name, force=True), if_match=generation)
+    else:
+        world.run(hosts.reenroll, agent.name)
+    pass_time(world, clock, LIMITS.host_lost_s)
+    sweep(world)
+    assert "host.lost" not in host_kinds(world, agent.name)
+    assert world.run(hosts.get_host, agent.name).lost_at is None
 
 
 def test_a_heartbeat_of_a_lost_host_asks_for_a_report_that_brings_all_back(
