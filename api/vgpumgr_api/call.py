@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from fastapi import Depends, Header, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Answer
@@ -299,6 +299,12 @@ async def _trial(
     return Call(request, response, request.state.actor, trial=validate_only)
 
 
+def _key(said: str | None) -> str | None:
+    if said is not None and not idempotency.KEY.fullmatch(said):
+        raise ValueError("not 1 to 255 visible ASCII characters; send a UUID")
+    return said
+
+
 CallDep = Annotated[Call, Depends(_call)]
 TrialDep = Annotated[Call, Depends(_trial)]
 PageDep = Annotated[PageRequest, Depends(_page)]
@@ -306,4 +312,5 @@ IfMatch = Annotated[Seen | None, Depends(_if_match)]
 IdempotencyKey = Annotated[
     str | None,
     Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters; a repeat changes nothing"),
+    AfterValidator(_key),
 ]

@@ -12,6 +12,7 @@ from vgpumgr_api.services.generations import Seen, mark_of
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+ONCE = ("content-type", "idempotency-key", "last-event-id")
 
 # Ours are short, an issuer's have three parts.
 _BEARER = re.compile(
@@ -55,9 +56,21 @@ def etag(epoch: UUID, identity: UUID, generation: int) -> str:
     return f'"{generation}-{mark_of(epoch, identity)}"'
 
 
+def announces_body(headers: Headers) -> bool:
+    """Whether something comes after the headers."""
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+def refuse_repeated_headers(headers: Headers) -> None:
+    """Of two only the first would be looked at; Authorization and If-Match are asked for where they are read."""
+    for name in ONCE:
+        if len(headers.getlist(name)) > 1:
+            raise field_refusal(f"header.{name}", "given more than once")
+
+
 def require_json(method: str, headers: Headers) -> None:
     """Refuses a body of another media type. An absent body has none; the model says whether it is missed."""
-    empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    empty = not announces_body(headers)
     accepted = (MERGE_PATCH, JSON) if method == "PATCH" else (JSON,)
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
     if given in accepted or (empty and not given):

@@ -157,6 +157,8 @@ def _reason(error: Mapping[str, Any]) -> Reason:
 def json_path(location: Iterable[int | str]) -> str:
     """A JSON path for a member of the body; ``query.NAME``, ``path.NAME`` or ``header.NAME`` for the rest."""
     place, *members = location
+    if place == "header":  # whose names are the same in any case
+        members = [str(member).lower() for member in members]
     if place != "body":
         return ".".join([str(place), *(str(member)[:NAME_MAX] for member in members)])
     return "$" + "".join(_step(member) for member in members)

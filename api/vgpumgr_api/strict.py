@@ -2,8 +2,8 @@
 """The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
 
 who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
-type we read (415) and holds only storable text and no member twice (400), that no query parameter is unknown or given
-twice (422).
+type we read (415) and holds only storable text and no member twice (400), that there is none where none is read (400),
+that no header that means something is given twice and no query parameter is unknown or given twice (422).
 """
 
 import inspect
@@ -33,7 +33,7 @@ from vgpumgr_api.call import (
     turns_of,
 )
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.headers import field_refusal, require_json
+from vgpumgr_api.headers import announces_body, field_refusal, refuse_repeated_headers, require_json
 from vgpumgr_api.services.actors import Actor, require_scope
 
 RECALLED = "recalled"
@@ -65,6 +65,9 @@ class PublicRoute(APIRoute):
                 refuse_unstorable(body)
                 if not agents:
                     refuse_repeated(body)
+            elif announces_body(request.headers):
+                refuse_any(await request.body())
+            refuse_repeated_headers(request.headers)
             refuse_unknown(request, known)
             async with self.turn(request):
                 return await handle(request)
@@ -199,6 +202,15 @@ def refuse_repeated(body: bytes) -> None:
         json.loads(body, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         return
+
+
+def refuse_any(body: bytes) -> None:
+    """A misplaced parameter, as `validate_only` is in a body, would otherwise be as good as not sent.
+
+    Nothing, and an object of nothing, say nothing.
+    """
+    if body.strip() not in (b"", b"{}"):
+        raise Refusal(Code.BODY_INVALID, "this request takes no body; what it can be told is in its path and query")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

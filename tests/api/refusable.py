@@ -26,9 +26,15 @@ from vgpumgr_api.strict import OneTimeRoute, PublicRoute, Route
 from vgpumgr.wire.problem import Code
 
 OURS = "vgpumgr_api"
-BODY = {Code.BODY_INVALID, Code.BODY_TOO_LARGE, Code.MEDIA_TYPE_UNSUPPORTED, Code.REQUEST_TIMEOUT}
-ALWAYS = {Code.INTERNAL, Code.FIELD_INVALID, Code.API_FULL}
-"""A defect; a query parameter that there is not; a connection too many."""
+ALWAYS = {
+    Code.INTERNAL,
+    Code.FIELD_INVALID,
+    Code.API_FULL,
+    Code.BODY_INVALID,
+    Code.BODY_TOO_LARGE,
+    Code.REQUEST_TIMEOUT,
+}
+"""A defect; a query parameter that there is not; a connection too many; a body that is not read, or one too many."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -55,7 +61,7 @@ def refusals_of(route: APIRoute) -> frozenset[Code]:
         begin.append(OneTimeRoute.get_route_handler)
     found = set(ALWAYS)
     if isinstance(route, PublicRoute) and route.body_field is not None:
-        found |= BODY
+        found.add(Code.MEDIA_TYPE_UNSUPPORTED)
     for function in begin:
         found |= _reached(function)
     return frozenset(found)

@@ -217,6 +217,50 @@ def test_if_match_is_one_etag(client: TestClient, value: str) -> None:
     assert [reason.field for reason in said.reasons] == ["header.if-match"]
 
 
+@pytest.mark.parametrize("query", ["", "?validate_only=true"])
+@pytest.mark.parametrize("value", ["", "a b", "x" * 256, "\xe9"])
+def test_an_idempotency_key_is_named_that_is_none(client: TestClient, value: str, query: str) -> None:
+    headers = [(name.encode(), text.encode("latin-1")) for name, text in (AUTH | {"Idempotency-Key": value}).items()]
+    for path in ("/v1/tenants", "/v1/slices"):
+        body = {"name": "t1"} if path == "/v1/tenants" else {"tenant": "t1", "profile": "p1"}
+        said = problem(client.post(path + query, json=body, headers=headers), Code.FIELD_INVALID)
+        assert [reason.field for reason in said.reasons] == ["header.idempotency-key"]
+
+
+def test_an_idempotency_key_may_be_any_visible_ascii(cloud: Cloud) -> None:
+    first = cloud.operator.post("/v1/tenants", {"name": "t1"}, headers={"Idempotency-Key": "~" * 255})
+    assert cloud.operator.post("/v1/tenants", {"name": "t1"}, headers={"Idempotency-Key": "~" * 255}) == first
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "Idempotency-Key", "Last-Event-ID"])
+def test_of_two_headers_not_one_is_chosen(client: TestClient, name: str) -> None:
+    value = "application/json" if name == "Content-Type" else "1"
+    headers = [("Authorization", AUTH["Authorization"]), ("Content-Type", "application/json"), (name, value)]
+    headers += [] if name == "Content-Type" else [(name, value)]
+    said = problem(client.post("/v1/tenants", content=b'{"name": "t1"}', headers=headers), Code.FIELD_INVALID)
+    assert [(reason.field, reason.detail) for reason in said.reasons] == [
+        (f"header.{name.lower()}", "given more than once")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/hosts/h1:cordon"),
+        ("POST", "/v1/hosts/h1:confirm-epoch"),
+        ("POST", "/v1/hosts/h1:reenroll"),
+        ("DELETE", "/v1/tenants/t1"),
+        ("DELETE", "/v1/slices/00000000-0000-0000-0000-000000000001"),
+        ("GET", "/v1/slices"),
+        ("GET", "/v1/health"),
+    ],
+)
+def test_a_body_where_none_is_read_is_refused(client: TestClient, method: str, path: str) -> None:
+    for body in (b'{"validate_only": true}', b"[]", b"x", b"null"):
+        said = problem(client.request(method, path, content=body, headers=AUTH | JSON), Code.BODY_INVALID)
+        assert "takes no body" in said.detail
+
+
 def test_every_wrong_member_is_named_with_its_path(client: TestClient) -> None:
     gpu = {"address": "nowhere", "types": [{"id": "ok", "mem_bytes": 1}, {"id": "ok", "mem_bytes": "1"}]}
     said = problem(client.post("/v1/hosts/h1/report", json={"gpus": [gpu], "a b": 1}, headers=AUTH), Code.FIELD_INVALID)

@@ -110,6 +110,19 @@ def test_it_is_refused_as_it_would_be(cloud: Cloud) -> None:
     operator.refused(Code.FIELD_INVALID, "POST", "/v1/tenants?validate_only=perhaps", {"name": "blue"})
 
 
+def test_who_asks_for_a_trial_in_the_body_does_nothing_for_good(cloud: Cloud) -> None:
+    cloud.host("h1")
+    cloud.tenant("acme")
+    etag = {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
+    said = {"validate_only": True}
+    cloud.operator.refused(Code.BODY_INVALID, "POST", "/v1/hosts/h1:maintenance", said, headers=etag)
+    cloud.operator.refused(Code.BODY_INVALID, "DELETE", "/v1/tenants/acme", said)
+    assert cloud.operator.get("/v1/hosts/h1")["state"] == "ready"
+    assert cloud.operator.get("/v1/tenants/acme")["name"] == "acme"
+    # Nothing in particular is as good as nothing: some programs send an empty object with each POST.
+    assert cloud.operator.ok("POST", "/v1/hosts/h1:maintenance", 200, {}, headers=etag)["state"] == "maintenance"
+
+
 FOR_GOOD = {
     **dict.fromkeys(("create_host", "reenroll", "create_token", "enroll"), "answers with a secret"),
     **dict.fromkeys(("renew_certificate", "report", "heartbeat", "meter", "bind"), "is a host's agent's"),

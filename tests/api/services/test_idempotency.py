@@ -117,16 +117,6 @@ def test_keys_that_are_too_old_are_swept_now_and_then(
         clock.advance(25 * 3600)
 
 
-def test_a_key_is_visible_ascii(world: World) -> None:
-    world.host()
-    world.tenant("acme")
-    profile = world.profile(share=100).name
-    for key in ("", "a b", "ä", "a\0", "x" * 256):
-        with refused(Code.FIELD_INVALID):
-            claim(world, key, profile)
-    claim(world, "~" * 255, profile)
-
-
 def test_the_same_key_at_the_same_time_claims_once(world: World) -> None:
     world.host()
     world.tenant("acme")
