@@ -266,15 +266,19 @@ def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
     )
 
 
-def census(session: Session, wanted: Wanted, *, futile: bool = False) -> tuple[int, list[Reason]]:
+def census(
+    session: Session, wanted: Wanted, *, futile: bool = False, held: ColumnElement[bool] | None = None
+) -> tuple[int, list[Reason]]:
     """Returns on how many GPUs `wanted` fits, and why it does not on the others. Looks at each: not for every claim.
 
-    `futile`: the claim fails wherever there is room.
+    `futile`: the claim fails wherever there is room. `held`: a GPU fits of which
+    that is true, because a place is held there.
     """
     found: Mapping[str, ColumnElement[bool]] = obstacles(wanted.shape)
     if wanted.discreet:
         found = _discreet(found, futile=futile)
-    why = case(*((condition, reason) for reason, condition in found.items()), else_="")
+    fits = [] if held is None or futile else [(held, "")]
+    why = case(*fits, *((condition, reason) for reason, condition in found.items()), else_="")
     counts: dict[str, int] = dict(
         session.execute(
             select(why.label("why"), func.count())

@@ -275,13 +275,15 @@ def give_back(session: Session, tenant_id: UUID, *, share_permille: int, mem_byt
     )
 
 
-def objections(session: Session, owner: models.Tenant, role: str, asked: Sequence[Asked]) -> list[Reason]:
-    """Returns what one owner's quota has against slices of these profiles."""
+def objections(
+    session: Session, owner: models.Tenant, role: str, asked: Sequence[Asked], *, charged: bool = False
+) -> list[Reason]:
+    """Returns what one owner's quota has against slices of these profiles. `charged`: what they use was before."""
     quota = session.get(models.Quota, owner.id)
     if quota is None:
         return []
     found = forbidden(session, owner, role, asked, mode=quota.mode, band=quota.band, limited=quota.profiles_limited)
-    return [*found, *_shortfalls(quota, owner.name, role, sums_of(asked))[0]]
+    return found if charged else [*found, *_shortfalls(quota, owner.name, role, sums_of(asked))[0]]
 
 
 def _shortfalls(

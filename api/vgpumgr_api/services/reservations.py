@@ -199,31 +199,10 @@ def draw(
     Where no place is left on a host that takes claims, another is looked for in exchange. What the quotas do not permit
     any more is refused, though it is held. The caller holds the lock of the tenant's quota.
     """
-    reservation_id = request.reservation
-    found = session.get(tables.Reservation, reservation_id)
-    if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
-        raise unknown("reservation", reservation_id)
-    if found.profile_id != profile.id:
-        detail = f"reservation {reservation_id} is for another profile; claim that, or leave the reservation out"
-        raise Refusal(
-            Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.reservation"),)
-        )
+    found = named(session, tenant, profile, request.reservation)
     quotas.require_permitted(session, tenant, [Asked(profile)])
-    # Where it is held its own ties are kept.
-    together = () if found.affinity is not None else wanted.ties.together
-    apart = None if found.anti_affinity is not None else wanted.ties.apart
-    there = replace(wanted, ties=Ties(together=together, apart=apart))
-    conditions = [~wrong for reason, wrong in obstacles(there.shape).items() if reason not in ROOM]
-    fitting = (
-        select(tables.Hold)
-        .join(Gpu, Gpu.id == tables.Hold.gpu_id)
-        .join(Host, Host.id == Gpu.host_id)
-        .join(HostReport, HostReport.host_id == Host.id)
-        .where(tables.Hold.reservation_id == reservation_id, *conditions)
-        .order_by(tables.Hold.id)
-        .limit(1)
-    )
-    asked = parameters(session, there)
+    fitting, there = usable(found, wanted)
+    fitting, asked = fitting.limit(1), parameters(session, there)
     hold = session.scalar(fitting.with_for_update(of=tables.Hold, skip_locked=True), asked)
     hold = hold or session.scalar(fitting.with_for_update(of=tables.Hold), asked)
     if hold is not None:
@@ -243,12 +222,51 @@ def draw(
     return _exchange(session, tenant, wanted, request)
 
 
+def named(
+    session: Session, tenant: models.Tenant, profile: models.Profile, reservation_id: UUID | None
+) -> tables.Reservation:
+    """Returns the reservation that a claim of a profile names. Raises Refusal if that is none for it, or is over."""
+    found = session.get(tables.Reservation, reservation_id)
+    if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
+        raise unknown("reservation", reservation_id)
+    if found.profile_id != profile.id:
+        detail = f"reservation {reservation_id} is for another profile; claim that, or leave the reservation out"
+        raise Refusal(
+            Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.reservation"),)
+        )
+    return found
+
+
+def usable(found: tables.Reservation, wanted: Wanted) -> tuple[Select[tables.Hold], Wanted]:
+    """Returns what selects its places where a claim may be, in the order in which they are taken, and of whose
+    `parameters` that is.
+    """
+    # Where it is held its own ties are kept.
+    together = () if found.affinity is not None else wanted.ties.together
+    apart = None if found.anti_affinity is not None else wanted.ties.apart
+    there = replace(wanted, ties=Ties(together=together, apart=apart))
+    conditions = [~wrong for reason, wrong in obstacles(there.shape).items() if reason not in ROOM]
+    statement = (
+        select(tables.Hold)
+        .join(Gpu, Gpu.id == tables.Hold.gpu_id)
+        .join(Host, Host.id == Gpu.host_id)
+        .join(HostReport, HostReport.host_id == Host.id)
+        .where(tables.Hold.reservation_id == found.id, *conditions)
+        .order_by(tables.Hold.id)
+    )
+    return statement, there
+
+
+def used_up(reservation_id: UUID | None) -> str:
+    """How to say that there are no places left."""
+    return f"all places of reservation {reservation_id} are taken; claim without it"
+
+
 def _exchange(session: Session, tenant: models.Tenant, wanted: Wanted, request: SliceCreate) -> Place:
     held = tables.Hold.reservation_id == request.reservation
     hold = session.scalar(select(tables.Hold).where(held).limit(1).with_for_update())
     if hold is None:
-        detail = f"all places of reservation {request.reservation} are taken; claim without it"
-        raise Refusal(Code.RESERVATION_USED, detail)
+        raise Refusal(Code.RESERVATION_USED, used_up(request.reservation))
     # Never waits for a GPU while it has the lock of another.
     gpu = select(Gpu.id).where(Gpu.id == hold.gpu_id).with_for_update(skip_locked=True, key_share=True)
     if session.scalar(gpu) is None:

@@ -108,8 +108,12 @@ class Ties:
 NO_TIES = Ties()
 
 
-def ties_of(session: Session, tenant_id: UUID, request: SliceCreate | ReservationCreate) -> Ties:
+def ties_of(
+    session: Session, tenant_id: UUID, request: SliceCreate | ReservationCreate, *, without: UUID | None = None
+) -> Ties:
     """Returns what a claim's ties demand now, or those of a place that is to be held.
+
+    `without`: this place draws nothing to it; it would be given up.
 
     A slice that is being deleted draws no other to it, and keeps others away until it is gone. One that was lost with
     its host does neither.
@@ -136,6 +140,8 @@ def ties_of(session: Session, tenant_id: UUID, request: SliceCreate | Reservatio
                 Host.fenced_at.is_(None),
             )
         )
+        if without is not None:
+            places = places.where(Hold.id != without)
         for host_id, gpu_id, level in session.execute(union(members, places)):
             on_gpu = Level.GPU in (tie.level, level)
             together.add((host_id, gpu_id if on_gpu else None))

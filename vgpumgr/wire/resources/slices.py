@@ -106,7 +106,8 @@ class SliceBatch(Request):
 class Explanation(Answer):
     """What would come of a claim, and why not on other GPUs: each of `gpus` is `fitting` or under one reason.
 
-    `fits`: the claim would succeed now, on `gpu` of `host`. `reasons`: with a `count` of GPUs, or of quotas without.
+    `fits`: the claim would succeed now, on `gpu` of `host`. `reasons`: with a `count` of GPUs, or of quotas and of the
+    reservation that the claim names without.
     """
 
     fits: bool
