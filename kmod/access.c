@@ -232,8 +232,9 @@ static long vgpu_reset(struct vgpu_device *device)
 
 	mutex_lock(&device->state_lock);
 	if (!READ_ONCE(device->revoked)) {
-		vgpu_config_reset(device);
+		/* First what uses the bus: losing it would be an error. */
 		vgpu_device_reset(device);
+		vgpu_config_reset(device);
 		vgpu_migration_reset(device);
 		ret = 0;
 	}

@@ -151,7 +151,8 @@ void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u
 	}
 	if (offset <= devctl && devctl < offset + bytes &&
 	    data[devctl - offset] & (PCI_EXP_DEVCTL_BCR_FLR >> 8)) {
-		vgpu_config_reset(device);
+		/* First what uses the bus: losing it would be an error. */
 		vgpu_device_reset(device);
+		vgpu_config_reset(device);
 	}
 }

@@ -45,7 +45,8 @@ void vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
 /**
  * vgpu_device_fault - put a slice into its sticky error state
  * @device: the slice
- * @ring: stop this ring; NULL when none is involved
+ * @ring: stop this ring; NULL when none is involved. One that was stopped is at fault no
+ *	more: what its worker meets on its way out is nobody's error
  * @error: enum vgpu_error; the first one stays
  * @index: number of the item at fault
  *
@@ -57,7 +58,8 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 	struct vgpu_engine *engine = &device->parent->engine;
 
 	spin_lock_irq(&engine->lock);
-	vgpu_device_note_error(device, error, index);
+	if (!ring || !ring->dead)
+		vgpu_device_note_error(device, error, index);
 	spin_unlock_irq(&engine->lock);
 	if (ring)
 		vgpu_ring_stop(ring);

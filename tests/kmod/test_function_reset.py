@@ -6,8 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.kmod.test_function import RESETS, flr
+from tests.rig.faults import faulting
 from tests.rig.gpu import Gpu, poll
 from tests.rig.ring import (
+    AREA_BYTES,
     AREA_IOVA,
     DST_DEVICE,
     ENABLED,
@@ -16,6 +18,7 @@ from tests.rig.ring import (
     REG_ERROR,
     REG_FETCHED,
     REG_STATUS,
+    RINGS_IOVA,
     SRC_DEVICE,
     Guest,
     copy,
@@ -72,3 +75,20 @@ def test_a_reset_in_the_middle_of_work(gpu: Gpu, reset: Callable[[Device], None]
         guest.wait(device)
         assert guest.area[:4096] == PATTERN.to_bytes(4, "little") * 1024
         poll(lambda: taken(vector) == 1)
+
+
+@pytest.mark.parametrize("how", RESETS)
+def test_a_reset_while_guest_memory_does_not_answer_is_no_fault(gpu: Gpu, how: str) -> None:
+    """The access that the reset breaks off is not one that failed: nobody hears of an error."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    guest, error = Guest(), eventfd()
+    with faulting(AREA_BYTES) as faults, opened(uuid) as device:
+        device.connect(MSIX, [-1, error])
+        device.map(guest.rings, RINGS_IOVA)
+        device.map(faults.memory, AREA_IOVA)
+        guest.enable(device)
+        guest.submit(device, copy(0, AREA_IOVA, 4096, DST_DEVICE))
+        assert faults.wait() == 0
+        RESETS[how](device)
+        assert (gpu.slice_stats(uuid).errors, taken(error)) == (0, 0)

@@ -10,8 +10,19 @@ from contextlib import ExitStack
 import pytest
 
 from tests.rig.client import Client, client
+from tests.rig.faults import faulting
 from tests.rig.gpu import ADDRESS, Gpu, poll
-from tests.rig.ring import DOORBELL, REG_STATUS, enable_unused
+from tests.rig.ring import (
+    AREA_BYTES,
+    AREA_IOVA,
+    DOORBELL,
+    DST_DEVICE,
+    REG_STATUS,
+    RINGS_IOVA,
+    Guest,
+    copy,
+    enable_unused,
+)
 from tests.rig.vfio import BAR0, CONFIG, MSIX, REQUEST, Device, eventfd, opened, taken
 
 REG_ID, MSIX_TABLE = 0x00, 0x2000
@@ -105,6 +116,25 @@ def test_a_vmm_that_does_not_let_go_holds_up_nobody_else(gpu: Gpu) -> None:
         assert remover.is_alive()
     ended(remover)
     assert gpu.slices() == {}
+
+
+def test_a_slice_is_removed_without_a_fault_of_what_it_does(gpu: Gpu) -> None:
+    """Guest memory that does not answer just then: the access is broken off, which is nobody's error."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    guest, error = Guest(), eventfd()
+    with faulting(AREA_BYTES) as faults, opened(uuid) as device:
+        device.connect(MSIX, [-1, error])
+        device.map(guest.rings, RINGS_IOVA)
+        device.map(faults.memory, AREA_IOVA)
+        guest.enable(device)
+        guest.submit(device, copy(0, AREA_IOVA, 4096, DST_DEVICE))
+        assert faults.wait() == 0
+        remover = started(lambda: gpu.sysfs.remove(uuid))
+        poll(lambda: taken(error) == 1)
+        stats = gpu.slice_stats(uuid)
+        assert (stats.error, stats.errors, stats.queued) == (0, 0, 0)
+    ended(remover)
 
 
 def test_unbinding_the_function_takes_all_slices_away_at_once(gpu: Gpu) -> None:
