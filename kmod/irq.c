@@ -41,17 +41,39 @@ void vgpu_device_request(struct vgpu_device *device)
 	vgpu_irq_signal(device, &device->request);
 }
 
-static int vgpu_irq_set_eventfd(struct vgpu_device *device, struct eventfd_ctx **slot,
-				int fd)
+/* The contexts of @fds, NULL for a negative one; all of them, or a negative errno. */
+static int vgpu_irq_get_eventfds(const s32 *fds, u32 count, struct eventfd_ctx **found)
 {
-	struct eventfd_ctx *ctx = NULL;
+	u32 i;
 
-	if (fd >= 0) {
-		ctx = eventfd_ctx_fdget(fd);
-		if (IS_ERR(ctx))
-			return PTR_ERR(ctx);
+	for (i = 0; i < count; i++) {
+		int ret;
+
+		found[i] = fds[i] < 0 ? NULL : eventfd_ctx_fdget(fds[i]);
+		ret = PTR_ERR_OR_ZERO(found[i]);
+		if (!ret)
+			continue;
+		while (i--)
+			if (found[i])
+				eventfd_ctx_put(found[i]);
+		return ret;
 	}
-	vgpu_irq_replace(device, slot, ctx);
+	return 0;
+}
+
+/* Connect @count slots, or none of them and a negative errno. */
+static int vgpu_irqs_connect(struct vgpu_device *device, struct eventfd_ctx **slots,
+			     const s32 *fds, u32 count)
+{
+	struct eventfd_ctx *next[VGPU_VECTORS];
+	u32 i;
+	int ret;
+
+	ret = vgpu_irq_get_eventfds(fds, count, next);
+	if (ret)
+		return ret;
+	for (i = 0; i < count; i++)
+		vgpu_irq_replace(device, &slots[i], next[i]);
 	return 0;
 }
 
@@ -76,7 +98,7 @@ void vgpu_irqs_release(struct vgpu_device *device)
  *
  * Masking is not offered: a VMM emulates it for MSI-X.
  *
- * Return: 0 or a negative errno.
+ * Return: 0, or a negative errno and nothing has changed.
  */
 int vgpu_irqs_set(struct vgpu_device *device, const struct vfio_irq_set *set, void *data)
 {
@@ -98,16 +120,10 @@ int vgpu_irqs_set(struct vgpu_device *device, const struct vfio_irq_set *set, vo
 			vgpu_irq_replace(device, &slots[i], NULL);
 		return 0;
 	}
-	for (i = 0; i < set->count; i++) {
-		struct eventfd_ctx **slot = &slots[set->start + i];
-		int ret = 0;
-
-		if (type == VFIO_IRQ_SET_DATA_EVENTFD)
-			ret = vgpu_irq_set_eventfd(device, slot, ((s32 *)data)[i]);
-		else if (type == VFIO_IRQ_SET_DATA_NONE || ((u8 *)data)[i])
-			vgpu_irq_signal(device, slot);
-		if (ret)
-			return ret;
-	}
+	if (type == VFIO_IRQ_SET_DATA_EVENTFD)
+		return vgpu_irqs_connect(device, &slots[set->start], data, set->count);
+	for (i = 0; i < set->count; i++)
+		if (type == VFIO_IRQ_SET_DATA_NONE || ((u8 *)data)[i])
+			vgpu_irq_signal(device, &slots[set->start + i]);
 	return 0;
 }

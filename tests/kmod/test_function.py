@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The virtual function byte by byte: what it reads as, which bits can be written, what a reset does to them."""
 
+import errno
+import os
 from collections.abc import Callable
 
 import pytest
 
-from tests.rig.gpu import Gpu
+from tests.rig.gpu import Gpu, poll
 from tests.rig.ring import (
     ENABLE,
     ENABLED,
     ERROR,
+    IRQ,
+    NOP,
     REG_CHANNEL,
     REG_COMPLETION,
     REG_CONTROL,
@@ -18,6 +22,8 @@ from tests.rig.ring import (
     REG_FEATURES,
     REG_RING,
     REG_STATUS,
+    Guest,
+    descriptor,
     enable_unused,
 )
 from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, eventfd, opened, taken
@@ -170,6 +176,23 @@ def test_a_reset_leaves_the_vmms_eventfds_connected(gpu: Gpu, how: str) -> None:
         device.master()
         device.set_register(REG_CONTROL, ENABLE)
         assert taken(vector) == 1
+
+
+def test_eventfds_are_connected_together_or_not_at_all(gpu: Gpu) -> None:
+    """One that is none leaves the others as they were."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    guest = Guest()
+    before, after, none = eventfd(), eventfd(), os.memfd_create("none")
+    with opened(gpu.slice("blue")) as device:
+        guest.attach(device)
+        guest.enable(device)
+        device.connect(MSIX, [before, before])
+        with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+            device.connect(MSIX, [after, none])
+        guest.submit(device, descriptor(NOP, flags=IRQ))
+        guest.wait(device)
+        poll(lambda: taken(before) == 1)
+        assert taken(after) == 0
 
 
 def test_what_a_user_has_connected_goes_with_it(gpu: Gpu) -> None:
