@@ -250,6 +250,8 @@ static void vgpu_ring_kill(struct vgpu_ring *ring, struct list_head *dropped)
 	lockdep_assert_held(&engine->lock);
 	WRITE_ONCE(ring->dead, true);
 	list_del_init(&ring->node);
+	list_for_each_entry(item, &ring->done, node)
+		device->stats.dropped++;
 	list_splice_init(&ring->done, dropped);
 	list_for_each_entry_safe(item, next, &ring->ready, node) {
 		device->stats.dropped++;

@@ -280,6 +280,7 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 	struct vgpu_item *item, *next;
 	bool interrupt = false;
 	u32 answered = 0;
+	u32 dropped = 0;
 	LIST_HEAD(done);
 	int ret = 0;
 
@@ -301,6 +302,8 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 			interrupt |= le16_to_cpu(item->desc.flags) & VGPU_DESC_IRQ;
 			WRITE_ONCE(ring->completed, number + 1);
 			answered++;
+		} else {
+			dropped++;
 		}
 		ring->inflight--;
 		ring->inflight_bytes -= item->staging_bytes;
@@ -309,6 +312,7 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 	}
 	spin_lock_irq(&engine->lock);
 	device->stats.items += answered;
+	device->stats.dropped += dropped;
 	device->stats.dma_bytes += ring->dma_bytes;
 	ring->dma_bytes = 0;
 	spin_unlock_irq(&engine->lock);

@@ -2,6 +2,7 @@
 """The virtual function reset while it works: nothing of before happens afterwards, and it can be used at once."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +93,21 @@ def test_a_reset_while_guest_memory_does_not_answer_is_no_fault(gpu: Gpu, how: s
         assert faults.wait() == 0
         RESETS[how](device)
         assert (gpu.slice_stats(uuid).errors, taken(error)) == (0, 0)
+
+
+def test_every_item_is_answered_or_counted_as_dropped(gpu: Gpu) -> None:
+    """Also one that the engine is through with, whose result its guest's memory does not take in before the reset."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    guest = Guest()
+    with faulting(AREA_BYTES) as faults, opened(uuid) as device:
+        device.map(guest.rings, RINGS_IOVA)
+        device.map(faults.memory, AREA_IOVA)
+        guest.enable(device)
+        guest.submit(device, delay(1), fill(AREA_IOVA, 4096, PATTERN), delay(1), delay(1))
+        assert faults.wait() == 0
+        poll(lambda: Path(f"/sys/bus/mdev/devices/{uuid}/state").read_text() == "idle\n")
+        assert device.register(REG_FETCHED) == 4
+        device.reset()
+        stats = gpu.slice_stats(uuid)
+        assert (stats.items, stats.dropped) == (1, 3)
