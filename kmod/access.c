@@ -38,14 +38,10 @@ static ssize_t vgpu_region_bytes(u32 index)
 	}
 }
 
-static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
-			       u8 *data, u32 bytes, bool write)
+/* The function is there, state_lock held. */
+static void vgpu_region_move(struct vgpu_device *device, u32 index, u32 offset,
+			     u8 *data, u32 bytes, bool write)
 {
-	if (READ_ONCE(device->revoked)) {
-		if (!write)
-			memset(data, 0xff, bytes);
-		return;
-	}
 	if (index == VFIO_PCI_CONFIG_REGION_INDEX && write)
 		vgpu_config_write(device, offset, data, bytes);
 	else if (index == VFIO_PCI_CONFIG_REGION_INDEX)
@@ -54,6 +50,23 @@ static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset
 		vgpu_bar0_write(device, offset, data, bytes);
 	else
 		vgpu_bar0_read(device, offset, data, bytes);
+}
+
+/* Who takes a slice away waits for its worker with the lock held: no guest does. */
+static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
+			       u8 *data, u32 bytes, bool write)
+{
+	bool revoked = READ_ONCE(device->revoked);
+
+	if (!revoked) {
+		mutex_lock(&device->state_lock);
+		revoked = READ_ONCE(device->revoked);
+		if (!revoked)
+			vgpu_region_move(device, index, offset, data, bytes, write);
+		mutex_unlock(&device->state_lock);
+	}
+	if (revoked && !write)
+		memset(data, 0xff, bytes);
 }
 
 /* How much of an access lies inside its region; a negative errno if nothing. */
@@ -81,9 +94,7 @@ ssize_t vgpu_access_read(struct vfio_device *vdev, char __user *buffer, size_t c
 		u32 bytes = vgpu_access_bytes(offset, left);
 		u8 data[sizeof(u64)];
 
-		mutex_lock(&device->state_lock);
 		vgpu_region_access(device, index, offset, data, bytes, false);
-		mutex_unlock(&device->state_lock);
 		if (copy_to_user(buffer + done, data, bytes))
 			return done ?: -EFAULT;
 		*position += bytes;
@@ -108,9 +119,7 @@ ssize_t vgpu_access_write(struct vfio_device *vdev, const char __user *buffer, s
 
 		if (copy_from_user(data, buffer + done, bytes))
 			return done ?: -EFAULT;
-		mutex_lock(&device->state_lock);
 		vgpu_region_access(device, index, offset, data, bytes, true);
-		mutex_unlock(&device->state_lock);
 		*position += bytes;
 		done += bytes;
 		left -= bytes;

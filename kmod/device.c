@@ -26,7 +26,7 @@ static DECLARE_WAIT_QUEUE_HEAD(vgpu_devices_gone);
 /**
  * vgpu_device_note_error - say why a slice stopped
  * @device: the slice, engine->lock held
- * @error: enum vgpu_error; the first one stays
+ * @error: enum vgpu_error; the first one stays, and a slice that is revoked has none
  * @index: number of the item at fault
  */
 void vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
@@ -34,7 +34,7 @@ void vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
 	struct vgpu_engine *engine = &device->parent->engine;
 
 	lockdep_assert_held(&engine->lock);
-	if (device->error)
+	if (device->error || device->revoked)
 		return;
 	WRITE_ONCE(device->error_index, index);
 	WRITE_ONCE(device->error, error);
@@ -114,38 +114,38 @@ void vgpu_device_reset(struct vgpu_device *device)
  *
  * From here on the function looks as if it was pulled out of a running machine:
  * reads are ones, writes are lost. Work that was not done is dropped and counted.
- * The error vector lets the guest find out, the request asks the VMM to let go;
- * this waits for neither of them. May be called again.
+ * The error vector lets the guest find out, the request asks the VMM to let go; this
+ * waits for nobody, see vgpu_device_let_go(). May be called again.
  */
 void vgpu_device_revoke(struct vgpu_device *device)
 {
-	struct vgpu_engine *engine = &device->parent->engine;
-	bool before;
+	bool before = device->revoked;
 
 	lockdep_assert_held(&device->parent->lock);
-	/* A ring that is being paused holds the lock below for as long as it takes. */
-	spin_lock_irq(&engine->lock);
-	before = device->revoked;
-	WRITE_ONCE(device->revoked, true);
-	if (device->ring)
-		complete_all(&device->ring->quiet);
-	spin_unlock_irq(&engine->lock);
-	mutex_lock(&device->state_lock);
 	if (!before) {
-		vgpu_device_disable(device);
-		vgpu_migration_end(device);
-		spin_lock_irq(&engine->lock);
-		vgpu_executor_end(device);
-		spin_unlock_irq(&engine->lock);
+		vgpu_device_stop(device);
 		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
 	}
-	mutex_unlock(&device->state_lock);
 	if (!before && device->open) {
 		dev_warn(device->vdev.dev, "revoked while open; pid %d (%s)\n",
 			 device->opener_pid, device->opener_comm);
 		vgpu_event_slice(device, VGPUMGR_CMD_REVOKED_NTF);
 	}
 	vgpu_device_request(device);
+}
+
+/*
+ * Wait until a revoked slice accesses no guest memory and nobody saves or restores it.
+ * Memory of the guest may keep it for a while, also that of another slice of the same
+ * VM, and so may a VMM that opens or closes it: nobody else must wait for that, so
+ * parent->lock is not held.
+ */
+static void vgpu_device_let_go(struct vgpu_device *device)
+{
+	mutex_lock(&device->state_lock);
+	vgpu_device_disable(device);
+	vgpu_migration_end(device);
+	mutex_unlock(&device->state_lock);
 }
 
 static int vgpu_vfio_init(struct vfio_device *vdev)
@@ -347,6 +347,7 @@ static void vgpu_mdev_remove(struct mdev_device *mdev)
 	mutex_lock(&device->parent->lock);
 	vgpu_device_revoke(device);
 	mutex_unlock(&device->parent->lock);
+	vgpu_device_let_go(device);
 	vfio_unregister_group_dev(&device->vdev);
 	vgpu_device_withdraw(device);
 	vfio_put_device(&device->vdev);

@@ -61,7 +61,7 @@ static ssize_t vgpu_migration_take(struct vgpu_migration_file *file, size_t coun
 	void *part;
 
 	mutex_lock(&device->state_lock);
-	if (device->migration == file) {
+	if (device->migration == file && !READ_ONCE(device->revoked)) {
 		if (file->position == sizeof(file->header) + device->memory_bytes)
 			file->trailer.checksum = cpu_to_le32(~file->memory_checksum);
 		bytes = vgpu_migration_part(file, count, &part);
@@ -146,7 +146,7 @@ static ssize_t vgpu_migration_give(struct vgpu_migration_file *file, size_t coun
 	int ret;
 
 	mutex_lock(&device->state_lock);
-	if (device->migration == file) {
+	if (device->migration == file && !READ_ONCE(device->revoked)) {
 		bytes = -EINVAL;
 		if (file->position < sizeof(file->header) || file->parsed)
 			bytes = vgpu_migration_part(file, count, &part) ?: -EINVAL;

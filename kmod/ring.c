@@ -130,22 +130,22 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
  * vgpu_ring_publish - make a ring the one that its device uses
  * @ring: just created, state_lock held
  *
- * Return: false if nothing can be executed.
+ * Return: false if nothing can be executed, or not for this slice.
  */
 bool vgpu_ring_publish(struct vgpu_ring *ring)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
-	bool wedged;
+	bool published;
 
 	spin_lock_irq(&engine->lock);
-	wedged = engine->wedged;
-	if (!wedged) {
+	published = !engine->wedged && !ring->device->revoked;
+	if (published) {
 		ring->device->ring = ring;
 		list_add_tail(&ring->node, &engine->rings);
 		vgpu_executor_connect(ring->device);
 	}
 	spin_unlock_irq(&engine->lock);
-	return !wedged;
+	return published;
 }
 
 /**
@@ -288,6 +288,31 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 	spin_lock_irq(&engine->lock);
 	if (!ring->dead)
 		vgpu_ring_kill(ring, &dropped);
+	spin_unlock_irq(&engine->lock);
+	vgpu_items_free(&dropped);
+}
+
+/**
+ * vgpu_device_stop - stop whatever works for a slice, for good
+ * @device: the slice; afterwards it is revoked
+ *
+ * Waits for nobody: an access to guest memory that is under way may go on.
+ */
+void vgpu_device_stop(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_ring *ring;
+	LIST_HEAD(dropped);
+
+	spin_lock_irq(&engine->lock);
+	WRITE_ONCE(device->revoked, true);
+	ring = device->ring;
+	if (ring) {
+		complete_all(&ring->quiet);
+		if (!ring->dead)
+			vgpu_ring_kill(ring, &dropped);
+	}
+	vgpu_executor_end(device);
 	spin_unlock_irq(&engine->lock);
 	vgpu_items_free(&dropped);
 }

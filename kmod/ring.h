@@ -19,6 +19,7 @@ bool vgpu_ring_publish(struct vgpu_ring *ring);
 bool vgpu_storm_take(struct vgpu_device *device, u32 tokens);
 void vgpu_ring_rest(struct vgpu_ring *ring);
 void vgpu_ring_stop(struct vgpu_ring *ring);
+void vgpu_device_stop(struct vgpu_device *device);
 void vgpu_rings_fail(struct vgpu_engine *engine, u32 error);
 void vgpu_ring_release(struct vgpu_ring *ring);
 bool vgpu_ring_begun(struct vgpu_ring *ring);

@@ -5,7 +5,8 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,12 @@ from tests.rig.ring import (
     AREA_IOVA,
     DOORBELL,
     DST_DEVICE,
+    REG_ERROR,
     REG_STATUS,
     RINGS_IOVA,
     Guest,
     copy,
+    delay,
     enable_unused,
 )
 from tests.rig.vfio import BAR0, CONFIG, MSIX, REQUEST, Device, eventfd, opened, taken
@@ -41,6 +44,16 @@ def started(act: Callable[[], None]) -> threading.Thread:
 def ended(thread: threading.Thread) -> None:
     thread.join(timeout=30)
     assert not thread.is_alive()
+
+
+def worker_state(uuid: str) -> str:
+    """Of the thread that works for a slice that has a ring, as ps(1) has it."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            name = (process / "comm").read_text().strip()
+            if name.startswith("vgpu-") and f"vgpu-{uuid}".startswith(name):
+                return (process / "stat").read_text().rpartition(")")[2].split()[0]
+    raise LookupError(uuid)
 
 
 def pulled_out(device: Device) -> bool:
@@ -135,6 +148,43 @@ def test_a_slice_is_removed_without_a_fault_of_what_it_does(gpu: Gpu) -> None:
         stats = gpu.slice_stats(uuid)
         assert (stats.error, stats.errors, stats.queued) == (0, 0, 0)
     ended(remover)
+
+
+def test_a_removal_that_waits_for_guest_memory_holds_up_nobody_else(gpu: Gpu) -> None:
+    """A VM has two slices: memory that does not answer the first keeps the second's worker from its own.
+
+    Who removes the second waits for its worker. Another VM opens, uses and closes a slice of the same GPU meanwhile,
+    while the first slice still waits for its memory.
+    """
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    first, second, other = (gpu.slice("blue") for _ in range(3))
+    guest, request = Guest(), eventfd()
+    with faulting(AREA_BYTES) as faults, opened(first) as device, opened(second, beside=device) as waiting:
+        device.map(guest.rings, RINGS_IOVA)
+        device.map(faults.memory, AREA_IOVA)
+        guest.enable(device)
+        guest.submit(device, copy(0, AREA_IOVA, 4096, DST_DEVICE))
+        assert faults.wait() == 0
+        waiting.connect(REQUEST, [request])
+        enable_unused(waiting)
+        waiting.set_register(DOORBELL, 1)
+        poll(lambda: worker_state(second) == "D")
+        remover = started(lambda: gpu.sysfs.remove(second))
+        poll(lambda: taken(request) > 0)
+        assert pulled_out(waiting)
+        with opened(other) as theirs:
+            busy = Guest()
+            busy.attach(theirs)
+            busy.enable(theirs)
+            busy.submit(theirs, delay(1000))
+            busy.wait(theirs)
+        assert set(gpu.slices()) == {first, second, other}
+        assert remover.is_alive()
+        assert (device.register(REG_ERROR), worker_state(second)) == (0, "D"), "they wait no more"
+        faults.give(0)
+        guest.wait(device)
+    ended(remover)
+    assert set(gpu.slices()) == {first, other}
 
 
 def test_unbinding_the_function_takes_all_slices_away_at_once(gpu: Gpu) -> None:

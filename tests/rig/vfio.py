@@ -83,16 +83,18 @@ class Device:
 
 
 @contextmanager
-def opened(uuid: str) -> Iterator[Device]:
-    """The device, with a container of its own; closed at the end. OSError."""
+def opened(uuid: str, *, beside: Device | None = None) -> Iterator[Device]:
+    """The device, with a container of its own or that of another; closed at the end. OSError."""
     group_path = Path("/dev/vfio") / Path(f"/sys/bus/mdev/devices/{uuid}/iommu_group").readlink().name
     with ExitStack() as stack:
-        container = os.open("/dev/vfio/vfio", os.O_RDWR)
-        stack.callback(os.close, container)
+        container = beside.container if beside else os.open("/dev/vfio/vfio", os.O_RDWR)
+        if not beside:
+            stack.callback(os.close, container)
         group = os.open(group_path, os.O_RDWR)
         stack.callback(os.close, group)
         fcntl.ioctl(group, SET_CONTAINER, container.to_bytes(4, "little"))
-        fcntl.ioctl(container, SET_IOMMU, TYPE1V2_IOMMU)
+        if not beside:
+            fcntl.ioctl(container, SET_IOMMU, TYPE1V2_IOMMU)
         device = fcntl.ioctl(group, GET_DEVICE_FD, bytearray(uuid.encode() + b"\0"))
         stack.callback(os.close, device)
         yield Device(device, container)
