@@ -49,8 +49,10 @@ class Reader:
                 return found
             assert page.items
 
-    def grants(self, **members: Any) -> list[Grant]:
-        items: list[Grant] = self.world.run(grants.list_grants, PageRequest(), self.wanted(**members)).items
+    def grants(self, *, actor: Actor | None = None, **members: Any) -> list[Grant]:
+        items: list[Grant] = self.world.run(
+            grants.list_grants, PageRequest(), self.wanted(**members), actor=actor
+        ).items
         return items
 
 
@@ -277,6 +279,48 @@ def test_a_tenant_reads_its_own_and_an_account_its_projects(world: World, clock:
             reader.rows(actor=actor, **filters)
     with refused(Code.PERMISSION_DENIED):
         reader.rows(actor=world.host("four").actor)
+
+
+def test_a_tenant_reads_the_lives_of_its_own_claims_and_an_account_those_of_its_projects(
+    world: World, clock: Clock, reader: Reader
+) -> None:
+    fleet(world, clock)
+
+    def seen(name: str, **members: Any) -> list[str]:
+        return sorted(life.tenant for life in reader.grants(actor=world.tenant_actor(name), **members))
+
+    assert seen("acme") == ["acme", "acme", "web", "web"]
+    assert (seen("web"), seen("blue"), seen("acme", tenant="web")) == (["web"] * 2, ["blue"] * 2, ["web"] * 2)
+    assert len(reader.grants()) == 6
+    for name, filters in (("web", {"tenant": "acme"}), ("blue", {"account": "acme"})):
+        with refused(Code.OBJECT_UNKNOWN):
+            reader.grants(actor=world.tenant_actor(name), **filters)
+    with refused(Code.PERMISSION_DENIED):
+        reader.grants(actor=world.host("four").actor)
+
+
+def test_a_life_falls_into_no_time_that_ends_when_it_begins_or_begins_when_it_ends(
+    world: World, clock: Clock, reader: Reader
+) -> None:
+    agent = world.host("one")
+    world.tenant("acme")
+    claimed = world.claim("acme", world.profile())
+    clock.advance(3600)
+    world.delete(claimed.id)
+    agent.confirm_gone(claimed.id)
+    found = [len(reader.grants(since=reader.noon + hours * H, hours=1)) for hours in (-1, 0, 1)]
+    assert found == [0, 1, 0]
+
+
+@pytest.mark.parametrize("hours", [0, -5])
+def test_lives_of_a_time_that_is_empty_are_refused(world: World, reader: Reader, hours: int) -> None:
+    world.host("one")
+    world.tenant("acme")
+    world.claim("acme", world.profile())
+    with refused(Code.FIELD_INVALID) as caught:
+        reader.grants(since=reader.noon + 9 * H, hours=hours)
+    assert caught.refusal is not None
+    assert [reason.field for reason in caught.refusal.reasons] == ["query.until"]
 
 
 def test_times_that_cannot_be_are_refused_by_name(world: World, reader: Reader) -> None:
