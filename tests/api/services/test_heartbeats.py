@@ -4,7 +4,7 @@
 from dataclasses import replace
 from uuid import UUID, uuid4
 
-from vgpumgr_api.services import heartbeats, hosts, tokens
+from vgpumgr_api.services import heartbeats, hosts, installation, tokens
 
 from tests.api.conftest import Clock
 from tests.api.world import Agent, World
@@ -42,6 +42,15 @@ def test_a_heartbeat_that_names_another_report_than_the_last_does_not_count(worl
     for wrong in (beat(agent, seq=agent.seq + 1), beat(agent, agent_epoch=2), beat(agent, boot_id=uuid4())):
         assert sent(world, {source(agent): wrong}) == set()
     assert not world.run(hosts.get_host, "one").online
+
+
+def test_after_a_new_epoch_a_heartbeat_asks_for_a_report(world: World) -> None:
+    agent = world.host("one")
+    assert sent(world, {source(agent): beat(agent)}) == {agent.host_id}
+    world.run(installation.new_epoch)
+    assert sent(world, {source(agent): beat(agent)}) == set()
+    assert agent.report()
+    assert sent(world, {source(agent): beat(agent)}) == {agent.host_id}
 
 
 def test_heartbeats_of_many_hosts_are_told_apart(world: World) -> None:

@@ -146,13 +146,15 @@ def test_after_a_new_epoch_a_host_frees_nothing_until_it_is_confirmed(world: Wor
     world.delete(slice_id)
     before = agent.desired()
     assert before.epoch_confirmed
+    seen = world.run(hosts.get_host, agent.name)
 
     epoch = world.run(installation.new_epoch)
 
     after = agent.desired()
     assert (after.epoch, after.epoch_confirmed) == (epoch, False)
     assert after.generation > before.generation
-    assert not world.run(hosts.get_host, agent.name).epoch_confirmed
+    changed = world.run(hosts.get_host, agent.name)
+    assert (changed.epoch_confirmed, changed.generation) == (False, seen.generation + 1)
     agent.report(desired=before, slices=[absent(slice_id)])
     agent.report(desired=after, slices=[absent(slice_id)])
     assert counted(world)
