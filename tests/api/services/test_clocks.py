@@ -161,6 +161,16 @@ def test_time_that_has_passed_is_believed_after_a_while(world: World, clock: Clo
     assert tend(world).kept_from == midnight.replace(second=0) - timedelta(days=90)
 
 
+def test_the_api_is_not_alive_between_a_gap_and_its_next_beat(world: World, clock: Clock) -> None:
+    """Whatever is done first after it was away is not done by a beat of before."""
+    beat(world)
+    live(world, clock, 600)
+    clock.advance(liveness.GAP.total_seconds())
+    assert world.database.run(liveness.alive_for) == timedelta(seconds=660)
+    clock.advance(1)
+    assert world.database.run(liveness.alive_for) == timedelta(0)
+
+
 def test_the_api_is_alive_anew_when_a_clock_was_put_right(world: World, clock: Clock) -> None:
     beat(world)
     clock.advance(365 * DAY_S)
