@@ -2,6 +2,7 @@
 """Who may do what, decided by the services themselves."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,7 +20,7 @@ from vgpumgr_api.services import (
     tokens,
     usage,
 )
-from vgpumgr_api.services.actors import authenticate
+from vgpumgr_api.services.actors import Actor, authenticate, require_credential
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.conftest import Clock
@@ -241,6 +242,19 @@ def test_a_tenants_token_lives_no_longer_than_told_nor_than_the_tenant(world: Wo
     assert works(long)
     world.run(tenants.delete_tenant, "acme", if_match=None)
     assert not works(long)
+
+
+def test_a_secret_that_was_replaced_does_not_count_though_its_credential_is_there(world: World) -> None:
+    shown = world.host("one").actor
+
+    def confirm(actor: Actor) -> None:
+        world.database.run(lambda session: require_credential(session, actor))
+
+    confirm(shown)
+    confirm(replace(shown, secret_hash=""))  # it showed a certificate
+    for other in (replace(shown, secret_hash="0" * 64), replace(shown, token_id=uuid4(), secret_hash="")):
+        with refused(Code.AUTH_INVALID):
+            confirm(other)
 
 
 @pytest.mark.parametrize(
