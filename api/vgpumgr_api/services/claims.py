@@ -58,7 +58,7 @@ def create_slices(session: Session, actor: Actor, batch: SliceBatch, *, validate
         detail = "the slices of a batch are of one tenant; send those of others apart"
         reasons = [Reason(code=Code.FIELD_INVALID, detail=detail, field=f"$.slices[{each}].tenant") for each in others]
         raise Refusal(Code.FIELD_INVALID, detail, reasons=tuple(reasons))
-    return Slices(slices=_tried_or_done(session, actor, batch.slices, validate_only=validate_only))
+    return Slices(slices=_tried_or_done(session, actor, batch.slices, validate_only=validate_only, batch=True))
 
 
 def list_slices(
@@ -144,18 +144,25 @@ def wanted_of(
 
 
 def _tried_or_done(
-    session: Session, actor: Actor, requests: Sequence[SliceCreate], *, validate_only: bool
+    session: Session, actor: Actor, requests: Sequence[SliceCreate], *, validate_only: bool, batch: bool = False
 ) -> list[Slice]:
     require_change(actor)
     if not validate_only:
-        return _claim(session, actor, requests)
+        return _claim(session, actor, requests, batch=batch)
     with session.begin_nested() as trial:
-        claimed = _claim(session, actor, requests)
+        claimed = _claim(session, actor, requests, batch=batch)
         trial.rollback()
     return claimed
 
 
-def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate], begun: Begun | None = None) -> list[Slice]:
+def _claim(
+    session: Session,
+    actor: Actor,
+    requests: Sequence[SliceCreate],
+    begun: Begun | None = None,
+    *,
+    batch: bool = False,
+) -> list[Slice]:
     who = claiming(session, actor, requests[0].tenant, requests[0].profile)
     tenant = who.tenant
     require_tenant(actor, tenant)
@@ -163,7 +170,7 @@ def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate], begu
     profiles = [known.get(request.profile) or profile_named(session, request.profile) for request in requests]
     # What is held by a reservation was charged when that was made.
     new = [
-        Asked(profile, "$.profile" if len(requests) == 1 else f"$.slices[{number}].profile")
+        Asked(profile, f"$.slices[{number}].profile" if batch else "$.profile")
         for number, (request, profile) in enumerate(zip(requests, profiles, strict=True))
         if request.reservation is None
     ]
@@ -171,13 +178,11 @@ def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate], begu
     standings = quotas.charge_owners(session, owners, new) if new else quotas.lock_owners(session, owners)
     claimed: list[Slice] = []
     hosts: set[UUID] = set()
-    for asked, profile in zip(requests, profiles, strict=True):
-        request = reservations.with_ties(session, tenant, asked)
-        wanted = wanted_of(session, actor, tenant, profile, request)
-        if request.reservation is not None:
-            place = reservations.draw(session, tenant, profile, settled(session, wanted), request)
-        else:
-            place = take(session, wanted, first=not claimed)
+    for number, (asked, profile) in enumerate(zip(requests, profiles, strict=True)):
+        try:
+            request, place = _place(session, actor, tenant, profile, asked, first=not claimed)
+        except Refusal as refusal:
+            raise (_in_batch(refusal, number, len(requests)) if batch else refusal) from None
         claim = _new(session, tenant, profile, request, place)
         made = _answer(claim, who, profile, place, standings)
         kept = None if begun is None else begun.parameters(made)
@@ -187,6 +192,35 @@ def _claim(session: Session, actor: Actor, requests: Sequence[SliceCreate], begu
     if len(requests) > 1:  # only when all GPUs are locked, since hosts come after them
         bump_claimed(session, hosts)
     return claimed
+
+
+def _place(
+    session: Session, actor: Actor, tenant: models.Tenant, profile: models.Profile, asked: SliceCreate, *, first: bool
+) -> tuple[SliceCreate, Place]:
+    """Returns a claim, with the ties that its reservation has, and where it goes."""
+    request = reservations.with_ties(session, tenant, asked)
+    wanted = wanted_of(session, actor, tenant, profile, request)
+    if request.reservation is None:
+        return request, take(session, wanted, first=first)
+    return request, reservations.draw(session, tenant, profile, settled(session, wanted), request)
+
+
+def _in_batch(refusal: Refusal, number: int, count: int) -> Refusal:
+    """Returns the same, told of the claim of this number in a batch."""
+
+    def told(reason: Reason) -> Reason:
+        if not reason.field.startswith("$."):
+            return reason
+        return reason.model_copy(update={"field": f"$.slices[{number}]{reason.field[1:]}"})
+
+    return Refusal(
+        refusal.code,
+        f"slices[{number}] of {count}: {refusal.detail}",
+        reasons=tuple(told(reason) for reason in refusal.reasons),
+        limits=refusal.limits,
+        retry_after_s=refusal.retry_after_s,
+        by=refusal.by,
+    )
 
 
 def _answer(

@@ -10,7 +10,7 @@ from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, gpu
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import SliceCreate, SliceState
+from vgpumgr.wire.resources import Level, SliceCreate, SliceState, Tie
 
 
 def used(world: World, tenant: str) -> tuple[int, int, int]:
@@ -179,6 +179,35 @@ def test_slices_are_found_by_tenant_host_vm_and_state(world: World) -> None:
     assert found(vm_uuid=uuid4()) == set()
     assert found(state=SliceState.RELEASING) == {b.id}
     assert found(state=SliceState.CLAIMED, host="two") == set()
+
+
+def test_what_is_wrong_with_one_claim_of_a_batch_is_said_of_that_one(world: World) -> None:
+    world.host()
+    world.tenant("acme")
+    half, other = world.profile(share=500), world.profile(share=10)
+    held = world.reserve("acme", other, places=1, anti_affinity=Tie(key="db"))
+    want = SliceCreate(tenant="acme", profile=half.name)
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim_all([want, want])
+    assert caught.refusal is not None
+    assert caught.refusal.detail.startswith("slices[1] of 2: no GPU has 500 permille")
+    assert [(reason.code, reason.field) for reason in caught.refusal.reasons] == [("share.full", "")]
+    wrong = (
+        (want.model_copy(update={"reservation": held.id}), "reservation"),
+        (
+            SliceCreate(
+                tenant="acme", profile=other.name, reservation=held.id, anti_affinity=Tie(key="web", level=Level.GPU)
+            ),
+            "anti_affinity",
+        ),
+    )
+    for each, field in wrong:
+        for batch in ([each], [SliceCreate(tenant="acme", profile=other.name), each]):
+            with refused(Code.FIELD_INVALID) as caught:
+                world.claim_all(batch)
+            assert caught.refusal is not None
+            assert [reason.field for reason in caught.refusal.reasons] == [f"$.slices[{len(batch) - 1}].{field}"]
+    assert world.gpus()[0].used_share_permille == 10
 
 
 def test_a_gpu_full_of_slices_holds_exactly_a_thousand(world: World) -> None:
