@@ -19,6 +19,7 @@ from vgpumgr_api.db.statements import filled, insert
 from vgpumgr_api.services.actors import Actor, require_admin
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.text import printable
+from vgpumgr_api.services.times import require_order
 
 _ENTRY = records.AuditEntry
 
@@ -104,6 +105,7 @@ def list_audit(session: Session, actor: Actor, page: PageRequest, wanted: AuditF
     One that was begun earlier and committed later has the smaller number and appears before others that were there.
     """
     require_admin(actor)
+    require_order(wanted.since, wanted.until)
     rows, token = fetch(session, select(_ENTRY).where(*wanted.conditions()), kind="audit", keys=[_ENTRY.id], page=page)
     return Page(items=[_answer(row[0]) for row in rows], next_page_token=token)
 

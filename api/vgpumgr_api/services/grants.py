@@ -20,8 +20,9 @@ from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import change, parameters_for, prefixed
 from vgpumgr_api.db.types import Instant
 from vgpumgr_api.services.actors import Actor
-from vgpumgr_api.services.ledger_scope import LedgerFilter, reachable, require_kept, require_order
+from vgpumgr_api.services.ledger_scope import LedgerFilter, reachable, require_kept
 from vgpumgr_api.services.paging import PageRequest, fetch
+from vgpumgr_api.services.times import require_order
 
 BATCH = 500
 
@@ -70,7 +71,7 @@ def end(session: Session, slice_ids: Sequence[UUID]) -> None:
 
 def list_grants(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> Page[Grant]:
     """Returns the lives that fall into a time, by id; those that go on included."""
-    require_order(wanted)
+    require_order(wanted.since, wanted.until)
     require_kept(session, wanted.since)
     row = ledger.Grant
     statement = select(row).where(

@@ -19,6 +19,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import books
 from vgpumgr_api.services.actors import Actor, require_person, require_tenant, unknown
 from vgpumgr_api.services.lookup import tenant_named
+from vgpumgr_api.services.times import require_order
 
 Table = type[ledger.Grant] | type[ledger.LedgerEntry]
 
@@ -45,19 +46,13 @@ def require_whole_hours(wanted: LedgerFilter) -> None:
         moment = getattr(wanted, field)
         if moment is not None and moment != books.hour_of(moment):
             raise _invalid(field, f"{field} is not the beginning of an hour of UTC, like 2026-11-21T12:00:00Z")
-    hours = require_order(wanted)
+    require_order(wanted.since, wanted.until)
+    hours = (wanted.until - wanted.since) // books.HOUR
     longest = {Granularity.HOUR: HOURS_MAX, Granularity.DAY: 10 * HOURS_MAX}.get(wanted.granularity)
     if longest is not None and hours > longest:
         raise _invalid(
             "until", f"{hours} hours are too long a time by the {wanted.granularity.value}; ask for {longest} at most"
         )
-
-
-def require_order(wanted: LedgerFilter) -> int:
-    """Refuses a time that is empty; returns its whole hours."""
-    if wanted.since >= wanted.until:
-        raise _invalid("until", "until is not after since")
-    return (wanted.until - wanted.since) // books.HOUR
 
 
 def require_kept(session: Session, since: datetime) -> None:

@@ -21,6 +21,7 @@ from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, require_view
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.text import printable
+from vgpumgr_api.services.times import require_order
 
 UNATTRIBUTED = UnbookedReason.UNATTRIBUTED.value
 """Nobody has ever had a claim there by that name, or the database that knew was lost."""
@@ -61,6 +62,7 @@ class UnbookedFilter:
 def list_unbooked(session: Session, actor: Actor, page: PageRequest, wanted: UnbookedFilter) -> Page[UnbookedRow]:
     """Returns what hosts counted and the ledger does not have, the earliest hour first. For who sees the cloud."""
     require_view(actor)
+    require_order(wanted.since, wanted.until)
     row = ledger.Unbooked
     keys = [row.hour, row.host, row.gpu, row.tenant, row.reason]
     found, token = fetch(session, select(row).where(*wanted.conditions()), kind="unbooked", keys=keys, page=page)

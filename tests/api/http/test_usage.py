@@ -149,3 +149,11 @@ def test_the_first_and_the_last_instants_that_can_be_asked_for_are_answered(clou
         answer = cloud.admin("GET", f"/v1/usage/ledger?since={since}&until={until}&granularity={granularity}")
         assert answer.status_code in (200, 410), answer.text
         assert cloud.admin("GET", f"/v1/usage/grants?since={since}&until={until}").status_code in (200, 410)
+
+
+@pytest.mark.parametrize("path", ["usage/ledger", "usage/ledger.csv", "usage/grants", "usage/unbooked", "audit"])
+def test_a_time_in_which_nothing_can_be_is_refused(cloud: Cloud, path: str) -> None:
+    for until in ("2026-11-21T12:00:00Z", "2026-11-21T11:00:00Z"):
+        asked = f"/v1/{path}?since=2026-11-21T12:00:00Z&until={until}"
+        said = cloud.admin.refused(Code.FIELD_INVALID, "GET", asked)
+        assert [reason.field for reason in said.reasons] == ["query.until"]
