@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from vgpumgr.wire.common import COUNTER_MAX, Answer, Instant, Name, PciAddress, Request
+from vgpumgr.wire.common import COUNTER_MAX, Answer, Instant, Name, Page, PciAddress, Request
 
 READINGS_MAX = 2000
 """How many hours of groups a host sends at once."""
@@ -113,6 +113,12 @@ class LedgerRow(Answer):
     assured_ns: int
     throttled_ns: int
     reserved_ns: int
+
+
+class LedgerRowPage(Page[LedgerRow]):
+    """Rows of the ledger. `closed_before`: hours that begin before it are closed, also those that no row is about."""
+
+    closed_before: Instant
 
 
 class UnbookedReason(StrEnum):

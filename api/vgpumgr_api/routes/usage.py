@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 
 from vgpumgr.wire.common import Instant, Name, Page
 from vgpumgr.wire.resources import Usage
-from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow, UnbookedReason, UnbookedRow
+from vgpumgr.wire.usage import By, Grant, Granularity, LedgerRow, LedgerRowPage, UnbookedReason, UnbookedRow
 from vgpumgr_api.call import Call, CallDep, PageDep, authenticate, turns_of
 from vgpumgr_api.services import grants, ledger_list, unbooked, usage
 from vgpumgr_api.services.ledger_scope import LedgerFilter
@@ -77,7 +77,7 @@ def list_usage(call: CallDep, page: PageDep, tenant: Name | None = None, host: N
 
 
 @router.get("/ledger")
-def list_ledger(call: CallDep, page: PageDep, wanted: WantedDep) -> Page[LedgerRow]:
+def list_ledger(call: CallDep, page: PageDep, wanted: WantedDep) -> LedgerRowPage:
     """What was granted and used, in whole numbers, by hour, day or in total. `since` and `until` are whole hours."""
     return call.read(ledger_list.list_ledger, page, wanted)
 

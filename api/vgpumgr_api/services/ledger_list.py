@@ -33,9 +33,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Page
 from vgpumgr.wire.problem import Code, Reason
-from vgpumgr.wire.usage import By, Granularity, LedgerRow
+from vgpumgr.wire.usage import By, Granularity, LedgerRow, LedgerRowPage
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.types import Instant
@@ -62,7 +61,7 @@ Key = tuple[str, ...]
 Span = tuple[datetime, datetime]
 
 
-def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> Page[LedgerRow]:
+def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> LedgerRowPage:
     """Returns rows by time, party and correction, the earliest first. A row without any usage is left out."""
     require_whole_hours(wanted)
     require_kept(session, wanted.since)
@@ -75,11 +74,15 @@ def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: Ledge
     while together := list(islice(spans, at_once)):
         for key, row in _rows(session, actor, wanted, together, after, state):
             if len(rows) == size:
-                return Page(items=[row for _, row in rows], next_page_token=_token(rows[-1], wanted))
+                return _page(rows, state, _token(rows[-1], wanted))
             rows.append((key, row))
         after = None
         at_once = min(2 * at_once, SPANS_AT_ONCE)
-    return Page(items=[row for _, row in rows])
+    return _page(rows, state, "")
+
+
+def _page(rows: Sequence[tuple[Key, LedgerRow]], state: books.State, token: str) -> LedgerRowPage:
+    return LedgerRowPage(items=[row for _, row in rows], next_page_token=token, closed_before=state.closed_before)
 
 
 def _spans(start: datetime, wanted: LedgerFilter) -> Iterator[Span]:

@@ -3,14 +3,16 @@
 
 import csv
 import io
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 from starlette.requests import Request
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import books
 from vgpumgr_api.services.actors import Actor
 
+from tests.api.conftest import Clock
 from tests.api.http.cloud import GIB, GPU, Cloud
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.usage import LedgerRow, UnbookedRow
@@ -157,3 +159,16 @@ def test_a_time_in_which_nothing_can_be_is_refused(cloud: Cloud, path: str) -> N
         asked = f"/v1/{path}?since=2026-11-21T12:00:00Z&until={until}"
         said = cloud.admin.refused(Code.FIELD_INVALID, "GET", asked)
         assert [reason.field for reason in said.reasons] == ["query.until"]
+
+
+def test_of_hours_without_rows_it_is_said_whether_more_may_come(cloud: Cloud, clock: Clock) -> None:
+    """Nothing of an hour that is closed is nothing; of one that is not, or has not begun, it is nothing yet."""
+    own = cloud.tenant("acme")
+    hours = "since=2026-11-21T{}:00:00Z&until=2026-11-21T{}:00:00Z&granularity=hour"
+    for minutes, closed in ((0, 12), (44, 12), (45, 13)):
+        clock.now = datetime(2026, 11, 21, 12, 30, tzinfo=UTC) + timedelta(minutes=minutes)
+        cloud.database.run(lambda session: books.tend(session, kept_days=0))
+        for asked in (hours.format(12, 13), hours.format(20, 23)):
+            said = own.get(f"/v1/usage/ledger?{asked}")
+            assert said["items"] == []
+            assert datetime.fromisoformat(said["closed_before"]) == datetime(2026, 11, 21, closed, tzinfo=UTC)
