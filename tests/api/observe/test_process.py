@@ -62,6 +62,16 @@ def test_metrics_have_a_listener_and_a_token_of_their_own(tmp_path: Path) -> Non
     assert server.token not in str(lines)
 
 
+def test_metrics_count_the_connections_that_the_server_has(tmp_path: Path) -> None:
+    settings = {"metrics_host": "127.0.0.1", "metrics_port": 0}
+    with serving(tmp_path, **settings) as server, httpx2.Client(trust_env=False) as scraper, client(server) as http:
+        assert http.get("/v1/health").status_code == 200
+        text = scraper.get(metrics_url(server)).text
+    said = dict(re.findall(r"^(vgpumgr_connections\w*) ([0-9.]+)$", text, re.M))
+    assert float(said["vgpumgr_connections"]) >= 1
+    assert float(said["vgpumgr_connections_max"]) >= 16
+
+
 def test_metrics_beyond_loopback_need_tls_and_a_token(tmp_path: Path) -> None:
     settings = settings_file(tmp_path, metrics_host="0.0.0.0", metrics_port=0)
     assert command("init", settings=settings).returncode == 0
