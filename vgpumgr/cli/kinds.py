@@ -180,7 +180,8 @@ def _one_of(kind: str, name: str, candidates: "Iterable[BaseModel]", *, hint: st
         return matches[0]
     if matches:
         raise MissingError(f"{len(matches)} {kind}s are called {name!r}; {hint}")
-    raise MissingError(f"there is no {kind} {name[:80]!r}; `vgpumgr get {kind}s` lists those that you may see")
+    known = f"`vgpumgr get {kind}s` lists those that you may see"
+    raise MissingError(f"there is no {kind} {name[:80]!r}; {hint}{'; ' if hint else ''}{known}")
 
 
 def _find_gpu(client: "Client", name: str) -> "BaseModel":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`usage` and `unbooked`: the ledger, as it is billed by, and what it lacks. docs/usage.md says what each means."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,13 +95,18 @@ def usage(
     if output is UsageOutput.CSV:
         _print_csv(session, session.client.export_ledger(**wanted))
         return
-    rows = session.client.ledger(**wanted)
+    rows = list(session.client.ledger(**wanted))
     if output is UsageOutput.JSON:
         session.print_json([dumped(row) for row in rows])
     else:
         with_gpu = by is ByOption.GPU
         header = ("SINCE", "UNTIL", *WHO, *(WHERE if with_gpu else ()), *QUANTITIES, "NOTE")
         session.print(table(header, (_cells(row, with_gpu=with_gpu) for row in rows)))
+        if not rows:
+            soon = moment(_this_hour(session) + timedelta(hours=1))
+            session.note(
+                f"nothing before {wanted['until']}; `--until {soon}` shows the present hour as far as it is known"
+            )
 
 
 def unbooked(
@@ -145,13 +150,16 @@ def _unbooked_cells(row: "UnbookedRow") -> tuple[str, ...]:
 
 def _hour(session: Session, text: str, option: str) -> str:
     """Return a whole hour as the API takes it. Times ago count from the beginning of the present hour."""
-    now = session.now().replace(minute=0, second=0, microsecond=0)
-    found = parse_instant(text, option, now)
+    found = parse_instant(text, option, _this_hour(session))
     if is_duration(text):
         found = found.replace(minute=0, second=0)
     elif found != _beginning(found):
         raise ArgumentError(f"{option} {text[:40]!r}: the ledger has whole hours of UTC, like 2026-11-21T12:00:00Z")
     return moment(found)
+
+
+def _this_hour(session: Session) -> datetime:
+    return session.now().replace(minute=0, second=0, microsecond=0)
 
 
 def _beginning(of: datetime) -> datetime:

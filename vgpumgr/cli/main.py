@@ -98,8 +98,11 @@ def _usage(error: typer.TyperException) -> str:
         return str(said)
     command = getattr(context, "command_path", "vgpumgr")
     todo = f"see `{command} --help`"
-    if command == "vgpumgr" and getattr(error, "option_name", "") in ("-o", "--output"):
+    option = getattr(error, "option_name", "")
+    if command == "vgpumgr" and option in ("-o", "--output"):
         todo = "it goes after the command, as in `vgpumgr get hosts -o json`"
+    elif command != "vgpumgr" and option in ("--url", "--token-file", "--ca-file"):
+        todo = f"it goes before the command, as in `vgpumgr {option} ... get hosts`"
     return f"vgpumgr: argument.invalid: {printable(said).rstrip('.')}; {todo}"
 
 

@@ -86,8 +86,9 @@ def request(kind: "type[Model]", **members: Any) -> "Model":
 
 
 def refused(error: "ValidationError") -> ArgumentError:
-    """Say what is wrong with the first member at fault."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    """Say what is wrong with the first member at fault; a misspelt one rather than that the right one is missing."""
+    faults = error.errors(include_url=False, include_context=False)
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     where = ".".join(str(part) for part in first["loc"])
     if "scopes" in first["loc"]:
         what = "no scope: a scope is a part of the API and read or write, like slices:read"
@@ -98,6 +99,8 @@ def refused(error: "ValidationError") -> ArgumentError:
         what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
     else:
         what = first["msg"][:1].lower() + first["msg"][1:]
+    if first["type"] == "missing":  # its input is all that is there
+        return ArgumentError(f"{where}: {what}")
     return ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}")
 
 

@@ -208,6 +208,14 @@ def test_usage_errors_are_2_in_one_line_and_send_nothing(cli: Cli, arguments: tu
             ("--url", "https://api.example/v1", "get", "hosts"),
             "; give the URL without a path, like https://api.example",
         ),
+        (
+            ("get", "hosts", "--url", "https://api.example"),
+            "; it goes before the command, as in `vgpumgr --url ... get hosts`",
+        ),
+        (
+            ("host", "cordon", "gpu-a", "--token-file", "x"),
+            "; it goes before the command, as in `vgpumgr --token-file ... get hosts`",
+        ),
     ],
 )
 def test_frequent_mistakes_are_told_how_to_be_mended(cli: Cli, arguments: tuple[str, ...], todo: str) -> None:
@@ -215,6 +223,12 @@ def test_frequent_mistakes_are_told_how_to_be_mended(cli: Cli, arguments: tuple[
     assert result.status == 2
     assert result.err.endswith(todo + "\n")
     assert cli.api.requests == []
+
+
+def test_a_gpu_that_is_called_like_its_host_is_told_its_name(cli: Cli) -> None:
+    result = cli("get", "gpu", "gpu-a")
+    assert result.status == 3
+    assert "there is no gpu 'gpu-a'; give HOST/ADDRESS; `vgpumgr get gpus` lists those" in result.err
 
 
 def test_a_host_without_gpus_is_said(cli: Cli) -> None:

@@ -50,6 +50,17 @@ def test_sums_beyond_64_bits_and_corrections_are_shown_as_they_are(cli: Cli) -> 
     assert json.loads(cli("usage", "-o", "json").out)[0]["mem_byte_us"] == 10**24
 
 
+def test_an_empty_ledger_says_how_the_present_hour_is_seen(cli: Cli) -> None:
+    cli.api.booked = []
+    result = cli("usage")
+    assert result.status == 0
+    assert result.err == (
+        "nothing before 2026-11-21T12:00:00Z;"
+        " `--until 2026-11-21T13:00:00Z` shows the present hour as far as it is known\n"
+    )
+    assert cli("usage", "-o", "json").err == ""
+
+
 def test_csv_is_what_the_api_exports(cli: Cli) -> None:
     result = cli("usage", "-o", "csv", "--tenant", "blue")
     header, row = result.out.splitlines()
