@@ -5,7 +5,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -28,7 +28,8 @@ runs there, and then let each host obey deletions again: vgpumgr host confirm-ep
 
 RESTORED = f"""\
 Tokens that were revoked since the backup count again, and those made since do not; tokens that were made for enrolling
-a host are void: vgpumgr host reenroll HOST. {UNCONFIRMED}"""
+a host are void: vgpumgr host reenroll HOST.
+{UNCONFIRMED}"""
 
 
 def run(arguments: list[str] | None = None) -> None:
@@ -45,13 +46,11 @@ def main(arguments: list[str]) -> int:
         config = load(chosen.config)
         match chosen.command:
             case "init":
-                with _secret_to(chosen.token_file) as file:
-                    print(admin.initialise(config).secret, file=file)
+                _hand_over(chosen.token_file, lambda: admin.initialise(config))
             case "migrate":
                 admin.migrate(config)
             case "create-token":
-                with _secret_to(chosen.token_file) as file:
-                    print(_token(config, chosen).secret, file=file)
+                _hand_over(chosen.token_file, lambda: _token(config, chosen))
             case "new-epoch":
                 with contextlib.closing(admin.checked(config)) as database:
                     print(admin.new_epoch(database))
@@ -144,6 +143,15 @@ def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
         raise AdminError(f"{_OPTIONS[first['loc'][0]]}: {first['msg']}") from None
     with contextlib.closing(admin.checked(config)) as database:
         return admin.create_token(database, request)
+
+
+def _hand_over(path: Path | None, make: Callable[[], TokenCreated]) -> None:
+    """Prints the token, or where it is and its id, by which it is revoked."""
+    with _secret_to(path) as file:
+        made = make()
+        print(made.secret, file=file)
+    if path is not None:
+        print(f"token {made.id}, role {made.role}, is in {path}")
 
 
 @contextlib.contextmanager

@@ -58,10 +58,12 @@ def test_a_token_goes_to_a_new_file_of_its_owner_only(
 ) -> None:
     path = tmp_path / "token"
     assert main(["init", "--config", str(settings), "--token-file", str(path)]) == 0
-    assert said(capsys) == ("", "")
+    told, errors = said(capsys)
+    assert errors == ""
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     first = path.read_text()
-    assert who(empty_url, first.strip()).role == "operator"
+    owner = who(empty_url, first.strip())
+    assert told == f"token {owner.token_id}, role operator, is in {path}"
     assert main(["create-token", "--config", str(settings), "--token-file", str(path)]) == 1
     assert "exists" in said(capsys)[1]
     assert path.read_text() == first
