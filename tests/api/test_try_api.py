@@ -35,6 +35,9 @@ def done(directory: Path) -> str:
 def test_the_page_works_as_it_is(tmp_path: Path) -> None:
     said = done(tmp_path)
     assert "as it should: the quota is used up" in said
+    assert "as it should: quota.exceeded the quota of account blue" in said
+    assert re.search(r"^\S+Z +\S+Z +blue +blue .* not closed$", said, re.M)
+    assert re.search(r"^trial/all.backup: \d+ rows as of", said, re.M)
     gpus, slices = (re.search(rf"^{head}.*\n(.*)$", said, re.M) for head in ("HOST +GPU", "ID .* STATE"))
     assert gpus is not None
     assert re.match(r"gpu-a +0000:3b:00.0 +soft +0/1000 +0/1G", gpus[1])
