@@ -359,6 +359,7 @@ def test_every_route_has_a_scope_that_alone_opens_it(cloud: Cloud) -> None:
     assert {each.partition(":")[0] for each in needed.values()} == set(SCOPED)
     every = sorted(f"{part}:{access}" for part in SCOPED for access in ("read", "write"))
     assert set(needed.values()) <= set(every)
+    assert {scope.endswith(":read") == (method == "GET") for (method, _), scope in needed.items()} == {True}
     for route, scope in needed.items():
         row = ROUTES[route]
         made = {
