@@ -20,6 +20,8 @@ BIND, UNBIND = (Path("/sys/bus/pci/drivers") / DRIVER / name for name in ("bind"
 SYS_FINIT_MODULE = 313
 # The driver core says EINVAL when there is no memory for a module's directory of drivers.
 LOADING_SAYS = WITHOUT_MEMORY | {errno.EINVAL}
+# copy_process() says EAGAIN when there is no memory for what a kernel thread has beyond others.
+THREAD_SAYS = WITHOUT_MEMORY | {errno.EAGAIN}
 TRACES = (
     Path("/sys/module/vgpumgr"),
     Path("/sys/bus/pci/drivers/vgpumgr"),
@@ -110,5 +112,6 @@ def test_binding_without_a_thread(gpu: Gpu) -> None:
             undo=lambda: write_file(UNBIND, f"{ADDRESS}\n"),
             same=seen,
             of=threads("kthreadd"),
+            says=THREAD_SAYS,
         )
     assert count > 5
