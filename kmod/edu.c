@@ -22,6 +22,7 @@
 
 #include "debugfs.h"
 #include "engine.h"
+#include "options.h"
 
 #define EDU_VENDOR_ID		0x1234
 #define EDU_DEVICE_ID		0x11e8
@@ -44,8 +45,12 @@
 #define EDU_SWITCH_MAX_NS	(50 * NSEC_PER_USEC)
 #define EDU_IDLE_US		(2 * USEC_PER_SEC)
 
-static unsigned int edu_timeout_ms = 2000;
-module_param_named(engine_timeout_ms, edu_timeout_ms, uint, 0644);
+static struct vgpu_option edu_timeout_ms = {
+	.value = 2 * MSEC_PER_SEC,
+	.min = 1,
+	.max = VGPU_OPTION_MS_MAX,
+};
+module_param_cb(engine_timeout_ms, &vgpu_option_ops, &edu_timeout_ms, 0644);
 MODULE_PARM_DESC(engine_timeout_ms,
 		 "engine edu: a job is given up after ten times its prediction, but not before this, ms (default 2000)");
 
@@ -116,7 +121,7 @@ static unsigned long edu_patience(const struct edu *edu, u32 n)
 {
 	u64 late_ms = div_u64(EDU_LATE_FACTOR * edu_predict_ns(edu, n), NSEC_PER_MSEC);
 
-	return msecs_to_jiffies(max_t(u64, late_ms, READ_ONCE(edu_timeout_ms)));
+	return msecs_to_jiffies(max_t(u64, late_ms, READ_ONCE(edu_timeout_ms.value)));
 }
 
 static void edu_begin(struct edu *edu, u32 n)

@@ -9,13 +9,14 @@
 #include <linux/slab.h>
 
 #include "engine.h"
+#include "options.h"
 #include "policy.h"
 #include "uapi/vgpumgr_netlink.h"
 
 #define VGPU_ABI_VERSION	"1.1"
 
-static unsigned int memory_mib = 1024;
-module_param(memory_mib, uint, 0444);
+static struct vgpu_option vgpu_memory_mib = { .value = 1024, .min = 16, .max = U32_MAX };
+module_param_cb(memory_mib, &vgpu_option_ops, &vgpu_memory_mib, 0444);
 MODULE_PARM_DESC(memory_mib, "device memory of each accelerator, MiB (default 1024)");
 
 /* Protects the list below; outermost. */
@@ -313,7 +314,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	INIT_LIST_HEAD(&parent->devices);
 	parent->pdev = pdev;
 	strscpy(parent->name, pci_name(pdev), sizeof(parent->name));
-	parent->memory_total = (u64)memory_mib << 20;
+	parent->memory_total = (u64)vgpu_memory_mib.value << 20;
 	vgpu_parent_init_types(parent);
 
 	ret = vgpu_engine_start(&parent->engine, ops, pdev, parent->name);
@@ -330,7 +331,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	vgpu_event_gpu(parent, VGPUMGR_CMD_CREATED_NTF);
 	mutex_unlock(&vgpu_parents_lock);
 	pci_info(pdev, "sharing by engine %s, %u MiB of device memory\n",
-		 parent->engine.ops->name, memory_mib);
+		 parent->engine.ops->name, vgpu_memory_mib.value);
 	return 0;
 
 stop:

@@ -18,13 +18,18 @@
 #include "channel.h"
 #include "engine.h"
 #include "item.h"
+#include "options.h"
 #include "ring.h"
 
 #define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
 #define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* for an item's turns on the engine */
 
-static unsigned int vgpu_dma_timeout_ms = 30 * MSEC_PER_SEC;
-module_param_named(dma_timeout_ms, vgpu_dma_timeout_ms, uint, 0644);
+static struct vgpu_option vgpu_dma_timeout_ms = {
+	.value = 30 * MSEC_PER_SEC,
+	.min = 1,
+	.max = VGPU_OPTION_MS_MAX,
+};
+module_param_cb(dma_timeout_ms, &vgpu_option_ops, &vgpu_dma_timeout_ms, 0644);
 MODULE_PARM_DESC(dma_timeout_ms,
 		 "how long guest memory may take to answer, ms (default 30000)");
 
@@ -41,7 +46,7 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 		return -ECANCELED;
 	if (!vgpu_device_masters_bus(ring->device))
 		return -EACCES;
-	mod_timer(&ring->watchdog, jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms)));
+	mod_timer(&ring->watchdog, jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
 	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
 	timer_delete_sync(&ring->watchdog);
 	/* A lost kill does no harm: @released was set before it. */
@@ -402,7 +407,7 @@ static void vgpu_ring_timeout(struct timer_list *timer)
  */
 unsigned long vgpu_worker_patience(void)
 {
-	return msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms)) + VGPU_PATIENCE_JIFFIES;
+	return msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)) + VGPU_PATIENCE_JIFFIES;
 }
 
 /**
