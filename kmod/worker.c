@@ -46,7 +46,8 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 		return -ECANCELED;
 	if (!vgpu_device_masters_bus(ring->device))
 		return -EACCES;
-	mod_timer(&ring->watchdog, jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
+	mod_timer(&ring->watchdog,
+		  jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
 	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
 	timer_delete_sync(&ring->watchdog);
 	/* A lost kill does no harm: @released was set before it. */
