@@ -4,7 +4,6 @@
  * the log names it.
  */
 #include <linux/kernel.h>
-#include <linux/moduleparam.h>
 #include <linux/sysfs.h>
 
 #include "options.h"

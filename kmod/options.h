@@ -4,8 +4,7 @@
 #define VGPU_OPTIONS_H
 
 #include <linux/limits.h>
-
-struct kernel_param_ops;
+#include <linux/moduleparam.h>
 
 #define VGPU_OPTION_MS_MAX	(60U * 60 * 1000)
 
