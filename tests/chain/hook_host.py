@@ -19,7 +19,7 @@ from pathlib import Path
 import libvirt
 
 from tests.rig.gpu import poll
-from tests.rig.guest import MIGRATABLE, hostdev_xml
+from tests.rig.guest import MIGRATABLE, hostdev_xml, start_libvirt
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HOOKS = Path("/etc/libvirt/hooks")
@@ -27,6 +27,7 @@ FRONT = HOOKS / "qemu.d/vgpumgr"
 CLIENT = Path("/usr/local/lib/vgpumgr/hook_client.py")
 SOCKET = Path("/run/vgpumgr/hook.sock")
 STATE = Path("/run/hook-agent")
+STOP_S = 90  # systemd's TimeoutStopSec
 NAMESPACE = "https://vgpumgr.dev/xmlns/domain/1"
 
 _DOMAIN = """
@@ -78,11 +79,15 @@ def libvirtd() -> int:
 
 
 def restart_libvirtd() -> None:
-    """Running VMs stay, connections do not."""
+    """As systemd does: one that has not ended in time is killed. Running VMs stay, connections do not."""
     pid = libvirtd()
     os.kill(pid, signal.SIGTERM)
-    poll(lambda: not Path(f"/proc/{pid}").exists())
-    subprocess.run(["lab-libvirt"], check=True, timeout=60)
+    try:
+        poll(lambda: not Path(f"/proc/{pid}").exists(), timeout_s=STOP_S)
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        poll(lambda: not Path(f"/proc/{pid}").exists())
+    start_libvirt()
 
 
 def virsh(*words: str) -> subprocess.CompletedProcess[str]:

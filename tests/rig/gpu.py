@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.rig.client import Client, Outcome, slice_option
 from tests.rig.kernel import PATIENCE
+from tests.rig.removal import remove
 from tests.rig.window import Snapshot, Window
 from vgpumgr.control.model import Slice, Tenant
 from vgpumgr.control.netlink import Control
@@ -65,9 +66,9 @@ class Gpu:
         self.sysfs.write_gpu(self.address, "max_chunk_us", chunk_us)
 
     def clear(self) -> None:
-        """Remove all slices and tenants, take settings back."""
+        """Remove all slices and tenants, take settings back. AssertionError if somebody had to be killed for that."""
         for device in self.control.slices(self.address):
-            self.sysfs.remove(device.uuid)
+            remove(self.sysfs, device.uuid)
         for tenant in self.control.tenants(self.address):
             self.control.delete_tenant(self.address, tenant.name)
         self.control.set_gpu(
