@@ -3,7 +3,8 @@
  * Options of the module that are numbers: one that is out of range changes nothing, and
  * the log names it.
  */
-#include <linux/kernel.h>
+#include <linux/kstrtox.h>
+#include <linux/printk.h>
 #include <linux/sysfs.h>
 
 #include "options.h"

@@ -163,8 +163,7 @@ struct module;
 #define THIS_MODULE ((struct module *)0)
 #define KBUILD_MODNAME "vgpumgr"
 #define MODULE_PARM_DESC(name, text) struct kfuzz_unused
-#define module_param_named(name, variable, type, mode) struct kfuzz_unused
-#define module_param(name, type, mode) struct kfuzz_unused
+#define module_param_cb(name, ops, argument, mode) struct kfuzz_unused
 #define EXPORT_SYMBOL_GPL(name) struct kfuzz_unused
 
 #define dev_notice(device, ...) ((void)(device))
