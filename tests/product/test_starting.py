@@ -25,14 +25,10 @@ def defined(guests: Guests, name: str, *slices: str, named: tuple[str, ...] = ()
     return guests.define(name, vm_uuid=vm_uuid or new_uuid(), command="true", slices=slices, metadata=metadata)
 
 
-def start(guest: Guest) -> None:
-    guest.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
-
-
 def refused(guest: Guest) -> str:
     """The code that a user finds in libvirt's error, behind one short line of ours."""
     with pytest.raises(libvirt.libvirtError) as error:
-        start(guest)
+        guest.start(paused=True)
     match = re.search(REFUSED, str(error.value))
     assert match, str(error.value)
     assert len(match["reason"]) < 300
@@ -71,7 +67,7 @@ def test_a_device_lives_as_long_as_its_vm_and_the_claim_longer(host: Host, guest
     assert host.empty()
 
     def running_with_its_slice() -> None:
-        start(guest)
+        guest.start(paused=True)
         found = host.gpu.slice_stats(slice_id)
         assert (found.open, found.tenant, found.weight, found.scheduled) == (True, "blue", 250, True)
         assert host.gpu.sysfs.slice_type(slice_id) == f"vgpumgr-{CLASS}"
@@ -113,7 +109,7 @@ def test_a_start_that_fails_after_us_leaves_nothing(host: Host, guests: Guests) 
     guest = defined(guests, "failing", slice_id, new_uuid(), named=(slice_id,), vm_uuid=vm_uuid)
     log_before = AGENT.log.read_text()
     with pytest.raises(libvirt.libvirtError) as error:
-        start(guest)
+        guest.start(paused=True)
     assert "vgpumgr:" not in str(error.value)
     assert f"may start with {slice_id}" in AGENT.log.read_text().removeprefix(log_before)
     eventually(host.empty, what="what was made for it is gone")
@@ -128,11 +124,11 @@ def test_without_the_agent_only_vms_that_are_not_ours_start(host: Host, guests: 
     foreign = defined(guests, "foreign")
     AGENT.kill()
     try:
-        start(foreign)
+        foreign.start(paused=True)
         assert foreign.running()
         assert refused(ours) == "agent.unavailable"
         assert host.devices() == set()
     finally:
         AGENT.start()
-    start(ours)
+    ours.start(paused=True)
     assert host.is_open(slice_id)

@@ -88,10 +88,13 @@ class Guest:
     def vm_uuid(self) -> str:
         return str(self.domain.UUIDString())
 
-    def start(self) -> None:
-        """Start a domain that was defined; raises libvirt.libvirtError when libvirt or its hook refuses."""
+    def start(self, *, paused: bool = False) -> None:
+        """Start a domain that was defined; raises libvirt.libvirtError when libvirt or its hook refuses.
+
+        On a console of its own each time: libvirt may not have given back the last one's file when its VMM was killed.
+        """
         self.console_path.unlink(missing_ok=True)
-        self.domain.create()
+        self.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
 
     def console(self) -> str:
         """Everything the guest has printed so far."""
