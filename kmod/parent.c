@@ -15,7 +15,11 @@
 
 #define VGPU_ABI_VERSION	"1.1"
 
-static struct vgpu_option vgpu_memory_mib = { .value = 1024, .min = 16, .max = U32_MAX };
+static struct vgpu_option vgpu_memory_mib = {
+	.value = 1024,
+	.min = 16, /* the smallest class of slices */
+	.max = U32_MAX,
+};
 module_param_cb(memory_mib, &vgpu_option_ops, &vgpu_memory_mib, 0444);
 MODULE_PARM_DESC(memory_mib, "device memory of each accelerator, MiB (default 1024)");
 

@@ -91,7 +91,7 @@ class Guest:
     def start(self, *, paused: bool = False) -> None:
         """Start a domain that was defined; raises libvirt.libvirtError when libvirt or its hook refuses.
 
-        On a console of its own each time: libvirt may not have given back the last one's file when its VMM was killed.
+        On a new file for its console: libvirt once refused that of a VM whose VMM had been killed, as still in use.
         """
         self.console_path.unlink(missing_ok=True)
         self.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
