@@ -29,6 +29,7 @@ from vgpumgr_api.services.unbooked import IMPLAUSIBLE, UNATTRIBUTED, Aside, Boun
 
 COUNTED = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 _BOTH_WAYS = "due_ns"
+_KEY = ("meter_id", "hour", "gpu", "tenant")
 _BATCH = 500
 
 METERS_MAX = 64
@@ -108,12 +109,14 @@ def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: S
     for reading in sorted(readings, key=lambda reading: reading.revision):
         key = (reading.hour, reading.gpu, reading.tenant)
         owner = _owner(owners.get(key[1:], ()), reading.hour)
-        if owner is None:
-            aside.put(UNATTRIBUTED, _said_hour(session, reading.hour), reading)
-            continue
         before = counts.get(key) or counted.get(key) or dict.fromkeys(COUNTED, 0)
         after = {name: _further(name, before[name], getattr(reading, name)) for name in COUNTED}
-        counts[key] = {"meter_id": meter_id, "hour": reading.hour, "gpu": reading.gpu, "tenant": reading.tenant} | after
+        if reading.tenant.isprintable():  # else nobody is ever called that, and it may not be storable
+            counts[key] = dict(zip(_KEY, (meter_id, *key), strict=True)) | after
+        if owner is None:
+            # It stays nobody's when somebody claims in the same hour.
+            aside.put(UNATTRIBUTED, _said_hour(session, reading.hour), reading)
+            continue
         hour = _hour(session, reading.hour, owner)
         if hour < kept.kept_from:
             continue

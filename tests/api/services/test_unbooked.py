@@ -129,6 +129,27 @@ def test_usage_of_a_name_without_a_claim_leaves_a_trace(
     assert kept(database) == [("unattributed", "gone", 9)]
 
 
+def test_what_was_counted_before_the_first_claim_is_not_booked_with_what_comes_after_it(
+    database: Database, world: World, told: Told
+) -> None:
+    world.tenant("green")
+    told.tell(told.reading(500, tenant="green"), told.reading(40, tenant="green", hour=NOON - 1))
+    told.tell(told.reading(600, tenant="green"))
+    world.claim("green", world.profile(share=100))
+    told.tell(told.reading(650, tenant="green"), told.reading(40, tenant="green", hour=NOON - 1))
+    assert entries(database) == [(0, 0, "green", 50, 50)]
+    before = [("unattributed", "green", 40), ("unattributed", "green", 600)]
+    assert kept(database) == before
+    told.again(told.sent)
+    assert (entries(database), kept(database)) == ([(0, 0, "green", 50, 50)], before)
+
+
+def test_a_name_that_cannot_be_stored_breaks_nothing(database: Database, told: Told) -> None:
+    told.tell(told.reading(5, tenant="a\0b"), told.reading(6, tenant="a\0b"), told.reading(7))
+    assert entries(database) == [(0, 0, "acme", 7, 7)]
+    assert kept(database) == [("unattributed", "a?b", 6)]
+
+
 def test_a_clock_that_is_ahead_leaves_its_trace_in_the_present_hour(world: World, told: Told) -> None:
     told.tell(told.reading(5, tenant="gone", hour=NOON + 9))
     [row] = world.run(unbooked.list_unbooked, PageRequest(), UnbookedFilter()).items
