@@ -6,12 +6,14 @@ uvicorn has plain text, and with what a client's certificate says. Answers may t
 """
 
 import asyncio
+import re
 import ssl
 from asyncio import sslproto
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import h11
 import uvicorn
@@ -33,6 +35,8 @@ TLS_BUFFER_BYTES = 32 << 10
 
 GRACE_S = 5.0
 """The application says that a body was too slow; who goes on sending is cut so much later."""
+
+_ABSOLUTE = re.compile(rb"https?://[^/]+(/.*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +79,25 @@ class Server(uvicorn.Server):
         self.started = True
 
 
+def _in_origin_form(app: ASGIApp) -> ASGIApp:
+    """What proxies ask for, `http://host/path`, is for the application what others ask for: RFC 9112, section 3.2.2."""
+
+    async def called(scope: Scope, receive: Receive, send: Send) -> None:
+        found = _ABSOLUTE.fullmatch(scope["raw_path"])
+        if found is not None:
+            raw_path: bytes = found[1] or b"/"
+            scope.update(raw_path=raw_path, path=unquote(raw_path.decode("ascii")))
+        await app(scope, receive, send)
+
+    return called
+
+
 class Protocol(H11Protocol):
     """One connection."""
 
     def __init__(self, *args: Any, bounds: Bounds) -> None:
         super().__init__(*args)
+        self.app = _in_origin_form(self.app)
         self._bounds = bounds
         self._phase = ""
         """What the client is at that has a deadline: "head" or "body"."""
