@@ -69,8 +69,14 @@ def refuse_repeated_headers(headers: Headers) -> None:
 
 
 def require_json(method: str, headers: Headers) -> None:
-    """Refuses a body of another media type. An absent body has none; the model says whether it is missed."""
+    """Refuses a body of another media type, and one that is compressed: nobody could tell how much it becomes.
+
+    An absent body has no type; the model says whether it is missed.
+    """
     empty = not announces_body(headers)
+    codings = ",".join(headers.getlist("content-encoding")).split(",")
+    if not empty and any(each.strip().lower() not in ("", "identity") for each in codings):
+        raise Refusal(Code.MEDIA_TYPE_UNSUPPORTED, "send the body as it is, without Content-Encoding")
     accepted = (MERGE_PATCH, JSON) if method == "PATCH" else (JSON,)
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
     if given in accepted or (empty and not given):

@@ -60,6 +60,8 @@ class ProblemResponse(Response):
         extra = dict(headers or {})
         if challenge := CHALLENGES.get(code):
             extra["WWW-Authenticate"] = challenge
+        if code is Code.MEDIA_TYPE_UNSUPPORTED:
+            extra["Accept-Encoding"] = "identity"  # RFC 9110, section 12.5.3
         if retry_after_s is None and status == HTTPStatus.SERVICE_UNAVAILABLE:
             retry_after_s = RETRY_AFTER_S
         if retry_after_s is not None:

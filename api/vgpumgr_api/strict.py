@@ -2,8 +2,8 @@
 """The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
 
 who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
-type we read (415) and holds only storable text and no member twice (400), that there is none where none is read (400),
-that no header that means something is given twice and no query parameter is unknown or given twice (422).
+type and coding we read (415) and holds only storable text and no member twice (400), that there is none where none is
+read (400), that no header that means something is given twice and no query parameter is unknown or given twice (422).
 """
 
 import inspect

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever goes wrong, the answer is a problem document. No database: what it would say is made up here."""
 
+import gzip
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,6 +137,20 @@ def test_wrong_media_type(client: TestClient, kind: str) -> None:
     headers = AUTH | ({"Content-Type": kind} if kind else {})
     said = problem(client.post("/v1/tenants", content=b"{}", headers=headers), Code.MEDIA_TYPE_UNSUPPORTED)
     assert "application/json" in said.detail
+
+
+@pytest.mark.parametrize("coding", ["gzip", "GZIP", "identity, gzip", "br", "x"])
+def test_a_body_that_is_compressed_is_not_taken_for_json_that_is_damaged(client: TestClient, coding: str) -> None:
+    headers = AUTH | JSON | {"Content-Encoding": coding}
+    response = client.post("/v1/tenants", content=gzip.compress(b'{"name": "acme"}'), headers=headers)
+    assert "without Content-Encoding" in problem(response, Code.MEDIA_TYPE_UNSUPPORTED).detail
+    assert response.headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("coding", ["", "identity", "Identity"])
+def test_a_body_that_says_that_it_is_not_compressed_is_read(client: TestClient, coding: str) -> None:
+    headers = AUTH | JSON | {"Content-Encoding": coding}
+    problem(client.post("/v1/tenants", content=b"{", headers=headers), Code.BODY_INVALID)
 
 
 def test_a_patch_is_asked_for_as_a_merge_patch(client: TestClient) -> None:
