@@ -100,3 +100,35 @@ def test_a_fence_waits_for_those_who_may_be_drawing_from_what_is_held_there(
     assert waited
     assert fenced.fenced_at is not None
     assert Audit(database_url).violations() == []
+
+
+def test_a_place_that_was_reserved_while_its_host_was_fenced_is_drawn_by_nobody(
+    world: World, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence knew nothing of the reservation, so that its quota holds up no claim, and drawing locks no GPU."""
+    world.host(HOST)
+    world.tenant("acme")
+    profile = world.profile(share=250)
+    held: list[Any] = []
+    close = fencing._close_gpus
+
+    def reserve_and_close(*given: Any) -> None:
+        held.append(world.reserve("acme", profile, places=1).id)
+        close(*given)
+
+    monkeypatch.setattr(fencing, "_close_gpus", reserve_and_close)
+    generation = world.run(hosts.get_host, HOST).generation
+
+    _, claimed, waited = behind(
+        database,
+        database_url,
+        lambda session: fence(session, world, generation),
+        lambda: world.claim("acme", profile, reservation=held[0]),
+    )
+
+    assert waited
+    assert isinstance(claimed, Refusal)
+    assert [one.code for one in claimed.reasons] == ["host.fenced"]
+    audit = Audit(database_url)
+    assert audit.slices() == {}
+    assert audit.violations() == []
