@@ -173,7 +173,7 @@ def delete(
     ],
     names: Annotated[list[str], typer.Argument(metavar="NAME")],
     wait: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="slices: until quota and capacity are back")
+        float | None, typer.Option(min=0, metavar="SECONDS", help="slices: wait until they are gone, so long at most")
     ] = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,

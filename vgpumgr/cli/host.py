@@ -91,7 +91,7 @@ def drain(
     deadline: Annotated[str | None, typer.Option(metavar="DURATION", help="after which it fails; else 1d")] = None,
     then: Annotated[Then, typer.Option(help="the host's state when none is left")] = Then.CORDONED,
     wait_s: Annotated[
-        float | None, typer.Option("--wait", min=0, metavar="SECONDS", help="until none is left, so long at most")
+        float | None, typer.Option("--wait", min=0, metavar="SECONDS", help="wait until none is left, so long at most")
     ] = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,

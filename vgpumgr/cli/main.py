@@ -90,6 +90,15 @@ def main(arguments: Sequence[str], session: Session) -> int:
         return Status.ERROR
 
 
+_WAITING = {"--wait": "--timeout", "--timeout": "--wait"}
+
+
+def _options(error: typer.TyperException) -> set[str]:
+    """What the command takes that was given wrongly."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    return {name for each in getattr(command, "params", ()) for name in each.opts}
+
+
 def _usage(error: typer.TyperException) -> str:
     """Say what is wrong with a command line; for one without arguments that is its help."""
     said = error.format_message() if hasattr(error, "format_message") else str(error)
@@ -103,6 +112,12 @@ def _usage(error: typer.TyperException) -> str:
         todo = "it goes after the command, as in `vgpumgr get hosts -o json`"
     elif command != "vgpumgr" and option in ("--url", "--token-file", "--ca-file"):
         todo = f"it goes before the command, as in `vgpumgr {option} ... get hosts`"
+    elif option == "--config":
+        todo = "the settings are always in ~/.config/vgpumgr/config.toml, or below XDG_CONFIG_HOME"
+    elif option in _WAITING and _WAITING[option] in _options(error):
+        todo = f"it is called {_WAITING[option]} here"
+    elif getattr(getattr(error, "param", None), "metavar", "") in ("SECONDS", "S"):
+        todo = "give a number of seconds, like 90"
     return f"vgpumgr: argument.invalid: {printable(said).rstrip('.')}; {todo}"
 
 

@@ -60,7 +60,7 @@ def show_operation(context: typer.Context, name: IdArgument, output: OutputOptio
 def wait_for(
     context: typer.Context,
     name: IdArgument,
-    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="how long")] = 3600,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="wait so long at most")] = 3600,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Wait until an operation is done. Fails if it did, if it was cancelled, or if it takes longer."""

@@ -39,6 +39,9 @@ def settings(options: Options, env: Mapping[str, str], *, operator_token: Path =
     """Gather the settings. SettingsError, which never quotes a token."""
     from vgpumgr.client.transport import refuse_clear_text  # late: help needs no models
 
+    for option in KEYS:
+        if getattr(options, option) == "":  # of a script whose variable is not set; not what else there may be
+            raise SettingsError(f"--{option.replace('_', '-')} is empty; give a value, or leave the option out")
     file = _configuration(env)
     url = options.url or env.get("VGPUMGR_URL") or file.get("url") or DEFAULT_URL
     refuse_clear_text(url)
@@ -75,6 +78,8 @@ def _configuration(env: Mapping[str, str]) -> dict[str, str]:
             raise SettingsError(f"{path}: there is no setting {key!r}; there are {', '.join(KEYS)}")
         if not isinstance(value, str):
             raise SettingsError(f"{path}: {key} must be a string in quotes")
+        if not value:
+            raise SettingsError(f"{path}: {key} is empty; give a value, or remove the line")
     # Relative to the file, so that it means the same everywhere.
     return {key: value if key == "url" else str(path.parent / Path(value).expanduser()) for key, value in found.items()}
 

@@ -112,8 +112,8 @@ def describe(
     shown = _lines(dumped(item))
     for plural, parts in belonging.items():
         part_kind = kind_of(plural)
-        if plural == "gpus" and not parts:
-            shown.append(f"gpus: {NO_GPUS}")
+        if not parts:
+            shown.append(f"{plural}: {NO_GPUS if plural == 'gpus' else 'none'}")
             continue
         rows = table(part_kind.header, (part_kind.row(part) for part in parts))
         shown += [f"{plural}:", *("  " + line for line in rows.splitlines())]

@@ -39,6 +39,8 @@ Match = str | int
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _KEY = re.compile(r"[!-~]{1,255}")
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+"""What OpenSSL calls plain text where it wants TLS."""
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -186,10 +188,11 @@ class Transport:
                 if pause_s is None or _tls(error):
                     raise self._unreachable(error) from None
             except httpx2.TimeoutException as error:
-                raise self._unreachable(error) from None
+                sent = not isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout))
+                raise self._unreachable(error, sent=sent and method != "GET") from None
             except httpx2.TransportError as error:
                 if pause_s is None or not repeatable:
-                    raise self._unreachable(error, sent=True) from None
+                    raise self._unreachable(error, sent=method != "GET") from None
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
             else:
@@ -204,18 +207,26 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
     def _unreachable(self, error: Exception, *, sent: bool = False) -> ApiUnreachableError:
+        """`sent`: what was asked for may have been done."""
         import httpx2
 
         if reason := _tls(error):
             what, todo = f"TLS failed: {reason}", "check the URL's host name and the CA file"
+            if reason in _NO_TLS:
+                what, todo = "what answers there speaks no TLS", "check host and port; without TLS the API is on this"
+                todo += " machine only, and its URL begins with http://"
         elif isinstance(error, httpx2.TimeoutException):
             what, todo = "no answer in time", "check the network, and whether the API is overloaded"
-        elif sent:
-            what, todo = "the connection was lost", "check with `get` whether the request was carried out, then repeat"
+            if sent:
+                todo += "; check with `get` whether the request was carried out before you repeat it"
+        elif isinstance(error, httpx2.ConnectError):
+            what, todo = _words(error), "check that the API runs there, the URL and the network"
+        else:
+            what, todo = "the connection was lost", "check that the API runs there, and repeat"
+            if sent:
+                todo = "check with `get` whether the request was carried out, then repeat"
             if self.url.startswith("http:"):
                 todo = f"if the API speaks TLS there give https:// instead of http://, else {todo}"
-        else:
-            what, todo = _words(error), "check that the API runs there, the URL and the network"
         return ApiUnreachableError(f"{self.url}: {what}; {todo}")
 
     def _parsed(self, response: "httpx2.Response", kind: type[Model]) -> Model:
@@ -277,6 +288,11 @@ def _checked_url(url: str) -> str:
         port_ok = parts.port is None or 0 < parts.port < 65536
     except ValueError:
         parts, port_ok = urlsplit(""), False
+    if parts.scheme == "unix":
+        raise SettingsError(
+            f"{url[:200]!r}: the Unix socket of an API is for a proxy on its machine; give the URL of that, like"
+            " https://vgpumgr.example"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or not url.isprintable():
         raise SettingsError(f"{url[:200]!r} is no URL of an API; give one like https://vgpumgr.example:8470")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:

@@ -253,6 +253,26 @@ def test_a_timeout_is_not_tried_again(api: FakeApi, client: Client) -> None:
     assert len(api.requests) == 1
 
 
+@pytest.mark.parametrize("error", [httpx2.ReadTimeout, httpx2.WriteTimeout])
+def test_who_gets_no_answer_to_a_change_is_told_that_it_may_have_been_made(
+    api: FakeApi, client: Client, error: type[Exception]
+) -> None:
+    api.fail(error, times=2)
+    with pytest.raises(ApiUnreachableError, match="check with `get` whether the request was carried out"):
+        client.create_slice(CLAIM)
+    with pytest.raises(ApiUnreachableError) as caught:
+        client.tenant("blue")
+    assert "carried out" not in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [httpx2.ConnectTimeout, httpx2.PoolTimeout])
+def test_what_was_never_sent_was_not_carried_out(api: FakeApi, client: Client, error: type[Exception]) -> None:
+    api.fail(error)
+    with pytest.raises(ApiUnreachableError, match="no answer in time") as caught:
+        client.create_slice(CLAIM)
+    assert "carried out" not in str(caught.value)
+
+
 def test_a_refusal_is_not_tried_again(api: FakeApi, client: Client) -> None:
     api.refuse(Code.QUOTA_EXCEEDED, "blue may claim 0 permille more; raise its quota")
     with pytest.raises(ApiError) as caught:
@@ -328,6 +348,12 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["unix:/run/vgpumgr-api/api.sock", "unix:///run/vgpumgr-api/api.sock"])
+def test_a_socket_is_told_what_it_is_for(url: str) -> None:
+    with pytest.raises(SettingsError, match="is for a proxy on its machine; give the URL of that"):
+        Client(url, TOKEN)
+
+
 @pytest.mark.parametrize("token", ["", "two words", "line\n", "umlaut-ä", "\x00"])
 def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(SettingsError) as caught:
@@ -366,7 +392,8 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
 def test_plain_text_where_tls_is_wanted_is_a_tls_failure() -> None:
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     threading.Thread(target=server.handle_request, daemon=True).start()
-    with pytest.raises(ApiUnreachableError, match=r"TLS failed: .*; check the URL's host name and the CA file"):
+    words = r"speaks no TLS; check host and port; .* its URL begins with http://"
+    with pytest.raises(ApiUnreachableError, match=words):
         Client(f"https://127.0.0.1:{server.server_port}", TOKEN, pauses_s=(), timeout_s=5).tenant("blue")
     server.server_close()
 

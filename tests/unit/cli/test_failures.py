@@ -216,6 +216,16 @@ def test_usage_errors_are_2_in_one_line_and_send_nothing(cli: Cli, arguments: tu
             ("host", "cordon", "gpu-a", "--token-file", "x"),
             "; it goes before the command, as in `vgpumgr --token-file ... get hosts`",
         ),
+        *(
+            (given, "; the settings are always in ~/.config/vgpumgr/config.toml, or below XDG_CONFIG_HOME")
+            for given in (("--config", "x", "get", "hosts"), ("get", "hosts", "--config", "x"))
+        ),
+        (("operation", "wait", str(SLICES[0]), "--wait", "3"), "; it is called --timeout here"),
+        (("delete", "slice", str(SLICES[0]), "--timeout", "3"), "; it is called --wait here"),
+        (("host", "drain", "gpu-a", "--timeout", "3"), "; it is called --wait here"),
+        (("get", "hosts", "--wait", "3"), "; see `vgpumgr get --help`"),
+        (("host", "drain", "gpu-a", "--wait", "5m"), "; give a number of seconds, like 90"),
+        (("delete", "slice", str(SLICES[0]), "--wait", "nan"), "; give a number of seconds, like 90"),
     ],
 )
 def test_frequent_mistakes_are_told_how_to_be_mended(cli: Cli, arguments: tuple[str, ...], todo: str) -> None:
@@ -236,6 +246,12 @@ def test_a_host_without_gpus_is_said(cli: Cli) -> None:
     told = "none reported; look with `vgpumgr host doctor` on the host, as root"
     assert cli("get", "gpus", "--host", "gpu-b").err == told + "\n"
     assert f"\ngpus: {told}\n" in cli("describe", "host", "gpu-b").out
+
+
+def test_what_an_object_has_none_of_is_said_without_the_head_of_a_table(cli: Cli) -> None:
+    cli.api.lists["slices"] = []
+    for words in (("host", "gpu-a"), ("tenant", "blue")):
+        assert cli("describe", *words).out.endswith("\nslices: none\n")
 
 
 def test_an_epoch_is_unconfirmed_only_where_there_was_one(cli: Cli) -> None:

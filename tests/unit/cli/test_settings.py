@@ -71,12 +71,21 @@ def test_xdg_config_home_is_where_the_file_is(home: Path) -> None:
         ("uri = 'https://a'", "there is no setting 'uri'; there are url, token_file, ca_file"),
         ("url = 3", "url must be a string"),
         ("[url]\na = 1", "url must be a string"),
+        ("url = ''", "url is empty"),
+        ("token_file = ''", "token_file is empty"),
     ],
 )
 def test_a_configuration_that_is_wrong_is_said(home: Path, text: str, words: str) -> None:
     configure(home, text)
     with pytest.raises(SettingsError, match=words):
         found(home)
+
+
+@pytest.mark.parametrize("option", ["url", "token_file", "ca_file"])
+def test_an_option_without_a_value_does_not_mean_the_default(home: Path, option: str) -> None:
+    """A script whose variable is not set would talk to another API, or as somebody else."""
+    with pytest.raises(SettingsError, match=f"--{option.replace('_', '-')} is empty"):
+        found(home, options=Options(**{option: ""}), VGPUMGR_TOKEN="direct")
 
 
 def test_a_configuration_that_is_a_directory_is_said(home: Path) -> None:
