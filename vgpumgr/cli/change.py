@@ -2,6 +2,7 @@
 """`set` and `delete`. What was read is what is changed: the generation goes along as If-Match."""
 
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import typer
 
 from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import request
+from vgpumgr.cli.patience import patiently
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
 from vgpumgr.cli.units import parse_labels, parse_size, parse_uuid
@@ -243,7 +245,7 @@ def _wait_gone(session: Session, slice_id: UUID, deadline_s: float) -> None:
     pause_s = POLL_S
     while True:
         try:
-            claim = session.client.slice(slice_id)
+            claim = patiently(session, partial(session.client.slice, slice_id), until_s=deadline_s)
         except ApiError as error:
             if error.status == 404:
                 return

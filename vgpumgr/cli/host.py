@@ -108,7 +108,7 @@ def drain(
     if wait_s is None or begun.done:
         present(session, begun)
     else:
-        wait(session, begun.id, wait_s)
+        wait(session, begun.id, wait_s, answered=True)
 
 
 def _act(

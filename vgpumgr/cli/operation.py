@@ -2,6 +2,7 @@
 """`operation`: what takes longer than a command, as draining a host."""
 
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import typer
 from vgpumgr.cli.change import GenerationOption
 from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.make import request
+from vgpumgr.cli.patience import patiently
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
 from vgpumgr.cli.units import parse_uuid
@@ -87,16 +89,18 @@ def cancel(
     present(session, session.client.cancel_operation(operation_id, body, if_match=if_generation))
 
 
-def wait(session: Session, operation_id: UUID, wait_s: float) -> None:
+def wait(session: Session, operation_id: UUID, wait_s: float, *, answered: bool = False) -> None:
     """Return when an operation has succeeded, and show it. WaitEndedError, OperationFailedError.
 
-    Meanwhile people are told whenever less of it is left.
+    Meanwhile people are told whenever less of it is left. An API that has `answered` and goes away is waited for.
     """
     deadline_s = session.clock() + wait_s
     told = None
     while True:
+        ask = partial(_asked, session, operation_id, deadline_s)
+        found = patiently(session, ask, until_s=deadline_s) if answered else ask()
+        answered = True
         left_s = deadline_s - session.clock()
-        found = session.client.operation(operation_id, wait_s=int(max(0, min(WAIT_S, left_s))))
         if found.done:
             break
         if found.progress.left != told:
@@ -112,6 +116,11 @@ def wait(session: Session, operation_id: UUID, wait_s: float) -> None:
     if found.result is None:
         why = f"{found.error.code}: {found.error.detail}" if found.error else "somebody cancelled it"
         raise OperationFailedError(f"operation {operation_id} {found.state}: {why}")
+
+
+def _asked(session: Session, operation_id: UUID, deadline_s: float) -> "Operation":
+    left_s = deadline_s - session.clock()
+    return session.client.operation(operation_id, wait_s=int(max(0, min(WAIT_S, left_s))))
 
 
 def present(session: Session, found: "Operation") -> None:

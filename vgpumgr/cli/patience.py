@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking again while the API is away: a wait of hours does not end because a replica starts again."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from vgpumgr.cli.failures import Status, status
+from vgpumgr.cli.session import Session
+from vgpumgr.errors import VgpumgrError
+
+Answer = TypeVar("Answer")
+
+PAUSE_S = 2.0
+
+
+def patiently(session: Session, ask: Callable[[], Answer], *, until_s: float) -> Answer:
+    """Return what `ask` answers. While the API cannot be reached, or is busy, it is asked again; people are told once.
+
+    `until_s`: by the session's clock; from then on whatever `ask` raises is raised.
+    """
+    told = False
+    while True:
+        try:
+            return ask()
+        except VgpumgrError as error:
+            left_s = until_s - session.clock()
+            if status(error) is not Status.UNREACHABLE or left_s <= 0:
+                raise
+            if not told:
+                session.note(f"{error.code}: {error}; still waiting")
+            told = True
+            session.sleep(min(PAUSE_S, left_s))
