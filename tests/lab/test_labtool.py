@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The promises of the lab tool that other tests rely on. A few boots of the minimal lab host."""
 
-import ctypes
 import os
 import re
 import shutil
@@ -24,7 +23,6 @@ from labhost.mirror import debian_mirror  # noqa: E402
 from labhost.own_kernel import lost_settings, settings  # noqa: E402
 from labhost.qemu import is_virtual, probe_kvm  # noqa: E402
 from labhost.splats import complaints  # noqa: E402
-from labhost.vmrun import mend  # noqa: E402
 
 needs_lab = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
@@ -217,46 +215,3 @@ def test_a_failed_build_leaves_no_cache_entry(tmp_path: Path) -> None:
         cache.entry("thing", "key", fail)
     entry = cache.entry("thing", "key", lambda directory: (directory / "whole").touch())
     assert [path.name for path in entry.iterdir()] == ["whole"]
-
-
-VMRUN = """
-    .globl inject
-inject:                     /* int inject(struct cpu *cpu, int vector): the tail of helper_vmrun() */
-    push %rbx
-    mov %rdi, %rbx
-    movl %esi, 0x1000(%rbx)
-    movl $0, 0x1004(%rbx)
-    movq $-1, 0x1008(%rbx)
-    testb $2, loglevel(%rip)
-    jne 0f
-    mov $1, %edx
-    mov %esi, %eax
-    .skip 200, 0x90
-0:  pop %rbx
-    ret
-    .data
-loglevel:
-    .byte 0
-    .section .note.GNU-stack
-"""
-
-
-def injected(library: Path) -> tuple[int, list[int]]:
-    """What `inject` of VMRUN delivers, and what it leaves of a processor that is all fives."""
-    cpu = (ctypes.c_int32 * 2048)(*[5] * 2048)
-    delivered = ctypes.CDLL(str(library)).inject(cpu, 236)
-    return delivered, list(cpu[1024:1028])
-
-
-def test_an_injected_interrupt_leaves_nothing_behind_once_vmrun_is_mended(tmp_path: Path) -> None:
-    (tmp_path / "vmrun.s").write_text(VMRUN)
-    built, mended = tmp_path / "built.so", tmp_path / "mended.so"
-    subprocess.run(["gcc", "-shared", "-o", built, tmp_path / "vmrun.s"], check=True)
-    shutil.copy(built, mended)
-    assert mend(mended)
-    assert injected(built) == (236, [236, 0, -1, -1])
-    assert injected(mended) == (236, [5, 0, -1, -1])
-
-    before = mended.read_bytes()
-    assert not mend(mended)
-    assert mended.read_bytes() == before

@@ -4,11 +4,11 @@
 from pathlib import Path
 
 from labhost.cache import Cache, digest
+from labhost.mending import RECIPE, mend
 from labhost.paths import Paths
 from labhost.progress import say, step
 from labhost.rootfs import MKFS, ext4, logged, mmdebstrap
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, toolchain
-from labhost.vmrun import RECIPE, mend
 
 # 60-mdevctl.rules runs /usr/sbin/mdevctl, which Debian ships in /usr/bin, so that autostart fails silently.
 _PREPARE_HOST = """set -eu
@@ -80,7 +80,7 @@ def qemu_root(paths: Paths) -> Path:
     def build(directory: Path) -> None:
         with step("private QEMU"):
             mmdebstrap(paths, "qemu", directory / "root", suite, packages, variant="extract")
-            if not mend(directory / "root/usr/bin/qemu-system-x86_64"):
-                say("this QEMU's VMRUN is not the one that is known to need mending; left as it is")
+            for defect in mend(directory / "root/usr/bin/qemu-system-x86_64"):
+                say(f"not found in this QEMU, so not mended: {defect}")
 
     return Cache(paths.cache).entry("qemu", digest([suite, *packages, RECIPE]), build) / "root"
