@@ -95,6 +95,27 @@ def test_a_panic_is_told_from_a_failing_command() -> None:
 
 
 @needs_lab
+def test_a_lab_host_that_ends_without_a_panic_says_why() -> None:
+    done = run_lab("--", "echo triple >/sys/kernel/reboot/type; echo b >/proc/sysrq-trigger; sleep 60")
+    assert done.returncode == 125
+    assert "a processor of the lab host had a triple fault" in done.stderr
+    for kept in kept_directory(done.stderr):
+        shutil.rmtree(kept)
+
+    command = [*LAB, "run", "--minimal", "--no-artefacts", "--", "echo started; sleep 1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
+        assert tool.stdout is not None
+        assert tool.stdout.readline() == "started\n"
+        (qemu,) = qemus_with(f"-{tool.pid}/serial.log")
+        os.kill(qemu, signal.SIGSEGV)
+        _, errors = tool.communicate(timeout=60)
+    assert tool.returncode == 125
+    assert "QEMU was killed by SIGSEGV" in errors
+    for kept in kept_directory(errors):
+        shutil.rmtree(kept)
+
+
+@needs_lab
 def test_a_kernel_complaint_fails_a_command_that_passed() -> None:
     complain = 'echo "<4>WARNING: this is a test" >/dev/kmsg'
     done = run_lab("--", complain)

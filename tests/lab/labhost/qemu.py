@@ -70,6 +70,7 @@ class Machine:
     initrd: Path
     command_line: str
     serial_log: Path
+    reset_log: Path
     report: Path
     checkout: Path
     root_image: Path | None = None
@@ -88,6 +89,8 @@ class Machine:
             "-m", str(self.memory_mib),
             "-kernel", str(self.vmlinuz), "-initrd", str(self.initrd), "-append", self.command_line,
             "-serial", f"file:{_escape(self.serial_log)}",
+            # the processors' registers at each reset, and whether a triple fault was the cause
+            "-d", "cpu_reset", "-D", str(self.reset_log),
             "-device", "edu,addr=0x10",
             "-device", "virtio-serial-pci",
             # not `stdio`: its port counts as unplugged, and writes block, once our stdin is at its end

@@ -10,12 +10,15 @@ import os
 import select
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from labhost import initrd, splats
 from labhost.build import Ingredients, ingredients
@@ -104,6 +107,7 @@ def machine(
         initrd=disk,
         command_line=" ".join(words),
         serial_log=directory / "serial.log",
+        reset_log=directory / "reset.log",
         report=directory / "report",
         checkout=paths.checkout,
         root_image=parts.host_image,
@@ -189,6 +193,7 @@ def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
                 if readable:
                     data = os.read(output, 65536)
                     if not data:
+                        _note_end(child, errors)
                         return True
                     sys.stdout.buffer.write(data)
                     sys.stdout.buffer.flush()
@@ -199,6 +204,15 @@ def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
         finally:
             child.kill()
             os.close(output)
+
+
+def _note_end(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    """Add to QEMU's messages what killed it, if that was a signal."""
+    with suppress(subprocess.TimeoutExpired):
+        status = child.wait(_POWER_OFF_LIMIT_S)
+        if status < 0:
+            log.write(f"QEMU was killed by {signal.Signals(-status).name}\n".encode())
+            log.flush()
 
 
 def is_complete(report: Path) -> bool:
@@ -228,5 +242,7 @@ def _judge(options: Options, host: Machine, in_time: bool) -> int:
         say(f"stopped: the time limit of {options.timeout_s:.0f} s has passed")
         return EXIT_TIMEOUT
     print(tail(host.report.parent / "qemu.log"), end="", file=sys.stderr)
+    if b"Triple fault" in (host.reset_log.read_bytes() if host.reset_log.exists() else b""):
+        say("a processor of the lab host had a triple fault")
     say("the lab host ended without reporting an exit status")
     return EXIT_LAB_FAILED
