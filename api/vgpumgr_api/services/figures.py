@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import case, func, select
+from sqlalchemy import Float, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr_api.db import models, records
@@ -124,7 +124,8 @@ def _quotas(session: Session) -> Iterator[tuple[str, dict[str, tuple[int, int]]]
 
 
 def _unbooked_s(session: Session) -> dict[str, float]:
-    rows = select(Unbooked.reason, func.sum(Unbooked.run_ns)).group_by(Unbooked.reason)
+    # Hosts say what they like: the sum need not fit an integer of SQLite's.
+    rows = select(Unbooked.reason, func.sum(cast(Unbooked.run_ns, Float))).group_by(Unbooked.reason)
     return {reason: float(run_ns) / 1e9 for reason, run_ns in session.execute(rows)}
 
 

@@ -21,6 +21,9 @@ from vgpumgr_api.services.text import printable
 GPUS_MAX = 256
 """Rows of one host, as many as a report may name."""
 
+COUNT_MAX = 10**12
+"""Of microseconds or places; a thousand times as much still fits a column."""
+
 Inventory = tuple[dict[str, str | int], dict[str, int]]
 """Columns of a GPU as reported, and bytes of its types."""
 
@@ -55,8 +58,11 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
 
 
 def _bounded(gpu: ReportedGpu) -> ReportedGpu:
-    """No GPU has more memory than that; sums over a fleet would not fit a column."""
-    return gpu.model_copy(update={"mem_bytes": min(gpu.mem_bytes, MEM_BYTES_MAX)})
+    """No GPU has more than that. What claims reckon with it, and sums over a fleet, would not fit a column: one host
+    that says anything would keep all others from being claimed on.
+    """
+    said = {name: min(getattr(gpu, name), COUNT_MAX) for name in ("timeslice_min_us", "max_chunk_us", "places")}
+    return gpu.model_copy(update={"mem_bytes": min(gpu.mem_bytes, MEM_BYTES_MAX), **said})
 
 
 def _make_room(session: Session, gone: Sequence[models.Gpu], number: int) -> None:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host that lies, or is broken, says of itself is no other host's trouble."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+from vgpumgr_api.db import ledger
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import explain, figures, profiles
+from vgpumgr_api.services.unbooked import UNATTRIBUTED
+
+from tests.api.world import ADDRESS, GIB, World, gpu
+from vgpumgr.wire.common import COUNTER_MAX, Band, Mode, Policy
+from vgpumgr.wire.fleet import ReportedGpu
+from vgpumgr.wire.resources import Profile, ProfileCreate, SliceCreate
+from vgpumgr.wire.usage import COUNT_MAX_NS
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def told(address: str = ADDRESS, **members: Any) -> ReportedGpu:
+    return gpu(address).model_copy(update={"reserve_limit_permille": 750, **members})
+
+
+def profile(world: World, name: str, **members: Any) -> Profile:
+    wanted = ProfileCreate(name=name, share_permille=250, mem_bytes=GIB, **members)
+    made: Profile = world.run(profiles.create_profile, wanted)
+    return made
+
+
+LATENCY: dict[str, Any] = {"band": Band.LATENCY}
+FIXED: dict[str, Any] = {"policy": Policy.FIXED_SHARE, "mode": Mode.STRICT}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "honest", "lie"),
+    [
+        (LATENCY, {}, {"max_chunk_us": COUNTER_MAX}),
+        (FIXED, {"policy": Policy.FIXED_SHARE, "places": 4}, {"policy": Policy.FIXED_SHARE, "places": COUNTER_MAX}),
+        ({}, {}, {"timeslice_min_us": COUNTER_MAX}),
+    ],
+    ids=["chunk", "places", "timeslice"],
+)
+def test_no_number_that_a_host_says_of_a_gpu_keeps_others_from_claiming(
+    world: World, wanted: dict[str, Any], honest: dict[str, Any], lie: dict[str, Any]
+) -> None:
+    world.tenant("acme")
+    liar = world.host("liar", inventory=[told(**(honest | lie))])
+    world.host("one", inventory=[told(**honest)])
+    some = profile(world, "some", **wanted)
+    claimed = [world.claim("acme", some, host="one"), world.claim("acme", some)]
+    assert {one.host for one in claimed} <= ({"one", "liar"} if not wanted else {"one"})
+    found = world.run(explain.explain, SliceCreate(tenant="acme", profile="some"))
+    assert found.gpus == 2
+    assert liar.report()
+    assert liar.desired()
+    assert len({one.id for one in world.gpus()}) == 2
+
+
+def test_no_count_of_nobodys_breaks_the_figures_of_the_fleet(database: Database) -> None:
+    """So many names as a host may say, each with the most that it may say."""
+    enough = range(COUNTER_MAX // COUNT_MAX_NS + 1)
+    row = {"hour": NOW, "host": "liar", "gpu": ADDRESS, "reason": UNATTRIBUTED, "run_ns": COUNT_MAX_NS}
+    row |= dict.fromkeys(("due_ns", "assured_ns", "throttled_ns", "reserved_ns"), 0)
+    rows = [row | {"tenant": f"x{number}"} for number in enough]
+    database.run(lambda session: session.execute(insert(ledger.Unbooked), rows))
+    shown = database.run(figures.figures, read_only=True)
+    assert shown.unbooked_s[UNATTRIBUTED] > COUNTER_MAX / 1e9
