@@ -5,6 +5,7 @@
  * Works on a private copy of the descriptor only and touches nothing else, so
  * a guest that changes its ring meanwhile gains nothing.
  */
+#include <linux/nospec.h>
 #include <linux/overflow.h>
 
 #include "item.h"
@@ -118,7 +119,7 @@ enum vgpu_error vgpu_item_parse(struct vgpu_item *item, struct vgpu_memory *memo
 
 	if (op >= ARRAY_SIZE(vgpu_op_shapes))
 		return VGPU_ERROR_OP;
-	shape = &vgpu_op_shapes[op];
+	shape = &vgpu_op_shapes[array_index_nospec(op, ARRAY_SIZE(vgpu_op_shapes))];
 	if (flags & ~VGPU_DESC_FLAGS || !vgpu_item_unused_clear(desc, shape))
 		return VGPU_ERROR_FLAGS;
 

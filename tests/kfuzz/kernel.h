@@ -78,6 +78,7 @@ typedef s64 ktime_t;
 #define smp_load_acquire(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define smp_store_release(p, value) __atomic_store_n(p, value, __ATOMIC_RELEASE)
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define array_index_nospec(index, size) (index)
 #define BIT(n) (1UL << (n))
 #define BIT_ULL(n) (1ULL << (n))
 #define GENMASK(high, low) ((~0UL >> (63 - (high))) & (~0UL << (low)))
