@@ -89,7 +89,9 @@ static int vgpu_migration_load_ring(struct vgpu_device *device,
 	ring->completed = state->completed;
 	ring->reported = state->reported;
 	if (!vgpu_ring_publish(ring)) {
-		dev_warn_ratelimited(device->vdev.dev, "restoring refused: the engine is wedged\n");
+		dev_warn_ratelimited(device->vdev.dev, "restoring refused: %s\n",
+				     READ_ONCE(device->revoked) ? "the slice is being removed" :
+								  "the engine is wedged");
 		vgpu_ring_release(ring);
 		return -EIO;
 	}
