@@ -71,13 +71,15 @@ class DumpInterruptedError(VgpumgrError):
 class ApiError(VgpumgrError):
     """The API refused a request and stored nothing. `code` is the problem's own, see wire.problem.Code.
 
-    `retry_after_s`: when to ask again at the earliest; 0: it did not say.
+    `retry_after_s`: when to ask again at the earliest; 0: it did not say. `repeated`: the answer to an earlier attempt
+    was lost, which may have been carried out.
     """
 
     code = "api.refused"
 
-    def __init__(self, problem: "Problem", *, retry_after_s: float = 0) -> None:
+    def __init__(self, problem: "Problem", *, retry_after_s: float = 0, repeated: bool = False) -> None:
         self.problem = problem
+        self.repeated = repeated
         self.retry_after_s = retry_after_s
         self.code = problem.code
         super().__init__(problem.detail)

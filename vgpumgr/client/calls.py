@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from vgpumgr.client.transport import Match, Transport
+from vgpumgr.errors import ApiError
 from vgpumgr.wire.common import Page
+from vgpumgr.wire.problem import Code
 
 PAGE_SIZE = 1000
 WAIT_MARGIN_S = 15.0
@@ -60,4 +62,9 @@ class Calls:
         return self._api.demand("PATCH", path, kind, body=patch, if_match=if_match, params=params, repeatable=False)
 
     def _delete(self, path: str, if_match: Match | None, *, validate_only: bool) -> None:
-        self._api.call("DELETE", path, Loose, if_match=if_match, params=trial(validate_only))
+        try:
+            self._api.call("DELETE", path, Loose, if_match=if_match, params=trial(validate_only))
+        except ApiError as error:
+            # What an attempt deleted whose answer was lost is not there for the next one.
+            if not (error.repeated and error.code == Code.OBJECT_UNKNOWN):
+                raise

@@ -118,7 +118,7 @@ class Transport:
         `repeatable` False: a second time is not the same as once, so nothing is sent again after a lost connection.
         `idempotency_key`: of a POST, else one that only this call has.
         """
-        response = self._attempts(
+        response, repeated = self._attempts(
             method,
             path,
             content=None if body is None else body.model_dump_json(exclude_unset=method == "PATCH").encode(),
@@ -131,7 +131,7 @@ class Transport:
             return None
         if response.is_success:
             return self._parsed(response, kind)
-        raise self._refusal(response)
+        raise self._refusal(response, repeated=repeated)
 
     @contextlib.contextmanager
     def stream(self, path: str, *, params: Params, headers: Mapping[str, str], silence_s: float) -> "Iterator[Answer]":
@@ -175,9 +175,11 @@ class Transport:
         headers: Mapping[str, str],
         repeatable: bool,
         timeout_s: float,
-    ) -> "httpx2.Response":
+    ) -> "tuple[httpx2.Response, bool]":
+        """The answer, and whether that to an earlier attempt was lost."""
         import httpx2
 
+        repeated = False
         for pause_s in (*self._pauses_s, None):
             try:
                 response = self._http.request(
@@ -193,14 +195,15 @@ class Transport:
             except httpx2.TransportError as error:
                 if pause_s is None or not repeatable:
                     raise self._unreachable(error, sent=method != "GET") from None
+                repeated = True
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise ApiAnswerError(f"{self.url} answers no HTTP that makes sense: {_words(error)}") from None
             else:
                 if response.status_code not in (408, 429, 503) or pause_s is None:
-                    return response
+                    return response, repeated
                 wanted_s = retry_after_s(response.headers.get("retry-after", ""))
                 if wanted_s > RETRY_AFTER_MAX_S:
-                    return response
+                    return response, repeated
                 self._sleep(max(wanted_s, pause_s))
                 continue
             self._sleep(pause_s)
@@ -244,10 +247,13 @@ class Transport:
             answer.tagged(response.headers.get("etag", ""))
         return answer
 
-    def _refusal(self, response: "httpx2.Response") -> ApiError | ApiUnreachableError | ApiAnswerError:
+    def _refusal(
+        self, response: "httpx2.Response", *, repeated: bool = False
+    ) -> ApiError | ApiUnreachableError | ApiAnswerError:
         try:
             problem = Problem.model_validate_json(response.content)
-            return ApiError(problem, retry_after_s=retry_after_s(response.headers.get("retry-after", "")))
+            wanted_s = retry_after_s(response.headers.get("retry-after", ""))
+            return ApiError(problem, retry_after_s=wanted_s, repeated=repeated)
         except ValidationError:
             pass
         if response.status_code in (502, 503, 504):

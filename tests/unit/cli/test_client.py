@@ -246,6 +246,36 @@ def test_what_cannot_be_answered_twice_is_not_sent_twice(
     assert len(api.requests) == 1
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_deletion_whose_answer_was_lost_is_no_failure_for_having_been_made(
+    api: FakeApi, client: Client, lost: int
+) -> None:
+    def delete_and_hang_up(request: httpx2.Request) -> httpx2.Response:
+        api.route(request)
+        raise httpx2.ReadError("gone")
+
+    api.answers = [delete_and_hang_up]
+    api.fail(httpx2.ReadError, times=lost - 1)
+    client.delete_tenant("green")
+    assert "green" not in [tenant.name for tenant in client.tenants()]
+
+
+@pytest.mark.parametrize("code", [Code.OBJECT_IN_USE, Code.ROUTE_UNKNOWN, Code.PERMISSION_DENIED])
+def test_a_deletion_that_is_refused_then_is_a_failure_all_the_same(api: FakeApi, client: Client, code: Code) -> None:
+    api.fail(httpx2.ReadError)
+    api.refuse(code, "no")
+    with pytest.raises(ApiError) as caught:
+        client.delete_tenant("green")
+    assert caught.value.code == code
+
+
+def test_what_was_not_there_before_anything_was_lost_is_unknown(api: FakeApi, client: Client) -> None:
+    api.fail(httpx2.ConnectError)  # nothing was sent
+    with pytest.raises(ApiError) as caught:
+        client.delete_tenant("nobody")
+    assert caught.value.code == Code.OBJECT_UNKNOWN
+
+
 def test_a_timeout_is_not_tried_again(api: FakeApi, client: Client) -> None:
     api.fail(httpx2.ReadTimeout)
     with pytest.raises(ApiUnreachableError, match=r"http://127\.0\.0\.1:8470: no answer in time; check"):
