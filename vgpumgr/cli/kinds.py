@@ -185,7 +185,8 @@ def _one_of(kind: str, name: str, candidates: "Iterable[BaseModel]", *, hint: st
 
 
 def _find_gpu(client: "Client", name: str) -> "BaseModel":
-    gpus = client.gpus()
+    host, _, _ = name.rpartition("/")
+    gpus = client.gpus(host=checked_name(host, "host") if host else None)  # a fleet has tens of thousands
     matches = (gpu for gpu in gpus if name in (gpu.address, f"{gpu.host}/{gpu.address}", str(gpu.id)))
     return _one_of("gpu", name, matches, hint="give HOST/ADDRESS")
 

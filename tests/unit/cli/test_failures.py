@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.fake_api import TOKEN
-from tests.unit.cli.fake_content import SLICES, TOKENS, VM, slice_of
+from tests.unit.cli.fake_content import GPU, SLICES, TOKENS, VM, slice_of
 from vgpumgr import errors
 from vgpumgr.cli import failures
 from vgpumgr.cli.failures import Status
@@ -239,6 +239,14 @@ def test_a_gpu_that_is_called_like_its_host_is_told_its_name(cli: Cli) -> None:
     result = cli("get", "gpu", "gpu-a")
     assert result.status == 3
     assert "there is no gpu 'gpu-a'; give HOST/ADDRESS; `vgpumgr get gpus` lists those" in result.err
+
+
+def test_a_gpu_is_looked_for_on_its_host_only(cli: Cli) -> None:
+    assert cli("get", "gpu", f"gpu-b/{GPU}").status == 0
+    assert cli.api.seen() == ["GET /v1/gpus?page_size=1000&host=gpu-b"]
+    missing = cli("get", "gpu", "gpu-b/0000:ff:00.0")
+    assert (missing.status, "there is no gpu" in missing.err) == (3, True)
+    assert cli("get", "gpu", f"../{GPU}").status == 2
 
 
 def test_a_host_without_gpus_is_said(cli: Cli) -> None:
