@@ -100,7 +100,10 @@ def silent_hosts(session: Session, limits: Deadlines) -> bool:
 
 
 def ended_leases(session: Session, limits: Deadlines) -> bool:
-    """Slices of hosts that are lost for longer than their lease: no VM starts with them, nobody knows what runs."""
+    """Slices of hosts that are lost for longer than their lease: no VM starts with them, nobody knows what runs.
+
+    A report of such a host comes before, and is then known here, or after, and takes back what is said here.
+    """
     claims = session.execute(
         select(Slice, Tenant)
         .join(Tenant, Tenant.id == Slice.tenant_id)
@@ -115,7 +118,7 @@ def ended_leases(session: Session, limits: Deadlines) -> bool:
         )
         .order_by(Slice.id)
         .limit(BATCH)
-        .with_for_update(of=Slice, read=True, key_share=True, skip_locked=True)
+        .with_for_update(of=(Slice, HostReport), read=True, key_share=True, skip_locked=True)
     ).all()
     place = Place(
         SliceState.ORPHANED,
