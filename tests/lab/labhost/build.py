@@ -8,7 +8,7 @@ from pathlib import Path
 from labhost import initrd, qemu
 from labhost.artefacts import Artefacts, kernel_modules, tools
 from labhost.cache import Cache
-from labhost.debian import bare_image
+from labhost.debian import bare_image, qemu_root
 from labhost.deploy import host_image
 from labhost.paths import Paths
 from labhost.selftests import vfio_selftests
@@ -44,7 +44,7 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
     if what == "selftests":
         vfio_selftests(paths)
     if what in ("host", "all"):
-        qemu.find(paths)
+        qemu_root(paths)
         host_image(paths)
     if what in ("modules", "all"):
         # first what depends on Debian only, then what an error in kmod/ can stop
@@ -59,7 +59,7 @@ def ingredients(paths: Paths, kernel: str, *, mode: str, artefacts: bool = True)
     chain, initrds = ingredients_of_kernel(paths, kernel, artefacts=artefacts)
     image = {"minimal": None, "bare": bare_image}.get(mode, host_image)
     return Ingredients(
-        qemu=qemu.find(paths),
+        qemu=qemu.command(qemu_root(paths)),
         toolchain=chain,
         initrds=initrds,
         host_image=image(paths) if image else None,

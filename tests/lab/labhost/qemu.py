@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which QEMU to use, how it emulates, and the machine that a lab host is."""
+"""How QEMU is called, how it emulates, and the machine that a lab host is."""
 
 import platform
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -11,14 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labhost.command import spawn
-from labhost.debian import qemu_root
 from labhost.paths import Paths
 from labhost.progress import say
 from labhost.toolchain import Toolchain
-
-MINIMUM_VERSION = (11, 1)
-"""With several emulated CPUs 10.0 gives a guest of the lab host the lab host's own registers now and then, after
-seconds or minutes: that guest hangs or the lab host is reset."""
 
 _PROBE_LIMIT_S = 15.0
 _PROBE_MARK = b"lab: probe ok"
@@ -124,16 +118,11 @@ def _escape(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def find(paths: Paths) -> list[str]:
-    """Return the command of a QEMU that is new enough: the system's where KVM may work, else one that is mended."""
-    system = shutil.which("qemu-system-x86_64")
-    if system and _kvm_possible() and (_version([system]) or (0, 0)) >= MINIMUM_VERSION:
-        return [system]
-    return private(qemu_root(paths))
+def command(root: Path) -> list[str]:
+    """The command of the QEMU in a root file system, run with that system's own libc, without chroot.
 
-
-def private(root: Path) -> list[str]:
-    """The command of the QEMU in a root file system, run with that system's own libc, without chroot."""
+    Never this machine's own: stock ones let the guests of an emulated host hang or reset it (labhost/mending.py).
+    """
     return [
         str(root / "usr/lib64/ld-linux-x86-64.so.2"),
         "--library-path", str(root / "usr/lib/x86_64-linux-gnu"),
@@ -141,12 +130,6 @@ def private(root: Path) -> list[str]:
         "-L", str(root / "usr/share/qemu"), "-L", str(root / "usr/share/seabios"),
         "-L", str(root / "usr/lib/ipxe/qemu"),
     ]  # fmt: skip
-
-
-def _version(qemu: Sequence[str]) -> tuple[int, int] | None:
-    answer = subprocess.run([*qemu, "--version"], capture_output=True, text=True, check=False, timeout=30)
-    match = re.search(r"version (\d+)\.(\d+)", answer.stdout)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: Path) -> bool:
