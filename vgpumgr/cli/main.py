@@ -116,7 +116,7 @@ def _usage(error: typer.TyperException) -> str:
         todo = "the settings are always in ~/.config/vgpumgr/config.toml, or below XDG_CONFIG_HOME"
     elif option in _WAITING and _WAITING[option] in _options(error):
         todo = f"it is called {_WAITING[option]} here"
-    elif getattr(getattr(error, "param", None), "metavar", "") in ("SECONDS", "S"):
+    elif "valid number" in said and getattr(getattr(error, "param", None), "metavar", "") in ("SECONDS", "S"):
         todo = "give a number of seconds, like 90"
     return f"vgpumgr: argument.invalid: {printable(said).rstrip('.')}; {todo}"
 

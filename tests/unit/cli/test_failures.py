@@ -225,7 +225,7 @@ def test_usage_errors_are_2_in_one_line_and_send_nothing(cli: Cli, arguments: tu
         (("host", "drain", "gpu-a", "--timeout", "3"), "; it is called --wait here"),
         (("get", "hosts", "--wait", "3"), "; see `vgpumgr get --help`"),
         (("host", "drain", "gpu-a", "--wait", "5m"), "; give a number of seconds, like 90"),
-        (("delete", "slice", str(SLICES[0]), "--wait", "nan"), "; give a number of seconds, like 90"),
+        (("delete", "slice", str(SLICES[0]), "--wait", "nan"), "; see `vgpumgr delete --help`"),
     ],
 )
 def test_frequent_mistakes_are_told_how_to_be_mended(cli: Cli, arguments: tuple[str, ...], todo: str) -> None:
