@@ -49,9 +49,9 @@ DEFECTS = (
     ),
     # Each processor that loads the state of its FPU, so at each switch of tasks, clears a bit among the flags of the
     # *first* processor (cpu_clear_ignne()), in an instruction that is not atomic: what the first processor writes to
-    # those flags at that moment is lost. Seen when it was the end of nested paging at a guest's exit: from then on the
-    # hypervisor ran on the guest's page tables, which ended in a triple fault. QEMU's threads meet there most often
-    # when they have been stopped together: with `stop` and `cont` every 10 ms it took seconds.
+    # those flags at that moment is lost. Seen when it was the end of nested paging at a guest's exit: the hypervisor's
+    # own addresses then were translated by the guest's nested page tables too, which ended in a triple fault. Stopping
+    # and continuing the machine makes it likelier: with `stop` and `cont` every 10 ms it took seconds.
     Defect(
         name="loading an FPU's state undoes changes of the first processor's flags",
         code=re.compile(
