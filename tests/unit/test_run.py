@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runner of lanes says of a lane that failed."""
+"""What the runner of lanes runs side by side, and what it says of a lane that failed or was stopped."""
 
+import json
+import signal
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -29,8 +31,7 @@ def test_that_fails():
 """
 
 
-@pytest.fixture(scope="module")
-def run() -> ModuleType:
+def load() -> ModuleType:
     loader = SourceFileLoader("tests_run", str(RUN))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
@@ -38,6 +39,11 @@ def run() -> ModuleType:
     sys.modules[loader.name] = module
     loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def run() -> ModuleType:
+    return load()
 
 
 def test_it_names_tests_that_failed_and_where_one_took_too_long(run: ModuleType, tmp_path: Path) -> None:
@@ -69,3 +75,89 @@ def test_it_ends_with_the_logs_end_if_nothing_says_why(run: ModuleType) -> None:
     log = "".join(f"line {number}\n" for number in range(100))
     assert run.remarks(log)[-2:] == ("line 98", "line 99")
     assert len(run.remarks(log)) < 20
+
+
+# A process of its own, since signals end it. Its lanes' commands are one shell command each.
+RUNNER = """
+import json
+import signal
+import sys
+from pathlib import Path
+
+from tests.unit.test_run import load
+
+run = load()
+run.ROOT = Path(sys.argv.pop(1))
+run.LOGS = run.ROOT / "logs"
+run.LANES = tuple(
+    run.Lane(**{**lane, "commands": (("sh", "-c", lane["commands"]),)}) for lane in json.loads(sys.argv.pop(1))
+)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+sys.exit(run.main())
+"""
+
+
+def runner(directory: Path, *lanes: dict[str, object]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(directory), json.dumps(lanes)],
+        cwd=RUN.parents[1],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def results(output: str) -> list[list[str]]:
+    """Lane and result of each line of the table."""
+    *_, table = output.partition("lane ")
+    lines = table.partition("\nlogs: ")[0].splitlines()[1:]
+    return [line.split()[:2] for line in lines]
+
+
+def test_a_light_lane_runs_beside_a_heavy_one(tmp_path: Path) -> None:
+    meet = "touch {0}; until [ -e {1} ]; do sleep 0.05; done; echo {0} met {1}"
+    process = runner(
+        tmp_path,
+        {"name": "heavy", "limit_s": 30, "heavy": True, "commands": meet.format("this", "that")},
+        {"name": "light", "limit_s": 30, "commands": meet.format("that", "this")},
+    )
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert {"heavy | this met that", "light | that met this"} <= set(output.splitlines())
+    assert "\nthat met this\n" in (tmp_path / "logs" / "light.log").read_text()
+
+
+def test_of_heavy_lanes_one_runs_at_a_time_and_all_after_a_failure(tmp_path: Path) -> None:
+    alone = "mkdir alone && sleep 0.2 && rmdir alone && exit {}"
+    process = runner(
+        tmp_path,
+        {"name": "one", "limit_s": 30, "heavy": True, "commands": alone.format(3)},
+        {"name": "two", "limit_s": 30, "heavy": True, "commands": alone.format(0)},
+    )
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert results(output) == [["one", "failed"], ["two", "passed"]]
+
+
+def test_a_run_that_is_ended_says_what_had_passed_and_what_ran(tmp_path: Path) -> None:
+    process = runner(
+        tmp_path,
+        {"name": "over", "limit_s": 30, "commands": "true"},
+        {"name": "long", "limit_s": 90, "commands": "printf dots; sleep 80"},
+        {"name": "later", "limit_s": 30, "commands": "touch later"},
+    )
+    assert process.stdout is not None
+    while "sleep 80" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert results(output) == [["over", "passed"], ["long", "stopped"]]
+    assert not (tmp_path / "later").exists()
+
+
+def test_a_lane_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    process = runner(tmp_path, {"name": "slow", "limit_s": 0.5, "commands": "sleep 80"})
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "slow: stopped after 0.5 s" in output
+    assert results(output) == [["slow", "time"]]
