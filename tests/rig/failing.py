@@ -59,14 +59,18 @@ def threads(name: str) -> list[str]:
     return found
 
 
+def skip_if_impossible() -> None:
+    """Skips the test on kernels that cannot let allocations fail."""
+    if not Path(f"/proc/{OWN}/fail-nth").exists():
+        pytest.skip("this kernel cannot let allocations fail (CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)")
+
+
 @contextmanager
 def failures_possible(within: tuple[int, int], *, but: tuple[int, int] = (0, 0)) -> Iterator[None]:
     """Let every allocation fail when it is told to that is made by code at `within`, or by what that calls.
 
-    None that is made by code at `but`. Skips the test on other kernels.
+    None that is made by code at `but`.
     """
-    if not Path(f"/proc/{OWN}/fail-nth").exists():
-        pytest.skip("this kernel cannot let allocations fail (CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)")
     settings = dict(SETTINGS)
     for name, (start, end) in (("require", within), ("reject", but)):
         settings |= {f"{name}-start": f"{start:#x}", f"{name}-end": f"{end:#x}"}

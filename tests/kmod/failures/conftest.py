@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.failing import failures_possible, text_of
+from tests.rig.failing import failures_possible, skip_if_impossible, text_of
 from tests.rig.gpu import Gpu
+
+
+@pytest.fixture(autouse=True, scope="session")
+def possible_here() -> None:
+    """Before an accelerator is set up for nothing."""
+    skip_if_impossible()
 
 
 @pytest.fixture(autouse=True)
