@@ -92,7 +92,7 @@ run.LOGS = run.ROOT / "logs"
 run.LANES = tuple(
     run.Lane(**{**lane, "commands": (("sh", "-c", lane["commands"]),)}) for lane in json.loads(sys.argv.pop(1))
 )
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.signal(signal.SIGTERM, run.end_once)
 sys.exit(run.main())
 """
 
@@ -148,6 +148,7 @@ def test_a_run_that_is_ended_says_what_had_passed_and_what_ran(tmp_path: Path) -
     assert process.stdout is not None
     while "sleep 80" not in process.stdout.readline():
         pass
+    process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143
