@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The few commands people run. Lanes of tests are listed in one place: tests/run.
+# The few commands people run. Lanes of tests are listed in one place: tests/lanes.py.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python tests/run
 .PHONY: help
 help:
 	@echo 'make demo       two real guests share one accelerator; a live table shows who gets what'
-	@echo 'make test       every test, the lab included'
+	@echo 'make test       the tests, the lab included'
 	@echo 'make test-long  the tests that take minutes each'
 	@echo 'make test-LANE  one lane: lint unit api lab-tool kmod time chain product'
 	@echo '                of the long ones: unit-long kmod-long kernel-debug chain-long product-long role-long gpu'

@@ -2,9 +2,13 @@
 """What the runner of lanes runs side by side, and what it says of a lane that failed or was stopped."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -80,7 +84,6 @@ def test_it_ends_with_the_logs_end_if_nothing_says_why(run: ModuleType) -> None:
 # A process of its own, since signals end it. Its lanes' commands are one shell command each.
 RUNNER = """
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -92,35 +95,40 @@ run.LOGS = run.ROOT / "logs"
 run.LANES = tuple(
     run.Lane(**{**lane, "commands": (("sh", "-c", lane["commands"]),)}) for lane in json.loads(sys.argv.pop(1))
 )
-signal.signal(signal.SIGTERM, run.end_once)
 sys.exit(run.main())
 """
 
 
-def runner(directory: Path, *lanes: dict[str, object]) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def runner(directory: Path, *lanes: dict[str, object]) -> "Iterator[subprocess.Popen[str]]":
+    """The runner of these lanes, whose commands run in `directory`."""
+    with subprocess.Popen(
         [sys.executable, "-c", RUNNER, str(directory), json.dumps(lanes)],
         cwd=RUN.parents[1],
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def results(output: str) -> list[list[str]]:
-    """Lane and result of each line of the table."""
-    *_, table = output.partition("lane ")
-    lines = table.partition("\nlogs: ")[0].splitlines()[1:]
-    return [line.split()[:2] for line in lines]
+def results(output: str) -> dict[str, str]:
+    """What the table says of each lane, in its order."""
+    table = re.search(r"^lane +result +seconds\n(.*?)\nlogs: ", output, re.M | re.S)
+    assert table, output
+    return {line.split()[0]: " ".join(re.split(r" +\d+\.\d", line)[0].split()[1:]) for line in table[1].splitlines()}
 
 
 def test_a_light_lane_runs_beside_a_heavy_one(tmp_path: Path) -> None:
     meet = "touch {0}; until [ -e {1} ]; do sleep 0.05; done; echo {0} met {1}"
-    process = runner(
-        tmp_path,
+    lanes = (
         {"name": "heavy", "limit_s": 30, "heavy": True, "commands": meet.format("this", "that")},
         {"name": "light", "limit_s": 30, "commands": meet.format("that", "this")},
     )
-    output, _ = process.communicate(timeout=60)
+    with runner(tmp_path, *lanes) as process:
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert {"heavy | this met that", "light | that met this"} <= set(output.splitlines())
     assert "\nthat met this\n" in (tmp_path / "logs" / "light.log").read_text()
@@ -128,37 +136,52 @@ def test_a_light_lane_runs_beside_a_heavy_one(tmp_path: Path) -> None:
 
 def test_of_heavy_lanes_one_runs_at_a_time_and_all_after_a_failure(tmp_path: Path) -> None:
     alone = "mkdir alone && sleep 0.2 && rmdir alone && exit {}"
-    process = runner(
-        tmp_path,
+    lanes = (
         {"name": "one", "limit_s": 30, "heavy": True, "commands": alone.format(3)},
         {"name": "two", "limit_s": 30, "heavy": True, "commands": alone.format(0)},
     )
-    output, _ = process.communicate(timeout=60)
+    with runner(tmp_path, *lanes) as process:
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert results(output) == [["one", "failed"], ["two", "passed"]]
+    assert results(output) == {"one": "failed (3)", "two": "passed"}
 
 
-def test_a_run_that_is_ended_says_what_had_passed_and_what_ran(tmp_path: Path) -> None:
-    process = runner(
-        tmp_path,
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_run_that_is_ended_lets_its_lanes_clean_up_and_says_what_ran(tmp_path: Path, number: signal.Signals) -> None:
+    """Also when it is told so again, as make and people at terminals do."""
+    cleans = """
+        clean() {{ trap 'exit 1' TERM; echo cleaning; for _ in {}; do sleep 0.1; done; echo cleaned; exit 1; }}
+        trap clean TERM; printf begun; while :; do sleep 0.05; done
+    """
+    lanes = (
         {"name": "over", "limit_s": 30, "commands": "true"},
-        {"name": "long", "limit_s": 90, "commands": "printf dots; sleep 80"},
+        {"name": "fast", "limit_s": 90, "commands": cleans.format("1"), "heavy": True},
+        {"name": "slow", "limit_s": 90, "commands": cleans.format("1 2 3 4 5 6 7 8 9 10")},
         {"name": "later", "limit_s": 30, "commands": "touch later"},
     )
-    assert process.stdout is not None
-    while "sleep 80" not in process.stdout.readline():
-        pass
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert results(output) == [["over", "passed"], ["long", "stopped"]]
+    with runner(tmp_path, *lanes) as process:
+        logs = [tmp_path / "logs" / f"{name}.log" for name in ("slow", "fast")]
+        wait_until(lambda: all(path.exists() and path.read_text().endswith("begun") for path in logs))
+        process.send_signal(number)
+        wait_until(lambda: all("cleaning" in path.read_text() for path in logs))
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert {"fast | cleaned", "slow | cleaned"} <= set(output.splitlines())
+    assert results(output) == {"over": "passed", "fast": "stopped", "slow": "stopped", "later": "not run"}
     assert not (tmp_path / "later").exists()
 
 
 def test_a_lane_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    process = runner(tmp_path, {"name": "slow", "limit_s": 0.5, "commands": "sleep 80"})
-    output, _ = process.communicate(timeout=60)
+    with runner(tmp_path, {"name": "slow", "limit_s": 0.5, "commands": "sleep 80"}) as process:
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "slow: stopped after 0.5 s" in output
-    assert results(output) == [["slow", "time"]]
+    assert results(output) == {"slow": "time limit"}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of tests: the one place that says what `make test` and `make test-long` are. tests/run runs them."""
+
+from dataclasses import dataclass
+
+PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q")
+# Where the role installs our software in a lab host; tests there run the checkout's with its libraries.
+INSTALLED = "/checkout:/checkout/agent:/opt/vgpumgr/lib/python3.13/site-packages"
+LAB_PYTEST = ("--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+KMOD_LAB = ("--timeout", "1500")  # five minutes on a machine with nothing else to do
+# What KASAN knows of memory takes an eighth of it; everything takes several times as long.
+DEBUG_HOST = ("--bare", "--debug-kernel", "--memory", "3072", "--timeout", "10800")
+# In a lab host of its own: letting each allocation fail takes longer than the rest of the suite.
+FAILURES = "tests/kmod/failures"
+# Debian's headers of 7.x come without what `make C=1` needs.
+SPARSE = (
+    "--",
+    "make",
+    "-s",
+    "-C",
+    "kmod",
+    "KDIR=$KDIR",
+    "W=1",
+    "C=2",
+    "CF=-Wsparse-error",
+    "KCFLAGS=-Werror",
+    "modules",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """Commands that belong together; they run in order, all of them.
+
+    `limit_s`: against tests that hang; what boots lab hosts has limits of its own besides.
+    `heavy`: keeps two processors busy for minutes, so that one such lane runs at a time. What measures is best run by
+    itself.
+    """
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    limit_s: int
+    heavy: bool = False
+    long: bool = False
+
+
+# A stream runs its lanes in this order.
+LANES = (
+    Lane(name="lint", commands=(("tests/lint",),), limit_s=300),
+    Lane(
+        name="unit",
+        commands=(
+            (
+                *PYTEST,
+                "-m",
+                "not long",
+                "tests/unit",
+                "tests/sched",
+                "tests/kfuzz",
+                "tests/sim",
+                "tests/policy",
+                "tests/agent",
+                "tests/gpu",
+            ),
+        ),
+        limit_s=1800,
+    ),
+    Lane(name="api", commands=((*PYTEST, "-m", "not long", "tests/api"),), limit_s=3600),
+    Lane(
+        name="lab-tool",
+        commands=((*PYTEST, "-m", "not long", "tests/lab/test_labtool.py", "tests/lab/test_mending.py"),),
+        limit_s=900,
+    ),
+    Lane(
+        name="kmod",
+        commands=(
+            ("tests/lab/lab", "toolchain", "--kernel", "6.12", *SPARSE),
+            ("tests/lab/lab", "run", "--minimal", "--kernel", "6.1", "--", "tests/kmod/smoke"),
+            ("tests/lab/lab", "run", "--minimal", "--kernel", "6.12", "--", "tests/kmod/smoke"),
+            ("tests/lab/lab", "run", "--minimal", "--kernel", "7.x", "--", "tests/kmod/smoke"),
+            ("tests/lab/lab", "run", "--kernel", "6.12", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
+        ),
+        limit_s=3600,  # on a new machine it builds the lab hosts first
+        heavy=True,
+    ),
+    Lane(
+        name="time",
+        commands=(("tests/lab/lab", "run", "--icount", "--timeout", "1100", *LAB_PYTEST, "tests/time"),),
+        limit_s=1200,
+    ),
+    Lane(
+        name="chain",
+        commands=(
+            (
+                "tests/lab/lab",
+                "run",
+                "--timeout",
+                "1500",
+                "--env",
+                f"PYTHONPATH={INSTALLED}",
+                *LAB_PYTEST,
+                "-m",
+                "not long",
+                "tests/chain",
+            ),
+        ),
+        limit_s=1800,
+        heavy=True,
+    ),
+    Lane(
+        name="product",
+        commands=(
+            ("tests/lab/lab", "run", "--timeout", "1200", *LAB_PYTEST, "-m", "not long", "tests/product"),
+            ("tests/lab/lab", "run", "--icount", "--timeout", "900", *LAB_PYTEST, "tests/product/virtual_time"),
+        ),
+        limit_s=2100,
+        heavy=True,
+    ),
+    Lane(
+        name="kmod-long",
+        commands=(
+            ("tests/lab/lab", "toolchain", "--kernel", "6.1", *SPARSE),
+            ("tests/lab/lab", "run", "--kernel", "6.1", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
+            ("tests/lab/lab", "run", "--kernel", "7.x", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
+            ("tests/lab/lab", "run", "--timeout", "1500", *LAB_PYTEST, "-m", "long", "tests/kmod"),
+        ),
+        limit_s=5400,
+        heavy=True,
+        long=True,
+    ),
+    Lane(
+        name="kernel-debug",
+        commands=(
+            ("tests/lab/lab", "build", "--what", "selftests"),
+            ("tests/lab/lab", "run", "--minimal", "--debug-kernel", "--timeout", "1200", "--", "tests/kmod/smoke"),
+            (*PYTEST, "tests/lab/test_debug_kernel.py"),
+            ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "not long", f"--ignore={FAILURES}", "tests/kmod"),
+            ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, FAILURES),
+            ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "long", "tests/kmod/test_fuzz.py"),
+        ),
+        limit_s=8 * 3600,  # on a new machine it builds that kernel first
+        heavy=True,
+        long=True,
+    ),
+    Lane(
+        name="chain-long",
+        commands=(
+            (
+                "tests/lab/lab",
+                "run",
+                "--timeout",
+                "1500",
+                "--env",
+                f"PYTHONPATH={INSTALLED}",
+                *LAB_PYTEST,
+                "-m",
+                "long",
+                "tests/chain",
+            ),
+            (
+                "tests/lab/lab",
+                "run",
+                "--timeout",
+                "3000",
+                "--env",
+                f"PYTHONPATH={INSTALLED}",
+                "--neighbour",
+                "python3 -m tests.neighbours.far_side",
+                *LAB_PYTEST,
+                "tests/neighbours",
+            ),
+        ),
+        limit_s=5400,
+        heavy=True,
+        long=True,
+    ),
+    Lane(
+        name="product-long",
+        commands=(
+            ("tests/lab/lab", "run", "--timeout", "2400", *LAB_PYTEST, "-m", "long", "tests/product"),
+            ("tests/lab/lab", "run", "--systemd", "--timeout", "900", *LAB_PYTEST, "tests/product/systemd"),
+            ("tests/lab/lab", "run", "--systemd", "--reboots", "--timeout", "2400", "--", "tests/product/reboot/story"),
+        ),
+        limit_s=6600,
+        heavy=True,
+        long=True,
+    ),
+    Lane(
+        name="role-long",
+        commands=(
+            (*PYTEST, "tests/lab/test_role.py", "tests/lab/test_dkms.py"),
+            (*PYTEST, "-m", "long", "tests/lab/test_labtool.py"),
+        ),
+        limit_s=3600,
+        heavy=True,
+        long=True,
+    ),
+    Lane(
+        name="unit-long",
+        commands=(
+            (
+                *PYTEST,
+                "-m",
+                "long",
+                "tests/unit",
+                "tests/sched",
+                "tests/kfuzz",
+                "tests/sim",
+                "tests/policy",
+                "tests/agent",
+                "tests/gpu",
+                "--ignore=tests/gpu/device",
+                "tests/api",
+            ),
+        ),
+        limit_s=3600,
+        long=True,
+    ),
+    Lane(
+        name="gpu",
+        commands=((*PYTEST, "-s", "tests/gpu/device"),),
+        limit_s=3 * 3600,
+        heavy=True,
+        long=True,
+    ),
+)
