@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How QEMU is called, how it emulates, and the machine that a lab host is."""
 
+import os
 import platform
 import re
 import subprocess
@@ -143,14 +144,18 @@ def kvm_usable(paths: Paths, qemu: Sequence[str], toolchain: Toolchain, initrd: 
         return False
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     answer = paths.cache / f"kvm-{boot_id}"
-    if not answer.is_file():
-        say("trying whether KVM boots a kernel here ...")
-        usable = probe_kvm(qemu, toolchain.vmlinuz, initrd)
-        say("KVM works" if usable else "KVM does not work here: the lab emulates (TCG)")
-        for old in paths.cache.glob("kvm-*"):
+    if answer.is_file():
+        return answer.read_text(encoding="ascii") == "yes"
+    say("trying whether KVM boots a kernel here ...")
+    usable = probe_kvm(qemu, toolchain.vmlinuz, initrd)
+    say("KVM works" if usable else "KVM does not work here: the lab emulates (TCG)")
+    for old in paths.cache.glob("kvm-*"):
+        if old != answer:  # which another run may have written meanwhile
             old.unlink(missing_ok=True)
-        answer.write_text("yes" if usable else "no", encoding="ascii")
-    return answer.read_text(encoding="ascii") == "yes"
+    partial = answer.with_name(f"partial-{answer.name}-{os.getpid()}")
+    partial.write_text("yes" if usable else "no", encoding="ascii")
+    partial.replace(answer)
+    return usable
 
 
 def _kvm_possible() -> bool:
