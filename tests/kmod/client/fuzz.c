@@ -60,11 +60,11 @@ static uint64_t below(struct player *player, uint64_t limit)
 	return (some(player) >> 16) % limit;
 }
 
-/* An errno no caller expects is a defect. */
+/* An errno no caller expects is a defect. EPROTONOSUPPORT: what was to be restored is no slice. */
 static void judge(struct fuzz *fuzz, long rc)
 {
-	static const int known[] = { EINVAL, EFAULT, ENOTTY, EBADF, ENOMEM, E2BIG,
-				     ENODEV, EBUSY, EIO, ENOSPC, EOPNOTSUPP, EINTR };
+	static const int known[] = { EINVAL, EFAULT, ENOTTY, EBADF, ENOMEM, E2BIG, ENODEV, EBUSY,
+				     EIO, ENOSPC, EOPNOTSUPP, EINTR, EPROTONOSUPPORT };
 
 	if (rc >= 0)
 		return;
