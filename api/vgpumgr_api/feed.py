@@ -25,10 +25,9 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import outbox
 from vgpumgr_api.services.actors import Actor, revoked
 from vgpumgr_api.services.outbox import News, Told
+from vgpumgr_api.watch import rest_s
 
 PERIOD_S = 0.25
-REST = 4
-"""The task sleeps at least so many times as long as the database took to answer."""
 
 KEPT, KEPT_BYTES = 10_000, 16 << 20
 LOOK = 1000
@@ -155,7 +154,7 @@ class Feed:
                 else:
                     lost = False
                 if not full:
-                    await asyncio.sleep(max(self._period_s, REST * (time.monotonic() - begun_s)))
+                    await asyncio.sleep(rest_s(self._period_s, time.monotonic() - begun_s))
         finally:
             self._task = None
 

@@ -2,8 +2,9 @@
 """Waiting for hosts' desired state to change, for any number of hosts at once.
 
 Waiters hold no thread. While there are any, one task asks the database for the generations of all hosts, in one
-transaction in one thread, and then sleeps; the longer the question took, the longer it sleeps. It sees changes made
-by every replica of the API. `stop` lets all waiters go, so that a stopping server does not sit out their time.
+transaction in one thread, and then sleeps; the longer the question took, the longer it sleeps, up to a bound. It sees
+changes made by every replica of the API. `stop` lets all waiters go, so that a stopping server does not sit out their
+time.
 """
 
 import asyncio
@@ -16,7 +17,9 @@ from starlette.concurrency import run_in_threadpool
 
 PERIOD_S = 0.5
 REST = 4
-"""The task sleeps at least so many times as long as the database took to answer."""
+"""The task sleeps at least so many times as long as the database took to answer,"""
+REST_MAX_S = 2.0
+"""and no longer than this: a question that is slow once, as while a thousand come, would keep all of them waiting."""
 
 NO_EPOCH = UUID(int=0)
 RUNNING = (NO_EPOCH, 0)
@@ -30,6 +33,11 @@ class _Waiter:
     host_id: UUID
     seen: tuple[UUID, int]
     done: asyncio.Future[bool]
+
+
+def rest_s(period_s: float, took_s: float) -> float:
+    """How long to sleep after a question to the database that took so long."""
+    return max(period_s, min(REST * took_s, REST_MAX_S))
 
 
 class DesiredWatch:
@@ -85,7 +93,7 @@ class DesiredWatch:
                     self._fail(error)
                 else:
                     self._tell(epoch, generations)
-                await asyncio.sleep(max(self._period_s, REST * (time.monotonic() - begun_s)))
+                await asyncio.sleep(rest_s(self._period_s, time.monotonic() - begun_s))
         finally:
             self._task = None
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.watch import DesiredWatch, Generations
+from vgpumgr_api.watch import DesiredWatch, Generations, rest_s
 
 from vgpumgr.wire.problem import Code
 
@@ -52,6 +52,12 @@ def test_a_thousand_wait_with_one_thread_among_them() -> None:
     assert run(wait()) <= 1
     assert len(set(questions)) == 1
     assert len(questions) < 100
+
+
+@pytest.mark.parametrize(("took_s", "sleeps_s"), [(0, 0.5), (0.1, 0.5), (0.3, 1.2), (0.5, 2), (60, 2)])
+def test_a_slow_answer_lets_the_database_rest_but_nobody_wait_for_long(took_s: float, sleeps_s: float) -> None:
+    """Without the bound a question that took a second kept all hosts waiting for four."""
+    assert rest_s(0.5, took_s) == pytest.approx(sleeps_s)
 
 
 def test_only_the_host_whose_state_changed_is_answered() -> None:
