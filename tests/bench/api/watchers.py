@@ -15,9 +15,10 @@ from tests.bench.api.sizes import Bench
 
 WAIT_S = 60
 CLAIMS_PER_S = 20
-# An API that has taken in whoever came answers this fast, so often in a row.
+# An API that has taken in whoever came answers this fast, so often in a row. A machine with more to do may never.
 QUIET_S = 0.05
 QUIET_ANSWERS = 20
+QUIET_WITHIN_S = 10
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -86,7 +87,8 @@ async def _quiet(address: Address, host: str, token: str) -> None:
     """Until requests to wait that were sent have been read: what waits says nothing."""
     connection = await Connection.opened(address)
     in_a_row = 0
-    while in_a_row < QUIET_ANSWERS:
+    until_s = time.perf_counter() + QUIET_WITHIN_S
+    while in_a_row < QUIET_ANSWERS and time.perf_counter() < until_s:
         asked_s = time.perf_counter()
         await connection.ask(message("GET", f"/v1/hosts/{host}/desired", token))
         in_a_row = in_a_row + 1 if time.perf_counter() - asked_s < QUIET_S else 0
