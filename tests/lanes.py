@@ -85,8 +85,8 @@ LANES = (
     ),
     Lane(
         name="time",
-        commands=(("tests/lab/lab", "run", "--icount", "--timeout", "1100", *LAB_PYTEST, "tests/time"),),
-        limit_s=1200,
+        commands=(("tests/lab/lab", "run", "--icount", "--timeout", "1500", *LAB_PYTEST, "tests/time"),),
+        limit_s=1800,
     ),
     Lane(
         name="chain",
@@ -95,7 +95,7 @@ LANES = (
                 "tests/lab/lab",
                 "run",
                 "--timeout",
-                "1500",
+                "2400",
                 "--env",
                 f"PYTHONPATH={INSTALLED}",
                 *LAB_PYTEST,
@@ -104,16 +104,16 @@ LANES = (
                 "tests/chain",
             ),
         ),
-        limit_s=1800,
+        limit_s=2700,
         heavy=True,
     ),
     Lane(
         name="product",
         commands=(
-            ("tests/lab/lab", "run", "--timeout", "1200", *LAB_PYTEST, "-m", "not long", "tests/product"),
+            ("tests/lab/lab", "run", "--timeout", "1800", *LAB_PYTEST, "-m", "not long", "tests/product"),
             ("tests/lab/lab", "run", "--icount", "--timeout", "900", *LAB_PYTEST, "tests/product/virtual_time"),
         ),
-        limit_s=2100,
+        limit_s=3000,
         heavy=True,
     ),
     Lane(
