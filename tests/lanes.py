@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q")
+UNIT = ("tests/unit", "tests/sched", "tests/kfuzz", "tests/sim", "tests/policy", "tests/agent", "tests/gpu")
 # Where the role installs our software in a lab host; tests there run the checkout's with its libraries.
 INSTALLED = "/checkout:/checkout/agent:/opt/vgpumgr/lib/python3.13/site-packages"
 LAB_PYTEST = ("--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider")
@@ -54,13 +55,7 @@ LANES = (
                 *PYTEST,
                 "-m",
                 "not long",
-                "tests/unit",
-                "tests/sched",
-                "tests/kfuzz",
-                "tests/sim",
-                "tests/policy",
-                "tests/agent",
-                "tests/gpu",
+                *UNIT,
             ),
         ),
         limit_s=1800,
@@ -202,13 +197,7 @@ LANES = (
                 *PYTEST,
                 "-m",
                 "long",
-                "tests/unit",
-                "tests/sched",
-                "tests/kfuzz",
-                "tests/sim",
-                "tests/policy",
-                "tests/agent",
-                "tests/gpu",
+                *UNIT,
                 "--ignore=tests/gpu/device",
                 "tests/api",
             ),
