@@ -225,6 +225,12 @@ def test_without_a_debian_mirror_the_error_names_the_variable(tmp_path: Path) ->
         debian_mirror({}, tmp_path)
 
 
+@needs_lab
+def test_a_toolchain_has_a_place_for_temporary_files_wherever_the_caller_s_is(tmp_path: Path) -> None:
+    command = [*LAB, "toolchain", "--", "mktemp"]
+    subprocess.run(command, check=True, timeout=600, env=os.environ | {"TMPDIR": str(tmp_path)})
+
+
 def test_a_failed_build_leaves_no_cache_entry(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
 

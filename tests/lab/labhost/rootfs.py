@@ -80,11 +80,12 @@ def logged(
 def in_root(root: Path, tree: Path, command: Sequence[str]) -> list[str | Path]:
     """Wrap a command so that it runs in a root file system, with `tree` on /src and as working directory.
 
-    The mounts live in a mount namespace of their own and end with the command. objtool needs /proc.
+    The mounts live in a mount namespace of their own and end with the command. objtool needs /proc. The caller's place
+    for temporary files is not there.
     """
     script = (
         'root=$1 tree=$2; shift 2; mount -t proc proc "$root/proc" && mkdir -p "$root/src" && '
         'mount --bind "$tree" "$root/src" && exec chroot "$root" '
-        '/usr/bin/env -C /src PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"'
+        '/usr/bin/env -u TMPDIR -C /src PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"'
     )
     return ["unshare", "--mount", "sh", "-c", script, "lab", root, tree, *command]
