@@ -195,6 +195,8 @@ LANES = (
         commands=(
             (
                 *PYTEST,
+                "-o",
+                "faulthandler_timeout=0",  # to say where a thread is that runs can crash it
                 "-m",
                 "long",
                 *UNIT,
@@ -202,7 +204,7 @@ LANES = (
                 "tests/api",
             ),
         ),
-        limit_s=3600,
+        limit_s=3 * 3600,
         long=True,
     ),
     Lane(
