@@ -11,6 +11,7 @@
 #include <linux/ktime.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
+#include <linux/slab.h>
 #include <linux/string.h>
 
 #include "engine.h"
@@ -19,12 +20,15 @@
 #define SOFT_STEP_MACS		4096U
 #define SOFT_CALIBRATION_RUNS	16
 
-/*
- * Engine time of one step, ns, and of one multiplication of a factorial, ps; measured
- * once, only ever a prediction.
+/**
+ * struct soft - what one engine was measured to take; only ever a prediction
+ * @step_ns: engine time of one step
+ * @fact_ps: of one multiplication of a factorial, ps
  */
-static u64 soft_step_ns = NSEC_PER_USEC;
-static u32 soft_fact_ps = 1000;
+struct soft {
+	u64 step_ns;
+	u32 fact_ps;
+};
 
 static void soft_delay(u64 until_ns)
 {
@@ -181,18 +185,19 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 static u64 soft_estimate_ns(struct vgpu_engine *engine,
 			    const struct vgpu_item *item)
 {
+	const struct soft *soft = engine->state;
 	u64 total = soft_total(item);
 
 	switch (le16_to_cpu(item->desc.op)) {
 	case VGPU_OP_DELAY:
 		return total;
 	case VGPU_OP_FACT:
-		return div_u64(total * soft_fact_ps, 1000);
+		return div_u64(total * soft->fact_ps, 1000);
 	case VGPU_OP_GEMM_I32:
 		total *= le32_to_cpu(item->desc.arg[2]);
-		return DIV_ROUND_UP_ULL(total, SOFT_STEP_MACS) * soft_step_ns;
+		return DIV_ROUND_UP_ULL(total, SOFT_STEP_MACS) * soft->step_ns;
 	default:
-		return DIV_ROUND_UP_ULL(total, SOFT_STEP_BYTES) * soft_step_ns;
+		return DIV_ROUND_UP_ULL(total, SOFT_STEP_BYTES) * soft->step_ns;
 	}
 }
 
@@ -226,22 +231,29 @@ static void *soft_start(struct vgpu_engine *engine, struct pci_dev *pdev,
 			struct vgpu_calibration *calibration)
 {
 	struct vgpu_item item = {};
+	struct soft *soft;
 
-	item.src[0].data = kzalloc(SOFT_STEP_BYTES, GFP_KERNEL);
-	if (!item.src[0].data)
+	soft = kzalloc(sizeof(*soft), GFP_KERNEL);
+	if (!soft)
 		return ERR_PTR(-ENOMEM);
-	soft_step_ns = soft_least_ns(&item, soft_crc_step, SOFT_STEP_BYTES);
+	item.src[0].data = kzalloc(SOFT_STEP_BYTES, GFP_KERNEL);
+	if (!item.src[0].data) {
+		kfree(soft);
+		return ERR_PTR(-ENOMEM);
+	}
+	soft->step_ns = soft_least_ns(&item, soft_crc_step, SOFT_STEP_BYTES);
 	kfree(item.src[0].data);
-	soft_fact_ps = max_t(u64, 1, div_u64(soft_least_ns(&item, soft_fact_step,
-							   SOFT_STEP_MACS) * 1000,
-					     SOFT_STEP_MACS));
-	calibration->switch_cost_ns = soft_step_ns;
-	calibration->fact_ps = soft_fact_ps;
-	return NULL;
+	soft->fact_ps = max_t(u64, 1, div_u64(soft_least_ns(&item, soft_fact_step,
+							    SOFT_STEP_MACS) * 1000,
+					      SOFT_STEP_MACS));
+	calibration->switch_cost_ns = soft->step_ns;
+	calibration->fact_ps = soft->fact_ps;
+	return soft;
 }
 
 static void soft_stop(void *state)
 {
+	kfree(state);
 }
 
 const struct vgpu_engine_ops vgpu_soft_engine = {
