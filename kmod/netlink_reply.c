@@ -159,7 +159,7 @@ static int vgpu_put_tenant_band(struct sk_buff *skb, const struct vgpu_group_sta
 /**
  * vgpu_put_tenant - all attributes of a tenant
  * @skb: reply
- * @tenant: the tenant; one that is not configured has a name and slices only
+ * @tenant: the tenant; one that is not configured has names and slices only
  */
 int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 {
@@ -174,6 +174,7 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 	    nla_put_string(skb, VGPUMGR_A_TENANT_TENANT, tenant->name) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_GENERATION, tenant->generation,
 			      VGPUMGR_A_TENANT_PAD) ||
+	    nla_put_u64_64bit(skb, VGPUMGR_A_TENANT_ID, tenant->id, VGPUMGR_A_TENANT_PAD) ||
 	    vgpu_put_flag(skb, VGPUMGR_A_TENANT_CONFIGURED, tenant->configured) ||
 	    nla_put_u32(skb, VGPUMGR_A_TENANT_SLICES, tenant->devices))
 		return -EMSGSIZE;

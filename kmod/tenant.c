@@ -19,6 +19,7 @@
 #include "uapi/vgpumgr_netlink.h"
 
 static atomic64_t vgpu_tenant_ids;
+static atomic64_t vgpu_tenant_generations;
 
 /* 1 to 63 characters of [A-Za-z0-9._-] */
 static bool vgpu_tenant_name_valid(const char *name)
@@ -222,7 +223,7 @@ int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 	}
 	tenant->configured = true;
 	tenant->params = *params;
-	tenant->generation++;
+	tenant->generation = atomic64_inc_return(&vgpu_tenant_generations);
 	return 0;
 }
 

@@ -196,12 +196,12 @@ struct vgpu_parent {
 /**
  * struct vgpu_tenant - a tenant's group on one parent
  * @node: in parent->tenants, ordered by @id
- * @id: never used again; resumes dumps
+ * @id: never used again: resumes dumps, and tells one life of a name from the next
  * @parent: where; a tenant never outlives its parent
  * @name: the tenant
  * @configured: @group is in the engine's scheduler; until then its devices
  *	are inert
- * @generation: counts the changes of @params; 0 while not configured
+ * @generation: of @params, no tenant had it before; 0 while not configured
  * @params: as set
  * @devices: how many devices name it
  * @group: what the scheduler sees, engine->lock

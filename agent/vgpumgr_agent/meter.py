@@ -26,7 +26,7 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSample:
-    """A configured group's counters."""
+    """A configured group's counters. `id`: of the life that they count; 0 if it was not told."""
 
     generation: int
     run_ns: int
@@ -35,6 +35,7 @@ class GroupSample:
     throttled_ns: int
     latency_ns: int
     lag_ns: int
+    id: int = 0
 
 
 NEW = GroupSample(generation=0, run_ns=0, runs=0, switches=0, throttled_ns=0, latency_ns=0, lag_ns=0)
@@ -93,6 +94,7 @@ def sampled(observed: Observed, moment: Moment) -> Sample:
                 throttled_ns=group.throttled_ns,
                 latency_ns=group.latency_ns,
                 lag_ns=group.lag_ns,
+                id=group.id,
             )
             for key, group in observed.groups.items()
             if group.configured and key[0] in observed.gpus
@@ -156,6 +158,8 @@ def _went_on(last: Sample, now: Sample, gpu: str) -> bool:
 
 
 def _same_life(before: GroupSample, sample: GroupSample) -> bool:
+    if before.id and before.id != sample.id:
+        return False
     return all(getattr(sample, name) >= getattr(before, name) for name in _GROWING)
 
 

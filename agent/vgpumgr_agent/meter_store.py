@@ -33,14 +33,18 @@ CREATE TABLE look (boot_id TEXT NOT NULL, wall_ns INTEGER, before_ns INTEGER, af
 CREATE TABLE engines (gpu TEXT PRIMARY KEY, wall_ns INTEGER NOT NULL);
 CREATE TABLE groups (
     gpu TEXT, tenant TEXT, generation INTEGER, run_ns INTEGER, runs INTEGER, switches INTEGER, throttled_ns INTEGER,
-    latency_ns INTEGER, lag_ns INTEGER, PRIMARY KEY (gpu, tenant)
+    latency_ns INTEGER, lag_ns INTEGER, id INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (gpu, tenant)
 );
 CREATE TABLE hours (
     hour INTEGER, gpu TEXT, tenant TEXT, revision INTEGER NOT NULL, {", ".join(f"{name} INTEGER" for name in USED)},
     PRIMARY KEY (hour, gpu, tenant)
 );
 CREATE INDEX hours_revision ON hours (revision);
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
+"""
+_FROM_1 = """
+ALTER TABLE groups ADD COLUMN id INTEGER NOT NULL DEFAULT 0;
+PRAGMA user_version = 2;
 """
 
 
@@ -115,7 +119,7 @@ class Meter:
         if look is None:
             return None
         groups = self._database.execute(
-            "SELECT gpu, tenant, generation, run_ns, runs, switches, throttled_ns, latency_ns, lag_ns FROM groups"
+            "SELECT gpu, tenant, generation, run_ns, runs, switches, throttled_ns, latency_ns, lag_ns, id FROM groups"
         )
         return Sample(
             boot_id=look[0],
@@ -130,6 +134,7 @@ class Meter:
                     throttled_ns=row[6],
                     latency_ns=row[7],
                     lag_ns=row[8],
+                    id=row[9],
                 )
                 for row in groups
             },
@@ -141,7 +146,7 @@ class Meter:
         self._database.execute("INSERT INTO look VALUES (?, ?, ?, ?)", (now.boot_id, *astuple(now.moment)))
         self._database.executemany("INSERT INTO engines VALUES (?, ?)", now.engines.items())
         self._database.executemany(
-            "INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(*key, *astuple(sample)) for key, sample in now.groups.items()],
         )
 
@@ -225,12 +230,20 @@ def _opened(path: Path) -> sqlite3.Connection:
         if not found:
             with database:
                 database.execute("BEGIN IMMEDIATE")
-                for statement in _TABLES.split(";"):
-                    database.execute(statement)
+                _execute(database, _TABLES)
                 database.execute("INSERT INTO meter VALUES (?, 0, 0)", (str(uuid4()),))
         elif database.execute("PRAGMA quick_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("its pages do not agree")
+        elif found == 1:
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                _execute(database, _FROM_1)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _execute(database: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
+        database.execute(statement)

@@ -45,6 +45,7 @@ class FakeKernel:
         self.types: dict[str, str] = {}
         self.permits: dict[str, float] = {}
         self.tenants: dict[tuple[str, str], Tenant] = {}
+        self.numbers = 0  # of lives and generations; none is used again
         self.log: list[tuple[str, ...]] = []
         self.fail: dict[str, list[int]] = {}
         self.held: set[str] = set()  # slices whose removal waits
@@ -324,7 +325,9 @@ class FakeKernel:
             if settings.get("band") == "fair":
                 settings = {"reserve_us": 0, "reserve_period_us": 0, **settings}
             before = self._tenant(gpu, name)
-            after = replace(before, configured=True, generation=before.generation + 1, **settings)
+            self.numbers += 1
+            lives = {"id": before.id or self.numbers, "generation": self.numbers}
+            after = replace(before, configured=True, **lives, **settings)
             self.tenants[gpu, name] = after
             return after.generation
 

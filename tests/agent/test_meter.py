@@ -3,6 +3,7 @@
 
 import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -31,7 +32,7 @@ def host_at(run_ns: int = 0, *, age_s: int = 1000, lag_ns: int = 0, weights: int
     )  # fmt: skip
     blue = ObservedGroup(
         gpu=GPU, tenant="blue", configured=True, slices=1, weight=100, timeslice_us=1, cap_us=0, cap_period_us=0,
-        run_ns=run_ns, lag_ns=lag_ns, generation=1,
+        run_ns=run_ns, lag_ns=lag_ns, generation=1, id=1,
     )  # fmt: skip
     rest = replace(blue, tenant="rest", weight=weights - 100, run_ns=0, lag_ns=0)
     groups = {BLUE: replace(blue, **members)} | ({(GPU, "rest"): rest} if weights > 100 else {})
@@ -63,12 +64,17 @@ def test_growth_is_what_is_more_than_before() -> None:
         host_at(90, age_s=1005),  # the same, and the new engine is older than the old one was when it was seen
         host_at(40, age_s=1010),
         host_at(90, age_s=1010, generation=0),
+        host_at(90, age_s=1010, generation=2, id=2),  # it was deleted and made anew, and has run more since
         replace(host_at(90, age_s=1010), boot_id=uuid4()),
     ],
 )
 def test_a_counter_that_began_anew_counts_from_zero(second: Observed) -> None:
     (used,) = between(host_at(50), second).values()
     assert (used.run_ns, used.assured_ns) == (second.groups[BLUE].run_ns, 0)
+
+
+def test_without_names_of_lives_a_counter_that_grew_is_the_same() -> None:
+    assert between(host_at(50, id=0), host_at(90, age_s=1010))[0].run_ns == 40
 
 
 def test_a_group_that_was_seen_to_be_gone_counts_from_zero() -> None:
@@ -184,6 +190,30 @@ def test_what_runs_until_the_very_end_of_a_group_is_counted(claimed: Host, monke
     assert BLUE not in claimed.kernel.tenants
     assert len(charged) >= 2
     assert counted(claimed) == {"blue": sum(charged)}
+
+
+def test_a_group_that_somebody_else_made_anew_counts_from_zero(claimed: Host) -> None:
+    run(claimed, 10)
+    claimed.reconcile()
+    with claimed.kernel.lock:
+        weight = claimed.kernel.tenants.pop(BLUE).weight
+    claimed.kernel.do_set_tenant(*BLUE, {"weight": weight, "timeslice_us": 1000})
+    run(claimed, 25)
+    claimed.reconcile()
+    assert counted(claimed) == {"blue": 35}
+
+
+def test_a_file_of_the_first_layout_counts_on(claimed: Host) -> None:
+    run(claimed, 10)
+    claimed.reconcile()
+    claimed.stop()
+    with closing(sqlite3.connect(claimed.directory / "state/meter.db")) as database:
+        database.executescript("ALTER TABLE groups DROP COLUMN id; PRAGMA user_version = 1")
+    run(claimed, 20)
+    claimed.restart()
+    claimed.reconcile()
+    assert counted(claimed) == {"blue": 30}
+    assert not (claimed.directory / "state/meter.db.damaged").exists()
 
 
 def test_nothing_is_counted_that_a_meter_before_this_one_may_have_counted(claimed: Host) -> None:

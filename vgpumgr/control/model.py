@@ -73,6 +73,7 @@ class Tenant:
 
     Not `configured`: only a name that slices carry; parameters and counters are zero and the slices run nothing.
     `cap_us` 0: no cap. `burst_us` 0: one timeslice. `generation`: for `if_generation`. `slices`: how many name it.
+    `id`: of all counters; a tenant that was deleted comes back with another. 0: the module does not tell.
     `uncut_runs`: ended by the timeslice; `short_uncut_runs`, always 0, those that did not last it.
     `longest_run_ns`: since the present timeslice was set. `lag_ns`: what the engine owes, negative in debt; goes both
     ways.
@@ -119,6 +120,7 @@ class Tenant:
     ghost_ns: int = 0
     histogram: RunHistogram = RunHistogram()
     throttled: bool = False
+    id: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,7 @@ class Slice:
     """One slice. `tenant`: "" for none. Weight and cap count inside the tenant's group.
 
     `open`: a VMM has it. `scheduled`: its tenant is configured. `error`: enum vgpu_error of vgpu_device.h, 0 for none;
-    `error_index` the item at fault. `run_ns`: since the slice was last scheduled. `items`: answered. `queued`:
+    `error_index` the item at fault. `run_ns`: since its tenant was given it. `items`: answered. `queued`:
     submitted and not yet answered, falls as well. `ghost_ns`: as of a tenant. `throttled`: its own cap has run out.
     """
 

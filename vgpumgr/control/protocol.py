@@ -129,6 +129,7 @@ class TenantAttribute(IntEnum):
     INVERSION_NS = 35
     GHOST_NS = 36
     THROTTLED = 37
+    ID = 38
 
 
 class RunLengthAttribute(IntEnum):

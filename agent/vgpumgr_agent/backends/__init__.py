@@ -68,7 +68,8 @@ class ObservedGpu:
 class ObservedGroup:
     """A tenant's group on one GPU. Not `configured`: only a name that slices carry.
 
-    `latency_ns`: of `run_ns`, from its reservation; `lag_ns`: what the engine owes it, goes both ways.
+    `latency_ns`: of `run_ns`, from its reservation; `lag_ns`: what the engine owes it, goes both ways. `id`: of its
+    counters, another one when it is made anew; 0 if the module does not tell.
     """
 
     gpu: str
@@ -91,6 +92,7 @@ class ObservedGroup:
     generation: int = 0
     latency_ns: int = 0
     lag_ns: int = 0
+    id: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

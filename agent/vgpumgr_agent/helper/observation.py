@@ -45,6 +45,7 @@ _GROUP = (
     "generation",
     "latency_ns",
     "lag_ns",
+    "id",
 )
 _SLICE = (*_SETTINGS, "uuid", "tenant", "open", "scheduled", "items", "error")
 

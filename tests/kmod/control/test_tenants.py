@@ -21,16 +21,17 @@ from vgpumgr.errors import (
 
 
 def test_a_tenant_is_configured_changed_and_forgotten(control: Control, host: Sysfs) -> None:
-    assert control.set_tenant(GPU, "blue", **GOOD) == 1
+    first = control.set_tenant(GPU, "blue", **GOOD)
     made = control.tenant(GPU, "blue")
+    assert made.generation == first > 0
     assert (made.configured, made.weight, made.timeslice_us, made.cap_us) == (True, 100, 1000, 0)
-    assert control.set_tenant(GPU, "blue", cap_us=2000, cap_period_us=10000, burst_us=4000) == 2
+    assert control.set_tenant(GPU, "blue", cap_us=2000, cap_period_us=10000, burst_us=4000) == first + 1
     changed = control.tenant(GPU, "blue")
     assert (changed.weight, changed.timeslice_us) == (100, 1000)
     assert (changed.cap_us, changed.cap_period_us, changed.burst_us) == (2000, 10000, 4000)
     control.delete_tenant(GPU, "blue")
     assert control.tenants(GPU) == []
-    assert control.set_tenant(GPU, "blue", **GOOD) == 1
+    assert control.set_tenant(GPU, "blue", **GOOD) == first + 2
 
 
 CAPPED = {**GOOD, "cap_period_us": 10000}
@@ -95,19 +96,35 @@ def test_names_of_63_characters_are_good(control: Control, host: Sysfs) -> None:
 
 
 def test_generations_compare_and_set(control: Control, host: Sysfs) -> None:
-    assert control.set_tenant(GPU, "blue", **GOOD, if_generation=0) == 1
+    first = control.set_tenant(GPU, "blue", **GOOD, if_generation=0)
+    assert first == control.tenant(GPU, "blue").generation > 0
     with unchanged(control, host):
         error = refusal(lambda: control.set_tenant(GPU, "blue", weight=5, if_generation=0))
         assert isinstance(error, StaleGenerationError)
         assert error.field == "if-generation"
         assert isinstance(
-            refusal(lambda: control.set_tenant(GPU, "blue", weight=5, if_generation=2)), StaleGenerationError
+            refusal(lambda: control.set_tenant(GPU, "blue", weight=5, if_generation=first + 1)), StaleGenerationError
         )
-    assert control.set_tenant(GPU, "blue", weight=5, if_generation=1) == 2
+    second = control.set_tenant(GPU, "blue", weight=5, if_generation=first)
+    assert second > first
     assert control.tenant(GPU, "blue").weight == 5
     with unchanged(control, host):
-        refusal(lambda: control.set_tenant(GPU, "blue", weight=0, if_generation=2))
-    assert control.tenant(GPU, "blue").generation == 2
+        refusal(lambda: control.set_tenant(GPU, "blue", weight=0, if_generation=second))
+    assert control.tenant(GPU, "blue").generation == second
+
+
+def test_a_tenant_that_was_made_anew_is_another_one(control: Control, host: Sysfs) -> None:
+    """Who read the one before changes nothing of it, and its counters are told apart."""
+    read = control.set_tenant(GPU, "blue", **GOOD)
+    before = control.tenant(GPU, "blue")
+    control.delete_tenant(GPU, "blue")
+    assert control.set_tenant(GPU, "blue", **GOOD, if_generation=0) > read
+    with unchanged(control, host):
+        error = refusal(lambda: control.set_tenant(GPU, "blue", weight=5, if_generation=read))
+    assert isinstance(error, StaleGenerationError)
+    assert control.tenant(GPU, "blue").id > before.id > 0
+    control.set_tenant(GPU, "green", **GOOD)
+    assert control.tenant(GPU, "green").generation > control.tenant(GPU, "blue").generation
 
 
 def test_a_tenant_that_only_a_slice_names_has_generation_zero(control: Control, host: Sysfs) -> None:
@@ -116,8 +133,9 @@ def test_a_tenant_that_only_a_slice_names_has_generation_zero(control: Control, 
     named = control.tenant(GPU, "blue")
     assert (named.configured, named.generation, named.slices, named.weight) == (False, 0, 1, 0)
     assert not control.slice(uuid).scheduled
-    assert control.set_tenant(GPU, "blue", **GOOD, if_generation=0) == 1
+    assert control.set_tenant(GPU, "blue", **GOOD, if_generation=0) > 0
     assert control.slice(uuid).scheduled
+    assert control.tenant(GPU, "blue").id == named.id > 0
 
 
 def test_a_tenant_with_slices_stays(control: Control, host: Sysfs) -> None:
