@@ -40,6 +40,7 @@ static struct vgpu_cursor *vgpu_cursor(struct netlink_callback *cb)
 int vgpu_gpus_dump_start(struct netlink_callback *cb)
 {
 	cb->min_dump_alloc = VGPU_REPLY_BYTES;
+	cb->prev_seq = vgpu_netlink_objects();
 	return 0;
 }
 
@@ -188,6 +189,8 @@ static int vgpu_dump(struct sk_buff *skb, struct netlink_callback *cb,
 		cursor->gpu_done = !ret;
 		vgpu_parent_unlock(parent);
 	}
+	/* Nobody held all locks at once: the next message, or the last, tells what changed. */
+	cb->seq = vgpu_netlink_objects();
 	/* Not when the dump starts: Linux 6.1 has no place for the message there. */
 	if (cursor->only && !cursor->begun) {
 		NL_SET_ERR_MSG(cb->extack, "gpu: there is no such GPU");

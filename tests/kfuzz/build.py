@@ -11,14 +11,15 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KMOD = ROOT / "kmod"
 
-# Everything a guest or its VMM reaches, and what executes; not the operator's side (netlink, sysfs).
+# Everything a guest or its VMM reaches, and what executes; of the operator's side (netlink, sysfs) only
+# fuzz_dump.c has something.
 MODULE = tuple(
-    "access channel config_space device engine executor executor_file irq item memory".split()  # noqa: SIM905
+    "access channel config_space device engine executor executor_file fault irq item memory".split()  # noqa: SIM905
     + "migration migration_file registers ring soft tenant worker".split()  # noqa: SIM905
 )
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")
-EXTENDED = ("linux/pci_regs.h", "linux/vfio.h")
+EXTENDED = ("linux/netlink.h", "linux/pci_regs.h", "linux/vfio.h")
 INCLUDE = re.compile(r"^#include <((?:linux|net|asm|trace|kunit)/[^>]+)>", re.M)
 
 

@@ -251,5 +251,6 @@ void eventfd_ctx_put(struct eventfd_ctx *ctx);
 void vgpu_eventfd_signal(struct eventfd_ctx *ctx);
 
 #include "device.h"
+#include "genetlink.h"
 
 #endif /* KFUZZ_KERNEL_H */

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a guest or its VMM can say, said to the module's own files in a process, under sanitizers.
 
-`fuzz_item.c` and `fuzz_device.c` say what is checked. Random bytes and the committed inputs here; ten million cases
-and libFuzzer in the long lane.
+`fuzz_item.c` and `fuzz_device.c` say what is checked, `fuzz_dump.c` what of the operator's lists. Random bytes and the
+committed inputs here; ten million cases and libFuzzer in the long lane.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from tests.kfuzz.build import HERE, build
 
 ITEM = ("fuzz_item", "descriptor", "kernel", "threads")
+DUMP = ("fuzz_dump", "kernel", "threads")
 DEVICE = ("fuzz_device", "process", "vmm", "migrate", "guest", "descriptor", "kernel", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
@@ -76,6 +77,11 @@ def test_descriptors_are_what_the_document_allows(fuzz_item: Path, seed: int) ->
 @pytest.mark.parametrize("seed", [1_000_000, 2_000_000])
 def test_nothing_a_guest_does_leads_beyond_its_slice(fuzz_device: Path, seed: int) -> None:
     devices(fuzz_device, seed=seed, steps=150_000)
+
+
+def test_lists_say_whether_anything_changed_meanwhile(folder: Path) -> None:
+    counted = run(build(folder, DUMP, module=("netlink_dump",)), 1, 200_000)
+    assert not [name for name, count in counted.items() if not count]
 
 
 def corpus(folder: Path) -> list[Path]:

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lists of GPUs and tenants, taken in parts of any length while both come and go: what was
+ * there all the time is listed, nothing twice, and the list says that something changed
+ * exactly when something did.
+ *
+ *	fuzz_dump SEED LISTS
+ */
+#include "sim.h"
+
+#include "netlink.h"
+
+#define GPUS 4
+#define TENANTS 8
+#define PART_MAX 4	/* messages */
+
+LIST_HEAD(vgpu_parents);
+struct mutex vgpu_parents_lock;
+struct genl_family vgpu_family;
+
+static struct vgpu_parent gpus[GPUS];	/* @generation: number of the change that brought it */
+static struct vgpu_tenant tenants[GPUS * TENANTS];	/* the same; 0: it is not there */
+static unsigned int changes = 1;
+static u64 ids;
+static u64 lists, changed_lists, empty_lists, refused_lists, parts;
+
+static struct nlmsghdr messages[PART_MAX + 1];	/* the last is taken back */
+static const void *objects[PART_MAX];	/* what they are about */
+static unsigned int room;
+static const char *only;
+
+/* Neither guests nor other parts of the module are in this program. */
+int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, bool write)
+{
+	REQUIRE(!"a list touches no guest memory");
+	return -EFAULT;
+}
+
+void guest_let_go(struct vfio_device *vdev) { (void)vdev; }
+unsigned int vgpu_netlink_objects(void) { return changes; }
+void vgpu_parent_put(struct vgpu_parent *parent) { parent->refs.count--; }
+int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device) { return -EMSGSIZE; }
+
+/* ---- messages, as many as there is room for */
+
+struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
+{
+	static struct nlattr *attrs[VGPUMGR_A_TENANT_GPU + 1];
+
+	(void)cb;
+	attrs[VGPUMGR_A_TENANT_GPU] = (struct nlattr *)only;
+	return attrs;
+}
+
+void *nla_data(const struct nlattr *attr) { return (void *)attr; }
+
+void *genlmsg_put(struct sk_buff *skb, u32 portid, u32 seq, const struct genl_family *family,
+		  int flags, u8 command)
+{
+	if (skb->len == room && sim_one_in(2))
+		return NULL;	/* not even for the header */
+	messages[skb->len].nlmsg_flags = flags;
+	return &messages[skb->len++];
+}
+
+void genlmsg_cancel(struct sk_buff *skb, void *header) { skb->len--; }
+void genlmsg_end(struct sk_buff *skb, void *header) { REQUIRE(skb->len <= room); }
+
+static int put(struct sk_buff *skb, const void *object)
+{
+	if (skb->len > room)
+		return -EMSGSIZE;
+	objects[skb->len - 1] = object;
+	return 0;
+}
+
+int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent) { return put(skb, parent); }
+int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant) { return put(skb, tenant); }
+
+/* ---- what comes and goes */
+
+static void change_gpu(struct vgpu_parent *gpu)
+{
+	mutex_lock(&vgpu_parents_lock);
+	changes += 2;
+	if (gpu->generation)
+		list_del(&gpu->node);
+	else
+		list_add_tail(&gpu->node, &vgpu_parents);
+	gpu->generation = gpu->generation ? 0 : changes;
+	mutex_unlock(&vgpu_parents_lock);
+}
+
+static void change_tenant(struct vgpu_parent *gpu, struct vgpu_tenant *tenant)
+{
+	mutex_lock(&gpu->lock);
+	changes += 2;
+	tenant->id = ++ids;
+	if (tenant->generation)
+		list_del(&tenant->node);
+	else
+		list_add_tail(&tenant->node, &gpu->tenants);
+	tenant->generation = tenant->generation ? 0 : changes;
+	mutex_unlock(&gpu->lock);
+}
+
+static void change(void)
+{
+	unsigned int gpu = sim_below(GPUS);
+
+	if (sim_one_in(8))
+		change_gpu(&gpus[gpu]);
+	else
+		change_tenant(&gpus[gpu], &tenants[gpu * TENANTS + sim_below(TENANTS)]);
+}
+
+static int operate(void *data)
+{
+	while (!kthread_should_stop()) {
+		if (sim_one_in(4))
+			change();
+		sim_preempt();
+	}
+	return 0;
+}
+
+/* ---- lists */
+
+struct listed { u64 gpus[GPUS], tenants[GPUS * TENANTS]; };
+
+static void note(struct listed *listed, const void *object)
+{
+	u64 *times;
+
+	if (object >= (void *)gpus && object < (void *)(gpus + GPUS))
+		times = &listed->gpus[(struct vgpu_parent *)object - gpus];
+	else
+		times = &listed->tenants[(struct vgpu_tenant *)object - tenants];
+	++*times;
+}
+
+/* What went and came again is something else. */
+static bool stayed(u64 came, unsigned int began) { return came && came <= began; }
+
+static void check(const struct listed *listed, bool of_tenants, unsigned int began)
+{
+	for (int i = 0; i < GPUS; i++)
+		if (stayed(gpus[i].generation, began))
+			REQUIRE(listed->gpus[i] == !of_tenants);
+	for (int i = 0; i < GPUS * TENANTS; i++) {
+		const struct vgpu_parent *gpu = &gpus[i / TENANTS];
+
+		if (stayed(gpu->generation, began) && stayed(tenants[i].generation, began))
+			REQUIRE(listed->tenants[i] == (of_tenants && (!only || only == gpu->name)));
+	}
+}
+
+static void list(bool of_tenants)
+{
+	struct nlmsghdr request = {}, done = {};
+	struct netlink_callback cb = { .nlh = &request };
+	unsigned int began = changes, ended;
+	struct listed listed = {};
+	bool flagged = false;
+	struct sk_buff skb;
+	int ret;
+
+	only = of_tenants && sim_one_in(3) ? gpus[sim_below(GPUS)].name : NULL;
+	REQUIRE(!(of_tenants ? vgpu_tenants_dump_start(&cb) : vgpu_gpus_dump_start(&cb)));
+	do {
+		room = 1 + sim_below(PART_MAX);
+		skb.len = 0;
+		ret = of_tenants ? vgpu_tenants_dump(&skb, &cb) : vgpu_gpus_dump(&skb, &cb);
+		REQUIRE(ret <= 0 || ret == (int)skb.len);
+		for (unsigned int i = 0; i < skb.len; i++) {
+			note(&listed, objects[i]);
+			flagged |= messages[i].nlmsg_flags & NLM_F_DUMP_INTR;
+		}
+		parts++;
+	} while (ret > 0);
+	ended = changes;
+	lists++;
+	if (ret) {
+		REQUIRE(ret == -ENODEV && only);
+		refused_lists++;
+		return;
+	}
+	nl_dump_check_consistent(&cb, &done);
+	flagged |= done.nlmsg_flags & NLM_F_DUMP_INTR;
+	REQUIRE(flagged == (began != ended));
+	check(&listed, of_tenants, began);
+	changed_lists += flagged;
+	empty_lists += !memcmp(&listed, &(struct listed){}, sizeof(listed));
+}
+
+int main(int argc, char **argv)
+{
+	u64 seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+	u64 most = argc > 2 ? strtoull(argv[2], NULL, 0) : 100000;
+	struct task_struct *operator;
+
+	sim_begin((u8 *)&seed, sizeof(seed));
+	sim_input_left = 0;
+	mutex_init(&vgpu_parents_lock);
+	for (int i = 0; i < GPUS; i++) {
+		snprintf(gpus[i].name, sizeof(gpus[i].name), "gpu-%d", i);
+		kref_init(&gpus[i].refs);
+		mutex_init(&gpus[i].lock);
+		INIT_LIST_HEAD(&gpus[i].tenants);
+	}
+	operator = kthread_run(operate, NULL, "operator");
+	while (lists < most)
+		list(sim_below(2));
+	kthread_stop(operator);
+	for (int i = 0; i < GPUS; i++)
+		REQUIRE(gpus[i].refs.count == 1);
+	printf("{\"lists\": %lu, \"changed\": %lu, \"unchanged\": %lu, \"empty\": %lu, \"refused\": %lu, \"parts\": %lu}\n",
+	       lists, changed_lists, lists - changed_lists, empty_lists, refused_lists, parts);
+	return 0;
+}
