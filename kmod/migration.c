@@ -106,6 +106,7 @@ static int vgpu_migration_load(struct vgpu_device *device)
 	struct vgpu_engine *engine = &device->parent->engine;
 	struct vgpu_migration_file *file = device->migration;
 	const struct vgpu_migration_state *state;
+	int ret = 0;
 
 	if (!file || !file->complete) {
 		dev_warn_ratelimited(device->vdev.dev, "restoring refused: incomplete\n");
@@ -116,14 +117,17 @@ static int vgpu_migration_load(struct vgpu_device *device)
 	vgpu_device_disable(device);
 	device->setup = state->setup;
 	device->run_ns_hi = state->run_ns_hi;
-	device->run_ns_before += state->run_ns - vgpu_device_run_ns(device);
 	memcpy(device->config, file->header.config, sizeof(device->config));
 	memcpy(device->msix_table, file->header.msix, sizeof(device->msix_table));
 	spin_lock_irq(&engine->lock);
 	WRITE_ONCE(device->error_index, state->error_index);
 	WRITE_ONCE(device->error, state->error);
 	spin_unlock_irq(&engine->lock);
-	return state->enabled ? vgpu_migration_load_ring(device, state) : 0;
+	if (state->enabled)
+		ret = vgpu_migration_load_ring(device, state);
+	if (!ret)
+		device->run_ns_before += state->run_ns - vgpu_device_run_ns(device);
+	return ret;
 }
 
 /* Nothing stays of a stream that was refused or not finished: as after opening. */

@@ -126,6 +126,8 @@ static void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 	if (engine->holder == &device->slice)
 		vgpu_engine_trace_hold(engine);
 	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
+	/* The group goes on counting what it was; whoever comes next has used nothing. */
+	device->slice.stats = (struct vgpu_slice_stats){};
 	device->scheduled = false;
 	/* It may have held the engine, or have been the one whose turn it is. */
 	vgpu_engine_kick(engine);

@@ -10,6 +10,8 @@ import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, load_module, poll, unload_module
+from tests.rig.ring import REG_RUN_NS
+from tests.rig.vfio import opened
 from vgpumgr.errors import BusyError, NoCapacityError
 
 LOAD = ["saturate", "--op", "delay", "--delay-us", "200"]
@@ -54,6 +56,25 @@ def test_the_leak_check_sees_memory_and_worker_of_an_open_slice(gpu: Gpu) -> Non
     with gpu.loaded({uuid: {"op": "delay", "delay_us": 200}}):
         assert len(workers()) == 1
         assert "vgpu_memory_create" in Path("/proc/vmallocinfo").read_text()
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_what_a_slice_used_is_not_told_of_the_next_tenant(gpu: Gpu, configured: bool) -> None:
+    """Nor does the guest's clock of engine time go back once that tenant is configured."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    client(uuid, "saturate", "--op", "mix", "--items", "20", "--queued-min", "0")
+    used = gpu.stats("blue").run_ns
+    assert gpu.slice_stats(uuid).run_ns == used > 0
+    if configured:
+        gpu.tenant("green", weight=100, timeslice_us=1000)
+    gpu.control.set_slice(uuid, tenant="green")
+    assert gpu.slice_stats(uuid).run_ns == 0
+    with opened(uuid) as device:
+        assert device.register(REG_RUN_NS) == 0
+        gpu.tenant("green", weight=50, timeslice_us=1000)
+        assert device.register(REG_RUN_NS) == 0
+    assert (gpu.stats("blue").run_ns, gpu.stats("green").run_ns) == (used, 0)
 
 
 def test_device_memory_is_a_quota(gpu: Gpu) -> None:

@@ -187,6 +187,7 @@ def test_any_flipped_bit_is_noticed(parser: Parser) -> None:
         ({"flags": REPORTED, "error": 1, "tail": 0, "completed": 0}, errno.EINVAL, "flags"),
         ({"error": ERRORS}, errno.EINVAL, "error"),
         ({"error_index": 1}, errno.EINVAL, "error_index"),
+        ({"run_ns": 1 << 63}, errno.EINVAL, "run_ns"),
         ({"flags": 0}, errno.EINVAL, "tail"),
         ({"tail": 5}, errno.EINVAL, "tail"),
         ({"entries": 48}, errno.EINVAL, "ring"),
@@ -214,6 +215,8 @@ def possible(header: Header, parser: Parser, state: State) -> bool:
         )
     )
     if not all(reach) or header.flags > 3 or header.abi >> 16 != ABI_MAJOR or state.error >= ERRORS:
+        return False
+    if state.run_ns >= 2**63:
         return False
     if (state.error_index or state.reported) and not state.error:
         return False
