@@ -60,20 +60,37 @@ static bool vgpu_migration_has_tenant(struct vgpu_device *device)
 }
 
 /*
+ * An item dropped a moment ago may still be at work on device memory, for a chunk: one
+ * of an earlier ring, or of this one if it is dead. Nothing else can be while stopped.
+ */
+static bool vgpu_migration_memory_is_used(struct vgpu_device *device)
+{
+	struct vgpu_ring *ring = device->ring;
+
+	if (!ring)
+		return kref_read(&device->memory->refs) > 1;
+	return (READ_ONCE(ring->dead) && kref_read(&ring->refs) > 1) ||
+	       kref_read(&device->memory->refs) > 2;
+}
+
+/*
  * STOP -> RESUMING. What is restored has work to go on with: where that would wait for
- * ever, the VM stays where it is. An item dropped a moment ago may still be at work on
- * device memory, for a chunk; nothing else can be.
+ * ever, the VM stays where it is. Whatever is refused, what there is stays as it is.
  */
 static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 {
+	struct file *filp;
+
 	if (!vgpu_migration_has_tenant(device)) {
 		dev_warn_ratelimited(device->vdev.dev, "restoring refused: no tenant\n");
 		return ERR_PTR(-EPERM);
 	}
-	vgpu_device_disable(device);
-	if (kref_read(&device->memory->refs) > 1)
+	if (vgpu_migration_memory_is_used(device))
 		return ERR_PTR(-EBUSY);
-	return vgpu_migration_open(device, false);
+	filp = vgpu_migration_open(device, false);
+	if (!IS_ERR(filp))
+		vgpu_device_disable(device);
+	return filp;
 }
 
 /* Enable the ring as it was, paused; what was not answered is fetched again. */
@@ -214,7 +231,7 @@ static int __maybe_unused vgpu_migration_get_data_size(struct vfio_device *vdev,
 	return 0;
 }
 
-/* No logging of dirty pages: the container notes what vfio_dma_rw() writes. */
+/* No logging of dirty pages: a container of type 1 notes what vfio_dma_rw() writes. */
 static const struct vfio_migration_ops vgpu_migration_ops = {
 	.migration_set_state = vgpu_migration_set_state,
 	.migration_get_state = vgpu_migration_get_state,
