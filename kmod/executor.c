@@ -48,7 +48,7 @@ static void vgpu_executor_free(struct kref *refs)
 	struct vgpu_executor *executor = container_of(refs, struct vgpu_executor, refs);
 
 	mutex_destroy(&executor->lock);
-	kfree(executor);
+	kfree_sensitive(executor);
 }
 
 /**

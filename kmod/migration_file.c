@@ -192,7 +192,7 @@ static int vgpu_migration_release(struct inode *inode, struct file *filp)
 	struct vgpu_migration_file *file = filp->private_data;
 
 	put_device(&file->device->vdev.device);
-	kvfree(file);
+	kvfree_sensitive(file, sizeof(*file));
 	return 0;
 }
 

@@ -25,10 +25,10 @@ static void vgpu_ring_free(struct kref *refs)
 	vgpu_channel_put(ring->channel);
 	vgpu_memory_put(ring->memory);
 	mem_cgroup_put(ring->memcg);
-	kfree(ring);
+	kfree_sensitive(ring);
 }
 
-/* Staging buffers held guest data: they are cleared before they are freed. */
+/* What held guest data, here and elsewhere, is cleared before it is freed. */
 static void vgpu_operand_free(struct vgpu_operand *operand)
 {
 	if (operand->staged && operand->data)
@@ -46,7 +46,7 @@ void vgpu_item_free(struct vgpu_item *item)
 	vgpu_operand_free(&item->dst);
 	vgpu_operand_free(&item->src[0]);
 	vgpu_operand_free(&item->src[1]);
-	kfree(item);
+	kfree_sensitive(item);
 	kref_put(&ring->refs, vgpu_ring_free);
 }
 
