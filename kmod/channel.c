@@ -70,7 +70,7 @@ void vgpu_device_channel_doorbell(struct vgpu_device *device, u32 offset, u32 co
 	u32 limit;
 	u32 *is;
 
-	if (!ring || !ring->channel)
+	if (!ring || !ring->channel || READ_ONCE(ring->dead))
 		return;
 	channel = ring->channel;
 	spin_lock_irq(&engine->lock);

@@ -195,6 +195,8 @@ void vgpu_device_enable_throttle(struct vgpu_device *device)
  * vgpu_device_doorbell - the guest wrote its doorbell
  * @device: state_lock held
  * @tail: what it wrote
+ *
+ * That of a slice which has stopped is only counted: others need the engine's lock.
  */
 void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 {
@@ -202,8 +204,10 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 	struct vgpu_ring *ring = device->ring;
 	u32 error = VGPU_ERROR_NONE;
 
+	WRITE_ONCE(device->stats.doorbells, device->stats.doorbells + 1);
+	if (ring ? READ_ONCE(ring->dead) : READ_ONCE(device->error))
+		return;
 	spin_lock_irq(&engine->lock);
-	device->stats.doorbells++;
 	if (!ring || ring->dead || tail == ring->tail) {
 		if (!vgpu_storm_take(device, 1))
 			error = VGPU_ERROR_STORM;

@@ -343,7 +343,7 @@ struct vgpu_ring {
  * struct vgpu_device_stats - counters of one slice beside the scheduler's
  * @items: answered
  * @dma_bytes: read from and written to guest memory
- * @doorbells: doorbell writes
+ * @doorbells: doorbell writes; written under the device's state_lock only
  * @errors: times the device entered its error state
  * @resets: resets by the guest or the VMM
  * @dropped: items dropped by reset, close or removal

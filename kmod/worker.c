@@ -2,8 +2,8 @@
 /*
  * The worker of a slice: the only place where guest memory is touched.
  *
- * It answers finished items, fetches new descriptors exactly once, stages what
- * they read and hands them to the engine. Guest memory may block for as long as
+ * It answers finished items, fetches new descriptors, of which it looks at one copy,
+ * stages what they read and hands them to the engine. Guest memory may block for as long as
  * its owner likes, up to a limit: only this slice waits.
  */
 #include <linux/kthread.h>
@@ -278,6 +278,14 @@ static int vgpu_ring_write_back(struct vgpu_ring *ring, struct vgpu_item *item)
 	return ret;
 }
 
+/* Add what was moved to the slice's counters. */
+static void vgpu_ring_count_dma(struct vgpu_ring *ring)
+{
+	lockdep_assert_held(&vgpu_ring_engine(ring)->lock);
+	ring->device->stats.dma_bytes += ring->dma_bytes;
+	ring->dma_bytes = 0;
+}
+
 /* Answer what the engine has finished. True if it answered anything. */
 static bool vgpu_ring_answer(struct vgpu_ring *ring)
 {
@@ -291,6 +299,7 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 	int ret = 0;
 
 	spin_lock_irq(&engine->lock);
+	vgpu_ring_count_dma(ring);
 	list_splice_init(&ring->done, &done);
 	spin_unlock_irq(&engine->lock);
 	if (list_empty(&done))
@@ -319,8 +328,7 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 	spin_lock_irq(&engine->lock);
 	device->stats.items += answered;
 	device->stats.dropped += dropped;
-	device->stats.dma_bytes += ring->dma_bytes;
-	ring->dma_bytes = 0;
+	vgpu_ring_count_dma(ring);
 	spin_unlock_irq(&engine->lock);
 	if (!answered || READ_ONCE(ring->dead))
 		return false;
@@ -355,12 +363,16 @@ static void vgpu_ring_serve(struct vgpu_ring *ring)
 	vgpu_ring_report(ring);
 }
 
-/* Let who paused the ring know once nothing of it is under way. */
-static void vgpu_ring_note_quiet(struct vgpu_ring *ring)
+/*
+ * Nothing is left to do, or the ring is dead: count what was moved since the last answer,
+ * and let who paused the ring know once nothing of it is under way.
+ */
+static void vgpu_ring_served(struct vgpu_ring *ring)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
 
 	spin_lock_irq(&engine->lock);
+	vgpu_ring_count_dma(ring);
 	if (ring->paused &&
 	    (ring->dead || (list_empty(&ring->done) && !vgpu_ring_begun(ring))))
 		complete_all(&ring->quiet);
@@ -387,7 +399,7 @@ static int vgpu_ring_thread(void *data)
 		}
 		__set_current_state(TASK_RUNNING);
 		vgpu_ring_serve(ring);
-		vgpu_ring_note_quiet(ring);
+		vgpu_ring_served(ring);
 	}
 	__set_current_state(TASK_RUNNING);
 	return 0;

@@ -16,11 +16,11 @@
  *
  * Life of an item. The guest puts a descriptor into the submission ring at
  * index ``tail & (entries - 1)``, advances its free-running 32-bit tail, and
- * writes the tail to the doorbell. The device fetches every descriptor exactly
- * once, executes the items of one slice in order, and answers item number n in
- * completion ring entry ``n & (entries - 1)`` with ``seq = n + 1``. An entry
- * may be reused once its completion was read, so ``tail - completed`` never
- * exceeds ``entries``. All fields are little endian.
+ * writes the tail to the doorbell. The device may fetch a descriptor again and
+ * looks at its last copy only. It executes the items of one slice in order, and
+ * answers item number n in completion ring entry ``n & (entries - 1)`` with
+ * ``seq = n + 1``. An entry may be reused once its completion was read, so
+ * ``tail - completed`` never exceeds ``entries``. All fields are little endian.
  *
  * Operands in device memory are accessed in the order of the items. Those in
  * guest memory are read at any time after the doorbell and written, in order,
@@ -56,7 +56,7 @@
  * memory nor interrupts. Once the write that resets has returned, the device accesses
  * no guest memory.
  *
- * A function that was taken away reads as ones everywhere, after the error vector came.
+ * A function that was taken away reads as ones everywhere; the error vector says so.
  */
 #ifndef _UAPI_VGPU_DEVICE_H
 #define _UAPI_VGPU_DEVICE_H
