@@ -70,14 +70,14 @@ static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset
 }
 
 /* How much of an access lies inside its region; a negative errno if nothing. */
-static ssize_t vgpu_access_clip(loff_t at, size_t count)
+static ssize_t vgpu_access_clip(struct vgpu_device *device, loff_t at, size_t count)
 {
 	u32 index = (u64)at >> VGPU_REGION_SHIFT;
 	u64 offset = at & VGPU_REGION_MASK;
 	ssize_t size = vgpu_region_bytes(index);
 
 	if (at < 0 || size < 0 || offset >= size)
-		return -EINVAL;
+		return vgpu_refused(device, "access", "offset", -EINVAL);
 	return min_t(u64, count, size - offset);
 }
 
@@ -85,7 +85,7 @@ ssize_t vgpu_access_read(struct vfio_device *vdev, char __user *buffer, size_t c
 			 loff_t *position)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
-	ssize_t left = vgpu_access_clip(*position, count);
+	ssize_t left = vgpu_access_clip(device, *position, count);
 	ssize_t done = 0;
 
 	while (left > 0) {
@@ -108,7 +108,7 @@ ssize_t vgpu_access_write(struct vfio_device *vdev, const char __user *buffer, s
 			  loff_t *position)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
-	ssize_t left = vgpu_access_clip(*position, count);
+	ssize_t left = vgpu_access_clip(device, *position, count);
 	ssize_t done = 0;
 
 	while (left > 0) {
@@ -139,7 +139,7 @@ static u32 vgpu_irq_count(u32 index)
 	}
 }
 
-static long vgpu_get_info(void __user *arg)
+static long vgpu_get_info(struct vgpu_device *device, void __user *arg)
 {
 	const unsigned long size = offsetofend(struct vfio_device_info, num_irqs);
 	struct vfio_device_info info;
@@ -147,7 +147,7 @@ static long vgpu_get_info(void __user *arg)
 	if (copy_from_user(&info, arg, size))
 		return -EFAULT;
 	if (info.argsz < size)
-		return -EINVAL;
+		return vgpu_refused(device, "GET_INFO", "argsz", -EINVAL);
 	info.flags = VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET;
 	info.num_regions = VFIO_PCI_NUM_REGIONS;
 	info.num_irqs = VFIO_PCI_NUM_IRQS;
@@ -155,12 +155,12 @@ static long vgpu_get_info(void __user *arg)
 }
 
 /* Fill in what describes the region @info->index. */
-static int vgpu_region_describe(struct vfio_region_info *info)
+static int vgpu_region_describe(struct vgpu_device *device, struct vfio_region_info *info)
 {
 	ssize_t bytes = vgpu_region_bytes(info->index);
 
 	if (bytes < 0)
-		return bytes;
+		return vgpu_refused(device, "GET_REGION_INFO", "index", bytes);
 	info->size = bytes;
 	info->offset = VGPU_REGION_OFFSET(info->index);
 	info->flags = bytes ? VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE : 0;
@@ -171,10 +171,10 @@ static int vgpu_region_describe(struct vfio_region_info *info)
 int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *info,
 			    struct vfio_info_cap *caps)
 {
-	return vgpu_region_describe(info);
+	return vgpu_region_describe(vgpu_vdev_to_device(vdev), info);
 }
 #else
-static long vgpu_get_region_info(void __user *arg)
+static long vgpu_get_region_info(struct vgpu_device *device, void __user *arg)
 {
 	const unsigned long size = offsetofend(struct vfio_region_info, offset);
 	struct vfio_region_info info;
@@ -183,8 +183,8 @@ static long vgpu_get_region_info(void __user *arg)
 	if (copy_from_user(&info, arg, size))
 		return -EFAULT;
 	if (info.argsz < size)
-		return -EINVAL;
-	ret = vgpu_region_describe(&info);
+		return vgpu_refused(device, "GET_REGION_INFO", "argsz", -EINVAL);
+	ret = vgpu_region_describe(device, &info);
 	if (ret)
 		return ret;
 	info.argsz = size;
@@ -193,18 +193,36 @@ static long vgpu_get_region_info(void __user *arg)
 }
 #endif
 
-static long vgpu_get_irq_info(void __user *arg)
+static long vgpu_get_irq_info(struct vgpu_device *device, void __user *arg)
 {
 	const unsigned long size = offsetofend(struct vfio_irq_info, count);
 	struct vfio_irq_info info;
 
 	if (copy_from_user(&info, arg, size))
 		return -EFAULT;
-	if (info.argsz < size || info.index >= VFIO_PCI_NUM_IRQS)
-		return -EINVAL;
+	if (info.argsz < size)
+		return vgpu_refused(device, "GET_IRQ_INFO", "argsz", -EINVAL);
+	if (info.index >= VFIO_PCI_NUM_IRQS)
+		return vgpu_refused(device, "GET_IRQ_INFO", "index", -EINVAL);
 	info.count = vgpu_irq_count(info.index);
 	info.flags = info.count ? VFIO_IRQ_INFO_EVENTFD | VFIO_IRQ_INFO_NORESIZE : 0;
 	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
+}
+
+/* What vfio_set_irqs_validate_and_prepare() minds. */
+static const char *vgpu_irq_set_fault(const struct vfio_irq_set *set)
+{
+	u32 count = vgpu_irq_count(set->index);
+
+	if (set->argsz < offsetofend(struct vfio_irq_set, count))
+		return "argsz";
+	if (!count)
+		return "index";
+	if (set->start >= count)
+		return "start";
+	if (set->count > count - set->start)
+		return "count";
+	return "flags or argsz";
 }
 
 static long vgpu_set_irqs(struct vgpu_device *device, void __user *arg)
@@ -217,12 +235,10 @@ static long vgpu_set_irqs(struct vgpu_device *device, void __user *arg)
 
 	if (copy_from_user(&set, arg, size))
 		return -EFAULT;
-	if (set.index >= VFIO_PCI_NUM_IRQS)
-		return -EINVAL;
 	ret = vfio_set_irqs_validate_and_prepare(&set, vgpu_irq_count(set.index),
 						 VFIO_PCI_NUM_IRQS, &data_bytes);
 	if (ret)
-		return ret;
+		return vgpu_refused(device, "SET_IRQS", vgpu_irq_set_fault(&set), ret);
 	if (data_bytes) {
 		data = memdup_user(arg + size, data_bytes);
 		if (IS_ERR(data))
@@ -232,7 +248,10 @@ static long vgpu_set_irqs(struct vgpu_device *device, void __user *arg)
 	ret = vgpu_irqs_set(device, &set, data);
 	mutex_unlock(&device->state_lock);
 	kfree(data);
-	return ret;
+	if (!ret)
+		return 0;
+	return vgpu_refused(device, "SET_IRQS",
+				   data_bytes && ret != -ENOTTY ? "data" : "flags", ret);
 }
 
 static long vgpu_reset(struct vgpu_device *device)
@@ -258,13 +277,13 @@ long vgpu_access_ioctl(struct vfio_device *vdev, unsigned int command, unsigned 
 
 	switch (command) {
 	case VFIO_DEVICE_GET_INFO:
-		return vgpu_get_info(user);
+		return vgpu_get_info(device, user);
 #ifndef VGPU_HAVE_VFIO_REGION_INFO_CAPS
 	case VFIO_DEVICE_GET_REGION_INFO:
-		return vgpu_get_region_info(user);
+		return vgpu_get_region_info(device, user);
 #endif
 	case VFIO_DEVICE_GET_IRQ_INFO:
-		return vgpu_get_irq_info(user);
+		return vgpu_get_irq_info(device, user);
 	case VFIO_DEVICE_SET_IRQS:
 		return vgpu_set_irqs(device, user);
 	case VFIO_DEVICE_RESET:

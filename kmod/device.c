@@ -24,48 +24,6 @@ static atomic_t vgpu_devices = ATOMIC_INIT(0);
 static DECLARE_WAIT_QUEUE_HEAD(vgpu_devices_gone);
 
 /**
- * vgpu_device_note_error - say why a slice stopped
- * @device: the slice, engine->lock held
- * @error: enum vgpu_error; the first one stays, and a slice that is revoked has none
- * @index: number of the item at fault
- */
-void vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
-{
-	struct vgpu_engine *engine = &device->parent->engine;
-
-	lockdep_assert_held(&engine->lock);
-	if (device->error || device->revoked)
-		return;
-	WRITE_ONCE(device->error_index, index);
-	WRITE_ONCE(device->error, error);
-	device->stats.errors++;
-	vgpu_event_note(engine, &device->events, VGPU_EVENT_FAULT, error, index);
-}
-
-/**
- * vgpu_device_fault - put a slice into its sticky error state
- * @device: the slice
- * @ring: stop this ring; NULL when none is involved. One that was stopped is at fault no
- *	more: what its worker meets on its way out is nobody's error
- * @error: enum vgpu_error; the first one stays
- * @index: number of the item at fault
- *
- * Any context that may sleep; does not wait.
- */
-void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
-		       u32 error, u32 index)
-{
-	struct vgpu_engine *engine = &device->parent->engine;
-
-	spin_lock_irq(&engine->lock);
-	if (!ring || !ring->dead)
-		vgpu_device_note_error(device, error, index);
-	spin_unlock_irq(&engine->lock);
-	if (ring)
-		vgpu_ring_stop(ring);
-}
-
-/**
  * vgpu_device_disable - stop and forget the ring, if there is one
  * @device: state_lock held
  *

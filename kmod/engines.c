@@ -54,7 +54,8 @@ static int vgpu_engine_param_set(const char *value, const struct kernel_param *p
 	const struct vgpu_engine_ops *ops = vgpu_engine_find(value);
 
 	if (!ops) {
-		pr_err("vgpumgr: engine=%s: there is no such engine\n", value);
+		pr_warn_ratelimited("vgpumgr: option engine refused: %pe; there is no such engine\n",
+				    ERR_PTR(-EINVAL));
 		return -EINVAL;
 	}
 	vgpu_engine_default = ops;

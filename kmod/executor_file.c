@@ -166,6 +166,14 @@ static __poll_t vgpu_executor_poll(struct file *file, poll_table *wait)
 	return events;
 }
 
+/* Tell the log which @field of what an executor of a slice said was refused. Returns @ret. */
+static long vgpu_executor_refused(const guid_t *uuid, const char *what, const char *field, long ret)
+{
+	pr_warn_ratelimited("vgpumgr-exec: slice %pUl: %s refused for %s: %pe\n", uuid, what, field,
+			    ERR_PTR(ret));
+	return ret;
+}
+
 static long vgpu_executor_ioctl_attach(struct vgpu_executor *executor, void __user *user)
 {
 	struct vgpu_exec_attach attach;
@@ -176,11 +184,11 @@ static long vgpu_executor_ioctl_attach(struct vgpu_executor *executor, void __us
 		return -EFAULT;
 	if (strnlen(attach.uuid, sizeof(attach.uuid)) != UUID_STRING_LEN ||
 	    guid_parse(attach.uuid, &uuid))
-		return -EINVAL;
+		return vgpu_executor_refused(&guid_null, "ATTACH", "uuid", -EINVAL);
 	mutex_lock(&executor->lock);
 	ret = vgpu_executor_attach(executor, &uuid);
 	mutex_unlock(&executor->lock);
-	return ret;
+	return ret ? vgpu_executor_refused(&uuid, "ATTACH", "uuid", ret) : 0;
 }
 
 static long vgpu_executor_ioctl_take(struct vgpu_executor *executor, void __user *user)
@@ -200,10 +208,19 @@ static long vgpu_executor_ioctl_take(struct vgpu_executor *executor, void __user
 static long vgpu_executor_ioctl_complete(struct vgpu_executor *executor, void __user *user)
 {
 	struct vgpu_exec_complete complete;
+	const char *field = "number";
+	int ret;
 
 	if (copy_from_user(&complete, user, sizeof(complete)))
 		return -EFAULT;
-	return vgpu_executor_complete(executor, &complete);
+	ret = vgpu_executor_complete(executor, &complete);
+	if (ret != -EINVAL)
+		return ret;
+	if (complete.reserved)
+		field = "reserved";
+	else if (complete.status > VGPU_ITEM_FAILED)
+		field = "status";
+	return vgpu_executor_refused(&executor->device->uuid, "COMPLETE", field, ret);
 }
 
 static long vgpu_executor_ioctl(struct file *file, unsigned int command, unsigned long arg)

@@ -211,7 +211,7 @@ static struct file *vgpu_migration_set_state(struct vfio_device *vdev,
 			device->migration_state = next;
 	}
 	mutex_unlock(&device->state_lock);
-	return ret ? ERR_PTR(ret) : filp;
+	return ret ? ERR_PTR(vgpu_refused(device, "migration", "state", ret)) : filp;
 }
 
 static int vgpu_migration_get_state(struct vfio_device *vdev, enum vfio_device_mig_state *state)

@@ -150,7 +150,9 @@ static ssize_t vgpu_migration_give(struct vgpu_migration_file *file, size_t coun
 		bytes = -EINVAL;
 		if (file->position < sizeof(file->header) || file->parsed)
 			bytes = vgpu_migration_part(file, count, &part) ?: -EINVAL;
-		if (bytes > 0) {
+		if (bytes < 0) {
+			vgpu_refused(device, "stream", "position", bytes);
+		} else {
 			memcpy(part, file->piece, bytes);
 			vgpu_migration_advance(file, part, bytes);
 			ret = vgpu_migration_accept(file);

@@ -219,10 +219,7 @@ static ssize_t engine_store(struct device *dev, struct device_attribute *attr,
 	else
 		ret = vgpu_engine_change(&parent->engine, ops, parent->pdev);
 	mutex_unlock(&parent->lock);
-	if (ret)
-		dev_warn_ratelimited(dev, "engine: not changed to %s: %d\n",
-				     ops ? ops->name : "an unknown one", ret);
-	return ret ?: count;
+	return ret ? vgpu_attr_refused(dev, "engine", ret) : count;
 }
 static DEVICE_ATTR_RW(engine);
 

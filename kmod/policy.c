@@ -55,21 +55,6 @@ int vgpu_parent_configure(struct vgpu_parent *parent, const struct vgpu_sched_pa
 	return 0;
 }
 
-static int vgpu_attr_configure(struct vgpu_parent *parent, const struct vgpu_sched_params *params,
-			       const char *attribute)
-{
-	enum vgpu_sched_field fault;
-	int ret;
-
-	ret = vgpu_parent_configure(parent, params, &fault);
-	if (ret)
-		pr_info_ratelimited("vgpumgr: %s: %s refused: %s (field %d of vgpu_sched.h)\n",
-				    parent->name, attribute,
-				    ret == -EBUSY ? "tenants rely on the present one" :
-						    "not legal", fault);
-	return ret;
-}
-
 /* Change one number. */
 static ssize_t vgpu_attr_store_u32(struct device *dev, const char *attribute, const char *text,
 				   size_t count,
@@ -77,6 +62,7 @@ static ssize_t vgpu_attr_store_u32(struct device *dev, const char *attribute, co
 {
 	struct vgpu_parent *parent = dev_get_drvdata(dev);
 	struct vgpu_sched_params params;
+	enum vgpu_sched_field fault;
 	u32 value;
 	int ret;
 
@@ -86,9 +72,9 @@ static ssize_t vgpu_attr_store_u32(struct device *dev, const char *attribute, co
 	mutex_lock(&parent->lock);
 	params = vgpu_engine_params(&parent->engine);
 	set(&params, value);
-	ret = vgpu_attr_configure(parent, &params, attribute);
+	ret = vgpu_parent_configure(parent, &params, &fault);
 	mutex_unlock(&parent->lock);
-	return ret ?: count;
+	return ret ? vgpu_attr_refused(dev, attribute, ret) : count;
 }
 
 static ssize_t policy_show(struct device *dev, struct device_attribute *attr, char *text)
@@ -121,6 +107,7 @@ static ssize_t policy_store(struct device *dev, struct device_attribute *attr, c
 {
 	struct vgpu_parent *parent = dev_get_drvdata(dev);
 	struct vgpu_sched_params params;
+	enum vgpu_sched_field fault;
 	char line[40];
 	int ret;
 
@@ -130,12 +117,10 @@ static ssize_t policy_store(struct device *dev, struct device_attribute *attr, c
 	mutex_lock(&parent->lock);
 	params = vgpu_engine_params(&parent->engine);
 	ret = vgpu_policy_parse(strim(line), &params);
-	if (ret)
-		vgpu_attr_refused(dev, "policy", ret);
-	else
-		ret = vgpu_attr_configure(parent, &params, "policy");
+	if (!ret)
+		ret = vgpu_parent_configure(parent, &params, &fault);
 	mutex_unlock(&parent->lock);
-	return ret ?: count;
+	return ret ? vgpu_attr_refused(dev, "policy", ret) : count;
 }
 DEVICE_ATTR_RW(policy);
 

@@ -482,9 +482,6 @@ void vgpu_device_driver_unregister(void);
 extern struct mdev_driver vgpu_mdev_driver;
 bool vgpu_device_masters_bus(const struct vgpu_device *device);
 void vgpu_device_disable(struct vgpu_device *device);	/* state_lock held */
-void vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index);
-void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
-		       u32 error, u32 index);
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_revoke(struct vgpu_device *device);	/* parent->lock held */
 /* Also called by kunit/. */
@@ -496,6 +493,12 @@ static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
 {
 	return container_of(vdev, struct vgpu_device, vdev);
 }
+
+/* fault.c */
+long vgpu_refused(struct vgpu_device *device, const char *what, const char *field, long ret);
+bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index);
+void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
+		       u32 error, u32 index);
 
 /* access.c: regions and ioctls of a device that is open */
 ssize_t vgpu_access_read(struct vfio_device *vdev, char __user *buffer, size_t count,

@@ -4,6 +4,8 @@
 A kernel splat during any of them fails the whole run: the lab looks for it at the end.
 """
 
+import time
+
 import pytest
 
 from tests.rig.fixtures import control, gpu, module
@@ -18,6 +20,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=600,
         help="how long the long fuzz of a device runs (600)",
     )
+
+
+@pytest.fixture(scope="module")
+def quiet_log() -> None:
+    """The kernel's limit of 10 lines in 5 s begins anew."""
+    time.sleep(6)
 
 
 @pytest.fixture

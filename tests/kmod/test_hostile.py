@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a hostile guest can send: its own slice stops, its neighbour does not notice."""
 
+import re
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,20 @@ from tests.rig.client import Client, client
 from tests.rig.gpu import Gpu, poll
 
 VGPU_ERROR_DMA = 4  # kmod/uapi/vgpu_device.h
+
+
+@pytest.mark.usefixtures("quiet_log")
+def test_the_log_names_what_stopped_a_slice_and_cannot_be_flooded(gpu: Gpu) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    begin = time.monotonic()
+    reports = client(uuid, "hostile", "all").reports
+    windows = 1 + (time.monotonic() - begin) // 5
+    made = [(report["error_name"], str(report["error_index"])) for report in reports if "case" in report]
+    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
+    told = re.findall(rf"{uuid}: stopped for (\w+), item (\d+)\n", log)
+    assert told[:10] == made[:10]
+    assert len(told) <= 10 * windows
 
 
 def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Netlink and sysfs of the real module; see tests/kmod/conftest.py for where these tests run."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,9 +15,3 @@ def host(gpu: Gpu) -> Iterator[Sysfs]:
     memory_total = gpu.sysfs.read_gpu(GPU, "memory_total")
     yield gpu.sysfs
     gpu.sysfs.write_gpu(GPU, "memory_total", memory_total)
-
-
-@pytest.fixture(scope="module")
-def quiet_log() -> None:
-    """The kernel's limit of 10 lines in 5 s begins anew."""
-    time.sleep(6)
