@@ -122,7 +122,7 @@ static u64 place(bool device, u64 memory_bytes, u64 ram_bytes)
 
 static void spoil(struct vgpu_desc *desc)
 {
-	switch (sim_below(10)) {
+	switch (sim_below(11)) {
 	case 0: desc->op = sim_below(65536); break;
 	case 1: desc->flags = sim_below(65536); break;
 	case 2: desc->dst = edge(); break;
@@ -132,7 +132,8 @@ static void spoil(struct vgpu_desc *desc)
 	case 6: desc->reserved = edge(); break;
 	case 7: desc->flags ^= 1u << sim_below(16); break;
 	case 8: desc->dst = desc->src + sim_below(64); break;
-	case 9:
+	case 9: desc->arg[0] = edge(); break;
+	case 10:
 		for (size_t i = 0; i < sizeof(*desc); i += 8)
 			memcpy((u8 *)desc + i, &(u64){ sim_random() }, 8);
 	}
@@ -143,7 +144,8 @@ void descriptor_make(struct vgpu_desc *desc, u64 memory_bytes, u64 ram_bytes)
 	u64 kind = sim_below(512);
 	u16 flags = 0;
 
-	*desc = (struct vgpu_desc){ .op = kind % 7, .cookie = sim_random(), .kernel_id = kind & 31 };
+	*desc = (struct vgpu_desc){ .op = kind % 7, .kernel_id = kind & 31,
+				    .cookie = SIM_GUESTS | (sim_random() & 0xffff) };
 	if (descriptor_launches)
 		desc->op = kind & 7 ? VGPU_OP_LAUNCH : VGPU_OP_NOP;
 	if (sim_below(2))

@@ -5,6 +5,7 @@
 
 typedef struct { u8 b[16]; } guid_t;
 #define UUID_STRING_LEN 36
+static const guid_t guid_null;
 int guid_parse(const char *text, guid_t *guid);
 
 struct attribute_group;

@@ -22,7 +22,8 @@ static struct vgpu_parent *parent;
 static struct vgpu_device *device;
 static struct mdev_device mdev;
 static bool opened;
-static u64 lives, opens, refused_opens, refused_probes;
+static u64 last_tenant;		/* the one under which it was opened last */
+static u64 lives, opens, refused_opens, refused_probes, neighbours;
 
 /* parent.c, netlink.c and netlink_event.c are not part of this program. */
 void vgpu_parent_put(struct vgpu_parent *is)
@@ -59,6 +60,7 @@ static void close_device(void)
 	if (!opened)
 		return;
 	device->vdev.ops->close_device(&device->vdev);
+	guest_disabled();
 	if (sim_one_in(2))	/* otherwise it outlives the device's file */
 		migrate_closed();
 	guest_begin(NULL);
@@ -73,6 +75,20 @@ void guest_let_go(struct vfio_device *vdev)
 	if (sim_one_in(2))
 		vmm_revoked();
 	close_device();
+}
+
+/* A generation that somebody has read never comes back, whatever became of its tenant. */
+static void configure_tenant(const char *name, const struct vgpu_group_params *params)
+{
+	static u64 last_generation;
+	enum vgpu_sched_field fault;
+	struct vgpu_tenant *tenant;
+
+	if (vgpu_tenant_configure(parent, name, params, &fault))
+		return;
+	tenant = vgpu_tenant_find(parent, name);
+	REQUIRE(tenant->generation > last_generation);
+	last_generation = tenant->generation;
 }
 
 static void configure(void)
@@ -105,7 +121,7 @@ static void configure(void)
 		vgpu_device_assign(device, name, &slice, &fault);
 		break;
 	default:
-		vgpu_tenant_configure(parent, name, &params, &fault);
+		configure_tenant(name, &params);
 	}
 	mutex_unlock(&parent->lock);
 }
@@ -120,6 +136,25 @@ static void set_chunk(void)
 	params.max_chunk_ns = sim_below(2000) * NSEC_PER_USEC;
 	vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
 	spin_unlock_irq(&engine->lock);
+}
+
+/* Another accelerator comes and goes: what it is measured to take is nothing to this one. */
+static void have_a_neighbour(void)
+{
+	static struct vgpu_engine neighbour;
+	struct vgpu_engine *engine = &parent->engine;
+	const struct vgpu_item item = { .desc = { .op = VGPU_OP_FACT, .arg = { 1u << 30 } } };
+	u64 estimate_ns = engine->ops->estimate_ns(engine, &item);
+	int ret;
+
+	neighbour = (struct vgpu_engine){};
+	ret = vgpu_engine_start(&neighbour, engine->ops, NULL, "neighbour");
+	REQUIRE(!ret || (ret == -ENOMEM && sim_failures));
+	REQUIRE(engine->ops->estimate_ns(engine, &item) == estimate_ns);
+	if (ret)
+		return;
+	vgpu_engine_stop(&neighbour);
+	neighbours++;
 }
 
 static void create(void)
@@ -137,11 +172,14 @@ static void create(void)
 		return;
 	}
 	device = dev_get_drvdata(&mdev.dev);
+	last_tenant = 0;
 	lives++;
 }
 
 static void open_device(void)
 {
+	u64 tenant;
+
 	opens++;
 	if (device->vdev.ops->open_device(&device->vdev)) {
 		REQUIRE(sim_failures);
@@ -149,8 +187,10 @@ static void open_device(void)
 		return;
 	}
 	opened = true;
+	tenant = device->tenant ? device->tenant->id : 0;
 	guest_begin(device);
-	vmm_opened(device);
+	vmm_opened(device, tenant != last_tenant);
+	last_tenant = tenant;
 }
 
 static void live(unsigned int steps)
@@ -165,7 +205,7 @@ static void live(unsigned int steps)
 		else if (sim_one_in(80))
 			close_device();
 		else if (sim_one_in(200))
-			set_chunk();
+			sim_one_in(2) ? set_chunk() : have_a_neighbour();
 		else if (parent->engine.ops->executors && sim_below(2))
 			process_step();
 		else
@@ -274,6 +314,7 @@ int main(int argc, char **argv)
 	COUNT("opens", opens);
 	COUNT("refused_opens", refused_opens);
 	COUNT("refused_probes", refused_probes);
+	COUNT("neighbours", neighbours);
 	COUNT("enables", vmm_counts.enables);
 	COUNT("resets", vmm_counts.resets);
 	COUNT("saved", vmm_counts.saved);

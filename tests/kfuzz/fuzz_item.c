@@ -39,6 +39,15 @@ static void check_operand(const struct vgpu_operand *found, const struct extent 
 			wanted->at + wanted->bytes <= memory->bytes);
 }
 
+/* The gate of holds goes by the kind of work, and by nothing else that a guest says of its length. */
+static void check_info(const struct vgpu_item *item)
+{
+	struct vgpu_item_info info = vgpu_item_info(item);
+
+	REQUIRE(info.kernel_id == item->desc.kernel_id && !info.hint_ns);
+	REQUIRE(info.flags == (item->desc.flags & VGPU_DESC_MORE ? VGPU_ITEM_MORE : 0));
+}
+
 static void check(const struct vgpu_desc *desc, struct vgpu_memory *memory)
 {
 	struct extents wanted = descriptor_extents(desc);
@@ -58,6 +67,7 @@ static void check(const struct vgpu_desc *desc, struct vgpu_memory *memory)
 	check_operand(&item.dst, &wanted.dst, memory);
 	check_operand(&item.src[0], &wanted.src[0], memory);
 	check_operand(&item.src[1], &wanted.src[1], memory);
+	check_info(&item);
 }
 
 /* The input as descriptors as they are, then as choices. */

@@ -31,6 +31,8 @@ static struct vgpu_ring *ring;
 static struct rings rings;
 static struct seen items[ITEMS];
 static u64 enabled_ns;
+static u64 counted_before, moved;	/* bytes, since the device was opened */
+static u64 errors_before, stops_before;
 
 /* Bytes of the channel on their way: each arrives once and in order. */
 struct stream {
@@ -44,6 +46,10 @@ void guest_begin(struct vgpu_device *device)
 {
 	opened = device;
 	ring = NULL;
+	counted_before = device ? device->stats.dma_bytes : 0;
+	moved = 0;
+	errors_before = device ? device->stats.errors : 0;
+	stops_before = sim_counts.told_stops;
 	guest_mapped = true;
 	guest_quiet = false;
 }
@@ -61,7 +67,13 @@ void guest_enabled(struct vgpu_ring *new)
 	to_host.in = to_host.out = to_guest.in = to_guest.out = 0;
 }
 
-void guest_disabled(void) { ring = NULL; }
+void guest_disabled(void)
+{
+	ring = NULL;
+	/* However it ended: what was moved is counted, and the log knows of each mistake. */
+	REQUIRE(opened->stats.dma_bytes - counted_before == moved);
+	REQUIRE(opened->stats.errors - errors_before == sim_counts.told_stops - stops_before);
+}
 
 static struct seen *item(u32 number) { return &items[number % ITEMS]; }
 
@@ -335,5 +347,6 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 		allowed = fetches(guest, data, bytes) || reads_operand(guest, data, bytes) ||
 			  reads_channel(guest, data, bytes);
 	REQUIRE(allowed);
+	moved += bytes;
 	return 0;
 }

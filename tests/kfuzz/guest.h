@@ -24,7 +24,7 @@ extern bool guest_quiet;	/* the device is stopped for migration: no access */
 
 void guest_begin(struct vgpu_device *device);	/* a device was opened, or is gone: NULL */
 void guest_enabled(struct vgpu_ring *ring);
-void guest_disabled(void);			/* no access from here on */
+void guest_disabled(void);			/* no access from here on, each one is counted */
 /* Is @error what the descriptor @number deserves? */
 bool guest_deserves(u32 number, u32 error);
 

@@ -5,6 +5,9 @@
  */
 #include "sim.h"
 
+#include <malloc.h>
+#include <stdarg.h>
+
 #define EVENTFDS 16
 
 struct eventfd_ctx {
@@ -20,6 +23,34 @@ static struct eventfd_ctx eventfds[EVENTFDS];
 static u64 allocations, memcgs;
 static const void *user_memory;
 static size_t user_bytes;
+
+/* ---- the log */
+
+static char told[128];
+
+void kfuzz_tell(const char *format, ...)
+{
+	char line[sizeof(told)];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(line, sizeof(line), format, arguments);
+	va_end(arguments);
+	if (!strncmp(line, "stopped for ", 12))
+		sim_counts.told_stops++;	/* by a thread, maybe */
+	else
+		memcpy(told, line, sizeof(told));
+}
+
+bool sim_told(const char *field)
+{
+	char wanted[40];
+
+	snprintf(wanted, sizeof(wanted), " refused for %s: ", field);
+	return strstr(told, wanted);
+}
+
+bool sim_told_nothing(void) { return !*told; }
 
 /* ---- memory */
 
@@ -37,12 +68,32 @@ void *kfuzz_alloc(size_t bytes, gfp_t flags)
 	return calloc(1, bytes);
 }
 
-void kfree(const void *memory)
+/* Only a guest says this, and a stream that is saved. */
+static bool is_guests(u64 word)
+{
+	return word >> 16 == SIM_GUESTS >> 16 || !memcmp(&word, "VGPUMIG1", sizeof(word));
+}
+
+void kfree_sensitive(const void *memory)
 {
 	if (!memory)
 		return;
 	allocations--;
 	free((void *)memory);
+}
+
+/* Nothing of a guest is left in memory that anybody may be given next. */
+void kfree(const void *memory)
+{
+	const u8 *at = memory;
+	u64 word;
+
+	for (size_t left = malloc_usable_size((void *)memory); left >= sizeof(word);
+	     left -= sizeof(u32), at += sizeof(u32)) {
+		memcpy(&word, at, sizeof(word));
+		REQUIRE(!is_guests(word));
+	}
+	kfree_sensitive(memory);
 }
 
 struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm)
@@ -62,6 +113,8 @@ void sim_user(void *memory, size_t bytes)
 {
 	user_memory = memory;
 	user_bytes = bytes;
+	if (memory)
+		*told = 0;
 }
 
 static bool is_user(const void *at, size_t bytes)

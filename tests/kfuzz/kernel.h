@@ -43,8 +43,6 @@ typedef u64 dma_addr_t;
 typedef unsigned int gfp_t;
 typedef s64 ktime_t;
 
-#define KERNEL_VERSION(a, b, c) ((a) << 16 | (b) << 8 | (c))
-#define LINUX_VERSION_CODE KERNEL_VERSION(6, 12, 0)
 #define __user
 #define __init
 #define __exit
@@ -168,12 +166,13 @@ struct module;
 #define EXPORT_SYMBOL_GPL(name) struct kfuzz_unused
 
 #define dev_notice(device, ...) ((void)(device))
-#define dev_warn_ratelimited(device, ...) ((void)(device))
+void kfuzz_tell(const char *format, ...);
+#define dev_warn_ratelimited(device, ...) ((void)(device), kfuzz_tell(__VA_ARGS__))
 #define dev_info_ratelimited(device, ...) ((void)(device))
 #define dev_warn(device, ...) ((void)(device))
 #define dev_info(device, ...) ((void)(device))
 #define dev_err(device, ...) ((void)(device))
-#define pr_warn_ratelimited(...) ((void)0)
+#define pr_warn_ratelimited(...) kfuzz_tell(__VA_ARGS__)
 
 #define TP_PROTO(...) __VA_ARGS__
 #define TRACE_EVENT(name, proto, ...) static inline void trace_##name(proto) { }
@@ -226,6 +225,7 @@ static inline int kref_put(struct kref *refs, void (*release)(struct kref *refs)
 
 void *kfuzz_alloc(size_t bytes, gfp_t flags);
 void kfree(const void *memory);
+void kfree_sensitive(const void *memory);
 #define kzalloc(bytes, flags) kfuzz_alloc(bytes, flags)
 #define kmalloc(bytes, flags) kfuzz_alloc(bytes, flags)
 #define kcalloc(n, bytes, flags) kfuzz_alloc((n) * (bytes), flags)
@@ -234,7 +234,7 @@ void kfree(const void *memory);
 #define __vmalloc(bytes, flags) kfuzz_alloc(bytes, flags)
 #define kvfree(memory) kfree(memory)
 #define vfree(memory) kfree(memory)
-#define kvfree_sensitive(memory, bytes) kfree(memory)
+#define kvfree_sensitive(memory, bytes) ((void)(bytes), kfree_sensitive(memory))
 struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm);
 void mem_cgroup_put(struct mem_cgroup *group);
 #define set_active_memcg(group) ((void)(group))

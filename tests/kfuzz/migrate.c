@@ -70,7 +70,7 @@ static bool possible(struct vgpu_device *device)
 		return false;
 	if (h->flags > 3 || memcmp(h->engine, "soft\0\0\0\0\0\0\0\0\0\0\0", 16) ||
 	    h->operations & ~device->parent->engine.ops->operations || h->error > VGPU_ERROR_CHANNEL ||
-	    (!h->error && (h->error_index || reported)) || (reported && !enabled))
+	    (!h->error && (h->error_index || reported)) || (reported && !enabled) || h->run_ns >> 63)
 		return false;
 	if (h->checksum != crc32c_slowly(stream, offsetof(typeof(*h), checksum)) ||
 	    *(u32 *)(stream + sizeof(*h) + device->memory_bytes) !=
@@ -133,10 +133,12 @@ static void spoil(void)
 static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wanted)
 {
 	enum vfio_device_mig_state before = migrate_state(device), after;
+	const struct vgpu_ring *ring = device->ring;
 	struct file *new;
 
 	guest_quiet = false;
 	new = device->vdev.mig_ops->migration_set_state(&device->vdev, wanted);
+	REQUIRE(!IS_ERR(new) || sim_told("state"));
 	after = migrate_state(device);
 	guest_quiet = after != VFIO_DEVICE_STATE_RUNNING;
 	if (before == VFIO_DEVICE_STATE_RESUMING && after == VFIO_DEVICE_STATE_ERROR) {
@@ -153,8 +155,10 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 					stream + sizeof(struct vgpu_migration_header),
 					device->memory_bytes));
 		vmm_counts.restored++;
-		vmm_restored();
+		vmm_restored(((struct vgpu_migration_header *)stream)->run_ns);
 	}
+	if (IS_ERR(new) && before != VFIO_DEVICE_STATE_RESUMING)
+		REQUIRE(device->ring == ring);
 	if (IS_ERR(new))
 		return;
 	REQUIRE(after == wanted);
@@ -162,11 +166,30 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 		return;
 	REQUIRE(after == VFIO_DEVICE_STATE_STOP_COPY ||
 		(after == VFIO_DEVICE_STATE_RESUMING && device->tenant));
+	if (after == VFIO_DEVICE_STATE_RESUMING)
+		REQUIRE(!device->ring && kref_read(&device->memory->refs) == 1);
 	migrate_closed();
 	file = new;
 	taken = given = 0;
 	if (after == VFIO_DEVICE_STATE_RESUMING && sim_one_in(2))
 		spoil();
+}
+
+/* Nothing is restored while an item that was dropped may still be at work on device memory. */
+static void restore_too_early(struct vgpu_device *device)
+{
+	enum vfio_device_mig_state before = migrate_state(device);
+	struct vgpu_ring *ring = device->ring;
+	struct kref *item = &device->memory->refs;	/* of an earlier ring */
+
+	if (before == VFIO_DEVICE_STATE_RESUMING)
+		return;
+	if (ring && ring->dead && sim_random() & 1)
+		item = &ring->refs;
+	kref_get(item);
+	set_state(device, VFIO_DEVICE_STATE_RESUMING);
+	REQUIRE(migrate_state(device) != VFIO_DEVICE_STATE_RESUMING);
+	item->count--;
 }
 
 static void take(size_t bytes)
@@ -200,6 +223,7 @@ static size_t left(void)
 
 static void give(struct vgpu_device *device, size_t bytes)
 {
+	size_t before = given;
 	loff_t position = 0;
 	ssize_t done;
 	u8 *user;
@@ -214,6 +238,8 @@ static void give(struct vgpu_device *device, size_t bytes)
 	REQUIRE(done <= (ssize_t)bytes && done > -4096);
 	if (done > 0)
 		given += done;
+	if (done == -EINVAL && before >= whole(device))
+		REQUIRE(sim_told("position"));
 	/* Who writes is told of what cannot be restored, not who starts the VM. */
 	if (done > 0 && given == whole(device))
 		REQUIRE(possible(device));
@@ -247,6 +273,8 @@ void migrate_step(struct vgpu_device *device)
 	REQUIRE(!device->vdev.mig_ops == device->parent->engine.ops->executors);
 	if (!device->vdev.mig_ops)
 		return;
+	if (!(sim_random() & 7) && !device->revoked)
+		restore_too_early(device);
 	if (sim_one_in(3)) {
 		round_trip(device);
 		return;

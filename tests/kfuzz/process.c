@@ -73,6 +73,7 @@ static void attach(struct file *file)
 	ret = call(file, VGPU_EXEC_ATTACH, &attach, sizeof(attach));
 	REQUIRE(!ret || ret == -EFAULT || ret == -EINVAL || ret == -ENOENT || ret == -EBUSY ||
 		ret == -ENODEV);
+	REQUIRE(!ret || ret == -EFAULT ? sim_told_nothing() : sim_told("uuid"));
 	process_counts.attached += !ret;
 }
 
@@ -107,6 +108,11 @@ static void complete(struct file *file)
 		ret == -ENOTCONN);
 	if (!valid)
 		REQUIRE(ret);
+	if (ret == -EINVAL)
+		REQUIRE(sim_told(complete.reserved ? "reserved" :
+				 complete.status > VGPU_ITEM_FAILED ? "status" : "number"));
+	else
+		REQUIRE(sim_told_nothing());
 	process_counts.completed += !ret;
 	process_counts.revoked += ret == -ECANCELED;
 }

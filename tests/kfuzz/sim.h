@@ -29,8 +29,15 @@ struct sim_leaks sim_leaks(void);
 u64 sim_threads_left(void);
 u64 sim_timers_left(void);
 
+/* Words that begin like this come from a guest and from nobody else. */
+#define SIM_GUESTS 0x6775657374730000ull
+
 /* Memory that "user space" may pass to ioctls, one range at a time. */
 void sim_user(void *memory, size_t bytes);
+
+/* Whether the log's last line since sim_user() names @field as what was refused. */
+bool sim_told(const char *field);
+bool sim_told_nothing(void);
 
 extern u64 sim_now_ns;
 
@@ -41,6 +48,8 @@ void guest_let_go(struct vfio_device *vdev);
 /* Counters for the report. */
 struct sim_counts {
 	u64 switches, preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
+	u64 spinlocks, wakes;	/* by the process */
+	u64 told_stops;		/* lines in the log about slices that have stopped */
 };
 extern struct sim_counts sim_counts;
 

@@ -305,6 +305,7 @@ struct task_struct *kfuzz_thread_create(int (*run)(void *data), void *data)
 int wake_up_process(struct task_struct *task)
 {
 	REQUIRE(task->coroutine->used);
+	sim_counts.wakes += current->coroutine == coroutines;
 	task->coroutine->state = TASK_RUNNING;
 	task->coroutine->sleeping = false;
 	return 1;
@@ -421,6 +422,7 @@ void spin_lock(spinlock_t *lock)
 	REQUIRE(!lock->held);
 	lock->held = true;
 	spinlocks++;
+	sim_counts.spinlocks += current->coroutine == coroutines;
 }
 
 void spin_unlock(spinlock_t *lock)

@@ -19,6 +19,7 @@ static struct vgpu_ring *known;
 static struct rings rings;
 static u8 first_config[CONFIG_BYTES];
 static u32 known_error;
+static u64 known_run_ns;
 
 /* ---- accesses, each with a buffer of exactly its size */
 
@@ -145,8 +146,19 @@ static void look_at_error(u32 error)
 		REQUIRE(guest_deserves(number, error));
 }
 
-void vmm_restored(void)
+/* The guest's clock stands still or goes on; it is never set back. */
+static void look_at_run_ns(u64 least_ns)
 {
+	u64 run_ns;
+
+	REQUIRE(transfer(BAR0 + VGPU_REG_RUN_NS_LO, &run_ns, sizeof(run_ns), false) == sizeof(run_ns));
+	REQUIRE(run_ns >= least_ns);
+	known_run_ns = run_ns;
+}
+
+void vmm_restored(u64 run_ns)
+{
+	look_at_run_ns(run_ns);
 	known_error = get(VGPU_REG_ERROR);	/* it came with the stream */
 }
 
@@ -183,6 +195,7 @@ void vmm_look(void)
 	if (status & VGPU_STATUS_ERROR)
 		REQUIRE(error);
 	look_at_error(error);
+	look_at_run_ns(known_run_ns);
 	if (!known)
 		REQUIRE(!fetched && !completed);
 	else
@@ -192,11 +205,14 @@ void vmm_look(void)
 			known->completed - completed <= rings.entries);
 }
 
-void vmm_opened(struct vgpu_device *opened)
+void vmm_opened(struct vgpu_device *opened, bool first)
 {
 	device = opened;
 	known = NULL;
 	known_error = 0;
+	look_at_run_ns(0);
+	if (first)
+		REQUIRE(!known_run_ns);
 	REQUIRE(transfer(CONFIG, first_config, CONFIG_BYTES, false) == CONFIG_BYTES);
 	REQUIRE(!(first_config[PCI_COMMAND] & PCI_COMMAND_MASTER));
 	vmm_look();
@@ -230,6 +246,19 @@ static void start(void)
 	put(VGPU_REG_CONTROL, VGPU_CONTROL_ENABLE);
 }
 
+/* Of a slice that has stopped nothing costs others anything. */
+static void put_doorbell(u32 offset, u32 value)
+{
+	bool stopped = known ? known->dead : get(VGPU_REG_ERROR);
+	u64 doorbells = device->stats.doorbells;
+	struct sim_counts before = sim_counts;
+
+	put(offset, value);
+	if (stopped)
+		REQUIRE(sim_counts.spinlocks == before.spinlocks && sim_counts.wakes == before.wakes);
+	REQUIRE(offset != VGPU_BAR0_DOORBELL || device->stats.doorbells == doorbells + 1);
+}
+
 static void ring_doorbell(void)
 {
 	u32 tail = known ? known->tail : 0, wanted;
@@ -240,7 +269,7 @@ static void ring_doorbell(void)
 		wanted = sim_one_in(2) ? sim_random() : tail - 1 - sim_below(4);
 	else if (sim_one_in(60))
 		wanted = tail + room + 1 + sim_below(16);
-	put(VGPU_BAR0_DOORBELL, wanted);
+	put_doorbell(VGPU_BAR0_DOORBELL, wanted);
 	if (known && !known->dead)
 		REQUIRE(known->tail == wanted);
 }
@@ -259,8 +288,8 @@ static void count_bytes(void)
 	more = sim_below(room + 1ull);
 	if (sim_one_in(60))
 		more = sim_one_in(2) ? sim_random() : room + 1;
-	put(sent ? VGPU_BAR0_SENT : VGPU_BAR0_RECEIVED,
-	    (sent ? channel->sent : channel->received) + more);
+	put_doorbell(sent ? VGPU_BAR0_SENT : VGPU_BAR0_RECEIVED,
+		     (sent ? channel->sent : channel->received) + more);
 	/* Meanwhile a worker can have made room for a little more. */
 	if (alive && more > 2 * VGPU_CHANNEL_BYTES)
 		REQUIRE(get(VGPU_REG_ERROR));
@@ -297,7 +326,7 @@ static void access_anything(bool write)
 		before[i] = data[i] = sim_one_in(3) ? 0xff : sim_random();
 	done = transfer(position, data, bytes, write);
 	if ((s64)position < 0 || index >= VFIO_PCI_NUM_REGIONS || offset >= size) {
-		REQUIRE(done == -EINVAL);
+		REQUIRE(done == -EINVAL && sim_told("offset"));
 	} else {
 		expected = min(bytes, size - offset);
 		REQUIRE(done == (ssize_t)expected);
@@ -332,12 +361,12 @@ static void ask_anything(void)
 	unsigned int which = sim_below(ARRAY_SIZE(commands));
 	unsigned int command = commands[which];
 	static const size_t sizes[] = { 16, 32, 16 };	/* of what there must be */
-	u32 index;
+	u32 argsz, index;
 	long ret;
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		words[i] = sim_random();
-	fields[0] = sim_one_in(4) ? sim_below(40) : sizeof(words);
+	argsz = fields[0] = sim_one_in(4) ? sim_below(40) : sizeof(words);
 	index = fields[2] = sim_one_in(4) ? sim_random() : sim_below(12);
 	if (sim_one_in(16))
 		command = VFIO_DEVICE_GET_INFO + 64 + sim_below(1024);
@@ -353,6 +382,10 @@ static void ask_anything(void)
 		REQUIRE(index < VFIO_PCI_NUM_IRQS && fields[3] <= VGPU_VECTORS);
 	else
 		REQUIRE(!which || !ret || ret == -EINVAL);
+	if (ret == -EINVAL)
+		REQUIRE(sim_told(argsz < sizes[which] ? "argsz" : "index"));
+	else
+		REQUIRE(sim_told_nothing());
 }
 
 static void set_irqs(void)
@@ -379,6 +412,17 @@ static void set_irqs(void)
 		   sim_one_in(8) ? sim_below(sizeof(words)) : sizeof(words));
 	REQUIRE(!ret || ret == -EINVAL || ret == -EFAULT || ret == -EBADF || ret == -ENOTTY ||
 		(ret == -ENOMEM && sim_failures));
+	if (!ret || ret == -EFAULT || ret == -ENOMEM)
+		REQUIRE(sim_told_nothing());
+	else if (set->argsz < sizeof(*set))
+		REQUIRE(sim_told("argsz"));
+	else if (set->index != VFIO_PCI_MSIX_IRQ_INDEX && set->index != VFIO_PCI_REQ_IRQ_INDEX)
+		REQUIRE(sim_told("index"));
+	else if (ret == -EINVAL)
+		REQUIRE(sim_told("start") || sim_told("count") || sim_told("flags") ||
+			sim_told("flags or argsz") || sim_told("data"));
+	else
+		REQUIRE(sim_told(ret == -ENOTTY ? "flags" : "data"));
 }
 
 void vmm_reset(void)

@@ -11,10 +11,11 @@ struct vmm_counts {
 
 extern struct vmm_counts vmm_counts;
 
-void vmm_opened(struct vgpu_device *device);	/* look at it as it is after opening */
+/* Look at it as it is after opening, by the first of its tenant or not. */
+void vmm_opened(struct vgpu_device *device, bool first);
 void vmm_step(void);				/* one thing, and what must hold after it */
 void vmm_revoked(void);				/* it is being removed and stays off */
-void vmm_restored(void);			/* it has the state of another one */
+void vmm_restored(u64 run_ns);			/* it has the state of another one */
 void vmm_reset(void);				/* as VFIO resets */
 void vmm_discarded(void);			/* nothing is left of a stream that was refused */
 void vmm_look(void);				/* what holds at any time */
