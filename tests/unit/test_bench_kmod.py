@@ -1,12 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `make bench-kmod` computes the one figure that says whether shares are right, and what its baselines replace."""
+"""How `make bench-kmod` computes the one figure that says whether shares are right, what it fails for, and what its
+baselines replace."""
 
+import json
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.bench.kmod.modules import BASELINES, PICKERS, ROOT
-from tests.bench.kmod.workload import BOUND_NS, EPOCH_NS, MARGIN_NS, MS, SIZES, Stay, lag_spread_ns, members
+from tests.bench.kmod import __main__ as bench
+from tests.bench.kmod.modules import BASELINES, OURS, PICKERS, ROOT
+from tests.bench.kmod.workload import (
+    BATCHES,
+    BOUND_NS,
+    CHUNK_US,
+    EPOCH_NS,
+    MARGIN_NS,
+    MAX_CHUNK_NS,
+    MS,
+    SIZES,
+    TIMESLICE_NS,
+    URGENT_US,
+    US,
+    Stay,
+    lag_spread_ns,
+    members,
+)
 from tests.bench.kmod.workload import worst_spread_ns as worst
 
 
@@ -51,3 +71,60 @@ def test_a_baseline_defines_what_it_replaces_in_the_core(key: str) -> None:
             assert f" {function}(" in definition or f"*{function}(" in definition
     command = ("cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT / 'kmod/sched'}")
     subprocess.run((*command, *sources), check=True)
+
+
+def measured_at_every_limit() -> dict[str, Any]:
+    """What a lab host would have left if the module only just did what it must."""
+    shares = {
+        f"fairness {size}": {
+            "worst_spread_ns": 2 * BOUND_NS,
+            "longest_run_ns": TIMESLICE_NS + MAX_CHUNK_NS,
+            "runs": 1000,
+            "idle_permille": 0,
+            "lengths": {},
+        }
+        for size in SIZES
+    }
+    costs = {
+        f"cost {batch}": {
+            "engine": bench.INSTRUCTIONS_MAX[batch] - 1000,
+            "worker": 1000,
+            "items_per_s": 50_000,
+            "doorbells": 1 / batch,
+            "interrupts": 0,
+        }
+        for batch in BATCHES
+    }
+    wait_ns = (URGENT_US + CHUNK_US) * US + bench.DECISION_NS
+    waits = {f"priority {band}": dict.fromkeys(("p50_ns", "p99_ns", "max_ns"), wait_ns) for band in ("latency", "fair")}
+    ours = shares | costs | waits | {"idle": {"wakeups": 0}, "engine": "soft", "kernel": "6.12"}
+    return {OURS: ours, "seconds": 0} | dict.fromkeys(BASELINES, shares)
+
+
+def judged(found: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of `make bench-kmod BENCH=--strict` that has measured this."""
+    monkeypatch.setattr(bench, "OUTPUT", folder / "kmod.json")
+    measured = folder / "measured.json"
+    measured.write_text(json.dumps(found))
+    return bench.main(["--strict", "--measured", str(measured)])
+
+
+def test_a_module_at_every_limit_is_good_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(measured_at_every_limit(), tmp_path, monkeypatch) == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "figure"),
+    [
+        *((f"fairness {size}", figure) for size in SIZES for figure in ("worst_spread_ns", "longest_run_ns")),
+        *((f"cost {batch}", figure) for batch in BATCHES for figure in ("engine", "worker", "doorbells")),
+        ("idle", "wakeups"),
+        ("priority latency", "max_ns"),
+    ],
+)
+def test_a_figure_just_beyond_its_limit_fails_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, figure: str
+) -> None:
+    found = measured_at_every_limit()
+    found[OURS][part] = found[OURS][part] | {figure: found[OURS][part][figure] + 1}
+    assert judged(found, tmp_path, monkeypatch) == 1
