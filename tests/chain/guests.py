@@ -8,6 +8,8 @@ from typing import Any
 from tests.rig.guest import Guest
 
 BOOT_S = 300
+NODE_DEVICE = "pci_0000_00_10_0"
+"""libvirt's name of the function."""
 
 
 def records(guest: Guest, record: str) -> list[dict[str, Any]]:
@@ -20,3 +22,8 @@ def records(guest: Guest, record: str) -> list[dict[str, Any]]:
 def kernel_log() -> str:
     """Of the lab host, since it booted."""
     return subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
+
+
+def virsh(*arguments: str) -> str:
+    """What libvirt's own command says. CalledProcessError."""
+    return subprocess.run(["virsh", *arguments], check=True, capture_output=True, text=True).stdout

@@ -6,23 +6,26 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import libvirt
 import pytest
 
-from tests.chain.guests import BOOT_S, records
+from tests.chain.guests import BOOT_S, NODE_DEVICE, records, virsh
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.guest import Guest, Guests
 from vgpumgr.errors import BusyError
 
-WORK = "echo vgpu.working=1; vgpu-guest saturate --json --op delay --delay-us 500 --seconds {seconds}"
+WORK = "echo vgpu.working=1; vgpu-guest saturate --json --seconds 600 --op {items}"
+TIME = "delay --delay-us 500"
+MEMORY = "mix --queued-min 0"
 
 
-def working(gpu: Gpu, guests: Guests, tenant: str, *, seconds: int = 600) -> tuple[str, Guest]:
+def working(gpu: Gpu, guests: Guests, tenant: str, *, items: str = TIME) -> tuple[str, Guest]:
     """A guest that works on a slice of `tenant`."""
     uuid = gpu.slice(tenant)
-    guest = guests.start(f"guest-{tenant}", slices=(uuid,), command=WORK.format(seconds=seconds))
+    guest = guests.start(f"guest-{tenant}", slices=(uuid,), command=WORK.format(items=items))
     guest.wait_for("^vgpu.working=1", timeout_s=BOOT_S)
     gpu.wait_queued(uuid)
     return uuid, guest
@@ -68,9 +71,11 @@ def test_a_guest_that_misbehaves_stops_alone(gpu: Gpu, guests: Guests) -> None:
 
 
 def test_a_killed_vm_monitor_frees_engine_memory_and_slice(gpu: Gpu, guests: Guests) -> None:
-    """SIGKILL of QEMU in the middle of work; then the same slice works in another VM."""
+    """SIGKILL of QEMU while we read and write its memory; then the same slice works in another VM."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
-    uuid, victim = working(gpu, guests, "blue")
+    uuid, victim = working(gpu, guests, "blue", items=MEMORY)
+    before = gpu.slice_stats(uuid).dma_bytes
+    poll(lambda: gpu.slice_stats(uuid).dma_bytes > before)
     os.kill(victim.qemu_pid(), signal.SIGKILL)
     poll(lambda: not gpu.slice_stats(uuid).open)
     idle = gpu.measured_over(0.5)
@@ -95,11 +100,18 @@ def test_the_module_does_not_unload_under_a_running_vm(gpu: Gpu, guests: Guests)
     assert guest.running()
 
 
-def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(gpu: Gpu, guests: Guests) -> None:
+@pytest.mark.parametrize(
+    "unbind",
+    [lambda gpu: gpu.sysfs.unbind(ADDRESS), lambda _: virsh("nodedev-detach", NODE_DEVICE)],
+    ids=["sysfs", "libvirt"],
+)
+def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(
+    gpu: Gpu, guests: Guests, unbind: Callable[[Gpu], object]
+) -> None:
     """The VMM is asked, lets go, and the VM goes on without the device."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     _, guest = working(gpu, guests, "blue")
-    unbinder = threading.Thread(target=gpu.sysfs.unbind, args=(ADDRESS,))
+    unbinder = threading.Thread(target=unbind, args=(gpu,))
     unbinder.start()
     unbinder.join(timeout=60)
     assert not unbinder.is_alive()
@@ -157,8 +169,5 @@ def test_stock_tools_show_our_types_and_slices(gpu: Gpu, guests: Guests) -> None
     assert "vgpumgr-mem16m" in types
     listed = subprocess.run(["mdevctl", "list"], capture_output=True, text=True, check=True).stdout
     assert uuid in listed
-    nodes = subprocess.run(
-        ["virsh", "nodedev-list", "--cap", "mdev_types"], capture_output=True, text=True, check=True
-    ).stdout
-    assert "pci_0000_00_10_0" in nodes
+    assert NODE_DEVICE in virsh("nodedev-list", "--cap", "mdev_types")
     assert Path(f"/sys/bus/mdev/devices/{uuid}").exists()

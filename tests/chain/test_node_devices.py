@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.chain.guests import NODE_DEVICE, virsh
 from tests.rig.gpu import Gpu
 from tests.rig.guest import Guests
 
 XML = """
 <device>
-  <parent>pci_0000_00_10_0</parent>
+  <parent>{parent}</parent>
   <capability type='mdev'>
     <type id='vgpumgr-mem16m'/>
     <uuid>{uuid}</uuid>
@@ -24,17 +25,13 @@ XML = """
 """
 
 
-def virsh(*arguments: str) -> str:
-    return subprocess.run(["virsh", *arguments], check=True, capture_output=True, text=True).stdout
-
-
 @contextmanager
 def defined(folder: Path, **attributes: str) -> Iterator[tuple[str, str]]:
     """UUID and node device of a slice that libvirt knows and has not started."""
     uuid = str(uuids.uuid4())
     described = "".join(f"<attr name='{name}' value='{value}'/>" for name, value in attributes.items())
     path = folder / "slice.xml"
-    path.write_text(XML.format(uuid=uuid, attributes=described))
+    path.write_text(XML.format(parent=NODE_DEVICE, uuid=uuid, attributes=described))
     name = virsh("nodedev-define", str(path)).split("'")[1]
     try:
         yield uuid, name
