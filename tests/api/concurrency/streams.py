@@ -23,6 +23,7 @@ class StreamWatcher(threading.Thread):
         super().__init__(name=f"stream-{name}", daemon=True)
         self.seen: list[dict[str, Any]] = []
         self.connections = 0
+        self.connected = threading.Event()
         self.complaints: list[str] = []
         self._deployment = deployment
         self._token = token or deployment.token
@@ -67,6 +68,7 @@ class StreamWatcher(threading.Thread):
                 raise ConnectionRefusedError
             assert answer.status == 200, answer.read()
             self.connections += 1
+            self.connected.set()
             for block in _blocks(answer):
                 assert block.get("event") != "problem" or json.loads(block["data"])["status"] == 503, block
                 if "data" in block and "event" not in block:
