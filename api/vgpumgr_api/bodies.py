@@ -1,28 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of requests' bodies is in memory: one is small, but each connection may bring one and be slow about it."""
+"""How much of requests' bodies is in memory: one is small, but each connection may bring one and be slow about it.
+
+Most of it is for those whose credential was looked up before their body is read. Strangers, as hosts that enrol, have a
+part of their own, and each address one of that: who has no credential keeps nobody out who has one.
+"""
+
+from collections import Counter
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
 
 RETRY_AFTER_S = 1
 
+STRANGERS_PART = 16
+"""One in so many bytes is strangers',"""
+ADDRESS_PART = 4
+"""and one in so many of these those's of one address."""
+
 
 class Bodies:
     """Belongs to the event loop of one server. `most_bytes`: of all that are held at once."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._left_bytes = most_bytes
+        self._strangers_left_bytes = most_bytes // STRANGERS_PART
+        self._left_bytes = most_bytes - self._strangers_left_bytes
+        self._address_bytes = self._strangers_left_bytes // ADDRESS_PART
+        self._by_address: Counter[str] = Counter()
 
-    def take(self, size_bytes: int) -> None:
-        """Counts a piece. Raises Refusal(API_FULL) if there is no room, and counts nothing."""
-        if size_bytes > self._left_bytes:
+    def take(self, size_bytes: int, stranger: str | None = None) -> None:
+        """Counts a piece. Raises Refusal(API_FULL) if there is no room, and counts nothing.
+
+        `stranger`: the address of one who is not known; None: of who is.
+        """
+        if size_bytes > self._room(stranger):
             raise Refusal(
                 Code.API_FULL,
                 "too much is being sent to this process at once; try again, or another replica",
                 retry_after_s=RETRY_AFTER_S,
             )
-        self._left_bytes -= size_bytes
+        self._count(size_bytes, stranger)
 
-    def give(self, size_bytes: int) -> None:
+    def give(self, size_bytes: int, stranger: str | None = None) -> None:
         """So many of those are no longer held."""
-        self._left_bytes += size_bytes
+        self._count(-size_bytes, stranger)
+
+    def _room(self, stranger: str | None) -> int:
+        if stranger is None:
+            return self._left_bytes
+        return min(self._strangers_left_bytes, self._address_bytes - self._by_address[stranger])
+
+    def _count(self, size_bytes: int, stranger: str | None) -> None:
+        if stranger is None:
+            self._left_bytes -= size_bytes
+            return
+        self._strangers_left_bytes -= size_bytes
+        self._by_address[stranger] += size_bytes
+        if self._by_address[stranger] == 0:
+            del self._by_address[stranger]

@@ -12,7 +12,8 @@ class ConnectionSettings(BaseModel):
     """Each replica counts for itself.
 
     `total`: connections at most. `per_address`: from one IPv4 address or one /64 of IPv6; 0: as many as `total`; those
-    of a Unix socket have no address. `bodies_bytes`: bodies of requests that are held at once, all together.
+    of a Unix socket have no address. `bodies_bytes`: bodies of requests that are held at once, all together; one in 16
+    of them those of strangers, as hosts that enrol, and one in 64 those of strangers from one address.
 
     `handshake_s`: from a connection to the end of TLS's handshake, and how long its end may take. `head_s`: until a
     request's head is complete, from the connection or, on one that was kept, from the head's first byte. `body_s`: from

@@ -124,7 +124,15 @@ def address_of(family: int, peer: Any) -> str:
     """Whom a connection counts for: an IPv4 address, a network of 64 bits of IPv6, "" on a Unix socket."""
     if family not in (socket.AF_INET, socket.AF_INET6):
         return ""
-    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    return network_of(str(peer[0]))
+
+
+def network_of(host: str) -> str:
+    """The address that counts for a client's; what is none, for itself."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
     if address.version == 4:
         return str(address)
     return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.bodies import Bodies
+from vgpumgr_api.connections import network_of
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.observe.exchange import Exchange, Observer, method_of, route_of
@@ -44,7 +45,8 @@ _REPORT = re.compile(r"/v1/hosts/[^/]+/report")
 
 
 class Envelope:
-    """ASGI middleware. Sets ``request.state.request_id``; the routes set ``request.state.caller`` for the log.
+    """ASGI middleware. Sets ``request.state.request_id``; the routes set ``request.state.caller`` for the log, and
+    ``request.state.actor`` before they read a body.
 
     `bodies` counts what is held of requests' bodies, each of which must be there after `body_s`. `observers` hear of
     each request when it has been answered.
@@ -133,6 +135,7 @@ class _Exchange:
         self._bodies = bodies
         self._body_s = body_s
         self._received_bytes = self._held_bytes = 0
+        self._stranger: str | None = None
         self._received = False
         self._broken_off = False
         self._begun_s = time.monotonic()
@@ -153,9 +156,15 @@ class _Exchange:
         if self._received_bytes > self.body_max:
             raise HTTPException(status_code=413)
         if size_bytes:
-            self._bodies.take(size_bytes)
+            if not self._held_bytes:  # by now whoever has a credential was looked up
+                self._stranger = None if "actor" in self.state else self._address()
+            self._bodies.take(size_bytes, self._stranger)
             self._held_bytes += size_bytes
         return message
+
+    def _address(self) -> str:
+        client = self.scope.get("client")
+        return network_of(client[0]) if client else ""
 
     async def _next_piece(self) -> Message:
         try:
@@ -170,7 +179,7 @@ class _Exchange:
 
     def close(self) -> None:
         """Nothing of the body is held any more."""
-        self._bodies.give(self._held_bytes)
+        self._bodies.give(self._held_bytes, self._stranger)
         self._held_bytes = 0
 
     async def send(self, message: Message) -> None:

@@ -15,15 +15,23 @@ from typing import Any
 import pytest
 from vgpumgr_api import protocol
 from vgpumgr_api.app import create_app
-from vgpumgr_api.bodies import Bodies
+from vgpumgr_api.bodies import ADDRESS_PART, STRANGERS_PART, Bodies
+from vgpumgr_api.connections import network_of
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import tokens
+from vgpumgr_api.services.actors import local_operator
 
 from tests.api.http.listening import listening, problem, run
 from tests.api.http.tls import make_certificate
+from vgpumgr.wire.resources import TokenCreate, TokenRole
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 ENROL = b"POST /v1/enroll HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+TENANT = (
+    b"POST /v1/tenants HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+    b"Content-Type: application/json\r\nContent-Length: 16\r\n\r\n"
+)
 LARGE = 20 << 20
 """Bytes, more than kernels keep on both sides together."""
 PIECES = 5
@@ -157,7 +165,7 @@ def test_a_watcher_that_is_silent_after_its_request_is_not_late() -> None:
 
 def test_bodies_that_are_too_much_together_are_refused_and_room_comes_back() -> None:
     async def talk() -> tuple[bytes, bytes]:
-        bodies = Bodies(1000)
+        bodies = Bodies(1000 * STRANGERS_PART * ADDRESS_PART)
         app = create_app(Database("sqlite:///nowhere"), bodies=bodies)
         async with listening(app, idle_s=1) as server:
             first = await server.open(ENROL % 700, b"[" * 300, b"[" * 300)
@@ -172,6 +180,36 @@ def test_bodies_that_are_too_much_together_are_refused_and_room_comes_back() -> 
     status, code, headers = problem(refused)
     assert (status, code, headers["retry-after"]) == (503, "api.full", "1")
     assert problem(taken)[0] in (400, 401)
+
+
+def test_bodies_of_strangers_keep_out_neither_those_of_other_addresses_nor_who_is_known(database: Database) -> None:
+    wanted = TokenCreate(role=TokenRole.OPERATOR)
+    made = database.run(lambda session: tokens.create_token(session, local_operator("tests"), wanted))
+
+    async def talk() -> tuple[list[bytes], bytes, bytes]:
+        app = create_app(database, bodies=Bodies(1000 * STRANGERS_PART * ADDRESS_PART))
+        async with listening(app, idle_s=1) as server:
+            slow, refused = [], []
+            for number in range(ADDRESS_PART):
+                source = f"127.0.0.{2 + number}"
+                slow.append(await server.open(ENROL % 1001, b"[" * 1000, source=source))
+                refused.append(await (await server.open(ENROL % 2, b"[", source=source)).heard())
+            late = await (await server.open(ENROL % 2, b"[", source="127.0.0.9")).heard()
+            known = await server.open(TENANT % made.secret.encode(), b'{"name": "acme"}', source="127.0.0.2")
+            answer = await known.reader.readline()
+            for each in (*slow, known):
+                each.writer.transport.abort()
+            await server.empty()
+            return refused, late, answer
+
+    refused, late, answer = run(talk())
+    assert {problem(each)[:2] for each in (*refused, late)} == {(503, "api.full")}
+    assert answer.startswith(b"HTTP/1.1 201")
+
+
+def test_a_stranger_of_ipv6_is_its_network() -> None:
+    assert network_of("2001:db8::1") == network_of("2001:db8::2%eth0") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:192.0.2.1") == "192.0.2.1"
 
 
 def test_what_is_given_back_can_be_taken_again() -> None:
