@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from http import HTTPStatus
@@ -42,6 +43,9 @@ W = TypeVar("W", bound=BaseModel)
 
 PEER = "peer"
 """Where in a request's state the server leaves what a client's certificate says."""
+
+CONFIRMING = "confirming"
+"""Where in a request's state it stands that the service itself sees whether the caller's credential still counts."""
 
 Service = Callable[Concatenate[Session, Actor, P], T]
 
@@ -175,7 +179,8 @@ def _noted(request: Request, actor: Actor) -> Actor:
 class Call:
     """Runs services for one authenticated request. Each of `read` and `write*` is one transaction and blocks.
 
-    `trial`: what is written is checked and answered alike, and then undone.
+    It begins with whether the caller's credential still counts: it was looked up before the body came. `trial`: what is
+    written is checked and answered alike, and then undone.
     """
 
     request: Request
@@ -183,17 +188,26 @@ class Call:
     actor: Actor
     trial: bool = False
 
-    @property
-    def _database(self) -> Database:
-        return database_of(self.request)
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """For endpoints that wait for news: around what they do in a thread. Others have a turn for all of theirs."""
+        return turns_of(self.request).turn(self.actor)
+
+    def _run(self, work: Callable[[Session], T], *, read_only: bool = False) -> T:
+        confirm = actors.require_unexpired if getattr(self.request.state, CONFIRMING, False) else actors.confirm
+
+        def confirmed(session: Session) -> T:
+            confirm(session, self.actor)
+            return work(session)
+
+        return database_of(self.request).run(confirmed, read_only=read_only)
 
     def read(self, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._database.run(lambda session: service(session, self.actor, *args, **kwargs), read_only=True)
+        return self._run(lambda session: service(session, self.actor, *args, **kwargs), read_only=True)
 
     def write(self, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.trial:
-            return self._database.run(lambda session: self._tried(session, service, *args, **kwargs))
-        return self._database.run(lambda session: service(session, self.actor, *args, **kwargs))
+            return self._run(lambda session: self._tried(session, service, *args, **kwargs))
+        return self._run(lambda session: service(session, self.actor, *args, **kwargs))
 
     def _tried(self, session: Session, service: Service[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         with session.begin_nested() as trial:
@@ -211,7 +225,7 @@ class Call:
         if key is None or self.trial:
             return self.write(service, wanted)
         told = self.once(key, wanted).request_hash
-        return self._database.run(
+        return self._run(
             lambda session: idempotency.once(
                 session, self.actor, key, told, lambda: service(session, self.actor, wanted), kind
             )
@@ -232,7 +246,7 @@ class Call:
         if key is None:
             return self.write(service)
         once = self.once(key, wanted)
-        return self._database.run(
+        return self._run(
             lambda session: idempotency.shown_once(
                 session, self.actor, once, lambda: service(session, self.actor), made
             )

@@ -13,6 +13,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 
 from starlette.concurrency import run_in_threadpool
@@ -41,6 +42,9 @@ _POSITION = re.compile(r"(?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17})")
 CatchUp = Callable[[int], tuple[Sequence[Told], int]]
 """Reads the database: what comes after a position, and up to where that is everything. Blocks; raises Refusal."""
 
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+"""Waits until it may be worked at this watcher. Raises Refusal."""
+
 
 def parse_position(text: str) -> tuple[str, int]:
     """Returns (epoch or "", number) of a Last-Event-ID."""
@@ -62,11 +66,12 @@ class EventStream(Response):
         actor: Actor,
         *,
         catch_up: CatchUp,
+        turn: Turn = nullcontext,
         clock: Callable[[], datetime],
         request_id: str,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
-        """`clock`: what tells whether the actor's token has expired."""
+        """`turn`: around each `catch_up`. `clock`: what tells whether the actor's token has expired."""
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
@@ -75,6 +80,7 @@ class EventStream(Response):
         self._position = begun.position
         self._epoch = epoch_name(begun.epoch)
         self._catch_up = catch_up
+        self._turn = turn
         self._clock = clock
         self._request_id = request_id
         self._heartbeat_s = heartbeat_s
@@ -99,7 +105,7 @@ class EventStream(Response):
                 await self._end(send)
                 return
             look = self._feed.look()
-            events = self._feed.after(self._position)
+            events = self._news()
             if events is None and self._feed.head is not None:
                 if not await self._read(send):
                     return
@@ -111,6 +117,10 @@ class EventStream(Response):
                 await self._say(send, self._heartbeat())
                 beat_s = time.monotonic() + self._heartbeat_s
 
+    def _news(self) -> Sequence[Told] | None:
+        """As `Feed.after`; nothing while the feed is of another epoch: its next look shows which of them has ended."""
+        return self._feed.after(self._position) if self._feed.epoch == self._watcher.epoch else ()
+
     def _patience_s(self, beat_s: float) -> float:
         """Until the next heartbeat, or until the token has expired."""
         wait_s = max(beat_s - time.monotonic(), 0.0)
@@ -120,7 +130,8 @@ class EventStream(Response):
     async def _read(self, send: Send) -> bool:
         """What is no longer in memory, from the database; False if that ended the stream."""
         try:
-            events, complete_to = await run_in_threadpool(self._catch_up, self._position)
+            async with self._turn():
+                events, complete_to = await run_in_threadpool(self._catch_up, self._position)
         except Refusal as refusal:
             self._watcher.why = refusal
             await self._end(send)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
@@ -143,8 +143,9 @@ class Feed:
                 begun_s = time.monotonic()
                 full = False
                 try:
-                    credentials = {each.actor.token_id for each in self._watchers if each.actor.token_id}
-                    full = self._take(await run_in_threadpool(self._ask, self.head, LOOK, credentials), credentials)
+                    watchers = frozenset(self._watchers)
+                    asked = _credentials(watchers)
+                    full = self._take(await run_in_threadpool(self._ask, self.head, LOOK, asked), watchers)
                 except Refusal as refusal:  # the database is busy or gone
                     if not lost:
                         log.warning("watchers wait: %s", refusal.detail)
@@ -158,14 +159,17 @@ class Feed:
         finally:
             self._task = None
 
-    def _take(self, news: News, asked: Collection[UUID]) -> bool:
-        """Keeps what is new and tells everybody; True if there was more than fitted."""
+    def _take(self, news: News, watchers: Collection[Watcher]) -> bool:
+        """Keeps what is new and tells everybody; True if there was more than fitted. `watchers`: who was there before.
+
+        Each of them is compared: one may have come as the epoch changed, after the feed had seen that.
+        """
+        self._end({each for each in watchers if each.epoch != news.epoch}, outbox.expired(RESTORED))
         if self.epoch not in (None, news.epoch):
             self._forget()
-            self._end({each for each in self._watchers if each.epoch != news.epoch}, outbox.expired(RESTORED))
             return True
         self.epoch = news.epoch
-        gone = set(asked) - news.alive
+        gone = _credentials(watchers) - news.alive
         self._end({each for each in self._watchers if each.actor.token_id in gone}, revoked())
         before = self.head
         for event in news.events:
@@ -202,6 +206,10 @@ class Feed:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         self._woken = None
+
+
+def _credentials(watchers: Iterable[Watcher]) -> set[UUID]:
+    return {each.actor.token_id for each in watchers if each.actor.token_id}
 
 
 def _full(why: str) -> Refusal:

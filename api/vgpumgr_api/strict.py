@@ -4,6 +4,8 @@
 who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
 type and coding we read (415) and holds only storable text and no member twice (400), that there is none where none is
 read (400), that no header that means something is given twice and no query parameter is unknown or given twice (422).
+That who asks still may is established once more when all of the request is there, in the transaction that does it: see
+`call.Call`.
 """
 
 import inspect
@@ -23,6 +25,7 @@ from starlette.responses import Response
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.call import (
+    CONFIRMING,
     authenticate,
     credential_of,
     failed_logins_of,
@@ -109,7 +112,7 @@ class Route(PublicRoute):
             return await run_in_threadpool(authenticate, request)
 
     def turn(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """Endpoints that wait for news would keep a place for nothing; they have no thread meanwhile."""
+        """Endpoints that wait for news would keep a place for nothing; they have turns for what they do in between."""
         if inspect.iscoroutinefunction(self.endpoint):
             return nullcontext()
         return turns_of(request).turn(request.state.actor)
@@ -121,7 +124,7 @@ class Route(PublicRoute):
 
 
 class ConfirmedRoute(Route):
-    """A route whose service confirms the caller's credential in the transaction that does what it asks for.
+    """A route whose service confirms the caller's credential as it looks for what it needs, and spares a question.
 
     So a caller that was looked up a short while ago need not be before. Before it is refused for anything it is, so
     that one that was revoked since is told that, and learns nothing else.
@@ -141,6 +144,7 @@ class ConfirmedRoute(Route):
         return handle_confirmed
 
     async def identify(self, request: Request) -> Actor:
+        setattr(request.state, CONFIRMING, True)
         actor = recall(request)
         if actor is None:
             return await self._look_up(request)

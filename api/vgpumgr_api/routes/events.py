@@ -11,7 +11,7 @@ from vgpumgr.wire.events import About
 from vgpumgr.wire.resources import EventPage
 from vgpumgr_api.call import CallDep, database_of, feed_of
 from vgpumgr_api.event_stream import CATCH_UP, MEDIA_TYPE, EventStream, parse_position
-from vgpumgr_api.services import events, outbox
+from vgpumgr_api.services import events
 from vgpumgr_api.services.paging import PAGE_SIZE, PAGE_SIZE_MAX
 from vgpumgr_api.strict import Route
 
@@ -62,16 +62,18 @@ async def watch_events(
     if last_event_id:
         epoch, after = parse_position(last_event_id)
     actor, database = call.actor, database_of(call.request)
-    begun = await run_in_threadpool(
-        call.write, events.begin_watch, after=after, epoch=epoch, about=_split(about), tenant=tenant
-    )
+    async with call.turn():
+        begun = await run_in_threadpool(
+            call.write, events.begin_watch, after=after, epoch=epoch, about=_split(about), tenant=tenant
+        )
     return EventStream(
         feed_of(call.request),
         begun,
         actor,
         catch_up=lambda position: database.run(
-            lambda session: outbox.read(session, actor, begun.wanted, position, CATCH_UP), read_only=True
+            lambda session: events.catch_up(session, actor, begun, position, CATCH_UP), read_only=True
         ),
+        turn=call.turn,
         clock=database.clock,
         request_id=call.request.state.request_id,
     )

@@ -38,9 +38,11 @@ async def get_operation(
     wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait for its end")] = 0,
 ) -> Operation:
     """How far an operation is; with `wait_s` as soon as it is done, or as it is after that time."""
-    found = await run_in_threadpool(_look, call, operation_id)
+    async with call.turn():
+        found = await run_in_threadpool(_look, call, operation_id)
     if not found.done and await operations_watch_of(call.request).changed(operation_id, RUNNING, wait_s):
-        found = await run_in_threadpool(_look_again, call, operation_id)
+        async with call.turn():
+            found = await run_in_threadpool(_look_again, call, operation_id)
     call.tag(found.id, found.generation)
     return found
 

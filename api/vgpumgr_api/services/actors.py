@@ -165,6 +165,22 @@ def require_credential(session: Session, actor: Actor) -> None:
         raise revoked()
 
 
+def confirm(session: Session, actor: Actor) -> None:
+    """Refuses who was looked up before this transaction and whose credential has ended since.
+
+    A body may be long in coming, and so may a turn. Of a host `own_host` sees that, and tells more.
+    """
+    require_unexpired(session, actor)
+    if actor.role is not TokenRole.HOST:
+        require_credential(session, actor)
+
+
+def require_unexpired(session: Session, actor: Actor) -> None:
+    """Refuses who came with a token, of ours or of an issuer, that has expired since. Asks the database nothing."""
+    if actor.expires_at is not None and actor.expires_at <= now(session):
+        raise Refusal(Code.AUTH_EXPIRED, "this token has expired; ask for a new one")
+
+
 def revoked() -> Refusal:
     return Refusal(Code.AUTH_INVALID, "this credential was revoked; ask an operator for a new one")
 
@@ -251,7 +267,7 @@ def require_own(actor: Actor, asked: str) -> UUID:
 
 def require_unrevoked(session: Session, actor: Actor, host: models.Host) -> None:
     """Refuses a host whose credential was taken away since it was looked at, as a fence does."""
-    if session.scalar(select(records.Token.id).where(records.Token.id == actor.token_id)) is None:
+    if not session.connection().scalar(_COUNTS, credential_parameters(actor)):
         fenced = session.scalar(select(models.Host.fenced_at).where(models.Host.id == host.id))
         raise (
             Refusal(Code.AUTH_INVALID, "this token was revoked; enrol again") if fenced is None else _fenced(host.name)

@@ -18,7 +18,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import audit, outbox
 from vgpumgr_api.services.actors import Actor, require_person, require_tenant
 from vgpumgr_api.services.lookup import tenant_named
-from vgpumgr_api.services.outbox import Wanted
+from vgpumgr_api.services.outbox import Told, Wanted
 from vgpumgr_api.services.paging import PAGE_SIZE, checked_size
 from vgpumgr_api.services.text import printable
 
@@ -154,6 +154,12 @@ def begin_watch(
         return Begun(wanted, outbox.oldest(session) - 1, present)
     outbox.require_kept(session, after)
     return Begun(wanted, after, present)
+
+
+def catch_up(session: Session, actor: Actor, begun: Begun, after: int, limit: int) -> tuple[list[Told], int]:
+    """As `outbox.read`, for who began to watch; WATCH_EXPIRED also once the epoch is another one."""
+    _require_there(session, after, epoch_name(begun.epoch))
+    return outbox.read(session, actor, begun.wanted, after, limit)
 
 
 def wanted_by(session: Session, actor: Actor, *, about: frozenset[str], tenant: str | None) -> Wanted:

@@ -317,6 +317,56 @@ def test_the_stream_says_why_it_ends(how: str) -> None:
     assert run(work()).problem.code == codes[how]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_watcher_of_the_epoch_before_ends_though_it_came_after_the_feed_knew(first: bool) -> None:
+    """It is told nothing of the other epoch meanwhile."""
+
+    async def work() -> Client:
+        log = Log(5)
+        log.epoch = NEXT_EPOCH
+        feed, client = Feed(log.look, period_s=0.01), Client()
+        with contextlib.ExitStack() as others:
+            if not first:
+                others.enter_context(feed.watching(Watcher(actor(), NEXT_EPOCH)))
+                while feed.epoch is None:
+                    await asyncio.sleep(0.01)
+            await stream(feed, log, 2)({}, client.receive, client.send)
+        return client
+
+    client = run(work())
+    assert client.problem.code == Code.WATCH_EXPIRED
+    assert client.seen == []
+
+
+def test_a_watcher_of_the_next_epoch_waits_for_the_feed_to_get_there() -> None:
+    async def work() -> list[int]:
+        log, going_on = Log(5), threading.Event()
+
+        def look(*asked: Any) -> News:
+            going_on.wait()
+            return log.look(*asked)
+
+        feed, client = Feed(look, period_s=0.01), Client()
+        going_on.set()
+        with feed.watching(Watcher(actor(), EPOCH)):
+            while feed.epoch is None:
+                await asyncio.sleep(0.01)
+            going_on.clear()
+            begun = Begun(Wanted(owner=None), 2, NEXT_EPOCH)
+            late = EventStream(feed, begun, actor(), catch_up=log.read, clock=lambda: NOW, request_id="r")
+            watching = asyncio.create_task(late({}, client.receive, client.send))
+            await asyncio.sleep(0.1)
+            assert not client.seen
+            log.epoch = NEXT_EPOCH
+            going_on.set()
+            await client.until(3)
+            client.left.set()
+            await watching
+        return client.seen
+
+    assert run(work()) == [3, 4, 5]
+
+
 def test_nothing_that_happened_after_a_revocation_is_told() -> None:
     """Both are seen in one look at the log."""
 

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims and heartbeats, whose callers are not looked up for each: a credential that is revoked is void at once."""
+"""A credential that is revoked is void at once: also for claims and heartbeats, whose callers are not looked up for
+each, and for requests whose caller was looked up before the rest of them came.
+"""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from vgpumgr_api.call import remembered_of
 from vgpumgr_api.remembered import CREDENTIALS_MAX, LIFE_S, Remembered
+from vgpumgr_api.services import hosts, tokens
 from vgpumgr_api.services.actors import local_operator
+from vgpumgr_api.strict import AGENTS, Route
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import Caller, Cloud
+from tests.api.http.test_roles import ROUTES, cast_of
 from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import TokenRole
 
 PLENTY = {"share_permille": 1000, "mem_bytes": 1 << 40, "slices": 100}
 WANTED = {"tenant": "acme", "profile": "small"}
@@ -89,6 +97,71 @@ def test_a_token_that_has_ended_is_void_at_once_though_it_was_remembered(
     clock.advance(1)
     program.refused(Code.AUTH_EXPIRED, "POST", "/v1/slices", WANTED)
     tenant.post("/v1/slices", WANTED)
+
+
+def slowly(body: object, meanwhile: Callable[[], None]) -> Iterator[bytes]:
+    """A body; something happens when its head has been looked at."""
+    meanwhile()
+    yield json.dumps({} if body is None else body).encode()
+
+
+def ask_slowly(cloud: Cloud, code: Code, caller: Callable[[], tuple[Caller, str]], end: Callable[[str], None]) -> None:
+    """Every route with a body that brings the end of the caller's credential, which is then refused.
+
+    `caller`: makes one that may do everything, and returns its credential's id.
+    """
+    names = cast_of(cloud).names
+    routes: Any = cloud.http.app
+    known = {route.path_format for route in routes.routes if isinstance(route, Route)}
+    for (method, path), row in ROUTES.items():
+        if path not in known or path.startswith(AGENTS):
+            continue
+        who, credential = caller()
+        content = slowly(row.body(), lambda credential=credential: end(credential))
+        headers = {"Content-Type": "application/json"} | row.headers
+        who.refused(code, method, row.path.format(**names), content=content, headers=headers)
+
+
+def test_a_token_that_is_revoked_before_the_body_came_does_nothing(cloud: Cloud) -> None:
+    local = local_operator("tests", TokenRole.ADMIN)
+
+    def caller() -> tuple[Caller, str]:
+        made = cloud.admin.post("/v1/tokens", {"role": "admin"})
+        return Caller(cloud.http, made["secret"]), made["id"]
+
+    def end(credential: str) -> None:
+        cloud.database.run(lambda session: tokens.delete_token(session, local, UUID(credential)))
+
+    ask_slowly(cloud, Code.AUTH_INVALID, caller, end)
+
+
+def test_a_token_that_expires_before_the_body_came_does_nothing(cloud: Cloud, clock: Clock) -> None:
+    def caller() -> tuple[Caller, str]:
+        made = cloud.admin.post("/v1/tokens", {"role": "admin", "expires_in_s": 60})
+        return Caller(cloud.http, made["secret"]), made["id"]
+
+    ask_slowly(cloud, Code.AUTH_EXPIRED, caller, lambda _: clock.advance(60))
+
+
+def test_a_hosts_credential_that_is_replaced_before_the_body_came_does_nothing(cloud: Cloud) -> None:
+    names = cast_of(cloud).names
+    for number, ((method, path), row) in enumerate(ROUTES.items()):
+        if not path.startswith(AGENTS):
+            continue
+        host = cloud.host(f"slow{number}")
+
+        def end(name: str = host.name) -> None:
+            local = local_operator("tests")
+            cloud.database.run(lambda session: hosts.reenroll(session, local, name))
+
+        where = row.path.format(**names | {"host": host.name}).replace("h1", host.name)
+        host.refused(
+            Code.AUTH_INVALID,
+            method,
+            where,
+            content=slowly(row.body(), end),
+            headers={"Content-Type": "application/json"},
+        )
 
 
 def test_what_was_refused_for_itself_is_refused_for_that(tenant: Caller) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -18,6 +19,7 @@ from vgpumgr_api.db import database as database_module
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services.outbox import NUMBERING_LOCK
 from vgpumgr_api.turns import SHARED, WAITING, Turns
 
 from tests.api.cluster import Cluster
@@ -33,6 +35,8 @@ ENOUGH = {"slices": 1000, "share_permille": 1000, "mem_bytes": 1 << 40}
 LOCKED_QUOTA = text(
     "SELECT 1 FROM quotas JOIN tenants ON tenants.id = quotas.tenant_id WHERE tenants.name = 'noisy' FOR UPDATE"
 )
+LOCKED_NUMBERS = text(f"SELECT pg_advisory_xact_lock({NUMBERING_LOCK})")
+LOCKED_OPERATIONS = text("SELECT 1 FROM hosts FOR UPDATE")
 WAIT_FOR_LOCKS = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
 
 
@@ -54,6 +58,13 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def waiting(database: Database) -> int:
+    """How many wait for a lock; in a transaction of its own, which would else see the same again and again."""
+    with database.engine.connect() as looking:
+        found: int = looking.execute(WAIT_FOR_LOCKS).scalar_one()
+        return found
+
+
 def claim(who: Caller) -> Response:
     return who("POST", "/v1/slices", {"tenant": "noisy", "profile": "small"})
 
@@ -68,8 +79,7 @@ def test_claims_that_wait_for_a_quota_keep_nobody_elses_request_waiting(patient:
             holder.execute(LOCKED_QUOTA)
             asked: list[Future[Response]] = [threads.submit(claim, noisy) for _ in range(CLAIMS)]
             until(lambda: sum(each.done() for each in asked) == CLAIMS - UNDER_WAY)
-            with patient.engine.connect() as looking:
-                until(lambda: looking.execute(WAIT_FOR_LOCKS).scalar_one() == AT_ONCE)
+            until(lambda: waiting(patient) == AT_ONCE)
             for each in asked:
                 if each.done():
                     refused = each.result()
@@ -80,6 +90,41 @@ def test_claims_that_wait_for_a_quota_keep_nobody_elses_request_waiting(patient:
             assert host.report(gpus=GPUS)
             assert sum(not each.done() for each in asked) == UNDER_WAY
         assert Counter(each.result().status_code for each in asked) == {201: UNDER_WAY, 429: CLAIMS - UNDER_WAY}
+
+
+@pytest.mark.parametrize("what", ["watches of a tenant", "questions about an operation"])
+def test_who_waits_for_news_takes_no_more_places_than_others(patient: Database, what: str) -> None:
+    cloud = Cloud(patient, create_app(patient, turns=Turns(tenant=AT_ONCE)))
+    with cloud.http, ThreadPoolExecutor(CLAIMS) as threads:
+        application: Any = cloud.http.app
+        application.state.feed.stop()  # whoever watches is let go at once
+        cloud.host("h1")
+        cloud.profile("small", 1)
+        noisy, quiet = cloud.tenant("noisy", **ENOUGH), cloud.tenant("quiet")
+        claim(noisy)
+        etag = {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
+        drained = cloud.operator.ok("POST", "/v1/hosts/h1:drain", 202, {}, headers=etag)
+        who, path, lock, at_once, refused = {
+            "watches of a tenant": (noisy, "/v1/events/watch", LOCKED_NUMBERS, AT_ONCE, CLAIMS - UNDER_WAY),
+            "questions about an operation": (
+                cloud.operator,
+                f"/v1/operations/{drained['id']}",
+                LOCKED_OPERATIONS,
+                SHARED,
+                0,
+            ),
+        }[what]
+        with patient.engine.begin() as holder:
+            holder.execute(lock)
+            asked = [threads.submit(who, "GET", path) for _ in range(CLAIMS)]
+            until(lambda: sum(each.done() for each in asked) == refused)
+            until(lambda: waiting(patient) == at_once)
+            if refused:
+                assert quiet.get("/v1/quotas/quiet")["tenant"] == "quiet"
+            assert cloud.nobody.get("/v1/health") == {"status": "ok"}
+            assert sum(not each.done() for each in asked) == CLAIMS - refused
+        outcomes = Counter(each.result().status_code for each in asked)
+        assert outcomes == Counter([200] * (CLAIMS - refused) + [429] * refused)
 
 
 def test_a_claim_that_gets_no_lock_is_refused_and_can_be_repeated(

@@ -7,6 +7,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import update
+from vgpumgr_api.db import records
 from vgpumgr_api.services import (
     claims,
     events,
@@ -318,3 +320,14 @@ def test_a_name_is_taken_once_and_a_project_has_no_projects(world: World) -> Non
             world.run(profiles.get_profile, name)
         with refused(Code.OBJECT_UNKNOWN):
             world.run(hosts.get_host, name)
+
+
+def test_a_hosts_token_that_was_replaced_since_it_was_looked_up_does_nothing(world: World) -> None:
+    """As the first certificate that is made for one replaces it, under the same id."""
+    agent = world.host("one")
+    known = world.database.run(lambda session: authenticate(session, agent.secret))
+    assert world.run(fleet.desired_generation, "one", actor=known)
+    with world.database.engine.begin() as connection:
+        connection.execute(update(records.Token).where(records.Token.id == known.token_id).values(secret_hash="0" * 64))
+    with refused(Code.AUTH_INVALID):
+        world.run(fleet.desired_generation, "one", actor=known)

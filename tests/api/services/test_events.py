@@ -226,6 +226,15 @@ def test_a_position_from_before_a_restore_is_refused(world: World) -> None:
         begun(world, after=1, epoch=epoch)
 
 
+def test_who_began_before_a_restore_reads_nothing_of_after_it(world: World) -> None:
+    world.tenant("acme")
+    before = world.run(events.begin_watch, after=0, epoch="", about=frozenset(), tenant=None)
+    assert world.run(events.catch_up, before, 0, 9)[0]
+    world.run(installation.new_epoch)
+    with refused(Code.WATCH_EXPIRED):
+        world.run(events.catch_up, before, 0, 9)
+
+
 def told(world: World, actor: Actor, **asked: object) -> list[tuple[str, str | None]]:
     """By the list and by the watch, which say the same."""
     options = {"about": frozenset(), "tenant": None} | asked
