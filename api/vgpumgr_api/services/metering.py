@@ -104,7 +104,7 @@ def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: S
     counted = _counted(session, meter_id, sorted({reading.hour for reading in readings}))
     counts: dict[tuple[int, str, str], dict[str, Any]] = {}
     entries: dict[tuple[datetime, datetime, UUID, str], dict[str, Any]] = {}
-    bounds = Bounds(session, host, _hours(session, owners, readings))
+    bounds = Bounds(session, host, _hours(session, owners, readings, kept.kept_from))
     aside = Aside(host)
     for reading in sorted(readings, key=lambda reading: reading.revision):
         key = (reading.hour, reading.gpu, reading.tenant)
@@ -117,8 +117,10 @@ def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: S
             # It stays nobody's when somebody claims in the same hour.
             aside.put(UNATTRIBUTED, _said_hour(session, reading.hour), reading)
             continue
-        hour = _hour(session, reading.hour, owner)
+        hour = _hour(session, reading.hour, owner, kept.kept_from)
         if hour < kept.kept_from:
+            if after != before:  # it comes too late, or the host's clock was wrong
+                aside.put(IMPLAUSIBLE, hour, reading)
             continue
         if not bounds.take(hour, reading.gpu, before, after):
             aside.put(IMPLAUSIBLE, hour, reading)
@@ -149,9 +151,13 @@ def _further(name: str, before: int, said: int) -> int:
     return said if name == _BOTH_WAYS else max(before, said)
 
 
-def _hour(session: Session, said: int, owner: _Owner) -> datetime:
-    """A host's clock may be wrong; nobody uses anything before the first claim or after now."""
-    return min(max(_said_hour(session, said), owner.first), hour_of(now(session)))
+def _hour(session: Session, said: int, owner: _Owner, kept_from: datetime) -> datetime:
+    """A host's clock may be wrong; nobody uses anything before the first claim or after now.
+
+    What it says to be from before that claim is as early as may be: it is not old, and there may be no such old hour.
+    """
+    hour = _said_hour(session, said)
+    return min(max(owner.first, kept_from) if hour < owner.first else hour, hour_of(now(session)))
 
 
 def _said_hour(session: Session, said: int) -> datetime:
@@ -159,12 +165,15 @@ def _said_hour(session: Session, said: int) -> datetime:
 
 
 def _hours(
-    session: Session, owners: Mapping[tuple[str, str], Sequence[_Owner]], readings: Sequence[Reading]
+    session: Session,
+    owners: Mapping[tuple[str, str], Sequence[_Owner]],
+    readings: Sequence[Reading],
+    kept_from: datetime,
 ) -> Iterator[datetime]:
     for reading in readings:
         owner = _owner(owners.get((reading.gpu, reading.tenant), ()), reading.hour)
         if owner is not None:
-            yield _hour(session, reading.hour, owner)
+            yield _hour(session, reading.hour, owner, kept_from)
 
 
 def _present(session: Session) -> int:

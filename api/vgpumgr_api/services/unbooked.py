@@ -27,7 +27,7 @@ UNATTRIBUTED = UnbookedReason.UNATTRIBUTED.value
 """Nobody has ever had a claim there by that name, or the database that knew was lost."""
 
 IMPLAUSIBLE = UnbookedReason.IMPLAUSIBLE.value
-"""More than the GPU can have done in that time."""
+"""More than the GPU can have done in that time, or of a time that the ledger no longer has."""
 
 LIMIT_NS = 2 * 3600 * 10**9
 """Of one GPU in one hour: a clock that is set back lives it twice."""

@@ -296,6 +296,38 @@ def test_what_is_older_than_is_kept_goes_and_stays_away(
     assert entries(database) == [(228, 732, "acme", 2, 2), (960, 0, "acme", 4, 4)]
 
 
+def test_a_dead_clock_of_a_host_loses_nothing_once_the_first_claim_is_forgotten(
+    world: World, database: Database, told: Told, clock: Clock
+) -> None:
+    clock.advance(100 * 86400)
+    kept_from = world.run(books.forget_before, 62, actor=local_operator("system:usage"))
+    assert told.tell(told.reading(7, hour=10)).revision == told.newest
+    [(hour, _, tenant, run_ns, _)] = entries(database)
+    assert (NOON + hour, tenant, run_ns) == (int(kept_from.timestamp()) // 3600, "acme", 7)
+
+
+def test_what_is_told_too_late_to_be_booked_is_put_aside(
+    world: World, database: Database, told: Told, clock: Clock
+) -> None:
+    told.tell(told.reading(100))
+    clock.advance(100 * 86400)
+    world.run(books.forget_before, 62, actor=local_operator("system:usage"))
+    assert told.tell(told.reading(107), told.reading(5, hour=NOON + 9)).revision == told.newest
+
+    def aside() -> list[tuple[int, str]]:
+        return database.run(
+            lambda session: [
+                (each.run_ns, each.reason) for each in session.scalars(select(ledger.Unbooked).order_by("hour"))
+            ]
+        )
+
+    assert aside() == [(107, "implausible"), (5, "implausible")]
+    database.run(books.forget_rows)
+    assert aside() == []
+    told.tell(told.reading(107))
+    assert (aside(), entries(database)) == ([], [])
+
+
 @pytest.mark.parametrize(("days", "whole"), [(10, True), (40, False)])
 def test_what_was_counted_is_known_while_a_host_may_tell_of_it_again(
     database: Database, told: Told, clock: Clock, days: int, whole: bool
