@@ -47,8 +47,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 @host.command("confirm-epoch")
 def confirm_epoch(context: typer.Context, name: NameArgument, output: OutputOption = Output.TABLE) -> None:
     """After the API's database was restored: let the host obey deletions again."""
-    session = begin(context, output)
-    show(session, kind_of("host"), [session.client.confirm_epoch(checked_name(name, "host"))], single=True)
+    _act(context, name, None, output, lambda client, seen: client.confirm_epoch(name, if_match=seen))
 
 
 @host.command("cordon")

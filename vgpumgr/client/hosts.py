@@ -40,8 +40,10 @@ class HostCalls(Calls):
     def delete_host(self, name: str, *, if_match: Match, validate_only: bool = False) -> None:
         self._delete(f"/v1/hosts/{segment(name)}", if_match, validate_only=validate_only)
 
-    def confirm_epoch(self, name: str, *, validate_only: bool = False) -> Host:
-        return self._post(f"/v1/hosts/{segment(name)}:confirm-epoch", Host, params=trial(validate_only))
+    def confirm_epoch(self, name: str, *, if_match: Match | None = None, validate_only: bool = False) -> Host:
+        """`if_match`: of the host as it was when it was compared; it holds in that epoch only."""
+        path, params = f"/v1/hosts/{segment(name)}:confirm-epoch", trial(validate_only)
+        return self._post(path, Host, if_match=if_match, params=params)
 
     def cordon(self, name: str, *, if_match: Match, validate_only: bool = False) -> Host:
         return self._host_action(name, "cordon", if_match, validate_only)

@@ -66,9 +66,12 @@ def delete_host(call: TrialDep, name: Name, if_match: IfMatch) -> None:
 
 
 @router.post("/{name}:confirm-epoch")
-def confirm_epoch(call: TrialDep, name: Name) -> Host:
-    """After a database was restored: lets this host delete what the database no longer has."""
-    host = call.write(hosts.confirm_epoch, name)
+def confirm_epoch(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
+    """After a database was restored: lets this host delete what the database no longer has.
+
+    With the If-Match of a host that was read since, only if the database was not restored once more.
+    """
+    host = call.write(hosts.confirm_epoch, name, if_match=if_match)
     call.tag(host.id, host.generation)
     return host
 

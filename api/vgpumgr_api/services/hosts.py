@@ -19,7 +19,7 @@ from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, host_states
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
-from vgpumgr_api.services.generations import IfMatch, bump, require_match
+from vgpumgr_api.services.generations import IfMatch, bump, refuse_other, require_match
 from vgpumgr_api.services.labels import hosts_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -156,11 +156,15 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch)
     events.record(session, actor, "host.deleted", host.name)
 
 
-def confirm_epoch(session: Session, actor: Actor, name: str) -> Host:
-    """Lets a host obey tombstones again after the database was declared restored. Operators only."""
+def confirm_epoch(session: Session, actor: Actor, name: str, *, if_match: IfMatch = None) -> Host:
+    """Lets a host obey tombstones again after the database was declared restored. Operators only.
+
+    `if_match` is of the epoch that was compared: once another begins it confirms nothing. Repeating it changes nothing.
+    """
     require_operator(actor)
     host = host_named(session, name, lock=True)
     if not host.epoch_confirmed:
+        refuse_other(session, if_match, host.id, host.generation)
         host.epoch_confirmed = True
         host.generation += 1
         events.record(session, actor, "host.epoch_confirmed", host.name, generation=host.generation)

@@ -65,6 +65,22 @@ def test_what_a_backup_brought_back_is_not_taken_for_what_was_seen_before(cloud:
     cloud.operator.delete("/v1/profiles/p1")
 
 
+def test_a_confirmation_that_comes_late_confirms_no_other_restore(cloud: Cloud) -> None:
+    def restored() -> None:
+        cloud.database.run(lambda session: installation.new_epoch(session, local_operator("tests")))
+
+    cloud.host("h1")
+    path = "/v1/hosts/h1:confirm-epoch"
+    restored()
+    compared = {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
+    for _ in range(2):  # its answer may have been lost
+        assert cloud.operator.ok("POST", path, 200, headers=compared)["epoch_confirmed"]
+    restored()
+    cloud.operator.refused(Code.GENERATION_STALE, "POST", path, headers=compared)
+    assert not cloud.operator.get("/v1/hosts/h1")["epoch_confirmed"]
+    assert cloud.operator.ok("POST", path, 200)["epoch_confirmed"]
+
+
 def test_a_claim_answers_with_the_etag_that_it_is_read_with(cloud: Cloud) -> None:
     cloud.host("h1")
     cloud.profile("half", 500)
