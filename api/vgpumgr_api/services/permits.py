@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import delete, insert, or_, select
+from sqlalchemy import delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.db import models
+from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import events
+from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.lookup import profile_named
 
 
@@ -95,6 +98,40 @@ def set_profiles(session: Session, quota: models.Quota, names: Sequence[str] | N
     if ids:
         rows = [{"tenant_id": quota.tenant_id, "profile_id": profile_id} for profile_id in sorted(ids)]
         session.connection().execute(insert(models.QuotaProfile), rows)
+
+
+def leave_out(session: Session, actor: Actor, profile: models.Profile) -> None:
+    """Takes a profile that goes out of the quotas that name it, which changes each of them.
+
+    Locks those, accounts before projects as claims do, and then the profile: no other quota comes to name it.
+    """
+    named, tenant = models.QuotaProfile, models.Tenant
+    of_profile = named.profile_id == profile.id
+    found = session.execute(
+        select(models.Quota, tenant)
+        .join(named, named.tenant_id == models.Quota.tenant_id)
+        .join(tenant, tenant.id == models.Quota.tenant_id)
+        .where(of_profile)
+        .order_by(tenant.account_id.is_not(None), tenant.id)
+        .with_for_update(of=models.Quota)
+    ).all()
+    session.execute(select(models.Profile.id).where(models.Profile.id == profile.id).with_for_update()).all()
+    if session.scalar(select(func.count()).select_from(named).where(of_profile)) != len(found):
+        raise TryAgain
+    names = profiles_of(session, [quota for quota, _ in found])
+    for quota, owner in found:
+        before = names[quota.tenant_id]
+        quota.generation += 1
+        events.record(
+            session,
+            actor,
+            "quota.changed",
+            owner.name,
+            tenant=owner,
+            generation=quota.generation,
+            detail={"profiles": {"from": before, "to": [each for each in before if each != profile.name]}},
+        )
+    session.flush()
 
 
 def check_timeslices(session: Session, owner: models.Tenant, quota: models.Quota, changed: Iterable[str]) -> None:

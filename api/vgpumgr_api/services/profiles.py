@@ -14,7 +14,7 @@ from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events
+from vgpumgr_api.services import events, permits
 from vgpumgr_api.services.actors import Actor, require_operator, require_person
 from vgpumgr_api.services.generations import IfMatch, require_match
 from vgpumgr_api.services.lookup import profile_named, refuse_duplicate, remove
@@ -81,6 +81,7 @@ def delete_profile(session: Session, actor: Actor, name: str, *, if_match: IfMat
         )
     if session.scalar(select(Reservation.id).where(Reservation.profile_id == profile.id).limit(1)):
         raise Refusal(Code.OBJECT_IN_USE, f"there are reservations of profile {name}; delete those")
+    permits.leave_out(session, actor, profile)
     remove(session, models.Profile, profile.id, kind="profile", name=name)
     events.record(session, actor, "profile.deleted", profile.name)
 

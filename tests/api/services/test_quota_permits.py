@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import explain, profiles, quotas, tenants, tokens
+from vgpumgr_api.services import events, explain, profiles, quotas, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate
 from vgpumgr_api.services.tenants import DEFAULT_TIMESLICE_US
 
@@ -73,6 +73,45 @@ def test_what_a_quota_names_is_told_and_goes_with_the_profile_and_no_further(wor
         world.claim("acme", profile)
     assert allow(world, "acme", profiles=None, mode=None).profiles is None
     world.claim("acme", profile)
+
+
+def test_a_quota_is_changed_by_the_end_of_a_profile_that_it_names(world: World) -> None:
+    for tenant, account in (("acme", None), ("web", "acme"), ("blue", None)):
+        world.tenant(tenant, account=account)
+    for name in ("one", "two"):
+        world.profile(name=name)
+    seen = {tenant: allow(world, tenant, profiles=["one", "two"]).generation for tenant in ("acme", "web")}
+    untouched = world.quota("blue")
+    world.run(profiles.delete_profile, "one", if_match=1)
+    for tenant, generation in seen.items():
+        with refused(Code.GENERATION_STALE):
+            world.run(quotas.patch_quota, tenant, QuotaPatch(slices=1), if_match=generation)
+        now = world.quota(tenant)
+        assert (now.profiles, now.generation) == (["two"], generation + 1)
+    assert world.quota("blue") == untouched
+    told = world.run(events.list_events, about=frozenset({"quota"})).items[-2:]
+    assert {each.object for each in told} == {"acme", "web"}
+    assert [each.detail for each in told] == [{"profiles": {"from": ["one", "two"], "to": ["two"]}}] * 2
+
+
+def test_a_quota_that_comes_to_name_a_profile_as_that_goes_is_changed_too(
+    world: World, database: Database, database_url: str
+) -> None:
+    if database.is_sqlite:  # has one writer at a time
+        return
+    world.tenant("acme")
+    world.profile(name="one")
+    generation = world.quota("acme").generation
+    patch = QuotaPatch(profiles=["one"])
+    named, _, waited = behind(
+        database,
+        database_url,
+        lambda session: quotas.patch_quota(session, world.operator, "acme", patch, if_match=generation),
+        lambda: world.run(profiles.delete_profile, "one", if_match=1),
+    )
+    assert waited
+    now = world.quota("acme")
+    assert (named.profiles, now.profiles, now.generation) == (["one"], [], named.generation + 1)
 
 
 def test_a_timeslice_stays_within_its_range_and_its_accounts(world: World) -> None:
