@@ -63,7 +63,7 @@ def list_tokens(
 def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenCreated:
     """Makes a credential. Operators only, for admins' only admins; a tenant's admin makes some of its tenant's.
 
-    Who is bound to scopes passes on no more than those, and for no longer than its own token lasts.
+    Who is bound to scopes passes on no more than those; a token that ends, nothing for longer than it lasts itself.
     """
     _require_keeper(actor)
     if request.role is TokenRole.ADMIN:
@@ -82,7 +82,10 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
         tenant = tenant_named(session, request.subject)
         require_tenant(actor, tenant)
     if actor.scopes is not None:
-        _require_within(session, actor, request)
+        _require_within(actor.scopes, request)
+    end = _end(session, request)
+    if actor.token_id is not None and actor.expires_at is not None and (end is None or end > actor.expires_at):
+        raise _invalid("expires_in_s", "this token passes nothing on for longer than it lasts itself; make it shorter")
     secret = new_secret()
     token = records.Token(
         id=uuid4(),
@@ -90,7 +93,7 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
         role=request.role.value,
         tenant_id=tenant.id if tenant else None,
         created_at=now(session),
-        expires_at=_end(session, request),
+        expires_at=end,
         scopes=None if request.scopes is None else sorted(set(request.scopes)),
     )
     session.add(token)
@@ -154,15 +157,11 @@ def _require_delegable(request: TokenCreate) -> None:
         raise _invalid("expires_in_s", f"say when the token ends, within {DELEGATED_MAX_S} seconds (366 days)")
 
 
-def _require_within(session: Session, actor: Actor, request: TokenCreate) -> None:
-    if request.scopes is None or not actor.scopes or not actor.scopes.issuperset(request.scopes):
+def _require_within(scopes: frozenset[str], request: TokenCreate) -> None:
+    if request.scopes is None or not scopes or not scopes.issuperset(request.scopes):
         raise Refusal(
             Code.PERMISSION_DENIED, "this token has scopes and passes on no more than those; name some of them"
         )
-    own_end = session.scalar(select(records.Token.expires_at).where(records.Token.id == actor.token_id))
-    end = _end(session, request)
-    if own_end is not None and (end is None or end > own_end):
-        raise _invalid("expires_in_s", "this token passes nothing on for longer than it lasts itself; make it shorter")
 
 
 def _end(session: Session, request: TokenCreate) -> datetime | None:

@@ -13,10 +13,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import event
 from vgpumgr_api.strict import Route
 
+from tests.api.conftest import Clock
 from tests.api.http.cloud import GIB, Caller, Cloud, Host
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import SCOPED
@@ -423,6 +425,18 @@ def test_scopes_are_passed_on_only_in_part_and_for_no_longer(cloud: Cloud) -> No
     maker.post("/v1/tokens", less | {"expires_in_s": 3600})
     maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", less | {"expires_in_s": 3601})
     maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", less | {"expires_in_s": None})
+
+
+@pytest.mark.parametrize("own", [{"role": "operator"}, {"role": "tenant-admin", "subject": "acme"}])
+def test_a_token_that_ends_passes_nothing_on_for_longer(cloud: Cloud, clock: Clock, own: dict[str, Any]) -> None:
+    cloud.tenant("acme")
+    maker = cloud.token(**own, expires_in_s=3600)
+    clock.advance(600)
+    wanted = {"role": "tenant", "subject": "acme"}
+    maker.post("/v1/tokens", wanted | {"expires_in_s": 3000})
+    maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", wanted | {"expires_in_s": 3001})
+    maker.refused(Code.FIELD_INVALID, "POST", "/v1/tokens", wanted | {"expires_in_s": None})
+    cloud.operator.post("/v1/tokens", wanted)
 
 
 def test_what_is_others_costs_as_much_as_what_is_not_there(cloud: Cloud) -> None:
