@@ -17,7 +17,7 @@ from uuid import UUID
 from vgpumgr import __version__
 from vgpumgr.wire.fleet import Enroll, HostCertificate
 from vgpumgr.wire.problem import Code
-from vgpumgr_agent import faults
+from vgpumgr_agent import documents, faults
 from vgpumgr_agent.api import Api, ApiAwayError, ApiRefusedError
 from vgpumgr_agent.fence import heeding_fence
 from vgpumgr_agent.identity import new_key
@@ -93,7 +93,7 @@ class ControlPlane:
         doubtful = kept is not None and not kept.trusted
         try:
             with heeding_fence(self._store, credentials):
-                if kept is None or doubtful or self._store.fenced:
+                if kept is None or doubtful or self._store.fenced or kept.host_id != credentials.host_id:
                     new = self._api.desired(credentials.host_id, wait_s=0)
                 else:
                     new = self._api.desired(
@@ -146,7 +146,11 @@ class ControlPlane:
     def _enroll(self) -> Credentials:
         token = self._one_time_token()
         key, csr = new_key() if self._api.encrypted else ("", None)
-        enrolled = self._api.enroll(token, Enroll(agent_version=__version__, boot_id=self._boot_id, csr=csr))
+        kept = self._store.kept
+        claims_of = kept.host_id if kept is not None and documents.startable(kept) else None
+        enrolled = self._api.enroll(
+            token, Enroll(agent_version=__version__, boot_id=self._boot_id, csr=csr, claims_of=claims_of)
+        )
         faults.point("enroll.answered")
         credentials = Credentials(
             host_id=enrolled.host_id,

@@ -2,8 +2,9 @@
 """How a desired state that arrives changes the one that is kept. Pure.
 
 What is kept is obeyed without the API. A document is trusted, and its tombstones obeyed, if it is for this host, of a
-confirmed epoch, and not older than the one before. From any other only additions are taken. In no case does anything
-go because it is no longer named: such a claim is kept, and forgotten once its lease has run out in trusted documents.
+confirmed epoch, and not older than the one before. From any other only additions are taken. In no case does a device
+go because it is no longer named. Such a claim is kept, and forgotten once its lease has run out in trusted documents;
+at once by the first that is trusted of another epoch, for its database may give the same place to others.
 """
 
 import time
@@ -134,6 +135,18 @@ def fenced(kept: Kept) -> Kept:
     return kept.model_copy(update={"claims": [claim.model_copy(update={"fenced": True}) for claim in kept.claims]})
 
 
+def startable(kept: Kept | None) -> frozenset[UUID]:
+    """Return the claims that VMs may start with, perhaps once the API has bound them."""
+    return frozenset(claim.slice.id for claim in kept.claims if not claim.fenced) if kept else frozenset()
+
+
+def as_host(kept: Kept | None, host_id: UUID) -> Kept | None:
+    """Return the same for a host that enrolled as `host_id`; as another one it has not trusted any document yet."""
+    if kept is None or kept.host_id == host_id:
+        return kept
+    return kept.model_copy(update={"host_id": host_id, "epoch": None, "generation": 0})
+
+
 def load(path: Path) -> Kept | None:
     """Return what was kept in a file, None if there is none. OSError; ValueError for a damaged file."""
     try:
@@ -149,10 +162,9 @@ def merge(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
 
 
 def _doubt(kept: Kept | None, new: Desired) -> str | None:
-    if kept is not None and not all(claim.fenced for claim in kept.claims) and kept.host_id != new.host_id:
+    if kept is not None and startable(kept) and kept.host_id != new.host_id:
         return (
-            f"the API takes this host for {new.host_id}, it was {kept.host_id}: only additions are obeyed; "
-            "check api_url, or empty the agent's state directory"
+            f"the API takes this host for {new.host_id}, it is {kept.host_id}: only additions are obeyed; check api_url"
         )
     if not new.epoch_confirmed:
         return f"epoch {new.epoch} is not confirmed for this host: only additions are obeyed; confirm it if it is right"
@@ -167,13 +179,15 @@ def _doubt(kept: Kept | None, new: Desired) -> str | None:
 
 def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
     before = {claim.slice.id: claim for claim in kept.claims} if kept else {}
-    bound = before if kept and kept.epoch == new.epoch else {}  # generations of another epoch say nothing
+    same_epoch = kept is not None and kept.epoch == new.epoch
+    bound = before if same_epoch else {}  # generations of another epoch say nothing
     named = {found.id for found in new.slices}
     dead = {tombstone.id for tombstone in new.tombstones} - named
     claims = [Claim(slice=_newer(bound.get(found.id), found)) for found in new.slices]
     lost = [claim for uuid, claim in before.items() if uuid not in named | dead]
+    lent = lost if same_epoch else []
     keys = {(group.gpu, group.tenant) for group in new.groups}
-    lost_keys = {(claim.slice.gpu, claim.slice.tenant) for claim in lost} - keys
+    lost_keys = {(claim.slice.gpu, claim.slice.tenant) for claim in lent} - keys
     doomed = {(before[uuid].slice.gpu, before[uuid].slice.tenant) for uuid in dead if uuid in before}
     doomed |= set(kept.doomed) if kept else set()
     return Kept(
@@ -186,10 +200,10 @@ def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
         lease_s=new.lease_s,
         host_state=new.host_state,
         groups=[*new.groups, *(group for group in (kept.groups if kept else ()) if _key(group) in lost_keys)],
-        claims=[*claims, *(_unnamed(claim, now) for claim in lost)],
+        claims=[*claims, *(_unnamed(claim, now) for claim in lent)],
         tombstones=[tombstone for tombstone in new.tombstones if tombstone.id in dead],
         doomed=sorted(doomed - keys),
-        doubts=[_lost(claim) for claim in lost],
+        doubts=[_lost(claim) if same_epoch else _ended_with_epoch(claim) for claim in lost],
     )
 
 
@@ -250,3 +264,7 @@ def _ended(claim: Claim, lease_s: int, now: Stamp) -> bool:
 
 def _lost(claim: Claim) -> str:
     return f"slice {claim.slice.id} is no longer named and has no tombstone: kept until its lease ends"
+
+
+def _ended_with_epoch(claim: Claim) -> str:
+    return f"slice {claim.slice.id} is not in the database that was confirmed: no VM starts with it any more"

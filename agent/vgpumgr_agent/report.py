@@ -8,6 +8,7 @@ from uuid import UUID
 from vgpumgr import __version__
 from vgpumgr.wire.common import PERMILLE, Policy
 from vgpumgr.wire.fleet import Report, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
+from vgpumgr_agent import documents
 from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedGroup, ObservedSlice
 from vgpumgr_agent.documents import Kept
 
@@ -125,8 +126,12 @@ def _slices(observed: Observed, kept: Kept | None, errors: Mapping[UUID, str]) -
     generations = {claim.slice.id: claim.slice.generation for claim in kept.claims} if kept else {}
     generations |= {tombstone.id: tombstone.generation for tombstone in kept.tombstones} if kept else {}
     ours = {uuid for uuid, found in observed.slices.items() if found.recorded}
-    uuids = sorted(generations.keys() | ours)
-    return [_slice(uuid, generations.get(uuid, 0), observed, errors.get(uuid, "")) for uuid in uuids]
+    said = [
+        _slice(uuid, generations.get(uuid, 0), observed, errors.get(uuid, ""))
+        for uuid in sorted(generations.keys() | ours)
+    ]
+    startable = documents.startable(kept)
+    return [one.model_copy(update={"startable": one.id in startable}) for one in said]
 
 
 def _slice(uuid: UUID, generation: int, observed: Observed, error: str) -> ReportedSlice:

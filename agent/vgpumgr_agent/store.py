@@ -148,15 +148,15 @@ class Store:
     def receive(self, new: Desired, *, asked_at: int) -> bool:
         """Merge a document and put the result on disk; whether anything changed. OSError.
 
-        `asked_at`: `updates` when it was asked for. One that is older than what has arrived meanwhile is dropped.
+        `asked_at`: `updates` when it was asked for. If others have arrived meanwhile, one that is older is dropped, or
+        of another epoch, as nobody can tell which of them is the later.
         """
         with self._guard:
-            before = self._kept
+            before = self._kept if self.credentials is None else documents.as_host(self._kept, self.credentials.host_id)
             overtaken = (
                 before is not None
                 and asked_at != self._updates
-                and (new.epoch, new.host_id) == (before.seen_epoch, before.host_id)
-                and new.generation < before.seen_generation
+                and (new.epoch != before.seen_epoch or new.generation < before.seen_generation)
             )
             if overtaken or asked_at < self._fenced_at:
                 return False

@@ -60,6 +60,7 @@ class FakeApi:
         self.beats: list[Heartbeat] = []
         self.asked = 0
         self.enrolments = 0
+        self.claims_of: list[UUID | None] = []
         self.gives_certificates: bool | None = None
         self.certificates = 0
         self.requests: list[str] = []
@@ -100,6 +101,7 @@ class FakeApi:
     def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
         self._there()
         self.enrolments += 1
+        self.claims_of.append(enroll.claims_of)
         if one_time_token not in self.one_time_tokens:
             raise ApiRefusedError("auth.invalid", "the token is not valid; ask for a new one")
         self.one_time_tokens.discard(one_time_token)

@@ -2,12 +2,13 @@
 """For how long claims are good without the API, whatever the clocks do."""
 
 import contextlib
+from uuid import UUID, uuid4
 
 from vgpumgr_agent.api import ApiAwayError
 from vgpumgr_agent.documents import Stamp
 
 from tests.agent.fakeapi import claim
-from tests.agent.host import VM, A, B, Host
+from tests.agent.host import VM, A, B, C, Host
 
 
 def test_claimed_vms_start_without_the_api_until_the_lease_ends(claimed: Host) -> None:
@@ -80,6 +81,52 @@ def test_no_claim_is_forgotten_while_the_desired_state_is_not_trusted(claimed: H
     claimed.learn()
     claimed.kernel.close_slice(str(A))
     assert claimed.refused(A) == "lease.expired"
+
+
+def restored(host: Host, epoch: UUID) -> None:
+    """The API has another database, which lacks A, and an operator has confirmed it."""
+    slices = [each for each in host.api.document.slices if each.id != A]
+    host.api.set(slices=slices, epoch=epoch, epoch_confirmed=False)
+    host.learn()
+    host.start(A)
+    host.release(A)
+    host.api.set(epoch_confirmed=True)
+    host.learn()
+
+
+def test_a_claim_that_a_confirmed_database_lacks_starts_no_vm(claimed: Host) -> None:
+    assert said_startable(claimed) == {A, B, C}
+    restored(claimed, uuid4())
+    assert said_startable(claimed) == {B, C}
+    claimed.restart()
+    claimed.api.away = True
+    assert claimed.refused(metadata=(A,)) == "claim.missing"
+    claimed.start(B)
+    claimed.api.away = False
+    claimed.api.set(slices=[*claimed.api.document.slices, claim(A, vm=VM)])
+    claimed.learn()
+    claimed.start(A)
+
+
+def test_an_answer_of_the_epoch_before_that_comes_late_gives_nothing_back(claimed: Host) -> None:
+    assert claimed.store is not None
+    late, asked_at = claimed.api.document, claimed.store.updates
+    restored(claimed, uuid4())
+    assert not claimed.store.receive(late, asked_at=asked_at)
+    assert claimed.refused(metadata=(A,)) == "claim.missing"
+
+
+def test_what_is_kept_for_a_lease_is_said_to_be_startable_until_that_ends(claimed: Host) -> None:
+    claimed.api.set(slices=[claim(B, vm=VM)], lease_s=3600)
+    claimed.learn()
+    assert said_startable(claimed) == {A, B, C}
+    claimed.clock.go(3600)
+    claimed.learn()
+    assert said_startable(claimed) == {B}
+
+
+def said_startable(host: Host) -> set[UUID]:
+    return {each.id for each in host.api.last().slices if each.startable}
 
 
 def test_a_clock_that_is_set_back_does_not_make_a_lease_longer(claimed: Host) -> None:

@@ -4,12 +4,14 @@
 import contextlib
 import errno
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from vgpumgr_agent.api import ApiRefusedError
 from vgpumgr_agent.store import FRESH_S, StateError, Store
 
-from tests.agent.fakeapi import FakeApi
-from tests.agent.host import FakeClock, Host
+from tests.agent.fakeapi import FakeApi, claim, group
+from tests.agent.host import VM, A, B, C, FakeClock, Host
 
 
 def test_a_second_agent_is_kept_out(host: Host) -> None:
@@ -62,6 +64,39 @@ def test_enrolment_happens_once_and_again_only_with_a_new_one_time_token(host: H
         host.learn()
     host.learn()
     assert api.token not in (token, "revoked")
+
+
+def test_made_anew_as_another_host_it_says_whose_claims_it_has_and_obeys_an_operators_word(
+    claimed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, old = claimed.api, claimed.api.host_id
+    monkeypatch.setattr(api, "_is_host", lambda _: None)
+    claimed.start(A)
+    claimed.kernel.open(str(A))
+    api.token, api.host_id = "revoked", uuid4()
+    api.one_time_tokens.add("second")
+    claimed.token_file.write_text("second\n")
+    epoch = api.document.epoch  # its (epoch, generation) may be one that the agent has seen
+    api.set(host_id=api.host_id, epoch_confirmed=False, slices=[], groups=[], generation=api.document.generation)
+    with contextlib.suppress(ApiRefusedError):
+        claimed.learn()
+    assert api.claims_of == [None, old]
+    claimed.learn()
+    claimed.start(B)
+    assert (api.last().desired_epoch, len(api.last().refusals)) == (None, 4)
+
+    claimed.restart()
+    api.set(epoch_confirmed=True)
+    claimed.learn()
+    assert api.last().desired_epoch == epoch
+    assert claimed.slices() == {A, B}
+    assert claimed.refused(metadata=(B,)) == claimed.refused(A) == "claim.missing"
+    api.set(slices=[claim(C, vm=VM)], groups=[group("blue", 600)])
+    claimed.learn()
+    claimed.start(C)
+    api.delete(C, groups=[])
+    claimed.learn()
+    assert claimed.slices() == {A, B}
 
 
 def test_what_was_kept_is_fresh_only_once_the_api_has_answered_again(claimed: Host) -> None:

@@ -167,8 +167,8 @@ class World:
         assert agent.report()
         return agent
 
-    def enrolled(self, name: str, token: str) -> Agent:
-        request = Enroll(agent_version="1", boot_id=uuid4())
+    def enrolled(self, name: str, token: str, *, claims_of: UUID | None = None) -> Agent:
+        request = Enroll(agent_version="1", boot_id=uuid4(), claims_of=claims_of)
         enrolled = self.database.run(lambda session: fleet.enroll(session, token, request))
         return Agent(database=self.database, name=name, host_id=enrolled.host_id, secret=enrolled.token)
 

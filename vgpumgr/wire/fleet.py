@@ -36,11 +36,15 @@ Csr = Annotated[str, Field(max_length=8192, description="a certificate signing r
 
 
 class Enroll(Request):
-    """The host's one-time token is the bearer token of this request. `csr`: for a certificate rather than a token."""
+    """The host's one-time token is the bearer token of this request. `csr`: for a certificate rather than a token.
+
+    `claims_of`: as which host the agent was given the claims that VMs may start with there, if it has any.
+    """
 
     agent_version: Annotated[str, Field(max_length=64)]
     boot_id: Annotated[UUID, Field(strict=False)]
     csr: Csr | None = None
+    claims_of: Annotated[UUID, Field(strict=False)] | None = None
 
 
 class CertificateRequest(Request):
@@ -185,7 +189,10 @@ class ReportedGroup(Request):
 
 
 class ReportedSlice(Request):
-    """One device, or the absence of one that the API named. `generation`: of the claim that was applied."""
+    """One device, or the absence of one that the API named. `generation`: of the claim that was applied.
+
+    `startable`: the host takes it for a claim of its own, which a VM may start with though there is no device now.
+    """
 
     id: Annotated[UUID, Field(strict=False)]
     generation: Generation
@@ -196,6 +203,7 @@ class ReportedSlice(Request):
     run_ns: Counter
     items: Counter
     error: Annotated[str, Field(max_length=200)] = ""
+    startable: bool = False
 
 
 class Report(Request):

@@ -15,8 +15,8 @@ class HostReport(Base):
     """One row per host, made when it enrols and locked while a report is taken in.
 
     (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first. `unknown_slices`: devices that are
-    no claim on this host; they take room that nobody counted, so that it takes no claims meanwhile. `lost_at`: when it
-    was found to have been silent for too long, until it is heard of again.
+    no claim on this host, and what else it may start a VM with; they take room that nobody counted, so that it takes no
+    claims meanwhile. `lost_at`: when it was found to have been silent for too long, until it is heard of again.
     """
 
     __tablename__ = "host_reports"

@@ -188,7 +188,7 @@ def _families(known: Figures) -> Iterator[Metric]:
         ("vgpumgr_hosts_unconfirmed", "Hosts that wait for confirm-epoch after a restore.", known.hosts_unconfirmed),
         (
             "vgpumgr_hosts_with_unknown_slices",
-            "Hosts with devices that nobody claimed.",
+            "Hosts with slices, or that may start VMs with such, that nobody claimed.",
             known.hosts_unknown,
         ),
         ("vgpumgr_heartbeat_age_max_seconds", "Age of the oldest last report of an enrolled host.", known.heartbeat_s),

@@ -3,7 +3,7 @@
 
 from uuid import UUID, uuid4
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Mode, Policy
@@ -32,6 +32,7 @@ from vgpumgr_api.services.actors import Actor, hash_of, invalid, new_secret, own
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.host_states import operators_state
+from vgpumgr_api.services.installation import UNKNOWN_YET
 from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 
@@ -49,17 +50,21 @@ def enroll(
 
     With a `ca` a request for a certificate is granted, and there is no token.
 
-    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. Each ends a fence;
+    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. Had it some as
+    another host, as when a restored database does not know that one, an operator has to. Each enrolment ends a fence;
     what was lost by that holds its places until reports say that it is gone.
     """
     host = models.Host
     # As reports do, which lock the host last.
-    session.execute(
+    before = session.execute(
         select(HostReport.host_id)
         .join(host, host.id == HostReport.host_id)
         .where(host.enroll_hash == hash_of(secret))
         .with_for_update(of=HostReport)
     ).all()
+    confirmed = or_(host.epoch_confirmed, host.enrolled_at.is_(None))
+    if request.claims_of is not None:
+        confirmed = and_(confirmed, host.id == request.claims_of)
     consumed = session.execute(
         update(host)
         .where(host.enroll_hash == hash_of(secret), host.enroll_expires_at > now(session))
@@ -68,7 +73,7 @@ def enroll(
             enroll_expires_at=None,
             enrolled_at=now(session),
             fenced_at=None,
-            epoch_confirmed=or_(host.epoch_confirmed, host.enrolled_at.is_(None)),
+            epoch_confirmed=confirmed,
             generation=host.generation + 1,
         )
         .returning(host.id, host.name, host.generation),
@@ -92,8 +97,10 @@ def enroll(
         created_at=now(session),
     )
     session.add(token)
-    # A new agent counts its starts from the beginning.
-    upsert(session, HostReport, [reports.none_yet(consumed.id, agent_version=request.agent_version)])
+    # A new agent counts its starts from the beginning. What the host has of before it has yet to say.
+    unsaid = UNKNOWN_YET if before or request.claims_of is not None else 0
+    none_yet = reports.none_yet(consumed.id, agent_version=request.agent_version, unknown_slices=unsaid)
+    upsert(session, HostReport, [none_yet])
     actor = Actor(
         token_id=token.id,
         role=TokenRole.HOST,

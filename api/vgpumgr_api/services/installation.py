@@ -17,7 +17,7 @@ from vgpumgr_api.services.actors import Actor, require_operator
 from vgpumgr_api.services.text import printable
 
 UNKNOWN_YET = 1
-"""Stands for any number of devices that the database does not know, until a host's next report counts them."""
+"""Stands for any number of slices that the database does not know, until a host that goes by its epoch counts them."""
 
 
 def is_made(session: Session) -> bool:
@@ -37,8 +37,8 @@ def ensure(session: Session) -> bool:
 def new_epoch(session: Session, actor: Actor, *, detail: dict[str, Any] | None = None) -> UUID:
     """Declares that this database was restored: no host obeys its tombstones until an operator confirms that host.
 
-    Nor does a host take claims before it has reported what devices it has, some of which the database may not know.
-    Returns the new epoch. Operators only.
+    Nor does a host take claims before it has reported, by a confirmed document of the new epoch, what it has: some of
+    that the database may not know. Returns the new epoch. Operators only.
     """
     require_operator(actor)
     installation = session.scalars(select(Installation).with_for_update()).one()

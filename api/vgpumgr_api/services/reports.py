@@ -5,7 +5,7 @@ The last is the only thing in a report that ends a grant, so it is believed only
 this epoch that already carried the tombstone. Everything else is kept as said and ends nothing.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -22,12 +22,13 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, heartbeats, progress
 from vgpumgr_api.services.actors import Actor, require_unrevoked
 from vgpumgr_api.services.generations import bump
+from vgpumgr_api.services.installation import UNKNOWN_YET
 from vgpumgr_api.services.inventory import take_inventory
 from vgpumgr_api.services.release import release
 from vgpumgr_api.services.text import printable
 
 
-def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
+def none_yet(host_id: UUID, *, agent_version: str, unknown_slices: int) -> dict[str, Any]:
     """Returns the row of a host that has reported nothing since it enrolled."""
     return {
         "host_id": host_id,
@@ -37,7 +38,7 @@ def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
         "agent_version": printable(agent_version),
         "desired_epoch": None,
         "desired_generation": 0,
-        "unknown_slices": 0,
+        "unknown_slices": unknown_slices,
         "refusals": [],
         "reported_at": None,
         "lost_at": None,
@@ -56,7 +57,10 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     if not is_newer(report, last):
         return Reported(accepted=False)
 
-    touched = release(session, actor, _confirmed_gone(session, host, report))
+    deleted = _deleted(session, host, report)
+    startable = {one.id for one in report.slices if one.startable}
+    absent = {one.id for one in report.slices if not one.present} - startable
+    touched = release(session, actor, [one for one in deleted if one in absent])
     if take_inventory(session, actor, host, report.gpus):
         touched.add(host.id)
     here = progress.standings(session, host.id)
@@ -75,8 +79,10 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     last.agent_version = printable(report.agent_version)
     last.desired_epoch = report.desired_epoch
     last.desired_generation = report.desired_generation
-    if report.slices or report.desired_epoch is not None:  # else it may be of a host that cannot be looked at
-        last.unknown_slices = sum(one.present and one.id not in here for one in report.slices)
+    before = last.unknown_slices
+    last.unknown_slices = _unknown(session, host, here.keys(), report, before=before)
+    if last.unknown_slices > before or not startable.isdisjoint(deleted):
+        touched.add(host.id)  # the document it has may be one of commits that were lost, and of the number of another
     last.refusals = [printable(refusal)[:500] for refusal in report.refusals]
     last.reported_at = heartbeats.heard(session, last.reported_at)
     session.flush()
@@ -110,31 +116,40 @@ def _refuse_repetitions(report: Report) -> None:
             )
 
 
-def _confirmed_gone(session: Session, host: models.Host, report: Report) -> list[UUID]:
-    """Which tombstones of this host the report fulfils.
+def _deleted(session: Session, host: models.Host, report: Report) -> Sequence[UUID]:
+    """Which tombstones of this host the report fulfils if it says that they are absent.
 
     A report of a later generation than the database has comes from before a restore nobody declared: it is no proof.
+    Nor is one that calls the slice startable: its document has the number of one with the tombstone, and is another.
     """
-    absent = {one.id for one in report.slices if not one.present}
-    if not absent:
+    if not report.slices:
         return []
-    return [
-        slice_id
-        for slice_id in session.scalars(
-            select(models.Slice.id)
-            .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
-            .join(models.Host, models.Host.id == models.Gpu.host_id)
-            .where(
-                models.Host.id == host.id,
-                models.Host.epoch_confirmed,
-                models.Host.desired_generation >= report.desired_generation,
-                models.Slice.state != SliceState.CLAIMED.value,
-                models.Slice.tombstone_generation <= report.desired_generation,
-                select(models.Installation.epoch).scalar_subquery() == report.desired_epoch,
-            )
+    return session.scalars(
+        select(models.Slice.id)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .join(models.Host, models.Host.id == models.Gpu.host_id)
+        .where(
+            models.Host.id == host.id,
+            models.Host.epoch_confirmed,
+            models.Host.desired_generation >= report.desired_generation,
+            models.Slice.state != SliceState.CLAIMED.value,
+            models.Slice.tombstone_generation <= report.desired_generation,
+            select(models.Installation.epoch).scalar_subquery() == report.desired_epoch,
         )
-        if slice_id in absent
-    ]
+    ).all()
+
+
+def _unknown(session: Session, host: models.Host, here: Collection[UUID], report: Report, *, before: int) -> int:
+    """How many slices a host has, or may yet start, that are no claims on it; `before` its report.
+
+    Without a document of this epoch, or a look at its devices, it cannot know that there are fewer than before. If its
+    document is later than any, the database has lost commits, and nobody knows how many.
+    """
+    found = sum((one.present or one.startable) and one.id not in here for one in report.slices)
+    epoch = session.scalars(select(models.Installation.epoch)).one()
+    if report.desired_epoch != epoch:
+        return max(found, before)
+    return found if report.desired_generation <= host.desired_generation else max(found, UNKNOWN_YET)
 
 
 def _observe_slices(session: Session, here: Collection[UUID], report: Report) -> None:

@@ -40,9 +40,13 @@ class Machine:
         self._directory = directory
         self._clock = FakeClock()
         self._token_file = directory / "token"
-        self._token_file.write_text(f"{enroll_token}\n")
+        self.give_token(enroll_token)
         self._store: Store | None = None
         self._meter: Meter | None = None
+
+    def give_token(self, enroll_token: str) -> None:
+        """As who has the host enrolled puts it there."""
+        self._token_file.write_text(f"{enroll_token}\n")
 
     def connect(self, url: str) -> None:
         """Starts the agent, again if it runs, with what it keeps on disk."""
@@ -74,6 +78,10 @@ class Machine:
         assert report is not None
         assert credentials is not None
         assert self._api.report(credentials.host_id, report).accepted
+
+    def wait(self, seconds: float) -> None:
+        """Time passes here."""
+        self._clock.go(seconds)
 
     def start_vm(self, slice_id: str, vm_uuid: UUID) -> None:
         """As libvirt's hook and QEMU do it."""

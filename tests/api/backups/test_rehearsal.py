@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+from vgpumgr_agent.api import ApiRefusedError
+from vgpumgr_agent.hookproto import HookRefusedError
 from vgpumgr_api.admin import ACTOR
 from vgpumgr_api.backups import make, restore
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.models import Host, Installation
+from vgpumgr_api.db.observations import HostReport
 
 from tests.api.backups.machine import Machine
 from tests.api.concurrency.audit import Audit
 from tests.api.concurrency.deployment import Caller, Deployment, deployed
 from tests.api.http.process import command, settings_file
+from vgpumgr.wire.fleet import LEASE_S
 
 if TYPE_CHECKING:
     from tests.api.cluster import Cluster
@@ -77,9 +84,9 @@ class Site:
         for machine in self.machines.values():
             machine.step()
 
-    def claim(self, host: str) -> tuple[str, UUID]:
+    def claim(self, host: str, profile: str = "p") -> tuple[str, UUID]:
         vm = uuid4()
-        body = {"tenant": "acme", "profile": "p", "vm_uuid": str(vm), "host": host}
+        body = {"tenant": "acme", "profile": profile, "vm_uuid": str(vm), "host": host}
         return str(made(self.operator, "/v1/slices", body)["id"]), vm
 
     def start(self, host: str, slice_id: str, vm: UUID) -> None:
@@ -108,6 +115,13 @@ class Site:
     def close(self) -> None:
         for machine in self.machines.values():
             machine.close()
+
+
+def restored(site: Site, deployment: Deployment, settings: Path, file: Path) -> None:
+    deployment.replicas[0].kill()
+    run("restore", "--force", str(file), settings=settings)
+    deployment.replicas[0].start()
+    site.connect()
 
 
 def made(caller: Caller, path: str, body: dict[str, Any]) -> Any:
@@ -199,6 +213,129 @@ def test_yesterdays_backup(site: Site, deployment: Deployment, tmp_path: Path) -
     assert Audit(deployment.url).violations() == []
 
 
+def test_a_claim_made_since_whose_vm_is_stopped_shares_its_place_with_nobody(
+    site: Site, deployment: Deployment, tmp_path: Path
+) -> None:
+    settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
+    made(site.operator, "/v1/profiles", {"name": "whole", "share_permille": 1000, "mem_bytes": 16 * MIB})
+    limits = {**LIMITS, "share_permille": 5000}
+    assert site.operator.ask("PATCH", "/v1/quotas/acme", limits, if_match=2).status == 200
+    run("backup", str(file), settings=settings)
+    lost, lost_vm = site.claim("one", "whole")
+    machine = site.machines["one"]
+    site.start("one", lost, lost_vm)
+    machine.stop_vm(lost, lost_vm)
+    machine.step()
+    restored(site, deployment, settings, file)
+    machine.step()
+    machine.start_vm(lost, lost_vm)  # nobody has confirmed yet that the claim is gone
+    machine.stop_vm(lost, lost_vm)
+    machine.step()
+    assert lost not in machine.devices
+
+    assert site.operator.ask("POST", "/v1/hosts/one:confirm-epoch").status == 200
+    machine.report()
+    assert site.refusals("one") == {"gpu.unknown_slices": 2}
+    machine.step()
+    others = [site.claim("one", "whole") for _ in range(2)]
+    for other, vm in others:
+        site.start("one", other, vm)
+    with pytest.raises(HookRefusedError, match=r"no claim"):
+        machine.agent.hooks.prepare(vm_uuid=lost_vm, devices=(), metadata=(UUID(lost),), domain="test")
+    assert machine.running == {other for other, _ in others}
+    assert set(machine.shares().values()) == {1000}
+
+
+def test_a_host_made_since_is_made_anew_and_confirmed(site: Site, deployment: Deployment, tmp_path: Path) -> None:
+    settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
+    run("backup", str(file), settings=settings)
+    site.machines["three"] = machine = site._machine("three")
+    site.connect()
+    site.step()
+    lost, lost_vm = site.claim("three")
+    idle, idle_vm = site.claim("three")
+    site.start("three", lost, lost_vm)
+    restored(site, deployment, settings, file)
+    machine.give_token(made(site.operator, "/v1/hosts", {"name": "three"})["enroll_token"])
+    with pytest.raises(ApiRefusedError):  # of what it was known by, upon which it enrols
+        machine.step()
+    for _ in range(2):
+        machine.step()
+        assert site.refusals("three") == {"host.unconfirmed": 2}
+        machine.start_vm(idle, idle_vm)
+        machine.stop_vm(idle, idle_vm)
+    machine.step()
+    removals = machine.removals()
+
+    assert site.operator.ask("POST", "/v1/hosts/three:confirm-epoch").status == 200
+    for _ in range(2):
+        machine.step()
+        assert site.refusals("three") == {"gpu.unknown_slices": 2}
+    assert (machine.running, machine.removals()) == ({lost}, removals)
+    with pytest.raises(HookRefusedError, match=r"no claim"):
+        machine.agent.hooks.prepare(vm_uuid=idle_vm, devices=(), metadata=(UUID(idle),), domain="test")
+    machine.stop_vm(lost, lost_vm)
+    machine.kernel.do_write(str(machine.kernel.paths.slice(lost) / "remove"), "1")
+    machine.step()
+    new, new_vm = site.claim("three")
+    site.start("three", new, new_vm)
+    machine.stop_vm(new, new_vm)
+    assert site.operator.ask("DELETE", f"/v1/slices/{new}").status == 202
+    machine.step()
+    assert site.used()["slices"] == 0
+    assert machine.devices == set()
+
+
+def test_commits_that_a_failover_lost_delete_nothing_and_are_noticed(
+    site: Site, deployment: Deployment, tmp_path: Path
+) -> None:
+    settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
+    machine = site.machines["one"]
+    known, known_vm = site.claim("one")
+    machine.step()
+    run("backup", str(file), settings=settings)
+    lost, lost_vm = site.claim("one")
+    machine.step()
+    lose_commits(site, deployment, settings, file)
+
+    # The deletion makes a document of the number that the host's has.
+    assert site.operator.ask("DELETE", f"/v1/slices/{known}").status == 202
+    machine.step()
+    assert site.operator.ask("GET", f"/v1/slices/{known}").body["state"] == "releasing"
+    assert site.refusals("one") == {"gpu.unknown_slices": 2}
+    machine.start_vm(known, known_vm)
+    machine.stop_vm(known, known_vm)
+    for _ in range(2):
+        machine.step()
+    assert site.operator.ask("GET", f"/v1/slices/{known}").status == 404
+
+    # What nobody knows any more holds its place for a lease.
+    machine.start_vm(lost, lost_vm)
+    machine.stop_vm(lost, lost_vm)
+    machine.step()
+    assert site.refusals("one") == {"gpu.unknown_slices": 2}
+    machine.wait(LEASE_S)
+    machine.step()
+    site.claim("one")
+
+
+def lose_commits(site: Site, deployment: Deployment, settings: Path, file: Path) -> None:
+    """As a failover to a standby that lags: the database is that of `file`, and nobody says so."""
+    database = Database(deployment.url)
+    epoch = database.run(lambda session: session.scalars(select(Installation.epoch)).one(), read_only=True)
+
+    def undeclare(session: Session) -> None:
+        session.scalars(select(Installation)).one().epoch = epoch
+        session.execute(
+            update(Host).values(epoch_confirmed=True, desired_generation=Host.desired_generation - 1),
+        )
+        session.execute(update(HostReport).values(unknown_slices=0))
+
+    restored(site, deployment, settings, file)
+    database.run(undeclare)
+    database.close()
+
+
 @pytest.mark.long
 def test_confirmed_before_its_first_report_a_host_takes_nothing(
     site: Site, deployment: Deployment, tmp_path: Path
@@ -207,10 +344,7 @@ def test_confirmed_before_its_first_report_a_host_takes_nothing(
     run("backup", str(file), settings=settings)
     new, vm = site.claim("one")
     site.start("one", new, vm)
-    deployment.replicas[0].kill()
-    run("restore", "--force", str(file), settings=settings)
-    deployment.replicas[0].start()
-    site.connect()
+    restored(site, deployment, settings, file)
     assert site.operator.ask("POST", "/v1/hosts/one:confirm-epoch").status == 200
     assert site.refusals("one") == {"gpu.unknown_slices": 2}
     site.step()

@@ -3,12 +3,13 @@
 
 from uuid import UUID, uuid4
 
-from vgpumgr_api.services import fleet, hosts
+import pytest
+from vgpumgr_api.services import fleet, hosts, installation
 from vgpumgr_api.services.actors import authenticate
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
-from tests.api.world import Agent, World
+from tests.api.world import Agent, World, absent
 from vgpumgr.wire.fleet import Bind
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import HostCreate, HostPatch, HostState, Slice
@@ -52,6 +53,51 @@ def test_enrolling_anew_voids_the_old_credential_and_keeps_claims(world: World) 
     new = world.enrolled("one", token)
     assert world.run(hosts.get_host, "one").enrolled
     assert [one.id for one in new.desired().slices] == [claimed.id]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_enrolling_anew_a_host_takes_claims_once_it_has_said_what_it_has(world: World, restored: bool) -> None:
+    world.tenant("acme")
+    profile = world.profile()
+    unknown = absent(uuid4(), present=True)
+    assert world.host("one").report(slices=[unknown])
+    if restored:
+        world.run(installation.new_epoch)
+    agent = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token)
+    if restored:
+        world.run(hosts.confirm_epoch, "one")
+    assert agent.report()  # its helper is away
+    for _ in range(2):
+        with refused(Code.CAPACITY_NONE) as caught:
+            world.claim("acme", profile)
+        assert caught.reasons == {"gpu.unknown_slices": 1}
+        assert agent.report(desired=agent.desired(), slices=[unknown])
+    assert agent.report(desired=agent.desired())
+    world.claim("acme", profile)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_machine_with_claims_of_another_host_waits_for_an_operators_word(world: World, before: bool) -> None:
+    world.tenant("acme")
+    profile = world.profile()
+    secret = world.run(hosts.create_host, HostCreate(name="one")).enroll_token
+    if before:
+        world.enrolled("one", secret)
+        secret = world.run(hosts.reenroll, "one").enroll_token
+    agent = world.enrolled("one", secret, claims_of=uuid4())
+    assert agent.report()
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", profile)
+    assert caught.reasons == {"host.unconfirmed": 1}
+    world.run(hosts.confirm_epoch, "one")
+    assert agent.report()
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", profile)
+    assert caught.reasons == {"gpu.unknown_slices": 1}
+    assert agent.report(desired=agent.desired())
+    world.claim("acme", profile)
+    again = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token, claims_of=agent.host_id)
+    assert again.desired().epoch_confirmed
 
 
 def test_the_generation_to_wait_for_is_the_one_of_the_document(world: World) -> None:

@@ -311,7 +311,7 @@ def test_a_host_that_comes_back_grants_lost_places_once_the_devices_are_gone(
     assert (desired.slices, desired.groups) == ([], [])
 
     # It says what it found: both devices, as they were.
-    assert new.report(slices=[absent(one.id, present=True) for one in lost])
+    assert new.report(desired=desired, slices=[absent(one.id, present=True) for one in lost])
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("web", half)
     assert caught.reasons == {"share.full": 1}
@@ -364,7 +364,7 @@ def test_lost_twice_and_confirmed_once(world: World, clock: Clock, half: Profile
     clock.advance(DEAD_S)
     fence(world, "one")
     new = back(world, old)
-    assert new.report(slices=[absent(first.id, present=True)])
+    assert new.report(desired=new.desired(), slices=[absent(first.id, present=True)])
     second = world.claim("web", half)
     clock.advance(DEAD_S)
     fence(world, "one")

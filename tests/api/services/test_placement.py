@@ -145,6 +145,54 @@ def test_a_host_with_slices_that_the_database_does_not_know_takes_no_claims(worl
     world.claim("acme", profile)
 
 
+def test_what_a_host_may_start_a_vm_with_holds_its_place_though_there_is_no_device(world: World) -> None:
+    world.tenant("acme")
+    profile = world.profile(share=10)
+    agent = world.host("one")
+    lost, generation = uuid4(), agent.desired().generation
+    for _ in range(2):
+        agent.report(desired=agent.desired(), slices=[absent(lost, startable=True)])
+        with refused(Code.CAPACITY_NONE) as caught:
+            world.claim("acme", profile)
+        assert caught.reasons == {"gpu.unknown_slices": 1}
+        assert agent.desired().generation == generation + 1  # once, so that it has heard all there is
+    agent.report(desired=agent.desired(), slices=[absent(lost)])
+    world.claim("acme", profile)
+
+
+def test_a_host_that_knows_more_than_the_database_takes_no_claims(world: World) -> None:
+    """Commits were lost, perhaps also those of slices that it has not made yet."""
+    world.tenant("acme")
+    profile = world.profile(share=10)
+    agent = world.host("one")
+    before = agent.desired()
+    lost = before.model_copy(update={"generation": before.generation + 9})
+    for _ in range(2):
+        agent.report(desired=lost)
+        with refused(Code.CAPACITY_NONE) as caught:
+            world.claim("acme", profile)
+        assert caught.reasons == {"gpu.unknown_slices": 1}
+    assert agent.desired().generation == before.generation + 1
+    agent.report(desired=agent.desired())
+    world.claim("acme", profile)
+
+
+def test_after_a_restore_a_host_takes_claims_only_once_it_goes_by_the_restored_database(world: World) -> None:
+    world.tenant("acme")
+    profile = world.profile(share=10)
+    agent = world.host("one")
+    before = agent.desired()
+    world.run(installation.new_epoch)
+    world.run(hosts.confirm_epoch, "one")
+    for said in (before, None):
+        agent.report(desired=said, slices=[absent(uuid4())])
+        with refused(Code.CAPACITY_NONE) as caught:
+            world.claim("acme", profile)
+        assert caught.reasons == {"gpu.unknown_slices": 1}
+    agent.report(desired=agent.desired())
+    world.claim("acme", profile)
+
+
 def test_a_host_whose_token_was_revoked_takes_no_claims_until_it_enrols_again(world: World) -> None:
     world.tenant("acme")
     profile = world.profile()
@@ -153,5 +201,6 @@ def test_a_host_whose_token_was_revoked_takes_no_claims_until_it_enrols_again(wo
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", profile)
     assert caught.reasons == {"host.offline": 1}
-    assert world.enrolled("one", token).report()
+    agent = world.enrolled("one", token)
+    assert agent.report(desired=agent.desired())
     assert world.claim("acme", profile).host == "one"

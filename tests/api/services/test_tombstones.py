@@ -129,6 +129,18 @@ def test_a_generation_that_the_database_never_had_frees_nothing(world: World, ag
     assert counted(world)
 
 
+def test_absence_of_what_may_be_started_again_frees_nothing(world: World, agent: Agent) -> None:
+    """The database lost commits, and its document now has the number that the host's had; it is given another."""
+    slice_id = claim(world)
+    world.delete(slice_id)
+    desired = agent.desired()
+    assert agent.report(desired=desired, slices=[absent(slice_id, startable=True)])
+    assert counted(world)
+    assert agent.desired().generation == desired.generation + 1
+    agent.confirm_gone(slice_id)
+    assert not counted(world)
+
+
 def test_another_host_cannot_confirm(world: World, agent: Agent) -> None:
     other = world.host("other", inventory=[])
     slice_id = claim(world)
