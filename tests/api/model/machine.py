@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.api.concurrency.agents import enrolled, inventory
@@ -35,11 +34,15 @@ ACTIONS = {
     "delete": 3,
     "bind": 2,
     "look_act_report": 6,
+    "vm_starts": 4,
+    "vm_stops": 2,
+    "unnamed_end": 2,
     "part_or_heal": 2,
     "lease_expires": 1,
     "fence": 2,
-    "backup": 1,
+    "backup": 2,
     "restore": 1,
+    "recover": 3,
     "confirm_epoch": 3,
     **PLANS,
 }
@@ -47,9 +50,14 @@ ACTIONS = {
 
 
 class Life(Plans, RuleBasedStateMachine):
-    """One account with a project, two hosts with two GPUs each. `service` and `failures` are set by who runs it."""
+    """One account with a project, two hosts with two GPUs each. Who runs it sets `service`, `seed` and `failures`.
+
+    `seed` and the number of a step decide what that step is: Hypothesis, given few examples, would choose the simplest
+    ones, and of those the same.
+    """
 
     service: Service
+    seed: str
     failures: list[BaseException]
 
     @initialize()
@@ -72,15 +80,21 @@ class Life(Plans, RuleBasedStateMachine):
             self._report(self.hosts[name], "nothing", None)
         self.steps = 0
         self.kept: Promised | None = None
+        self.risen: set[str] = set()
         self.ever: dict[str, Claim] = {}
 
     def teardown(self) -> None:
-        """When everything is back and all is given up, nothing is used."""
         if (error := sys.exception()) is not None:
             self.failures.append(error)
             return
-        if not hasattr(self, "promised"):
-            return
+        try:
+            self._end()
+        except Exception as contradiction:
+            self.failures.append(contradiction)
+            raise
+
+    def _end(self) -> None:
+        """When everything is back and all is given up, nothing is used."""
         for machine in self.hosts.values():
             machine.away = False
         self.end_plans()
@@ -90,7 +104,7 @@ class Life(Plans, RuleBasedStateMachine):
         for name, machine in self.hosts.items():
             self.sync(name, "nothing")
             self.service.operator.ask("POST", f"/v1/hosts/{name}:confirm-epoch")
-            machine.devices = {one: device for one, device in machine.devices.items() if one in self.promised.claims}
+            self._forget_unnamed(machine)
             for _ in range(2):
                 self.sync(name, "nothing")
         assert self.promised.claims == {}
@@ -103,11 +117,11 @@ class Life(Plans, RuleBasedStateMachine):
             generation = self.service.operator.ask("GET", f"/v1/hosts/{name}").body["generation"]
             assert self.service.operator.ask("DELETE", f"/v1/hosts/{name}", if_match=generation).status == 204
 
-    @rule(seed=st.integers(0, (1 << 32) - 1))
-    def step(self, seed: int) -> None:
-        """Any of `ACTIONS`. Hypothesis, given few examples, would choose the simplest ones, and of those the same."""
+    @rule()
+    def step(self) -> None:
+        """Any of `ACTIONS`."""
         self.steps += 1
-        self.rng = Random(f"{seed} {self.steps}")
+        self.rng = Random(f"{self.seed} {self.steps}")
         [action] = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))
         getattr(self, action)()
 
@@ -115,8 +129,15 @@ class Life(Plans, RuleBasedStateMachine):
 
     def claim(self) -> None:
         kind, profile = self.rng.choice(["account", "project"]), self.rng.choice(list(SHARES))
-        vm = {"vm_uuid": str(uuid4())} if self.rng.random() < 0.5 else {}
-        body = {"tenant": self.names[kind], "profile": self.names[profile], **vm}
+        self._claim(kind, profile, {"vm_uuid": str(uuid4())} if self.rng.random() < 0.5 else {})
+
+    def _crowd(self, host: str) -> None:
+        """Claims there until no more are granted."""
+        while self._claim("account", self.rng.choice(list(SHARES)), {"host": host}):
+            pass
+
+    def _claim(self, kind: str, profile: str, more: dict[str, str]) -> bool:
+        body = {"tenant": self.names[kind], "profile": self.names[profile], **more}
         reply = self.ask_once("/v1/slices", body)
         if reply.status == 201:
             assert self.promised.room(kind, [profile]), "more than the quota was granted"
@@ -126,6 +147,7 @@ class Life(Plans, RuleBasedStateMachine):
         else:
             assert reply.code == "capacity.none", reply.body
         self._look()
+        return bool(reply.status == 201)
 
     def granted(self, kind: str, profile: str, said: Any, *, fenced: str = "") -> None:
         """Notes a claim that the service has made, on any host or on one that was `fenced` at that moment."""
@@ -185,6 +207,29 @@ class Life(Plans, RuleBasedStateMachine):
         self.sync(self._any().name, self._blow())
         self._look()
 
+    def vm_starts(self) -> None:
+        """The host needs nobody for that."""
+        machine = self._any()
+        stopped = sorted(machine.startable.keys() - machine.devices.keys())
+        if stopped:
+            started = self.rng.choice(stopped)
+            machine.devices[started] = machine.startable[started]
+            self.service.story.append(f"{machine.name}: a VM starts with {started}")
+            self._look()
+
+    def vm_stops(self) -> None:
+        machine = self._any()
+        if machine.devices:
+            stopped = self.rng.choice(sorted(machine.devices))
+            del machine.devices[stopped]
+            self.service.story.append(f"{machine.name}: the VM with {stopped} stops")
+
+    def unnamed_end(self) -> None:
+        """As the lease does of what a trusted document has not named, or that document itself after a restore."""
+        machine = self._any()
+        if machine.trusts:
+            machine.startable = {one: claim for one, claim in machine.startable.items() if one in machine.named}
+
     def part_or_heal(self) -> None:
         machine = self._any()
         machine.away = not machine.away
@@ -195,15 +240,16 @@ class Life(Plans, RuleBasedStateMachine):
         self.service.pass_time(machine.name, DAY)
         machine.away = True
         self.promised.lapsed.add(machine.name)
+        self.promised.enrolled.discard(machine.name)
 
     def fence(self) -> None:
         away = [machine for machine in self.hosts.values() if machine.away]
         if not away:
             return
-        machine = self.rng.choice([machine for machine in away if machine.name in self.promised.lapsed] or away)
+        machine = self.rng.choice([machine for machine in away if machine.name in self.promised.silent()] or away)
         path, body = f"/v1/hosts/{machine.name}", {"confirm": machine.name, "force": False}
         reply = self.ask_latest("POST", f"{path}:fence", body, of=path)
-        if machine.name not in self.promised.lapsed | self.promised.fenced:
+        if machine.name not in self.promised.silent() | self.promised.fenced:
             assert reply.code == "host.online", "a host that was heard of just now was fenced"
             return
         assert reply.status == 200, reply.body
@@ -229,7 +275,10 @@ class Life(Plans, RuleBasedStateMachine):
                 return reply
 
     def sync(self, name: str, blow: str) -> None:
-        """What an agent does: it asks, obeys and tells. It removes what a tombstone names, and nothing else."""
+        """What an agent does: it asks, obeys and tells. It removes what a tombstone names, and nothing else.
+
+        What is not named any more may start until it ends in `unnamed_end`.
+        """
         machine = self.hosts[name]
         if machine.away:
             return
@@ -239,9 +288,11 @@ class Life(Plans, RuleBasedStateMachine):
         wanted, dead = ({one["id"] for one in document[what]} for what in ("slices", "tombstones"))
         assert wanted == {one for one, claim in mine.items() if claim.state == "claimed"}
         assert dead == {one for one, claim in mine.items() if claim.state != "claimed"}
-        machine.devices |= {one: mine[one] for one in wanted}
-        if document["epoch_confirmed"]:
+        machine.startable |= {one: mine[one] for one in wanted}
+        machine.named, machine.trusts = wanted, document["epoch_confirmed"]
+        if machine.trusts:
             machine.devices = {one: claim for one, claim in machine.devices.items() if one not in dead}
+            machine.startable = {one: claim for one, claim in machine.startable.items() if one not in dead}
         self._report(machine, blow, document)
         if document["epoch_confirmed"]:
             for one in dead:
@@ -259,12 +310,28 @@ class Life(Plans, RuleBasedStateMachine):
         if self.kept is None:
             return
         self.service.restore()
+        self.risen |= self.kept.claims.keys() - self.promised.claims.keys()
         self.promised, self.kept = self.kept, None
         self._look()
 
+    def recover(self) -> None:
+        """Restores what lacks claims that hosts have, does at once what is to be done then, and claims all there is."""
+        self.backup()
+        for name in self.hosts:
+            self._crowd(name)
+            self.sync(name, "nothing")
+        self.restore()
+        for name, machine in self.hosts.items():
+            self._confirm(machine)
+            self.sync(name, "nothing")
+            self._crowd(name)
+
     def confirm_epoch(self) -> None:
-        """After a comparison: what the host has and the database does not is stopped first, and removed by hand."""
-        machine, blow = self._any(), self._blow()
+        self._confirm(self._any())
+
+    def _confirm(self, machine: Machine) -> None:
+        """After a comparison: what runs there and the database does not know is stopped first."""
+        blow = self._blow()
         if not machine.away:
             machine.devices = {one: device for one, device in machine.devices.items() if one in self.promised.claims}
             path = f"/v1/hosts/{machine.name}:confirm-epoch"
@@ -280,8 +347,10 @@ class Life(Plans, RuleBasedStateMachine):
         assert stored == {one: claim.state for one, claim in self.promised.claims.items()}
         for name, machine in self.hosts.items():
             used: Counter[str] = Counter()
-            for claim in {**machine.devices, **{one.id: one for one in self._of(name)}}.values():
-                used[claim.gpu] += SHARES[claim.profile]
+            held = {**machine.startable, **machine.devices, **{one.id: one for one in self._of(name)}}
+            for claim in held.values():
+                if claim.id not in self.risen:  # their VMs are gone, and they are deleted again
+                    used[claim.gpu] += SHARES[claim.profile]
             assert all(share <= 1000 for share in used.values()), f"{name} is used twice: {used}"
 
     # ---- in short
@@ -307,6 +376,11 @@ class Life(Plans, RuleBasedStateMachine):
     def _agent(self, machine: Machine) -> Any:
         return self.service.deployment.caller(machine.token)
 
+    def _forget_unnamed(self, machine: Machine) -> None:
+        for known in (machine.devices, machine.startable):
+            for one in known.keys() - self.promised.claims.keys():
+                del known[one]
+
     def _known(self, machine: Machine) -> bool:
         """Enrols a host again that was fenced, or whose credential the restored database never had; False if so."""
         reply = self._agent(machine).ask("GET", f"/v1/hosts/{machine.name}/desired")
@@ -317,6 +391,7 @@ class Life(Plans, RuleBasedStateMachine):
         token = operator.ask("POST", f"/v1/hosts/{machine.name}:reenroll").body["enroll_token"]
         said = {"agent_version": "1", "boot_id": str(uuid4())}
         self.promised.fenced.discard(machine.name)
+        self.promised.enrolled.add(machine.name)
         machine.token = self.service.deployment.caller(token).ask("POST", "/v1/enroll", said).body["token"]
         return False
 
@@ -332,7 +407,10 @@ class Life(Plans, RuleBasedStateMachine):
             "desired_generation": document["generation"] if document else 0,
             "gpus": inventory((16, 16)),
             "groups": [],
-            "slices": [_said(one, one in machine.devices) for one in sorted(named | machine.devices.keys())],
+            "slices": [
+                _said(one, present=one in machine.devices, startable=one in machine.startable)
+                for one in sorted(named | machine.devices.keys() | machine.startable.keys())
+            ],
             "refusals": [],
         }
         path = f"/v1/hosts/{machine.name}/report"
@@ -340,8 +418,9 @@ class Life(Plans, RuleBasedStateMachine):
         assert reply.status == 200, reply.body
         assert reply.body["accepted"] or reply.repeated
         self.promised.lapsed.discard(machine.name)
+        self.promised.enrolled.discard(machine.name)
 
 
-def _said(slice_id: str, present: bool) -> dict[str, Any]:
-    said = {"id": slice_id, "generation": 1, "present": present, "open": False, "vm_uuid": None}
+def _said(slice_id: str, *, present: bool, startable: bool) -> dict[str, Any]:
+    said = {"id": slice_id, "generation": 1, "present": present, "open": False, "vm_uuid": None, "startable": startable}
     return said | {"applied_permille": None, "run_ns": 0, "items": 0}

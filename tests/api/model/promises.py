@@ -35,10 +35,17 @@ class Held:
 
 @dataclass
 class Machine:
-    """A host: its devices are real, whatever a database says."""
+    """A host: its devices are real, whatever a database says.
+
+    `startable`: claims that VMs start with without asking. `named`: those of its last document; `trusts`: whether that
+    was of a confirmed epoch.
+    """
 
     name: str
     token: str
+    startable: dict[str, Claim] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    trusts: bool = True
     devices: dict[str, Claim] = field(default_factory=dict)
     seq: int = 0
     away: bool = False
@@ -46,17 +53,23 @@ class Machine:
 
 @dataclass
 class Promised:
-    """What a backup takes back. `answers`: of idempotency keys. `lapsed`: hosts not heard of for a day. `closed`: those
-    that an operator lets take no claims, and the operation that does. `fenced`: those without a credential.
+    """What a backup takes back. `answers`: of idempotency keys. `lapsed`: hosts that reported nothing for a day.
+    `enrolled`: those of them that enrolled meanwhile. `closed`: hosts that an operator lets take no claims, and the
+    operation that does. `fenced`: those without a credential.
     """
 
     claims: dict[str, Claim] = field(default_factory=dict)
     answers: dict[str, tuple[str, dict[str, Any], Any]] = field(default_factory=dict)
     lapsed: set[str] = field(default_factory=set)
+    enrolled: set[str] = field(default_factory=set)
     fenced: set[str] = field(default_factory=set)
     closed: dict[str, str] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=lambda: dict(LIMITS))
+
+    def silent(self) -> set[str]:
+        """Hosts that nobody heard of for a day."""
+        return self.lapsed - self.enrolled
 
     def counted(self, owner: str) -> list[str]:
         """The profile of each slice and place that counts in the quota of `owner`."""

@@ -4,6 +4,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from random import getrandbits
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -12,8 +13,6 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.api.concurrency.deployment import deployed
 from tests.api.model.machine import Life
 from tests.api.model.service import Service
-
-STORY = 40
 
 
 @pytest.fixture
@@ -34,22 +33,25 @@ def service(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) ->
 
 def live(service: Service, lives: int, steps: int) -> None:
     """Fails at the first life that meets a contradiction, and prints what was asked before."""
-    failures: list[BaseException] = []
-    # A step is not repeatable to the millisecond, so that a smaller example would prove nothing.
+    seed = getrandbits(32)
+    print(f"seed {seed}")
+    # A life is not repeatable to the millisecond: Hypothesis must not compare it with others, nor make it smaller.
     chosen = settings(
-        max_examples=lives,
+        max_examples=1,
         stateful_step_count=steps,
         deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    try:
-        run_state_machine_as_test(type("Life", (Life,), {"service": service, "failures": failures}), settings=chosen)
-    except Exception as error:
-        print("\n".join(service.story[-STORY:]))
-        # Hypothesis lives the same life again and then complains that it was another.
-        raise (failures or [error])[0] from None
+    for number in range(lives):
+        failures: list[BaseException] = []
+        given = {"service": service, "seed": f"{seed} {number}", "failures": failures}
+        try:
+            run_state_machine_as_test(type("Life", (Life,), given), settings=chosen)
+        except Exception as error:
+            # Hypothesis lives the same life again and then complains that it was another.
+            raise (failures or [error])[0] from None
 
 
 def test_whatever_happens_nothing_is_used_twice_or_lost(service: Service) -> None:
