@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slices inside real VMs: stock libvirt, stock QEMU, a stock kernel in the guest, our driver and tool in it."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -23,9 +24,9 @@ MEMORY = "mix --queued-min 0"
 
 
 def working(gpu: Gpu, guests: Guests, tenant: str, *, items: str = TIME) -> tuple[str, Guest]:
-    """A guest that works on a slice of `tenant`."""
+    """A guest that works on a slice of `tenant`, and stays up should that end."""
     uuid = gpu.slice(tenant)
-    guest = guests.start(f"guest-{tenant}", slices=(uuid,), command=WORK.format(items=items))
+    guest = guests.start(f"guest-{tenant}", slices=(uuid,), command=WORK.format(items=items), keep=True)
     guest.wait_for("^vgpu.working=1", timeout_s=BOOT_S)
     gpu.wait_queued(uuid)
     return uuid, guest
@@ -117,6 +118,8 @@ def test_unbinding_the_function_unplugs_the_slice_from_a_running_vm(
     assert not unbinder.is_alive()
     assert gpu.control.gpus() == []
     gpu.sysfs.bind(ADDRESS)
+    guest.wait_for("^vgpu.exit=", timeout_s=20)
+    assert records(guest, "saturate")[0]["rc"] == errno.ENODEV
     assert guest.running()
     assert "mdev" not in guest.domain.XMLDesc()
 
