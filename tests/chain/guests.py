@@ -19,11 +19,6 @@ def records(guest: Guest, record: str) -> list[dict[str, Any]]:
     return [line for line in found if line["record"] == record]
 
 
-def kernel_log() -> str:
-    """Of the lab host, since it booted."""
-    return subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
-
-
 def virsh(*arguments: str) -> str:
     """What libvirt's own command says. CalledProcessError."""
     return subprocess.run(["virsh", *arguments], check=True, capture_output=True, text=True).stdout

@@ -8,9 +8,10 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from tests.chain.guests import BOOT_S, kernel_log, records
+from tests.chain.guests import BOOT_S, records
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.guest import Guest, Guests
+from tests.rig.kernel import kernel_log
 from tests.rig.migration import Header
 
 pytestmark = pytest.mark.long

@@ -16,6 +16,7 @@ import pytest
 from tests.rig import migration
 from tests.rig.client import Client, Outcome, client
 from tests.rig.gpu import ADDRESS, Gpu, Load, poll, unload_module
+from tests.rig.kernel import kernel_log
 from tests.rig.migration import RUNNING, STOP, Header, restore, save, set_state
 from tests.rig.ring import NOP, REG_ERROR, REG_STATUS, Guest, descriptor
 from tests.rig.vfio import opened
@@ -34,8 +35,6 @@ EDU_FACT = 8
 def edu(gpu: Gpu) -> Iterator[Gpu]:
     """The accelerator with engine edu; afterwards it works again, whatever was done to it."""
     timeout = TIMEOUT_MS.read_text()
-    if not FROZEN.parents[1].exists():
-        subprocess.run(["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], check=True)
     choose(gpu)
     yield gpu
     TIMEOUT_MS.write_text(timeout)
@@ -184,8 +183,7 @@ def test_factorials_are_right_and_all_else_is_refused(edu: Gpu) -> None:
 
 def calibrated() -> tuple[int, int]:
     """What a job takes beside its multiplications, ns, and what each of them takes, ps: as the module predicts."""
-    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
-    base_ns, fact_ps = re.findall(r"engine edu: a job takes (\d+) ns and (\d+) ps per multiplication", log)[-1]
+    base_ns, fact_ps = re.findall(r"engine edu: a job takes (\d+) ns and (\d+) ps per multiplication", kernel_log())[-1]
     return int(base_ns), int(fact_ps)
 
 
@@ -222,17 +220,25 @@ def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
     slices = {tenant: edu.slice(tenant) for tenant in weights}
     n = {tenant: n_for(uuid, job_ns[tenant]) for tenant, uuid in slices.items()}
     load: Load = {uuid: {"op": "fact", "fact_n": n[tenant], "depth": 64} for tenant, uuid in slices.items()}
+
+    def bound(longest_ns: int) -> float:
+        """The lag at each end of the window is at most a timeslice and a job."""
+        return 2 * (timeslice_us * 1000 + longest_ns) / sum(window.run_ns.values())
+
+    def tells() -> bool:
+        window.close()
+        return bound(max(edu.stats(tenant).longest_run_ns for tenant in weights)) < 0.1
+
     with edu.loaded(load) as outcomes:
         window = edu.measured_over(2.5)
+        poll(tells)  # a machine that has no time for us makes a job long
 
     reports = [outcomes[0].report("name", uuid) for uuid in load]
     assert all(report["saturated"] and not report["mismatches"] for report in reports)
     longest_job_ns = max(report["item_run_ns_max"] for report in reports)
-    # the lag at each end of the window is at most a timeslice and a job
-    total_ns = sum(window.run_ns.values())
-    bound = 2 * (timeslice_us * 1000 + longest_job_ns) / total_ns
-    assert bound < 0.2, "too few jobs to tell"
-    assert window.share["blue"] == pytest.approx(0.75, abs=bound)
+    within = bound(longest_job_ns)
+    assert within < 0.2, "too few jobs to tell"
+    assert window.share["blue"] == pytest.approx(0.75, abs=within)
     work = {tenant: window.items_per_s[tenant] * n[tenant] for tenant in weights}
     assert work["blue"] > work["green"]
     for tenant in weights:
@@ -284,8 +290,7 @@ def test_a_slice_is_not_restored_on_another_engine(edu: Gpu) -> None:
         with opened(edu.slice("blue")) as device:
             with pytest.raises(OSError, match=os.strerror(errno.EOPNOTSUPP)):
                 restore(device, streams[other])
-            log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
-            assert "restoring refused: engine\n" in log
+            assert "restoring refused: engine\n" in kernel_log()
             device.reset()
             restore(device, streams[name])
             assert device.register(REG_STATUS) & 3 == 1

@@ -2,7 +2,6 @@
 """What a hostile guest can send: its own slice stops, its neighbour does not notice."""
 
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import Gpu, poll
+from tests.rig.kernel import kernel_log
 
 VGPU_ERROR_DMA = 4  # kmod/uapi/vgpu_device.h
 
@@ -22,8 +22,7 @@ def test_the_log_names_what_stopped_a_slice_and_cannot_be_flooded(gpu: Gpu) -> N
     reports = client(uuid, "hostile", "all").reports
     windows = 1 + (time.monotonic() - begin) // 5
     made = [(report["error_name"], str(report["error_index"])) for report in reports if "case" in report]
-    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
-    told = re.findall(rf"{uuid}: stopped for (\w+), item (\d+)\n", log)
+    told = re.findall(rf"{uuid}: stopped for (\w+), item (\d+)\n", kernel_log())
     assert told[:10] == made[:10]
     assert len(told) <= 10 * windows
 

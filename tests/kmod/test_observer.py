@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The observer against the kernel: sums of recorded runs are the counters, to the nanosecond."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.rig.gpu import Gpu, Load
 from vgpumgr.observer.account import accounts, shares
 from vgpumgr.observer.trace import EndedRun, Parked, Recording, recorded
+
+RUNS = Path("/sys/kernel/debug/vgpumgr/runs")
 
 
 def busy(delay_us: int = 200) -> dict[str, object]:
@@ -55,6 +59,25 @@ def test_from_idle_to_idle_every_counter_of_a_group_is_what_was_recorded(gpu: Gp
         assert {run.slice for run in runs} <= set(load)
     assert {run.reason for run in ended(recording, "red")} >= {"cap"}
     assert {run.reason for run in ended(recording, "blue")} >= {"timeslice"}
+
+
+def test_debugfs_shows_people_what_programs_are_told(gpu: Gpu) -> None:
+    with gpu.loaded(three_tenants(gpu), seconds=1):
+        pass
+    gpu.tenant("none", weight=1, timeslice_us=500)
+    gpu.slice("named")
+    expected = [line for name in ("blue", "green", "red", "none") for line in shown(gpu, name)]
+    assert re.sub(r" lag_ns=-?\d+ ", " ", RUNS.read_text()).splitlines() == expected
+
+
+def shown(gpu: Gpu, name: str) -> list[str]:
+    """Its lines, but for what it is owed, which changes while it is read."""
+    told = gpu.stats(name)
+    timeslice_ns = 1000 * told.timeslice_us
+    return [
+        f"{gpu.address} {name} timeslice_ns={timeslice_ns} runs={told.runs} longest_ns={told.longest_run_ns}",
+        *(f"\t>= {start_ns} ns: {count}" for start_ns, count in told.histogram),
+    ]
 
 
 def test_under_load_any_window_between_runs_agrees_with_the_counters_in_the_trace(gpu: Gpu) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.gpu import ADDRESS, Gpu, unload_module
+from tests.rig.kernel import kernel_log
 from vgpumgr.control.sysfs import write_file
 
 PARAMETERS = Path("/sys/module/vgpumgr/parameters")
@@ -18,8 +19,7 @@ HOUR_MS = 3_600_000
 
 def complaints(option: str) -> int:
     """How often the kernel's log says that it was refused."""
-    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
-    return log.count(f"vgpumgr: option {option} refused: ")
+    return kernel_log().count(f"vgpumgr: option {option} refused: ")
 
 
 @pytest.mark.parametrize("option", ["dma_timeout_ms", "engine_timeout_ms"])

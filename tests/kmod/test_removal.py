@@ -115,6 +115,23 @@ def test_what_a_removed_slice_had_queued_is_dropped_and_counted(gpu: Gpu) -> Non
     assert after.run_ns > 0, "what the engine had done stays charged"
 
 
+def test_of_a_removed_slice_each_item_was_answered_or_is_counted_as_dropped(gpu: Gpu) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    guest = Guest()
+    with opened(uuid) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, delay(1), delay(1), *[delay(900_000)] * 6)
+        poll(lambda: gpu.slice_stats(uuid).items == 2)
+        remover = started(lambda: gpu.sysfs.remove(uuid))
+        poll(lambda: pulled_out(device))
+        poll(lambda: gpu.slice_stats(uuid).queued == 0)
+        poll(lambda: gpu.slice_stats(uuid).dropped == 6)
+        assert gpu.slice_stats(uuid).items == 2
+    ended(remover)
+
+
 def test_a_vmm_that_does_not_let_go_holds_up_nobody_else(gpu: Gpu) -> None:
     """Another slice is created, works and is removed meanwhile."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)

@@ -14,9 +14,9 @@ from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
 
-from tests.chain.guests import kernel_log
 from tests.rig.gpu import Gpu, Load, the_gpu
 from tests.rig.guest import CONSOLES, start_libvirt
+from tests.rig.kernel import kernel_log
 from tests.rig.leaks import leaks
 from vgpumgr.control.model import Slice, Tenant
 

@@ -2,12 +2,12 @@
 """What a GPU tells of itself, and what of it can be set."""
 
 import errno
-import subprocess
 
 import pytest
 
 from tests.kmod.control.given import new_slice
 from tests.rig.gpu import ADDRESS as GPU
+from tests.rig.kernel import kernel_log
 from tests.rig.settings import refusal, unchanged
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
@@ -99,5 +99,4 @@ def test_the_log_names_gpu_and_attribute_that_a_bad_value_was_written_to(
 ) -> None:
     with unchanged(control, host):
         assert refusal(lambda: host.write_gpu(GPU, attribute, text)).errno == number
-    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
-    assert f"{GPU}: attribute {attribute} refused: -{errno.errorcode[number]}" in log
+    assert f"{GPU}: attribute {attribute} refused: -{errno.errorcode[number]}" in kernel_log()

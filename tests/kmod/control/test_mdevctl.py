@@ -12,6 +12,7 @@ import pytest
 
 from tests.kmod.control.given import new_slice
 from tests.rig.gpu import ADDRESS as GPU
+from tests.rig.kernel import kernel_log
 from tests.rig.settings import unchanged
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
@@ -89,6 +90,5 @@ def test_mdevctl_starts_no_slice_with_a_bad_attribute(
             mdevctl("start", "--uuid", uuid)
         assert os.strerror(number) in caught.value.stderr
         assert not host.exists(uuid)
-    log = subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
     name = list(attributes)[-1]
-    assert f"{uuid}: attribute {name} refused for {field}: -{errno.errorcode[number]}" in log
+    assert f"{uuid}: attribute {name} refused for {field}: -{errno.errorcode[number]}" in kernel_log()

@@ -2,10 +2,12 @@
 """Who may open a slice, and how often."""
 
 import errno
+import os
 from pathlib import Path
 
 from tests.kmod.control.given import new_slice
 from tests.rig.gpu import ADDRESS as GPU
+from tests.rig.kernel import kernel_log
 from tests.rig.vfio import opened
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
@@ -26,6 +28,7 @@ def test_a_permit_is_for_one_opening(control: Control, host: Sysfs) -> None:
     host.write_gpu(GPU, "attach", "permit")
     assert control.gpu(GPU).attach == "permit"
     assert open_status(uuid) == errno.EPERM
+    assert f"{uuid}: open refused: no permit (attach=permit); pid {os.getpid()} (" in kernel_log()
     host.grant(uuid)
     assert 0 < host.permit_s(uuid) <= 120
     assert open_status(uuid) == 0
