@@ -164,7 +164,7 @@ class FakeKernel:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rwb") as stream:
+        with connection, connection.makefile("rb") as stream:
             try:
                 request = json.loads(stream.readline())
             except (OSError, ValueError):
@@ -174,8 +174,7 @@ class FakeKernel:
             except OSError as error:
                 answer = {"errno": error.errno, "reason": error.strerror, "unloaded": error.errno == errno.ESRCH}
             try:
-                stream.write(json.dumps(answer).encode() + b"\n")
-                stream.flush()
+                connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError:
                 return  # the asker was killed
 
