@@ -50,9 +50,9 @@ def enroll(
 
     With a `ca` a request for a certificate is granted, and there is no token.
 
-    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. Had it some as
-    another host, as when a restored database does not know that one, an operator has to. Each enrolment ends a fence;
-    what was lost by that holds its places until reports say that it is gone.
+    The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. If it has claims,
+    a restored database knows nothing of its enrolment, and an operator has to. So has he if it has them as another
+    host. Each enrolment ends a fence; what was lost by that holds its places until reports say that it is gone.
     """
     host = models.Host
     # As reports do, which lock the host last.
@@ -64,7 +64,7 @@ def enroll(
     ).all()
     confirmed = or_(host.epoch_confirmed, host.enrolled_at.is_(None))
     if request.claims_of is not None:
-        confirmed = and_(confirmed, host.id == request.claims_of)
+        confirmed = and_(host.epoch_confirmed, host.id == request.claims_of)
     consumed = session.execute(
         update(host)
         .where(host.enroll_hash == hash_of(secret), host.enroll_expires_at > now(session))

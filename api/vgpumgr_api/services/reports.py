@@ -68,6 +68,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     _observe_groups(session, host, report)
     progress.follow(session, actor, here, report.slices)
 
+    known = last.unknown_slices if last.boot_id is not None else 0  # an enrolment only supposes some
     if last.boot_id is not None and last.boot_id != report.boot_id:
         events.record(session, actor, "host.rebooted", host.name)
     if last.lost_at is not None:
@@ -79,9 +80,8 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     last.agent_version = printable(report.agent_version)
     last.desired_epoch = report.desired_epoch
     last.desired_generation = report.desired_generation
-    before = last.unknown_slices
-    last.unknown_slices = _unknown(session, host, here.keys(), report, before=before)
-    if last.unknown_slices > before or not startable.isdisjoint(deleted):
+    last.unknown_slices = _unknown(session, host, here.keys(), report, before=last.unknown_slices)
+    if last.unknown_slices > known or not startable.isdisjoint(deleted):
         touched.add(host.id)  # the document it has may be one of commits that were lost, and of the number of another
     last.refusals = [printable(refusal)[:500] for refusal in report.refusals]
     last.reported_at = heartbeats.heard(session, last.reported_at)

@@ -76,6 +76,29 @@ def test_enrolling_anew_a_host_takes_claims_once_it_has_said_what_it_has(world: 
     world.claim("acme", profile)
 
 
+def test_a_host_that_enrolled_after_the_backup_waits_for_an_operators_word(world: World) -> None:
+    """The restored database has only announced it; what it claimed since is not in there."""
+    world.run(hosts.create_host, HostCreate(name="one"))
+    itself = world.run(hosts.get_host, "one").id
+    world.run(installation.new_epoch)
+    agent = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token, claims_of=itself)
+    assert not agent.desired().epoch_confirmed
+    world.run(hosts.confirm_epoch, "one")
+    assert agent.desired().epoch_confirmed
+
+
+def test_what_was_lost_is_unnamed_though_the_documents_number_is_the_same(world: World) -> None:
+    """Commits were lost and the credential with them: only another number makes the agent look at its document."""
+    agent = world.host("one")
+    desired = agent.desired()
+    lost = absent(uuid4(), startable=True)
+    again = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token, claims_of=agent.host_id)
+    assert again.report(desired=desired, slices=[lost])
+    assert again.desired().generation > desired.generation
+    assert again.report(desired=desired, slices=[lost])
+    assert again.desired().generation == desired.generation + 1
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_a_machine_with_claims_of_another_host_waits_for_an_operators_word(world: World, before: bool) -> None:
     world.tenant("acme")

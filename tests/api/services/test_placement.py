@@ -160,8 +160,8 @@ def test_what_a_host_may_start_a_vm_with_holds_its_place_though_there_is_no_devi
     world.claim("acme", profile)
 
 
-def test_a_host_that_knows_more_than_the_database_takes_no_claims(world: World) -> None:
-    """Commits were lost, perhaps also those of slices that it has not made yet."""
+def test_a_host_that_knows_more_than_the_database_takes_no_claims_before_a_new_epoch(world: World) -> None:
+    """Commits were lost, perhaps also those of slices that it has not made yet; it goes back to no earlier document."""
     world.tenant("acme")
     profile = world.profile(share=10)
     agent = world.host("one")
@@ -173,6 +173,8 @@ def test_a_host_that_knows_more_than_the_database_takes_no_claims(world: World) 
             world.claim("acme", profile)
         assert caught.reasons == {"gpu.unknown_slices": 1}
     assert agent.desired().generation == before.generation + 1
+    world.run(installation.new_epoch)
+    world.run(hosts.confirm_epoch, "one")
     agent.report(desired=agent.desired())
     world.claim("acme", profile)
 
