@@ -54,7 +54,8 @@ class Grant(Base):
 class Meter(Base):
     """A meter of a host, locked while what it counted is booked. `revision`: up to where that was done.
 
-    `complete_hour`: when that was last all it had; what it tells later is of hours from about then on.
+    `complete_hour`: of what it told as that was last all it had, the earliest hour by its own clock, but none to come;
+    what it tells later is of hours from about then on.
     """
 
     __tablename__ = "meters"

@@ -60,8 +60,9 @@ def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
     _book(session, actor, row.name, said.meter_id, new)
     found.revision = max(found.revision, said.through)
     found.told_at = now(session)
-    if found.revision == said.newest:
-        found.complete_hour = _present(session)
+    if found.revision == said.newest and said.readings:
+        # By the host's clock: if that is wrong, the hours to come have been long ago.
+        found.complete_hour = min(_present(session), *(reading.hour for reading in said.readings))
     session.flush()
     return Metered(revision=found.revision)
 

@@ -306,6 +306,29 @@ def test_a_dead_clock_of_a_host_loses_nothing_once_the_first_claim_is_forgotten(
     assert (NOON + hour, tenant, run_ns) == (int(kept_from.timestamp()) // 3600, "acme", 7)
 
 
+@pytest.mark.parametrize("hour", [10, NOON + 1])
+def test_a_clock_that_stays_wrong_has_nothing_booked_twice(
+    database: Database, told: Told, clock: Clock, hour: int
+) -> None:
+    """What the meter counts in such an hour goes on, however old that is for the API."""
+    clock.advance(50 * 86400)
+    for number in range(1, 6):
+        clock.advance(60)
+        told.tell(told.reading(10 * number, hour=hour))
+        told.tell()
+        database.run(books.forget_counts)
+    assert sum(run_ns for _, _, _, run_ns, _ in entries(database)) == 50
+
+
+def test_what_a_wrong_clock_counted_is_forgotten_once_it_is_right(database: Database, told: Told, clock: Clock) -> None:
+    clock.advance(50 * 86400)
+    told.tell(told.reading(10, hour=10))
+    told.tell(told.reading(1, hour=NOON + 50 * 24))
+    database.run(books.forget_counts)
+    hours = database.run(lambda session: session.scalars(select(ledger.MeterCount.hour)).all())
+    assert hours == [NOON + 50 * 24]
+
+
 def test_what_is_told_too_late_to_be_booked_is_put_aside(
     world: World, database: Database, told: Told, clock: Clock
 ) -> None:
