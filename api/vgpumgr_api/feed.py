@@ -41,6 +41,7 @@ RESERVED = 10
 """One in so many is for those who see the whole cloud."""
 
 RESTORED = "the database was restored"
+LOST = "the database has lost the newest events"
 
 log = logging.getLogger("vgpumgr_api.feed")
 
@@ -166,6 +167,11 @@ class Feed:
         """
         self._end({each for each in watchers if each.epoch != news.epoch}, outbox.expired(RESTORED))
         if self.epoch not in (None, news.epoch):
+            self._forget()
+            return True
+        if self.head is not None and news.last < self.head:
+            # A standby took over that had not got all. What comes next has numbers that watchers have seen already.
+            self._end(self._watchers, outbox.expired(LOST))
             self._forget()
             return True
         self.epoch = news.epoch

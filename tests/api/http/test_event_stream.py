@@ -317,6 +317,29 @@ def test_the_stream_says_why_it_ends(how: str) -> None:
     assert run(work()).problem.code == codes[how]
 
 
+def test_who_has_seen_what_the_database_lost_is_told_to_begin_anew() -> None:
+    """A standby took over that lacked the newest events, and its epoch is the same."""
+
+    async def work() -> tuple[Client, list[int]]:
+        log = Log(10)
+        feed, before, after = Feed(log.look, period_s=0.01), Client(), Client()
+        watching = asyncio.create_task(stream(feed, log, 0)({}, before.receive, before.send))
+        await before.until(10)
+        del log.events[6:]
+        await watching
+        watching = asyncio.create_task(stream(feed, log, 6)({}, after.receive, after.send))
+        log.add(9)
+        await after.until(9)
+        after.left.set()
+        await watching
+        return before, after.seen
+
+    before, seen = run(work())
+    assert before.problem.code == Code.WATCH_EXPIRED
+    assert before.seen == list(range(1, 11))
+    assert seen == list(range(7, 16))
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_watcher_of_the_epoch_before_ends_though_it_came_after_the_feed_knew(first: bool) -> None:
     """It is told nothing of the other epoch meanwhile."""
