@@ -11,6 +11,7 @@
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
+#include <linux/ratelimit.h>
 #include <linux/slab.h>
 #include <linux/wait.h>
 
@@ -122,6 +123,7 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);
 	vgpu_event_source_init(&device->events, true);
+	vgpu_log_init(&device->log);
 	atomic_inc(&vgpu_devices);
 	return 0;
 }
@@ -174,9 +176,9 @@ static int vgpu_vfio_open(struct vfio_device *vdev)
 	int ret = 0;
 
 	if (!vgpu_device_take(device)) {
-		dev_warn_ratelimited(vdev->dev,
-				     "open refused: no permit (attach=permit); pid %d (%s)\n",
-				     current->pid, current->comm);
+		if (__ratelimit(&device->log))
+			dev_warn(vdev->dev, "open refused: no permit (attach=permit); pid %d (%s)\n",
+				 current->pid, current->comm);
 		return -EPERM;
 	}
 	mutex_lock(&device->state_lock);

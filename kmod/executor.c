@@ -39,6 +39,7 @@ struct vgpu_executor *vgpu_executor_create(void)
 		return NULL;
 	kref_init(&executor->refs);
 	mutex_init(&executor->lock);
+	vgpu_log_init(&executor->log);
 	init_waitqueue_head(&executor->wait);
 	return executor;
 }

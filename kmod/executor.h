@@ -29,6 +29,7 @@ enum vgpu_grant_state {
  * @lock: one attaches, reads or writes bytes at a time; may be held over a page fault,
  *	outside all other locks
  * @device: what it is attached to, with a reference; set once under @lock
+ * @log: how often the log is told of it
  * @wait: for grants, bytes and the end
  * @channel: whose bytes it may move, with a reference; set once; engine->lock
  * @ended: every call fails from now on; engine->lock, as all below
@@ -41,6 +42,7 @@ struct vgpu_executor {
 	struct kref refs;
 	struct mutex lock;	/* attaching, bytes */
 	struct vgpu_device *device;
+	struct ratelimit_state log;
 	wait_queue_head_t wait;
 	struct vgpu_channel *channel;
 	bool ended;

@@ -7,6 +7,7 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/poll.h>
+#include <linux/ratelimit.h>
 #include <linux/uaccess.h>
 
 #include "channel.h"
@@ -167,10 +168,12 @@ static __poll_t vgpu_executor_poll(struct file *file, poll_table *wait)
 }
 
 /* Tell the log which @field of what an executor of a slice said was refused. Returns @ret. */
-static long vgpu_executor_refused(const guid_t *uuid, const char *what, const char *field, long ret)
+static long vgpu_executor_refused(struct vgpu_executor *executor, const guid_t *uuid,
+				  const char *what, const char *field, long ret)
 {
-	pr_warn_ratelimited("vgpumgr-exec: slice %pUl: %s refused for %s: %pe\n", uuid, what, field,
-			    ERR_PTR(ret));
+	if (__ratelimit(&executor->log))
+		pr_warn("vgpumgr-exec: slice %pUl: %s refused for %s: %pe\n", uuid, what, field,
+			ERR_PTR(ret));
 	return ret;
 }
 
@@ -184,11 +187,11 @@ static long vgpu_executor_ioctl_attach(struct vgpu_executor *executor, void __us
 		return -EFAULT;
 	if (strnlen(attach.uuid, sizeof(attach.uuid)) != UUID_STRING_LEN ||
 	    guid_parse(attach.uuid, &uuid))
-		return vgpu_executor_refused(&guid_null, "ATTACH", "uuid", -EINVAL);
+		return vgpu_executor_refused(executor, &guid_null, "ATTACH", "uuid", -EINVAL);
 	mutex_lock(&executor->lock);
 	ret = vgpu_executor_attach(executor, &uuid);
 	mutex_unlock(&executor->lock);
-	return ret ? vgpu_executor_refused(&uuid, "ATTACH", "uuid", ret) : 0;
+	return ret ? vgpu_executor_refused(executor, &uuid, "ATTACH", "uuid", ret) : 0;
 }
 
 static long vgpu_executor_ioctl_take(struct vgpu_executor *executor, void __user *user)
@@ -220,7 +223,7 @@ static long vgpu_executor_ioctl_complete(struct vgpu_executor *executor, void __
 		field = "reserved";
 	else if (complete.status > VGPU_ITEM_FAILED)
 		field = "status";
-	return vgpu_executor_refused(&executor->device->uuid, "COMPLETE", field, ret);
+	return vgpu_executor_refused(executor, &executor->device->uuid, "COMPLETE", field, ret);
 }
 
 static long vgpu_executor_ioctl(struct file *file, unsigned int command, unsigned long arg)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What is refused: a guest's mistake stops its slice, a VMM's gets an errno, and the log
- * names slice and field. Each kind of line comes at most ten times in five seconds.
+ * names slice and field. Of each slice it takes at most ten lines in five seconds, so that
+ * none silences another.
  */
 #include <linux/err.h>
+#include <linux/ratelimit.h>
 
 #include "engine.h"
 #include "ring.h"
@@ -27,6 +29,18 @@ static const char *const vgpu_fault_names[] = {
 };
 
 /**
+ * vgpu_log_init - begin to limit the lines of one slice or executor
+ * @log: its own
+ *
+ * The kernel's word on lines that were left out names nobody: it does not come.
+ */
+void vgpu_log_init(struct ratelimit_state *log)
+{
+	ratelimit_default_init(log);
+	ratelimit_set_flags(log, RATELIMIT_MSG_ON_RELEASE);
+}
+
+/**
  * vgpu_refused - tell the log what of a slice's VMM was refused
  * @device: the slice
  * @what: was asked for
@@ -37,9 +51,20 @@ static const char *const vgpu_fault_names[] = {
  */
 long vgpu_refused(struct vgpu_device *device, const char *what, const char *field, long ret)
 {
-	dev_warn_ratelimited(device->vdev.dev, "%s refused for %s: %pe\n", what, field,
-			     ERR_PTR(ret));
+	if (__ratelimit(&device->log))
+		dev_warn(device->vdev.dev, "%s refused for %s: %pe\n", what, field, ERR_PTR(ret));
 	return ret;
+}
+
+/**
+ * vgpu_restoring_refused - tell the log why a slice is not restored
+ * @device: the slice
+ * @fault: field of the stream, or what else
+ */
+void vgpu_restoring_refused(struct vgpu_device *device, const char *fault)
+{
+	if (__ratelimit(&device->log))
+		dev_warn(device->vdev.dev, "restoring refused: %s\n", fault);
 }
 
 /**
@@ -86,7 +111,7 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 	spin_unlock_irq(&engine->lock);
 	if (ring)
 		vgpu_ring_stop(ring);
-	if (noted)
-		dev_warn_ratelimited(device->vdev.dev, "stopped for %s, item %u\n",
-				     vgpu_fault_names[error], index);
+	if (noted && __ratelimit(&device->log))
+		dev_warn(device->vdev.dev, "stopped for %s, item %u\n", vgpu_fault_names[error],
+			 index);
 }

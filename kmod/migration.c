@@ -82,7 +82,7 @@ static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 	struct file *filp;
 
 	if (!vgpu_migration_has_tenant(device)) {
-		dev_warn_ratelimited(device->vdev.dev, "restoring refused: no tenant\n");
+		vgpu_restoring_refused(device, "no tenant");
 		return ERR_PTR(-EPERM);
 	}
 	if (vgpu_migration_memory_is_used(device))
@@ -106,9 +106,9 @@ static int vgpu_migration_load_ring(struct vgpu_device *device,
 	ring->completed = state->completed;
 	ring->reported = state->reported;
 	if (!vgpu_ring_publish(ring)) {
-		dev_warn_ratelimited(device->vdev.dev, "restoring refused: %s\n",
-				     READ_ONCE(device->revoked) ? "the slice is being removed" :
-								  "the engine is wedged");
+		vgpu_restoring_refused(device, READ_ONCE(device->revoked) ?
+					       "the slice is being removed" :
+					       "the engine is wedged");
 		vgpu_ring_release(ring);
 		return -EIO;
 	}
@@ -126,7 +126,7 @@ static int vgpu_migration_load(struct vgpu_device *device)
 	int ret = 0;
 
 	if (!file || !file->complete) {
-		dev_warn_ratelimited(device->vdev.dev, "restoring refused: incomplete\n");
+		vgpu_restoring_refused(device, "incomplete");
 		return -EINVAL;
 	}
 	state = &file->state;

@@ -110,7 +110,7 @@ static int vgpu_migration_accept_header(struct vgpu_migration_file *file)
 	}
 	file->parsed = !ret;
 	if (ret)
-		dev_warn_ratelimited(file->device->vdev.dev, "restoring refused: %s\n", fault);
+		vgpu_restoring_refused(file->device, fault);
 	return ret;
 }
 
@@ -120,7 +120,7 @@ static int vgpu_migration_accept_memory(struct vgpu_migration_file *file)
 	file->complete = le32_to_cpu(file->trailer.checksum) == (u32)~file->memory_checksum;
 	if (file->complete)
 		return 0;
-	dev_warn_ratelimited(file->device->vdev.dev, "restoring refused: damaged\n");
+	vgpu_restoring_refused(file->device, "damaged");
 	return -EINVAL;
 }
 

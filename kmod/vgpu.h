@@ -30,6 +30,7 @@
 #include <linux/mdev.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
+#include <linux/ratelimit_types.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
 #include <linux/uuid.h>
@@ -370,6 +371,7 @@ struct vgpu_device_stats {
  * @open: between open_device and close_device, parent->lock
  * @opener_pid: who opened it, its thread group; parent->lock
  * @opener_comm: its name; parent->lock
+ * @log: how often the log is told of it
  * @slice: what the scheduler sees, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant;
  *	engine->lock, changed with parent->lock held too
@@ -409,6 +411,7 @@ struct vgpu_device {
 	bool open;
 	pid_t opener_pid;
 	char opener_comm[TASK_COMM_LEN];
+	struct ratelimit_state log;
 	struct vgpu_slice slice;
 	bool scheduled;
 	struct vgpu_executor *executor;
@@ -495,7 +498,9 @@ static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
 }
 
 /* fault.c */
+void vgpu_log_init(struct ratelimit_state *log);
 long vgpu_refused(struct vgpu_device *device, const char *what, const char *field, long ret);
+void vgpu_restoring_refused(struct vgpu_device *device, const char *fault);
 bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index);
 void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);

@@ -38,7 +38,7 @@ void kfuzz_tell(const char *format, ...)
 	va_end(arguments);
 	if (!strncmp(line, "stopped for ", 12))
 		sim_counts.told_stops++;	/* by a thread, maybe */
-	else
+	else if (strstr(line, " refused "))
 		memcpy(told, line, sizeof(told));
 }
 

@@ -15,6 +15,7 @@ import pytest
 from tests.rig import executor as rig
 from tests.rig.executor import Executor, executor, program
 from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.kernel import kernel_log
 from tests.rig.ring import (
     CHANNEL_BYTES,
     CHANNEL_IOVA,
@@ -281,6 +282,17 @@ def test_what_an_executor_may_not_do(grants: Gpu, blue: Slice, green: Slice) -> 
         assert blue.done(number).status == rig.OK
         with pytest.raises(OSError, match=refused(errno.EINVAL)):
             one.complete(grant.number)  # again
+
+
+def test_an_executor_that_floods_the_log_silences_no_other(grants: Gpu, blue: Slice, green: Slice) -> None:
+    with executor(blue.uuid) as flooding, executor(green.uuid) as calm:
+        before = kernel_log()
+        for one in (*[flooding] * 50, calm):
+            with pytest.raises(OSError, match=refused(errno.EINVAL)):
+                one.complete(1, reserved=1)
+    said = kernel_log().removeprefix(before)
+    assert f"slice {green.uuid}: COMPLETE refused for reserved: -EINVAL\n" in said
+    assert said.count(f"slice {blue.uuid}: COMPLETE refused") < 50
 
 
 def test_other_engines_have_no_executors(gpu: Gpu) -> None:

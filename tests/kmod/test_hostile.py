@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a hostile guest can send: its own slice stops, its neighbour does not notice."""
 
+import os
 import re
 import time
 from pathlib import Path
@@ -10,8 +11,12 @@ import pytest
 from tests.rig.client import Client, client
 from tests.rig.gpu import Gpu, poll
 from tests.rig.kernel import kernel_log
+from tests.rig.ring import REG_CONTROL, REG_ENTRIES, REG_ERROR
+from tests.rig.vfio import Device, opened
 
-VGPU_ERROR_DMA = 4  # kmod/uapi/vgpu_device.h
+VGPU_ERROR_RING, VGPU_ERROR_DMA = 1, 4  # kmod/uapi/vgpu_device.h
+ENABLE, RESET = 1, 2
+NO_REGION = 15 << 40
 
 
 @pytest.mark.usefixtures("quiet_log")
@@ -25,6 +30,41 @@ def test_the_log_names_what_stopped_a_slice_and_cannot_be_flooded(gpu: Gpu) -> N
     told = re.findall(rf"{uuid}: stopped for (\w+), item (\d+)\n", kernel_log())
     assert told[:10] == made[:10]
     assert len(told) <= 10 * windows
+
+
+def stop(device: Device) -> None:
+    """By a ring that cannot be: the guest's mistake."""
+    device.set_register(REG_CONTROL, RESET)
+    device.set_register(REG_ENTRIES, 7)
+    device.set_register(REG_CONTROL, ENABLE)
+    assert device.register(REG_ERROR) == VGPU_ERROR_RING
+
+
+def ask_in_vain(device: Device) -> None:
+    """The VMM's mistake."""
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.pread(device.fd, 4, NO_REGION)
+
+
+def test_who_floods_the_log_silences_nobody_else(gpu: Gpu) -> None:
+    """Neither guest nor VMM; and every line in the log names a slice."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    loud, calm = gpu.slice("blue"), gpu.slice("blue")
+    before = kernel_log()
+    with opened(loud) as flooding, opened(calm) as device:
+        flooding.master()
+        device.master()
+        for mistake, line in ((stop, "stopped for ring, item 0"), (ask_in_vain, "access refused for offset: -EINVAL")):
+            for _ in range(50):
+                mistake(flooding)
+            mistake(device)
+            assert f"{calm}: {line}\n" in kernel_log().removeprefix(before)
+        time.sleep(6)  # then the kernel would say how many it has left out
+        stop(flooding)
+        ask_in_vain(flooding)
+    said = kernel_log().removeprefix(before)
+    assert 10 < said.count(f"{loud}: ") < 50
+    assert "suppressed" not in said
 
 
 def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:
