@@ -167,18 +167,41 @@ static __poll_t vgpu_executor_poll(struct file *file, poll_table *wait)
 	return events;
 }
 
-/* Tell the log which @field of what an executor of a slice said was refused. Returns @ret. */
+/*
+ * Tell the log which @field of what an executor said was refused; @uuid: of the slice, NULL
+ * if it said none. Returns @ret.
+ */
 static long vgpu_executor_refused(struct vgpu_executor *executor, const guid_t *uuid,
 				  const char *what, const char *field, long ret)
 {
-	if (__ratelimit(&executor->log))
+	if (!__ratelimit(&executor->log))
+		return ret;
+	if (uuid)
 		pr_warn("vgpumgr-exec: slice %pUl: %s refused for %s: %pe\n", uuid, what, field,
 			ERR_PTR(ret));
+	else
+		pr_warn("vgpumgr-exec: %s refused for %s: %pe\n", what, field, ERR_PTR(ret));
 	return ret;
+}
+
+/* What kept a file that is not attached from a slice. */
+static const char *vgpu_executor_attach_fault(int ret)
+{
+	switch (ret) {
+	case -EBUSY:
+		return "executor";
+	case -EOPNOTSUPP:
+		return "engine";
+	case -ENODEV:
+		return "slice";
+	default:
+		return "uuid";
+	}
 }
 
 static long vgpu_executor_ioctl_attach(struct vgpu_executor *executor, void __user *user)
 {
+	const struct vgpu_device *attached;
 	struct vgpu_exec_attach attach;
 	guid_t uuid;
 	int ret;
@@ -187,11 +210,18 @@ static long vgpu_executor_ioctl_attach(struct vgpu_executor *executor, void __us
 		return -EFAULT;
 	if (strnlen(attach.uuid, sizeof(attach.uuid)) != UUID_STRING_LEN ||
 	    guid_parse(attach.uuid, &uuid))
-		return vgpu_executor_refused(executor, &guid_null, "ATTACH", "uuid", -EINVAL);
+		return vgpu_executor_refused(executor, NULL, "ATTACH", "uuid", -EINVAL);
 	mutex_lock(&executor->lock);
+	attached = executor->device;
 	ret = vgpu_executor_attach(executor, &uuid);
 	mutex_unlock(&executor->lock);
-	return ret ? vgpu_executor_refused(executor, &uuid, "ATTACH", "uuid", ret) : 0;
+	if (!ret)
+		return 0;
+	/* No fault of the slice that it names now. */
+	if (attached)
+		return vgpu_executor_refused(executor, &attached->uuid, "ATTACH", "file", ret);
+	return vgpu_executor_refused(executor, &uuid, "ATTACH", vgpu_executor_attach_fault(ret),
+				     ret);
 }
 
 static long vgpu_executor_ioctl_take(struct vgpu_executor *executor, void __user *user)

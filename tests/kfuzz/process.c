@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "process.h"
 
+#include "executor.h"
 #include "guest.h"
-#include "uapi/vgpu_exec.h"
 
 #define FILES 3
 #define BYTES_MAX 9000
@@ -66,6 +66,7 @@ static long call(struct file *file, unsigned int command, void *argument, size_t
 static void attach(struct file *file)
 {
 	struct vgpu_exec_attach attach = { .uuid = "00000000-0000-0000-0000-000000000000" };
+	bool attached = ((struct vgpu_executor *)file->private_data)->device;
 	long ret;
 
 	if (sim_one_in(16))
@@ -73,7 +74,11 @@ static void attach(struct file *file)
 	ret = call(file, VGPU_EXEC_ATTACH, &attach, sizeof(attach));
 	REQUIRE(!ret || ret == -EFAULT || ret == -EINVAL || ret == -ENOENT || ret == -EBUSY ||
 		ret == -ENODEV);
-	REQUIRE(!ret || ret == -EFAULT ? sim_told_nothing() : sim_told("uuid"));
+	if (!ret || ret == -EFAULT)
+		REQUIRE(sim_told_nothing());
+	else
+		REQUIRE(sim_told(ret == -EINVAL || ret == -ENOENT ? "uuid" :
+				 attached ? "file" : ret == -ENODEV ? "slice" : "executor"));
 	process_counts.attached += !ret;
 }
 

@@ -284,6 +284,28 @@ def test_what_an_executor_may_not_do(grants: Gpu, blue: Slice, green: Slice) -> 
             one.complete(grant.number)  # again
 
 
+def attach_in_vain(one: Executor, uuid: str) -> str:
+    """What the log says of it."""
+    before = kernel_log()
+    with pytest.raises(OSError, match=r"\[Errno"):
+        one.attach(uuid)
+    return kernel_log().removeprefix(before)
+
+
+def test_the_log_says_what_of_an_attachment_was_refused(grants: Gpu, blue: Slice, green: Slice) -> None:
+    """A file that is attached already is told of by the slice that it is attached to, not by one that it names."""
+    with executor() as one, executor(green.uuid):
+        said = attach_in_vain(one, "nonsense")
+        assert "vgpumgr-exec: ATTACH refused for uuid: -EINVAL\n" in said
+        nobody = "00000000-0000-4000-8000-000000000000"
+        assert f"slice {nobody}: ATTACH refused for uuid: -ENOENT\n" in attach_in_vain(one, nobody)
+        assert f"slice {green.uuid}: ATTACH refused for executor: -EBUSY\n" in attach_in_vain(one, green.uuid)
+        one.attach(blue.uuid)
+        said = attach_in_vain(one, green.uuid)
+        assert f"slice {blue.uuid}: ATTACH refused for file: -EBUSY\n" in said
+        assert green.uuid not in said
+
+
 def test_an_executor_that_floods_the_log_silences_no_other(grants: Gpu, blue: Slice, green: Slice) -> None:
     with executor(blue.uuid) as flooding, executor(green.uuid) as calm:
         before = kernel_log()
@@ -298,8 +320,10 @@ def test_an_executor_that_floods_the_log_silences_no_other(grants: Gpu, blue: Sl
 def test_other_engines_have_no_executors(gpu: Gpu) -> None:
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
+    before = kernel_log()
     with executor() as one, pytest.raises(OSError, match=refused(errno.EOPNOTSUPP)):
         one.attach(uuid)
+    assert f"slice {uuid}: ATTACH refused for engine: -EOPNOTSUPP\n" in kernel_log().removeprefix(before)
     with opened(uuid) as device:
         assert device.register(REG_FEATURES) == 0
         assert not device.register(REG_OPS) >> LAUNCH & 1
