@@ -79,11 +79,11 @@ def test_a_list_of_many_parts_is_whole_while_tenants_come_and_go(gpu: Gpu, tenan
     interrupted = 0
     try:
         for _ in range(10):
-            answers = list(gpu.control._exchange(Command.TENANT_GET, wire.DUMP, b""))
-            interrupted += any(changed for _, changed in answers)
+            answers, changed = gpu.control._exchange(Command.TENANT_GET, wire.DUMP, b"")
+            interrupted += changed
             names = [
                 str(wire.decode_value("string", dict(wire.decode_attributes(found))[TenantAttribute.TENANT]))
-                for found, _ in answers
+                for found in answers
             ]
             assert len(names) == len(set(names))
             assert set(tenants[::2]) <= set(names)

@@ -204,7 +204,7 @@ class Control:
     def request(self, command: Command, attributes: bytes, *, dump: bool = False) -> list[bytes]:
         """Send encoded attributes; return those of each answer. For requests that the methods above do not make."""
         flags = wire.DUMP if dump else wire.ACK
-        return [found for found, _ in self._exchange(command, flags, attributes)]
+        return self._exchange(command, flags, attributes)[0]
 
     def _do(self, command: Command, values: Values) -> dict[str, Any]:
         attributes = _encode(command, values)
@@ -216,28 +216,28 @@ class Control:
     def _dump(self, command: Command, values: Values) -> list[dict[str, Any]]:
         attributes = _encode(command, values)
         for _ in range(_DUMP_ATTEMPTS):
-            answers = list(self._exchange(command, wire.DUMP, attributes))
-            if not any(interrupted for _, interrupted in answers):
-                return [decode_values(protocol.ATTRIBUTES[command], found) for found, _ in answers]
+            answers, interrupted = self._exchange(command, wire.DUMP, attributes)
+            if not interrupted:
+                return [decode_values(protocol.ATTRIBUTES[command], found) for found in answers]
         raise DumpInterruptedError(f"{_operation(command)}: objects came and went during {_DUMP_ATTEMPTS} attempts")
 
-    def _exchange(self, command: Command, flags: int, attributes: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Yield the attributes of each answer, and whether the list was interrupted before it."""
+    def _exchange(self, command: Command, flags: int, attributes: bytes) -> tuple[list[bytes], bool]:
+        """Return the attributes of each answer, and whether a list was interrupted: any message may say so."""
         with self._lock:
             answers, interrupted, status = self._transact(
                 self._family, flags, command, protocol.FAMILY_VERSION, attributes
             )
         if status.errno:
             raise _refusal(command, status, attributes)
-        for found, changed in answers:
-            yield found, changed or interrupted
+        return answers, interrupted
 
     def _transact(
         self, family: int, flags: int, command: int, version: int, attributes: bytes
-    ) -> tuple[list[tuple[bytes, bool]], bool, wire.Status]:
+    ) -> tuple[list[bytes], bool, wire.Status]:
         self._sequence += 1
         self._socket.send(wire.encode_request(family, flags, self._sequence, command, version, attributes))
-        answers: list[tuple[bytes, bool]] = []
+        answers: list[bytes] = []
+        interrupted = False
         while True:
             datagram, _, received, _ = self._socket.recvmsg(_RECEIVE_BYTES)
             if received & socket.MSG_TRUNC:
@@ -245,12 +245,12 @@ class Control:
             for message in wire.decode_messages(datagram):
                 if message.sequence != self._sequence:
                     continue  # of a request that was interrupted by an exception
-                interrupted = bool(message.flags & wire.DUMP_INTERRUPTED)
+                interrupted |= bool(message.flags & wire.DUMP_INTERRUPTED)
                 if message.type in (wire.ERROR, wire.DONE):
                     return answers, interrupted, wire.decode_status(message)
                 if message.type == wire.OVERRUN:
                     raise ControlProtocolError("answers were lost")
-                answers.append((wire.decode_generic(message)[1], interrupted))
+                answers.append(wire.decode_generic(message)[1])
 
     def find_family(self) -> Family:
         """Return the numbers that the family has since the module was loaded. ControlUnavailableError."""
@@ -261,7 +261,7 @@ class Control:
             raise ControlUnavailableError(f"no netlink family {protocol.FAMILY_NAME}: vgpumgr.ko is not loaded")
         if status.errno:
             raise refused(operation="find the netlink family", errno=status.errno, reason=status.reason)
-        return decode_family(answers[0][0])
+        return decode_family(answers[0])
 
 
 def _number_of(command: Command, field: str, words: type[IntEnum], word: str | None) -> int | None:
