@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import delete, func, insert, or_, select
+from sqlalchemy import delete, insert, or_, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code, Reason
@@ -116,7 +116,7 @@ def leave_out(session: Session, actor: Actor, profile: models.Profile) -> None:
         .with_for_update(of=models.Quota)
     ).all()
     session.execute(select(models.Profile.id).where(models.Profile.id == profile.id).with_for_update()).all()
-    if session.scalar(select(func.count()).select_from(named).where(of_profile)) != len(found):
+    if set(session.scalars(select(named.tenant_id).where(of_profile))) != {quota.tenant_id for quota, _ in found}:
         raise TryAgain
     names = profiles_of(session, [quota for quota, _ in found])
     for quota, owner in found:

@@ -114,6 +114,33 @@ def test_a_quota_that_comes_to_name_a_profile_as_that_goes_is_changed_too(
     assert (named.profiles, now.profiles, now.generation) == (["one"], [], named.generation + 1)
 
 
+def test_a_quota_that_comes_to_name_a_profile_in_the_place_of_another_is_changed_too(
+    world: World, database: Database, database_url: str
+) -> None:
+    """As many quotas name it as when its end began, but not the same."""
+    if database.is_sqlite:  # has one writer at a time
+        return
+    world.tenant("acme")
+    world.tenant("web")
+    world.profile(name="one")
+    acme = allow(world, "acme", profiles=["one"])
+    untouched = world.quota("web").generation
+    none = QuotaPatch(profiles=[])
+    cleared, _, waited = behind(
+        database,
+        database_url,
+        lambda session: quotas.patch_quota(session, world.operator, "acme", none, if_match=acme.generation),
+        lambda: world.run(profiles.delete_profile, "one", if_match=1),
+        then=lambda _: allow(world, "web", profiles=["one"]),
+    )
+    assert waited
+    assert world.quota("acme") == cleared
+    now = world.quota("web")
+    assert (now.profiles, now.generation) == ([], untouched + 2)
+    last = world.run(events.list_events, about=frozenset({"quota"})).items[-1]
+    assert (last.object, last.detail) == ("web", {"profiles": {"from": ["one"], "to": []}})
+
+
 def test_a_timeslice_stays_within_its_range_and_its_accounts(world: World) -> None:
     world.tenant("acme")
     world.tenant("web", account="acme")
