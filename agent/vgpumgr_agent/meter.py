@@ -158,7 +158,7 @@ def _went_on(last: Sample, now: Sample, gpu: str) -> bool:
 
 
 def _same_life(before: GroupSample, sample: GroupSample) -> bool:
-    if before.id and before.id != sample.id:
+    if before.id and sample.id and before.id != sample.id:
         return False
     return all(getattr(sample, name) >= getattr(before, name) for name in _GROWING)
 

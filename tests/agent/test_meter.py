@@ -73,8 +73,9 @@ def test_a_counter_that_began_anew_counts_from_zero(second: Observed) -> None:
     assert (used.run_ns, used.assured_ns) == (second.groups[BLUE].run_ns, 0)
 
 
-def test_without_names_of_lives_a_counter_that_grew_is_the_same() -> None:
-    assert between(host_at(50, id=0), host_at(90, age_s=1010))[0].run_ns == 40
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0), (0, 0)])
+def test_without_names_of_lives_a_counter_that_grew_is_the_same(first: int, second: int) -> None:
+    assert between(host_at(50, id=first), host_at(90, age_s=1010, id=second))[0].run_ns == 40
 
 
 def test_a_group_that_was_seen_to_be_gone_counts_from_zero() -> None:
