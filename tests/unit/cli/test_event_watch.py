@@ -125,8 +125,9 @@ def test_what_ends_a_watch_for_good_is_raised(code: str, status: int) -> None:
         assert caught.value.code == code
 
 
-def test_a_problem_that_passes_is_no_end() -> None:
-    said = json.dumps({"title": "t", "status": 503, "detail": "d", "code": "database.busy", "request_id": "r"})
+@pytest.mark.parametrize(("code", "status"), [("database.busy", 503), ("rate.exceeded", 429)])
+def test_a_problem_that_passes_is_no_end(code: str, status: int) -> None:
+    said = json.dumps({"title": "t", "status": status, "detail": "d", "code": code, "request_id": "r"})
     assert Api(block(1) + f"event: problem\ndata: {said}\n\n", block(2)).first(2) == [1, 2]
 
 
