@@ -122,6 +122,29 @@ def test_tombstones_that_cannot_be_trusted_remove_nothing_and_additions_are_take
     assert (report.desired_epoch, report.desired_generation) == (trusted.epoch, trusted.generation)
 
 
+def test_a_deleted_claim_that_an_unconfirmed_database_has_again_starts_beside_what_that_lacks(claimed: Host) -> None:
+    """Also once it was deleted again, until the epoch is confirmed."""
+    backup, later, groups = claimed.api.document, uuid4(), claimed.api.document.groups
+    claimed.api.delete(A, groups=groups)
+    claimed.learn()
+    assert claimed.refused(A) == "claim.deleted"
+    claimed.api.set(slices=[*claimed.api.document.slices, claim(later, vm=VM)])
+    claimed.learn()
+    claimed.start(later)
+    claimed.api.set(slices=backup.slices, tombstones=[], epoch=uuid4(), epoch_confirmed=False, generation=1)
+    claimed.learn()
+    claimed.start(A)
+    assert claimed.slices() == {A, later}
+    claimed.release(A)
+    claimed.api.delete(A, groups=groups)
+    claimed.learn()
+    claimed.start(A)
+    claimed.release(A)
+    claimed.api.set(epoch_confirmed=True)
+    claimed.learn()
+    assert claimed.refused(A) == "claim.deleted"
+
+
 def test_a_new_epoch_is_obeyed_once_confirmed(claimed: Host) -> None:
     claimed.start(A)
     claimed.api.delete(A, groups=[group("blue", 300)])
