@@ -18,6 +18,7 @@ static int __init vgpu_init(void)
 {
 	int ret;
 
+	vgpu_numbers_init();
 	ret = vgpu_rings_init();
 	if (ret)
 		return ret;

@@ -315,6 +315,7 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	INIT_LIST_HEAD(&parent->devices);
 	parent->pdev = pdev;
 	strscpy(parent->name, pci_name(pdev), sizeof(parent->name));
+	parent->generation = vgpu_generation_next();
 	parent->memory_total = (u64)vgpu_memory_mib.value << 20;
 	vgpu_parent_init_types(parent);
 

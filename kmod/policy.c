@@ -51,7 +51,7 @@ int vgpu_parent_configure(struct vgpu_parent *parent, const struct vgpu_sched_pa
 	*fault = vgpu_engine_configure(&parent->engine, params);
 	if (*fault)
 		return -EBUSY;
-	parent->generation++;
+	parent->generation = vgpu_generation_next();
 	return 0;
 }
 

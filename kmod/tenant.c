@@ -8,7 +8,6 @@
  *
  * Every function expects parent->lock. What fails has changed nothing.
  */
-#include <linux/atomic.h>
 #include <linux/ctype.h>
 #include <linux/ktime.h>
 #include <linux/slab.h>
@@ -17,9 +16,6 @@
 #include "engine.h"
 #include "ring.h"
 #include "uapi/vgpumgr_netlink.h"
-
-static atomic64_t vgpu_tenant_ids;
-static atomic64_t vgpu_tenant_generations;
 
 /* 1 to 63 characters of [A-Za-z0-9._-] */
 static bool vgpu_tenant_name_valid(const char *name)
@@ -59,7 +55,7 @@ static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
 	tenant = kzalloc(sizeof(*tenant), GFP_KERNEL);
 	if (!tenant)
 		return NULL;
-	tenant->id = atomic64_inc_return(&vgpu_tenant_ids);
+	tenant->id = vgpu_id_next();
 	tenant->parent = parent;
 	strscpy(tenant->name, name, sizeof(tenant->name));
 	vgpu_event_source_init(&tenant->events, false);
@@ -225,7 +221,7 @@ int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 	}
 	tenant->configured = true;
 	tenant->params = *params;
-	tenant->generation = atomic64_inc_return(&vgpu_tenant_generations);
+	tenant->generation = vgpu_generation_next();
 	return 0;
 }
 

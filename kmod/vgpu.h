@@ -166,7 +166,7 @@ struct vgpu_memory_class {
  * @memory_total: device memory of this accelerator, bytes
  * @memory_reserved: sum over created devices
  * @attach_permit: opening a device consumes a permit
- * @generation: counts the changes of how the engine is shared
+ * @generation: of how the engine is shared, vgpu_generation_next()
  * @removed: the driver is being unbound; nothing new may be added
  * @engine: its engine
  * @classes: memory classes, indexed like @types
@@ -197,12 +197,12 @@ struct vgpu_parent {
 /**
  * struct vgpu_tenant - a tenant's group on one parent
  * @node: in parent->tenants, ordered by @id
- * @id: never used again: resumes dumps, and tells one life of a name from the next
+ * @id: vgpu_id_next(): resumes dumps, and tells one life of a name from the next
  * @parent: where; a tenant never outlives its parent
  * @name: the tenant
  * @configured: @group is in the engine's scheduler; until then its devices
  *	are inert
- * @generation: of @params, no tenant had it before; 0 while not configured
+ * @generation: of @params, vgpu_generation_next(); 0 while not configured
  * @params: as set
  * @devices: how many devices name it
  * @group: what the scheduler sees, engine->lock
@@ -455,6 +455,11 @@ static inline void vgpu_parent_unlock(struct vgpu_parent *parent)
 	mutex_unlock(&parent->lock);
 	vgpu_parent_put(parent);
 }
+
+/* numbers.c */
+void vgpu_numbers_init(void);
+u64 vgpu_id_next(void);
+u64 vgpu_generation_next(void);
 
 /* tenant.c: groups and memberships; callers hold parent->lock */
 struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *name);

@@ -204,6 +204,7 @@ typedef struct { s64 counter; } atomic64_t;
 #define atomic_dec_and_test(a) (!--(a)->counter)
 #define atomic64_inc_return(a) (++(a)->counter)
 #define atomic64_read(a) ((a)->counter)
+#define atomic64_set(a, n) ((a)->counter = (n))
 
 static inline void kref_init(struct kref *refs) { refs->count = 1; }
 

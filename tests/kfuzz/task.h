@@ -93,6 +93,7 @@ void flush_signals(struct task_struct *task);
 #define sched_set_normal(task, nice) ((void)(task))
 
 u64 ktime_get_ns(void);
+#define ktime_get_real_ns() ktime_get_ns()
 #define ns_to_ktime(ns) ((ktime_t)(ns))
 #define jiffies ((unsigned long)(ktime_get_ns() / (NSEC_PER_SEC / HZ)))
 #define msecs_to_jiffies(ms) ((unsigned long)DIV_ROUND_UP((ms) * HZ, 1000))

@@ -3,7 +3,7 @@
 
 import signal
 import subprocess
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, load_module, poll, unload_module
 from tests.rig.ring import REG_RUN_NS
 from tests.rig.vfio import opened
-from vgpumgr.errors import BusyError, NoCapacityError
+from vgpumgr.errors import BusyError, NoCapacityError, StaleGenerationError
 
 LOAD = ["saturate", "--op", "delay", "--delay-us", "200"]
 
@@ -113,6 +113,25 @@ def test_unloading_is_refused_while_a_slice_is_open(gpu: Gpu) -> None:
     assert module_references() > 0
     holder.kill()
     poll(lambda: module_references() == 0)
+
+
+def test_no_number_is_given_twice_not_after_binding_or_loading_again_either(gpu: Gpu) -> None:
+    """Who read one before changes nothing of what came after, and takes no counters for those of a life before."""
+    lives: list[tuple[int, int, int]] = []
+    for again in (nullcontext, gpu.unbound, gpu.unloaded):
+        gpu.clear()
+        with again():
+            pass
+        gpu.tenant("blue", weight=100, timeslice_us=1000)
+        of_gpu, of_tenant = gpu.control.gpu(ADDRESS).generation, gpu.stats("blue").generation
+        for before_gpu, before_tenant, _ in lives:
+            with pytest.raises(StaleGenerationError):
+                gpu.control.set_gpu(ADDRESS, max_chunk_us=300, if_generation=before_gpu)
+            with pytest.raises(StaleGenerationError):
+                gpu.tenant("blue", weight=5, if_generation=before_tenant)
+        lives.append((of_gpu, of_tenant, gpu.stats("blue").id))
+    for numbers in zip(*lives, strict=True):
+        assert 0 < numbers[0] < numbers[1] < numbers[2]
 
 
 def test_a_killed_client_frees_everything_and_the_slice_works_again(gpu: Gpu) -> None:

@@ -91,6 +91,15 @@ class Gpu:
             self.sysfs.write_gpu(self.address, "engine", "soft")
 
     @contextmanager
+    def unbound(self) -> Iterator[None]:
+        """Without the function while the body runs."""
+        self.sysfs.unbind(self.address)
+        try:
+            yield
+        finally:
+            self.sysfs.bind(self.address)
+
+    @contextmanager
     def unloaded(self) -> Iterator[None]:
         """Without the module while the body runs, which leaves it unloaded; afterwards it is loaded and bound."""
         self.sysfs.unbind(self.address)

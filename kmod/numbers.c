@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Numbers that are given once: ids of tenants, generations of tenants and GPUs. They grow,
+ * and begin with the time at which the module is loaded, in ns: what an earlier load gave
+ * is less, unless the clock was set back.
+ */
+#include <linux/atomic.h>
+#include <linux/ktime.h>
+
+#include "vgpu.h"
+
+static atomic64_t vgpu_ids;
+static atomic64_t vgpu_generations;
+
+void __init vgpu_numbers_init(void)
+{
+	u64 now_ns = ktime_get_real_ns();
+
+	atomic64_set(&vgpu_ids, now_ns);
+	atomic64_set(&vgpu_generations, now_ns);
+}
+
+/**
+ * vgpu_id_next - an id that no tenant had
+ *
+ * Return: more than 0 and than all before.
+ */
+u64 vgpu_id_next(void)
+{
+	return atomic64_inc_return(&vgpu_ids);
+}
+
+/**
+ * vgpu_generation_next - a generation that no tenant and no GPU had
+ *
+ * Return: more than 0 and than all before.
+ */
+u64 vgpu_generation_next(void)
+{
+	return atomic64_inc_return(&vgpu_generations);
+}
