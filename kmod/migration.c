@@ -198,20 +198,22 @@ static struct file *vgpu_migration_set_state(struct vfio_device *vdev,
 	if (device->revoked)
 		ret = -ENODEV;
 	else if (device->migration_state == VFIO_DEVICE_STATE_ERROR)
-		ret = -EINVAL;
+		ret = vgpu_refused(device, "migration", "state", -EINVAL);
 	while (!ret && device->migration_state != wanted) {
 		enum vfio_device_mig_state next;
 
 		ret = vfio_mig_get_next_state(vdev, device->migration_state, wanted, &next);
-		if (ret)
+		if (ret) {
+			vgpu_refused(device, "migration", "state", ret);
 			break;
+		}
 		filp = vgpu_migration_step(device, next);
 		ret = PTR_ERR_OR_ZERO(filp);
 		if (!ret)
 			device->migration_state = next;
 	}
 	mutex_unlock(&device->state_lock);
-	return ret ? ERR_PTR(vgpu_refused(device, "migration", "state", ret)) : filp;
+	return ret ? ERR_PTR(ret) : filp;
 }
 
 static int vgpu_migration_get_state(struct vfio_device *vdev, enum vfio_device_mig_state *state)

@@ -38,7 +38,7 @@ void kfuzz_tell(const char *format, ...)
 	va_end(arguments);
 	if (!strncmp(line, "stopped for ", 12))
 		sim_counts.told_stops++;	/* by a thread, maybe */
-	else if (strstr(line, " refused "))
+	else if (strstr(line, " refused"))
 		memcpy(told, line, sizeof(told));
 }
 
@@ -51,6 +51,16 @@ bool sim_told(const char *field)
 }
 
 bool sim_told_nothing(void) { return !*told; }
+
+bool sim_told_restoring(const char *fault)
+{
+	char wanted[80];
+
+	snprintf(wanted, sizeof(wanted), "restoring refused: %s", fault);
+	return !strncmp(told, wanted, strlen(wanted));
+}
+
+void sim_forget_told(void) { *told = 0; }
 
 /* ---- memory */
 

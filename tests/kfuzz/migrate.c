@@ -130,6 +130,29 @@ static void spoil(void)
 	header->checksum = vgpu_migration_checksum(header);
 }
 
+/* What the log says of a state that was not reached, if it says anything. */
+static void check_told(enum vfio_device_mig_state before, enum vfio_device_mig_state wanted,
+		       long error)
+{
+	switch (error) {
+	case -EINVAL:
+		if (before == VFIO_DEVICE_STATE_ERROR || wanted == VFIO_DEVICE_STATE_ERROR ||
+		    wanted > VFIO_DEVICE_STATE_RUNNING_P2P)
+			REQUIRE(sim_told("state"));
+		else
+			REQUIRE(sim_told_restoring("incomplete\n"));
+		break;
+	case -EPERM:
+		REQUIRE(sim_told_restoring("no tenant\n"));
+		break;
+	case -EIO:
+		REQUIRE(sim_told_restoring("the "));	/* engine or slice */
+		break;
+	default:
+		REQUIRE(sim_told_nothing());
+	}
+}
+
 static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wanted)
 {
 	enum vfio_device_mig_state before = migrate_state(device), after;
@@ -137,8 +160,9 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 	struct file *new;
 
 	guest_quiet = false;
+	sim_forget_told();
 	new = device->vdev.mig_ops->migration_set_state(&device->vdev, wanted);
-	REQUIRE(!IS_ERR(new) || sim_told("state"));
+	check_told(before, wanted, PTR_ERR_OR_ZERO(new));
 	after = migrate_state(device);
 	guest_quiet = after != VFIO_DEVICE_STATE_RUNNING;
 	if (before == VFIO_DEVICE_STATE_RESUMING && after == VFIO_DEVICE_STATE_ERROR) {
@@ -240,6 +264,10 @@ static void give(struct vgpu_device *device, size_t bytes)
 		given += done;
 	if (done == -EINVAL && before >= whole(device))
 		REQUIRE(sim_told("position"));
+	else if (done == -EINVAL)
+		REQUIRE(sim_told("position") || sim_told_restoring(""));
+	else if (done == -EFAULT || done == -ENODEV)
+		REQUIRE(sim_told_nothing());
 	/* Who writes is told of what cannot be restored, not who starts the VM. */
 	if (done > 0 && given == whole(device))
 		REQUIRE(possible(device));

@@ -3,6 +3,7 @@
 
 import errno
 import os
+import re
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.kmod.test_lifetime import module_references
 from tests.rig import migration
 from tests.rig.gpu import Gpu, poll
+from tests.rig.kernel import kernel_log
 from tests.rig.migration import (
     ERROR,
     PRE_COPY,
@@ -87,6 +89,8 @@ def test_every_state_is_reached_and_left(uuid: str) -> None:
             with pytest.raises(OSError, match=BAD_STREAM):
                 set_state(device, wanted)
             assert state(device) == RUNNING
+    told = re.findall(rf"{uuid}: (\w+ refused.*)", kernel_log())
+    assert told == ["restoring refused: incomplete", *6 * ["migration refused for state: -EINVAL"]]
 
 
 def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
@@ -258,8 +262,12 @@ def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) 
         stream = save(device)
     with opened(gpu.slice()) as device:
         enable_unused(device)
+        before = kernel_log()
         with pytest.raises(OSError, match=os.strerror(errno.EPERM)):
             set_state(device, RESUMING)
+        said = kernel_log().removeprefix(before)
+        assert "restoring refused: no tenant\n" in said
+        assert "refused for state" not in said
         assert state(device) == STOP
         set_state(device, RUNNING)
         assert device.register(REG_STATUS) & ENABLED
@@ -287,9 +295,11 @@ def test_restoring_begins_when_nothing_is_at_work_on_device_memory(gpu: Gpu, uui
         guest.submit(device, delay(900_000, NOSPLIT))
         poll(lambda: gpu.control.gpu(gpu.address).picks > picks)
         device.reset()
+        before = kernel_log()
         with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
             set_state(device, RESUMING)
         assert state(device) == STOP
+        assert "refused for state" not in kernel_log().removeprefix(before), "the VMM asked for what there is"
 
         def begun() -> bool:
             with suppress(OSError):
