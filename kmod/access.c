@@ -250,8 +250,8 @@ static long vgpu_set_irqs(struct vgpu_device *device, void __user *arg)
 	kfree(data);
 	if (!ret)
 		return 0;
-	return vgpu_refused(device, "SET_IRQS",
-				   data_bytes && ret != -ENOTTY ? "data" : "flags", ret);
+	return vgpu_refused(device, "SET_IRQS", data_bytes && ret != -ENOTTY ? "data" : "flags",
+			    ret);
 }
 
 static long vgpu_reset(struct vgpu_device *device)

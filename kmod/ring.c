@@ -28,7 +28,7 @@ static void vgpu_ring_free(struct kref *refs)
 	kfree_sensitive(ring);
 }
 
-/* What held guest data, here and elsewhere, is cleared before it is freed. */
+/* What operands, items and rings hold of a guest is cleared before it is freed. */
 static void vgpu_operand_free(struct vgpu_operand *operand)
 {
 	if (operand->staged && operand->data)

@@ -393,7 +393,7 @@ struct vgpu_device_stats {
  * @error_index: item at fault; engine->lock
  * @storm_tokens: doorbells without an item still tolerated; engine->lock
  * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
- * @stats: engine->lock
+ * @stats: engine->lock, but for what struct vgpu_device_stats says of one
  * @events: what is to be told of it, engine->lock
  * @irq_lock: protects @vectors and @request
  * @vectors: MSI-X eventfds

@@ -127,6 +127,15 @@ def test_descriptions_have_the_form_of_the_kernels(path: Path) -> None:
         assert max(map(len, entry.expandtabs().splitlines())) <= 80, entry
 
 
+def test_the_log_has_the_name_of_each_error() -> None:
+    header = sources()[KMOD / "uapi" / "vgpu_device.h"]
+    errors = [(name, int(value)) for name, value in re.findall(r"^\tVGPU_ERROR_(\w+) = (\d+),", header, re.M)]
+    assert [value for _, value in errors] == list(range(len(errors)))
+    assert re.findall(r'\[VGPU_ERROR_(\w+)\] = "(\w+)"', sources()[KMOD / "fault.c"]) == [
+        (name, name.lower()) for name, _ in errors
+    ]
+
+
 def test_each_netlink_operation_is_one_of_the_module() -> None:
     text = "".join(sources().values())
     for operation in SPEC["operations"]["list"]:
