@@ -19,6 +19,7 @@ struct mutex vgpu_parents_lock;
 struct genl_family vgpu_family;
 
 static struct vgpu_parent gpus[GPUS];	/* @generation: number of the change that brought it */
+static u64 gpu_lives[GPUS];	/* the same; stays when it goes: a list may still be at it */
 static struct vgpu_tenant tenants[GPUS * TENANTS];	/* the same; 0: it is not there */
 static unsigned int changes = 1;
 static u64 ids;
@@ -26,6 +27,7 @@ static u64 lists, changed_lists, empty_lists, refused_lists, parts;
 
 static struct nlmsghdr messages[PART_MAX + 1];	/* the last is taken back */
 static const void *objects[PART_MAX];	/* what they are about */
+static u64 lives[PART_MAX];		/* which of its lives */
 static unsigned int room;
 static const char *only;
 
@@ -66,16 +68,25 @@ void *genlmsg_put(struct sk_buff *skb, u32 portid, u32 seq, const struct genl_fa
 void genlmsg_cancel(struct sk_buff *skb, void *header) { skb->len--; }
 void genlmsg_end(struct sk_buff *skb, void *header) { REQUIRE(skb->len <= room); }
 
-static int put(struct sk_buff *skb, const void *object)
+static int put(struct sk_buff *skb, const void *object, u64 life)
 {
 	if (skb->len > room)
 		return -EMSGSIZE;
+	REQUIRE(life);
 	objects[skb->len - 1] = object;
+	lives[skb->len - 1] = life;
 	return 0;
 }
 
-int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent) { return put(skb, parent); }
-int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant) { return put(skb, tenant); }
+int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
+{
+	return put(skb, parent, gpu_lives[parent - gpus]);
+}
+
+int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
+{
+	return put(skb, tenant, tenant->generation);
+}
 
 /* ---- what comes and goes */
 
@@ -88,6 +99,8 @@ static void change_gpu(struct vgpu_parent *gpu)
 	else
 		list_add_tail(&gpu->node, &vgpu_parents);
 	gpu->generation = gpu->generation ? 0 : changes;
+	if (gpu->generation)
+		gpu_lives[gpu - gpus] = changes;
 	mutex_unlock(&vgpu_parents_lock);
 }
 
@@ -126,17 +139,19 @@ static int operate(void *data)
 
 /* ---- lists */
 
-struct listed { u64 gpus[GPUS], tenants[GPUS * TENANTS]; };
+struct listed { u64 gpus[GPUS], tenants[GPUS * TENANTS]; };	/* the life that was listed */
 
-static void note(struct listed *listed, const void *object)
+/* Lives of one object come in order. */
+static void note(struct listed *listed, const void *object, u64 life)
 {
-	u64 *times;
+	u64 *before;
 
 	if (object >= (void *)gpus && object < (void *)(gpus + GPUS))
-		times = &listed->gpus[(struct vgpu_parent *)object - gpus];
+		before = &listed->gpus[(struct vgpu_parent *)object - gpus];
 	else
-		times = &listed->tenants[(struct vgpu_tenant *)object - tenants];
-	++*times;
+		before = &listed->tenants[(struct vgpu_tenant *)object - tenants];
+	REQUIRE(life > *before);
+	*before = life;
 }
 
 /* What went and came again is something else. */
@@ -146,12 +161,12 @@ static void check(const struct listed *listed, bool of_tenants, unsigned int beg
 {
 	for (int i = 0; i < GPUS; i++)
 		if (stayed(gpus[i].generation, began))
-			REQUIRE(listed->gpus[i] == !of_tenants);
+			REQUIRE(!listed->gpus[i] == of_tenants);
 	for (int i = 0; i < GPUS * TENANTS; i++) {
 		const struct vgpu_parent *gpu = &gpus[i / TENANTS];
 
 		if (stayed(gpu->generation, began) && stayed(tenants[i].generation, began))
-			REQUIRE(listed->tenants[i] == (of_tenants && (!only || only == gpu->name)));
+			REQUIRE(!listed->tenants[i] == !(of_tenants && (!only || only == gpu->name)));
 	}
 }
 
@@ -173,7 +188,7 @@ static void list(bool of_tenants)
 		ret = of_tenants ? vgpu_tenants_dump(&skb, &cb) : vgpu_gpus_dump(&skb, &cb);
 		REQUIRE(ret <= 0 || ret == (int)skb.len);
 		for (unsigned int i = 0; i < skb.len; i++) {
-			note(&listed, objects[i]);
+			note(&listed, objects[i], lives[i]);
 			flagged |= messages[i].nlmsg_flags & NLM_F_DUMP_INTR;
 		}
 		parts++;

@@ -122,6 +122,9 @@ static void fill(u8 *data, size_t bytes)
 
 	for (size_t i = 0; i < bytes; i++)
 		data[i] = word >> (i % 8 * 8) ^ i;
+	word = SIM_GUESTS | (word & 0xffff);
+	if (bytes >= sizeof(word))
+		memcpy(data + ((bytes - sizeof(word)) & ~3ul), &word, sizeof(word));
 }
 
 /* An operand is read once from start to end, sources in their order. */

@@ -92,19 +92,21 @@ void kfree_sensitive(const void *memory)
 	free((void *)memory);
 }
 
-/* Nothing of a guest is left in memory that anybody may be given next. */
-void kfree(const void *memory)
+/* Nothing of a guest is left in memory that anybody may be given next, beyond what is cleared. */
+void kvfree_sensitive(const void *memory, size_t cleared)
 {
-	const u8 *at = memory;
+	size_t bytes = malloc_usable_size((void *)memory);
 	u64 word;
 
-	for (size_t left = malloc_usable_size((void *)memory); left >= sizeof(word);
-	     left -= sizeof(u32), at += sizeof(u32)) {
-		memcpy(&word, at, sizeof(word));
+	REQUIRE(cleared <= bytes);
+	for (size_t at = (cleared + 3) & ~3ul; at + sizeof(word) <= bytes; at += sizeof(u32)) {
+		memcpy(&word, (const u8 *)memory + at, sizeof(word));
 		REQUIRE(!is_guests(word));
 	}
 	kfree_sensitive(memory);
 }
+
+void kfree(const void *memory) { kvfree_sensitive(memory, 0); }
 
 struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm)
 {

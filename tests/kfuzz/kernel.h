@@ -240,7 +240,7 @@ void kfree_sensitive(const void *memory);
 #define __vmalloc(bytes, flags) kfuzz_alloc(bytes, flags)
 #define kvfree(memory) kfree(memory)
 #define vfree(memory) kfree(memory)
-#define kvfree_sensitive(memory, bytes) ((void)(bytes), kfree_sensitive(memory))
+void kvfree_sensitive(const void *memory, size_t bytes);
 struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm);
 void mem_cgroup_put(struct mem_cgroup *group);
 #define set_active_memcg(group) ((void)(group))

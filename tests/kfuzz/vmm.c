@@ -388,6 +388,27 @@ static void ask_anything(void)
 		REQUIRE(sim_told_nothing());
 }
 
+/* What of a request about an interrupt that there is cannot be. */
+static const char *irqs_fault(const struct vfio_irq_set *set)
+{
+	u32 irqs = set->index == VFIO_PCI_MSIX_IRQ_INDEX ? VGPU_VECTORS : 1, size;
+
+	if (set->start >= irqs)
+		return "start";
+	if (set->count > irqs - set->start)
+		return "count";
+	switch (set->flags & VFIO_IRQ_SET_DATA_TYPE_MASK) {
+	case VFIO_IRQ_SET_DATA_NONE: size = 0; break;
+	case VFIO_IRQ_SET_DATA_BOOL: size = sizeof(u8); break;
+	case VFIO_IRQ_SET_DATA_EVENTFD: size = sizeof(s32); break;
+	default: return "flags or argsz";
+	}
+	if (set->flags & ~(VFIO_IRQ_SET_DATA_TYPE_MASK | VFIO_IRQ_SET_ACTION_TYPE_MASK) ||
+	    set->argsz - sizeof(*set) < set->count * size)
+		return "flags or argsz";
+	return "flags";		/* data for nobody */
+}
+
 static void set_irqs(void)
 {
 	static const u32 kinds[] = { VFIO_IRQ_SET_DATA_NONE, VFIO_IRQ_SET_DATA_BOOL,
@@ -419,8 +440,7 @@ static void set_irqs(void)
 	else if (set->index != VFIO_PCI_MSIX_IRQ_INDEX && set->index != VFIO_PCI_REQ_IRQ_INDEX)
 		REQUIRE(sim_told("index"));
 	else if (ret == -EINVAL)
-		REQUIRE(sim_told("start") || sim_told("count") || sim_told("flags") ||
-			sim_told("flags or argsz") || sim_told("data"));
+		REQUIRE(sim_told(irqs_fault(set)));
 	else
 		REQUIRE(sim_told(ret == -ENOTTY ? "flags" : "data"));
 }
