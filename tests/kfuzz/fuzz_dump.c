@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lists of GPUs and tenants, taken in parts of any length while both come and go: what was
+ * Lists of GPUs, tenants and slices, taken in parts of any length while all come and go: what was
  * there all the time is listed, nothing twice, and the list says that something changed
  * exactly when something did.
  *
@@ -12,6 +12,7 @@
 
 #define GPUS 4
 #define TENANTS 8
+#define SLICES 4
 #define PART_MAX 4	/* messages */
 
 LIST_HEAD(vgpu_parents);
@@ -21,6 +22,8 @@ struct genl_family vgpu_family;
 static struct vgpu_parent gpus[GPUS];	/* @generation: number of the change that brought it */
 static u64 gpu_lives[GPUS];	/* the same; stays when it goes: a list may still be at it */
 static struct vgpu_tenant tenants[GPUS * TENANTS];	/* the same; 0: it is not there */
+static struct vgpu_device slices[GPUS * SLICES];
+static u64 slice_lives[GPUS * SLICES];	/* as @generation */
 static unsigned int changes = 1;
 static u64 ids;
 static u64 lists, changed_lists, empty_lists, refused_lists, parts;
@@ -41,16 +44,16 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 void guest_let_go(struct vfio_device *vdev) { (void)vdev; }
 unsigned int vgpu_netlink_objects(void) { return changes; }
 void vgpu_parent_put(struct vgpu_parent *parent) { parent->refs.count--; }
-int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device) { return -EMSGSIZE; }
 
 /* ---- messages, as many as there is room for */
 
 struct nlattr **vgpu_dump_attrs(struct netlink_callback *cb)
 {
-	static struct nlattr *attrs[VGPUMGR_A_TENANT_GPU + 1];
+	static struct nlattr *attrs[max(VGPUMGR_A_TENANT_GPU, VGPUMGR_A_SLICE_GPU) + 1];
 
 	(void)cb;
 	attrs[VGPUMGR_A_TENANT_GPU] = (struct nlattr *)only;
+	attrs[VGPUMGR_A_SLICE_GPU] = (struct nlattr *)only;
 	return attrs;
 }
 
@@ -88,6 +91,11 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 	return put(skb, tenant, tenant->generation);
 }
 
+int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *slice)
+{
+	return put(skb, slice, slice_lives[slice - slices]);
+}
+
 /* ---- what comes and goes */
 
 static void change_gpu(struct vgpu_parent *gpu)
@@ -117,12 +125,32 @@ static void change_tenant(struct vgpu_parent *gpu, struct vgpu_tenant *tenant)
 	mutex_unlock(&gpu->lock);
 }
 
+/* Under another UUID, or under that which it had. */
+static void change_slice(struct vgpu_parent *gpu, struct vgpu_device *slice)
+{
+	u64 *life = &slice_lives[slice - slices];
+
+	mutex_lock(&gpu->lock);
+	changes += 2;
+	if (*life) {
+		list_del(&slice->node);
+	} else {
+		if (sim_one_in(2))
+			slice->uuid.b[0] = sim_random();
+		list_add_tail(&slice->node, &gpu->devices);
+	}
+	*life = *life ? 0 : changes;
+	mutex_unlock(&gpu->lock);
+}
+
 static void change(void)
 {
 	unsigned int gpu = sim_below(GPUS);
 
 	if (sim_one_in(8))
 		change_gpu(&gpus[gpu]);
+	else if (sim_one_in(3))
+		change_slice(&gpus[gpu], &slices[gpu * SLICES + sim_below(SLICES)]);
 	else
 		change_tenant(&gpus[gpu], &tenants[gpu * TENANTS + sim_below(TENANTS)]);
 }
@@ -139,7 +167,10 @@ static int operate(void *data)
 
 /* ---- lists */
 
-struct listed { u64 gpus[GPUS], tenants[GPUS * TENANTS]; };	/* the life that was listed */
+enum kind { OF_GPUS, OF_TENANTS, OF_SLICES, KINDS };
+
+/* The life that was listed. */
+struct listed { u64 gpus[GPUS], tenants[GPUS * TENANTS], slices[GPUS * SLICES]; };
 
 /* Lives of one object come in order. */
 static void note(struct listed *listed, const void *object, u64 life)
@@ -148,6 +179,8 @@ static void note(struct listed *listed, const void *object, u64 life)
 
 	if (object >= (void *)gpus && object < (void *)(gpus + GPUS))
 		before = &listed->gpus[(struct vgpu_parent *)object - gpus];
+	else if (object >= (void *)slices && object < (void *)(slices + GPUS * SLICES))
+		before = &listed->slices[(struct vgpu_device *)object - slices];
 	else
 		before = &listed->tenants[(struct vgpu_tenant *)object - tenants];
 	REQUIRE(life > *before);
@@ -157,20 +190,49 @@ static void note(struct listed *listed, const void *object, u64 life)
 /* What went and came again is something else. */
 static bool stayed(u64 came, unsigned int began) { return came && came <= began; }
 
-static void check(const struct listed *listed, bool of_tenants, unsigned int began)
+/* What is on a GPU that stayed, and stayed itself, is listed if such things are, of that GPU. */
+static void check_on_gpus(const u64 *listed, unsigned int each, bool wanted, unsigned int began,
+			  u64 (*came)(unsigned int number))
 {
-	for (int i = 0; i < GPUS; i++)
-		if (stayed(gpus[i].generation, began))
-			REQUIRE(!listed->gpus[i] == of_tenants);
-	for (int i = 0; i < GPUS * TENANTS; i++) {
-		const struct vgpu_parent *gpu = &gpus[i / TENANTS];
+	for (unsigned int i = 0; i < GPUS * each; i++) {
+		const struct vgpu_parent *gpu = &gpus[i / each];
 
-		if (stayed(gpu->generation, began) && stayed(tenants[i].generation, began))
-			REQUIRE(!listed->tenants[i] == !(of_tenants && (!only || only == gpu->name)));
+		if (stayed(gpu->generation, began) && stayed(came(i), began))
+			REQUIRE(!listed[i] == !(wanted && (!only || only == gpu->name)));
 	}
 }
 
-static void list(bool of_tenants)
+static u64 tenant_came(unsigned int number) { return tenants[number].generation; }
+static u64 slice_came(unsigned int number) { return slice_lives[number]; }
+
+static void check(const struct listed *listed, enum kind kind, unsigned int began)
+{
+	for (int i = 0; i < GPUS; i++)
+		if (stayed(gpus[i].generation, began))
+			REQUIRE(!listed->gpus[i] == (kind != OF_GPUS));
+	check_on_gpus(listed->tenants, TENANTS, kind == OF_TENANTS, began, tenant_came);
+	check_on_gpus(listed->slices, SLICES, kind == OF_SLICES, began, slice_came);
+}
+
+static int start(enum kind kind, struct netlink_callback *cb)
+{
+	switch (kind) {
+	case OF_TENANTS: return vgpu_tenants_dump_start(cb);
+	case OF_SLICES: return vgpu_slices_dump_start(cb);
+	default: return vgpu_gpus_dump_start(cb);
+	}
+}
+
+static int take(enum kind kind, struct sk_buff *skb, struct netlink_callback *cb)
+{
+	switch (kind) {
+	case OF_TENANTS: return vgpu_tenants_dump(skb, cb);
+	case OF_SLICES: return vgpu_slices_dump(skb, cb);
+	default: return vgpu_gpus_dump(skb, cb);
+	}
+}
+
+static void list(enum kind kind)
 {
 	struct nlmsghdr request = {}, done = {};
 	struct netlink_callback cb = { .nlh = &request };
@@ -180,12 +242,12 @@ static void list(bool of_tenants)
 	struct sk_buff skb;
 	int ret;
 
-	only = of_tenants && sim_one_in(3) ? gpus[sim_below(GPUS)].name : NULL;
-	REQUIRE(!(of_tenants ? vgpu_tenants_dump_start(&cb) : vgpu_gpus_dump_start(&cb)));
+	only = kind != OF_GPUS && sim_one_in(3) ? gpus[sim_below(GPUS)].name : NULL;
+	REQUIRE(!start(kind, &cb));
 	do {
 		room = 1 + sim_below(PART_MAX);
 		skb.len = 0;
-		ret = of_tenants ? vgpu_tenants_dump(&skb, &cb) : vgpu_gpus_dump(&skb, &cb);
+		ret = take(kind, &skb, &cb);
 		REQUIRE(ret <= 0 || ret == (int)skb.len);
 		for (unsigned int i = 0; i < skb.len; i++) {
 			note(&listed, objects[i], lives[i]);
@@ -203,7 +265,7 @@ static void list(bool of_tenants)
 	nl_dump_check_consistent(&cb, &done);
 	flagged |= done.nlmsg_flags & NLM_F_DUMP_INTR;
 	REQUIRE(flagged == (began != ended));
-	check(&listed, of_tenants, began);
+	check(&listed, kind, began);
 	changed_lists += flagged;
 	empty_lists += !memcmp(&listed, &(struct listed){}, sizeof(listed));
 }
@@ -222,10 +284,13 @@ int main(int argc, char **argv)
 		kref_init(&gpus[i].refs);
 		mutex_init(&gpus[i].lock);
 		INIT_LIST_HEAD(&gpus[i].tenants);
+		INIT_LIST_HEAD(&gpus[i].devices);
 	}
+	for (int i = 0; i < GPUS * SLICES; i++)
+		slices[i].uuid.b[1] = i;	/* no other has it */
 	operator = kthread_run(operate, NULL, "operator");
 	while (lists < most)
-		list(sim_below(2));
+		list(sim_below(KINDS));
 	kthread_stop(operator);
 	for (int i = 0; i < GPUS; i++)
 		REQUIRE(gpus[i].refs.count == 1);
