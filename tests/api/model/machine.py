@@ -291,6 +291,7 @@ class Life(Plans, RuleBasedStateMachine):
         machine.startable |= {one: mine[one] for one in wanted}
         machine.named, machine.trusts = wanted, document["epoch_confirmed"]
         if machine.trusts:
+            machine.trusted = (document["epoch"], document["generation"])
             machine.devices = {one: claim for one, claim in machine.devices.items() if one not in dead}
             machine.startable = {one: claim for one, claim in machine.startable.items() if one not in dead}
         self._report(machine, blow, document)
@@ -403,8 +404,8 @@ class Life(Plans, RuleBasedStateMachine):
             "agent_epoch": 1,
             "seq": machine.seq,
             "agent_version": "1",
-            "desired_epoch": document["epoch"] if document else None,
-            "desired_generation": document["generation"] if document else 0,
+            "desired_epoch": machine.trusted[0],
+            "desired_generation": machine.trusted[1],
             "gpus": inventory((16, 16)),
             "groups": [],
             "slices": [

@@ -38,7 +38,7 @@ class Machine:
     """A host: its devices are real, whatever a database says.
 
     `startable`: claims that VMs start with without asking. `named`: those of its last document; `trusts`: whether that
-    was of a confirmed epoch.
+    was of a confirmed epoch. `trusted`: epoch and generation of the last one that was, which reports name.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Machine:
     startable: dict[str, Claim] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     trusts: bool = True
+    trusted: tuple[str | None, int] = (None, 0)
     devices: dict[str, Claim] = field(default_factory=dict)
     seq: int = 0
     away: bool = False
