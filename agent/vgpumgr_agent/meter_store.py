@@ -156,13 +156,22 @@ class Meter:
             sums[(hour, *key)] += part
         if not sums:
             return
-        _, revision, _ = self._identity()
+        _, revision, known = self._identity()
         self._database.execute("UPDATE meter SET revision = ?", (revision + len(sums),))
         self._database.executemany(
             f"INSERT INTO hours (hour, gpu, tenant, revision, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET revision = excluded.revision, "
             + ", ".join(f"{name} = {name} + excluded.{name}" for name in USED),
             [(*key, revision + place, *astuple(part)) for place, (key, part) in enumerate(sums.items(), start=1)],
+        )
+        # When the API hears of a new hour, it may forget the old ones: none of them must go on by then.
+        self._drop(known)
+
+    def _drop(self, known: int) -> None:
+        """Remove what is old, of what the API has, which is up to the revision `known`."""
+        self._database.execute(
+            "DELETE FROM hours WHERE revision <= ? AND hour < ?",
+            (known, self.clock.wall_ns() // HOUR_NS - KEPT_HOURS),
         )
 
     # ---- telling the API
@@ -206,10 +215,7 @@ class Meter:
                 self._database.execute("UPDATE meter SET id = ?, revision = 0, acknowledged = 0", (str(uuid4()),))
                 return
             self._database.execute("UPDATE meter SET acknowledged = ?", (answer.revision,))
-            self._database.execute(
-                "DELETE FROM hours WHERE revision <= ? AND hour < ?",
-                (answer.revision, self.clock.wall_ns() // HOUR_NS - KEPT_HOURS),
-            )
+            self._drop(answer.revision)
 
     def _identity(self) -> tuple[UUID, int, int]:
         identity, revision, acknowledged = self._database.execute(

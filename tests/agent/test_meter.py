@@ -303,6 +303,16 @@ def test_what_the_api_has_goes_after_ten_days_and_what_it_lacks_stays(meter: Met
     assert left == [*range(1000 - KEPT_HOURS, 800), *range(800, 900)]
 
 
+def test_what_a_dead_clock_counted_is_gone_when_the_api_hears_of_the_right_hour(meter: Meter) -> None:
+    """It forgets that then, and what went on from there would be booked again."""
+    meter._add([(10, BLUE, Used(run_ns=1)), (11, BLUE, Used(run_ns=1))])
+    meter._database.execute("UPDATE meter SET acknowledged = 1")  # as of a time at which 1970 was no old hour
+    meter._add([(1000, BLUE, Used(run_ns=1))])
+    assert [row[0] for row in meter._database.execute("SELECT hour FROM hours ORDER BY hour")] == [11, 1000]
+    meter._add([(10, BLUE, Used(run_ns=7))])
+    assert [(each.hour, each.run_ns) for each in meter.pending().readings] == [(11, 1), (1000, 1), (10, 7)]
+
+
 def test_a_meter_that_the_api_does_not_take_begins_anew(meter: Meter) -> None:
     fill(meter, 3)
     sent = meter.pending()
