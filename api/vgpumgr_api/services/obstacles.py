@@ -144,7 +144,7 @@ DETAILS = {
     "host.offline": "their host is not enrolled, or has not reported for 90 s",
     "host.unconfirmed": "the database was restored and their host is not confirmed; compare, then confirm its epoch",
     "gpu.unknown_slices": "their host has slices that the database does not know, or may start such: stop their VMs; "
-    "or the database has lost commits: run vgpumgr-api new-epoch",
+    "only where the database has lost commits and nobody said so: vgpumgr-api new-epoch",
     "gpu.absent": "not in their host's last report",
     "type.none": "no mdev type has enough memory",
     "policy.unequal": "their slices all get the same, and those that are there were sold another share",

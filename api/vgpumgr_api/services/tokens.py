@@ -85,7 +85,7 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
         _require_within(actor.scopes, request)
     end = _end(session, request)
     if actor.token_id is not None and actor.expires_at is not None and (end is None or end > actor.expires_at):
-        raise _invalid("expires_in_s", "this token passes nothing on for longer than it lasts itself; make it shorter")
+        raise _invalid("expires_in_s", "this token ends, and passes nothing on for longer than it lasts: ask for less")
     secret = new_secret()
     token = records.Token(
         id=uuid4(),
