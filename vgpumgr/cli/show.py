@@ -138,11 +138,16 @@ def _lines(content: Mapping[str, Any], indent: str = "") -> list[str]:
         elif isinstance(value, list) and value:
             lines.append(f"{indent}{printable(key)}:")
             for entry in value:
-                members = ", ".join(f"{name} {_value(name, part)}" for name, part in entry.items())
-                lines.append(f"{indent}  - {printable(members)}")
+                lines.append(f"{indent}  - {printable(_entry(entry))}")
         else:
             lines.append(f"{indent}{printable(key + ':'):{width}} {printable(_value(key, value))}")
     return lines
+
+
+def _entry(entry: object) -> str:
+    if isinstance(entry, dict):
+        return ", ".join(f"{name} {_value(name, part)}" for name, part in entry.items())
+    return str(entry)
 
 
 def _value(key: str, value: object) -> str:

@@ -4,9 +4,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Row, and_, false, func, select
+from sqlalchemy import ColumnElement, and_, false, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
@@ -32,6 +33,17 @@ ONLINE = timedelta(seconds=90)
 ENROLL_TOKEN_LIFE = timedelta(days=7)
 
 _REPORT = observations.HostReport
+_REPORTED = (_REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at, _REPORT.unknown_slices, _REPORT.refusals)
+
+
+class _Reported(NamedTuple):
+    """`_REPORTED` of a host; all None where an outer join has found nothing."""
+
+    at: datetime | None = None
+    agent_version: str | None = None
+    lost_at: datetime | None = None
+    unknown_slices: int | None = None
+    refusals: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +82,13 @@ def list_hosts(session: Session, actor: Actor, page: PageRequest, wanted: HostFi
     """Returns hosts, by name. For who sees the cloud."""
     require_view(actor)
     statement = (
-        select(models.Host, _REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at)
+        select(models.Host, *_REPORTED)
         .outerjoin(_REPORT, _REPORT.host_id == models.Host.id)
         .where(*wanted.conditions(now(session)))
     )
     rows, token = fetch(session, statement, kind="hosts", keys=[models.Host.name], page=page)
     labels = labels_of(session, HostLabel, [row[0].id for row in rows])
-    items = [_host(session, row[0], row[1], row[2], row[3], labels[row[0].id]) for row in rows]
+    items = [_host(session, row[0], _Reported(*row[1 : len(_REPORTED) + 1]), labels[row[0].id]) for row in rows]
     return Page(items=items, next_page_token=token)
 
 
@@ -192,40 +204,32 @@ def reenroll(session: Session, actor: Actor, name: str) -> HostCreated:
 
 
 def _answer(session: Session, host: models.Host) -> Host:
-    report: Row[datetime | None, str, datetime | None] | None = session.execute(
-        select(_REPORT.reported_at, _REPORT.agent_version, _REPORT.lost_at).where(_REPORT.host_id == host.id)
-    ).one_or_none()
-    reported_at, agent_version, lost_at = report or (None, "", None)
+    report = session.execute(select(*_REPORTED).where(_REPORT.host_id == host.id)).one_or_none()
     labels = labels_of(session, HostLabel, [host.id])[host.id]
-    return _host(session, host, reported_at, agent_version, lost_at, labels)
+    return _host(session, host, _Reported(*(report or ())), labels)
 
 
 def _created(host: Host, secret: str) -> HostCreated:
     return HostCreated(**host.model_dump(), enroll_token=secret)
 
 
-def _host(
-    session: Session,
-    host: models.Host,
-    reported_at: datetime | None,
-    agent_version: str | None,
-    lost_at: datetime | None,
-    labels: dict[str, str],
-) -> Host:
+def _host(session: Session, host: models.Host, reported: _Reported, labels: dict[str, str]) -> Host:
     # While a token waits for it, and after a fence, the host has no credential.
     enrolled = host.enrolled_at is not None and host.enroll_hash is None and host.fenced_at is None
     return Host(
         id=host.id,
         name=host.name,
-        state=host_states.state_of(host, lost_at),
+        state=host_states.state_of(host, reported.lost_at),
         operator_state=host_states.operators_state(host),
         enrolled=enrolled,
-        online=enrolled and reported_at is not None and now(session) - reported_at <= ONLINE,
+        online=enrolled and reported.at is not None and now(session) - reported.at <= ONLINE,
         epoch_confirmed=host.epoch_confirmed,
         fenced_at=host.fenced_at,
-        lost_at=lost_at,
-        last_report_at=reported_at,
-        agent_version=agent_version or "",
+        lost_at=reported.lost_at,
+        last_report_at=reported.at,
+        agent_version=reported.agent_version or "",
+        unknown_slices=reported.unknown_slices or 0,
+        refusals=reported.refusals or [],
         labels=labels,
         generation=host.generation,
         created_at=host.created_at,

@@ -4,6 +4,7 @@
 from uuid import uuid4
 
 from vgpumgr_api.services import hosts, installation
+from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
@@ -168,15 +169,20 @@ def test_a_host_that_knows_more_than_the_database_takes_no_claims_before_a_new_e
     before = agent.desired()
     lost = before.model_copy(update={"generation": before.generation + 9})
     for _ in range(2):
-        agent.report(desired=lost)
+        agent.report(desired=lost, refusals=["the desired state went back"])
         with refused(Code.CAPACITY_NONE) as caught:
             world.claim("acme", profile)
         assert caught.reasons == {"gpu.unknown_slices": 1}
+        seen = world.run(hosts.get_host, "one")
+        assert (seen.unknown_slices, seen.refusals) == (1, ["the desired state went back"])
+        assert world.run(hosts.list_hosts, PageRequest()).items == [seen]
     assert agent.desired().generation == before.generation + 1
     world.run(installation.new_epoch)
     world.run(hosts.confirm_epoch, "one")
     agent.report(desired=agent.desired())
     world.claim("acme", profile)
+    told = world.run(hosts.get_host, "one")
+    assert (told.unknown_slices, told.refusals) == (0, [])
 
 
 def test_after_a_restore_a_host_takes_claims_only_once_it_goes_by_the_restored_database(world: World) -> None:

@@ -201,6 +201,8 @@ def contents() -> dict[str, list[Any]]:
                 lost_at=None,
                 last_report_at=MADE + timedelta(seconds=30),
                 agent_version="0.1.0",
+                unknown_slices=1,
+                refusals=[f"slice {id_of(5, 9)} is no longer named and has no tombstone: kept until its lease ends"],
                 generation=4,
                 created_at=MADE,
             ),

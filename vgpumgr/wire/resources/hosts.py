@@ -52,6 +52,9 @@ class Host(Answer):
 
     `fenced_at`: declared dead, and not enrolled since; whatever its `state`, it takes no claims. `lost_at`: since when
     its `state` is `lost`; `operator_state` is what operators made of it, and what it is again once it is heard of.
+    `unknown_slices`: at least so many slices it has, or may start VMs with, that are no claims on it; while there are
+    any it takes no claims. After an enrolment there may be some until it has reported. `refusals`: what its agent's
+    last report says that it could not do, or does not obey.
     """
 
     id: UUID
@@ -65,6 +68,8 @@ class Host(Answer):
     lost_at: Instant | None
     last_report_at: Instant | None
     agent_version: str
+    unknown_slices: int = 0
+    refusals: list[str] = Field(default_factory=list)
     labels: dict[str, str] = Field(default_factory=dict)
     generation: Generation
     created_at: Instant
