@@ -39,22 +39,25 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def growth(bench: Bench) -> dict[str, Any]:
-    """The same claims on a small fleet and on the whole one, in turns."""
+    """The same claims on a small fleet and on the whole one, in turns. Each turn has a small one of its own, which has
+    room for what the fastest machine claims in one.
+    """
     whole = bench.whole
-    few = fleet.loaded(bench.cluster.create("few"), bench.sizes.few_hosts)
-    taken: dict[int, list[tuple[Tally, servers.Counts]]] = {few.gpus: [], whole.gpus: []}
     clients = min(CLIENTS, max(bench.sizes.clients))
-    with servers.replicas(bench.directory / "few", few.url, count=bench.sizes.workers) as to_few:
-        both = ((few, to_few), (whole, bench.addresses))
-        for each, addresses in both:
-            warm(addresses, each)
-        for number in range(2 * bench.sizes.rounds):
+    taken: dict[int, list[tuple[Tally, servers.Counts]]] = {}
+    warm(bench.addresses, whole)
+    for number in range(2 * bench.sizes.rounds):
+        few = fleet.loaded(bench.cluster.create(f"few{number}"), bench.sizes.few_hosts)
+        with servers.replicas(bench.directory / few.name, few.url, count=bench.sizes.workers) as to_few:
+            warm(to_few, few)
+            both = ((few, to_few), (whole, bench.addresses))
             # Whoever comes second finds the machine as the first left it, so they change places.
             for each, addresses in both if number % 2 else reversed(both):
-                taken[each.gpus].append(counted(bench, each, addresses, clients, bench.sizes.seconds / 2))
-    require_agreement(few)
+                run = counted(bench, each, addresses, clients, bench.sizes.seconds / 2)
+                taken.setdefault(each.gpus, []).append(run)
+        require_agreement(few)
     require_agreement(whole)
-    rows = {f"{gpus} GPUs": figures(runs) for gpus, runs in taken.items()}
+    rows = {f"{each.gpus} GPUs": figures(taken[each.gpus]) for each in (few, whole)}
     small, large = rows.values()
     costs = {name: large[name] / max(small[name], 1e-9) for name in ("ms of both cores", "database ms")}
     return {
