@@ -98,6 +98,8 @@ def test_none_is_overwritten_and_one_that_fails_leaves_nothing(
     with pytest.raises(BackupError, match="exists"):
         make.make(database, backup)
     assert backup.read_bytes() == whole
+    with pytest.raises(BackupError, match=r"misspelt: no such directory; make it"):
+        make.make_in(database, backup.parent / "misspelt", keep=1)
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
