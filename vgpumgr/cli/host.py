@@ -45,9 +45,14 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 
 
 @host.command("confirm-epoch")
-def confirm_epoch(context: typer.Context, name: NameArgument, output: OutputOption = Output.TABLE) -> None:
+def confirm_epoch(
+    context: typer.Context,
+    name: NameArgument,
+    if_generation: GenerationOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """After the API's database was restored: let the host obey deletions again."""
-    _act(context, name, None, output, lambda client, seen: client.confirm_epoch(name, if_match=seen))
+    _act(context, name, if_generation, output, lambda client, seen: client.confirm_epoch(name, if_match=seen))
 
 
 @host.command("cordon")

@@ -142,6 +142,7 @@ class FakeApi:
                 resources.HostFence.model_validate_json(request.content)
                 self.matched(kind, name, request, needed=True)
                 return _json(found.model_copy(update={"fenced_at": MADE, "enrolled": False, "online": False}))
+            self.matched(kind, name, request, needed=False)
             return _json(found.model_copy(update={"epoch_confirmed": True}))
         if name is None:
             return self.listed(kind, query) if request.method == "GET" else self.create(kind, request, query)

@@ -98,7 +98,7 @@ CALLS: list[tuple[str, Callable[[Client], Any]]] = [
     ("POST /v1/hosts", lambda c: c.create_host(HostCreate(name="gpu-c"))),
     ("PATCH /v1/hosts/gpu-a", lambda c: c.patch_host("gpu-a", HostPatch(state=HostState.CORDONED), if_match=4)),
     ("DELETE /v1/hosts/gpu-a", lambda c: c.delete_host("gpu-a", if_match=4)),
-    ("POST /v1/hosts/gpu-b:confirm-epoch", lambda c: c.confirm_epoch("gpu-b", if_match=4)),
+    ("POST /v1/hosts/gpu-b:confirm-epoch", lambda c: c.confirm_epoch("gpu-b", if_match=1)),
     ("POST /v1/hosts/gpu-a:cordon", lambda c: c.cordon("gpu-a", if_match=4)),
     ("POST /v1/hosts/gpu-a:uncordon", lambda c: c.uncordon("gpu-a", if_match=4)),
     ("POST /v1/hosts/gpu-a:maintenance", lambda c: c.maintenance("gpu-a", if_match=4)),

@@ -128,6 +128,7 @@ COMMANDS = [
     f"delete slice {SLICES[0]} --wait 60",
     f"delete slice {SLICES[0]} {SLICES[1]} -o name",
     "host confirm-epoch gpu-b",
+    "host confirm-epoch gpu-b --if-generation 9",
     "host reenroll gpu-b",
     "host cordon gpu-a",
     "host uncordon gpu-a --if-generation 3",
