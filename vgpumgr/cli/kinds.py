@@ -100,14 +100,31 @@ def _profile(profile: "Profile") -> tuple[str, ...]:
     )
 
 
+def _hosts(client: "Client", filters: Mapping[str, Any]) -> "Iterable[Host]":
+    """As the table calls them: a fenced host is in no other state."""
+    state = filters.get("state")
+    unconfirmed = "unconfirmed" in filters
+    found = client.hosts(
+        state=None if state == FENCED else state,
+        fenced=None if state is None else state == FENCED,
+        epoch_confirmed=False if unconfirmed else None,
+        selector=filters.get("selector"),
+    )
+    return (host for host in found if not (unconfirmed and _new(host)))
+
+
+def _new(host: "Host") -> bool:
+    """It has no epoch yet: the first enrolment confirms it."""
+    return not host.enrolled and not host.agent_version
+
+
 def _host(host: "Host") -> tuple[str, ...]:
-    new = not host.enrolled and not host.agent_version  # the first enrolment confirms the epoch
     return (
         host.name,
-        host.state if host.fenced_at is None else "fenced",
+        host.state if host.fenced_at is None else FENCED,
         yes(host.enrolled),
         yes(host.online),
-        "confirmed" if host.epoch_confirmed else "-" if new else "UNCONFIRMED",
+        "confirmed" if host.epoch_confirmed else "-" if _new(host) else "UNCONFIRMED",
         moment(host.last_report_at),
         host.agent_version or "-",
     )
@@ -216,6 +233,7 @@ def _find_audit(_: "Client", name: str) -> "BaseModel":
     )
 
 
+FENCED = "fenced"  # what a host is called in place of its state
 HOST_STATES = ("ready", "cordoned", "draining", "maintenance", "lost")
 SLICE_STATES = ("claimed", "prepared", "attached", "releasing", "failed", "orphaned", "lost")
 AUDIT_FILTERS = ("tenant", "actor", "action", "object", "since", "until")
@@ -258,10 +276,10 @@ KINDS = (
         header=("NAME", "STATE", "ENROLLED", "ONLINE", "EPOCH", "LAST REPORT", "AGENT"),
         row=_host,
         name=lambda host: str(host.name),
-        listed=lambda client, filters: client.hosts(state=filters.get("state"), selector=filters.get("selector")),
+        listed=_hosts,
         found=lambda client, name: client.host(checked_name(name, "host")),
-        filters=("state", "selector"),
-        choices={"state": HOST_STATES},
+        filters=("state", "unconfirmed", "selector"),
+        choices={"state": (*HOST_STATES, FENCED)},
     ),
     Kind(
         singular="gpu",

@@ -40,6 +40,9 @@ def get(
     profile: Annotated[str | None, typer.Option(help="slices or reservations of this profile")] = None,
     mode: Annotated[str | None, typer.Option(help="profiles that are strict, or fair")] = None,
     state: Annotated[str | None, typer.Option(help="slices, hosts, operations in it; gpus of such hosts")] = None,
+    unconfirmed: Annotated[
+        bool, typer.Option("--unconfirmed", help="hosts that wait for `host confirm-epoch` after a restore")
+    ] = False,
     selector: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="hosts or gpus with this label; may be repeated")
     ] = None,
@@ -69,7 +72,7 @@ def get(
     given: dict[str, Any] = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after, "actor": actor}
     given |= {"action": action, "object": object_name, "since": since, "until": until, "about": about, "watch": watch}
     given |= {"account": account, "profile": profile, "mode": mode, "role": role, "subject": subject}
-    given |= {"selector": selector, "target": target}
+    given |= {"selector": selector, "target": target, "unconfirmed": unconfirmed}
     filters = chosen(session, wanted, given, one=name is not None)
     if name is not None:
         show(session, wanted, [wanted.found(session.client, name)], single=True)

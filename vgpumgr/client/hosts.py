@@ -20,11 +20,13 @@ class HostCalls(Calls):
         online: bool | None = None,
         enrolled: bool | None = None,
         fenced: bool | None = None,
+        epoch_confirmed: bool | None = None,
         selector: str | None = None,
     ) -> Iterator[Host]:
         """Hosts, by name. `selector`: with all of these labels, as in ``zone=a,rack=7``."""
-        whether = {"online": yes(online), "enrolled": yes(enrolled), "fenced": yes(fenced)}
-        return self._pages("/v1/hosts", Host, state=state, selector=selector, **whether)
+        whether = {"online": online, "enrolled": enrolled, "fenced": fenced, "epoch_confirmed": epoch_confirmed}
+        asked = {name: yes(wanted) for name, wanted in whether.items()}
+        return self._pages("/v1/hosts", Host, state=state, selector=selector, **asked)
 
     def host(self, name: str) -> Host:
         return self._get(f"/v1/hosts/{segment(name)}", Host)

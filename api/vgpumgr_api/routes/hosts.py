@@ -24,11 +24,14 @@ def list_hosts(
     online: bool | None = None,
     enrolled: bool | None = None,
     fenced: Annotated[bool | None, Query(description="declared dead, and not enrolled since")] = None,
+    epoch_confirmed: Annotated[bool | None, Query(description="false since a restore, until `:confirm-epoch`")] = None,
     selector: Selector | None = None,
 ) -> Page[Host]:
     """Hosts, by name: all, or those in one state, that are heard of, or that have certain labels."""
     labels = parse_selector(selector) if selector else {}
-    wanted = hosts.HostFilter(state=state, online=online, enrolled=enrolled, fenced=fenced, labels=labels)
+    wanted = hosts.HostFilter(
+        state=state, online=online, enrolled=enrolled, fenced=fenced, epoch_confirmed=epoch_confirmed, labels=labels
+    )
     return call.read(hosts.list_hosts, page, wanted)
 
 

@@ -54,6 +54,7 @@ class HostFilter:
     online: bool | None = None
     enrolled: bool | None = None
     fenced: bool | None = None
+    epoch_confirmed: bool | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def conditions(self, at: datetime) -> Iterator[ColumnElement[bool]]:
@@ -68,6 +69,7 @@ class HostFilter:
             (self.online, and_(enrolled, heard)),
             (self.enrolled, enrolled),
             (self.fenced, host.fenced_at.is_not(None)),
+            (self.epoch_confirmed, host.epoch_confirmed.is_(True)),
         ):
             if wanted is not None:
                 yield condition if wanted else ~condition

@@ -96,6 +96,7 @@ def filters(cloud: Cloud) -> dict[str, dict[str, Filter]]:
             "online": Filter(lambda item: item["online"], YES),
             "enrolled": Filter(lambda item: item["enrolled"], YES),
             "fenced": Filter(lambda item: item["fenced_at"] is not None, YES),
+            "epoch_confirmed": Filter(lambda item: item["epoch_confirmed"], YES),
             "selector": Filter(lambda item: item["labels"], selector),
         },
         "/v1/gpus": {

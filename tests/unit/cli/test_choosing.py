@@ -16,7 +16,6 @@ from vgpumgr.wire.resources import HostState, SliceState, TokenRole
     ("kind", "option", "words"),
     [
         ("slice", "state", SliceState),
-        ("host", "state", HostState),
         ("gpu", "state", HostState),
         ("operation", "state", OperationState),
         ("profile", "mode", Mode),
@@ -27,13 +26,20 @@ def test_choices_are_the_words_of_the_api(kind: str, option: str, words: type[St
     assert set(kind_of(kind).choices[option]) == set(words)
 
 
+def test_a_host_may_be_fenced_in_place_of_a_state_of_the_api() -> None:
+    assert set(kind_of("host").choices["state"]) == {*HostState, "fenced"}
+
+
 @pytest.mark.parametrize(
     ("command", "query"),
     [
         ("tenants --account acme", {"account": "acme"}),
         ("quotas --account acme", {"account": "acme"}),
         ("profiles --mode strict", {"mode": "strict"}),
-        ("hosts --state lost --selector zone=a --selector rack=7", {"state": "lost", "selector": "rack=7,zone=a"}),
+        ("hosts --selector zone=a --selector rack=7", {"selector": "rack=7,zone=a"}),
+        ("hosts --state lost", {"state": "lost", "fenced": "false"}),
+        ("hosts --state fenced", {"fenced": "true"}),
+        ("hosts --unconfirmed", {"epoch_confirmed": "false"}),
         ("gpus --host a --state ready --selector zone=a", {"host": "a", "host_state": "ready", "selector": "zone=a"}),
         ("slices --tenant a --state lost --profile p", {"tenant": "a", "state": "lost", "profile": "p"}),
         ("reservations --tenant a --profile p", {"tenant": "a", "profile": "p"}),

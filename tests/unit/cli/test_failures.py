@@ -269,6 +269,7 @@ def test_an_epoch_is_unconfirmed_only_where_there_was_one(cli: Cli) -> None:
         enrolled.model_copy(update={"enrolled": False, "agent_version": "0.1.0"}),
     ]
     assert [line.split()[4] for line in cli("get", "hosts").out.splitlines()[1:]] == ["-", "UNCONFIRMED"]
+    assert cli("get", "hosts", "--unconfirmed", "-o", "name").out == f"{enrolled.name}\n"
 
 
 @pytest.mark.parametrize(
