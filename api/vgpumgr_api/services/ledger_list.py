@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger as a list: lives of claims and what hosts counted, added up by time and by party.
 
-Rows are read in order and added up as they come, so that no list takes more memory than a page. Sums are of Python's
-whole numbers: bytes times microseconds do not fit a column.
+Rows are read in order and added up as they come, so that no list takes more memory than a page. Lives that are the same
+within a span of time come as one row with their number, so that a page does not cost claims times hours. Sums are of
+Python's whole numbers: bytes times microseconds do not fit a column.
 """
 
 import base64
@@ -17,12 +18,14 @@ from uuid import UUID
 
 from sqlalchemy import (
     CTE,
+    ColumnElement,
     Integer,
     Select,
     String,
     case,
     cast,
     column,
+    func,
     literal,
     null,
     or_,
@@ -50,12 +53,15 @@ _KEYS = {
     By.TENANT: ("account", "account_id", "tenant", "tenant_id"),
     By.GPU: ("account", "account_id", "tenant", "tenant_id", "host", "gpu"),
 }
-_GRANTED = ("share_permille", "mem_bytes", "started_at", "deleted_at", "ended_at")
+_GRANTED = ("share_permille", "mem_bytes", "started_at", "deleted_at", "ended_at", "lives")
 _US = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
 
 SPANS_AT_ONCE = 256
 """Spans of time that one statement is about, at most. A page begins with one, which may fill it, and doubles that."""
+
+READ_AT_ONCE = 20_000
+"""Rows of lives and counts that a page adds up, at most: it ends after the row with which there are as many."""
 
 Key = tuple[str, ...]
 Span = tuple[datetime, datetime]
@@ -69,13 +75,15 @@ def list_ledger(session: Session, actor: Actor, page: PageRequest, wanted: Ledge
     start, after = _parsed(page.token, wanted) if page.token else (wanted.since, None)
     state = books.state(session)
     rows: list[tuple[Key, LedgerRow]] = []
+    read = 0
     spans = _spans(start, wanted)
     at_once = 1
     while together := list(islice(spans, at_once)):
-        for key, row in _rows(session, actor, wanted, together, after, state):
-            if len(rows) == size:
+        for key, row, summands in _rows(session, actor, wanted, together, after, state):
+            if len(rows) == size or read >= READ_AT_ONCE:
                 return _page(rows, state, _token(rows[-1], wanted))
             rows.append((key, row))
+            read += summands
         after = None
         at_once = min(2 * at_once, SPANS_AT_ONCE)
     return _page(rows, state, "")
@@ -99,8 +107,9 @@ def _spans(start: datetime, wanted: LedgerFilter) -> Iterator[Span]:
 
 @dataclass
 class _Sums:
-    """What is added up for one row."""
+    """What is added up for one row, and of how many."""
 
+    summands: int = 0
     slice_us: int = 0
     releasing_us: int = 0
     granted_ns: int = 0
@@ -108,16 +117,18 @@ class _Sums:
     counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
     def add(self, row: Any, since: datetime, until: datetime) -> None:
+        self.summands += 1
         if row.started_at is None:
             for name in COUNTED:
                 self.counted[name] += getattr(row, name)
             return
-        claimed_us = _overlap_us(row.started_at, row.deleted_at, since, until)
+        lives = int(row.lives)
+        claimed_us = lives * _overlap_us(row.started_at, row.deleted_at, since, until)
         self.slice_us += claimed_us
         self.granted_ns += claimed_us * row.share_permille  # permille of a microsecond is a nanosecond
         self.mem_byte_us += claimed_us * row.mem_bytes
         if row.deleted_at is not None:
-            self.releasing_us += _overlap_us(row.deleted_at, row.ended_at, since, until)
+            self.releasing_us += lives * _overlap_us(row.deleted_at, row.ended_at, since, until)
 
     @property
     def anything(self) -> bool:
@@ -136,8 +147,8 @@ def _rows(
     spans: Sequence[Span],
     after: Key | None,
     state: books.State,
-) -> Iterator[tuple[Key, LedgerRow]]:
-    """Rows of these spans, of the first only those after a key."""
+) -> Iterator[tuple[Key, LedgerRow, int]]:
+    """Rows of these spans, of the first only those after a key; and of how many each is the sum."""
     names = ("span", *_KEYS[wanted.by], "correction")
     found = session.execute(_statement(session, actor, wanted, spans, after), execution_options={"yield_per": 1000})
     try:
@@ -150,7 +161,7 @@ def _rows(
             if sums.anything:
                 party = dict(zip(_KEYS[wanted.by], key, strict=False))
                 closed = state.closed_before >= until
-                yield tuple(key), _row(party, key[-1], sums, since, until, closed)
+                yield tuple(key), _row(party, key[-1], sums, since, until, closed), sums.summands
     finally:
         found.close()
 
@@ -181,25 +192,25 @@ def _statement(
     session: Session, actor: Actor, wanted: LedgerFilter, spans: Sequence[Span], after: Key | None
 ) -> Select[*tuple[Any, ...]]:
     """Both kinds of rows in one order: by the span, then by the party, what is no correction first."""
-    grant, entry = ledger.Grant, ledger.LedgerEntry
+    entry = ledger.LedgerEntry
     since, until = spans[0][0], spans[-1][1]
     times = _table(spans)
+    # Within all of the time first: what goes on all through it is then joined with each span by its kind, not by life.
+    grant = ledger.Grant
+    seen = _clipped(grant, _party(grant, wanted.by), literal(1), literal(since, Instant()), literal(until, Instant()))
+    lives = _alike(seen.where(*reachable(session, actor, wanted, grant))).cte("lives")
+    party = [lives.c[name] for name in _KEYS[wanted.by]]
+    alike = _alike(_clipped(lives.c, party, lives.c.lives, times.c.since, times.c.until, times.c.span)).subquery()
     granted = select(
-        times.c.span,
-        *_party(grant),
+        alike.c.span,
+        *(alike.c[name] for name in _KEYS[wanted.by]),
         literal("0").label("correction"),
-        *(getattr(grant, name) for name in _GRANTED),
+        *(alike.c[name] for name in _GRANTED),
         *(null().label(name) for name in COUNTED),
-    ).where(
-        *reachable(session, actor, wanted, grant),
-        grant.started_at < until,
-        or_(grant.ended_at.is_(None), grant.ended_at > since),
-        grant.started_at < times.c.until,
-        or_(grant.ended_at.is_(None), grant.ended_at > times.c.since),
     )
     counted = select(
         times.c.span,
-        *_party(entry),
+        *_party(entry, wanted.by),
         _correction(),
         *(null().label(name) for name in _GRANTED),
         *(getattr(entry, name) for name in COUNTED),
@@ -221,20 +232,37 @@ def _statement(
     return statement
 
 
+def _clipped(
+    lives: Any, party: Sequence[Any], number: ColumnElement[int], since: Any, until: Any, *span: ColumnElement[int]
+) -> Select[*tuple[Any, ...]]:
+    """Lives that fall into a time, as far as they do: what goes on at its end has no later instants."""
+    started, deleted, ended = lives.started_at, lives.deleted_at, lives.ended_at
+    return select(
+        *span,
+        *party,
+        lives.share_permille,
+        lives.mem_bytes,
+        case((started > since, started), else_=since).label("started_at"),
+        case((deleted >= until, null()), (deleted < since, since), else_=deleted).label("deleted_at"),
+        case((ended < until, ended), else_=null()).label("ended_at"),
+        number.label("lives"),
+    ).where(started < until, or_(ended.is_(None), ended > since))
+
+
+def _alike(clipped: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    """Makes one row, with their number, of those that are the same."""
+    *same, number = clipped.subquery().c
+    return select(*same, func.sum(number).label("lives")).group_by(*same)
+
+
 def _table(spans: Sequence[Span]) -> CTE:
     columns = (column("span", Integer), column("since", Instant()), column("until", Instant()))
     return values(*columns, name="times").data([(number, *span) for number, span in enumerate(spans)]).cte("times")
 
 
-def _party(row: Any) -> tuple[Any, ...]:
-    return (
-        row.account,
-        cast(row.account_id, String).label("account_id"),
-        row.tenant,
-        cast(row.tenant_id, String).label("tenant_id"),
-        row.host,
-        row.gpu,
-    )
+def _party(row: Any, by: By) -> tuple[Any, ...]:
+    ids = {name: cast(getattr(row, name), String).label(name) for name in ("account_id", "tenant_id")}
+    return tuple(ids[name] if name in ids else getattr(row, name) for name in _KEYS[by])
 
 
 def _correction() -> Any:

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may be read of the ledger: lives of claims and counts, by time and party, to those whose they are."""
 
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import sqlalchemy
+from sqlalchemy.orm import ORMExecuteState, Session
+from vgpumgr_api.db import ledger
 from vgpumgr_api.services import books, fencing, grants, hosts, ledger_list
 from vgpumgr_api.services.actors import Actor, local_operator
 from vgpumgr_api.services.ledger_scope import LedgerFilter
@@ -54,6 +60,15 @@ class Reader:
             grants.list_grants, PageRequest(), self.wanted(**members), actor=actor
         ).items
         return items
+
+
+@contextmanager
+def listening(target: Any, event: str, listener: Callable[..., Any]) -> Iterator[None]:
+    sqlalchemy.event.listen(target, event, listener)
+    try:
+        yield
+    finally:
+        sqlalchemy.event.remove(target, event, listener)
 
 
 @pytest.fixture
@@ -376,8 +391,7 @@ def test_a_page_takes_few_statements_however_many_hours_it_is_about(
     def count(*event: Any) -> None:
         asked.append(event[2])
 
-    sqlalchemy.event.listen(world.database.engine, "before_cursor_execute", count)
-    try:
+    with listening(world.database.engine, "before_cursor_execute", count):
         rows = reader.rows(hours=92 * 24, granularity=Granularity.HOUR)
         statements = len(asked)
         first = world.run(
@@ -385,9 +399,88 @@ def test_a_page_takes_few_statements_however_many_hours_it_is_about(
             PageRequest(size=1),
             reader.wanted(hours=92 * 24, granularity=Granularity.HOUR),
         ).items
-    finally:
-        sqlalchemy.event.remove(world.database.engine, "before_cursor_execute", count)
     assert len(rows) == (92 * 24 if claimed else 0)
     assert first == rows[:1]
     assert [row.since for row in rows] == [reader.noon + number * H for number in range(len(rows))]
     assert statements < 60
+
+
+def lives(world: World, clock: Clock, number: int) -> None:
+    """So many claims that go on, and half as many more whose hosts confirm no deletion."""
+    profile = world.profile(share=1)
+    claimed = [world.claim("acme", profile) for _ in range(number + number // 2)]
+    for each in claimed[number:]:
+        world.delete(each.id)
+
+
+def test_rows_are_read_by_the_hour_and_not_by_claim_and_hour(world: World, clock: Clock, reader: Reader) -> None:
+    world.host("one", inventory=[gpu(mem_bytes=32 * GIB), gpu(OTHER, mem_bytes=32 * GIB)])
+    world.tenant("acme")
+    read: list[int] = []
+
+    def count(executed: ORMExecuteState) -> Any:
+        frozen = executed.invoke_statement().freeze()
+        read.append(len(frozen.data))
+        return frozen()
+
+    def reading(granularity: Granularity) -> int:
+        read.clear()
+        with listening(Session, "do_orm_execute", count):
+            reader.rows(since=reader.noon + H, hours=300, granularity=granularity)
+        return sum(read)
+
+    found = []
+    for number in (2, 38):
+        lives(world, clock, number)
+        clock.now = reader.noon + 301 * H
+        found.append([reading(granularity) for granularity in Granularity])
+        clock.now = reader.noon
+    assert found[0] == found[1]
+
+
+def test_lives_are_added_up_as_if_each_were_alone(world: World, clock: Clock, reader: Reader) -> None:
+    tenant, rng = world.tenant("acme"), random.Random(7)
+    made = []
+    for number in range(150):
+        moments = sorted(reader.noon + rng.randrange(-9, 200) * H / 3 for _ in range(3))
+        moments[number % 4 :] = [None] * (3 - number % 4)  # type: ignore[list-item]
+        started, deleted, ended = moments if moments[0] else (reader.noon, None, None)
+        made.append(
+            {
+                "id": uuid4(), "slice_id": uuid4(), "account_id": tenant.id, "account": "acme", "tenant_id": tenant.id,
+                "tenant": "acme", "host": "one", "gpu": (ADDRESS, OTHER)[number % 2],
+                "share_permille": 1 + number % 3, "mem_bytes": (1 + number % 2) * GIB,
+                "started_at": started, "deleted_at": deleted, "ended_at": ended,
+            }
+        )  # fmt: skip
+    world.database.run(lambda session: session.execute(sqlalchemy.insert(ledger.Grant), made) and None)
+    clock.now = reader.noon + 50 * H + timedelta(minutes=7)
+
+    def overlap_us(since: datetime, begun: datetime | None, ended: datetime | None, until: datetime) -> int:
+        last = min(ended or until, until, clock.now)
+        return 0 if begun is None else max(0, (last - max(begun, since)) // timedelta(microseconds=1))
+
+    wanted: dict[tuple[datetime, str], list[int]] = {}
+    for since in (reader.noon + number * H for number in range(60)):
+        for life in made:
+            lived_us = overlap_us(since, life["started_at"], life["deleted_at"], since + H)
+            releasing_us = overlap_us(since, life["deleted_at"], life["ended_at"], since + H)
+            sums = wanted.setdefault((since, life["gpu"]), [0] * 4)
+            more = (lived_us, releasing_us, lived_us * life["share_permille"], lived_us * life["mem_bytes"])
+            sums[:] = [before + each for before, each in zip(sums, more, strict=True)]
+    found = reader.rows(hours=60, granularity=Granularity.HOUR, by=By.GPU)
+    assert {
+        (row.since, row.gpu): [row.slice_us, row.releasing_us, row.granted_ns, row.mem_byte_us] for row in found
+    } == {key: sums for key, sums in wanted.items() if any(sums)}
+
+
+def test_a_page_ends_early_where_it_is_made_of_much(
+    world: World, clock: Clock, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet(world, clock)
+    asked: dict[str, Any] = {"hours": 5, "granularity": Granularity.HOUR, "by": By.GPU}
+    rows = reader.rows(**asked)
+    monkeypatch.setattr(ledger_list, "READ_AT_ONCE", 4)
+    page = world.run(ledger_list.list_ledger, PageRequest(size=1000), reader.wanted(**asked))
+    assert page.items == rows[:2]  # each of a life and of a count
+    assert reader.rows(**asked) == rows
