@@ -73,9 +73,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused while a fair slice counts less than its share: the release before would give more back than was taken."""
+    """Refused while a fair slice counts less than its share: the release before would give more back than was taken.
+    And while one has ties, which that would forget. Labels and GPUs' ratios go: they matter to claims to come alone.
+    """
     if op.get_bind().scalar(sa.text("SELECT 1 FROM slices WHERE fair_ratio_permille > 1000 LIMIT 1")):
         raise RuntimeError("there are slices on over-committed GPUs; delete those first and wait until they are gone")
+    tied = " OR ".join(f"{tie} IS NOT NULL" for tie in TIES)
+    if op.get_bind().scalar(sa.text(f"SELECT 1 FROM slices WHERE {tied} LIMIT 1")):
+        raise RuntimeError("there are slices with affinity; delete those first and wait until they are gone")
     op.drop_table("gpu_labels")
     op.drop_table("host_labels")
     for index in ("ix_slices_anti_affinity", "ix_slices_affinity"):

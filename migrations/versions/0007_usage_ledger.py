@@ -156,7 +156,13 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """The ledger is lost."""
+    """Refused once there is something to bill that claims do not tell: the release before has nowhere to keep it."""
+    told = (
+        "SELECT 1 FROM usage_ledger UNION ALL SELECT 1 FROM grants LEFT JOIN slices ON slices.id = grants.slice_id"
+        " WHERE slices.id IS NULL OR grants.started_at <> slices.created_at OR grants.deleted_at IS NOT NULL LIMIT 1"
+    )
+    if op.get_bind().scalar(sa.text(told)):
+        raise RuntimeError("there is usage that is billed; restore a backup of before instead")
     for table in ("grants", "meters", "meter_counts", "usage_ledger", "usage_books"):
         op.drop_table(table)
     if op.get_bind().dialect.name == "postgresql":

@@ -40,8 +40,13 @@ def upgrade() -> None:
     op.create_index(op.f("ix_quota_profiles_profile_id"), "quota_profiles", ["profile_id"], unique=False)
 
 
+BOUND = "profiles_limited OR mode IS NOT NULL OR timeslice_min_us <> 100 OR timeslice_max_us <> 1000000"
+
+
 def downgrade() -> None:
-    """The release before lets tenants claim of any profile and mode."""
+    """Refused while a quota bounds any of that: the release before lets tenants claim of any profile and mode."""
+    if op.get_bind().scalar(sa.text(f"SELECT 1 FROM quotas WHERE {BOUND} LIMIT 1")):
+        raise RuntimeError("there are quotas that bound profiles, mode or timeslices; set those as they are by default")
     op.drop_table("quota_profiles")
     for column, _ in reversed(COLUMNS):
         op.execute(f"ALTER TABLE quotas DROP COLUMN {column}")

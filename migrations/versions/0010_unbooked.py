@@ -30,6 +30,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """The release before forgets what it does not book."""
+    """Refused while there is some: the release before forgets what it does not book, and somebody may bill it."""
+    if op.get_bind().scalar(sa.text("SELECT 1 FROM usage_unbooked LIMIT 1")):
+        raise RuntimeError("there is usage that the ledger does not have; restore a backup of before instead")
     op.drop_index("ix_usage_ledger_host_hour", table_name="usage_ledger")
     op.drop_table("usage_unbooked")

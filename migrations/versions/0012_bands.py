@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bands of slices, and policies of GPUs."""
 
+import sqlalchemy as sa
 from alembic import op
 
 revision = "0012"
@@ -48,6 +49,16 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """The release before schedules all slices by weight, on any GPU."""
+    """Refused while a profile or a quota says more than that: the release before schedules all slices by weight, on
+    any GPU. A slice and a place that is held have the band of their profile, which stays as long as they do.
+    """
+    database = op.get_bind()
+    if database.scalar(sa.text("SELECT 1 FROM profiles WHERE band <> 'fair' OR policy IS NOT NULL LIMIT 1")):
+        raise RuntimeError(
+            "there are profiles of the latency band or of one policy; delete what is claimed and reserved of those,"
+            " then the profiles"
+        )
+    if database.scalar(sa.text("SELECT 1 FROM quotas WHERE band IS NOT NULL LIMIT 1")):
+        raise RuntimeError("there are quotas of one band; set those to any first")
     for table, column, _ in reversed(COLUMNS):
         op.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -60,12 +60,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made / "bin"
 
 
-def run(program: Path, *arguments: object, directory: Path) -> str:
+def run(program: Path, *arguments: object, directory: Path, refused: str = "") -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [program, *map(str, arguments)], cwd=directory, env=environment, capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode != 0) == bool(refused), done.stderr
+    assert refused in done.stderr
     return done.stdout.strip()
 
 
@@ -91,5 +92,31 @@ def test_an_installed_wheel_migrates_a_database_of_the_first_release(
     assert schema.differences(database) == []
     with database.engine.connect() as connection:
         assert connection.scalar(text("SELECT name FROM tenants")) == "acme"
-    database.close()
     run(installed / "vgpumgr-api", "migrate", "--config", settings, directory=tmp_path)
+    back = (
+        installed / "python",
+        "-m",
+        "alembic",
+        "-c",
+        alembic_ini(tmp_path),
+        "-x",
+        f"database={empty_url}",
+        "downgrade",
+    )
+    run(*back, "0001", directory=tmp_path, refused="an audit, which is kept for ever; restore a backup")
+    schema.require_current(database)
+    run(*back, "0002", directory=tmp_path)
+    assert schema.revision(database) == "0002"
+    run(installed / "vgpumgr-api", "migrate", "--config", settings, directory=tmp_path)
+    schema.require_current(database)
+    assert schema.differences(database) == []
+    with database.engine.connect() as connection:
+        assert connection.scalar(text("SELECT name FROM tenants")) == "acme"
+    database.close()
+
+
+def alembic_ini(directory: Path) -> Path:
+    """Of the migrations that the wheel brought."""
+    path = directory / "alembic.ini"
+    path.write_text("[alembic]\nscript_location = vgpumgr_api:migrations\n")
+    return path

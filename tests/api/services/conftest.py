@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A database as the first release made it."""
 
+from collections.abc import Iterator
+
 import pytest
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 
-FIRST = "0001"
+from tests.api.services.tables import FIRST, ROWS, add
 
 
 @pytest.fixture
@@ -16,3 +18,13 @@ def old_url(empty_url: str) -> str:
         schema.upgrade_to(connection, FIRST)
     made.close()
     return empty_url
+
+
+@pytest.fixture
+def used(old_url: str) -> Iterator[Database]:
+    """A database of the first release, in use."""
+    database = Database(old_url)
+    for table, row in ROWS:
+        add(database, table, **row)
+    yield database
+    database.close()

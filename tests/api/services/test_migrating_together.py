@@ -16,7 +16,7 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.records import AuditEntry
 from vgpumgr_api.main import main
 
-from tests.api.services.conftest import FIRST
+from tests.api.services.tables import FIRST
 
 AT_ONCE = 5
 WAIT_S = 0.3

@@ -12,8 +12,8 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Tenant
 from vgpumgr_api.errors import Refusal
 
-from tests.api.services.conftest import FIRST
 from tests.api.services.refusals import refused
+from tests.api.services.tables import FIRST
 from vgpumgr.wire.problem import Code
 
 

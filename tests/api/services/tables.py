@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a release in use has in its tables, and looking at tables as migrations leave them."""
+
+from typing import Any
+
+from alembic import command
+from sqlalchemy import MetaData, inspect, text
+from vgpumgr_api.db import schema
+from vgpumgr_api.db.database import Database
+
+FIRST = "0001"
+ID = {name: f"00000000-0000-4000-8000-{number:012}" for number, name in enumerate("abcdefghijklmnopqr")}
+AT = "2026-11-21 12:00:00+00:00"
+ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("installation", {"id": 1, "epoch": ID["a"], "created_at": AT}),
+    ("tenants", {"id": ID["b"], "name": "acme", "account_id": None, "generation": 1, "created_at": AT}),
+    (
+        "hosts",
+        {
+            "id": ID["c"],
+            "name": "one",
+            "state": "ready",
+            "enroll_hash": "e" * 64,
+            "enroll_expires_at": AT,
+            "enrolled_at": AT,
+            "epoch_confirmed": True,
+            "fenced_at": None,
+            "desired_generation": 1,
+            "generation": 2,
+            "created_at": AT,
+        },
+    ),
+    *(
+        (
+            "tokens",
+            {
+                "id": ID[name],
+                "secret_hash": name * 64,
+                "role": role,
+                "tenant_id": ID["b"] if role == "tenant" else None,
+                "host_id": ID["c"] if role == "host" else None,
+                "created_at": AT,
+                "expires_at": AT,
+            },
+        )
+        for name, role in (("d", "operator"), ("e", "tenant"), ("f", "host"))
+    ),
+    (
+        "quotas",
+        {
+            "tenant_id": ID["b"],
+            **dict.fromkeys(("share_limit", "mem_limit", "slices_limit"), 9000),
+            **dict.fromkeys(("share_used", "mem_used", "slices_used"), 1),
+            "timeslice_us": 2000,
+            "generation": 1,
+        },
+    ),
+    (
+        "profiles",
+        {
+            "id": ID["g"],
+            "name": "sliver",
+            "share_permille": 500,
+            "mem_bytes": 4,
+            "mode": "strict",
+            "generation": 1,
+            "created_at": AT,
+        },
+    ),
+    (
+        "gpus",
+        {
+            "id": ID["h"],
+            "host_id": ID["c"],
+            "address": "0000:00:10.0",
+            "engine": "soft",
+            "backend": "kmod",
+            "mem_bytes": 64,
+            "timeslice_min_us": 100,
+            "max_chunk_us": 500,
+            "present": True,
+            "share_used": 500,
+            "mem_used": 8,
+        },
+    ),
+    ("gpu_types", {"gpu_id": ID["h"], "mdev_type": "vgpumgr-8", "mem_bytes": 8}),
+    (
+        "slices",
+        {
+            "id": ID["i"],
+            "tenant_id": ID["b"],
+            "profile_id": ID["g"],
+            "gpu_id": ID["h"],
+            "vm_uuid": None,
+            "share_permille": 500,
+            "mem_bytes": 4,
+            "mode": "strict",
+            "mdev_type": "vgpumgr-8",
+            "type_mem_bytes": 8,
+            "state": "claimed",
+            "tombstone_generation": None,
+            "generation": 1,
+            "created_at": AT,
+        },
+    ),
+    (
+        "slice_observations",
+        {
+            "slice_id": ID["i"],
+            "generation": 1,
+            "present": True,
+            "open": True,
+            "vm_uuid": ID["j"],
+            "applied_permille": 500,
+            "run_ns": 1,
+            "items": 1,
+            "error": "",
+            "reported_at": AT,
+        },
+    ),
+    ("former_secrets", {"secret_hash": "a" * 64, "host_id": ID["c"], "host": "one", "fenced": True}),
+    (
+        "events",
+        {
+            "id": 7,
+            "seq": 3,
+            "at": AT,
+            "kind": "host.created",
+            "actor": "operator:x",
+            "request_id": "r",
+            "tenant_id": None,
+            "account_id": None,
+            "tenant": None,
+            "object": "one",
+            "detail": "{}",
+        },
+    ),
+)
+
+
+def add(database: Database, table: str, **row: Any) -> None:
+    """Inserts a row, its UUIDs as SQLAlchemy stores them there."""
+    if database.is_sqlite:
+        row = {name: value.replace("-", "") if value in ID.values() else value for name, value in row.items()}
+    with database.engine.begin() as connection:
+        columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+        connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), row)
+
+
+def run(database: Database, *statements: str) -> None:
+    with database.engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def go(database: Database, direction: str, revision: str) -> None:
+    """By alembic's `direction`, "upgrade" or "downgrade"."""
+    with database.engine.begin() as connection:
+        config = schema._config()
+        config.attributes["connection"] = connection
+        getattr(command, direction)(config, revision)
+
+
+def columns_of(database: Database) -> dict[str, list[str]]:
+    found = inspect(database.engine)
+    return {
+        table: [column["name"] for column in found.get_columns(table)]
+        for table in found.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def content(database: Database, tables: dict[str, list[str]]) -> dict[str, list[tuple[Any, ...]]]:
+    with database.engine.connect() as connection:
+        return {
+            table: [
+                tuple(row) for row in connection.execute(text(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1"))
+            ]
+            for table, columns in tables.items()
+        }
+
+
+def shape(database: Database) -> dict[str, Any]:
+    """Tables with columns, indexes and constraints, as the database describes them."""
+    found = inspect(database.engine)
+    reflected = MetaData()
+    reflected.reflect(database.engine)
+    return {
+        table.name: (
+            {column.name: (str(column.type), column.nullable) for column in table.columns},
+            sorted(str(each["name"]) for each in found.get_indexes(table.name)),
+            sorted((str(each["name"]), each["sqltext"]) for each in found.get_check_constraints(table.name)),
+            sorted(str(each["name"]) for each in found.get_unique_constraints(table.name)),
+            sorted((str(each["name"]), str(each["options"])) for each in found.get_foreign_keys(table.name)),
+        )
+        for table in reflected.sorted_tables
+    }
