@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmark of the API says of what it could not measure."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.api import __main__ as program
+from tests.bench.api import openstack, peers
+
+
+def without_placement(_bench: Any) -> dict[str, Any]:
+    raise openstack.NotInstallableError("no network")
+
+
+def run(names: list[str], *, small: bool) -> dict[str, Any]:
+    """As the program does, but for the servers."""
+    assert small
+    return {"experiments": {name: program.measured(name, None) for name in names}}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "left"), [(without_placement, 1), (lambda _: {"figures": {}, "targets": []}, 0)]
+)
+def test_strict_fails_without_what_was_asked_for(
+    experiment: Any, left: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "EXPERIMENTS", {"placement": experiment})
+    monkeypatch.setattr(program, "run", run)
+    options = ["--small", "--output", str(tmp_path / "api.json")]
+    assert program.main(options) == 0
+    assert program.main([*options, "--strict"]) == left
+    assert f"\n{left} missed" in capsys.readouterr().out
+
+
+def test_a_peer_without_a_claim_is_no_target_that_is_met() -> None:
+    targets = peers.targets(40, ours=500.0, theirs={1000: 0.0, 5: 4.0})
+    assert [(each["value"], each["met"]) for each in targets] == [(0.0, False), (125.0, True)]
