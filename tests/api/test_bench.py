@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOGETHER = ("lists", "claims", "heartbeats", "watchers")
+TOGETHER = ("lists", "claims", "heartbeats", "watchers", "events")
 
 
 def measured(output: Path, *options: str, limit_s: int) -> Any:
@@ -34,6 +34,8 @@ def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:
     assert all(rows[f"{clients} clients"]["claims/s"] > 0 for clients in (1, 4))
     assert rows["64 connections"]["failed"] == 0
     assert rows["10 hosts"]["changes"] > 0
+    assert rows["10 watchers"]["claims"] > 0
+    assert (rows["10 watchers"]["lost"], rows["10 watchers"]["again or out of order"]) == (0, 0)
 
 
 @pytest.mark.long

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmark of the API says of what it could not measure."""
+"""What the benchmark of the API says of what it could not measure, and how it counts what watchers miss."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 
 from tests.bench.api import __main__ as program
 from tests.bench.api import openstack, peers
+from tests.bench.api.streams import Watcher
 
 
 def without_placement(_bench: Any) -> dict[str, Any]:
@@ -37,3 +38,10 @@ def test_strict_fails_without_what_was_asked_for(
 def test_a_peer_without_a_claim_is_no_target_that_is_met() -> None:
     targets = peers.targets(40, ours=500.0, theirs={1000: 0.0, 5: 4.0})
     assert [(each["value"], each["met"]) for each in targets] == [(0.0, False), (125.0, True)]
+
+
+def test_watchers_know_what_they_missed_and_what_came_again() -> None:
+    watcher = Watcher(position=3)
+    for number in (4, 5, 7, 7, 6, 8):
+        watcher.take(number)
+    assert (watcher.position, watcher.lost, watcher.again) == (8, 1, 2)

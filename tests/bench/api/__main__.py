@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench.api import claims, fleet, heartbeats, lists, openstack, peers, servers, watchers
+from tests.bench.api import claims, fleet, heartbeats, lists, openstack, peers, servers, streams, watchers
 from tests.bench.api.sizes import FULL, SMALL, Bench
 from tests.bench.sched.__main__ import ROOT, empty_document
 from tests.bench.sched.result import table_lines, target, verdict
@@ -36,6 +36,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "growth": claims.growth,
     "heartbeats": heartbeats.measure,
     "watchers": watchers.measure,
+    "events": streams.measure,
     "placement": lambda bench: peers.measure(bench, PLACEMENT),
 }
 
