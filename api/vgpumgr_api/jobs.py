@@ -5,7 +5,17 @@ from functools import partial
 
 from vgpumgr_api.config import Config
 from vgpumgr_api.housekeeping import Job
-from vgpumgr_api.services import books, deadlines, liveness, operating, operations, outbox, reservations, scaling
+from vgpumgr_api.services import (
+    books,
+    deadlines,
+    liveness,
+    operating,
+    operations,
+    outbox,
+    reservations,
+    scaling,
+    tokens,
+)
 
 
 def jobs(config: Config) -> list[Job]:
@@ -22,5 +32,6 @@ def jobs(config: Config) -> list[Job]:
         Job("give back what expired reservations hold", 30, reservations.expire),
         Job("let scaled shares follow their use", scaling.PERIOD_S, scaling.follow),
         Job("forget operations", 600, operations.forget),
+        Job("forget tokens that ended", 600, tokens.forget),
         Job("close the ledger's hours", 300, partial(books.tend, kept_days=config.usage_kept_days)),
     ]

@@ -4,7 +4,7 @@
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import false, func, select
+from sqlalchemy import delete, false, func, or_, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
@@ -12,6 +12,7 @@ from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Token, TokenCreate, TokenCreated, TokenRole
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events
 from vgpumgr_api.services.actors import (
@@ -28,6 +29,14 @@ from vgpumgr_api.services.lookup import remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
 DELEGATED_MAX_S = 366 * 86400
+TOKENS_MAX = 1000
+"""So many tokens of one tenant may count at a time, whoever makes them."""
+
+KEPT_AFTER = timedelta(days=30)
+"""How long a token is listed after its end, and told its bearer apart from one that never was."""
+
+FORGOTTEN_AT_ONCE = 500
+
 _DELEGABLE = (TokenRole.TENANT, TokenRole.VIEWER)
 
 
@@ -81,6 +90,7 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
     if request.subject is not None:
         tenant = tenant_named(session, request.subject)
         require_tenant(actor, tenant)
+        _require_room(session, tenant)
     if actor.scopes is not None:
         _require_within(actor.scopes, request)
     end = _end(session, request)
@@ -140,6 +150,30 @@ def delete_token(session: Session, actor: Actor, token_id: UUID) -> None:
     if of_host is not None:
         credentials.remember_all(session, token_id, of_host.secret_hash, of_host.id, of_host.name)
     events.record(session, actor, "token.deleted", token_id)
+
+
+def forget(session: Session) -> bool:
+    """Removes some tokens that ended long ago, of hosts none; True if there may be more. For housekeeping."""
+    token = records.Token
+    ended = select(token.id).where(token.expires_at <= now(session) - KEPT_AFTER, token.host_id.is_(None))
+    some = ended.limit(FORGOTTEN_AT_ONCE).scalar_subquery()
+    return change(session, delete(token).where(token.id.in_(some))) == FORGOTTEN_AT_ONCE
+
+
+def _require_room(session: Session, tenant: models.Tenant) -> None:
+    """Holds the tenant until the commit, so that those who come at the same time count each other."""
+    session.execute(select(models.Tenant.id).where(models.Tenant.id == tenant.id).with_for_update(key_share=True))
+    token = records.Token
+    counts = or_(token.expires_at.is_(None), token.expires_at > now(session))
+    used = session.scalar(select(func.count()).select_from(token).where(token.tenant_id == tenant.id, counts)) or 0
+    if used >= TOKENS_MAX:
+        detail = f"tenant {tenant.name} has {used} of {TOKENS_MAX} tokens that count"
+        raise Refusal(
+            Code.QUOTA_EXCEEDED,
+            f"{detail}; revoke those that nobody needs",
+            reasons=(Reason(code="quota.tokens", detail=detail),),
+            limits={"tenant": tenant.name, "tokens": {"limit": TOKENS_MAX, "used": used, "requested": 1}},
+        )
 
 
 def _require_keeper(actor: Actor) -> None:
