@@ -20,6 +20,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.generations import bump
+from vgpumgr_api.services.in_use import refuse_slices
 
 DRAIN = "host.drain"
 """The kind of operation that makes a host draining."""
@@ -69,15 +70,10 @@ def require_not_draining(session: Session, host: Host) -> None:
 
 def require_unused(session: Session, host: Host) -> None:
     """Refuses if the host has last said that it has devices of slices."""
-    number = session.scalars(
-        select(func.count())
-        .select_from(Slice)
-        .join(Gpu, Gpu.id == Slice.gpu_id)
-        .join(SliceObservation, SliceObservation.slice_id == Slice.id)
-        .where(Gpu.host_id == host.id, SliceObservation.present)
-    ).one()
-    if number:
-        raise Refusal(
-            Code.OBJECT_IN_USE,
-            f"{host.name} has devices of {number} slices; stop their VMs, or drain it with then=maintenance",
-        )
+    refuse_slices(
+        session,
+        Slice.gpu_id.in_(select(Gpu.id).where(Gpu.host_id == host.id)),
+        Slice.id.in_(select(SliceObservation.slice_id).where(SliceObservation.present)),
+        found=f"{host.name} has devices of",
+        advice="stop their VMs, or drain it with then=maintenance",
+    )

@@ -21,6 +21,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, host_states
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
 from vgpumgr_api.services.generations import IfMatch, bump, refuse_other, require_match
+from vgpumgr_api.services.in_use import refuse_slices
 from vgpumgr_api.services.labels import hosts_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -154,12 +155,12 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch)
     require_match(session, if_match, host.id, found.generation)
     if found.fenced_at is not None:
         forget_lost(session, actor, gpus)
-    if session.scalar(select(models.Slice.id).where(models.Slice.gpu_id.in_(gpus)).limit(1)):
-        raise Refusal(
-            Code.OBJECT_IN_USE,
-            f"{name} still has slices; cordon it, delete those and wait until the host confirms, or fence it if it is"
-            " dead",
-        )
+    refuse_slices(
+        session,
+        models.Slice.gpu_id.in_(gpus),
+        found=f"{name} still has",
+        advice="cordon it, delete those and wait until the host confirms, or fence it if it is dead",
+    )
     if session.scalar(select(Hold.id).where(Hold.gpu_id.in_(gpus)).limit(1)):
         raise Refusal(
             Code.OBJECT_IN_USE,

@@ -17,6 +17,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, permits
 from vgpumgr_api.services.actors import Actor, require_operator, require_person
 from vgpumgr_api.services.generations import IfMatch, require_match
+from vgpumgr_api.services.in_use import refuse_slices
 from vgpumgr_api.services.lookup import profile_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
 
@@ -73,12 +74,12 @@ def delete_profile(session: Session, actor: Actor, name: str, *, if_match: IfMat
     require_operator(actor)
     profile = profile_named(session, name)
     require_match(session, if_match, profile.id, profile.generation)
-    if session.scalar(select(models.Slice.id).where(models.Slice.profile_id == profile.id).limit(1)):
-        raise Refusal(
-            Code.OBJECT_IN_USE,
-            f"there are slices of profile {name}; delete those and wait until their hosts confirm, lost ones until"
-            " their host is re-enrolled or deleted",
-        )
+    refuse_slices(
+        session,
+        models.Slice.profile_id == profile.id,
+        found=f"profile {name} still has",
+        advice="delete those and wait until their hosts confirm, lost ones until their host is re-enrolled or deleted",
+    )
     if session.scalar(select(Reservation.id).where(Reservation.profile_id == profile.id).limit(1)):
         raise Refusal(Code.OBJECT_IN_USE, f"there are reservations of profile {name}; delete those")
     permits.leave_out(session, actor, profile)
