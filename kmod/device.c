@@ -45,14 +45,8 @@ void vgpu_device_disable(struct vgpu_device *device)
 	vgpu_ring_release(ring);
 }
 
-/**
- * vgpu_device_reset - back to the state after opening
- * @device: state_lock held
- *
- * Waits for the slice's worker, not for the engine. Device memory keeps its
- * contents, as it does across a reset of a real accelerator.
- */
-void vgpu_device_reset(struct vgpu_device *device)
+/* Waits for the slice's worker, not for the engine. */
+static void vgpu_device_clear(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
 
@@ -65,6 +59,19 @@ void vgpu_device_reset(struct vgpu_device *device)
 	device->stats.resets++;
 	vgpu_event_note(engine, &device->events, VGPU_EVENT_RESET, 0, 0);
 	spin_unlock_irq(&engine->lock);
+}
+
+/**
+ * vgpu_device_reset - back to the state after opening
+ * @device: state_lock held
+ *
+ * Waits for the slice's worker, not for the engine, and longer where resets are a storm.
+ * Device memory keeps its contents, as it does across a reset of a real accelerator.
+ */
+void vgpu_device_reset(struct vgpu_device *device)
+{
+	vgpu_device_throttle(device, VGPU_STORM_RESET);
+	vgpu_device_clear(device);
 }
 
 /**
@@ -204,7 +211,7 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
 
 	mutex_lock(&device->state_lock);
-	vgpu_device_reset(device);
+	vgpu_device_clear(device);
 	vgpu_migration_end(device);
 	vgpu_irqs_release(device);
 	vgpu_memory_put(device->memory);

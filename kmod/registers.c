@@ -23,17 +23,23 @@ static u32 vgpu_status(struct vgpu_device *device)
 /**
  * vgpu_device_run_ns - engine time of a slice as its guest sees it
  * @device: state_lock held
+ *
+ * However often a guest reads it, the engine's lock is taken only when time has passed
+ * there, for this slice or for all: others need it.
  */
 u64 vgpu_device_run_ns(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
-	u64 run_ns;
 
-	spin_lock_irq(&engine->lock);
-	vgpu_slice_settle(&device->slice);
-	run_ns = device->run_ns_before + device->slice.stats.run_ns;
-	spin_unlock_irq(&engine->lock);
-	return run_ns;
+	if (READ_ONCE(device->slice.stats.run_ns) != device->run_ns_settled ||
+	    READ_ONCE(engine->sched.parked_ns) != device->parked_ns_settled) {
+		spin_lock_irq(&engine->lock);
+		vgpu_slice_settle(&device->slice);
+		device->run_ns_settled = device->slice.stats.run_ns;
+		device->parked_ns_settled = engine->sched.parked_ns;
+		spin_unlock_irq(&engine->lock);
+	}
+	return device->run_ns_before + device->run_ns_settled;
 }
 
 static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
@@ -120,7 +126,7 @@ static void vgpu_enable(struct vgpu_device *device)
 		error = VGPU_ERROR_RING;
 	else if (READ_ONCE(device->parent->engine.wedged))
 		error = VGPU_ERROR_ENGINE;
-	vgpu_device_enable_throttle(device);
+	vgpu_device_throttle(device, VGPU_STORM_ENABLE);
 	if (!error) {
 		ring = vgpu_ring_create(device);
 		error = ring ? VGPU_ERROR_NONE : VGPU_ERROR_RESOURCE;

@@ -15,7 +15,6 @@
 #include "ring.h"
 
 #define VGPU_STORM_BURST	1000U
-#define VGPU_STORM_ENABLE	10U
 #define VGPU_STORM_REFILL_NS	NSEC_PER_MSEC
 
 static void vgpu_ring_free(struct kref *refs)
@@ -172,20 +171,21 @@ bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
 }
 
 /**
- * vgpu_device_enable_throttle - hold up a guest that enables again and again
+ * vgpu_device_throttle - hold up a guest that enables or resets again and again
  * @device: state_lock held
+ * @tokens: VGPU_STORM_ENABLE or VGPU_STORM_RESET
  *
- * Each enabling creates a thread; beyond a bounded rate the caller, the guest's
- * own processor, waits.
+ * Both are never refused: beyond a bounded rate the caller, the guest's own processor,
+ * waits until there are so many tokens, which nobody else takes meanwhile.
  */
-void vgpu_device_enable_throttle(struct vgpu_device *device)
+void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
 	bool taken;
 
 	do {
 		spin_lock_irq(&engine->lock);
-		taken = vgpu_storm_take(device, VGPU_STORM_ENABLE);
+		taken = vgpu_storm_take(device, tokens);
 		spin_unlock_irq(&engine->lock);
 	} while (!taken && !schedule_timeout_killable(msecs_to_jiffies(10)) &&
 		 !fatal_signal_pending(current));

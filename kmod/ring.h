@@ -10,11 +10,13 @@ void vgpu_memory_clear(struct vgpu_memory *memory);
 void vgpu_memory_put(struct vgpu_memory *memory);
 
 /* ring.c */
+#define VGPU_STORM_ENABLE	10U	/* what it costs to create a thread */
+#define VGPU_STORM_RESET	1U
 int vgpu_rings_init(void);
 void vgpu_rings_exit(void);
 struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device);
 void vgpu_device_doorbell(struct vgpu_device *device, u32 tail);
-void vgpu_device_enable_throttle(struct vgpu_device *device);
+void vgpu_device_throttle(struct vgpu_device *device, u32 tokens);
 bool vgpu_ring_publish(struct vgpu_ring *ring);
 bool vgpu_storm_take(struct vgpu_device *device, u32 tokens);
 void vgpu_ring_rest(struct vgpu_ring *ring);

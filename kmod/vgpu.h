@@ -385,13 +385,15 @@ struct vgpu_device_stats {
  * @channel_address: guest address of a byte channel, 0 for none, used when enabled
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
  * @run_ns_before: engine time of a restored slice on other hosts
+ * @run_ns_settled: engine time on this host when it was last read
+ * @parked_ns_settled: of the scheduler, at that moment
  * @migration_state: anything but running keeps the ring paused
  * @migration: what is being saved or restored; holds a reference to its file
  * @revoked: being removed: the function looks as if it was pulled out; written
  *	under engine->lock
  * @error: enum vgpu_error; engine->lock
  * @error_index: item at fault; engine->lock
- * @storm_tokens: doorbells without an item still tolerated; engine->lock
+ * @storm_tokens: for what brings no work, see vgpu_storm_take(); engine->lock
  * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
  * @stats: engine->lock, but for what struct vgpu_device_stats says of one
  * @events: what is to be told of it, engine->lock
@@ -425,6 +427,8 @@ struct vgpu_device {
 	u64 channel_address;
 	u32 run_ns_hi;
 	u64 run_ns_before;
+	u64 run_ns_settled;
+	u64 parked_ns_settled;
 	enum vfio_device_mig_state migration_state;
 	struct vgpu_migration_file *migration;
 	u32 error;

@@ -317,6 +317,7 @@ int main(int argc, char **argv)
 	COUNT("neighbours", neighbours);
 	COUNT("enables", vmm_counts.enables);
 	COUNT("resets", vmm_counts.resets);
+	COUNT("storms", vmm_counts.storms);
 	COUNT("saved", vmm_counts.saved);
 	COUNT("restored", vmm_counts.restored);
 	COUNT("refused_streams", vmm_counts.refused_streams);

@@ -6,7 +6,7 @@
 #include "guest.h"
 
 struct vmm_counts {
-	u64 steps, enables, resets, saved, restored, refused_streams, faults[64];
+	u64 steps, enables, resets, storms, saved, restored, refused_streams, faults[64];
 };
 
 extern struct vmm_counts vmm_counts;

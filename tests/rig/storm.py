@@ -1,25 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators who create and remove the same few slices at once, as fast as they can."""
+"""Operators who create and remove the same few slices at once, and guests who do one thing, as fast as they can."""
 
 import errno
 import multiprocessing
+import multiprocessing.sharedctypes
 import os
 import random
 import time
 import uuid as uuids
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.kernel import PATIENCE
+from tests.rig.ring import REG_CONTROL, REG_RUN_NS
+from tests.rig.vfio import CONFIG, Device, opened
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError, RefusedError
 
 # What creating and removing the same few UUIDs from several processes may be answered.
 OF_CREATE = {errno.EEXIST, errno.ENOSPC, errno.ENODEV, errno.EAGAIN, errno.ENOENT}
 OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
+
+CONTROL_RESET = 2
+DEVICE_CONTROL, FUNCTION_LEVEL_RESET = 0x58, 0x8000
+
+# What a guest, or its VMM, can do again and again without any work.
+OF_GUESTS: dict[str, Callable[[Device], object]] = {
+    "resets": lambda device: device.set_register(REG_CONTROL, CONTROL_RESET),
+    "function-resets": lambda device: device.write(CONFIG, DEVICE_CONTROL, FUNCTION_LEVEL_RESET.to_bytes(2, "little")),
+    "vmm-resets": Device.reset,
+    "reads-of-time": lambda device: device.register(REG_RUN_NS),
+}
 
 
 def churn(seed: int, names: list[str], seconds: float, answers: "multiprocessing.Queue[Counter[str]]") -> None:
@@ -80,3 +94,25 @@ def operators(gpu: Gpu, count: int, *, seconds: float, idle: bool = False) -> It
             process.join(timeout=60 * PATIENCE)
         remove_all(gpu)
     assert [process.exitcode for process in processes] == [0] * count
+
+
+def repeat(uuid: str, act: Callable[[Device], object], done: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
+    with opened(uuid) as device:
+        while True:
+            act(device)
+            done.value += 1
+
+
+@contextmanager
+def guest(uuid: str, kind: str) -> Iterator[Callable[[], int]]:
+    """One process that has the processor when nobody else wants it; how often it did what `OF_GUESTS` says so far."""
+    fork = multiprocessing.get_context("fork")
+    done = fork.Value("q", 0)
+    process = fork.Process(target=repeat, args=(uuid, OF_GUESTS[kind], done))
+    process.start()
+    os.sched_setscheduler(process.pid or 0, os.SCHED_IDLE, os.sched_param(0))
+    try:
+        yield lambda: done.value
+    finally:
+        process.kill()
+        process.join()
