@@ -47,6 +47,7 @@ struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *nam
 	return NULL;
 }
 
+/* One that nobody knows of yet; see vgpu_tenant_publish() and vgpu_tenant_discard(). */
 static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
 					      const char *name)
 {
@@ -55,14 +56,29 @@ static struct vgpu_tenant *vgpu_tenant_create(struct vgpu_parent *parent,
 	tenant = kzalloc(sizeof(*tenant), GFP_KERNEL);
 	if (!tenant)
 		return NULL;
-	tenant->id = vgpu_id_next();
+	INIT_LIST_HEAD(&tenant->node);
 	tenant->parent = parent;
 	strscpy(tenant->name, name, sizeof(tenant->name));
 	vgpu_event_source_init(&tenant->events, false);
-	list_add_tail(&tenant->node, &parent->tenants);
+	return tenant;
+}
+
+/* What it was created for is granted. */
+static void vgpu_tenant_publish(struct vgpu_tenant *tenant)
+{
+	if (!list_empty(&tenant->node))
+		return;
+	tenant->id = vgpu_id_next();
+	list_add_tail(&tenant->node, &tenant->parent->tenants);
 	vgpu_netlink_changed();
 	vgpu_event_tenant(tenant, VGPUMGR_CMD_CREATED_NTF);
-	return tenant;
+}
+
+/* Or it is refused. */
+static void vgpu_tenant_discard(struct vgpu_tenant *tenant)
+{
+	if (list_empty(&tenant->node))
+		kfree(tenant);
 }
 
 static void vgpu_tenant_free(struct vgpu_tenant *tenant)
@@ -215,10 +231,10 @@ int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 		return -ENOMEM;
 	*fault = vgpu_tenant_schedule(tenant, params);
 	if (*fault) {
-		if (!tenant->devices && !tenant->configured)
-			vgpu_tenant_free(tenant);
+		vgpu_tenant_discard(tenant);
 		return *fault == VGPU_FIELD_PLACES ? -ENOSPC : -ERANGE;
 	}
+	vgpu_tenant_publish(tenant);
 	tenant->configured = true;
 	tenant->params = *params;
 	tenant->generation = vgpu_generation_next();
@@ -319,13 +335,14 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 		tenant = vgpu_tenant_create(device->parent, name);
 	if (!tenant)
 		return -ENOMEM;
-	tenant->devices++;
 	ret = vgpu_device_set_params(device, params, fault);
 	if (ret || tenant == before) {
-		vgpu_tenant_forget_device(tenant);
+		vgpu_tenant_discard(tenant);
 		return ret;
 	}
 
+	vgpu_tenant_publish(tenant);
+	tenant->devices++;
 	spin_lock_irq(&engine->lock);
 	now_ns = ktime_get_ns();
 	vgpu_device_unschedule(device, now_ns);

@@ -14,7 +14,7 @@ from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from vgpumgr.control.events import Watch
 from vgpumgr.control.model import Event, EventKind, Snapshot
-from vgpumgr.errors import ControlUnavailableError
+from vgpumgr.errors import ControlUnavailableError, OutOfRangeError
 
 QUIET_S = 1.0  # twice as long as the kernel collects
 TIMEOUT_S = 30
@@ -130,6 +130,21 @@ def test_a_slice_that_nobody_has_open_is_removed_without_being_revoked(gpu: Gpu,
     client(uuid, "info")
     gpu.sysfs.remove(uuid)
     assert {event.kind for event in events(watch)} == {EventKind.CREATED, EventKind.RESET, EventKind.REMOVED}
+
+
+def test_a_tenant_that_is_refused_was_never_there(gpu: Gpu, watch: Watch) -> None:
+    """Whether by its own parameters or by those of the slice that names it: nobody is told, and no id is used up."""
+    uuid = gpu.slice()
+    gpu.tenant("before", weight=100, timeslice_us=1000)
+    events(watch)
+    with pytest.raises(OutOfRangeError):
+        gpu.tenant("blue", weight=100, timeslice_us=1)
+    with pytest.raises(OutOfRangeError):
+        gpu.control.set_slice(uuid, tenant="blue", cap_us=100, cap_period_us=1)
+    assert not events(watch)
+    gpu.tenant("after", weight=100, timeslice_us=1000)
+    assert [(event.kind, event.tenant) for event in events(watch)] == [(EventKind.CREATED, "after")]
+    assert gpu.stats("after").id == gpu.stats("before").id + 1
 
 
 def test_a_storm_of_faults_and_resets_is_told_in_few_events_that_count_them_all(gpu: Gpu, watch: Watch) -> None:
