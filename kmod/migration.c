@@ -3,14 +3,17 @@
  * Saving and restoring a slice: VFIO migration, version 2, with STOP_COPY and P2P.
  *
  * Leaving RUNNING pauses the ring: nothing more is fetched, the item that has begun
- * is finished, what the engine has finished is answered. Then there is no access to
- * guest memory, no interrupt and no work of this slice on the engine. Items that
+ * is finished, what the engine has finished is answered, and what is still at work
+ * although it was dropped is waited for. Then there is no access to guest memory, no
+ * interrupt and no work of this slice on the engine. Items that
  * have not begun stay where they are; in the stream they do not travel, because the
  * guest still has them in its ring: the other host fetches them again, from the
  * first one that was not answered.
  */
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/jiffies.h>
+#include <linux/sched/signal.h>
 
 #include "engine.h"
 #include "migration.h"
@@ -61,7 +64,7 @@ static bool vgpu_migration_has_tenant(struct vgpu_device *device)
 
 /*
  * An item dropped a moment ago may still be at work on device memory, for a chunk: one
- * of an earlier ring, or of this one if it is dead. Nothing else can be while stopped.
+ * of an earlier ring, or of this one if it is dead. Nothing else can be while paused.
  */
 static bool vgpu_migration_memory_is_used(struct vgpu_device *device)
 {
@@ -71,6 +74,37 @@ static bool vgpu_migration_memory_is_used(struct vgpu_device *device)
 		return kref_read(&device->memory->refs) > 1;
 	return (READ_ONCE(ring->dead) && kref_read(&ring->refs) > 1) ||
 	       kref_read(&device->memory->refs) > 2;
+}
+
+/* Its end tells nobody. */
+static int vgpu_migration_await_memory(struct vgpu_device *device)
+{
+	unsigned long end = jiffies + vgpu_worker_patience();
+
+	while (vgpu_migration_memory_is_used(device)) {
+		if (READ_ONCE(device->revoked))
+			return -ENODEV;
+		if (!time_before(jiffies, end))
+			return -EBUSY;
+		schedule_timeout_killable(msecs_to_jiffies(1));
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
+	return 0;
+}
+
+/* Leaving RUNNING; on error the slice goes on. */
+static int vgpu_migration_pause(struct vgpu_device *device)
+{
+	struct vgpu_ring *ring = device->ring;
+	int ret = ring ? vgpu_ring_pause(ring) : 0;
+
+	if (ret)
+		return ret;
+	ret = vgpu_migration_await_memory(device);
+	if (ret && ring)
+		vgpu_ring_continue(ring);
+	return ret;
 }
 
 /*
@@ -85,8 +119,6 @@ static struct file *vgpu_migration_prepare(struct vgpu_device *device)
 		vgpu_restoring_refused(device, "no tenant");
 		return ERR_PTR(-EPERM);
 	}
-	if (vgpu_migration_memory_is_used(device))
-		return ERR_PTR(-EBUSY);
 	filp = vgpu_migration_open(device, false);
 	if (!IS_ERR(filp))
 		vgpu_device_disable(device);
@@ -172,8 +204,8 @@ static struct file *vgpu_migration_step(struct vgpu_device *device,
 		return vgpu_migration_save(device);
 	if (now == VFIO_DEVICE_STATE_STOP && next == VFIO_DEVICE_STATE_RESUMING)
 		return vgpu_migration_prepare(device);
-	if (now == VFIO_DEVICE_STATE_RUNNING && device->ring)
-		ret = vgpu_ring_pause(device->ring);
+	if (now == VFIO_DEVICE_STATE_RUNNING)
+		ret = vgpu_migration_pause(device);
 	else if (next == VFIO_DEVICE_STATE_RUNNING && device->ring)
 		vgpu_ring_continue(device->ring);
 	else if (now == VFIO_DEVICE_STATE_RESUMING)

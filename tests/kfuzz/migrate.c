@@ -153,6 +153,14 @@ static void check_told(enum vfio_device_mig_state before, enum vfio_device_mig_s
 	}
 }
 
+/* Is an item of this slice on the engine? */
+static bool at_work(const struct vgpu_device *device)
+{
+	const struct vgpu_item *item = device->parent->engine.executing;
+
+	return item && item->ring->memory == device->memory;
+}
+
 static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wanted)
 {
 	enum vfio_device_mig_state before = migrate_state(device), after;
@@ -181,6 +189,8 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 		vmm_counts.restored++;
 		vmm_restored(((struct vgpu_migration_header *)stream)->run_ns);
 	}
+	if (before == VFIO_DEVICE_STATE_RUNNING && after != before && !device->revoked)
+		REQUIRE(!at_work(device));
 	if (IS_ERR(new) && before != VFIO_DEVICE_STATE_RESUMING)
 		REQUIRE(device->ring == ring);
 	if (IS_ERR(new))
@@ -199,20 +209,19 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 		spoil();
 }
 
-/* Nothing is restored while an item that was dropped may still be at work on device memory. */
-static void restore_too_early(struct vgpu_device *device)
+/* Nothing is stopped, saved or restored while an item that was dropped may be at work on device memory. */
+static void stop_too_early(struct vgpu_device *device)
 {
-	enum vfio_device_mig_state before = migrate_state(device);
 	struct vgpu_ring *ring = device->ring;
 	struct kref *item = &device->memory->refs;	/* of an earlier ring */
 
-	if (before == VFIO_DEVICE_STATE_RESUMING)
+	if (migrate_state(device) != VFIO_DEVICE_STATE_RUNNING)
 		return;
 	if (ring && ring->dead && sim_random() & 1)
 		item = &ring->refs;
 	kref_get(item);
-	set_state(device, VFIO_DEVICE_STATE_RESUMING);
-	REQUIRE(migrate_state(device) != VFIO_DEVICE_STATE_RESUMING);
+	set_state(device, VFIO_DEVICE_STATE_STOP_COPY + sim_random() % 3);
+	REQUIRE(migrate_state(device) == VFIO_DEVICE_STATE_RUNNING);
 	item->count--;
 }
 
@@ -301,8 +310,8 @@ void migrate_step(struct vgpu_device *device)
 	REQUIRE(!device->vdev.mig_ops == device->parent->engine.ops->executors);
 	if (!device->vdev.mig_ops)
 		return;
-	if (!(sim_random() & 7) && !device->revoked)
-		restore_too_early(device);
+	if (!(sim_random() & 31) && !device->revoked)
+		stop_too_early(device);
 	if (sim_one_in(3)) {
 		round_trip(device);
 		return;

@@ -5,7 +5,6 @@ import errno
 import os
 import re
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,14 @@ from tests.rig.migration import (
 from tests.rig.ring import (
     AREA_IOVA,
     CRC32C,
+    DOORBELL,
     DST_DEVICE,
     ENABLED,
     IRQ,
     NOP,
     NOSPLIT,
     REG_COMPLETED,
+    REG_CONTROL,
     REG_ERROR,
     REG_ERROR_INDEX,
     REG_FETCHED,
@@ -282,33 +283,34 @@ def test_nothing_is_restored_into_a_slice_without_a_tenant(gpu: Gpu, uuid: str) 
         check_finished(device, guest)
 
 
-def test_restoring_begins_when_nothing_is_at_work_on_device_memory(gpu: Gpu, uuid: str) -> None:
-    """An item that was dropped a moment ago is, until its piece ends: the VMM is told to try again."""
+@pytest.mark.parametrize("wanted", [RUNNING_P2P, STOP, STOP_COPY, RESUMING])
+@pytest.mark.parametrize("dropped_by", ["reset", "error"])
+def test_a_slice_stops_when_nothing_is_at_work_on_device_memory(
+    gpu: Gpu, uuid: str, wanted: int, dropped_by: str
+) -> None:
+    """An item that was dropped a moment ago is, until its piece ends: it is waited for before anything is saved."""
     gpu.set_max_chunk_us(1_000_000)
     guest = Guest()
     with opened(uuid) as device:
-        stream = save(device)
-        set_state(device, RUNNING)
         guest.attach(device)
         guest.enable(device)
         picks = gpu.control.gpu(gpu.address).picks
         guest.submit(device, delay(900_000, NOSPLIT))
         poll(lambda: gpu.control.gpu(gpu.address).picks > picks)
-        device.reset()
+        if dropped_by == "reset":
+            device.set_register(REG_CONTROL, 2)
+        else:
+            device.set_register(DOORBELL, 0)
+            assert device.register(REG_ERROR)
         before = kernel_log()
-        with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
-            set_state(device, RESUMING)
-        assert state(device) == STOP
-        assert "refused for state" not in kernel_log().removeprefix(before), "the VMM asked for what there is"
-
-        def begun() -> bool:
-            with suppress(OSError):
-                os.close(set_state(device, RESUMING))
-            return state(device) == RESUMING
-
-        poll(begun)
-        device.reset()
-        restore(device, stream)
+        fd = set_state(device, wanted)
+        assert state(device) == wanted
+        ran_ns = gpu.slice_stats(uuid).run_ns
+        assert ran_ns >= 900_000_000
+        assert gpu.measured_over(0.2).run_ns == {"blue": 0}
+        assert "refused" not in kernel_log().removeprefix(before)
+        if fd >= 0:
+            os.close(fd)
 
 
 def test_the_latched_half_of_a_register_travels_too(gpu: Gpu, uuid: str) -> None:
