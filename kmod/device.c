@@ -12,6 +12,7 @@
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/ratelimit.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/wait.h>
 
@@ -142,7 +143,7 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 	mutex_destroy(&device->state_lock);
 	vgpu_parent_put(device->parent);
 	vgpu_vfio_free_device(vdev);
-	/* Module exit waits for the grace period in which this function ends. */
+	/* Module exit waits for whoever is in here, and then for whoever has yet to return. */
 	rcu_read_lock();
 	if (atomic_dec_and_test(&vgpu_devices))
 		wake_up(&vgpu_devices_gone);
@@ -365,4 +366,6 @@ void vgpu_device_driver_unregister(void)
 	mdev_unregister_driver(&vgpu_mdev_driver);
 	wait_event(vgpu_devices_gone, !atomic_read(&vgpu_devices));
 	synchronize_rcu();
+	/* A task that was preempted behind rcu_read_unlock() is still in this module. */
+	synchronize_rcu_tasks();
 }

@@ -31,6 +31,7 @@ void might_sleep(void);
 #define rcu_read_lock() ((void)0)
 #define rcu_read_unlock() ((void)0)
 #define synchronize_rcu() ((void)0)
+#define synchronize_rcu_tasks() ((void)0)
 #define DECLARE_WAIT_QUEUE_HEAD(name) wait_queue_head_t name
 #define init_waitqueue_head(head) ((void)(head))
 #define wake_up(head) ((void)(head))
