@@ -54,10 +54,10 @@ def grants(gpu: Gpu) -> Iterator[Gpu]:
 class Slice:
     """A slice that this process uses as its guest does, with a channel."""
 
-    def __init__(self, gpu: Gpu, stack: ExitStack, tenant: str) -> None:
+    def __init__(self, gpu: Gpu, stack: ExitStack, tenant: str, uuid: str | None = None) -> None:
         self.gpu = gpu
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
-        self.uuid = gpu.slice(tenant)
+        self.uuid = uuid or gpu.slice(tenant)
         self.device: Device = stack.enter_context(opened(self.uuid))
         self.guest = Guest()
         self.guest.attach(self.device)
@@ -211,6 +211,25 @@ def test_a_process_that_is_stopped_holds_nobody_up(grants: Gpu, blue: Slice, gre
             assert blue.done(blue.launch(9)).result == 9
         stuck.process.send_signal(signal.SIGCONT)
         assert stuck.process.wait(timeout=60) == 0
+
+
+def test_an_executor_that_has_seen_nothing_waits_for_the_next_guest(grants: Gpu) -> None:
+    """One that came before the ring was enabled stays through resets and closing; what it has served it served last."""
+    with ExitStack() as stack, executor() as one:
+        grants.tenant("blue", weight=100, timeslice_us=1000)
+        uuid = grants.slice("blue")
+        one.attach(uuid)
+        for _ in range(2):
+            with opened(uuid) as device:
+                device.set_register(REG_CONTROL, RESET)
+                device.reset()
+        assert not one.ready() & select.POLLHUP
+        blue = Slice(grants, stack, "blue", uuid)
+        number = blue.launch()
+        one.complete(one.granted().number, result=5)
+        assert blue.done(number).result == 5
+        blue.device.set_register(REG_CONTROL, RESET)
+        assert one.ready() & select.POLLHUP
 
 
 def test_a_slice_is_removed_with_its_grant_out(grants: Gpu) -> None:
