@@ -90,17 +90,18 @@ bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index)
 }
 
 /**
- * vgpu_device_fault - put a slice into its sticky error state
+ * vgpu_device_fault_of - put a slice into its sticky error state
  * @device: the slice
  * @ring: stop this ring; NULL when none is involved. One that was stopped is at fault no
  *	more: what its worker meets on its way out is nobody's error
  * @error: enum vgpu_error; the first one stays
  * @index: number of the item at fault
+ * @field: what of it is at fault, for the log; NULL where @error says it all
  *
  * Any context that may sleep; does not wait.
  */
-void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
-		       u32 error, u32 index)
+void vgpu_device_fault_of(struct vgpu_device *device, struct vgpu_ring *ring,
+			  u32 error, u32 index, const char *field)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
 	bool noted = false;
@@ -111,7 +112,25 @@ void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 	spin_unlock_irq(&engine->lock);
 	if (ring)
 		vgpu_ring_stop(ring);
-	if (noted && __ratelimit(&device->log))
+	if (!noted || !__ratelimit(&device->log))
+		return;
+	if (field)
+		dev_warn(device->vdev.dev, "stopped for %s (%s), item %u\n",
+			 vgpu_fault_names[error], field, index);
+	else
 		dev_warn(device->vdev.dev, "stopped for %s, item %u\n", vgpu_fault_names[error],
 			 index);
+}
+
+/**
+ * vgpu_device_fault - the same for an error that says it all
+ * @device: the slice
+ * @ring: stop this ring; NULL when none is involved
+ * @error: enum vgpu_error; the first one stays
+ * @index: number of the item at fault
+ */
+void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
+		       u32 error, u32 index)
+{
+	vgpu_device_fault_of(device, ring, error, index, NULL);
 }

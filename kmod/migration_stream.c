@@ -167,7 +167,7 @@ static const char *vgpu_migration_impossible(const struct vgpu_migration_header 
 		return "flags";
 	if (!state->enabled)
 		return state->tail || state->completed ? "tail" : NULL;
-	if (!vgpu_ring_setup_valid(&state->setup))
+	if (vgpu_ring_setup_fault(&state->setup))
 		return "ring";
 	if (state->tail - state->completed > state->setup.entries)
 		return "tail";

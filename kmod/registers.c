@@ -111,8 +111,20 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	}
 }
 
+/* The register that keeps the rings from being enabled, or NULL. */
+static const char *vgpu_enable_fault(const struct vgpu_device *device)
+{
+	const char *fault = vgpu_ring_setup_fault(&device->setup);
+
+	if (!fault && !vgpu_block_valid(device->channel_address,
+					sizeof(struct vgpu_channel_area), VGPU_CHANNEL_ALIGN))
+		fault = "channel";
+	return fault;
+}
+
 static void vgpu_enable(struct vgpu_device *device)
 {
+	const char *fault = vgpu_enable_fault(device);
 	struct vgpu_ring *ring = NULL;
 	u32 error = VGPU_ERROR_NONE;
 
@@ -120,9 +132,7 @@ static void vgpu_enable(struct vgpu_device *device)
 		return;
 	if (!vgpu_device_masters_bus(device))
 		error = VGPU_ERROR_MASTER;
-	else if (!vgpu_ring_setup_valid(&device->setup) ||
-		 !vgpu_block_valid(device->channel_address, sizeof(struct vgpu_channel_area),
-				   VGPU_CHANNEL_ALIGN))
+	else if (fault)
 		error = VGPU_ERROR_RING;
 	else if (READ_ONCE(device->parent->engine.wedged))
 		error = VGPU_ERROR_ENGINE;
@@ -136,7 +146,8 @@ static void vgpu_enable(struct vgpu_device *device)
 		error = VGPU_ERROR_ENGINE;
 	}
 	if (error) {
-		vgpu_device_fault(device, NULL, error, 0);
+		vgpu_device_fault_of(device, NULL, error, 0,
+				     error == VGPU_ERROR_RING ? fault : NULL);
 		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
 	}
 }

@@ -8,6 +8,7 @@
 
 #ifndef __KERNEL__
 #include <stdbool.h>
+#include <stddef.h>
 #endif
 #include <linux/types.h>
 
@@ -33,21 +34,28 @@ static inline bool vgpu_block_valid(__u64 address, __u64 bytes, __u64 align)
 }
 
 /**
- * vgpu_ring_setup_valid - can a ring be enabled with these registers
+ * vgpu_ring_setup_fault - what keeps a ring from being enabled with these registers
  * @setup: the registers
+ *
+ * Return: the name of the first field that cannot be, or NULL.
  */
-static inline bool vgpu_ring_setup_valid(const struct vgpu_ring_setup *setup)
+static inline const char *vgpu_ring_setup_fault(const struct vgpu_ring_setup *setup)
 {
 	__u64 entries = setup->entries;
 
-	return entries >= VGPU_RING_ENTRIES_MIN && entries <= VGPU_RING_ENTRIES_MAX &&
-	       !(entries & (entries - 1)) &&
-	       vgpu_block_valid(setup->ring, entries * sizeof(struct vgpu_desc),
-				sizeof(struct vgpu_desc)) &&
-	       vgpu_block_valid(setup->completion, entries * sizeof(struct vgpu_completion),
-				sizeof(struct vgpu_completion)) &&
-	       vgpu_block_valid(setup->shadow, sizeof(struct vgpu_shadow),
-				sizeof(struct vgpu_shadow));
+	if (entries < VGPU_RING_ENTRIES_MIN || entries > VGPU_RING_ENTRIES_MAX ||
+	    entries & (entries - 1))
+		return "entries";
+	if (!vgpu_block_valid(setup->ring, entries * sizeof(struct vgpu_desc),
+			      sizeof(struct vgpu_desc)))
+		return "ring";
+	if (!vgpu_block_valid(setup->completion, entries * sizeof(struct vgpu_completion),
+			      sizeof(struct vgpu_completion)))
+		return "completion";
+	if (!vgpu_block_valid(setup->shadow, sizeof(struct vgpu_shadow),
+			      sizeof(struct vgpu_shadow)))
+		return "shadow";
+	return NULL;
 }
 
 #endif /* VGPU_RING_SETUP_H */

@@ -511,6 +511,8 @@ void vgpu_log_init(struct ratelimit_state *log);
 long vgpu_refused(struct vgpu_device *device, const char *what, const char *field, long ret);
 void vgpu_restoring_refused(struct vgpu_device *device, const char *fault);
 bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index);
+void vgpu_device_fault_of(struct vgpu_device *device, struct vgpu_ring *ring,
+			  u32 error, u32 index, const char *field);
 void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);
 
