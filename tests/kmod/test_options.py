@@ -63,3 +63,15 @@ def test_an_accelerator_has_memory_for_the_smallest_slice_at_least(gpu: Gpu) -> 
         assert gpu.sysfs.read_gpu(ADDRESS, "memory_total") == str(16 * MIB)
         gpu.sysfs.unbind(ADDRESS)
         unload_module()
+
+
+@pytest.mark.parametrize("entries", [0, 4, 1000, 8192])
+def test_the_guest_driver_is_not_loaded_with_rings_that_cannot_be(entries: int) -> None:
+    """It says so itself: no device is asked."""
+    before = kernel_log()
+    command = ["insmod", "/lab/vgpu_guest.ko", f"ring_entries={entries}"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode
+    said = f"vgpu_guest: ring_entries={entries} is not a power of two from 8 to 4096\n"
+    assert said in kernel_log().removeprefix(before)
+    assert not Path("/sys/module/vgpu_guest").exists()
