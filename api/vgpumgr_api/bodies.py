@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much of requests' bodies is in memory: one is small, but each connection may bring one and be slow about it.
 
-Most of it is for those whose credential was looked up before their body is read. Strangers, as hosts that enrol, have a
-part of their own, and each address one of that: who has no credential keeps nobody out who has one.
+Most of it is for those whose credential was looked up before their body is read. Strangers, and hosts that enrol, have
+a part of their own, and each address one of that: who has no credential keeps nobody out who has one.
 """
 
 from collections import Counter

@@ -23,7 +23,7 @@ from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
 from vgpumgr_api.remembered import Remembered
-from vgpumgr_api.services import actors, certificates, credentials, idempotency, people
+from vgpumgr_api.services import actors, certificates, credentials, fleet, idempotency, people
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.generations import Seen
 from vgpumgr_api.services.heartbeats import Source
@@ -164,7 +164,13 @@ def authenticate(request: Request) -> Actor:
     return _noted(request, actor)
 
 
-def _looked_up(request: Request, look: Callable[[Session], Actor]) -> Actor:
+def enrolling(request: Request) -> None:
+    """Raises Refusal for who has no token that enrols a host. Blocks on the database."""
+    secret = bearer(request.headers)
+    _looked_up(request, lambda session: fleet.require_enrolling(session, secret))
+
+
+def _looked_up(request: Request, look: Callable[[Session], T]) -> T:
     """One statement says who it is; only refusals take more."""
     return database_of(request).run(look, read_only=True, snapshot=False)
 

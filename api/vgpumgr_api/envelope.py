@@ -26,13 +26,16 @@ from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.observe.exchange import Exchange, Observer, method_of, route_of
 from vgpumgr_api.observe.logs import FIELDS, REQUEST
 from vgpumgr_api.observe.tracing import Tracing
-from vgpumgr_api.problems import ProblemResponse
+from vgpumgr_api.problems import TOO_LARGE, ProblemResponse
 
 BODY_MAX = 1 << 20
 """Bytes."""
 
 REPORT_MAX = 8 << 20
 """Bytes of a host's report, which may name 10,000 slices."""
+
+ENROLL_MAX = 64 << 10
+"""Bytes of an enrolment, which has a certificate signing request of 8 KiB, however that is escaped."""
 
 CLIENT_CLOSED = 499
 """Logged as the status of a request whose client went away."""
@@ -42,6 +45,7 @@ access = logging.getLogger("vgpumgr_api.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _REPORT = re.compile(r"/v1/hosts/[^/]+/report")
+_ENROLL = "/v1/enroll"
 
 
 class Envelope:
@@ -95,7 +99,7 @@ class Envelope:
     async def _answer(self, headers: Headers, exchange: "_Exchange") -> None:
         try:
             if _announced_bytes(headers) > exchange.body_max:
-                await exchange.fail(Code.BODY_TOO_LARGE, f"the body is larger than {exchange.body_max >> 20} MiB")
+                await exchange.fail(Code.BODY_TOO_LARGE, TOO_LARGE)
             else:
                 await self.app(exchange.scope, exchange.receive, exchange.send)
         except ClientDisconnect:
@@ -113,6 +117,12 @@ def _announced_bytes(headers: Headers) -> int:
     return int(value) if re.fullmatch(r"[0-9]{1,20}", value) else 0
 
 
+def _body_max(path: str) -> int:
+    if _REPORT.fullmatch(path):
+        return REPORT_MAX
+    return ENROLL_MAX if path == _ENROLL else BODY_MAX
+
+
 class _Exchange:
     """One request and its answer."""
 
@@ -127,7 +137,7 @@ class _Exchange:
     ) -> None:
         self.started = False
         self.status = 0
-        self.body_max = REPORT_MAX if _REPORT.fullmatch(scope["path"]) else BODY_MAX
+        self.body_max = _body_max(scope["path"])
         self._lifecycle = lifecycle
         self.scope = scope
         self._receive = receive

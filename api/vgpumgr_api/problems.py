@@ -31,11 +31,12 @@ CHALLENGES = {
     Code.AUTH_INVALID: 'Bearer realm="vgpumgr", error="invalid_token"',
     Code.AUTH_EXPIRED: 'Bearer realm="vgpumgr", error="invalid_token"',
 }
+TOO_LARGE = "the body is larger than 1 MiB, than 8 MiB for a host's report, or than 64 KiB to enrol a host"
 _BY_STATUS = {
     400: (Code.BODY_INVALID, "the body is not JSON that this API can read; send one JSON object in UTF-8"),
     404: (Code.ROUTE_UNKNOWN, "no such path; GET /openapi.json lists them"),
     405: (Code.METHOD_NOT_ALLOWED, "this path does not take that method; see the Allow header"),
-    413: (Code.BODY_TOO_LARGE, "the body is larger than 1 MiB, or than 8 MiB for a host's report"),
+    413: (Code.BODY_TOO_LARGE, TOO_LARGE),
 }
 
 

@@ -28,6 +28,7 @@ from vgpumgr_api.call import (
     CONFIRMING,
     authenticate,
     credential_of,
+    enrolling,
     failed_logins_of,
     limits_of,
     recall,
@@ -86,16 +87,11 @@ class PublicRoute(APIRoute):
 
 
 class OneTimeRoute(PublicRoute):
-    """A route that knows its callers by a token that it takes by itself."""
+    """A route for the bearer of a host's one-time token, which the service takes."""
 
-    def get_route_handler(self) -> Handler:
-        handle = super().get_route_handler()
-
-        async def handle_counting(request: Request) -> Response:
-            with failed_logins_of(request).counting(source_of(request), credential_of(request)):
-                return await handle(request)
-
-        return handle_counting
+    async def admit(self, request: Request) -> None:
+        with failed_logins_of(request).counting(source_of(request), credential_of(request)):
+            await run_in_threadpool(enrolling, request)
 
 
 class Route(PublicRoute):

@@ -58,7 +58,7 @@ def refusals_of(route: APIRoute) -> frozenset[Code]:
     if isinstance(route, Route):
         begin.append(Route.admit)
     if isinstance(route, OneTimeRoute):
-        begin.append(OneTimeRoute.get_route_handler)
+        begin.append(OneTimeRoute.admit)
     found = set(ALWAYS)
     if isinstance(route, PublicRoute) and route.body_field is not None:
         found.add(Code.MEDIA_TYPE_UNSUPPORTED)

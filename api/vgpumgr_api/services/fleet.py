@@ -3,7 +3,7 @@
 
 from uuid import UUID, uuid4
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Mode, Policy
@@ -37,6 +37,12 @@ from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 
 
+def require_enrolling(session: Session, secret: str) -> None:
+    """The bearer of a one-time token that enrols a host passes, before it is let say more."""
+    if session.scalar(select(models.Host.id).where(*_enrolled_by(session, secret))) is None:
+        raise _enrols_none(session, secret)
+
+
 def enroll(
     session: Session,
     secret: str,
@@ -67,7 +73,7 @@ def enroll(
         confirmed = and_(host.epoch_confirmed, host.id == request.claims_of)
     consumed = session.execute(
         update(host)
-        .where(host.enroll_hash == hash_of(secret), host.enroll_expires_at > now(session))
+        .where(*_enrolled_by(session, secret))
         .values(
             enroll_hash=None,
             enroll_expires_at=None,
@@ -80,7 +86,7 @@ def enroll(
         execution_options={"synchronize_session": False},
     ).one_or_none()
     if consumed is None:
-        raise invalid(session, secret, "this token enrols no host: used, expired or unknown; have the host re-enrolled")
+        raise _enrols_none(session, secret)
     credentials.revoke(session, consumed.id, consumed.name)
     credentials.remember(session, hash_of(secret), consumed.id, consumed.name)
     credential = uuid4()
@@ -119,6 +125,15 @@ def enroll(
     )
     session.flush()
     return Enrolled(host_id=consumed.id, name=consumed.name, token=own, certificate=certificate)
+
+
+def _enrolled_by(session: Session, secret: str) -> tuple[ColumnElement[bool], ...]:
+    """Of which host it is a one-time token that counts."""
+    return models.Host.enroll_hash == hash_of(secret), models.Host.enroll_expires_at > now(session)
+
+
+def _enrols_none(session: Session, secret: str) -> Refusal:
+    return invalid(session, secret, "this token enrols no host: used, expired or unknown; have the host re-enrolled")
 
 
 def desired_generation(session: Session, actor: Actor, host: str) -> tuple[UUID, int]:

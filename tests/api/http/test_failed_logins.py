@@ -14,6 +14,7 @@ from vgpumgr_api.failed_logins import ADDRESSES_MAX, KNOWN_MAX, FailedLogins
 from vgpumgr_api.limits import BURST_S
 
 from tests.api.http.cloud import Caller, Cloud
+from tests.api.http.listening import listening, problem, run
 from tests.api.http.process import serving
 from tests.api.http.test_limits import Now
 from vgpumgr.wire.problem import Code
@@ -110,6 +111,32 @@ def test_over_http_it_is_a_problem_and_costs_no_statement(database: Database) ->
         assert Caller(stranger, None).get("/v1/health") == {"status": "ok"}
         cloud.operator.get("/v1/tenants")
         Caller(cloud.http, spare).post("/v1/enroll", enrol, status=200)
+
+
+def test_who_enrols_with_a_token_that_does_not_count_counts_whatever_comes_with_it(database: Database) -> None:
+    app = create_app(database, failed_logins=FailedLogins(1, clock=Now()))
+    with TestClient(app, client=("192.0.2.1", 1)) as stranger:
+        told = [Caller(stranger, f"vgpu_{number:043}")("POST", "/v1/enroll", []) for number in range(BURST_S + 2)]
+    assert [answer.json()["code"] for answer in told] == ["auth.invalid"] * (BURST_S + 1) + ["rate.exceeded"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "code"), [(b"", "auth.required"), (b"Authorization: Bearer vgpu_no\r\n", "auth.invalid")]
+)
+def test_who_enrols_without_a_token_that_counts_is_told_before_the_body_is_there(
+    shown: bytes, code: str, database: Database
+) -> None:
+    head = b"POST /v1/enroll HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 999\r\n"
+
+    async def talk() -> bytes:
+        async with listening(create_app(database)) as server:
+            client = await server.open(head + shown + b"\r\n")
+            answer = await client.reader.readuntil(b'"limits": {}}')
+            client.writer.transport.abort()
+            await server.empty()
+            return answer
+
+    assert problem(run(talk()))[:2] == (401, code)
 
 
 def test_a_served_api_tells_addresses_apart(tmp_path: Path) -> None:

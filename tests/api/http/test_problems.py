@@ -2,6 +2,7 @@
 """Whatever goes wrong, the answer is a problem document. No database: what it would say is made up here."""
 
 import gzip
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.envelope import BODY_MAX, REPORT_MAX
+from vgpumgr_api.envelope import BODY_MAX, ENROLL_MAX, REPORT_MAX
 from vgpumgr_api.services.actors import Actor, new_secret
 
 from tests.api.http.cloud import Cloud
@@ -182,6 +183,14 @@ def test_a_report_may_be_as_long_as_what_it_names(client: TestClient) -> None:
     response = client.post(path, content=b"{}".rjust(REPORT_MAX + 1), headers=AUTH | JSON)
     assert "8 MiB" in problem(response, Code.BODY_TOO_LARGE).detail
     problem(client.post(f"{path}s", content=b"{}".rjust(BODY_MAX + 1), headers=AUTH | JSON), Code.BODY_TOO_LARGE)
+
+
+def test_an_enrolment_is_short(client: TestClient) -> None:
+    longest = {"agent_version": "x" * 64, "boot_id": str(UUID(int=1)), "claims_of": str(UUID(int=1)), "csr": "-" * 8192}
+    assert len(json.dumps(longest).replace("-", "\\u002d")) < ENROLL_MAX
+    problem(client.post("/v1/enroll", content=b"{}".rjust(ENROLL_MAX), headers=AUTH | JSON), Code.FIELD_INVALID)
+    response = client.post("/v1/enroll", content=b"{}".rjust(ENROLL_MAX + 1), headers=AUTH | JSON)
+    assert "64 KiB" in problem(response, Code.BODY_TOO_LARGE).detail
 
 
 def test_a_body_that_turns_out_too_large_is_refused(client: TestClient) -> None:
