@@ -2,14 +2,12 @@
 """The kind of route that this API is made of. Before FastAPI looks at a request it establishes, in this order:
 
 who asks (401) and not too often (429), that the token is good for this part of the API (403), that the body is of a
-type and coding we read (415) and holds only storable text and no member twice (400), that there is none where none is
-read (400), that no header that means something is given twice and no query parameter is unknown or given twice (422).
-That who asks still may is established once more when all of the request is there, in the transaction that does it: see
-`call.Call`.
+type and coding we read (415), that there is none where none is read (400), that no header that means something is given
+twice and no query parameter is unknown or given twice (422), that the body can be read (400). That who asks still may
+is established once more when all of the request is there, in the transaction that does it: see `call.Call`.
 """
 
 import inspect
-import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -38,16 +36,13 @@ from vgpumgr_api.call import (
 )
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.headers import announces_body, field_refusal, refuse_repeated_headers, require_json
+from vgpumgr_api.reader import Reader
 from vgpumgr_api.services.actors import Actor, require_scope
 
 RECALLED = "recalled"
 """Where in a request's state it stands that its caller was not looked up."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-AGENTS = "/v1/hosts/{host}/"
-"""Below this hosts' agents speak, which are programs of ours; their reports may be long."""
 
 
 class PublicRoute(APIRoute):
@@ -58,22 +53,21 @@ class PublicRoute(APIRoute):
             self.dependant.call = _threaded(self.endpoint)
         handle = super().get_route_handler()
         known = frozenset(_query_names(self.dependant))
-        has_body = self.body_field is not None
-        agents = self.path_format.startswith(AGENTS)
+        reader = None if self.body_field is None else Reader(self.body_field.field_info.annotation)
 
         async def handle_strictly(request: Request) -> Response:
             await self.admit(request)
-            if has_body:
+            body = b""
+            if reader is not None:
                 require_json(request.method, request.headers)
                 body = await request.body()
-                refuse_unstorable(body)
-                if not agents:
-                    refuse_repeated(body)
             elif announces_body(request.headers):
                 refuse_any(await request.body())
             refuse_repeated_headers(request.headers)
             refuse_unknown(request, known)
             async with self.turn(request):
+                if reader is not None and body:
+                    request = await reader.read(request, body)
                 return await handle(request)
 
         return handle_strictly
@@ -184,28 +178,6 @@ def refuse_unknown(request: Request, known: frozenset[str]) -> None:
             raise field_refusal(f"query.{name}", "given more than once")
 
 
-def refuse_unstorable(body: bytes) -> None:
-    """JSON can say NUL and half a surrogate pair, UTF-8 and PostgreSQL cannot. Leaves other faults to the parser."""
-    if b"\\u" not in body:
-        return
-    try:
-        json.dumps(json.loads(body), ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, UnicodeEncodeError):
-            raise Refusal(Code.BODY_INVALID, "the body has half a surrogate pair in a string") from None
-        raise HTTPException(status_code=400) from None
-    if b"\\u0000" in body and _has_nul(json.loads(body)):
-        raise Refusal(Code.BODY_INVALID, "the body has a NUL character in a string")
-
-
-def refuse_repeated(body: bytes) -> None:
-    """JSON lets a member be there twice, and parsers choose. Leaves other faults to the parser."""
-    try:
-        json.loads(body, object_pairs_hook=_once)
-    except (ValueError, RecursionError):
-        return
-
-
 def refuse_any(body: bytes) -> None:
     """A misplaced parameter, as `validate_only` is in a body, would otherwise be as good as not sent.
 
@@ -213,20 +185,3 @@ def refuse_any(body: bytes) -> None:
     """
     if body.strip() not in (b"", b"{}"):
         raise Refusal(Code.BODY_INVALID, "this request takes no body; what it can be told is in its path and query")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        said = json.dumps(name[:100])
-        raise Refusal(Code.BODY_INVALID, f"the body has the member {said} more than once in one object")
-    return members
-
-
-def _has_nul(value: object) -> bool:
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any(_has_nul(each) for pair in value.items() for each in pair)
-    return isinstance(value, list) and any(_has_nul(each) for each in value)

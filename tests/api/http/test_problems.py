@@ -122,6 +122,7 @@ def test_two_tokens_are_refused(client: TestClient) -> None:
         b'{"name": ' + b"9" * 5000 + b"}",
         b'{"name": "a\\u0000b"}',
         b'{"name": "\\ud800"}',
+        '{"name": "\\ud800"}'.encode("utf-16"),
         b'{"\\udc00": 1}',
         b"name=x",
     ],

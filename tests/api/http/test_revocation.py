@@ -14,13 +14,16 @@ from vgpumgr_api.call import remembered_of
 from vgpumgr_api.remembered import CREDENTIALS_MAX, LIFE_S, Remembered
 from vgpumgr_api.services import hosts, tokens
 from vgpumgr_api.services.actors import local_operator
-from vgpumgr_api.strict import AGENTS, Route
+from vgpumgr_api.strict import Route
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import Caller, Cloud
 from tests.api.http.test_roles import ROUTES, cast_of
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
+
+AGENTS = "/v1/hosts/{host}/"
+"""Below this hosts' agents speak."""
 
 PLENTY = {"share_permille": 1000, "mem_bytes": 1 << 40, "slices": 100}
 WANTED = {"tenant": "acme", "profile": "small"}
