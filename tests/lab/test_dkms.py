@@ -3,20 +3,16 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from labhost.debian import dkms_root
+from labhost.deploy import Layer
+from labhost.paths import Paths
+from labhost.snapshot import Snapshot
 
-HERE = Path(__file__).resolve().parent
-CHECKOUT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
-
-from labhost.debian import dkms_root  # noqa: E402
-from labhost.deploy import Layer  # noqa: E402
-from labhost.paths import Paths  # noqa: E402
-from labhost.snapshot import Snapshot  # noqa: E402
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"

@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from labhost.cache import Cache
+from labhost.errors import LabError
+from labhost.mirror import debian_mirror
+from labhost.own_kernel import lost_settings, settings
+from labhost.qemu import is_virtual, probe_kvm
+from labhost.splats import complaints
 
 HERE = Path(__file__).resolve().parent
 LAB = [sys.executable, str(HERE / "lab")]
-sys.path.insert(0, str(HERE))
-
-from labhost.cache import Cache  # noqa: E402
-from labhost.errors import LabError  # noqa: E402
-from labhost.mirror import debian_mirror  # noqa: E402
-from labhost.own_kernel import lost_settings, settings  # noqa: E402
-from labhost.qemu import is_virtual, probe_kvm  # noqa: E402
-from labhost.splats import complaints  # noqa: E402
 
 needs_lab = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"

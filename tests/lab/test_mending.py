@@ -4,10 +4,7 @@
 import ctypes
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from labhost.mending import DEFECTS, mend
 

@@ -17,18 +17,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from labhost.debian import host_root
+from labhost.deploy import SOURCES, Layer, host_layers, product_wheel
+from labhost.errors import BuildError
+from labhost.paths import Paths
+from labhost.snapshot import Snapshot
 
 from tests.api.cluster import Cluster
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
-
-from labhost.debian import host_root  # noqa: E402
-from labhost.deploy import SOURCES, Layer, host_layers, product_wheel  # noqa: E402
-from labhost.errors import BuildError  # noqa: E402
-from labhost.paths import Paths  # noqa: E402
-from labhost.snapshot import Snapshot  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
