@@ -34,8 +34,8 @@ BODY_MAX = 1 << 20
 REPORT_MAX = 8 << 20
 """Bytes of a host's report, which may name 10,000 slices."""
 
-ENROLL_MAX = 64 << 10
-"""Bytes of an enrolment, which has a certificate signing request of 8 KiB, however that is escaped."""
+ENROLL_MAX = 128 << 10
+"""Bytes of an enrolment, which has a certificate signing request of 8192 characters, however they are escaped."""
 
 CLIENT_CLOSED = 499
 """Logged as the status of a request whose client went away."""

@@ -31,7 +31,7 @@ CHALLENGES = {
     Code.AUTH_INVALID: 'Bearer realm="vgpumgr", error="invalid_token"',
     Code.AUTH_EXPIRED: 'Bearer realm="vgpumgr", error="invalid_token"',
 }
-TOO_LARGE = "the body is larger than 1 MiB, than 8 MiB for a host's report, or than 64 KiB to enrol a host"
+TOO_LARGE = "the body is larger than 1 MiB, than 8 MiB for a host's report, or than 128 KiB to enrol a host"
 _BY_STATUS = {
     400: (Code.BODY_INVALID, "the body is not JSON that this API can read; send one JSON object in UTF-8"),
     404: (Code.ROUTE_UNKNOWN, "no such path; GET /openapi.json lists them"),

@@ -188,10 +188,10 @@ def test_a_report_may_be_as_long_as_what_it_names(client: TestClient) -> None:
 
 def test_an_enrolment_is_short(client: TestClient) -> None:
     longest = {"agent_version": "x" * 64, "boot_id": str(UUID(int=1)), "claims_of": str(UUID(int=1)), "csr": "-" * 8192}
-    assert len(json.dumps(longest).replace("-", "\\u002d")) < ENROLL_MAX
+    assert len(json.dumps(longest).replace("-", "\\ud83d\\ude0d")) < ENROLL_MAX
     problem(client.post("/v1/enroll", content=b"{}".rjust(ENROLL_MAX), headers=AUTH | JSON), Code.FIELD_INVALID)
     response = client.post("/v1/enroll", content=b"{}".rjust(ENROLL_MAX + 1), headers=AUTH | JSON)
-    assert "64 KiB" in problem(response, Code.BODY_TOO_LARGE).detail
+    assert "128 KiB" in problem(response, Code.BODY_TOO_LARGE).detail
 
 
 def test_a_body_that_turns_out_too_large_is_refused(client: TestClient) -> None:
