@@ -6,9 +6,12 @@ import fcntl
 import os
 import select
 import signal
+import struct
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from random import Random
 
 import pytest
 
@@ -309,6 +312,64 @@ def attach_in_vain(one: Executor, uuid: str) -> str:
     with pytest.raises(OSError, match=r"\[Errno"):
         one.attach(uuid)
     return kernel_log().removeprefix(before)
+
+
+ANSWERS = {
+    getattr(errno, name)
+    for name in ("EAGAIN", "EBUSY", "ECANCELED", "EFAULT", "EINVAL", "ENODEV", "ENOENT", "ENOTTY", "EPIPE")
+}
+
+
+def ask_anything(one: Executor, uuid: str, random: Random) -> int:
+    """One call with anything in it: 0 or its errno. A grant's number is guessed well."""
+    number = random.randrange(1, 100)
+    good = {
+        rig.ATTACH: random.choice((uuid.encode(), random.randbytes(36))).ljust(40, b"\0"),
+        rig.TAKE: b"",
+        rig.COMPLETE: struct.pack("<QQII", number, 0, random.choice((0, 0, 1, 2, 3, 2**32 - 1)), random.randrange(2)),
+    }
+    request = random.choice(list(good))
+    content: bytes | int = good[request].ljust(64, b"\0")
+    match random.randrange(6):
+        case 0:
+            request ^= 1 << random.randrange(32)
+        case 1:
+            content = random.choice((0, 1, 4096, 2**31 - 4096))
+        case 2:
+            content = random.randbytes(64)
+    try:
+        match random.randrange(8):
+            case 0:
+                os.read(one.fd, random.choice((1, 4096, PIPE_BYTES + 1)))
+            case 1:
+                os.write(one.fd, random.randbytes(random.choice((1, 4096, PIPE_BYTES + 1))))
+            case _:
+                fcntl.ioctl(one.fd, request, content)
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
+def test_whatever_an_executor_asks_has_an_answer(blue: Slice, green: Slice) -> None:
+    """It harms its own slice's items and nobody else, and the slice can be served again."""
+    random = Random(7)
+    said: Counter[int] = Counter()
+    with program(green.uuid, "sum"):
+        for _ in range(60):
+            last = green.launch(1000, 1)
+            with executor() as mad:
+                with suppress(OSError):
+                    mad.attach(blue.uuid)
+                for _ in range(60):
+                    if blue.guest.tail - blue.device.register(REG_COMPLETED) < 4:
+                        blue.launch(1000, 2)
+                    said[ask_anything(mad, blue.uuid, random)] += 1
+            assert green.done(last).status == rig.OK
+    assert set(said) - {0} <= ANSWERS, said
+    assert min(said[0], said[errno.EINVAL], said[errno.EFAULT], said[errno.ENOTTY], said[errno.EAGAIN]) > 10, said
+    assert blue.device.register(REG_ERROR) == 0
+    with program(blue.uuid, "sum"):
+        assert blue.done(blue.launch(1000, 3)).result == 1003
 
 
 def test_the_log_says_what_of_an_attachment_was_refused(grants: Gpu, blue: Slice, green: Slice) -> None:
