@@ -36,7 +36,8 @@ Csr = Annotated[str, Field(max_length=8192, description="a certificate signing r
 
 
 class Enroll(Request):
-    """The host's one-time token is the bearer token of this request. `csr`: for a certificate rather than a token.
+    """The host's one-time token is the bearer token of this request. `csr`: an API with an authority for agents answers
+    it with a certificate and needs it, another with a token.
 
     `claims_of`: as which host the agent was given the claims that VMs may start with there, if it has any.
     """

@@ -38,8 +38,12 @@ def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: 
     return actor_of(token, request_id=request_id, source=source, certified=True)
 
 
-def sign(session: Session, ca: AgentCa, host_id: UUID, credential: UUID, request: str) -> HostCertificate:
-    """Makes a certificate. Raises Refusal(FIELD_INVALID)."""
+def sign(session: Session, ca: AgentCa, host_id: UUID, credential: UUID, request: str | None) -> HostCertificate:
+    """Makes a certificate. Raises Refusal(FIELD_INVALID), also if none is requested."""
+    if request is None:
+        detail = "hosts have certificates here, and no tokens; send a certificate signing request"
+        reason = Reason(code="field.missing", detail=detail, field="$.csr")
+        raise Refusal(Code.FIELD_INVALID, f"$.csr: {detail}", reasons=(reason,))
     try:
         made, ends = ca.sign(request, host_id=host_id, credential=credential, now=now(session))
     except RequestError as error:

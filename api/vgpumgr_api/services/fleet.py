@@ -54,7 +54,7 @@ def enroll(
 ) -> Enrolled:
     """Trades a one-time token for the host's own credential; every earlier one of the host is void.
 
-    With a `ca` a request for a certificate is granted, and there is no token.
+    With a `ca` that is a certificate, which is to be requested; else a token.
 
     The first enrolment confirms the epoch: a host that never had orders cannot have obsolete ones. If it has claims,
     a restored database knows nothing of its enrolment, and an operator has to. So has he if it has them as another
@@ -91,10 +91,10 @@ def enroll(
     credentials.remember(session, hash_of(secret), consumed.id, consumed.name)
     credential = uuid4()
     own = certificate = None
-    if request.csr is not None and ca is not None:
-        certificate = certificates.sign(session, ca, consumed.id, credential, request.csr)
-    else:
+    if ca is None:
         own = new_secret()
+    else:
+        certificate = certificates.sign(session, ca, consumed.id, credential, request.csr)
     token = records.Token(
         id=credential,
         secret_hash=hash_of(own or credentials.proof_of(credential)),

@@ -125,13 +125,13 @@ def test_renewing_gives_another_certificate_and_leaves_the_old_one_its_time(clou
 
 
 def test_a_host_with_a_token_moves_to_certificates_and_the_token_ends_when_that_has_worked(cloud: Cloud) -> None:
-    said = cloud.enrol(cloud.announce("one"), None).json()
-    assert said["certificate"] is None
-    token = cloud.connect(token=said["token"])
+    said = cloud.enrol_for_a_token(cloud.announce("one"))
+    assert said.certificate is None
+    token = cloud.connect(token=said.token)
     assert outcome(token.get("/v1/hosts/one/desired")) == "ok"
     key, csr = new_key()
     first = token.post("/v1/hosts/one/certificate", json={"csr": csr}).json()["certificate"]
-    host = Host(cloud, "one", said["host_id"], key, first)
+    host = Host(cloud, "one", said.host_id, key, first)
     assert (host.desired(), outcome(token.get("/v1/hosts/one/desired"))) == ("ok", "ok")
     with host.connect() as http:
         assert outcome(http.post("/v1/hosts/one/certificate", json={"csr": new_key()[1]})) == "ok"
@@ -141,16 +141,16 @@ def test_a_host_with_a_token_moves_to_certificates_and_the_token_ends_when_that_
 
 
 def test_a_fence_is_told_to_a_certificate_that_still_has_a_token_beside_it(cloud: Cloud) -> None:
-    said = cloud.enrol(cloud.announce("one"), None).json()
+    said = cloud.enrol_for_a_token(cloud.announce("one"))
     key, csr = new_key()
-    token = cloud.connect(token=said["token"])
+    token = cloud.connect(token=said.token)
     first = token.post("/v1/hosts/one/certificate", json={"csr": csr}).json()["certificate"]
     cloud.fence("one")
-    host = Host(cloud, "one", said["host_id"], key, first)
+    host = Host(cloud, "one", said.host_id, key, first)
     assert (host.desired(), outcome(token.get("/v1/hosts/one/desired"))) == (Code.HOST_FENCED, Code.HOST_FENCED)
 
 
-def requests() -> dict[str, Callable[[Path], str]]:
+def requests() -> dict[str, Callable[[Path], str | None]]:
     def made(options: str) -> Callable[[Path], str]:
         def make(directory: Path) -> str:
             command = f"openssl req -new -nodes -subj /CN=x -keyout {directory}/x.key {options}".split()
@@ -162,6 +162,7 @@ def requests() -> dict[str, Callable[[Path], str]]:
     lines = good.splitlines()
     other = new_key()[1].splitlines()
     return {
+        "none": lambda _: None,
         "nothing": lambda _: "",
         "no PEM": lambda _: "x" * 100,
         "a certificate": made("-x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1"),

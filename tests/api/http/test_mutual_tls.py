@@ -84,8 +84,8 @@ def test_an_agent_enrols_moves_renews_survives_and_tells_no_secret(machine: Mach
     cloud = machine.cloud
     once = cloud.announce("one")
     # It begins as an agent of the release before: with a token.
-    said = cloud.enrol(once, None).json()
-    old = Credentials(host_id=said["host_id"], name="one", token=said["token"], enrolled_with=token_hash(once))
+    said = cloud.enrol_for_a_token(once)
+    old = Credentials(host_id=said.host_id, name="one", token=said.token, enrolled_with=token_hash(once))
     (machine.root / "state").mkdir(mode=0o700)
     (machine.root / "state/credentials.json").write_text(old.model_dump_json(exclude={"certificate"}))
     (machine.root / "token").write_text(once)

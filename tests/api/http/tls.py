@@ -4,6 +4,7 @@
 import contextlib
 import ssl
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +15,11 @@ from uuid import UUID, uuid4
 import httpx2
 from vgpumgr_agent.identity import new_key
 from vgpumgr_api import agent_ca
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import fleet
 
 from tests.api.http.process import Server, serving
+from vgpumgr.wire.fleet import Enroll, Enrolled
 
 TLS = {"tls_certificate": "crt.pem", "tls_key": "key.pem"}
 CA = {"agent_ca_certificate": "agents.pem", "agent_ca_key": "agents.key"}
@@ -47,6 +51,13 @@ class Cloud:
     def enrol(self, token: str, csr: str | None) -> httpx2.Response:
         said = {"agent_version": "1", "boot_id": str(uuid4()), "csr": csr}
         return self.connect(token=token).post("/v1/enroll", json=said)
+
+    def enrol_for_a_token(self, token: str) -> Enrolled:
+        """As before there was an authority."""
+        said = Enroll(agent_version="1", boot_id=uuid4())
+        database = Database(tomllib.loads((self.directory / "api.toml").read_text())["database"])
+        with contextlib.closing(database):
+            return database.run(lambda session: fleet.enroll(session, token, said))
 
     def host(self, name: str) -> "Host":
         """A host that enrolled with a key of its own."""
