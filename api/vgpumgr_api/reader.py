@@ -33,7 +33,7 @@ LONG_BYTES = 64 << 10
 ANY_TEXT = 8 << 20
 """Characters of a string without a bound of its own: no body is longer."""
 
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 class ReadRequest(Request):
