@@ -200,7 +200,10 @@ def _statement(
     seen = _clipped(grant, _party(grant, wanted.by), literal(1), literal(since, Instant()), literal(until, Instant()))
     lives = _alike(seen.where(*reachable(session, actor, wanted, grant))).cte("lives")
     party = [lives.c[name] for name in _KEYS[wanted.by]]
-    alike = _alike(_clipped(lives.c, party, lives.c.lives, times.c.since, times.c.until, times.c.span)).subquery()
+    clipped = _clipped(lives.c, party, lives.c.lives, times.c.since, times.c.until, times.c.span)
+    # Of what is to come nothing is known, and whatever goes on would be read for each of its spans.
+    known = min(now(session), wanted.as_of or now(session))
+    alike = _alike(clipped.where(times.c.since < literal(known, Instant()))).subquery()
     granted = select(
         alike.c.span,
         *(alike.c[name] for name in _KEYS[wanted.by]),

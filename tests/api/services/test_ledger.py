@@ -413,9 +413,8 @@ def lives(world: World, clock: Clock, number: int) -> None:
         world.delete(each.id)
 
 
-def test_rows_are_read_by_the_hour_and_not_by_claim_and_hour(world: World, clock: Clock, reader: Reader) -> None:
-    world.host("one", inventory=[gpu(mem_bytes=32 * GIB), gpu(OTHER, mem_bytes=32 * GIB)])
-    world.tenant("acme")
+def rows_read(reader: Reader, since: datetime, granularity: Granularity) -> int:
+    """From the database, for 300 hours."""
     read: list[int] = []
 
     def count(executed: ORMExecuteState) -> Any:
@@ -423,19 +422,30 @@ def test_rows_are_read_by_the_hour_and_not_by_claim_and_hour(world: World, clock
         read.append(len(frozen.data))
         return frozen()
 
-    def reading(granularity: Granularity) -> int:
-        read.clear()
-        with listening(Session, "do_orm_execute", count):
-            reader.rows(since=reader.noon + H, hours=300, granularity=granularity)
-        return sum(read)
+    with listening(Session, "do_orm_execute", count):
+        reader.rows(since=since, hours=300, granularity=granularity)
+    return sum(read)
 
+
+def test_rows_are_read_by_the_hour_and_not_by_claim_and_hour(world: World, clock: Clock, reader: Reader) -> None:
+    world.host("one", inventory=[gpu(mem_bytes=32 * GIB), gpu(OTHER, mem_bytes=32 * GIB)])
+    world.tenant("acme")
     found = []
     for number in (2, 38):
         lives(world, clock, number)
         clock.now = reader.noon + 301 * H
-        found.append([reading(granularity) for granularity in Granularity])
+        found.append([rows_read(reader, reader.noon + H, granularity) for granularity in Granularity])
         clock.now = reader.noon
     assert found[0] == found[1]
+
+
+def test_nothing_is_read_for_hours_to_come(world: World, clock: Clock, reader: Reader) -> None:
+    world.host("one", inventory=[gpu(mem_bytes=32 * GIB), gpu(OTHER, mem_bytes=32 * GIB)])
+    world.tenant("acme")
+    nobody = rows_read(reader, reader.noon + H, Granularity.HOUR)
+    lives(world, clock, 2)
+    clock.now = reader.noon + H
+    assert rows_read(reader, reader.noon + H, Granularity.HOUR) == nobody
 
 
 def test_lives_are_added_up_as_if_each_were_alone(world: World, clock: Clock, reader: Reader) -> None:
