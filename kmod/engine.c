@@ -223,6 +223,8 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	engine->executing = NULL;
 	item->run_ns += min(now_ns, engine->stops_ns) - start_ns;
 	if (ring->dead) {
+		/* Charged before it is gone: who waits for that saves what was charged. */
+		vgpu_sched_advance(&engine->sched, now_ns);
 		list_del(&item->node);
 		vgpu_item_free_late(item);
 	} else if (finished) {
