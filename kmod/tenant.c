@@ -14,6 +14,7 @@
 #include <linux/string.h>
 
 #include "engine.h"
+#include "executor.h"
 #include "ring.h"
 #include "uapi/vgpumgr_netlink.h"
 
@@ -346,6 +347,8 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	spin_lock_irq(&engine->lock);
 	now_ns = ktime_get_ns();
 	vgpu_device_unschedule(device, now_ns);
+	if (before)
+		vgpu_executor_end(device);
 	device->tenant = tenant;
 	if (tenant->configured)
 		vgpu_device_schedule(device, now_ns);
@@ -371,6 +374,7 @@ void vgpu_device_unassign(struct vgpu_device *device)
 		return;
 	spin_lock_irq(&engine->lock);
 	vgpu_device_unschedule(device, ktime_get_ns());
+	vgpu_executor_end(device);
 	device->tenant = NULL;
 	spin_unlock_irq(&engine->lock);
 	vgpu_tenant_forget_device(tenant);

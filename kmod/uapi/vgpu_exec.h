@@ -21,11 +21,11 @@
  * EPOLLIN and EPOLLOUT for bytes, EPOLLHUP at the end.
  *
  * End. An executor serves one enabling of the slice's ring at most: the present one, or the
- * next. When that ends, by a reset, an error or close, or the slice is removed, every call
- * fails with -ENODEV; who wants to serve the slice again opens the device anew. A reset or
- * close without an enabled ring ends nothing, because its executor has seen nothing. When
- * an executor closes its file or dies, a grant it has ends with VGPU_ITEM_LOST; other items
- * wait for the next executor.
+ * next. When that ends, by a reset, an error or close, or the slice is removed or gets
+ * another tenant, every call fails with -ENODEV; who wants to serve the slice again opens the
+ * device anew. A reset or close without an enabled ring ends nothing, because its executor
+ * has seen nothing. When an executor closes its file or dies, a grant it has ends with
+ * VGPU_ITEM_LOST; other items wait for the next executor.
  */
 #ifndef _UAPI_VGPU_EXEC_H
 #define _UAPI_VGPU_EXEC_H

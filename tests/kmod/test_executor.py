@@ -235,6 +235,21 @@ def test_an_executor_that_has_seen_nothing_waits_for_the_next_guest(grants: Gpu)
         assert one.ready() & select.POLLHUP
 
 
+def test_an_executor_serves_one_tenant(grants: Gpu) -> None:
+    """It may be there before the slice has a tenant, and goes with it."""
+    for tenant in ("blue", "green"):
+        grants.tenant(tenant, weight=100, timeslice_us=1000)
+    uuid = grants.slice(None)
+    with executor(uuid) as one:
+        grants.control.set_slice(uuid, tenant="blue")
+        grants.control.set_slice(uuid, tenant="blue", weight=2)
+        assert not one.ready() & select.POLLHUP
+        grants.control.set_slice(uuid, tenant="green")
+        assert one.ready() & select.POLLHUP
+    with executor(uuid) as other:
+        assert not other.ready() & select.POLLHUP
+
+
 def test_a_slice_is_removed_with_its_grant_out(grants: Gpu) -> None:
     with ExitStack() as stack, executor() as one:
         blue = Slice(grants, stack, "blue")
