@@ -97,8 +97,10 @@ static int vgpu_migration_await_memory(struct vgpu_device *device)
 static int vgpu_migration_pause(struct vgpu_device *device)
 {
 	struct vgpu_ring *ring = device->ring;
-	int ret = ring ? vgpu_ring_pause(ring) : 0;
+	int ret;
 
+	vgpu_device_throttle(device, VGPU_STORM_RESET);
+	ret = ring ? vgpu_ring_pause(ring) : 0;
 	if (ret)
 		return ret;
 	ret = vgpu_migration_await_memory(device);

@@ -171,11 +171,11 @@ bool vgpu_storm_take(struct vgpu_device *device, u32 tokens)
 }
 
 /**
- * vgpu_device_throttle - hold up a guest that enables or resets again and again
+ * vgpu_device_throttle - hold up whoever enables, resets or pauses again and again
  * @device: state_lock held
  * @tokens: VGPU_STORM_ENABLE or VGPU_STORM_RESET
  *
- * Both are never refused: beyond a bounded rate the caller, the guest's own processor,
+ * None of these is refused: beyond a bounded rate the caller, the guest's own processor,
  * waits until there are so many tokens, which nobody else takes meanwhile.
  */
 void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
@@ -183,12 +183,15 @@ void vgpu_device_throttle(struct vgpu_device *device, u32 tokens)
 	struct vgpu_engine *engine = &device->parent->engine;
 	bool taken;
 
-	do {
+	for (;;) {
 		spin_lock_irq(&engine->lock);
 		taken = vgpu_storm_take(device, tokens);
 		spin_unlock_irq(&engine->lock);
-	} while (!taken && !schedule_timeout_killable(msecs_to_jiffies(10)) &&
-		 !fatal_signal_pending(current));
+		if (taken || fatal_signal_pending(current))
+			return;
+		/* May end early: a wake-up that was meant for something else. */
+		schedule_timeout_killable(msecs_to_jiffies(10));
+	}
 }
 
 /**

@@ -11,7 +11,7 @@ void vgpu_memory_put(struct vgpu_memory *memory);
 
 /* ring.c */
 #define VGPU_STORM_ENABLE	10U	/* what it costs to create a thread */
-#define VGPU_STORM_RESET	1U
+#define VGPU_STORM_RESET	1U	/* or to pause */
 int vgpu_rings_init(void);
 void vgpu_rings_exit(void);
 struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device);

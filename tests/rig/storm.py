@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.kernel import PATIENCE
-from tests.rig.ring import REG_CONTROL, REG_RUN_NS
+from tests.rig.migration import RUNNING, RUNNING_P2P, set_state
+from tests.rig.ring import REG_CONTROL
 from tests.rig.vfio import CONFIG, Device, opened
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError, RefusedError
@@ -27,12 +28,18 @@ OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
 CONTROL_RESET = 2
 DEVICE_CONTROL, FUNCTION_LEVEL_RESET = 0x58, 0x8000
 
+
+def pause(device: Device) -> None:
+    for state in (RUNNING_P2P, RUNNING):
+        set_state(device, state)
+
+
 # What a guest, or its VMM, can do again and again without any work.
 OF_GUESTS: dict[str, Callable[[Device], object]] = {
     "resets": lambda device: device.set_register(REG_CONTROL, CONTROL_RESET),
     "function-resets": lambda device: device.write(CONFIG, DEVICE_CONTROL, FUNCTION_LEVEL_RESET.to_bytes(2, "little")),
     "vmm-resets": Device.reset,
-    "reads-of-time": lambda device: device.register(REG_RUN_NS),
+    "vmm-pauses": pause,
 }
 
 
