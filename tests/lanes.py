@@ -11,6 +11,7 @@ LAB_PYTEST = ("--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 KMOD_LAB = ("--timeout", "1500")  # five minutes on a machine with nothing else to do
 # What KASAN knows of memory takes an eighth of it; everything takes several times as long.
 DEBUG_HOST = ("--bare", "--debug-kernel", "--memory", "3072", "--timeout", "10800")
+DEBUG_GUESTS = ("--guest-kernel", "debug", "--memory", "3072", "--timeout", "10800")
 # In a lab host of its own: letting each allocation fail takes longer than the rest of the suite.
 FAILURES = "tests/kmod/failures"
 SPARSE = (
@@ -138,6 +139,7 @@ LANES = (
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "not long", f"--ignore={FAILURES}", "tests/kmod"),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, FAILURES),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "long", "tests/kmod/test_fuzz.py"),
+            ("tests/lab/lab", "run", *DEBUG_GUESTS, *LAB_PYTEST, "tests/chain/test_guest_driver.py"),
         ),
         limit_s=8 * 3600,  # on a new machine it builds that kernel first
         heavy=True,

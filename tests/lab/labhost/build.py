@@ -54,9 +54,11 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
             ingredients_of_kernel(paths, name)
 
 
-def ingredients(paths: Paths, kernel: str, *, mode: str, artefacts: bool = True) -> Ingredients:
+def ingredients(
+    paths: Paths, kernel: str, *, mode: str, guest_kernel: str = DEFAULT_KERNEL, artefacts: bool = True
+) -> Ingredients:
     """Return what a lab host under a kernel needs; builds what is missing or out of date."""
-    chain, initrds = ingredients_of_kernel(paths, kernel, artefacts=artefacts)
+    chain, initrds = ingredients_of_kernel(paths, kernel, guest_kernel=guest_kernel, artefacts=artefacts)
     image = {"minimal": None, "bare": bare_image}.get(mode, host_image)
     return Ingredients(
         qemu=qemu.command(qemu_root(paths)),
@@ -66,13 +68,16 @@ def ingredients(paths: Paths, kernel: str, *, mode: str, artefacts: bool = True)
     )
 
 
-def ingredients_of_kernel(paths: Paths, kernel: str, *, artefacts: bool = True) -> tuple[Toolchain, tuple[Path, Path]]:
+def ingredients_of_kernel(
+    paths: Paths, kernel: str, *, guest_kernel: str = DEFAULT_KERNEL, artefacts: bool = True
+) -> tuple[Toolchain, tuple[Path, Path]]:
     """Return a kernel's toolchain and the two cached archives of its initial RAM disk."""
     chain = toolchain(paths, KERNELS[kernel])
-    guest_chain = toolchain(paths, KERNELS[DEFAULT_KERNEL])
+    guest_chain = toolchain(paths, KERNELS[guest_kernel])
     built, guest_module = Artefacts(), None
     if artefacts:
-        built = Artefacts(modules=kernel_modules(paths, chain), binaries=tools(paths, guest_chain))
+        programs = tools(paths, toolchain(paths, KERNELS[DEFAULT_KERNEL]))
+        built = Artefacts(modules=kernel_modules(paths, chain), binaries=programs)
         guests = built if chain == guest_chain else Artefacts(modules=kernel_modules(paths, guest_chain))
         guest_module = guests.module("vgpu_guest.ko")
     return chain, (initrd.base(paths, chain, built), initrd.with_artefacts(paths, built, guest_chain, guest_module))

@@ -44,7 +44,7 @@ in a lab host:
   /lab/vgpumgr.ko, /lab/vgpu_guest.ko          our modules; `lab-insmod [PARAMETER=VALUE...]` loads the first
   /lab/bin (on PATH)                           vgpu-guest, vgpu-client: static programs
   /lab/guest/vmlinuz, /lab/guest/initrd        to start guests with; kernel command line: console=ttyS0
-                                               vgpu.run=BASE64-OF-A-SHELL-COMMAND [vgpu.keep=1]
+                                               vgpu.run=SHELL-COMMAND, by gzip and base64 [vgpu.keep=1]
   lab-product                                  starts what our ansible roles installed: API, agent, helper, hook;
                                                returns when the host is enrolled and online with its GPU
   lab-reboot [--hard]                          with --reboots: COMMAND runs again, $LAB_BOOT counts; the disk stays
@@ -156,6 +156,7 @@ def _boot_options(options: argparse.Namespace) -> Options:
         )
     return Options(
         kernel=options.kernel,
+        guest_kernel=options.guest_kernel,
         minimal=options.minimal,
         bare=options.bare,
         systemd=options.systemd,
@@ -218,6 +219,12 @@ def _add_boot_options(parser: argparse.ArgumentParser, *, timeout_s: int) -> Non
         action="store_const",
         const="debug",
         help="--kernel debug, which checks memory, locks and itself; built here first, in half an hour",
+    )
+    parser.add_argument(
+        "--guest-kernel",
+        choices=sorted(KERNELS),
+        default=DEFAULT_KERNEL,
+        help="of guests in the lab host; default alike",
     )
     parser.add_argument("--minimal", action="store_true", help="busybox in an initial RAM disk instead of Debian")
     parser.add_argument("--bare", action="store_true", help="Debian with Python, but neither udev nor our software")

@@ -33,7 +33,13 @@ def up(paths: Paths, options: Options) -> None:
     if options.minimal:
         raise LabError("the minimal lab host has no ssh: use `run --minimal`")
     state = paths.persistent
-    parts = ingredients(paths, options.kernel, mode=options.mode, artefacts=options.artefacts)
+    parts = ingredients(
+        paths,
+        options.kernel,
+        mode=options.mode,
+        guest_kernel=options.guest_kernel,
+        artefacts=options.artefacts,
+    )
     with _locked(state):
         if _pid(state) is not None:
             raise LabError("a lab host is up already: `lab shell` enters it, `lab down` ends it")

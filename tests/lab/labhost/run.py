@@ -40,6 +40,7 @@ class Options:
     """How a lab host is to be; the same for `run` and `up`."""
 
     kernel: str = DEFAULT_KERNEL
+    guest_kernel: str = DEFAULT_KERNEL
     minimal: bool = False
     bare: bool = False
     systemd: bool = False
@@ -94,7 +95,8 @@ def machine(
         "console=ttyS0", "loglevel=5", "panic=-1", "log_buf_len=4M", "watchdog_thresh=60", "net.ifnames=0",
         # as advised for GPU hosts: else khugepaged and the like keep the engine thread waiting for milliseconds
         "preempt=full",
-        f"lab.mode={options.mode}", f"lab.kernel={options.kernel}", *([f"lab.wire={wire.number}"] if wire else []),
+        f"lab.mode={options.mode}", f"lab.kernel={options.kernel}", f"lab.guest_kernel={options.guest_kernel}",
+        *([f"lab.wire={wire.number}"] if wire else []),
         # only kernels that are built here have KUnit
         *(["kunit.enable=1"] if parts.toolchain.kernel.fragment else []),
         *([] if options.allow_splats else ["oops=panic"]),
@@ -125,7 +127,13 @@ def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
     Returns its exit status or, if that is 0, its neighbour's; or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are
     kept unless it is 0.
     """
-    parts = ingredients(paths, options.kernel, mode=options.mode, artefacts=options.artefacts)
+    parts = ingredients(
+        paths,
+        options.kernel,
+        mode=options.mode,
+        guest_kernel=options.guest_kernel,
+        artefacts=options.artefacts,
+    )
     directory = paths.runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir(parents=True)
     wire = Wire(directory=directory, number=1) if options.neighbour else None

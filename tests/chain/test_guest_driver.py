@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guest driver under a kernel that checks memory and locks, in a real VM: its memory runs out at any moment.
+
+Only where guests have such a kernel: `lab run --guest-kernel debug`.
+"""
+
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from labhost.splats import complaints
+
+from tests.chain.guests import BOOT_S
+from tests.rig.executor import program
+from tests.rig.gpu import Gpu
+from tests.rig.guest import Guest, Guests
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("LAB_GUEST_KERNEL") != "debug", reason="the guests' kernel does not check itself"
+)
+
+MEMORY_MIB = 768
+SLOWNESS = 20
+# The errno of the system call, as the shell or our program says it. The last three are what parts of the kernel say
+# that the driver calls: a region of a device that cannot be noted down as taken is busy, for example.
+WITHOUT_MEMORY = re.compile(
+    "Cannot allocate memory|Out of memory|Bad address|resource busy|No such device|No space left"
+)
+
+# `each NAME COMMAND` tells of every allocation of the driver, that number of it failing, what the command then said.
+PRELUDE = r"""
+driver=/sys/bus/pci/drivers/vgpu_guest
+address=$(basename $driver/0000:*)
+set -- $(grep -i ' t .*\[vgpu_guest\]' /proc/kallsyms | cut -d' ' -f1 | sort)
+first=$1
+for last; do :; done
+for kind in failslab fail_page_alloc fail_usercopy; do
+    cd /sys/kernel/debug/$kind
+    echo 0x$first >require-start
+    echo 0x${last%???}fff >require-end
+    echo 32 >stacktrace-depth
+    echo 1 >verbose
+    for name in ignore-gfp-wait ignore-gfp-highmem; do
+        [ ! -e $name ] || echo N >$name
+    done
+    [ ! -e min-order ] || echo 0 >min-order
+done
+cd /
+echo 0 >/tmp/tried
+after() { :; }
+each() {
+    name=$1 number=0 left=0
+    shift
+    while [ $left = 0 ]; do
+        number=$((number + 1))
+        # A parent that waits for nobody, so that what has ended can be looked at.
+        (
+            (echo $number >/proc/self/fail-nth && exec "$@") >/tmp/said 2>&1 &
+            echo $! >/tmp/tried
+            exec sleep 600
+        ) &
+        until grep -qs '^State:.Z' /proc/$(cat /tmp/tried)/status; do sleep 0.1; done
+        tried=/proc/$(cat /tmp/tried)
+        left=$(cat $tried/fail-nth)
+        echo "vgpu.tried=$name $number $left $(cut -d' ' -f52 $tried/stat) $(tail -n1 /tmp/said)"
+        kill $!
+        echo 0 >/tmp/tried
+        after
+    done
+}
+"""
+BINDING = r"""
+after() {
+    [ ! -e $driver/$address ] || echo $address >$driver/unbind
+    for trace in /dev/vgpu0 $driver/$address; do
+        [ ! -e $trace ] || echo "vgpu.left=$trace"
+    done
+    grep -H vgpu /proc/interrupts /proc/iomem | sed 's/^/vgpu.left=/'
+}
+after
+each bind sh -c "echo $address >$driver/bind"
+after() { :; }
+echo $address >$driver/bind
+[ -e /dev/vgpu0 ] || echo "vgpu.left=another number"
+"""
+END = r"""
+sleep 6 # what is younger kmemleak takes for in use
+for _ in 1 2; do # it tells of what two scans find
+    echo scan >/sys/kernel/debug/kmemleak
+done
+cat /sys/kernel/debug/kmemleak
+echo "vgpu.log=$(dmesg | wc -l)"
+dmesg
+"""
+TRIED = re.compile(r"^vgpu\.tried=(\w+) (\d+) (\d+) (\d+) (.*?)\r?$", re.MULTILINE)
+
+
+def each_use(of: str) -> str:
+    return f"""
+each use vgpu-guest {of}
+vgpu-guest {of} || echo "vgpu.left=a device that does not work"
+"""
+
+
+def start(gpu: Gpu, guests: Guests, command: str) -> Guest:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    slices = (gpu.slice("blue"),)
+    return guests.start("guest-blue", slices=slices, command=PRELUDE + command + END, memory_mib=MEMORY_MIB)
+
+
+def check(guest: Guest, *, least: int) -> None:
+    """Every failure is told as one, leaves nothing behind, and is the end of nothing else."""
+    guest.wait_for(r"^vgpu.exit=0\s", timeout_s=SLOWNESS * BOOT_S)
+    console = guest.console().replace("\r", "")
+    tried = TRIED.findall(console)
+    *met, (_, _, left, status, said) = tried
+    assert (left != "0", status) == (True, "0"), said
+    assert len(met) >= least
+    assert all(int(status) & 0x7F == 0 for _, _, _, status, _ in met), "killed by a signal"
+    refused = [line for line in met if line[3] != "0"]
+    assert len(refused) >= least
+    assert all(WITHOUT_MEMORY.search(line[4]) for line in refused), refused
+    assert "vgpu.left" not in console
+    assert complaints(console) == []
+    assert "unreferenced object" not in console
+
+
+def test_binding(gpu: Gpu, guests: Guests) -> None:
+    check(start(gpu, guests, BINDING), least=8)
+
+
+def test_work(gpu: Gpu, guests: Guests) -> None:
+    check(start(gpu, guests, each_use("submit copy 65536")), least=3)
+
+
+def test_bytes(gpu: Gpu, guests: Guests) -> None:
+    """The program on the host ends with each opening of the device: each try has another."""
+    with gpu.lending(max_chunk_us=10_000_000):
+        guest = start(gpu, guests, each_use("channel 9000"))
+        (uuid,) = gpu.slices()
+        with ThreadPoolExecutor(1) as threads:
+            served = threads.submit(serve, uuid, guest)
+            try:
+                check(guest, least=6)
+            finally:
+                guest.destroy()
+            served.result()
+
+
+def serve(uuid: str, guest: Guest) -> None:
+    while guest.running():
+        with program(uuid, "sum") as one:
+            while one.process.poll() is None and guest.running():
+                time.sleep(0.1)
