@@ -64,7 +64,7 @@ def test_from_idle_to_idle_every_counter_of_a_group_is_what_was_recorded(gpu: Gp
 def test_debugfs_shows_people_what_programs_are_told(gpu: Gpu) -> None:
     with gpu.loaded(three_tenants(gpu), seconds=1):
         pass
-    gpu.tenant("none", weight=1, timeslice_us=500)
+    gpu.tenant("none", weight=1, timeslice_us=5000)
     gpu.slice("named")
     expected = [line for name in ("blue", "green", "red", "none") for line in shown(gpu, name)]
     assert re.sub(r" lag_ns=-?\d+ ", " ", RUNS.read_text()).splitlines() == expected
