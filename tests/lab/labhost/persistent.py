@@ -17,12 +17,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from labhost.build import ingredients
 from labhost.command import tail
 from labhost.errors import LabError
 from labhost.paths import Paths
 from labhost.progress import say
-from labhost.run import Options, machine
+from labhost.run import Options, machine, parts_of
 
 _BOOT_LIMIT_S = 300.0
 _EXIT_LIMIT_S = 10.0
@@ -33,13 +32,7 @@ def up(paths: Paths, options: Options) -> None:
     if options.minimal:
         raise LabError("the minimal lab host has no ssh: use `run --minimal`")
     state = paths.persistent
-    parts = ingredients(
-        paths,
-        options.kernel,
-        mode=options.mode,
-        guest_kernel=options.guest_kernel,
-        artefacts=options.artefacts,
-    )
+    parts = parts_of(paths, options)
     with _locked(state):
         if _pid(state) is not None:
             raise LabError("a lab host is up already: `lab shell` enters it, `lab down` ends it")

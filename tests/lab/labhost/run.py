@@ -61,6 +61,17 @@ class Options:
         return next((mode for mode in ("minimal", "bare", "systemd") if getattr(self, mode)), "host")
 
 
+def parts_of(paths: Paths, options: Options) -> Ingredients:
+    """Return what such a lab host is put together from; builds what is missing."""
+    return ingredients(
+        paths,
+        options.kernel,
+        mode=options.mode,
+        guest_kernel=options.guest_kernel,
+        artefacts=options.artefacts,
+    )
+
+
 def script(options: Options, words: Sequence[str]) -> str:
     """Return the shell script of a job. One word is a shell command line; several are a command and its arguments."""
     shell = "sh" if options.minimal else "bash"
@@ -127,13 +138,7 @@ def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
     Returns its exit status or, if that is 0, its neighbour's; or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are
     kept unless it is 0.
     """
-    parts = ingredients(
-        paths,
-        options.kernel,
-        mode=options.mode,
-        guest_kernel=options.guest_kernel,
-        artefacts=options.artefacts,
-    )
+    parts = parts_of(paths, options)
     directory = paths.runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir(parents=True)
     wire = Wire(directory=directory, number=1) if options.neighbour else None
