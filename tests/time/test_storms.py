@@ -22,7 +22,7 @@ CHUNK_US = 400
 SLACK_US = 100
 SHARE_SLACK = 0.02
 MEASURED_S = 3
-RESETS_AT_ONCE, RESETS_PER_S = 1000, 1000  # kmod/ring.c
+TOKENS_AT_ONCE, TOKENS_PER_S = 1000, 1000  # kmod/ring.c
 
 
 @contextmanager
@@ -39,8 +39,8 @@ def storming(gpu: Gpu, kind: str) -> Iterator[None]:
             poll(lambda: done() > 0)
             begun_s, did = time.monotonic(), done()
             yield
-            times, most = done() - did, RESETS_AT_ONCE + (time.monotonic() - begun_s) * RESETS_PER_S
-            assert RESETS_AT_ONCE < times <= most, "no storm, or one that costs nothing"
+            times, most = done() - did, TOKENS_AT_ONCE + (time.monotonic() - begun_s) * TOKENS_PER_S
+            assert TOKENS_AT_ONCE < times <= most, "no storm, or one that costs nothing"
         return
     storm = Client(["--json", bad, kind, "--seconds", "600"])
     try:
