@@ -16,49 +16,65 @@ from tests.bench.kmod.workload import (
     BOUND_NS,
     CHUNK_US,
     EPOCH_NS,
-    MARGIN_NS,
     MAX_CHUNK_NS,
     MS,
     SIZES,
     TIMESLICE_NS,
     URGENT_US,
     US,
+    Change,
     Stay,
+    changes,
     lag_spread_ns,
     members,
 )
-from tests.bench.kmod.workload import worst_spread_ns as worst
 
 
 def turns(*names: str, ms: int = 1, begin_ns: int = 0) -> list[Stay]:
     return [Stay(name, begin_ns + number * ms * MS, ms * MS) for number, name in enumerate(names)]
 
 
+def alone(**weights: int) -> list[Change]:
+    return [Change(0, weights)]
+
+
 def test_equal_turns_move_a_lag_by_what_one_turn_is_too_much() -> None:
-    assert lag_spread_ns(turns(*"abababab"), {"a": 1, "b": 1}, 0, 8 * MS) == MS / 2
-    assert lag_spread_ns(turns(*"aaabaaab"), {"a": 3, "b": 1}, 0, 8 * MS) == MS * 3 / 4
+    assert lag_spread_ns(turns(*"abababab"), alone(a=1, b=1)) == MS / 2
+    assert lag_spread_ns(turns(*"aaabaaab"), alone(a=3, b=1)) == MS * 3 / 4
 
 
 def test_an_unfair_half_shows_whoever_it_favours() -> None:
     """Shares are right in the end and were wrong meanwhile."""
-    assert lag_spread_ns(turns(*"aaaabbbb"), {"a": 1, "b": 1}, 0, 8 * MS) == 2 * MS
-    assert lag_spread_ns(turns(*"aaaaaaaa"), {"a": 1, "b": 1}, 0, 8 * MS) == 4 * MS
+    assert lag_spread_ns(turns(*"aaaabbbb"), alone(a=1, b=1)) == 2 * MS
+    assert lag_spread_ns(turns(*"aaaaaaaa"), alone(a=1, b=1)) == 4 * MS
 
 
-def test_stays_across_an_edge_do_not_count_and_strangers_are_an_error() -> None:
-    assert lag_spread_ns(turns(*"aaaabb"), {"a": 1, "b": 1}, 3 * MS, 6 * MS) == MS
+def test_a_lag_is_carried_across_changes() -> None:
+    reweighted = [Change(0, {"a": 1, "b": 1}), Change(2 * MS, {"a": 1, "b": 3})]
+    assert lag_spread_ns(turns(*"aaaa"), reweighted) == MS * (2 * 1 / 2 + 2 * 3 / 4)
+    left = [Change(0, {"a": 1, "b": 1, "c": 2}), Change(4 * MS, {"a": 1, "b": 1})]
+    assert lag_spread_ns(turns(*"ccaaaa"), left) == MS * (2 * 3 / 4 + 2 * 1 / 2)
+
+
+def test_a_stay_across_a_change_counts_for_both_sides_of_it() -> None:
+    """The second of these two milliseconds is a third b's and not half."""
+    assert lag_spread_ns(turns("a", ms=2), [Change(0, {"a": 1, "b": 1}), Change(MS, {"a": 2, "b": 1})]) == round(
+        MS * 5 / 6
+    )
+
+
+def test_who_runs_when_it_is_not_there_is_an_error() -> None:
     with pytest.raises(ValueError, match="c ran"):
-        lag_spread_ns(turns(*"abc"), {"a": 1, "b": 1}, 0, 3 * MS)
+        lag_spread_ns(turns(*"abc"), alone(a=1, b=1))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_played_tenants_leave_join_and_change(size: int) -> None:
     played = members(size)
     assert len(played) == size + 2
-    assert {sum(1 for one in played if one.weights[epoch]) for epoch in range(4)} == {size, size + 1}
-    assert played[0].weights[3] == 2 * played[0].weights[2]
-    nobody_else = [stay for epoch in range(4) for stay in turns("t0", ms=50, begin_ns=epoch * EPOCH_NS + 2 * MARGIN_NS)]
-    assert 0 < worst(nobody_else, played) < BOUND_NS * 3
+    there = changes(played, [epoch * EPOCH_NS for epoch in range(4)])
+    assert [len(change.weights) for change in there] == [size + 1, size, size + 1, size + 1]
+    assert there[3].weights["t0"] == 2 * there[2].weights["t0"]
 
 
 @pytest.mark.parametrize("key", BASELINES)

@@ -21,21 +21,22 @@ from tests.bench.kmod.workload import (
     BATCHES,
     CHUNK_US,
     EPOCH_NS,
-    MARGIN_NS,
     MAX_CHUNK_NS,
+    PREPARED_NS,
     SIZES,
     TIMESLICE_NS,
     URGENT_US,
     Member,
     Stay,
+    changes,
+    lag_spread_ns,
     lengths,
     members,
-    worst_spread_ns,
 )
 from tests.rig.client import Client, client, slice_option
 from tests.rig.gpu import ADDRESS, Gpu, poll, the_gpu
 from tests.rig.quiet import quiet_udev
-from tests.rig.trace import traced_runs
+from tests.rig.trace import traced
 from tests.rig.wakeups import wakeups
 
 
@@ -76,26 +77,30 @@ def fairness(gpu: Gpu, size: int) -> dict[str, Any]:
     try:
         for uuid in slices.values():
             gpu.wait_queued(uuid, least=4)
-        with traced_runs() as runs:
+        with traced() as trace:
             before = gpu.control.gpu(ADDRESS)
             begun_ns = time.monotonic_ns()
             sleep_until(begun_ns + EPOCH_NS)
             leave(gpu, leaver, slices[leaver.name], leaving)
-            sleep_until(begun_ns + 2 * EPOCH_NS - 2 * MARGIN_NS)
+            sleep_until(begun_ns + 2 * EPOCH_NS - PREPARED_NS)
             joining = join(gpu, joiner, joiner.weights[2])
             sleep_until(begun_ns + 2 * EPOCH_NS)
             clients.append(saturator([(joining, joiner)]))
             sleep_until(begun_ns + 3 * EPOCH_NS)
             gpu.tenant(changing.name, weight=changing.weights[3], timeslice_us=TIMESLICE_NS // 1000)
-            sleep_until(begun_ns + 4 * EPOCH_NS + MARGIN_NS)
+            reweighted_ns = time.monotonic_ns()
+            sleep_until(begun_ns + 4 * EPOCH_NS)
             after = gpu.control.gpu(ADDRESS)
     finally:
         for user in (leaving, *clients):
             user.kill()
-    stays = [Stay(run.tenant, run.start_ns - begun_ns, run.length_ns) for run in runs]
+    left_ns = max(run.end_ns for run in trace.runs if run.tenant == leaver.name)
+    joined_ns = min(ready.time_ns for ready in trace.ready if ready.tenant == joiner.name)
+    stays = [Stay(run.tenant, run.start_ns - begun_ns, run.length_ns) for run in trace.runs]
+    times_ns = [0, *(moment_ns - begun_ns for moment_ns in (left_ns, joined_ns, reweighted_ns))]
     gpu.clear()
     return {
-        "worst_spread_ns": worst_spread_ns(stays, played),
+        "worst_spread_ns": lag_spread_ns(stays, changes(played, times_ns)),
         "longest_run_ns": max(stay.length_ns for stay in stays),
         "runs": len(stays),
         "idle_permille": round(1000 * (after.idle_ns - before.idle_ns) / (after.wall_ns - before.wall_ns)),

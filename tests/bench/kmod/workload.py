@@ -6,7 +6,7 @@ Nothing here needs more than the standard library: it is also read inside a lab 
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 US = 1_000
@@ -21,8 +21,8 @@ MAX_CHUNK_NS = LONGEST_NS
 WEIGHTS = (100, 200, 300, 400)
 EPOCH_NS = 2500 * MS
 """Between two changes; four of them are ten seconds."""
-MARGIN_NS = 60 * MS
-"""At both ends of an epoch that is left out of the lag: programs take that long to come and go."""
+PREPARED_NS = 120 * MS
+"""Before who joins has work, its tenant and slice are made."""
 
 BATCHES = (1, 8, 32)
 """Items per doorbell, where an item's cost is measured."""
@@ -70,45 +70,50 @@ class Stay:
     length_ns: int
 
 
-def lag_spread_ns(stays: Sequence[Stay], weights: Mapping[str, int], begin_ns: int, end_ns: int) -> int:
-    """How far the worst tenant's lag moves between two instants: at most twice R10's bound.
+@dataclass(frozen=True)
+class Change:
+    """From this time on, since the beginning of the first epoch, these tenants and no others always have work."""
+
+    time_ns: int
+    weights: Mapping[str, int]
+
+
+def changes(played: Sequence[Member], times_ns: Sequence[int]) -> list[Change]:
+    """Each epoch's weights, from when they were in force."""
+    epochs = ({one.name: one.weights[epoch] for one in played if one.weights[epoch]} for epoch in range(4))
+    return [Change(*begun) for begun in zip(times_ns, epochs, strict=True)]
+
+
+def _pieces(stays: Sequence[Stay], changed: Sequence[Change]) -> Iterator[tuple[str, int, Mapping[str, int]]]:
+    """Name, length and the weights in force, of stays cut where the weights change."""
+    for stay in stays:
+        start_ns, end_ns = stay.start_ns, stay.start_ns + stay.length_ns
+        for change, until in zip(changed, [*(later.time_ns for later in changed[1:]), end_ns], strict=True):
+            length_ns = min(end_ns, until) - max(start_ns, change.time_ns)
+            if length_ns > 0:
+                yield stay.name, length_ns, change.weights
+
+
+def lag_spread_ns(stays: Sequence[Stay], changed: Sequence[Change]) -> int:
+    """How far the worst tenant's lag moves between any two instants, changes between them or not: at most twice R10's
+    bound. What who leaves was owed or owes is no one's.
 
     Against the time that was served, so what no tenant was charged has no part. A lag falls only while its tenant
-    runs and rises only while it does not: edges of stays are enough. All of `weights` always have work.
+    runs and rises only while it does not: edges of stays are enough.
     """
-    total_weight = sum(weights.values())
-    obtained = dict.fromkeys(weights, 0)
-    least = dict.fromkeys(weights, 0.0)
-    most = dict.fromkeys(weights, 0.0)
-    served = 0
-
-    def note(name: str) -> None:
-        error = obtained[name] - served * weights[name] / total_weight
-        least[name] = min(least[name], error)
-        most[name] = max(most[name], error)
-
-    for stay in stays:
-        if stay.start_ns < begin_ns or stay.start_ns + stay.length_ns > end_ns:
-            continue
-        if stay.name not in weights:
-            raise ValueError(f"{stay.name} ran in an epoch to which it does not belong")
-        note(stay.name)
-        obtained[stay.name] += stay.length_ns
-        served += stay.length_ns
-        note(stay.name)
-    for name in weights:
-        note(name)
-    return round(max(most[name] - least[name] for name in weights))
-
-
-def worst_spread_ns(stays: Sequence[Stay], played: Sequence[Member]) -> int:
-    """Over all epochs; their margins left out."""
-    worst = 0
-    for epoch in range(4):
-        weights = {one.name: one.weights[epoch] for one in played if one.weights[epoch]}
-        begin_ns = epoch * EPOCH_NS + MARGIN_NS
-        worst = max(worst, lag_spread_ns(stays, weights, begin_ns, (epoch + 1) * EPOCH_NS - MARGIN_NS))
-    return worst
+    names = {name for change in changed for name in change.weights}
+    lag = dict.fromkeys(names, 0.0)
+    least, most = dict(lag), dict(lag)
+    for name, length_ns, weights in _pieces(stays, changed):
+        if name not in weights:
+            raise ValueError(f"{name} ran when it was not there")
+        most[name] = max(most[name], lag[name])
+        total_weight = sum(weights.values())
+        for entitled, weight in weights.items():
+            lag[entitled] += length_ns * weight / total_weight
+        lag[name] -= length_ns
+        least[name] = min(least[name], lag[name])
+    return round(max(max(most[name], lag[name]) - least[name] for name in names))
 
 
 def lengths(stays: Sequence[Stay]) -> dict[str, int]:
