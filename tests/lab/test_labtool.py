@@ -17,7 +17,7 @@ from labhost.errors import LabError
 from labhost.mirror import debian_mirror
 from labhost.own_kernel import lost_settings, settings
 from labhost.qemu import is_virtual, probe_kvm
-from labhost.splats import complaints
+from labhost.splats import complaints, stale_breakpoint
 
 HERE = Path(__file__).resolve().parent
 LAB = [sys.executable, str(HERE / "lab")]
@@ -119,6 +119,33 @@ def test_a_kernel_complaint_fails_a_command_that_passed() -> None:
     done = run_lab("--", complain)
     assert done.returncode == 70
     assert "WARNING: this is a test" in done.stderr
+    for kept in kept_directory(done.stderr):
+        shutil.rmtree(kept)
+
+
+FALL = """
+[   28.429808] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI
+[   28.430360] CPU: 1 UID: 0 PID: 296 Comm: worker Tainted: G           OE      6.12.117+deb13-amd64 #1
+[   28.430647] RIP: 0010:kfree+0xa0/0x350
+[   28.431148] Code: 4c 8b 75 08 4d 8b 6c 24 08 48 89 5c 24 10 {met} <90> 4d 8b 44 24 38 49 83 f8 07 0f 87 50 01 00 00
+[   28.440751] Kernel panic - not syncing: Fatal exception in interrupt
+"""
+
+
+def test_a_breakpoint_that_is_there_is_the_kernels_own_fault() -> None:
+    assert stale_breakpoint(FALL.format(met="66"))
+    assert not stale_breakpoint(FALL.format(met="cc"))
+    assert not stale_breakpoint(FALL.format(met="66").replace("int3", "invalid opcode"))
+    assert not stale_breakpoint("")
+
+
+@needs_lab
+def test_what_only_the_emulator_is_to_blame_for_is_run_once_more() -> None:
+    texts = [re.sub(r"^\[[^]]*\] ", "<0>", line) for line in FALL.format(met="66").strip().splitlines()]
+    say = "; ".join(f"echo '{text}' >/dev/kmsg" for text in texts)
+    done = run_lab("--", f"echo begun; {say}; echo c >/proc/sysrq-trigger; sleep 10")
+    assert (done.returncode, done.stdout) == (125, "begun\n" * 2)
+    assert done.stderr.count("is run once more") == 1
     for kept in kept_directory(done.stderr):
         shutil.rmtree(kept)
 

@@ -136,9 +136,20 @@ def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
     """Run a command in a fresh lab host; its output goes to our stdout as it comes.
 
     Returns its exit status or, if that is 0, its neighbour's; or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are
-    kept unless it is 0.
+    kept unless it is 0. What ends by a fault of the emulator's is run once more, in another lab host.
     """
     parts = parts_of(paths, options)
+    status, directory = _run(paths, options, parts, words)
+    if status and any(
+        splats.stale_breakpoint(log.read_text(errors="replace")) for log in directory.rglob("serial.log")
+    ):
+        say("the emulator executed a breakpoint that the kernel had taken away: the command is run once more")
+        status, _ = _run(paths, options, parts, words)
+    return status
+
+
+def _run(paths: Paths, options: Options, parts: Ingredients, words: Sequence[str]) -> tuple[int, Path]:
+    """Exit status, and where the logs are unless it is 0."""
     directory = paths.runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir(parents=True)
     wire = Wire(directory=directory, number=1) if options.neighbour else None
@@ -156,7 +167,7 @@ def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
             shutil.rmtree(directory, ignore_errors=True)
         else:
             say(f"exit status {status}; logs: {directory}")
-    return status
+    return status, directory
 
 
 @contextmanager
