@@ -7,7 +7,7 @@ from tests.chain.guests import BOOT_S, records
 from tests.rig.gpu import Gpu
 from tests.rig.guest import Guests
 
-DESCRIPTORS_S, CONFIG_S = 40, 20
+DESCRIPTORS_S, CONFIG_S, REGISTERS_S = 30, 15, 15
 
 # Single bytes of configuration space, function level resets included, while no driver is there to mind. Not those of
 # BAR0: with it the guest could hide its own devices, which is no matter of the slice.
@@ -26,13 +26,43 @@ while [ $(now) -lt $end ]; do
     writes=$((writes + 1))
 done
 echo vgpu.writes=$writes
+"""
+
+# What the guest may write in BAR0, most of it between a reset and an item, where it is taken. Addresses are high ones,
+# where it has no memory, or those of the first megabyte, which it does not use: DMA elsewhere would end it sooner.
+POKE = f"""
+dd if=/tmp/config of=$config bs=256 count=1 2>/dev/null
+printf '\\006' | dd of=$config bs=1 seek=4 conv=notrunc 2>/dev/null
+bar0=$(head -n 1 /sys/bus/pci/devices/$address/resource | cut -d ' ' -f 1)
+pokes=0
+poke() {{ devmem $((bar0 + $1)) 32 $(($2)); pokes=$((pokes + 1)); }}
+any() {{
+    set -- 16 20 24 32 36 40 44 48 52 56 104 108 4096 4104 4108
+    shift $((RANDOM % $#))
+    case $((RANDOM % 4)) in
+    0) poke $1 "RANDOM % 4" ;;
+    1) poke $1 "1 << RANDOM % 16" ;;
+    2) poke $1 "RANDOM * 64 & 0xfffff" ;;
+    *) poke $1 "1 << 31 | RANDOM << 16 | RANDOM" ;;
+    esac
+}}
+end=$(($(now) + {REGISTERS_S}))
+while [ $(now) -lt $end ]; do
+    poke 16 2
+    poke 56 "8 << RANDOM % 10"
+    any; any
+    poke 16 1
+    any
+    poke 4096 "RANDOM % 16"
+done
+echo vgpu.pokes=$pokes
 dd if=/tmp/config of=$config bs=256 count=1 2>/dev/null
 echo $address >$driver/bind
 """
 COMMAND = f"""
 echo vgpu.mad=1
 vgpu-guest fuzz --json --seconds {DESCRIPTORS_S} --seed 7
-{SCRIBBLE}
+{SCRIBBLE}{POKE}
 echo vgpu.sane=1
 vgpu-guest saturate --json --op mix --items 400 --queued-min 0
 """
@@ -40,7 +70,7 @@ vgpu-guest saturate --json --op mix --items 400 --queued-min 0
 
 @pytest.mark.long
 def test_a_guest_gone_mad_for_a_minute_harms_only_itself(gpu: Gpu, guests: Guests) -> None:
-    """Descriptors of any content, then configuration space; the neighbour has its share of the engine throughout."""
+    """Descriptors of any content, configuration space, registers; the neighbour has its share throughout."""
     for tenant in ("bad", "good"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     bad, good = gpu.slice("bad"), gpu.slice("good")
@@ -48,7 +78,11 @@ def test_a_guest_gone_mad_for_a_minute_harms_only_itself(gpu: Gpu, guests: Guest
         guest = guests.start("guest-bad", slices=(bad,), command=COMMAND)
         guest.wait_for("^vgpu.mad=1", timeout_s=BOOT_S)
         window = gpu.window()
-        guest.wait_for("^vgpu.sane=1", timeout_s=BOOT_S + 3 * (DESCRIPTORS_S + CONFIG_S))
+        writes = guest.wait_for(r"^vgpu.writes=(\d+)", timeout_s=BOOT_S + 3 * (DESCRIPTORS_S + CONFIG_S))
+        unpoked = gpu.slice_stats(bad)
+        pokes = guest.wait_for(r"^vgpu.pokes=(\d+)", timeout_s=BOOT_S + 3 * REGISTERS_S)
+        poked = gpu.slice_stats(bad)
+        guest.wait_for("^vgpu.sane=1", timeout_s=BOOT_S)
         window.close()
         guest.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
     neighbour = outcomes[0].report("name", good)
@@ -56,7 +90,8 @@ def test_a_guest_gone_mad_for_a_minute_harms_only_itself(gpu: Gpu, guests: Guest
     (fuzz,) = records(guest, "fuzz")
     assert fuzz["ok"], fuzz
     assert min(fuzz["completed"], fuzz["faults"], fuzz["resets"]) > 100
-    assert int(guest.wait_for(r"^vgpu.writes=(\d+)", timeout_s=1)[1]) > 100
+    assert min(int(writes[1]), int(pokes[1])) > 100
+    assert min(poked.errors - unpoked.errors, poked.doorbells - unpoked.doorbells) > 5
     assert window.last.slices[bad].errors - window.first.slices[bad].errors >= fuzz["faults"]
     assert (neighbour["error"], neighbour["mismatches"]) == (0, 0)
     assert window.share["good"] >= 0.48
