@@ -20,6 +20,8 @@ from pathlib import Path
 DEVICE = Path("/dev/vgpumgr-exec")
 ATTACH, TAKE, COMPLETE = 0x40287650, 0x80307651, 0x40187652
 REVOKED = 1
+PIPE_BYTES = 0x4000
+"""So many the kernel holds each way (kmod/channel.h)."""
 
 OK, FAILED, ITEM_REVOKED, LOST = range(4)  # enum vgpu_item_status
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine `exec`: processes that are lent the engine for one item at a time, and bytes between them and guests."""
+"""The engine `exec`: processes that are lent the engine for one item at a time."""
 
 import errno
 import fcntl
@@ -9,109 +9,26 @@ import signal
 import struct
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from random import Random
 
 import pytest
 
+from tests.kmod.executor.slices import Slice
 from tests.rig import executor as rig
-from tests.rig.executor import Executor, executor, program
+from tests.rig.executor import PIPE_BYTES, Executor, executor, program
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.kernel import kernel_log
-from tests.rig.ring import (
-    CHANNEL_BYTES,
-    CHANNEL_IOVA,
-    ENTRIES,
-    ERROR,
-    LAUNCH,
-    NOP,
-    REG_CHANNEL,
-    REG_COMPLETED,
-    REG_CONTROL,
-    REG_ERROR,
-    REG_FEATURES,
-    SENT,
-    Completion,
-    Guest,
-    descriptor,
-)
-from tests.rig.vfio import BAR0, MSIX, Device, eventfd, opened, taken
+from tests.rig.ring import ENTRIES, LAUNCH, NOP, REG_COMPLETED, REG_CONTROL, REG_ERROR, REG_FEATURES
+from tests.rig.vfio import opened
 
-LONG_US = 10_000_000  # max_chunk: nothing is revoked
 SHORT_US = 20_000
 REG_OPS = 0x08
 RESET = 2
-ERROR_RING, ERROR_STORM, ERROR_DMA, ERROR_CHANNEL = 1, 3, 4, 13
-PIPE_BYTES = 0x4000  # kmod/channel.h
-WAITING, OPEN, CLOSED = range(3)
-
-
-@pytest.fixture
-def grants(gpu: Gpu) -> Iterator[Gpu]:
-    """The accelerator with engine exec, which grants as much time as anything may take."""
-    with gpu.lending(max_chunk_us=LONG_US):
-        yield gpu
-
-
-class Slice:
-    """A slice that this process uses as its guest does, with a channel."""
-
-    def __init__(self, gpu: Gpu, stack: ExitStack, tenant: str, uuid: str | None = None) -> None:
-        self.gpu = gpu
-        gpu.tenant(tenant, weight=100, timeslice_us=1000)
-        self.uuid = uuid or gpu.slice(tenant)
-        self.device: Device = stack.enter_context(opened(self.uuid))
-        self.guest = Guest()
-        self.guest.attach(self.device)
-        self.enable()
-
-    def enable(self) -> None:
-        self.guest.enable(self.device, channel_at=CHANNEL_IOVA)
-
-    def launch(self, *args: int, op: int = LAUNCH) -> int:
-        """Submit an item; its number."""
-        self.guest.submit(self.device, descriptor(op, args=args))
-        return self.guest.tail - 1
-
-    def is_done(self, number: int) -> bool:
-        return self.device.register(REG_COMPLETED) > number
-
-    def done(self, number: int) -> Completion:
-        """The completion of an item, once it is there."""
-        poll(lambda: self.is_done(number))
-        return self.guest.completion(number)
-
-    def run_ns(self) -> int:
-        return self.gpu.slice_stats(self.uuid).run_ns
-
-    def error(self) -> int:
-        """Why the slice stopped, once it has."""
-        poll(lambda: self.device.register(REG_ERROR) != 0)
-        return self.device.register(REG_ERROR)
-
-
-@pytest.fixture
-def slices(grants: Gpu) -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def blue(grants: Gpu, slices: ExitStack) -> Slice:
-    return Slice(grants, slices, "blue")
-
-
-@pytest.fixture
-def green(grants: Gpu, slices: ExitStack) -> Slice:
-    return Slice(grants, slices, "green")
 
 
 def refused(number: int) -> str:
     return os.strerror(number)
-
-
-# ---- grants
 
 
 def test_an_item_is_executed_by_a_process(blue: Slice) -> None:
@@ -422,109 +339,6 @@ def test_other_engines_have_no_executors(gpu: Gpu) -> None:
     with opened(uuid) as device:
         assert device.register(REG_FEATURES) == 0
         assert not device.register(REG_OPS) >> LAUNCH & 1
-
-
-# ---- bytes
-
-
-def moved(one: Executor, count: int) -> bytes:
-    """So many bytes from the guest."""
-    data = b""
-    while len(data) < count:
-        assert select.select([one.fd], [], [], 20)[0]
-        data += os.read(one.fd, count - len(data))
-    return data
-
-
-def test_bytes_go_both_ways_beside_the_scheduler(blue: Slice, green: Slice) -> None:
-    """While another slice has the engine, and without a turn on it."""
-    irq = eventfd()
-    blue.device.connect(MSIX, [irq])
-    data = bytes(number * 7 % 251 for number in range(200_000))
-    with executor(green.uuid) as other, program(blue.uuid, "sum"):
-        green.launch()
-        grant = other.granted()
-        poll(lambda: blue.guest.channel_counts()[2] == OPEN)
-        taken(irq)
-        assert blue.guest.echo(blue.device, data) == data
-        assert taken(irq)
-        assert blue.run_ns() == 0
-        other.complete(grant.number)
-    os.close(irq)
-
-
-def test_who_does_not_read_is_sent_no_more(blue: Slice) -> None:
-    """Each side of a channel holds a bounded number of bytes for the other, and goes on where it stopped."""
-    with executor(blue.uuid) as one:
-        data = os.urandom(CHANNEL_BYTES)
-        assert blue.guest.send(blue.device, data) == CHANNEL_BYTES
-        poll(lambda: blue.guest.channel_counts()[0] == PIPE_BYTES)
-        assert blue.guest.send(blue.device, data) == PIPE_BYTES
-        assert blue.guest.send(blue.device, data) == 0
-        assert moved(one, CHANNEL_BYTES + PIPE_BYTES) == data + data[:PIPE_BYTES]
-
-        sent = 0
-        while sent < CHANNEL_BYTES + PIPE_BYTES:
-            assert one.ready(20) & select.POLLOUT
-            sent += os.write(one.fd, data[: CHANNEL_BYTES + PIPE_BYTES - sent])
-        poll(lambda: not one.ready() & select.POLLOUT)
-        with pytest.raises(BlockingIOError):
-            os.write(one.fd, b"x")
-        assert len(blue.guest.receive(blue.device)) == CHANNEL_BYTES
-        assert one.ready(20) & select.POLLOUT
-
-
-def test_bytes_wait_for_the_first_executor_and_end_with_it(blue: Slice) -> None:
-    assert blue.guest.send(blue.device, b"hello") == 5
-    with executor(blue.uuid) as one:
-        assert moved(one, 5) == b"hello"
-        poll(lambda: blue.guest.channel_counts()[2] == OPEN)
-        os.write(one.fd, b"bye")
-    poll(lambda: blue.guest.channel_counts()[2] == CLOSED)
-    assert blue.guest.receive(blue.device) == b"bye"
-    with executor(blue.uuid) as second:
-        number = blue.launch()
-        second.complete(second.granted().number)
-        assert blue.done(number).status == rig.OK
-        blue.guest.send(blue.device, b"anybody?")
-        with pytest.raises(BlockingIOError):
-            os.read(second.fd, 1)
-        blue.enable()
-        assert second.ready() & select.POLLHUP
-    assert blue.guest.channel_counts()[2] == WAITING
-    with executor(blue.uuid) as third:
-        assert blue.guest.send(blue.device, b"again") == 5
-        assert moved(third, 5) == b"again"
-
-
-@pytest.mark.parametrize(
-    ("sent", "received"),
-    [(CHANNEL_BYTES + 1, None), (0x80000000, None), (0xFFFFFFFF, None), (None, 1), (None, 0xFFFFFFFF)],
-)
-def test_counts_that_cannot_be_stop_the_slice(blue: Slice, sent: int | None, received: int | None) -> None:
-    with executor(blue.uuid) as one:
-        blue.guest.count(blue.device, sent=sent, received=received)
-        assert blue.error() == ERROR_CHANNEL
-        assert one.ready(20) & select.POLLHUP
-
-
-def test_counts_said_again_and_again_are_a_storm(blue: Slice) -> None:
-    with executor(blue.uuid):
-        at = blue.device.region(BAR0)[1] + SENT
-        for _ in range(10_000):
-            os.pwrite(blue.device.fd, bytes(4), at)
-        assert blue.error() == ERROR_STORM
-
-
-def test_a_channel_in_no_memory_stops_the_slice(blue: Slice) -> None:
-    for address in (8, 2**64 - 64):
-        blue.guest.enable(blue.device, channel_at=address, expected=ERROR)
-        assert blue.error() == ERROR_RING
-    blue.guest.enable(blue.device, channel_at=0x4000_0000)
-    with executor(blue.uuid):
-        assert blue.error() == ERROR_DMA
-    blue.device.reset()
-    assert blue.device.read(BAR0, REG_CHANNEL, 8) == bytes(8)
 
 
 def test_queues_are_full_of_items_that_wait(blue: Slice) -> None:
