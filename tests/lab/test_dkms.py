@@ -78,6 +78,7 @@ def test_dkms_builds_for_a_kernel_with_mediated_devices_and_passes_over_one_with
     assert told["depends"] == "mdev,vfio"
     assert told["softdep"] == "pre: vfio_iommu_type1"
     assert told["vermagic"].startswith(f"{kernel} ")
+    assert told["signer"] == "DKMS module signing key"
 
     machine.run(f"dkms remove vgpumgr/{VERSION} --all")
     assert "vgpumgr" not in machine.run("dkms status")

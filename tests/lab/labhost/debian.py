@@ -64,7 +64,7 @@ def _glob(root: Path, pattern: str) -> list[str]:
 
 def dkms_root(paths: Paths) -> Path:
     """Return a root file system with DKMS and headers of two flavours; the cloud one has no mediated devices."""
-    packages = ["dkms", "linux-headers-amd64", "linux-headers-cloud-amd64"]
+    packages = ["dkms", "openssl", "linux-headers-amd64", "linux-headers-cloud-amd64"]
 
     def build(directory: Path) -> None:
         with step("root file system with DKMS"):
