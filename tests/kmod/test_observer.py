@@ -15,7 +15,7 @@ RUNS = Path("/sys/kernel/debug/vgpumgr/runs")
 
 
 def busy(delay_us: int = 200) -> dict[str, object]:
-    return {"op": "delay", "delay_us": delay_us}
+    return {"op": "delay", "delay_us": delay_us, "queued_min": 0}
 
 
 def three_tenants(gpu: Gpu) -> Load:
