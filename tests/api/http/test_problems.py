@@ -296,6 +296,12 @@ def test_every_wrong_member_is_named_with_its_path(client: TestClient) -> None:
     assert found['$["a b"]'] == "field.unknown"
 
 
+@pytest.mark.parametrize("state", ["maintenance", "draining", "gone", 5])
+def test_a_host_state_that_no_patch_makes_is_refused_with_how_it_comes(client: TestClient, state: object) -> None:
+    said = problem(client.patch("/v1/hosts/h1", json={"state": state}, headers=AUTH), Code.FIELD_INVALID)
+    assert said.detail == "$.state: not ready or cordoned; others come by POST of the host's :maintenance and :drain"
+
+
 def test_a_thousand_wrong_members_make_a_short_answer(client: TestClient) -> None:
     response = client.post("/v1/tenants", json={"x" * 300 + str(n): n for n in range(1000)}, headers=AUTH)
     said = problem(response, Code.FIELD_INVALID)

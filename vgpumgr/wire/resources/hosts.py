@@ -2,10 +2,10 @@
 """Machines with GPUs."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from vgpumgr.wire.common import Answer, Generation, Instant, LabelsPatch, Name, Request
 
@@ -30,10 +30,17 @@ class HostCreate(Request):
     name: Name
 
 
+def _patched(state: object) -> object:
+    """pydantic would name them as Python writes them."""
+    if state not in (HostState.READY, HostState.CORDONED):
+        raise ValueError("not ready or cordoned; others come by POST of the host's :maintenance and :drain")
+    return state
+
+
 class HostPatch(Request):
     """A merge patch."""
 
-    state: Literal[HostState.READY, HostState.CORDONED] | None = None
+    state: Annotated[Literal[HostState.READY, HostState.CORDONED], BeforeValidator(_patched)] | None = None
     labels: LabelsPatch | None = None
 
 
