@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 REASONS_MAX = 20
 NAME_MAX = 100
 RETRY_AFTER_S = 1
+OF_KEY = "[key]"
+"""What pydantic puts after a key that is at fault itself."""
+
 CHALLENGES = {
     Code.AUTH_REQUIRED: 'Bearer realm="vgpumgr"',
     Code.AUTH_INVALID: 'Bearer realm="vgpumgr", error="invalid_token"',
@@ -150,11 +153,11 @@ def field_detail(reasons: Sequence[Reason], count: int) -> str:
 
 def _reason(error: Mapping[str, Any]) -> Reason:
     known = {"missing": "field.missing", "extra_forbidden": "field.unknown"}
-    return Reason(
-        code=known.get(error["type"], Code.FIELD_INVALID.value),
-        detail=str(error["msg"]).removeprefix("Value error, "),  # what a check of ours says comes after that
-        field=json_path(error["loc"]),
-    )
+    detail = str(error["msg"]).removeprefix("Value error, ")  # what a check of ours says comes after that
+    location = error["loc"]
+    if location[-1] == OF_KEY and error["input"] == location[-2]:
+        detail, location = f"the key {detail.removeprefix('String ')}", location[:-1]
+    return Reason(code=known.get(error["type"], Code.FIELD_INVALID.value), detail=detail, field=json_path(location))
 
 
 def json_path(location: Iterable[int | str]) -> str:

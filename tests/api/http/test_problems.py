@@ -296,6 +296,21 @@ def test_every_wrong_member_is_named_with_its_path(client: TestClient) -> None:
     assert found['$["a b"]'] == "field.unknown"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "member"),
+    [
+        ("PATCH", "/v1/hosts/h1", {"labels": {"zone": "a", "Bad Key": "x"}}, '$.labels["Bad Key"]'),
+        ("POST", "/v1/slices", {"tenant": "t1", "profile": "p1", "selector": {"Zone": "a"}}, "$.selector.Zone"),
+    ],
+)
+def test_a_wrong_key_is_named_by_the_path_of_its_member(
+    client: TestClient, method: str, path: str, body: object, member: str
+) -> None:
+    said = problem(client.request(method, path, json=body, headers=AUTH), Code.FIELD_INVALID)
+    assert [reason.field for reason in said.reasons] == [member]
+    assert said.detail.startswith(f"{member}: the key should match ")
+
+
 @pytest.mark.parametrize("state", ["maintenance", "draining", "gone", 5])
 def test_a_host_state_that_no_patch_makes_is_refused_with_how_it_comes(client: TestClient, state: object) -> None:
     said = problem(client.patch("/v1/hosts/h1", json={"state": state}, headers=AUTH), Code.FIELD_INVALID)
