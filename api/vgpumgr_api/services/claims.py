@@ -17,7 +17,7 @@ from vgpumgr_api.services import claim_rows, events, grants, idempotency, progre
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
 from vgpumgr_api.services.generations import IfMatch, bump, bump_claimed, refuse_other
 from vgpumgr_api.services.idempotency import Begun, Once
-from vgpumgr_api.services.lookup import Claiming, claiming, host_wanted, on_host, profile_named, tenant_named
+from vgpumgr_api.services.lookup import Claiming, claiming, host_wanted, named_by, on_host, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import Wanted, policy_of, settled
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.permits import Asked
@@ -163,15 +163,16 @@ def _claim(
     *,
     batch: bool = False,
 ) -> list[Slice]:
-    who = claiming(session, actor, requests[0].tenant, requests[0].profile)
-    tenant = who.tenant
-    require_tenant(actor, tenant)
-    known = {} if who.profile is None else {who.profile.name: who.profile}
-    profiles = [known.get(request.profile) or profile_named(session, request.profile) for request in requests]
+    bodies = [f"$.slices[{number}]" if batch else "$" for number in range(len(requests))]
+    with named_by(f"{bodies[0]}.tenant"):
+        who = claiming(session, actor, requests[0].tenant, requests[0].profile)
+        tenant = who.tenant
+        require_tenant(actor, tenant)
+    profiles = [_profile(session, who, *each) for each in zip(requests, bodies, strict=True)]
     # What is held by a reservation was charged when that was made.
     new = [
-        Asked(profile, f"$.slices[{number}].profile" if batch else "$.profile")
-        for number, (request, profile) in enumerate(zip(requests, profiles, strict=True))
+        Asked(profile, f"{body}.profile")
+        for request, profile, body in zip(requests, profiles, bodies, strict=True)
         if request.reservation is None
     ]
     owners = quotas.owners_with(tenant, who.account)
@@ -192,6 +193,13 @@ def _claim(
     if len(requests) > 1:  # only when all GPUs are locked, since hosts come after them
         bump_claimed(session, hosts)
     return claimed
+
+
+def _profile(session: Session, who: Claiming, request: SliceCreate, body: str) -> models.Profile:
+    if who.profile is not None and who.profile.name == request.profile:
+        return who.profile
+    with named_by(f"{body}.profile"):
+        return profile_named(session, request.profile)
 
 
 def _place(

@@ -2,13 +2,15 @@
 """Finding rows by what clients call them. Who may see what was found is the caller's question."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, bindparam, delete, false, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
@@ -61,6 +63,17 @@ class Claiming:
     tenant: models.Tenant
     account: models.Tenant | None
     profile: models.Profile | None
+
+
+@contextmanager
+def named_by(field: str) -> Iterator[None]:
+    """Whatever is unknown meanwhile, this member of the body names it: the refusal says so."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.code is Code.OBJECT_UNKNOWN:
+            refusal.reasons = (Reason(code=refusal.code, detail=refusal.detail, field=field),)
+        raise
 
 
 def claiming(session: Session, actor: Actor, tenant: str, profile: str) -> Claiming:
@@ -129,12 +142,13 @@ def host_named(session: Session, name: str, *, lock: bool = False) -> models.Hos
 
 
 def host_wanted(session: Session, actor: Actor, name: str | None) -> UUID | None:
-    """Returns the host that a claim asks for, None if for none.
+    """Returns the host that the `host` of a claim asks for, None if for none.
 
     To a tenant one that does not exist is one where nothing fits; who sees the cloud is told.
     """
     try:
-        return None if name is None else host_named(session, name).id
+        with named_by("$.host"):
+            return None if name is None else host_named(session, name).id
     except Refusal:
         if actor.sees_the_cloud:
             raise

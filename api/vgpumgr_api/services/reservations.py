@@ -37,7 +37,7 @@ from vgpumgr_api.services.actors import (
 )
 from vgpumgr_api.services.enforcement import counted_permille
 from vgpumgr_api.services.generations import IfMatch, refuse_other
-from vgpumgr_api.services.lookup import host_wanted, profile_named, tenant_named
+from vgpumgr_api.services.lookup import host_wanted, named_by, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import ROOM, Wanted, obstacles, parameters, policy_of
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.permits import Asked
@@ -54,9 +54,11 @@ log = logging.getLogger("vgpumgr_api.services.reservations")
 def create_reservation(session: Session, actor: Actor, request: ReservationCreate) -> Reservation:
     """Holds places for slices of one profile as claims would take them, all or none."""
     require_change(actor)
-    tenant = tenant_named(session, request.tenant)
-    require_tenant(actor, tenant)
-    profile = profile_named(session, request.profile)
+    with named_by("$.tenant"):
+        tenant = tenant_named(session, request.tenant)
+        require_tenant(actor, tenant)
+    with named_by("$.profile"):
+        profile = profile_named(session, request.profile)
     wanted = Wanted(
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
@@ -228,7 +230,8 @@ def named(
     """Returns the reservation that a claim of a profile names. Raises Refusal if that is none for it, or is over."""
     found = session.get(tables.Reservation, reservation_id)
     if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
-        raise unknown("reservation", reservation_id)
+        with named_by("$.reservation"):
+            raise unknown("reservation", reservation_id)
     if found.profile_id != profile.id:
         detail = f"reservation {reservation_id} is for another profile; claim that, or leave the reservation out"
         raise Refusal(

@@ -17,7 +17,7 @@ from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
 from vgpumgr_api.services.generations import IfMatch, refuse_other
 from vgpumgr_api.services.in_use import refuse_slices
-from vgpumgr_api.services.lookup import of_account, refuse_duplicate, remove, tenant_named
+from vgpumgr_api.services.lookup import named_by, of_account, refuse_duplicate, remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
 DEFAULT_TIMESLICE_US = 2000
@@ -53,7 +53,8 @@ def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tena
     require_operator(actor)
     account, timeslice_us = None, DEFAULT_TIMESLICE_US
     if request.account is not None:
-        account = tenant_named(session, request.account)
+        with named_by("$.account"):
+            account = tenant_named(session, request.account)
         if account.account_id is not None:
             detail = f"{request.account} is a project; name an account, which holds projects"
             raise Refusal(

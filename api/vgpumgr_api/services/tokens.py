@@ -25,7 +25,7 @@ from vgpumgr_api.services.actors import (
     require_tenant,
     unknown,
 )
-from vgpumgr_api.services.lookup import remove, tenant_named
+from vgpumgr_api.services.lookup import named_by, remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
 DELEGATED_MAX_S = 366 * 86400
@@ -88,8 +88,9 @@ def create_token(session: Session, actor: Actor, request: TokenCreate) -> TokenC
         _require_delegable(request)
     tenant = None
     if request.subject is not None:
-        tenant = tenant_named(session, request.subject)
-        require_tenant(actor, tenant)
+        with named_by("$.subject"):
+            tenant = tenant_named(session, request.subject)
+            require_tenant(actor, tenant)
         _require_room(session, tenant)
     if actor.scopes is not None:
         _require_within(actor.scopes, request)

@@ -18,7 +18,7 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import BODY_MAX, ENROLL_MAX, REPORT_MAX
 from vgpumgr_api.services.actors import Actor, new_secret
 
-from tests.api.http.cloud import Cloud
+from tests.api.http.cloud import GIB, Cloud
 from vgpumgr.wire.fleet import ReportedSlice
 from vgpumgr.wire.problem import STATUS, Code, Problem
 from vgpumgr.wire.resources import TokenRole
@@ -388,3 +388,40 @@ def test_words_that_a_filter_does_not_know_are_answered_with_those_that_it_knows
         said = cloud.operator.refused(Code.FIELD_INVALID, "GET", f"/v1/events?about={about}")
         assert said.detail.startswith("query.about: one or more of epoch, gpu, host,"), said.detail
     assert cloud.operator.get("/v1/events?about=slice,host")["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/tenants", {"name": "web", "account": "nope"}, "$.account"),
+        ("/v1/tokens", {"role": "tenant", "subject": "nope"}, "$.subject"),
+        ("/v1/slices", {"profile": "nope"}, "$.profile"),
+        ("/v1/slices", {"tenant": "nope"}, "$.tenant"),
+        ("/v1/slices", {"host": "nope"}, "$.host"),
+        ("/v1/slices:explain", {"tenant": "nope"}, "$.tenant"),
+        ("/v1/slices:explain", {"profile": "nope"}, "$.profile"),
+        ("/v1/slices:explain", {"host": "nope"}, "$.host"),
+        ("/v1/slices:batch", {"tenant": "nope"}, "$.slices[0].tenant"),
+        ("/v1/slices:batch", {"profile": "nope"}, "$.slices[1].profile"),
+        ("/v1/slices:batch", {"reservation": str(UUID(int=1))}, "$.slices[1].reservation"),
+        ("/v1/reservations", {"tenant": "nope"}, "$.tenant"),
+        ("/v1/reservations", {"profile": "nope"}, "$.profile"),
+        ("/v1/reservations", {"host": "nope"}, "$.host"),
+    ],
+)
+def test_what_a_body_names_and_is_not_there_is_told_with_its_path(
+    cloud: Cloud, path: str, body: dict[str, Any], field: str
+) -> None:
+    cloud.tenant("acme", share_permille=1000, mem_bytes=GIB, slices=9)
+    cloud.profile("half", 500)
+    cloud.host("h1")
+    good = {"tenant": "acme", "profile": "half"}
+    if path == "/v1/slices:batch":
+        first = body if "tenant" in body else {}
+        body = {"slices": [good | first, good | body]}
+    elif path.startswith("/v1/slices"):
+        body = good | body
+    elif path == "/v1/reservations":
+        body = good | {"places": 1, "expires_in_s": 60} | body
+    said = cloud.operator.refused(Code.OBJECT_UNKNOWN, "POST", path, body)
+    assert [(reason.code, reason.field) for reason in said.reasons] == [(Code.OBJECT_UNKNOWN, field)]
