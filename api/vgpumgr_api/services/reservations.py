@@ -230,8 +230,9 @@ def named(
     """Returns the reservation that a claim of a profile names. Raises Refusal if that is none for it, or is over."""
     found = session.get(tables.Reservation, reservation_id)
     if found is None or found.tenant_id != tenant.id or found.expires_at <= now(session):
+        detail = f"no reservation {reservation_id}; it may have expired: claim without it, or make another"
         with named_by("$.reservation"):
-            raise unknown("reservation", reservation_id)
+            raise Refusal(Code.OBJECT_UNKNOWN, detail)
     if found.profile_id != profile.id:
         detail = f"reservation {reservation_id} is for another profile; claim that, or leave the reservation out"
         raise Refusal(

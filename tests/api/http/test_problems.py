@@ -425,3 +425,13 @@ def test_what_a_body_names_and_is_not_there_is_told_with_its_path(
         body = good | {"places": 1, "expires_in_s": 60} | body
     said = cloud.operator.refused(Code.OBJECT_UNKNOWN, "POST", path, body)
     assert [(reason.code, reason.field) for reason in said.reasons] == [(Code.OBJECT_UNKNOWN, field)]
+
+
+def test_a_claim_with_a_reservation_that_is_over_is_told_that_it_may_be(cloud: Cloud) -> None:
+    acme = cloud.tenant("acme", share_permille=1000, mem_bytes=GIB, slices=9)
+    cloud.profile("half", 500)
+    for path in ("/v1/slices", "/v1/slices:explain"):
+        claim = {"tenant": "acme", "profile": "half", "reservation": str(UUID(int=1))}
+        said = acme.refused(Code.OBJECT_UNKNOWN, "POST", path, claim)
+        assert "it may have expired" in said.detail
+        assert [reason.field for reason in said.reasons] == ["$.reservation"]
