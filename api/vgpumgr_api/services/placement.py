@@ -36,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import PERMILLE, Policy
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, GpuType, Host
@@ -46,6 +46,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services.enforcement import counted_permille, reserved_permille
 from vgpumgr_api.services.obstacles import (
     MEM,
+    NAMED,
     OF_HOST,
     ROOM,
     SHAPES,
@@ -279,17 +280,27 @@ def _order(placement: Placement) -> list[UnaryExpression[Any]]:
 
 def _none(session: Session, wanted: Wanted) -> Refusal:
     _, reasons = census(session, wanted)
-    mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
-    free = f"no GPU has {wanted.share_permille} permille and {mem_mib} MiB free"
-    if not reasons:
-        detail = f"{free}; no host has reported one yet, so enrol a host"
-    elif any(reason.code in ROOM for reason in reasons):
-        detail = f"{free}; free some, add a host or ask for less"
-    else:
-        detail = f"no GPU will do, of most because: {max(reasons, key=lambda reason: reason.count or 0).detail}"
     return Refusal(
         Code.CAPACITY_NONE,
-        detail,
+        _detail(wanted, reasons),
         reasons=tuple(reasons),
         limits={"share_permille": wanted.share_permille, "mem_bytes": wanted.mem_bytes},
     )
+
+
+def _detail(wanted: Wanted, reasons: Sequence[Reason]) -> str:
+    mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
+    free = f"no GPU has {wanted.share_permille} permille and {mem_mib} MiB free"
+    if not reasons:
+        return f"{free}; no host has reported one yet, so enrol a host"
+    asked_for = reasons
+    if not wanted.discreet:  # what is named was asked first, so that the rest is true of GPUs that are asked for
+        asked_for = [reason for reason in reasons if reason.code not in NAMED] or reasons[-1:]
+        if asked_for[0].code == "host.other":
+            return "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another"
+    if any(reason.code in ROOM for reason in asked_for):
+        return f"{free}; free some, add a host or ask for less"
+    most = max(asked_for, key=lambda reason: reason.count or 0).detail
+    if asked_for == reasons:
+        return f"no GPU will do, of most because: {most}"
+    return f"no GPU that is asked for will do, of most because: {most}; ask for others"

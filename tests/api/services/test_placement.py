@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which GPU takes a claim, and what is said when none does."""
 
+from typing import Any
 from uuid import uuid4
 
+import pytest
 from vgpumgr_api.services import hosts, installation
 from vgpumgr_api.services.paging import PageRequest
 
@@ -85,6 +87,41 @@ def test_without_any_gpu_the_reason_is_that(world: World) -> None:
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", world.profile())
     assert caught.reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        (
+            {"host": "cordoned"},
+            "no GPU that is asked for will do, of most because: their host is cordoned; ask for others",
+        ),
+        (
+            {"host": "announced"},
+            "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another",
+        ),
+        (
+            {"host": "cordoned", "selector": {"zone": "b"}},
+            "no GPU that is asked for will do, of most because: they or their host lack a label that is selected; ask for others",
+        ),
+        (
+            {"selector": {"zone": "a"}},
+            "no GPU that is asked for will do, of most because: their host is cordoned; ask for others",
+        ),
+    ],
+)
+def test_what_keeps_a_claim_from_a_host_that_it_names_is_said_first(
+    world: World, members: dict[str, Any], said: str
+) -> None:
+    world.tenant("acme")
+    world.host("ready", inventory=[gpu(A), gpu(B)])
+    world.host("cordoned")
+    world.set_host("cordoned", state="cordoned", labels={"zone": "a"})
+    world.run(hosts.create_host, HostCreate(name="announced"))
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", world.profile(), **members)
+    assert caught.refusal is not None
+    assert caught.refusal.detail == said
 
 
 def test_a_host_takes_claims_only_while_it_reports_and_is_ready(world: World, clock: Clock) -> None:
