@@ -298,7 +298,10 @@ def _detail(wanted: Wanted, reasons: Sequence[Reason]) -> str:
         asked_for = [reason for reason in reasons if reason.code not in NAMED] or reasons[-1:]
         if asked_for[0].code == "host.other":
             return "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another"
-    if any(reason.code in ROOM for reason in asked_for):
+    room = {reason.code for reason in asked_for}.intersection(ROOM)
+    if room == {"type.none"}:
+        return f"no GPU offers {mem_mib} MiB to one slice; ask for less memory, or offer a larger class"
+    if room:
         return f"{free}; free some, add a host or ask for less"
     most = max(asked_for, key=lambda reason: reason.count or 0).detail
     if asked_for == reasons:

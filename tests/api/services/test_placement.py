@@ -124,6 +124,17 @@ def test_what_keeps_a_claim_from_a_host_that_it_names_is_said_first(
     assert caught.refusal.detail == said
 
 
+def test_where_no_memory_class_is_large_enough_nobody_is_told_to_free_some(world: World) -> None:
+    world.tenant("acme")
+    world.host("one", inventory=[gpu(A, types=(1,)), gpu(B, types=(1,))])
+    wanted = world.profile(share=200, gib=2)
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", wanted)
+    assert caught.reasons == {"type.none": 2}
+    assert caught.refusal is not None
+    assert caught.refusal.detail == "no GPU offers 2048 MiB to one slice; ask for less memory, or offer a larger class"
+
+
 def test_a_host_takes_claims_only_while_it_reports_and_is_ready(world: World, clock: Clock) -> None:
     world.tenant("acme")
     profile = world.profile(share=10)
