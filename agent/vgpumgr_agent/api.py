@@ -93,9 +93,9 @@ class HttpApi:
         self._ca_file = ca_file
         self._shown: tuple[str | None, Path | None] = (None, None)
         self._trusted: tuple[int, ...] = ()
+        self._connect()
         with _translated():
             refuse_clear_text(url)
-        self._connect()
 
     def enroll(self, one_time_token: str, enroll: Enroll) -> Enrolled:
         """Trade tokens, with a connection of its own."""

@@ -37,14 +37,11 @@ class Settings:
 
 def settings(options: Options, env: Mapping[str, str], *, operator_token: Path = OPERATOR_TOKEN) -> Settings:
     """Gather the settings. SettingsError, which never quotes a token."""
-    from vgpumgr.client.transport import refuse_clear_text  # late: help needs no models
-
     for option in KEYS:
         if getattr(options, option) == "":  # of a script whose variable is not set; not what else there may be
             raise SettingsError(f"--{option.replace('_', '-')} is empty; give a value, or leave the option out")
     file = _configuration(env)
     url = options.url or env.get("VGPUMGR_URL") or file.get("url") or DEFAULT_URL
-    refuse_clear_text(url)
     return Settings(
         url=url,
         token=_token(options, env, file, operator_token),

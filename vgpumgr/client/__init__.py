@@ -30,6 +30,7 @@ class Client(TenantCalls, HostCalls, SliceCalls, OperationCalls, RecordCalls, Us
     """`token` None: only `versions` and `health`, which need none, or with a certificate. `timeout_s`: of one attempt.
 
     `certificate_file`: PEM, key and certificate of a host's agent, shown to an API behind ``https://``.
+    SettingsError for what cannot be used, and for a token over ``http://`` beyond this machine.
     """
 
     def __init__(

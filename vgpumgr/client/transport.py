@@ -57,6 +57,7 @@ def segment(value: object) -> str:
 class Transport:
     """A connection to one API. Threads may share it. `certificate_file`: PEM, key and certificate to show in TLS.
 
+    SettingsError for a URL, token or file that cannot be used, and for a token over http:// beyond this machine.
     `transport`: httpx2's, for tests.
     """
 
@@ -79,6 +80,7 @@ class Transport:
             raise SettingsError("the token is empty or has characters that no token has; check the token file")
         headers = {"Accept": "application/json", "User-Agent": "vgpumgr"}
         if token is not None:
+            refuse_clear_text(self.url)
             headers["Authorization"] = f"Bearer {token}"
         self._sleep = sleep
         self._pauses_s = tuple(pauses_s)
@@ -273,18 +275,15 @@ def retry_after_s(value: str) -> float:
 
 def refuse_clear_text(url: str) -> None:
     """Refuse a URL with which a token would travel in clear text beyond this machine. SettingsError."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        return  # the client says what is wrong with it
+    parts = urlsplit(url)
+    host = parts.hostname or ""
     if parts.scheme != "http" or host == "localhost":
         return
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = False
-    if host and not loopback:
+    if not loopback:
         raise SettingsError(f"{url} would carry the token in clear text; use https:// beyond this machine")
 
 

@@ -384,6 +384,19 @@ def test_a_socket_is_told_what_it_is_for(url: str) -> None:
         Client(url, TOKEN)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://api.example", "http://10.0.0.1:8080", "http://0.0.0.0", "http://127.evil.example"]
+)
+def test_a_token_does_not_leave_the_machine_in_clear_text(url: str) -> None:
+    with pytest.raises(SettingsError, match="would carry the token in clear text; use https"):
+        Client(url, TOKEN)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1", "http://127.0.0.2", "http://[::1]:8080", "https://api.example"])
+def test_loopback_and_tls_are_fine(url: str) -> None:
+    assert Client(url, TOKEN).url == url
+
+
 @pytest.mark.parametrize("token", ["", "two words", "line\n", "umlaut-ä", "\x00"])
 def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(SettingsError) as caught:
