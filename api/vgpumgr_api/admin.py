@@ -106,8 +106,8 @@ def check_backup(file: Path) -> Header:
     return restoring.check(file)
 
 
-def restore(config: Config, file: Path, *, force: bool) -> Header:
-    """Fills the database from a backup; makes an SQLite file if there is none."""
+def restore(config: Config, file: Path, *, force: bool) -> tuple[Header, UUID]:
+    """Fills the database from a backup; makes an SQLite file if there is none. Returns its header and the new epoch."""
     restoring.check(file)
     place = database_file(config)
     if place is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
                 _hand_over(chosen.token_file, lambda: _token(config, chosen))
             case "new-epoch":
                 with contextlib.closing(admin.checked(config)) as database:
-                    print(admin.new_epoch(database))
+                    print(_now(admin.new_epoch(database)))
                 print(UNCONFIRMED, file=sys.stderr)
             case "backup":
                 _backup(config, chosen)
@@ -115,8 +116,12 @@ def _restore(config: Config, chosen: argparse.Namespace) -> None:
     if chosen.check:
         print(f"{chosen.file}: {_said(admin.check_backup(chosen.file))}")
         return
-    print(f"restored {_said(admin.restore(config, chosen.file, force=chosen.force))}", file=sys.stderr)
-    print(RESTORED, file=sys.stderr)
+    header, epoch = admin.restore(config, chosen.file, force=chosen.force)
+    print(f"restored {_said(header)}", _now(epoch), RESTORED, sep="\n", file=sys.stderr)
+
+
+def _now(epoch: UUID) -> str:
+    return f"the epoch is {epoch} now"
 
 
 def _said(header: Header) -> str:

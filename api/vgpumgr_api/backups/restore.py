@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, func, insert, inspect, select, text
 from sqlalchemy.orm import Session
@@ -33,8 +34,11 @@ def check(path: Path) -> Header:
         return header
 
 
-def restore(database: Database, path: Path, actor: Actor, *, force: bool) -> Header:
-    """Raises BackupError, and SchemaError for a database that is at another revision than this program's."""
+def restore(database: Database, path: Path, actor: Actor, *, force: bool) -> tuple[Header, UUID]:
+    """Returns the file's header and the new epoch.
+
+    Raises BackupError, and SchemaError for a database that is at another revision than this program's.
+    """
     with verified(path) as (header, lines):
         _require_known(path, header)
         with database.engine.begin() as connection:
@@ -47,9 +51,9 @@ def restore(database: Database, path: Path, actor: Actor, *, force: bool) -> Hea
             with Session(connection, join_transaction_mode="rollback_only", expire_on_commit=False) as session:
                 session.info["now"] = database.clock()
                 detail = {"rows": header.rows, "release": header.release, "step": header.revision, "forced": force}
-                installation.restored(session, actor, made_at=header.made_at, detail=detail)
+                epoch = installation.restored(session, actor, made_at=header.made_at, detail=detail)
                 session.commit()
-        return header
+        return header, epoch
 
 
 def _require_known(path: Path, header: Header) -> None:

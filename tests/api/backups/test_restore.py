@@ -43,7 +43,7 @@ def empty(empty_url: str) -> Iterator[Database]:
     database.close()
 
 
-def back(database: Database, path: Path, *, force: bool = False) -> Header:
+def back(database: Database, path: Path, *, force: bool = False) -> tuple[Header, UUID]:
     return restore.restore(database, path, ACTOR, force=force)
 
 
@@ -88,7 +88,7 @@ def in_use_later(database: Database) -> World:
 def test_the_epoch_is_new_and_nobody_acts_on_old_knowledge(used: Database, backup: Path) -> None:
     with used.engine.connect() as connection:
         epoch = connection.execute(text("SELECT epoch FROM installation")).scalar()
-    header = back(used, backup, force=True)
+    header, _ = back(used, backup, force=True)
     with used.engine.connect() as connection:
         assert connection.execute(text("SELECT epoch FROM installation")).scalar() != epoch
         assert connection.execute(text("SELECT count(*) FROM hosts WHERE epoch_confirmed")).scalar() == 0

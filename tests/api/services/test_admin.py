@@ -9,6 +9,7 @@ from sqlalchemy import select
 from vgpumgr_api import config
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.models import Installation
 from vgpumgr_api.db.records import AuditEntry
 from vgpumgr_api.main import main
 from vgpumgr_api.services import hosts
@@ -156,6 +157,21 @@ def test_what_is_run_here_is_in_the_audit(
     detail = noted()[-1].detail
     assert (detail["rows"], detail["forced"], detail["step"]) == (rows, True, schema.newest())
     assert secret not in str([each.detail for each in noted()])
+
+
+def test_whoever_begins_an_epoch_is_told_which_it_is(
+    settings: Path, empty_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backup = tmp_path / "a.backup"
+    assert main(["init", "--config", str(settings)]) == 0
+    assert main(["backup", "--config", str(settings), str(backup)]) == 0
+    database = Database(empty_url)
+    for command in (["restore", str(backup), "--force"], ["new-epoch"]):
+        said(capsys)
+        assert main([*command, "--config", str(settings)]) == 0
+        epoch = database.run(lambda session: session.scalars(select(Installation.epoch)).one())
+        assert f"the epoch is {epoch} now" in "\n".join(said(capsys))
+    database.close()
 
 
 def test_init_makes_no_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
