@@ -139,7 +139,9 @@ def _serve(config: Config) -> None:
 
 
 def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
-    if chosen.role != TokenRole.VIEWER and (chosen.role in OF_A_TENANT) != (chosen.tenant is not None):
+    if chosen.tenant is None and chosen.role in OF_A_TENANT:
+        raise AdminError(f"role {chosen.role} needs --tenant NAME")
+    if chosen.tenant is not None and chosen.role not in (*OF_A_TENANT, TokenRole.VIEWER):
         raise AdminError("--tenant NAME goes with the roles tenant, tenant-admin and viewer, and with no other")
     try:
         request = TokenCreate(role=chosen.role, subject=chosen.tenant, expires_in_s=chosen.expires_in_s)

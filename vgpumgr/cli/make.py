@@ -213,8 +213,10 @@ def create_token(
     from vgpumgr.wire.resources import TokenCreate
 
     session = begin(context, output)
-    of_a_tenant = role in (RoleOption.TENANT, RoleOption.TENANT_ADMIN)
-    if role is not RoleOption.VIEWER and of_a_tenant != (tenant is not None):
+    of_a_tenant = (RoleOption.TENANT, RoleOption.TENANT_ADMIN)
+    if tenant is None and role in of_a_tenant:
+        raise ArgumentError(f"role {role.value} needs --tenant NAME")
+    if tenant is not None and role not in (*of_a_tenant, RoleOption.VIEWER):
         raise ArgumentError("--tenant NAME goes with the roles tenant, tenant-admin and viewer, and with no other")
     seconds = None if expires_in is None else parse_duration(expires_in)
     body = request(TokenCreate, role=role.value, subject=tenant, expires_in_s=seconds, scopes=scope or None)

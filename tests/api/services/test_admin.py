@@ -93,7 +93,7 @@ def test_tokens_migrations_and_epochs_are_made_on_the_spot(
     assert said(capsys)[0] != epoch
     for wrong, named in (
         (["--tenant", "acme"], "--tenant NAME goes with the roles tenant"),
-        (["--role", "tenant"], "--tenant NAME"),
+        (["--role", "tenant"], "role tenant needs --tenant NAME"),
         (["--expires-in-s", "1"], "--expires-in-s: "),
         (["--role", "tenant", "--tenant", "A"], "--tenant: "),
     ):

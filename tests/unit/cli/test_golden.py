@@ -160,6 +160,7 @@ COMMANDS = [
     "create profile half --share-permille 1001 --memory 1M",
     "create profile half --share-permille 500 --memory 64MB",
     "create token --role tenant",
+    "create token --role operator --tenant blue",
     "set quota blue",
     "set quota blue --slices 3 --if-generation 6",
     "delete tenant green --wait 5",
