@@ -14,6 +14,8 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from vgpumgr import __version__
+from vgpumgr.cli.units import parse_duration
+from vgpumgr.errors import ArgumentError
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
 from vgpumgr_api import admin, agent_ca, agent_ca_rotation
 from vgpumgr_api.admin import AdminError
@@ -223,7 +225,11 @@ def _parser() -> argparse.ArgumentParser:
     create = command("create-token", "Make a token without having one, and print it, once.", secret)
     create.add_argument("--role", choices=CREATABLE, default=TokenRole.OPERATOR.value, help="(%(default)s)")
     create.add_argument("--tenant", metavar="NAME", help="whose token, with the roles tenant, tenant-admin and viewer")
-    create.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="how long it is good; else for ever")
+    until = create.add_mutually_exclusive_group()
+    until.add_argument(
+        "--expires-in", dest="expires_in_s", type=_duration, metavar="DURATION", help="like 12h or 30d; else never"
+    )
+    until.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="the same in seconds")
     backup = command(
         "backup",
         "Write all that is in the database to a file, while the API runs.",
@@ -245,6 +251,13 @@ def _parser() -> argparse.ArgumentParser:
     restore.add_argument("--check", action="store_true", help="only see whether the file is whole and can be restored")
     command("new-epoch", "Declare that the database was restored by other means: hosts delete nothing until confirmed.")
     return parser
+
+
+def _duration(said: str) -> int:
+    try:
+        return parse_duration(said)
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(said: str) -> int:

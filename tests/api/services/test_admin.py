@@ -10,7 +10,7 @@ from vgpumgr_api import config
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Installation
-from vgpumgr_api.db.records import AuditEntry
+from vgpumgr_api.db.records import AuditEntry, Token
 from vgpumgr_api.main import main
 from vgpumgr_api.services import hosts
 from vgpumgr_api.services.actors import SECRET, Actor, authenticate
@@ -172,6 +172,26 @@ def test_whoever_begins_an_epoch_is_told_which_it_is(
         epoch = database.run(lambda session: session.scalars(select(Installation.epoch)).one())
         assert f"the epoch is {epoch} now" in "\n".join(said(capsys))
     database.close()
+
+
+def test_how_long_a_token_is_good_is_said_as_to_vgpumgr(
+    settings: Path, empty_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--config", str(settings)]) == 0
+    lasts_s = []
+    for words in (["--expires-in", "90d"], ["--expires-in-s", "7776000"]):
+        said(capsys)
+        assert main(["create-token", "--config", str(settings), *words]) == 0
+        actor = who(empty_url, said(capsys)[0])
+        database = Database(empty_url)
+        made = database.run(lambda session, made=actor.token_id: session.get_one(Token, made))
+        database.close()
+        assert made.expires_at is not None
+        lasts_s.append((made.expires_at - made.created_at).total_seconds())
+    assert lasts_s == [90 * 86400] * 2
+    with pytest.raises(SystemExit):
+        main(["create-token", "--config", str(settings), "--expires-in", "90"])
+    assert "--expires-in: duration '90': give a whole number with s, m, h, d or w" in said(capsys)[1]
 
 
 def test_init_makes_no_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
