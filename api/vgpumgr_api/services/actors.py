@@ -213,10 +213,10 @@ def require_admin(actor: Actor) -> None:
         raise Refusal(Code.PERMISSION_DENIED, "this needs an admin's token")
 
 
-def require_operator(actor: Actor) -> None:
-    """Operators and admins pass."""
+def require_operator(actor: Actor, or_whose: str = "") -> None:
+    """Operators and admins pass. `or_whose`: what the refusal says of others who may."""
     if not actor.runs_the_cloud:
-        raise Refusal(Code.PERMISSION_DENIED, "this needs an operator's token")
+        raise Refusal(Code.PERMISSION_DENIED, f"this needs an operator's token{or_whose}")
 
 
 def require_view(actor: Actor) -> None:

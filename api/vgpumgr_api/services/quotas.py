@@ -134,7 +134,7 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
     """
     changes = changes_of(patch, removable=("profiles", "mode", "band"))
     if actor.role is not TokenRole.TENANT_ADMIN or set(changes) - {"timeslice_us"}:
-        require_operator(actor)
+        require_operator(actor, ", or for timeslice_us alone that of a tenant's admin")
     owner = tenant_named(session, tenant)
     require_tenant(actor, owner)
     lock_owners(session, owners_of(session, owner))

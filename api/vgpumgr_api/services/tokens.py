@@ -179,7 +179,7 @@ def _require_room(session: Session, tenant: models.Tenant) -> None:
 
 def _require_keeper(actor: Actor) -> None:
     if actor.role is not TokenRole.TENANT_ADMIN:
-        require_operator(actor)
+        require_operator(actor, ", or that of a tenant's admin")
 
 
 def _require_delegable(request: TokenCreate) -> None:

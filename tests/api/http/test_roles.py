@@ -303,6 +303,24 @@ def test_everybody_reaches_what_is_theirs_and_nothing_else(cloud: Cloud) -> None
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "who"),
+    [
+        ("GET", "/v1/tokens", None, "an operator's token, or that of a tenant's admin"),
+        ("POST", "/v1/tokens", {"role": "viewer"}, "an operator's token, or that of a tenant's admin"),
+        (
+            "PATCH",
+            "/v1/quotas/acme",
+            {"timeslice_us": 1000},
+            "an operator's token, or for timeslice_us alone that of a tenant's admin",
+        ),
+        ("POST", "/v1/hosts", {"name": "h1"}, "an operator's token"),
+    ],
+)
+def test_who_may_not_is_told_who_may(cloud: Cloud, method: str, path: str, body: Any, who: str) -> None:
+    assert cloud.tenant("acme").refused(Code.PERMISSION_DENIED, method, path, body).detail == f"this needs {who}"
+
+
 def test_lists_show_nothing_of_others(cloud: Cloud, clock: Clock) -> None:
     cast = cast_of(cloud)
     clock.advance(5)  # a life of no time is not in the ledger
