@@ -14,7 +14,7 @@ from vgpumgr_api.db import models
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.services import quotas, reservations
-from vgpumgr_api.services.actors import Actor, require_change, require_tenant
+from vgpumgr_api.services.actors import Actor, require_person, require_tenant
 from vgpumgr_api.services.claims import wanted_of
 from vgpumgr_api.services.lookup import named_by, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import Wanted, census, parameters, settled
@@ -35,8 +35,8 @@ class _Held:
 
 
 def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation:
-    """Returns what stands in the way of a claim: quotas, and for each GPU the first thing. For who may claim."""
-    require_change(actor)
+    """Returns what stands in the way of a claim: quotas, and for each GPU the first thing. Viewers may ask, too."""
+    require_person(actor)
     with named_by("$.tenant"):
         tenant = tenant_named(session, request.tenant)
         require_tenant(actor, tenant)

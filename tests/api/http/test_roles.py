@@ -167,7 +167,9 @@ ROUTES: dict[tuple[str, str], Row] = {
     ("POST", "/v1/slices:batch"): owners(
         "/v1/slices:batch?validate_only=true", body=lambda: {"slices": [{"tenant": "web", "profile": "p1"}] * 2}
     ),
-    ("POST", "/v1/slices:explain"): owners("/v1/slices:explain", body=lambda: {"tenant": "web", "profile": "p1"}),
+    ("POST", "/v1/slices:explain"): owners(
+        "/v1/slices:explain", body=lambda: {"tenant": "web", "profile": "p1"}, viewer=OK, own_viewer=OK
+    ),
     ("GET", "/v1/reservations"): people("/v1/reservations"),
     ("POST", "/v1/reservations"): owners("/v1/reservations", body=lambda: RESERVATION),
     ("GET", "/v1/reservations/{reservation_id}"): owners("/v1/reservations/{reservation}"),
