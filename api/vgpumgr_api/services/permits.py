@@ -143,6 +143,8 @@ def check_timeslices(session: Session, owner: models.Tenant, quota: models.Quota
     if not fields:
         return
     low, high = quota.timeslice_min_us, quota.timeslice_max_us
+    if low > high:
+        _refuse_timeslice(fields[0], f"timeslice_min_us {low} is above timeslice_max_us {high}")
     if not low <= quota.timeslice_us <= high:
         _refuse_timeslice(fields[0], f"timeslice_us {quota.timeslice_us} is not within {low} to {high}")
     if owner.account_id is not None:

@@ -164,6 +164,14 @@ def test_a_timeslice_stays_within_its_range_and_its_accounts(world: World) -> No
     assert world.quota("acme").timeslice_max_us == 5000
 
 
+def test_a_range_that_is_upside_down_is_told_as_that(world: World) -> None:
+    world.tenant("acme")
+    with refused(Code.FIELD_INVALID) as caught:
+        allow(world, "acme", timeslice_min_us=5000, timeslice_max_us=1000)
+    assert caught.refusal is not None
+    assert caught.refusal.detail == "$.timeslice_max_us: timeslice_min_us 5000 is above timeslice_max_us 1000"
+
+
 @pytest.mark.parametrize(
     ("low", "high", "given"), [(100, 1000, 1000), (5000, 9000, 5000), (1000, 5000, DEFAULT_TIMESLICE_US)]
 )
