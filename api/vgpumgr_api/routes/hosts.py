@@ -3,7 +3,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.operations import HostDrain, Operation
@@ -103,7 +103,11 @@ def maintenance(call: TrialDep, name: Name, if_match: IfMatch) -> Host:
     responses={200: {"description": "With validate_only: what would begin", "model": Operation}},
 )
 def drain_host(
-    call: TrialDep, name: Name, wanted: HostDrain, if_match: IfMatch, idempotency_key: IdempotencyKey = None
+    call: TrialDep,
+    name: Name,
+    wanted: Annotated[HostDrain, Body(default_factory=HostDrain)],
+    if_match: IfMatch,
+    idempotency_key: IdempotencyKey = None,
 ) -> Operation:
     """Lets a host take no more claims, and waits until its slices are gone. Deletes none. Needs If-Match."""
     begun = call.write_once(

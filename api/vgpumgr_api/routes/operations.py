@@ -4,7 +4,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 from starlette.concurrency import run_in_threadpool
 
 from vgpumgr.wire.common import Name, Page
@@ -48,7 +48,12 @@ async def get_operation(
 
 
 @router.post("/{operation_id}:cancel")
-def cancel_operation(call: TrialDep, operation_id: UUID, wanted: OperationCancel, if_match: IfMatch) -> Operation:
+def cancel_operation(
+    call: TrialDep,
+    operation_id: UUID,
+    wanted: Annotated[OperationCancel, Body(default_factory=OperationCancel)],
+    if_match: IfMatch,
+) -> Operation:
     """Ends an operation that is under way; with `undo` what it is about becomes what it was before."""
     cancelled = call.write(operating.cancel_operation, operation_id, wanted, if_match=if_match)
     call.tag(cancelled.id, cancelled.generation)

@@ -9,6 +9,7 @@ from vgpumgr_api.services import operating
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import GIB, Cloud
+from vgpumgr.wire.operations import HostDrain
 from vgpumgr.wire.problem import Code
 
 SOON_S = 30
@@ -70,6 +71,15 @@ def test_who_waits_is_answered_at_the_end(cloud: Cloud, clock: Clock) -> None:
     for each in waiting:
         each.join(SOON_S)
     assert [one["state"] for one in found] == ["succeeded"] * 3
+
+
+def test_what_needs_no_member_needs_no_body(cloud: Cloud) -> None:
+    cloud.host("h1")
+    claimed(cloud)
+    begun = cloud.operator.ok("POST", "/v1/hosts/h1:drain", 202, headers=if_match(cloud, "h1"))
+    assert begun["request"] == HostDrain().model_dump()
+    ended = cloud.operator.ok("POST", f"/v1/operations/{begun['id']}:cancel", 200)
+    assert (ended["state"], cloud.operator.get("/v1/hosts/h1")["state"]) == ("cancelled", "cordoned")
 
 
 def test_a_repeated_key_begins_no_second_drain(cloud: Cloud) -> None:
