@@ -136,9 +136,9 @@ async def _validation(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
     found = error.errors()
-    if any(each["type"] == "json_invalid" or tuple(each["loc"]) == ("body",) for each in found):
-        code, detail = _BY_STATUS[400]
-        return ProblemResponse(code, detail, request_id=request_id(request))
+    if any(tuple(each["loc"]) == ("body",) for each in found):
+        detail = "this request needs a body; send one JSON object"
+        return ProblemResponse(Code.BODY_INVALID, detail, request_id=request_id(request))
     reasons = [_reason(each) for each in found[:REASONS_MAX]]
     return ProblemResponse(
         Code.FIELD_INVALID, field_detail(reasons, len(found)), request_id=request_id(request), reasons=reasons

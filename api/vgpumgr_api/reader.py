@@ -16,7 +16,6 @@ from typing import Any
 from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
@@ -77,7 +76,7 @@ class Reader:
         """Returns the request with an instance of the model for its JSON, or where that is not to be had, with what the
         body says: FastAPI describes the faults.
 
-        Raises Refusal and HTTPException.
+        Raises Refusal.
         """
         value = await run_in_threadpool(self._read, body) if len(body) > LONG_BYTES else self._read(body)
         return ReadRequest(request, body, value)
@@ -88,8 +87,16 @@ class Reader:
             self._refuse_too_many(text)
             value = json.loads(text, object_pairs_hook=_once)
             _refuse_unstorable(text, value)
+        except UnicodeDecodeError:
+            raise Refusal(Code.BODY_INVALID, "the body is not JSON in UTF-8") from None
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno} column {error.colno}"
+            raise Refusal(Code.BODY_INVALID, f"the body is not JSON: {error.msg}, {where}") from None
         except (ValueError, RecursionError):
-            raise HTTPException(status_code=400) from None
+            detail = "the body is nested too deeply, or has a number of too many digits"
+            raise Refusal(Code.BODY_INVALID, detail) from None
+        if not isinstance(value, dict):
+            raise Refusal(Code.BODY_INVALID, "the body is JSON and no object; send one JSON object")
         try:
             return self._model.validate_python(value)
         except ValidationError as error:

@@ -133,6 +133,21 @@ def test_malformed_body(client: TestClient, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "this request needs a body; send one JSON object"),
+        (b"[]", "the body is JSON and no object; send one JSON object"),
+        (b"null", "the body is JSON and no object; send one JSON object"),
+        (b'{"name": }', "the body is not JSON: Expecting value, line 1 column 10"),
+        (b'{"name": "\xff"}', "the body is not JSON in UTF-8"),
+        (b'{"name": ' + b"9" * 5000 + b"}", "the body is nested too deeply, or has a number of too many digits"),
+    ],
+)
+def test_of_a_malformed_body_it_is_said_what_is_wrong(client: TestClient, body: bytes, said: str) -> None:
+    assert problem(client.post("/v1/tenants", content=body, headers=AUTH | JSON), Code.BODY_INVALID).detail == said
+
+
+@pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "application/merge-patch+json", ""]
 )
 def test_wrong_media_type(client: TestClient, kind: str) -> None:
