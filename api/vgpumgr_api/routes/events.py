@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events: what happened, in the order in which it was committed; as a list, and as they happen."""
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
+from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
 
 from vgpumgr.wire.common import COUNTER_MAX, Name
@@ -18,8 +20,23 @@ from vgpumgr_api.strict import Route
 router = APIRouter(prefix="/v1/events", tags=["events"], route_class=Route)
 
 AFTER = Query(ge=0, le=COUNTER_MAX, description="only events with a larger `seq`")
+_EPOCH = r"^([0-9a-f]{12})?$"
+
+
+def _of_page(epoch: str) -> str:
+    if not re.fullmatch(_EPOCH, epoch):
+        raise ValueError("not the `epoch` of a page of events, which is 12 hexadecimal digits")
+    return epoch
+
+
 Epoch = Annotated[
-    str, Query(pattern=r"^([0-9a-f]{12})?$", description="`epoch` of the page that `after` is from; 410 in another one")
+    str,
+    AfterValidator(_of_page),
+    Query(
+        description="`epoch` of the page that `after` is from; 410 in another one",
+        # For documents; what is wrong is better said in words.
+        json_schema_extra={"pattern": _EPOCH},
+    ),
 ]
 
 

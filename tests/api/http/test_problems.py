@@ -332,6 +332,12 @@ def test_a_host_state_that_no_patch_makes_is_refused_with_how_it_comes(client: T
     assert said.detail == "$.state: not ready or cordoned; others come by POST of the host's :maintenance and :drain"
 
 
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/events/watch"])
+def test_an_epoch_that_is_of_no_page_is_told_as_that(client: TestClient, path: str) -> None:
+    said = problem(client.get(f"{path}?epoch={UUID(int=1)}", headers=AUTH), Code.FIELD_INVALID)
+    assert said.detail == "query.epoch: not the `epoch` of a page of events, which is 12 hexadecimal digits"
+
+
 def test_a_thousand_wrong_members_make_a_short_answer(client: TestClient) -> None:
     response = client.post("/v1/tenants", json={"x" * 300 + str(n): n for n in range(1000)}, headers=AUTH)
     said = problem(response, Code.FIELD_INVALID)
