@@ -153,10 +153,13 @@ def _batch(file: str) -> "SliceBatch":
         raise ArgumentError(f"{where}: {reason}; give a list of claims in JSON") from None
     if len(text) > BATCH_BYTES_MAX:
         raise ArgumentError(f"{where}: more than {BATCH_BYTES_MAX >> 20} MiB, which the API does not read")
+    body = {"slices": content} if isinstance(content, list) else content
+    if not isinstance(body, dict) or "slices" not in body:
+        raise ArgumentError(f"{where}: no list; give a list of claims in JSON")
     try:
-        return SliceBatch.model_validate_json(json.dumps({"slices": content} if isinstance(content, list) else content))
+        return SliceBatch.model_validate_json(json.dumps(body))
     except ValidationError as error:
-        raise ArgumentError(f"{where}: {refused(error)}") from None
+        raise ArgumentError(f"{where}: $.{refused(error)}") from None
 
 
 def _claimed(session: Session, claims: "list[Slice]", *, single: bool, dry_run: bool) -> None:

@@ -89,11 +89,11 @@ def refused(error: "ValidationError") -> ArgumentError:
     """Say what is wrong with the first member at fault; a misspelt one rather than that the right one is missing."""
     faults = error.errors(include_url=False, include_context=False)
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
-    where = ".".join(str(part) for part in first["loc"])
+    where = _path(first["loc"])
     if "scopes" in first["loc"]:
         what = "no scope: a scope is a part of the API and read or write, like slices:read"
-    elif {"labels", "selector"} & {*first["loc"]}:
-        where = str(first["loc"][0])
+    elif labels := {"labels", "selector"} & {*first["loc"]}:
+        where = _path(first["loc"][: first["loc"].index(labels.pop()) + 1])
         what = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits and ._-, no more than 63 of each"
     elif first["type"] == "string_pattern_mismatch":
         what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
@@ -102,6 +102,11 @@ def refused(error: "ValidationError") -> ArgumentError:
     if first["type"] == "missing":  # its input is all that is there
         return ArgumentError(f"{where}: {what}")
     return ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}")
+
+
+def _path(location: "tuple[int | str, ...]") -> str:
+    """A JSON path as the API's reasons have it, without its ``$.``."""
+    return "".join(f"[{member}]" if isinstance(member, int) else f".{member}" for member in location).removeprefix(".")
 
 
 @create.command("tenant")
