@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
-from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -56,7 +55,9 @@ def main(arguments: list[str]) -> int:
                 _hand_over(chosen.token_file, lambda: _token(config, chosen))
             case "new-epoch":
                 with contextlib.closing(admin.checked(config)) as database:
-                    print(_now(admin.new_epoch(database)))
+                    epoch = admin.new_epoch(database)
+                print("the new epoch:", file=sys.stderr)
+                print(epoch)
                 print(UNCONFIRMED, file=sys.stderr)
             case "backup":
                 _backup(config, chosen)
@@ -119,11 +120,7 @@ def _restore(config: Config, chosen: argparse.Namespace) -> None:
         print(f"{chosen.file}: {_said(admin.check_backup(chosen.file))}")
         return
     header, epoch = admin.restore(config, chosen.file, force=chosen.force)
-    print(f"restored {_said(header)}", _now(epoch), RESTORED, sep="\n", file=sys.stderr)
-
-
-def _now(epoch: UUID) -> str:
-    return f"the epoch is {epoch} now"
+    print(f"restored {_said(header)}", f"the new epoch: {epoch}", RESTORED, sep="\n", file=sys.stderr)
 
 
 def _said(header: Header) -> str:
