@@ -2,6 +2,7 @@
 """``vgpumgr-api`` at the API's own machine."""
 
 import stat
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
