@@ -30,16 +30,20 @@ WITHOUT_MEMORY = re.compile(
 )
 
 # `each NAME COMMAND` tells of every allocation of the driver, that number of it failing, what the command then said.
+# Not of those of an interrupt's files in /proc: the kernel complains of itself when it removes what it did not make.
 PRELUDE = r"""
 driver=/sys/bus/pci/drivers/vgpu_guest
 address=$(basename $driver/0000:*)
 set -- $(grep -i ' t .*\[vgpu_guest\]' /proc/kallsyms | cut -d' ' -f1 | sort)
 first=$1
 for last; do :; done
+set -- $(grep -A1 ' register_irq_proc$' /proc/kallsyms | cut -d' ' -f1)
 for kind in failslab fail_page_alloc fail_usercopy; do
     cd /sys/kernel/debug/$kind
     echo 0x$first >require-start
     echo 0x${last%???}fff >require-end
+    echo 0x$1 >reject-start
+    echo 0x$2 >reject-end
     echo 32 >stacktrace-depth
     echo 1 >verbose
     for name in ignore-gfp-wait ignore-gfp-highmem; do
@@ -71,6 +75,8 @@ each() {
     done
 }
 """
+# Somebody else has enabled the function already: ACPI, which is else asked for its interrupt, uses what it has freed
+# once it was without memory.
 BINDING = r"""
 after() {
     [ ! -e $driver/$address ] || echo $address >$driver/unbind
@@ -80,6 +86,7 @@ after() {
     grep -H vgpu /proc/interrupts /proc/iomem | sed 's/^/vgpu.left=/'
 }
 after
+echo 1 >/sys/bus/pci/devices/$address/enable
 each bind sh -c "echo $address >$driver/bind"
 after() { :; }
 echo $address >$driver/bind
