@@ -33,6 +33,7 @@ SETTINGS = {
 WITHOUT_MEMORY = {errno.ENOMEM, errno.EFAULT, errno.ENOBUFS}
 # No action needs more: an endless loop is a defect of the test.
 MOST = 3000
+_AGAIN = 8
 
 
 def text_of(module: str) -> tuple[int, int]:
@@ -113,6 +114,19 @@ def failing(number: int, *, of: Sequence[str] = (OWN,)) -> Iterator[Callable[[],
             stack.callback(leave, file, 0)
             leave(file, number)
         yield lambda: any(left(file) == 0 for file in files)
+
+
+def numbers(met: Sequence[bool]) -> Iterator[int]:
+    """Give 1, 2, ... until one of them was not met, as the caller notes in `met`, and then the last few once more.
+
+    What finds memory at hand that it had to ask for the time before makes those after it move up, past the number.
+    """
+    for number in range(1, MOST):
+        yield number
+        if not met[-1]:
+            yield from range(max(1, number - _AGAIN), number)
+            return
+    raise AssertionError(f"more than {MOST} allocations")
 
 
 def each_failure(
