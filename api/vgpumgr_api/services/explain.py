@@ -14,9 +14,9 @@ from vgpumgr_api.db import models
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.services import quotas, reservations
-from vgpumgr_api.services.actors import Actor, require_person, require_tenant
+from vgpumgr_api.services.actors import Actor, require_person
 from vgpumgr_api.services.claims import wanted_of
-from vgpumgr_api.services.lookup import named_by, profile_named, tenant_named
+from vgpumgr_api.services.lookup import asked_by
 from vgpumgr_api.services.obstacles import Wanted, census, parameters, settled
 from vgpumgr_api.services.permits import Asked
 from vgpumgr_api.services.placement import best
@@ -37,11 +37,7 @@ class _Held:
 def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation:
     """Returns what stands in the way of a claim: quotas, and for each GPU the first thing. Viewers may ask, too."""
     require_person(actor)
-    with named_by("$.tenant"):
-        tenant = tenant_named(session, request.tenant)
-        require_tenant(actor, tenant)
-    with named_by("$.profile"):
-        profile = profile_named(session, request.profile)
+    tenant, profile = asked_by(session, actor, request.tenant, request.profile)
     request = reservations.with_ties(session, tenant, request)
     wanted = settled(session, wanted_of(session, actor, tenant, profile, request))
     short = [

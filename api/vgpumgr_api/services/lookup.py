@@ -123,6 +123,15 @@ def profile_named(session: Session, name: str) -> models.Profile:
     return found
 
 
+def asked_by(session: Session, actor: Actor, tenant: str, profile: str) -> tuple[models.Tenant, models.Profile]:
+    """Returns what the `tenant` and `profile` of a body name; a tenant that is not the actor's is not there."""
+    with named_by("$.tenant"):
+        owner = tenant_named(session, tenant)
+        require_tenant(actor, owner)
+    with named_by("$.profile"):
+        return owner, profile_named(session, profile)
+
+
 def host_named(session: Session, name: str, *, lock: bool = False) -> models.Host:
     """Returns a host, by name or by UUID, or raises Refusal(OBJECT_UNKNOWN)."""
     found = None

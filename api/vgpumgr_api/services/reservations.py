@@ -37,7 +37,7 @@ from vgpumgr_api.services.actors import (
 )
 from vgpumgr_api.services.enforcement import counted_permille
 from vgpumgr_api.services.generations import IfMatch, refuse_other
-from vgpumgr_api.services.lookup import host_wanted, named_by, profile_named, tenant_named
+from vgpumgr_api.services.lookup import asked_by, host_wanted, named_by, profile_named, tenant_named
 from vgpumgr_api.services.obstacles import ROOM, Wanted, obstacles, parameters, policy_of
 from vgpumgr_api.services.paging import PageRequest, fetch
 from vgpumgr_api.services.permits import Asked
@@ -54,11 +54,7 @@ log = logging.getLogger("vgpumgr_api.services.reservations")
 def create_reservation(session: Session, actor: Actor, request: ReservationCreate) -> Reservation:
     """Holds places for slices of one profile as claims would take them, all or none."""
     require_change(actor)
-    with named_by("$.tenant"):
-        tenant = tenant_named(session, request.tenant)
-        require_tenant(actor, tenant)
-    with named_by("$.profile"):
-        profile = profile_named(session, request.profile)
+    tenant, profile = asked_by(session, actor, request.tenant, request.profile)
     wanted = Wanted(
         share_permille=profile.share_permille,
         mem_bytes=profile.mem_bytes,
