@@ -40,6 +40,7 @@ static void vgpu_debugfs_tenant(struct seq_file *file, struct vgpu_tenant *tenan
 
 static int runs_show(struct seq_file *file, void *unused)
 {
+	char name[sizeof_field(struct vgpu_parent, name)] = "";
 	struct vgpu_group_stats *stats;
 	struct vgpu_parent *parent;
 	struct vgpu_tenant *tenant;
@@ -47,15 +48,14 @@ static int runs_show(struct seq_file *file, void *unused)
 	stats = kmalloc(sizeof(*stats), GFP_KERNEL);
 	if (!stats)
 		return -ENOMEM;
-	mutex_lock(&vgpu_parents_lock);
-	list_for_each_entry(parent, &vgpu_parents, node) {
+	while ((parent = vgpu_parent_next(name, false))) {
 		mutex_lock(&parent->lock);
 		list_for_each_entry(tenant, &parent->tenants, node)
 			if (tenant->configured)
 				vgpu_debugfs_tenant(file, tenant, stats);
-		mutex_unlock(&parent->lock);
+		strscpy(name, parent->name, sizeof(name));
+		vgpu_parent_unlock(parent);
 	}
-	mutex_unlock(&vgpu_parents_lock);
 	kfree(stats);
 	return 0;
 }

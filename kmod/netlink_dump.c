@@ -70,24 +70,16 @@ int vgpu_slices_dump_start(struct netlink_callback *cb)
 /* The GPU to go on with, locked and with a reference; NULL at the end. */
 static struct vgpu_parent *vgpu_cursor_parent(struct vgpu_cursor *cursor)
 {
-	struct vgpu_parent *next = NULL;
-	struct vgpu_parent *parent;
+	struct vgpu_parent *next = vgpu_parent_next(cursor->gpu, !cursor->gpu_done);
+	bool other = next && strcmp(next->name, cursor->gpu);
 
-	mutex_lock(&vgpu_parents_lock);
-	list_for_each_entry(parent, &vgpu_parents, node) {
-		int order = strcmp(parent->name, cursor->gpu);
-
-		if (order < 0 || (!order && cursor->gpu_done) || (order && cursor->only))
-			continue;
-		if (!next || strcmp(parent->name, next->name) < 0)
-			next = parent;
+	if (other && cursor->only) {
+		vgpu_parent_put(next);
+		return NULL;
 	}
-	if (next)
-		kref_get(&next->refs);
-	mutex_unlock(&vgpu_parents_lock);
 	if (!next)
 		return NULL;
-	if (strcmp(next->name, cursor->gpu)) {
+	if (other) {
 		memset(cursor, 0, sizeof(*cursor));
 		strscpy(cursor->gpu, next->name, sizeof(cursor->gpu));
 	}

@@ -23,10 +23,6 @@ static struct vgpu_option vgpu_memory_mib = {
 module_param_cb(memory_mib, &vgpu_option_ops, &vgpu_memory_mib, 0444);
 MODULE_PARM_DESC(memory_mib, "device memory of each accelerator, MiB (default 1024)");
 
-/* Protects the list below; outermost. */
-DEFINE_MUTEX(vgpu_parents_lock);
-LIST_HEAD(vgpu_parents);
-
 static const struct {
 	const char *name;
 	const char *pretty;
@@ -37,84 +33,6 @@ static const struct {
 	{ "mem256m", "vgpumgr slice, 256 MiB", 256ULL << 20 },
 	{ "mem1g", "vgpumgr slice, 1 GiB", 1ULL << 30 },
 };
-
-struct vgpu_parent *vgpu_parent_find(const char *name)
-{
-	struct vgpu_parent *parent;
-
-	lockdep_assert_held(&vgpu_parents_lock);
-	list_for_each_entry(parent, &vgpu_parents, node)
-		if (!strcmp(parent->name, name))
-			return parent;
-	return NULL;
-}
-
-/*
- * The mdev core may look at a device's type after the device has been released,
- * and gives no hook to know when: parents stay until the module goes.
- */
-static LLIST_HEAD(vgpu_parents_gone);
-
-static void vgpu_parent_release(struct kref *refs)
-{
-	struct vgpu_parent *parent = container_of(refs, struct vgpu_parent, refs);
-
-	llist_add(&parent->gone, &vgpu_parents_gone);
-}
-
-/**
- * vgpu_parents_free - free what was shared; no device is left
- */
-void vgpu_parents_free(void)
-{
-	struct vgpu_parent *parent, *next;
-
-	llist_for_each_entry_safe(parent, next, llist_del_all(&vgpu_parents_gone), gone) {
-		mutex_destroy(&parent->lock);
-		kfree(parent);
-	}
-}
-
-void vgpu_parent_put(struct vgpu_parent *parent)
-{
-	kref_put(&parent->refs, vgpu_parent_release);
-}
-
-static struct vgpu_device *vgpu_device_find(struct vgpu_parent *parent, const guid_t *uuid)
-{
-	struct vgpu_device *device;
-
-	list_for_each_entry(device, &parent->devices, node)
-		if (guid_equal(&device->uuid, uuid))
-			return device;
-	return NULL;
-}
-
-/**
- * vgpu_device_lock - find a slice and keep it from going
- * @uuid: its name
- *
- * Return: the slice, its parent locked and with a reference (vgpu_parent_unlock()), or
- * NULL.
- */
-struct vgpu_device *vgpu_device_lock(const guid_t *uuid)
-{
-	struct vgpu_device *device = NULL;
-	struct vgpu_parent *parent;
-
-	mutex_lock(&vgpu_parents_lock);
-	list_for_each_entry(parent, &vgpu_parents, node) {
-		mutex_lock(&parent->lock);
-		device = vgpu_device_find(parent, uuid);
-		if (device) {
-			kref_get(&parent->refs);
-			break;
-		}
-		mutex_unlock(&parent->lock);
-	}
-	mutex_unlock(&vgpu_parents_lock);
-	return device;
-}
 
 static ssize_t attach_show(struct device *dev, struct device_attribute *attr, char *text)
 {

@@ -14,7 +14,7 @@
  *
  * Locks, outermost first:
  *   executor->lock       attaching a process, bytes on their way to it
- *   vgpu_parents_lock    the list of parents
+ *   vgpu_parents_lock    the list of parents; nobody waits for parent->lock with it
  *   parent->lock         tenants, devices, memberships, memory, who is open
  *   device->state_lock   registers, configuration space, the ring
  *   engine->lock         (spin, irq) scheduler, rings' item lists, dead flags
@@ -442,15 +442,18 @@ struct vgpu_device {
 	struct eventfd_ctx *request;
 };
 
-/* parent.c */
+/* parents.c */
 extern struct mutex vgpu_parents_lock;
 extern struct list_head vgpu_parents;
 struct vgpu_parent *vgpu_parent_find(const char *name);	/* vgpu_parents_lock held */
+struct vgpu_parent *vgpu_parent_next(const char *name, bool inclusive);
 void vgpu_parent_put(struct vgpu_parent *parent);
+void vgpu_parents_free(void);
 struct vgpu_device *vgpu_device_lock(const guid_t *uuid);
+
+/* parent.c */
 int vgpu_parent_driver_register(void);
 void vgpu_parent_driver_unregister(void);
-void vgpu_parents_free(void);
 int vgpu_attr_refused(struct device *dev, const char *attribute, int ret);
 
 /* Gives up what a search for an object of @parent has taken. */

@@ -7,6 +7,7 @@ typedef struct { u8 b[16]; } guid_t;
 #define UUID_STRING_LEN 36
 static const guid_t guid_null;
 int guid_parse(const char *text, guid_t *guid);
+#define guid_equal(a, b) (!memcmp(a, b, sizeof(guid_t)))
 
 struct attribute_group;
 struct device { void *driver_data; const char *name; int refs; };

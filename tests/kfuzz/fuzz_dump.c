@@ -15,8 +15,6 @@
 #define SLICES 4
 #define PART_MAX 4	/* messages */
 
-LIST_HEAD(vgpu_parents);
-struct mutex vgpu_parents_lock;
 struct genl_family vgpu_family;
 
 static struct vgpu_parent gpus[GPUS];	/* @generation: number of the change that brought it */
@@ -43,7 +41,6 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 
 void guest_let_go(struct vfio_device *vdev) { (void)vdev; }
 unsigned int vgpu_netlink_objects(void) { return changes; }
-void vgpu_parent_put(struct vgpu_parent *parent) { parent->refs.count--; }
 
 /* ---- messages, as many as there is room for */
 
@@ -278,7 +275,6 @@ int main(int argc, char **argv)
 
 	sim_begin((u8 *)&seed, sizeof(seed));
 	sim_input_left = 0;
-	mutex_init(&vgpu_parents_lock);
 	for (int i = 0; i < GPUS; i++) {
 		snprintf(gpus[i].name, sizeof(gpus[i].name), "gpu-%d", i);
 		kref_init(&gpus[i].refs);

@@ -15,6 +15,7 @@ void spin_unlock(spinlock_t *lock);
 #define spin_lock_irqsave(lock, flags) ((void)((flags) = 0), spin_lock(lock))
 #define spin_unlock_irqrestore(lock, flags) ((void)(flags), spin_unlock(lock))
 
+#define DEFINE_MUTEX(name) struct mutex name
 void mutex_init(struct mutex *lock);
 void mutex_destroy(struct mutex *lock);
 void mutex_lock(struct mutex *lock);

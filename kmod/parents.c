@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * All accelerators: which there are, finding one or a slice of one, and how long each stays.
+ */
+#include <linux/slab.h>
+
+#include "vgpu.h"
+
+/* Protects the list below; nobody who holds it waits for an accelerator. */
+DEFINE_MUTEX(vgpu_parents_lock);
+LIST_HEAD(vgpu_parents);
+
+struct vgpu_parent *vgpu_parent_find(const char *name)
+{
+	struct vgpu_parent *parent;
+
+	lockdep_assert_held(&vgpu_parents_lock);
+	list_for_each_entry(parent, &vgpu_parents, node)
+		if (!strcmp(parent->name, name))
+			return parent;
+	return NULL;
+}
+
+/**
+ * vgpu_parent_next - go through all accelerators without keeping any from coming or going
+ * @name: of the last one, or an empty string
+ * @inclusive: the one of this name is not done yet
+ *
+ * Whoever waits for parent->lock may wait for long, and must not hold up the list.
+ *
+ * Return: the one whose name follows, with a reference, or NULL.
+ */
+struct vgpu_parent *vgpu_parent_next(const char *name, bool inclusive)
+{
+	struct vgpu_parent *next = NULL;
+	struct vgpu_parent *parent;
+
+	mutex_lock(&vgpu_parents_lock);
+	list_for_each_entry(parent, &vgpu_parents, node) {
+		int order = strcmp(parent->name, name);
+
+		if (order < 0 || (!order && !inclusive))
+			continue;
+		if (!next || strcmp(parent->name, next->name) < 0)
+			next = parent;
+	}
+	if (next)
+		kref_get(&next->refs);
+	mutex_unlock(&vgpu_parents_lock);
+	return next;
+}
+
+/*
+ * The mdev core may look at a device's type after the device has been released,
+ * and gives no hook to know when: parents stay until the module goes.
+ */
+static LLIST_HEAD(vgpu_parents_gone);
+
+static void vgpu_parent_release(struct kref *refs)
+{
+	struct vgpu_parent *parent = container_of(refs, struct vgpu_parent, refs);
+
+	llist_add(&parent->gone, &vgpu_parents_gone);
+}
+
+/**
+ * vgpu_parents_free - free what was shared; no device is left
+ */
+void vgpu_parents_free(void)
+{
+	struct vgpu_parent *parent, *next;
+
+	llist_for_each_entry_safe(parent, next, llist_del_all(&vgpu_parents_gone), gone) {
+		mutex_destroy(&parent->lock);
+		kfree(parent);
+	}
+}
+
+void vgpu_parent_put(struct vgpu_parent *parent)
+{
+	kref_put(&parent->refs, vgpu_parent_release);
+}
+
+static struct vgpu_device *vgpu_device_find(struct vgpu_parent *parent, const guid_t *uuid)
+{
+	struct vgpu_device *device;
+
+	list_for_each_entry(device, &parent->devices, node)
+		if (guid_equal(&device->uuid, uuid))
+			return device;
+	return NULL;
+}
+
+/**
+ * vgpu_device_lock - find a slice and keep it from going
+ * @uuid: its name
+ *
+ * Return: the slice, its parent locked and with a reference (vgpu_parent_unlock()), or
+ * NULL.
+ */
+struct vgpu_device *vgpu_device_lock(const guid_t *uuid)
+{
+	char name[sizeof_field(struct vgpu_parent, name)] = "";
+	struct vgpu_parent *parent;
+
+	while ((parent = vgpu_parent_next(name, false))) {
+		struct vgpu_device *device;
+
+		mutex_lock(&parent->lock);
+		device = vgpu_device_find(parent, uuid);
+		if (device)
+			return device;
+		strscpy(name, parent->name, sizeof(name));
+		vgpu_parent_unlock(parent);
+	}
+	return NULL;
+}
