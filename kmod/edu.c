@@ -41,7 +41,7 @@
 #define EDU_CALIBRATION_N	1000000U
 #define EDU_CALIBRATION_N_MAX	64000000U
 #define EDU_CALIBRATION_RATIO	8	/* multiplications take at least so much of a job */
-#define EDU_LATE_FACTOR		10	/* wedged after so many times the prediction */
+#define EDU_LATE_FACTOR		10	/* wedged after so many predictions; meanwhile no more are charged */
 #define EDU_SWITCH_MAX_NS	(50 * NSEC_PER_USEC)
 #define EDU_IDLE_US		(2 * USEC_PER_SEC)
 
@@ -112,9 +112,15 @@ static irqreturn_t edu_interrupt(int irq, void *data)
 	return IRQ_HANDLED;
 }
 
+/* The part of a job that uses no processor of the host. */
+static u64 edu_compute_ns(const struct edu *edu, u32 n)
+{
+	return div_u64((u64)n * edu->fact_ps, 1000);
+}
+
 static u64 edu_predict_ns(const struct edu *edu, u32 n)
 {
-	return edu->base_ns + div_u64((u64)n * edu->fact_ps, 1000);
+	return edu->base_ns + edu_compute_ns(edu, n);
 }
 
 static unsigned long edu_patience(const struct edu *edu, u32 n)
@@ -154,13 +160,18 @@ static bool edu_should_stop(void)
 
 /*
  * One job. 0 with @result and @done_ns; -ETIMEDOUT when it does not end, -ENODEV when
- * the function is gone, -ECANCELED when the thread must stop.
+ * the function is gone, -ECANCELED when the thread must stop, -EIO when nobody can tell
+ * how long it took, because its interrupt was lost before there was a prediction.
  */
 static int edu_run(struct edu *edu, u32 n, u64 *done_ns, u32 *result)
 {
 	u64 start_ns = ktime_get_ns();
 	bool done;
 
+	/* Until the interrupt says when: it may be lost, and others make time pass meanwhile. */
+	if (edu->engine)
+		vgpu_engine_busy_until(edu->engine,
+				       start_ns + EDU_LATE_FACTOR * edu_predict_ns(edu, n));
 	edu_begin(edu, n);
 	wait_event_idle_timeout(edu->wait, !READ_ONCE(edu->armed) || edu_should_stop(),
 				edu_patience(edu, n));
@@ -171,9 +182,10 @@ static int edu_run(struct edu *edu, u32 n, u64 *done_ns, u32 *result)
 		return edu_should_stop() ? -ECANCELED : -ETIMEDOUT;
 	if (*done_ns < start_ns) {
 		dev_warn_ratelimited(&edu->pdev->dev, "engine edu: an interrupt was lost\n");
+		if (!edu->engine)
+			return -EIO;
 		*done_ns = start_ns + edu_predict_ns(edu, n);
-		if (edu->engine)
-			vgpu_engine_busy_until(edu->engine, *done_ns);
+		vgpu_engine_busy_until(edu->engine, *done_ns);
 	}
 	*result = readl(edu->bar + EDU_REG_FACT);
 	return 0;
@@ -187,9 +199,11 @@ static bool edu_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64 
 	u32 result;
 	int ret;
 
-	if (le16_to_cpu(item->desc.op) == VGPU_OP_NOP)
+	if (le16_to_cpu(item->desc.op) == VGPU_OP_NOP) {
+		vgpu_engine_set_realtime(engine, false);
 		return true;
-	vgpu_engine_set_realtime(engine, true);
+	}
+	vgpu_engine_set_realtime(engine, edu_compute_ns(edu, n) > VGPU_ENGINE_NOTICE_NS);
 	ret = edu_run(edu, n, &done_ns, &result);
 	if (!ret) {
 		item->result = result;

@@ -21,8 +21,6 @@
 
 #define VGPU_ENGINE_CHUNK_MIN_NS	(10 * NSEC_PER_USEC)
 #define VGPU_ENGINE_CHUNK_MAX_NS	(400 * NSEC_PER_USEC)
-/* What an item pays for noticing its end and deciding what is next. */
-#define VGPU_ENGINE_NOTICE_NS		(50 * NSEC_PER_USEC)
 
 /**
  * vgpu_engine_trace_hold - a holder pays no more for the idle engine, or not for now
@@ -88,7 +86,9 @@ static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slic
  * vgpu_engine_set_realtime - choose the priority of what follows
  * @engine: the engine; its thread only
  * @realtime: for sleeping with a deadline, which must not wait for another task's
- *	turn to end; not for work that uses a processor
+ *	turn to end; not for work that uses a processor, nor for what a guest can ask
+ *	for that is over in VGPU_ENGINE_NOTICE_NS: one after the other of those would
+ *	keep a processor from all other tasks
  */
 void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
 {
@@ -104,13 +104,13 @@ void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
 /**
  * vgpu_engine_stops - vgpu_engine_busy_until(), of who has locked the engine
  * @engine: engine->lock held; its thread waits for the item
- * @until_ns: when the engine is done
+ * @until_ns: when the engine is done; of what lies behind, what is charged already stays
  */
 void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns)
 {
 	lockdep_assert_held(&engine->lock);
 	engine->stops_ns = until_ns + VGPU_ENGINE_NOTICE_NS;
-	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
+	vgpu_sched_busy_until(&engine->sched, max(engine->stops_ns, engine->sched.now_ns));
 }
 
 /**

@@ -4,6 +4,9 @@
 
 #include "vgpu.h"
 
+/* What an item pays for noticing its end and deciding what is next. */
+#define VGPU_ENGINE_NOTICE_NS	(50 * NSEC_PER_USEC)
+
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
 		      struct pci_dev *pdev, const char *name);
 void vgpu_engine_stop(struct vgpu_engine *engine);

@@ -366,18 +366,21 @@ static void exec_settle(struct vgpu_engine *engine, struct vgpu_executor *execut
 
 static bool exec_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64 limit_ns)
 {
-	u64 deadline_ns = ktime_get_ns() + READ_ONCE(engine->sched.params.max_chunk_ns);
+	u64 start_ns = ktime_get_ns();
+	u64 deadline_ns = start_ns + READ_ONCE(engine->sched.params.max_chunk_ns);
 	struct vgpu_executor *executor;
 
-	if (le16_to_cpu(item->desc.op) == VGPU_OP_NOP) {
-		vgpu_engine_set_realtime(engine, false);
+	vgpu_engine_set_realtime(engine, false);
+	if (le16_to_cpu(item->desc.op) == VGPU_OP_NOP)
 		return true;
-	}
-	vgpu_engine_set_realtime(engine, true);
 	executor = exec_offer(engine, item, deadline_ns);
 	if (!executor)
 		return false;
-	exec_wait(engine, executor, deadline_ns);
+	exec_wait(engine, executor, min(deadline_ns, start_ns + VGPU_ENGINE_NOTICE_NS));
+	if (exec_is_waiting(engine, executor)) {
+		vgpu_engine_set_realtime(engine, true);
+		exec_wait(engine, executor, deadline_ns);
+	}
 	exec_settle(engine, executor, item);
 	return true;
 }

@@ -169,8 +169,8 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 		u64 ns = min(total - item->done, limit_ns);
 		u64 until_ns = ktime_get_ns() + ns;
 
-		vgpu_engine_set_realtime(engine, true);
 		vgpu_engine_busy_until(engine, until_ns);
+		vgpu_engine_set_realtime(engine, ns > VGPU_ENGINE_NOTICE_NS);
 		soft_delay(until_ns);
 		item->done += ns;
 		return item->done == total;

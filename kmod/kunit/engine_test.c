@@ -4,9 +4,6 @@
 
 #include "mock.h"
 
-/* What engine.c adds for noticing the end of an item. */
-#define NOTICE_NS	(50 * NSEC_PER_USEC)
-
 static bool is_parked(void *data)
 {
 	struct vgpu_engine *engine = data;
@@ -111,7 +108,7 @@ static void an_end_that_is_noticed_late_is_charged_to_nobody(struct kunit *test)
 	mock_submit(test, ring, 0);
 	KUNIT_ASSERT_TRUE(test, wait_items(mock, &ring->done, 1));
 	KUNIT_ASSERT_TRUE(test, mock_wait(is_parked, &mock->parent.engine));
-	limit_ns = mock->until_ns - before_ns + NOTICE_NS;
+	limit_ns = mock->until_ns - before_ns + VGPU_ENGINE_NOTICE_NS;
 	KUNIT_EXPECT_LE(test, charged(&mock->device), limit_ns);
 	KUNIT_EXPECT_LE(test, answer(ring), limit_ns);
 }

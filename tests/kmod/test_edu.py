@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,9 +20,11 @@ from tests.rig.client import Client, Outcome, client
 from tests.rig.gpu import ADDRESS, Gpu, Load, poll, unload_module
 from tests.rig.kernel import kernel_log
 from tests.rig.migration import RUNNING, STOP, Header, restore, save, set_state
-from tests.rig.ring import NOP, REG_ERROR, REG_STATUS, Guest, descriptor
-from tests.rig.vfio import opened
-from vgpumgr.errors import BusyError, InvalidFieldError
+from tests.rig.priority import executed
+from tests.rig.ring import FACT, NOP, REG_ERROR, REG_FACT_PS, REG_STATUS, Guest, descriptor
+from tests.rig.vfio import Device, opened
+from vgpumgr.control.netlink import Control
+from vgpumgr.errors import BusyError, InvalidFieldError, NotFoundError, UnknownGpuError
 
 DEVICE = Path("/sys/bus/pci/devices") / ADDRESS
 FROZEN = Path("/sys/kernel/debug/vgpumgr") / ADDRESS / "frozen"
@@ -29,6 +33,8 @@ VGPU_ERROR_ENGINE = 12  # kmod/uapi/vgpu_device.h
 PCI_COMMAND, PCI_COMMAND_MEMORY = 4, 2
 PCI_CAP_ID_MSI, PCI_MSI_FLAGS, PCI_MSI_ENABLE = 5, 2, 1
 EDU_FACT = 8
+NOWHERE = "0000:00:1f.7"
+NO_SLICE = "c0ffee00-0000-4000-8000-00000000ffff"
 
 
 @pytest.fixture
@@ -144,18 +150,16 @@ def test_the_module_is_loaded_with_an_engine(gpu: Gpu) -> None:
     assert engine(gpu) == "soft"
 
 
-@pytest.mark.long
-def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
-    """Somebody's job of seconds is under way: the present engine stays, and the device is taken when it is done."""
-    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")  # turns its registers on
-    gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+def keep_busy() -> None:
+    """Give the device a job of seconds, as somebody else's driver might have; it has once been driven by ours."""
     resource = os.open(DEVICE / "resource0", os.O_RDWR | os.O_SYNC)
     with mmap.mmap(resource, 4096) as registers:
         registers[EDU_FACT : EDU_FACT + 4] = (0xFFFFFFFF).to_bytes(4, "little")
     os.close(resource)
-    with pytest.raises(BusyError):
-        gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
-    assert (engine(gpu), state(gpu)) == ("soft", "working")
+
+
+def take_when_done(gpu: Gpu) -> None:
+    """Wait until the device does nothing any more; then the engine is as it was."""
 
     def taken() -> bool:
         with suppress(BusyError):
@@ -164,6 +168,86 @@ def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
 
     poll(taken, timeout_s=60)
     gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+
+
+def waits(thread: threading.Thread) -> bool:
+    """In the module, where no signal reaches it."""
+    task = Path(f"/proc/self/task/{thread.native_id}")
+    try:
+        return "[vgpumgr]" in (task / "stack").read_text() and "\nState:\tD" in (task / "status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.long
+def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
+    """Somebody's job of seconds is under way: the present engine stays, and the device is taken when it is done."""
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")  # turns its registers on
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+    keep_busy()
+    with pytest.raises(BusyError):
+        gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    assert (engine(gpu), state(gpu)) == ("soft", "working")
+
+    take_when_done(gpu)
+
+
+def test_who_waits_for_an_engine_keeps_nobody_from_other_gpus(gpu: Gpu) -> None:
+    """While a GPU's engine changes, a slice is looked for, which may be that GPU's; GPUs are found nevertheless."""
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+
+    def choose_edu() -> None:
+        with suppress(OSError):
+            (DEVICE / "vgpu/engine").write_text("edu")
+
+    def look() -> None:
+        with Control() as control, suppress(NotFoundError):
+            control.slice(NO_SLICE)
+
+    def found_meanwhile() -> bool:
+        keep_busy()
+        chooser, seeker = threading.Thread(target=choose_edu), threading.Thread(target=look)
+        for thread in (chooser, seeker):
+            thread.start()
+            poll(lambda thread=thread: not thread.is_alive() or waits(thread))  # type: ignore[misc]
+        with pytest.raises(UnknownGpuError):
+            gpu.control.gpu(NOWHERE)
+        meanwhile = waits(chooser) and waits(seeker)
+        chooser.join()
+        seeker.join()
+        take_when_done(gpu)
+        return meanwhile
+
+    assert any(found_meanwhile() for _ in range(3)), "on none of three tries"
+
+
+def test_what_an_interrupt_was_lost_of_is_no_measure(gpu: Gpu) -> None:
+    """Jobs would be taken for no time at all, and those of any length accepted: the present engine stays."""
+    offset = msi_flags()
+    timeout = TIMEOUT_MS.read_text()
+    TIMEOUT_MS.write_text("1000")
+    refused: list[OSError] = []
+
+    def choose_edu() -> None:
+        try:
+            (DEVICE / "vgpu/engine").write_text("edu")
+        except OSError as error:
+            refused.append(error)
+
+    chooser = threading.Thread(target=choose_edu)
+    config = os.open(DEVICE / "config", os.O_RDWR)
+    chooser.start()
+    while chooser.is_alive():  # the driver turns it on when it takes the function
+        flags = int.from_bytes(os.pread(config, 2, offset), "little")
+        os.pwrite(config, (flags & ~PCI_MSI_ENABLE).to_bytes(2, "little"), offset)
+    os.close(config)
+    TIMEOUT_MS.write_text(timeout)
+    assert [error.errno for error in refused] == [errno.EIO]
+    assert (engine(gpu), state(gpu)) == ("soft", "working")
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+    assert min(calibrated()) > 0
 
 
 # ---- work
@@ -207,6 +291,16 @@ def test_an_item_longer_than_a_chunk_is_refused(edu: Gpu) -> None:
     send(longest + 1, expected=0)
 
 
+def test_only_jobs_that_take_long_are_waited_for_in_realtime(edu: Gpu) -> None:
+    """The host's processors do the rest, which is all that there is of a job of one multiplication."""
+
+    def items(device: Device) -> list[bytes]:
+        n = 500_000 * 1000 // device.register(REG_FACT_PS)
+        return [descriptor(NOP), descriptor(FACT, args=[n]), descriptor(FACT, args=[1]), descriptor(FACT, args=[n])] * 6
+
+    assert executed(edu, items) == ["normal", "realtime"] * 12
+
+
 def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
     """Counters within R10's bound, no run longer than timeslice and one job; however long jobs really took.
 
@@ -248,15 +342,23 @@ def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
 
 @pytest.mark.long
 def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
-    """Results stay right, and the tenant is charged what the job was predicted to take, not what was waited."""
+    """Results stay right, and the tenant is charged what jobs were predicted to take, not what was waited.
+
+    Somebody looks at the GPU all the time, which makes time pass in its scheduler.
+    """
     TIMEOUT_MS.write_text("500")
     edu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = edu.slice("blue")
     arguments = ("saturate", "--op", "fact", "--fact-n", "30", "--items", "6", "--depth", "6", "--queued-min", "0")
     with config_bit(msi_flags(), PCI_MSI_ENABLE):
-        report = client(uuid, *arguments).report("record", "saturate")
+        user = Client(["--json", uuid, *arguments])
+        while user.process.poll() is None:
+            edu.stats("blue")
+            time.sleep(0.01)
+    report = user.wait().report("record", "saturate")
     assert (report["verified"], report["mismatches"]) == (6, 0)
     assert report["item_run_ns_max"] < 250_000_000
+    assert edu.stats("blue").run_ns < 6 * 250_000_000
     assert (state(edu), client(uuid, "verify").status) == ("working", 0)
 
 

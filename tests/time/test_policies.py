@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies under which nobody's turn is given away: R8."""
 
+import threading
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from tests.rig.client import client
 from tests.rig.figures import Record
 from tests.rig.gpu import Gpu, poll
 from tests.rig.trace import traced
+from tests.rig.vfio import opened
 
 LOAD: dict[str, object] = {"op": "delay", "delay_us": 200}
 POINT = 0.01  # of the engine
@@ -122,3 +124,19 @@ def test_a_slice_that_goes_does_not_keep_its_turn(gpu: Gpu) -> None:
         window = gpu.measured_over(0.2)
         assert gpu.stats("idles").ghost_ns < ghost_ns + 500_000_000
     assert window.share_of_wall["works"] > 0.9
+
+
+def test_a_slice_that_is_removed_does_not_keep_its_turns(gpu: Gpu) -> None:
+    """Its VMM has it open for as long as it likes."""
+    gpu.share_by("equal_share")
+    one, two = tenants(gpu, "fair")
+    gpu.sysfs.remove(two.pop())
+    with opened(two[0]) as device, gpu.loaded({one: LOAD}):
+        assert gpu.measured_over(0.2).share_of_wall["one"] == pytest.approx(0.5, abs=POINT)
+        remover = threading.Thread(target=lambda: gpu.sysfs.remove(two[0]), daemon=True)
+        remover.start()
+        poll(lambda: device.register(0) == 0xFFFF_FFFF)
+        window = gpu.measured_over(0.2)
+        assert remover.is_alive()
+    remover.join()
+    assert window.share_of_wall["one"] == pytest.approx(1, abs=POINT)

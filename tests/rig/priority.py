@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""At which priority the engine's thread was when it had executed something."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.rig.gpu import ADDRESS, Gpu
+from tests.rig.ring import Guest
+from tests.rig.trace import TRACING, mounted
+from tests.rig.vfio import Device, opened
+
+_GROUP = "vgpu_priority"
+_EVENT = re.compile(r": (normal|realtime|executed): ")
+
+
+def executed(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> list[str]:
+    """`normal` or `realtime` for each of the items, of a slice that is alone; each is executed in one piece."""
+    gpu.tenant("blue", weight=100, timeslice_us=5000)
+    guest = Guest()
+    with opened(gpu.slice("blue")) as device:
+        guest.attach(device)
+        guest.enable(device)
+        wanted = items(device)
+        with priorities(gpu.sysfs.read_gpu(ADDRESS, "engine")) as found:
+            guest.submit(device, *wanted)
+            guest.wait(device)
+    assert len(found) == len(wanted)
+    return found
+
+
+def thread() -> int:
+    """The engine's."""
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        if comm.read_text().strip() in (f"vgpu/{ADDRESS}", f"vgpu/{ADDRESS}"[:15]):
+            return int(comm.parent.name)
+    raise LookupError(ADDRESS)
+
+
+@contextmanager
+def priorities(engine: str) -> Iterator[list[str]]:
+    """`normal` or `realtime` for each piece that was executed while the body ran; filled at its end.
+
+    The thread sleeps when the body begins. `engine`: which one it is of.
+    """
+    mounted()
+    clock = TRACING / "trace_clock"
+    before = re.findall(r"\[(\w+)\]", clock.read_text())[0]
+    clock.write_text("counter")  # orders what happens on several processors
+    probes = TRACING / "kprobe_events"
+    probes.write_text(
+        f"p:{_GROUP}/normal sched_set_normal\n"
+        f"p:{_GROUP}/realtime sched_set_fifo_low\n"
+        f"r:{_GROUP}/executed vgpumgr:{engine}_execute\n"
+    )
+    events = TRACING / "events" / _GROUP
+    (events / "filter").write_text(f"common_pid == {thread()}")
+    (events / "enable").write_text("1")
+    found: list[str] = []
+    try:
+        yield found
+    finally:
+        (events / "enable").write_text("0")
+        text = (TRACING / "trace").read_text()
+        probes.write_text("")
+        clock.write_text(before)
+    present = "realtime"  # asleep
+    for event in _EVENT.findall(text):
+        if event == "executed":
+            found.append(present)
+        else:
+            present = event
