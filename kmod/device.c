@@ -271,6 +271,7 @@ void vgpu_device_withdraw(struct vgpu_device *device)
 	vgpu_event_slice(device, VGPUMGR_CMD_REMOVED_NTF);
 	vgpu_device_unassign(device);
 	spin_lock_irq(&engine->lock);
+	WARN_ON_ONCE(engine->leaving == device);
 	vgpu_event_source_forget(&device->events);
 	spin_unlock_irq(&engine->lock);
 	list_del_init(&device->node);

@@ -227,6 +227,8 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 		vgpu_sched_advance(&engine->sched, now_ns);
 		list_del(&item->node);
 		vgpu_item_free_late(item);
+		if (engine->leaving)
+			vgpu_device_unschedule(engine->leaving, now_ns);
 	} else if (finished) {
 		list_move_tail(&item->node, &ring->done);
 		vgpu_ring_kick(ring);

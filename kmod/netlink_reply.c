@@ -240,6 +240,7 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	const struct vgpu_ring *ring;
 	char uuid[UUID_STRING_LEN + 1];
 	bool throttled = false;
+	bool scheduled;
 	u32 error_index;
 	u32 queued = 0;
 	u64 ghost_ns;
@@ -251,7 +252,8 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	snprintf(uuid, sizeof(uuid), "%pUl", &device->uuid);
 	spin_lock_irq(&engine->lock);
 	now_ns = ktime_get_ns();
-	if (device->scheduled) { /* charges the time until now */
+	scheduled = device->scheduled;
+	if (scheduled) { /* charges the time until now */
 		vgpu_slice_lag_ns(&engine->sched, &device->slice, now_ns);
 		throttled = vgpu_bucket_is_throttled(&device->slice.bucket, now_ns);
 	}
@@ -271,7 +273,7 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	    nla_put_string(skb, VGPUMGR_A_SLICE_TENANT, tenant) ||
 	    vgpu_put_slice_params(skb, device) ||
 	    vgpu_put_flag(skb, VGPUMGR_A_SLICE_OPEN, READ_ONCE(device->open)) ||
-	    vgpu_put_flag(skb, VGPUMGR_A_SLICE_SCHEDULED, device->scheduled) ||
+	    vgpu_put_flag(skb, VGPUMGR_A_SLICE_SCHEDULED, scheduled) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_SLICE_MEMORY_BYTES, device->memory_bytes,
 			      VGPUMGR_A_SLICE_PAD) ||
 	    nla_put_u32(skb, VGPUMGR_A_SLICE_ERROR, error) ||

@@ -320,6 +320,9 @@ static int vgpu_slice_apply(struct genl_info *info, struct vgpu_device *device)
 				    "tenant: not 1 to 63 characters of A-Z a-z 0-9 . _ -");
 	else if (ret == -EBUSY)
 		NL_SET_ERR_MSG_ATTR(info->extack, tenant, "tenant: the slice is open");
+	else if (ret == -ENOENT)
+		NL_SET_ERR_MSG_ATTR(info->extack, attrs[VGPUMGR_A_SLICE_UUID],
+				    "uuid: the slice is being removed");
 	return ret;
 }
 

@@ -299,9 +299,25 @@ void vgpu_ring_stop(struct vgpu_ring *ring)
 	vgpu_items_free(&dropped);
 }
 
+/*
+ * A slice that is being removed has no turn and no place any more, however long its VMM
+ * keeps it; but while that has it open, what executes for it is charged until its end. A
+ * slice without a tenant may be gone by then.
+ */
+static void vgpu_device_leave(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	const struct vgpu_item *item = engine->executing;
+
+	if (device->scheduled && item && item->ring->device == device)
+		engine->leaving = device;
+	else
+		vgpu_device_unschedule(device, ktime_get_ns());
+}
+
 /**
  * vgpu_device_stop - stop whatever works for a slice, for good
- * @device: the slice; afterwards it is revoked
+ * @device: the slice, parent->lock held; afterwards it is revoked
  *
  * Waits for nobody: an access to guest memory that is under way may go on.
  */
@@ -320,6 +336,7 @@ void vgpu_device_stop(struct vgpu_device *device)
 			vgpu_ring_kill(ring, &dropped);
 	}
 	vgpu_executor_end(device);
+	vgpu_device_leave(device);
 	spin_unlock_irq(&engine->lock);
 	vgpu_items_free(&dropped);
 }

@@ -127,23 +127,36 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 	}
 }
 
-/* engine->lock held */
-static void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
+/**
+ * vgpu_device_unschedule - take a slice out of the scheduler, if it is there
+ * @device: the slice, engine->lock held
+ * @now_ns: the present
+ *
+ * Its counters stay what they are.
+ */
+void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
 
 	lockdep_assert_held(&engine->lock);
+	if (engine->leaving == device)
+		engine->leaving = NULL;
 	if (!device->scheduled)
 		return;
 	vgpu_engine_settle(engine, device->slice.group, now_ns);
 	if (engine->holder == &device->slice)
 		vgpu_engine_trace_hold(engine);
 	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
-	/* The group goes on counting what it was; whoever comes next has used nothing. */
-	device->slice.stats = (struct vgpu_slice_stats){};
-	device->scheduled = false;
+	WRITE_ONCE(device->scheduled, false);
 	/* It may have held the engine, or have been the one whose turn it is. */
 	vgpu_engine_kick(engine);
+}
+
+/* The group goes on counting what the slice was; whoever has it next has used nothing. */
+static void vgpu_device_leave_group(struct vgpu_device *device, u64 now_ns)
+{
+	vgpu_device_unschedule(device, now_ns);
+	device->slice.stats = (struct vgpu_slice_stats){};
 }
 
 /* How many more slices the policy lets into the scheduler. engine->lock held. */
@@ -160,18 +173,28 @@ static u32 vgpu_places_left(const struct vgpu_parent *parent)
 	return left;
 }
 
+/* Does @device enter the scheduler with @tenant? One that is being removed does not. */
+static bool vgpu_device_waits(const struct vgpu_device *device, const struct vgpu_tenant *tenant)
+{
+	return device->tenant == tenant && !device->revoked;
+}
+
 /* Can the slices that wait for @tenant enter the scheduler? engine->lock held. */
 static enum vgpu_sched_field vgpu_tenant_check_slices(const struct vgpu_tenant *tenant)
 {
 	const struct vgpu_parent *parent = tenant->parent;
 	enum vgpu_sched_field fault = VGPU_FIELD_NONE;
 	const struct vgpu_device *device;
+	u32 waiting = 0;
 
-	if (tenant->devices > vgpu_places_left(parent))
+	list_for_each_entry(device, &parent->devices, node) {
+		if (!vgpu_device_waits(device, tenant))
+			continue;
+		waiting++;
+		fault = fault ?: vgpu_slice_params_check(&parent->engine.sched, &device->params);
+	}
+	if (waiting > vgpu_places_left(parent))
 		return VGPU_FIELD_PLACES;
-	list_for_each_entry(device, &parent->devices, node)
-		if (!fault && device->tenant == tenant)
-			fault = vgpu_slice_params_check(&parent->engine.sched, &device->params);
 	/* A cap from the time of another policy. */
 	return fault ? VGPU_FIELD_SLICES : VGPU_FIELD_NONE;
 }
@@ -195,7 +218,7 @@ vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params 
 			vgpu_group_add(&engine->sched, &tenant->group, params, now_ns);
 		if (!fault)
 			list_for_each_entry(device, &parent->devices, node)
-				if (device->tenant == tenant)
+				if (vgpu_device_waits(device, tenant))
 					vgpu_device_schedule(device, now_ns);
 	}
 	/* What the engine sleeps for, a throttle or a hold, may be over. */
@@ -309,8 +332,9 @@ static bool vgpu_device_has_place(struct vgpu_device *device, const struct vgpu_
  *
  * Naming the present tenant changes the parameters only.
  *
- * Return: 0; -EINVAL for the name, -EBUSY when another tenant's device is open,
- * -ERANGE for a parameter, -ENOSPC if the policy has no place for it, -ENOMEM.
+ * Return: 0; -EINVAL for the name, -EBUSY when another tenant's device is open, -ENOENT
+ * when it is being removed, -ERANGE for a parameter, -ENOSPC if the policy has no place
+ * for it, -ENOMEM.
  */
 int vgpu_device_assign(struct vgpu_device *device, const char *name,
 		       const struct vgpu_slice_params *params,
@@ -325,8 +349,12 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	*fault = VGPU_FIELD_NONE;
 	if (!vgpu_tenant_name_valid(name))
 		return -EINVAL;
+	if (device->revoked)
+		return -ENOENT;
 	tenant = vgpu_tenant_find(device->parent, name);
-	if ((!tenant || tenant != before) && READ_ONCE(device->open))
+	if (tenant && tenant == before)
+		return vgpu_device_set_params(device, params, fault);
+	if (READ_ONCE(device->open))
 		return -EBUSY;
 	if (tenant && !vgpu_device_has_place(device, tenant)) {
 		*fault = VGPU_FIELD_PLACES;
@@ -337,7 +365,7 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	if (!tenant)
 		return -ENOMEM;
 	ret = vgpu_device_set_params(device, params, fault);
-	if (ret || tenant == before) {
+	if (ret) {
 		vgpu_tenant_discard(tenant);
 		return ret;
 	}
@@ -346,7 +374,7 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	tenant->devices++;
 	spin_lock_irq(&engine->lock);
 	now_ns = ktime_get_ns();
-	vgpu_device_unschedule(device, now_ns);
+	vgpu_device_leave_group(device, now_ns);
 	if (before)
 		vgpu_executor_end(device);
 	device->tenant = tenant;
@@ -373,7 +401,7 @@ void vgpu_device_unassign(struct vgpu_device *device)
 	if (!tenant)
 		return;
 	spin_lock_irq(&engine->lock);
-	vgpu_device_unschedule(device, ktime_get_ns());
+	vgpu_device_leave_group(device, ktime_get_ns());
 	vgpu_executor_end(device);
 	device->tenant = NULL;
 	spin_unlock_irq(&engine->lock);

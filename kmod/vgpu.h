@@ -111,6 +111,7 @@ struct vgpu_engine_ops {
  * @name: of the accelerator, for traces
  * @rings: those that are alive
  * @executing: the item @ops->execute works on
+ * @leaving: slice to take out of the scheduler when @executing, which is its, is charged
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
  * @holder: who pays for the idle engine, for traces; NULL for nobody
@@ -130,6 +131,7 @@ struct vgpu_engine {
 	const char *name;
 	struct list_head rings;
 	struct vgpu_item *executing;
+	struct vgpu_device *leaving;
 	u64 stops_ns;
 	bool parked;
 	struct vgpu_slice *holder;
@@ -373,8 +375,8 @@ struct vgpu_device_stats {
  * @opener_comm: its name; parent->lock
  * @log: how often the log is told of it
  * @slice: what the scheduler sees, engine->lock
- * @scheduled: @slice is in the scheduler: it has a configured tenant;
- *	engine->lock, changed with parent->lock held too
+ * @scheduled: @slice is in the scheduler: it has a configured tenant and is not
+ *	revoked; engine->lock, set with parent->lock held too
  * @executor: who executes its items if the engine asks a process; engine->lock
  * @state_lock: protects everything below
  * @memory: device memory while open
@@ -481,6 +483,7 @@ int vgpu_device_set_params(struct vgpu_device *device,
 			   const struct vgpu_slice_params *params,
 			   enum vgpu_sched_field *fault);
 void vgpu_device_unassign(struct vgpu_device *device);
+void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns);
 void vgpu_tenants_free(struct vgpu_parent *parent);
 
 /* device_attrs.c */

@@ -18,6 +18,7 @@ from tests.rig.ring import (
     AREA_IOVA,
     DOORBELL,
     DST_DEVICE,
+    NOSPLIT,
     REG_ERROR,
     REG_STATUS,
     RINGS_IOVA,
@@ -129,6 +130,80 @@ def test_of_a_removed_slice_each_item_was_answered_or_is_counted_as_dropped(gpu:
         poll(lambda: gpu.slice_stats(uuid).queued == 0)
         poll(lambda: gpu.slice_stats(uuid).dropped == 6)
         assert gpu.slice_stats(uuid).items == 2
+    ended(remover)
+
+
+def test_what_executes_for_a_removed_slice_is_charged_to_its_end(gpu: Gpu) -> None:
+    """As a piece that nobody can split; then the slice is out of the scheduler, and its counters can still be read."""
+    gpu.set_max_chunk_us(500_000)
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    guest = Guest()
+    with opened(uuid) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, delay(400_000, NOSPLIT))
+        poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
+        remover = started(lambda: gpu.sysfs.remove(uuid))
+        poll(lambda: pulled_out(device))
+        poll(lambda: not gpu.slice_stats(uuid).scheduled)
+        assert gpu.slice_stats(uuid).run_ns >= 400_000_000
+        assert remover.is_alive()
+    ended(remover)
+    assert gpu.stats("blue").run_ns >= 400_000_000
+
+
+def test_a_slice_without_a_tenant_may_be_gone_before_the_last_of_its_work(gpu: Gpu) -> None:
+    """The engine has nobody to take out of the scheduler then; that it does not look is asked by the kernel itself."""
+    gpu.set_max_chunk_us(500_000)
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid, other = gpu.slice("blue"), gpu.slice("blue")
+    guest = Guest()
+    with opened(uuid) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, delay(500_000, NOSPLIT))
+        poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
+    gpu.control.set_slice(uuid, tenant="")
+    gpu.sysfs.remove(uuid)
+    guest = Guest()
+    with opened(other) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, delay(100))
+        guest.wait(device)
+
+
+def test_a_removed_slice_gives_up_its_place(gpu: Gpu) -> None:
+    """At once, though a VMM keeps it open; what it was charged can still be read."""
+    gpu.share_by("fixed_share", places=1)
+    gpu.tenant("blue", weight=100, timeslice_us=1000, mode="strict")
+    uuid, other = gpu.slice("blue"), gpu.slice()
+    guest = Guest()
+    with opened(uuid) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, delay(2000))
+        guest.wait(device)
+        remover = started(lambda: gpu.sysfs.remove(uuid))
+        poll(lambda: pulled_out(device))
+        poll(lambda: not gpu.slice_stats(uuid).scheduled)
+        gpu.control.set_slice(other, tenant="blue")
+        assert gpu.slice_stats(other).scheduled
+        assert gpu.slice_stats(uuid).run_ns >= 2_000_000
+        assert remover.is_alive()
+    ended(remover)
+
+
+def test_a_removed_slice_gets_no_place_when_its_tenant_does(gpu: Gpu) -> None:
+    """Nor does it need one of those that there are."""
+    gpu.share_by("fixed_share", places=1)
+    uuid, other = gpu.slice("blue"), gpu.slice("blue")
+    with opened(uuid) as device:
+        remover = started(lambda: gpu.sysfs.remove(uuid))
+        poll(lambda: pulled_out(device))
+        gpu.tenant("blue", weight=100, timeslice_us=1000, mode="strict")
+        assert [gpu.slice_stats(name).scheduled for name in (uuid, other)] == [False, True]
     ended(remover)
 
 
