@@ -12,6 +12,7 @@ import pytest
 
 from tests.rig.faults import faulting
 from tests.rig.gpu import Gpu, poll
+from tests.rig.kernel import lacking
 from tests.rig.ring import (
     AREA_BYTES,
     AREA_IOVA,
@@ -81,7 +82,7 @@ def traced_lengths() -> Iterator[list[int]]:
     mounted()
     probes = TRACING / "kprobe_events"
     if not probes.exists():
-        pytest.skip("this kernel has no CONFIG_KPROBE_EVENTS")
+        lacking("CONFIG_KPROBE_EVENTS")
     lengths: list[int] = []
     probes.write_text("p:vf/dma vfio_dma_rw length=%cx:u64\n")
     (TRACING / "trace").write_text("")

@@ -5,6 +5,7 @@ import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import Gpu
+from tests.rig.throughout import throughout
 
 # Two tenants of the same weight, of which one always has work: what the other may have, and what rounding may add.
 SHARE = 0.5
@@ -16,7 +17,7 @@ def go_mad(gpu: Gpu, *, seconds: float, seed: int) -> None:
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     bad, good = gpu.slice("bad"), gpu.slice("good")
     # As many items as fit: the neighbour itself may have to wait for a processor.
-    with gpu.loaded({good: {"op": "delay", "delay_us": 400, "depth": 1024}}) as outcomes:
+    with gpu.loaded({good: {"op": "delay", "delay_us": 400, "depth": 1024}}) as outcomes, throughout(good) as intervals:
         window = gpu.window()
         mad = Client(["--json", bad, "fuzz", "--seconds", f"{seconds:g}", "--seed", str(seed)])
         outcome = mad.wait(timeout_s=seconds * 2 + 120)
@@ -30,6 +31,8 @@ def go_mad(gpu: Gpu, *, seconds: float, seed: int) -> None:
     assert (neighbour["error"], neighbour["mismatches"]) == (0, 0)
     assert neighbour["saturated"]
     assert window.share["good"] >= SHARE - SHARE_SLACK
+    # Not how much of all time it has: processors come and go here.
+    assert min(interval.items for interval in intervals) > 0
     assert client(bad, "verify").status == 0
 
 

@@ -6,10 +6,14 @@ import time
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.wakeups import wakeups
+from vgpumgr.control.events import Watch
+from vgpumgr.control.model import Event, Snapshot
 
 
 def test_nothing_of_ours_wakes_up_without_work(gpu: Gpu) -> None:
-    """Slices that are open and enabled, tenants with and without a cap: no wakeup, no decision, no timer."""
+    """Slices that are open and enabled, tenants with and without a cap: no wakeup, no decision, no timer, no work for
+    others' threads.
+    """
     gpu.tenant("free", weight=100, timeslice_us=1000)
     gpu.tenant("capped", weight=100, timeslice_us=1000, cap_us=2000, cap_period_us=10000)
     slices = [gpu.slice(tenant) for tenant in ("free", "capped", "free")]
@@ -19,6 +23,10 @@ def test_nothing_of_ours_wakes_up_without_work(gpu: Gpu) -> None:
     busy = gpu.slice("capped")
     with wakeups() as working:
         client(busy, "saturate", "--op", "delay", "--delay-us", "500", "--items", "50", "--queued-min", "0")
+    with Watch(gpu.control) as watch, wakeups() as telling:
+        assert isinstance(watch.wait(), Snapshot)
+        gpu.slice("free")
+        assert isinstance(watch.wait(), Event)
     time.sleep(0.5)
     with wakeups() as idling:
         picks = gpu.control.gpu(ADDRESS).picks
@@ -28,6 +36,7 @@ def test_nothing_of_ours_wakes_up_without_work(gpu: Gpu) -> None:
     for holder in holders:
         holder.kill()
     assert len(working) > 10, "the wakeups of work are not seen either"
+    assert any("workqueue_execute_start" in line for line in telling), "nor the work of telling what happens"
     assert idling == []
     assert picks_later == picks
 

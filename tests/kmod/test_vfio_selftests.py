@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.gpu import Gpu
-from tests.rig.kernel import PATIENCE
+from tests.rig.kernel import PATIENCE, lacking
 
 HUGE_PAGES = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 PROGRAMS = Path(__file__).resolve().parents[2] / "build" / "selftests"
@@ -67,8 +67,10 @@ def huge_pages() -> Iterator[None]:
 
 @pytest.fixture
 def device(gpu: Gpu, tmp_path: Path, request: pytest.FixtureRequest) -> Device:
-    if not PROGRAMS.exists() or not Path("/dev/iommu").exists():
-        pytest.skip("no selftests (lab build --what selftests), or a kernel without IOMMUFD")
+    if not Path("/dev/iommu").exists():
+        lacking("IOMMUFD")
+    if not PROGRAMS.exists():
+        lacking(f"{PROGRAMS}: `tests/lab/lab build --what selftests` makes it")
     request.getfixturevalue("huge_pages")
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")

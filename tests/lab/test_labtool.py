@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from labhost.artefacts import built_modules
 from labhost.cache import Cache
 from labhost.errors import LabError
 from labhost.mirror import debian_mirror
 from labhost.own_kernel import lost_settings, settings
 from labhost.qemu import is_virtual, probe_kvm
 from labhost.splats import complaints, stale_breakpoint
+from labhost.toolchain import KERNELS
 
 HERE = Path(__file__).resolve().parent
 LAB = [sys.executable, str(HERE / "lab")]
@@ -219,6 +221,19 @@ def test_only_lines_of_the_kernel_itself_are_complaints() -> None:
     assert complaints("[    1.0] INFO: trying to register non-static key.\n")
     assert complaints("[    1.0] vgpumgr: loaded\n") == []
     assert complaints("[    9.1] BUG: sleeping function called from invalid context at a.c:1\n")
+
+
+def test_a_build_that_left_a_module_out_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """Tests that need it would skip, or say that it is not there."""
+    for name in ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", "tests/kmod/defects/vgpu_defects.ko"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert len(built_modules(tmp_path, KERNELS["6.12"])) == 2
+    with pytest.raises(LabError, match=r"kernel debug left no kmod/kunit/vgpumgr_kunit\.ko$"):
+        built_modules(tmp_path, KERNELS["debug"])
+    (tmp_path / "kmod/vgpumgr.ko").unlink()
+    with pytest.raises(LabError, match=r"kernel 6\.12 left no kmod/vgpumgr\.ko$"):
+        built_modules(tmp_path, KERNELS["6.12"])
 
 
 def test_a_setting_that_the_kernel_s_dependencies_dropped_is_named() -> None:

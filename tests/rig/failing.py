@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
+from tests.rig.kernel import lacking
 from vgpumgr.errors import RefusedError
 
 DEBUGFS = Path("/sys/kernel/debug")
@@ -61,9 +60,9 @@ def threads(name: str) -> list[str]:
 
 
 def skip_if_impossible() -> None:
-    """Skips the test on kernels that cannot let allocations fail."""
+    """Skips the test on kernels that cannot let allocations fail; the debug kernel must."""
     if not Path(f"/proc/{OWN}/fail-nth").exists():
-        pytest.skip("this kernel cannot let allocations fail (CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)")
+        lacking("allocation that fails on demand (CONFIG_FAULT_INJECTION, CONFIG_FAILSLAB)")
 
 
 @contextmanager

@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of this lab host: how long it takes, and what it has said."""
+"""The kernel of this lab host: how long it takes, what it lacks, and what it has said."""
 
 import os
 import subprocess
+from typing import NoReturn
 
-PATIENCE = 10 if os.environ.get("LAB_KERNEL") == "debug" else 1
+import pytest
+
+DEBUG = os.environ.get("LAB_KERNEL") == "debug"
+PATIENCE = 10 if DEBUG else 1
 """How many times as long this kernel may take, where a test only waits so that it does not wait for ever."""
+
+
+def lacking(what: str) -> NoReturn:
+    """Skip the test, which needs that; on the debug kernel, which is there for such tests, fail it."""
+    if DEBUG:
+        pytest.fail(f"the debug kernel is there for this, but here is no {what}")
+    pytest.skip(f"here is no {what}")
 
 
 def kernel_log() -> str:

@@ -1,30 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often threads of the module are woken, whoever wakes them: a timer, a doorbell, another thread."""
+"""How often the module's code runs: its threads, whoever wakes them; timers and work, which need no thread of ours."""
 
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from tests.rig.trace import TRACING
+from tests.rig.failing import text_of
+from tests.rig.trace import TRACING, mounted
 
 # Engines and workers of slices, by the names of their threads; none of the programs.
-_OURS = 'comm ~ "vgpu*" && comm != "vgpu-client"'
+_THREADS = 'comm ~ "vgpu*" && comm != "vgpu-client"'
+_CALLS = ("timer/timer_expire_entry", "timer/hrtimer_expire_entry", "workqueue/workqueue_execute_start")
+
+
+@contextmanager
+def _on(event: str, only: str) -> Iterator[None]:
+    """Trace those of an event that the filter lets through."""
+    place = TRACING / "events" / event
+    (place / "filter").write_text(only)
+    (place / "enable").write_text("1")
+    try:
+        yield
+    finally:
+        (place / "enable").write_text("0")
+        (place / "filter").write_text("0")
 
 
 @contextmanager
 def wakeups() -> Iterator[list[str]]:
-    """Lines of the trace, one for each time a thread of ours was woken while the body ran; filled at its end."""
-    if not (TRACING / "events").exists():
-        subprocess.run(["mount", "-t", "tracefs", "tracefs", str(TRACING)], check=True)
-    event = TRACING / "events/sched/sched_waking"
-    (event / "filter").write_text(_OURS)
+    """Lines of the trace, one for each time that a thread of ours was woken, that a timer of ours expired, or that a
+    kernel thread did work of ours, while the body ran; filled at its end.
+    """
+    mounted()
+    start, end = text_of("vgpumgr")
+    events = {"sched/sched_waking": _THREADS} | dict.fromkeys(_CALLS, f"function >= {start:#x} && function < {end:#x}")
     (TRACING / "trace").write_text("")
-    (event / "enable").write_text("1")
     found: list[str] = []
-    try:
+    with ExitStack() as stack:
+        for event, only in events.items():
+            stack.enter_context(_on(event, only))
         yield found
-    finally:
-        (event / "enable").write_text("0")
-        text = (TRACING / "trace").read_text()
-        (event / "filter").write_text("0")
-    found += [line for line in text.splitlines() if "sched_waking:" in line]
+    lines = (TRACING / "trace").read_text().splitlines()
+    found += [line for line in lines if not line.startswith("#")]

@@ -12,16 +12,17 @@ from pathlib import Path
 
 from labhost.cache import SHORT_LIVED_S, Cache
 from labhost.command import build_step
+from labhost.errors import LabError
 from labhost.paths import Paths
 from labhost.progress import say, step
 from labhost.rootfs import in_root
 from labhost.snapshot import Snapshot
-from labhost.toolchain import Toolchain
+from labhost.toolchain import Kernel, Toolchain
 
 SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "VERSION")
-_MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", "kmod/kunit/vgpumgr_kunit.ko")
-_DEFECTS = "tests/kmod/defects/vgpu_defects.ko"
-"""Proves that a kernel which is built here to find defects does."""
+_MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko")
+_MODULES_OF_OWN_KERNEL = ("kmod/kunit/vgpumgr_kunit.ko", "tests/kmod/defects/vgpu_defects.ko")
+"""KUnit's cases, and what proves that a kernel which is built here to find defects does."""
 _TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}
 _BUILD_LIMIT_S = 900.0
 
@@ -58,7 +59,7 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
                 make = ["make", "-C", toolchain.headers, "M=/src/tests/kmod/defects", *strict, "modules"]
                 command = in_root(toolchain.root, tree, make)
                 build_step(command, name=name, log=paths.cache / "logs" / "defects.log", timeout_s=_BUILD_LIMIT_S)
-            built = [module for module in (*_MODULES, _DEFECTS) if (tree / module).is_file()]
+            built = built_modules(tree, toolchain.kernel)
             for module in built:
                 shutil.copy2(tree / module, directory)
             # debug information makes loading slow; who wants it finds it in build/kmod
@@ -74,6 +75,15 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
     )
     _publish(entry, paths.artefacts / toolchain.kernel.name)
     return sorted((entry / "stripped").iterdir())
+
+
+def built_modules(tree: Path, kernel: Kernel) -> Sequence[str]:
+    """Return which modules a build left in `tree`; LabError unless all of that kernel's are there."""
+    wanted = (*_MODULES, *(_MODULES_OF_OWN_KERNEL if kernel.fragment else ()))
+    missing = [module for module in wanted if not (tree / module).is_file()]
+    if missing:
+        raise LabError(f"the build for kernel {kernel.name} left no {', '.join(missing)}")
+    return wanted
 
 
 def tools(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
