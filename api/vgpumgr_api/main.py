@@ -13,7 +13,7 @@ from typing import TextIO
 from pydantic import ValidationError
 
 from vgpumgr import __version__
-from vgpumgr.cli.units import parse_duration
+from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError
 from vgpumgr.wire.resources import TokenCreate, TokenCreated, TokenRole
 from vgpumgr_api import admin, agent_ca, agent_ca_rotation
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
 
 CREATABLE = [role.value for role in TokenRole if role is not TokenRole.HOST]
 OF_A_TENANT = (TokenRole.TENANT, TokenRole.TENANT_ADMIN)
-_OPTIONS: dict[int | str, str] = {"role": "--role", "subject": "--tenant", "expires_in_s": "--expires-in-s"}
+_OPTIONS: dict[int | str, str] = {"role": "--role", "subject": "--tenant"}
 
 
 def _create_agent_ca(config: Config) -> None:
@@ -142,11 +142,14 @@ def _token(config: Config, chosen: argparse.Namespace) -> TokenCreated:
         raise AdminError(f"role {chosen.role} needs --tenant NAME")
     if chosen.tenant is not None and chosen.role not in (*OF_A_TENANT, TokenRole.VIEWER):
         raise AdminError("--tenant NAME goes with the roles tenant, tenant-admin and viewer, and with no other")
+    life_s, life = chosen.expires_in, "--expires-in"
+    if life_s is None:
+        life_s, life = chosen.expires_in_s, "--expires-in-s"
     try:
-        request = TokenCreate(role=chosen.role, subject=chosen.tenant, expires_in_s=chosen.expires_in_s)
+        request = TokenCreate(role=chosen.role, subject=chosen.tenant, expires_in_s=life_s)
     except ValidationError as error:
         first = error.errors()[0]
-        raise AdminError(f"{_OPTIONS[first['loc'][0]]}: {first['msg']}") from None
+        raise AdminError(f"{_OPTIONS.get(first['loc'][0], life)}: {first['msg']}") from None
     with contextlib.closing(admin.checked(config)) as database:
         return admin.create_token(database, request)
 
@@ -223,9 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("--role", choices=CREATABLE, default=TokenRole.OPERATOR.value, help="(%(default)s)")
     create.add_argument("--tenant", metavar="NAME", help="whose token, with the roles tenant, tenant-admin and viewer")
     until = create.add_mutually_exclusive_group()
-    until.add_argument(
-        "--expires-in", dest="expires_in_s", type=_duration, metavar="DURATION", help="like 12h or 30d; else never"
-    )
+    until.add_argument("--expires-in", type=_duration, metavar="DURATION", help="like 12h or 30d; else never")
     until.add_argument("--expires-in-s", type=int, metavar="SECONDS", help="the same in seconds")
     backup = command(
         "backup",

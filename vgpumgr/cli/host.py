@@ -16,8 +16,8 @@ from vgpumgr.cli.operation import present, wait
 from vgpumgr.cli.probe_gpu import probe_gpu
 from vgpumgr.cli.session import Output, OutputOption, begin
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_duration
 from vgpumgr.cli.watch import watch
+from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import typer
 
 from vgpumgr.cli.kinds import checked_name, moment
 from vgpumgr.cli.session import Session, begin, dumped, table
-from vgpumgr.cli.units import is_duration, parse_instant
+from vgpumgr.cli.units import parse_instant
+from vgpumgr.durations import is_duration
 from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import typer
 from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_duration, parse_labels, parse_size, parse_tie
+from vgpumgr.cli.units import parse_labels, parse_size, parse_tie
+from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError, OutputError
 
 if TYPE_CHECKING:

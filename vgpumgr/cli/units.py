@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes, durations, instants and UUIDs as people write and read them. Sizes are binary: 1K is 1024 bytes."""
+"""Sizes, instants and UUIDs as people write and read them. Sizes are binary: 1K is 1024 bytes."""
 
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from vgpumgr.durations import is_duration, parse_duration
 from vgpumgr.errors import ArgumentError
 
 _SIZE = re.compile(r"([0-9]{1,19})(?:([KMGTP])(?:iB)?)?", re.IGNORECASE | re.ASCII)
 _DECIMAL = re.compile(r"[0-9]+[KMGTP]B", re.IGNORECASE | re.ASCII)
-_DURATION = re.compile(r"([0-9]{1,12})([smhdw])", re.ASCII)
 _DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", re.ASCII)
 _SIZE_UNITS = "KMGTP"
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def parse_size(text: str) -> int:
@@ -25,18 +24,6 @@ def parse_size(text: str) -> int:
         short = text[:-1].upper()
         raise ArgumentError(f"size {text!r} is ambiguous; write {short} or {short}iB, which count in steps of 1024")
     raise ArgumentError(f"size {text[:40]!r}: give a whole number of bytes, or one with K, M, G, T or P, like 64M")
-
-
-def parse_duration(text: str) -> int:
-    """Return seconds: ``90s``, ``15m``, ``12h``, ``30d``, ``2w``. ArgumentError."""
-    if match := _DURATION.fullmatch(text):
-        return int(match[1]) * _SECONDS[match[2]]
-    raise ArgumentError(f"duration {text[:40]!r}: give a whole number with s, m, h, d or w, like 90s or 30d")
-
-
-def is_duration(text: str) -> bool:
-    """Whether a text says how long, as `parse_duration` takes it."""
-    return _DURATION.fullmatch(text) is not None
 
 
 def parse_instant(text: str, what: str, now: datetime) -> datetime:

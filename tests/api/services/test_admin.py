@@ -96,6 +96,7 @@ def test_tokens_migrations_and_epochs_are_made_on_the_spot(
         (["--tenant", "acme"], "--tenant NAME goes with the roles tenant"),
         (["--role", "tenant"], "role tenant needs --tenant NAME"),
         (["--expires-in-s", "1"], "--expires-in-s: "),
+        (["--expires-in", "30s"], "--expires-in: "),
         (["--role", "tenant", "--tenant", "A"], "--tenant: "),
     ):
         assert main(["create-token", "--config", str(settings), *wrong]) == 1

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgpumgr.cli.units import format_size, format_us, parse_duration, parse_instant, parse_size, parse_uuid
+from vgpumgr.cli.units import format_size, format_us, parse_instant, parse_size, parse_uuid
+from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError
 
 
