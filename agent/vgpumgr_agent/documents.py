@@ -5,9 +5,15 @@ What is kept is obeyed without the API. A document is trusted, and its tombstone
 confirmed epoch, and not older than the one before. From any other only additions are taken. In no case does a device
 go because it is no longer named. Such a claim is kept, and forgotten once its lease has run out in trusted documents;
 at once by the first that is trusted of another epoch, for its database may give the same place to others.
+
+What only a restored database names may have ended since, and its place been given to what that database lacks; one that
+lost commits may itself have given the place of what it lacks to others. So additions of a document that is not trusted,
+of the first that is again, and of one that lacks a claim without a tombstone are `unproven`: no VM starts with one
+before the document is trusted, nor while its GPU has anything that the database does not name.
 """
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -22,6 +28,8 @@ CLOCK_BACK_S = 60.0
 
 AGE_KEPT_S = 600.0
 """How often the age of a lease is put on disk."""
+
+_DOUBTED = "only additions are obeyed, and no VM starts with a claim that is one"
 
 
 class _Value(BaseModel):
@@ -70,11 +78,13 @@ class Claim(_Value):
     """A claim. `unnamed_since`: None while the API names it; its lease counts from then.
 
     `fenced`: given up when the host was fenced, which ends its lease; until a trusted document names it again.
+    `unproven`: its place may have been given to others; until it is seen to be free.
     """
 
     slice: DesiredSlice
     unnamed_since: Stamp | None = None
     fenced: bool = False
+    unproven: bool = False
 
 
 class Kept(_Value):
@@ -136,8 +146,33 @@ def fenced(kept: Kept) -> Kept:
 
 
 def startable(kept: Kept | None) -> frozenset[UUID]:
-    """Return the claims that VMs may start with, perhaps once the API has bound them."""
-    return frozenset(claim.slice.id for claim in kept.claims if not claim.fenced) if kept else frozenset()
+    """Return the claims that VMs may start with, perhaps once the API has bound them or their places are free."""
+    if kept is None:
+        return frozenset()
+    return frozenset(
+        claim.slice.id for claim in kept.claims if not claim.fenced and (kept.trusted or not claim.unproven)
+    )
+
+
+def proven(kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> Kept:
+    """Return the same without doubt in claims on GPUs that have nothing unnamed; `kept` itself if there are none.
+
+    `devices`: what each GPU has, looked at after `kept` was there.
+    """
+    free = {gpu for gpu, found in devices.items() if kept.trusted and not unnamed(kept, gpu, found)}
+    claims = [
+        claim.model_copy(update={"unproven": False}) if claim.unproven and claim.slice.gpu in free else claim
+        for claim in kept.claims
+    ]
+    return kept if claims == kept.claims else kept.model_copy(update={"claims": claims})
+
+
+def unnamed(kept: Kept, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
+    """Return what is on a GPU though the last document does not name it: of its `devices`, and startable claims."""
+    named = {claim.slice.id for claim in kept.claims if claim.unnamed_since is None}
+    named |= {tombstone.id for tombstone in kept.tombstones}
+    startable = {claim.slice.id for claim in kept.claims if claim.slice.gpu == gpu and not claim.fenced}
+    return (devices | startable) - named
 
 
 def as_host(kept: Kept | None, host_id: UUID) -> Kept | None:
@@ -163,16 +198,14 @@ def merge(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
 
 def _doubt(kept: Kept | None, new: Desired) -> str | None:
     if kept is not None and startable(kept) and kept.host_id != new.host_id:
-        return (
-            f"the API takes this host for {new.host_id}, it is {kept.host_id}: only additions are obeyed; check api_url"
-        )
+        return f"the API takes this host for {new.host_id}, it is {kept.host_id}: {_DOUBTED}; check api_url"
     if not new.epoch_confirmed:
-        return f"epoch {new.epoch} is not confirmed for this host: only additions are obeyed; confirm it if it is right"
+        return f"epoch {new.epoch} is not confirmed for this host: {_DOUBTED}; confirm it if it is right"
     of_one_row = kept is not None and (kept.host_id, kept.epoch) == (new.host_id, new.epoch)
     if kept is not None and of_one_row and new.generation < kept.generation:
         return (
-            f"the desired state went back from generation {kept.generation} to {new.generation}: only additions are "
-            "obeyed; if the database was restored, run vgpumgr-api new-epoch"
+            f"the desired state went back from generation {kept.generation} to {new.generation}: {_DOUBTED}; if the "
+            "database was restored, run vgpumgr-api new-epoch"
         )
     return None
 
@@ -183,8 +216,11 @@ def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
     bound = before if same_epoch else {}  # generations of another epoch say nothing
     named = {found.id for found in new.slices}
     dead = {tombstone.id for tombstone in new.tombstones} - named
-    claims = [Claim(slice=_newer(bound.get(found.id), found)) for found in new.slices]
     lost = [claim for uuid, claim in before.items() if uuid not in named | dead]
+    trusted = same_epoch and kept is not None and kept.trusted
+    certain = named - before.keys() if trusted and not lost else set()
+    certain |= {uuid for uuid, claim in before.items() if not claim.unproven and (trusted or not claim.fenced)}
+    claims = [Claim(slice=_newer(bound.get(found.id), found), unproven=found.id not in certain) for found in new.slices]
     lent = lost if same_epoch else []
     keys = {(group.gpu, group.tenant) for group in new.groups}
     lost_keys = {(claim.slice.gpu, claim.slice.tenant) for claim in lent} - keys
@@ -208,7 +244,7 @@ def _trusted(kept: Kept | None, new: Desired, now: Stamp) -> Kept:
 
 
 def _additions(kept: Kept | None, new: Desired, now: Stamp, doubt: str) -> Kept:
-    before = {claim.slice.id: claim for claim in kept.claims} if kept else {}
+    before = {claim.slice.id: claim for claim in kept.claims if not claim.unproven} if kept else {}
     named = {found.id: found for found in new.slices}
     groups = {_key(group): group for group in new.groups}
     groups.update({_key(group): group for group in kept.groups} if kept else {})
@@ -227,7 +263,7 @@ def _additions(kept: Kept | None, new: Desired, now: Stamp, doubt: str) -> Kept:
         lease_s=kept.lease_s if kept else new.lease_s,
         host_state=new.host_state,
         groups=list(groups.values()),
-        claims=[*claims, *(Claim(slice=found) for uuid, found in named.items() if uuid not in before)],
+        claims=[*claims, *(Claim(slice=found, unproven=True) for uuid, found in named.items() if uuid not in before)],
         tombstones=[tombstone for tombstone in (kept.tombstones if kept else ()) if tombstone.id not in named],
         doomed=[key for key in (kept.doomed if kept else ()) if key not in groups],
         doubts=[doubt, *(_lost(claim) for claim in lost)],

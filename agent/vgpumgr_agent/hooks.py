@@ -3,8 +3,8 @@
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
 claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.maintenance,
-host.not_ready, host.busy, agent.timeout, those of the API when it refuses to bind, and those of the helper and the
-kernel, as capacity.none or slice.open.
+host.unconfirmed, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of the API when it refuses to
+bind, and those of the helper and the kernel, as capacity.none or slice.open.
 """
 
 import logging
@@ -211,6 +211,7 @@ class Hooks:
             raise HookRefusedError(
                 "lease.expired", f"the claim of slice {uuid} is too old to trust; get the API reachable from this host"
             )
+        self._require_confirmed(uuid)
         return claim
 
     def _bind(self, claim: DesiredSlice, vm_uuid: UUID) -> None:
@@ -252,6 +253,8 @@ class Hooks:
             raise HookRefusedError(
                 "group.missing", f"tenant {claim.tenant} has no group on GPU {claim.gpu} yet; try again"
             )
+        if self._store.unproven(uuid):
+            self._require_place(claim)
         self._released.discard(uuid)
         with _refusing():
             self._backend.apply_group(group)
@@ -274,6 +277,22 @@ class Hooks:
             raise HookRefusedError("claim.deleted", f"slice {uuid} was deleted meanwhile; take it out of the domain")
         self._require_unfenced(uuid)
         return claim
+
+    def _require_confirmed(self, uuid: UUID) -> None:
+        if doubt := self._store.withheld(uuid):
+            raise HookRefusedError("host.unconfirmed", f"slice {uuid} may have ended long ago: {doubt}")
+
+    def _require_place(self, claim: DesiredSlice) -> None:
+        """Of a claim whose place may have been given to others."""
+        self._require_confirmed(claim.id)
+        with _refusing():
+            observed = self._backend.observe()
+        if unnamed := self._store.unnamed(claim.gpu, observed.taken(claim.gpu)) - {claim.id}:
+            raise HookRefusedError(
+                "gpu.unknown_slices",
+                f"slice {claim.id} may have lost its place to slice {min(unnamed)}, which the database does not know; "
+                "stop that one's VM, wait where it has none, or claim another slice",
+            )
 
     def _require_unfenced(self, uuid: UUID) -> None:
         if self._store.given_up(uuid):

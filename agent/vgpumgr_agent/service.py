@@ -170,6 +170,7 @@ class Agent:
             if not outcome.done:
                 break
         self._gpus = list(observed.gpus.values())
+        self._prove(kept, observed)
         total.refusals += _unclaimed(kept, observed)
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
         self._show(observed)
@@ -185,6 +186,13 @@ class Agent:
                 seq=self._seq,
             )
         )
+
+    def _prove(self, kept: Kept | None, observed: Observed) -> None:
+        if kept is not None:
+            try:
+                self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in observed.gpus})
+            except OSError as error:
+                log.warning("which places are free was not kept: %s", error.strerror)
 
     def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
         released = self._released.all()

@@ -246,6 +246,12 @@ class Store:
             ]
             self._keep(self._kept.model_copy(update={"claims": claims}))
 
+    def prove(self, kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> None:
+        """Note which places are free, of what each GPU had after `kept` was obeyed. OSError."""
+        with self._guard:
+            if self._kept is kept and (after := documents.proven(kept, devices)) is not kept:
+                self._keep(after)
+
     def _keep(self, kept: Kept) -> None:
         write_durably(self._directory / "desired.json", kept.model_dump_json() + "\n")
         self._kept, self._unwritten = kept, False
@@ -261,6 +267,21 @@ class Store:
         """Whether a claim of this host ended with a fence."""
         found = self._find(uuid)
         return found is not None and found.fenced
+
+    def unproven(self, uuid: UUID) -> bool:
+        """Whether the place of a claim of this host may have been given to others."""
+        found = self._find(uuid)
+        return found is not None and found.unproven
+
+    def withheld(self, uuid: UUID) -> str:
+        """Return why no VM may start with a claim of this host before a document is trusted; empty: one may."""
+        kept = self.kept
+        return kept.doubts[0] if kept is not None and not kept.trusted and self.unproven(uuid) else ""
+
+    def unnamed(self, gpu: str, devices: frozenset[UUID]) -> frozenset[UUID]:
+        """Return what is on a GPU, with these `devices`, though the last document does not name it."""
+        kept = self.kept
+        return documents.unnamed(kept, gpu, devices) if kept else devices
 
     def dead(self, uuid: UUID) -> bool:
         """Whether a slice has been deleted."""

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from vgpumgr_agent import hooks, store
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
+from vgpumgr_agent.grace import GRACE_S
 from vgpumgr_agent.hookproto import HookRefusedError
 from vgpumgr_agent.pauses import Pauses
 
@@ -218,10 +219,11 @@ def test_an_epoch_that_is_not_confirmed_gives_nothing_back(fenced: Host, monkeyp
     fenced.agent.control_plane._doubtful_pause_s = 0
     follow(fenced, 2, monkeypatch)
     assert fenced.refused(B) == "host.fenced"
-    fenced.start(new.id)
+    assert fenced.refused(new.id) == "host.unconfirmed"
     fenced.api.set(epoch_confirmed=True)
     fenced.learn()
     fenced.start(B)
+    fenced.start(new.id)
 
 
 def test_what_no_document_names_any_more_is_forgotten(fenced: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,8 +254,13 @@ def test_deleted_and_made_anew_it_is_another_host_with_nothing_of_the_old_one(
     monkeypatch.setattr(fenced.api, "_is_host", lambda _: None)
     enrol_again(fenced, monkeypatch)
     follow(fenced, 2, monkeypatch)
-    fenced.start(new.id)
+    assert fenced.refused(new.id) == "gpu.unknown_slices"
     assert fenced.refused(B, metadata=(B,)) == "claim.missing"
+    fenced.kernel.close_slice(str(A))
+    fenced.learn()
+    fenced.clock.go(GRACE_S)
+    fenced.learn()
+    fenced.start(new.id)
 
 
 def test_a_late_refusal_of_the_old_token_says_nothing_of_the_new_one(

@@ -4,6 +4,8 @@
 from uuid import uuid4
 
 import pytest
+from vgpumgr_agent.grace import GRACE_S
+from vgpumgr_agent.helper.records import Records
 
 from tests.agent.fakeapi import claim, group
 from tests.agent.fakekernel import GPU
@@ -105,7 +107,7 @@ def test_absence_removes_nothing(claimed: Host, change: dict[str, object], idle:
     ],
     ids=["unconfirmed", "older", "another database"],
 )
-def test_tombstones_that_cannot_be_trusted_remove_nothing_and_additions_are_taken(
+def test_tombstones_that_cannot_be_trusted_remove_nothing_and_additions_wait(
     claimed: Host, change: dict[str, object]
 ) -> None:
     running(claimed)
@@ -116,33 +118,74 @@ def test_tombstones_that_cannot_be_trusted_remove_nothing_and_additions_are_take
     claimed.learn()
     assert claimed.slices() == {A, B}
     assert claimed.kernel.state()["groups"][GPU, "blue"][0] == 600
-    claimed.start(new)
-    assert claimed.slices() == {A, B, new}
+    assert claimed.refused(new) == "host.unconfirmed"
+    assert claimed.slices() == {A, B}
     report = claimed.api.last()
     assert (report.desired_epoch, report.desired_generation) == (trusted.epoch, trusted.generation)
 
 
-def test_a_deleted_claim_that_an_unconfirmed_database_has_again_starts_beside_what_that_lacks(claimed: Host) -> None:
-    """Also once it was deleted again, until the epoch is confirmed."""
+def test_a_deleted_claim_that_a_restored_database_has_again_waits_for_what_has_its_place(claimed: Host) -> None:
     backup, later, groups = claimed.api.document, uuid4(), claimed.api.document.groups
+    claimed.start(B)
     claimed.api.delete(A, groups=groups)
     claimed.learn()
     assert claimed.refused(A) == "claim.deleted"
     claimed.api.set(slices=[*claimed.api.document.slices, claim(later, vm=VM)])
     claimed.learn()
     claimed.start(later)
-    claimed.api.set(slices=backup.slices, tombstones=[], epoch=uuid4(), epoch_confirmed=False, generation=1)
+    claimed.kernel.open(str(later))
+
+    restored: dict[str, object] = {"slices": backup.slices, "tombstones": [], "epoch": uuid4(), "generation": 1}
+    claimed.api.set(epoch_confirmed=False, **restored)
     claimed.learn()
-    claimed.start(A)
-    assert claimed.slices() == {A, later}
-    claimed.release(A)
-    claimed.api.delete(A, groups=groups)
-    claimed.learn()
-    claimed.start(A)
-    claimed.release(A)
+    assert claimed.refused(A) == "host.unconfirmed"
+    assert {one.id for one in claimed.api.last().slices if one.startable} == {B, C, later}
+    claimed.start(B)
+
     claimed.api.set(epoch_confirmed=True)
     claimed.learn()
-    assert claimed.refused(A) == "claim.deleted"
+    claimed.restart()
+    claimed.learn()
+    assert claimed.refused(A) == "gpu.unknown_slices"
+    assert claimed.refused(later) == "claim.missing"
+    claimed.start(B)
+
+    claimed.kernel.close_slice(str(later))
+    claimed.learn()
+    claimed.clock.go(GRACE_S)
+    claimed.learn()
+    assert claimed.slices() == {B}
+    claimed.start(A)
+    claimed.api.set(epoch_confirmed=False, **{**restored, "epoch": uuid4()})
+    claimed.learn()
+    claimed.start(A)
+
+
+def test_what_has_the_place_of_a_claim_that_was_lost_waits_for_its_end(claimed: Host) -> None:
+    """As after a failover that lost commits, and a claim that was made then."""
+    claimed.start(A)
+    claimed.kernel.open(str(A))
+    new = uuid4()
+    others = [one for one in claimed.api.document.slices if one.id != A]
+    claimed.api.set(slices=[*others, claim(new, vm=VM)], generation=claimed.api.document.generation + 1)
+    claimed.learn()
+    claimed.start(B)
+    assert claimed.refused(new) == "gpu.unknown_slices"
+    claimed.api.set(epoch=uuid4())
+    claimed.learn()
+    assert claimed.refused(new) == "gpu.unknown_slices"
+
+
+def test_a_device_without_a_record_has_its_place_while_a_vm_runs(claimed: Host, records: Records) -> None:
+    claimed.start(A)
+    claimed.kernel.open(str(A))
+    records.delete(str(A))
+    new = uuid4()
+    claimed.api.set(slices=[claim(new, vm=VM)], epoch=uuid4())
+    claimed.learn()
+    assert claimed.refused(new) == "gpu.unknown_slices"
+    claimed.kernel.close_slice(str(A))
+    claimed.start(new)
 
 
 def test_a_new_epoch_is_obeyed_once_confirmed(claimed: Host) -> None:

@@ -126,6 +126,15 @@ class Observed:
     stale_records: frozenset[UUID] = frozenset()
     removing: frozenset[UUID] = frozenset()
 
+    def taken(self, gpu: str) -> frozenset[UUID]:
+        """Return the devices of ours on a GPU; where all are ours, also without a record those that a VM has open."""
+        all_ours = gpu in self.gpus and self.gpus[gpu].attach == "permit"
+        return frozenset(
+            uuid
+            for uuid, found in self.slices.items()
+            if found.gpu == gpu and (found.recorded or (found.open and all_ours))
+        )
+
 
 class SliceBackend(Protocol):
     """One way to share accelerators. Everything raises BackendError and may be repeated; threads may share it."""

@@ -246,6 +246,48 @@ def test_a_claim_made_since_whose_vm_is_stopped_shares_its_place_with_nobody(
     assert set(machine.shares().values()) == {1000}
 
 
+def test_a_claim_that_is_back_from_the_dead_starts_no_vm_in_a_place_that_was_given_to_others(
+    site: Site, deployment: Deployment, tmp_path: Path
+) -> None:
+    settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
+    made(site.operator, "/v1/profiles", {"name": "whole", "share_permille": 1000, "mem_bytes": 16 * MIB})
+    limits = {**LIMITS, "share_permille": 5000}
+    assert site.operator.ask("PATCH", "/v1/quotas/acme", limits, if_match=2).status == 200
+    machine = site.machines["one"]
+    ended = [site.claim("one", "whole") for _ in range(2)]
+    machine.step()
+    run("backup", str(file), settings=settings)
+    for slice_id, _ in ended:
+        assert site.operator.ask("DELETE", f"/v1/slices/{slice_id}").status == 202
+    machine.step()
+    later = [site.claim("one", "whole") for _ in range(2)]
+    for slice_id, vm in later:
+        site.start("one", slice_id, vm)
+    restored(site, deployment, settings, file)
+
+    def refused(code: str) -> None:
+        for slice_id, vm in ended:
+            with pytest.raises(HookRefusedError) as refusal:
+                machine.start_vm(slice_id, vm)
+            assert refusal.value.code == code
+
+    machine.step()
+    refused("host.unconfirmed")
+    assert site.operator.ask("POST", "/v1/hosts/one:confirm-epoch").status == 200
+    machine.step()
+    refused("gpu.unknown_slices")
+    assert machine.running == {slice_id for slice_id, _ in later}
+
+    for slice_id, vm in later:
+        machine.stop_vm(slice_id, vm)
+        machine.kernel.do_write(str(machine.kernel.paths.slice(slice_id) / "remove"), "1")
+    for slice_id, vm in ended:
+        machine.start_vm(slice_id, vm)
+    machine.step()
+    assert machine.running == {slice_id for slice_id, _ in ended}
+    assert Audit(deployment.url).violations() == []
+
+
 def test_a_host_made_since_is_made_anew_and_confirmed(site: Site, deployment: Deployment, tmp_path: Path) -> None:
     settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
     run("backup", str(file), settings=settings)

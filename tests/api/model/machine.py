@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.api.concurrency.agents import enrolled, inventory
 from tests.api.concurrency.audit import Audit
 from tests.api.model.plans import PLANS, Plans
-from tests.api.model.promises import LIMITS, MEMS, SHARES, Claim, Machine, Promised
+from tests.api.model.promises import LIMITS, MEMS, MODES, SHARES, Claim, Machine, Promised
 from tests.api.model.service import BLOWS, Service
 
 DAY = timedelta(hours=25)
@@ -71,6 +71,7 @@ class Life(Plans, RuleBasedStateMachine):
             assert operator.ask("PATCH", f"/v1/quotas/{self.names[kind]}", limits, if_match=1).status == 200
         for profile, share in SHARES.items():
             body = {"name": self.names[profile], "share_permille": share, "mem_bytes": MEMS[profile]}
+            body["mode"] = MODES[profile]
             assert operator.ask("POST", "/v1/profiles", body).status == 201
         self.promised = Promised()
         self.hosts: dict[str, Machine] = {}
@@ -210,10 +211,11 @@ class Life(Plans, RuleBasedStateMachine):
     def vm_starts(self) -> None:
         """The host needs nobody for that."""
         machine = self._any()
-        stopped = sorted(machine.startable.keys() - machine.devices.keys())
+        stopped = sorted(machine.usable().keys() - machine.devices.keys())
         if stopped:
             started = self.rng.choice(stopped)
             machine.devices[started] = machine.startable[started]
+            machine.unproven.discard(started)
             self.service.story.append(f"{machine.name}: a VM starts with {started}")
             self._look()
 
@@ -225,7 +227,7 @@ class Life(Plans, RuleBasedStateMachine):
             self.service.story.append(f"{machine.name}: the VM with {stopped} stops")
 
     def unnamed_end(self) -> None:
-        """As the lease does of what a trusted document has not named, or that document itself after a restore."""
+        """As the lease does of what a trusted document has not named."""
         machine = self._any()
         if machine.trusts:
             machine.startable = {one: claim for one, claim in machine.startable.items() if one in machine.named}
@@ -275,7 +277,7 @@ class Life(Plans, RuleBasedStateMachine):
                 return reply
 
     def sync(self, name: str, blow: str) -> None:
-        """What an agent does: it asks, obeys and tells. It removes what a tombstone names, and nothing else.
+        """What an agent does: it asks, obeys and tells.
 
         What is not named any more may start until it ends in `unnamed_end`.
         """
@@ -288,12 +290,7 @@ class Life(Plans, RuleBasedStateMachine):
         wanted, dead = ({one["id"] for one in document[what]} for what in ("slices", "tombstones"))
         assert wanted == {one for one, claim in mine.items() if claim.state == "claimed"}
         assert dead == {one for one, claim in mine.items() if claim.state != "claimed"}
-        machine.startable |= {one: mine[one] for one in wanted}
-        machine.named, machine.trusts = wanted, document["epoch_confirmed"]
-        if machine.trusts:
-            machine.trusted = (document["epoch"], document["generation"])
-            machine.devices = {one: claim for one, claim in machine.devices.items() if one not in dead}
-            machine.startable = {one: claim for one, claim in machine.startable.items() if one not in dead}
+        machine.obey(document, {one: mine[one] for one in wanted}, dead)
         self._report(machine, blow, document)
         if document["epoch_confirmed"]:
             for one in dead:
@@ -316,25 +313,37 @@ class Life(Plans, RuleBasedStateMachine):
         self._look()
 
     def recover(self) -> None:
-        """Restores what lacks claims that hosts have, does at once what is to be done then, and claims all there is."""
+        """Restores what lacks claims that hosts have and has some that ended, does what is to be done then, and claims
+        all there is.
+        """
         self.backup()
         for name in self.hosts:
+            for claim in self._of(name):
+                if claim.state == "claimed" and self.rng.random() < 0.5:
+                    self._delete(claim, "nothing")
+            self.sync(name, "nothing")
             self._crowd(name)
             self.sync(name, "nothing")
+            self.vm_starts()
         self.restore()
         for name, machine in self.hosts.items():
+            self.sync(name, "nothing")
+            self.vm_starts()
             self._confirm(machine)
             self.sync(name, "nothing")
+            self.vm_starts()
             self._crowd(name)
 
     def confirm_epoch(self) -> None:
         self._confirm(self._any())
 
     def _confirm(self, machine: Machine) -> None:
-        """After a comparison: what runs there and the database does not know is stopped first."""
+        """Mostly after a comparison: what runs there and the database does not know is stopped first."""
         blow = self._blow()
         if not machine.away:
-            machine.devices = {one: device for one, device in machine.devices.items() if one in self.promised.claims}
+            if self.rng.random() < 0.7:
+                known = self.promised.claims
+                machine.devices = {one: device for one, device in machine.devices.items() if one in known}
             path = f"/v1/hosts/{machine.name}:confirm-epoch"
             assert self.service.ask(self.service.operator, "POST", path, blow=blow).status == 200
         self._look()
@@ -348,10 +357,10 @@ class Life(Plans, RuleBasedStateMachine):
         assert stored == {one: claim.state for one, claim in self.promised.claims.items()}
         for name, machine in self.hosts.items():
             used: Counter[str] = Counter()
-            held = {**machine.startable, **machine.devices, **{one.id: one for one in self._of(name)}}
+            held = {**machine.usable(), **machine.devices}
+            held |= {claim.id: claim for claim in self._of(name) if claim.id not in self.risen}
             for claim in held.values():
-                if claim.id not in self.risen:  # their VMs are gone, and they are deleted again
-                    used[claim.gpu] += SHARES[claim.profile]
+                used[claim.gpu] += SHARES[claim.profile]
             assert all(share <= 1000 for share in used.values()), f"{name} is used twice: {used}"
 
     # ---- in short

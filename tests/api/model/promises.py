@@ -7,6 +7,7 @@ from typing import Any
 GIB = 1 << 30
 SHARES = {"small": 150, "large": 600}
 MEMS = {"small": GIB, "large": 2 * GIB}
+MODES = {"small": "fair", "large": "strict"}
 LIMITS = {"account": {"share_permille": 3000, "slices": 9}, "project": {"share_permille": 1700, "slices": 6}}
 CUT = {"share_permille": 500, "slices": 2}
 
@@ -37,19 +38,45 @@ class Held:
 class Machine:
     """A host: its devices are real, whatever a database says.
 
-    `startable`: claims that VMs start with without asking. `named`: those of its last document; `trusts`: whether that
-    was of a confirmed epoch. `trusted`: epoch and generation of the last one that was, which reports name.
+    `startable`: claims that VMs start with without asking; with those that are `unproven` as well only where nothing of
+    their GPU is unknown to the database. `named`: what its last document named; `trusts`: whether that was of a
+    confirmed epoch. `trusted`: epoch and generation of the last one that was, which reports name.
     """
 
     name: str
     token: str
     startable: dict[str, Claim] = field(default_factory=dict)
+    unproven: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
     trusts: bool = True
     trusted: tuple[str | None, int] = (None, 0)
     devices: dict[str, Claim] = field(default_factory=dict)
     seq: int = 0
     away: bool = False
+
+    def obey(self, document: dict[str, Any], wanted: dict[str, Claim], dead: set[str]) -> None:
+        """It removes what a tombstone names, if it trusts the document, and nothing else."""
+        new = wanted.keys() - (self.startable.keys() - self.unproven)
+        same_epoch = self.trusted[0] == document["epoch"]
+        settled = self.trusts and same_epoch
+        self.named, self.trusts = wanted.keys() | dead, document["epoch_confirmed"]
+        if not self.trusts:
+            self.startable = {one: claim for one, claim in self.startable.items() if one not in self.unproven}
+            self.unproven = set(new)
+            return
+        self.unproven = new & self.unproven if settled else set(new)
+        self.trusted = (document["epoch"], document["generation"])
+        self.devices = {one: claim for one, claim in self.devices.items() if one not in dead}
+        unnamed = {one: claim for one, claim in self.startable.items() if one not in self.named}
+        self.startable = {**wanted, **(unnamed if same_epoch else {})}
+        self.unproven -= self.usable().keys()
+
+    def usable(self) -> dict[str, Claim]:
+        """Claims that VMs start with."""
+        doubtful = {claim.gpu for one, claim in {**self.devices, **self.startable}.items() if one not in self.named}
+        return {
+            one: claim for one, claim in self.startable.items() if one not in self.unproven or claim.gpu not in doubtful
+        }
 
 
 @dataclass

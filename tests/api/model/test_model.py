@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random lives on both databases, each against a real process; see `machine` for what is asked after every step."""
+"""Random lives on both databases, each against real processes; see `machine` for what is asked after every step."""
 
 import shutil
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ def service(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) ->
         with deployed(tmp_path, f"sqlite:///{path}", replicas=1) as running:
             yield Service(running, tmp_path)
         return
-    cluster = request.getfixturevalue("postgresql")
+    cluster = request.getfixturevalue("postgresql")  # where replicas may share it
     url = cluster.create("life", template=request.getfixturevalue("postgresql_template"))
-    with deployed(tmp_path, url, replicas=1) as running:
+    with deployed(tmp_path, url, replicas=2) as running:
         yield Service(running, tmp_path, cluster)
     cluster.drop("life")
 
