@@ -68,6 +68,7 @@ class ControlPlane:
         self._renew_tried: Stamp | None = None
         self._renew_trouble = ""
         self._renew_asked: tuple[Stamp, float] | None = None
+        self._unseen = False  # the API does not see our certificate, and the token is tried
         if store.credentials is not None:
             self._use(store.credentials)
 
@@ -106,11 +107,18 @@ class ControlPlane:
             raise
         except ApiRefusedError as error:
             if error.code in (Code.AUTH_INVALID, Code.AUTH_EXPIRED):
-                self._enroll_again(credentials)
+                if not self._unseen:
+                    self._enroll_again(credentials)
+                else:
+                    self._keep_one(credentials.model_copy(update={"token": None}))
             elif error.code == Code.HOST_FENCED:
                 with suppress(ApiAwayError):
                     self._enroll_again(credentials)
+            elif error.code == Code.AUTH_REQUIRED and credentials.certificate is not None and credentials.token:
+                self._try_token(credentials.token)
             raise
+        if self._unseen:
+            self._keep_one(credentials.model_copy(update={"certificate": None}))
         if new is None:
             self._store.touch()
         elif self._store.receive(new, asked_at=asked_at):
@@ -194,14 +202,28 @@ class ControlPlane:
             self._renew_trouble = str(error)
             return credentials
         faults.point("renew.answered")
-        # The token counts until a certificate has been renewed; should this one be lost, there still is the token.
-        renewed = credentials.model_copy(update={"certificate": self._dated(key, made)})
+        # The token counts until a certificate has been renewed; should the first be lost, there still is the token.
+        token = credentials.token if had is None else None
+        renewed = credentials.model_copy(update={"certificate": self._dated(key, made), "token": token})
         self._store.save_credentials(renewed)
         faults.point("renew.stored")
         self._use(renewed)
         self._renew_tried, self._renew_trouble, self._renew_asked = None, "", None
         log.info("new certificate, until %s", made.expires_at.isoformat())
         return renewed
+
+    def _try_token(self, token: str) -> None:
+        """The API does not see our certificate: it is behind a proxy, or another of its machines has no authority."""
+        log.warning("the API does not see the certificate; trying the token")
+        self._unseen = True
+        self._api.use(token)
+        self._renew_tried = self._store.clock.now()
+
+    def _keep_one(self, good: Credentials) -> None:
+        """The token that was tried counts, or only the certificate does."""
+        self._store.save_credentials(good)
+        self._unseen = False
+        self._use(good)
 
     def renew_soon(self, within_s: int) -> None:
         """Ask for another certificate, after some of this time: not all hosts do so at once."""

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 
 import pytest
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
@@ -122,6 +123,59 @@ def test_a_host_with_a_token_asks_for_a_certificate_and_goes_on_without_one(host
     assert host.store is not None
     assert host.store.credentials is not None
     assert host.store.credentials.token == api.token, "it counts until a certificate was renewed"
+
+
+def test_a_first_certificate_that_the_api_does_not_see_is_left_for_the_token(host: Host, api: FakeApi) -> None:
+    """As behind a proxy that ends TLS: the token counts until a certificate was renewed, and then is forgotten."""
+    api.gives_certificates = False
+    host.learn()
+    api.gives_certificates = True
+    authorised = api._authorised
+
+    def blind() -> None:
+        if api.used != api.token:
+            raise ApiRefusedError("auth.required", "send a token")
+
+    api._authorised = blind  # type: ignore[method-assign]
+    host.clock.go(_RENEW_PAUSE_S)
+    with pytest.raises(ApiRefusedError, match=r"auth\.required"):
+        host.learn()
+    host.learn()
+    assert (api.used, api.certificates, had(host)) == (api.token, 1, None)
+    api._authorised = authorised  # type: ignore[method-assign]
+    for wait_s in (_RENEW_PAUSE_S, LIFE_S):
+        host.clock.go(wait_s)
+        host.learn()
+    assert api.used.endswith("certificate 3\n")
+    assert host.store is not None
+    assert host.store.credentials is not None
+    assert host.store.credentials.token is None
+
+
+def test_a_certificate_outlives_an_api_that_does_not_see_it_where_the_token_is_void(host: Host, api: FakeApi) -> None:
+    """As where the answer to a renewal was lost, and one machine of the API has no authority."""
+    api.gives_certificates = False
+    host.learn()
+    api.gives_certificates = True
+    host.clock.go(_RENEW_PAUSE_S)
+    host.learn()
+    assert api.used.endswith("certificate 1\n")
+    authorised = api._authorised
+
+    def refusing(code: str) -> Callable[[], None]:
+        def refuse() -> None:
+            raise ApiRefusedError(code, "no")
+
+        return refuse
+
+    for code in ("auth.required", "auth.invalid"):
+        api._authorised = refusing(code)  # type: ignore[method-assign]
+        with pytest.raises(ApiRefusedError, match=code):
+            host.learn()
+    api._authorised = authorised  # type: ignore[method-assign]
+    host.learn()
+    assert api.used.endswith("certificate 1\n")
+    assert api.enrolments == 1
 
 
 def test_without_tls_it_asks_for_none(host: Host, api: FakeApi) -> None:
