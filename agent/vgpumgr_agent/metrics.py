@@ -6,23 +6,26 @@ at work.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vgpumgr import __version__
-from vgpumgr_agent.backends import Observed
+from vgpumgr_agent.backends import Observed, ObservedSlice
 from vgpumgr_agent.reconcile import Orphans
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
+Family = tuple[str, str, str, Sequence[Sample]]
+"""Kind, name, what it is, samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
     """The agent at one moment. `observed` None: the host cannot be looked at. `told`: see `Reporter.counts`.
 
-    `answered_s`: how long ago the API answered, None if it has not since this start.
+    `answered_s`: how long ago the API answered, None if it has not since this start. `certificate_s`: how long ago the
+    host's certificate came, None if it has none or nobody knows.
     """
 
     observed: Observed | None
@@ -30,6 +33,7 @@ class State:
     problems: int
     api_reachable: bool
     answered_s: float | None
+    certificate_s: float | None
     told: Mapping[tuple[str, str], int]
     at_s: float
 
@@ -50,13 +54,15 @@ def text(state: State) -> str:
     return "".join(_family(*family) for family in families)
 
 
-def _agent(state: State) -> Iterable[tuple[str, str, str, Sequence[Sample]]]:
+def _agent(state: State) -> Iterable[Family]:
     yield "gauge", "vgpumgr_agent_info", "Always 1.", [({"version": __version__}, 1)]
     yield "gauge", "vgpumgr_agent_reconciled_timestamp_seconds", "When all was compared last.", [({}, state.at_s)]
     yield "gauge", "vgpumgr_agent_kernel_up", "Whether the host could be looked at.", [({}, state.observed is not None)]
     yield "gauge", "vgpumgr_agent_api_up", "Whether the API answers.", [({}, state.api_reachable)]
     if state.answered_s is not None:
         yield "gauge", "vgpumgr_agent_api_answer_age_seconds", "Since its last answer.", [({}, state.answered_s)]
+    if state.certificate_s is not None:
+        yield "gauge", "vgpumgr_agent_certificate_age_seconds", "Since it came.", [({}, state.certificate_s)]
     told = [({"kind": kind, "result": result}, float(count)) for (kind, result), count in sorted(state.told.items())]
     yield "counter", "vgpumgr_agent_told_total", "Reports and heartbeats, by result.", told
     yield "gauge", "vgpumgr_agent_problems", "What the log has named and is so still.", [({}, state.problems)]
@@ -69,7 +75,7 @@ def _agent(state: State) -> Iterable[tuple[str, str, str, Sequence[Sample]]]:
     )
 
 
-def _host(observed: Observed) -> Iterable[tuple[str, str, str, Sequence[Sample]]]:
+def _host(observed: Observed) -> Iterable[Family]:
     slices = {"open": 0, "idle": 0, "removing": len(observed.removing)}
     for uuid, found in observed.slices.items():
         if uuid not in observed.removing:
@@ -80,16 +86,53 @@ def _host(observed: Observed) -> Iterable[tuple[str, str, str, Sequence[Sample]]
         "Devices: a VM has it open, none has, or it is on its way out.",
         [({"state": state}, count) for state, count in slices.items()],
     )
+    yield from _gpus(observed)
+    yield from _groups(observed)
+    yield from _slices(observed)
+
+
+def _gpus(observed: Observed) -> Iterable[Family]:
     gpus = [({"gpu": address}, gpu) for address, gpu in sorted(observed.gpus.items())]
     for name, what in (("wall", "Time since the GPU was bound."), ("idle", "Of it, time nobody had the engine.")):
         samples = [(labels, getattr(gpu, f"{name}_ns") / 1e9) for labels, gpu in gpus]
         yield "counter", f"vgpumgr_gpu_{name}_seconds_total", what, samples
+
+
+def _groups(observed: Observed) -> Iterable[Family]:
     groups = [({"gpu": gpu, "tenant": tenant}, group) for (gpu, tenant), group in sorted(observed.groups.items())]
     for name, what in (("run", "Engine time of a tenant's group."), ("throttled", "Time that its cap had run out.")):
         samples = [(labels, getattr(group, f"{name}_ns") / 1e9) for labels, group in groups]
         yield "counter", f"vgpumgr_group_{name}_seconds_total", what, samples
     yield "counter", "vgpumgr_group_runs_total", "Its runs.", [(labels, group.runs) for labels, group in groups]
+    owed = [(labels, group.lag_ns / 1e9) for labels, group in groups]
+    yield "gauge", "vgpumgr_group_lag_seconds", "What the engine owes it; negative in debt.", owed
     yield "gauge", "vgpumgr_group_weight", "What it weighs.", [(labels, group.weight) for labels, group in groups]
+
+
+def _slices(observed: Observed) -> Iterable[Family]:
+    """Whose it is says one family; the others name it by `slice` alone, and go on when that changes."""
+    slices = [({"slice": str(uuid)}, found) for uuid, found in sorted(observed.slices.items())]
+    named = [
+        ({**labels, "vm_uuid": str(found.vm_uuid or ""), "tenant": found.tenant, "gpu": found.gpu}, 1.0)
+        for labels, found in slices
+    ]
+    yield "gauge", "vgpumgr_slice_info", "Always 1.", named
+    for kind, name, what, value in _OF_A_SLICE:
+        yield kind, f"vgpumgr_slice_{name}", what, [(labels, value(found)) for labels, found in slices]
+
+
+_OF_A_SLICE: Sequence[tuple[str, str, str, Callable[[ObservedSlice], float]]] = (
+    ("gauge", "open", "Whether a VM has it open.", lambda found: found.open),
+    ("gauge", "memory_bytes", "Its device memory.", lambda found: found.memory_bytes),
+    ("counter", "run_seconds_total", "Engine time charged to it.", lambda found: found.run_ns / 1e9),
+    ("counter", "ghost_seconds_total", "Of it, the engine idled in its turns.", lambda found: found.ghost_ns / 1e9),
+    ("counter", "items_total", "Items answered.", lambda found: found.items),
+    ("gauge", "queued_items", "Items submitted and not answered yet.", lambda found: found.queued),
+    ("counter", "dma_bytes_total", "Read from and written to guest memory.", lambda found: found.dma_bytes),
+    ("gauge", "throttled", "Whether its own cap has run out.", lambda found: found.throttled),
+    ("gauge", "error", "Why it was stopped, a number of enum vgpu_error; 0: it was not.", lambda found: found.error),
+    ("counter", "errors_total", "How often it was stopped.", lambda found: found.errors),
+)
 
 
 def _family(kind: str, name: str, what: str, samples: Sequence[Sample]) -> str:

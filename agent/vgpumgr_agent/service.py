@@ -233,6 +233,7 @@ class Agent:
             problems=len(self._problems),
             api_reachable=not self.control_plane.trouble,
             answered_s=self._store.answered_s,
+            certificate_s=self._store.certificate_s,
             told=self.reporter.counts.copy(),
             at_s=time.time(),
         )

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -211,6 +212,14 @@ class Store:
         """How long ago the API last answered, None if it has not since this start."""
         with self._guard:
             return self._answered.age_s(self.clock.now()) if self._answered else None
+
+    @property
+    def certificate_s(self) -> float | None:
+        """How long ago the host's certificate came, None if it has none, or nobody knows."""
+        credentials = self.credentials
+        if credentials is None or credentials.certificate is None:
+            return None
+        return credentials.certificate.obtained.age_s(self.clock.now())
 
     def fresh(self) -> bool:
         """Whether what is kept is all that the API wants: trusted, and called the newest since this start, just now."""

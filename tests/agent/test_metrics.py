@@ -2,26 +2,29 @@
 """What the node exporter finds of the agent: whole, escaped, documented, and never in the agent's way."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 from vgpumgr_agent import metrics
 from vgpumgr_agent.config import ConfigError, load
 from vgpumgr_agent.reconcile import Orphans
 
-from tests.agent.fakeapi import group
-from tests.agent.host import A, B, Host
+from tests.agent.fakeapi import FakeApi, group
+from tests.agent.host import VM, A, B, Host
 from tests.agent.test_meter import run
-from tests.agent.test_reconcile import observed, seen_group
+from tests.agent.test_reconcile import observed, seen, seen_group
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "agent.md"
-LINE = re.compile(r'^[a-z_]+(\{([a-z]+="([^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+$')
+LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+$')
 
 
 @pytest.fixture
-def shown(claimed: Host, tmp_path: Path) -> Path:
+def shown(host: Host, tmp_path: Path) -> Path:
     path = tmp_path / "agent.prom"
-    claimed.agent._config = claimed.agent._config.model_copy(update={"metrics_file": path})
+    host.agent._config = host.agent._config.model_copy(update={"metrics_file": path})
     return path
 
 
@@ -29,6 +32,17 @@ def samples(path: Path) -> dict[str, float]:
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     assert all(LINE.match(line) for line in lines)
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def of(uuid: UUID, path: Path) -> dict[str, float]:
+    """What is said of a slice, by the metric's name alone."""
+    return {name.partition("{")[0]: value for name, value in samples(path).items() if f'slice="{uuid}"' in name}
+
+
+def work(host: Host, uuid: UUID, **changes: Any) -> None:
+    """The kernel counts for a slice."""
+    with host.kernel.lock:
+        host.kernel.slices[str(uuid)] = replace(host.kernel.slices[str(uuid)], **changes)
 
 
 def test_none_is_written_unless_asked_for(claimed: Host, tmp_path: Path) -> None:
@@ -49,6 +63,40 @@ def test_counters_devices_and_the_api_are_shown(claimed: Host, shown: Path) -> N
     assert [entry.name for entry in shown.parent.glob("*agent.prom*")] == ["agent.prom"]
 
 
+def test_each_slice_says_whose_it_is_and_what_it_uses(claimed: Host, shown: Path) -> None:
+    claimed.start(A, B)
+    claimed.kernel.open(str(A))
+    work(claimed, A, run_ns=2_500_000_000, ghost_ns=500_000_000, items=7, queued=3, dma_bytes=4096)
+    work(claimed, B, throttled=True, error=3, errors=2)
+    claimed.reconcile()
+    named = f'vgpumgr_slice_info{{slice="{A}",vm_uuid="{VM}",tenant="blue",gpu="0000:00:10.0"}}'
+    assert samples(shown)[named] == 1
+    assert of(A, shown) == {
+        "vgpumgr_slice_info": 1,
+        "vgpumgr_slice_open": 1,
+        "vgpumgr_slice_memory_bytes": 16 << 20,
+        "vgpumgr_slice_run_seconds_total": 2.5,
+        "vgpumgr_slice_ghost_seconds_total": 0.5,
+        "vgpumgr_slice_items_total": 7,
+        "vgpumgr_slice_queued_items": 3,
+        "vgpumgr_slice_dma_bytes_total": 4096,
+        "vgpumgr_slice_throttled": 0,
+        "vgpumgr_slice_error": 0,
+        "vgpumgr_slice_errors_total": 0,
+    }
+    other = of(B, shown)
+    assert [other[f"vgpumgr_slice_{name}"] for name in ("open", "throttled", "error", "errors_total")] == [0, 1, 3, 2]
+
+
+def test_a_slice_that_goes_takes_its_series_with_it(claimed: Host, shown: Path) -> None:
+    claimed.start(A, B)
+    claimed.reconcile()
+    assert of(A, shown)
+    claimed.release(A)
+    claimed.reconcile()
+    assert (of(A, shown), of(B, shown)["vgpumgr_slice_info"]) == ({}, 1)
+
+
 def test_problems_are_counted(claimed: Host, shown: Path) -> None:
     claimed.kernel.fail["set_tenant"] = [34] * 9
     claimed.api.set(groups=[group("blue", 150), group("green", 300)])
@@ -57,13 +105,14 @@ def test_problems_are_counted(claimed: Host, shown: Path) -> None:
 
 
 def test_orphans_are_counted_and_names_escaped(claimed: Host, tmp_path: Path) -> None:
-    found = observed(groups=(seen_group('a"b\\c'),))
+    found = observed(seen(A, tenant='a"b\\c', vm_uuid=None), groups=(seen_group('a"b\\c', lag_ns=-1_500_000_000),))
     state = metrics.State(
         observed=found,
         orphans=Orphans(slices=frozenset({A, B}), groups=frozenset({("gpu", "x")})),
         problems=0,
         api_reachable=False,
         answered_s=None,
+        certificate_s=None,
         told={("report", "delivered"): 3},
         at_s=1.5,
     )
@@ -71,19 +120,37 @@ def test_orphans_are_counted_and_names_escaped(claimed: Host, tmp_path: Path) ->
     said = samples(tmp_path / "x.prom")
     assert (said['vgpumgr_agent_orphans{kind="slice"}'], said['vgpumgr_agent_orphans{kind="group"}']) == (2, 1)
     assert said['vgpumgr_group_weight{gpu="0000:00:10.0",tenant="a\\"b\\\\c"}'] == 300
+    assert said['vgpumgr_group_lag_seconds{gpu="0000:00:10.0",tenant="a\\"b\\\\c"}'] == -1.5
+    assert said[f'vgpumgr_slice_info{{slice="{A}",vm_uuid="",tenant="a\\"b\\\\c",gpu="0000:00:10.0"}}'] == 1
     assert said['vgpumgr_agent_told_total{kind="report",result="delivered"}'] == 3
     assert "vgpumgr_agent_api_answer_age_seconds" not in said
+
+
+def test_a_certificate_that_is_not_renewed_shows_its_age(host: Host, api: FakeApi, shown: Path) -> None:
+    name = "vgpumgr_agent_certificate_age_seconds"
+    api.gives_certificates = True
+    host.learn()
+    assert samples(shown)[name] == 0
+    api.gives_certificates = False
+    host.clock.go(1500)
+    host.learn()
+    assert samples(shown)[name] == 1500
+    api.gives_certificates = True
+    host.clock.go(1500)
+    host.learn()
+    assert samples(shown)[name] == 0
 
 
 def test_a_host_that_cannot_be_looked_at_says_so_and_nothing_old(
     claimed: Host, shown: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    claimed.start(A)
     claimed.reconcile()
     claimed.kernel.loaded = False
     claimed.reconcile()
     found = samples(shown)
     assert found["vgpumgr_agent_kernel_up"] == 0
-    assert not any(name.startswith(("vgpumgr_gpu_", "vgpumgr_group_")) for name in found)
+    assert not any(name.startswith(("vgpumgr_gpu_", "vgpumgr_group_", "vgpumgr_slice_")) for name in found)
 
 
 def test_a_disk_that_takes_no_metrics_stops_nothing_and_is_named_once(
@@ -97,9 +164,9 @@ def test_a_disk_that_takes_no_metrics_stops_nothing_and_is_named_once(
     assert claimed.api.last().slices != []
 
 
-def test_each_is_documented_and_each_documented_is_there(claimed: Host, shown: Path) -> None:
-    claimed.start(A)
-    claimed.reconcile()
+def test_each_is_documented_and_each_documented_is_there(host: Host, api: FakeApi, shown: Path) -> None:
+    api.gives_certificates = True
+    host.learn()
     there = set(re.findall(r"^# TYPE (\w+) ", shown.read_text(), re.M))
     rows = [line for line in DOCUMENTED.read_text().splitlines() if line.startswith("| `vgpumgr_")]
     documented = {name for row in rows for name in re.findall(r"`(vgpumgr_\w+)`", row)}

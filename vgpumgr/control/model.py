@@ -127,10 +127,10 @@ class Tenant:
 class Slice:
     """One slice. `tenant`: "" for none. Weight and cap count inside the tenant's group.
 
-    `open`: a VMM has it. `scheduled`: its tenant is configured. `error`: enum vgpu_error of vgpu_device.h, 0 for none;
-    `error_index` the item at fault. `run_ns`, and `ghost_ns` of it as of a tenant: since its tenant was given
-    it; all else is counted since it was created. `items`: answered. `queued`: submitted and not yet answered, falls as
-    well. `throttled`: its own cap has run out.
+    `open`: a VMM has it. `scheduled`: its tenant is configured, and it is not being removed. `error`: enum vgpu_error
+    of vgpu_device.h, 0 for none; `error_index` the item at fault. `run_ns`, and `ghost_ns` of it as of a tenant: since
+    its tenant was given it; all else is counted since it was created. `items`: answered. `queued`: submitted and not
+    yet answered, falls as well. `throttled`: its own cap has run out.
     """
 
     gpu: str

@@ -97,7 +97,10 @@ class ObservedGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedSlice:
-    """A device. `recorded`: ours; `permit_s`: for how long it may still be opened; `vm_uuid`: whom it was made for."""
+    """A device. `recorded`: ours; `permit_s`: for how long it may still be opened; `vm_uuid`: whom it was made for.
+
+    Counters and what the kernel alone knows: see `vgpumgr.control.model.Slice`.
+    """
 
     uuid: UUID
     gpu: str
@@ -110,9 +113,15 @@ class ObservedSlice:
     permit_s: int
     recorded: bool
     vm_uuid: UUID | None = None
+    memory_bytes: int = 0
     run_ns: int = 0
+    ghost_ns: int = 0
     items: int = 0
+    queued: int = 0
+    dma_bytes: int = 0
+    throttled: bool = False
     error: int = 0
+    errors: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

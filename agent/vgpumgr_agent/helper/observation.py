@@ -47,7 +47,21 @@ _GROUP = (
     "lag_ns",
     "id",
 )
-_SLICE = (*_SETTINGS, "uuid", "tenant", "open", "scheduled", "items", "error")
+_SLICE = (
+    *_SETTINGS,
+    "uuid",
+    "tenant",
+    "open",
+    "scheduled",
+    "memory_bytes",
+    "items",
+    "queued",
+    "dma_bytes",
+    "error",
+    "errors",
+    "ghost_ns",
+    "throttled",
+)
 
 
 class Readable(Protocol):
