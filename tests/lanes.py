@@ -135,7 +135,7 @@ LANES = (
         commands=(
             ("tests/lab/lab", "build", "--what", "selftests"),
             ("tests/lab/lab", "run", "--minimal", "--debug-kernel", "--timeout", "1200", "--", "tests/kmod/smoke"),
-            ("tests/lint",),  # with checkpatch, which that kernel's sources have
+            ("tests/lint", "--all"),  # with checkpatch, which that kernel's sources have
             (*PYTEST, "tests/lab/test_debug_kernel.py"),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "not long", f"--ignore={FAILURES}", "tests/kmod"),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, FAILURES),

@@ -82,17 +82,26 @@ def test_issuers_that_would_be_taken_for_each_other_are_named(
         load(tmp_path / "api.toml")
 
 
+def test_with_tls_there_is_an_authority_for_agents_unless_it_is_taken_out(tmp_path: Path) -> None:
+    tls = {"vgpumgr_api_tls_certificate": "/etc/vgpumgr/api.pem", "vgpumgr_api_tls_key": "/etc/vgpumgr/api.key"}
+    found = written(tmp_path, **tls)
+    assert found.agent_ca_certificate == Path("/var/lib/vgpumgr/api/agents.pem")
+    assert found.agent_ca_key == Path("/var/lib/vgpumgr/api/agents.key")
+    assert written(tmp_path, **tls, vgpumgr_api_agent_ca_certificate="").agent_ca_certificate is None
+    assert written(tmp_path).agent_ca_certificate is None
+
+
 def test_the_authority_for_agents_is_read_as_it_was_given(tmp_path: Path) -> None:
     found = written(
         tmp_path,
         vgpumgr_api_tls_certificate="/etc/vgpumgr/api.pem",
         vgpumgr_api_tls_key="/etc/vgpumgr/api.key",
-        vgpumgr_api_agent_ca_certificate="/var/lib/vgpumgr/api/agents.pem",
-        vgpumgr_api_agent_ca_key="/var/lib/vgpumgr/api/agents.key",
+        vgpumgr_api_agent_ca_certificate="/srv/authority.pem",
+        vgpumgr_api_agent_ca_key="/srv/authority.key",
         vgpumgr_api_agent_certificate_life_s=3600,
     )
-    assert str(found.agent_ca_certificate) == "/var/lib/vgpumgr/api/agents.pem"
-    assert str(found.agent_ca_key) == "/var/lib/vgpumgr/api/agents.key"
+    assert str(found.agent_ca_certificate) == "/srv/authority.pem"
+    assert str(found.agent_ca_key) == "/srv/authority.key"
     assert found.agent_certificate_life_s == 3600
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ansible roles as who deploys hosts meets them. Image builds prove a first run; here is the rest."""
 
+import json
 import os
 import re
 import select
@@ -24,6 +25,7 @@ from labhost.paths import Paths
 from labhost.snapshot import Snapshot
 
 from tests.api.cluster import Cluster
+from tests.api.http.tls import make_certificate
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
@@ -43,7 +45,64 @@ revision, down_revision, branch_labels, depends_on = "9999", "{last}", None, Non
 def upgrade() -> None:
     op.create_table("following", sa.Column("id", sa.Integer(), primary_key=True))
 """
-IN_ROOT = 'mount -t proc proc "$root/proc" && exec chroot "$root" sh -c "$1"'
+TLS = {
+    "vgpumgr_api_tls_certificate": "/etc/vgpumgr/api.pem",
+    "vgpumgr_api_tls_key": "/etc/vgpumgr/api.key",
+    "vgpumgr_host_api_url": "https://127.0.0.1:8470",
+    "vgpumgr_host_api_ca_file": "/etc/vgpumgr/api.pem",
+}
+SERVE = """set -e
+ip link set lo up
+as() { # USER COMMAND...
+    user=$1
+    shift
+    exec setpriv --reuid="$user" --regid="$user" --init-groups -- "$@"
+}
+ask() { # METHOD PATH [DATA]
+    curl --silent --show-error --fail-with-body --cacert /etc/vgpumgr/api.pem --request "$1" \\
+        --header "Authorization: Bearer $(cat /etc/vgpumgr/operator-token)" \\
+        ${3:+--header 'Content-Type: application/json' --data "$3"} "https://127.0.0.1:8470$2"
+}
+until_true() { # COMMAND...
+    tries=0
+    until "$@" >/tmp/said 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt 200 ] || { cat /tmp/said /tmp/*.log; exit 1; }
+        sleep 0.5
+    done
+}
+(as vgpumgr-api /opt/vgpumgr/bin/vgpumgr-api serve) >/tmp/api.log 2>&1 & api=$!
+until_true ask GET /v1/health
+"""
+ANNOUNCE = (
+    SERVE
+    + """
+ask POST /v1/hosts '{"name": "lab"}' >/tmp/host
+kill $api
+jq --raw-output .enroll_token /tmp/host
+"""
+)
+ENROL = (
+    SERVE
+    + """
+ready() {
+    ask GET /v1/hosts/lab >/tmp/host
+    jq --exit-status '.online and .state == "ready"' /tmp/host
+}
+systemd-tmpfiles --create /usr/lib/tmpfiles.d/vgpumgr.conf
+install -d -o vgpumgr -g vgpumgr -m 0700 /var/lib/vgpumgr/agent
+(as vgpumgr /opt/vgpumgr/bin/vgpumgr-agent) >/tmp/agent.log 2>&1 & agent=$!
+until_true ready
+kill $agent $api
+jq --exit-status '.token == null' /var/lib/vgpumgr/agent/credentials.json
+openssl verify -CAfile /var/lib/vgpumgr/api/agents.pem /var/lib/vgpumgr/agent/certificate.pem
+"""
+)
+# Its own network, because an API may listen on this machine; no process outlives the command.
+IN_ROOT = """mount -t tmpfs tmpfs "$root/tmp"
+mount -t tmpfs tmpfs "$root/run"
+exec unshare --net --pid --fork --kill-child --mount-proc="$root/proc" chroot "$root" sh -c "$1"
+"""
 
 
 class Host:
@@ -64,6 +123,13 @@ class Host:
         log = self._directory / "command.log"
         self._layer.run(IN_ROOT, [command], log=log)
         return log.read_text()
+
+    def give_certificate(self) -> None:
+        """Place a certificate for the API, as docs/deploy.md tells the operator to."""
+        place = self.changes / "etc/vgpumgr"
+        place.mkdir(parents=True, exist_ok=True)
+        make_certificate(place, name="api.pem", key="api.key")
+        self.run("chgrp vgpumgr-api /etc/vgpumgr/api.key && chmod 640 /etc/vgpumgr/api.key")
 
 
 @cache
@@ -225,6 +291,34 @@ def reachable(cluster: Cluster) -> Iterator[int]:
 def test_the_api_beyond_loopback_without_tls_is_refused(place: Path) -> None:
     with pytest.raises(BuildError, match="beyond loopback the API speaks TLS only"):
         Host(place).play("-e", "vgpumgr_api_listen_host=0.0.0.0")
+
+
+def test_another_machine_of_the_api_makes_no_authority_of_its_own(place: Path) -> None:
+    """Nor is anything changed before it has that of the first; without one hosts have tokens, if that is said."""
+    host = Host(place)
+    host.give_certificate()
+    second = TLS | {"vgpumgr_api_initialise": False}
+    with pytest.raises(BuildError, match=r"agents\.pem is not there: copy it .*from the machine where"):
+        host.play("-e", json.dumps(second))
+    assert not (host.changes / "etc/vgpumgr/api.toml").exists()
+    host.play("-e", json.dumps(second | {"vgpumgr_api_agent_ca_certificate": ""}))
+    assert "agent_ca" not in (host.changes / "etc/vgpumgr/api.toml").read_text()
+    host.run("cp -p /etc/vgpumgr/api.pem /var/lib/vgpumgr/api/agents.pem; touch /var/lib/vgpumgr/api/agents.key")
+    host.play("-e", json.dumps(second))
+    assert "agent_ca" in (host.changes / "etc/vgpumgr/api.toml").read_text()
+    assert (host.changes / "var/lib/vgpumgr/api/agents.key").read_text() == ""
+
+
+def test_with_tls_a_host_trades_its_one_time_token_for_a_certificate_and_is_ready(place: Path) -> None:
+    """As docs/deploy.md has it: the API, then the host with its token, and then their programs do the rest."""
+    host = Host(place)
+    host.give_certificate()
+    host.play("-e", json.dumps(TLS))
+    assert host.run("stat -c '%U %a' /var/lib/vgpumgr/api/agents.key") == "vgpumgr-api 600\n"
+    token = host.run(ANNOUNCE).strip()
+    assert changed(host.play("-e", json.dumps(TLS | {"vgpumgr_host_enroll_token": token}))) == 1
+    assert host.run(ENROL).splitlines()[-2:] == ["true", "/var/lib/vgpumgr/agent/certificate.pem: OK"]
+    assert changed(host.play("-e", json.dumps(TLS))) == 0
 
 
 def test_the_image_names_no_package_index_of_this_machine() -> None:
