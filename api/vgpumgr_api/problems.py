@@ -155,7 +155,7 @@ def _reason(error: Mapping[str, Any]) -> Reason:
     known = {"missing": "field.missing", "extra_forbidden": "field.unknown"}
     detail = str(error["msg"]).removeprefix("Value error, ")  # what a check of ours says comes after that
     location = error["loc"]
-    if location[-1] == OF_KEY and error["input"] == location[-2]:
+    if error["type"] not in known and location[-1] == OF_KEY and error["input"] == location[-2]:
         detail, location = f"the key {detail.removeprefix('String ')}", location[:-1]
     return Reason(code=known.get(error["type"], Code.FIELD_INVALID.value), detail=detail, field=json_path(location))
 

@@ -36,7 +36,7 @@ from vgpumgr_api.call import (
 )
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.headers import announces_body, field_refusal, refuse_repeated_headers, require_json
-from vgpumgr_api.reader import Reader
+from vgpumgr_api.reader import Reader, ReadRequest
 from vgpumgr_api.services.actors import Actor, require_scope
 
 RECALLED = "recalled"
@@ -53,21 +53,25 @@ class PublicRoute(APIRoute):
             self.dependant.call = _threaded(self.endpoint)
         handle = super().get_route_handler()
         known = frozenset(_query_names(self.dependant))
-        reader = None if self.body_field is None else Reader(self.body_field.field_info.annotation)
+        field = None if self.body_field is None else self.body_field.field_info
+        reader = None if field is None else Reader(field.annotation)
+        required = field is not None and field.is_required()
 
         async def handle_strictly(request: Request) -> Response:
             await self.admit(request)
-            body = b""
-            if reader is not None:
+            if required:
                 require_json(request.method, request.headers)
-                body = await request.body()
-            elif announces_body(request.headers):
-                refuse_any(await request.body())
+            body = await request.body() if reader is not None or announces_body(request.headers) else b""
+            said = bool(body.strip())
+            if reader is None:
+                refuse_any(body)
+            elif said:
+                require_json(request.method, request.headers)
             refuse_repeated_headers(request.headers)
             refuse_unknown(request, known)
             async with self.turn(request):
-                if reader is not None and body:
-                    request = await reader.read(request, body)
+                if reader is not None:
+                    request = await reader.read(request, body) if said else ReadRequest(request, b"", None)
                 return await handle(request)
 
         return handle_strictly
@@ -113,6 +117,13 @@ class Route(PublicRoute):
         """What a token that has scopes needs here: the part of ``/v1`` and whether it changes something there."""
         part = self.path_format.split("/")[2].partition(":")[0]
         return f"{part}:{'read' if method == 'GET' else 'write'}"
+
+
+class ReadingRoute(Route):
+    """A route that changes nothing, though its method is not GET."""
+
+    def scope(self, method: str) -> str:  # noqa: ARG002
+        return super().scope("GET")
 
 
 class ConfirmedRoute(Route):

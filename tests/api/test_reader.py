@@ -23,6 +23,8 @@ from vgpumgr.wire.resources import SliceBatch, TenantCreate
 
 MARKS = ',[{":]}\\'
 """Of which strings may be made that say anything."""
+REFUSAL_KEPT = 500
+"""Characters of each of a report's `refusals`, which alone have no bound: the first agents sent them uncut."""
 WORDS = ("a", "0000:03:00.0", "slices:read")
 
 
@@ -52,8 +54,7 @@ def largest(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
             return next(word for word in WORDS if re.search(pattern, word))
         case {"type": "string", "format": "uuid"}:
             return str(UUID(int=1))
-        case {"type": "string"}:
-            length = schema.get("maxLength", 500)
+        case {"type": "string", "maxLength": length}:
             return (MARKS * length)[:length]
         case {"type": "boolean"}:
             return True
@@ -62,6 +63,9 @@ def largest(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
 
 def largest_of(model: type[BaseModel]) -> Any:
     schema = TypeAdapter(model).json_schema()
+    if model is Report:
+        assert "maxLength" not in schema["properties"]["refusals"]["items"]
+        schema["properties"]["refusals"]["items"]["maxLength"] = REFUSAL_KEPT
     return largest(schema, schema.get("$defs", {}))
 
 

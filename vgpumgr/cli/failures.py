@@ -114,6 +114,8 @@ def lines(error: errors.VgpumgrError) -> list[str]:
     shown = [f"vgpumgr: {printable(error.code)}: {printable(str(error))}"]
     if isinstance(error, errors.ApiError):
         for reason in error.reasons:
+            if reason.detail == str(error):  # which says it already
+                continue
             times = "" if reason.count is None else f" ({reason.count} GPU{'' if reason.count == 1 else 's'})"
             field = f"{reason.field}: " if reason.field else ""
             shown.append("  " + printable(f"{reason.code}: {field}{reason.detail}{times}"))

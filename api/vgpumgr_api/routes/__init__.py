@@ -29,6 +29,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     slices.claims_router,
     fleet.router,
     slices.router,
+    slices.explain_router,
     root.router,
     tenants.router,
     quotas.router,

@@ -10,6 +10,7 @@ from vgpumgr.wire.operations import HostDrain, Operation
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch, HostState
 from vgpumgr.wire.selector import Selector, parse_selector
 from vgpumgr_api.call import Call, CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.expired import despite_expired
 from vgpumgr_api.services import cordoning, drain, fencing, hosts
 from vgpumgr_api.strict import Route
 
@@ -65,7 +66,7 @@ def patch_host(call: TrialDep, name: Name, patch: HostPatch, if_match: IfMatch) 
 @router.delete("/{name}", status_code=204)
 def delete_host(call: TrialDep, name: Name, if_match: IfMatch) -> None:
     """Refused while it has slices, but for lost ones of a fenced host. Needs If-Match."""
-    call.write(hosts.delete_host, name, if_match=if_match)
+    despite_expired(call, lambda: call.write(hosts.delete_host, name, if_match=if_match))
 
 
 @router.post("/{name}:confirm-epoch")

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from vgpumgr.wire.common import Mode, Name, Page
 from vgpumgr.wire.resources import Profile, ProfileCreate
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.expired import despite_expired
 from vgpumgr_api.services import profiles
 from vgpumgr_api.strict import Route
 
@@ -40,4 +41,4 @@ def get_profile(call: CallDep, name: Name) -> Profile:
 @router.delete("/{name}", status_code=204)
 def delete_profile(call: TrialDep, name: Name, if_match: IfMatch) -> None:
     """Refused while slices of it exist. Needs If-Match."""
-    call.write(profiles.delete_profile, name, if_match=if_match)
+    despite_expired(call, lambda: call.write(profiles.delete_profile, name, if_match=if_match))

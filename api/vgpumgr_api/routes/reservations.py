@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Reservation, ReservationCreate
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.claiming import claiming
+from vgpumgr_api.expired import despite_expired
 from vgpumgr_api.services import reservations
 from vgpumgr_api.strict import Route
 
@@ -33,7 +33,7 @@ def create_reservation(
 ) -> Reservation:
     """Holds quota and places on GPUs until an instant, all or none. Claims take them by naming the reservation."""
     call.request.state.asked = wanted.places
-    made = claiming(
+    made = despite_expired(
         call, lambda: call.write_once(idempotency_key, reservations.create_reservation, wanted, kind=Reservation)
     )
     call.located(f"/v1/reservations/{made.id}")

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Query
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, Slices, SliceState
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
-from vgpumgr_api.claiming import claiming, give_expired_back
+from vgpumgr_api.expired import despite_expired, give_expired_back
 from vgpumgr_api.services import claims, explain
-from vgpumgr_api.strict import ConfirmedRoute, Route
+from vgpumgr_api.strict import ConfirmedRoute, ReadingRoute, Route
 
 router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
 claims_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ConfirmedRoute)
+explain_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ReadingRoute)
 
 ValidateOnly = Annotated[bool, Query(description="check and answer alike, but claim nothing")]
 
@@ -47,9 +48,9 @@ def create_slice(
     """Claims a slice: charges the quota, chooses a GPU. Either everything is done or nothing."""
     if validate_only:
         call.response.status_code = 200
-        return claiming(call, lambda: call.write(claims.create_slice, wanted, validate_only=True))
+        return despite_expired(call, lambda: call.write(claims.create_slice, wanted, validate_only=True))
     once = None if idempotency_key is None else call.once(idempotency_key, wanted)
-    claimed = claiming(call, lambda: call.write(claims.create_slice, wanted, once=once))
+    claimed = despite_expired(call, lambda: call.write(claims.create_slice, wanted, once=once))
     call.located(f"/v1/slices/{claimed.id}")
     call.tag(claimed.id, claimed.generation)
     return claimed
@@ -70,15 +71,15 @@ def create_slices(
     call.request.state.asked = len(wanted.slices)
     if validate_only:
         call.response.status_code = 200
-        return claiming(call, lambda: call.write(claims.create_slices, wanted, validate_only=True))
-    return claiming(call, lambda: call.write_once(idempotency_key, claims.create_slices, wanted, kind=Slices))
+        return despite_expired(call, lambda: call.write(claims.create_slices, wanted, validate_only=True))
+    return despite_expired(call, lambda: call.write_once(idempotency_key, claims.create_slices, wanted, kind=Slices))
 
 
-@router.post(":explain")
+@explain_router.post(":explain")
 def explain_slice(call: CallDep, wanted: SliceCreate) -> Explanation:
     """What would come of a claim, and how many GPUs are out of the question for which reason. Claims nothing."""
-    give_expired_back(call)
-    return call.read(explain.explain, wanted)
+    said = call.read(explain.explain, wanted)
+    return said if said.fits or not give_expired_back(call) else call.read(explain.explain, wanted)
 
 
 @router.get("/{slice_id}")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
 from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.expired import despite_expired
 from vgpumgr_api.services import tenants
 from vgpumgr_api.strict import Route
 
@@ -47,4 +48,4 @@ def get_tenant(call: CallDep, name: Name) -> Tenant:
 @router.delete("/{name}", status_code=204)
 def delete_tenant(call: TrialDep, name: Name, if_match: IfMatch) -> None:
     """Refused while the tenant has projects or slices."""
-    call.write(tenants.delete_tenant, name, if_match=if_match)
+    despite_expired(call, lambda: call.write(tenants.delete_tenant, name, if_match=if_match))

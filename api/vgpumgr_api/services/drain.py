@@ -36,6 +36,11 @@ def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *,
     host_states.require_not_draining(session, host)
     if host.fenced_at is not None:
         raise Refusal(Code.HOST_FENCED, f"host {name} was declared dead; re-enrol it, or delete it")
+    if host_states.operators_state(host) is HostState.MAINTENANCE:
+        raise Refusal(
+            Code.OBJECT_IN_USE,
+            f"{name} is in maintenance, and while it drained its VMs could start; end that first: cordon it",
+        )
     before = host_states.operators_state(host)
     host_states.enter(session, actor, host, HostState.DRAINING)
     operation = operations.begin(

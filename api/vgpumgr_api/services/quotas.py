@@ -311,6 +311,8 @@ def _exceeded(session: Session, owner: models.Tenant, role: str, asked: Mapping[
     if quota is None:
         return Refusal(Code.OBJECT_UNKNOWN, f"no tenant {owner.name!r}; it was deleted")
     reasons, limits = _shortfalls(quota, owner.name, role, asked)
+    if not reasons:  # something was given back meanwhile
+        raise TryAgain
     what = ", ".join(reason.code.removeprefix("quota.") for reason in reasons)
     return Refusal(
         Code.QUOTA_EXCEEDED,

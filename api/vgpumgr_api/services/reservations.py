@@ -2,7 +2,7 @@
 """Reservations: quota and places on GPUs that are held for a tenant's claims until an instant.
 
 An end does not depend on anybody who watches the clock: after `expires_at` no claim gets a place, and what is still
-held is given back before a claim is refused for want of it (see `claiming`). Places are locked after quotas and GPUs.
+held is given back before a claim is refused for want of it (see `expired`). Places are locked after quotas and GPUs.
 """
 
 import logging
@@ -14,14 +14,14 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Row, Select, and_, delete, func, or_, select, update
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from vgpumgr.wire.common import Mode, Page
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Reservation, ReservationCreate, SliceCreate, Tie
 from vgpumgr_api.db import models
 from vgpumgr_api.db import reservations as tables
-from vgpumgr_api.db.database import TryAgain, now
+from vgpumgr_api.db.database import TryAgain, given_up, now
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import change
@@ -138,24 +138,41 @@ def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, 
 def expire(session: Session) -> bool:
     """Gives back what one reservation holds whose time is over; False if there is none that can be.
 
-    One that fails keeps no later one from its end: it is logged, left as it is, and tried again the next time.
+    What others have locked is waited for only if there is nothing else, and then for one alone. One that fails keeps no
+    later one from its end: it is logged, left as it is, and tried again the next time.
     """
-    over = _expired(session, None)
+    with session.begin_nested() as passing:
+        if _end_one(session, wait=False):
+            return True
+        passing.rollback()  # so that who waits has no locks that others wait for
+    return _end_one(session, wait=True)
+
+
+def _end_one(session: Session, *, wait: bool) -> bool:
+    """`wait` False: passes over what is locked, and leaves it to who waits to say what fails."""
+    over = _expired(session, None, wait=wait)
     while over is not None:
         try:
-            with session.begin_nested():
-                _end(session, CLOCK, over.id, "reservation.expired")
-            return True
-        except (TryAgain, OperationalError):
+            with session.begin_nested() as ending:
+                # Who waited may find that another ended it.
+                if _end(session, CLOCK, over.id, "reservation.expired", wait=wait) or wait:
+                    return True
+                ending.rollback()
+        except TryAgain:
             raise
+        except OperationalError as error:
+            if not given_up(error):
+                raise
+            return False
         except Exception:
-            log.exception("reservation %s cannot be ended", over.id)
-        over = _expired(session, over)
+            if wait:
+                log.exception("reservation %s cannot be ended", over.id)
+        over = _expired(session, over, wait=wait)
     return False
 
 
-def _expired(session: Session, last: Row[UUID, datetime] | None) -> Row[UUID, datetime] | None:
-    """The one that expired first, after `last`."""
+def _expired(session: Session, last: Row[UUID, datetime] | None, *, wait: bool) -> Row[UUID, datetime] | None:
+    """The one that expired first, after `last`. `wait` False: whose owners nobody has locked; then they are."""
     table = tables.Reservation
     statement = select(table.id, table.expires_at).where(table.expires_at <= now(session))
     if last is not None:
@@ -164,6 +181,14 @@ def _expired(session: Session, last: Row[UUID, datetime] | None) -> Row[UUID, da
                 table.expires_at > last.expires_at,
                 and_(table.expires_at == last.expires_at, table.id > last.id),
             )
+        )
+    if not wait:
+        own, account = aliased(models.Quota), aliased(models.Quota)
+        statement = (
+            statement.join(models.Tenant, models.Tenant.id == table.tenant_id)
+            .join(own, own.tenant_id == table.tenant_id)
+            .join(account, account.tenant_id == func.coalesce(models.Tenant.account_id, table.tenant_id))
+            .with_for_update(of=(own, account), skip_locked=True)
         )
     return session.execute(statement.order_by(table.expires_at, table.id).limit(1)).one_or_none()
 
@@ -278,8 +303,11 @@ def _exchange(session: Session, tenant: models.Tenant, wanted: Wanted, request: 
     return take(session, wanted, first=False)
 
 
-def _end(session: Session, actor: Actor, reservation_id: UUID, what: str) -> bool:
-    """Gives back what is held, in the order in which claims lock; False if somebody else just did."""
+def _end(session: Session, actor: Actor, reservation_id: UUID, what: str, *, wait: bool = True) -> bool:
+    """Gives back what is held, in the order in which claims lock; False if somebody else just did.
+
+    `wait` False, for who has the owners' locks: also if another has that of a GPU.
+    """
     found = session.execute(
         select(tables.Reservation, models.Tenant)
         .join(models.Tenant, models.Tenant.id == tables.Reservation.tenant_id)
@@ -290,11 +318,14 @@ def _end(session: Session, actor: Actor, reservation_id: UUID, what: str) -> boo
     reservation, tenant = found
     quotas.lock_owners(session, quotas.owners_of(session, tenant))
     held = select(tables.Hold.gpu_id).where(tables.Hold.reservation_id == reservation_id)
-    session.execute(select(Gpu.id).where(Gpu.id.in_(held)).order_by(Gpu.id).with_for_update(key_share=True)).all()
+    gpus = select(Gpu.id).where(Gpu.id.in_(held)).order_by(Gpu.id)
+    locked = set(session.scalars(gpus.with_for_update(key_share=True, skip_locked=not wait)))
     # Waits for claims that are taking places.
     left = session.scalars(
         select(tables.Hold).where(tables.Hold.reservation_id == reservation_id).with_for_update()
     ).all()
+    if any(hold.gpu_id not in locked for hold in left):
+        return False
     change(session, delete(tables.Hold).where(tables.Hold.reservation_id == reservation_id))
     if change(session, delete(tables.Reservation).where(tables.Reservation.id == reservation_id)) == 0:
         return False

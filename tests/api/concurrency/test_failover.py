@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of two replicas is killed, then PostgreSQL itself is restarted, while clients work: they see nothing of it.
 
-The clients are the typed one that the CLI uses, behind one address, with nothing but its own repetition of requests
-(more often than usual here, since a replica and a server take long to start on a busy machine).
+The clients are the typed one that the CLI uses, behind one address, with nothing but its own repetition of requests,
+for as long as docs/rest-api.md has a control plane go on.
 """
 
 import threading

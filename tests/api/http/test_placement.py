@@ -5,7 +5,10 @@ from datetime import timedelta
 
 import pytest
 from vgpumgr_api.app import create_app
+from vgpumgr_api.errors import Refusal
+from vgpumgr_api.services import reservations
 
+from tests.api.conftest import Clock
 from tests.api.http.cloud import Caller, Cloud
 from vgpumgr.wire.problem import Code
 
@@ -80,6 +83,55 @@ def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud, *, a
         assert other.post("/v1/slices:explain", want, status=200)["fits"]
     assert other.post("/v1/slices", want)["host"] == "h1"
     assert again.operator.get("/v1/quotas/acme")["used_slices"] == 0
+
+
+def test_whoever_may_not_claim_or_has_room_sets_nothing_in_motion(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, own = cloud.host("h1"), cloud.tenant("acme", **PLENTY)
+    cloud.profile("half", 500)
+    cloud.profile("whole", 1000)
+    looked: list[object] = []
+    monkeypatch.setattr(reservations, "expire", lambda session: bool(looked.append(session)))
+    want = {"tenant": "acme", "profile": "half"}
+    host.refused(Code.PERMISSION_DENIED, "POST", "/v1/slices:explain", want)
+    own.refused(Code.OBJECT_UNKNOWN, "POST", "/v1/slices:explain", want | {"profile": "none"})
+    assert own.post("/v1/slices:explain", want, status=200)["fits"]
+    assert not looked
+    own.post("/v1/slices", want)
+    assert not own.post("/v1/slices:explain", want | {"profile": "whole"}, status=200)["fits"]
+    assert len(looked) == 1
+
+
+def test_who_is_refused_is_told_that_though_what_expired_is_locked(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.host("h1")
+    own = cloud.tenant("acme", **PLENTY)
+    cloud.profile("whole", 1000)
+    want = {"tenant": "acme", "profile": "whole"}
+    own.post("/v1/slices", want)
+
+    def busy(_session: object) -> bool:
+        raise Refusal(Code.DATABASE_BUSY, "others held what this request needs; try again in a moment")
+
+    monkeypatch.setattr(reservations, "expire", busy)
+    own.refused(Code.CAPACITY_NONE, "POST", "/v1/slices", want)
+    assert not own.post("/v1/slices:explain", want, status=200)["fits"]
+
+
+@pytest.mark.parametrize("path", ["/v1/tenants/acme", "/v1/profiles/p", "/v1/hosts/h1"])
+def test_what_expired_keeps_nothing_from_being_deleted(cloud: Cloud, clock: Clock, path: str) -> None:
+    cloud.host("h1")
+    own = cloud.tenant("acme", **PLENTY)
+    cloud.profile("p", 100)
+    wanted = {"tenant": "acme", "profile": "p", "places": 2, "expires_in_s": 60}
+    held = own.post("/v1/reservations", wanted)["id"]
+    etag = {"If-Match": cloud.operator("GET", path).headers["etag"]}
+    cloud.operator.refused(Code.OBJECT_IN_USE, "DELETE", path, headers=etag)
+    clock.advance(60)
+    cloud.operator.refused(Code.OBJECT_UNKNOWN, "DELETE", f"/v1/reservations/{held}")
+    cloud.operator.ok("DELETE", path, 204, headers=etag)
 
 
 def test_bands_and_policies_are_sold_refused_and_passed_on(cloud: Cloud) -> None:

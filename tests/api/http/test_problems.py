@@ -404,6 +404,24 @@ def test_a_member_that_is_there_twice_is_refused_however_deep(cloud: Cloud) -> N
     assert [each["name"] for each in cloud.operator.get("/v1/tenants")["items"]] == ["acme"]
 
 
+def test_a_member_is_not_taken_for_the_key_that_it_quotes(cloud: Cloud) -> None:
+    said = cloud.operator.refused(Code.FIELD_INVALID, "POST", "/v1/tenants", {"name": "a", "[key]": "body"})
+    assert [(each.code, each.field) for each in said.reasons] == [("field.unknown", '$["[key]"]')]
+    assert said.reasons[0].detail == "Extra inputs are not permitted"
+
+
+@pytest.mark.parametrize("verb", ["cordon", "drain"])
+@pytest.mark.parametrize("body", ["", " \n"])
+def test_where_no_body_is_needed_the_type_of_nothing_does_not_matter(cloud: Cloud, verb: str, body: str) -> None:
+    cloud.host("h1")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    sent = form | {"If-Match": cloud.operator("GET", "/v1/hosts/h1").headers["etag"]}
+    answer = cloud.operator("POST", f"/v1/hosts/h1:{verb}", content=body, headers=sent)
+    assert answer.status_code < 300, answer.text
+    if verb == "drain":
+        cloud.operator.refused(Code.MEDIA_TYPE_UNSUPPORTED, "POST", f"/v1/hosts/h1:{verb}", content="a=b", headers=sent)
+
+
 def test_words_that_a_filter_does_not_know_are_answered_with_those_that_it_knows(cloud: Cloud) -> None:
     for about in ("slicee", "slice,", "slice,slice,wombat"):
         said = cloud.operator.refused(Code.FIELD_INVALID, "GET", f"/v1/events?about={about}")

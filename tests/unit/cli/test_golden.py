@@ -200,7 +200,13 @@ def test_a_command_prints_what_its_golden_file_says(
 
 
 def test_every_golden_file_belongs_to_a_test() -> None:
-    own = {"refusal-with-reasons.txt", "refusal-with-reasons-json.txt", "top.txt", "top-json.txt"}
+    own = {
+        "refusal-with-reasons.txt",
+        "refusal-with-reasons-json.txt",
+        "refusal-of-a-name.txt",
+        "top.txt",
+        "top-json.txt",
+    }
     assert {path.name for path in GOLDEN.iterdir()} == {file_name(command) for command in COMMANDS} | own
 
 
@@ -216,6 +222,12 @@ def test_reasons_follow_the_refusal(cli: Cli, golden: Golden, option: str, name:
         Reason(code="type", detail="a reason of a newer API", field="profile"),
     )
     golden(name, shown(cli, "create slice --tenant blue --profile quarter" + option))
+
+
+def test_a_reason_that_says_what_the_refusal_does_is_not_said_twice(cli: Cli, golden: Golden) -> None:
+    detail = "no profile 'nope', or none that this token may see"
+    cli.api.refuse(Code.OBJECT_UNKNOWN, detail, Reason(code=Code.OBJECT_UNKNOWN, detail=detail, field="$.profile"))
+    golden("refusal-of-a-name.txt", shown(cli, "create slice --tenant blue --profile nope"))
 
 
 @pytest.mark.parametrize(("option", "name"), [("", "top.txt"), (" -o json", "top-json.txt")])

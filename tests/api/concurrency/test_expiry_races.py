@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reservations whose time is over while others hold the locks of what would be given back."""
+
+from collections import Counter
+
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.models import Gpu, Host
+from vgpumgr_api.services import quotas, reservations
+from vgpumgr_api.services.lookup import tenant_named
+
+from tests.api.concurrency.audit import Audit
+from tests.api.concurrency.uncommitted import behind
+from tests.api.conftest import Clock
+from tests.api.world import World
+
+pytestmark = pytest.mark.parametrize("engine_name", ["postgresql"])
+
+ACCOUNT, FIRST, LATER = "acme", "web", "blue"
+
+
+LOCKS = pytest.mark.parametrize("locked", ["project", "account", "gpu"])
+
+
+@pytest.fixture
+def expired(world: World, clock: Clock) -> None:
+    """A reservation of a project on a host, and one of another tenant that expired later on another."""
+    profile = world.profile(share=200)
+    world.tenant(ACCOUNT)
+    for name, account in ((FIRST, ACCOUNT), (LATER, None)):
+        world.host(name)
+        world.tenant(name, account=account)
+        clock.advance(1)
+        world.reserve(name, profile, expires_in_s=60, host=name)
+    clock.advance(60)
+
+
+def lock(session: Session, what: str) -> None:
+    """Of what the first reservation gives back."""
+    if what == "gpu":
+        host = select(Host.id).where(Host.name == FIRST).scalar_subquery()
+        assert session.scalars(select(Gpu.id).where(Gpu.host_id == host).with_for_update()).all()
+        return
+    owner = tenant_named(session, {"project": FIRST, "account": ACCOUNT}[what])
+    assert quotas.lock_owners(session, [(owner, what)])
+
+
+def slices(world: World) -> dict[str, int]:
+    return {name: world.quota(name).used_slices for name in (FIRST, LATER)}
+
+
+@LOCKS
+@pytest.mark.usefixtures("expired")
+def test_what_another_has_locked_keeps_no_later_one_from_its_end(
+    world: World, database: Database, database_url: str, locked: str
+) -> None:
+    _, ended, waited = behind(
+        database, database_url, lambda session: lock(session, locked), lambda: database.run(reservations.expire)
+    )
+    assert (ended, waited) == (True, False)
+    assert slices(world) == {FIRST: 1, LATER: 0}
+    assert Audit(database_url).violations() == []
+
+
+@LOCKS
+@pytest.mark.usefixtures("expired")
+def test_if_there_is_nothing_else_it_is_waited_for_as_claims_wait(
+    world: World, database: Database, database_url: str, locked: str
+) -> None:
+    """What was locked while it was passed over, another may want who has what is waited for."""
+    counted, order = Counter[str](), ["account", "project", "gpu"]
+    with Session(database.engine) as holding, holding.begin():
+        lock(holding, "gpu")
+        assert database.run(reservations.expire)
+    assert slices(world) == {FIRST: 1, LATER: 0}
+
+    def first(session: Session) -> None:
+        counted["first"] += 1
+        lock(session, locked)
+
+    def then(session: Session) -> None:
+        for each in order[order.index(locked) + 1 :]:
+            lock(session, each)
+
+    def late(session: Session) -> bool:
+        counted["late"] += 1
+        return reservations.expire(session)
+
+    _, ended, waited = behind(database, database_url, first, lambda: database.run(late), then=then)
+    assert (ended, waited) == (True, True)
+    assert counted == {"first": 1, "late": 1}
+    assert slices(world) == {FIRST: 0, LATER: 0}
+    assert Audit(database_url).violations() == []
+
+
+@LOCKS
+@pytest.mark.usefixtures("expired")
+def test_one_that_stays_locked_is_left_for_another_time(world: World, database: Database, locked: str) -> None:
+    def impatient(session: Session) -> bool:
+        session.execute(text("SET LOCAL lock_timeout = 10"))
+        return reservations.expire(session)
+
+    with Session(database.engine) as holding, holding.begin():
+        lock(holding, locked)
+        assert database.run(impatient)
+        assert not database.run(impatient)
+    assert slices(world) == {FIRST: 1, LATER: 0}
+    assert database.run(reservations.expire)
+    assert slices(world) == {FIRST: 0, LATER: 0}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that met no room, which was there when they were to say why: they begin again, and get it."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+from vgpumgr_api.db.database import Database
+from vgpumgr_api.services import claims, quotas, reservations
+
+from tests.api.concurrency.audit import Audit
+from tests.api.concurrency.uncommitted import behind
+from tests.api.world import World
+from vgpumgr.wire.resources import SliceCreate
+
+pytestmark = pytest.mark.parametrize("engine_name", ["postgresql"])
+
+
+def test_a_gpu_that_was_freed_while_another_was_waited_for_is_taken(
+    world: World, database: Database, database_url: str
+) -> None:
+    for name in ("one", "two"):
+        world.host(name)
+        world.tenant(name)
+    world.tenant("acme")
+    whole = world.profile(share=1000)
+    held = world.reserve("two", whole, host="two")
+
+    def moves(session: Session) -> None:
+        request = SliceCreate(tenant="one", profile=whole.name, host="one")
+        claims.create_slice(session, world.operator, request)
+        reservations.delete_reservation(session, world.operator, held.id, if_match=None)
+
+    _, claimed, waited = behind(database, database_url, moves, lambda: world.claim("acme", whole))
+    assert waited
+    assert claimed.host == "two"
+    assert Audit(database_url).violations() == []
+
+
+def test_a_quota_that_was_given_back_before_it_was_said_to_be_exceeded_is_charged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.host("one")
+    world.tenant("acme", slices=0)
+    profile = world.profile(share=200)
+    charge, charged = quotas._charge, []
+
+    def then_raised(*given: Any) -> Any:
+        charged.append(charge(*given))
+        if len(charged) == 1:
+            world.quota("acme", slices=1)
+        return charged[-1]
+
+    monkeypatch.setattr(quotas, "_charge", then_raised)
+    assert world.claim("acme", profile).host == "one"
+    assert len(charged) == 2

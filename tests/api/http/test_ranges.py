@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every member of a body and every query parameter has a range, and what is just outside is refused with its name.
+
+The ranges are those of the OpenAPI document and the requests else its examples, made by somebody who may make them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from httpx2 import Response
+
+from tests.api.http.cloud import GIB, Caller, Cloud
+from tests.api.http.outside import Bounds, json_path, put
+from vgpumgr.wire.problem import Code
+
+JSON = "application/json"
+ENROL = "/v1/enroll"
+AGENTS = "/v1/hosts/{host}/"
+DAY = {"since": "2026-11-21T00:00:00Z", "until": "2026-11-22T00:00:00Z"}
+
+UNBOUNDED = {
+    "POST /v1/hosts/{host}/report $.refusals[0]": "agents of the first release send them uncut, so the API cuts them",
+    "query.page_size": "what is above 1000 counts as 1000",
+}
+"""What has no range in the document, and why."""
+
+GOOD = {"about": "slice", "selector": "zone=a", "epoch": "0" * 12}
+"""Values of query parameters whose pattern does not take a word."""
+
+FILLED = {"reserve_period_us": 10_000, "band": "latency"}
+"""What the examples leave out, and what it goes with."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`asked`: the schemas of its query parameters; `body`: its example, of `schema`."""
+
+    method: str
+    path: str
+    described: str
+    asked: dict[str, Any]
+    needed: dict[str, str]
+    schema: Any = None
+    body: Any = field(default=None, hash=False)
+
+
+def operations(document: dict[str, Any]) -> Iterator[Operation]:
+    for path, methods in document["paths"].items():
+        for method, said in methods.items():
+            parameters = said.get("parameters", ())
+            names = {each["name"]: each["example"] for each in parameters if each["in"] == "path"}
+            asked = {each["name"]: each for each in parameters if each["in"] == "query"}
+            media = said.get("requestBody", {}).get("content", {}).get(JSON)
+            shown = media and document["components"]["examples"][media["examples"]["usual"]["$ref"].split("/")[-1]]
+            yield Operation(
+                method=method.upper(),
+                path=path.format(**names),
+                described=path,
+                asked={name: each["schema"] for name, each in asked.items()},
+                needed={name: DAY[name] for name, each in asked.items() if each.get("required")},
+                schema=media and media["schema"],
+                body=shown and {name: FILLED.get(name, value) for name, value in shown["value"].items()},
+            )
+
+
+@dataclass
+class Asking:
+    """Makes requests of operations, each as who may."""
+
+    cloud: Cloud
+    host: Caller
+    enrolling: Caller
+
+    def __call__(self, operation: Operation, *, query: dict[str, Any] | None = None, body: Any = None) -> Response:
+        who = self.host if operation.described.startswith(AGENTS) else self.cloud.admin
+        who = self.enrolling if operation.described == ENROL else who
+        return who(
+            operation.method,
+            operation.path,
+            operation.body if body is None else body,
+            params=operation.needed | (query or {}),
+            headers={"If-Match": '"999999"'},
+        )
+
+
+@pytest.fixture
+def asking(cloud: Cloud) -> Asking:
+    """Of a cloud in which there is what the examples name."""
+    application: Any = cloud.http.app
+    application.state.feed.stop()  # whoever watches is let go at once
+    host = cloud.host("gpu-a")
+    cloud.tenant("blue", share_permille=1000, mem_bytes=GIB, slices=9)
+    cloud.profile("quarter", 250)
+    once = cloud.operator.post("/v1/hosts", {"name": "gpu-b"})["enroll_token"]
+    return Asking(cloud, host, Caller(cloud.http, once))
+
+
+def refused_by(response: Response) -> list[str]:
+    """The fields that an answer says are wrong; none if it is no such answer."""
+    said = response.json() if response.content else {}
+    return [each["field"] for each in said["reasons"]] if said.get("code") == Code.FIELD_INVALID else []
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_what_is_just_outside_of_a_range_is_refused_by_name(cloud: Cloud, asking: Asking) -> None:
+    document = cloud.nobody.get("/openapi.json")
+    bounds, otherwise = Bounds(document), {}
+    tried = 0
+    for operation in operations(document):
+        wrong = [
+            (f"query.{name}", asking(operation, query={name: each.value}), each.value)
+            for name, schema in operation.asked.items()
+            for each in bounds.wrong(schema, GOOD.get(name, "a"))
+        ]
+        if operation.schema is not None:
+            wrong += [
+                (json_path(each.field), asking(operation, body=put(operation.body, each.place, each.value)), each.value)
+                for each in bounds.wrong(operation.schema, operation.body)
+            ]
+        for named, answer, value in wrong:
+            tried += 1
+            if (answer.status_code, refused_by(answer)) != (422, [named]):
+                otherwise[f"{operation.method} {operation.described} {named} {str(value)[:90]!r}"] = answer.text[:300]
+    assert otherwise == {}
+    assert tried > 600
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_without_that_the_same_requests_are_understood(cloud: Cloud, asking: Asking) -> None:
+    outcomes = {}
+    for operation in operations(cloud.nobody.get("/openapi.json")):
+        answer = asking(operation)
+        if answer.status_code in (400, 401, 403, 405, 415, 422):
+            outcomes[f"{operation.method} {operation.described}"] = answer.text
+    assert outcomes == {}
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_what_has_no_range_is_known(cloud: Cloud) -> None:
+    document = cloud.nobody.get("/openapi.json")
+    bounds, found = Bounds(document), set()
+    for operation in operations(document):
+        found |= {f"query.{name}" for name, schema in operation.asked.items() if [*bounds.unbounded(schema)]}
+        if operation.schema is not None:
+            where = (json_path(place) for place in bounds.unbounded(operation.schema))
+            found |= {f"{operation.method} {operation.described} {path}" for path in where}
+    assert found == UNBOUNDED.keys()
