@@ -255,9 +255,13 @@ def _ms(seconds: float) -> int:
 
 
 def _postgresql_engine(url: URL, *, serving: bool) -> Engine:
-    limits = {"lock_timeout": _ms(WAIT_S), "idle_in_transaction_session_timeout": 6 * _ms(WAIT_S)}
+    settings: dict[str, int | str] = {
+        "lock_timeout": _ms(WAIT_S),
+        "idle_in_transaction_session_timeout": 6 * _ms(WAIT_S),
+        "jit": "off",  # it takes longer to compile what looks at all GPUs than to carry it out
+    }
     if serving:
-        limits |= {"lock_timeout": _ms(LOCK_S), "statement_timeout": _ms(STATEMENT_S)}
+        settings |= {"lock_timeout": _ms(LOCK_S), "statement_timeout": _ms(STATEMENT_S)}
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         # An exception that is logged shows no parameters: they may be anybody's.
@@ -269,7 +273,7 @@ def _postgresql_engine(url: URL, *, serving: bool) -> Engine:
         pool_use_lifo=True,
         connect_args={
             "connect_timeout": int(WAIT_S),
-            "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
+            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         },
     )
     _ask_the_rested(engine)

@@ -4,7 +4,7 @@
 Every claim asks, so the conditions are made once for each `Shape`, and statements of them run with `parameters`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
+    BindParameter,
     ColumnElement,
     ScalarSelect,
     String,
@@ -19,8 +20,10 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    exists,
     func,
     literal,
+    literal_column,
     or_,
     select,
     true,
@@ -31,6 +34,7 @@ from vgpumgr.wire.common import PERMILLE, Mode, Policy
 from vgpumgr.wire.problem import Reason
 from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.labels import GpuLabel, HostLabel
 from vgpumgr_api.db.models import Gpu, GpuType, Host, Profile, Slice
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.reservations import Hold
@@ -62,8 +66,8 @@ class Shape:
 class Wanted:
     """What a claim needs of one GPU. `host_id`: only there. `vm`: on the host where that has slices, if it has any.
 
-    `discreet`: who asks may not learn which hosts and labels there are. `reserve_period_us`: of the latency band, else
-    None.
+    `where_vm_is`: such is `host_id`. `discreet`: who asks may not learn which hosts and labels there are.
+    `reserve_period_us`: of the latency band, else None.
     """
 
     share_permille: int
@@ -71,6 +75,7 @@ class Wanted:
     mode: Mode = Mode.FAIR
     host_id: UUID | None = None
     vm: Vm | None = None
+    where_vm_is: bool = False
     placement: Placement = Placement.PACK
     selector: Mapping[str, str] = field(default_factory=dict)
     ties: Ties = NO_TIES
@@ -95,7 +100,7 @@ def settled(session: Session, wanted: Wanted) -> Wanted:
     if wanted.vm is None:
         return wanted
     host_id: UUID | None = session.connection().scalar(OF_VM, wanted.vm.parameters())
-    return replace(wanted, host_id=host_id, vm=None)
+    return replace(wanted, host_id=host_id, vm=None, where_vm_is=host_id is not None)
 
 
 SHARE = bindparam("share", type_=BigInteger())
@@ -171,6 +176,9 @@ OF_HOST = (
 )
 """What is wrong with a GPU's host rather than with the GPU."""
 
+_FITS: ColumnElement[int] = literal_column("-1")
+"""In the place of an obstacle's number."""
+
 
 def counted(shape: Shape) -> ColumnElement[int]:
     """What it would count on the GPU that the statement is about; see `enforcement.counted_permille`."""
@@ -232,13 +240,15 @@ def unlike(shape: Shape) -> dict[str, ColumnElement[bool]]:
 
 @lru_cache(maxsize=SHAPES)
 def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
-    """What may be wrong with a GPU, by reason. None is NULL, so that each can be negated."""
-    type_mem = type_mem_bytes()
+    """What may be wrong with a GPU, by reason. None is NULL, so that each can be negated.
+
+    PostgreSQL asks what EXISTS says once for all GPUs or for one after the other, as there are many or few.
+    """
     found: dict[str, ColumnElement[bool]] = {}
     if shape.on_host:
         found["host.other"] = Gpu.host_id != bindparam("on_host", type_=Uuid())
     if shape.labels:
-        found["labels.other"] = or_(*(_label(number) for number in range(shape.labels)))
+        found["labels.other"] = or_(*(_lacks(key, value) for key, value in _selected(shape)))
     return (
         found
         | {"policy.other": Gpu.policy != literal(shape.policy.value, String())}
@@ -258,11 +268,14 @@ def obstacles(shape: Shape) -> Mapping[str, ColumnElement[bool]]:
             # Reports do not say on which GPU a slice is, so that each of the host may have less free than is counted.
             "gpu.unknown_slices": HostReport.unknown_slices > 0,
             "gpu.absent": ~Gpu.present,
-            "type.none": type_mem.is_(None),
+            "type.none": ~exists().where(GpuType.gpu_id == Gpu.id, GpuType.mem_bytes >= MEM).correlate(Gpu),
             **unlike(shape),
             "share.full": ~share_free(shape),
             **({"reserve.full": ~reserve_free(shape)} if shape.latency else {}),
-            "memory.full": and_(type_mem.is_not(None), Gpu.mem_used + func.coalesce(type_mem, 0) > Gpu.mem_bytes),
+            # No type has less, so that those are looked for only where there is as much.
+            "memory.full": or_(
+                Gpu.mem_used + MEM > Gpu.mem_bytes, Gpu.mem_used + func.coalesce(type_mem_bytes(), 0) > Gpu.mem_bytes
+            ),
         }
     )
 
@@ -278,24 +291,28 @@ def census(
     found: Mapping[str, ColumnElement[bool]] = obstacles(wanted.shape)
     if wanted.discreet:
         found = _discreet(found, futile=futile)
-    fits = [] if held is None or futile else [(held, "")]
-    why = case(*fits, *((condition, reason) for reason, condition in found.items()), else_="")
-    counts: dict[str, int] = dict(
+    fits = [] if held is None or futile else [(held, _FITS)]
+    codes = list(DETAILS)
+    numbers: dict[str, ColumnElement[int]] = {reason: literal_column(str(codes.index(reason))) for reason in found}
+    why = case(*fits, *((condition, numbers[reason]) for reason, condition in found.items()), else_=_FITS).label("why")
+    looked_at = (
+        select(why)
+        .select_from(Gpu)
+        .join(Host, Host.id == Gpu.host_id)
+        .join(HostReport, HostReport.host_id == Host.id)
+        .subquery()
+    )
+    counts: dict[int, int] = dict(
         session.execute(
-            select(why.label("why"), func.count())
-            .select_from(Gpu)
-            .join(Host, Host.id == Gpu.host_id)
-            .join(HostReport, HostReport.host_id == Host.id)
-            .group_by("why"),
-            parameters(session, wanted),
+            select(looked_at.c.why, func.count()).group_by(looked_at.c.why), parameters(session, wanted)
         ).all()
     )
     reasons = [
-        Reason(code=reason, detail=detail, count=counts[reason])
-        for reason, detail in DETAILS.items()
-        if reason in counts
+        Reason(code=reason, detail=detail, count=counts[number])
+        for number, (reason, detail) in enumerate(DETAILS.items())
+        if number in counts
     ]
-    return counts.get("", 0), reasons
+    return counts.get(-1, 0), reasons
 
 
 def _discreet(found: Mapping[str, ColumnElement[bool]], *, futile: bool) -> dict[str, ColumnElement[bool]]:
@@ -315,6 +332,33 @@ def _least(shape: Shape) -> ColumnElement[int]:
     return SHARE * PERMILLE // func.coalesce(largest.scalar_subquery(), PERMILLE)
 
 
-def _label(number: int) -> ColumnElement[bool]:
-    found = gpus_label(bindparam(f"label_{number}", type_=String()))
-    return found != bindparam(f"label_{number}_value", type_=String())
+def _selected(shape: Shape) -> Iterator[tuple[BindParameter[str], BindParameter[str]]]:
+    """Key and value of each label that is selected."""
+    for number in range(shape.labels):
+        yield bindparam(f"label_{number}", type_=String()), bindparam(f"label_{number}_value", type_=String())
+
+
+def _lacks(key: BindParameter[str], value: BindParameter[str]) -> ColumnElement[bool]:
+    """Whether `gpus_label` is another."""
+    own = exists().where(GpuLabel.gpu_id == Gpu.id, GpuLabel.key == key).correlate(Gpu)
+    host = exists().where(HostLabel.host_id == Gpu.host_id, HostLabel.key == key, HostLabel.value == value)
+    return and_(~own.where(GpuLabel.value == value), or_(own, ~host.correlate(Gpu)))
+
+
+def known_anywhere(shape: Shape) -> Iterator[ColumnElement[bool]]:
+    """Whether any GPU has a type so large, and whether any GPU or host has each label; the same for all GPUs."""
+    yield exists().where(GpuType.mem_bytes >= MEM).correlate(None)
+    for key, value in _selected(shape):
+        yield or_(
+            exists().where(HostLabel.key == key, HostLabel.value == value).correlate(None),
+            exists().where(GpuLabel.key == key, GpuLabel.value == value).correlate(None),
+        )
+
+
+def has_labels(shape: Shape) -> Iterator[ColumnElement[bool]]:
+    """Each label that is selected, for who looks at one GPU after the other until enough have it.
+
+    PostgreSQL takes few to equal a value, and then looks at all rather than in an order; and few to be NULL.
+    """
+    for key, value in _selected(shape):
+        yield select(true()).where(gpus_label(key) == value).correlate(Gpu).scalar_subquery().is_not(None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which GPU takes a claim.
 
-`pack`: of the `LOOKED_AT` fullest that fit the one whose larger remainder is smallest, the remainders of share and of
-memory as parts of the whole GPU: what is left of one is worth nothing without the other. `spread`: the emptiest that
-fits.
+`pack`: of those that fit the one whose larger remainder is smallest, the remainders of share and of memory as parts of
+the whole GPU: what is left of one is worth nothing without the other. The `LOOKED_AT` fullest of share are compared,
+and for `PLAIN` claims at each of as many lower shares the fullest of memory. `spread`: the emptiest that fits.
 
 A GPU fits if it is shared by the policy that is required, has the labels that are selected and keeps affinity, its host
 is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices that the database does not
@@ -12,28 +12,35 @@ time to reserve and memory of that type are free.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
     Float,
+    FromClause,
     Row,
     Select,
     String,
     Subquery,
     UnaryExpression,
     Update,
+    and_,
     case,
     cast,
+    func,
     literal,
     or_,
     select,
     true,
+    union,
     update,
 )
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from vgpumgr.wire.common import PERMILLE, Policy
 from vgpumgr.wire.problem import Code, Reason
@@ -50,10 +57,13 @@ from vgpumgr_api.services.obstacles import (
     OF_HOST,
     ROOM,
     SHAPES,
+    SHARE,
     Shape,
     Wanted,
     census,
     counted,
+    has_labels,
+    known_anywhere,
     obstacles,
     parameters,
     reserve_free,
@@ -63,9 +73,12 @@ from vgpumgr_api.services.obstacles import (
     type_mem_bytes,
     unlike,
 )
-from vgpumgr_api.services.ties import OF_VM
+from vgpumgr_api.services.ties import NO_TIES, OF_VM
 
 LOOKED_AT = 16
+
+PLAIN = Shape(whole=False, policy=Policy.BEST_EFFORT, latency=False, on_host=False, labels=0, ties=NO_TIES.shape)
+"""Of claims that ask for share and memory alone. What others ask for can be too dear to ask at many shares."""
 
 SHOWN = (
     Gpu.id,
@@ -112,16 +125,18 @@ def take(session: Session, wanted: Wanted, *, first: bool = True) -> Place:
     """
     if wanted.policy is not Policy.BEST_EFFORT:
         session.flush()  # places held before this one count
-    taken = None
-    if wanted.vm is not None:  # which mostly has no slice yet; whether it has the same statement asks
-        taken = _taken(session, wanted, [_for_new_vm(wanted.shape, wanted.placement)])
+    shape, placement = wanted.shape, wanted.placement
+    if wanted.vm is None:
+        taken = _taken(session, wanted, [_at_once(shape, placement)])
+    else:  # it mostly has no slice yet; whether it has the same statement asks
+        taken = _taken(session, wanted, [_for_new_vm(shape, placement)])
+        if taken is None and (wanted := settled(session, wanted)).where_vm_is:
+            shape = wanted.shape
+            taken = _taken(session, wanted, [_at_once(shape, placement)])
+    if taken is None and _fits_somewhere(session, wanted):
+        taken = _taken(session, wanted, _despite_locks(shape, placement, wait=first))
     if taken is None:
-        wanted = settled(session, wanted)
-        taken = _taken(session, wanted, _attempts(wanted.shape, wanted.placement, first=first))
-    if taken is None:
-        fitting = walk(wanted.shape, wanted.placement)
-        some = None if first else session.connection().execute(fitting, parameters(session, wanted)).first()
-        raise _none(session, wanted) if some is None else TryAgain
+        raise _none(session, wanted)
     _require_alike(session, wanted, taken.id)
     ratio = PERMILLE if wanted.shape.whole else taken.fair_ratio_permille
     counts = counted_permille(wanted.share_permille, ratio)
@@ -142,6 +157,12 @@ def _taken(session: Session, wanted: Wanted, attempts: Sequence[Update]) -> Row[
     asked = parameters(session, wanted)
     rows = (session.connection().execute(attempt, asked).one_or_none() for attempt in attempts)
     return next((row for row in rows if row is not None), None)
+
+
+def _fits_somewhere(session: Session, wanted: Wanted) -> bool:
+    """Whether others may only have locked what fits: else each attempt would look at all GPUs in vain."""
+    statement = anywhere(wanted.shape, wanted.placement)
+    return session.connection().execute(statement, parameters(session, wanted)).first() is not None
 
 
 def _require_alike(session: Session, wanted: Wanted, gpu_id: UUID) -> None:
@@ -172,18 +193,24 @@ def walk(shape: Shape, placement: Placement) -> Select[UUID]:
 
 
 @lru_cache(maxsize=SHAPES)
+def anywhere(shape: Shape, placement: Placement) -> Select[UUID]:
+    """As `walk`, which then looks at no GPU for what none can have. The tables that say so may be read from end to end:
+    not for every claim.
+    """
+    return walk(shape, placement).where(*known_anywhere(shape))
+
+
+@lru_cache(maxsize=SHAPES)
 def best(shape: Shape, placement: Placement) -> Select[UUID]:
-    """Of the first GPUs of the walk the one that is left with least. What a lock keeps is asked again under it."""
+    """Of the GPUs compared the one that is left with least. What a lock keeps is asked again under it."""
     if placement is Placement.SPREAD:
         return walk(shape, placement)
-    fullest = _fullest(shape)
-    share_left = (PERMILLE - Gpu.share_used - counted(shape)) / cast(PERMILLE, Float)
-    mem_left = (Gpu.mem_bytes - Gpu.mem_used - fullest.c.type_mem) / cast(Gpu.mem_bytes, Float)
+    compared = _compared(shape)
     return (
         select(Gpu.id)
-        .join(fullest, fullest.c.id == Gpu.id)
-        .where(Gpu.mem_used + fullest.c.type_mem <= Gpu.mem_bytes, *_kept(shape))
-        .order_by(case((share_left > mem_left, share_left), else_=mem_left), *_order(placement))
+        .join(compared, compared.c.id == Gpu.id)
+        .where(Gpu.mem_used + compared.c.type_mem <= Gpu.mem_bytes, *_kept(shape))
+        .order_by(_larger_remainder(compared), *_order(placement))
         .limit(1)
     )
 
@@ -197,9 +224,53 @@ def _kept(shape: Shape) -> Iterator[Any]:
         yield reserve_free(shape)
 
 
-def _fullest(shape: Shape) -> Subquery:
-    statement = walk(shape, Placement.PACK).add_columns(type_mem_bytes().label("type_mem"))
-    return statement.limit(LOOKED_AT).correlate(None).subquery()
+def _compared(shape: Shape) -> Subquery:
+    first = _seen(walk(shape, Placement.PACK), shape).limit(LOOKED_AT).correlate(None)
+    if replace(shape, whole=PLAIN.whole) != PLAIN:
+        return first.subquery()
+    fullest = first.cte("fullest")
+    below = _below(shape, fullest)
+    return union(select(fullest), _seen(select(Gpu.id).join(below, below.c.id == Gpu.id), shape)).subquery()
+
+
+def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
+    return gpus.add_columns(
+        Gpu.share_used,
+        (PERMILLE - Gpu.share_used - counted(shape)).label("share_left"),
+        Gpu.mem_bytes,
+        (Gpu.mem_bytes - Gpu.mem_used).label("mem_free"),
+        type_mem_bytes().label("type_mem"),
+    )
+
+
+def _below(shape: Shape, fullest: CTE) -> CTE:
+    """The last of the `fullest`, and the first of the walk at each lower share, since many GPUs are as full of share.
+
+    No lower share than could leave less of it than the best of the `fullest` leaves. A join instead of the subqueries
+    would be one with all GPUs.
+    """
+    last = select(fullest.c.id, literal(1).label("number")).order_by(fullest.c.share_used.desc())
+    below = last.offset(LOOKED_AT - 1).limit(1).subquery().select().cte("below", recursive=True)
+    left_permille = cast(PERMILLE * func.min(_larger_remainder(fullest)), BigInteger)
+    before = aliased(Gpu)
+    following = (
+        walk(shape, Placement.PACK)
+        .where(
+            Gpu.share_used
+            < select(before.share_used).where(before.id == below.c.id).correlate(below).scalar_subquery(),
+            Gpu.share_used >= select(PERMILLE - SHARE - left_permille).correlate(None).scalar_subquery(),
+        )
+        .correlate(below)
+        .scalar_subquery()
+    )
+    found = and_(below.c.id.is_not(None), below.c.number < LOOKED_AT)
+    return below.union_all(select(following, below.c.number + 1).where(found))
+
+
+def _larger_remainder(seen: FromClause) -> ColumnElement[float]:
+    share = seen.c.share_left / cast(PERMILLE, Float)
+    mem = (seen.c.mem_free - seen.c.type_mem) / cast(seen.c.mem_bytes, Float)
+    return case((share > mem, share), else_=mem)
 
 
 def _fitting(shape: Shape) -> Iterator[Any]:
@@ -212,8 +283,9 @@ def _fitting(shape: Shape) -> Iterator[Any]:
     yield from _kept(shape)
     yield Gpu.mem_used + MEM <= Gpu.mem_bytes
     for reason, wrong in known.items():
-        if reason not in (*OF_HOST, *ROOM, "gpu.absent", "policy.other"):
+        if reason not in (*OF_HOST, *ROOM, "gpu.absent", "labels.other", "policy.other"):
             yield ~wrong
+    yield from has_labels(shape)
     yield (
         select(true())
         .select_from(Host)
@@ -229,18 +301,25 @@ def _fitting(shape: Shape) -> Iterator[Any]:
 
 
 @lru_cache(maxsize=SHAPES)
-def _attempts(shape: Shape, placement: Placement, *, first: bool) -> list[Update]:
-    chosen = [best(shape, placement).with_for_update(key_share=True, of=Gpu, skip_locked=True)]
+def _at_once(shape: Shape, placement: Placement) -> Update:
+    """The first attempt."""
+    return _charged(best(shape, placement).with_for_update(key_share=True, of=Gpu, skip_locked=True), shape)
+
+
+@lru_cache(maxsize=SHAPES)
+def _despite_locks(shape: Shape, placement: Placement, *, wait: bool) -> list[Update]:
+    """The other attempts, in which the walk goes on past what is locked, and then waits for it."""
+    chosen = []
     if placement is Placement.PACK:
         chosen.append(walk(shape, placement).with_for_update(key_share=True, of=Gpu, skip_locked=True))
-    if first:
+    if wait:
         chosen.append(walk(shape, placement).with_for_update(key_share=True, of=Gpu))
     return [_charged(each, shape) for each in chosen]
 
 
 @lru_cache(maxsize=SHAPES)
 def _for_new_vm(shape: Shape, placement: Placement) -> Update:
-    """The first attempt, for a VM that has no slice yet."""
+    """As `_at_once`, for a VM that has no slice yet."""
     chosen = best(shape, placement).where(~OF_VM.exists()).with_for_update(key_share=True, of=Gpu, skip_locked=True)
     return _charged(chosen, shape)
 
@@ -279,7 +358,10 @@ def _order(placement: Placement) -> list[UnaryExpression[Any]]:
 
 
 def _none(session: Session, wanted: Wanted) -> Refusal:
-    _, reasons = census(session, wanted)
+    """Begins again if some GPU fits by now, or did all the time and another has it locked."""
+    fitting, reasons = census(session, wanted)
+    if fitting:
+        raise TryAgain
     return Refusal(
         Code.CAPACITY_NONE,
         _detail(wanted, reasons),
@@ -290,20 +372,29 @@ def _none(session: Session, wanted: Wanted) -> Refusal:
 
 def _detail(wanted: Wanted, reasons: Sequence[Reason]) -> str:
     mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
-    free = f"no GPU has {wanted.share_permille} permille and {mem_mib} MiB free"
+    room = f"{wanted.share_permille} permille and {mem_mib} MiB free"
     if not reasons:
-        return f"{free}; no host has reported one yet, so enrol a host"
-    asked_for = reasons
-    if not wanted.discreet:  # what is named was asked first, so that the rest is true of GPUs that are asked for
-        asked_for = [reason for reason in reasons if reason.code not in NAMED] or reasons[-1:]
+        return f"no GPU has {room}; no host has reported one yet, so enrol a host"
+    asked_for: Sequence[Reason] = [reason for reason in reasons if reason.code not in NAMED]
+    others_do = wanted.discreet and len(asked_for) < len(reasons)  # what is named was asked last
+    if not wanted.discreet:  # it was asked first, so that the rest is true of GPUs that are asked for
+        asked_for = asked_for or reasons[-1:]
         if asked_for[0].code == "host.other":
             return "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another"
-    room = {reason.code for reason in asked_for}.intersection(ROOM)
-    if room == {"type.none"}:
-        return f"no GPU offers {mem_mib} MiB to one slice; ask for less memory, or offer a larger class"
-    if room:
-        return f"{free}; free some, add a host or ask for less"
+    which, elsewhere = "no GPU", "add a host"
+    if len(asked_for) < len(reasons):
+        which, elsewhere = "no GPU that is asked for", "ask for others"
+        if wanted.where_vm_is and not wanted.selector:
+            which, elsewhere = "no GPU on the host of its VM", "move the VM"
+    if others_do:
+        return f"{which} will do, though others would; {elsewhere}"
+    codes = {reason.code for reason in asked_for}
+    if codes == {"type.none"}:
+        return f"{which} offers {mem_mib} MiB to one slice; ask for less memory, or offer a larger class"
+    advice = f"; free some, {elsewhere} or ask for less"
+    if codes.issubset(ROOM):
+        return f"{which} has {room}{advice}"
+    if codes.isdisjoint(ROOM):
+        advice = "" if which == "no GPU" else f"; {elsewhere}"
     most = max(asked_for, key=lambda reason: reason.count or 0).detail
-    if asked_for == reasons:
-        return f"no GPU will do, of most because: {most}"
-    return f"no GPU that is asked for will do, of most because: {most}; ask for others"
+    return f"{which} will do, of most because: {most}{advice}"

@@ -4,6 +4,8 @@
 import random
 from fractions import Fraction
 
+from vgpumgr_api.services.placement import LOOKED_AT
+
 from tests.api.services.refusals import refused
 from tests.api.world import World, gpu
 from vgpumgr.wire.problem import Code
@@ -47,6 +49,21 @@ def test_the_larger_remainder_is_the_smallest_that_there_is(world: World) -> Non
         if not remainders:
             continue
         assert remainders[world.claim("acme", profile).gpu_id] == min(remainders.values())
+
+
+def test_gpus_that_are_full_of_share_alike_hide_none_that_fits_better(world: World) -> None:
+    alike = LOOKED_AT + 1
+    addresses = [f"0000:{number:02x}:00.0" for number in range(alike + 2)]
+    agent = world.host("one", inventory=[gpu(address, types=(1, 4, 8, 12)) for address in addresses])
+    world.tenant("acme")
+    spread = {"host": agent.name, "placement": Placement.SPREAD}
+    emptier = world.claim("acme", world.profile(share=300, gib=12), **spread)
+    emptiest = world.claim("acme", world.profile(share=200, gib=8), **spread)
+    full = [world.claim("acme", world.profile(share=400, gib=1), **spread).gpu_id for _ in range(alike)]
+    assert len({*full, emptier.gpu_id, emptiest.gpu_id}) == len(addresses)
+
+    assert world.claim("acme", world.profile(share=300, gib=4)).gpu_id == emptier.gpu_id
+    assert world.claim("acme", world.profile(share=500, gib=8)).gpu_id == emptiest.gpu_id
 
 
 def test_spread_takes_the_emptiest(world: World) -> None:

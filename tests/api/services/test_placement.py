@@ -79,7 +79,9 @@ def test_every_gpu_is_counted_under_one_reason(world: World, clock: Clock) -> No
         world.claim("acme", world.profile(share=200), host="full")
     assert caught.reasons == {"host.other": 6, "share.full": 1}
     assert caught.refusal is not None
-    assert caught.refusal.detail == "no GPU has 200 permille and 1024 MiB free; free some, add a host or ask for less"
+    assert caught.refusal.detail == (
+        "no GPU that is asked for has 200 permille and 1024 MiB free; free some, ask for others or ask for less"
+    )
 
 
 def test_without_any_gpu_the_reason_is_that(world: World) -> None:
@@ -129,6 +131,56 @@ def test_where_no_memory_class_is_large_enough_nobody_is_told_to_free_some(world
     assert caught.reasons == {"type.none": 2}
     assert caught.refusal is not None
     assert caught.refusal.detail == "no GPU offers 2048 MiB to one slice; ask for less memory, or offer a larger class"
+
+
+def test_a_memory_class_is_too_small_only_where_nothing_else_is_wrong(world: World) -> None:
+    world.tenant("acme")
+    world.host("large", inventory=[gpu(A), gpu(B)])
+    cordon(world, "large")
+    world.host("small", inventory=[gpu(C, types=(1,))])
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", world.profile(share=200, gib=2))
+    assert caught.reasons == {"host.cordoned": 2, "type.none": 1}
+    assert caught.refusal is not None
+    assert caught.refusal.detail == (
+        "no GPU will do, of most because: their host is cordoned; free some, add a host or ask for less"
+    )
+
+
+@pytest.mark.parametrize("members", [{}, {"host": "one"}, {"selector": {"zone": "a"}}, {"vm_uuid": uuid4()}])
+@pytest.mark.parametrize("kind", [{"share": 800}, {"share": 1, "gib": 17}])
+def test_what_is_short_is_said_of_the_gpus_that_are_asked_for(
+    world: World, members: dict[str, Any], kind: dict[str, int]
+) -> None:
+    """Operators are told of those, tenants that others would do, and both of all if that is true of all."""
+    world.tenant("acme")
+    world.host("one", inventory=[gpu(A, types=(1, 4))])
+    world.set_host("one", labels={"zone": "a"})
+    taken = world.claim("acme", world.profile(share=300), vm_uuid=members.get("vm_uuid"))
+    profile = world.profile(**kind)
+
+    def said(**by: Any) -> str:
+        with refused(Code.CAPACITY_NONE) as caught:
+            world.claim("acme", profile, **members, **by)
+        assert caught.refusal is not None
+        return caught.refusal.detail
+
+    lacks = "has 800 permille and 1024 MiB free; free some, {} or ask for less"
+    if "gib" in kind:
+        lacks = "offers 17408 MiB to one slice; ask for less memory, or offer a larger class"
+    own = world.tenant_actor("acme")
+    assert said() == said(actor=own) == f"no GPU {lacks.format('add a host')}"
+    assert taken.host == "one"
+
+    world.host("two", inventory=[gpu(B, mem_bytes=32 * GIB, types=(32,))])
+    if not members:
+        assert world.claim("acme", profile).host == "two"
+        return
+    which, elsewhere = "no GPU that is asked for", "ask for others"
+    if "vm_uuid" in members:
+        which, elsewhere = "no GPU on the host of its VM", "move the VM"
+    assert said() == f"{which} {lacks.format(elsewhere)}"
+    assert said(actor=own) == f"{which} will do, though others would; {elsewhere}"
 
 
 def test_a_host_takes_claims_only_while_it_reports_and_is_ready(world: World, clock: Clock) -> None:
