@@ -2,6 +2,7 @@
 """`make bench-api` in small: that it runs, and that what it measured happened. Its figures mean nothing."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,16 @@ from typing import Any
 
 import pytest
 
+from tests.api.cluster import Cluster
+from tests.api.concurrency.audit import Audit
+from tests.bench.api import fleet
+from tests.bench.api.__main__ import EXPERIMENTS
+from tests.bench.api.releases import STEPS
+
 ROOT = Path(__file__).resolve().parents[2]
-TOGETHER = ("lists", "claims", "heartbeats", "watchers", "events")
+TOGETHER = ("lists", "claims", "kinds", "releases", "heartbeats", "watchers", "events")
+TARGETS = {"claims": 2, "growth": 2, "heartbeats": 2, "events": 1, "placement": 2}
+"""How many are judged in each experiment."""
 
 
 def measured(output: Path, *options: str, limit_s: int) -> Any:
@@ -22,25 +31,81 @@ def measured(output: Path, *options: str, limit_s: int) -> Any:
     return json.loads(output.read_text())
 
 
-def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:
-    document = measured(tmp_path / "api.json", "--small", "--only", *TOGETHER, limit_s=300)
-    assert set(document["experiments"]) == set(TOGETHER)
-    rows = {
+def rows_of(document: Any) -> dict[str, Any]:
+    return {
         name: row
         for result in document["experiments"].values()
         for table in result["figures"].values()
         for name, row in table.items()
     }
+
+
+def unjudged(document: Any) -> list[str]:
+    """Experiments that were skipped, and those of which not every target has a figure and a verdict."""
+    return [
+        name
+        for name, result in document["experiments"].items()
+        if "skipped" in result
+        or len(result["targets"]) != TARGETS.get(name, 0)
+        or not all(math.isfinite(each["value"]) and each["met"] in (True, False) for each in result["targets"])
+    ]
+
+
+def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:
+    document = measured(tmp_path / "api.json", "--small", "--only", *TOGETHER, limit_s=300)
+    assert set(document["experiments"]) == set(TOGETHER)
+    assert unjudged(document) == []
+    rows = rows_of(document)
     assert all(rows[f"{clients} clients"]["claims/s"] > 0 for clients in (1, 4))
-    assert rows["64 connections"]["failed"] == 0
+    assert all(row["answers"] > 0 == row["others"] for row in rows.values() if "others" in row)
+    assert {f"{step}, {clients} clients" for step in STEPS for clients in (1, 4)} < rows.keys()
+    for connections in ("64 kept connections", "a connection for each, 64 at once"):
+        assert rows[connections]["failed"] == 0
+        assert rows[connections]["API CPU ms"] > 0
     assert rows["10 hosts"]["changes"] > 0
     assert rows["10 watchers"]["claims"] > 0
     assert (rows["10 watchers"]["lost"], rows["10 watchers"]["again or out of order"]) == (0, 0)
 
 
+def test_the_benchmark_compares_fleets_by_size(tmp_path: Path) -> None:
+    document = measured(tmp_path / "api.json", "--small", "--only", "growth", limit_s=300)
+    assert unjudged(document) == []
+    rows = rows_of(document)
+    for row in (rows[f"{clients} clients, {gpus} GPUs"] for clients in (1, 4) for gpus in (40, 80)):
+        assert row["claims/s"] > 0
+        assert row["PostgreSQL CPU ms"] > 0
+
+
+def test_a_comparison_that_was_skipped_and_a_target_that_is_missing_are_noticed() -> None:
+    judged = {"targets": [{"value": 0.0, "met": False}]}
+    missing: dict[str, Any] = {"targets": []}
+    skipped = judged | {"skipped": "no network"}
+    assert unjudged({"experiments": {"events": judged, "lists": missing}}) == []
+    assert unjudged({"experiments": {"events": missing, "growth": judged}}) == ["events", "growth"]
+    assert unjudged({"experiments": {"events": skipped}}) == ["events"]
+
+
+def test_the_fleet_is_as_the_services_would_have_left_it(postgresql: Cluster) -> None:
+    of = fleet.loaded(postgresql.create("bench_fleet"), 20)
+    audit = Audit(of.url)
+    assert audit.violations() == []
+    for table, each in (
+        ("slice_progress WHERE state = 'attached'", 1),
+        ("slice_observations WHERE present AND open", 1),
+        ("grants WHERE ended_at IS NULL", 1),
+        ("events WHERE kind LIKE 'slice.%' AND seq IS NOT NULL", 2),
+        ("audit WHERE action LIKE 'slice.%'", 2),
+    ):
+        assert audit.ask(f"SELECT count(*) FROM {table}") == [(each * of.slices,)], table
+    assert audit.ask("SELECT count(*) FROM idempotency_keys") == [((of.slices - 1) // fleet.KEYS + 1,)]
+    postgresql.drop("bench_fleet")
+
+
 @pytest.mark.long
-def test_the_whole_fleet_adds_up_after_all_claims(tmp_path: Path) -> None:
-    """Targets are for ``make bench-api BENCH=--strict``: they are of a machine that does nothing else."""
+def test_the_whole_fleet_adds_up_after_all_claims_and_every_target_is_judged(tmp_path: Path) -> None:
+    """Whether they are met is for ``make bench-api BENCH=--strict``: they are of a machine that does nothing else."""
     document = measured(tmp_path / "api.json", limit_s=2400)
     assert (document["hosts"], document["gpus"]) == (10_000, 40_000)
     assert document["slices"] >= 400_000
+    assert set(document["experiments"]) == set(EXPERIMENTS)
+    assert unjudged(document) == []

@@ -41,7 +41,7 @@ from vgpumgr.wire.resources import SliceCreate
 
 HOSTS, GPUS_PER_HOST = 16, 8
 TENANTS_PER_PROCESS = 4
-ATTEMPTS = placement._attempts
+ATTEMPTS = placement._despite_locks
 VARIANTS = ("skip-locked", "for-update", "global-lock")
 
 
@@ -69,7 +69,7 @@ def claim(variant: str, session: Session, request: SliceCreate) -> None:
 def work(variant: str, url: str, tenants: list[str], seed: int, start: Barrier, seconds: float) -> list[float]:
     """One process: claims as fast as it can. Returns how long each took, in ms."""
     if variant == "for-update":
-        placement._attempts = attempts_that_wait  # type: ignore[assignment]
+        placement._despite_locks = attempts_that_wait  # type: ignore[assignment]
     rng = random.Random(seed)
     database = Database(url)
     took_ms = []

@@ -18,7 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench.api import claims, fleet, heartbeats, lists, openstack, peers, servers, streams, watchers
+from tests.bench.api import (
+    claims,
+    fleet,
+    growth,
+    heartbeats,
+    kinds,
+    lists,
+    openstack,
+    peers,
+    releases,
+    servers,
+    streams,
+    watchers,
+)
 from tests.bench.api.sizes import FULL, SMALL, Bench
 from tests.bench.sched.__main__ import ROOT, empty_document
 from tests.bench.sched.result import table_lines, target, verdict
@@ -33,7 +46,9 @@ Experiment = Callable[[Bench], dict[str, Any]]
 EXPERIMENTS: dict[str, Experiment] = {
     "lists": lists.measure,
     "claims": claims.measure,
-    "growth": claims.growth,
+    "growth": growth.measure,
+    "kinds": kinds.measure,
+    "releases": releases.measure,
     "heartbeats": heartbeats.measure,
     "watchers": watchers.measure,
     "events": streams.measure,
@@ -53,8 +68,8 @@ def run(names: list[str], *, small: bool) -> dict[str, Any]:
         seconds = time.monotonic() - began_s
         document |= {"hosts": len(whole.hosts), "gpus": whole.gpus, "slices": whole.slices}
         print(f"{len(whole.hosts)} hosts, {whole.gpus} GPUs, {whole.slices} slices in {seconds:.0f} s")
-        addresses = stack.enter_context(servers.replicas(directory / "whole", whole.url, count=sizes.workers))
-        bench = Bench(sizes=sizes, cluster=cluster, directory=directory, whole=whole, addresses=addresses)
+        replicas = stack.enter_context(servers.replicas(directory / "whole", whole.url, count=sizes.workers))
+        bench = Bench(sizes=sizes, cluster=cluster, directory=directory, whole=whole, replicas=replicas)
         for name in names:
             document["experiments"][name] = result = measured(name, bench)
             show(name, result)

@@ -3,6 +3,10 @@
 
 Every GPU has 0 to 20 slices of 50 permille and 1 GiB, ten on average, and memory for 24: a part of the fleet is full of
 share. Another part, every tenth GPU, has less memory, which its slices fill while share is left.
+
+Each slice was claimed by HTTP's means and is attached: it has the progress, the observation, the grant, and for either
+step the event and the audit entry that the services wrote for the original. Every tenth has an idempotency key, as if
+the others had been claimed before the last day, for which keys are kept.
 """
 
 from collections.abc import Mapping
@@ -10,25 +14,34 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
 from sqlalchemy import Table
 from sqlalchemy.engine import make_url
 from vgpumgr_api.admin import create_token
-from vgpumgr_api.db import models, observations, records, schema
+from vgpumgr_api.db import labels, ledger, models, observations, progress, records, schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import installation
+from vgpumgr_api.services import claims, installation, outbox
 from vgpumgr_api.services.actors import hash_of
+from vgpumgr_api.services.idempotency import Once
 
-from tests.api.world import GIB, World, gpu
-from vgpumgr.wire.resources import TokenCreate, TokenRole
+from tests.api.world import GIB, World, absent, gpu
+from vgpumgr.wire.resources import SliceCreate, TokenCreate, TokenRole
 
 GPUS_PER_HOST = 4
 SHARE, MEM = 50, GIB
 FULL = 1000 // SHARE
 TENANTS = 200
 PROFILE = "small"
+POOL, COMMON, RARE = "pool", "common", "rare"
+"""A label of every host and its values. `RARE` are a hundred hosts, or half of a small fleet."""
+RARE_HOSTS = 100
+KEYS = 10
+"""Of so many slices one has an idempotency key."""
+TYPES_GIB = (1, 2, 4)
+"""Memory of the types of each GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +73,9 @@ def loaded(url: str, hosts: int) -> Fleet:
     database = Database(url)
     schema.upgrade(database)
     database.run(installation.ensure)
-    _originals(World(database))
+    original = _originals(World(database))
     operator = create_token(database, TokenCreate(role=TokenRole.OPERATOR)).secret
+    database.run(outbox.number)
     database.close()
     names = [f"host-{number}" for number in range(1, hosts + 1)]
     tenants = [f"project-{number}" for number in range(1, TENANTS + 1)]
@@ -70,11 +84,13 @@ def loaded(url: str, hosts: int) -> Fleet:
         copies.tenants()
         copies.hosts(hosts)
         copies.slices()
+        copies.history(original)
         _tokens(connection, "tenant_id", "tenants", "tenant", tenants)
         _tokens(connection, "host_id", "hosts", "host", names)
         (slices,) = connection.execute("SELECT count(*) FROM slices").fetchone() or (0,)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE")
+        connection.execute("CHECKPOINT")  # or the server would write all this down while something is measured
     return Fleet(
         url=url,
         name=make_url(url).database or "",
@@ -85,17 +101,36 @@ def loaded(url: str, hosts: int) -> Fleet:
     )
 
 
-def _originals(world: World) -> None:
-    """Numbers them 0; nothing is claimed of the host, which stays outside the fleet because it is cordoned."""
+def one_rare_of(hosts: int) -> int:
+    """Of so many hosts of a fleet one is `RARE`."""
+    return max(hosts // RARE_HOSTS, 2)
+
+
+def keep_online(url: str) -> None:
+    """Hosts have been heard of tomorrow, again after some have said something; what is measured takes longer than they
+    stay online.
+    """
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE host_reports SET reported_at = now() + interval '1 day', lost_at = NULL")
+
+
+def _originals(world: World) -> UUID:
+    """Numbers them 0, and returns the slice; its host stays outside the fleet because it is cordoned."""
     world.tenant("account-0")
     world.tenant("project-0", account="account-0")
-    profile = world.profile(share=SHARE, gib=1, name=PROFILE)
-    agent = world.host("host-0", inventory=[gpu(_address(0), mem_bytes=24 * GIB, types=(1, 2, 4))])
-    world.claim("project-0", profile)
-    world.database.run(
-        lambda session: session.execute(models.Host.__table__.update().values(state="cordoned"))  # type: ignore[attr-defined]
+    world.profile(share=SHARE, gib=1, name=PROFILE)
+    agent = world.host("host-0", inventory=[gpu(_address(0), mem_bytes=24 * GIB, types=TYPES_GIB)])
+    claim: UUID = world.run(
+        claims.create_slice,
+        SliceCreate(tenant="project-0", profile=PROFILE),
+        once=Once("key-0", sha256(b"request-0").hexdigest()),
+        actor=world.tenant_actor("project-0"),
+    ).id
+    assert agent.report(
+        desired=agent.desired(), slices=[absent(claim, present=True, open=True, applied_permille=SHARE)]
     )
-    assert agent.name == "host-0"
+    world.set_host("host-0", state="cordoned", labels={POOL: COMMON})
+    return claim
 
 
 def _address(number: int) -> str:
@@ -134,6 +169,8 @@ class _Copies:
         both = f"{numbers}, generate_series(1, {GPUS_PER_HOST}) AS m"
         host, one = "md5('host-' || n)::uuid", "md5('gpu-' || n || '-' || m)::uuid"
         self._copy(models.Host, {"id": host, "name": "'host-' || n", "state": "'ready'"}, numbers)
+        pool = f"CASE WHEN n % {one_rare_of(count)} = 0 THEN '{RARE}' ELSE o.value END"
+        self._copy(labels.HostLabel, {"host_id": host, "value": pool}, numbers)
         later = f"'{self._later.isoformat()}'::timestamptz"
         self._copy(observations.HostReport, {"host_id": host, "reported_at": later}, numbers)
         less = f"CASE WHEN (n * {GPUS_PER_HOST} + m) % 10 = 0 THEN {8 * GIB}::bigint ELSE o.mem_bytes END"
@@ -167,6 +204,40 @@ class _Copies:
             " JOIN tenants t ON t.id = slices.tenant_id JOIN tenants o ON o.id IN (t.id, t.account_id) GROUP BY o.id)"
             " AS s WHERE s.id = quotas.tenant_id"
         )
+
+    def history(self, original: UUID) -> None:
+        """What claiming and attaching all slices has left behind; `original`: the slice that really was."""
+        self._run(
+            "CREATE TEMPORARY TABLE made ON COMMIT DROP AS SELECT row_number() OVER (ORDER BY s.id) AS n, s.id,"
+            " s.vm_uuid, s.tenant_id, t.name AS tenant, t.account_id, a.name AS account, h.name AS host, g.address"
+            " FROM slices s JOIN tenants t ON t.id = s.tenant_id JOIN tenants a ON a.id = t.account_id"
+            f" JOIN gpus g ON g.id = s.gpu_id JOIN hosts h ON h.id = g.host_id WHERE s.id <> '{original}'"
+        )
+        owner = {name: f"m.{name}" for name in ("tenant_id", "tenant", "account_id", "account")}
+        of_slice = {"slice_id": "m.id", "vm_uuid": "m.vm_uuid"}
+        self._copy(progress.SliceProgress, of_slice, "made m")
+        self._copy(observations.SliceObservation, of_slice, "made m")
+        place = {"id": "md5('grant-' || m.id)::uuid", "host": "m.host", "gpu": "m.address"}
+        self._copy(ledger.Grant, of_slice | owner | place, "made m")
+        claimed = f"json_build_object('profile', '{PROFILE}', 'vm_uuid', m.vm_uuid)"
+        for kind, detail in (("slice.claimed", claimed), ("slice.attached", "o.detail")):
+            said = {"object": "m.id::text", "detail": detail, **owner}
+            self._tell(records.Event, said, f"o.kind = '{kind}' AND o.object = '{original}'")
+            self._tell(records.AuditEntry, said, f"o.action = '{kind}' AND o.object = '{original}'")
+        key = {
+            "scope": "split_part(o.scope, ':', 1) || ':' || m.tenant_id",
+            "key": "md5('key-' || m.id)::uuid::text",
+            "request_hash": "md5('request-' || m.id) || md5(m.id::text)",
+            "answer": f"replace(o.answer, '{original}', m.id::text)",
+        }
+        self._copy(records.IdempotencyKey, key, f"(SELECT * FROM made WHERE n % {KEYS} = 0) AS m")
+
+    def _tell(self, model: type[models.Base], values: Mapping[str, str], original: str) -> None:
+        """Copies entries of a log, numbered after those that it has."""
+        log = model.__tablename__
+        numbers = {name: f"m.n + (SELECT max({name}) FROM {log})" for name in ("id", "seq") if hasattr(model, name)}
+        self._copy(model, {**values, **numbers}, "made m", original)
+        self._run(f"SELECT setval(pg_get_serial_sequence('{log}', 'id'), (SELECT max(id) FROM {log}))")
 
     def _copy(self, model: type[models.Base], values: Mapping[str, str], numbers: str, original: str = "TRUE") -> None:
         table = model.__table__

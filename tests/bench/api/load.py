@@ -5,8 +5,9 @@ import asyncio
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from urllib.parse import urlsplit
 
 ANSWER_S = 120
@@ -104,13 +105,17 @@ def closed_loop(
     seconds: float,
     make: Callable[[int], bytes],
     *,
+    most: int | None = None,
     tls: ssl.SSLContext | None = None,
+    anew: bool = False,
 ) -> Tally:
-    """Runs `clients` at once, spread over `addresses`; `make(client)` is its next request.
+    """Runs `clients` at once, spread over `addresses`; `make(client)` is its next request. Ends after `most` requests,
+    if that is earlier. `anew`: each request has a connection of its own, which is opened while it counts.
 
     Requests that were sent in time are waited for and count; so does the time that the last of them took.
     """
-    return asyncio.run(_closed_loop(addresses, clients, seconds, make, tls))
+    turns = count() if most is None else iter(range(most))
+    return asyncio.run(_closed_loop(addresses, clients, seconds, make, turns, tls, anew=anew))
 
 
 def ask_once(address: Address, asked: bytes) -> Answer:
@@ -131,16 +136,26 @@ async def _closed_loop(
     clients: int,
     seconds: float,
     make: Callable[[int], bytes],
+    turns: Iterator[int],
     tls: ssl.SSLContext | None,
+    *,
+    anew: bool,
 ) -> Tally:
     tally = Tally(seconds)
-    connections = [await Connection.opened(addresses[one % len(addresses)], tls) for one in range(clients)]
+
+    def opened(number: int) -> Awaitable[Connection]:
+        return Connection.opened(addresses[number % len(addresses)], tls)
+
+    connections = [] if anew else [await opened(one) for one in range(clients)]
     begun_s = time.perf_counter()
 
     async def client(number: int) -> None:
-        while (sent_s := time.perf_counter()) < begun_s + seconds:
+        while (sent_s := time.perf_counter()) < begun_s + seconds and next(turns, None) is not None:
             async with asyncio.timeout(ANSWER_S):
-                tally.note(await connections[number].ask(make(number)), sent_s)
+                connection = await opened(number) if anew else connections[number]
+                tally.note(await connection.ask(make(number)), sent_s)
+            if anew:
+                connection.close()
 
     try:
         await asyncio.gather(*(client(number) for number in range(clients)))

@@ -25,19 +25,19 @@ def measure(bench: Bench, environment: Path) -> dict[str, Any]:
     theirs: dict[tuple[int, int], list[Tally]] = {}
     directory = bench.directory / "peers"
     with (
-        servers.replicas(directory, both.url, count=bench.sizes.workers) as addresses,
+        servers.replicas(directory, both.url, count=bench.sizes.workers) as replicas,
         openstack.serving(
             binaries, directory, bench.cluster, "placement", both, workers=bench.sizes.workers
         ) as address,
     ):
-        claims.warm(addresses, both)
+        claims.warm(bench, both, replicas)
         openstack.claims(address, bench.sizes.workers, 1, limit=LIMITS[-1])
         for clients, taken in ours.items():
-            taken.append(claims.counted(bench, both, addresses, clients, bench.sizes.seconds)[0])
+            taken.append(claims.counted(bench, both, replicas, clients, bench.sizes.seconds)[0])
             for limit in LIMITS:
                 tally = openstack.claims(address, clients, bench.sizes.placement_seconds, limit=limit)
                 theirs.setdefault((clients, limit), []).append(tally)
-            taken.append(claims.counted(bench, both, addresses, clients, bench.sizes.seconds)[0])
+            taken.append(claims.counted(bench, both, replicas, clients, bench.sizes.seconds)[0])
     claims.require_agreement(both)
     rows: dict[str, Any] = {}
     for clients, taken in ours.items():

@@ -5,14 +5,15 @@ import contextlib
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import psycopg
 
 from tests.api.cluster import Cluster
 from tests.api.http.process import COMMAND, START_S, settings_file
+from tests.bench.api import processor
 from tests.bench.api.load import Address, address_of
 
 SETTINGS = {
@@ -31,25 +32,42 @@ def postgresql() -> Iterator[Cluster]:
 
 
 @dataclass(frozen=True)
+class Replicas:
+    """Where they listen, and their processes."""
+
+    addresses: Sequence[Address]
+    processes: Sequence[int]
+
+
+@dataclass(frozen=True)
 class Counts:
-    """What a database did: statements that clients sent, and how often the server waited for its log to be on disk."""
+    """What a database did: statements that clients sent, and how often the server waited for its log to be on disk.
+
+    `exec_ms`: how long its statements took, what they waited for locks included. `*_cpu_s`: processor time, user and
+    system, of replicas of the API, of the whole server of PostgreSQL, and of the clients, which are this process.
+    """
 
     statements: int
     exec_ms: float
     syncs: int
     wal_bytes: int
+    api_cpu_s: float
+    postgresql_cpu_s: float
+    clients_cpu_s: float
 
     def __sub__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.statements - other.statements,
-            self.exec_ms - other.exec_ms,
-            self.syncs - other.syncs,
-            self.wal_bytes - other.wal_bytes,
-        )
+        return Counts(*(mine - before for mine, before in zip(astuple(self), astuple(other), strict=True)))
+
+    def cpu_ms(self, each: int) -> dict[str, float]:
+        """Columns for a table: ms of processor time for one of so many requests."""
+        used = {"API": self.api_cpu_s, "PostgreSQL": self.postgresql_cpu_s, "clients": self.clients_cpu_s}
+        return {f"{who} CPU ms": 1000 * used_s / each for who, used_s in used.items()}
 
 
-def counts(cluster: Cluster, database: str) -> Counts:
-    """Of one database, but for its log, which all of them share. Transaction control counts as statements."""
+def counts(cluster: Cluster, database: str, replicas: Replicas) -> Counts:
+    """Of one database, but for its log and its server, which all of them share. Transaction control counts as
+    statements.
+    """
     with psycopg.connect(cluster.url("postgres"), autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         row = connection.execute(
@@ -60,20 +78,35 @@ def counts(cluster: Cluster, database: str) -> Counts:
             [database],
         ).fetchone()
     assert row is not None
-    return Counts(int(row[0]), float(row[1]), int(row[2]), int(row[3]))
+    return Counts(
+        statements=int(row[0]),
+        exec_ms=float(row[1]),
+        syncs=int(row[2]),
+        wal_bytes=int(row[3]),
+        api_cpu_s=processor.used_s(replicas.processes),
+        postgresql_cpu_s=processor.used_s([_postmaster(cluster)]),
+        clients_cpu_s=time.process_time(),
+    )
+
+
+def _postmaster(cluster: Cluster) -> int:
+    return int((cluster.directory / "data" / "postmaster.pid").read_text().split()[0])
 
 
 @contextlib.contextmanager
 def replicas(
     directory: Path, url: str, *, count: int, settings: Mapping[str, str | int] | None = None
-) -> Iterator[list[Address]]:
+) -> Iterator[Replicas]:
     """``vgpumgr-api serve``, as often as wanted, on ports of the kernel's choice."""
     with contextlib.ExitStack() as stack:
         running = [
             stack.enter_context(_process(directory / f"replica-{number}", url, settings or {}))
             for number in range(count)
         ]
-        yield [_listening(log, process) for log, process in running]
+        yield Replicas(
+            addresses=[_listening(log, process) for log, process in running],
+            processes=[process.pid for _, process in running],
+        )
 
 
 @contextlib.contextmanager

@@ -8,11 +8,16 @@ from pathlib import Path
 from tests.api.cluster import Cluster
 from tests.bench.api.fleet import Fleet
 from tests.bench.api.load import Address
+from tests.bench.api.servers import Replicas
+
+CLIENTS = 16
+"""How many ask at once where the issue does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """Hosts have four GPUs each. `rounds` are taken in turns, so that what else the machine does meets all alike.
+    `warm_claims`: so many go before claims on processes that were just started are measured.
 
     `workers`: processes of each server under test. `placement_clients`: no more than Placement has threads, since
     others would only wait, for minutes.
@@ -21,6 +26,7 @@ class Sizes:
     hosts: int
     few_hosts: int
     placement_hosts: int
+    warm_claims: int
     seconds: float
     placement_seconds: float
     placement_clients: tuple[int, ...]
@@ -29,11 +35,17 @@ class Sizes:
     watchers: int
     workers: int
 
+    @property
+    def several(self) -> int:
+        """As many clients as targets are about, or the most that there are."""
+        return min(CLIENTS, max(self.clients))
+
 
 FULL = Sizes(
     hosts=10_000,
     few_hosts=250,
     placement_hosts=2_500,
+    warm_claims=1_000,
     seconds=10,
     placement_seconds=30,
     placement_clients=(1, 16),
@@ -46,6 +58,7 @@ SMALL = Sizes(
     hosts=20,
     few_hosts=10,
     placement_hosts=10,
+    warm_claims=20,
     seconds=0.3,
     placement_seconds=1,
     placement_clients=(1, 4),
@@ -58,10 +71,14 @@ SMALL = Sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Where an experiment runs. `directory`: for its files. `addresses`: of an API on the database of `whole`."""
+    """Where an experiment runs. `directory`: for its files. `replicas`: of an API on the database of `whole`."""
 
     sizes: Sizes
     cluster: Cluster
     directory: Path
     whole: Fleet
-    addresses: Sequence[Address]
+    replicas: Replicas
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        return self.replicas.addresses

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that ask for more than a place, and claims that no GPU can take: those are told why each GPU does not."""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.api.world import GIB
+from tests.bench.api import claims, servers
+from tests.bench.api.claims import DisagreementError, Run
+from tests.bench.api.fleet import POOL, RARE, one_rare_of
+from tests.bench.api.load import ask_once, closed_loop, message
+from tests.bench.api.sizes import Bench
+
+TENANTS = 50
+"""That claim: few, so that each has many slices of one anti-affinity."""
+GROUP = 16
+"""So many slices of a tenant have one anti-affinity, no two of them on a host."""
+MOST = 1000
+"""Claims of a kind in one run: the rare GPUs have room for all of them."""
+TOO_LARGE = {"name": "too-large", "share_permille": 50, "mem_bytes": 16 * GIB}
+"""A profile for which no GPU offers a type."""
+GRANTED, REFUSED = 201, 409
+
+Asked = Mapping[str, Any]
+"""What a claim says beside its tenant, profile and VM, or instead."""
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """Each kind by one client and by several, on the whole fleet."""
+    whole = bench.whole
+    _make(bench, TOO_LARGE)
+    claims.warm(bench, whole, bench.replicas)
+    granted: dict[str, Callable[[int], Asked]] = {
+        "any GPU": lambda _: {},
+        f"selects 1 of {one_rare_of(len(whole.hosts))} hosts by a label": lambda _: {"selector": {POOL: RARE}},
+        f"anti-affinity of {GROUP} slices by host": _apart(uuid.uuid4().hex),
+    }
+    refused: dict[str, Callable[[int], Asked]] = {
+        "refused: no type so large": lambda _: {"profile": TOO_LARGE["name"]},
+        "refused: no GPU has the label": lambda _: {"selector": {POOL: "none"}},
+    }
+    rows: dict[str, Any] = {}
+    for name, asked in (granted | refused).items():
+        for clients in (1, bench.sizes.several):
+            run = _counted(bench, clients, asked)
+            rows[f"{name}, {clients} clients"] = _figures(run, GRANTED if name in granted else REFUSED)
+    claims.require_agreement(whole)
+    return {"figures": {f"claims of several kinds, {whole.gpus} GPUs": rows}, "targets": []}
+
+
+def _make(bench: Bench, profile: Mapping[str, Any]) -> None:
+    said = message("POST", "/v1/profiles", bench.whole.operator, json.dumps(profile).encode())
+    answer = ask_once(bench.addresses[0], said)
+    if answer.status != GRANTED:
+        raise DisagreementError(f"no profile: {answer.body!r}")
+
+
+def _apart(name: str) -> Callable[[int], Asked]:
+    """Tenants take turns, so that one's claims are as many apart as there are tenants."""
+    return lambda number: {"anti_affinity": {"key": f"{name}-{number // (TENANTS * GROUP)}", "level": "host"}}
+
+
+def _counted(bench: Bench, clients: int, asked: Callable[[int], Asked]) -> Run:
+    before = servers.counts(bench.cluster, bench.whole.name, bench.replicas)
+    make = claims.maker(bench.whole, asked, tenants=TENANTS)
+    tally = closed_loop(bench.addresses, clients, bench.sizes.seconds, make, most=MOST)
+    return tally, servers.counts(bench.cluster, bench.whole.name, bench.replicas) - before
+
+
+def _figures(run: Run, status: int) -> dict[str, float]:
+    """Of all answers; `others` are those that are not as this kind's should be, as of a database that is too busy."""
+    tally, counts = run
+    answered = len(tally.took_ms)
+    row = {
+        "answers/s": answered / tally.seconds,
+        "p50 ms": tally.quantile_ms(0.5),
+        "p99 ms": tally.quantile_ms(0.99),
+        "statements": counts.statements / answered,
+        "database ms": counts.exec_ms / answered,
+        **counts.cpu_ms(answered),
+    }
+    expected = tally.statuses[status] - sum(
+        times for said, times in tally.refusals.items() if status == REFUSED and b'"capacity.none"' not in said
+    )
+    rounded = {name: round(value, 3) for name, value in row.items()}
+    return {"answers": answered, "others": answered - expected, **rounded}
