@@ -203,7 +203,7 @@ static bool edu_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64 
 		vgpu_engine_set_realtime(engine, false);
 		return true;
 	}
-	vgpu_engine_set_realtime(engine, edu_compute_ns(edu, n) > VGPU_ENGINE_NOTICE_NS);
+	vgpu_engine_set_realtime(engine, edu_compute_ns(edu, n) >= VGPU_ENGINE_REALTIME_NS);
 	ret = edu_run(edu, n, &done_ns, &result);
 	if (!ret) {
 		item->result = result;

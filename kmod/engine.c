@@ -87,8 +87,8 @@ static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slic
  * @engine: the engine; its thread only
  * @realtime: for sleeping with a deadline, which must not wait for another task's
  *	turn to end; not for work that uses a processor, nor for what a guest can ask
- *	for that is over in VGPU_ENGINE_NOTICE_NS: one after the other of those would
- *	keep a processor from all other tasks
+ *	for that is over before VGPU_ENGINE_REALTIME_NS: one after the other of those
+ *	would keep a processor from all other tasks
  */
 void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
 {

@@ -6,6 +6,8 @@
 
 /* What an item pays for noticing its end and deciding what is next. */
 #define VGPU_ENGINE_NOTICE_NS	(50 * NSEC_PER_USEC)
+/* Whoever sleeps for less uses a processor for most of the time, if it sleeps again and again. */
+#define VGPU_ENGINE_REALTIME_NS	(20 * NSEC_PER_USEC)
 
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
 		      struct pci_dev *pdev, const char *name);

@@ -376,7 +376,7 @@ static bool exec_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64
 	executor = exec_offer(engine, item, deadline_ns);
 	if (!executor)
 		return false;
-	exec_wait(engine, executor, min(deadline_ns, start_ns + VGPU_ENGINE_NOTICE_NS));
+	exec_wait(engine, executor, min(deadline_ns, start_ns + VGPU_ENGINE_REALTIME_NS));
 	if (exec_is_waiting(engine, executor)) {
 		vgpu_engine_set_realtime(engine, true);
 		exec_wait(engine, executor, deadline_ns);

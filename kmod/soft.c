@@ -170,7 +170,7 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 		u64 until_ns = ktime_get_ns() + ns;
 
 		vgpu_engine_busy_until(engine, until_ns);
-		vgpu_engine_set_realtime(engine, ns > VGPU_ENGINE_NOTICE_NS);
+		vgpu_engine_set_realtime(engine, ns >= VGPU_ENGINE_REALTIME_NS);
 		soft_delay(until_ns);
 		item->done += ns;
 		return item->done == total;
