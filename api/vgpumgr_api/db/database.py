@@ -171,7 +171,7 @@ class Database:
                     connection.execute(_PATIENT, {"lock_timeout": f"{_ms(WAIT_S)}ms"})
                 return fn(session)
             except DBAPIError as error:
-                if error.connection_invalidated:
+                if lost(error):
                     raise _LostError from error
                 raise
 
@@ -218,6 +218,16 @@ def given_up(error: DBAPIError) -> bool:
     return _state(error) in _GIVEN_UP
 
 
+def lost(error: DBAPIError) -> bool:
+    """Whether the connection ended, also one that was there and not yet ready for use; not if there never was one."""
+    if error.connection_invalidated:
+        return True
+    if not isinstance(error, OperationalError) or isinstance(error.orig, sqlite3.Error):
+        return False
+    # psycopg names the connection in the errors of making one, and in no others.
+    return getattr(error.orig, "pgconn", None) is None and _is_unspoken(error, "08", "57")
+
+
 def _canceled(error: DBAPIError) -> bool:
     if isinstance(error.orig, sqlite3.OperationalError):
         return (error.orig.sqlite_errorcode & 0xFF) == sqlite3.SQLITE_INTERRUPT
@@ -245,9 +255,15 @@ def _unreachable(error: DBAPIError) -> bool:
             sqlite3.SQLITE_IOERR,
             sqlite3.SQLITE_FULL,
         )
-    # No state: the connection failed before the server spoke. 08: connection, 53: resources, 57: operator intervention
+    return isinstance(error, OperationalError) and _is_unspoken(error, "08", "53", "57")
+
+
+def _is_unspoken(error: DBAPIError, *classes: str) -> bool:
+    """Whether the connection failed before the server spoke, or it spoke of these: 08: connection, 53: resources, 57:
+    operator intervention.
+    """
     state = _state(error)
-    return isinstance(error, OperationalError) and (state is None or state[:2] in ("08", "53", "57"))
+    return state is None or state[:2] in classes
 
 
 def _ms(seconds: float) -> int:

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 # Their tables belong to Base.metadata.
 from vgpumgr_api.db import labels, ledger, observations, progress, records, reservations, served  # noqa: F401
-from vgpumgr_api.db.database import Database, given_up
+from vgpumgr_api.db.database import Database, given_up, lost
 from vgpumgr_api.db.models import Base
 
 MIGRATIONS = Path(__file__).resolve().parents[1] / "migrations"
@@ -60,10 +60,10 @@ def upgrade(
             return _upgrade(database, make=make, after=after)
         except DBAPIError as error:
             # One that came first has thrown us out, or keeps us waiting.
-            thrown_out += error.connection_invalidated
+            thrown_out += lost(error)
             if time.monotonic() >= deadline or thrown_out > THROWN_OUT_MAX:
                 raise
-            if not error.connection_invalidated and not given_up(error):
+            if not lost(error) and not given_up(error):
                 raise
         time.sleep(random.uniform(0.05, 0.2))
 

@@ -15,15 +15,19 @@ from vgpumgr_api.errors import Refusal
 STEP = "SELECT version_num FROM alembic_version"
 END_MS = 5000
 
-# Those who wait to migrate, too, would find nothing left to do: they may stay.
+# Those who wait to migrate, too, would find nothing left to do: they may stay. Who is just coming in will wait, too,
+# before it is at work.
 END_OTHERS = """
     SELECT pid, pg_terminate_backend(pid, :patience_ms) FROM pg_stat_activity a
     WHERE datname = current_database() AND usename = current_user AND backend_type = 'client backend'
-    AND pid <> pg_backend_pid() AND NOT EXISTS (
+    AND pid <> pg_backend_pid() AND coalesce(state, 'starting') <> 'starting' AND NOT EXISTS (
         SELECT FROM pg_locks l WHERE l.pid = a.pid AND NOT l.granted AND l.locktype = 'advisory'
         AND l.classid::bigint = :high AND l.objid::bigint = :low
     )
 """
+
+
+STILL_THERE = "SELECT pid FROM pg_stat_activity WHERE pid = ANY(:pids) ORDER BY pid"
 
 
 class StillThereError(Exception):
@@ -62,7 +66,11 @@ def end_others(connection: Connection, lock: int) -> None:
     ended = connection.execute(
         text(END_OTHERS), {"patience_ms": END_MS, "high": lock >> 32, "low": lock & 0xFFFFFFFF}
     ).all()
-    if left := [pid for pid, gone in ended if not gone]:
+    left = [pid for pid, gone in ended if not gone]
+    if left:  # or it ended by itself before it was its turn
+        connection.execute(text("SELECT pg_stat_clear_snapshot()"))
+        left = list(connection.scalars(text(STILL_THERE), {"pids": left}))
+    if left:
         raise StillThereError(f"the database's processes {left} do not end; stop what is at work there")
 
 

@@ -7,13 +7,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import event
 from sqlalchemy.orm import Session
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import claims, placement
 from vgpumgr_api.services.idempotency import Once
 from vgpumgr_api.services.obstacles import Wanted, census, parameters
 
+from tests.api.services.hearing import hearing
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, gpu
 from vgpumgr.wire.problem import Code
@@ -29,18 +29,8 @@ def told(database: Database) -> Iterator[list[str]]:
         if not statement.startswith("BEGIN"):
             statements.append(statement)
 
-    with listening(database.engine, note):
+    with hearing(database.engine, "before_cursor_execute", note):
         yield statements
-
-
-@contextmanager
-def listening(engine: Any, note: Any) -> Iterator[None]:
-    """`note` gets what goes to the database meanwhile."""
-    event.listen(engine, "before_cursor_execute", note)
-    try:
-        yield
-    finally:
-        event.remove(engine, "before_cursor_execute", note)
 
 
 def claim_once(world: World, **members: Any) -> Slice:
@@ -191,7 +181,7 @@ def census_plan(session: Session, wanted: Wanted) -> dict[str, Any]:
     def note(_connection: Any, _cursor: Any, statement: str, asked: Mapping[str, Any], *_: Any) -> None:
         said.append((statement, asked))
 
-    with listening(session.get_bind(), note):
+    with hearing(session.get_bind(), "before_cursor_execute", note):
         census(session, wanted)
     return plan_of(session, *said[-1])
 

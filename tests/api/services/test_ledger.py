@@ -2,8 +2,6 @@
 """What may be read of the ledger: lives of claims and counts, by time and party, to those whose they are."""
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -18,6 +16,7 @@ from vgpumgr_api.services.ledger_scope import LedgerFilter
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.conftest import Clock
+from tests.api.services.hearing import hearing
 from tests.api.services.refusals import refused
 from tests.api.services.test_metering import NOON, Told
 from tests.api.world import ADDRESS, GIB, World, gpu
@@ -60,15 +59,6 @@ class Reader:
             grants.list_grants, PageRequest(), self.wanted(**members), actor=actor
         ).items
         return items
-
-
-@contextmanager
-def listening(target: Any, event: str, listener: Callable[..., Any]) -> Iterator[None]:
-    sqlalchemy.event.listen(target, event, listener)
-    try:
-        yield
-    finally:
-        sqlalchemy.event.remove(target, event, listener)
 
 
 @pytest.fixture
@@ -391,7 +381,7 @@ def test_a_page_takes_few_statements_however_many_hours_it_is_about(
     def count(*event: Any) -> None:
         asked.append(event[2])
 
-    with listening(world.database.engine, "before_cursor_execute", count):
+    with hearing(world.database.engine, "before_cursor_execute", count):
         rows = reader.rows(hours=92 * 24, granularity=Granularity.HOUR)
         statements = len(asked)
         first = world.run(
@@ -422,7 +412,7 @@ def rows_read(reader: Reader, since: datetime, granularity: Granularity) -> int:
         read.append(len(frozen.data))
         return frozen()
 
-    with listening(Session, "do_orm_execute", count):
+    with hearing(Session, "do_orm_execute", count):
         reader.rows(since=since, hours=300, granularity=granularity)
     return sum(read)
 

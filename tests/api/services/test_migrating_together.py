@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, Pool, select, text
 from vgpumgr_api.db import database as databases
-from vgpumgr_api.db import schema
+from vgpumgr_api.db import schema, served
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.records import AuditEntry
 from vgpumgr_api.main import main
 
+from tests.api.services.hearing import hearing
 from tests.api.services.tables import FIRST
 
 AT_ONCE = 5
@@ -100,6 +103,44 @@ def test_who_is_thrown_out_by_the_first_comes_again(
         assert main(["migrate", "--config", str(settings)]) == 0
         done.set()
         assert last.result(30) == 0
+    assert migrations(own) == [(FIRST, schema.newest())]
+
+
+def test_who_is_thrown_out_while_it_comes_in_comes_again(
+    settings: Path, own: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if own.is_sqlite:
+        return
+    reached, done = threading.Event(), threading.Event()
+
+    def greet(connection: psycopg.Connection[Any], _record: object) -> None:
+        if threading.current_thread().name.startswith("late") and not done.is_set():
+            connection.execute("SELECT 1")
+            connection.rollback()
+            reached.set()
+            assert done.wait(30)
+            connection.execute("SELECT 1")
+
+    with hearing(Pool, "connect", greet), ThreadPoolExecutor(1, thread_name_prefix="late") as pool:
+        last = pool.submit(main, ["migrate", "--config", str(settings)])
+        assert reached.wait(30)
+        try:
+            assert main(["migrate", "--config", str(settings)]) == 0
+        finally:
+            done.set()
+        assert last.result(30) == 0
+    assert migrations(own) == [(FIRST, schema.newest())]
+
+
+def test_who_leaves_by_itself_is_not_in_the_way(settings: Path, own: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    if own.is_sqlite:
+        return
+    twice = served.END_OTHERS.replace("pg_stat_activity a", "pg_stat_activity a CROSS JOIN generate_series(1, 2)")
+    monkeypatch.setattr(served, "END_OTHERS", twice)  # the second time it is not there any more
+    with own.engine.connect() as other:
+        other.execute(text("SELECT 1"))
+        assert main(["migrate", "--config", str(settings)]) == 0
+        other.invalidate()
     assert migrations(own) == [(FIRST, schema.newest())]
 
 
