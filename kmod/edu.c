@@ -41,7 +41,7 @@
 #define EDU_CALIBRATION_N	1000000U
 #define EDU_CALIBRATION_N_MAX	64000000U
 #define EDU_CALIBRATION_RATIO	8	/* multiplications take at least so much of a job */
-#define EDU_LATE_FACTOR		10	/* wedged after so many predictions; meanwhile no more are charged */
+#define EDU_LATE_FACTOR		10	/* wedged after so many predictions, and charged no more */
 #define EDU_SWITCH_MAX_NS	(50 * NSEC_PER_USEC)
 #define EDU_IDLE_US		(2 * USEC_PER_SEC)
 
