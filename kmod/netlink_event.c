@@ -72,18 +72,22 @@ static int vgpu_event_put(struct sk_buff *skb, const char *gpu, u64 seq,
 	return vgpu_event_put_details(skb, event);
 }
 
-/* Work queue only. False when there is no memory, and then no number is used. */
-static bool vgpu_event_send(struct vgpu_engine *engine, const struct vgpu_event *event)
+/*
+ * Work queue only. @lost: so many numbers before its own are nobody's, for who does not
+ * know of VGPUMGR_CMD_LOST_NTF. False when there is no memory, and then no number is used.
+ */
+static bool vgpu_event_send(struct vgpu_engine *engine, const struct vgpu_event *event,
+			    u32 lost)
 {
 	struct sk_buff *skb = genlmsg_new(VGPU_EVENT_BYTES, GFP_KERNEL);
 	void *header;
+	u64 seq;
 
 	if (!skb)
 		return false;
+	seq = atomic64_add_return(lost + 1ULL, &vgpu_events_seq);
 	header = genlmsg_put(skb, 0, 0, &vgpu_family, 0, event->command);
-	if (WARN_ON_ONCE(!header ||
-			 vgpu_event_put(skb, engine->name,
-					atomic64_inc_return(&vgpu_events_seq), event))) {
+	if (WARN_ON_ONCE(!header || vgpu_event_put(skb, engine->name, seq, event))) {
 		nlmsg_free(skb);
 		return true;
 	}
@@ -128,15 +132,12 @@ void vgpu_events_drain(struct vgpu_engine *engine)
 	struct vgpu_event event;
 
 	while (vgpu_events_take(engine, &event)) {
-		bool lost = event.command == VGPUMGR_CMD_LOST_NTF;
+		u32 lost = event.command == VGPUMGR_CMD_LOST_NTF ? event.count : 0;
 
-		/* A hole in the numbers, for who does not know this message. */
-		if (lost)
-			atomic64_add(event.count, &vgpu_events_seq);
-		if (vgpu_event_send(engine, &event))
+		if (vgpu_event_send(engine, &event, lost))
 			continue;
 		spin_lock_irq(&engine->lock);
-		engine->events.dropped++;
+		engine->events.dropped += lost ?: 1;
 		spin_unlock_irq(&engine->lock);
 		vgpu_events_look_after(engine, NSEC_PER_SEC);
 		return;

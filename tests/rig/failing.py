@@ -17,7 +17,8 @@ from vgpumgr.errors import RefusedError
 DEBUGFS = Path("/sys/kernel/debug")
 SYMBOLS = Path("/proc/kallsyms")
 OWN = "thread-self"
-KINDS = ("failslab", "fail_page_alloc", "fail_usercopy")
+OF_MEMORY = ("failslab", "fail_page_alloc")
+KINDS = (*OF_MEMORY, "fail_usercopy")
 # Allocations that may sleep fail as well. Each failure is told in the log with its stack, but those of callers that
 # say __GFP_NOWARN.
 SETTINGS = {
@@ -86,6 +87,22 @@ def failures_possible(within: tuple[int, int], *, but: tuple[int, int] = (0, 0))
         yield
     finally:
         for path, value in before.items():
+            path.write_text(value)
+
+
+@contextmanager
+def all_failing() -> Iterator[Callable[[], int]]:
+    """Let every allocation fail that may, see `failures_possible`, whose ever it is; yields how many have."""
+    most = 1_000_000
+    settings = {"interval": "1", "space": "0", "task-filter": "N", "times": f"{most}", "probability": "100"}
+    folders = [DEBUGFS / kind for kind in OF_MEMORY]
+    before = {folder / name: (folder / name).read_text().strip() for folder in folders for name in settings}
+    for path in before:
+        path.write_text(settings[path.name])
+    try:
+        yield lambda: sum(most - int((folder / "times").read_text()) for folder in folders)
+    finally:
+        for path, value in reversed(before.items()):
             path.write_text(value)
 
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from tests.rig.client import client
-from tests.rig.failing import MOST, failing, failures_possible, numbers, text_of_function, threads
+from tests.rig.failing import MOST, all_failing, failing, failures_possible, numbers, text_of_function, threads
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.ring import (
     AREA_BYTES,
@@ -85,6 +85,26 @@ def test_telling_what_happens(gpu: Gpu) -> None:
     assert number > 2
     assert holes >= 1
     assert {tenant.name for tenant in gpu.control.tenants(ADDRESS)} == set(made)
+
+
+def test_how_much_was_lost_is_told_however_late(gpu: Gpu) -> None:
+    """Telling that events were lost needs memory as well, and takes none of their numbers twice."""
+    lost = 3
+    with Watch(gpu.control) as watch:
+        assert isinstance(watch.wait(), Snapshot)
+        first = gpu.control.gpu(ADDRESS).event_seq
+        with failures_possible(text_of_function("vgpu_events_drain")), all_failing() as failed:
+
+            def reached(count: int) -> None:
+                poll(lambda: failed() >= count)
+
+            for number in range(lost):
+                gpu.tenant(f"t{number}", weight=100, timeslice_us=1000)
+                reached(number + 1)
+            reached(lost + 2)
+        told = next(seen for seen in iter(watch.wait, None) if isinstance(seen, Event))
+    assert (told.kind, told.count) == (EventKind.LOST, lost)
+    assert told.sequence == gpu.control.gpu(ADDRESS).event_seq == first + lost + 1
 
 
 def knows(watch: Watch, name: str) -> bool:
