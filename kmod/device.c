@@ -299,6 +299,10 @@ static int vgpu_mdev_probe(struct mdev_device *mdev)
 
 withdraw:
 	dev_set_drvdata(&mdev->dev, NULL);
+	/* An executor may have found it already. */
+	mutex_lock(&device->parent->lock);
+	vgpu_device_stop(device);
+	mutex_unlock(&device->parent->lock);
 	vgpu_device_withdraw(device);
 put:
 	vfio_put_device(&device->vdev);

@@ -68,6 +68,12 @@ class Executor:
         found = poller.poll(timeout_s * 1000)
         return found[0][1] if found else 0
 
+    def ended(self, timeout_s: float = 20) -> bool:
+        """Whether the slice lets it go, within so long."""
+        poller = select.poll()
+        poller.register(self.fd, 0)
+        return any(what & select.POLLHUP for _, what in poller.poll(timeout_s * 1000))
+
     def granted(self, timeout_s: float = 20) -> Grant:
         """Take the next grant; TimeoutError."""
         poller = select.poll()

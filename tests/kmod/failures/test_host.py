@@ -3,7 +3,10 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,38 @@ def test_creating_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
             same=lambda: (seen(), gpu.sysfs.slices(ADDRESS)),
         )
     assert count > 20
+
+
+def test_an_executor_of_a_slice_that_could_not_be_created_is_told(grants: Gpu, seen: Callable[[], object]) -> None:
+    """The kernel may find no memory for the slice after an executor has found the slice."""
+    told: list[bool] = []
+    over = threading.Event()
+
+    def hurry() -> None:
+        while not over.is_set():
+            with executor() as one, suppress(OSError):
+                one.attach(UUID)
+                told.append(one.ended())
+
+    with (
+        ThreadPoolExecutor(1) as other,
+        failures_possible(text_of_function("mdev_device_create"), but=text_of_function("vfio_create_group")),
+    ):
+        hurrying = other.submit(hurry)
+        try:
+            for _ in range(10):
+                each_failure(
+                    lambda: grants.sysfs.create(ADDRESS, "vgpumgr-mem16m", UUID),
+                    undo=lambda: grants.sysfs.remove(UUID),
+                    same=seen,
+                )
+                if len(told) > 20:
+                    break
+        finally:
+            over.set()
+        hurrying.result()
+    assert told
+    assert all(told)
 
 
 def held() -> tuple[str, bool, bool]:
