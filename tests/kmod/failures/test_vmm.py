@@ -9,6 +9,7 @@ from tests.rig import migration
 from tests.rig.client import client
 from tests.rig.failing import (
     WITHOUT_MEMORY,
+    all_failing,
     each_failure,
     failing,
     failures_possible,
@@ -32,24 +33,33 @@ def scene(gpu: Gpu) -> str:
     return gpu.slice("blue")
 
 
+def prepare(device: Device, *, channel_at: int) -> None:
+    device.reset()
+    device.master()
+    for offset, value in (RINGS | {REG_CHANNEL: channel_at}).items():
+        device.set_register(offset, value)
+
+
+def enable(device: Device, *, channel_at: int) -> None:
+    prepare(device, channel_at=channel_at)
+    os.pwrite(device.fd, ENABLE, control_at(device))
+
+
+def control_at(device: Device) -> int:
+    return device.region(BAR0)[1] + CONTROL
+
+
 def enabled_without_memory(device: Device, *, channel_at: int = 0) -> tuple[int, int]:
     """Enable with each allocation failing in turn: how many could, and how many of those stopped the device.
 
     A guest cannot be refused.
     """
-    place = device.region(BAR0)[1] + CONTROL
-
-    def prepare() -> None:
-        device.reset()
-        device.master()
-        for offset, value in (RINGS | {REG_CHANNEL: channel_at}).items():
-            device.set_register(offset, value)
-
+    place = control_at(device)
     failed: set[int] = set()
     stopped: set[int] = set()
     met: list[bool] = []
     for number in numbers(met):
-        prepare()
+        prepare(device, channel_at=channel_at)
         with failing(number) as has_failed:
             with suppress(OSError):  # the copy of what is written
                 os.pwrite(device.fd, ENABLE, place)
@@ -61,8 +71,7 @@ def enabled_without_memory(device: Device, *, channel_at: int = 0) -> tuple[int,
             failed.add(number)
         if error == ERROR_RESOURCE:
             stopped.add(number)
-    prepare()
-    os.pwrite(device.fd, ENABLE, place)
+    enable(device, channel_at=channel_at)
     assert device.register(STATUS) & 1
     return len(failed), len(stopped)
 
@@ -83,13 +92,21 @@ def test_enabling_a_ring(gpu: Gpu) -> None:
 
 
 def test_enabling_a_ring_with_a_channel(gpu: Gpu) -> None:
-    """Its memory comes page by page if it does not come in one piece, so that no single failure keeps it away."""
+    """Its memory comes page by page if it does not come in one piece, so that no single failure keeps it away, but all
+    do.
+    """
     with (
         gpu.lending(max_chunk_us=1_000_000),
         opened(scene(gpu)) as device,
         failures_possible(text_of_function("vgpu_channel_create")),
     ):
         failed, stopped = enabled_without_memory(device, channel_at=CHANNEL_IOVA)
+        with all_failing() as failed_now:
+            enable(device, channel_at=CHANNEL_IOVA)
+            assert failed_now() > 1
+        assert (device.register(STATUS) & 1, device.register(ERROR)) == (0, ERROR_RESOURCE)
+        enable(device, channel_at=CHANNEL_IOVA)
+        assert device.register(STATUS) & 1
     assert failed > 0
     assert stopped == 0
 
