@@ -14,6 +14,7 @@ COMPLAINTS = {
     "inversion": "possible circular locking dependency detected",
     "sleep": "sleeping function called from invalid context",
     "leak": "new suspected memory leaks",
+    "shift": "UBSAN: shift-out-of-bounds",
     "use-after-free": "KASAN: slab-use-after-free in defect_use_after_free",
 }
 

@@ -12,7 +12,7 @@
 
 static char *what = "";
 module_param(what, charp, 0);
-MODULE_PARM_DESC(what, "inversion, sleep, leak or use-after-free");
+MODULE_PARM_DESC(what, "inversion, sleep, leak, shift or use-after-free");
 
 static DEFINE_MUTEX(defect_first);
 static DEFINE_MUTEX(defect_second);
@@ -56,6 +56,14 @@ static void defect_use_after_free(void)
 	bytes[3] = 1;
 }
 
+static void defect_shift(void)
+{
+	unsigned int bits = 33;
+
+	OPTIMIZER_HIDE_VAR(bits);
+	pr_debug("shifted: %u\n", 1U << bits);
+}
+
 static const struct {
 	const char *name;
 	void (*act)(void);
@@ -63,6 +71,7 @@ static const struct {
 	{ "inversion", defect_inversion },
 	{ "sleep", defect_sleep },
 	{ "leak", defect_leak },
+	{ "shift", defect_shift },
 	{ "use-after-free", defect_use_after_free },
 };
 
