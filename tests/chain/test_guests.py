@@ -53,6 +53,17 @@ def test_two_guests_compute_correctly_side_by_side(gpu: Gpu, guests: Guests) -> 
         assert (report["mismatches"], report["error"]) == (0, 0)
 
 
+def test_a_guest_rings_the_doorbell_once_for_a_batch(gpu: Gpu, guests: Guests) -> None:
+    batch, batches = 32, 20
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    command = f"vgpu-guest saturate --op delay --delay-us 100 --batch {batch} --nap-us 1000 --items {batch * batches}"
+    guest = guests.start("guest-blue", slices=(uuid,), command=command)
+    guest.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
+    stats = gpu.slice_stats(uuid)
+    assert (stats.items, stats.doorbells) == (batch * batches, batches)
+
+
 def test_a_guest_that_misbehaves_stops_alone(gpu: Gpu, guests: Guests) -> None:
     for tenant in ("blue", "green"):
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
