@@ -6,13 +6,13 @@ Who storms has the processor when nobody else wants it: processors are for other
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.rig.client import Client, client
+from tests.rig.client import Client, client, slice_option
 from tests.rig.figures import Record
 from tests.rig.gpu import Gpu, poll
 from tests.rig.storm import OF_GUESTS, guest, operators
@@ -26,6 +26,18 @@ TOKENS_AT_ONCE, TOKENS_PER_S = 1000, 1000  # kmod/ring.c
 
 
 @contextmanager
+def idle(storm: Client, works: Callable[[], bool]) -> Iterator[None]:
+    """Has the processor when nobody else wants it, from when it `works`; ends with the body."""
+    try:
+        poll(works)
+        for task in Path(f"/proc/{storm.process.pid}/task").iterdir():
+            os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+        yield
+    finally:
+        storm.kill()
+
+
+@contextmanager
 def storming(gpu: Gpu, kind: str) -> Iterator[None]:
     """Of the tenant `bad`, by one client, or of operators in two processes."""
     if kind == "operators":
@@ -34,6 +46,11 @@ def storming(gpu: Gpu, kind: str) -> Iterator[None]:
         assert min(seen["created"], seen["removed"]) > 10, seen
         return
     bad = gpu.slice("bad")
+    if kind == "tiny-items":
+        tiny = Client(["--json", "--seconds", "600", "--slice", slice_option(bad, op="delay", delay_us=1)])
+        with idle(tiny, lambda: gpu.slice_stats(bad).items > 0):
+            yield
+        return
     if kind in OF_GUESTS:
         with guest(bad, kind) as done:
             poll(lambda: done() > 0)
@@ -42,21 +59,15 @@ def storming(gpu: Gpu, kind: str) -> Iterator[None]:
             times, most = done() - did, TOKENS_AT_ONCE + (time.monotonic() - begun_s) * TOKENS_PER_S
             assert TOKENS_AT_ONCE < times <= most, "no storm, or one that costs nothing"
         return
-    storm = Client(["--json", bad, kind, "--seconds", "600"])
-    try:
-        poll(lambda: gpu.slice_stats(bad).items > 0)
-        for task in Path(f"/proc/{storm.process.pid}/task").iterdir():
-            os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+    with idle(Client(["--json", bad, kind, "--seconds", "600"]), lambda: gpu.slice_stats(bad).items > 0):
         before = gpu.slice_stats(bad)
         yield
         after = gpu.slice_stats(bad)
-    finally:
-        storm.kill()
     assert after.items > before.items
     assert after.errors > before.errors, "no storm: nothing went wrong for who unmaps what is in use"
 
 
-@pytest.mark.parametrize("kind", ["unmap-race", "operators", *OF_GUESTS])
+@pytest.mark.parametrize("kind", ["unmap-race", "tiny-items", "operators", *OF_GUESTS])
 def test_beside_a_storm_a_neighbour_has_its_share_and_waits_for_one_run(gpu: Gpu, figures: Record, kind: str) -> None:
     for tenant in ("bad", "good", "quick"):
         gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
@@ -76,7 +87,7 @@ def test_beside_a_storm_a_neighbour_has_its_share_and_waits_for_one_run(gpu: Gpu
 
     figures(f"p99 of a 50 us item beside {kind}", beside_us, against=alone_us, unit="us alone")
     figures(f"share beside {kind}", window.share["good"], against=0.5, unit="of the used engine")
-    run_us = TIMESLICE_US + CHUNK_US if kind == "unmap-race" else 0
+    run_us = TIMESLICE_US + CHUNK_US if kind in ("unmap-race", "tiny-items") else 0
     assert beside_us <= alone_us + run_us + SLACK_US
     assert (report["error"], report["mismatches"], report["saturated"]) == (0, 0, True)
     assert window.share["good"] >= 0.5 - SHARE_SLACK
