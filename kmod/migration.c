@@ -77,14 +77,12 @@ static bool vgpu_migration_memory_is_used(struct vgpu_device *device)
 }
 
 /* Its end tells nobody. */
-static int vgpu_migration_await_memory(struct vgpu_device *device)
+static int vgpu_migration_await_memory(struct vgpu_device *device, unsigned long deadline)
 {
-	unsigned long end = jiffies + vgpu_worker_patience();
-
 	while (vgpu_migration_memory_is_used(device)) {
 		if (READ_ONCE(device->revoked))
 			return -ENODEV;
-		if (!time_before(jiffies, end))
+		if (!time_before(jiffies, deadline))
 			return -EBUSY;
 		schedule_timeout_killable(msecs_to_jiffies(1));
 		if (fatal_signal_pending(current))
@@ -97,13 +95,15 @@ static int vgpu_migration_await_memory(struct vgpu_device *device)
 static int vgpu_migration_pause(struct vgpu_device *device)
 {
 	struct vgpu_ring *ring = device->ring;
+	unsigned long deadline;
 	int ret;
 
 	vgpu_device_throttle(device, VGPU_STORM_RESET);
-	ret = ring ? vgpu_ring_pause(ring) : 0;
+	deadline = vgpu_worker_deadline();
+	ret = ring ? vgpu_ring_pause(ring, deadline) : 0;
 	if (ret)
 		return ret;
-	ret = vgpu_migration_await_memory(device);
+	ret = vgpu_migration_await_memory(device, deadline);
 	if (ret && ring)
 		vgpu_ring_continue(ring);
 	return ret;

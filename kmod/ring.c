@@ -405,15 +405,16 @@ void vgpu_ring_continue(struct vgpu_ring *ring)
 /**
  * vgpu_ring_pause - let nothing new begin and wait for what has begun
  * @ring: of a device, not paused
+ * @deadline: jiffies, vgpu_worker_deadline() of the caller
  *
  * Afterwards neither engine nor guest memory is used for this slice. An item that has
- * begun waits for its turns on the engine as ever: the caller waits for the item, the
- * items before it to be answered, and no longer than for guest memory that does not.
+ * begun waits for its turns on the engine as ever: the caller waits for the item, and the
+ * items before it to be answered.
  *
- * Return: 0; -EBUSY after that time, -EINTR when killed, -ENODEV when the device is
+ * Return: 0; -EBUSY after the deadline, -EINTR when killed, -ENODEV when the device is
  * revoked meanwhile, all without a pause.
  */
-int vgpu_ring_pause(struct vgpu_ring *ring)
+int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline)
 {
 	struct vgpu_engine *engine = vgpu_ring_engine(ring);
 	struct vgpu_device *device = ring->device;
@@ -428,7 +429,8 @@ int vgpu_ring_pause(struct vgpu_ring *ring)
 		vgpu_ring_rest(ring);
 	spin_unlock_irq(&engine->lock);
 	vgpu_ring_kick(ring);
-	left = wait_for_completion_killable_timeout(&ring->quiet, vgpu_worker_patience());
+	left = wait_for_completion_killable_timeout(&ring->quiet,
+						    max_t(long, deadline - jiffies, 0));
 	if (left > 0 && !READ_ONCE(device->revoked))
 		return 0;
 	vgpu_ring_continue(ring);

@@ -25,7 +25,7 @@ void vgpu_device_stop(struct vgpu_device *device);
 void vgpu_rings_fail(struct vgpu_engine *engine, u32 error);
 void vgpu_ring_release(struct vgpu_ring *ring);
 bool vgpu_ring_begun(struct vgpu_ring *ring);
-int vgpu_ring_pause(struct vgpu_ring *ring);
+int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline);
 void vgpu_ring_continue(struct vgpu_ring *ring);
 void vgpu_item_free(struct vgpu_item *item);
 void vgpu_item_free_late(struct vgpu_item *item);
@@ -40,7 +40,7 @@ static inline struct vgpu_engine *vgpu_ring_engine(struct vgpu_ring *ring)
 int vgpu_worker_start(struct vgpu_ring *ring);
 void vgpu_worker_stop(struct vgpu_ring *ring);
 void vgpu_ring_kick(struct vgpu_ring *ring);
-unsigned long vgpu_worker_patience(void);
+unsigned long vgpu_worker_deadline(void);
 int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write);
 void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index);
 

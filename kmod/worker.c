@@ -414,13 +414,14 @@ static void vgpu_ring_timeout(struct timer_list *timer)
 }
 
 /**
- * vgpu_worker_patience - how long to wait for a worker that finishes what it does
+ * vgpu_worker_deadline - when whoever begins to wait now, for a slice to be quiet, gives up
  *
- * Return: jiffies; longer than guest memory may take to answer.
+ * Return: jiffies; an access to guest memory has ended long before.
  */
-unsigned long vgpu_worker_patience(void)
+unsigned long vgpu_worker_deadline(void)
 {
-	return msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)) + VGPU_PATIENCE_JIFFIES;
+	return jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)) +
+	       VGPU_PATIENCE_JIFFIES;
 }
 
 /**

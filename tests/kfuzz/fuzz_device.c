@@ -321,6 +321,7 @@ int main(int argc, char **argv)
 	COUNT("saved", vmm_counts.saved);
 	COUNT("restored", vmm_counts.restored);
 	COUNT("refused_streams", vmm_counts.refused_streams);
+	COUNT("silent_stops", vmm_counts.silent_stops);
 	COUNT("attached", process_counts.attached);
 	COUNT("granted", process_counts.granted);
 	COUNT("completed", process_counts.completed);

@@ -24,7 +24,7 @@ struct seen {
 };
 
 struct guest_counts guest_counts;
-bool guest_mapped, guest_quiet;
+bool guest_mapped, guest_quiet, guest_silent;
 
 static struct vgpu_device *opened;
 static struct vgpu_ring *ring;
@@ -51,7 +51,7 @@ void guest_begin(struct vgpu_device *device)
 	errors_before = device ? device->stats.errors : 0;
 	stops_before = sim_counts.told_stops;
 	guest_mapped = true;
-	guest_quiet = false;
+	guest_quiet = guest_silent = false;
 }
 
 void guest_enabled(struct vgpu_ring *new)
@@ -313,9 +313,9 @@ static bool writes_channel(u64 at, const u8 *data, size_t bytes)
 /* Does not answer until killed, or until it does. */
 static bool answers(void)
 {
-	if (!sim_one_in(250))
+	if (!guest_silent && !sim_one_in(250))
 		return true;
-	for (u64 turns = sim_one_in(4) ? U64_MAX : sim_below(300);
+	for (u64 turns = guest_silent || sim_one_in(4) ? U64_MAX : sim_below(300);
 	     turns && !signal_pending(current); turns--)
 		kfuzz_wait();
 	return !signal_pending(current);

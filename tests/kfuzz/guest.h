@@ -21,6 +21,7 @@ struct guest_counts {
 extern struct guest_counts guest_counts;
 extern bool guest_mapped;	/* unmap storms turn it off */
 extern bool guest_quiet;	/* the device is stopped for migration: no access */
+extern bool guest_silent;	/* what is accessed does not answer */
 
 void guest_begin(struct vgpu_device *device);	/* a device was opened, or is gone: NULL */
 void guest_enabled(struct vgpu_ring *ring);

@@ -9,6 +9,8 @@
 
 #define STREAM_MAX (sizeof(struct vgpu_migration_header) + (64u << 10) + 64)
 #define PIECE_MAX 8192u
+#define PATIENCE_NS (40 * NSEC_PER_SEC)		/* dma_timeout_ms and ten seconds */
+#define THROTTLE_NS (100 * NSEC_PER_MSEC)	/* what a storm of resets may cost before that */
 
 static struct file *file;
 static u8 stream[STREAM_MAX] __attribute__((aligned(8)));	/* the last one that was saved whole */
@@ -165,6 +167,7 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 {
 	enum vfio_device_mig_state before = migrate_state(device), after;
 	const struct vgpu_ring *ring = device->ring;
+	u64 begun_ns = sim_now_ns;
 	struct file *new;
 
 	guest_quiet = false;
@@ -172,6 +175,7 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 	new = device->vdev.mig_ops->migration_set_state(&device->vdev, wanted);
 	check_told(before, wanted, PTR_ERR_OR_ZERO(new));
 	after = migrate_state(device);
+	REQUIRE(sim_now_ns - begun_ns <= PATIENCE_NS + THROTTLE_NS);
 	guest_quiet = after != VFIO_DEVICE_STATE_RUNNING;
 	if (before == VFIO_DEVICE_STATE_RESUMING && after == VFIO_DEVICE_STATE_ERROR) {
 		REQUIRE(spoiled || given != stream_bytes || !stream_bytes || sim_failures);
@@ -209,7 +213,21 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 		spoil();
 }
 
-/* Nothing is stopped, saved or restored while an item that was dropped may be at work on device memory. */
+/* The worker is in the middle of an access, if there is anything that it may fetch. */
+static void fall_silent(struct vgpu_device *device)
+{
+	struct vgpu_ring *ring = device->ring;
+
+	guest_silent = true;
+	vmm_doorbell(ring->tail + 1);
+	sim_sleep(NSEC_PER_MSEC);
+	vmm_counts.silent_stops += device->ring->watchdog.armed;
+}
+
+/*
+ * Nothing is stopped, saved or restored while an item that was dropped may be at work on device memory;
+ * that takes no longer where guest memory has to be waited for first.
+ */
 static void stop_too_early(struct vgpu_device *device)
 {
 	struct vgpu_ring *ring = device->ring;
@@ -217,12 +235,15 @@ static void stop_too_early(struct vgpu_device *device)
 
 	if (migrate_state(device) != VFIO_DEVICE_STATE_RUNNING)
 		return;
+	if (ring && sim_random() & 1)
+		fall_silent(device);
 	if (ring && ring->dead && sim_random() & 1)
 		item = &ring->refs;
 	kref_get(item);
 	set_state(device, VFIO_DEVICE_STATE_STOP_COPY + sim_random() % 3);
 	REQUIRE(migrate_state(device) == VFIO_DEVICE_STATE_RUNNING);
 	item->count--;
+	guest_silent = false;
 }
 
 static void take(size_t bytes)

@@ -266,6 +266,8 @@ static void put_doorbell(u32 offset, u32 value)
 	REQUIRE(offset != VGPU_BAR0_DOORBELL || device->stats.doorbells == doorbells + 1);
 }
 
+void vmm_doorbell(u32 tail) { put(VGPU_BAR0_DOORBELL, tail); }
+
 static void ring_doorbell(void)
 {
 	u32 tail = known ? known->tail : 0, wanted;

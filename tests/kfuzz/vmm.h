@@ -6,7 +6,8 @@
 #include "guest.h"
 
 struct vmm_counts {
-	u64 steps, enables, resets, storms, saved, restored, refused_streams, faults[64];
+	u64 steps, enables, resets, storms, saved, restored, refused_streams, silent_stops;
+	u64 faults[64];
 };
 
 extern struct vmm_counts vmm_counts;
@@ -18,6 +19,7 @@ void vmm_revoked(void);				/* it is being removed and stays off */
 void vmm_restored(u64 run_ns);			/* it has the state of another one */
 void vmm_reset(void);				/* as VFIO resets */
 void vmm_discarded(void);			/* nothing is left of a stream that was refused */
+void vmm_doorbell(u32 tail);			/* of whatever ring there is */
 void vmm_look(void);				/* what holds at any time */
 
 /* migrate.c: saving and restoring, from streams of any kind */
