@@ -71,6 +71,7 @@ static void __exit vgpu_exit(void)
 module_init(vgpu_init);
 module_exit(vgpu_exit);
 
+MODULE_AUTHOR("vgpumgr maintainers");
 MODULE_DESCRIPTION("Mediated accelerator slices with per-tenant time shares");
 MODULE_LICENSE("GPL");
 MODULE_VERSION(VGPU_VERSION);
