@@ -209,7 +209,7 @@ static long vgpu_get_irq_info(struct vgpu_device *device, void __user *arg)
 	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
 }
 
-/* What vfio_set_irqs_validate_and_prepare() minds. */
+/* What vfio_set_irqs_validate_and_prepare() minds of @set, which it refused. */
 static const char *vgpu_irq_set_fault(const struct vfio_irq_set *set)
 {
 	u32 count = vgpu_irq_count(set->index);
@@ -222,7 +222,15 @@ static const char *vgpu_irq_set_fault(const struct vfio_irq_set *set)
 		return "start";
 	if (set->count > count - set->start)
 		return "count";
-	return "flags or argsz";
+	if (set->flags & ~(VFIO_IRQ_SET_DATA_TYPE_MASK | VFIO_IRQ_SET_ACTION_TYPE_MASK))
+		return "flags";
+	switch (set->flags & VFIO_IRQ_SET_DATA_TYPE_MASK) {
+	case VFIO_IRQ_SET_DATA_BOOL:
+	case VFIO_IRQ_SET_DATA_EVENTFD:
+		return "argsz";	/* too little for the data */
+	default:
+		return "flags";
+	}
 }
 
 static long vgpu_set_irqs(struct vgpu_device *device, void __user *arg)

@@ -148,8 +148,7 @@ static ssize_t vgpu_config_store(struct device *dev, const char *key, const char
 		ret = vgpu_config_apply(device, &config);
 	mutex_unlock(&device->parent->lock);
 	if (ret)
-		dev_warn_ratelimited(dev, "attribute %s refused for %.20s: %pe\n",
-				     key ?: "sched_config", config.field, ERR_PTR(ret));
+		vgpu_attr_refused_for(dev, key ?: "sched_config", config.field, ret);
 	kfree(copy);
 	return ret ?: count;
 }

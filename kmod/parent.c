@@ -55,6 +55,22 @@ int vgpu_attr_refused(struct device *dev, const char *attribute, int ret)
 	return ret;
 }
 
+/**
+ * vgpu_attr_refused_for - the same for an attribute that takes several things at once
+ * @dev: the accelerator or slice
+ * @attribute: what was written
+ * @field: which of them is at fault, maybe in the writer's own words
+ * @ret: why, a negative errno
+ *
+ * Return: @ret.
+ */
+int vgpu_attr_refused_for(struct device *dev, const char *attribute, const char *field, int ret)
+{
+	dev_warn_ratelimited(dev, "attribute %s refused for %.20s: %pe\n", attribute, field,
+			     ERR_PTR(ret));
+	return ret;
+}
+
 static ssize_t attach_store(struct device *dev, struct device_attribute *attr,
 			    const char *text, size_t count)
 {

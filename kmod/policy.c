@@ -85,21 +85,26 @@ static ssize_t policy_show(struct device *dev, struct device_attribute *attr, ch
 			  vgpu_policy_names[vgpu_engine_params(&parent->engine).policy]);
 }
 
-/* "fixed_share" or "fixed_share places=8" */
-static int vgpu_policy_parse(char *text, struct vgpu_sched_params *params)
+/* "fixed_share" or "fixed_share places=8"; @field is the one at fault. */
+static int vgpu_policy_parse(char *text, struct vgpu_sched_params *params, const char **field)
 {
 	char *word = strsep(&text, " ");
+	const char *key;
 	int policy;
 
+	*field = "policy";
 	policy = sysfs_match_string(vgpu_policy_names, word);
 	if (policy < 0)
 		return -EINVAL;
 	vgpu_policy_choose(params, policy);
 	if (!text)
 		return 0;
-	if (strncmp(text, "places=", strlen("places=")))
+	key = strsep(&text, "=");
+	if (*key)
+		*field = key;
+	if (strcmp(key, "places") || !text)
 		return -EINVAL;
-	return kstrtou32(text + strlen("places="), 10, &params->places);
+	return kstrtou32(text, 10, &params->places);
 }
 
 static ssize_t policy_store(struct device *dev, struct device_attribute *attr, const char *text,
@@ -108,6 +113,7 @@ static ssize_t policy_store(struct device *dev, struct device_attribute *attr, c
 	struct vgpu_parent *parent = dev_get_drvdata(dev);
 	struct vgpu_sched_params params;
 	enum vgpu_sched_field fault;
+	const char *field;
 	char line[40];
 	int ret;
 
@@ -116,11 +122,13 @@ static ssize_t policy_store(struct device *dev, struct device_attribute *attr, c
 	strscpy(line, text, sizeof(line));
 	mutex_lock(&parent->lock);
 	params = vgpu_engine_params(&parent->engine);
-	ret = vgpu_policy_parse(strim(line), &params);
-	if (!ret)
+	ret = vgpu_policy_parse(strim(line), &params, &field);
+	if (!ret) {
 		ret = vgpu_parent_configure(parent, &params, &fault);
+		field = fault == VGPU_FIELD_PLACES ? "places" : "policy";
+	}
 	mutex_unlock(&parent->lock);
-	return ret ? vgpu_attr_refused(dev, "policy", ret) : count;
+	return ret ? vgpu_attr_refused_for(dev, "policy", field, ret) : count;
 }
 DEVICE_ATTR_RW(policy);
 

@@ -457,6 +457,7 @@ struct vgpu_device *vgpu_device_lock(const guid_t *uuid);
 int vgpu_parent_driver_register(void);
 void vgpu_parent_driver_unregister(void);
 int vgpu_attr_refused(struct device *dev, const char *attribute, int ret);
+int vgpu_attr_refused_for(struct device *dev, const char *attribute, const char *field, int ret);
 
 /* Gives up what a search for an object of @parent has taken. */
 static inline void vgpu_parent_unlock(struct vgpu_parent *parent)

@@ -410,11 +410,12 @@ static const char *irqs_fault(const struct vfio_irq_set *set)
 	case VFIO_IRQ_SET_DATA_NONE: size = 0; break;
 	case VFIO_IRQ_SET_DATA_BOOL: size = sizeof(u8); break;
 	case VFIO_IRQ_SET_DATA_EVENTFD: size = sizeof(s32); break;
-	default: return "flags or argsz";
+	default: return "flags";
 	}
-	if (set->flags & ~(VFIO_IRQ_SET_DATA_TYPE_MASK | VFIO_IRQ_SET_ACTION_TYPE_MASK) ||
-	    set->argsz - sizeof(*set) < set->count * size)
-		return "flags or argsz";
+	if (set->flags & ~(VFIO_IRQ_SET_DATA_TYPE_MASK | VFIO_IRQ_SET_ACTION_TYPE_MASK))
+		return "flags";
+	if (set->argsz - sizeof(*set) < set->count * size)
+		return "argsz";
 	return "flags";		/* data for nobody */
 }
 

@@ -139,9 +139,12 @@ def test_an_engine_is_chosen_while_nobody_uses_the_gpu(gpu: Gpu) -> None:
 @pytest.mark.long
 def test_the_module_is_loaded_with_an_engine(gpu: Gpu) -> None:
     with gpu.unloaded():
+        before = kernel_log()
         refused = subprocess.run(["lab-insmod", "engine=warp"], capture_output=True, text=True, check=False)
         assert refused.returncode
         assert "Invalid" in refused.stderr
+        said = "vgpumgr: option engine refused: -EINVAL; there is no such engine\n"
+        assert said in kernel_log().removeprefix(before)
         subprocess.run(["lab-insmod", "engine=edu"], check=True)
         gpu.sysfs.bind(ADDRESS)
         assert engine(gpu) == "edu"

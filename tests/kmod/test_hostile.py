@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a hostile guest can send: its own slice stops, its neighbour does not notice."""
 
+import fcntl
 import os
 import re
+import struct
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from tests.rig.client import Client, client
 from tests.rig.gpu import Gpu, poll
 from tests.rig.kernel import kernel_log
 from tests.rig.ring import REG_CONTROL, REG_ENTRIES, REG_ERROR
-from tests.rig.vfio import Device, opened
+from tests.rig.vfio import ACTION_TRIGGER, DATA_EVENTFD, MSIX, SET_IRQS, Device, opened
 
 VGPU_ERROR_RING, VGPU_ERROR_DMA = 1, 4  # kmod/uapi/vgpu_device.h
 ENABLE, RESET = 1, 2
@@ -73,6 +75,28 @@ def test_who_floods_the_log_silences_nobody_else(gpu: Gpu) -> None:
     said = kernel_log().removeprefix(before)
     assert 10 < said.count(f"{loud}: ") < 50
     assert "suppressed" not in said
+
+
+@pytest.mark.parametrize(
+    ("header", "field"),
+    [
+        ((19, DATA_EVENTFD | ACTION_TRIGGER, MSIX, 0, 0), "argsz"),
+        ((20, DATA_EVENTFD | ACTION_TRIGGER, 99, 0, 1), "index"),
+        ((24, DATA_EVENTFD | ACTION_TRIGGER, MSIX, 9, 1), "start"),
+        ((24, DATA_EVENTFD | ACTION_TRIGGER, MSIX, 0, 9), "count"),
+        ((24, ACTION_TRIGGER, MSIX, 0, 1), "flags"),
+        ((24, DATA_EVENTFD | ACTION_TRIGGER | 1 << 31, MSIX, 0, 1), "flags"),
+        ((23, DATA_EVENTFD | ACTION_TRIGGER, MSIX, 0, 1), "argsz"),
+        ((24, DATA_EVENTFD | ACTION_TRIGGER, MSIX, 0, 2), "argsz"),
+    ],
+)
+def test_the_log_names_what_is_wrong_with_a_request_for_interrupts(
+    gpu: Gpu, header: tuple[int, int, int, int, int], field: str
+) -> None:
+    uuid = gpu.slice()
+    with opened(uuid) as device, pytest.raises(OSError, match="Invalid argument"):
+        fcntl.ioctl(device.fd, SET_IRQS, struct.pack("<IIIIIi", *header, -1))
+    assert re.findall(rf"{uuid}: (\w+ refused .*)\n", kernel_log()) == [f"SET_IRQS refused for {field}: -EINVAL"]
 
 
 def test_every_malformed_thing_stops_that_slice_alone(gpu: Gpu) -> None:

@@ -88,7 +88,15 @@ GPU_FAULTS = [
     ("memory_total", "all", errno.EINVAL),
     ("memory_total", "4096", errno.ERANGE),
     ("places", "4294967296", errno.ERANGE),
-    ("policy", "fixed_share seats=2", errno.EINVAL),
+]
+POLICY_FAULTS = [
+    ("best", errno.EINVAL, "policy"),
+    ("fixed_share", errno.ERANGE, "places"),
+    ("fixed_share places=some", errno.EINVAL, "places"),
+    ("fixed_share places=10001", errno.ERANGE, "places"),
+    ("fixed_share seats=2", errno.EINVAL, "seats"),
+    ("equal_share places", errno.EINVAL, "places"),
+    ("equal_share =4", errno.EINVAL, "policy"),
 ]
 
 
@@ -100,3 +108,24 @@ def test_the_log_names_gpu_and_attribute_that_a_bad_value_was_written_to(
     with unchanged(control, host):
         assert refusal(lambda: host.write_gpu(GPU, attribute, text)).errno == number
     assert f"{GPU}: attribute {attribute} refused: -{errno.errorcode[number]}" in kernel_log()
+
+
+@pytest.mark.usefixtures("quiet_log")
+@pytest.mark.parametrize(("text", "number", "field"), POLICY_FAULTS)
+def test_the_log_names_which_part_of_a_policy_is_bad(
+    control: Control, host: Sysfs, text: str, number: int, field: str
+) -> None:
+    before = kernel_log()
+    with unchanged(control, host):
+        assert refusal(lambda: host.write_gpu(GPU, "policy", text)).errno == number
+    said = kernel_log().removeprefix(before)
+    assert f"{GPU}: attribute policy refused for {field}: -{errno.errorcode[number]}\n" in said
+
+
+@pytest.mark.usefixtures("quiet_log")
+def test_the_log_names_a_policy_that_its_tenants_do_not_allow(control: Control, host: Sysfs) -> None:
+    control.set_tenant(GPU, "blue", weight=100, timeslice_us=1000)
+    before = kernel_log()
+    with unchanged(control, host):
+        assert refusal(lambda: host.write_gpu(GPU, "policy", "equal_share")).errno == errno.EBUSY
+    assert f"{GPU}: attribute policy refused for policy: -EBUSY\n" in kernel_log().removeprefix(before)
