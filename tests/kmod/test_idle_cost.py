@@ -5,6 +5,7 @@ import time
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.traps import trapped
 from tests.rig.wakeups import wakeups
 from vgpumgr.control.events import Watch
 from vgpumgr.control.model import Event, Snapshot
@@ -53,3 +54,22 @@ def test_a_batch_takes_one_doorbell_and_one_interrupt(gpu: Gpu) -> None:
     assert report["submitted"] == stats.items
     assert stats.doorbells * 100 == stats.items
     assert report["interrupts"] * 100 <= stats.items
+
+
+def test_nothing_but_the_doorbell_traps_however_much_is_done(gpu: Gpu) -> None:
+    """Beside what opening, enabling and closing a slice take, which is the same for one item and for many."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    found = []
+    for batches in (1, 40):
+        doorbells = gpu.slice_stats(uuid).doorbells
+        with trapped() as traps:
+            client(
+                uuid, "saturate", "--op", "delay", "--delay-us", "20", "--items", str(50 * batches), "--depth", "50",
+                "--batch", "50", "--queued-min", "0",
+            )  # fmt: skip
+        doorbells = gpu.slice_stats(uuid).doorbells - doorbells
+        assert doorbells == batches
+        found.append((traps.reads, traps.writes - doorbells))
+    assert min(found[0]) > 0, "the traps of opening are not seen either"
+    assert found[1] == found[0]
