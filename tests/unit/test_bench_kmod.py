@@ -111,9 +111,10 @@ def measured_at_every_limit() -> dict[str, Any]:
         }
         for batch in BATCHES
     }
+    trapped = {f"traps {batch}": {"per_item": 1 / batch} for batch in BATCHES}
     wait_ns = (URGENT_US + CHUNK_US) * US + bench.DECISION_NS
     waits = {f"priority {band}": dict.fromkeys(("p50_ns", "p99_ns", "max_ns"), wait_ns) for band in ("latency", "fair")}
-    ours = shares | costs | waits | {"idle": {"wakeups": 0}, "engine": "soft", "kernel": "6.12"}
+    ours = shares | costs | waits | trapped | {"idle": {"wakeups": 0}, "engine": "soft", "kernel": "6.12"}
     return {OURS: ours, "seconds": 0} | dict.fromkeys(BASELINES, shares)
 
 
@@ -134,6 +135,7 @@ def test_a_module_at_every_limit_is_good_enough(tmp_path: Path, monkeypatch: pyt
     [
         *((f"fairness {size}", figure) for size in SIZES for figure in ("worst_spread_ns", "longest_run_ns")),
         *((f"cost {batch}", figure) for batch in BATCHES for figure in ("engine", "worker", "doorbells")),
+        *((f"traps {batch}", "per_item") for batch in BATCHES),
         ("idle", "wakeups"),
         ("priority latency", "max_ns"),
     ],

@@ -100,12 +100,15 @@ def costs(ours: Found) -> tuple[Figures, Targets]:
             "of the slice's worker": row["worker"],
             "items/s": row["items_per_s"],
             "doorbells per item": row["doorbells"],
+            "trapped accesses per item": ours[f"traps {batch}"]["per_item"],
             "interrupts per item": row["interrupts"],
         }
         most = INSTRUCTIONS_MAX[batch]
         targets.append(target(f"instructions per item, {batch} per doorbell", f"<= {most}", total, met=total <= most))
         doorbells = row["doorbells"] * batch
         targets.append(target(f"doorbells per {batch} items", "<= 1", doorbells, met=doorbells <= 1.01))
+        traps = ours[f"traps {batch}"]["per_item"] * batch
+        targets.append(target(f"trapped accesses per {batch} items", "<= 1", traps, met=traps <= 1.01))
     wakeups = ours["idle"]["wakeups"]
     targets.append(target("wakeups in 2 s with open slices and no work", "0", wakeups, met=not wakeups))
     return {"an item that does nothing": table}, targets

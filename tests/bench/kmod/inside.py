@@ -37,6 +37,7 @@ from tests.rig.client import Client, client, slice_option
 from tests.rig.gpu import ADDRESS, Gpu, poll, the_gpu
 from tests.rig.quiet import quiet_udev
 from tests.rig.trace import traced
+from tests.rig.traps import trapped
 from tests.rig.wakeups import wakeups
 
 
@@ -179,6 +180,22 @@ def priority(gpu: Gpu, band: str) -> dict[str, Any]:
     return {"p50_ns": report["p50_ns"], "p99_ns": report["p99_ns"], "max_ns": report["max_ns"]}
 
 
+def traps(gpu: Gpu, batch: int) -> dict[str, Any]:
+    """Accesses of a guest to the function per item, beside those that open, enable and close it."""
+    gpu.tenant("traps", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("traps")
+    found = []
+    for batches in (1, 1001):
+        with trapped() as counted:
+            client(
+                uuid, "saturate", "--op", "nop", "--items", str(batches * batch), "--batch", str(batch),
+                "--depth", str(8 * batch), "--queued-min", "0",
+            )  # fmt: skip
+        found.append(counted.reads + counted.writes)
+    gpu.clear()
+    return {"per_item": round((found[1] - found[0]) / (1000 * batch), 4)}
+
+
 def parts(gpu: Gpu, module: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and figures of each thing that is measured."""
     for size in SIZES:
@@ -190,6 +207,8 @@ def parts(gpu: Gpu, module: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "idle", idle(gpu)
     for band in ("latency", "fair"):
         yield f"priority {band}", priority(gpu, band)
+    for batch in BATCHES:  # last: what counts them costs instructions
+        yield f"traps {batch}", traps(gpu, batch)
 
 
 def measure(module: str) -> dict[str, Any]:
