@@ -16,6 +16,7 @@ import pytest
 from tests.chain.guests import BOOT_S, NODE_DEVICE, records, virsh
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.guest import Guest, Guests
+from tests.rig.traps import trapped
 from vgpumgr.errors import BusyError
 
 WORK = "echo vgpu.working=1; vgpu-guest saturate --json --seconds 600 --op {items}"
@@ -62,6 +63,19 @@ def test_a_guest_rings_the_doorbell_once_for_a_batch(gpu: Gpu, guests: Guests) -
     guest.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
     stats = gpu.slice_stats(uuid)
     assert (stats.items, stats.doorbells) == (batch * batches, batches)
+
+
+def test_nothing_but_the_doorbell_traps_while_a_guest_works(gpu: Gpu, guests: Guests) -> None:
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid, _ = working(gpu, guests, "blue")
+    before = gpu.slice_stats(uuid).doorbells
+    with trapped() as traps:
+        first = gpu.slice_stats(uuid).doorbells
+        poll(lambda: gpu.slice_stats(uuid).doorbells >= first + 20)
+        last = gpu.slice_stats(uuid).doorbells
+    after = gpu.slice_stats(uuid).doorbells
+    assert traps.reads == 0
+    assert last - first <= traps.writes <= after - before
 
 
 def test_a_guest_that_misbehaves_stops_alone(gpu: Gpu, guests: Guests) -> None:
