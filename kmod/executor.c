@@ -10,6 +10,10 @@
  *
  * An executor ends with its file or with the enabling of the rings that it serves. It
  * holds its device, never the other way around: closing and removing wait for nobody.
+ *
+ * It may call as often as it likes. What there is for it to do is written under
+ * engine->lock, which all slices of the GPU need, and read without: only a call that does
+ * something takes it.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -61,6 +65,13 @@ void vgpu_executor_put(struct vgpu_executor *executor)
 	kref_put(&executor->refs, vgpu_executor_free);
 }
 
+static void vgpu_executor_set_state(struct vgpu_executor *executor, enum vgpu_grant_state state)
+{
+	write_seqcount_begin(&executor->changes);
+	executor->state = state;
+	write_seqcount_end(&executor->changes);
+}
+
 /**
  * vgpu_executor_connect - a slice has got an executor or a ring, and perhaps both
  * @device: the slice, engine->lock held
@@ -77,7 +88,9 @@ void vgpu_executor_connect(struct vgpu_device *device)
 	channel = ring->channel;
 	if (channel && channel->state == VGPU_CHANNEL_WAITING) {
 		kref_get(&channel->refs);
+		write_seqcount_begin(&executor->changes);
 		executor->channel = channel;
+		write_seqcount_end(&executor->changes);
 		WRITE_ONCE(channel->state, VGPU_CHANNEL_OPEN);
 	}
 	vgpu_engine_resume(&device->parent->engine, ring, ktime_get_ns());
@@ -101,7 +114,9 @@ void vgpu_executor_end(struct vgpu_device *device)
 	if (!executor)
 		return;
 	device->executor = NULL;
+	write_seqcount_begin(&executor->changes);
 	executor->ended = true;
+	write_seqcount_end(&executor->changes);
 	if (executor->channel)
 		WRITE_ONCE(executor->channel->state, VGPU_CHANNEL_CLOSED);
 	if (executor->state == VGPU_GRANT_OFFERED || executor->state == VGPU_GRANT_TAKEN)
@@ -157,6 +172,7 @@ static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_d
 		ret = -EBUSY;
 	} else {
 		get_device(&device->vdev.device);
+		seqcount_spinlock_init(&executor->changes, &engine->lock);
 		/* Pairs with vgpu_executor_device(): complete when it can be seen. */
 		smp_store_release(&executor->device, device);
 		device->executor = executor;
@@ -211,32 +227,31 @@ void vgpu_executor_release(struct vgpu_executor *executor)
 }
 
 /**
- * vgpu_executor_look - look at the grant
+ * vgpu_executor_look - see what there is to do
  * @executor: attached
- * @grant: out
+ * @view: out
  *
- * Return: 0 or what struct vgpu_exec_grant says.
+ * Who waits for a change has put itself into @executor->wait before it looks; who makes one
+ * wakes all there afterwards. That queue's own lock orders the two: either this sees the
+ * change, or the change sees who waits.
  */
-int vgpu_executor_look(struct vgpu_executor *executor, struct vgpu_exec_grant *grant)
+void vgpu_executor_look(struct vgpu_executor *executor, struct vgpu_executor_view *view)
 {
-	struct vgpu_engine *engine = &executor->device->parent->engine;
-	int ret = 0;
+	unsigned int sequence;
 
-	spin_lock_irq(&engine->lock);
-	if (executor->ended)
-		ret = -ENODEV;
-	else if (executor->state == VGPU_GRANT_NONE || executor->state == VGPU_GRANT_DONE)
-		ret = -EAGAIN;
-	else
-		*grant = executor->grant;
-	spin_unlock_irq(&engine->lock);
-	return ret;
+	do {
+		sequence = read_seqcount_begin(&executor->changes);
+		view->channel = executor->channel;
+		view->ended = executor->ended;
+		view->state = executor->state;
+		view->grant = executor->grant;
+	} while (read_seqcount_retry(&executor->changes, sequence));
 }
 
 /**
  * vgpu_executor_take - the executor knows of the grant
  * @executor: attached
- * @number: of the grant that it was told of; it may be over by now
+ * @number: of the grant that was offered when it was told; it may be over by now
  */
 void vgpu_executor_take(struct vgpu_executor *executor, u64 number)
 {
@@ -244,8 +259,21 @@ void vgpu_executor_take(struct vgpu_executor *executor, u64 number)
 
 	spin_lock_irq(&engine->lock);
 	if (executor->state == VGPU_GRANT_OFFERED && executor->grant.number == number)
-		executor->state = VGPU_GRANT_TAKEN;
+		vgpu_executor_set_state(executor, VGPU_GRANT_TAKEN);
 	spin_unlock_irq(&engine->lock);
+}
+
+/* Whether it has that grant, or had: 0 or what struct vgpu_exec_complete says. */
+static int vgpu_executor_owes(struct vgpu_executor *executor, u64 number)
+{
+	struct vgpu_executor_view view;
+
+	vgpu_executor_look(executor, &view);
+	if (view.ended)
+		return -ENODEV;
+	if (view.state != VGPU_GRANT_TAKEN && view.state != VGPU_GRANT_REVOKED)
+		return -EINVAL;
+	return number == view.grant.number ? 0 : -EINVAL;
 }
 
 /**
@@ -260,28 +288,27 @@ int vgpu_executor_complete(struct vgpu_executor *executor,
 {
 	struct vgpu_device *device = executor->device;
 	struct vgpu_engine *engine = &device->parent->engine;
-	int ret = 0;
+	int ret;
 
 	if (complete->reserved || complete->status > VGPU_ITEM_FAILED)
 		return -EINVAL;
+	ret = vgpu_executor_owes(executor, complete->number);
+	if (ret)
+		return ret;
 	spin_lock_irq(&engine->lock);
-	if (executor->ended) {
-		ret = -ENODEV;
-	} else if (complete->number != executor->grant.number) {
-		ret = -EINVAL;
-	} else if (executor->state == VGPU_GRANT_TAKEN) {
-		executor->state = VGPU_GRANT_DONE;
+	/* It may have ended meanwhile, or another thread was faster. */
+	ret = vgpu_executor_owes(executor, complete->number);
+	if (!ret && executor->state == VGPU_GRANT_TAKEN) {
+		vgpu_executor_set_state(executor, VGPU_GRANT_DONE);
 		executor->status = complete->status;
 		executor->result = complete->result;
 		vgpu_engine_stops(engine, ktime_get_ns());
 		wake_up_process(engine->thread);
-	} else if (executor->state == VGPU_GRANT_REVOKED) {
-		executor->state = VGPU_GRANT_NONE;
+	} else if (!ret) {
+		vgpu_executor_set_state(executor, VGPU_GRANT_NONE);
 		ret = -ECANCELED;
 		if (device->ring)
 			vgpu_engine_resume(engine, device->ring, ktime_get_ns());
-	} else {
-		ret = -EINVAL;
 	}
 	spin_unlock_irq(&engine->lock);
 	return ret;
@@ -300,6 +327,7 @@ static struct vgpu_executor *exec_offer(struct vgpu_engine *engine,
 	if (executor && executor->state == VGPU_GRANT_NONE) {
 		kref_get(&executor->refs);
 		grant = &executor->grant;
+		write_seqcount_begin(&executor->changes);
 		grant->number++;
 		grant->deadline_ns = deadline_ns;
 		grant->cookie = le64_to_cpu(item->desc.cookie);
@@ -308,6 +336,7 @@ static struct vgpu_executor *exec_offer(struct vgpu_engine *engine,
 		for (i = 0; i < ARRAY_SIZE(grant->arg); i++)
 			grant->arg[i] = le32_to_cpu(item->desc.arg[i]);
 		executor->state = VGPU_GRANT_OFFERED;
+		write_seqcount_end(&executor->changes);
 		vgpu_engine_stops(engine, deadline_ns);
 		wake_up_all(&executor->wait);
 	} else {
@@ -351,13 +380,15 @@ static void exec_settle(struct vgpu_engine *engine, struct vgpu_executor *execut
 	if (executor->state == VGPU_GRANT_DONE) {
 		item->status = executor->status;
 		item->result = executor->result;
-		executor->state = VGPU_GRANT_NONE;
+		vgpu_executor_set_state(executor, VGPU_GRANT_NONE);
 	} else if (executor->ended) {
 		item->status = VGPU_ITEM_LOST;
 	} else {
 		item->status = VGPU_ITEM_REVOKED;
+		write_seqcount_begin(&executor->changes);
 		executor->state = VGPU_GRANT_REVOKED;
 		executor->grant.flags = VGPU_EXEC_REVOKED;
+		write_seqcount_end(&executor->changes);
 		wake_up_all(&executor->wait);
 	}
 	spin_unlock_irq(&engine->lock);

@@ -2,6 +2,8 @@
 #ifndef VGPU_EXECUTOR_H
 #define VGPU_EXECUTOR_H
 
+#include <linux/seqlock.h>
+
 #include "uapi/vgpu_exec.h"
 #include "vgpu.h"
 
@@ -31,6 +33,8 @@ enum vgpu_grant_state {
  * @device: what it is attached to, with a reference; set once under @lock
  * @log: how often the log is told of it
  * @wait: for grants, bytes and the end
+ * @changes: of @channel to @grant, which the executor looks at without engine->lock; valid
+ *	once attached
  * @channel: whose bytes it may move, with a reference; set once; engine->lock
  * @ended: every call fails from now on; engine->lock, as all below
  * @state: of the grant
@@ -44,12 +48,27 @@ struct vgpu_executor {
 	struct vgpu_device *device;
 	struct ratelimit_state log;
 	wait_queue_head_t wait;
+	seqcount_spinlock_t changes;
 	struct vgpu_channel *channel;
 	bool ended;
 	enum vgpu_grant_state state;
 	struct vgpu_exec_grant grant;
 	u32 status;
 	u64 result;
+};
+
+/**
+ * struct vgpu_executor_view - what an executor can do, of one moment
+ * @channel: as of struct vgpu_executor, like all below
+ * @ended: every call fails
+ * @state: of the grant
+ * @grant: as the executor is told of it
+ */
+struct vgpu_executor_view {
+	struct vgpu_channel *channel;
+	bool ended;
+	enum vgpu_grant_state state;
+	struct vgpu_exec_grant grant;
 };
 
 /* executor.c */
@@ -61,7 +80,7 @@ bool vgpu_executor_serves(const struct vgpu_device *device);	/* engine->lock hel
 void vgpu_executor_wake(struct vgpu_device *device);
 int vgpu_executor_attach(struct vgpu_executor *executor, const guid_t *uuid);
 void vgpu_executor_release(struct vgpu_executor *executor);
-int vgpu_executor_look(struct vgpu_executor *executor, struct vgpu_exec_grant *grant);
+void vgpu_executor_look(struct vgpu_executor *executor, struct vgpu_executor_view *view);
 void vgpu_executor_take(struct vgpu_executor *executor, u64 number);
 int vgpu_executor_complete(struct vgpu_executor *executor,
 			   const struct vgpu_exec_complete *complete);

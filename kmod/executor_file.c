@@ -37,15 +37,12 @@ static struct vgpu_device *vgpu_executor_device(struct vgpu_executor *executor)
 /* Its channel, NULL while there is none; a negative errno at the end. */
 static struct vgpu_channel *vgpu_executor_channel(struct vgpu_executor *executor)
 {
-	struct vgpu_device *device = vgpu_executor_device(executor);
-	struct vgpu_channel *channel;
+	struct vgpu_executor_view view;
 
-	if (!device)
+	if (!vgpu_executor_device(executor))
 		return ERR_PTR(-ENOTCONN);
-	spin_lock_irq(&device->parent->engine.lock);
-	channel = executor->ended ? ERR_PTR(-ENODEV) : executor->channel;
-	spin_unlock_irq(&device->parent->engine.lock);
-	return channel;
+	vgpu_executor_look(executor, &view);
+	return view.ended ? ERR_PTR(-ENODEV) : view.channel;
 }
 
 /* How much can be moved at once and where; 0 for nothing yet, or a negative errno. */
@@ -146,20 +143,17 @@ static ssize_t vgpu_executor_write(struct file *file, const char __user *from, s
 static __poll_t vgpu_executor_poll(struct file *file, poll_table *wait)
 {
 	struct vgpu_executor *executor = file->private_data;
-	struct vgpu_device *device = vgpu_executor_device(executor);
+	struct vgpu_executor_view view;
 	__poll_t events = 0;
 
 	poll_wait(file, &executor->wait, wait);
-	if (!device)
+	if (!vgpu_executor_device(executor))
 		return 0;
-	spin_lock_irq(&device->parent->engine.lock);
-	if (executor->ended)
-		events |= EPOLLHUP;
-	else if (executor->state == VGPU_GRANT_OFFERED || executor->state == VGPU_GRANT_REVOKED)
+	vgpu_executor_look(executor, &view);
+	if (view.ended)
+		return EPOLLHUP;
+	if (view.state == VGPU_GRANT_OFFERED || view.state == VGPU_GRANT_REVOKED)
 		events |= EPOLLPRI;
-	spin_unlock_irq(&device->parent->engine.lock);
-	if (events & EPOLLHUP)
-		return events;
 	if (vgpu_executor_can_move(executor, false))
 		events |= EPOLLIN | EPOLLRDNORM;
 	if (vgpu_executor_can_move(executor, true))
@@ -226,15 +220,17 @@ static long vgpu_executor_ioctl_attach(struct vgpu_executor *executor, void __us
 
 static long vgpu_executor_ioctl_take(struct vgpu_executor *executor, void __user *user)
 {
-	struct vgpu_exec_grant grant;
-	int ret;
+	struct vgpu_executor_view view;
 
-	ret = vgpu_executor_look(executor, &grant);
-	if (ret)
-		return ret;
-	if (copy_to_user(user, &grant, sizeof(grant)))
+	vgpu_executor_look(executor, &view);
+	if (view.ended)
+		return -ENODEV;
+	if (view.state == VGPU_GRANT_NONE || view.state == VGPU_GRANT_DONE)
+		return -EAGAIN;
+	if (copy_to_user(user, &view.grant, sizeof(view.grant)))
 		return -EFAULT;
-	vgpu_executor_take(executor, grant.number);
+	if (view.state == VGPU_GRANT_OFFERED)
+		vgpu_executor_take(executor, view.grant.number);
 	return 0;
 }
 

@@ -327,6 +327,7 @@ int main(int argc, char **argv)
 	COUNT("completed", process_counts.completed);
 	COUNT("revoked", process_counts.revoked);
 	COUNT("ended", process_counts.ended);
+	COUNT("for_nothing", process_counts.for_nothing);
 	COUNT("descriptors", guest_counts.descriptors);
 	COUNT("good", guest_counts.good);
 	COUNT("completions", guest_counts.completions);

@@ -42,6 +42,16 @@ static void note_end(const struct file *file, long ret)
 	ended[file - files] = true;
 }
 
+/*
+ * What does nothing takes no lock that others need. Unless they had a turn since @before: then
+ * there was something to do, and perhaps no more.
+ */
+static void check_cost(const struct sim_counts *before)
+{
+	REQUIRE(sim_counts.spinlocks == before->spinlocks || sim_counts.switches != before->switches);
+	process_counts.for_nothing++;
+}
+
 /* A structure that is user space's, or not all of it. */
 static long call(struct file *file, unsigned int command, void *argument, size_t bytes)
 {
@@ -67,6 +77,7 @@ static void attach(struct file *file)
 {
 	struct vgpu_exec_attach attach = { .uuid = "00000000-0000-0000-0000-000000000000" };
 	bool attached = ((struct vgpu_executor *)file->private_data)->device;
+	struct sim_counts before = sim_counts;
 	long ret;
 
 	if (sim_one_in(16))
@@ -80,14 +91,19 @@ static void attach(struct file *file)
 		REQUIRE(sim_told(ret == -EINVAL || ret == -ENOENT ? "uuid" :
 				 attached ? "file" : ret == -ENODEV ? "slice" : "executor"));
 	process_counts.attached += !ret;
+	if (attached)
+		check_cost(&before);
 }
 
 static void take(struct file *file)
 {
+	struct sim_counts before = sim_counts;
 	struct vgpu_exec_grant grant;
 	long ret = call(file, VGPU_EXEC_TAKE, &grant, sizeof(grant));
 
 	REQUIRE(!ret || ret == -EFAULT || ret == -EAGAIN || ret == -ENODEV || ret == -ENOTCONN);
+	if (ret || grant.number == numbers[file - files])
+		check_cost(&before);
 	if (ret)
 		return;
 	REQUIRE(!(grant.flags & ~VGPU_EXEC_REVOKED) && grant.number >= numbers[file - files]);
@@ -100,6 +116,7 @@ static void complete(struct file *file)
 	struct vgpu_exec_complete complete = { .number = numbers[file - files],
 					       .status = sim_one_in(16) ? sim_random() : sim_below(2),
 					       .result = sim_random() };
+	struct sim_counts before = sim_counts;
 	bool valid;
 	long ret;
 
@@ -118,27 +135,33 @@ static void complete(struct file *file)
 				 complete.status > VGPU_ITEM_FAILED ? "status" : "number"));
 	else
 		REQUIRE(sim_told_nothing());
+	if (ret && ret != -ECANCELED)
+		check_cost(&before);
 	process_counts.completed += !ret;
 	process_counts.revoked += ret == -ECANCELED;
 }
 
-static void check_bytes(const struct file *file, ssize_t done, size_t bytes)
+static void check_bytes(const struct file *file, ssize_t done, size_t bytes,
+			const struct sim_counts *before)
 {
 	REQUIRE(done == -EAGAIN || done == -ENODEV || done == -ENOTCONN || done == -EFAULT ||
 		(done > 0 && (size_t)done <= bytes) || !bytes);
+	if (done <= 0)
+		check_cost(before);
 	note_end(file, done);
 }
 
 static void read_bytes(struct file *file)
 {
 	size_t bytes = sim_below(BYTES_MAX);
+	struct sim_counts before = sim_counts;
 	u8 *user = malloc(bytes ?: 1);
 	ssize_t done;
 
 	sim_user(user, sim_one_in(32) ? 0 : bytes);
 	done = ops()->read(file, (char *)user, bytes, NULL);
 	sim_user(NULL, 0);
-	check_bytes(file, done, bytes);
+	check_bytes(file, done, bytes, &before);
 	if (done > 0)
 		guest_executor_read(user, done);
 	free(user);
@@ -147,6 +170,7 @@ static void read_bytes(struct file *file)
 static void write_bytes(struct file *file)
 {
 	size_t bytes = sim_below(BYTES_MAX);
+	struct sim_counts before = sim_counts;
 	u8 *user = malloc(bytes ?: 1);
 	ssize_t done;
 
@@ -157,15 +181,17 @@ static void write_bytes(struct file *file)
 	guest_executor_writes(user, bytes);
 	done = ops()->write(file, (const char *)user, bytes, NULL);
 	sim_user(NULL, 0);
-	check_bytes(file, done, bytes);
+	check_bytes(file, done, bytes, &before);
 	guest_executor_wrote(bytes, done < 0 ? 0 : done);
 	free(user);
 }
 
 static void look(struct file *file)
 {
+	struct sim_counts before = sim_counts;
 	__poll_t events = ops()->poll(file, NULL);
 
+	check_cost(&before);
 	REQUIRE(!(events & ~(EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLPRI | EPOLLHUP)));
 	if (events & EPOLLPRI)
 		take(file);

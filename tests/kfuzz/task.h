@@ -29,6 +29,14 @@ bool kfuzz_mutex_held(const struct mutex *lock);
 			 struct mutex *: kfuzz_mutex_held((const void *)(lock)), default: true))
 void might_sleep(void);
 
+/* Who holds @lock is not preempted: there is no reader while something is being written. */
+typedef struct { unsigned int sequence; spinlock_t *lock; } seqcount_spinlock_t;
+#define seqcount_spinlock_init(count, by) (*(count) = (seqcount_spinlock_t){ .lock = (by) })
+void write_seqcount_begin(seqcount_spinlock_t *count);
+void write_seqcount_end(seqcount_spinlock_t *count);
+unsigned int read_seqcount_begin(const seqcount_spinlock_t *count);
+bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun);
+
 #define rcu_read_lock() ((void)0)
 #define rcu_read_unlock() ((void)0)
 #define synchronize_rcu() ((void)0)

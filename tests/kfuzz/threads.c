@@ -433,6 +433,30 @@ void spin_unlock(spinlock_t *lock)
 	sim_maybe_preempt();
 }
 
+void write_seqcount_begin(seqcount_spinlock_t *count)
+{
+	REQUIRE(count->lock->held && !(count->sequence++ & 1));
+}
+
+void write_seqcount_end(seqcount_spinlock_t *count)
+{
+	REQUIRE(count->lock->held && count->sequence++ & 1);
+}
+
+unsigned int read_seqcount_begin(const seqcount_spinlock_t *count)
+{
+	unsigned int begun = count->sequence;
+
+	REQUIRE(count->lock && !(begun & 1));
+	sim_maybe_preempt();
+	return begun;
+}
+
+bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun)
+{
+	return count->sequence != begun;
+}
+
 void mutex_init(struct mutex *lock) { lock->owner = NULL; }
 void mutex_destroy(struct mutex *lock) { REQUIRE(!lock->owner); }
 
