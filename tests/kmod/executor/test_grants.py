@@ -3,6 +3,7 @@
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import select
 import signal
@@ -18,8 +19,8 @@ from tests.kmod.executor.slices import Slice
 from tests.rig import executor as rig
 from tests.rig.executor import PIPE_BYTES, Executor, executor, program
 from tests.rig.gpu import ADDRESS, Gpu, poll
-from tests.rig.kernel import kernel_log
-from tests.rig.ring import ENTRIES, LAUNCH, NOP, REG_COMPLETED, REG_CONTROL, REG_ERROR, REG_FEATURES
+from tests.rig.kernel import PATIENCE, kernel_log
+from tests.rig.ring import ENTRIES, LAUNCH, NOP, REG_COMPLETED, REG_CONTROL, REG_ERROR, REG_FEATURES, descriptor
 from tests.rig.vfio import opened
 
 SHORT_US = 20_000
@@ -236,6 +237,43 @@ def test_what_an_executor_may_not_do(grants: Gpu, blue: Slice, green: Slice) -> 
         assert blue.done(number).status == rig.OK
         with pytest.raises(OSError, match=refused(errno.EINVAL)):
             one.complete(grant.number)  # again
+
+
+def answer_all(one: Executor, answers: "multiprocessing.Queue[Counter[int]]") -> None:
+    """Take and complete until the slice lets go; how often each errno came, 0 for what was completed."""
+    said: Counter[int] = Counter()
+    while not said[errno.ENODEV]:
+        try:
+            grant = one.take()
+            one.complete(grant.number, result=sum(grant.args))
+            said[0] += 1
+        except OSError as error:
+            said[error.errno or 0] += 1
+    answers.put(said)
+
+
+def test_of_many_who_share_an_executor_one_completes_each_grant(blue: Slice) -> None:
+    """Whatever moment each of them sees, it sees all of a grant."""
+    fork = multiprocessing.get_context("fork")
+    answers: multiprocessing.Queue[Counter[int]] = fork.Queue()
+    with executor(blue.uuid) as one:
+        processes = [fork.Process(target=answer_all, args=(one, answers), daemon=True) for _ in range(3)]
+        for process in processes:
+            process.start()
+        for _ in range(20):
+            first = blue.guest.tail
+            numbers = range(first, first + ENTRIES)
+            blue.guest.submit(blue.device, *[descriptor(LAUNCH, args=[number] * 4) for number in numbers])
+            for number in numbers:
+                completion = blue.done(number)
+                assert (completion.status, completion.result) == (rig.OK, 4 * number)
+        blue.device.set_register(REG_CONTROL, RESET)
+        said = sum((answers.get(timeout=60 * PATIENCE) for _ in processes), Counter())
+        for process in processes:
+            process.join(timeout=60 * PATIENCE)
+    assert said[0] == 20 * ENTRIES
+    assert said[errno.ENODEV] == len(processes)
+    assert set(said) <= {0, errno.EAGAIN, errno.EINVAL, errno.ENODEV}, said
 
 
 def attach_in_vain(one: Executor, uuid: str) -> str:
