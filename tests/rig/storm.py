@@ -11,13 +11,14 @@ import uuid as uuids
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.kernel import PATIENCE
 from tests.rig.migration import RUNNING, RUNNING_P2P, set_state
-from tests.rig.ring import REG_CONTROL
-from tests.rig.vfio import CONFIG, Device, opened
+from tests.rig.ring import DOORBELL, ENABLED, ERROR, REG_CHANNEL, REG_CONTROL, REG_STATUS, enable_unused
+from tests.rig.vfio import BAR0, CONFIG, Device, opened
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError, RefusedError
 
@@ -27,6 +28,23 @@ OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
 
 CONTROL_RESET = 2
 DEVICE_CONTROL, FUNCTION_LEVEL_RESET = 0x58, 0x8000
+REGISTERS_BYTES = REG_CHANNEL + 8
+
+
+def reset(device: Device) -> None:
+    device.set_register(REG_CONTROL, CONTROL_RESET)
+
+
+def enable(device: Device) -> None:
+    reset(device)
+    enable_unused(device)
+
+
+def ring_in_vain(device: Device) -> None:
+    """Enabled again whenever that has stopped it: doorbells of a slice that has stopped are only counted."""
+    if device.register(REG_STATUS) & (ENABLED | ERROR) != ENABLED:
+        enable(device)
+    device.set_register(DOORBELL, 0)
 
 
 def pause(device: Device) -> None:
@@ -34,12 +52,25 @@ def pause(device: Device) -> None:
         set_state(device, state)
 
 
+@dataclass(frozen=True)
+class Storm:
+    """`act`: what is done again and again; `tokens`: of the slice, so many at least are paid for each time."""
+
+    act: Callable[[Device], object]
+    tokens: int
+
+
 # What a guest, or its VMM, can do again and again without any work.
-OF_GUESTS: dict[str, Callable[[Device], object]] = {
-    "resets": lambda device: device.set_register(REG_CONTROL, CONTROL_RESET),
-    "function-resets": lambda device: device.write(CONFIG, DEVICE_CONTROL, FUNCTION_LEVEL_RESET.to_bytes(2, "little")),
-    "vmm-resets": Device.reset,
-    "vmm-pauses": pause,
+OF_GUESTS = {
+    "resets": Storm(reset, 1),
+    "function-resets": Storm(
+        lambda device: device.write(CONFIG, DEVICE_CONTROL, FUNCTION_LEVEL_RESET.to_bytes(2, "little")), 1
+    ),
+    "vmm-resets": Storm(Device.reset, 1),
+    "vmm-pauses": Storm(pause, 1),
+    "empty-doorbells": Storm(ring_in_vain, 1),
+    "enables": Storm(enable, 1 + 10),
+    "reads-of-registers": Storm(lambda device: device.read(BAR0, 0, REGISTERS_BYTES), 0),
 }
 
 
@@ -115,7 +146,7 @@ def guest(uuid: str, kind: str) -> Iterator[Callable[[], int]]:
     """One process that has the processor when nobody else wants it; how often it did what `OF_GUESTS` says so far."""
     fork = multiprocessing.get_context("fork")
     done = fork.Value("q", 0)
-    process = fork.Process(target=repeat, args=(uuid, OF_GUESTS[kind], done))
+    process = fork.Process(target=repeat, args=(uuid, OF_GUESTS[kind].act, done))
     process.start()
     os.sched_setscheduler(process.pid or 0, os.SCHED_IDLE, os.sched_param(0))
     try:
