@@ -24,6 +24,7 @@ from labhost.errors import BuildError
 from labhost.paths import Paths
 from labhost.snapshot import Snapshot
 
+import vgpumgr
 from tests.api.cluster import Cluster
 from tests.api.http.tls import make_certificate
 
@@ -236,7 +237,9 @@ def next_version(checkout: Path) -> Paths:
     Snapshot.take(CHECKOUT, names).write(checkout)
     (checkout / "build").mkdir()
     (checkout / "build/venv").symlink_to(CHECKOUT / "build/venv")
-    (checkout / "kmod/VERSION").write_text(f"{NEXT}\n")
+    for name in ("kmod/VERSION", "kmod/dkms.conf"):
+        place = checkout / name
+        place.write_text(place.read_text().replace(vgpumgr.__version__, NEXT))
     versions = checkout / "migrations/versions"
     last = max(path.name for path in versions.glob("[0-9]*.py")).split("_")[0]
     (versions / "9999_following.py").write_text(FOLLOWING.format(last=last))
