@@ -202,6 +202,7 @@ const struct hostile_case hostile_descriptors[] = {
 	{ "delay-long", VGPU_ERROR_SIZE, NULL, delay_long },
 	{ "nosplit-long", VGPU_ERROR_CHUNK, NULL, nosplit_long },
 };
+
 const size_t hostile_descriptor_count =
 	sizeof(hostile_descriptors) / sizeof(hostile_descriptors[0]);
 

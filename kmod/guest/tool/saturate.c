@@ -245,11 +245,12 @@ static bool await(struct saturate *run, uint32_t minimum, uint64_t end_ns)
 		if (run->result.collected != before)
 			return true;
 		if (now_ns >= silent_ns) {
+			unsigned long long limit_s = run->options->timeout_ns / NS_PER_S;
+
 			run->result.rc = transport_fail(run->transport,
 							-ETIMEDOUT,
 							"no item completed for %llu s",
-							(unsigned long long)
-								(run->options->timeout_ns / NS_PER_S));
+							limit_s);
 			return false;
 		}
 	}

@@ -83,8 +83,8 @@ static void test_saturate(void)
 
 	result = saturated(&fake, "mix", 5000, "1", &status);
 	expect("a sound device passes", status == EXIT_OK && !result.mismatches);
-	expect("every item was verified", result.verified == 5000 &&
-						  result.items == 5000);
+	expect("every item was verified",
+	       result.verified == 5000 && result.items == 5000);
 	expect("the queue was never short",
 	       result.saturated && result.min_queued == 224);
 	result = saturated(&fake, "fill", 1000, "10", &status);
@@ -93,8 +93,8 @@ static void test_saturate(void)
 
 	fake.eager = true;
 	result = saturated(&fake, "fill", 5000, "1", &status);
-	expect("an empty queue is noticed", status == EXIT_UNSATURATED &&
-						    result.min_queued == 0);
+	expect("an empty queue is noticed",
+	       status == EXIT_UNSATURATED && result.min_queued == 0);
 }
 
 static void test_corruption(void)
@@ -111,8 +111,9 @@ static void test_corruption(void)
 		result = saturated(&fake, writers[i], 2000, "1", &status);
 		snprintf(what, sizeof(what), "one wrong bit of %s is noticed",
 			 writers[i]);
-		expect(what, status == EXIT_WRONG && result.mismatches == 1 &&
-				     result.first_mismatch == 777);
+		expect(what,
+		       status == EXIT_WRONG && result.mismatches == 1 &&
+		       result.first_mismatch == 777);
 		fake = sound;
 		fake.skip = 1500;
 		result = saturated(&fake, writers[i], 2000, "1", &status);
@@ -123,13 +124,13 @@ static void test_corruption(void)
 	fake = sound;
 	fake.corrupt_result = 3;
 	result = saturated(&fake, "crc32c", 2000, "1", &status);
-	expect("a wrong crc is noticed", status == EXIT_WRONG &&
-						 result.mismatches == 1);
+	expect("a wrong crc is noticed",
+	       status == EXIT_WRONG && result.mismatches == 1);
 	fake = sound;
 	fake.corrupt_cookie = 9;
 	result = saturated(&fake, "nop", 2000, "0", &status);
-	expect("a swapped answer is noticed", status == EXIT_WRONG &&
-						      result.mismatches == 1);
+	expect("a swapped answer is noticed",
+	       status == EXIT_WRONG && result.mismatches == 1);
 }
 
 static void test_failure(void)
@@ -140,8 +141,8 @@ static void test_failure(void)
 
 	fake.stop_at = 1000;
 	result = saturated(&fake, "fill", 5000, "1", &status);
-	expect("silence is noticed", status == EXIT_SILENT &&
-					     result.collected == 1000);
+	expect("silence is noticed",
+	       status == EXIT_SILENT && result.collected == 1000);
 }
 
 static void test_options(void)
@@ -152,8 +153,9 @@ static void test_options(void)
 	expect("fractions of units",
 	       !saturate_option(&options, "delay-us", "2.5") &&
 		       options.work.delay_ns == 2500);
-	expect("seconds", !saturate_option(&options, "seconds", "0.25") &&
-				  options.duration_ns == NS_PER_S / 4);
+	expect("seconds",
+	       !saturate_option(&options, "seconds", "0.25") &&
+	       options.duration_ns == NS_PER_S / 4);
 	expect("negative numbers are refused",
 	       saturate_option(&options, "items", "-1"));
 	expect("words are refused", saturate_option(&options, "depth", "x"));
@@ -182,11 +184,10 @@ static void test_request(const char *claim, uint32_t more, uint32_t ends)
 		saturate_run(&run);
 	snprintf(what, sizeof(what), "requests that tell %s",
 		 claim ? claim : "the truth");
-	expect(what, run.result.requests == 3 && run.result.items == 12 &&
-			     transport_fake_flagged(transport, VGPU_DESC_MORE) ==
-				     more &&
-			     transport_fake_flagged(transport, VGPU_DESC_END) ==
-				     ends);
+	expect(what,
+	       run.result.requests == 3 && run.result.items == 12 &&
+	       transport_fake_flagged(transport, VGPU_DESC_MORE) == more &&
+	       transport_fake_flagged(transport, VGPU_DESC_END) == ends);
 	saturate_finish(&run);
 	transport->ops->close(transport);
 }

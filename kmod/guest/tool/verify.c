@@ -246,7 +246,7 @@ static void check_memory_zeroed(struct verify *verify)
 	struct vgpu_desc descs[] = {
 		flagged(descriptor_copy(RESULT, 0, 4096), VGPU_DESC_SRC_DEVICE),
 		flagged(descriptor_copy(RESULT + 4096, last, 4096),
-			  VGPU_DESC_SRC_DEVICE),
+			VGPU_DESC_SRC_DEVICE),
 	};
 	uint64_t run_ns, result;
 	bool right;
@@ -262,11 +262,11 @@ static void check_memory_roundtrip(struct verify *verify)
 	uint64_t last = verify->transport->limits.memory_bytes - 5000;
 	struct vgpu_desc descs[] = {
 		flagged(descriptor_copy(last, SOURCE, 5000),
-			  VGPU_DESC_DST_DEVICE),
+			VGPU_DESC_DST_DEVICE),
 		flagged(descriptor_copy(8192, last, 5000),
-			  VGPU_DESC_DST_DEVICE | VGPU_DESC_SRC_DEVICE),
+			VGPU_DESC_DST_DEVICE | VGPU_DESC_SRC_DEVICE),
 		flagged(descriptor_copy(RESULT, 8192, 5000),
-			  VGPU_DESC_SRC_DEVICE),
+			VGPU_DESC_SRC_DEVICE),
 		flagged(descriptor_crc32c(8192, 5000), VGPU_DESC_SRC_DEVICE),
 	};
 	uint64_t run_ns, result;
@@ -288,7 +288,7 @@ static void check_memory_overlap(struct verify *verify, uint64_t from,
 	struct vgpu_desc descs[] = {
 		flagged(descriptor_copy(0, SOURCE, 8192), VGPU_DESC_DST_DEVICE),
 		flagged(descriptor_copy(to, from, 6000),
-			  VGPU_DESC_DST_DEVICE | VGPU_DESC_SRC_DEVICE),
+			VGPU_DESC_DST_DEVICE | VGPU_DESC_SRC_DEVICE),
 		flagged(descriptor_copy(RESULT, 0, 8192), VGPU_DESC_SRC_DEVICE),
 	};
 	uint8_t expected[8192];
@@ -314,15 +314,15 @@ static void check_memory_gemm(struct verify *verify, uint16_t flags)
 	bool c_device = flags & VGPU_DESC_DST_DEVICE;
 	struct vgpu_desc descs[] = {
 		flagged(descriptor_copy(a, SOURCE, 4 * m * k),
-			  VGPU_DESC_DST_DEVICE),
+			VGPU_DESC_DST_DEVICE),
 		flagged(descriptor_copy(b, SOURCE2, 4 * k * n),
-			  VGPU_DESC_DST_DEVICE),
+			VGPU_DESC_DST_DEVICE),
 		flagged(descriptor_gemm(c_device ? c : RESULT,
-					  a_device ? a : SOURCE,
-					  b_device ? b : SOURCE2, m, n, k),
-			  flags),
+					a_device ? a : SOURCE,
+					b_device ? b : SOURCE2, m, n, k),
+			flags),
 		flagged(descriptor_copy(RESULT, c, 4 * m * n),
-			  VGPU_DESC_SRC_DEVICE),
+			VGPU_DESC_SRC_DEVICE),
 	};
 	uint32_t expected[17 * 9];
 	uint64_t run_ns, result;
