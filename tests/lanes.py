@@ -74,6 +74,8 @@ LANES = (
     Lane(
         name="kmod",
         commands=(
+            ("tests/lab/lab", "build", "--what", "checkpatch"),
+            ("tests/lint", "checkpatch"),
             ("tests/lab/lab", "toolchain", "--kernel", "6.12", *SPARSE, SPARSE_FLAGS),
             ("tests/lab/lab", "run", "--minimal", "--kernel", "6.1", "--", "tests/kmod/smoke"),
             ("tests/lab/lab", "run", "--minimal", "--kernel", "6.12", "--", "tests/kmod/smoke"),
@@ -134,8 +136,9 @@ LANES = (
         name="kernel-debug",
         commands=(
             ("tests/lab/lab", "build", "--what", "selftests"),
+            ("tests/lab/lab", "build", "--what", "checkpatch"),
             ("tests/lab/lab", "run", "--minimal", "--debug-kernel", "--timeout", "1200", "--", "tests/kmod/smoke"),
-            ("tests/lint", "--all"),  # with checkpatch, which that kernel's sources have
+            ("tests/lint", "--all"),
             (*PYTEST, "tests/lab/test_debug_kernel.py"),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "not long", f"--ignore={FAILURES}", "tests/kmod"),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, FAILURES),

@@ -8,13 +8,14 @@ from pathlib import Path
 from labhost import initrd, qemu
 from labhost.artefacts import Artefacts, kernel_modules, tools
 from labhost.cache import Cache
+from labhost.checkpatch import checkpatch
 from labhost.debian import bare_image, qemu_root
 from labhost.deploy import host_image
 from labhost.paths import Paths
 from labhost.selftests import vfio_selftests
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, Toolchain, toolchain
 
-_REFRESHED = {"host": ("host-root", "qemu"), "selftests": ("selftests",)}
+_REFRESHED = {"host": ("host-root", "qemu"), "selftests": ("selftests",), "checkpatch": ("checkpatch",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Ingredients:
 
 
 def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool = False) -> None:
-    """Build `host`, `modules`, both (`all`), or `selftests`, as far as the cache does not have it.
+    """Build `host`, `modules`, both (`all`), `selftests`, or `checkpatch`, as far as the cache does not have it.
 
     Without `kernels` the modules are built for all of Debian's. `refresh` forgets cached Debian systems first, which
     is how newer packages get in.
@@ -43,6 +44,8 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
             cache.forget("qemu")
     if what == "selftests":
         vfio_selftests(paths)
+    if what == "checkpatch":
+        checkpatch(paths)
     if what in ("host", "all"):
         qemu_root(paths)
         host_image(paths)

@@ -183,7 +183,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
 
     builder = commands.add_parser("build", help="build what boots need, as far as it is not cached (needs root)")
-    builder.add_argument("--what", choices=("host", "modules", "all", "selftests"), default="all", help="default: all")
+    whats = ("host", "modules", "all", "selftests", "checkpatch")
+    builder.add_argument("--what", choices=whats, default="all", help="default: all")
     builder.add_argument(
         "--kernel", choices=sorted(KERNELS), action="append", default=[], help="default: each one of Debian's"
     )
