@@ -296,3 +296,4 @@ module_exit(vgpu_exit);
 
 MODULE_DESCRIPTION("Guest driver of the vgpumgr virtual accelerator");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(VGPU_VERSION);

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DKMS with the module's sources as a distribution would ship them, for kernels with and without mediated devices."""
+"""DKMS with the sources of host's and guest's module as a distribution would ship them, for kernels with and without
+mediated devices.
+"""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ from labhost.debian import dkms_root
 from labhost.deploy import Layer
 from labhost.paths import Paths
 from labhost.snapshot import Snapshot
+from labhost.toolchain import KERNELS, toolchain
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -19,18 +23,22 @@ pytestmark = pytest.mark.skipif(
 )
 PATHS = Paths.find()
 VERSION = (CHECKOUT / "kmod" / "VERSION").read_text().strip()
+DEPLOYING = (CHECKOUT / "docs" / "deploy.md").read_text()
 IN_ROOT = 'mount -t proc proc "$root/proc" && exec chroot "$root" sh -c "$1"'
 
 
 class Machine:
-    """A Debian system with DKMS, headers of two flavours, and our sources in /usr/src; changes stay in `directory`."""
+    """A Debian system with DKMS, headers of several kernels, and our sources in /checkout; changes stay in
+    `directory`.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._layer = Layer(PATHS, directory, lower=[dkms_root(PATHS)])
-        sources = directory / "upper" / "usr" / "src" / f"vgpumgr-{VERSION}"
-        Snapshot.take(CHECKOUT, ["kmod"]).write(directory / "source")
-        shutil.copytree(directory / "source" / "kmod", sources)
+        # the newest kernel's headers are the toolchain's: a package of that name would be another kernel next month
+        lower = [dkms_root(PATHS), toolchain(PATHS, KERNELS["7.x"]).root]
+        self._layer = Layer(PATHS, directory, lower=lower)
+        self.checkout = directory / "upper" / "checkout"
+        Snapshot.take(CHECKOUT, ["kmod"]).write(self.checkout)
 
     def run(self, command: str) -> str:
         """Run a shell command; return what it said."""
@@ -38,14 +46,22 @@ class Machine:
         self._layer.run(IN_ROOT, [command], log=log)
         return log.read_text()
 
-    def kernel(self, *, cloud: bool) -> str:
-        """The release of the installed flavour."""
-        (found,) = [
-            name.removeprefix("linux-headers-")
-            for name in self.run("cd /usr/src; ls -d linux-headers-*-amd64").split()
-            if ("-cloud-" in name) == cloud
-        ]
+    def place_sources(self, package: str) -> None:
+        """As docs/deploy.md says, up to `dkms add`."""
+        (recipe,) = re.findall(rf"^version=.*\n(?:.+\n)*dkms add {package}/\$version\n", DEPLOYING, re.M)
+        self.run(f"set -e; cd /checkout; {recipe}")
+
+    def kernel(self, name: str) -> str:
+        """The release of the kernel: `6.12`, `cloud` or `7.x`."""
+        releases = self.run("cd /usr/src; ls -d linux-headers-*-amd64").replace("linux-headers-", "").split()
+        pattern = {"6.12": r"6\.12\.(?!.*cloud)", "cloud": r".*-cloud-", "7.x": r"7\."}[name]
+        (found,) = [release for release in releases if re.match(pattern, release)]
         return found
+
+    def modinfo(self, kernel: str, module: str) -> dict[str, str]:
+        """The module's fields, the last of each name."""
+        lines = self.run(f"modinfo -k {kernel} {module}").splitlines()
+        return {field: value.strip() for field, _, value in (line.partition(":") for line in lines)}
 
 
 @pytest.fixture
@@ -60,26 +76,55 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_dkms_builds_for_a_kernel_with_mediated_devices_and_passes_over_one_without(machine: Machine) -> None:
-    machine.run(f"dkms add -m vgpumgr -v {VERSION}")
+    machine.place_sources("vgpumgr")
 
-    cloud = machine.kernel(cloud=True)
+    cloud = machine.kernel("cloud")
     said = machine.run(f"dkms autoinstall -k {cloud}")
     assert f"vgpumgr: kernel {cloud} has no mediated devices (CONFIG_VFIO_MDEV)" in said
     assert "skipped" in said
     assert "installed" not in machine.run("dkms status -m vgpumgr")
 
-    kernel = machine.kernel(cloud=False)
-    assert "no mediated devices" not in machine.run(f"dkms autoinstall -k {kernel}")
-    assert f"vgpumgr/{VERSION}, {kernel}, x86_64: installed" in machine.run("dkms status -m vgpumgr")
-    told = dict(line.split(":", 1) for line in machine.run(f"modinfo -k {kernel} vgpumgr").splitlines() if ":" in line)
-    told = {field: value.strip() for field, value in told.items()}
-    assert told["license"] == "GPL"
-    assert told["version"] == VERSION
-    assert told["depends"] == "mdev,vfio"
-    assert told["softdep"] == "pre: vfio_iommu_type1"
-    assert told["vermagic"].startswith(f"{kernel} ")
-    assert told["signer"] == "DKMS module signing key"
+    kernels = [machine.kernel(name) for name in ("6.12", "7.x")]
+    for kernel in kernels:
+        assert "no mediated devices" not in machine.run(f"dkms autoinstall -k {kernel}")
+        assert f"vgpumgr/{VERSION}, {kernel}, x86_64: installed" in machine.run("dkms status -m vgpumgr")
+        told = machine.modinfo(kernel, "vgpumgr")
+        assert told["license"] == "GPL"
+        assert told["version"] == VERSION
+        assert told["depends"] == "mdev,vfio"
+        assert told["softdep"] == "pre: vfio_iommu_type1"
+        assert told["vermagic"].startswith(f"{kernel} ")
+        assert told["signer"] == "DKMS module signing key"
 
     machine.run(f"dkms remove vgpumgr/{VERSION} --all")
     assert "vgpumgr" not in machine.run("dkms status")
-    assert "vgpumgr" not in machine.run(f"find /usr/lib/modules/{kernel} -name 'vgpumgr*'")
+    for kernel in kernels:
+        assert "vgpumgr" not in machine.run(f"find /usr/lib/modules/{kernel} -name 'vgpumgr*'")
+
+
+def test_dkms_builds_the_guest_driver_for_every_kernel(machine: Machine) -> None:
+    """A guest has no mediated devices of its own."""
+    machine.place_sources("vgpumgr-guest")
+
+    kernels = [machine.kernel(name) for name in ("cloud", "6.12", "7.x")]
+    for kernel in kernels:
+        machine.run(f"dkms autoinstall -k {kernel}")
+        assert f"vgpumgr-guest/{VERSION}, {kernel}, x86_64: installed" in machine.run("dkms status -m vgpumgr-guest")
+        told = machine.modinfo(kernel, "vgpu_guest")
+        assert told["version"] == VERSION
+        assert told["depends"] == ""
+        assert told["vermagic"].startswith(f"{kernel} ")
+
+    machine.run(f"dkms remove vgpumgr-guest/{VERSION} --all")
+    for kernel in kernels:
+        assert "vgpu_guest" not in machine.run(f"find /usr/lib/modules/{kernel} -name 'vgpu_guest*'")
+
+
+@pytest.mark.parametrize(("package", "defect"), [("vgpumgr", "guest/main.c"), ("vgpumgr-guest", "main.c")])
+def test_a_defect_in_one_module_does_not_keep_dkms_from_building_the_other(
+    machine: Machine, package: str, defect: str
+) -> None:
+    with (machine.checkout / "kmod" / defect).open("a") as source:
+        source.write("#error a defect\n")
+    machine.place_sources(package)
+    machine.run(f"dkms build {package}/{VERSION} -k {machine.kernel('6.12')}")

@@ -237,7 +237,7 @@ def next_version(checkout: Path) -> Paths:
     Snapshot.take(CHECKOUT, names).write(checkout)
     (checkout / "build").mkdir()
     (checkout / "build/venv").symlink_to(CHECKOUT / "build/venv")
-    for name in ("kmod/VERSION", "kmod/dkms.conf"):
+    for name in ("kmod/VERSION", "kmod/dkms.conf", "kmod/guest/dkms.conf"):
         place = checkout / name
         place.write_text(place.read_text().replace(vgpumgr.__version__, NEXT))
     versions = checkout / "migrations/versions"

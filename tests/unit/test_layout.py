@@ -181,9 +181,10 @@ def test_version_has_one_source() -> None:
     assert vgpumgr.__version__ == (ROOT / "kmod/VERSION").read_text().strip()
 
 
-def test_dkms_conf_says_the_version_in_a_form_that_dh_dkms_reads() -> None:
+@pytest.mark.parametrize("conf", ["kmod/dkms.conf", "kmod/guest/dkms.conf"])
+def test_dkms_conf_says_the_version_in_a_form_that_dh_dkms_reads(conf: str) -> None:
     """It is the only copy: dh_dkms and its like read the text and run no shell."""
-    found = re.findall(r"""^PACKAGE_VERSION=(["'])(.*)\1$""", (ROOT / "kmod/dkms.conf").read_text(), re.M)
+    found = re.findall(r"""^PACKAGE_VERSION=(["'])(.*)\1$""", (ROOT / conf).read_text(), re.M)
     assert [version for _, version in found] == [(ROOT / "kmod/VERSION").read_text().strip()]
 
 
