@@ -21,7 +21,7 @@ from labhost.snapshot import Snapshot
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, toolchain
 
 _SYSTEM_SOURCES = ("ansible", "tests/lab/deploy")
-_DEPLOYED_SOURCES = (*_SYSTEM_SOURCES, "agent/hook", "agent/systemd", "api/systemd", "migrations")
+_DEPLOYED_SOURCES = (*_SYSTEM_SOURCES, "agent/hook", "agent/systemd", "agent/udev", "api/systemd", "migrations")
 _MODULE_SOURCES = ("kmod",)
 SOURCES = (*_DEPLOYED_SOURCES, *_MODULE_SOURCES)
 """What the playbook reads."""
