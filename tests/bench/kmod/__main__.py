@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.bench.kmod.lag import furthest, lags
 from tests.bench.kmod.modules import BASELINES, OURS, build
 from tests.bench.kmod.workload import (
     BATCHES,
@@ -30,6 +31,8 @@ from tests.bench.kmod.workload import (
     TIMESLICE_NS,
     URGENT_US,
     US,
+    Change,
+    Stay,
     members,
 )
 from tests.bench.sched.__main__ import ROOT, empty_document, missed
@@ -56,8 +59,18 @@ def measured() -> Found:
     started = time.monotonic()
     subprocess.run(("tests/lab/lab", "run", "--icount", "--timeout", "3600", "--", *inside), check=True, cwd=ROOT)
     found: Found = json.loads((ROOT / MEASURED).read_text()) | {"seconds": round(time.monotonic() - started, 1)}
+    for module in (OURS, *BASELINES):
+        for size in SIZES:
+            add_lags(found[module][f"fairness {size}"])
     (ROOT / MEASURED).write_text(json.dumps(found, indent=1) + "\n")
     return found
+
+
+def add_lags(row: Figures) -> None:
+    """What follows from the stays; here, as exact arithmetic takes long in virtual time."""
+    stays = [Stay(**stay) for stay in row["stays"]]
+    changes = [Change(**change) for change in row["changes"]]
+    row["worst_lag_ns"], row["worst_spread_ns"] = furthest(lags(stays, changes))
 
 
 def fairness(found: Found) -> tuple[Figures, Targets]:
@@ -70,8 +83,9 @@ def fairness(found: Found) -> tuple[Figures, Targets]:
         ours = ten_seconds["the module"]
         figures[f"{size} tenants that stay, one that leaves, one that joins"] = {
             name: {
+                "worst lag, ms": round(row["worst_lag_ns"] / MS, 2),
+                "times the module's": round(row["worst_lag_ns"] / ours["worst_lag_ns"], 1),
                 "lag moves by, ms": round(row["worst_spread_ns"] / MS, 2),
-                "times the module's": round(row["worst_spread_ns"] / ours["worst_spread_ns"], 1),
                 "longest run, ms": round(row["longest_run_ns"] / MS, 2),
                 "runs": row["runs"],
                 "engine idle, %": row["idle_permille"] / 10,
@@ -79,9 +93,9 @@ def fairness(found: Found) -> tuple[Figures, Targets]:
             for name, row in ten_seconds.items()
         }
         figures[f"lengths of runs, {size} tenants"] = {name: row["lengths"] for name, row in ten_seconds.items()}
-        moved_ms, bound_ms = ours["worst_spread_ns"] / MS, 2 * BOUND_NS / MS
-        what = f"{size} tenants: the worst lag moves by, ms"
-        targets.append(target(what, f"<= {bound_ms:g}, twice the bound", moved_ms, met=moved_ms <= bound_ms))
+        worst_ms, bound_ms = ours["worst_lag_ns"] / MS, BOUND_NS / MS
+        what = f"{size} tenants: worst lag either way, ms"
+        targets.append(target(what, f"<= {bound_ms:g}, timeslice and item", worst_ms, met=worst_ms <= bound_ms))
         longest_ms, limit_ms = ours["longest_run_ns"] / MS, (TIMESLICE_NS + MAX_CHUNK_NS) / MS
         what = f"{size} tenants: longest run, ms"
         targets.append(target(what, f"<= {limit_ms:g}, timeslice and item", longest_ms, met=longest_ms <= limit_ms))

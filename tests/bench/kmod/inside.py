@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,12 @@ from tests.bench.kmod.workload import (
     SIZES,
     TIMESLICE_NS,
     URGENT_US,
+    Change,
     Member,
     Stay,
-    changes,
-    lag_spread_ns,
     lengths,
     members,
+    work,
 )
 from tests.rig.client import Client, client, slice_option
 from tests.rig.gpu import ADDRESS, Gpu, poll, the_gpu
@@ -49,42 +50,53 @@ def saturator(loads: list[tuple[str, Member]]) -> Client:
     """One process that keeps these slices full until it is killed."""
     arguments = ["--json", "--seconds", "600"]
     for uuid, one in loads:
-        option = slice_option(uuid, op="delay", delay_ns=one.item_ns, nosplit=True, depth=32, batch=8)
+        queue = {"depth": one.depth, "batch": one.depth // 4, "queued_min": 1}
+        option = slice_option(uuid, op="delay", delay_ns=one.item_ns, nosplit=True, **queue)
         arguments += ["--slice", option]
     return Client(arguments)
 
 
-def join(gpu: Gpu, one: Member, weight: int) -> str:
-    """A tenant and its slice, without work."""
+def join(gpu: Gpu, one: Member, weight: int) -> tuple[str, int]:
+    """A tenant and its slice, without work; the slice, and when the tenant was there."""
     gpu.tenant(one.name, weight=weight, timeslice_us=TIMESLICE_NS // 1000)
-    return gpu.slice(one.name)
+    made_ns = time.monotonic_ns()
+    return gpu.slice(one.name), made_ns
 
 
-def leave(gpu: Gpu, one: Member, uuid: str, user: Client) -> None:
-    user.kill()
+def leave(gpu: Gpu, one: Member, uuid: str, user: Client) -> int:
+    """When its items are done; when it was gone."""
+    user.end()
+    user.wait()
     gpu.sysfs.remove(uuid)
     gpu.control.delete_tenant(ADDRESS, one.name)
+    return time.monotonic_ns()
 
 
 def fairness(gpu: Gpu, size: int) -> dict[str, Any]:
-    """Ten seconds with a leave, a join and a new weight, every stay on the engine from the module's tracepoints."""
+    """Ten seconds with a leave, a join and a new weight: what the module's tracepoints say from the first item on.
+
+    The figures are of the ten seconds.
+    """
     played = members(size)
     gpu.set_max_chunk_us(MAX_CHUNK_NS // 1000)
     first = [one for one in played if one.weights[0]]
     leaver, joiner, changing = played[-2], played[-1], played[0]
-    slices = {one.name: join(gpu, one, one.weights[0]) for one in first}
-    clients = [saturator([(slices[one.name], one) for one in first if one is not leaver])]
-    leaving = saturator([(slices[leaver.name], leaver)])
+    slices = {one.name: join(gpu, one, one.weights[0])[0] for one in first}
+    clients: list[Client] = []
     try:
-        for uuid in slices.values():
-            gpu.wait_queued(uuid, least=4)
         with traced() as trace:
+            origin_ns = time.monotonic_ns()
+            clients.append(saturator([(slices[one.name], one) for one in first if one is not leaver]))
+            leaving = saturator([(slices[leaver.name], leaver)])
+            clients.append(leaving)
+            for uuid in slices.values():
+                gpu.wait_queued(uuid, least=4)
             before = gpu.control.gpu(ADDRESS)
             begun_ns = time.monotonic_ns()
             sleep_until(begun_ns + EPOCH_NS)
-            leave(gpu, leaver, slices[leaver.name], leaving)
+            gone_ns = leave(gpu, leaver, slices[leaver.name], leaving)
             sleep_until(begun_ns + 2 * EPOCH_NS - PREPARED_NS)
-            joining = join(gpu, joiner, joiner.weights[2])
+            joining, made_ns = join(gpu, joiner, joiner.weights[2])
             sleep_until(begun_ns + 2 * EPOCH_NS)
             clients.append(saturator([(joining, joiner)]))
             sleep_until(begun_ns + 3 * EPOCH_NS)
@@ -93,19 +105,27 @@ def fairness(gpu: Gpu, size: int) -> dict[str, Any]:
             sleep_until(begun_ns + 4 * EPOCH_NS)
             after = gpu.control.gpu(ADDRESS)
     finally:
-        for user in (leaving, *clients):
+        for user in clients:
             user.kill()
-    left_ns = max(run.end_ns for run in trace.runs if run.tenant == leaver.name)
-    joined_ns = min(ready.time_ns for ready in trace.ready if ready.tenant == joiner.name)
-    stays = [Stay(run.tenant, run.start_ns - begun_ns, run.length_ns) for run in trace.runs]
-    times_ns = [0, *(moment_ns - begun_ns for moment_ns in (left_ns, joined_ns, reweighted_ns))]
     gpu.clear()
+    stays = [Stay(run.tenant, run.start_ns - origin_ns, run.length_ns) for run in trace.runs]
+    left_ns = max(stay.end_ns for stay in stays if stay.name == leaver.name)
+    changes = [
+        *(Change(time_ns=0, name=one.name, weight=one.weights[0]) for one in first),
+        *work(stays, [(ready.tenant, ready.time_ns - origin_ns) for ready in trace.ready]),
+        Change(time_ns=left_ns, name=leaver.name, has_work=False),
+        Change(time_ns=gone_ns - origin_ns, name=leaver.name, weight=0),
+        Change(time_ns=made_ns - origin_ns, name=joiner.name, weight=joiner.weights[2]),
+        Change(time_ns=reweighted_ns - origin_ns, name=changing.name, weight=changing.weights[3]),
+    ]
+    counted = [stay for stay in stays if stay.start_ns >= begun_ns - origin_ns]
     return {
-        "worst_spread_ns": lag_spread_ns(stays, changes(played, times_ns)),
-        "longest_run_ns": max(stay.length_ns for stay in stays),
-        "runs": len(stays),
+        "longest_run_ns": max(stay.length_ns for stay in counted),
+        "runs": len(counted),
         "idle_permille": round(1000 * (after.idle_ns - before.idle_ns) / (after.wall_ns - before.wall_ns)),
-        "lengths": lengths(stays),
+        "lengths": lengths(counted),
+        "stays": [asdict(stay) for stay in stays],
+        "changes": [asdict(change) for change in changes],
     }
 
 
@@ -219,7 +239,8 @@ def measure(module: str) -> dict[str, Any]:
         gpu.clear()
         found: dict[str, Any] = {"kernel": platform.release(), "engine": gpu.control.gpu(ADDRESS).engine}
         for name, figures in parts(gpu, module):
-            print(f"{module}: {name}: {figures}", flush=True)
+            shown = {what: value for what, value in figures.items() if what not in ("stays", "changes")}
+            print(f"{module}: {name}: {shown}", flush=True)
             found[name] = figures
     return found
 

@@ -6,7 +6,7 @@ Nothing here needs more than the standard library: it is also read inside a lab 
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 US = 1_000
@@ -35,11 +35,15 @@ BOUND_NS = TIMESLICE_NS + MAX_CHUNK_NS
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One tenant with one slice that always has work. `weights`: in each epoch, 0 while it is not there."""
+    """One tenant with one slice that always has work. `weights`: in each epoch, 0 while it is not there.
+
+    `depth`: of its queue, which who leaves finishes before.
+    """
 
     name: str
     item_ns: int
     weights: tuple[int, int, int, int]
+    depth: int = 32
 
 
 def members(size: int, seed: int = SEED) -> list[Member]:
@@ -56,64 +60,49 @@ def members(size: int, seed: int = SEED) -> list[Member]:
             weights = (weight, weight, weight, 2 * weight)
         found.append(Member(name=f"t{number}", item_ns=item_ns, weights=weights))
     leaver, joiner = rng.choice(WEIGHTS), rng.choice(WEIGHTS)
-    found.append(Member(name="leaver", item_ns=2 * MS, weights=(leaver, 0, 0, 0)))
+    found.append(Member(name="leaver", item_ns=2 * MS, weights=(leaver, 0, 0, 0), depth=8))
     found.append(Member(name="joiner", item_ns=500 * US, weights=(0, 0, joiner, joiner)))
     return found
 
 
 @dataclass(frozen=True)
 class Stay:
-    """One stay of a tenant on the engine; times since the beginning of the first epoch."""
+    """One stay of a tenant on the engine; times since some moment before the first."""
 
     name: str
     start_ns: int
     length_ns: int
 
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.length_ns
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Change:
-    """From this time on, since the beginning of the first epoch, these tenants and no others always have work."""
+    """What moves lags beside stays: a tenant is made, has another weight, or has work or none.
+
+    `time_ns`: as those of stays. `weight`: 0 when it is gone for good.
+    """
 
     time_ns: int
-    weights: Mapping[str, int]
+    name: str
+    weight: int | None = None
+    has_work: bool | None = None
 
 
-def changes(played: Sequence[Member], times_ns: Sequence[int]) -> list[Change]:
-    """Each epoch's weights, from when they were in force."""
-    epochs = ({one.name: one.weights[epoch] for one in played if one.weights[epoch]} for epoch in range(4))
-    return [Change(*begun) for begun in zip(times_ns, epochs, strict=True)]
-
-
-def _pieces(stays: Sequence[Stay], changed: Sequence[Change]) -> Iterator[tuple[str, int, Mapping[str, int]]]:
-    """Name, length and the weights in force, of stays cut where the weights change."""
-    for stay in stays:
-        start_ns, end_ns = stay.start_ns, stay.start_ns + stay.length_ns
-        for change, until in zip(changed, [*(later.time_ns for later in changed[1:]), end_ns], strict=True):
-            length_ns = min(end_ns, until) - max(start_ns, change.time_ns)
-            if length_ns > 0:
-                yield stay.name, length_ns, change.weights
-
-
-def lag_spread_ns(stays: Sequence[Stay], changed: Sequence[Change]) -> int:
-    """How far the worst tenant's lag moves between any two instants, changes between them or not: at most twice R10's
-    bound. What who leaves was owed or owes is no one's.
-
-    Against the time that was served, so what no tenant was charged has no part. A lag falls only while its tenant
-    runs and rises only while it does not: edges of stays are enough.
-    """
-    names = {name for change in changed for name in change.weights}
-    lag = dict.fromkeys(names, 0.0)
-    least, most = dict(lag), dict(lag)
-    for name, length_ns, weights in _pieces(stays, changed):
-        if name not in weights:
-            raise ValueError(f"{name} ran when it was not there")
-        most[name] = max(most[name], lag[name])
-        total_weight = sum(weights.values())
-        for entitled, weight in weights.items():
-            lag[entitled] += length_ns * weight / total_weight
-        lag[name] -= length_ns
-        least[name] = min(least[name], lag[name])
-    return round(max(max(most[name], lag[name]) - least[name] for name in names))
+def work(stays: Sequence[Stay], ready: Iterable[tuple[str, int]]) -> list[Change]:
+    """When who had work, from who got some when: had it run out before, then at the end of the last stay."""
+    found = []
+    for name, time_ns in ready:
+        earlier = [stay for stay in stays if stay.name == name and stay.start_ns < time_ns]
+        last = max(earlier, key=lambda stay: stay.start_ns, default=None)
+        if last and time_ns < last.end_ns:
+            continue  # before anybody saw that it had run out
+        if last:
+            found.append(Change(time_ns=last.end_ns, name=name, has_work=False))
+        found.append(Change(time_ns=time_ns, name=name, has_work=True))
+    return found
 
 
 def lengths(stays: Sequence[Stay]) -> dict[str, int]:

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine owed each tenant, from its stays and from what else moves a lag.
+
+By R4 as tests/sched/exact.py has it, the reference of the core's own tests: who first has work has a lag of 0, or
+credit for what it slept since it was made, at most a timeslice; who has none any more stays in the average until it has
+paid its debt; a new weight keeps the lag. Against the time that was served: what nobody was charged has no part.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from tests.bench.kmod.workload import MAX_CHUNK_NS, TIMESLICE_NS, Change, Stay
+from tests.sched.exact import Level, Party, on_grid
+
+Lags = Mapping[str, Fraction]
+
+
+class Account:
+    """The tenants of one engine. `timeslice_ns`: of all of them."""
+
+    def __init__(self, timeslice_ns: int) -> None:
+        self.timeslice_ns = timeslice_ns
+        self.level = Level(MAX_CHUNK_NS)  # who was picked is known: no deadline matters
+        self.parties: dict[str, Party] = {}
+
+    def charge(self, name: str, ns: int) -> None:
+        """ValueError if it had no work."""
+        party = self.parties.get(name)
+        if party is None or not party.ready:
+            raise ValueError(f"{name} ran without work")
+        self.level.charge(party, ns)
+        self.level.settle()
+
+    def change(self, change: Change) -> None:
+        if change.weight is not None:
+            self._weigh(change.name, change.weight)
+        if change.has_work is not None:
+            self.level.set_ready(self.parties[change.name], change.has_work)
+
+    def _weigh(self, name: str, weight: int) -> None:
+        party = self.parties.get(name)
+        if party is None:
+            v = on_grid(self.level.high)
+            self.parties[name] = Party(name, weight, self.timeslice_ns, v, v)
+        elif weight:
+            self.level.set_weight(party, weight)
+        else:
+            self.level.set_ready(party, False)
+            if party.member:
+                self.level.leave(party)
+                self.level.settle()
+            del self.parties[name]
+
+    def lags(self) -> Lags:
+        """In ns, of who has work or is still in debt."""
+        v = self.level.v
+        return {party.name: party.weight * (v - party.v) for party in self.level.members}
+
+
+def lags(stays: Sequence[Stay], changes: Sequence[Change], *, timeslice_ns: int = TIMESLICE_NS) -> Iterator[Lags]:
+    """After every stay and every change, and where a change falls into a stay, before it.
+
+    A lag falls only while its tenant runs, rises only while it does not, and jumps only at changes: no value in between
+    is beyond these.
+    """
+    account = Account(timeslice_ns)
+    due = deque(sorted(changes, key=lambda change: change.time_ns))
+    for stay in sorted(stays, key=lambda stay: stay.start_ns):
+        charged_ns = 0
+        while due and due[0].time_ns < stay.end_ns:
+            change = due.popleft()
+            before_ns = max(0, change.time_ns - stay.start_ns)
+            if before_ns > charged_ns:
+                account.charge(stay.name, before_ns - charged_ns)
+                charged_ns = before_ns
+                yield account.lags()
+            account.change(change)
+            yield account.lags()
+        account.charge(stay.name, stay.length_ns - charged_ns)
+        yield account.lags()
+
+
+def furthest(found: Iterator[Lags]) -> tuple[int, int]:
+    """The lag furthest from zero, and how far the lag of one tenant moved between any two moments; in ns."""
+    least: dict[str, Fraction] = {}
+    most: dict[str, Fraction] = {}
+    for moment in found:
+        for name, lag in moment.items():
+            least[name] = min(lag, least.get(name, lag))
+            most[name] = max(lag, most.get(name, lag))
+    worst = max(max(most[name], -least[name]) for name in most)
+    return round(worst), round(max(most[name] - least[name] for name in most))
