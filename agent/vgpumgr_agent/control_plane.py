@@ -169,6 +169,7 @@ class ControlPlane:
         )
         self._store.save_credentials(credentials)
         faults.point("enroll.stored")
+        self._unseen = False
         self._use(credentials)
         log.info("enrolled as host %s (%s)", credentials.name, credentials.host_id)
         return credentials
@@ -183,7 +184,10 @@ class ControlPlane:
         """Return what to be known by: a new certificate when it is time for one, and instead of a token.
 
         Half of the old one's life is left to try again in, so that nothing else waits for it and no failure ends it.
+        None while the token is tried: which of the two counts is not known before the API has said so.
         """
+        if self._unseen:
+            return credentials
         now = self._store.clock.now()
         had = credentials.certificate
         tried_s = None if self._renew_tried is None else self._renew_tried.age_s(now)

@@ -24,6 +24,42 @@ def certified(host: Host, api: FakeApi) -> Host:
     return host
 
 
+@pytest.fixture
+def unseen(host: Host, api: FakeApi) -> Callable[[], None]:
+    """A host whose first certificate the API does not see, and that tries its token. Call it: the API sees again."""
+    api.gives_certificates = False
+    host.learn()
+    api.gives_certificates = True
+    host.clock.go(_RENEW_PAUSE_S)
+    authorised = blinded(api)
+    with pytest.raises(ApiRefusedError, match=r"auth\.required"):
+        host.learn()
+    assert api.used == api.token
+
+    def see() -> None:
+        api._authorised = authorised  # type: ignore[method-assign]
+
+    return see
+
+
+def blinded(api: FakeApi) -> Callable[[], None]:
+    """Let the API see no certificates, as behind a proxy that ends TLS; return what it checked with before."""
+    authorised = api._authorised
+
+    def blind() -> None:
+        if not api.token or api.used != api.token:
+            raise ApiRefusedError("auth.required", "send a token")
+
+    api._authorised = blind  # type: ignore[method-assign]
+    return authorised
+
+
+def reenrolled(host: Host, api: FakeApi) -> None:
+    """An operator had a new one-time token made, and put it on the host."""
+    api.one_time_tokens.add("second")
+    host.token_file.write_text("second\n")
+
+
 def had(host: Host) -> Certificate | None:
     assert host.store is not None
     assert host.store.credentials is not None
@@ -125,24 +161,13 @@ def test_a_host_with_a_token_asks_for_a_certificate_and_goes_on_without_one(host
     assert host.store.credentials.token == api.token, "it counts until a certificate was renewed"
 
 
-def test_a_first_certificate_that_the_api_does_not_see_is_left_for_the_token(host: Host, api: FakeApi) -> None:
+def test_a_first_certificate_that_the_api_does_not_see_is_left_for_the_token(
+    host: Host, api: FakeApi, unseen: Callable[[], None]
+) -> None:
     """As behind a proxy that ends TLS: the token counts until a certificate was renewed, and then is forgotten."""
-    api.gives_certificates = False
-    host.learn()
-    api.gives_certificates = True
-    authorised = api._authorised
-
-    def blind() -> None:
-        if api.used != api.token:
-            raise ApiRefusedError("auth.required", "send a token")
-
-    api._authorised = blind  # type: ignore[method-assign]
-    host.clock.go(_RENEW_PAUSE_S)
-    with pytest.raises(ApiRefusedError, match=r"auth\.required"):
-        host.learn()
     host.learn()
     assert (api.used, api.certificates, had(host)) == (api.token, 1, None)
-    api._authorised = authorised  # type: ignore[method-assign]
+    unseen()
     for wait_s in (_RENEW_PAUSE_S, LIFE_S):
         host.clock.go(wait_s)
         host.learn()
@@ -150,6 +175,40 @@ def test_a_first_certificate_that_the_api_does_not_see_is_left_for_the_token(hos
     assert host.store is not None
     assert host.store.credentials is not None
     assert host.store.credentials.token is None
+
+
+def test_what_a_host_enrols_for_while_it_tries_its_token_is_kept(
+    host: Host, api: FakeApi, unseen: Callable[[], None]
+) -> None:
+    """As when the host was fenced meanwhile."""
+
+    def fenced() -> None:
+        raise ApiRefusedError("host.fenced", "declared dead")
+
+    api._authorised = fenced  # type: ignore[method-assign]
+    reenrolled(host, api)
+    with pytest.raises(ApiRefusedError, match=r"host\.fenced"):
+        host.learn()
+    unseen()
+    for _ in range(2):
+        host.learn()
+        assert api.used.endswith("certificate 2\n")
+    assert had(host) is not None
+    assert api.enrolments == 2
+
+
+def test_no_certificate_is_renewed_while_the_token_is_tried(
+    host: Host, api: FakeApi, unseen: Callable[[], None]
+) -> None:
+    """As where the API is away before it has said whether the token counts, until the certificate is due."""
+    api.away = True
+    host.clock.go(LIFE_S)
+    with pytest.raises(ApiAwayError):
+        host.learn()
+    api.away = False
+    host.clock.go(_RENEW_PAUSE_S)
+    host.learn()
+    assert (api.used, api.certificates, had(host)) == (api.token, 1, None)
 
 
 def test_a_certificate_outlives_an_api_that_does_not_see_it_where_the_token_is_void(host: Host, api: FakeApi) -> None:
