@@ -114,8 +114,12 @@ class ControlPlane:
             elif error.code == Code.HOST_FENCED:
                 with suppress(ApiAwayError):
                     self._enroll_again(credentials)
-            elif error.code == Code.AUTH_REQUIRED and credentials.certificate is not None and credentials.token:
-                self._try_token(credentials.token)
+            elif error.code == Code.AUTH_REQUIRED and credentials.certificate is not None:
+                if credentials.token:
+                    self._try_token(credentials.token)
+                else:
+                    with suppress(ApiAwayError):
+                        self._enroll_again(credentials)
             raise
         if self._unseen:
             self._keep_one(credentials.model_copy(update={"certificate": None}))
@@ -250,7 +254,7 @@ class ControlPlane:
         )
 
     def _enroll_again(self, old: Credentials) -> None:
-        """After our token was revoked: with a new one-time token, if there is one."""
+        """Where what we are known by counts no longer: with a new one-time token, if there is one."""
         if token_hash(self._one_time_token()) != old.enrolled_with:
             self._enroll()
 

@@ -211,6 +211,26 @@ def test_no_certificate_is_renewed_while_the_token_is_tried(
     assert (api.used, api.certificates, had(host)) == (api.token, 1, None)
 
 
+def test_where_certificates_are_seen_no_more_a_new_one_time_token_brings_the_host_back(
+    certified: Host, api: FakeApi
+) -> None:
+    """As after the authority was taken out, or a proxy was put before the API."""
+    api.gives_certificates = False
+    blinded(api)
+    for _ in range(2):
+        with pytest.raises(ApiRefusedError, match=r"auth\.required"):
+            certified.learn()
+    assert api.enrolments == 1, "there is no new one-time token"
+    certified.token_file.unlink()
+    with pytest.raises(ApiRefusedError, match=r"auth\.required"):
+        certified.learn()
+    reenrolled(certified, api)
+    with pytest.raises(ApiRefusedError, match=r"auth\.required"):
+        certified.learn()
+    certified.learn()
+    assert (api.used, api.enrolments, had(certified)) == (api.token, 2, None)
+
+
 def test_a_certificate_outlives_an_api_that_does_not_see_it_where_the_token_is_void(host: Host, api: FakeApi) -> None:
     """As where the answer to a renewal was lost, and one machine of the API has no authority."""
     api.gives_certificates = False

@@ -211,3 +211,23 @@ def test_force_goes_with_the_end_only(tmp_path: Path, arguments: tuple[str, ...]
     refused = command("rotate-agent-ca", *arguments, settings=settings_file(tmp_path, **(TLS | CA)))
     assert refused.returncode == 1
     assert "--force" in refused.stderr
+
+
+def test_without_an_authority_a_new_one_time_token_brings_a_host_back(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    kernel = FakeKernel(tmp_path / "one")
+    machine = Machine(api.cloud, tmp_path / "one")
+    try:
+        (machine.root / "token").write_text(api.cloud.announce("one"))
+        machine.start("agent")
+        machine.reports_again()
+        assert machine.credentials.certificate is not None
+        settings_file(api.directory, listen_port=int(api.url.rpartition(":")[2]), **TLS)
+        api.again()
+        until(lambda: "auth.required" in (machine.root / "agent.log").read_text())
+        (machine.root / "token").write_text(api.cloud.operator.post("/v1/hosts/one:reenroll").json()["enroll_token"])
+        machine.reports_again()
+        assert machine.credentials.certificate is None
+    finally:
+        machine.end()
+        kernel.close()
