@@ -5,6 +5,7 @@ So the agent listens to nobody for it. The file is there whole or not at all; ho
 at work.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +25,15 @@ Family = tuple[str, str, str, Sequence[Sample]]
 class State:
     """The agent at one moment. `observed` None: the host cannot be looked at. `told`: see `Reporter.counts`.
 
-    `answered_s`: how long ago the API answered, None if it has not since this start. `certificate_s`: how long ago the
-    host's certificate came, None if it has none or nobody knows.
+    `contact_s`: see `Store.contact_s`. `certificate_s`: how long ago the host's certificate came, None if it has none
+    or nobody knows.
     """
 
     observed: Observed | None
     orphans: Orphans
     problems: int
     api_reachable: bool
-    answered_s: float | None
+    contact_s: float | None
     certificate_s: float | None
     told: Mapping[tuple[str, str], int]
     at_s: float
@@ -59,8 +60,8 @@ def _agent(state: State) -> Iterable[Family]:
     yield "gauge", "vgpumgr_agent_reconciled_timestamp_seconds", "When all was compared last.", [({}, state.at_s)]
     yield "gauge", "vgpumgr_agent_kernel_up", "Whether the host could be looked at.", [({}, state.observed is not None)]
     yield "gauge", "vgpumgr_agent_api_up", "Whether the API answers.", [({}, state.api_reachable)]
-    if state.answered_s is not None:
-        yield "gauge", "vgpumgr_agent_api_answer_age_seconds", "Since its last answer.", [({}, state.answered_s)]
+    if state.contact_s is not None:
+        yield "gauge", "vgpumgr_agent_api_answer_age_seconds", "Since its last answer.", [({}, state.contact_s)]
     if state.certificate_s is not None:
         yield "gauge", "vgpumgr_agent_certificate_age_seconds", "Since it came.", [({}, state.certificate_s)]
     told = [({"kind": kind, "result": result}, float(count)) for (kind, result), count in sorted(state.told.items())]
@@ -142,7 +143,8 @@ def _family(kind: str, name: str, what: str, samples: Sequence[Sample]) -> str:
 
 def _sample(name: str, labels: Labels, value: float) -> str:
     said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{said}}} {float(value)!r}" if said else f"{name} {float(value)!r}"
+    number = "+Inf" if value == math.inf else repr(float(value))
+    return f"{name}{{{said}}} {number}" if said else f"{name} {number}"
 
 
 def _escaped(text: str) -> str:

@@ -232,7 +232,7 @@ class Agent:
             orphans=Orphans() if observed is None or kept is None else orphans(kept.wanted(), observed),
             problems=len(self._problems),
             api_reachable=not self.control_plane.trouble,
-            answered_s=self._store.answered_s,
+            contact_s=self._store.contact_s,
             certificate_s=self._store.certificate_s,
             told=self.reporter.counts.copy(),
             at_s=time.time(),

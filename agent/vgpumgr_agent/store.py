@@ -7,6 +7,7 @@ A Store owns the state directory: a lock file keeps a second agent out. Threads 
 import fcntl
 import hashlib
 import logging
+import math
 import os
 import threading
 import time
@@ -212,6 +213,19 @@ class Store:
         """How long ago the API last answered, None if it has not since this start."""
         with self._guard:
             return self._answered.age_s(self.clock.now()) if self._answered else None
+
+    @property
+    def contact_s(self) -> float | None:
+        """How long ago the API last answered, also before this start; None: never, infinite: nobody can tell.
+
+        Leases count from then, but for claims that it does not name.
+        """
+        with self._guard:
+            contact = self._contact
+        if contact is None:
+            return None
+        age_s = contact.age_s(self.clock.now())
+        return math.inf if age_s is None else age_s
 
     @property
     def certificate_s(self) -> float | None:

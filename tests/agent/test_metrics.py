@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the node exporter finds of the agent: whole, escaped, documented, and never in the agent's way."""
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from uuid import UUID
 
 import pytest
 from vgpumgr_agent import metrics
+from vgpumgr_agent.api import ApiAwayError
 from vgpumgr_agent.config import ConfigError, load
+from vgpumgr_agent.documents import Stamp
 from vgpumgr_agent.reconcile import Orphans
 
 from tests.agent.fakeapi import FakeApi, group
@@ -18,14 +21,19 @@ from tests.agent.test_meter import run
 from tests.agent.test_reconcile import observed, seen, seen_group
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "agent.md"
-LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+$')
+LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? (-?[0-9.e+-]+|\+Inf)$')
 
 
 @pytest.fixture
 def shown(host: Host, tmp_path: Path) -> Path:
     path = tmp_path / "agent.prom"
-    host.agent._config = host.agent._config.model_copy(update={"metrics_file": path})
+    show(host, path)
     return path
+
+
+def show(host: Host, path: Path) -> None:
+    """Have the present agent write its metrics there."""
+    host.agent._config = host.agent._config.model_copy(update={"metrics_file": path})
 
 
 def samples(path: Path) -> dict[str, float]:
@@ -111,7 +119,7 @@ def test_orphans_are_counted_and_names_escaped(claimed: Host, tmp_path: Path) ->
         orphans=Orphans(slices=frozenset({A, B}), groups=frozenset({("gpu", "x")})),
         problems=0,
         api_reachable=False,
-        answered_s=None,
+        contact_s=None,
         certificate_s=None,
         told={("report", "delivered"): 3},
         at_s=1.5,
@@ -124,6 +132,31 @@ def test_orphans_are_counted_and_names_escaped(claimed: Host, tmp_path: Path) ->
     assert said[f'vgpumgr_slice_info{{slice="{A}",vm_uuid="",tenant="a\\"b\\\\c",gpu="0000:00:10.0"}}'] == 1
     assert said['vgpumgr_agent_told_total{kind="report",result="delivered"}'] == 3
     assert "vgpumgr_agent_api_answer_age_seconds" not in said
+
+
+def test_how_long_the_api_has_not_answered_outlives_agent_and_boot(claimed: Host, shown: Path) -> None:
+    """As leases do, which count from then."""
+    name = "vgpumgr_agent_api_answer_age_seconds"
+    claimed.reconcile()
+    assert samples(shown)[name] == 0
+    claimed.api.away = True
+    claimed.clock.go(13 * 3600)
+
+    def after_a_start() -> float:
+        claimed.restart()
+        show(claimed, shown)
+        with pytest.raises(ApiAwayError):
+            claimed.learn()
+        claimed.reconcile()
+        return samples(shown)[name]
+
+    assert after_a_start() == 13 * 3600
+    wall_s = claimed.clock.stamp.wall_s
+    claimed.clock.stamp = Stamp(wall_s=wall_s + 3600, boot_id="two", boottime_s=5)
+    assert after_a_start() == 14 * 3600
+    claimed.clock.stamp = Stamp(wall_s=wall_s - 3600, boot_id="three", boottime_s=5)
+    assert after_a_start() == math.inf
+    assert claimed.refused(A) == "lease.expired"
 
 
 def test_a_certificate_that_is_not_renewed_shows_its_age(host: Host, api: FakeApi, shown: Path) -> None:
