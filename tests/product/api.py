@@ -28,7 +28,16 @@ class Api:
     """The API that this lab host's agent asks. ApiRefusedError; OSError when nobody answers."""
 
     def call(self, method: str, path: str, body: object = None, *, if_match: int | None = None) -> Any:
-        """Do one request and return its answer, None if that is empty. The token is read each time."""
+        """Do one request and return its answer, None if that is empty."""
+        text = self._asked(method, path, body, if_match)
+        return json.loads(text) if text else None
+
+    def text(self, path: str) -> str:
+        """What is no JSON."""
+        return self._asked("GET", path, None, None).decode()
+
+    def _asked(self, method: str, path: str, body: object, if_match: int | None) -> bytes:
+        """The token is read each time."""
         headers = {"Authorization": f"Bearer {TOKEN_FILE.read_text().strip()}"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -39,11 +48,10 @@ class Api:
         request = urllib.request.Request(f"{url}{path}", data=data, headers=headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=_LIMIT_S) as response:
-                text = response.read()
+                return bytes(response.read())
         except urllib.error.HTTPError as error:
             problem = json.loads(error.read())
             raise ApiRefusedError(error.code, problem["code"], problem["detail"]) from error
-        return json.loads(text) if text else None
 
     def answers(self) -> bool:
         """Whether it is up and reaches its database."""
