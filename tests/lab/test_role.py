@@ -35,6 +35,7 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
 )
 PATHS = Paths.find()
+INVENTORY = HERE / "deploy" / "inventory.yml"
 NEXT = "9.9.9"
 FOLLOWING = """
 import sqlalchemy as sa
@@ -99,6 +100,59 @@ jq --exit-status '.token == null' /var/lib/vgpumgr/agent/credentials.json
 openssl verify -CAfile /var/lib/vgpumgr/api/agents.pem /var/lib/vgpumgr/agent/certificate.pem
 """
 )
+# Begins an API, and a host that is online; the last line is for ansible.
+AT_WORK = """set -e
+ip link set lo up
+as() { # USER COMMAND...
+    user=$1
+    shift
+    exec setpriv --reuid="$user" --regid="$user" --init-groups -- "$@"
+}
+online() {
+    vgpumgr get host lab -o json | jq --exit-status .online
+}
+until_true() { # COMMAND...
+    tries=0
+    until "$@" >/tmp/said 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt 200 ] || { cat /tmp/said /tmp/*.log; exit 1; }
+        sleep 0.5
+    done
+}
+(as vgpumgr-api /opt/vgpumgr/bin/vgpumgr-api serve) >/tmp/api.log 2>&1 &
+until_true vgpumgr get hosts
+vgpumgr create host lab --token-file /tmp/token >/dev/null
+vgpumgr create host second --token-file /tmp/second >/dev/null
+systemd-tmpfiles --create /usr/lib/tmpfiles.d/vgpumgr.conf
+install -d -o vgpumgr -g vgpumgr -m 0700 /var/lib/vgpumgr/agent
+install -o vgpumgr -g vgpumgr -m 0600 /tmp/token /etc/vgpumgr/enroll-token
+(as vgpumgr /opt/vgpumgr/bin/vgpumgr-agent) >/tmp/agent.log 2>&1 &
+until_true online
+"""
+# Beside the lab's inventory: another host, in the same directory, whose turn comes later.
+SECOND = """all:
+  children:
+    vgpumgr_hosts:
+      hosts:
+        second:
+"""
+STATES = """vgpumgr get hosts -o json | jq --raw-output '.[] | .name + " is " + .state'
+vgpumgr get events -o json | jq --raw-output '.[] | select(.object == "lab" and (.kind | startswith("host."))) | .kind'
+"""
+# $1: before the playbook, $2: after it, both in the root; then the playbook
+BETWEEN = """mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/tmp"
+mount -t tmpfs tmpfs "$root/run"
+export root
+exec unshare --net --pid --fork --kill-child --mount-proc="$root/proc" sh -c '
+    before=$1 after=$2 status=0
+    shift 2
+    chroot "$root" sh -c "$before" || exit
+    "$@" || status=$?
+    chroot "$root" sh -c "$after" || exit
+    exit $status
+' lab "$@"
+"""
 # Its own network, because an API may listen on this machine; no process outlives the command.
 IN_ROOT = """mount -t tmpfs tmpfs "$root/tmp"
 mount -t tmpfs tmpfs "$root/run"
@@ -118,6 +172,18 @@ class Host:
         """Deploy what the checkout of `paths` has."""
         sources, wheel = release(paths)
         return self._layer.play(sources, wheel=wheel, arguments=arguments)
+
+    def update(self, *arguments: str, before: str = "") -> str:
+        """Roll an update out while API and agent are at work; return what it said, and then the hosts' states."""
+        sources, wheel = release(PATHS)
+        return self._layer.play(
+            sources,
+            wheel=wheel,
+            arguments=arguments,
+            playbook="rolling_update",
+            script=BETWEEN,
+            words=[AT_WORK + before, STATES],
+        )
 
     def run(self, command: str) -> str:
         """Run a shell command on it; return what it said."""
@@ -245,6 +311,31 @@ def next_version(checkout: Path) -> Paths:
     last = max(path.name for path in versions.glob("[0-9]*.py")).split("_")[0]
     (versions / "9999_following.py").write_text(FOLLOWING.format(last=last))
     return Paths(checkout=checkout, cache=PATHS.cache)
+
+
+def test_a_rolling_update_empties_a_host_and_lets_it_take_claims_again_if_it_did(place: Path) -> None:
+    host = Host(place)
+    said = host.update()
+    assert changed(said) == 2, "it is up to date: drained and put back"
+    assert said.splitlines()[-4:] == ["host.enrolled", "host.draining", "host.cordoned", "host.ready"]
+    assert "lab is ready" in said
+
+
+def test_a_rolling_update_puts_no_host_back_that_took_no_claims(place: Path) -> None:
+    said = Host(place).update(before="vgpumgr host cordon lab >/dev/null\n")
+    assert said.splitlines()[-3:] == ["host.cordoned", "host.draining", "host.cordoned"]
+
+
+def test_a_rolling_update_stops_at_the_first_host_that_fails(place: Path) -> None:
+    """That one takes no claims any more, and the next is not touched."""
+    host = Host(place)
+    build = host.changes / "usr/lib/modules/9.9-cloud/build"
+    build.mkdir(parents=True)
+    (build / ".config").write_text("# CONFIG_VFIO_MDEV is not set\n")
+    inventory = place / "second.yml"
+    inventory.write_text(SECOND)
+    with pytest.raises(BuildError, match=r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is ready"):
+        host.update("-i", str(INVENTORY), "-i", str(inventory), "-e", "vgpumgr_host_kernel=9.9-cloud")
 
 
 def test_the_api_keeps_its_data_in_postgresql(place: Path) -> None:

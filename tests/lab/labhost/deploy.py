@@ -77,8 +77,20 @@ class Layer:
         """Where the commands of this layer find the lab host's root directory; empty for others."""
         return self._directory / "root"
 
-    def play(self, sources: Snapshot, *, wheel: Path | None, arguments: Sequence[str] = ()) -> str:
-        """Run the playbook from a copy of the sources; return what it said."""
+    def play(
+        self,
+        sources: Snapshot,
+        *,
+        wheel: Path | None,
+        arguments: Sequence[str] = (),
+        playbook: str = "site",
+        script: str = _PLAY,
+        words: Sequence[str] = (),
+    ) -> str:
+        """Run a playbook from a copy of the sources; return what it said.
+
+        `script`: a shell's that runs the command in its words, which follows `words` of its own.
+        """
         tree = self._directory / "source"
         sources.write(tree)
         collection = self._directory / "collections" / "ansible_collections" / "vgpumgr" / "vgpumgr"
@@ -99,8 +111,13 @@ class Layer:
             "LC_ALL": "C.UTF-8",
         }
         log = self._paths.cache / "logs" / f"deploy-{os.getpid()}.log"
-        playbook = _tool(self._paths, "ansible-playbook")
-        self.run(_PLAY, [playbook, "vgpumgr.vgpumgr.site", *extra, *arguments], log=log, environ=environ)
+        command: list[str | Path] = [
+            _tool(self._paths, "ansible-playbook"),
+            f"vgpumgr.vgpumgr.{playbook}",
+            *extra,
+            *arguments,
+        ]
+        self.run(script, [*words, *command], log=log, environ=environ)
         said = log.read_text(encoding="utf-8", errors="replace")
         log.rename(log.with_name("deploy.log"))
         return said
