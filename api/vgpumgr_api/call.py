@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from fastapi import Depends, Header, Query, Request, Response
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, Field
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Answer
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
-from vgpumgr_api.headers import bearer, etag, seen
+from vgpumgr_api.headers import ETAG, bearer, etag, seen
 from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
@@ -306,7 +306,10 @@ async def _page(
 
 async def _if_match(
     request: Request,
-    if_match: Annotated[str | None, Header(alias="If-Match", description="ETag of the object as it was read")] = None,  # noqa: ARG001
+    if_match: Annotated[  # noqa: ARG001
+        Annotated[str, Field(json_schema_extra={"pattern": ETAG})] | None,
+        Header(alias="If-Match", description="ETag of the object as it was read"),
+    ] = None,
 ) -> Seen | None:
     return seen(request.headers)
 
@@ -319,8 +322,8 @@ async def _trial(
     return Call(request, response, request.state.actor, trial=validate_only)
 
 
-def _key(said: str | None) -> str | None:
-    if said is not None and not idempotency.KEY.fullmatch(said):
+def _key(said: str) -> str:
+    if not idempotency.KEY.fullmatch(said):
         raise ValueError("not 1 to 255 visible ASCII characters; send a UUID")
     return said
 
@@ -330,7 +333,7 @@ TrialDep = Annotated[Call, Depends(_trial)]
 PageDep = Annotated[PageRequest, Depends(_page)]
 IfMatch = Annotated[Seen | None, Depends(_if_match)]
 IdempotencyKey = Annotated[
-    str | None,
+    # The pattern is for documents; what is wrong is better said in words.
+    Annotated[str, AfterValidator(_key), Field(json_schema_extra={"pattern": f"^{idempotency.KEY.pattern}$"})] | None,
     Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters; a repeat changes nothing"),
-    AfterValidator(_key),
 ]

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from vgpumgr.wire.problem import Problem
-from vgpumgr_api import document_examples
+from vgpumgr_api import document_examples, document_headers
 from vgpumgr_api.document_problems import Codes, describe, known_codes
 from vgpumgr_api.headers import JSON, MERGE_PATCH
 from vgpumgr_api.strict import Route
@@ -52,6 +52,7 @@ def document(app: FastAPI, codes: Codes) -> dict[str, Any]:
         operation["operationId"] = route.name
         _complete(operation, method, authenticated=isinstance(route, Route))
         document_examples.add(operation, path, made["components"])
+        document_headers.add(operation, method, made["components"])
         describe(operation, codes.get(route.name, ()), made["components"])
     return made
 

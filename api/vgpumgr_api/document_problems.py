@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code
+from vgpumgr_api import document_headers
 
 CODES_FILE = "codes.json"
 ANY = {
@@ -35,9 +36,11 @@ def describe(operation: dict[str, Any], codes: Iterable[str], components: dict[s
         by_status.setdefault(STATUS[Code(code)], []).append(code)
     for status, each in sorted(by_status.items()):
         name = "-".join([str(status), *each])
-        components.setdefault("responses", {})[name] = _answer(status, each)
+        components.setdefault("responses", {})[name] = _answer(status, each) | {
+            "headers": document_headers.of_refusal(components, status)
+        }
         answers[str(status)] = {"$ref": f"#/components/responses/{name}"}
-    answers["default"] = ANY
+    answers["default"] = ANY | {"headers": document_headers.of_refusal(components)}
 
 
 def _answer(status: int, codes: list[str]) -> dict[str, Any]:

@@ -37,7 +37,8 @@ CATCH_UP = 250
 RETRY_MS = 1000
 """How long a client shall wait before it connects again."""
 
-_POSITION = re.compile(r"(?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17})")
+POSITION = r"(?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17})"
+"""What Last-Event-ID may be."""
 
 CatchUp = Callable[[int], tuple[Sequence[Told], int]]
 """Reads the database: what comes after a position, and up to where that is everything. Blocks; raises Refusal."""
@@ -48,7 +49,7 @@ Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 def parse_position(text: str) -> tuple[str, int]:
     """Returns (epoch or "", number) of a Last-Event-ID."""
-    match = _POSITION.fullmatch(text)
+    match = re.fullmatch(POSITION, text)
     if match is None:
         raise field_refusal("header.last-event-id", "not an id of this stream; send the last one as it came")
     return match[1] or "", int(match[2])

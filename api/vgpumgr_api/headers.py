@@ -19,7 +19,8 @@ _BEARER = re.compile(
     r"bearer +([A-Za-z0-9._~+/=-]{1,512}|[A-Za-z0-9_-]{1,512}\.[A-Za-z0-9_-]{1,8192}\.[A-Za-z0-9_-]{1,1024})",
     re.IGNORECASE,
 )
-_ETAG = re.compile(r'"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"')
+ETAG = r'^"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"$'
+"""What If-Match takes: an ETag of ours, or a generation alone."""
 
 
 def bearer(headers: Headers) -> str:
@@ -44,7 +45,7 @@ def seen(headers: Headers) -> Seen | None:
     values = headers.getlist("if-match")
     if not values:
         return None
-    match = _ETAG.fullmatch(values[0].strip())
+    match = re.fullmatch(ETAG, values[0].strip())
     if len(values) > 1 or match is None:
         detail = 'not one ETag; send that of the last GET, as in If-Match: "3-5f0c8e21b7d94a36"'
         raise field_refusal("header.if-match", detail)

@@ -17,6 +17,13 @@ from typing import Any
 API = Path(__file__).resolve().parents[2] / "api"
 COMMITTED, RELEASED = API / "openapi.json", API / "openapi-v1.json"
 CODES = API / "vgpumgr_api" / "codes.json"
+ALWAYS_ENFORCED = {
+    "header.Idempotency-Key": {"pattern": "^[!-~]{1,255}$"},
+    "header.If-Match": {"pattern": r'^"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"$'},
+    "header.last-event-id": {"pattern": "^((?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17}))?$"},
+}
+"""What held since the first release and was declared later: whoever was right before is right now."""
+
 LOWER, UPPER = ("minimum", "minLength", "minItems"), ("maximum", "maxLength", "maxItems")
 
 
@@ -67,7 +74,24 @@ class _Comparison:
             elif code not in good[0]:
                 yield Change(False, f"{name}: another answer, {code}")
             else:
+                yield from self._headers(f"{name} {code}", good[0][code], good[1][code])
                 yield from self._content(f"{name} {code}", good[0][code], good[1][code], sent=False)
+
+    def _headers(self, where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+        before, after = (
+            {name: _component(document, "headers", each) for name, each in side.get("headers", {}).items()}
+            for document, side in ((self._old, old), (self._new, new))
+        )
+        for name in sorted(before.keys() | after.keys()):
+            header = f"{where} header.{name}"
+            if name not in after:
+                yield Change(True, f"{header}: gone")
+            elif name not in before:
+                yield Change(False, f"{header}: new")
+            else:
+                if before[name].get("required", False) and not after[name].get("required", False):
+                    yield Change(True, f"{header}: may be missing now")
+                yield from self._schema(header, before[name]["schema"], after[name]["schema"], sent=False)
 
     def _parameters(self, name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
         before, after = (
@@ -131,10 +155,12 @@ class _Comparison:
                 a, b = old.get(bound), new.get(bound)
                 if a != b:
                     narrower = b is not None and (a is None or tighter(a, b))
-                    yield Change(narrower is sent, f"{where}: {bound} {b}, was {a}")
+                    breaks = narrower is sent and not _held_before(where, bound, a, b)
+                    yield Change(breaks, f"{where}: {bound} {b}, was {a}")
         for word in ("pattern", "format"):
-            if old.get(word) != new.get(word):
-                yield Change(sent, f"{where}: {word} {new.get(word)}, was {old.get(word)}")
+            a, b = old.get(word), new.get(word)
+            if a != b:
+                yield Change(sent and not _held_before(where, word, a, b), f"{where}: {word} {b}, was {a}")
 
     def _members(self, where: str, old: Mapping[str, Any], new: Mapping[str, Any], *, sent: bool) -> Iterator[Change]:
         before, after = old.get("properties", {}), new.get("properties", {})
@@ -153,6 +179,19 @@ class _Comparison:
                 yield from self._schema(member, before[name], after[name], sent=sent)
 
 
+def _held_before(where: str, word: str, old: object, new: object) -> bool:
+    """Whether that is only declared now, and was enforced all the time."""
+    known = (held.get(word) for place, held in ALWAYS_ENFORCED.items() if where.endswith(f" {place}"))
+    return old is None and new is not None and new in known
+
+
+def _component(document: Mapping[str, Any], kind: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is described in one place for all who refer to it."""
+    name = said.get("$ref", "").rpartition("/")[2]
+    found: Mapping[str, Any] = document["components"][kind][name] if name else said
+    return found
+
+
 def _operations(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
         f"{method.upper()} {path}": operation
@@ -165,9 +204,7 @@ def _codes(document: Mapping[str, Any], operation: Mapping[str, Any]) -> set[str
     """What an operation refuses with; not breaking: clients know a code that they do not know by its status."""
     found = set()
     for answer in operation["responses"].values():
-        name = answer.get("$ref", "").rpartition("/")[2]
-        content = document["components"]["responses"][name] if name else answer
-        for each in content.get("content", {}).values():
+        for each in _component(document, "responses", answer).get("content", {}).values():
             found |= {*each.get("schema", {}).get("properties", {}).get("code", {}).get("enum", ())}
     return found
 

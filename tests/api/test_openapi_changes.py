@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.openapi_changes import COMMITTED, RELEASED, changes
+from tests.api.openapi_changes import ALWAYS_ENFORCED, COMMITTED, RELEASED, changes
 
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 Edit = Callable[[dict[str, Any]], object]
@@ -86,6 +86,14 @@ def test_the_same_is_no_change() -> None:
             lambda d: operation(d, "/v1/tenants", "post").pop("requestBody"),
             "POST /v1/tenants: no body now",
         ),
+        (
+            lambda d: operation(d, "/v1/tenants", "post")["responses"]["201"]["headers"].pop("Location"),
+            "POST /v1/tenants 201 header.Location: gone",
+        ),
+        (
+            lambda d: d["components"]["headers"]["ETag"].update(required=False),
+            "POST /v1/tenants 201 header.ETag: may be missing now",
+        ),
     ],
 )
 def test_what_breaks_a_client(edit: Edit, text: str) -> None:
@@ -108,12 +116,36 @@ def test_what_breaks_a_client(edit: Edit, text: str) -> None:
         (lambda d: schema(d, "Tenant")["properties"].update(x={}), "POST /v1/tenants 200 .x: new"),
         (lambda d: schema(d, "TenantCreate")["properties"].update(x={}), "POST /v1/tenants body .x: new"),
         (lambda d: schema(d, "TokenRole")["enum"].append("guest"), "POST /v1/tokens body .role: guest is new"),
+        (
+            lambda d: operation(d, "/v1/gpus", "get")["responses"]["200"]["headers"].update({"X-Y": {"schema": {}}}),
+            "GET /v1/gpus 200 header.X-Y: new",
+        ),
     ],
 )
 def test_what_a_client_survives(edit: Edit, text: str) -> None:
     said = found(edit)
     assert said[text] is False, said
     assert not any(said.values())
+
+
+def test_what_was_always_enforced_may_be_declared() -> None:
+    """Nothing else may, nor may it become narrower afterwards."""
+    bare = copy.deepcopy(DOCUMENT)
+    for path in bare["paths"].values():
+        for each in path.values():
+            for sent in each.get("parameters", ()):
+                if sent["in"] == "header":
+                    sent["schema"]["anyOf"][0].pop("pattern")
+    declared = changes(bare, DOCUMENT)
+    assert {change.text.split()[2] for change in declared} == {f"{place}:" for place in ALWAYS_ENFORCED}
+    assert [str(each) for each in declared if each.breaks] == []
+
+    for wrong, former in (({"pattern": "^a$"}, bare), ({"pattern": "^a$"}, DOCUMENT), ({"maxLength": 9}, DOCUMENT)):
+        narrower = copy.deepcopy(former)
+        (key,) = (each for each in operation(narrower, "/v1/tenants", "post")["parameters"] if each["in"] == "header")
+        key["schema"]["anyOf"][0].update(wrong)
+        (change,) = changes(former, narrower)
+        assert change.breaks, change
 
 
 def test_a_code_that_is_new_or_gone_breaks_nobody() -> None:

@@ -5,14 +5,14 @@ import re
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from starlette.concurrency import run_in_threadpool
 
 from vgpumgr.wire.common import COUNTER_MAX, Name
 from vgpumgr.wire.events import About
 from vgpumgr.wire.resources import EventPage
 from vgpumgr_api.call import CallDep, database_of, feed_of
-from vgpumgr_api.event_stream import CATCH_UP, MEDIA_TYPE, EventStream, parse_position
+from vgpumgr_api.event_stream import CATCH_UP, MEDIA_TYPE, POSITION, EventStream, parse_position
 from vgpumgr_api.services import events
 from vgpumgr_api.services.paging import PAGE_SIZE, PAGE_SIZE_MAX
 from vgpumgr_api.strict import Route
@@ -37,6 +37,11 @@ Epoch = Annotated[
         # For documents; what is wrong is better said in words.
         json_schema_extra={"pattern": _EPOCH},
     ),
+]
+
+LastEventId = Annotated[
+    Annotated[str, Field(max_length=64, json_schema_extra={"pattern": f"^({POSITION})?$"})] | None,
+    Header(description="`id` of the last event that was seen; goes before `after`"),
 ]
 
 
@@ -71,9 +76,7 @@ async def watch_events(
     about: About | None = None,
     tenant: Name | None = None,
     epoch: Epoch = "",
-    last_event_id: Annotated[
-        str | None, Header(max_length=64, description="`id` of the last event that was seen; goes before `after`")
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> EventStream:
     """Events as they happen: those after `after` or `Last-Event-ID` first, else from now on."""
     if last_event_id:

@@ -11,6 +11,9 @@ from starlette.testclient import TestClient
 from vgpumgr_api import document
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.event_stream import POSITION
+from vgpumgr_api.headers import ETAG
+from vgpumgr_api.services.idempotency import KEY
 
 from tests.api import refusable
 from tests.api.openapi_changes import CODES, changes
@@ -94,10 +97,62 @@ def test_an_operation_lists_its_codes_under_their_status(app: FastAPI) -> None:
         assert listed == {code: STATUS[Code(code)] for code in codes}
 
 
+def answers_of(document_: dict[str, Any], operation: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Its answers by status, each with the description of its headers."""
+    known = document_["components"]
+    found = {}
+    for status, answer in operation["responses"].items():
+        said = known["responses"][answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer
+        found[status] = {
+            name: known["headers"][each["$ref"].rpartition("/")[2]] for name, each in said["headers"].items()
+        }
+    return found
+
+
+def test_every_answer_declares_its_headers(app: FastAPI) -> None:
+    document_ = app.openapi()
+    declared: dict[str, set[str]] = {}
+    for path in document_["paths"].values():
+        for operation in path.values():
+            for status, headers in answers_of(document_, operation).items():
+                assert headers.keys() >= {"X-Request-Id", "Cache-Control"}
+                for name in headers:
+                    declared.setdefault(name, set()).add(f"{operation['operationId']} {status}")
+                if status == "401":
+                    assert headers["WWW-Authenticate"]["required"]
+                if status in ("429", "503"):
+                    assert headers["Retry-After"]["required"]
+                if status in ("200", "404"):
+                    assert headers["X-Request-Id"]["required"]
+    made = {"tenant", "profile", "host", "token", "slice", "reservation"}
+    assert declared["Location"] == {f"create_{each} 201" for each in made} | {"drain_host 202"}
+    read = {"tenant", "quota", "profile", "host", "gpu", "slice", "reservation", "operation"}
+    assert declared["ETag"] >= {f"get_{each} 200" for each in read}
+    assert declared["ETag"] >= {f"create_{each} 201" for each in made - {"token"}}
+    assert not declared["ETag"] & {"create_slice 200", "list_slices 200", "get_desired 200", "bind 200"}
+    assert declared["X-Accel-Buffering"] == {"watch_events 200"}
+    assert {each.split()[1] for each in declared["Allow"]} == {"default"}
+
+
+def test_headers_of_requests_have_the_form_that_is_enforced(app: FastAPI) -> None:
+    forms: dict[str, set[str]] = {}
+    for path in app.openapi()["paths"].values():
+        for operation in path.values():
+            for each in operation.get("parameters", ()):
+                if each["in"] == "header":
+                    forms.setdefault(each["name"], set()).add(each["schema"]["anyOf"][0]["pattern"])
+    assert forms == {
+        "Idempotency-Key": {f"^{KEY.pattern}$"},
+        "If-Match": {ETAG},
+        "last-event-id": {f"^({POSITION})?$"},
+    }
+
+
 def test_every_reference_of_the_document_leads_somewhere(app: FastAPI) -> None:
     text = json.dumps(app.openapi())
-    schemas = app.openapi()["components"]["schemas"]
-    assert {each.split('"')[0] for each in text.split("#/components/schemas/")[1:]} <= set(schemas)
+    for kind in ("schemas", "headers", "responses", "examples"):
+        known = app.openapi()["components"][kind]
+        assert {each.split('"')[0] for each in text.split(f"#/components/{kind}/")[1:]} <= set(known)
 
 
 def test_the_page_for_users_lists_every_code_with_its_status() -> None:

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
+from schemathesis.checks import CheckContext, not_a_server_error
+from schemathesis.core.transport import Response
 from schemathesis.python import asgi
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -28,11 +29,24 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.api.http.cloud import GIB, Caller, Cloud
 
+NOT_DECLARED = {"content-type", "content-length", "connection"}
+"""OpenAPI says these in other ways, or leaves them to HTTP."""
+
+
+def no_header_but_those_declared(_: CheckContext, response: Response, case: schemathesis.Case) -> None:
+    """Holds what is sent against the document; `response_headers_conformance` does it the other way round."""
+    described = case.operation.responses.find_by_status_code(response.status_code)
+    assert described is not None
+    more = response.headers.keys() - NOT_DECLARED - {name.lower() for name, _ in described.headers.items()}
+    assert not more, f"{response.status_code} has {', '.join(more)}"
+
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
     response_headers_conformance,
+    no_header_but_those_declared,
     response_schema_conformance,
     negative_data_rejection,
     unsupported_method,
