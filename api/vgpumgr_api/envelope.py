@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vgpumgr.wire.fleet import REPORT_BYTES_MAX
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.bodies import Bodies
 from vgpumgr_api.connections import network_of
@@ -30,9 +31,6 @@ from vgpumgr_api.problems import TOO_LARGE, ProblemResponse
 
 BODY_MAX = 1 << 20
 """Bytes."""
-
-REPORT_MAX = 8 << 20
-"""Bytes of a host's report, which may name 10,000 slices."""
 
 ENROLL_MAX = 128 << 10
 """Bytes of an enrolment, which has a certificate signing request of 8192 characters, however they are escaped."""
@@ -119,7 +117,7 @@ def _announced_bytes(headers: Headers) -> int:
 
 def _body_max(path: str) -> int:
     if _REPORT.fullmatch(path):
-        return REPORT_MAX
+        return REPORT_BYTES_MAX
     return ENROLL_MAX if path == _ENROLL else BODY_MAX
 
 

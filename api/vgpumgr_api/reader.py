@@ -29,9 +29,6 @@ FAULTS_MAX = 300
 LONG_BYTES = 64 << 10
 """What is longer is read in a thread."""
 
-ANY_TEXT = 8 << 20
-"""Characters of a string without a bound of its own: no body is longer."""
-
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
@@ -138,7 +135,7 @@ def _extent(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Extent:
         case "array":
             return _extent(schema["items"], known).times(schema["maxItems"])
         case "string" if not schema.keys() & {"pattern", "format", "enum", "const"}:
-            return Extent(text=schema.get("maxLength", ANY_TEXT))
+            return Extent(text=schema["maxLength"])
     return Extent()
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vgpumgr.wire.fleet import REPORT_BYTES_MAX
+
 API = Path(__file__).resolve().parents[2] / "api"
 COMMITTED, RELEASED = API / "openapi.json", API / "openapi-v1.json"
 CODES = API / "vgpumgr_api" / "codes.json"
@@ -21,6 +23,7 @@ ALWAYS_ENFORCED = {
     "header.Idempotency-Key": {"pattern": "^[!-~]{1,255}$"},
     "header.If-Match": {"pattern": r'^"(0|[1-9][0-9]{0,17})(?:-([0-9a-f]{16}))?"$'},
     "header.last-event-id": {"pattern": "^((?:([0-9a-f]{12})-)?(0|[1-9][0-9]{0,17}))?$"},
+    "POST /v1/hosts/{host}/report body .refusals[]": {"maxLength": REPORT_BYTES_MAX},
 }
 """What held since the first release and was declared later: whoever was right before is right now."""
 
@@ -181,7 +184,7 @@ class _Comparison:
 
 def _held_before(where: str, word: str, old: object, new: object) -> bool:
     """Whether that is only declared now, and was enforced all the time."""
-    known = (held.get(word) for place, held in ALWAYS_ENFORCED.items() if where.endswith(f" {place}"))
+    known = (held.get(word) for place, held in ALWAYS_ENFORCED.items() if f" {where}".endswith(f" {place}"))
     return old is None and new is not None and new in known
 
 

@@ -16,15 +16,14 @@ from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.reader import SPARE, Reader
+from vgpumgr_api.services.reports import REFUSAL_KEPT
 
-from vgpumgr.wire.fleet import CertificateRequest, Report
+from vgpumgr.wire.fleet import REPORT_BYTES_MAX, CertificateRequest, Report
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import SliceBatch, TenantCreate
 
 MARKS = ',[{":]}\\'
 """Of which strings may be made that say anything."""
-REFUSAL_KEPT = 500
-"""Characters of each of a report's `refusals`, which alone have no bound: the first agents sent them uncut."""
 WORDS = ("a", "0000:03:00.0", "slices:read")
 
 
@@ -63,8 +62,8 @@ def largest(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
 
 def largest_of(model: type[BaseModel]) -> Any:
     schema = TypeAdapter(model).json_schema()
-    if model is Report:
-        assert "maxLength" not in schema["properties"]["refusals"]["items"]
+    if model is Report:  # each may fill a body, and not all of them one together
+        assert schema["properties"]["refusals"]["items"]["maxLength"] == REPORT_BYTES_MAX
         schema["properties"]["refusals"]["items"]["maxLength"] = REFUSAL_KEPT
     return largest(schema, schema.get("$defs", {}))
 
@@ -109,7 +108,11 @@ def test_a_string_without_an_end_is_looked_at_once() -> None:
 
 def test_a_model_without_a_bound_takes_no_bodies() -> None:
     class Unbounded(BaseModel):
-        names: list[str]
+        names: list[UUID]
 
-    with pytest.raises(KeyError, match="maxItems"):
-        Reader(Unbounded)
+    class Endless(BaseModel):
+        name: str
+
+    for model, bound in ((Unbounded, "maxItems"), (Endless, "maxLength")):
+        with pytest.raises(KeyError, match=bound):
+            Reader(model)

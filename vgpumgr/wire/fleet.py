@@ -26,6 +26,9 @@ from vgpumgr.wire.common import (
 LEASE_S = 24 * 3600
 """How long claimed VMs start without the API, unless the API says otherwise."""
 
+REPORT_BYTES_MAX = 8 << 20
+"""Of a report, which may name 10,000 slices."""
+
 Counter = Annotated[int, Field(ge=0, le=COUNTER_MAX)]
 
 
@@ -212,7 +215,8 @@ class Report(Request):
 
     `agent_epoch` is larger after each start of the agent; (`boot_id`, `agent_epoch`, `seq`) orders reports, and the
     API drops those that are not newer than the last. `desired_*`: the document that was applied; a slice of `absent`
-    is confirmed gone only against that document's epoch.
+    is confirmed gone only against that document's epoch. `refusals`: in the agent's words; of each the API keeps 500
+    characters, and takes any that fits in a body, since the first agents send them uncut.
     """
 
     boot_id: Annotated[UUID, Field(strict=False)]
@@ -224,7 +228,7 @@ class Report(Request):
     gpus: Annotated[list[ReportedGpu], Field(max_length=256)]
     groups: Annotated[list[ReportedGroup], Field(max_length=10_000)]
     slices: Annotated[list[ReportedSlice], Field(max_length=10_000)]
-    refusals: Annotated[list[str], Field(max_length=100)]
+    refusals: Annotated[list[Annotated[str, Field(max_length=REPORT_BYTES_MAX)]], Field(max_length=100)]
 
 
 class Reported(Answer):

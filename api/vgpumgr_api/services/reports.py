@@ -27,6 +27,9 @@ from vgpumgr_api.services.inventory import take_inventory
 from vgpumgr_api.services.release import release
 from vgpumgr_api.services.text import printable
 
+REFUSAL_KEPT = 500
+"""Characters of each of a report's `refusals`."""
+
 
 def none_yet(host_id: UUID, *, agent_version: str, unknown_slices: int) -> dict[str, Any]:
     """Returns the row of a host that has reported nothing since it enrolled."""
@@ -83,7 +86,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     last.unknown_slices = _unknown(session, host, here.keys(), report, before=last.unknown_slices)
     if last.unknown_slices > known or not startable.isdisjoint(deleted):
         touched.add(host.id)  # the document it has may be one of commits that were lost, and of the number of another
-    last.refusals = [printable(refusal)[:500] for refusal in report.refusals]
+    last.refusals = [printable(refusal)[:REFUSAL_KEPT] for refusal in report.refusals]
     last.reported_at = heartbeats.heard(session, last.reported_at)
     session.flush()
     bump(session, touched)

@@ -15,11 +15,11 @@ from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.envelope import BODY_MAX, ENROLL_MAX, REPORT_MAX
+from vgpumgr_api.envelope import BODY_MAX, ENROLL_MAX
 from vgpumgr_api.services.actors import Actor, new_secret
 
 from tests.api.http.cloud import GIB, Cloud
-from vgpumgr.wire.fleet import ReportedSlice
+from vgpumgr.wire.fleet import REPORT_BYTES_MAX, ReportedSlice
 from vgpumgr.wire.problem import STATUS, Code, Problem
 from vgpumgr.wire.resources import TokenRole
 
@@ -193,10 +193,10 @@ def test_a_report_may_be_as_long_as_what_it_names(client: TestClient) -> None:
         items=(1 << 63) - 1,
         error="x" * 200,
     )
-    assert 10_000 * (len(longest.model_dump_json()) + 2) < REPORT_MAX
+    assert 10_000 * (len(longest.model_dump_json()) + 2) < REPORT_BYTES_MAX
     path = "/v1/hosts/h1/report"
-    problem(client.post(path, content=b"{}".rjust(REPORT_MAX), headers=AUTH | JSON), Code.FIELD_INVALID)
-    response = client.post(path, content=b"{}".rjust(REPORT_MAX + 1), headers=AUTH | JSON)
+    problem(client.post(path, content=b"{}".rjust(REPORT_BYTES_MAX), headers=AUTH | JSON), Code.FIELD_INVALID)
+    response = client.post(path, content=b"{}".rjust(REPORT_BYTES_MAX + 1), headers=AUTH | JSON)
     assert "8 MiB" in problem(response, Code.BODY_TOO_LARGE).detail
     problem(client.post(f"{path}s", content=b"{}".rjust(BODY_MAX + 1), headers=AUTH | JSON), Code.BODY_TOO_LARGE)
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every member of a body and every query parameter has a range, and what is just outside is refused with its name.
+"""Every member of a body and every parameter has a range, and what is just outside is refused with its name.
 
 The ranges are those of the OpenAPI document and the requests else its examples, made by somebody who may make them.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from httpx2 import Response
@@ -20,14 +23,14 @@ ENROL = "/v1/enroll"
 AGENTS = "/v1/hosts/{host}/"
 DAY = {"since": "2026-11-21T00:00:00Z", "until": "2026-11-22T00:00:00Z"}
 
-UNBOUNDED = {
-    "POST /v1/hosts/{host}/report $.refusals[0]": "agents of the first release send them uncut, so the API cuts them",
-    "query.page_size": "what is above 1000 counts as 1000",
-}
+UNBOUNDED = {"query.page_size": "what is above 1000 counts as 1000"}
 """What has no range in the document, and why."""
 
-GOOD = {"about": "slice", "selector": "zone=a", "epoch": "0" * 12}
-"""Values of query parameters whose pattern does not take a word."""
+FILLING = ["POST /v1/hosts/{host}/report $.refusals[0]"]
+"""What may be as long as its body: longer, and it is the body that is refused."""
+
+GOOD = {"about": "slice", "selector": "zone=a", "epoch": "0" * 12, "If-Match": '"1"', "last-event-id": "1"}
+"""Values of parameters whose pattern does not take a word."""
 
 FILLED = {"reserve_period_us": 10_000, "band": "latency"}
 """What the examples leave out, and what it goes with."""
@@ -35,15 +38,19 @@ FILLED = {"reserve_period_us": 10_000, "band": "latency"}
 
 @dataclass(frozen=True)
 class Operation:
-    """`asked`: the schemas of its query parameters; `body`: its example, of `schema`."""
+    """`path`: with `names`. `asked`: the schemas of parameters, by place and name; `body`: its example, of `schema`."""
 
     method: str
-    path: str
     described: str
-    asked: dict[str, Any]
+    names: dict[str, str]
+    asked: dict[tuple[str, str], Any]
     needed: dict[str, str]
     schema: Any = None
     body: Any = field(default=None, hash=False)
+
+    def path(self, **other: str) -> str:
+        """With the names of the examples, or others."""
+        return self.described.format(**{name: quote(each) for name, each in (self.names | other).items()})
 
 
 def operations(document: dict[str, Any]) -> Iterator[Operation]:
@@ -51,15 +58,18 @@ def operations(document: dict[str, Any]) -> Iterator[Operation]:
         for method, said in methods.items():
             parameters = said.get("parameters", ())
             names = {each["name"]: each["example"] for each in parameters if each["in"] == "path"}
-            asked = {each["name"]: each for each in parameters if each["in"] == "query"}
             media = said.get("requestBody", {}).get("content", {}).get(JSON)
             shown = media and document["components"]["examples"][media["examples"]["usual"]["$ref"].split("/")[-1]]
             yield Operation(
                 method=method.upper(),
-                path=path.format(**names),
                 described=path,
-                asked={name: each["schema"] for name, each in asked.items()},
-                needed={name: DAY[name] for name, each in asked.items() if each.get("required")},
+                names=names,
+                asked={(each["in"], each["name"]): each["schema"] for each in parameters},
+                needed={
+                    each["name"]: DAY[each["name"]]
+                    for each in parameters
+                    if each["in"] == "query" and each.get("required")
+                },
                 schema=media and media["schema"],
                 body=shown and {name: FILLED.get(name, value) for name, value in shown["value"].items()},
             )
@@ -73,15 +83,19 @@ class Asking:
     host: Caller
     enrolling: Caller
 
-    def __call__(self, operation: Operation, *, query: dict[str, Any] | None = None, body: Any = None) -> Response:
+    def __call__(
+        self, operation: Operation, *, place: str = "", said: dict[str, Any] | None = None, body: Any = None
+    ) -> Response:
+        """`said`: of parameters in one place."""
+        other = {place: said or {}}
         who = self.host if operation.described.startswith(AGENTS) else self.cloud.admin
         who = self.enrolling if operation.described == ENROL else who
         return who(
             operation.method,
-            operation.path,
+            operation.path(**other.get("path", {})),
             operation.body if body is None else body,
-            params=operation.needed | (query or {}),
-            headers={"If-Match": '"999999"'},
+            params=operation.needed | other.get("query", {}),
+            headers={"If-Match": '"999999"'} | other.get("header", {}),
         )
 
 
@@ -97,6 +111,11 @@ def asking(cloud: Cloud) -> Asking:
     return Asking(cloud, host, Caller(cloud.http, once))
 
 
+def can_be_sent(place: str, value: Any) -> bool:
+    """A path without a name is another one, and a line's end ends a header."""
+    return not (place == "path" and value == "") and not (place == "header" and value.endswith("\n"))
+
+
 def refused_by(response: Response) -> list[str]:
     """The fields that an answer says are wrong; none if it is no such answer."""
     said = response.json() if response.content else {}
@@ -107,12 +126,13 @@ def refused_by(response: Response) -> list[str]:
 def test_what_is_just_outside_of_a_range_is_refused_by_name(cloud: Cloud, asking: Asking) -> None:
     document = cloud.nobody.get("/openapi.json")
     bounds, otherwise = Bounds(document), {}
-    tried = 0
+    tried: Counter[str] = Counter()
     for operation in operations(document):
         wrong = [
-            (f"query.{name}", asking(operation, query={name: each.value}), each.value)
-            for name, schema in operation.asked.items()
+            (f"{place}.{name.lower()}", asking(operation, place=place, said={name: each.value}), each.value)
+            for (place, name), schema in operation.asked.items()
             for each in bounds.wrong(schema, GOOD.get(name, "a"))
+            if can_be_sent(place, each.value)
         ]
         if operation.schema is not None:
             wrong += [
@@ -120,11 +140,16 @@ def test_what_is_just_outside_of_a_range_is_refused_by_name(cloud: Cloud, asking
                 for each in bounds.wrong(operation.schema, operation.body)
             ]
         for named, answer, value in wrong:
-            tried += 1
-            if (answer.status_code, refused_by(answer)) != (422, [named]):
+            tried[re.split(r"\W", named)[0]] += 1
+            filling = f"{operation.method} {operation.described} {named}" in FILLING
+            expected = (413, []) if filling else (422, [named])
+            if (answer.status_code, refused_by(answer)) != expected:
                 otherwise[f"{operation.method} {operation.described} {named} {str(value)[:90]!r}"] = answer.text[:300]
     assert otherwise == {}
-    assert tried > 600
+    assert tried[""] > 360
+    assert tried["query"] > 240
+    assert tried["path"] > 60
+    assert tried["header"] > 40
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
@@ -142,7 +167,7 @@ def test_what_has_no_range_is_known(cloud: Cloud) -> None:
     document = cloud.nobody.get("/openapi.json")
     bounds, found = Bounds(document), set()
     for operation in operations(document):
-        found |= {f"query.{name}" for name, schema in operation.asked.items() if [*bounds.unbounded(schema)]}
+        found |= {".".join(asked) for asked, schema in operation.asked.items() if [*bounds.unbounded(schema)]}
         if operation.schema is not None:
             where = (json_path(place) for place in bounds.unbounded(operation.schema))
             found |= {f"{operation.method} {operation.described} {path}" for path in where}
