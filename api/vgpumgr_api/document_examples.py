@@ -94,6 +94,7 @@ OF_MODELS: dict[tuple[str, str], Any] = {
     ("ProfileCreate", "name"): PROFILE,
     ("ProfileCreate", "reserve_period_us"): None,
     ("Progress", "waiting_for"): [{"slice": SLICE, "tenant": TENANT, "vm_uuid": None, "state": "claimed"}],
+    ("Reason", "about"): None,
     ("SliceTie", "key"): "db",
     ("Tie", "key"): "db",
     ("Tenant", "kind"): "project",

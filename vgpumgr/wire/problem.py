@@ -6,6 +6,7 @@ A code is never renamed and never changes its HTTP status; new ones may come.
 
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from pydantic import Field
 
@@ -99,13 +100,29 @@ STATUS: dict[Code, int] = {
 }
 
 
+class Subject(Answer):
+    """An object that there is. `kind`: as in the kinds of its events. It has an `id` or a `name`, as its path does.
+
+    `vm_uuid`: the VM that a slice is for.
+    """
+
+    kind: str
+    id: UUID | None = None
+    name: str | None = None
+    vm_uuid: UUID | None = None
+
+
 class Reason(Answer):
-    """One of several causes. `field`: JSON path of the member at fault; `count`: of how many GPUs this is true."""
+    """One of several causes. `field`: JSON path of the member at fault; `count`: of how many GPUs this is true.
+
+    `about`: which object stands in the way.
+    """
 
     code: str
     detail: str
     field: str = ""
     count: int | None = None
+    about: Subject | None = None
 
 
 class Problem(Answer):

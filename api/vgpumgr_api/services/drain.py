@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from vgpumgr.wire import operations as wire
 from vgpumgr.wire.operations import HostDrain, OperationError, OperationState
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.problem import Code, Reason, Subject
 from vgpumgr.wire.resources import HostState
 from vgpumgr_api.db.models import Gpu, Host, Slice, Tenant
 from vgpumgr_api.db.observations import HostReport
@@ -37,10 +37,9 @@ def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *,
     if host.fenced_at is not None:
         raise Refusal(Code.HOST_FENCED, f"host {name} was declared dead; re-enrol it, or delete it")
     if host_states.operators_state(host) is HostState.MAINTENANCE:
-        raise Refusal(
-            Code.OBJECT_IN_USE,
-            f"{name} is in maintenance, and while it drained its VMs could start; end that first: cordon it",
-        )
+        why = f"{name} is in maintenance, and while it drained its VMs could start; end that first: cordon it"
+        reason = Reason(code="host.maintenance", detail=why, about=Subject(kind="host", name=host.name))
+        raise Refusal(Code.OBJECT_IN_USE, why, reasons=(reason,))
     before = host_states.operators_state(host)
     host_states.enter(session, actor, host, HostState.DRAINING)
     operation = operations.begin(

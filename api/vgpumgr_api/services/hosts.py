@@ -11,17 +11,14 @@ from sqlalchemy import ColumnElement, and_, false, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Page
-from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostPatch, HostState
 from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.labels import HostLabel
-from vgpumgr_api.db.reservations import Hold
-from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import credentials, events, host_states
 from vgpumgr_api.services.actors import Actor, hash_of, new_secret, require_operator, require_view, unknown
 from vgpumgr_api.services.generations import IfMatch, bump, refuse_other, require_match
-from vgpumgr_api.services.in_use import refuse_slices
+from vgpumgr_api.services.in_use import refuse_held, refuse_slices
 from vgpumgr_api.services.labels import hosts_label, labels_of, patch_labels
 from vgpumgr_api.services.lookup import host_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
@@ -161,11 +158,9 @@ def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch)
         found=f"{name} still has",
         advice="cordon it, delete those and wait until the host confirms, or fence it if it is dead",
     )
-    if session.scalar(select(Hold.id).where(Hold.gpu_id.in_(gpus)).limit(1)):
-        raise Refusal(
-            Code.OBJECT_IN_USE,
-            f"{name} has places that are held by reservations; delete those, or wait until they expire",
-        )
+    refuse_held(
+        session, gpus, why=f"{name} has places that are held by reservations; delete those, or wait until they expire"
+    )
     credentials.forget(session, host.id)
     remove(session, models.Host, host.id, kind="host", name=name)
     events.record(session, actor, "host.deleted", host.name)

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusing to change or delete what slices depend on, by name: whoever asked then knows whose VMs are in the way.
+"""Refusing to change or delete what others depend on, by name: whoever asked then knows whose VMs are in the way.
 
-For operators alone, who may see every slice.
+For operators alone, who may see all of them.
 """
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.problem import Code, Reason
-from vgpumgr_api.db.models import Slice
+from vgpumgr.wire.problem import Code, Reason, Subject
+from vgpumgr_api.db.models import Slice, Tenant
+from vgpumgr_api.db.reservations import Hold, Reservation
 from vgpumgr_api.errors import Refusal
 
 NAMED_MAX = 20
@@ -20,12 +24,47 @@ def refuse_slices(session: Session, *those: ColumnElement[bool], found: str, adv
     `found` goes before how many there are, `advice` is what to do about them.
     """
     number = func.count().over().label("number")
-    rows = session.execute(select(Slice.id, Slice.vm_uuid, number).where(*those).order_by(Slice.id).limit(NAMED_MAX))
-    named = [(f"slice {row.id} for {'no VM yet' if row.vm_uuid is None else f'VM {row.vm_uuid}'}", row) for row in rows]
-    if named:
-        first, row = named[0]
-        raise Refusal(
-            Code.OBJECT_IN_USE,
-            f"{found} {row.number} slices, such as {first}; {advice}",
-            reasons=tuple(Reason(code=Code.OBJECT_IN_USE, detail=detail) for detail, _ in named),
-        )
+    rows = session.execute(
+        select(Slice.id, Slice.vm_uuid, number).where(*those).order_by(Slice.id).limit(NAMED_MAX)
+    ).all()
+    if rows:
+        named = [Subject(kind="slice", id=row.id, vm_uuid=row.vm_uuid) for row in rows]
+        raise _refusal(f"{found} {rows[0].number} slices, such as {_detail(named[0])}; {advice}", named)
+
+
+def refuse_projects(session: Session, account: Tenant) -> None:
+    """Raises Refusal(OBJECT_IN_USE) if an account has projects."""
+    names = session.scalars(
+        select(Tenant.name).where(Tenant.account_id == account.id).order_by(Tenant.name).limit(NAMED_MAX)
+    ).all()
+    if names:
+        named = [Subject(kind="tenant", name=each) for each in names]
+        raise _refusal(f"account {account.name} still has projects; delete those first", named)
+
+
+def refuse_reservations(session: Session, *those: ColumnElement[bool], why: str) -> None:
+    """Raises Refusal(OBJECT_IN_USE) if there are reservations of which that is true. `why` says all about it."""
+    found = select(Reservation.id).where(*those)
+    _refuse_reserved(session.scalars(found.order_by(Reservation.id).limit(NAMED_MAX)), why)
+
+
+def refuse_held(session: Session, gpus: Sequence[UUID], *, why: str) -> None:
+    """Raises Refusal(OBJECT_IN_USE) if reservations hold places on one of these GPUs. `why` says all about it."""
+    holds = select(Hold.reservation_id).where(Hold.gpu_id.in_(gpus)).distinct()
+    _refuse_reserved(session.scalars(holds.order_by(Hold.reservation_id).limit(NAMED_MAX)), why)
+
+
+def _refuse_reserved(reservations: Iterable[UUID], why: str) -> None:
+    if named := [Subject(kind="reservation", id=each) for each in reservations]:
+        raise _refusal(why, named)
+
+
+def _refusal(detail: str, named: Sequence[Subject]) -> Refusal:
+    reasons = (Reason(code=Code.OBJECT_IN_USE, detail=_detail(each), about=each) for each in named)
+    return Refusal(Code.OBJECT_IN_USE, detail, reasons=tuple(reasons))
+
+
+def _detail(one: Subject) -> str:
+    if one.kind == "slice":
+        return f"slice {one.id} for {'no VM yet' if one.vm_uuid is None else f'VM {one.vm_uuid}'}"
+    return f"project {one.name}" if one.kind == "tenant" else f"{one.kind} {one.id}"

@@ -17,7 +17,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, permits
 from vgpumgr_api.services.actors import Actor, require_operator, require_person
 from vgpumgr_api.services.generations import IfMatch, require_match
-from vgpumgr_api.services.in_use import refuse_slices
+from vgpumgr_api.services.in_use import refuse_reservations, refuse_slices
 from vgpumgr_api.services.lookup import profile_named, refuse_duplicate, remove
 from vgpumgr_api.services.paging import PageRequest, fetch
 
@@ -80,8 +80,9 @@ def delete_profile(session: Session, actor: Actor, name: str, *, if_match: IfMat
         found=f"profile {name} still has",
         advice="delete those and wait until their hosts confirm, lost ones until their host is re-enrolled or deleted",
     )
-    if session.scalar(select(Reservation.id).where(Reservation.profile_id == profile.id).limit(1)):
-        raise Refusal(Code.OBJECT_IN_USE, f"there are reservations of profile {name}; delete those")
+    refuse_reservations(
+        session, Reservation.profile_id == profile.id, why=f"there are reservations of profile {name}; delete those"
+    )
     permits.leave_out(session, actor, profile)
     remove(session, models.Profile, profile.id, kind="profile", name=name)
     events.record(session, actor, "profile.deleted", profile.name)

@@ -16,7 +16,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
 from vgpumgr_api.services.generations import IfMatch, refuse_other
-from vgpumgr_api.services.in_use import refuse_slices
+from vgpumgr_api.services.in_use import refuse_projects, refuse_reservations, refuse_slices
 from vgpumgr_api.services.lookup import named_by, of_account, refuse_duplicate, remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
 
@@ -104,16 +104,14 @@ def delete_tenant(session: Session, actor: Actor, name: str, *, if_match: IfMatc
     # Claims change this row first: none comes between the check and the end of this transaction.
     session.scalars(select(models.Quota.tenant_id).where(models.Quota.tenant_id == tenant.id).with_for_update()).all()
     refuse_other(session, if_match, tenant.id, tenant.generation)
-    if session.scalar(select(models.Tenant.id).where(models.Tenant.account_id == tenant.id).limit(1)):
-        raise Refusal(Code.OBJECT_IN_USE, f"account {name} still has projects; delete those first")
+    refuse_projects(session, tenant)
     refuse_slices(
         session,
         models.Slice.tenant_id == tenant.id,
         found=f"{name} still has",
         advice="delete those and wait until their hosts confirm, lost ones until their host is re-enrolled or deleted",
     )
-    if session.scalar(select(Reservation.id).where(Reservation.tenant_id == tenant.id).limit(1)):
-        raise Refusal(Code.OBJECT_IN_USE, f"{name} still has reservations; delete those")
+    refuse_reservations(session, Reservation.tenant_id == tenant.id, why=f"{name} still has reservations; delete those")
     remove(session, models.Tenant, tenant.id, kind="tenant", name=name)
     events.record(session, actor, "tenant.deleted", tenant.name, tenant=tenant)
 

@@ -129,11 +129,14 @@ def test_everything_that_is_in_use_stays(cloud: Cloud) -> None:
     cloud.profile("half", 500)
     acme = cloud.tenant("acme", **PLENTY)
     web = cloud.tenant("web", account="acme", **PLENTY)
-    web.post("/v1/slices", {"tenant": "web", "profile": "half"})
+    claimed = web.post("/v1/slices", {"tenant": "web", "profile": "half"})
 
     for path in ("/v1/tenants/acme", "/v1/tenants/web", "/v1/profiles/half", "/v1/hosts/h1"):
         etag = operator("GET", path).headers["etag"]
         operator.refused(Code.OBJECT_IN_USE, "DELETE", path, headers={"If-Match": etag})
+        [reason] = operator("DELETE", path, headers={"If-Match": etag}).json()["reasons"]
+        project = {"kind": "tenant", "name": "web"}
+        assert reason["about"] == (project if path.endswith("acme") else {"kind": "slice", "id": claimed["id"]})
     operator.refused(Code.GENERATION_REQUIRED, "DELETE", "/v1/profiles/half")
     operator.refused(Code.GENERATION_REQUIRED, "DELETE", "/v1/hosts/h1")
     assert acme.get("/v1/slices")["items"] == web.get("/v1/slices")["items"] != []

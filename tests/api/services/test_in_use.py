@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What slices depend on is left as it is, and the refusal names slices and VMs."""
+"""What others depend on is left as it is, and the refusal names those, slices with their VMs."""
 
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import cordoning, hosts, profiles, tenants
+from vgpumgr_api.services import cordoning, drain, hosts, profiles, reservations, tenants
 
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, absent, gpu
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.operations import HostDrain
+from vgpumgr.wire.problem import Code, Subject
+from vgpumgr.wire.resources import ReservationCreate
 
 Act = Callable[..., Any]
 ACTS: list[tuple[Act, str]] = [
@@ -61,6 +63,8 @@ def test_a_refusal_names_slices_and_vms_twenty_at_most(fleet: World, act: tuple[
         first = [f"slice {each} for VM {vms[each]}" for each in sorted(vms)][:20]
         assert [reason.detail for reason in told.reasons] == first
         assert {reason.code for reason in told.reasons} == {Code.OBJECT_IN_USE}
+        known = [Subject(kind="slice", id=each, vm_uuid=vms[each]) for each in sorted(vms)][:20]
+        assert [reason.about for reason in told.reasons] == known
         assert f"{number + 1} slices, such as {first[0]};" in told.detail
 
 
@@ -70,3 +74,38 @@ def test_a_slice_without_a_vm_is_named(fleet: World, act: tuple[Act, str]) -> No
     claimed = fleet.claim("acme", fleet.run(profiles.get_profile, "small"), host="one")
     [reason] = refusal_of(fleet, act).reasons
     assert reason.detail == f"slice {claimed.id} for no VM yet"
+    assert reason.about == Subject(kind="slice", id=claimed.id)
+
+
+def test_projects_of_an_account_are_named(world: World) -> None:
+    world.tenant("acme")
+    names = [f"p{number:02}" for number in range(22)]
+    for name in names:
+        world.tenant(name, account="acme")
+    reasons = refusal_of(world, (tenants.delete_tenant, "acme")).reasons
+    assert [reason.about for reason in reasons] == [Subject(kind="tenant", name=name) for name in names[:20]]
+    assert {(reason.code, reason.detail) for reason in reasons[:1]} == {(Code.OBJECT_IN_USE, "project p00")}
+
+
+@pytest.mark.parametrize("act", ACTS[1:], ids=named)
+def test_reservations_are_named(fleet: World, act: tuple[Act, str]) -> None:
+    """Each once, however many places it holds."""
+    fleet.host("one")
+    fleet.run(cordoning.cordon_host, "two", if_match=fleet.run(hosts.get_host, "two").generation)
+    wanted = ReservationCreate(tenant="acme", profile="small", places=3, expires_in_s=600)
+    held = sorted(fleet.run(reservations.create_reservation, wanted).id for _ in range(2))
+    reasons = refusal_of(fleet, act).reasons
+    assert [reason.about for reason in reasons] == [Subject(kind="reservation", id=each) for each in held]
+    assert [(reason.code, reason.detail) for reason in reasons] == [
+        (Code.OBJECT_IN_USE, f"reservation {each}") for each in held
+    ]
+
+
+def test_maintenance_that_a_drain_would_end_is_named(fleet: World) -> None:
+    fleet.host("one")
+    match = fleet.run(hosts.get_host, "one").generation
+    match = fleet.run(cordoning.maintain_host, "one", if_match=match).generation
+    with refused(Code.OBJECT_IN_USE) as caught:
+        fleet.run(drain.drain_host, "one", HostDrain(), if_match=match)
+    [reason] = caught.refusal.reasons
+    assert (reason.code, reason.about) == ("host.maintenance", Subject(kind="host", name="one"))
