@@ -27,6 +27,12 @@ ALWAYS_ENFORCED = {
 }
 """What held since the first release and was declared later: whoever was right before is right now."""
 
+MATCHED_NOTHING = {
+    "GET /v1/operations query.kind": {"pattern": r"^[a-z_]{1,31}\.[a-z_]{1,32}$"},
+    "GET /v1/audit query.action": {"pattern": r"^[a-z_]{1,31}\.[a-z_]{1,32}$"},
+}
+"""Filters whose other values are those of nothing: they found nothing before, and who is told so was wrong before."""
+
 LOWER, UPPER = ("minimum", "minLength", "minItems"), ("maximum", "maxLength", "maxItems")
 
 
@@ -183,8 +189,9 @@ class _Comparison:
 
 
 def _held_before(where: str, word: str, old: object, new: object) -> bool:
-    """Whether that is only declared now, and was enforced all the time."""
-    known = (held.get(word) for place, held in ALWAYS_ENFORCED.items() if f" {where}".endswith(f" {place}"))
+    """Whether that is only declared now, and nobody was right before who is wrong now."""
+    both = ALWAYS_ENFORCED | MATCHED_NOTHING
+    known = (held.get(word) for place, held in both.items() if f" {where}".endswith(f" {place}"))
     return old is None and new is not None and new in known
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.openapi_changes import ALWAYS_ENFORCED, COMMITTED, RELEASED, changes
+from tests.api.openapi_changes import ALWAYS_ENFORCED, COMMITTED, MATCHED_NOTHING, RELEASED, changes
 
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 Edit = Callable[[dict[str, Any]], object]
@@ -134,11 +134,11 @@ def test_what_was_always_enforced_may_be_declared() -> None:
     for path in bare["paths"].values():
         for each in path.values():
             for sent in each.get("parameters", ()):
-                if sent["in"] == "header":
-                    sent["schema"]["anyOf"][0].pop("pattern")
+                if sent["in"] == "header" or sent["name"] in ("kind", "action"):
+                    sent["schema"].get("anyOf", [{}])[0].pop("pattern", None)
     schema(bare, "Report")["properties"]["refusals"]["items"].pop("maxLength")
     declared = changes(bare, DOCUMENT)
-    for place in ALWAYS_ENFORCED:
+    for place in ALWAYS_ENFORCED | MATCHED_NOTHING:
         assert any(f" {change.text}".partition(": ")[0].endswith(f" {place}") for change in declared), place
     assert [str(each) for each in declared if each.breaks] == []
 

@@ -7,6 +7,9 @@ from pydantic import AfterValidator, Field
 
 ABOUT = ("epoch", "gpu", "host", "operation", "profile", "quota", "reservation", "slice", "tenant", "token")
 
+Kind = Annotated[str, Field(pattern=r"^[a-z_]{1,31}\.[a-z_]{1,32}$")]
+"""Of events, which are the actions of the audit, and of operations: what it is about and what happens to it."""
+
 
 def _known(text: str) -> str:
     words = text.split(",")

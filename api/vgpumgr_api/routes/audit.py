@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.audit import AuditEntry
 from vgpumgr.wire.common import Instant, Name, Page
+from vgpumgr.wire.events import Kind
 from vgpumgr_api.call import CallDep, PageDep
 from vgpumgr_api.services import audit
 from vgpumgr_api.services.audit import AuditFilter
@@ -20,7 +21,7 @@ def list_audit(
     call: CallDep,
     page: PageDep,
     actor: Annotated[str | None, Query(max_length=128, description="as in `operator:local`")] = None,
-    action: Annotated[str | None, Query(max_length=64, description="as in `slice.claimed`")] = None,
+    action: Annotated[Kind | None, Query(description="as in `slice.claimed`")] = None,
     object: Annotated[str | None, Query(max_length=128, description="name or UUID of what was changed")] = None,  # noqa: A002
     tenant: Name | None = None,
     request_id: Annotated[str | None, Query(max_length=64, description="`X-Request-Id` of the request")] = None,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Query
 from starlette.concurrency import run_in_threadpool
 
 from vgpumgr.wire.common import Name, Page
+from vgpumgr.wire.events import Kind
 from vgpumgr.wire.operations import Operation, OperationCancel, OperationState
 from vgpumgr_api.call import Call, CallDep, IfMatch, PageDep, TrialDep, authenticate, operations_watch_of
 from vgpumgr_api.services import operating, operations
@@ -23,7 +24,7 @@ router = APIRouter(prefix="/v1/operations", tags=["operations"], route_class=Rou
 def list_operations(
     call: CallDep,
     page: PageDep,
-    kind: Annotated[str | None, Query(max_length=64, description="as in `host.drain`")] = None,
+    kind: Annotated[Kind | None, Query(description="as in `host.drain`")] = None,
     target: Name | None = None,
     state: OperationState | None = None,
 ) -> Page[Operation]:

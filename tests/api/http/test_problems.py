@@ -89,6 +89,33 @@ def test_wrong_method_names_all_right_ones(client: TestClient, method: str, path
         problem(response, Code.METHOD_NOT_ALLOWED)
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/hosts/h1:drian"),
+        ("POST", "/v1/hosts/h1%3Adrian"),
+        ("POST", "/v1/hosts/h1:"),
+        ("PUT", "/v1/hosts/h1:drian"),
+        ("POST", f"/v1/operations/{UUID(int=1)}:cancle"),
+        ("POST", "/v1/slices:batsh"),
+        ("POST", f"/v1/hosts/h1/slices/{UUID(int=1)}:bnid"),
+        ("POST", "/v1/tenants/a:delete"),
+    ],
+)
+def test_a_mistyped_action_is_an_unknown_path(client: TestClient, method: str, path: str) -> None:
+    response = client.request(method, path, headers=AUTH)
+    problem(response, Code.ROUTE_UNKNOWN)
+    assert "allow" not in response.headers
+
+
+def test_an_action_that_there_is_says_how_it_is_asked_for(client: TestClient) -> None:
+    response = client.put("/v1/hosts/h1:drain", headers=AUTH)
+    problem(response, Code.METHOD_NOT_ALLOWED)
+    assert "POST" in response.headers["allow"]
+    problem(client.post("/v1/hosts/h1", headers=AUTH), Code.METHOD_NOT_ALLOWED)
+    problem(client.post("/v1/hosts/a:b/report:x/usage", headers=AUTH), Code.ROUTE_UNKNOWN)
+
+
 def test_no_token_is_told_how_before_anything_else_is_looked_at(client: TestClient) -> None:
     response = client.post("/v1/slices?nonsense=1", content=b"{", headers={"Content-Type": "text/plain"})
     problem(response, Code.AUTH_REQUIRED)

@@ -29,7 +29,15 @@ UNBOUNDED = {"query.page_size": "what is above 1000 counts as 1000"}
 FILLING = ["POST /v1/hosts/{host}/report $.refusals[0]"]
 """What may be as long as its body: longer, and it is the body that is refused."""
 
-GOOD = {"about": "slice", "selector": "zone=a", "epoch": "0" * 12, "If-Match": '"1"', "last-event-id": "1"}
+GOOD = {
+    "about": "slice",
+    "action": "slice.claimed",
+    "epoch": "0" * 12,
+    "If-Match": '"1"',
+    "kind": "host.drain",
+    "last-event-id": "1",
+    "selector": "zone=a",
+}
 """Values of parameters whose pattern does not take a word."""
 
 FILLED = {"reserve_period_us": 10_000, "band": "latency"}
