@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a route makes of a body: bounded work for whatever is sent, and one parse.
+"""What a route makes of a body: bounded work for whatever is sent, one parse and one look.
 
 A model's schema says how many members and elements its largest body has, so that what has far more is refused by
 counting marks, before anything is built of it. Of what is left the model looks at all; but where it finds very many
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
@@ -29,7 +30,19 @@ FAULTS_MAX = 300
 LONG_BYTES = 64 << 10
 """What is longer is read in a thread."""
 
+FAULTY = ""
+"""What FastAPI gets in the place of a body with faults: it looks at an object's attributes, so that a model that needs
+none would take one; a text none takes, and no endpoint is called.
+"""
+
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+class Faulty:
+    """Stands for a body with `faults`, as pydantic describes them."""
+
+    def __init__(self, error: ValidationError) -> None:
+        self.faults = [each | {"loc": ("body", *each["loc"])} for each in error.errors(include_url=False)]
 
 
 class ReadRequest(Request):
@@ -40,11 +53,18 @@ class ReadRequest(Request):
         self._read_body = body
         self._value = value
 
+    def with_faults(self, found: RequestValidationError) -> RequestValidationError:
+        """What FastAPI has found, with the faults of the body that were found before, in a thread if it is long."""
+        if not isinstance(self._value, Faulty):
+            return found
+        others = [each for each in found.errors() if each["loc"][0] != "body"]
+        return RequestValidationError([*others, *self._value.faults])
+
     async def body(self) -> bytes:
         return self._read_body
 
     async def json(self) -> Any:
-        return self._value
+        return FAULTY if isinstance(self._value, Faulty) else self._value
 
 
 @dataclass(frozen=True)
@@ -70,8 +90,7 @@ class Reader:
         self.most = _extent(schema, schema.get("$defs", {}))
 
     async def read(self, request: Request, body: bytes) -> ReadRequest:
-        """Returns the request with an instance of the model for its JSON, or where that is not to be had, with what the
-        body says: FastAPI describes the faults.
+        """Returns the request with an instance of the model for its JSON, or if that is not to be had, Faulty.
 
         Raises Refusal.
         """
@@ -101,7 +120,7 @@ class Reader:
                 raise Refusal(
                     Code.FIELD_INVALID, f"{faults} fields are not acceptable, too many to name them"
                 ) from None
-        return value
+            return Faulty(error)
 
     def _refuse_too_many(self, text: str) -> None:
         most = self.most.values + SPARE

@@ -70,9 +70,13 @@ class PublicRoute(APIRoute):
             refuse_repeated_headers(request.headers)
             refuse_unknown(request, known)
             async with self.turn(request):
-                if reader is not None:
-                    request = await reader.read(request, body) if said else ReadRequest(request, b"", None)
-                return await handle(request)
+                if reader is None:
+                    return await handle(request)
+                read = await reader.read(request, body) if said else ReadRequest(request, b"", None)
+                try:
+                    return await handle(read)
+                except RequestValidationError as error:
+                    raise read.with_faults(error) from None
 
         return handle_strictly
 

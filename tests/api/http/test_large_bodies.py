@@ -2,6 +2,7 @@
 """What is far more than a route can take costs no more than to see that, and the largest that it can take is taken."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.reader import LONG_BYTES
 
 from tests.api.http.cloud import MERGE_PATCH
 from tests.api.http.test_problems import AUTH, JSON, client_of, problem
@@ -97,3 +99,34 @@ def test_faults_are_named_unless_there_are_very_many() -> None:
     assert [reason.field for reason in some.reasons[:2]] == ["$.slices[0].m0", "$.slices[1].m0"]
     assert many.detail.startswith(f"{25 * BATCH_MAX} fields are not acceptable")
     assert many.reasons == []
+
+
+LONG_FAULTS = {"slices": [CLAIM | {"colour": "x" * 400}] * BATCH_MAX}
+
+
+def test_a_long_body_is_looked_at_once_and_never_in_the_event_loop(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    validate = TypeAdapter.validate_python
+
+    def look(adapter: TypeAdapter[Any], value: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(value, dict):  # else it costs nothing
+            looks.append(threading.current_thread().name)
+        return validate(adapter, value, *args, **options)
+
+    monkeypatch.setattr(TypeAdapter, "validate_python", look)
+    body = json.dumps(LONG_FAULTS)
+    assert len(body) > LONG_BYTES
+    said = problem(client.post("/v1/slices:batch", content=body, headers=AUTH | JSON), Code.FIELD_INVALID)
+    assert said.reasons[0].field == "$.slices[0].colour"
+    [thread] = looks
+    assert thread.startswith("AnyIO worker")
+
+
+@pytest.mark.parametrize("body", [{"slices": [CLAIM | {"colour": 1}]}, LONG_FAULTS], ids=["short", "long"])
+def test_faults_of_a_body_come_after_those_of_the_rest(client: TestClient, body: Any) -> None:
+    path = "/v1/slices:batch?validate_only=maybe"
+    said = problem(client.post(path, json=body, headers=AUTH | {"Idempotency-Key": " "}), Code.FIELD_INVALID)
+    fields = [reason.field for reason in said.reasons[:3]]
+    assert fields == ["query.validate_only", "header.idempotency-key", "$.slices[0].colour"]
