@@ -156,7 +156,12 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refused once there is something to bill that claims do not tell: the release before has nowhere to keep it."""
+    """Refused once there is something to bill that claims do not tell: the release before has nowhere to keep it.
+
+    So it is while a slice is `releasing`: its grant says when it was deleted, and that is usage that is billed. Waiting
+    for its host does not help, since the grant then outlives the claim. It holds also for a slice that was on its way
+    out when the step up was made, which dates its deletion to that moment: then even a step back at once is refused.
+    """
     told = (
         "SELECT 1 FROM usage_ledger UNION ALL SELECT 1 FROM grants LEFT JOIN slices ON slices.id = grants.slice_id"
         " WHERE slices.id IS NULL OR grants.started_at <> slices.created_at OR grants.deleted_at IS NOT NULL LIMIT 1"

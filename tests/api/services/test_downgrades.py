@@ -310,6 +310,17 @@ def test_no_step_back_over_what_the_release_before_would_get_wrong(newest: Datab
     schema.require_current(newest)
 
 
+def test_a_slice_that_was_on_its_way_out_lets_nobody_back_at_once(used: Database) -> None:
+    """When it was deleted is known of the step up alone, and what was billed for it of its grant."""
+    go(used, "upgrade", "0006")
+    run(used, "UPDATE slices SET state = 'releasing', tombstone_generation = 3")
+    go(used, "upgrade", "0007")
+    with pytest.raises(RuntimeError, match=BILLED):
+        go(used, "downgrade", "0006")
+    assert schema.revision(used) == "0007"
+    assert content(used, {"slices": ["state"]})["slices"] == [("releasing",)]
+
+
 def test_all_that_later_releases_keep_was_there(releases: dict[str, Release], newest: Database) -> None:
     """What a step adds is among what was dropped or what was refused here, with a value of its own."""
     for loss in LOSSES.values():
