@@ -19,6 +19,23 @@ CAP_PERIOD_TIMESLICES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
+class Means:
+    """How a backend enforces, in the words of `vgpumgr.wire.resources.Enforcement`; empty: nobody knows."""
+
+    scope: str = ""
+    enforced_by: str = ""
+    mem_enforced_by: str = ""
+
+
+_MEANS = {"kmod": Means(scope="tenant", enforced_by="kernel", mem_enforced_by="kernel")}
+
+
+def means_of(backend: str) -> Means:
+    """What there is to say of a GPU that its host reported with this backend."""
+    return _MEANS.get(backend, Means())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Use:
     """An owner's limit of share and what it uses of it, in permille over all GPUs."""
 

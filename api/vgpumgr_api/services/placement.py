@@ -86,6 +86,7 @@ SHOWN = (
     Gpu.timeslice_min_us,
     Gpu.max_chunk_us,
     Gpu.policy,
+    Gpu.backend,
     Gpu.host_id,
     select(Host.name).where(Host.id == Gpu.host_id).correlate(Gpu).scalar_subquery().label("host"),
 )
@@ -101,6 +102,7 @@ class PlacedGpu:
     timeslice_min_us: int
     max_chunk_us: int
     policy: str
+    backend: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +185,7 @@ def placed(row: Row[*tuple[Any, ...]]) -> PlacedGpu:
         timeslice_min_us=row.timeslice_min_us,
         max_chunk_us=row.max_chunk_us,
         policy=row.policy,
+        backend=row.backend,
     )
 
 

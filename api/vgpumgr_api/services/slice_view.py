@@ -15,7 +15,7 @@ from vgpumgr.wire.resources import Enforcement, Level, Observation, Slice, Slice
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import SliceObservation
 from vgpumgr_api.db.progress import SliceProgress
-from vgpumgr_api.services.enforcement import Use, counted_permille, effective_timeslice_us, enforced_permille
+from vgpumgr_api.services.enforcement import Use, counted_permille, effective_timeslice_us, enforced_permille, means_of
 
 _OWN = aliased(models.Quota)
 _ACCOUNT = aliased(models.Quota)
@@ -34,6 +34,8 @@ class SeenGpu(Protocol):
     def max_chunk_us(self) -> int: ...
     @property
     def policy(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,7 @@ def seen(
 def answer(seen: View) -> Slice:
     """Returns a claim as clients see it."""
     claim, gpu, observed, progress = seen.slice, seen.gpu, seen.observed, seen.progress
+    means = means_of(gpu.backend)
     return Slice(
         id=claim.id,
         tenant=seen.tenant,
@@ -145,7 +148,10 @@ def answer(seen: View) -> Slice:
             applied_permille=observed.applied_permille if observed else None,
             timeslice_us=seen.timeslice_us,
             granularity_us=gpu.max_chunk_us,
+            scope=means.scope,
             semantics="cap" if claim.mode == Mode.STRICT.value else "weight",
+            enforced_by=means.enforced_by,
+            mem_enforced_by=means.mem_enforced_by,
             policy=Policy(gpu.policy),
         ),
         observed=Observation(

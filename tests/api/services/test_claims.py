@@ -3,19 +3,44 @@
 
 from uuid import uuid4
 
-from vgpumgr_api.services import claims, events, profiles, tenants
+import pytest
+from vgpumgr_api.services import claims, events, profiles, reservations, tenants
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, gpu
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Level, SliceCreate, SliceState, Tie
+from vgpumgr.wire.resources import Level, ReservationCreate, SliceCreate, SliceState, Tie
 
 
 def used(world: World, tenant: str) -> tuple[int, int, int]:
     quota = world.quota(tenant)
     return quota.used_share_permille, quota.used_mem_bytes, quota.used_slices
+
+
+@pytest.mark.parametrize(
+    ("backend", "means"),
+    [("kmod", ("tenant", "kernel", "kernel")), ("xe-sriov", ("", "", "")), ("", ("", "", ""))],
+)
+def test_what_enforces_a_slice_comes_of_its_gpus_backend(
+    world: World, backend: str, means: tuple[str, str, str]
+) -> None:
+    """As its host reported it, whichever way the slice is looked at."""
+    agent = world.host(inventory=[gpu().model_copy(update={"backend": backend})])
+    world.tenant("acme")
+    profile = world.profile(share=100)
+    wanted = ReservationCreate(tenant="acme", profile=profile.name, places=1, expires_in_s=600)
+    held = world.run(reservations.create_reservation, wanted)
+    claimed = world.claim("acme", profile)
+    placed = world.claim("acme", profile, reservation=held.id)
+    [listed, _] = world.run(claims.list_slices, PageRequest()).items
+    for each in (claimed, placed, world.slice(claimed.id), listed):
+        said = each.enforcement
+        assert (said.scope, said.enforced_by, said.mem_enforced_by) == means
+    agent.inventory = [gpu().model_copy(update={"backend": "other"})]
+    assert agent.report()
+    assert world.slice(claimed.id).enforcement.enforced_by == ""
 
 
 def test_claim_counts_in_project_account_and_gpu(world: World) -> None:

@@ -123,15 +123,20 @@ class Enforcement(Answer):
 
     `requested_permille` is what the slice is sure of: its share, or a fair one's divided by the ratio of its GPU, and
     follows quotas; `semantics` cap: never more than that; weight: more when others are idle. `policy`: of its GPU.
+
+    `scope`, `enforced_by` and `mem_enforced_by` come of what serves its GPU on its host, and are empty where nobody
+    knows that: whether each tenant has a timeslice of its own (tenant, gpu), and who sees to time and to memory
+    (kernel, firmware, cooperative).
     """
 
     requested_permille: int
     applied_permille: int | None
     timeslice_us: int
     granularity_us: int
-    scope: str = "tenant"
+    scope: str = ""
     semantics: str
-    enforced_by: str = "kernel"
+    enforced_by: str = ""
+    mem_enforced_by: str = ""
     policy: Policy = Policy.BEST_EFFORT
 
 
