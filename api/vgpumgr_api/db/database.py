@@ -68,6 +68,9 @@ UNTIL_S = "until_s"
 # serialization_failure, deadlock_detected, lock_not_available
 _GIVEN_UP = {"40001", "40P01", "55P03"}
 _CANCELED = "57014"
+
+# admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout
+_ENDED = {"57P01", "57P02", "57P03", "57P05"}
 _PATIENT = text("SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', :lock_timeout, true)")
 
 # foreign_key_violation, unique_violation, exclusion_violation
@@ -225,7 +228,9 @@ def lost(error: DBAPIError) -> bool:
     if not isinstance(error, OperationalError) or isinstance(error.orig, sqlite3.Error):
         return False
     # psycopg names the connection in the errors of making one, and in no others.
-    return getattr(error.orig, "pgconn", None) is None and _is_unspoken(error, "08", "57")
+    if getattr(error.orig, "pgconn", None) is not None:
+        return False
+    return _is_unspoken(error, "08") or _state(error) in _ENDED
 
 
 def _canceled(error: DBAPIError) -> bool:

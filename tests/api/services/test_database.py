@@ -233,14 +233,19 @@ def test_a_statement_that_takes_too_long_is_refused_unless_nobody_waits(
     sleep = text(SLEEPS[engine_name])
     monkeypatch.setattr(database_module, "STATEMENT_S", 0.1)
     serving = Database(database_url, serving=True)
+    begun: list[Session] = []
 
     def dawdle(session: Session) -> None:
+        begun.append(session)
         session.execute(update(Tenant).values(generation=Tenant.generation + 1))
         session.execute(sleep)
 
     world.tenant("acme")
-    with refused(Code.DATABASE_BUSY):
+    with refused(Code.DATABASE_BUSY) as caught:
         serving.run(dawdle)
+    assert caught.refusal is not None
+    assert "took longer than 0.1 s" in caught.refusal.detail
+    assert len(begun) == 1, "the next would take as long"
     assert world.run(tenants.get_tenant, "acme").generation == 1
     serving.run(dawdle, patient=True)
     with refused(Code.DATABASE_BUSY):
