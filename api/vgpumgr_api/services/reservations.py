@@ -138,18 +138,26 @@ def delete_reservation(session: Session, actor: Actor, reservation_id: UUID, *, 
 def expire(session: Session) -> bool:
     """Gives back what one reservation holds whose time is over; False if there is none that can be.
 
-    What others have locked is waited for only if there is nothing else, and then for one alone. One that fails keeps no
-    later one from its end: it is logged, left as it is, and tried again the next time.
+    What others have locked is waited for only if there is nothing else, and then for the one that expired first alone;
+    if that stays locked, the others are tried once more. One that fails keeps no later one from its end: it is logged,
+    left as it is, and tried again the next time.
     """
     with session.begin_nested() as passing:
         if _end_one(session, wait=False):
             return True
         passing.rollback()  # so that who waits has no locks that others wait for
-    return _end_one(session, wait=True)
+    try:
+        return _end_one(session, wait=True)
+    except OperationalError as error:
+        if not given_up(error):
+            raise
+    return _end_one(session, wait=False)
 
 
 def _end_one(session: Session, *, wait: bool) -> bool:
-    """`wait` False: passes over what is locked, and leaves it to who waits to say what fails."""
+    """`wait` False: passes over what is locked, and leaves it to who waits to say what fails. Else raises
+    OperationalError for what stays locked.
+    """
     over = _expired(session, None, wait=wait)
     while over is not None:
         try:
@@ -161,7 +169,7 @@ def _end_one(session: Session, *, wait: bool) -> bool:
         except TryAgain:
             raise
         except OperationalError as error:
-            if not given_up(error):
+            if wait or not given_up(error):
                 raise
             return False
         except Exception:

@@ -4,7 +4,7 @@
 from collections import Counter
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import ExceptionContext, select, text
 from sqlalchemy.orm import Session
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Gpu, Host
@@ -14,6 +14,7 @@ from vgpumgr_api.services.lookup import tenant_named
 from tests.api.concurrency.audit import Audit
 from tests.api.concurrency.uncommitted import behind
 from tests.api.conftest import Clock
+from tests.api.services.hearing import hearing
 from tests.api.world import World
 
 pytestmark = pytest.mark.parametrize("engine_name", ["postgresql"])
@@ -37,14 +38,20 @@ def expired(world: World, clock: Clock) -> None:
     clock.advance(60)
 
 
-def lock(session: Session, what: str) -> None:
-    """Of what the first reservation gives back."""
+def lock(session: Session, what: str, of: str = FIRST) -> None:
+    """Of what a reservation gives back."""
     if what == "gpu":
-        host = select(Host.id).where(Host.name == FIRST).scalar_subquery()
+        host = select(Host.id).where(Host.name == of).scalar_subquery()
         assert session.scalars(select(Gpu.id).where(Gpu.host_id == host).with_for_update()).all()
         return
-    owner = tenant_named(session, {"project": FIRST, "account": ACCOUNT}[what])
+    owner = tenant_named(session, {"project": of, "account": ACCOUNT}[what])
     assert quotas.lock_owners(session, [(owner, what)])
+
+
+def impatient(session: Session) -> bool:
+    """Ends one, and waits for no lock for long."""
+    session.execute(text("SET LOCAL lock_timeout = 10"))
+    return reservations.expire(session)
 
 
 def slices(world: World) -> dict[str, int]:
@@ -98,10 +105,6 @@ def test_if_there_is_nothing_else_it_is_waited_for_as_claims_wait(
 @LOCKS
 @pytest.mark.usefixtures("expired")
 def test_one_that_stays_locked_is_left_for_another_time(world: World, database: Database, locked: str) -> None:
-    def impatient(session: Session) -> bool:
-        session.execute(text("SET LOCAL lock_timeout = 10"))
-        return reservations.expire(session)
-
     with Session(database.engine) as holding, holding.begin():
         lock(holding, locked)
         assert database.run(impatient)
@@ -109,3 +112,24 @@ def test_one_that_stays_locked_is_left_for_another_time(world: World, database: 
     assert slices(world) == {FIRST: 1, LATER: 0}
     assert database.run(reservations.expire)
     assert slices(world) == {FIRST: 0, LATER: 0}
+
+
+@LOCKS
+@pytest.mark.parametrize("briefly", ["project", "gpu"])
+@pytest.mark.usefixtures("expired")
+def test_one_that_stays_locked_keeps_none_from_its_end_that_was_locked_meanwhile(
+    world: World, database: Database, locked: str, briefly: str
+) -> None:
+    gave_up = []
+    with Session(database.engine) as staying, staying.begin(), Session(database.engine) as passing, passing.begin():
+        lock(staying, locked)
+        lock(passing, briefly, LATER)
+
+        def let_go(context: ExceptionContext) -> None:
+            gave_up.append(context.original_exception)
+            passing.commit()
+
+        with hearing(database.engine, "handle_error", let_go):
+            assert database.run(impatient)
+    assert len(gave_up) == 1, "for the first alone it is waited"
+    assert slices(world) == {FIRST: 1, LATER: 0}
