@@ -3,7 +3,8 @@
 
 `pack`: of those that fit the one whose larger remainder is smallest, the remainders of share and of memory as parts of
 the whole GPU: what is left of one is worth nothing without the other. The `LOOKED_AT` fullest of share are compared,
-and for `PLAIN` claims at each of as many lower shares the fullest of memory. `spread`: the emptiest that fits.
+and for `PLAIN` claims at each of as many lower shares the fullest of memory, for which a few are looked at and no more.
+`spread`: the emptiest that fits.
 
 A GPU fits if it is shared by the policy that is required, has the labels that are selected and keeps affinity, its host
 is ready, not fenced, enrolled, online, confirmed for the database's epoch and without slices that the database does not
@@ -37,7 +38,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
-    union,
+    union_all,
     update,
 )
 from sqlalchemy.orm import Session, aliased
@@ -76,6 +77,9 @@ from vgpumgr_api.services.obstacles import (
 from vgpumgr_api.services.ties import NO_TIES, OF_VM
 
 LOOKED_AT = 16
+
+LOOKED_AT_EACH = 4
+"""So many at each lower share."""
 
 PLAIN = Shape(whole=False, policy=Policy.BEST_EFFORT, latency=False, on_host=False, labels=0, ties=NO_TIES.shape)
 """Of claims that ask for share and memory alone. What others ask for can be too dear to ask at many shares."""
@@ -232,8 +236,8 @@ def _compared(shape: Shape) -> Subquery:
     if replace(shape, whole=PLAIN.whole) != PLAIN:
         return first.subquery()
     fullest = first.cte("fullest")
-    below = _below(shape, fullest)
-    return union(select(fullest), _seen(select(Gpu.id).join(below, below.c.id == Gpu.id), shape)).subquery()
+    found = _found_below(shape, fullest)
+    return union_all(select(fullest), _seen(select(Gpu.id).join(found, found.c.id == Gpu.id), shape)).subquery()
 
 
 def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
@@ -246,28 +250,48 @@ def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
     )
 
 
-def _below(shape: Shape, fullest: CTE) -> CTE:
-    """The last of the `fullest`, and the first of the walk at each lower share, since many GPUs are as full of share.
+def _found_below(shape: Shape, fullest: CTE) -> CTE:
+    """The first of the walk at each lower share, since many GPUs are as full of share, if it is among the first few.
 
-    No lower share than could leave less of it than the best of the `fullest` leaves. A join instead of the subqueries
-    would be one with all GPUs.
+    However many are of no use, no more are looked at: the claim has its quota locked. Only those are passed over unseen
+    that have too little memory left, were they as large as the largest of the `fullest`. A join instead of the
+    subqueries would be one with all GPUs.
     """
-    last = select(fullest.c.id, literal(1).label("number")).order_by(fullest.c.share_used.desc())
-    below = last.offset(LOOKED_AT - 1).limit(1).subquery().select().cte("below", recursive=True)
-    left_permille = cast(PERMILLE * func.min(_larger_remainder(fullest)), BigInteger)
-    before = aliased(Gpu)
-    following = (
-        walk(shape, Placement.PACK)
-        .where(
-            Gpu.share_used
-            < select(before.share_used).where(before.id == below.c.id).correlate(below).scalar_subquery(),
-            Gpu.share_used >= select(PERMILLE - SHARE - left_permille).correlate(None).scalar_subquery(),
-        )
+    below = _shares_below(fullest)
+    room = select(func.max(fullest.c.mem_bytes) - MEM).correlate(None).scalar_subquery()
+    seen = aliased(Gpu)
+    few = (
+        select(seen.id, seen.mem_used)
+        .where(seen.share_used == below.c.share_used, seen.mem_used <= room)
+        .order_by(seen.mem_used.desc(), seen.id.desc())
+        .limit(LOOKED_AT_EACH)
         .correlate(below)
-        .scalar_subquery()
+        .subquery()
     )
-    found = and_(below.c.id.is_not(None), below.c.number < LOOKED_AT)
-    return below.union_all(select(following, below.c.number + 1).where(found))
+    fitting = select(Gpu.id).join(few, few.c.id == Gpu.id).where(*_fitting(shape)).correlate(below)
+    first = fitting.order_by(few.c.mem_used.desc(), few.c.id.desc()).limit(1).scalar_subquery()
+    found = select(first.label("id")).select_from(below).correlate(None).cte("found")
+    return found.prefix_with("MATERIALIZED", dialect="postgresql")
+
+
+def _shares_below(fullest: CTE) -> CTE:
+    """As many shares that GPUs have as GPUs are compared, the largest first that is less than that of the `fullest`.
+
+    None that could not leave less of it than the best of those leaves.
+    """
+    left_permille = cast(PERMILLE * func.min(_larger_remainder(fullest)), BigInteger)
+    least = select(PERMILLE - SHARE - left_permille).correlate(None).scalar_subquery()
+
+    def next_below(share_used: ColumnElement[int]) -> Select[int]:
+        lower = select(Gpu.share_used).where(Gpu.share_used < share_used, Gpu.share_used >= least)
+        return lower.order_by(Gpu.share_used.desc()).limit(1)
+
+    last = select(func.min(fullest.c.share_used)).correlate(None).scalar_subquery()
+    first = next_below(last).correlate(None).scalar_subquery().label("share_used")
+    below = select(first, literal(1).label("number")).cte("below", recursive=True)
+    following = next_below(below.c.share_used).correlate(below).scalar_subquery()
+    go_on = and_(below.c.share_used.is_not(None), below.c.number < LOOKED_AT)
+    return below.union_all(select(following, below.c.number + 1).where(go_on))
 
 
 def _larger_remainder(seen: FromClause) -> ColumnElement[float]:

@@ -7,8 +7,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.models import Gpu, Host
+from vgpumgr_api.db.statements import change
 from vgpumgr_api.services import claims, placement
 from vgpumgr_api.services.idempotency import Once
 from vgpumgr_api.services.obstacles import Wanted, census, parameters
@@ -64,11 +67,7 @@ def test_a_claim_looks_at_few_hosts_however_many_there_are(world: World, selecto
     hosts = 60
     fleet_of(world, hosts, selector)
     wanted = Wanted(share_permille=10, mem_bytes=GIB, selector=selector)
-    statement = placement.best(wanted.shape, wanted.placement)
-    compiled = statement.compile(world.database.engine)
-    plan = world.database.run(
-        lambda session: plan_of(session, str(compiled), compiled.construct_params(parameters(session, wanted)))
-    )
+    plan = world.database.run(lambda session: plan_of_best(session, wanted))
 
     def looked_at(*relations: str) -> int:
         found = (node for node in nodes(plan) if node.get("Relation Name") in relations)
@@ -78,6 +77,52 @@ def test_a_claim_looks_at_few_hosts_however_many_there_are(world: World, selecto
     assert looked_at("host_labels") <= placement.LOOKED_AT
     if selector:  # PostgreSQL may read so small a table from end to end, but not once for each candidate
         assert looked_at("gpus") <= 4 * hosts + placement.LOOKED_AT
+
+
+OF_NO_USE = 400
+
+
+@pytest.mark.parametrize("why", ["cordoned", "memory"])
+@pytest.mark.parametrize("shares", [1, 2 * placement.LOOKED_AT])
+def test_gpus_of_no_use_below_those_that_fit_are_not_all_looked_at(world: World, why: str, shares: int) -> None:
+    """A claim looks at them with its quotas locked, so that all others of its tenant wait."""
+    if world.database.is_sqlite:  # does not say what it did
+        return
+    hosts = {"full": placement.LOOKED_AT, "one": OF_NO_USE // 2, "other": OF_NO_USE // 2}
+    for name, gpus in hosts.items():
+        world.host(name, inventory=[gpu(f"{each:04x}:00:00.0", mem_bytes=64 * GIB, types=(1,)) for each in range(gpus)])
+    mem_used = 64 * GIB if why == "memory" else GIB
+
+    def use(session: Session) -> None:
+        change(session, update(Gpu).values(share_used=900, mem_used=GIB))
+        rest = session.scalars(select(Gpu.id).join(Host, Host.id == Gpu.host_id).where(Host.name != "full")).all()
+        for number in range(shares):
+            some = update(Gpu).where(Gpu.id.in_(rest[number::shares]))
+            change(session, some.values(share_used=850 - number, mem_used=mem_used))
+
+    world.database.run(use)
+    if why == "cordoned":
+        for name in ("one", "other"):
+            world.set_host(name, state="cordoned")
+
+    def plan_as_of_many(session: Session) -> dict[str, Any]:
+        """So few are read from end to end else."""
+        for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material"):
+            session.connection().exec_driver_sql(f"SET LOCAL enable_{way} = off")
+        return plan_of_best(session, Wanted(share_permille=10, mem_bytes=GIB))
+
+    plan = world.database.run(plan_as_of_many)
+    looked_at = {
+        table: sum(
+            (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+            for node in nodes(plan)
+            if node.get("Relation Name") == table and node["Node Type"] != "Index Only Scan"
+        )
+        for table in ("gpus", "hosts")
+    }
+    below = placement.LOOKED_AT * placement.LOOKED_AT_EACH
+    assert placement.LOOKED_AT <= looked_at["hosts"] <= placement.LOOKED_AT + below
+    assert looked_at["gpus"] <= 2 * placement.LOOKED_AT + below  # those that fit again, to lock one
 
 
 def test_a_claim_that_nothing_fits_looks_at_all_gpus_twice_and_says_why(world: World) -> None:
@@ -173,6 +218,11 @@ def plan_of(session: Session, statement: str, asked: Mapping[str, Any]) -> dict[
     (found,) = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", asked).scalars()
     explained: dict[str, Any] = found[0]["Plan"]
     return explained
+
+
+def plan_of_best(session: Session, wanted: Wanted) -> dict[str, Any]:
+    compiled = placement.best(wanted.shape, wanted.placement).compile(session.get_bind())
+    return plan_of(session, str(compiled), compiled.construct_params(parameters(session, wanted)))
 
 
 def census_plan(session: Session, wanted: Wanted) -> dict[str, Any]:
