@@ -35,3 +35,7 @@ class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault
     def status(self) -> int:
         """The HTTP status that belongs to the code."""
         return STATUS[self.code]
+
+
+class ReservedRefusal(Refusal):
+    """Reservations are in the way, and nothing else. They may have expired."""

@@ -6,24 +6,25 @@ from typing import TypeVar
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.call import Call, database_of
-from vgpumgr_api.errors import Refusal
+from vgpumgr_api.errors import Refusal, ReservedRefusal
 from vgpumgr_api.services import reservations
 
 A = TypeVar("A")
 
 AT_ONCE = 1000
 
-HINDRANCES = (Code.QUOTA_EXCEEDED, Code.CAPACITY_NONE, Code.OBJECT_IN_USE)
+NO_ROOM = (Code.QUOTA_EXCEEDED, Code.CAPACITY_NONE)
 
 
 def despite_expired(call: Call, attempt: Callable[[], A]) -> A:
-    """Returns what `attempt` does; one that is refused for want of room, or for what is held, is repeated if something
+    """Returns what `attempt` does; one that is refused for want of room, or for reservations, is repeated if something
     that expired was given back.
     """
     try:
         return attempt()
     except Refusal as refusal:
-        if refusal.code not in HINDRANCES or not give_expired_back(call):
+        hindered = refusal.code in NO_ROOM or isinstance(refusal, ReservedRefusal)
+        if not hindered or not give_expired_back(call):
             raise
     return attempt()
 

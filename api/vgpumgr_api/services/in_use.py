@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.problem import Code, Reason, Subject
 from vgpumgr_api.db.models import Slice, Tenant
 from vgpumgr_api.db.reservations import Hold, Reservation
-from vgpumgr_api.errors import Refusal
+from vgpumgr_api.errors import Refusal, ReservedRefusal
 
 NAMED_MAX = 20
 
@@ -43,25 +43,25 @@ def refuse_projects(session: Session, account: Tenant) -> None:
 
 
 def refuse_reservations(session: Session, *those: ColumnElement[bool], why: str) -> None:
-    """Raises Refusal(OBJECT_IN_USE) if there are reservations of which that is true. `why` says all about it."""
+    """Raises ReservedRefusal(OBJECT_IN_USE) if there are reservations of which that is true. `why` says all about it."""
     found = select(Reservation.id).where(*those)
     _refuse_reserved(session.scalars(found.order_by(Reservation.id).limit(NAMED_MAX)), why)
 
 
 def refuse_held(session: Session, gpus: Sequence[UUID], *, why: str) -> None:
-    """Raises Refusal(OBJECT_IN_USE) if reservations hold places on one of these GPUs. `why` says all about it."""
+    """Raises ReservedRefusal(OBJECT_IN_USE) if reservations hold places on one of these GPUs. `why` says all about it."""
     holds = select(Hold.reservation_id).where(Hold.gpu_id.in_(gpus)).distinct()
     _refuse_reserved(session.scalars(holds.order_by(Hold.reservation_id).limit(NAMED_MAX)), why)
 
 
 def _refuse_reserved(reservations: Iterable[UUID], why: str) -> None:
     if named := [Subject(kind="reservation", id=each) for each in reservations]:
-        raise _refusal(why, named)
+        raise _refusal(why, named, kind=ReservedRefusal)
 
 
-def _refusal(detail: str, named: Sequence[Subject]) -> Refusal:
+def _refusal(detail: str, named: Sequence[Subject], *, kind: type[Refusal] = Refusal) -> Refusal:
     reasons = (Reason(code=Code.OBJECT_IN_USE, detail=_detail(each), about=each) for each in named)
-    return Refusal(Code.OBJECT_IN_USE, detail, reasons=tuple(reasons))
+    return kind(Code.OBJECT_IN_USE, detail, reasons=tuple(reasons))
 
 
 def _detail(one: Subject) -> str:

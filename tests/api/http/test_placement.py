@@ -134,6 +134,22 @@ def test_what_expired_keeps_nothing_from_being_deleted(cloud: Cloud, clock: Cloc
     cloud.operator.ok("DELETE", path, 204, headers=etag)
 
 
+@pytest.mark.parametrize("path", ["/v1/tenants/acme", "/v1/tenants/shop", "/v1/profiles/half", "/v1/hosts/h1"])
+def test_what_slices_and_projects_keep_from_being_deleted_sets_nothing_in_motion(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    cloud.host("h1")
+    cloud.tenant("acme", **PLENTY)
+    own = cloud.tenant("shop", account="acme", **PLENTY)
+    cloud.profile("half", 500)
+    own.post("/v1/slices", {"tenant": "shop", "profile": "half"})
+    looked: list[object] = []
+    monkeypatch.setattr(reservations, "expire", lambda session: bool(looked.append(session)))
+    etag = {"If-Match": cloud.operator("GET", path).headers["etag"]}
+    cloud.operator.refused(Code.OBJECT_IN_USE, "DELETE", path, headers=etag)
+    assert not looked
+
+
 def test_bands_and_policies_are_sold_refused_and_passed_on(cloud: Cloud) -> None:
     host = cloud.host("h1")
     own = cloud.tenant("acme", **PLENTY)
