@@ -96,6 +96,15 @@ def figures(taken: Sequence[Run]) -> dict[str, float]:
     return {name: round(statistics.median(row[name] for row in rows), 3) for name in rows[0]}
 
 
+def cost(row: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """What a claim takes of the processor, times that of another kind; clients' own work is theirs."""
+
+    def cpu_ms(of: Mapping[str, float]) -> float:
+        return of["API CPU ms"] + of["PostgreSQL CPU ms"]
+
+    return cpu_ms(row) / max(cpu_ms(other), 1e-9)
+
+
 def require_agreement(of: Fleet) -> None:
     """Asks the database itself whether everything adds up."""
     wrong = Audit(of.url).sums()

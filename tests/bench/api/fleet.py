@@ -9,7 +9,8 @@ step the event and the audit entry that the services wrote for the original. Eve
 the others had been claimed before the last day, for which keys are kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -38,6 +39,10 @@ PROFILE = "small"
 POOL, COMMON, RARE = "pool", "common", "rare"
 """A label of every host and its values. `RARE` are a hundred hosts, or half of a small fleet."""
 RARE_HOSTS = 100
+LESS_PERMILLE = 120
+"""By so much GPUs of hosts that are cordoned are less full than those that claims go to: what is left of memory there
+is a larger part, so that they are worth a look, and no other GPU has as much.
+"""
 KEYS = 10
 """Of so many slices one has an idempotency key."""
 TYPES_GIB = (1, 2, 4)
@@ -112,6 +117,33 @@ def keep_online(url: str) -> None:
     """
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE host_reports SET reported_at = now() + interval '1 day', lost_at = NULL")
+
+
+@contextmanager
+def half_cordoned(url: str) -> Iterator[None]:
+    """Every other host takes no claims meanwhile, and its GPUs are less full of share than those that claims go to.
+
+    They get that back at the end, since no claim has changed it.
+    """
+    odd = "right(h.name, 1) IN ('1', '3', '5', '7', '9')"
+    joined = "FROM gpus g JOIN hosts h ON h.id = g.host_id WHERE"
+    room = f"h.state = 'ready' AND NOT {odd} AND g.share_used <= {1000 - SHARE} AND g.mem_used + {MEM} <= g.mem_bytes"
+    # Past the few fullest, which claims have nearly filled.
+    level = f"SELECT share_used {joined} {room} ORDER BY 1 DESC OFFSET (SELECT count(*) / 100 {joined} {room}) LIMIT 1"
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        def run(statement: str) -> None:
+            connection.execute(statement.encode())
+
+        run(f"CREATE TABLE kept AS SELECT g.id, g.share_used, g.host_id {joined} {odd}")
+        run(f"UPDATE gpus SET share_used = ({level}) - {LESS_PERMILLE} WHERE id IN (SELECT id FROM kept)")
+        run("UPDATE hosts SET state = 'cordoned' WHERE id IN (SELECT host_id FROM kept)")
+        run("VACUUM ANALYZE gpus, hosts")
+        yield
+        run("UPDATE hosts SET state = 'ready' WHERE id IN (SELECT host_id FROM kept)")
+        run("UPDATE gpus SET share_used = kept.share_used FROM kept WHERE kept.id = gpus.id")
+        run("DROP TABLE kept")
+        run("VACUUM ANALYZE gpus, hosts")
 
 
 def _originals(world: World) -> UUID:

@@ -48,11 +48,6 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def _target(clients: int, few: int, many: int, small: dict[str, float], large: dict[str, float]) -> dict[str, Any]:
-    """Clients' own work is theirs."""
-    cost = _cpu_ms(large) / max(_cpu_ms(small), 1e-9)
+    cost = claims.cost(large, small)
     what = f"processor time of a claim at {many} GPUs, times that at {few}, {clients} clients"
     return target(what, f"<= {WANTED}", cost, met=cost <= WANTED)
-
-
-def _cpu_ms(row: dict[str, float]) -> float:
-    return row["API CPU ms"] + row["PostgreSQL CPU ms"]

@@ -4,14 +4,16 @@
 import json
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from tests.api.world import GIB
-from tests.bench.api import claims, servers
+from tests.bench.api import claims, fleet, servers
 from tests.bench.api.claims import DisagreementError, Run
 from tests.bench.api.fleet import POOL, RARE, one_rare_of
 from tests.bench.api.load import ask_once, closed_loop, message
 from tests.bench.api.sizes import Bench
+from tests.bench.sched.result import target
 
 TENANTS = 50
 """That claim: few, so that each has many slices of one anti-affinity."""
@@ -22,6 +24,9 @@ MOST = 1000
 TOO_LARGE = {"name": "too-large", "share_permille": 50, "mem_bytes": 16 * GIB}
 """A profile for which no GPU offers a type."""
 GRANTED, REFUSED = 201, 409
+ANY = "any GPU"
+CORDONED = "any GPU, half of the hosts cordoned and less used"
+WANTED = 1.3
 
 Asked = Mapping[str, Any]
 """What a claim says beside its tenant, profile and VM, or instead."""
@@ -33,7 +38,8 @@ def measure(bench: Bench) -> dict[str, Any]:
     _make(bench, TOO_LARGE)
     claims.warm(bench, whole, bench.replicas)
     granted: dict[str, Callable[[int], Asked]] = {
-        "any GPU": lambda _: {},
+        ANY: lambda _: {},
+        CORDONED: lambda _: {},
         f"selects 1 of {one_rare_of(len(whole.hosts))} hosts by a label": lambda _: {"selector": {POOL: RARE}},
         f"anti-affinity of {GROUP} slices by host": _apart(uuid.uuid4().hex),
     }
@@ -43,11 +49,21 @@ def measure(bench: Bench) -> dict[str, Any]:
     }
     rows: dict[str, Any] = {}
     for name, asked in (granted | refused).items():
-        for clients in (1, bench.sizes.several):
-            run = _counted(bench, clients, asked)
-            rows[f"{name}, {clients} clients"] = _figures(run, GRANTED if name in granted else REFUSED)
+        with fleet.half_cordoned(whole.url) if name == CORDONED else nullcontext():
+            for clients in (1, bench.sizes.several):
+                run = _counted(bench, clients, asked)
+                rows[f"{name}, {clients} clients"] = _figures(run, GRANTED if name in granted else REFUSED)
     claims.require_agreement(whole)
-    return {"figures": {f"claims of several kinds, {whole.gpus} GPUs": rows}, "targets": []}
+    return {
+        "figures": {f"claims of several kinds, {whole.gpus} GPUs": rows},
+        "targets": [_target(rows, clients) for clients in (1, bench.sizes.several)],
+    }
+
+
+def _target(rows: Mapping[str, Mapping[str, float]], clients: int) -> dict[str, Any]:
+    cost = claims.cost(rows[f"{CORDONED}, {clients} clients"], rows[f"{ANY}, {clients} clients"])
+    what = f"processor time of a claim with half of the hosts cordoned, times that with none, {clients} clients"
+    return target(what, f"<= {WANTED}", cost, met=cost <= WANTED)
 
 
 def _make(bench: Bench, profile: Mapping[str, Any]) -> None:
