@@ -203,6 +203,13 @@ LANES = (
         long=True,
     ),
     Lane(
+        name="bench-api-long",
+        commands=(("build/venv/bin/python", "-m", "tests.bench.api", "--strict"),),
+        limit_s=3600,
+        heavy=True,  # its targets are of a machine that does nothing else
+        long=True,
+    ),
+    Lane(
         name="unit-long",
         commands=(
             (
