@@ -43,13 +43,13 @@ def refuse_projects(session: Session, account: Tenant) -> None:
 
 
 def refuse_reservations(session: Session, *those: ColumnElement[bool], why: str) -> None:
-    """Raises ReservedRefusal(OBJECT_IN_USE) if there are reservations of which that is true. `why` says all about it."""
+    """Raises ReservedRefusal if there are reservations of which that is true. `why` says all about it."""
     found = select(Reservation.id).where(*those)
     _refuse_reserved(session.scalars(found.order_by(Reservation.id).limit(NAMED_MAX)), why)
 
 
 def refuse_held(session: Session, gpus: Sequence[UUID], *, why: str) -> None:
-    """Raises ReservedRefusal(OBJECT_IN_USE) if reservations hold places on one of these GPUs. `why` says all about it."""
+    """Raises ReservedRefusal if reservations hold places on one of these GPUs. `why` says all about it."""
     holds = select(Hold.reservation_id).where(Hold.gpu_id.in_(gpus)).distinct()
     _refuse_reserved(session.scalars(holds.order_by(Hold.reservation_id).limit(NAMED_MAX)), why)
 

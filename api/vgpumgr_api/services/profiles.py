@@ -13,7 +13,7 @@ from vgpumgr.wire.resources.profiles import RESERVE_PERIOD_US
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.reservations import Reservation
-from vgpumgr_api.errors import Refusal, ReservedRefusal
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, permits
 from vgpumgr_api.services.actors import Actor, require_operator, require_person
 from vgpumgr_api.services.generations import IfMatch, require_match

@@ -12,7 +12,7 @@ from vgpumgr.wire.resources import Tenant, TenantCreate, TenantKind
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.reservations import Reservation
-from vgpumgr_api.errors import Refusal, ReservedRefusal
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
 from vgpumgr_api.services.generations import IfMatch, refuse_other
