@@ -8,14 +8,20 @@ import pytest
 
 from tests.rig.evidence import pytest_runtest_makereport
 from tests.rig.figures import figures, pytest_configure, pytest_terminal_summary
-from tests.rig.fixtures import gpu, module
+from tests.rig.fixtures import gpu, module, second_gpu
 from tests.rig.gpu import Gpu, poll
 from tests.rig.guest import Guests, libvirt_guests
 from tests.rig.second_libvirt import second_libvirt
 
-__all__ = ["figures", "gpu", "module", "pytest_configure", "pytest_runtest_makereport", "pytest_terminal_summary"]
-
-SECOND = "0000:00:00.0"  # the soft engine runs on any function; nobody drives the host bridge
+__all__ = [
+    "figures",
+    "gpu",
+    "module",
+    "pytest_configure",
+    "pytest_runtest_makereport",
+    "pytest_terminal_summary",
+    "second_gpu",
+]
 
 
 @pytest.fixture(scope="session")
@@ -32,15 +38,6 @@ def guests(libvirt_session: Guests, gpu: Gpu) -> Iterator[Guests]:
     libvirt_session.started.clear()
     for uuid in gpu.slices():
         poll(lambda uuid=uuid: not gpu.slice_stats(uuid).open)  # type: ignore[misc]
-
-
-@pytest.fixture
-def second_gpu(gpu: Gpu) -> Iterator[Gpu]:
-    gpu.sysfs.bind(SECOND)
-    second = Gpu(gpu.control, gpu.sysfs, SECOND)
-    yield second
-    second.clear()
-    gpu.sysfs.unbind(SECOND)
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from tests.rig.fixtures import control, gpu, module
+from tests.rig.edu import edu
+from tests.rig.fixtures import control, gpu, module, second_gpu
 
-__all__ = ["control", "gpu", "module", "pytest_addoption"]
+__all__ = ["control", "edu", "gpu", "module", "pytest_addoption", "second_gpu"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,89 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine `edu`: jobs of a real PCI device that nobody can split or stop, and a device that does not end one."""
+"""The engine `edu`: jobs of a real PCI device that nobody can split or stop. What never ends: test_edu_wedged.py."""
 
 import errno
 import mmap
 import os
 import re
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.rig import migration
 from tests.rig.client import Client, Outcome, client
+from tests.rig.edu import DEVICE, TIMEOUT_MS, config_bit, engine, rebind, saved, state
 from tests.rig.gpu import ADDRESS, Gpu, Load, poll, unload_module
 from tests.rig.kernel import kernel_log
-from tests.rig.migration import RUNNING, STOP, Header, restore, save, set_state
+from tests.rig.migration import Header, restore
 from tests.rig.priority import executed
-from tests.rig.ring import FACT, NOP, REG_ERROR, REG_FACT_PS, REG_STATUS, Guest, descriptor
+from tests.rig.ring import FACT, NOP, REG_FACT_PS, REG_STATUS, descriptor
 from tests.rig.vfio import Device, opened
 from vgpumgr.control.netlink import Control
 from vgpumgr.errors import BusyError, InvalidFieldError, NotFoundError, UnknownGpuError
 
-DEVICE = Path("/sys/bus/pci/devices") / ADDRESS
-FROZEN = Path("/sys/kernel/debug/vgpumgr") / ADDRESS / "frozen"
-TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/engine_timeout_ms")
-VGPU_ERROR_ENGINE = 12  # kmod/uapi/vgpu_device.h
-PCI_COMMAND, PCI_COMMAND_MEMORY = 4, 2
 PCI_CAP_ID_MSI, PCI_MSI_FLAGS, PCI_MSI_ENABLE = 5, 2, 1
 EDU_FACT = 8
 NOWHERE = "0000:00:1f.7"
 NO_SLICE = "c0ffee00-0000-4000-8000-00000000ffff"
 
 
-@pytest.fixture
-def edu(gpu: Gpu) -> Iterator[Gpu]:
-    """The accelerator with engine edu; afterwards it works again, whatever was done to it."""
-    timeout = TIMEOUT_MS.read_text()
-    choose(gpu)
-    yield gpu
-    TIMEOUT_MS.write_text(timeout)
-    gpu.clear()
-    rebind(gpu)
-
-
-def choose(gpu: Gpu) -> None:
-    """Engine edu, which takes the jobs of these tests however slow the machine was when it was calibrated."""
-    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
-    gpu.set_max_chunk_us(10_000)
-
-
-def rebind(gpu: Gpu) -> None:
-    gpu.sysfs.unbind(ADDRESS)
-    gpu.sysfs.bind(ADDRESS)
-
-
-def engine(gpu: Gpu) -> str:
-    return gpu.sysfs.read_gpu(ADDRESS, "engine")
-
-
-def state(gpu: Gpu) -> str:
-    return gpu.sysfs.read_gpu(ADDRESS, "engine_state")
-
-
 def n_for(uuid: str, ns: int) -> int:
     """The factorial that takes about so long."""
     return ns * 1000 // int(client(uuid, "info").reports[-1]["fact_ps"])
-
-
-@contextmanager
-def config_bit(offset: int, bit: int) -> Iterator[None]:
-    """A bit of the function's configuration space cleared behind the driver's back."""
-    config = os.open(DEVICE / "config", os.O_RDWR)
-    before = int.from_bytes(os.pread(config, 2, offset), "little")
-    assert before & bit
-    os.pwrite(config, (before & ~bit).to_bytes(2, "little"), offset)
-    try:
-        yield
-    finally:
-        os.pwrite(config, before.to_bytes(2, "little"), offset)
-        os.close(config)
 
 
 def msi_flags() -> int:
@@ -94,23 +43,6 @@ def msi_flags() -> int:
         at = config[at + 1]
     assert at
     return at + PCI_MSI_FLAGS
-
-
-def saturating(gpu: Gpu, tenant: str, n: int = 1000) -> tuple[str, Client]:
-    """A slice of a new tenant whose client sends factorials for ever."""
-    gpu.tenant(tenant, weight=100, timeslice_us=2000)
-    uuid = gpu.slice(tenant)
-    user = Client(["--json", uuid, "saturate", "--op", "fact", "--fact-n", str(n), "--seconds", "300"])
-    gpu.wait_queued(uuid)
-    return uuid, user
-
-
-def assert_stopped(gpu: Gpu, uuid: str, user: Client) -> None:
-    """The client was told why, and the slice cannot be enabled again."""
-    report = user.wait(expected=(5,)).report("record", "saturate")
-    assert (report["error_name"], report["mismatches"]) == ("engine", 0)
-    assert "error engine" in client(uuid, "info", expected=(3,)).output
-    assert gpu.slice_stats(uuid).error == 0, "closing resets a slice"
 
 
 # ---- which engine
@@ -368,18 +300,6 @@ def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
 # ---- saved and restored
 
 
-def saved(gpu: Gpu) -> bytes:
-    """An enabled slice of the present engine that has answered an item."""
-    gpu.tenant("blue", weight=100, timeslice_us=1000)
-    guest = Guest()
-    with opened(gpu.slice("blue")) as device:
-        guest.attach(device)
-        guest.enable(device)
-        guest.submit(device, descriptor(NOP))
-        guest.wait(device)
-        return save(device)
-
-
 def test_a_slice_is_not_restored_on_another_engine(edu: Gpu) -> None:
     """Neither where its operations would be missing nor where they are: an engine is more than that."""
     streams = {}
@@ -399,84 +319,3 @@ def test_a_slice_is_not_restored_on_another_engine(edu: Gpu) -> None:
             device.reset()
             restore(device, streams[name])
             assert device.register(REG_STATUS) & 3 == 1
-
-
-def test_a_slice_with_work_is_not_restored_on_a_wedged_engine(edu: Gpu) -> None:
-    """One that is not enabled is: it stops when it begins."""
-    TIMEOUT_MS.write_text("300")
-    working = saved(edu)
-    with opened(edu.slice("blue")) as device:
-        idle = save(device)
-    uuid, user = saturating(edu, "blue")
-    FROZEN.write_text("1")
-    assert_stopped(edu, uuid, user)
-    assert state(edu) == "wedged"
-
-    with opened(uuid) as device:
-        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-            restore(device, working)
-        with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
-            set_state(device, STOP)
-        assert migration.state(device) == migration.ERROR
-        device.reset()
-        assert (device.register(REG_STATUS) & 3, device.register(REG_ERROR)) == (0, 0)
-        restore(device, idle)
-        assert migration.state(device) == STOP
-        set_state(device, RUNNING)
-        Guest().enable(device, expected=2)
-        assert device.register(REG_ERROR) == VGPU_ERROR_ENGINE
-
-
-# ---- a device that does not end a job
-
-
-def test_a_wedged_engine_ends_the_work_of_this_gpu_until_it_is_bound_again(edu: Gpu) -> None:
-    users = [saturating(edu, tenant) for tenant in ("blue", "green")]
-    FROZEN.write_text("1")
-    for uuid, user in users:
-        assert_stopped(edu, uuid, user)
-    assert state(edu) == "wedged"
-    assert edu.control.gpu(ADDRESS).wedged
-    FROZEN.write_text("0")
-    assert "error engine" in client(users[0][0], "info", expected=(3,)).output
-
-    edu.clear()
-    rebind(edu)
-    assert not edu.control.gpu(ADDRESS).wedged
-    choose(edu)
-    edu.tenant("blue", weight=100, timeslice_us=1000)
-    assert client(edu.slice("blue"), "verify").status == 0
-
-
-def test_nobody_waits_for_a_job_that_does_not_end(edu: Gpu) -> None:
-    """It is not given up for ten minutes; closing, removing and unbinding return nevertheless."""
-    TIMEOUT_MS.write_text("600000")
-    uuid, user = saturating(edu, "blue")
-    other, waiting = saturating(edu, "green")
-    FROZEN.write_text("1")
-    user.process.send_signal(signal.SIGKILL)
-    user.process.wait()
-    waiting.process.send_signal(signal.SIGKILL)
-    waiting.process.wait()
-    poll(lambda: not edu.slice_stats(uuid).open and not edu.slice_stats(other).open)
-    edu.clear()
-    assert state(edu) == "working"
-    with pytest.raises(BusyError):
-        edu.sysfs.write_gpu(ADDRESS, "engine", "soft")
-    rebind(edu)
-    assert (engine(edu), edu.control.gpu(ADDRESS).wedged) == ("soft", False)
-
-
-@pytest.mark.long
-def test_a_function_that_is_gone_is_noticed(edu: Gpu) -> None:
-    """Its registers do not answer, as after a surprise removal."""
-    uuid, user = saturating(edu, "blue")
-    with config_bit(PCI_COMMAND, PCI_COMMAND_MEMORY):
-        assert_stopped(edu, uuid, user)
-        assert state(edu) == "wedged"
-        edu.clear()
-        edu.sysfs.unbind(ADDRESS)
-    edu.sysfs.bind(ADDRESS)
-    choose(edu)
-    edu.tenant("blue", weight=100, timeslice_us=1000)
-    assert client(edu.slice("blue"), "verify").status == 0

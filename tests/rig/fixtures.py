@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig.gpu import Gpu, the_gpu
+from tests.rig.gpu import SECOND, Gpu, the_gpu
 from tests.rig.leaks import leaks
 from vgpumgr.control.netlink import Control
 
@@ -31,3 +31,13 @@ def gpu(module: Gpu) -> Iterator[Gpu]:
 @pytest.fixture
 def control(gpu: Gpu) -> Control:
     return gpu.control
+
+
+@pytest.fixture
+def second_gpu(gpu: Gpu) -> Iterator[Gpu]:
+    """Another accelerator, without slices and tenants."""
+    gpu.sysfs.bind(SECOND)
+    second = Gpu(gpu.control, gpu.sysfs, SECOND)
+    yield second
+    second.clear()
+    gpu.sysfs.unbind(SECOND)

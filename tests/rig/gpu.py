@@ -24,6 +24,7 @@ from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.entitlement import Backlogged, entitled
 
 ADDRESS = "0000:00:10.0"
+SECOND = "0000:00:00.0"  # the soft engine runs on any function; nobody drives the host bridge
 LASTING_S = 86_400
 Options = Mapping[str, object]
 Load = dict[str, Options]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accelerator with the engine `edu`, and what tests do to its PCI device."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.rig.gpu import ADDRESS, Gpu
+from tests.rig.migration import save
+from tests.rig.ring import NOP, Guest, descriptor
+from tests.rig.vfio import opened
+
+DEVICE = Path("/sys/bus/pci/devices") / ADDRESS
+TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/engine_timeout_ms")
+
+
+@pytest.fixture
+def edu(gpu: Gpu) -> Iterator[Gpu]:
+    """The accelerator with engine edu; afterwards it works again, whatever was done to it."""
+    timeout = TIMEOUT_MS.read_text()
+    choose(gpu)
+    yield gpu
+    TIMEOUT_MS.write_text(timeout)
+    gpu.clear()
+    rebind(gpu)
+
+
+def choose(gpu: Gpu) -> None:
+    """Engine edu, which takes the jobs of these tests however slow the machine was when it was calibrated."""
+    gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+    gpu.set_max_chunk_us(10_000)
+
+
+def rebind(gpu: Gpu) -> None:
+    gpu.sysfs.unbind(ADDRESS)
+    gpu.sysfs.bind(ADDRESS)
+
+
+def engine(gpu: Gpu) -> str:
+    return gpu.sysfs.read_gpu(ADDRESS, "engine")
+
+
+def state(gpu: Gpu) -> str:
+    return gpu.sysfs.read_gpu(ADDRESS, "engine_state")
+
+
+@contextmanager
+def config_bit(offset: int, bit: int) -> Iterator[None]:
+    """A bit of the function's configuration space cleared behind the driver's back."""
+    config = os.open(DEVICE / "config", os.O_RDWR)
+    before = int.from_bytes(os.pread(config, 2, offset), "little")
+    assert before & bit
+    os.pwrite(config, (before & ~bit).to_bytes(2, "little"), offset)
+    try:
+        yield
+    finally:
+        os.pwrite(config, before.to_bytes(2, "little"), offset)
+        os.close(config)
+
+
+def saved(gpu: Gpu) -> bytes:
+    """The stream of an enabled slice of the present engine that has answered an item."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    guest = Guest()
+    with opened(gpu.slice("blue")) as device:
+        guest.attach(device)
+        guest.enable(device)
+        guest.submit(device, descriptor(NOP))
+        guest.wait(device)
+        return save(device)
