@@ -58,10 +58,11 @@ static void defect_use_after_free(void)
 
 static void defect_shift(void)
 {
+	static unsigned int shifted;
 	unsigned int bits = 33;
 
 	OPTIMIZER_HIDE_VAR(bits);
-	pr_debug("shifted: %u\n", 1U << bits);
+	WRITE_ONCE(shifted, 1U << bits);
 }
 
 static const struct {
