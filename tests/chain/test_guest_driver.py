@@ -13,6 +13,7 @@ import pytest
 from labhost.splats import complaints
 
 from tests.chain.guests import BOOT_S
+from tests.rig.defects import COMPLAINTS, each_defect
 from tests.rig.executor import program
 from tests.rig.gpu import Gpu
 from tests.rig.guest import Guest, Guests
@@ -117,10 +118,20 @@ def start(gpu: Gpu, guests: Guests, command: str) -> Guest:
     return guests.start("guest-blue", slices=slices, command=PRELUDE + command + END, memory_mib=MEMORY_MIB)
 
 
+def told(guest: Guest) -> str:
+    """All that it said, when it has ended."""
+    guest.wait_for(r"^vgpu.exit=0\s", timeout_s=SLOWNESS * BOOT_S)
+    return guest.console().replace("\r", "")
+
+
+def faults(console: str) -> list[str]:
+    """What the guest's kernel complained of, what memory it lost, and what else was left behind."""
+    return complaints(console) + re.findall("vgpu.left.*|unreferenced object.*", console)
+
+
 def check(guest: Guest, *, least: int) -> None:
     """Every failure is told as one, leaves nothing behind, and is the end of nothing else."""
-    guest.wait_for(r"^vgpu.exit=0\s", timeout_s=SLOWNESS * BOOT_S)
-    console = guest.console().replace("\r", "")
+    console = told(guest)
     tried = TRIED.findall(console)
     *met, (_, _, left, status, said) = tried
     assert (left != "0", status) == (True, "0"), said
@@ -129,9 +140,15 @@ def check(guest: Guest, *, least: int) -> None:
     refused = [line for line in met if line[3] != "0"]
     assert len(refused) >= least
     assert all(WITHOUT_MEMORY.search(line[4]) for line in refused), refused
-    assert "vgpu.left" not in console
-    assert complaints(console) == []
-    assert "unreferenced object" not in console
+    assert faults(console) == []
+
+
+def test_what_is_planted_is_found(gpu: Gpu, guests: Guests) -> None:
+    """Else it would say nothing that the other tests find nothing."""
+    found = faults(told(start(gpu, guests, each_defect("/vgpu_defects.ko"))))
+    missed = [what for what, complaint in COMPLAINTS.items() if not any(complaint in fault for fault in found)]
+    assert missed == [], found
+    assert any(fault.startswith("unreferenced object") for fault in found), found
 
 
 def test_binding(gpu: Gpu, guests: Guests) -> None:

@@ -34,9 +34,10 @@ class Artefacts:
     modules: Sequence[Path] = ()
     binaries: Sequence[Path] = ()
 
-    def module(self, name: str) -> Path | None:
-        """One of the modules by its file name."""
-        return next((path for path in self.modules if path.name == name), None)
+    @property
+    def of_guests(self) -> Sequence[Path]:
+        """The modules that belong into guests: their driver, and what the kernel that is built here must find."""
+        return [path for path in self.modules if path.name in ("vgpu_guest.ko", "vgpu_defects.ko")]
 
 
 def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:

@@ -77,10 +77,9 @@ def ingredients_of_kernel(
     """Return a kernel's toolchain and the two cached archives of its initial RAM disk."""
     chain = toolchain(paths, KERNELS[kernel])
     guest_chain = toolchain(paths, KERNELS[guest_kernel])
-    built, guest_module = Artefacts(), None
+    built = guests = Artefacts()
     if artefacts:
         programs = tools(paths, toolchain(paths, KERNELS[DEFAULT_KERNEL]))
         built = Artefacts(modules=kernel_modules(paths, chain), binaries=programs)
         guests = built if chain == guest_chain else Artefacts(modules=kernel_modules(paths, guest_chain))
-        guest_module = guests.module("vgpu_guest.ko")
-    return chain, (initrd.base(paths, chain, built), initrd.with_artefacts(paths, built, guest_chain, guest_module))
+    return chain, (initrd.base(paths, chain, built), initrd.with_artefacts(paths, built, guest_chain, guests.of_guests))

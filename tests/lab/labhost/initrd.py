@@ -40,16 +40,16 @@ def base(paths: Paths, toolchain: Toolchain, artefacts: Artefacts) -> Path:
     return Cache(paths.cache).entry("initrd-base", key, build, unused_limit_s=SHORT_LIVED_S) / "base.cpio"
 
 
-def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_module: Path | None) -> Path:
-    """Return the second archive, for lab hosts of the artefacts' kernel; `guest_module` is for the guests' kernel."""
+def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_modules: Sequence[Path]) -> Path:
+    """Return the second archive, for lab hosts of the artefacts' kernel; `guest_modules` are for the guests' kernel."""
     guest_init = paths.inside_scripts / "guest-init"
     binaries = sorted(artefacts.binaries)
-    sources = [*artefacts.modules, *binaries, *([guest_module] if guest_module else []), guest_init]
+    sources = [*artefacts.modules, *binaries, *guest_modules, guest_init]
 
     def build(directory: Path) -> None:
         initrd = directory / "guest-initrd"
         with initrd.open("wb") as stream:
-            _write_guest(stream, guest, guest_init, guest_module, binaries)
+            _write_guest(stream, guest, guest_init, guest_modules, binaries)
         with (directory / "artefacts.cpio").open("wb") as stream:
             archive = Archive(stream)
             archive.add_directory("lab/bin")
@@ -86,13 +86,17 @@ def _write_base(stream: BinaryIO, toolchain: Toolchain, modules: Sequence[Module
     archive.close()
 
 
-def _write_guest(stream: BinaryIO, guest: Toolchain, init: Path, module: Path | None, binaries: Iterable[Path]) -> None:
+def _write_guest(
+    stream: BinaryIO, guest: Toolchain, init: Path, modules: Sequence[Path], binaries: Iterable[Path]
+) -> None:
     archive = Archive(stream)
     _add_busybox(archive, guest)
-    if module:
+    if modules:
         tree = ModuleTree(guest.modules)
-        _add_modules(archive, guest, tree.closure(name for name in needed_by(module) if tree.has(name)))
-        archive.add_file("vgpu_guest.ko", module)
+        needed = sorted({name for module in modules for name in needed_by(module) if tree.has(name)})
+        _add_modules(archive, guest, tree.closure(needed))
+    for module in modules:
+        archive.add_file(module.name, module)
     for binary in binaries:
         if binary.name == "vgpu-guest":
             archive.add_file("bin/vgpu-guest", binary)
