@@ -93,6 +93,14 @@ after() { :; }
 echo $address >$driver/bind
 [ -e /dev/vgpu0 ] || echo "vgpu.left=another number"
 """
+# Only what the channel needs beside the rest.
+OF_CHANNEL = r"""
+set -- $(grep '\[vgpu_guest\]' /proc/kallsyms | sort | grep -A1 ' vgpu_channel_alloc' | cut -d' ' -f1)
+for kind in failslab fail_page_alloc; do
+    echo 0x$1 >/sys/kernel/debug/$kind/require-start
+    echo 0x$2 >/sys/kernel/debug/$kind/require-end
+done
+"""
 END = r"""
 sleep 6 # what is younger kmemleak takes for in use
 for _ in 1 2; do # it tells of what two scans find
@@ -153,6 +161,15 @@ def test_what_is_planted_is_found(gpu: Gpu, guests: Guests) -> None:
 
 def test_binding(gpu: Gpu, guests: Guests) -> None:
     check(start(gpu, guests, BINDING), least=8)
+
+
+def test_binding_to_a_device_with_a_channel(gpu: Gpu, guests: Guests) -> None:
+    with gpu.lending(max_chunk_us=10_000_000):
+        guest = start(gpu, guests, OF_CHANNEL + BINDING)
+        try:
+            check(guest, least=1)
+        finally:
+            guest.destroy()
 
 
 def test_work(gpu: Gpu, guests: Guests) -> None:

@@ -206,9 +206,9 @@ def load_module() -> None:
         subprocess.run(["lab-insmod"], check=True, timeout=60 * PATIENCE)
 
 
-def unload_module() -> None:
+def unload_module(name: str = "vgpumgr") -> None:
     """Raises CalledProcessError while the module is in use."""
-    subprocess.run(["rmmod", "vgpumgr"], check=True, timeout=60 * PATIENCE, capture_output=True, text=True)
+    subprocess.run(["rmmod", name], check=True, timeout=60 * PATIENCE, capture_output=True, text=True)
 
 
 @contextmanager

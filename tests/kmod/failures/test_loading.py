@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.rig.failing import WITHOUT_MEMORY, each_failure, failures_possible, text_of_function, threads
+import pytest
+
+from tests.rig.failing import WITHOUT_MEMORY, all_failing, each_failure, failures_possible, text_of_function, threads
 from tests.rig.gpu import ADDRESS, Gpu, unload_module
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import DRIVER, write_file
 from vgpumgr.errors import ControlUnavailableError
 
-MODULE = Path("/lab/vgpumgr.ko")
+MODULE, GUEST_MODULE = Path("/lab/vgpumgr.ko"), Path("/lab/vgpu_guest.ko")
 FUNCTION = Path("/sys/bus/pci/devices") / ADDRESS
 BIND, UNBIND = (Path("/sys/bus/pci/drivers") / DRIVER / name for name in ("bind", "unbind"))
 SYS_FINIT_MODULE = 313
@@ -32,9 +34,9 @@ TRACES = (
 )
 
 
-def load() -> None:
+def load(module: Path = MODULE) -> None:
     """In this thread, whose allocations fail. OSError."""
-    file = os.open(MODULE, os.O_RDONLY)
+    file = os.open(module, os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).syscall(SYS_FINIT_MODULE, file, b"", 0):
             raise OSError(ctypes.get_errno(), "finit_module")
@@ -95,6 +97,19 @@ def test_loading_while_a_function_waits_for_the_driver(gpu: Gpu) -> None:
     assert drivers[-1] == DRIVER
 
 
+def test_loading_the_driver_of_guests() -> None:
+    """On a host, which has none of its devices: what it does with one is tested in guests."""
+    traces = (Path("/sys/module/vgpu_guest"), Path("/sys/bus/pci/drivers/vgpu_guest"))
+    with failures_possible(text_of_function("do_one_initcall")):
+        count = each_failure(
+            lambda: load(GUEST_MODULE),
+            undo=lambda: unload_module("vgpu_guest"),
+            same=lambda: [trace.exists() for trace in traces],
+            says=LOADING_SAYS,
+        )
+    assert count > 5
+
+
 def test_binding(gpu: Gpu) -> None:
     """With the attributes that the driver core makes for us."""
     with unbound(gpu), failures_possible(text_of_function("device_driver_attach")):
@@ -102,6 +117,17 @@ def test_binding(gpu: Gpu) -> None:
             lambda: write_file(BIND, f"{ADDRESS}\n"), undo=lambda: write_file(UNBIND, f"{ADDRESS}\n"), same=seen
         )
     assert count > 50
+
+
+def test_binding_without_any_memory_for_events(gpu: Gpu) -> None:
+    """Which comes page by page if it does not come in one piece, so that no single failure keeps it away."""
+    with unbound(gpu):
+        before = seen()
+        with failures_possible(text_of_function("vgpu_events_start")), all_failing() as failed:
+            with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)):
+                write_file(BIND, f"{ADDRESS}\n")
+            assert failed() > 1
+        assert seen() == before
 
 
 def test_binding_without_a_thread(gpu: Gpu) -> None:

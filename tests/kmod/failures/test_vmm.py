@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a VMM and its guest ask for without memory."""
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from tests.rig import migration
 from tests.rig.client import client
@@ -144,6 +147,21 @@ def test_saving_and_restoring(gpu: Gpu) -> None:
                 same=lambda: migration.state(device),
             )
             assert times > 2
+
+
+def test_saving_and_restoring_without_any_memory(gpu: Gpu) -> None:
+    """As with a channel: what a stream needs may come page by page."""
+    with opened(scene(gpu)) as device:
+        set_state(device, STOP)
+        for wanted in (STOP_COPY, RESUMING):
+            with failures_possible(text_of_function("vgpu_migration_open")), all_failing() as failed:
+                with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)):
+                    set_state(device, wanted)
+                assert failed() > 1
+            assert migration.state(device) == STOP
+            os.close(set_state(device, wanted))
+            device.reset()
+            set_state(device, STOP)
 
 
 def test_restoring_a_ring(gpu: Gpu) -> None:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the modules ask the kernel for memory, or for what needs some, and which test lets that fail.
+
+Each is a file and a function: what is called there. tests/unit/test_failure_sites.py holds this against the sources,
+where an allocation that is new has no test yet.
+"""
+
+TESTED: dict[str, dict[str, str]] = {
+    "tests/kmod/failures/test_loading.py::test_loading_while_a_function_waits_for_the_driver": {
+        "debugfs.c vgpu_debugfs_init": "debugfs_create_dir debugfs_create_file",
+        "device.c vgpu_device_driver_register": "mdev_register_driver",
+        "executor_file.c vgpu_executor_register": "misc_register",
+        "netlink.c vgpu_netlink_register": "genl_register_family",
+        "netlink_event.c vgpu_events_init": "alloc_ordered_workqueue",
+        "parent.c vgpu_parent_driver_register": "pci_register_driver",
+        "ring.c vgpu_rings_init": "alloc_workqueue",
+    },
+    "tests/kmod/failures/test_loading.py::test_loading_the_driver_of_guests": {
+        "guest/main.c vgpu_init": "pci_register_driver",
+    },
+    "tests/kmod/failures/test_loading.py::test_binding": {
+        "parent.c vgpu_pci_probe": "kzalloc mdev_register_parent",
+        "soft.c soft_start": "kzalloc kzalloc",
+    },
+    "tests/kmod/failures/test_loading.py::test_binding_without_any_memory_for_events": {
+        "netlink_event.c vgpu_events_start": "kvcalloc",
+    },
+    "tests/kmod/failures/test_loading.py::test_binding_without_a_thread": {
+        "engine.c vgpu_engine_start": "kthread_create",
+    },
+    "tests/kmod/failures/test_host.py::test_configuring_a_tenant": {
+        "tenant.c vgpu_tenant_create": "kzalloc",
+    },
+    "tests/kmod/failures/test_host.py::test_an_attribute_of_a_slice": {
+        "device_attrs.c vgpu_attr_text": "kstrndup",
+    },
+    "tests/kmod/failures/test_host.py::test_looking": {
+        "debugfs.c runs_show": "kmalloc",
+        "netlink_request.c vgpu_reply_new": "nlmsg_new",
+    },
+    "tests/kmod/failures/test_host.py::test_creating_a_slice": {
+        "device.c vgpu_mdev_probe": "vfio_alloc_device vfio_register_emulated_iommu_dev",
+    },
+    "tests/kmod/failures/test_host.py::test_changing_the_engine": {
+        "edu.c edu_start": "debugfs_create_bool debugfs_create_dir kzalloc",
+        "edu.c edu_take": "pci_alloc_irq_vectors pci_enable_device pci_iomap pci_request_region request_irq",
+    },
+    "tests/kmod/failures/test_host.py::test_attaching_an_executor": {
+        "executor.c vgpu_executor_create": "kzalloc",
+    },
+    "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {
+        "memory.c vgpu_memory_create": "__vmalloc kzalloc",
+    },
+    "tests/kmod/failures/test_vmm.py::test_enabling_a_ring": {
+        "ring.c vgpu_ring_create": "kzalloc",
+    },
+    "tests/kmod/failures/test_vmm.py::test_enabling_a_ring_with_a_channel": {
+        "channel.c vgpu_channel_create": "kvzalloc",
+    },
+    "tests/kmod/failures/test_vmm.py::test_connecting_interrupts": {
+        "access.c vgpu_set_irqs": "memdup_user",
+    },
+    "tests/kmod/failures/test_vmm.py::test_saving_and_restoring": {
+        "migration_file.c vgpu_migration_open": "anon_inode_getfile",
+    },
+    "tests/kmod/failures/test_vmm.py::test_saving_and_restoring_without_any_memory": {
+        "migration_file.c vgpu_migration_open": "kvzalloc",
+    },
+    "tests/kmod/failures/test_threads.py::test_what_an_item_needs": {
+        "worker.c vgpu_operand_stage": "kvmalloc",
+        "worker.c vgpu_ring_stage": "kzalloc",
+    },
+    "tests/kmod/failures/test_threads.py::test_a_worker_that_cannot_be_made": {
+        "worker.c vgpu_worker_start": "kthread_create",
+    },
+    "tests/kmod/failures/test_threads.py::test_telling_what_happens": {
+        "netlink_event.c vgpu_event_send": "genlmsg_multicast genlmsg_new",
+    },
+    "tests/chain/test_guest_driver.py::test_binding": {
+        "guest/main.c vgpu_guest_create": "kzalloc",
+        "guest/main.c vgpu_irqs_request": "pci_alloc_irq_vectors pci_request_irq pci_request_irq",
+        "guest/main.c vgpu_map_registers": "pci_iomap",
+        "guest/main.c vgpu_probe": "misc_register pci_enable_device pci_request_region",
+        "guest/ring.c vgpu_ring_alloc": "dma_alloc_coherent dma_alloc_coherent dma_alloc_coherent",
+    },
+    "tests/chain/test_guest_driver.py::test_binding_to_a_device_with_a_channel": {
+        "guest/channel.c vgpu_channel_alloc": "dma_alloc_coherent",
+    },
+    "tests/chain/test_guest_driver.py::test_work": {
+        "guest/area.c vgpu_area_insert": "vm_insert_page",
+        "guest/area.c vgpu_piece_alloc": "alloc_pages",
+        "guest/file.c vgpu_submit": "vmemdup_user",
+        "guest/file.c vgpu_wait": "kvmalloc_array",
+    },
+    "tests/chain/test_guest_driver.py::test_bytes": {
+        "guest/channel.c vgpu_channel_read": "kmalloc",
+        "guest/channel.c vgpu_channel_write": "memdup_user",
+    },
+}
+
+UNTESTED: dict[str, str] = {
+    "guest/main.c vgpu_guest_create": "ida_alloc",  # asks for memory from the 64th device on only
+}

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each allocation of the kernel modules is one that a test lets fail: tests/kmod/failures/sites.py says which."""
+
+import re
+from pathlib import Path
+
+from tests.kmod.failures.sites import TESTED, UNTESTED
+
+ROOT = Path(__file__).resolve().parents[2]
+KMOD = ROOT / "kmod"
+
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+# In the kernel's style nothing inside a function begins at the left.
+FUNCTION = re.compile(r"^\w[^;{}]*?\b(\w+)\([^;{}]*\)[^;{}()]*\n\{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
+# What asks for memory says so in its name or takes flags for it, after arguments that may be calls themselves.
+BY_NAME = r"\w*(?:alloc|create|dup|enable_device|getfile|insert_page|iomap|msg_new|(?<!un)(?<!de)register|request_)\w*"
+CALL = re.compile(rf"\b(?:({BY_NAME})\(|(\w+)\((?=(?:[^();]|\([^()]*\))*\bGFP_))")
+
+
+def sites(text: str) -> dict[str, list[str]]:
+    """Function, or "" outside of all: what it calls that may not find memory. What begins with `vgpu_` is ours."""
+    text = COMMENT.sub("", text)
+    found: dict[str, list[str]] = {}
+    for name, body in [*FUNCTION.findall(text), ("", FUNCTION.sub("", text))]:
+        calls = sorted(by_name or by_flags for by_name, by_flags in CALL.findall(body))
+        if calls := [call for call in calls if not call.startswith("vgpu_")]:
+            found[name] = calls
+    return found
+
+
+def sources() -> list[str]:
+    paths = [*KMOD.glob("*.[ch]"), *KMOD.glob("guest/*.[ch]")]
+    found = {path.relative_to(KMOD): sites(path.read_text()) for path in paths}
+    return sorted(f"{path} {name} {call}" for path, of in found.items() for name, calls in of.items() for call in calls)
+
+
+def test_every_allocation_is_let_fail_by_a_test() -> None:
+    named = [(site, calls) for of in (*TESTED.values(), UNTESTED) for site, calls in of.items()]
+    assert sorted(f"{site} {call}" for site, calls in named for call in calls.split()) == sources()
+
+
+def test_each_of_these_tests_is_there() -> None:
+    named = [test.split("::") for test in TESTED]
+    assert [test for file, test in named if f"\ndef {test}(" not in (ROOT / file).read_text()] == []
+
+
+def test_an_allocation_is_found_wherever_it_stands() -> None:
+    text = """
+#define VGPU_THING() kmalloc(8, GFP_KERNEL)
+
+static struct thing *vgpu_thing_create(struct vgpu_device *device,
+\t\t\t\t       u64 bytes)
+{
+\t/* kmalloc() would do */
+\tstruct thing *thing = kzalloc(struct_size(thing, many, 3), GFP_KERNEL);
+
+\tif (strange(kstrdup(name, flags),
+\t\t    min(bytes, 3), GFP_KERNEL) || vgpu_other_create(thing))
+\t\tgoto free;
+\treturn thing;
+
+free:
+\tmisc_deregister(&thing->misc);
+\treturn ERR_PTR(-ENOMEM);
+}
+
+int vgpu_all_init(void)
+\t__acquires(&lock)
+{
+\treturn misc_register(&misc) ?: vgpu_thing_init();
+}
+"""
+    assert sites(text) == {
+        "": ["kmalloc"],
+        "vgpu_thing_create": ["kstrdup", "kzalloc", "strange"],
+        "vgpu_all_init": ["misc_register"],
+    }
