@@ -60,9 +60,10 @@ MODULE_PARM_DESC(engine_timeout_ms,
  * @bar: its registers
  * @engine: whose thread waits; NULL while calibrating
  * @wait: for @armed to be cleared
- * @lock: (spin, irq) protects what follows up to @done_ns
+ * @lock: (spin, irq) protects what follows up to @bound_ns
  * @armed: there is a job and it is not known to be done
  * @done_ns: when the last job was
+ * @bound_ns: the job is charged no longer
  * @base_ns: what a job takes beside its multiplications
  * @fact_ps: what a multiplication takes
  * @frozen: debugfs: pretend that the device stays busy
@@ -76,6 +77,7 @@ struct edu {
 	spinlock_t lock;	/* the job */
 	bool armed;
 	u64 done_ns;
+	u64 bound_ns;
 	u64 base_ns;
 	u32 fact_ps;
 	bool frozen;
@@ -105,7 +107,7 @@ static irqreturn_t edu_interrupt(int irq, void *data)
 		edu->armed = false;
 		edu->done_ns = ktime_get_ns();
 		if (edu->engine)
-			vgpu_engine_busy_until(edu->engine, edu->done_ns);
+			vgpu_engine_busy_until(edu->engine, min(edu->done_ns, edu->bound_ns));
 		wake_up(&edu->wait);
 	}
 	spin_unlock(&edu->lock);
@@ -130,10 +132,11 @@ static unsigned long edu_patience(const struct edu *edu, u32 n)
 	return msecs_to_jiffies(max_t(u64, late_ms, READ_ONCE(edu_timeout_ms.value)));
 }
 
-static void edu_begin(struct edu *edu, u32 n)
+static void edu_begin(struct edu *edu, u32 n, u64 bound_ns)
 {
 	spin_lock_irq(&edu->lock);
 	edu->armed = true;
+	edu->bound_ns = bound_ns;
 	writel(n, edu->bar + EDU_REG_FACT);
 	/* Busy before the lock is released: an old interrupt must not end the job. */
 	readl(edu->bar + EDU_REG_STATUS);
@@ -166,13 +169,13 @@ static bool edu_should_stop(void)
 static int edu_run(struct edu *edu, u32 n, u64 *done_ns, u32 *result)
 {
 	u64 start_ns = ktime_get_ns();
+	u64 bound_ns = start_ns + EDU_LATE_FACTOR * edu_predict_ns(edu, n);
 	bool done;
 
-	/* Until the interrupt says when: it may be lost, and others make time pass meanwhile. */
+	/* Until the interrupt says when: it may be lost, and whoever looks makes time pass. */
 	if (edu->engine)
-		vgpu_engine_busy_until(edu->engine,
-				       start_ns + EDU_LATE_FACTOR * edu_predict_ns(edu, n));
-	edu_begin(edu, n);
+		vgpu_engine_busy_until(edu->engine, bound_ns);
+	edu_begin(edu, n, bound_ns);
 	wait_event_idle_timeout(edu->wait, !READ_ONCE(edu->armed) || edu_should_stop(),
 				edu_patience(edu, n));
 	done = edu_end(edu, done_ns);

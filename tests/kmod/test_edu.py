@@ -2,6 +2,7 @@
 """The engine `edu`: jobs of a real PCI device that nobody can split or stop. What never ends: test_edu_wedged.py."""
 
 import errno
+import math
 import mmap
 import os
 import re
@@ -14,7 +15,17 @@ from pathlib import Path
 import pytest
 
 from tests.rig.client import Client, Outcome, client
-from tests.rig.edu import DEVICE, TIMEOUT_MS, config_bit, engine, rebind, saved, state
+from tests.rig.edu import (
+    DEVICE,
+    TIMEOUT_MS,
+    config_bit,
+    engine,
+    raise_interrupt,
+    rebind,
+    result,
+    saved,
+    state,
+)
 from tests.rig.gpu import ADDRESS, Gpu, Load, poll, unload_module
 from tests.rig.kernel import kernel_log
 from tests.rig.migration import Header, restore
@@ -295,6 +306,24 @@ def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
     assert report["item_run_ns_max"] < 250_000_000
     assert edu.stats("blue").run_ns < 6 * 250_000_000
     assert (state(edu), client(uuid, "verify").status) == ("working", 0)
+
+
+def test_a_late_interrupt_costs_ten_predictions_and_no_more(edu: Gpu) -> None:
+    """Of some 20 us each, here, with what the thread needs to begin; however late the interrupt is."""
+    TIMEOUT_MS.write_text("60000")
+    edu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = edu.slice("blue")
+    arguments = ("saturate", "--op", "fact", "--fact-n", "30", "--items", "1", "--depth", "1", "--queued-min", "0")
+    with config_bit(msi_flags(), PCI_MSI_ENABLE):
+        user = Client(["--json", uuid, *arguments])
+        poll(lambda: result() == math.factorial(30) % 2**32)
+        time.sleep(1)
+    assert user.process.poll() is None
+    raise_interrupt()
+    report = user.wait().report("record", "saturate")
+    assert (report["verified"], report["mismatches"]) == (1, 0)
+    assert report["item_run_ns_max"] < 250_000_000
+    assert edu.stats("blue").run_ns < 250_000_000
 
 
 # ---- saved and restored

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The accelerator with the engine `edu`, and what tests do to its PCI device."""
 
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from tests.rig.ring import NOP, Guest, descriptor
 from tests.rig.vfio import opened
 
 DEVICE = Path("/sys/bus/pci/devices") / ADDRESS
+REG_FACT, REG_IRQ_RAISE = 0x08, 0x60
 TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/engine_timeout_ms")
 
 
@@ -59,6 +61,29 @@ def config_bit(offset: int, bit: int) -> Iterator[None]:
     finally:
         os.pwrite(config, before.to_bytes(2, "little"), offset)
         os.close(config)
+
+
+def raise_interrupt() -> None:
+    """Make the device send its interrupt, for no job."""
+    with mapped() as registers:
+        registers[REG_IRQ_RAISE // 4] = 1
+
+
+def result() -> int:
+    """Of the device's last job."""
+    with mapped() as registers:
+        return int(registers[REG_FACT // 4])
+
+
+@contextmanager
+def mapped() -> Iterator["memoryview[int]"]:
+    """The device's registers, of four bytes each."""
+    file = os.open(DEVICE / "resource0", os.O_RDWR | os.O_SYNC)
+    try:
+        with mmap.mmap(file, mmap.PAGESIZE) as memory, memoryview(memory).cast("I") as registers:
+            yield registers
+    finally:
+        os.close(file)
 
 
 def saved(gpu: Gpu) -> bytes:

@@ -106,6 +106,7 @@ def machine(
         "console=ttyS0", "loglevel=5", "panic=-1", "log_buf_len=4M", "watchdog_thresh=60", "net.ifnames=0",
         # as advised for GPU hosts: else khugepaged and the like keep the engine thread waiting for milliseconds
         "preempt=full",
+        "iomem=relaxed",  # tests raise the interrupts of a device that has a driver
         f"lab.mode={options.mode}", f"lab.kernel={options.kernel}", f"lab.guest_kernel={options.guest_kernel}",
         *([f"lab.wire={wire.number}"] if wire else []),
         # only kernels that are built here have KUnit
