@@ -289,8 +289,9 @@ void vgpu_events_stop(struct vgpu_engine *engine)
 {
 	cancel_delayed_work_sync(&engine->events.later);
 	flush_work(&engine->events.send);
-	/* Sending without memory would look again later. */
+	/* Sending without memory would look again later: their numbers tell that they are lost. */
 	cancel_delayed_work_sync(&engine->events.later);
+	atomic64_add(engine->events.queued + engine->events.dropped, &vgpu_events_seq);
 	kvfree(engine->events.queue);
 	engine->events.queue = NULL;
 }
