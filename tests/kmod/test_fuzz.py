@@ -17,7 +17,7 @@ def go_mad(gpu: Gpu, *, seconds: float, seed: int) -> None:
         gpu.tenant(tenant, weight=100, timeslice_us=1000)
     bad, good = gpu.slice("bad"), gpu.slice("good")
     # As many items as fit: the neighbour itself may have to wait for a processor.
-    with gpu.loaded({good: {"op": "delay", "delay_us": 400, "depth": 1024}}) as outcomes, throughout(good) as intervals:
+    with gpu.loaded({good: {"op": "delay", "delay_us": 400, "depth": 1024}}) as outcomes, throughout(good) as items:
         window = gpu.window()
         mad = Client(["--json", bad, "fuzz", "--seconds", f"{seconds:g}", "--seed", str(seed)])
         outcome = mad.wait(timeout_s=seconds * 2 + 120)
@@ -32,7 +32,7 @@ def go_mad(gpu: Gpu, *, seconds: float, seed: int) -> None:
     assert neighbour["saturated"]
     assert window.share["good"] >= SHARE - SHARE_SLACK
     # Not how much of all time it has: processors come and go here.
-    assert min(interval.items for interval in intervals) > 0
+    assert min(items) > 0
     assert client(bad, "verify").status == 0
 
 

@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.rig.gpu import ADDRESS, Gpu
@@ -33,8 +33,9 @@ def executed(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> list[str]:
 def thread() -> int:
     """The engine's."""
     for comm in Path("/proc").glob("[0-9]*/comm"):
-        if comm.read_text().strip() in (f"vgpu/{ADDRESS}", f"vgpu/{ADDRESS}"[:15]):
-            return int(comm.parent.name)
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended
+            if comm.read_text().strip() in (f"vgpu/{ADDRESS}", f"vgpu/{ADDRESS}"[:15]):
+                return int(comm.parent.name)
     raise LookupError(ADDRESS)
 
 

@@ -49,7 +49,10 @@ def storming(gpu: Gpu, kind: str) -> Iterator[None]:
     if kind == "tiny-items":
         tiny = Client(["--json", "--seconds", "600", "--slice", slice_option(bad, op="delay", delay_us=1)])
         with idle(tiny, lambda: gpu.slice_stats(bad).items > 0):
+            before = gpu.slice_stats(bad)
             yield
+            after = gpu.slice_stats(bad)
+        assert (after.items - before.items > 1000, after.error) == (True, 0), "no storm"
         return
     if kind in OF_GUESTS:
         with guest(bad, kind) as done:

@@ -41,7 +41,7 @@ class Artefacts:
 
 
 def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
-    """Return vgpumgr.ko and vgpu_guest.ko for the toolchain's kernel, as far as their sources exist."""
+    """Return vgpumgr.ko and vgpu_guest.ko for the toolchain's kernel."""
     if not (paths.checkout / "kmod" / "Makefile").is_file():
         say("kmod/Makefile is not there: no kernel modules")
         return ()
