@@ -399,19 +399,25 @@ static bool exec_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64
 {
 	u64 start_ns = ktime_get_ns();
 	u64 deadline_ns = start_ns + READ_ONCE(engine->sched.params.max_chunk_ns);
-	struct vgpu_executor *executor;
+	u64 realtime_ns = min(deadline_ns, start_ns + VGPU_ENGINE_REALTIME_NS);
+	struct vgpu_executor *executor = NULL;
 
-	vgpu_engine_set_realtime(engine, false);
-	if (le16_to_cpu(item->desc.op) == VGPU_OP_NOP)
-		return true;
-	executor = exec_offer(engine, item, deadline_ns);
-	if (!executor)
-		return false;
-	exec_wait(engine, executor, min(deadline_ns, start_ns + VGPU_ENGINE_REALTIME_NS));
+	if (le16_to_cpu(item->desc.op) != VGPU_OP_NOP)
+		executor = exec_offer(engine, item, deadline_ns);
+	if (!executor) {
+		vgpu_engine_set_realtime(engine, false);
+		return le16_to_cpu(item->desc.op) == VGPU_OP_NOP;
+	}
+	/* Who took long before most likely does so again, and is noticed in time. */
+	if (executor->brief) {
+		vgpu_engine_set_realtime(engine, false);
+		exec_wait(engine, executor, realtime_ns);
+	}
 	if (exec_is_waiting(engine, executor)) {
 		vgpu_engine_set_realtime(engine, true);
 		exec_wait(engine, executor, deadline_ns);
 	}
+	executor->brief = ktime_get_ns() < realtime_ns;
 	exec_settle(engine, executor, item);
 	return true;
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a guest asks for, the engine's thread keeps no processor from other tasks of the host.
 
-It has the real-time priority with which it sleeps only for what leaves it asleep for most of the time. That engine edu
-keeps to this, too, is in test_edu.py.
+It has the real-time priority with which it sleeps only for what leaves it asleep for most of the time. That engines edu
+and exec keep to this, too, is in test_edu.py and executor/test_grants.py.
 """
 
 from tests.rig.gpu import Gpu

@@ -45,6 +45,20 @@ def priorities(engine: str) -> Iterator[list[str]]:
 
     The thread sleeps when the body begins. `engine`: which one it is of.
     """
+    found: list[str] = []
+    with changes(engine) as events:
+        yield found
+    present = "realtime"  # asleep
+    for event in events:
+        if event == "executed":
+            found.append(present)
+        else:
+            present = event
+
+
+@contextmanager
+def changes(engine: str) -> Iterator[list[str]]:
+    """What the engine's thread becomes, `normal` or `realtime`, and `executed`, in order; filled at the body's end."""
     mounted()
     clock = TRACING / "trace_clock"
     before = re.findall(r"\[(\w+)\]", clock.read_text())[0]
@@ -66,9 +80,4 @@ def priorities(engine: str) -> Iterator[list[str]]:
         text = (TRACING / "trace").read_text()
         probes.write_text("")
         clock.write_text(before)
-    present = "realtime"  # asleep
-    for event in _EVENT.findall(text):
-        if event == "executed":
-            found.append(present)
-        else:
-            present = event
+    found += _EVENT.findall(text)

@@ -20,6 +20,7 @@ from tests.rig import executor as rig
 from tests.rig.executor import PIPE_BYTES, Executor, executor, program
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.kernel import PATIENCE, kernel_log
+from tests.rig.priority import changes
 from tests.rig.ring import ENTRIES, LAUNCH, NOP, REG_COMPLETED, REG_CONTROL, REG_ERROR, REG_FEATURES, descriptor
 from tests.rig.vfio import opened
 
@@ -53,6 +54,20 @@ def test_an_item_is_executed_by_a_process(blue: Slice) -> None:
         one.complete(one.granted().number, status=rig.FAILED, result=7)
         assert (blue.done(number).status, blue.done(number).result) == (rig.FAILED, 7)
         assert blue.done(blue.launch(op=NOP)).status == rig.OK
+
+
+def test_the_engine_sleeps_in_realtime_for_who_takes_long(blue: Slice) -> None:
+    """It must not wait for another task's turn to end when it is given back, or when it takes itself back."""
+    times = 12
+    with program(blue.uuid, "sum"):
+        with changes("exec") as of_launches:
+            for _ in range(times):
+                blue.done(blue.launch(1_000_000))
+        with changes("exec") as of_nothing:
+            blue.done(blue.launch(op=NOP))
+    assert of_launches.count("executed") == times
+    assert "normal" not in of_launches
+    assert of_nothing[:2] == ["normal", "executed"]
 
 
 def test_work_waits_for_a_process_and_nobody_waits_for_the_work(blue: Slice, green: Slice) -> None:
