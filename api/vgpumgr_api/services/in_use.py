@@ -29,7 +29,8 @@ def refuse_slices(session: Session, *those: ColumnElement[bool], found: str, adv
     ).all()
     if rows:
         named = [Subject(kind="slice", id=row.id, vm_uuid=row.vm_uuid) for row in rows]
-        raise _refusal(f"{found} {rows[0].number} slices, such as {_detail(named[0])}; {advice}", named)
+        why = f"{found} {rows[0].number} slices, such as {_detail(named[0])}; {advice}"
+        raise Refusal(Code.OBJECT_IN_USE, why, reasons=_reasons(named))
 
 
 def refuse_projects(session: Session, account: Tenant) -> None:
@@ -39,7 +40,8 @@ def refuse_projects(session: Session, account: Tenant) -> None:
     ).all()
     if names:
         named = [Subject(kind="tenant", name=each) for each in names]
-        raise _refusal(f"account {account.name} still has projects; delete those first", named)
+        why = f"account {account.name} still has projects; delete those first"
+        raise Refusal(Code.OBJECT_IN_USE, why, reasons=_reasons(named))
 
 
 def refuse_reservations(session: Session, *those: ColumnElement[bool], why: str) -> None:
@@ -56,12 +58,11 @@ def refuse_held(session: Session, gpus: Sequence[UUID], *, why: str) -> None:
 
 def _refuse_reserved(reservations: Iterable[UUID], why: str) -> None:
     if named := [Subject(kind="reservation", id=each) for each in reservations]:
-        raise _refusal(why, named, kind=ReservedRefusal)
+        raise ReservedRefusal(Code.OBJECT_IN_USE, why, reasons=_reasons(named))
 
 
-def _refusal(detail: str, named: Sequence[Subject], *, kind: type[Refusal] = Refusal) -> Refusal:
-    reasons = (Reason(code=Code.OBJECT_IN_USE, detail=_detail(each), about=each) for each in named)
-    return kind(Code.OBJECT_IN_USE, detail, reasons=tuple(reasons))
+def _reasons(named: Iterable[Subject]) -> tuple[Reason, ...]:
+    return tuple(Reason(code=Code.OBJECT_IN_USE, detail=_detail(each), about=each) for each in named)
 
 
 def _detail(one: Subject) -> str:
