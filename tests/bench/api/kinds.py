@@ -19,8 +19,6 @@ TENANTS = 50
 """That claim: few, so that each has many slices of one anti-affinity."""
 GROUP = 16
 """So many slices of a tenant have one anti-affinity, no two of them on a host."""
-MOST = 1000
-"""Claims of a kind in one run: the rare GPUs have room for all of them."""
 TOO_LARGE = {"name": "too-large", "share_permille": 50, "mem_bytes": 16 * GIB}
 """A profile for which no GPU offers a type."""
 GRANTED, REFUSED = 201, 409
@@ -81,7 +79,7 @@ def _apart(name: str) -> Callable[[int], Asked]:
 def _counted(bench: Bench, clients: int, asked: Callable[[int], Asked]) -> Run:
     before = servers.counts(bench.cluster, bench.whole.name, bench.replicas)
     make = claims.maker(bench.whole, asked, tenants=TENANTS)
-    tally = closed_loop(bench.addresses, clients, bench.sizes.seconds, make, most=MOST)
+    tally = closed_loop(bench.addresses, clients, bench.sizes.seconds, make, most=bench.sizes.claims_of_kind)
     return tally, servers.counts(bench.cluster, bench.whole.name, bench.replicas) - before
 
 

@@ -18,6 +18,7 @@ CLIENTS = 16
 class Sizes:
     """Hosts have four GPUs each. `rounds` are taken in turns, so that what else the machine does meets all alike.
     `warm_claims`: so many go before claims on processes that were just started are measured.
+    `claims_of_kind`: at most so many of a kind in one run, so that the rare GPUs have room for all of them.
 
     `workers`: processes of each server under test. `placement_clients`: no more than Placement has threads, since
     others would only wait, for minutes.
@@ -27,6 +28,7 @@ class Sizes:
     few_hosts: int
     placement_hosts: int
     warm_claims: int
+    claims_of_kind: int
     seconds: float
     placement_seconds: float
     placement_clients: tuple[int, ...]
@@ -46,6 +48,7 @@ FULL = Sizes(
     few_hosts=250,
     placement_hosts=2_500,
     warm_claims=1_000,
+    claims_of_kind=1_000,
     seconds=10,
     placement_seconds=30,
     placement_clients=(1, 16),
@@ -59,6 +62,7 @@ SMALL = Sizes(
     few_hosts=10,
     placement_hosts=10,
     warm_claims=20,
+    claims_of_kind=30,
     seconds=0.3,
     placement_seconds=1,
     placement_clients=(1, 4),
