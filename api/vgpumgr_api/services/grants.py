@@ -52,7 +52,8 @@ def deleted(session: Session, slice_id: UUID) -> None:
     change(
         session,
         update(ledger.Grant)
-        .where(ledger.Grant.slice_id == slice_id, ledger.Grant.deleted_at.is_(None))
+        # Who was not given up has not ended: said for the index of those that go on.
+        .where(ledger.Grant.slice_id == slice_id, ledger.Grant.ended_at.is_(None), ledger.Grant.deleted_at.is_(None))
         .values(deleted_at=_not_before_start(session)),
     )
 
