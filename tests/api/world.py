@@ -164,7 +164,7 @@ class World:
         agent = self.enrolled(name, token)
         if inventory is not None:
             agent.inventory = inventory
-        assert agent.report()
+        assert agent.report(desired=agent.desired())
         return agent
 
     def enrolled(self, name: str, token: str, *, claims_of: UUID | None = None) -> Agent:

@@ -32,7 +32,6 @@ from vgpumgr_api.services.actors import Actor, hash_of, invalid, new_secret, own
 from vgpumgr_api.services.enforcement import Part, plan_group
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.host_states import operators_state
-from vgpumgr_api.services.installation import UNKNOWN_YET
 from vgpumgr_api.services.slice_view import View, answer, view, views
 from vgpumgr_api.services.text import printable
 
@@ -62,7 +61,7 @@ def enroll(
     """
     host = models.Host
     # As reports do, which lock the host last.
-    before = session.execute(
+    session.execute(
         select(HostReport.host_id)
         .join(host, host.id == HostReport.host_id)
         .where(host.enroll_hash == hash_of(secret))
@@ -103,10 +102,8 @@ def enroll(
         created_at=now(session),
     )
     session.add(token)
-    # A new agent counts its starts from the beginning. What the host has of before it has yet to say.
-    unsaid = UNKNOWN_YET if before or request.claims_of is not None else 0
-    none_yet = reports.none_yet(consumed.id, agent_version=request.agent_version, unknown_slices=unsaid)
-    upsert(session, HostReport, [none_yet])
+    # A new agent counts its starts from the beginning.
+    upsert(session, HostReport, [reports.none_yet(consumed.id, agent_version=request.agent_version)])
     actor = Actor(
         token_id=token.id,
         role=TokenRole.HOST,

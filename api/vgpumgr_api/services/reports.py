@@ -31,8 +31,10 @@ REFUSAL_KEPT = 500
 """Characters of each of a report's `refusals`."""
 
 
-def none_yet(host_id: UUID, *, agent_version: str, unknown_slices: int) -> dict[str, Any]:
-    """Returns the row of a host that has reported nothing since it enrolled."""
+def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
+    """Returns the row of a host that has reported nothing since it enrolled: what it has, of before, it has yet to say,
+    having looked at its devices.
+    """
     return {
         "host_id": host_id,
         "boot_id": None,
@@ -41,7 +43,7 @@ def none_yet(host_id: UUID, *, agent_version: str, unknown_slices: int) -> dict[
         "agent_version": printable(agent_version),
         "desired_epoch": None,
         "desired_generation": 0,
-        "unknown_slices": unknown_slices,
+        "unknown_slices": UNKNOWN_YET,
         "refusals": [],
         "reported_at": None,
         "lost_at": None,

@@ -90,7 +90,7 @@ class Host:
         self._fleet = fleet
         self._caller = fleet.deployment.caller(token)
         self._seq = count(1)
-        assert self._caller.ask("POST", f"/v1/hosts/{name}/report", self.report()).body["accepted"]
+        assert self._caller.ask("POST", f"/v1/hosts/{name}/report", self.report(self.desired())).body["accepted"]
 
     def desired(self) -> Any:
         return self._caller.ask("GET", f"/v1/hosts/{self.name}/desired").body

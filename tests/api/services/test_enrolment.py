@@ -55,6 +55,19 @@ def test_enrolling_anew_voids_the_old_credential_and_keeps_claims(world: World) 
     assert [one.id for one in new.desired().slices] == [claimed.id]
 
 
+def test_a_new_host_takes_claims_once_it_has_said_what_it_has(world: World) -> None:
+    """It can have been here before its row was deleted, and may not get to see its devices at first."""
+    world.tenant("acme")
+    profile = world.profile()
+    agent = world.enrolled("one", world.run(hosts.create_host, HostCreate(name="one")).enroll_token)
+    assert agent.report()  # its helper is away
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", profile)
+    assert caught.reasons == {"gpu.unknown_slices": 1}
+    assert agent.report(desired=agent.desired())
+    world.claim("acme", profile)
+
+
 @pytest.mark.parametrize("restored", [False, True])
 def test_enrolling_anew_a_host_takes_claims_once_it_has_said_what_it_has(world: World, restored: bool) -> None:
     world.tenant("acme")
