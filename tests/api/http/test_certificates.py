@@ -2,6 +2,7 @@
 """Agents that show certificates: a real API process, real TLS sockets, real keys."""
 
 import contextlib
+import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
@@ -82,6 +83,21 @@ def test_an_expired_certificate_is_told_so_and_renews_nothing(cloud: Cloud) -> N
         assert outcome(http.post("/v1/hosts/one/certificate", json={"csr": new_key()[1]})) == Code.AUTH_EXPIRED
     # The clock of whoever made it may be ahead of ours.
     assert host.aged(now=datetime.now(UTC) + timedelta(hours=1)).desired() == "ok"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_handshake_makes_no_ticket_that_nobody_uses(cloud: Cloud, version: ssl.TLSVersion) -> None:
+    trusting = ssl.create_default_context(cafile=cloud.directory / "crt.pem")
+    trusting.minimum_version = trusting.maximum_version = version
+    host, _, port = cloud.server.url.removeprefix("https://").partition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=60) as plain,
+        trusting.wrap_socket(plain, server_hostname=host) as connection,
+    ):
+        connection.sendall(b"GET /v1/health/live HTTP/1.1\r\nHost: api\r\n\r\n")
+        assert connection.recv(4096)  # a ticket would have come before
+        assert connection.session is not None
+        assert not connection.session.has_ticket
 
 
 def test_certificates_of_others_get_nowhere(cloud: Cloud, tmp_path: Path) -> None:
