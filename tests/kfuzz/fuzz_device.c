@@ -7,6 +7,7 @@
  *
  *	fuzz_device SEED STEPS		or -- FILE ..., or libFuzzer, with -DLIBFUZZER
  */
+#include "lend.h"
 #include "process.h"
 #include "vmm.h"
 
@@ -235,7 +236,7 @@ static void run(const u8 *input, size_t bytes)
 	REQUIRE(!vgpu_rings_init());
 	REQUIRE(!vgpu_executor_register());
 	descriptor_launches = sim_one_in(4);
-	REQUIRE(!vgpu_engine_start(&parent->engine, descriptor_launches ? &vgpu_exec_engine :
+	REQUIRE(!vgpu_engine_start(&parent->engine, descriptor_launches ? lend_engine() :
 				   &vgpu_soft_engine, NULL, "gpu"));
 	mutex_lock(&parent->lock);
 	REQUIRE(!vgpu_tenant_configure(parent, "blue", &params, &fault));
@@ -328,6 +329,9 @@ int main(int argc, char **argv)
 	COUNT("revoked", process_counts.revoked);
 	COUNT("ended", process_counts.ended);
 	COUNT("for_nothing", process_counts.for_nothing);
+	COUNT("after_long", lend_counts.after_long);
+	COUNT("after_brief", lend_counts.after_brief);
+	COUNT("no_longer_brief", lend_counts.no_longer_brief);
 	COUNT("descriptors", guest_counts.descriptors);
 	COUNT("good", guest_counts.good);
 	COUNT("completions", guest_counts.completions);

@@ -42,6 +42,16 @@ bool sim_told_restoring(const char *fault);	/* which one begins like this */
 void sim_forget_told(void);
 
 extern u64 sim_now_ns;
+#define SIM_CLOCK_NS 456	/* to look at the clock takes less */
+
+/* How an engine's thread has slept with a deadline since this was cleared; nobody else does. */
+struct sim_sleeps {
+	bool normal;		/* at least once, not in real time */
+	u64 normal_until_ns;	/* the last deadline of those */
+	u64 realtime_ns;	/* when it first did in real time, or 0 */
+	u64 woken_ns;		/* the last time */
+};
+extern struct sim_sleeps sim_sleeps;
 
 /* The machine's other half: guest memory, and the user of a device that goes. */
 int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, bool write);

@@ -99,8 +99,9 @@ bool signal_pending(struct task_struct *task);
 #define fatal_signal_pending(task) signal_pending(task)
 void flush_signals(struct task_struct *task);
 #define allow_kernel_signal(number) ((void)0)
-#define sched_set_fifo_low(task) ((void)(task))
-#define sched_set_normal(task, nice) ((void)(task))
+void kfuzz_set_realtime(struct task_struct *task, bool realtime);
+#define sched_set_fifo_low(task) kfuzz_set_realtime(task, true)
+#define sched_set_normal(task, nice) kfuzz_set_realtime(task, false)
 
 u64 ktime_get_ns(void);
 #define ktime_get_real_ns() ktime_get_ns()

@@ -18,7 +18,7 @@ from tests.kfuzz.build import HERE, build
 
 ITEM = ("fuzz_item", "descriptor", "kernel", "threads")
 DUMP = ("fuzz_dump", "kernel", "threads")
-DEVICE = ("fuzz_device", "process", "vmm", "migrate", "guest", "descriptor", "kernel", "threads")
+DEVICE = ("fuzz_device", "process", "lend", "vmm", "migrate", "guest", "descriptor", "kernel", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
 

@@ -22,12 +22,13 @@ struct kfuzz_coroutine {
 	u64 wake_at_ns;
 	void *fake_stack;
 	int state;	/* what it will be when it calls schedule() */
-	bool used, sleeping, done, should_stop, killed;
+	bool used, sleeping, done, should_stop, killed, realtime;
 };
 
 const u8 *sim_input;
 size_t sim_input_left;
 u64 sim_now_ns;
+struct sim_sleeps sim_sleeps;
 struct task_struct *current;
 
 static struct kfuzz_coroutine coroutines[THREADS_MAX]; /* the first is the process */
@@ -237,8 +238,15 @@ int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode)
 {
 	(void)slack;
 	(void)mode;
+	if (!current->coroutine->realtime) {
+		sim_sleeps.normal = true;
+		sim_sleeps.normal_until_ns = *until;
+	} else if (!sim_sleeps.realtime_ns) {
+		sim_sleeps.realtime_ns = sim_now_ns;
+	}
 	current->coroutine->wake_at_ns = *until;
 	schedule();
+	sim_sleeps.woken_ns = sim_now_ns;
 	return 0;
 }
 
@@ -337,6 +345,11 @@ void cond_resched(void)
 {
 	might_sleep();
 	sim_maybe_preempt();
+}
+
+void kfuzz_set_realtime(struct task_struct *task, bool realtime)
+{
+	task->coroutine->realtime = realtime;
 }
 
 void send_sig(int number, struct task_struct *task, int privileged)
