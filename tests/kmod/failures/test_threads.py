@@ -107,6 +107,23 @@ def test_how_much_was_lost_is_told_however_late(gpu: Gpu) -> None:
     assert told.sequence == gpu.control.gpu(ADDRESS).event_seq == first + lost + 1
 
 
+def test_what_a_gpu_that_goes_could_not_tell_is_a_hole(gpu: Gpu) -> None:
+    """Nobody is left to tell of it: from the hole before the next event a listener learns that it must look again."""
+    with Watch(gpu.control) as watch:
+        assert isinstance(watch.wait(), Snapshot)
+        gpu.tenant("blue", weight=100, timeslice_us=1000)
+        assert knows(watch, "blue") is False
+        first = gpu.control.gpu(ADDRESS).event_seq
+        with failures_possible(text_of_function("vgpu_events_drain")), all_failing() as failed:
+            gpu.sysfs.unbind(ADDRESS)
+            assert failed() > 0
+        gpu.sysfs.bind(ADDRESS)
+        seen = watch.wait(60)
+    assert isinstance(seen, Snapshot)
+    assert seen.tenants == ()
+    assert seen.sequence == first + 3  # the tenant and the GPU that went, the GPU that came
+
+
 def knows(watch: Watch, name: str) -> bool:
     """Wait until a listener knows of a tenant; whether it had to look again."""
     looked = False
