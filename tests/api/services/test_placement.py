@@ -190,7 +190,7 @@ def test_a_host_takes_claims_only_while_it_reports_and_is_ready(world: World, cl
     agent = world.enrolled("new", token)
     with refused(Code.CAPACITY_NONE):
         world.claim("acme", profile)
-    agent.report()
+    agent.report(desired=agent.desired())
     world.claim("acme", profile)
     clock.advance(90)
     assert world.run(hosts.get_host, "new").online
