@@ -2,24 +2,28 @@
 """What one tenant's memory may do to another: nothing."""
 
 import os
+from itertools import pairwise
 
 from tests.rig.client import Client, client
 from tests.rig.figures import Record
 from tests.rig.gpu import Gpu, poll
 
-CHUNK_US = 400
+TIMESLICE_US, CHUNK_US = 1000, 400
+RESERVE_US, PERIOD_US = 100, 1600
+LAG_US = TIMESLICE_US + CHUNK_US + RESERVE_US + CHUNK_US
+"""R10: the longest run, and what one reservation may add to it (invariant 4 of kmod/sched/vgpu_sched.h)."""
 SHARE_SLACK = 0.02
 
 
-def p99_ns(uuid: str) -> int:
-    outcome = client(uuid, "latency", "--delay-us", "50", "--period-us", "1000", "--seconds", "2")
-    return int(outcome.reports[-1]["p99_ns"])
+def p99_ns(uuid: str, *, period_us: int = 1000, seconds: float = 2) -> int:
+    options = ("--delay-us", "50", "--period-us", str(period_us), "--seconds", f"{seconds:g}")
+    return int(client(uuid, "latency", *options).reports[-1]["p99_ns"])
 
 
 def test_memory_that_stops_answering_does_not_change_the_neighbours_p99(gpu: Gpu, figures: Record) -> None:
     """Operands under userfaultfd whose faults nobody answers: only that slice's own worker waits."""
     for tenant in ("frozen", "neighbour"):
-        gpu.tenant(tenant, weight=100, timeslice_us=1000)
+        gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
     frozen, neighbour = gpu.slice("frozen"), gpu.slice("neighbour")
 
     alone = p99_ns(neighbour)
@@ -34,36 +38,57 @@ def test_memory_that_stops_answering_does_not_change_the_neighbours_p99(gpu: Gpu
     assert outcome.reports[-1]["ok"]
 
 
-def test_a_client_gone_mad_does_not_hold_its_neighbour_up(gpu: Gpu, figures: Record) -> None:
-    """Whatever `vgpu-client fuzz` does to its device: a run of the other tenant and a chunk are the longest wait.
+def test_at_no_time_does_a_client_gone_mad_take_anything_from_others(gpu: Gpu, figures: Record) -> None:
+    """Whatever `vgpu-client fuzz` does to its device, in each of several intervals, so that none makes up for another.
 
-    The mad client has the processor when nobody else wants it: processors are for others to share.
+    The mad tenant has a second slice that always has work, so that it wants all of its share. A steady tenant, with
+    work at all times, too, is never further behind its share of what both have than R10 allows at both ends of an
+    interval; an urgent one, with a reservation, waits for one chunk, and for another if the engine computes on the only
+    processor when its item comes. The mad client has the processor when nobody else wants it: processors are for others
+    to share.
     """
-    for tenant in ("mad", "neighbour"):
-        gpu.tenant(tenant, weight=100, timeslice_us=1000)
-    mad, neighbour = gpu.slice("mad"), gpu.slice("neighbour")
+    gpu.tenant("mad", weight=100, timeslice_us=TIMESLICE_US)
+    gpu.tenant("steady", weight=300, timeslice_us=TIMESLICE_US)
+    reservation = {"band": "latency", "reserve_us": RESERVE_US, "reserve_period_us": PERIOD_US}
+    gpu.tenant("urgent", weight=100, timeslice_us=TIMESLICE_US, **reservation)
+    mad, second, steady, urgent = (gpu.slice(tenant) for tenant in ("mad", "mad", "steady", "urgent"))
 
-    alone = p99_ns(neighbour)
-    fuzz = Client(["--json", mad, "fuzz", "--seconds", "60"])
-    try:
-        os.sched_setscheduler(fuzz.process.pid, os.SCHED_IDLE, os.sched_param(0))
-        poll(lambda: gpu.slice_stats(mad).items > 0)
-        window = gpu.window()
-        beside = p99_ns(neighbour)
-        window.close()
-    finally:
-        fuzz.kill()
+    def wait_us() -> float:
+        return p99_ns(urgent, period_us=2 * PERIOD_US, seconds=0.5) / 1000
 
-    figures("p99 of a 50 us item beside a client gone mad", beside / 1000, against=alone / 1000, unit="us alone")
-    figures("share of the client gone mad", window.share["mad"], against=1.0, unit="of the used engine")
-    assert window.run_ns["mad"] > 0
-    assert beside <= alone + (1000 + CHUNK_US + 100) * 1000
+    alone_us = wait_us()
+    work = {"op": "delay", "delay_us": CHUNK_US}
+    with gpu.loaded({steady: work, second: work}) as outcomes:
+        fuzz = Client(["--json", mad, "fuzz", "--seconds", "600"])
+        try:
+            os.sched_setscheduler(fuzz.process.pid, os.SCHED_IDLE, os.sched_param(0))
+            poll(lambda: gpu.slice_stats(mad).items > 0)
+            edges, beside_us = [gpu.snapshot()], []
+            for _ in range(8):
+                beside_us.append(wait_us())
+                edges.append(gpu.snapshot())
+        finally:
+            fuzz.kill()
+
+    behind_us = []
+    for first, last in pairwise(edges):
+        had, mad_had = (last.tenants[name].run_ns - first.tenants[name].run_ns for name in ("steady", "mad"))
+        behind_us.append((0.75 * (had + mad_had) - had) / 1000)
+    figures("p99 of an urgent 50 us item beside a client gone mad", max(beside_us), against=alone_us, unit="us alone")
+    figures("a steady tenant behind its share, at worst", max(behind_us), against=2 * LAG_US, unit="us")
+    errors = [edge.slices[mad].errors for edge in edges]
+    assert all(before < after for before, after in pairwise(errors)), "not mad at times"
+    for uuid in (steady, second):
+        report = outcomes[0].report("name", uuid)
+        assert (report["error"], report["mismatches"], report["saturated"]) == (0, 0, True)
+    assert max(behind_us) <= 2 * LAG_US, behind_us
+    assert max(beside_us) <= alone_us + 2 * CHUNK_US + 100, beside_us
 
 
 def test_malformed_work_takes_nothing_from_a_neighbour(gpu: Gpu, figures: Record) -> None:
     """All hostile cases, over and over, against one that always has work: it is never without, and has its share."""
     for tenant in ("bad", "good"):
-        gpu.tenant(tenant, weight=100, timeslice_us=1000)
+        gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
     bad, good = gpu.slice("bad"), gpu.slice("good")
     with gpu.loaded({good: {"op": "delay", "delay_us": 200}}) as outcomes:
         window = gpu.window()
