@@ -88,7 +88,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     last.unknown_slices = _unknown(session, host, here.keys(), report, before=last.unknown_slices)
     if last.unknown_slices > known or not startable.isdisjoint(deleted):
         touched.add(host.id)  # the document it has may be one of commits that were lost, and of the number of another
-    last.refusals = [printable(refusal)[:REFUSAL_KEPT] for refusal in report.refusals]
+    last.refusals = [printable(refusal[:REFUSAL_KEPT]) for refusal in report.refusals]
     last.reported_at = heartbeats.heard(session, last.reported_at)
     session.flush()
     bump(session, touched)
