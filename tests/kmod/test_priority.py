@@ -2,7 +2,7 @@
 """Whatever a guest asks for, the engine's thread keeps no processor from other tasks of the host.
 
 It has the real-time priority with which it sleeps only for what leaves it asleep for most of the time. That engines edu
-and exec keep to this, too, is in test_edu.py and executor/test_grants.py.
+and exec keep to this, too, is in test_edu.py, executor/test_grants.py and tests/kfuzz/lend.c.
 """
 
 from tests.rig.gpu import Gpu
