@@ -9,6 +9,7 @@ from uuid import uuid4
 from vgpumgr_api.services import fleet
 
 from tests.api.services.hearing import hearing
+from tests.api.services.test_claim_cost import nodes
 from tests.api.world import World, absent, gpu
 from vgpumgr.wire.fleet import Bind
 
@@ -33,12 +34,6 @@ def read_whole(world: World) -> Iterator[set[str]]:
 
     with hearing(world.database.engine, "before_cursor_execute", explain):
         yield found
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for part in plan.get("Plans", ()):
-        yield from nodes(part)
 
 
 def test_from_claim_to_release_nothing_reads_a_table_from_end_to_end(world: World) -> None:
