@@ -13,9 +13,12 @@ import typer
 from vgpumgr.cli.kinds import checked_name
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, Session, begin, table
 from vgpumgr.cli.units import format_us
+from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from vgpumgr.cli.usage_window import Row
+    from datetime import datetime
+
+    from vgpumgr.cli.usage_window import GpuKey, Row
 
 HEADER = (
     "TENANT",
@@ -30,13 +33,15 @@ HEADER = (
     "SWITCHES/S",
 )
 CLEAR = "\x1b[H\x1b[2J"
-REPORTS_S = 60.0
-"""How long `--once` waits for hosts to report twice; a host that is offline does not."""
+REPORTS_S = 90.0
+"""How long a table that was asked for waits for hosts to report: unless set otherwise they tell their counters once in
+45 to 75 s, and a host that was not heard of for 90 s counts as offline."""
 
 
 def top(
     context: typer.Context,
-    interval: Annotated[float, typer.Option(min=0.2, max=3600, metavar="S", help="seconds between samples")] = 5.0,
+    interval: Annotated[float, typer.Option(min=0.2, max=3600, metavar="S", help="seconds between looks")] = 5.0,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="print so many tables and end")] = None,
     once: Annotated[bool, typer.Option("--once", help="print one table and end")] = False,
     host: Annotated[str | None, typer.Option(help="only this host")] = None,
     tenant: Annotated[str | None, typer.Option(help="only this tenant's rows")] = None,
@@ -49,22 +54,36 @@ def top(
     for name, what in ((host, "host"), (tenant, "tenant")):
         if name is not None:
             checked_name(name, what)
+    if once and count is not None:
+        raise ArgumentError("--once is --count 1; give one of them")
+    counted = once or count is not None
+    left = 1 if count is None else count
     samples = Samples()
+    shown: dict[GpuKey, datetime] | None = None
     # Always all tenants: the shares of one depend on who else works. A tenant's token sees its own only.
     samples.add(session.client.usage(host=host))
-    deadline_s = session.clock() + max(REPORTS_S, 3 * interval)
+    deadline_s = _deadline_s(session, interval)
     try:
-        while True:
+        while left:
             session.sleep(interval)
             samples.add(session.client.usage(host=host))
-            late = session.clock() >= deadline_s
-            if once and not samples.complete and not late:
-                continue
-            _print(session, [row for row in samples.rows() if tenant in (None, row.tenant)], once=once)
-            if once:
-                return
+            rows = [row for row in samples.rows() if tenant in (None, row.tenant)]
+            told = {(row.host, row.gpu): samples.reported_at(row.host, row.gpu) for row in rows}
+            # Who watches sees at least who is there, until there are figures.
+            fresh = told != shown and (samples.complete or not counted)
+            late = counted and session.clock() >= deadline_s
+            if fresh or late:
+                _print(session, rows, once=once)
+                shown = told
+                left -= counted
+                deadline_s = _deadline_s(session, interval)
     except KeyboardInterrupt:
         return
+
+
+def _deadline_s(session: Session, interval_s: float) -> float:
+    """When a table is printed though nothing new was reported."""
+    return session.clock() + max(REPORTS_S, 3 * interval_s)
 
 
 def _print(session: Session, rows: "Sequence[Row]", *, once: bool) -> None:

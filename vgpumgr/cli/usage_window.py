@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from vgpumgr.entitlement import Backlogged, entitled
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from vgpumgr.wire.resources import Usage
 
 GpuKey = tuple[str, str]
@@ -62,6 +64,10 @@ class Samples:
     def complete(self) -> bool:
         """Whether there are two reports of every GPU."""
         return self.after.keys() <= self.before.keys()
+
+    def reported_at(self, host: str, gpu: str) -> "datetime":
+        """Return when the newest report of a GPU came, which ends its window."""
+        return _reported(self.after[host, gpu])
 
     def rows(self) -> list[Row]:
         """Return all groups, by host, GPU and tenant."""
@@ -128,5 +134,5 @@ def _cap(entry: "Usage") -> Fraction | None:
     return Fraction(entry.cap_us, entry.cap_period_us) if entry.cap_us and entry.cap_period_us else None
 
 
-def _reported(entries: "Sequence[Usage]") -> object:
+def _reported(entries: "Sequence[Usage]") -> "datetime":
     return max(entry.reported_at for entry in entries)

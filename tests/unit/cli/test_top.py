@@ -112,8 +112,40 @@ def test_gpus_are_apart() -> None:
 def test_once_gives_up_on_a_host_that_does_not_report(cli: Cli) -> None:
     cli.api.usage = [[at(0, "blue")]]
     result = cli("top", "--once", "--interval", "10")
-    assert (result.status, sum(cli.slept_s)) == (0, 60)
+    assert (result.status, sum(cli.slept_s)) == (0, 90)
     assert result.out.splitlines()[1].split()[5:7] == ["-", "-"]
+
+
+def test_once_waits_for_counters_that_are_told_as_seldom_as_by_default(cli: Cli) -> None:
+    cli.api.usage = [[at(0, "blue")]] * 8 + [[at(75, "blue", run_ns=75 * S)]]
+    result = cli("top", "--once", "--interval", "10")
+    assert (result.status, sum(cli.slept_s)) == (0, 80)
+    assert result.out.splitlines()[1].split()[5:7] == ["100.0%", "100.0%"]
+
+
+def test_so_many_tables_are_printed_each_of_a_time_of_its_own(cli: Cli) -> None:
+    cli.api.usage = [[at(seconds, "blue", run_ns=seconds**2 * S // 100)] for seconds in (0, 0, 10, 10, 10, 20, 20, 30)]
+    result = cli("top", "--count", "3", "--interval", "2")
+    assert result.status == 0
+    assert [line.split()[5:7] for line in result.out.splitlines() if line.startswith("blue")] == [
+        ["100.0%", "10.0%"],
+        ["100.0%", "30.0%"],
+        ["100.0%", "50.0%"],
+    ]
+    assert result.out.count("TENANT") == 3
+    assert len(cli.slept_s) == 7
+
+
+def test_a_count_ends_without_reports_too(cli: Cli) -> None:
+    cli.api.usage = [[at(0, "blue")], [at(10, "blue", run_ns=S)]]
+    result = cli("top", "--count", "2", "--interval", "10", "-o", "json")
+    assert (result.status, sum(cli.slept_s)) == (0, 100)
+    assert [json.loads(line)[0]["obtained_share"] for line in result.out.splitlines()] == [0.1, 0.1]
+
+
+def test_once_is_a_count_of_its_own(cli: Cli) -> None:
+    assert cli("top", "--once", "--count", "2").status == 2
+    assert cli.api.requests == []
 
 
 def test_filters_do_not_change_what_is_due(cli: Cli) -> None:
@@ -124,16 +156,16 @@ def test_filters_do_not_change_what_is_due(cli: Cli) -> None:
     assert all("host=gpu-a" in line and "tenant=" not in line for line in cli.api.seen())
 
 
-def test_the_live_table_ends_with_ctrl_c_as_asked(cli: Cli) -> None:
-    cli.api.usage = [[at(seconds, "blue", run_ns=seconds * S // 2)] for seconds in (0, 10, 20)]
+def test_the_live_table_ends_with_ctrl_c_as_asked_and_changes_with_reports_only(cli: Cli) -> None:
+    cli.api.usage = [[at(seconds, "blue", run_ns=seconds * S // 2)] for seconds in (0, 0, 0, 10, 10, 20, 20)]
     rounds = []
 
     def sleep(seconds: float) -> None:
         rounds.append(seconds)
-        if len(rounds) > 2:
+        if len(rounds) > 6:
             raise KeyboardInterrupt
 
     cli.session["sleep"] = sleep
     result = cli("top", "-o", "json")
     assert result.status == 0
-    assert [json.loads(line)[0]["obtained_share"] for line in result.out.splitlines()] == [0.5, 0.5]
+    assert [json.loads(line)[0]["obtained_share"] for line in result.out.splitlines()] == [None, 0.5, 0.5]
