@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from vgpumgr.cli.privilege import as_root, to_be_permitted
 from vgpumgr.errors import AgentRefusedError, AgentUnreachableError
 
 HOOK_SOCKET = Path("run/vgpumgr/hook.sock")
@@ -66,14 +67,15 @@ def exchange(path: Path, request: dict[str, Any], *, limit_s: float = LIMIT_S) -
     except TimeoutError:
         raise AgentUnreachableError(f"{path}: no answer within {limit_s:g} s; see the agent's log") from None
     except OSError as error:
-        todo = "run this as root" if isinstance(error, PermissionError) else "check that vgpumgr-agent runs here"
-        raise AgentUnreachableError(f"{path}: {error.strerror or error}; {todo}") from None
+        todo = to_be_permitted() if isinstance(error, PermissionError) else "check that vgpumgr-agent runs here"
+        raise AgentUnreachableError(f"{path}: {error.strerror or error}; {todo}") from error
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise AgentUnreachableError(f"{path}: the answer is not the agent's; run this as root, and see the agent's log")
+        todo = as_root("see the agent's log")  # it hangs up on other users
+        raise AgentUnreachableError(f"{path}: the answer is not the agent's; {todo}")
     return answer
 
 

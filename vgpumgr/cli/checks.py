@@ -9,13 +9,16 @@ from enum import IntEnum
 from pathlib import Path
 
 from vgpumgr.cli.agent_socket import HELPER_SOCKET, HOOK_SOCKET, exchange
+from vgpumgr.cli.privilege import as_root, to_be_permitted
 from vgpumgr.control.sysfs import HostPaths, Sysfs
-from vgpumgr.errors import AgentUnreachableError, NotFoundError, VgpumgrError
+from vgpumgr.errors import AgentUnreachableError, NotFoundError, NotPermittedError, VgpumgrError
 
 ABI_MAJOR = "1"
+PREEMPT = Path("sys/kernel/debug/sched/preempt")
 HOOK = Path("etc/libvirt/hooks/qemu.d/vgpumgr")
 PROBE_S = 3.0
 VIRSH_S = 10.0
+NO_VIRSH = "virsh is not installed"
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _HOOK_PATH = re.compile(r"^(PYTHON|CLIENT)=(/\S+)$", re.MULTILINE)
 
@@ -65,7 +68,8 @@ def local_checks(root: Path, *, virsh: Callable[[], str | None]) -> Iterator[Fin
     if refused is None:
         yield ok("libvirt", "answers")
     else:
-        yield fail("libvirt", refused, "start libvirt's daemon, and run this as root")
+        todo = "install libvirt-clients" if refused == NO_VIRSH else as_root("start libvirt's daemon")
+        yield fail("libvirt", refused, todo)
 
 
 def module(root: Path) -> Finding:
@@ -100,7 +104,7 @@ def _abi(sysfs: Sysfs, gpu: str) -> Finding:
     try:
         version = sysfs.read_gpu(gpu, "abi_version")
     except VgpumgrError as error:
-        return fail(check, str(error), "load the vgpumgr.ko of this release")
+        return _unread(check, error)
     if version.partition(".")[0] != ABI_MAJOR:
         return fail(check, f"abi_version {version}, this release needs {ABI_MAJOR}.x", "install module and agent alike")
     return ok(check, f"abi_version {version}")
@@ -120,7 +124,7 @@ def _policy(sysfs: Sysfs, gpu: str) -> Finding:
     except NotFoundError:
         return ok(check, "best_effort, no reservations")
     except VgpumgrError as error:
-        return fail(check, str(error), "run this as root")
+        return _unread(check, error)
     return ok(check, policy)
 
 
@@ -129,18 +133,24 @@ def _attach(sysfs: Sysfs, gpu: str) -> Finding:
     try:
         mode = sysfs.read_gpu(gpu, "attach")
     except VgpumgrError as error:
-        return fail(check, str(error), "load the vgpumgr.ko of this release")
+        return _unread(check, error)
     if mode != "permit":
         path = sysfs.paths.gpu(gpu) / "attach"
         return fail(check, f"attach={mode}: a VM opens a slice without a claim", f"`echo permit >{path}`")
     return ok(check, "a VM opens a slice only with a permit")
 
 
+def _unread(check: str, error: VgpumgrError) -> Finding:
+    """An attribute that this release reads."""
+    denied = isinstance(error, NotPermittedError)
+    return fail(check, str(error), to_be_permitted() if denied else "load the vgpumgr.ko of this release")
+
+
 def preemption(root: Path) -> Finding:
     """Whether the kernel preempts itself. One that only does so voluntarily lets runs overrun by milliseconds."""
     if _read(root / "sys/kernel/realtime") == "1":
         return ok("preemption", "real-time kernel")
-    modes = _read(root / "sys/kernel/debug/sched/preempt")
+    modes = _read(root / PREEMPT)
     todo = "boot with preempt=full, or `echo full >/sys/kernel/debug/sched/preempt`"
     if modes is not None:
         if "(full)" in modes.split():
@@ -150,8 +160,20 @@ def preemption(root: Path) -> Finding:
     if "PREEMPT" in version or "PREEMPT_RT" in version:
         return ok("preemption", "built in")
     if "PREEMPT_DYNAMIC" in version:
-        return warn("preemption", "cannot tell", "run this as root with debugfs mounted at /sys/kernel/debug")
+        return _untold_preemption(root)
     return warn("preemption", "this kernel preempts voluntarily at most", "use a kernel with PREEMPT_DYNAMIC")
+
+
+def _untold_preemption(root: Path) -> Finding:
+    try:
+        (root / PREEMPT).read_bytes()
+        why = "not readable"
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        if isinstance(error, PermissionError):
+            return warn("preemption", f"cannot tell: /{PREEMPT}: {why}", to_be_permitted())
+    todo = as_root("`mount -t debugfs debugfs /sys/kernel/debug`")
+    return warn("preemption", f"cannot tell: /{PREEMPT}: {why}", todo)
 
 
 def agent_socket(check: str, path: Path, unit: str) -> Finding:
@@ -169,7 +191,9 @@ def agent_socket(check: str, path: Path, unit: str) -> Finding:
     try:
         exchange(path, request, limit_s=PROBE_S)
     except AgentUnreachableError as error:
-        return fail(check, str(error).partition(";")[0], f"`systemctl status {unit}`, and run this as root")
+        denied = isinstance(error.__cause__, PermissionError)
+        todo = to_be_permitted() if denied else as_root(f"`systemctl status {unit}`")
+        return fail(check, str(error).partition(";")[0], todo)
     return ok(check, f"answers at {path}")
 
 
@@ -181,6 +205,8 @@ def hook(root: Path) -> Finding:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
+        if isinstance(error, PermissionError):
+            return fail("hook", f"{path}: {reason}", to_be_permitted())
         return fail("hook", f"{path}: {reason}", "install it with the role, then reload libvirt: a VM starts unchecked")
     if not executable:
         return fail("hook", f"{path} is not executable: libvirt passes over it", f"`chmod 755 {path}`")
@@ -202,7 +228,7 @@ def virsh_refusal() -> str | None:
             timeout=VIRSH_S,
         )
     except FileNotFoundError:
-        return "virsh is not installed"
+        return NO_VIRSH
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"virsh gives no answer: {type(error).__name__}"
     if asked.returncode:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 from xml.etree import ElementTree as ET
 
+from vgpumgr.cli.privilege import as_root
 from vgpumgr.errors import DomainUnknownError, LibvirtFailedError
 
 NAMESPACE = "https://vgpumgr.dev/xmlns/domain/1"
@@ -112,9 +113,8 @@ def open_domain(name: str, uri: str, *, libvirt: Any = None) -> Iterator[Domain]
     try:
         connection = library.open(uri)
     except library.libvirtError as error:
-        raise LibvirtFailedError(
-            f"cannot connect to {uri}: {error}; run this as root on the VM's host, with libvirt running"
-        ) from None
+        todo = as_root("see that this is the VM's host and that libvirt runs")
+        raise LibvirtFailedError(f"cannot connect to {uri}: {error}; {todo}") from None
     try:
         yield Domain(library, _look_up(library, connection, name, uri))
     finally:

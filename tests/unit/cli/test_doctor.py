@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`host doctor` on a fake root: a host where all is well, and each thing that may be wrong."""
 
+import contextlib
 import json
+import os
 import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -15,6 +18,8 @@ from tests.unit.cli.conftest import Cli
 from tests.unit.cli.fake_content import GPU, MADE
 from vgpumgr.cli import checks
 from vgpumgr.wire.problem import Code
+
+NOBODY = 65534
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -44,10 +49,9 @@ def serve(path: Path) -> socket.socket:
     return listener
 
 
-@pytest.fixture
-def root(tmp_path: Path, cli: Cli) -> Iterator[Path]:
+@contextlib.contextmanager
+def healthy(made: Path) -> Iterator[Path]:
     """A host where all is well."""
-    made = tmp_path / "root"
     write(made / "sys/module/vgpumgr/version", "0.1.0\n")
     (made / "sys/class/mdev_bus" / GPU).mkdir(parents=True)
     write(made / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "1.0\n")
@@ -62,6 +66,38 @@ def root(tmp_path: Path, cli: Cli) -> Iterator[Path]:
     for listener in listeners:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    with healthy(tmp_path / "root") as made:
+        yield made
+
+
+CLOSED = (
+    f"sys/bus/pci/devices/{GPU}/vgpu/abi_version",
+    f"sys/bus/pci/devices/{GPU}/vgpu/attach",
+    "sys/kernel/debug/sched/preempt",
+    "run/vgpumgr/hook.sock",
+    "run/vgpumgr/helper.sock",
+    "etc/libvirt/hooks/qemu.d/vgpumgr",
+)
+
+
+@pytest.fixture
+def closed(cli: Cli) -> Iterator[Path]:
+    """The same, seen by somebody who may open nothing of it that matters."""
+    uid = os.geteuid()
+    with tempfile.TemporaryDirectory() as directory, healthy(Path(directory) / "root") as made:
+        write(made / "proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian\n")
+        Path(directory).chmod(0o755)
+        examine(cli, made)  # what is imported when it is needed is, now
+        for name in CLOSED:
+            (made / name).chmod(0)
+        if uid == 0:
+            os.seteuid(NOBODY)
+        yield made
+        os.seteuid(uid)
 
 
 def examine(cli: Cli, root: Path, *more: str) -> tuple[int, dict[str, tuple[str, str, str]]]:
@@ -212,6 +248,55 @@ def test_libvirt_that_does_not_answer_is_a_failure(cli: Cli, root: Path) -> None
     status, findings = examine(cli, root)
     assert status == 1
     assert findings["libvirt"][:2] == ("fail", "failed to connect to the hypervisor")
+
+
+def as_user(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_only_others_than_root_are_told_to_run_it_as_root(
+    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    as_user(monkeypatch, uid)
+    for socket_name in ("hook.sock", "helper.sock"):
+        (root / "run/vgpumgr" / socket_name).unlink()
+    shutil.rmtree(root / "sys/kernel/debug")
+    write(root / "proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian\n")
+    cli.session["virsh"] = lambda: "failed to connect to the hypervisor"
+    findings = examine(cli, root)[1]
+    also = "" if uid == 0 else ", and run this as root"
+    assert {check: todo for check, (_, _, todo) in findings.items() if todo} == {
+        "preemption": f"`mount -t debugfs debugfs /sys/kernel/debug`{also}",
+        "agent": f"`systemctl status vgpumgr-agent`{also}",
+        "helper": f"`systemctl status vgpumgr-helper`{also}",
+        "libvirt": f"start libvirt's daemon{also}",
+    }
+    assert findings["preemption"][1] == "cannot tell: /sys/kernel/debug/sched/preempt: no such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("uid", "todo"),
+    [(0, "look in the kernel's log for what AppArmor, SELinux or lockdown forbids root"), (1000, "run this as root")],
+)
+def test_a_refused_permission_is_told_from_what_is_missing(
+    cli: Cli, closed: Path, monkeypatch: pytest.MonkeyPatch, uid: int, todo: str
+) -> None:
+    as_user(monkeypatch, uid)
+    findings = examine(cli, closed)[1]
+    assert {check: found[2] for check, found in findings.items() if found[2]} == dict.fromkeys(
+        (f"abi {GPU}", f"attach {GPU}", "preemption", "agent", "helper", "hook"), todo
+    )
+    assert all("permission denied" in found[1].lower() for found in findings.values() if found[2])
+
+
+def test_a_virsh_that_is_not_there_is_no_matter_of_privilege(cli: Cli, root: Path) -> None:
+    cli.session["virsh"] = lambda: checks.NO_VIRSH
+    assert examine(cli, root)[1]["libvirt"] == (
+        "fail",
+        "virsh is not installed",
+        "install libvirt-clients",
+    )
 
 
 def test_virsh_is_really_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
