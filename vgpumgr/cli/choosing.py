@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options that choose what `get` lists, as the API takes them. Each kind knows which it has."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from vgpumgr.cli.kinds import Kind, checked_name
 from vgpumgr.cli.session import Session
-from vgpumgr.cli.units import parse_instant, parse_labels, parse_uuid
+from vgpumgr.cli.units import NO_LABEL, parse_instant, parse_labels, parse_uuid
 from vgpumgr.errors import ArgumentError
 
-NAMES = ("tenant", "host", "account", "profile", "subject")
+NAMES = ("tenant", "host", "account", "profile", "subject", "target")
 
 
 def chosen(session: Session, kind: Kind, given: Mapping[str, Any], *, one: bool) -> dict[str, Any]:
@@ -30,8 +31,17 @@ def _checked(session: Session, kind: Kind, option: str, value: Any) -> Any:
     if option in ("since", "until"):
         return parse_instant(value, f"--{option}", session.now()).isoformat()
     if option == "selector":
-        return ",".join(f"{key}={label}" for key, label in sorted(parse_labels(value).items()))
+        return _selector(parse_labels(value))
     known = kind.choices.get(option)
     if known is not None and value not in known:
         raise ArgumentError(f"--{option} {value[:40]!r}: {kind.plural} are {', '.join(known)}")
     return value
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    from vgpumgr.wire.common import LABEL_KEY, LABEL_VALUE
+
+    for key, value in labels.items():
+        if not (re.fullmatch(LABEL_KEY, key) and re.fullmatch(LABEL_VALUE, value)):
+            raise ArgumentError(f"--selector {f'{key}={value}'[:80]!r}: {NO_LABEL}")
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

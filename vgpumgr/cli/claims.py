@@ -124,8 +124,8 @@ def _claim(
         host=host,
         placement=placement.value,
         selector=parse_labels(selector or []),
-        affinity=tie(affinity),
-        anti_affinity=tie(anti_affinity),
+        affinity=tie("--affinity", affinity),
+        anti_affinity=tie("--anti-affinity", anti_affinity),
         reservation=None if reservation is None else parse_uuid(reservation, "reservation"),
     )
 

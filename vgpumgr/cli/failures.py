@@ -2,9 +2,11 @@
 """What a failure looks like: one line on standard error, and an exit status by its kind."""
 
 import json
+from collections.abc import Collection
 from enum import IntEnum
 
 from vgpumgr import errors
+from vgpumgr.cli.option_names import in_options
 
 
 class Status(IntEnum):
@@ -109,19 +111,24 @@ def printable(text: str) -> str:
     )
 
 
-def lines(error: errors.VgpumgrError) -> list[str]:
-    """Return what to print for people: what happened and what to do next, then the reasons."""
-    shown = [f"vgpumgr: {printable(error.code)}: {printable(str(error))}"]
+def lines(error: errors.VgpumgrError, *, takes: Collection[str] = ()) -> list[str]:
+    """Return what to print for people: what happened and what to do next, then the reasons.
+
+    `takes`: the options of the command, by which members are called.
+    """
+    shown = [f"{error.code}: {error}"]
     if isinstance(error, errors.ApiError):
         for reason in error.reasons:
-            if reason.detail == str(error):  # which says it already
+            field = f"{reason.field}: " if reason.field else ""
+            if str(error) == reason.detail or str(error).endswith(f"{field}{reason.detail}"):  # which says it already
                 continue
             times = "" if reason.count is None else f" ({reason.count} GPU{'' if reason.count == 1 else 's'})"
-            field = f"{reason.field}: " if reason.field else ""
-            shown.append("  " + printable(f"{reason.code}: {field}{reason.detail}{times}"))
+            shown.append(f"{reason.code}: {field}{reason.detail}{times}")
+        shown = [in_options(error, line, takes) for line in shown]
     elif isinstance(error, errors.ScenarioError):
-        shown += ["  " + printable(problem) for problem in error.problems[1:]]
-    return shown
+        shown += error.problems[1:]
+    first, *more = map(printable, shown)
+    return [f"vgpumgr: {first}", *(f"  {line}" for line in more)]
 
 
 def document(error: errors.VgpumgrError) -> str:

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str], session: Session) -> int:
     try:
         return int(app(list(arguments), prog_name="vgpumgr", standalone_mode=False, obj=session) or 0)
     except VgpumgrError as error:
-        complain(document(error) if session.output == Output.JSON else "\n".join(lines(error)))
+        complain(document(error) if session.output == Output.JSON else "\n".join(lines(error, takes=session.takes)))
         return status(error)
     except typer.Exit as leave:
         return leave.exit_code

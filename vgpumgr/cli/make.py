@@ -3,7 +3,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from vgpumgr.cli.kinds import kind_of
+from vgpumgr.cli.option_names import option_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_labels, parse_size, parse_tie
+from vgpumgr.cli.units import NO_LABEL, parse_labels, parse_size, parse_tie
 from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError, OutputError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from vgpumgr.wire.resources import Tie
 
     Model = TypeVar("Model", bound=BaseModel)
+    Location = tuple[int | str, ...]
 
 create = typer.Typer(help="Make tenants, profiles, slices, reservations, hosts and tokens.", no_args_is_help=True)
 
@@ -77,37 +79,47 @@ class RoleOption(StrEnum):
 
 
 def request(kind: "type[Model]", **members: Any) -> "Model":
-    """Return a request's body without the members that are None. ArgumentError for what the API would refuse."""
+    """Return a body made of options, without those that are None. ArgumentError for what the API would refuse."""
     from pydantic import ValidationError
 
     try:
         return kind(**{name: value for name, value in members.items() if value is not None})
     except ValidationError as error:
-        raise refused(error) from None
+        raise refused(error, called=_option) from None
 
 
-def refused(error: "ValidationError") -> ArgumentError:
-    """Say what is wrong with the first member at fault; a misspelt one rather than that the right one is missing."""
+def refused(error: "ValidationError", *, called: "Callable[[Location], str] | None" = None) -> ArgumentError:
+    """Say what is wrong with the first member at fault; a misspelt one rather than that the right one is missing.
+
+    `called`: what people know a member by; its path, where they wrote JSON.
+    """
     faults = error.errors(include_url=False, include_context=False)
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
-    where = _path(first["loc"])
-    if "scopes" in first["loc"]:
+    location = first["loc"]
+    if "scopes" in location:
         what = "no scope: a scope is a part of the API and read or write, like slices:read"
-    elif labels := {"labels", "selector"} & {*first["loc"]}:
-        where = _path(first["loc"][: first["loc"].index(labels.pop()) + 1])
-        what = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits and ._-, no more than 63 of each"
+    elif labels := {"labels", "selector"} & {*location}:
+        location = location[: location.index(labels.pop()) + 1]
+        what = NO_LABEL
     elif first["type"] == "string_pattern_mismatch":
         what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
     else:
         what = first["msg"][:1].lower() + first["msg"][1:]
+        if first["type"] in ("greater_than_equal", "less_than_equal") and str(location[-1]).endswith("_s"):
+            what += " s"
+    where = (called or _path)(location)
     if first["type"] == "missing":  # its input is all that is there
         return ArgumentError(f"{where}: {what}")
     return ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}")
 
 
-def _path(location: "tuple[int | str, ...]") -> str:
+def _path(location: "Location") -> str:
     """A JSON path as the API's reasons have it, without its ``$.``."""
     return "".join(f"[{member}]" if isinstance(member, int) else f".{member}" for member in location).removeprefix(".")
+
+
+def _option(location: "Location") -> str:
+    return option_of(str(location[0])) if location else "the options"
 
 
 @create.command("tenant")
@@ -183,8 +195,8 @@ def create_reservation(
         host=host,
         placement=placement.value,
         selector=parse_labels(selector or []),
-        affinity=tie(affinity),
-        anti_affinity=tie(anti_affinity),
+        affinity=tie("--affinity", affinity),
+        anti_affinity=tie("--anti-affinity", anti_affinity),
     )
     show(session, kind_of("reservation"), [session.client.create_reservation(body)], single=True)
 
@@ -229,11 +241,16 @@ def create_token(
     hand_over(session, "token", token_file, lambda: session.client.create_token(body), "secret")
 
 
-def tie(text: str | None) -> "Tie | None":
+def tie(option: str, text: str | None) -> "Tie | None":
     """Return an affinity as a claim has it. ArgumentError."""
+    from pydantic import ValidationError
+
     from vgpumgr.wire.resources import Tie
 
-    return None if text is None else request(Tie, **parse_tie(text))
+    try:
+        return None if text is None else Tie.model_validate(parse_tie(text))
+    except ValidationError as error:
+        raise refused(error, called=lambda _: option) from None
 
 
 def hand_over(session: Session, kind: str, token_file: str | None, make: Any, member: str) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from vgpumgr.cli.change import GenerationOption
-from vgpumgr.cli.kinds import kind_of
+from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import request
 from vgpumgr.cli.patience import patiently
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
@@ -48,6 +48,8 @@ def list_operations(
 ) -> None:
     """List operations that are under way, or were done within a week."""
     session = begin(context, output)
+    if target is not None:
+        checked_name(target, "target")
     show(session, kind_of("operation"), session.client.operations(kind=kind, target=target, state=state))
 
 

@@ -56,7 +56,7 @@ def utc_now() -> datetime:
 @dataclass
 class Session:
     """From `transport` on, everything is another in tests. `root`: where the agent's sockets are looked for. `rig`: the
-    device that `host probe-gpu` measures, None for the one that was chosen."""
+    device that `host probe-gpu` measures, None for the one that was chosen. `takes`: the command's options."""
 
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     options: Options = field(default_factory=Options)
@@ -70,6 +70,7 @@ class Session:
     virsh: Callable[[], str | None] | None = None
     now: Callable[[], datetime] = utc_now
     rig: "Rig | None" = None
+    takes: frozenset[str] = frozenset()
 
     @cached_property
     def client(self) -> "Client":
@@ -114,6 +115,7 @@ def begin(context: typer.Context, output: str) -> Session:
     if not isinstance(session, Session):  # the application was called without `run`
         session = context.obj = Session()
     session.output = str(output)
+    session.takes = frozenset(option for parameter in context.command.params for option in parameter.opts)
     return session
 
 

@@ -13,6 +13,7 @@ _SIZE = re.compile(r"([0-9]{1,19})(?:([KMGTP])(?:iB)?)?", re.IGNORECASE | re.ASC
 _DECIMAL = re.compile(r"[0-9]+[KMGTP]B", re.IGNORECASE | re.ASCII)
 _DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", re.ASCII)
 _SIZE_UNITS = "KMGTP"
+NO_LABEL = "no label: keys are of a-z, 0-9 and ._/-, values of letters, digits and ._-, no more than 63 of each"
 
 
 def parse_size(text: str) -> int:

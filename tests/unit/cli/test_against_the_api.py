@@ -97,6 +97,27 @@ def test_a_tenants_token_sees_its_own_and_an_unknown_one_nothing(api_cli: Cli, c
     assert cli("get", "tenants").status == 5
 
 
+def test_refusals_are_in_the_words_of_the_command(api_cli: Cli, cloud: Cloud) -> None:
+    cli = api_cli
+    cloud.host("gpu-a").report()
+    cloud.tenant("blue", share_permille=500, mem_bytes=1 << 32, slices=4)
+    told = {
+        "host fence gpu-a --confirm gpu-a": "; --force fences a host that lives",
+        "set quota blue --timeslice-us 3000 --timeslice-max-us 200": (
+            "--timeslice-max-us: --timeslice-us 3000 is not within 100 to 200"
+        ),
+        "set quota blue --profile nope": "field.invalid: --profile: no profile 'nope'",
+        "usage --since 1h --until 2h": "--until is not after --since",
+        "get events --about wombat": "field.invalid: --about: ",
+        "create token --role viewer --expires-in 1s": "--expires-in '1': input should be greater than or equal to 60 s",
+    }
+    for command, words in told.items():
+        result = cli(*command.split())
+        assert result.status
+        assert words in result.err
+        assert result.err.count("\n") == 1
+
+
 def test_every_list_is_read_over_several_pages(api_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vgpumgr.client.calls.PAGE_SIZE", 2)
     for number in range(5):

@@ -130,6 +130,35 @@ def test_a_terminal_obeys_nothing_that_comes_from_elsewhere(cli: Cli) -> None:
     assert len(cli("get", "hosts").out.splitlines()) == 3
 
 
+def test_what_the_refusal_says_is_not_said_again_among_the_reasons(cli: Cli) -> None:
+    many = [Reason(code=Code.FIELD_INVALID, detail=f"bad{n}", field=f"$.slices[{n}].tenant") for n in (0, 1)]
+    cli.api.refuse(Code.FIELD_INVALID, "2 fields are not acceptable, the first is $.slices[0].tenant: bad0", *many)
+    assert cli(*CLAIM).err == (
+        "vgpumgr: field.invalid: 2 fields are not acceptable, the first is $.slices[0].tenant: bad0\n"
+        "  field.invalid: $.slices[1].tenant: bad1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "detail", "field", "told"),
+    [
+        ("get audit --action x", "query.action: no action", "query.action", "--action: no action"),
+        ("set quota blue --profile x", "$.profiles[0]: no such", "$.profiles[0]", "--profile: no such"),
+        ("set quota blue --slices 1", "$.mem_bytes: above slices", "$.mem_bytes", "--memory: above slices"),
+        ("set quota blue --slices 1", "used_slices is above", "$.used_slices", "used_slices is above"),
+        ("usage", "until is not after since", "query.until", "--until is not after --since"),
+        ("top --once", "until is not after since", "query.until", "until is not after since"),
+        ("get hosts", "query.page_size: 0", "query.page_size", "query.page_size: 0"),
+    ],
+)
+def test_members_are_called_as_the_options_of_the_command(
+    cli: Cli, command: str, detail: str, field: str, told: str
+) -> None:
+    said = detail.removeprefix(f"{field}: ")
+    cli.api.refuse(Code.FIELD_INVALID, detail, Reason(code=Code.FIELD_INVALID, detail=said, field=field))
+    assert cli(*command.split()).err == f"vgpumgr: field.invalid: {told}\n"
+
+
 @pytest.mark.parametrize(
     "name", ["", "..", "a/b", "A", "a b", "-a", "ä", "a\n", "\x1b[2J", "a" * 64, "'; drop table tenants", "$(id)"]
 )
@@ -155,6 +184,10 @@ def test_hostile_names_are_refused_before_anything_is_sent(cli: Cli, command: tu
         ("get", "slices", "--vm", "x"),
         ("get", "slices", "--state", "gone"),
         ("get", "slices", "--tenant", "a/b"),
+        ("get", "hosts", "--selector", "A=b"),
+        ("get", "hosts", "--selector", "a=b c"),
+        ("get", "operations", "--target", "a b"),
+        ("operation", "list", "--target", "a b"),
         ("get", "events", "--after", "-1"),
         ("get", "event", "x"),
         ("get", "event", "99999999999999999999"),

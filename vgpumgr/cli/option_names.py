@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API calls a member, as people typed it: by the option that gives it."""
+
+import re
+from collections.abc import Collection
+
+from vgpumgr.errors import ApiError
+
+_RENAMED = {
+    "deadline_s": "--deadline",
+    "expires_in_s": "--expires-in",
+    "host_state": "--state",
+    "labels": "--label",
+    "mem_bytes": "--memory",
+    "name": "NAME",
+    "profiles": "--profile",
+    "scopes": "--scope",
+    "subject": "--tenant",
+    "vm_uuid": "--vm",
+}
+_FIELD = re.compile(r"(?:\$|query)\.([a-z_]+)")
+_COMPOUND = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+_PLAIN = {
+    "field.invalid": re.compile(r"\b(?:since|until)\b"),
+    "host.online": re.compile(r"\bforce\b"),
+}
+"""Members that are English words as well, by the code of refusals in which they are members."""
+
+
+def option_of(member: str) -> str:
+    """Return what gives a member of a request."""
+    return _RENAMED.get(member, "--" + member.replace("_", "-"))
+
+
+def in_options(error: ApiError, text: str, takes: Collection[str]) -> str:
+    """Return words of a refusal for people who gave a command that takes these options; what no option gives stays."""
+
+    def typed(member: re.Match[str]) -> str:
+        option = option_of(member[0])
+        return option if option in takes else member[0]
+
+    for field in {reason.field for reason in error.reasons}:
+        member = _FIELD.match(field)
+        if member and option_of(member[1]) in takes:
+            text = text.replace(f"{field}: ", f"{option_of(member[1])}: ")
+    text = _COMPOUND.sub(typed, text)
+    plain = _PLAIN.get(error.code)
+    return plain.sub(typed, text) if plain else text
