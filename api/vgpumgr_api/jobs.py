@@ -14,6 +14,7 @@ from vgpumgr_api.services import (
     outbox,
     reservations,
     scaling,
+    schedulable,
     tokens,
 )
 
@@ -31,6 +32,7 @@ def jobs(config: Config) -> list[Job]:
         Job("cut off old events", 60, partial(outbox.trim, kept_s=config.events_kept_s, kept=config.events_kept)),
         Job("give back what expired reservations hold", 30, reservations.expire),
         Job("let scaled shares follow their use", scaling.PERIOD_S, scaling.follow),
+        Job("see which GPUs claims may find of use", schedulable.PERIOD_S, schedulable.follow),
         Job("forget operations", 600, operations.forget),
         Job("forget tokens that ended", 600, tokens.forget),
         Job("close the ledger's hours", 300, partial(books.tend, kept_days=config.usage_kept_days)),

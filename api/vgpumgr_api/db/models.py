@@ -165,7 +165,7 @@ class Gpu(Base):
     `mem_bytes` is never less than what claims use, whatever a host reports. `share_used` counts what slices are sure
     of: a strict slice's share whole, a fair one's divided by `fair_ratio_permille`. `generation`: of what operators
     set. `reserved_permille`: what latency slices count of the time that the host's kernel can reserve; its limit is
-    never less, whatever a host reports.
+    never less, whatever a host reports. `schedulable` is a hint: some claim could have had a place there lately.
     """
 
     __tablename__ = "gpus"
@@ -178,7 +178,7 @@ class Gpu(Base):
         CheckConstraint("places >= 0", name="places"),
         CheckConstraint("reserved_permille >= 0 AND reserved_permille <= reserve_limit_permille", name="reserved"),
         # Placement walks from the fullest to the emptiest.
-        Index("ix_gpus_fullest", "share_used", "mem_used", "id"),
+        Index("ix_gpus_fullest", "schedulable", "policy", "share_used", "mem_used", "id"),
         # How far that walk has to begin from full.
         Index(
             "ix_gpus_over_committed",
@@ -205,6 +205,7 @@ class Gpu(Base):
     places: Mapped[int] = mapped_column(server_default="0")
     reserve_limit_permille: Mapped[int] = mapped_column(server_default="0")
     reserved_permille: Mapped[int] = mapped_column(server_default="0")
+    schedulable: Mapped[bool] = mapped_column(server_default=text("true"))
 
 
 class GpuType(Base):

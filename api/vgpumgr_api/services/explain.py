@@ -15,11 +15,11 @@ from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.services import quotas, reservations
 from vgpumgr_api.services.actors import Actor, require_person
+from vgpumgr_api.services.candidates import best, walk
 from vgpumgr_api.services.claims import wanted_of
 from vgpumgr_api.services.lookup import asked_by
 from vgpumgr_api.services.obstacles import Wanted, census, parameters, settled
 from vgpumgr_api.services.permits import Asked
-from vgpumgr_api.services.placement import best
 from vgpumgr_api.services.ties import ties_of
 
 
@@ -85,5 +85,7 @@ def _held(
 
 
 def _chosen(session: Session, wanted: Wanted) -> UUID | None:
-    found: UUID | None = session.scalar(best(wanted.shape, wanted.placement), parameters(session, wanted))
-    return found
+    shape, placement = wanted.shape, wanted.placement
+    asked = parameters(session, wanted)
+    looks = (best(shape, placement), walk(shape, placement), walk(shape, placement, schedulable=False))
+    return next((found for look in looks if (found := session.scalar(look, asked)) is not None), None)

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select, update
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import claims, placement
+from vgpumgr_api.services import candidates, claims, schedulable
 from vgpumgr_api.services.idempotency import Once
 from vgpumgr_api.services.obstacles import Wanted, census, parameters
 
@@ -20,7 +20,7 @@ from tests.api.services.hearing import hearing
 from tests.api.services.refusals import refused
 from tests.api.world import GIB, World, gpu
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Slice, SliceCreate
+from vgpumgr.wire.resources import Placement, Slice, SliceCreate
 
 
 @contextmanager
@@ -73,43 +73,62 @@ def test_a_claim_looks_at_few_hosts_however_many_there_are(world: World, selecto
         found = (node for node in nodes(plan) if node.get("Relation Name") in relations)
         return sum(node["Actual Rows"] * node["Actual Loops"] for node in found)
 
-    assert 0 < looked_at("hosts", "host_reports") <= 2 * placement.LOOKED_AT
-    assert looked_at("host_labels") <= placement.LOOKED_AT
+    beyond = 0 if selector else candidates.LOOKED_AT_EACH  # all are as full of share
+    assert 0 < looked_at("hosts", "host_reports") <= 2 * (candidates.LOOKED_AT + beyond)
+    assert looked_at("host_labels") <= candidates.LOOKED_AT
     if selector:  # PostgreSQL may read so small a table from end to end, but not once for each candidate
-        assert looked_at("gpus") <= 4 * hosts + placement.LOOKED_AT
+        assert looked_at("gpus") <= 4 * hosts + candidates.LOOKED_AT
 
 
-OF_NO_USE = 400
+HOSTS_OF_NO_USE, GPUS_OF_EACH = 6, 256
+FITTING = 500
+"""The share that is used of GPUs of use."""
+BELOW, ABOVE, EMPTY = FITTING - 50, 950, 0
 
 
-@pytest.mark.parametrize("why", ["cordoned", "memory"])
-@pytest.mark.parametrize("shares", [1, 2 * placement.LOOKED_AT])
-def test_gpus_of_no_use_below_those_that_fit_are_not_all_looked_at(world: World, why: str, shares: int) -> None:
+@pytest.mark.parametrize(
+    ("way", "why", "of_no_use", "shares"),
+    [
+        *((Placement.PACK, "small", share, shares) for share in (BELOW, ABOVE) for shares in (1, candidates.LOOKED_AT)),
+        *((Placement.PACK, why, share, 100) for why in ("cordoned", "memory") for share in (BELOW, ABOVE)),
+        (Placement.SPREAD, "cordoned", EMPTY, 100),
+    ],
+)
+def test_gpus_of_no_use_are_not_all_looked_at(
+    world: World, way: Placement, why: str, of_no_use: int, shares: int
+) -> None:
     """A claim looks at them with its quotas locked, so that all others of its tenant wait."""
     if world.database.is_sqlite:  # does not say what it did
         return
-    hosts = {"full": placement.LOOKED_AT, "one": OF_NO_USE // 2, "other": OF_NO_USE // 2}
-    for name, gpus in hosts.items():
-        world.host(name, inventory=[gpu(f"{each:04x}:00:00.0", mem_bytes=64 * GIB, types=(1,)) for each in range(gpus)])
-    mem_used = 64 * GIB if why == "memory" else GIB
+    others = dict.fromkeys((f"other-{number}" for number in range(HOSTS_OF_NO_USE)), GPUS_OF_EACH)
+    for name, gpus in {"fitting": candidates.LOOKED_AT, **others}.items():
+        inventory = [gpu(f"{each:04x}:00:00.0", mem_bytes=64 * GIB, types=(1, 4)) for each in range(gpus)]
+        world.host(name, inventory=inventory)
+    mem_used = {"cordoned": 1, "small": 62, "memory": 64}[why] * GIB
+    step = 1 if way is Placement.SPREAD else -1
 
-    def use(session: Session) -> None:
-        change(session, update(Gpu).values(share_used=900, mem_used=GIB))
-        rest = session.scalars(select(Gpu.id).join(Host, Host.id == Gpu.host_id).where(Host.name != "full")).all()
+    def use(session: Session) -> set[UUID]:
+        change(session, update(Gpu).values(share_used=FITTING, mem_used=GIB))
+        rest = session.scalars(select(Gpu.id).join(Host, Host.id == Gpu.host_id).where(Host.name != "fitting")).all()
         for number in range(shares):
             some = update(Gpu).where(Gpu.id.in_(rest[number::shares]))
-            change(session, some.values(share_used=850 - number, mem_used=mem_used))
+            change(session, some.values(share_used=of_no_use + step * number, mem_used=mem_used))
+        return set(session.scalars(select(Gpu.id).where(Gpu.id.not_in(rest))))
 
-    world.database.run(use)
+    fitting = world.database.run(use)
     if why == "cordoned":
-        for name in ("one", "other"):
+        for name in others:
             world.set_host(name, state="cordoned")
+    while world.database.run(schedulable.follow):
+        pass
+    wanted = Wanted(share_permille=10, mem_bytes=4 * GIB, placement=way)
 
     def plan_as_of_many(session: Session) -> dict[str, Any]:
         """So few are read from end to end else."""
-        for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material"):
-            session.connection().exec_driver_sql(f"SET LOCAL enable_{way} = off")
-        return plan_of_best(session, Wanted(share_permille=10, mem_bytes=GIB))
+        for other in ("seqscan", "bitmapscan", "hashjoin", "mergejoin", "material"):
+            session.connection().exec_driver_sql(f"SET LOCAL enable_{other} = off")
+        assert session.scalar(candidates.best(wanted.shape, way), parameters(session, wanted)) in fitting
+        return plan_of_best(session, wanted)
 
     plan = world.database.run(plan_as_of_many)
     looked_at = {
@@ -120,9 +139,11 @@ def test_gpus_of_no_use_below_those_that_fit_are_not_all_looked_at(world: World,
         )
         for table in ("gpus", "hosts")
     }
-    below = placement.LOOKED_AT * placement.LOOKED_AT_EACH
-    assert placement.LOOKED_AT <= looked_at["hosts"] <= placement.LOOKED_AT + below
-    assert looked_at["gpus"] <= 2 * placement.LOOKED_AT + below  # those that fit again, to lock one
+    beyond = candidates.LOOKED_AT * candidates.LOOKED_AT_EACH
+    assert 0 < looked_at["hosts"] <= candidates.LOOKED_AT + beyond
+    # Those walked are read, and asked, and read for the last and for the largest of them.
+    walked = 4 * candidates.WALKED if why == "small" and of_no_use == ABOVE else 0
+    assert looked_at["gpus"] <= walked + 4 * candidates.LOOKED_AT + 2 * beyond
 
 
 def test_a_claim_that_nothing_fits_looks_at_all_gpus_twice_and_says_why(world: World) -> None:
@@ -133,7 +154,7 @@ def test_a_claim_that_nothing_fits_looks_at_all_gpus_twice_and_says_why(world: W
     for vm in (None, uuid4()):
         with told(world.database) as statements, refused(Code.CAPACITY_NONE):
             claim_once(world, vm_uuid=vm)
-        looks = [each for each in statements if "ORDER BY gpus" in each or "ORDER BY CASE" in each]
+        looks = [each for each in statements if "gpus.present" in each and "count(*)" not in each]
         assert len(looks) == 2, "\n".join(looks)
         assert sum("count(*)" in each for each in statements) == 1
 
@@ -144,7 +165,7 @@ def test_what_no_gpu_can_have_is_looked_for_on_none(world: World, gib: int, zone
         return
     fleet_of(world, 2, {"zone": "a"})
     wanted = Wanted(share_permille=10, mem_bytes=gib * GIB, selector={"zone": zone})
-    compiled = placement.anywhere(wanted.shape, wanted.placement).compile(world.database.engine)
+    compiled = candidates.anywhere(wanted.shape).compile(world.database.engine)
     plan = world.database.run(
         lambda session: plan_of(session, str(compiled), compiled.construct_params(parameters(session, wanted)))
     )
@@ -221,7 +242,7 @@ def plan_of(session: Session, statement: str, asked: Mapping[str, Any]) -> dict[
 
 
 def plan_of_best(session: Session, wanted: Wanted) -> dict[str, Any]:
-    compiled = placement.best(wanted.shape, wanted.placement).compile(session.get_bind())
+    compiled = candidates.best(wanted.shape, wanted.placement).compile(session.get_bind())
     return plan_of(session, str(compiled), compiled.construct_params(parameters(session, wanted)))
 
 

@@ -75,7 +75,7 @@ DROPPED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 CHANGED = (
     "UPDATE hosts SET state = 'cordoned', cordoned_for = 'draining'",
-    "UPDATE gpus SET generation = 7, fair_ratio_permille = 2000",
+    "UPDATE gpus SET generation = 7, fair_ratio_permille = 2000, schedulable = false",
     "UPDATE gpus SET policy = 'equal_share', places = 4, reserve_limit_permille = 900",
     "UPDATE slice_progress SET state = 'failed', reason = 'device', detail = 'gone'",
     "UPDATE quotas SET scaled_used = 1",

@@ -9,6 +9,7 @@ step the event and the audit entry that the services wrote for the original. Eve
 the others had been claimed before the last day, for which keys are kept.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ LESS_PERMILLE = 120
 """By so much GPUs of hosts that are cordoned are less full than those that claims go to: what is left of memory there
 is a larger part, so that they are worth a look, and no other GPU has as much.
 """
+MORE_PERMILLE = -40
+"""Where they are the fuller ones."""
+SEEN_S = 120
+"""Within which the API has to see which GPUs are of use; it looks every 5 s."""
 KEYS = 10
 """Of so many slices one has an idempotency key."""
 TYPES_GIB = (1, 2, 4)
@@ -120,10 +125,10 @@ def keep_online(url: str) -> None:
 
 
 @contextmanager
-def half_cordoned(url: str) -> Iterator[None]:
+def half_cordoned(url: str, less_permille: int) -> Iterator[None]:
     """Every other host takes no claims meanwhile, and its GPUs are less full of share than those that claims go to.
 
-    They get that back at the end, since no claim has changed it.
+    They get that back at the end, since no claim has changed it. Begins and ends once the API has seen it.
     """
     odd = "right(h.name, 1) IN ('1', '3', '5', '7', '9')"
     joined = "FROM gpus g JOIN hosts h ON h.id = g.host_id WHERE"
@@ -136,14 +141,30 @@ def half_cordoned(url: str) -> Iterator[None]:
             connection.execute(statement.encode())
 
         run(f"CREATE TABLE kept AS SELECT g.id, g.share_used, g.host_id {joined} {odd}")
-        run(f"UPDATE gpus SET share_used = ({level}) - {LESS_PERMILLE} WHERE id IN (SELECT id FROM kept)")
+        used = f"least(({level}) - {less_permille}, {1000 - SHARE})"
+        run(f"UPDATE gpus SET share_used = {used} WHERE id IN (SELECT id FROM kept)")
         run("UPDATE hosts SET state = 'cordoned' WHERE id IN (SELECT host_id FROM kept)")
+        _await_schedulable(connection, odd)
         run("VACUUM ANALYZE gpus, hosts")
         yield
         run("UPDATE hosts SET state = 'ready' WHERE id IN (SELECT host_id FROM kept)")
         run("UPDATE gpus SET share_used = kept.share_used FROM kept WHERE kept.id = gpus.id")
         run("DROP TABLE kept")
+        _await_schedulable(connection, odd)
         run("VACUUM ANALYZE gpus, hosts")
+
+
+def _await_schedulable(connection: psycopg.Connection[Any], odd: str) -> None:
+    """Until the API no longer takes GPUs of cordoned hosts for useful, nor the other way around."""
+    outdated = (
+        f"SELECT count(*) FROM gpus g JOIN hosts h ON h.id = g.host_id WHERE {odd}"
+        f" AND g.schedulable <> (h.state = 'ready' AND g.mem_used + {MEM} <= g.mem_bytes)"
+    ).encode()
+    end = time.monotonic() + SEEN_S
+    while connection.execute(outdated).fetchone() != (0,):
+        if time.monotonic() > end:
+            raise TimeoutError(f"the API has not seen within {SEEN_S} s which GPUs are of use")
+        time.sleep(0.5)
 
 
 def _originals(world: World) -> UUID:

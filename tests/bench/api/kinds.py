@@ -23,7 +23,10 @@ TOO_LARGE = {"name": "too-large", "share_permille": 50, "mem_bytes": 16 * GIB}
 """A profile for which no GPU offers a type."""
 GRANTED, REFUSED = 201, 409
 ANY = "any GPU"
-CORDONED = "any GPU, half of the hosts cordoned and less used"
+CORDONED = {
+    "any GPU, half of the hosts cordoned and less used": fleet.LESS_PERMILLE,
+    "any GPU, half of the hosts cordoned and more used": fleet.MORE_PERMILLE,
+}
 WANTED = 1.3
 
 Asked = Mapping[str, Any]
@@ -37,7 +40,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     claims.warm(bench, whole, bench.replicas)
     granted: dict[str, Callable[[int], Asked]] = {
         ANY: lambda _: {},
-        CORDONED: lambda _: {},
+        **dict.fromkeys(CORDONED, lambda _: {}),
         f"selects 1 of {one_rare_of(len(whole.hosts))} hosts by a label": lambda _: {"selector": {POOL: RARE}},
         f"anti-affinity of {GROUP} slices by host": _apart(uuid.uuid4().hex),
     }
@@ -47,20 +50,20 @@ def measure(bench: Bench) -> dict[str, Any]:
     }
     rows: dict[str, Any] = {}
     for name, asked in (granted | refused).items():
-        with fleet.half_cordoned(whole.url) if name == CORDONED else nullcontext():
+        with fleet.half_cordoned(whole.url, CORDONED[name]) if name in CORDONED else nullcontext():
             for clients in (1, bench.sizes.several):
                 run = _counted(bench, clients, asked)
                 rows[f"{name}, {clients} clients"] = _figures(run, GRANTED if name in granted else REFUSED)
     claims.require_agreement(whole)
     return {
         "figures": {f"claims of several kinds, {whole.gpus} GPUs": rows},
-        "targets": [_target(rows, clients) for clients in (1, bench.sizes.several)],
+        "targets": [_target(rows, kind, clients) for kind in CORDONED for clients in (1, bench.sizes.several)],
     }
 
 
-def _target(rows: Mapping[str, Mapping[str, float]], clients: int) -> dict[str, Any]:
-    cost = claims.cost(rows[f"{CORDONED}, {clients} clients"], rows[f"{ANY}, {clients} clients"])
-    what = f"processor time of a claim with half of the hosts cordoned, times that with none, {clients} clients"
+def _target(rows: Mapping[str, Mapping[str, float]], kind: str, clients: int) -> dict[str, Any]:
+    cost = claims.cost(rows[f"{kind}, {clients} clients"], rows[f"{ANY}, {clients} clients"])
+    what = f"processor time of a claim, {kind}, times that with none, {clients} clients"
     return target(what, f"<= {WANTED}", cost, met=cost <= WANTED)
 
 
