@@ -13,6 +13,8 @@ from vgpumgr_api.services.generations import Seen, mark_of
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 ONCE = ("content-type", "idempotency-key", "last-event-id")
+FORWARDED = ("via", "forwarded", "x-forwarded-for", "x-forwarded-proto", "x-real-ip")
+"""What proxies add: RFC 9110, section 7.6.3; RFC 7239; and what was there before. Only who ends TLS can."""
 
 # Ours are short, an issuer's have three parts.
 _BEARER = re.compile(
@@ -67,6 +69,17 @@ def refuse_repeated_headers(headers: Headers) -> None:
     for name in ONCE:
         if len(headers.getlist(name)) > 1:
             raise field_refusal(f"header.{name}", "given more than once")
+
+
+def refuse_forwarded(headers: Headers) -> None:
+    """For who is to show a certificate: to a proxy that ends TLS it is shown, and not to us."""
+    for name in FORWARDED:
+        if name in headers:
+            detail = (
+                "a proxy before this API ends TLS, and agents' certificates do not come through; have it pass TLS on, "
+                "or take agent_ca_certificate out of the API's settings. The one-time token is as good as before"
+            )
+            raise field_refusal(f"header.{name}", detail)
 
 
 def require_json(method: str, headers: Headers) -> None:

@@ -214,7 +214,7 @@ def test_no_certificate_is_renewed_while_the_token_is_tried(
 def test_where_certificates_are_seen_no_more_a_new_one_time_token_brings_the_host_back(
     certified: Host, api: FakeApi
 ) -> None:
-    """As after the authority was taken out, or a proxy was put before the API."""
+    """As after the authority was taken out: where there still is one, the API would answer with a certificate again."""
     api.gives_certificates = False
     blinded(api)
     for _ in range(2):

@@ -24,7 +24,7 @@ from vgpumgr.wire.fleet import (
 from vgpumgr.wire.resources import Slice
 from vgpumgr.wire.usage import Metered, Readings
 from vgpumgr_api.call import PEER, Call, CallDep, authenticate, database_of, heartbeats_of, source_of, watch_of
-from vgpumgr_api.headers import bearer, field_refusal
+from vgpumgr_api.headers import bearer, field_refusal, refuse_forwarded
 from vgpumgr_api.services import certificates, fleet, metering
 from vgpumgr_api.services.actors import require_own
 from vgpumgr_api.services.heartbeats import source_of as heartbeat_source
@@ -50,10 +50,11 @@ def enroll(request: Request, wanted: Enroll) -> Enrolled:
     request_id: str = request.state.request_id
     secret = bearer(request.headers)
     source = source_of(request)
+    ca: AgentCa | None = request.app.state.agent_ca
+    if ca is not None:
+        refuse_forwarded(request.headers)
     return database_of(request).run(
-        lambda session: fleet.enroll(
-            session, secret, wanted, request_id=request_id, source=source, ca=request.app.state.agent_ca
-        )
+        lambda session: fleet.enroll(session, secret, wanted, request_id=request_id, source=source, ca=ca)
     )
 
 

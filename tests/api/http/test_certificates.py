@@ -200,12 +200,35 @@ def test_senseless_requests_are_refused_and_cost_no_token(cloud: Cloud, tmp_path
     assert outcome(cloud.enrol(once, new_key()[1])) == Code.AUTH_INVALID
 
 
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("Via", "1.1 proxy"),
+        ("Forwarded", "for=192.0.2.1;proto=https"),
+        ("X-Forwarded-For", "192.0.2.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Real-IP", "192.0.2.1"),
+    ],
+)
+def test_behind_a_proxy_that_ends_tls_no_host_enrols_and_its_token_stays_good(
+    cloud: Cloud, header: str, said: str
+) -> None:
+    cloud.host("one")
+    again = cloud.operator.post("/v1/hosts/one:reenroll").json()["enroll_token"]
+    for once in (again, cloud.announce("two")):
+        answer = cloud.enrol(once, new_key()[1], **{header: said})
+        assert outcome(answer) == Code.FIELD_INVALID
+        assert answer.json()["reasons"][0]["field"] == f"header.{header.lower()}"
+        assert "agent_ca_certificate" in answer.json()["detail"]
+        assert outcome(cloud.enrol(once, new_key()[1])) == "ok"
+
+
 def test_without_an_authority_hosts_get_tokens(tmp_path: Path) -> None:
     make_certificate(tmp_path)
     with serving(tmp_path, **TLS) as server:
         cloud = Cloud(server, tmp_path, httpx2.Client())
         cloud.operator = cloud.connect(token=server.token)
-        said = cloud.enrol(cloud.announce("one"), new_key()[1]).json()
+        said = cloud.enrol(cloud.announce("one"), new_key()[1], Via="1.1 proxy").json()
         assert said["certificate"] is None
         with cloud.connect(token=said["token"]) as http:
             assert outcome(http.get("/v1/hosts/one/desired")) == "ok"

@@ -48,9 +48,9 @@ class Cloud:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["enroll_token"])
 
-    def enrol(self, token: str, csr: str | None) -> httpx2.Response:
+    def enrol(self, token: str, csr: str | None, **headers: str) -> httpx2.Response:
         said = {"agent_version": "1", "boot_id": str(uuid4()), "csr": csr}
-        return self.connect(token=token).post("/v1/enroll", json=said)
+        return self.connect(token=token).post("/v1/enroll", json=said, headers=headers)
 
     def enrol_for_a_token(self, token: str) -> Enrolled:
         """As before there was an authority."""
