@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What routes have in common that reservations stand in the way of: one that has expired does not."""
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,7 +12,8 @@ from vgpumgr_api.services import reservations
 
 A = TypeVar("A")
 
-AT_ONCE = 1000
+GIVE_BACK_S = 5.0
+"""For how long a request goes on giving back: what others hold takes long, and who asked waits for an answer."""
 
 NO_ROOM = (Code.QUOTA_EXCEEDED, Code.CAPACITY_NONE)
 
@@ -30,11 +32,15 @@ def despite_expired(call: Call, attempt: Callable[[], A]) -> A:
 
 
 def give_expired_back(call: Call) -> bool:
-    """Ends reservations whose time is over, each in a transaction of its own; False if none could be."""
+    """Ends reservations whose time is over, each in a transaction of its own; False if none could be.
+
+    After `GIVE_BACK_S` it begins with no other, and leaves the rest to the next request or to housekeeping.
+    """
     database = database_of(call.request)
+    until_s = time.monotonic() + GIVE_BACK_S
     ended = 0
     try:
-        while ended < AT_ONCE and database.run(reservations.expire):
+        while (not ended or time.monotonic() < until_s) and database.run(reservations.expire):
             ended += 1
     except Refusal as refusal:
         if refusal.code is not Code.DATABASE_BUSY:

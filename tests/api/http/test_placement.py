@@ -4,6 +4,7 @@
 from datetime import timedelta
 
 import pytest
+from vgpumgr_api import expired
 from vgpumgr_api.app import create_app
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import reservations
@@ -83,6 +84,28 @@ def test_a_reservation_ends_by_itself_though_nobody_was_there(cloud: Cloud, *, a
         assert other.post("/v1/slices:explain", want, status=200)["fits"]
     assert other.post("/v1/slices", want)["host"] == "h1"
     assert again.operator.get("/v1/quotas/acme")["used_slices"] == 0
+
+
+def test_a_request_whose_time_is_over_gives_back_no_more_than_it_has(
+    cloud: Cloud, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = cloud.host("h1")
+    own = cloud.tenant("acme", **PLENTY)
+    other = cloud.tenant("blue", **PLENTY)
+    cloud.profile("third", 333)
+    for _ in range(3):
+        own.post("/v1/reservations", {"tenant": "acme", "profile": "third", "places": 1, "expires_in_s": 60})
+    clock.advance(60)
+    assert host.report()
+    monkeypatch.setattr(expired, "GIVE_BACK_S", 0)
+    want = {"tenant": "blue", "profile": "third"}
+    for left in (2, 1):
+        other.post("/v1/slices", want)
+        assert cloud.operator.get("/v1/quotas/acme")["used_slices"] == left
+    monkeypatch.undo()
+    cloud.profile("more", 334)
+    other.post("/v1/slices", want | {"profile": "more"})
+    assert cloud.operator.get("/v1/quotas/acme")["used_slices"] == 0
 
 
 def test_whoever_may_not_claim_or_has_room_sets_nothing_in_motion(
