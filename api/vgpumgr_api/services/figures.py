@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Float, case, cast, func, select
+from sqlalchemy import Float, and_, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr_api.db import models, records
@@ -98,11 +98,13 @@ def _slices(session: Session) -> dict[str, int]:
 def _heartbeats(session: Session) -> tuple[datetime | None, int, int]:
     enrolled = (models.Host.enrolled_at.is_not(None), models.Host.fenced_at.is_(None))
     silent = case((HostReport.reported_at <= now(session) - ONLINE, 1), (HostReport.reported_at.is_(None), 1), else_=0)
+    # Of who has just enrolled unknown slices are only supposed; should it not report, it is silent.
+    unknown = case((and_(HostReport.unknown_slices > 0, HostReport.reported_at.is_not(None)), 1), else_=0)
     row = session.execute(
         select(
             func.min(HostReport.reported_at),
             func.coalesce(func.sum(silent), 0),
-            func.coalesce(func.sum(case((HostReport.unknown_slices > 0, 1), else_=0)), 0),
+            func.coalesce(func.sum(unknown), 0),
         )
         .join(models.Host, models.Host.id == HostReport.host_id)
         .where(*enrolled)

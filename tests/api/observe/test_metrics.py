@@ -4,15 +4,17 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.observe import metrics as metrics_module
-from vgpumgr_api.services import figures
+from vgpumgr_api.services import figures, installation
+from vgpumgr_api.services.actors import local_operator
 
-from tests.api.http.cloud import Cloud
+from tests.api.http.cloud import Caller, Cloud
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 # The library adds the time of a counter's first count.
@@ -93,6 +95,25 @@ def test_time_and_readers_show_in_heartbeats_and_the_outbox(cloud: Cloud, clock:
     cloud.operator.get("/v1/events")
     found = said(cloud)
     assert (found["vgpumgr_outbox_events"], found["vgpumgr_outbox_lag_seconds"]) == (0, 0)
+
+
+def test_a_host_that_enrolls_is_silent_and_has_no_unknown_slices_until_it_reports(
+    cloud: Cloud, database: Database
+) -> None:
+    host = cloud.host("h1")
+    once = Caller(cloud.http, cloud.operator.post("/v1/hosts/h1:reenroll", status=200)["enroll_token"])
+    host.token = once.post("/v1/enroll", {"agent_version": "1", "boot_id": str(uuid4())}, status=200)["token"]
+
+    def told() -> tuple[float, float]:
+        found = said(cloud)
+        return found["vgpumgr_hosts_silent"], found["vgpumgr_hosts_with_unknown_slices"]
+
+    assert told() == (1, 0)
+    assert host.report()
+    assert told() == (0, 0)
+    # As after a restore: what was claimed since may start.
+    database.run(lambda session: installation.new_epoch(session, local_operator("tests")))
+    assert told() == (0, 1)
 
 
 def test_clients_cannot_make_series(cloud: Cloud) -> None:
