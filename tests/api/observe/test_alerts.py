@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alerting rules of docs/alerts.yml ask for what agent and API export, and name labels that are left of it."""
+"""The alerting rules of docs/alerts.yml ask for what agent and API export, and name labels that are left of it.
+
+Prometheus itself says when they fire: on the series of alerts_cases.yml.
+"""
 
 import re
+import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -24,7 +29,10 @@ from tests.api.http.cloud import Cloud
 from tests.api.observe.promql import Exported, MistakenError, labels, selectors
 from vgpumgr.wire.resources import HostState, SliceState
 
-RULES_FILE = Path(__file__).resolve().parents[3] / "docs" / "alerts.yml"
+ROOT = Path(__file__).resolve().parents[3]
+RULES_FILE = ROOT / "docs" / "alerts.yml"
+CASES_FILE = Path(__file__).with_name("alerts_cases.yml")
+PROMTOOL = ROOT / "build" / "promtool"  # where tests/setup puts it if the machine has none
 OPERATIONS = RULES_FILE.with_name("operations.md")
 RULES: Mapping[str, Mapping[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES_FILE.read_text())["groups"] for rule in group["rules"]
@@ -92,6 +100,19 @@ def test_a_rule_asks_for_what_is_exported_and_says_what_is_left_of_it(name: str,
             found = CAN_BE_FILLED_IN.fullmatch(filled_in)
             assert found, filled_in
             assert found[1] is None or found[1] in left
+
+
+def test_each_says_what_it_should_to_series_that_are_made_up() -> None:
+    command = [shutil.which("promtool") or PROMTOOL, "test", "rules", CASES_FILE]
+    tried = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_is_seen_to_fire_and_to_stay_quiet(name: str) -> None:
+    cases = yaml.safe_load(CASES_FILE.read_text())["tests"]
+    asked = [case for each in cases for case in each["alert_rule_test"] if case["alertname"] == name]
+    assert {bool(case.get("exp_alerts")) for case in asked} == {False, True}
 
 
 SAMPLES: Exported = {
