@@ -25,6 +25,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 FORMAT = "vgpumgr-backup"
 FORMAT_VERSION = 1
 HEADER_BYTES = 1024
+GZIP = b"\x1f\x8b"
+"""What the body begins with: RFC 1952, section 2.3.1."""
+
 PIECE_BYTES = 1 << 20
 MODE = 0o600
 
@@ -119,14 +122,15 @@ def verified(path: Path) -> Iterator[tuple[Header, Iterator[Any]]]:
 
 
 def _header(path: Path, file: IO[bytes]) -> Header:
-    foreign = BackupError(f"{path} is no backup of vgpumgr-api")
-    said = file.read(HEADER_BYTES)
+    said, after = file.read(HEADER_BYTES), file.read(len(GZIP))
     try:
         members = json.loads(said)
     except ValueError:
-        raise foreign from None
+        members = None
     if not isinstance(members, dict) or members.get("format") != FORMAT:
-        raise foreign
+        if FORMAT.encode() in said or after == GZIP:
+            raise BackupError(f"{path} is damaged: its header cannot be read; use another backup")
+        raise BackupError(f"{path} is no backup of vgpumgr-api")
     if members.get("format_version") != FORMAT_VERSION:
         raise BackupError(
             f"{path} is of format {members.get('format_version')!r}, this program reads {FORMAT_VERSION}; use the"

@@ -70,10 +70,13 @@ def test_any_flipped_bit_and_any_missing_byte_is_found(backup: Path, tmp_path: P
         bad = bytearray(whole)
         bad[place] ^= 1 << rng.randrange(8)
         damaged.write_bytes(bad)
-        assert refused(damaged)
+        assert "is no backup" not in refused(damaged)
     for length in (0, 1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1, len(whole) - 1):
         damaged.write_bytes(whole[:length])
         assert refused(damaged)
+    for length in (HEADER_BYTES // 2, HEADER_BYTES - 1):
+        damaged.write_bytes(whole[:length])
+        assert "damaged" in refused(damaged)
     damaged.write_bytes(whole + b"\0")
     assert "damaged" in refused(damaged)
 
