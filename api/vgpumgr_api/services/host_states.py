@@ -75,5 +75,5 @@ def require_unused(session: Session, host: Host) -> None:
         Slice.gpu_id.in_(select(Gpu.id).where(Gpu.host_id == host.id)),
         Slice.id.in_(select(SliceObservation.slice_id).where(SliceObservation.present)),
         found=f"{host.name} has devices of",
-        advice="stop their VMs, or drain it with then=maintenance",
+        advice="stop the VMs there, or drain it with then=maintenance",
     )

@@ -29,7 +29,8 @@ def refuse_slices(session: Session, *those: ColumnElement[bool], found: str, adv
     ).all()
     if rows:
         named = [Subject(kind="slice", id=row.id, vm_uuid=row.vm_uuid) for row in rows]
-        why = f"{found} {rows[0].number} slices, such as {_detail(named[0])}; {advice}"
+        many = "" if rows[0].number == 1 else f"{rows[0].number} slices, such as "
+        why = f"{found} {many}{_detail(named[0])}; {advice}"
         raise Refusal(Code.OBJECT_IN_USE, why, reasons=_reasons(named))
 
 
