@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.faults import in_words
 
 if TYPE_CHECKING:
     from vgpumgr_api.refused import Refused
@@ -155,10 +156,9 @@ def field_detail(reasons: Sequence[Reason], count: int) -> str:
 
 def _reason(error: Mapping[str, Any]) -> Reason:
     known = {"missing": "field.missing", "extra_forbidden": "field.unknown"}
-    detail = str(error["msg"]).removeprefix("Value error, ")  # what a check of ours says comes after that
-    location = error["loc"]
+    detail, location = in_words(error), error["loc"]
     if error["type"] not in known and location[-1] == OF_KEY and error["input"] == location[-2]:
-        detail, location = f"the key {detail.removeprefix('String ')}", location[:-1]
+        detail, location = f"the key is {detail}", location[:-1]
     return Reason(code=known.get(error["type"], Code.FIELD_INVALID.value), detail=detail, field=json_path(location))
 
 

@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.faults import with_members
 
 SPARE = 1024
 """So many values more than there can be are looked at all the same: who misspells is told what."""
@@ -39,10 +40,11 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 class Faulty:
-    """Stands for a body with `faults`, as pydantic describes them."""
+    """Stands for a body with `faults`, as pydantic describes them. `schema`: what it should be like."""
 
-    def __init__(self, error: ValidationError) -> None:
-        self.faults = [each | {"loc": ("body", *each["loc"])} for each in error.errors(include_url=False)]
+    def __init__(self, error: ValidationError, schema: Mapping[str, Any]) -> None:
+        found = error.errors(include_url=False)
+        self.faults = [{**with_members(each, schema), "loc": ("body", *each["loc"])} for each in found]
 
 
 class ReadRequest(Request):
@@ -86,8 +88,8 @@ class Reader:
 
     def __init__(self, model: Any) -> None:
         self._model: TypeAdapter[Any] = TypeAdapter(model)
-        schema = self._model.json_schema()
-        self.most = _extent(schema, schema.get("$defs", {}))
+        self._schema = self._model.json_schema()
+        self.most = _extent(self._schema, self._schema.get("$defs", {}))
 
     async def read(self, request: Request, body: bytes) -> ReadRequest:
         """Returns the request with an instance of the model for its JSON, or if that is not to be had, Faulty.
@@ -120,7 +122,7 @@ class Reader:
                 raise Refusal(
                     Code.FIELD_INVALID, f"{faults} fields are not acceptable, too many to name them"
                 ) from None
-            return Faulty(error)
+            return Faulty(error, self._schema)
 
     def _refuse_too_many(self, text: str) -> None:
         most = self.most.values + SPARE

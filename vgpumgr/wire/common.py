@@ -13,6 +13,9 @@ MEM_BYTES_MAX = 1 << 50
 TIMESLICE_US_MIN, TIMESLICE_US_MAX = 100, 1_000_000
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
+HostRef = Annotated[
+    str, Field(pattern=r"^[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?$", description="UUID or name of a host")
+]
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
 Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]

@@ -4,11 +4,11 @@
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from vgpumgr.wire.common import COUNTER_MAX
+from vgpumgr.wire.common import COUNTER_MAX, HostRef
 from vgpumgr.wire.fleet import (
     Bind,
     CertificateRequest,
@@ -38,10 +38,6 @@ WAIT_S_MAX = 60
 enroll_router = APIRouter(tags=["fleet"], route_class=OneTimeRoute)
 router = APIRouter(prefix="/v1/hosts/{host}", tags=["fleet"], route_class=Route)
 heartbeat_router = APIRouter(prefix="/v1/hosts/{host}", tags=["fleet"], route_class=ConfirmedRoute)
-
-HostRef = Annotated[
-    str, Path(pattern=r"^[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?$", description="UUID or name of a host")
-]
 
 
 @enroll_router.post("/v1/enroll")
