@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from fastapi import Depends, Header, Query, Request, Response
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Answer
@@ -314,10 +314,21 @@ async def _if_match(
     return seen(request.headers)
 
 
+def _flag(said: object) -> bool:
+    """As JSON has it; pydantic would take `yes`, `on` and `1` as well."""
+    if said not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return said == "true"
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""Of a query."""
+
+
 async def _trial(
     request: Request,
     response: Response,
-    validate_only: Annotated[bool, Query(description="check and answer alike, but change nothing")] = False,
+    validate_only: Annotated[Flag, Query(description="check and answer alike, but change nothing")] = False,
 ) -> Call:
     return Call(request, response, request.state.actor, trial=validate_only)
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Gpu, GpuPatch, HostState
 from vgpumgr.wire.selector import Selector, parse_selector
-from vgpumgr_api.call import CallDep, IfMatch, PageDep, TrialDep
+from vgpumgr_api.call import CallDep, Flag, IfMatch, PageDep, TrialDep
 from vgpumgr_api.services import gpus
 from vgpumgr_api.strict import Route
 
@@ -22,7 +22,7 @@ def list_gpus(
     page: PageDep,
     host: Name | None = None,
     host_state: Annotated[HostState | None, Query(description="on hosts in this state")] = None,
-    present: Annotated[bool | None, Query(description="in its host's last report, or no more")] = None,
+    present: Annotated[Flag | None, Query(description="in its host's last report, or no more")] = None,
     selector: Selector | None = None,
 ) -> Page[Gpu]:
     """GPUs, by host and address. For `selector` a label of a GPU's host counts where it has none of that key."""

@@ -9,7 +9,7 @@ from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.operations import HostDrain, Operation
 from vgpumgr.wire.resources import Host, HostCreate, HostCreated, HostFence, HostPatch, HostState
 from vgpumgr.wire.selector import Selector, parse_selector
-from vgpumgr_api.call import Call, CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.call import Call, CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.expired import despite_expired
 from vgpumgr_api.services import cordoning, drain, fencing, hosts
 from vgpumgr_api.strict import Route
@@ -22,10 +22,10 @@ def list_hosts(
     call: CallDep,
     page: PageDep,
     state: HostState | None = None,
-    online: bool | None = None,
-    enrolled: bool | None = None,
-    fenced: Annotated[bool | None, Query(description="declared dead, and not enrolled since")] = None,
-    epoch_confirmed: Annotated[bool | None, Query(description="false since a restore, until `:confirm-epoch`")] = None,
+    online: Flag | None = None,
+    enrolled: Flag | None = None,
+    fenced: Annotated[Flag | None, Query(description="declared dead, and not enrolled since")] = None,
+    epoch_confirmed: Annotated[Flag | None, Query(description="false since a restore, until `:confirm-epoch`")] = None,
     selector: Selector | None = None,
 ) -> Page[Host]:
     """Hosts, by name: all, or those in one state, that are heard of, or that have certain labels."""

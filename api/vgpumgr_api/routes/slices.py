@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Explanation, Slice, SliceBatch, SliceCreate, Slices, SliceState
-from vgpumgr_api.call import CallDep, IdempotencyKey, IfMatch, PageDep, TrialDep
+from vgpumgr_api.call import CallDep, Flag, IdempotencyKey, IfMatch, PageDep, TrialDep
 from vgpumgr_api.expired import despite_expired, give_expired_back
 from vgpumgr_api.services import claims, explain
 from vgpumgr_api.strict import ConfirmedRoute, ReadingRoute, Route
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=Route)
 claims_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ConfirmedRoute)
 explain_router = APIRouter(prefix="/v1/slices", tags=["slices"], route_class=ReadingRoute)
 
-ValidateOnly = Annotated[bool, Query(description="check and answer alike, but claim nothing")]
+ValidateOnly = Annotated[Flag, Query(description="check and answer alike, but claim nothing")]
 
 
 @router.get("")

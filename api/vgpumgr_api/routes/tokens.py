@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from vgpumgr.wire.common import Name, Page
 from vgpumgr.wire.resources import Token, TokenCreate, TokenCreated, TokenRole
-from vgpumgr_api.call import CallDep, IdempotencyKey, PageDep, TrialDep
+from vgpumgr_api.call import CallDep, Flag, IdempotencyKey, PageDep, TrialDep
 from vgpumgr_api.services import tokens
 from vgpumgr_api.strict import Route
 
@@ -21,7 +21,7 @@ def list_tokens(
     page: PageDep,
     role: TokenRole | None = None,
     subject: Annotated[Name | None, Query(description="the tenant or host that they are for")] = None,
-    expired: bool | None = None,
+    expired: Flag | None = None,
 ) -> Page[Token]:
     """Tokens without their secrets, also expired ones."""
     return call.read(tokens.list_tokens, page, role=role, subject=subject, expired=expired)

@@ -277,6 +277,23 @@ def test_parameters_are_as_strict_as_bodies(client: TestClient, path: str, field
     assert field in said.detail
 
 
+def test_a_flag_is_true_or_false_as_the_document_says(cloud: Cloud) -> None:
+    asked = set()
+    for path, item in cloud.nobody.get("/openapi.json")["paths"].items():
+        for method, operation in item.items():
+            for flag in operation.get("parameters", ()):
+                if "boolean" not in json.dumps(flag["schema"]):
+                    continue
+                asked.add(flag["name"])
+                body = {} if "requestBody" in operation else None
+                for value in ("yes", "on", "1", "t", "True", "TRUE", "0", ""):
+                    url = f"{path}?{flag['name']}={value}"
+                    said = cloud.operator.refused(Code.FIELD_INVALID, method.upper(), url, body)
+                    told = {reason.field: reason.detail for reason in said.reasons}
+                    assert told[f"query.{flag['name']}"] == "neither true nor false"
+    assert asked == {"validate_only", "online", "enrolled", "fenced", "epoch_confirmed", "present", "expired"}
+
+
 @pytest.mark.parametrize(
     "value",
     ["3", '"x"', '"-1"', 'W/"3"', "*", '"1", "2"', '"01"', '"' + "9" * 30 + '"', '"3-5F0C8E21B7D94A36"', '"3-5f"', ""],
@@ -328,6 +345,21 @@ def test_a_body_where_none_is_read_is_refused(client: TestClient, method: str, p
     for body in (b'{"validate_only": true}', b"[]", b"x", b"null"):
         said = problem(client.request(method, path, content=body, headers=AUTH | JSON), Code.BODY_INVALID)
         assert "takes no body" in said.detail
+
+
+def test_an_object_of_nothing_says_nothing_where_no_body_is_read(cloud: Cloud) -> None:
+    for body in (b"{}", b" {}\n"):
+        answer = cloud.operator("GET", "/v1/tenants", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200, answer.text
+
+
+def test_to_a_patch_an_idempotency_key_means_nothing(cloud: Cloud) -> None:
+    cloud.tenant("acme")
+    for slices in (1, 2):
+        etag = cloud.operator("GET", "/v1/quotas/acme").headers["etag"]
+        sent = {"If-Match": etag, "Idempotency-Key": "k-1"}
+        assert cloud.operator.ok("PATCH", "/v1/quotas/acme", 200, {"slices": slices}, headers=sent)["slices"] == slices
+        cloud.operator.refused(Code.GENERATION_STALE, "PATCH", "/v1/quotas/acme", {"slices": slices}, headers=sent)
 
 
 def test_every_wrong_member_is_named_with_its_path(client: TestClient) -> None:
