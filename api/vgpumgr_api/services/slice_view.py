@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from sqlalchemy import Row, Select, select
-from sqlalchemy.orm import aliased
+from sqlalchemy.orm import Bundle, aliased
 
 from vgpumgr.wire.common import Band, Mode, Policy
 from vgpumgr.wire.resources import Enforcement, Level, Observation, Slice, SliceState, SliceTie
@@ -17,6 +17,28 @@ from vgpumgr_api.db.observations import SliceObservation
 from vgpumgr_api.db.progress import SliceProgress
 from vgpumgr_api.services.enforcement import Use, counted_permille, effective_timeslice_us, enforced_permille, means_of
 
+Part = Row[*tuple[Any, ...]]
+"""What is shown of one table, by the names of its columns."""
+
+_slice, _gpu = models.Slice, models.Gpu
+_SLICE: Bundle[Any] = Bundle(
+    "slice",
+    *(_slice.id, _slice.generation, _slice.created_at, _slice.state, _slice.vm_uuid, _slice.mdev_type),
+    *(_slice.mode, _slice.band, _slice.share_permille, _slice.mem_bytes, _slice.fair_ratio_permille),
+    *(_slice.affinity, _slice.affinity_level, _slice.anti_affinity, _slice.anti_affinity_level),
+    _slice.reserve_period_us,
+)
+_GPU: Bundle[Any] = Bundle(
+    "gpu", *(_gpu.id, _gpu.address, _gpu.timeslice_min_us, _gpu.max_chunk_us, _gpu.policy, _gpu.backend)
+)
+_OBSERVED: Bundle[Any] = Bundle(
+    "observed",
+    *(SliceObservation.applied_permille, SliceObservation.present, SliceObservation.open),
+    *(SliceObservation.run_ns, SliceObservation.items, SliceObservation.reported_at),
+)
+_PROGRESS: Bundle[Any] = Bundle(
+    "progress", *(SliceProgress.state, SliceProgress.since, SliceProgress.reason, SliceProgress.detail)
+)
 _OWN = aliased(models.Quota)
 _ACCOUNT = aliased(models.Quota)
 
@@ -42,24 +64,27 @@ class SeenGpu(Protocol):
 class View:
     """One claim with its surroundings; `permille` is what is enforced."""
 
-    slice: models.Slice
+    slice: models.Slice | Part
     gpu: SeenGpu
     tenant: str
     profile: str
     host: str
     timeslice_us: int
     permille: int
-    observed: SliceObservation | None
-    progress: SliceProgress | None
+    observed: Part | None
+    progress: Part | None
 
 
 @cache
 def views() -> Select[*tuple[Any, ...]]:
-    """Returns the statement whose rows `view` takes; more conditions may be added."""
+    """Returns the statement whose rows `view` takes; more conditions may be added.
+
+    It asks for columns: a page of a thousand would make four thousand objects of the session's, for nothing.
+    """
     return (
         select(
-            models.Slice,
-            models.Gpu,
+            _SLICE,
+            _GPU,
             models.Tenant.name,
             models.Profile.name,
             models.Host.name,
@@ -68,8 +93,8 @@ def views() -> Select[*tuple[Any, ...]]:
             _OWN.scaled_used,
             _ACCOUNT.share_limit,
             _ACCOUNT.scaled_used,
-            SliceObservation,
-            SliceProgress,
+            _OBSERVED,
+            _PROGRESS,
         )
         .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
         .join(models.Host, models.Host.id == models.Gpu.host_id)
@@ -85,7 +110,9 @@ def views() -> Select[*tuple[Any, ...]]:
 def view(row: Row[*tuple[Any, ...]]) -> View:
     """Reads a row of `views()`."""
     claim, gpu, tenant, profile, host, timeslice_us, limit, used, account_limit, account_used = row[:10]
-    observed, progress = row[10:12]
+    # Where an outer join found nothing, all is null.
+    observed = None if row.observed.reported_at is None else row.observed
+    progress = None if row.progress.state is None else row.progress
     owners = [Use(limit=limit, used=used)]
     if account_limit is not None:
         owners.append(Use(limit=account_limit, used=account_used))
@@ -94,7 +121,7 @@ def view(row: Row[*tuple[Any, ...]]) -> View:
 
 
 def seen(
-    claim: models.Slice,
+    claim: models.Slice | Part,
     gpu: SeenGpu,
     *,
     tenant: str,
@@ -102,8 +129,8 @@ def seen(
     host: str,
     quota_us: int,
     owners: Sequence[Use],
-    observed: SliceObservation | None = None,
-    progress: SliceProgress | None = None,
+    observed: Part | None = None,
+    progress: Part | None = None,
 ) -> View:
     """A claim as its surroundings make it. `quota_us`: its tenant's timeslice; `owners`: that and its account."""
     return View(
