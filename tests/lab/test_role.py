@@ -128,10 +128,37 @@ install -d -o vgpumgr -g vgpumgr -m 0700 /var/lib/vgpumgr/agent
 install -o vgpumgr -g vgpumgr -m 0600 /tmp/token /etc/vgpumgr/enroll-token
 (as vgpumgr /opt/vgpumgr/bin/vgpumgr-agent) >/tmp/agent.log 2>&1 &
 until_true online
-# There is no module here that could be looked at: as if it had been, and had no slices.
-python3 -c 'import sqlite3
+in_database() { # STATEMENTS
+    python3 -c 'import sqlite3, sys
 with sqlite3.connect("/var/lib/vgpumgr/api/vgpumgr.db", timeout=60) as database:
-    database.execute("UPDATE host_reports SET unknown_slices = 0")'
+    database.executescript(sys.argv[1])' "$1"
+}
+# There is no module here that could be looked at: as if it had been, and had no slices.
+in_database "UPDATE host_reports SET unknown_slices = 0"
+"""
+# A slice on each host, until all hosts drain and one of them is waited for, and the connection has been broken then.
+SLICES = """
+vgpumgr create tenant blue >/dev/null
+vgpumgr create profile quarter --share-permille 250 --memory 64M --mode strict >/dev/null
+in_database "
+    INSERT INTO gpus (id, host_id, address, engine, backend, mem_bytes, timeslice_min_us, max_chunk_us, present,
+            share_used, mem_used)
+        SELECT lower(hex(randomblob(16))), id, '0000:00:10.0', 'soft', 'kmod', 1073741824, 100, 1000, 1, 250, 67108864
+        FROM hosts;
+    INSERT INTO slices (id, tenant_id, profile_id, gpu_id, share_permille, mem_bytes, mode, mdev_type, type_mem_bytes,
+            state, generation, created_at)
+        SELECT lower(hex(randomblob(16))), tenants.id, profiles.id, gpus.id, 250, 67108864, 'strict', 'vgpumgr-64M',
+            67108864, 'claimed', 1, tenants.created_at
+        FROM gpus, tenants, profiles;"
+all_drain() {
+    vgpumgr get hosts -o json | jq --exit-status 'all(.state == "draining")'
+}
+(
+    until_true all_drain
+    until_true pgrep -f "operation wai[t]"
+    touch /tmp/disconnected
+    in_database 'DELETE FROM slices'
+) &
 """
 # Beside the lab's inventory: another host, in the same directory, whose turn comes later.
 SECOND = """all:
@@ -255,11 +282,8 @@ def test_a_gpu_that_is_no_pci_address_is_refused(place: Path) -> None:
 
 def test_a_kernel_without_mediated_devices_is_refused(place: Path) -> None:
     host = Host(place)
-    build = host.changes / "usr/lib/modules/9.9-cloud/build"
-    build.mkdir(parents=True)
-    (build / ".config").write_text("CONFIG_VFIO=m\n# CONFIG_VFIO_MDEV is not set\n")
     with pytest.raises(BuildError, match=r"kernel 9\.9-cloud has no CONFIG_VFIO_MDEV"):
-        host.play("--tags", "module", "-e", "vgpumgr_host_kernel=9.9-cloud")
+        host.play("--tags", "module", *unfit_kernel(host))
 
 
 @pytest.mark.parametrize(
@@ -333,13 +357,34 @@ def test_a_rolling_update_puts_no_host_back_that_took_no_claims(place: Path) -> 
 def test_a_rolling_update_stops_at_the_first_host_that_fails(place: Path) -> None:
     """That one takes no claims any more, and the next is not touched."""
     host = Host(place)
-    build = host.changes / "usr/lib/modules/9.9-cloud/build"
-    build.mkdir(parents=True)
-    (build / ".config").write_text("# CONFIG_VFIO_MDEV is not set\n")
+    with pytest.raises(BuildError, match=r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is ready"):
+        host.update(*two_hosts(place), *unfit_kernel(host))
+
+
+def test_a_rolling_update_drains_all_hosts_of_a_batch_at_once(place: Path) -> None:
+    """Even if ansible works at one after the other, and a connection breaks while it waits."""
+    host = Host(place)
+    drained = r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is cordoned"  # else it fails before that
+    with pytest.raises(BuildError, match=drained):
+        host.update(
+            *two_hosts(place), "--forks", "1", *unfit_kernel(host),
+            "-e", '{"vgpumgr_update_serial": 2, "vgpumgr_update_drain_s": 120}', before=SLICES,
+        )  # fmt: skip
+
+
+def two_hosts(place: Path) -> list[str]:
+    """Arguments for two hosts, one after the other."""
     inventory = place / "second.yml"
     inventory.write_text(SECOND)
-    with pytest.raises(BuildError, match=r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is ready"):
-        host.update("-i", str(INVENTORY), "-i", str(inventory), "-e", "vgpumgr_host_kernel=9.9-cloud")
+    return ["-i", str(INVENTORY), "-i", str(inventory)]
+
+
+def unfit_kernel(host: Host) -> list[str]:
+    """Arguments with which the role fails, when the host is empty."""
+    build = host.changes / "usr/lib/modules/9.9-cloud/build"
+    build.mkdir(parents=True)
+    (build / ".config").write_text("CONFIG_VFIO=m\n# CONFIG_VFIO_MDEV is not set\n")
+    return ["-e", "vgpumgr_host_kernel=9.9-cloud"]
 
 
 def test_the_api_keeps_its_data_in_postgresql(place: Path) -> None:

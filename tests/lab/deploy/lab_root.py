@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.connection import ConnectionBase
 
 DOCUMENTATION = """
@@ -22,7 +23,10 @@ options:
 
 
 class Connection(ConnectionBase):
-    """Needs root; what the directory needs mounted, who runs the playbook has mounted."""
+    """Needs root; what the directory needs mounted, who runs the playbook has mounted.
+
+    A file /tmp/disconnected in the directory breaks the connection once.
+    """
 
     transport = "lab_root"
     has_pipelining = True
@@ -33,6 +37,10 @@ class Connection(ConnectionBase):
 
     def exec_command(self, cmd, in_data=None, sudoable=True):
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
+        disconnected = self._inside("/tmp/disconnected")
+        if disconnected.exists():
+            disconnected.unlink()
+            raise AnsibleConnectionFailure("the connection was broken")
         command = ["chroot", self.get_option("root"), "/bin/sh", "-c", cmd]
         done = subprocess.run(command, input=in_data or b"", capture_output=True)
         return done.returncode, done.stdout, done.stderr
