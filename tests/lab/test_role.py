@@ -100,7 +100,7 @@ jq --exit-status '.token == null' /var/lib/vgpumgr/agent/credentials.json
 openssl verify -CAfile /var/lib/vgpumgr/api/agents.pem /var/lib/vgpumgr/agent/certificate.pem
 """
 )
-# Begins an API, and a host that is online; the last line is for ansible.
+# Begins an API; with ENROLLED it knows two hosts, and AGENTS makes them be online. The last line is for ansible.
 AT_WORK = """set -e
 ip link set lo up
 as() { # USER COMMAND...
@@ -108,8 +108,8 @@ as() { # USER COMMAND...
     shift
     exec setpriv --reuid="$user" --regid="$user" --init-groups -- "$@"
 }
-online() {
-    vgpumgr get host lab -o json | jq --exit-status .online
+hosts_are() { # CONDITION
+    vgpumgr get hosts -o json | jq --exit-status "all($1)"
 }
 until_true() { # COMMAND...
     tries=0
@@ -119,24 +119,35 @@ until_true() { # COMMAND...
         sleep 0.5
     done
 }
-(as vgpumgr-api /opt/vgpumgr/bin/vgpumgr-api serve) >/tmp/api.log 2>&1 &
-until_true vgpumgr get hosts
-vgpumgr create host lab --token-file /tmp/token >/dev/null
-vgpumgr create host second --token-file /tmp/second >/dev/null
-systemd-tmpfiles --create /usr/lib/tmpfiles.d/vgpumgr.conf
-install -d -o vgpumgr -g vgpumgr -m 0700 /var/lib/vgpumgr/agent
-install -o vgpumgr -g vgpumgr -m 0600 /tmp/token /etc/vgpumgr/enroll-token
-(as vgpumgr /opt/vgpumgr/bin/vgpumgr-agent) >/tmp/agent.log 2>&1 &
-until_true online
 in_database() { # STATEMENTS
     python3 -c 'import sqlite3, sys
 with sqlite3.connect("/var/lib/vgpumgr/api/vgpumgr.db", timeout=60) as database:
     database.executescript(sys.argv[1])' "$1"
 }
+(as vgpumgr-api /opt/vgpumgr/bin/vgpumgr-api serve) >/tmp/api.log 2>&1 &
+until_true vgpumgr get hosts
+"""
+ENROLLED = """
+vgpumgr create host lab --token-file /tmp/token >/dev/null
+vgpumgr create host second --token-file /tmp/second >/dev/null
+install -d -o vgpumgr -g vgpumgr -m 0700 /var/lib/vgpumgr/agent /var/lib/vgpumgr/second
+install -o vgpumgr -g vgpumgr -m 0600 /tmp/token /etc/vgpumgr/enroll-token
+install -o vgpumgr -g vgpumgr -m 0600 /tmp/second /etc/vgpumgr/second-token
+cat /etc/vgpumgr/agent.toml - >/etc/vgpumgr/second.toml <<END
+enroll_token_file = "/etc/vgpumgr/second-token"
+state_dir = "/var/lib/vgpumgr/second"
+hook_socket = "/run/vgpumgr/second.sock"
+END
+"""
+AGENTS = """
+systemd-tmpfiles --create /usr/lib/tmpfiles.d/vgpumgr.conf
+(as vgpumgr /opt/vgpumgr/bin/vgpumgr-agent) >/tmp/agent.log 2>&1 &
+(as vgpumgr /opt/vgpumgr/bin/vgpumgr-agent --config /etc/vgpumgr/second.toml) >/tmp/second.log 2>&1 &
+until_true hosts_are .online
 # There is no module here that could be looked at: as if it had been, and had no slices.
 in_database "UPDATE host_reports SET unknown_slices = 0"
 """
-# A slice on each host, until all hosts drain and one of them is waited for, and the connection has been broken then.
+# A slice on each host.
 SLICES = """
 vgpumgr create tenant blue >/dev/null
 vgpumgr create profile quarter --share-permille 250 --memory 64M --mode strict >/dev/null
@@ -150,16 +161,17 @@ in_database "
         SELECT lower(hex(randomblob(16))), tenants.id, profiles.id, gpus.id, 250, 67108864, 'strict', 'vgpumgr-64M',
             67108864, 'claimed', 1, tenants.created_at
         FROM gpus, tenants, profiles;"
-all_drain() {
-    vgpumgr get hosts -o json | jq --exit-status 'all(.state == "draining")'
-}
+"""
+# The pattern does not find the shell whose text it is in.
+WHILE_IT_WAITS = """
 (
-    until_true all_drain
-    until_true pgrep -f "operation wai[t]"
-    touch /tmp/disconnected
-    in_database 'DELETE FROM slices'
+    until_true hosts_are '.state == "draining"'
+    until_true pgrep -f 'operation wai[t]'
+    {do}
 ) &
 """
+FREE_ALL = "in_database 'DELETE FROM slices'"
+INTERRUPT = "pkill -INT -f '^[^ ]*/python[^ ]* [^ ]*/ansible-playbook'"
 # Beside the lab's inventory: another host, in the same directory, whose turn comes later.
 SECOND = """all:
   children:
@@ -204,16 +216,20 @@ class Host:
         sources, wheel = release(paths)
         return self._layer.play(sources, wheel=wheel, arguments=arguments)
 
-    def update(self, *arguments: str, before: str = "") -> str:
-        """Roll an update out while API and agent are at work; return what it said, and then the hosts' states."""
+    def update(self, *arguments: str, before: str = "", again: bool = False) -> str:
+        """Roll an update out while API and agents are at work; return what it said, and then the hosts' states.
+
+        `again`: API and hosts go on as they were left.
+        """
         sources, wheel = release(PATHS)
+        at_work = AT_WORK + ("" if again else ENROLLED) + AGENTS
         return self._layer.play(
             sources,
             wheel=wheel,
             arguments=arguments,
             playbook="rolling_update",
             script=BETWEEN,
-            words=[AT_WORK + before, STATES],
+            words=[at_work + before, STATES],
         )
 
     def run(self, command: str) -> str:
@@ -344,8 +360,9 @@ def next_version(checkout: Path) -> Paths:
 def test_a_rolling_update_empties_a_host_and_lets_it_take_claims_again_if_it_did(place: Path) -> None:
     host = Host(place)
     said = host.update()
-    assert changed(said) == 2, "it is up to date: drained and put back"
-    assert said.splitlines()[-4:] == ["host.enrolled", "host.draining", "host.cordoned", "host.ready"]
+    assert changed(said) == 3, "it is up to date: marked, drained and put back"
+    kinds = ["host.enrolled", "host.labelled", "host.draining", "host.cordoned", "host.ready", "host.labelled"]
+    assert said.splitlines()[-6:] == kinds
     assert "lab is ready" in said
 
 
@@ -368,8 +385,22 @@ def test_a_rolling_update_drains_all_hosts_of_a_batch_at_once(place: Path) -> No
     with pytest.raises(BuildError, match=drained):
         host.update(
             *two_hosts(place), "--forks", "1", *unfit_kernel(host),
-            "-e", '{"vgpumgr_update_serial": 2, "vgpumgr_update_drain_s": 120}', before=SLICES,
+            "-e", '{"vgpumgr_update_serial": 2, "vgpumgr_update_drain_s": 120}',
+            before=SLICES + WHILE_IT_WAITS.format(do="touch /tmp/disconnected\n    " + FREE_ALL),
         )  # fmt: skip
+
+
+def test_a_rolling_update_that_runs_again_puts_back_what_the_one_before_left(place: Path) -> None:
+    """First one is interrupted, then one fails; what an operator has cordoned since stays so."""
+    host = Host(place)
+    hosts = [*two_hosts(place), "--forks", "1", "-e", '{"vgpumgr_update_serial": 2}']
+    with pytest.raises(BuildError, match=r"lab is draining\nsecond is draining"):
+        host.update(*hosts, before=SLICES + WHILE_IT_WAITS.format(do=INTERRUPT))
+    with pytest.raises(BuildError, match=r"no CONFIG_VFIO_MDEV(?s:.*)lab is cordoned\nsecond is cordoned"):
+        host.update(*hosts, *unfit_kernel(host), before=WHILE_IT_WAITS.format(do=FREE_ALL), again=True)
+    cordon = "vgpumgr host uncordon lab >/dev/null\nvgpumgr host cordon lab >/dev/null\n"
+    said = host.update(*hosts, before=cordon, again=True)
+    assert "lab is cordoned\nsecond is ready" in said
 
 
 def two_hosts(place: Path) -> list[str]:
