@@ -324,6 +324,38 @@ def test_secure_boot_without_a_trusted_key_is_refused(place: Path, mokutil: str 
             host.play(*arguments)
 
 
+def test_the_role_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) -> None:
+    host = Host(place)
+    reboots = {"vgpumgr_host_reboot_required": True, "vgpumgr_host_reboot_ok": True}
+    arguments = ("--start-at-task", "Look which VMs run", "-e", json.dumps(reboots))
+    say_who_reboots(host)
+    run_vm(host, "web-1")
+    with pytest.raises(BuildError, match=r"a reboot of lab would end the VMs web-1:"):
+        host.play(*arguments)
+    with pytest.raises(BuildError, match="the host reboots"):
+        host.play(*arguments, "-e", "vgpumgr_host_reboot_vms=true")
+    run_vm(host, None)
+    with pytest.raises(BuildError, match="the host reboots"):
+        host.play(*arguments)
+
+
+def say_who_reboots(host: Host) -> None:
+    """Let a reboot fail with a message: what is here cannot, nor can ansible wait until it has."""
+    program = host.changes / "usr/sbin/shutdown"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho the host reboots >&2\nexit 1\n")
+    program.chmod(0o755)
+
+
+def run_vm(host: Host, name: str | None) -> None:
+    """Have one VM run, or none, in libvirt's own driver for tests, in place of QEMU's."""
+    place = host.changes / "etc/libvirt"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "libvirt.conf").write_text('uri_default = "test:///etc/libvirt/node.xml"\n')
+    domain = f"<domain type='test'><name>{name}</name><memory>1024</memory><os><type>hvm</type></os></domain>"
+    (place / "node.xml").write_text(f"<node>{domain if name else ''}</node>\n")
+
+
 def test_a_new_version_replaces_the_one_that_is_there(place: Path, tmp_path: Path) -> None:
     """Program, kernel module and database; what was kept is kept, and the run after changes nothing."""
     following = next_version(tmp_path / "checkout")
@@ -401,6 +433,25 @@ def test_a_rolling_update_that_runs_again_puts_back_what_the_one_before_left(pla
     cordon = "vgpumgr host uncordon lab >/dev/null\nvgpumgr host cordon lab >/dev/null\n"
     said = host.update(*hosts, before=cordon, again=True)
     assert "lab is cordoned\nsecond is ready" in said
+
+
+def test_a_rolling_update_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) -> None:
+    """Neither one of a slice that the database does not know nor one that has none."""
+    host = Host(place)
+    reboots = {"vgpumgr_update_reboot": True, "vgpumgr_host_live": True}
+    arguments = ("--start-at-task", "Look what the API has of the host that shall reboot", "-e", json.dumps(reboots))
+    unknown = 'in_database "UPDATE host_reports SET unknown_slices = 1"\n'
+    say_who_reboots(host)
+    run_vm(host, None)
+    with pytest.raises(BuildError, match="lab has slices that the database does not know"):
+        host.update(*arguments, before=unknown)
+    with pytest.raises(BuildError, match="the host reboots"):
+        host.update(*arguments, again=True)
+    run_vm(host, "web-1")
+    with pytest.raises(BuildError, match=r"a reboot of lab would end the VMs web-1:"):
+        host.update(*arguments, again=True)
+    with pytest.raises(BuildError, match="the host reboots"):
+        host.update(*arguments, "-e", "vgpumgr_host_reboot_vms=true", before=unknown, again=True)
 
 
 def two_hosts(place: Path) -> list[str]:
