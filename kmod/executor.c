@@ -14,6 +14,10 @@
  * It may call as often as it likes. What there is for it to do is written under
  * engine->lock, which all slices of the GPU need, and read without: only a call that does
  * something takes it.
+ *
+ * As many may wait for it as like, in any number of epoll instances, for which others may
+ * wait in turn. To wake them all can take long: whoever does has not got that lock and is
+ * nobody that other slices need, as they do the engine's thread.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -28,6 +32,37 @@
 
 /* Changing from one process to another. */
 #define EXEC_SWITCH_COST_NS	(10 * NSEC_PER_USEC)
+
+static struct workqueue_struct *vgpu_executor_wq;
+
+static void vgpu_executor_noticed(struct work_struct *work)
+{
+	struct vgpu_executor *executor = container_of(work, struct vgpu_executor, notice);
+
+	wake_up_all(&executor->wait);
+	vgpu_executor_put(executor);
+}
+
+/* Let a thread of the kernel's, at normal priority, wake who waits for a change just made. */
+static void vgpu_executor_notify(struct vgpu_executor *executor)
+{
+	kref_get(&executor->refs);
+	if (!queue_work(vgpu_executor_wq, &executor->notice))
+		vgpu_executor_put(executor);
+}
+
+int vgpu_executors_init(void)
+{
+	/* A grant must not run out because a thread for it would need memory first. */
+	vgpu_executor_wq = alloc_workqueue("vgpumgr-exec", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	return vgpu_executor_wq ? 0 : -ENOMEM;
+}
+
+/* After the last executor's file is closed. */
+void vgpu_executors_exit(void)
+{
+	destroy_workqueue(vgpu_executor_wq);
+}
 
 /**
  * vgpu_executor_create - an executor of no slice
@@ -45,6 +80,7 @@ struct vgpu_executor *vgpu_executor_create(void)
 	mutex_init(&executor->lock);
 	vgpu_log_init(&executor->log);
 	init_waitqueue_head(&executor->wait);
+	INIT_WORK(&executor->notice, vgpu_executor_noticed);
 	return executor;
 }
 
@@ -95,7 +131,7 @@ void vgpu_executor_connect(struct vgpu_device *device)
 	}
 	vgpu_engine_resume(&device->parent->engine, ring, ktime_get_ns());
 	vgpu_ring_kick(ring);
-	wake_up_all(&executor->wait);
+	vgpu_executor_notify(executor);
 }
 
 /**
@@ -121,7 +157,7 @@ void vgpu_executor_end(struct vgpu_device *device)
 		WRITE_ONCE(executor->channel->state, VGPU_CHANNEL_CLOSED);
 	if (executor->state == VGPU_GRANT_OFFERED || executor->state == VGPU_GRANT_TAKEN)
 		wake_up_process(engine->thread);
-	wake_up_all(&executor->wait);
+	vgpu_executor_notify(executor);
 	if (!ring || ring->dead)
 		return;
 	if (device->scheduled)
@@ -144,16 +180,22 @@ bool vgpu_executor_serves(const struct vgpu_device *device)
 
 /**
  * vgpu_executor_wake - bytes have moved
- * @device: the slice
+ * @device: the slice; its worker, which may take as long as that takes
  */
 void vgpu_executor_wake(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_executor *executor;
 
 	spin_lock_irq(&engine->lock);
-	if (device->executor)
-		wake_up_all(&device->executor->wait);
+	executor = device->executor;
+	if (executor)
+		kref_get(&executor->refs);
 	spin_unlock_irq(&engine->lock);
+	if (!executor)
+		return;
+	wake_up_all(&executor->wait);
+	vgpu_executor_put(executor);
 }
 
 /* parent->lock held: the engine does not change, nor is the device being removed. */
@@ -232,7 +274,7 @@ void vgpu_executor_release(struct vgpu_executor *executor)
  * @view: out
  *
  * Who waits for a change has put itself into @executor->wait before it looks; who makes one
- * wakes all there afterwards. That queue's own lock orders the two: either this sees the
+ * has all there woken afterwards. That queue's own lock orders the two: either this sees the
  * change, or the change sees who waits.
  */
 void vgpu_executor_look(struct vgpu_executor *executor, struct vgpu_executor_view *view)
@@ -338,7 +380,7 @@ static struct vgpu_executor *exec_offer(struct vgpu_engine *engine,
 		executor->state = VGPU_GRANT_OFFERED;
 		write_seqcount_end(&executor->changes);
 		vgpu_engine_stops(engine, deadline_ns);
-		wake_up_all(&executor->wait);
+		vgpu_executor_notify(executor);
 	} else {
 		executor = NULL;
 	}
@@ -389,7 +431,7 @@ static void exec_settle(struct vgpu_engine *engine, struct vgpu_executor *execut
 		executor->state = VGPU_GRANT_REVOKED;
 		executor->grant.flags = VGPU_EXEC_REVOKED;
 		write_seqcount_end(&executor->changes);
-		wake_up_all(&executor->wait);
+		vgpu_executor_notify(executor);
 	}
 	spin_unlock_irq(&engine->lock);
 	vgpu_executor_put(executor);

@@ -288,10 +288,19 @@ static struct miscdevice vgpu_executor_misc = {
 
 int vgpu_executor_register(void)
 {
-	return misc_register(&vgpu_executor_misc);
+	int ret;
+
+	ret = vgpu_executors_init();
+	if (ret)
+		return ret;
+	ret = misc_register(&vgpu_executor_misc);
+	if (ret)
+		vgpu_executors_exit();
+	return ret;
 }
 
 void vgpu_executor_unregister(void)
 {
 	misc_deregister(&vgpu_executor_misc);
+	vgpu_executors_exit();
 }

@@ -258,6 +258,7 @@ static void run(const u8 *input, size_t bytes)
 	vgpu_tenants_free(parent);
 	mutex_unlock(&parent->lock);
 	vgpu_engine_stop(&parent->engine);
+	vgpu_executor_unregister();
 	vgpu_rings_exit();
 	REQUIRE(parent->refs.count == 1 && !parent->memory_reserved);
 	leaks = sim_leaks();
@@ -329,6 +330,7 @@ int main(int argc, char **argv)
 	COUNT("revoked", process_counts.revoked);
 	COUNT("ended", process_counts.ended);
 	COUNT("for_nothing", process_counts.for_nothing);
+	COUNT("woken", sim_counts.woken);
 	COUNT("after_long", lend_counts.after_long);
 	COUNT("after_brief", lend_counts.after_brief);
 	COUNT("no_longer_brief", lend_counts.no_longer_brief);

@@ -44,7 +44,7 @@ bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun);
 #define DECLARE_WAIT_QUEUE_HEAD(name) wait_queue_head_t name
 #define init_waitqueue_head(head) ((void)(head))
 #define wake_up(head) ((void)(head))
-#define wake_up_all(head) ((void)(head))
+void wake_up_all(wait_queue_head_t *head);
 #define wait_event(head, condition) \
 	do { \
 		(void)(head); \
@@ -132,11 +132,16 @@ void mod_timer(struct timer_list *timer, unsigned long expires);
 int timer_delete_sync(struct timer_list *timer);
 #define timer_shutdown_sync(timer) timer_delete_sync(timer)
 
-struct work_struct { void (*run)(struct work_struct *work); bool pending; };
+struct work_struct {
+	void (*run)(struct work_struct *work);
+	struct work_struct *next;	/* of those that are pending */
+	bool pending;
+};
 struct delayed_work { struct work_struct work; };
 struct workqueue_struct { int unused; };
 #define TASK_COMM_LEN 16
 #define WQ_UNBOUND 0
+#define WQ_MEM_RECLAIM 0
 #define DECLARE_WORK(name, function) struct work_struct name = { .run = (function) }
 #define INIT_WORK(work, function) (*(work) = (struct work_struct){ .run = (function) })
 struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active);

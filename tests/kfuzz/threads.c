@@ -23,6 +23,8 @@ struct kfuzz_coroutine {
 	void *fake_stack;
 	int state;	/* what it will be when it calls schedule() */
 	bool used, sleeping, done, should_stop, killed, realtime;
+	bool drives;	/* an engine: others have no say in their priority */
+	bool works;	/* lends itself to deferred work */
 };
 
 const u8 *sim_input;
@@ -179,13 +181,16 @@ static void run_timers(void)
 
 static bool run_work(void)
 {
+	struct kfuzz_coroutine *self = current->coroutine;
 	struct work_struct *now = work;
 
 	if (!now)
 		return false;
-	work = NULL;
+	work = now->next;
 	now->pending = false;
+	self->works = true;
 	now->run(now);
+	self->works = false;
 	return true;
 }
 
@@ -350,6 +355,7 @@ void cond_resched(void)
 void kfuzz_set_realtime(struct task_struct *task, bool realtime)
 {
 	task->coroutine->realtime = realtime;
+	task->coroutine->drives = true;
 }
 
 void send_sig(int number, struct task_struct *task, int privileged)
@@ -410,16 +416,29 @@ struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active
 void destroy_workqueue(struct workqueue_struct *queue)
 {
 	(void)queue;
-	run_work();
+	while (run_work())
+		;
 }
 
 bool queue_work(struct workqueue_struct *queue, struct work_struct *new)
 {
 	(void)queue;
-	REQUIRE(!work || work == new);	/* the module has one */
-	work = new;
+	if (new->pending)
+		return false;
 	new->pending = true;
+	new->next = work;
+	work = new;
 	return true;
+}
+
+/* Takes as long as user space likes: nobody does this for whom, or for whose lock, others wait. */
+void wake_up_all(wait_queue_head_t *head)
+{
+	const struct kfuzz_coroutine *self = current->coroutine;
+
+	(void)head;
+	REQUIRE(!spinlocks && (self->works || !self->drives));
+	sim_counts.woken++;
 }
 
 /* ---- locks */

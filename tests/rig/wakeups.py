@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often the module's code runs: its threads, whoever wakes them; timers and work, which need no thread of ours."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -9,6 +10,7 @@ from tests.rig.trace import TRACING, mounted
 
 # Engines and workers of slices, by the names of their threads; none of the programs.
 _THREADS = 'comm ~ "vgpu*" && comm != "vgpu-client"'
+_WOKEN = re.compile(r": sched_waking: comm=.* pid=(\d+) ")
 _CALLS = ("timer/timer_expire_entry", "timer/hrtimer_expire_entry", "workqueue/workqueue_execute_start")
 
 
@@ -41,3 +43,17 @@ def wakeups() -> Iterator[list[str]]:
         yield found
     lines = (TRACING / "trace").read_text().splitlines()
     found += [line for line in lines if not line.startswith("#")]
+
+
+@contextmanager
+def woken_by(thread: int) -> Iterator[list[int]]:
+    """Ids of the threads that this one woke while the body ran, each as often as it did; filled at its end.
+
+    Who is woken by an interrupt at that time is among them.
+    """
+    mounted()
+    (TRACING / "trace").write_text("")
+    found: list[int] = []
+    with _on("sched/sched_waking", f"common_pid == {thread}"):
+        yield found
+    found += map(int, _WOKEN.findall((TRACING / "trace").read_text()))
