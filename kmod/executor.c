@@ -124,10 +124,11 @@ void vgpu_executor_connect(struct vgpu_device *device)
 	channel = ring->channel;
 	if (channel && channel->state == VGPU_CHANNEL_WAITING) {
 		kref_get(&channel->refs);
+		/* Before its bytes can move: a guest that is given some finds it open. */
+		WRITE_ONCE(channel->state, VGPU_CHANNEL_OPEN);
 		write_seqcount_begin(&executor->changes);
 		executor->channel = channel;
 		write_seqcount_end(&executor->changes);
-		WRITE_ONCE(channel->state, VGPU_CHANNEL_OPEN);
 	}
 	vgpu_engine_resume(&device->parent->engine, ring, ktime_get_ns());
 	vgpu_ring_kick(ring);
