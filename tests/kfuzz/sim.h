@@ -59,7 +59,7 @@ void guest_let_go(struct vfio_device *vdev);
 
 /* Counters for the report. */
 struct sim_counts {
-	u64 switches, preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
+	u64 preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
 	u64 spinlocks, wakes;	/* by the process */
 	u64 woken;		/* times that all who wait in user space were */
 	u64 told_stops;		/* lines in the log about slices that have stopped */

@@ -111,7 +111,6 @@ static void switch_to(struct kfuzz_coroutine *next)
 
 	if (next == self)
 		return;
-	sim_counts.switches++;
 	current = &next->task;
 	if (next->stack)
 		__sanitizer_start_switch_fiber(&self->fake_stack, next->stack, STACK_BYTES);
