@@ -349,6 +349,7 @@ int main(int argc, char **argv)
 	COUNT("failed_allocations", sim_counts.failed_allocations);
 	COUNT("signals", sim_counts.signals);
 	COUNT("preemptions", sim_counts.preemptions);
+	COUNT("torn_looks", sim_counts.torn_looks);
 	printf(", \"faults\": [");
 	for (int error = 0; error <= VGPU_ERROR_CHANNEL; error++)
 		printf("%s%lu", error ? ", " : "", vmm_counts.faults[error]);

@@ -62,6 +62,7 @@ struct sim_counts {
 	u64 preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
 	u64 spinlocks, wakes;	/* by the process */
 	u64 woken;		/* times that all who wait in user space were */
+	u64 torn_looks;		/* at what was being written */
 	u64 told_stops;		/* lines in the log about slices that have stopped */
 };
 extern struct sim_counts sim_counts;

@@ -25,6 +25,7 @@ struct kfuzz_coroutine {
 	bool used, sleeping, done, should_stop, killed, realtime;
 	bool drives;	/* an engine: others have no say in their priority */
 	bool works;	/* lends itself to deferred work */
+	enum { NO_LOOK, LOOKS, TORN } look;	/* at what a seqcount guards */
 };
 
 const u8 *sim_input;
@@ -442,13 +443,22 @@ void wake_up_all(wait_queue_head_t *head)
 
 /* ---- locks */
 
-void might_sleep(void) { REQUIRE(!spinlocks); }
+/* Nobody goes on with what was looked at before it is known to be of one moment. */
+static void check_look(void) { REQUIRE(current->coroutine->look == NO_LOOK); }
+
+void might_sleep(void)
+{
+	REQUIRE(!spinlocks);
+	check_look();
+}
+
 void spin_lock_init(spinlock_t *lock) { lock->held = false; }
 bool kfuzz_spinlock_held(const spinlock_t *lock) { return lock->held; }
 bool kfuzz_mutex_held(const struct mutex *lock) { return lock->owner == current; }
 
 void spin_lock(spinlock_t *lock)
 {
+	check_look();
 	sim_maybe_preempt();
 	REQUIRE(!lock->held);
 	lock->held = true;
@@ -458,6 +468,7 @@ void spin_lock(spinlock_t *lock)
 
 void spin_unlock(spinlock_t *lock)
 {
+	check_look();
 	REQUIRE(lock->held);
 	lock->held = false;
 	spinlocks--;
@@ -478,14 +489,21 @@ unsigned int read_seqcount_begin(const seqcount_spinlock_t *count)
 {
 	unsigned int begun = count->sequence;
 
-	REQUIRE(count->lock && !(begun & 1));
+	REQUIRE(count->lock && !(begun & 1) && current->coroutine->look != LOOKS);
+	current->coroutine->look = NO_LOOK;
 	sim_maybe_preempt();
+	current->coroutine->look = LOOKS;
 	return begun;
 }
 
 bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun)
 {
-	return count->sequence != begun;
+	bool torn = count->sequence != begun;
+
+	REQUIRE(current->coroutine->look == LOOKS);
+	current->coroutine->look = torn ? TORN : NO_LOOK;
+	sim_counts.torn_looks += torn;
+	return torn;
 }
 
 void mutex_init(struct mutex *lock) { lock->owner = NULL; }
