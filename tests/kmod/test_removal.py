@@ -72,6 +72,7 @@ def test_a_removed_slice_looks_as_if_it_was_pulled_out(gpu: Gpu) -> None:
         enable_unused(device)
         remover = started(lambda: gpu.sysfs.remove(uuid))
         poll(lambda: pulled_out(device))
+        assert not Path(f"/sys/bus/mdev/devices/{uuid}").exists()
         poll(lambda: taken(request) > 0)
         assert (taken(completion), taken(error)) == (0, 1)
         resets = gpu.slice_stats(uuid).resets
@@ -291,6 +292,7 @@ def test_unbinding_the_function_takes_all_slices_away_at_once(gpu: Gpu) -> None:
         unbinder = started(lambda: gpu.sysfs.unbind(ADDRESS))
         poll(lambda: all(map(pulled_out, devices)))
         poll(lambda: all(taken(request) for request in requests[1:]))
+        assert [gpu.sysfs.read(uuid, "state") for uuid in uuids[1:]] == ["inert", "inert"]
         assert unbinder.is_alive()
         assert [found.name for found in gpu.control.gpus()] == [ADDRESS], "it still answers"
     ended(unbinder)
