@@ -235,4 +235,4 @@ def _detail(wanted: Wanted, reasons: Sequence[Reason]) -> str:
     if codes.isdisjoint(ROOM):
         advice = "" if which == "no GPU" else f"; {elsewhere}"
     most = max(asked_for, key=lambda reason: reason.count or 0).detail
-    return f"{which} will do, of most because: {most}{advice}"
+    return f"{which} will do, mostly because: {most}{advice}"

@@ -109,7 +109,7 @@ def test_what_keeps_a_claim_from_a_host_that_it_names_is_said_first(
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("acme", world.profile(), **members)
     assert caught.refusal is not None
-    assert caught.refusal.detail == (f"no GPU that is asked for will do, of most because: {because}; ask for others")
+    assert caught.refusal.detail == (f"no GPU that is asked for will do, mostly because: {because}; ask for others")
 
 
 def test_a_host_that_has_reported_no_gpu_is_told_apart_from_full_ones(world: World) -> None:
@@ -143,7 +143,7 @@ def test_a_memory_class_is_too_small_only_where_nothing_else_is_wrong(world: Wor
     assert caught.reasons == {"host.cordoned": 2, "type.none": 1}
     assert caught.refusal is not None
     assert caught.refusal.detail == (
-        "no GPU will do, of most because: their host is cordoned; free some, add a host or ask for less"
+        "no GPU will do, mostly because: their host is cordoned; free some, add a host or ask for less"
     )
 
 
