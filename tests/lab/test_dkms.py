@@ -77,6 +77,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_dkms_builds_for_a_kernel_with_mediated_devices_and_passes_over_one_without(machine: Machine) -> None:
     machine.place_sources("vgpumgr")
+    assert "guest" not in machine.run(f"ls /usr/src/vgpumgr-{VERSION}"), "that is the other package"
 
     cloud = machine.kernel("cloud")
     said = machine.run(f"dkms autoinstall -k {cloud}")
@@ -120,11 +121,8 @@ def test_dkms_builds_the_guest_driver_for_every_kernel(machine: Machine) -> None
         assert "vgpu_guest" not in machine.run(f"find /usr/lib/modules/{kernel} -name 'vgpu_guest*'")
 
 
-@pytest.mark.parametrize(("package", "defect"), [("vgpumgr", "guest/main.c"), ("vgpumgr-guest", "main.c")])
-def test_a_defect_in_one_module_does_not_keep_dkms_from_building_the_other(
-    machine: Machine, package: str, defect: str
-) -> None:
-    with (machine.checkout / "kmod" / defect).open("a") as source:
+def test_a_defect_in_the_hosts_module_does_not_keep_dkms_from_building_the_guests(machine: Machine) -> None:
+    with (machine.checkout / "kmod" / "main.c").open("a") as source:
         source.write("#error a defect\n")
-    machine.place_sources(package)
-    machine.run(f"dkms build {package}/{VERSION} -k {machine.kernel('6.12')}")
+    machine.place_sources("vgpumgr-guest")
+    machine.run(f"dkms build vgpumgr-guest/{VERSION} -k {machine.kernel('6.12')}")
