@@ -126,3 +126,13 @@ def test_a_defect_in_the_hosts_module_does_not_keep_dkms_from_building_the_guest
         source.write("#error a defect\n")
     machine.place_sources("vgpumgr-guest")
     machine.run(f"dkms build vgpumgr-guest/{VERSION} -k {machine.kernel('6.12')}")
+
+
+def test_make_clean_leaves_nothing_of_what_make_built(machine: Machine) -> None:
+    kernel = f"KDIR=/usr/src/linux-headers-{machine.kernel('6.12')}"
+    there = "cd /checkout/kmod && find . | sort"
+    before = machine.run(there)
+    machine.run(f"make -C /checkout/kmod {kernel}")
+    assert "./guest/vgpu_guest.ko" in machine.run(there)
+    machine.run(f"make -C /checkout/kmod {kernel} clean")
+    assert machine.run(there) == before
