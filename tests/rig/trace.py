@@ -118,6 +118,31 @@ def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
             trace.holds.append(hold)
 
 
+@contextmanager
+def calls_of(function: str) -> Iterator[list[tuple[int, int]]]:
+    """Note when a function of the module is called while the body executes, and with which second argument.
+
+    The list is filled at the end. Times in ns of the monotonic clock, of which the tracer tells microseconds.
+    """
+    mounted()
+    probes, own = TRACING / "kprobe_events", TRACING / "instances/calls"
+    probes.write_text(f"p:calls/{function} vgpumgr:{function} second=%si:u64\n")
+    own.mkdir()
+    (own / "trace_clock").write_text("mono")
+    enable = own / f"events/calls/{function}/enable"
+    enable.write_text("1")
+    calls: list[tuple[int, int]] = []
+    try:
+        yield calls
+    finally:
+        enable.write_text("0")
+        text = (own / "trace").read_text()
+        own.rmdir()
+        probes.write_text("")
+    for seconds, micros, second in re.findall(rf" (\d+)\.(\d{{6}}): {function}: .*second=(\d+)", text):
+        calls.append(((int(seconds) * 1_000_000 + int(micros)) * 1000, int(second)))
+
+
 def worst_excess_ns(runs: list[Run], *, cap_us: int, period_us: int) -> int:
     """Largest use beyond `rate * T` over every window T between any two instants, in ns.
 
