@@ -3,6 +3,8 @@
 
 import os
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import pytest
@@ -22,3 +24,25 @@ def lacking(what: str) -> NoReturn:
 def kernel_log() -> str:
     """Since it booted, unless that is longer than it keeps."""
     return subprocess.run(["dmesg"], check=True, capture_output=True, text=True).stdout
+
+
+@contextmanager
+def log_grows() -> Iterator[Callable[[], str]]:
+    """Yields what the kernel has said since, up to each call, unless that is longer than it keeps."""
+    file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    os.lseek(file, 0, os.SEEK_END)
+
+    def records() -> Iterator[str]:
+        while True:
+            try:
+                record = os.read(file, 8192).decode(errors="replace")
+            except BlockingIOError:
+                return
+            except BrokenPipeError:  # the oldest are overwritten
+                continue
+            yield record.partition(";")[2].partition("\n")[0].replace(r"\x0a", "\n")
+
+    try:
+        yield lambda: "\n".join(records())
+    finally:
+        os.close(file)

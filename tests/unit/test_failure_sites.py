@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each allocation of the kernel modules is one that a test lets fail: tests/kmod/failures/sites.py says which."""
+"""Each allocation of the kernel modules is one that a test lets fail: tests/kmod/failures/sites.py says which.
+
+That it does fail there is found in the log, on the debug kernel: how that is read is tested here.
+"""
 
 import re
 from pathlib import Path
 
-from tests.kmod.failures.sites import TESTED, UNTESTED
+from tests.kmod.failures.sites import TESTED, UNTESTED, UNTOLD, failed, missed
 
 ROOT = Path(__file__).resolve().parents[2]
 KMOD = ROOT / "kmod"
@@ -40,8 +43,46 @@ def test_every_allocation_is_let_fail_by_a_test() -> None:
 
 
 def test_each_of_these_tests_is_there() -> None:
-    named = [test.split("::") for test in TESTED]
+    named = [test.partition("[")[0].split("::") for test in TESTED]
     assert [test for file, test in named if f"\ndef {test}(" not in (ROOT / file).read_text()] == []
+
+
+def test_the_log_is_told_of_all_but_who_asked_that_it_is_not() -> None:
+    for site, calls in UNTOLD.items():
+        path, name = site.split()
+        (body,) = (body for found, body in FUNCTION.findall((KMOD / path).read_text()) if found == name)
+        assert len(re.findall(r"__GFP_NOWARN", body)) == len(calls.split()), site
+
+
+def told(*frames: str, kind: str = "failslab") -> str:
+    """Of a failure, as the kernel tells it."""
+    stack = "".join(f" {frame}\n" for frame in ("dump_stack_lvl+0x64/0x80", "should_fail_ex+0x5/0xa", *frames))
+    return (
+        f"FAULT_INJECTION: forcing a failure.\nname {kind}, interval 1, probability 0, space 0, times 0\n"
+        f"CPU: 1 UID: 0 PID: 300 Comm: python3\nCall Trace:\n <TASK>\n{stack} </TASK>\nvgpumgr 0000:00:10.0: refused\n"
+    )
+
+
+ASKS = ("soft_start.isra.0+0x53/0x310 [vgpumgr]", "vgpu_engine_start+0x5/0x99 [vgpumgr]", "vfs_write+0x1/0x2")
+
+
+def test_a_failure_is_that_of_the_function_which_asked() -> None:
+    log = told("kmalloc+0x1/0x2", *ASKS) + told("? runs_show+0x7/0x9 [vgpumgr]", *ASKS) + told("vfs_write+0x1/0x2")
+    assert failed(log) == {("vgpumgr", "soft_start"): {"0x53"}}
+
+
+def test_of_copies_only_a_duplicates_is_one_of_memory() -> None:
+    asks = "vgpu_set_irqs+0x40/0x99 [vgpumgr]"
+    log = told("_copy_from_user+0x1/0x2", *ASKS, kind="fail_usercopy")
+    log += told("_copy_from_user+0x1/0x2", "memdup_user+0x1/0x2", asks, kind="fail_usercopy")
+    assert failed(log) == {("vgpumgr", "vgpu_set_irqs"): {"0x40"}}
+
+
+def test_a_site_is_missed_until_each_of_its_calls_has_failed() -> None:
+    test, site = next((test, site) for test, of in TESTED.items() for site in of if site.endswith(" soft_start"))
+    once, again = told(*ASKS), told(ASKS[0].replace("0x53", "0x80"), *ASKS[1:])
+    assert site in missed(test, once + once)
+    assert site not in missed(test, once + again)
 
 
 def test_an_allocation_is_found_wherever_it_stands() -> None:

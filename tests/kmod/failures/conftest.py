@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kmod.failures.sites import missed
 from tests.rig.failing import failures_possible, skip_if_impossible, text_of
 from tests.rig.gpu import Gpu
+from tests.rig.kernel import log_grows
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -34,3 +36,11 @@ def quiet_console() -> Iterator[None]:
     level.write_text("1")
     yield
     level.write_text(before.split()[0])
+
+
+@pytest.fixture
+def reached(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test is said to let fail did fail in it."""
+    with log_grows() as told:
+        yield
+        assert missed(request.node.nodeid, told()) == {}

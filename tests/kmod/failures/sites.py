@@ -2,8 +2,11 @@
 """Where the modules ask the kernel for memory, or for what needs some, and which test lets that fail.
 
 Each is a file and a function: what is called there. tests/unit/test_failure_sites.py holds this against the sources,
-where an allocation that is new has no test yet.
+where an allocation that is new has no test yet. The log tells of each failure with its stack: `reached` in conftest.py
+holds this against what failed in a test, for those of test_host.py and test_vmm.py.
 """
+
+import re
 
 TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_loading.py::test_loading_while_a_function_waits_for_the_driver": {
@@ -35,16 +38,18 @@ TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_host.py::test_an_attribute_of_a_slice": {
         "device_attrs.c vgpu_attr_text": "kstrndup",
     },
-    "tests/kmod/failures/test_host.py::test_looking": {
-        "debugfs.c runs_show": "kmalloc",
+    "tests/kmod/failures/test_host.py::test_looking[gpu]": {
         "netlink_request.c vgpu_reply_new": "nlmsg_new",
+    },
+    "tests/kmod/failures/test_host.py::test_looking[runs]": {
+        "debugfs.c runs_show": "kmalloc",
     },
     "tests/kmod/failures/test_host.py::test_creating_a_slice": {
         "device.c vgpu_mdev_probe": "vfio_alloc_device vfio_register_emulated_iommu_dev",
     },
-    "tests/kmod/failures/test_host.py::test_changing_the_engine": {
+    "tests/kmod/failures/test_host.py::test_changing_the_engine[soft-edu]": {
         "edu.c edu_start": "debugfs_create_bool debugfs_create_dir kzalloc",
-        "edu.c edu_take": "pci_alloc_irq_vectors pci_enable_device pci_iomap pci_request_region request_irq",
+        "edu.c edu_take": "pci_alloc_irq_vectors pci_iomap request_irq",
     },
     "tests/kmod/failures/test_host.py::test_attaching_an_executor": {
         "executor.c vgpu_executor_create": "kzalloc",
@@ -54,6 +59,7 @@ TESTED: dict[str, dict[str, str]] = {
     },
     "tests/kmod/failures/test_vmm.py::test_enabling_a_ring": {
         "ring.c vgpu_ring_create": "kzalloc",
+        "worker.c vgpu_worker_start": "kthread_create",
     },
     "tests/kmod/failures/test_vmm.py::test_enabling_a_ring_with_a_channel": {
         "channel.c vgpu_channel_create": "kvzalloc",
@@ -67,12 +73,9 @@ TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_vmm.py::test_saving_and_restoring_without_any_memory": {
         "migration_file.c vgpu_migration_open": "kvzalloc",
     },
-    "tests/kmod/failures/test_threads.py::test_what_an_item_needs": {
+    "tests/kmod/failures/test_threads.py::test_what_an_item_needs[gemm]": {
         "worker.c vgpu_operand_stage": "kvmalloc",
         "worker.c vgpu_ring_stage": "kzalloc",
-    },
-    "tests/kmod/failures/test_threads.py::test_a_worker_that_cannot_be_made": {
-        "worker.c vgpu_worker_start": "kthread_create",
     },
     "tests/kmod/failures/test_threads.py::test_telling_what_happens": {
         "netlink_event.c vgpu_event_send": "genlmsg_multicast genlmsg_new",
@@ -81,7 +84,7 @@ TESTED: dict[str, dict[str, str]] = {
         "guest/main.c vgpu_guest_create": "kzalloc",
         "guest/main.c vgpu_irqs_request": "pci_alloc_irq_vectors pci_request_irq pci_request_irq",
         "guest/main.c vgpu_map_registers": "pci_iomap",
-        "guest/main.c vgpu_probe": "misc_register pci_enable_device pci_request_region",
+        "guest/main.c vgpu_probe": "misc_register pci_request_region",
         "guest/ring.c vgpu_ring_alloc": "dma_alloc_coherent dma_alloc_coherent dma_alloc_coherent",
     },
     "tests/chain/test_guest_driver.py::test_binding_to_a_device_with_a_channel": {
@@ -100,5 +103,46 @@ TESTED: dict[str, dict[str, str]] = {
 }
 
 UNTESTED: dict[str, str] = {
+    # Enabling asks for nothing where somebody else has done it already, as tests have for ACPI's sake. Of the region no
+    # failure is told, and why is not known.
+    "edu.c edu_take": "pci_enable_device pci_request_region",
+    "guest/main.c vgpu_probe": "pci_enable_device",
     "guest/main.c vgpu_guest_create": "ida_alloc",  # asks for memory from the 64th device on only
 }
+
+# The log does not tell of who asks with __GFP_NOWARN: only these tests' own findings say that it failed.
+UNTOLD: dict[str, str] = {
+    "memory.c vgpu_memory_create": "__vmalloc",
+}
+
+_FAILURE = "FAULT_INJECTION: forcing a failure."
+_FRAME = re.compile(r"^ (\w+)(?:\.\w+)*\+(0x\w+)/0x\w+(?: \[(\w+)\])?$", re.MULTILINE)
+
+
+def failed(log: str) -> dict[tuple[str, str], set[str]]:
+    """Module and function: at which of its calls a failure was met, told in the log with its stack.
+
+    A copy that failed is no memory that failed, but for a duplicate's: it is allocated just before, with __GFP_NOWARN.
+    """
+    found: dict[tuple[str, str], set[str]] = {}
+    for told in log.split(_FAILURE)[1:]:
+        between: list[str] = []
+        for function, at, module in _FRAME.findall(told.partition("</TASK>")[0]):
+            if module in ("vgpumgr", "vgpu_guest"):
+                if "name fail_usercopy," not in told or {"memdup_user", "vmemdup_user"}.intersection(between):
+                    found.setdefault((module, function), set()).add(at)
+                break
+            between.append(function)
+    return found
+
+
+def missed(test: str, log: str) -> dict[str, str]:
+    """The sites that the test is to let fail, but failed at fewer calls than there are; and what failed there."""
+    found = failed(log)
+    missed: dict[str, str] = {}
+    for site, calls in TESTED.get(test, {}).items():
+        path, function = site.split()
+        at = found.get(("vgpu_guest" if path.startswith("guest/") else "vgpumgr", function), set())
+        if len(at) < len(calls.split()) - len(UNTOLD.get(site, "").split()):
+            missed[site] = f"{calls}, seen at {sorted(at)}"
+    return missed

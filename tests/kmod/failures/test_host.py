@@ -18,6 +18,8 @@ from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.settings import settings
 from vgpumgr.control.sysfs import write_file
 
+pytestmark = pytest.mark.usefixtures("reached")
+
 UUID = "00000000-0000-4000-8000-000000000001"
 FUNCTION = Path("/sys/bus/pci/devices") / ADDRESS
 # The resource tree has only one reason not to give a region, and what gives interrupts only one not to give one.

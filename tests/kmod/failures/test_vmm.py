@@ -25,6 +25,8 @@ from tests.rig.migration import RESUMING, STOP, STOP_COPY, set_state
 from tests.rig.ring import CHANNEL_IOVA, IRQ, NOP, REG_CHANNEL, Guest, descriptor
 from tests.rig.vfio import BAR0, MSIX, Device, eventfd, opened, taken
 
+pytestmark = pytest.mark.usefixtures("reached")
+
 CONTROL, STATUS, ERROR = 0x10, 0x14, 0x18
 RINGS = {0x20: 0x10000, 0x28: 0x20000, 0x30: 0x30000, 0x38: 8}  # addresses of both rings and the shadow, entries
 ENABLE = (1).to_bytes(4, "little")

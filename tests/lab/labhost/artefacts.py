@@ -25,6 +25,12 @@ _MODULES_OF_OWN_KERNEL = ("kmod/kunit/vgpumgr_kunit.ko", "tests/kmod/defects/vgp
 """KUnit's cases, and what proves that a kernel which is built here to find defects does."""
 _TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}
 _BUILD_LIMIT_S = 900.0
+_EACH_FUNCTION_IN_ITS_STACK = (
+    "-fno-inline-functions-called-once",
+    "-fno-inline-small-functions",
+    "-fno-optimize-sibling-calls",
+)
+"""Where allocations fail, tests look in stacks for the functions that asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +58,8 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
         with step(f"kernel modules for {toolchain.release}"):
             tree = directory / "source"
             sources.write(tree)
-            strict = ["W=1", "KCFLAGS=-Werror"]
+            flags = ["-Werror", *(_EACH_FUNCTION_IN_ITS_STACK if toolchain.kernel.fragment else ())]
+            strict = ["W=1", f"KCFLAGS={' '.join(flags)}"]
             make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", *strict, "modules"]
             command = in_root(toolchain.root, tree, make)
             build_step(command, name=name, log=paths.cache / "logs" / f"{name}.log", timeout_s=_BUILD_LIMIT_S)
