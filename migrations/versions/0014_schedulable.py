@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which GPUs claims look at first."""
 
+import sqlalchemy as sa
 from alembic import op
 
 revision = "0014"
@@ -8,16 +9,16 @@ down_revision = "0013"
 branch_labels = None
 depends_on = None
 
-WALK = ("share_used", "mem_used", "id")
+LITTLE_LEFT = sa.text("(mem_used - mem_bytes)")
 
 
 def upgrade() -> None:
     op.execute("ALTER TABLE gpus ADD COLUMN schedulable BOOLEAN DEFAULT true NOT NULL")
     op.drop_index("ix_gpus_fullest", table_name="gpus")
-    op.create_index("ix_gpus_fullest", "gpus", ["schedulable", "policy", *WALK])
+    op.create_index("ix_gpus_fullest", "gpus", ["schedulable", "policy", "share_used", LITTLE_LEFT, "id"])
 
 
 def downgrade() -> None:
     op.drop_index("ix_gpus_fullest", table_name="gpus")
-    op.create_index("ix_gpus_fullest", "gpus", WALK)
+    op.create_index("ix_gpus_fullest", "gpus", ["share_used", "mem_used", "id"])
     op.execute("ALTER TABLE gpus DROP COLUMN schedulable")

@@ -177,8 +177,8 @@ class Gpu(Base):
         CheckConstraint("policy IN ('best_effort', 'equal_share', 'fixed_share')", name="policy"),
         CheckConstraint("places >= 0", name="places"),
         CheckConstraint("reserved_permille >= 0 AND reserved_permille <= reserve_limit_permille", name="reserved"),
-        # Placement walks from the fullest to the emptiest.
-        Index("ix_gpus_fullest", "schedulable", "policy", "share_used", "mem_used", "id"),
+        # Placement walks from the fullest to the emptiest, of memory by how little is left.
+        Index("ix_gpus_fullest", "schedulable", "policy", "share_used", text("(mem_used - mem_bytes)"), "id"),
         # How far that walk has to begin from full.
         Index(
             "ix_gpus_over_committed",

@@ -30,6 +30,7 @@ from sqlalchemy import (
     FromClause,
     ScalarSelect,
     Select,
+    SelectBase,
     String,
     Subquery,
     UnaryExpression,
@@ -62,7 +63,6 @@ from vgpumgr_api.services.obstacles import (
     obstacles,
     reserve_free,
     share_free,
-    share_may_be_free,
     type_mem_bytes,
     unlike,
 )
@@ -122,8 +122,13 @@ def _kept(shape: Shape) -> Iterator[Any]:
         yield reserve_free(shape)
 
 
+def is_plain(shape: Shape) -> bool:
+    """Whether it is `PLAIN`, whatever it counts."""
+    return replace(shape, whole=PLAIN.whole) == PLAIN
+
+
 def _compared(shape: Shape) -> Subquery:
-    if replace(shape, whole=PLAIN.whole) != PLAIN:
+    if not is_plain(shape):
         return _seen(walk(shape, Placement.PACK), shape).limit(LOOKED_AT).correlate(None).subquery()
     first = _of_ids(_found_first(shape), shape).cte("first")
     return union_all(select(first), _of_ids(_found_beyond(shape, first), shape)).subquery()
@@ -133,14 +138,15 @@ def _found_first(shape: Shape) -> CTE:
     """The first that fit of those walked. As a join, all GPUs would be asked, and then sorted."""
     walked = _walked(shape)
     fits = select(true()).where(Gpu.id == walked.c.id, *_fitting(shape)).correlate(walked).scalar_subquery()
-    found = select(walked.c.id).where(fits.is_not(None)).order_by(*_order(Placement.PACK, walked.c)).limit(LOOKED_AT)
-    return _materialized(found, "found_first")
+    found = select(walked.c.id).where(fits.is_not(None))
+    order = (walked.c.share_used.desc(), walked.c.mem_over.desc(), walked.c.id.desc())
+    return _materialized(found.order_by(*order).limit(LOOKED_AT), "found_first")
 
 
 def _walked(shape: Shape) -> Subquery:
-    """The fullest GPUs that may have share left, whatever else they lack. No more are read than are asked for."""
-    walked = select(Gpu.id, Gpu.share_used, Gpu.mem_used, Gpu.mem_bytes)
-    walked = walked.where(*_of_walk(Gpu, shape), share_may_be_free(shape))
+    """The fullest GPUs that have share left, whatever else they lack. No more are read than are asked for."""
+    walked = select(Gpu.id, Gpu.share_used, _mem_over(Gpu).label("mem_over"))
+    walked = walked.where(*_of_walk(Gpu, shape), share_free(shape))
     return walked.order_by(*_order(Placement.PACK)).limit(WALKED).correlate(None).subquery()
 
 
@@ -154,8 +160,8 @@ def _of_ids(found: CTE, shape: Shape) -> Select[Any]:
     return _seen(select(Gpu.id).join(found, found.c.id == Gpu.id), shape).correlate(None)
 
 
-def _materialized(found: Select[Any], name: str) -> CTE:
-    return found.correlate(None).cte(name).prefix_with("MATERIALIZED", dialect="postgresql")
+def _materialized(found: SelectBase, name: str) -> CTE:
+    return found.cte(name).prefix_with("MATERIALIZED", dialect="postgresql")
 
 
 def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
@@ -171,35 +177,42 @@ def _seen(gpus: Select[UUID], shape: Shape) -> Select[Any]:
 def _found_beyond(shape: Shape, first: CTE) -> CTE:
     """The first of the walk at each share beyond, since many GPUs are as full of share, if it is among the first few.
 
-    Those are passed over unseen that have too little memory left, were they as large as the largest of those that fit,
-    or were walked past. A join instead of the subqueries would be one with all GPUs.
+    Those that have too little memory left are passed over unseen. Where none of the `first` fits it is up to as many as
+    are looked at, for claims that come at once. A join instead of the subqueries would be one with all GPUs.
     """
     beyond = _shares_beyond(shape, first)
-    walked = _walked(shape)
-    largest = func.coalesce(_one(func.max(first.c.mem_bytes)), _one(func.max(walked.c.mem_bytes)))
     seen = aliased(Gpu)
+    mem_over = _mem_over(seen)
     few = (
-        select(seen.id, seen.mem_used)
-        .where(*_of_walk(seen, shape), seen.share_used == beyond.c.share_used, seen.mem_used <= largest - MEM)
-        .order_by(seen.mem_used.desc(), seen.id.desc())
+        select(seen.id, mem_over.label("mem_over"))
+        .where(*_of_walk(seen, shape), seen.share_used == beyond.c.share_used, mem_over <= -MEM)
+        .order_by(mem_over.desc(), seen.id.desc())
         .limit(LOOKED_AT_EACH)
         .correlate(beyond)
         .subquery()
     )
     fitting = select(Gpu.id).join(few, few.c.id == Gpu.id).where(*_fitting(shape)).correlate(beyond)
-    fullest = fitting.order_by(few.c.mem_used.desc(), few.c.id.desc()).limit(1).scalar_subquery()
-    return _materialized(select(fullest.label("id")).select_from(beyond), "found_beyond")
+    fitting = fitting.order_by(few.c.mem_over.desc(), few.c.id.desc()).limit(1)
+    none_of_first = ~select(first.c.id).correlate(None).exists()
+    each = (
+        select(fitting.offset(number).scalar_subquery().label("id"))
+        .select_from(beyond)
+        .where(none_of_first if number else true())
+        for number in range(LOOKED_AT_EACH)
+    )
+    return _materialized(union_all(*each), "found_beyond")
 
 
 def _shares_beyond(shape: Shape, first: CTE) -> CTE:
-    """As many shares that GPUs have as GPUs are compared, from that on which the last of the `first` has, or the last
-    that was walked past if none fits. None that could not leave less of it than the best of the `first` leaves.
+    """The last share that was walked past, and as many lower ones that GPUs have as GPUs are compared. None that could
+    not leave less of it than the best of the `first` leaves.
     """
     walked = _walked(shape)
-    begin = func.coalesce(_one(func.min(first.c.share_used)), _one(func.min(walked.c.share_used)))
+    enough = _one(func.count(first.c.id)) == LOOKED_AT  # or all that were walked were asked
+    begin = case((enough, _one(func.min(first.c.share_used))), else_=_one(func.min(walked.c.share_used)))
     left_permille = cast(PERMILLE * func.min(_larger_remainder(first)), BigInteger)
     least = func.coalesce(_one(PERMILLE - SHARE - left_permille), 0)
-    beyond = select(begin.label("share_used"), literal(1).label("number")).cte("beyond", recursive=True)
+    beyond = select(begin.label("share_used"), literal(0).label("number")).cte("beyond", recursive=True)
     lower = select(Gpu.share_used).where(
         *_of_walk(Gpu, shape), Gpu.share_used < beyond.c.share_used, Gpu.share_used >= least
     )
@@ -246,9 +259,15 @@ def _fitting(shape: Shape) -> Iterator[Any]:
     yield Gpu.mem_used + type_mem_bytes() <= Gpu.mem_bytes
 
 
-def _order(placement: Placement, gpus: Any = Gpu) -> list[UnaryExpression[Any]]:
-    """Of the walk."""
-    columns: list[Any] = [gpus.share_used, gpus.mem_used, gpus.id]
+def _order(placement: Placement) -> list[UnaryExpression[Any]]:
+    """Of the walk, and of its index."""
+    columns: list[Any] = [Gpu.share_used, _mem_over(Gpu), Gpu.id]
     if placement is Placement.SPREAD:
         return [column.asc() for column in columns]
     return [column.desc() for column in columns]
+
+
+def _mem_over(gpus: type[Gpu] | AliasedClass[Gpu]) -> ColumnElement[int]:
+    """How full a GPU is of memory, by how little is left, as its index has it: never above 0."""
+    over: ColumnElement[int] = gpus.mem_used - gpus.mem_bytes
+    return over

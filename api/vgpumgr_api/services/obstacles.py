@@ -197,14 +197,9 @@ def type_mem_bytes() -> ScalarSelect[int]:
     )
 
 
-def share_may_be_free(shape: Shape) -> ColumnElement[bool]:
-    """What is known of a GPU that has share for it before GPUs are looked at, so that full ones are not."""
-    return Gpu.share_used <= PERMILLE - _least(shape)
-
-
 def share_free(shape: Shape) -> ColumnElement[bool]:
-    """Whether a GPU has share for it."""
-    return and_(share_may_be_free(shape), Gpu.share_used + counted(shape) <= PERMILLE)
+    """Whether a GPU has share for it. The first part is known before GPUs are looked at, so that full ones are not."""
+    return and_(Gpu.share_used <= PERMILLE - _least(shape), Gpu.share_used + counted(shape) <= PERMILLE)
 
 
 def reserved(shape: Shape) -> ColumnElement[int]:

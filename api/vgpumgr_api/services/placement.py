@@ -17,7 +17,7 @@ from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, GpuType, Host
 from vgpumgr_api.db.statements import spelled_out
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.candidates import anywhere, best, walk
+from vgpumgr_api.services.candidates import anywhere, best, is_plain, walk
 from vgpumgr_api.services.enforcement import counted_permille, reserved_permille
 from vgpumgr_api.services.obstacles import (
     MEM,
@@ -91,6 +91,8 @@ def take(session: Session, wanted: Wanted, *, first: bool = True) -> Place:
         if taken is None and (wanted := settled(session, wanted)).where_vm_is:
             shape = wanted.shape
             taken = _taken(session, wanted, [_at_once(shape, placement)])
+    if taken is None and first and placement is Placement.PACK and is_plain(shape):
+        taken = _taken(session, wanted, [_patiently(shape)])  # that takes less than a look at all GPUs
     if taken is None and _fits_somewhere(session, wanted):
         taken = _taken(session, wanted, _despite_locks(shape, placement, wait=first))
     if taken is None:
@@ -151,14 +153,21 @@ def _at_once(shape: Shape, placement: Placement) -> Update:
 
 
 @lru_cache(maxsize=SHAPES)
+def _patiently(shape: Shape) -> Update:
+    """As `_at_once` to pack, but waits for what is locked."""
+    return _charged(best(shape, Placement.PACK).with_for_update(key_share=True, of=Gpu), shape)
+
+
+@lru_cache(maxsize=SHAPES)
 def _despite_locks(shape: Shape, placement: Placement, *, wait: bool) -> list[Update]:
     """The other attempts, in which the walk goes on past what is locked and what was of no use lately, and then waits
     for it.
     """
+    walks = [walk(shape, placement), walk(shape, placement, schedulable=False)]
+    past = walks if placement is Placement.PACK else walks[1:]
     return [
-        _charged(gpus.with_for_update(key_share=True, of=Gpu, skip_locked=not waits), shape)
-        for waits in ((False, True) if wait else (False,))
-        for gpus in (walk(shape, placement), walk(shape, placement, schedulable=False))
+        *(_charged(gpus.with_for_update(key_share=True, of=Gpu, skip_locked=True), shape) for gpus in past),
+        *(_charged(gpus.with_for_update(key_share=True, of=Gpu), shape) for gpus in walks if wait),
     ]
 
 

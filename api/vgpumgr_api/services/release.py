@@ -49,6 +49,7 @@ def release(session: Session, actor: Actor, slice_ids: list[UUID]) -> set[UUID]:
                 share_used=Gpu.share_used - gpus[gpu_id]["share"],
                 mem_used=Gpu.mem_used - gpus[gpu_id]["mem"],
                 reserved_permille=Gpu.reserved_permille - gpus[gpu_id]["reserved"],
+                schedulable=True,
             ),
         )
     grants.end(session, slice_ids)

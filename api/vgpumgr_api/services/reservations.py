@@ -356,6 +356,7 @@ def _free(session: Session, holds: Sequence[tables.Hold]) -> None:
                 share_used=Gpu.share_used - counted_permille(hold.share_permille, hold.fair_ratio_permille),
                 mem_used=Gpu.mem_used - hold.type_mem_bytes,
                 reserved_permille=Gpu.reserved_permille - hold.reserved_permille,
+                schedulable=True,
             ),
         )
 

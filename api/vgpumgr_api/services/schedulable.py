@@ -12,20 +12,21 @@ from sqlalchemy.orm import Session
 
 from vgpumgr_api.db.models import Gpu, GpuType, Host
 from vgpumgr_api.db.observations import HostReport
-from vgpumgr_api.db.statements import change
+from vgpumgr_api.db.statements import among, change, table_of
 from vgpumgr_api.services.obstacles import OF_HOST, Wanted, obstacles, parameters
 
-PERIOD_S = 5
-AT_ONCE = 1000
+PERIOD_S = 15
+AT_ONCE = 2000
 
 _ANY = Wanted(share_permille=1, mem_bytes=1)
 """What is wrong with a host is so for all claims."""
 
 
 def follow(session: Session) -> bool:
-    """Puts the hint of some GPUs right. A job of `housekeeping`: True if there may be more to do.
+    """Puts the hint of GPUs right. A job of `housekeeping`: True if there is more to do.
 
-    GPUs that others have locked are left for the next time, so that it waits for nobody.
+    Locks them only once it knows which, and then not for long. Those that others have locked are left for the next
+    time, so that it waits for nobody.
     """
     types = select(GpuType.gpu_id, func.min(GpuType.mem_bytes).label("mem_bytes")).group_by(GpuType.gpu_id)
     smallest = types.subquery()
@@ -35,16 +36,20 @@ def follow(session: Session) -> bool:
         func.coalesce(Gpu.mem_used + smallest.c.mem_bytes <= Gpu.mem_bytes, false()),
         *(~wrong[reason] for reason in OF_HOST),
     )
+    # All of them: with a LIMIT PostgreSQL expects many, and looks at one GPU after the other until it has so many.
     outdated = (
-        select(Gpu.id)
+        select(Gpu.id, schedulable)
         .join(Host, Host.id == Gpu.host_id)
         .join(HostReport, HostReport.host_id == Host.id)
         .outerjoin(smallest, smallest.c.gpu_id == Gpu.id)
         .where(Gpu.schedulable != schedulable)
-        .limit(AT_ONCE)
-        .with_for_update(key_share=True, of=Gpu, skip_locked=True)
     )
-    gpus = session.scalars(outdated, parameters(session, _ANY)).all()
-    if gpus:
-        change(session, update(Gpu).where(Gpu.id.in_(gpus)).values(schedulable=~Gpu.schedulable))
-    return len(gpus) == AT_ONCE
+    found = session.execute(outdated, parameters(session, _ANY)).all()
+    now, later = found[:AT_ONCE], found[AT_ONCE:]
+    for value in (True, False):
+        gpus = [gpu_id for gpu_id, is_schedulable in now if is_schedulable is value]
+        if gpus:
+            still = select(Gpu.id).where(among(session, table_of(Gpu).c.id, gpus), Gpu.schedulable != value)
+            free = still.with_for_update(key_share=True, skip_locked=True)
+            change(session, update(Gpu).where(Gpu.id.in_(free)).values(schedulable=value))
+    return bool(later)

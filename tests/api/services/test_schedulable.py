@@ -12,7 +12,7 @@ from vgpumgr_api.services.hosts import ONLINE
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
-from tests.api.world import GIB, Agent, World, gpu
+from tests.api.world import GIB, Agent, World, absent, gpu
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import HostState, Placement, SliceCreate
 
@@ -64,6 +64,18 @@ def test_what_was_of_no_use_is_of_use_again(world: World, clock: Clock) -> None:
     assert hinted(world) == {"one": False, "other": True}
     world.set_host("one", state=HostState.READY)
     assert hinted(world) == {"one": True, "other": True}
+
+
+def test_where_memory_comes_free_claims_look_at_once(world: World) -> None:
+    agent = fleet(world)["one"]
+    world.tenant("full")
+    claim = world.claim("full", world.profile(share=10, gib=4), host="one")
+    assert agent.report(desired=agent.desired(), slices=[absent(claim.id)])
+    assert hinted(world) == {"one": False, "other": True}
+    world.delete(claim.id)
+    assert agent.confirm_gone(claim.id)
+    statement = select(Gpu.schedulable).join(Host, Host.id == Gpu.host_id).where(Host.name == "one")
+    assert world.database.run(lambda session: session.scalars(statement).all()) == [True]
 
 
 @pytest.mark.parametrize("placement", [Placement.PACK, Placement.SPREAD])

@@ -47,7 +47,7 @@ is a larger part, so that they are worth a look, and no other GPU has as much.
 MORE_PERMILLE = -40
 """Where they are the fuller ones."""
 SEEN_S = 120
-"""Within which the API has to see which GPUs are of use; it looks every 5 s."""
+"""Within which the API has to see which GPUs are of use; it looks every 15 s."""
 KEYS = 10
 """Of so many slices one has an idempotency key."""
 TYPES_GIB = (1, 2, 4)
