@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 AGAIN_S = 3600.0
 KEPT_MAX = 10_000
 QUOTA = (Code.QUOTA_EXCEEDED, Code.QUOTA_FORBIDDEN)
-TRUE = ("true", "t", "yes", "y", "on", "1")
-"""What pydantic takes for it in a query."""
-
 NOTED = (Code.PERMISSION_DENIED, Code.HOST_FENCED, Code.AUTH_EXPIRED, Code.AUTH_INVALID, *QUOTA)
 
 log = logging.getLogger("vgpumgr_api.refused")
@@ -90,7 +87,7 @@ class Refused:
 
 
 def _trial(request: Request) -> bool:
-    return request.query_params.get("validate_only", "").lower() in TRUE
+    return request.query_params.get("validate_only") == "true"
 
 
 def _with_names(request: Request, asked: str) -> str:

@@ -57,10 +57,9 @@ def test_claims_over_quota_are_noted_with_what_was_short_but_rehearsals_are_not(
     cloud.profile("half", 500)
     red = cloud.tenant("red", **(PLENTY | {"slices": 0}))
     claim = {"tenant": "red", "profile": "half"}
-    for yes in ("true", "1", "Yes", "on"):
-        red.refused(Code.QUOTA_EXCEEDED, "POST", f"/v1/slices?validate_only={yes}", claim)
+    red.refused(Code.QUOTA_EXCEEDED, "POST", "/v1/slices?validate_only=true", claim)
     assert entries(cloud) == []
-    red.refused(Code.QUOTA_EXCEEDED, "POST", "/v1/slices", claim)
+    red.refused(Code.QUOTA_EXCEEDED, "POST", "/v1/slices?validate_only=false", claim)
     [entry] = entries(cloud)
     assert (entry["actor"], entry["object"]) == ("tenant:red", "POST /v1/slices")
     assert entry["detail"] == {"code": "quota.exceeded", "reasons": ["quota.slices"]}
