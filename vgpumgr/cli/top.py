@@ -69,8 +69,10 @@ def top(
             samples.add(session.client.usage(host=host))
             rows = [row for row in samples.rows() if tenant in (None, row.tenant)]
             told = {(row.host, row.gpu): samples.reported_at(row.host, row.gpu) for row in rows}
-            # Who watches sees at least who is there, until there are figures.
-            fresh = told != shown and (samples.complete or not counted)
+            # Who watches sees at least who is there, until there are figures. Who counts tables waits for those once:
+            # a host whose counters do not move tells nothing for minutes.
+            awaited = counted and shown is None and not samples.complete
+            fresh = told != shown and not awaited
             late = counted and session.clock() >= deadline_s
             if fresh or late:
                 _print(session, rows, once=once)

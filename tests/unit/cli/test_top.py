@@ -123,7 +123,7 @@ def test_once_waits_for_counters_that_are_told_as_seldom_as_by_default(cli: Cli)
     assert result.out.splitlines()[1].split()[5:7] == ["100.0%", "100.0%"]
 
 
-def test_so_many_tables_are_printed_each_of_a_time_of_its_own(cli: Cli) -> None:
+def test_so_many_tables_are_printed_each_once_there_is_something_new(cli: Cli) -> None:
     cli.api.usage = [[at(seconds, "blue", run_ns=seconds**2 * S // 100)] for seconds in (0, 0, 10, 10, 10, 20, 20, 30)]
     result = cli("top", "--count", "3", "--interval", "2")
     assert result.status == 0
@@ -141,6 +141,33 @@ def test_a_count_ends_without_reports_too(cli: Cli) -> None:
     result = cli("top", "--count", "2", "--interval", "10", "-o", "json")
     assert (result.status, sum(cli.slept_s)) == (0, 100)
     assert [json.loads(line)[0]["obtained_share"] for line in result.out.splitlines()] == [0.1, 0.1]
+
+
+def test_only_the_first_of_so_many_tables_waits_for_a_host_that_tells_nothing(cli: Cli) -> None:
+    idle = at(0, "green", host="gpu-b")
+    cli.api.usage = [[at(seconds, "blue", run_ns=seconds**2 * S // 1000), idle] for seconds in range(0, 200, 10)]
+    result = cli("top", "--count", "3", "--interval", "10")
+    assert (result.status, sum(cli.slept_s)) == (0, 110)
+    assert [line.split()[5:7] for line in result.out.splitlines() if line.startswith(("blue", "green"))] == [
+        ["100.0%", "17.0%"],
+        ["-", "-"],
+        ["100.0%", "19.0%"],
+        ["-", "-"],
+        ["100.0%", "21.0%"],
+        ["-", "-"],
+    ]
+
+
+def test_the_first_table_waits_for_all_and_the_next_repeats_what_was_not_told_again(cli: Cli) -> None:
+    seldom = (0, 0, 0, 30, 30, 30)
+    cli.api.usage = [
+        [at(10 * n, "blue", run_ns=n**2 * S), at(told, "green", host="gpu-b", run_ns=told * S // 2)]
+        for n, told in enumerate(seldom)
+    ]
+    result = cli("top", "--count", "2", "--interval", "10", "-o", "json")
+    assert (result.status, sum(cli.slept_s)) == (0, 40)
+    tables = [json.loads(line) for line in result.out.splitlines()]
+    assert [[row["obtained_share"] for row in table] for table in tables] == [[0.5, 0.5], [0.7, 0.5]]
 
 
 def test_once_is_a_count_of_its_own(cli: Cli) -> None:
