@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`set` and `delete`. What was read is what is changed: the generation goes along as If-Match."""
 
+import re
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
@@ -13,7 +14,7 @@ from vgpumgr.cli.make import request
 from vgpumgr.cli.patience import patiently
 from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_labels, parse_size, parse_uuid
+from vgpumgr.cli.units import NO_LABEL, parse_labels, parse_size, parse_uuid
 from vgpumgr.errors import ApiError, ArgumentError, WaitEndedError
 
 if TYPE_CHECKING:
@@ -164,6 +165,11 @@ def set_gpu(
 
 
 def _labels(label: list[str] | None, unlabel: list[str] | None) -> dict[str, str | None] | None:
+    from vgpumgr.wire.common import LABEL_KEY
+
+    for key in unlabel or []:  # in the body they are members beside those of --label
+        if not re.fullmatch(LABEL_KEY, key):
+            raise ArgumentError(f"--unlabel {key[:80]!r}: {NO_LABEL}")
     removed: dict[str, str | None] = dict.fromkeys(unlabel or [])
     return (removed | parse_labels(label or [])) or None
 

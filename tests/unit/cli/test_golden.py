@@ -119,6 +119,7 @@ COMMANDS = [
     f"set gpu gpu-a/{GPU} --label zone=a --fair-ratio-permille 2000 -o json",
     f"set gpu gpu-a/{GPU} --unlabel zone",
     "set host gpu-a --label 'bad key=a b'",
+    "set host gpu-a --label zone=a --unlabel 'bad key'",
     f"set gpu gpu-a/{GPU} --fair-ratio-permille 999",
     "delete tenant green",
     "delete profile sliver -o json",
