@@ -18,7 +18,8 @@ _RENAMED = {
     "subject": "--tenant",
     "vm_uuid": "--vm",
 }
-_FIELD = re.compile(r"(?:\$|query)\.([a-z_]+)")
+_FIELD = re.compile(r"(?:\$|query)\.([a-z_]+)(?:\[\d+\])?")
+"""A member, or one place of a list: who repeats an option does not count from 0."""
 _COMPOUND = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 _PLAIN = {
     "field.invalid": re.compile(r"\b(?:since|until)\b"),
@@ -42,7 +43,8 @@ def in_options(error: ApiError, text: str, takes: Collection[str]) -> str:
     for field in {reason.field for reason in error.reasons}:
         member = _FIELD.match(field)
         if member and option_of(member[1]) in takes:
-            text = text.replace(f"{field}: ", f"{option_of(member[1])}: ")
+            within = field[member.end() :]  # the key of a label
+            text = text.replace(f"{field}: ", f"{option_of(member[1])}{within}: ")
     text = _COMPOUND.sub(typed, text)
     plain = _PLAIN.get(error.code)
     return plain.sub(typed, text) if plain else text

@@ -144,6 +144,8 @@ def test_what_the_refusal_says_is_not_said_again_among_the_reasons(cli: Cli) -> 
     [
         ("get audit --action x", "query.action: no action", "query.action", "--action: no action"),
         ("set quota blue --profile x", "$.profiles[0]: no such", "$.profiles[0]", "--profile: no such"),
+        ("set host gpu-a --label zone=a", "$.labels.zone: no", "$.labels.zone", "--label.zone: no"),
+        ("set host gpu-a --unlabel a/b", '$.labels["a/b"]: no', '$.labels["a/b"]', '--label["a/b"]: no'),
         ("set quota blue --slices 1", "$.mem_bytes: above slices", "$.mem_bytes", "--memory: above slices"),
         ("set quota blue --slices 1", "used_slices is above", "$.used_slices", "used_slices is above"),
         ("usage", "until is not after since", "query.until", "--until is not after --since"),
