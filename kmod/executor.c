@@ -16,8 +16,8 @@
  * something takes it.
  *
  * As many may wait for it as like, in any number of epoll instances, for which others may
- * wait in turn. To wake them all can take long: whoever does has not got that lock and is
- * nobody that other slices need, as they do the engine's thread.
+ * wait in turn. To wake them all can take long, with interrupts off on that processor:
+ * whoever does has not got that lock and is not the engine's thread, which other slices need.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -43,7 +43,7 @@ static void vgpu_executor_noticed(struct work_struct *work)
 	vgpu_executor_put(executor);
 }
 
-/* Let a thread of the kernel's, at normal priority, wake who waits for a change just made. */
+/* Let a thread of the kernel's wake who waits for a change just made. */
 static void vgpu_executor_notify(struct vgpu_executor *executor)
 {
 	kref_get(&executor->refs);
@@ -53,8 +53,9 @@ static void vgpu_executor_notify(struct vgpu_executor *executor)
 
 int vgpu_executors_init(void)
 {
-	/* A grant must not run out because a thread for it would need memory first. */
-	vgpu_executor_wq = alloc_workqueue("vgpumgr-exec", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	/* Who waits is told without memory, too. Priority and processors: the operator's. */
+	vgpu_executor_wq = alloc_workqueue("vgpumgr-exec",
+					   WQ_UNBOUND | WQ_MEM_RECLAIM | WQ_SYSFS, 0);
 	return vgpu_executor_wq ? 0 : -ENOMEM;
 }
 

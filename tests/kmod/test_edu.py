@@ -322,12 +322,12 @@ def test_a_late_interrupt_costs_ten_predictions_and_no_more(edu: Gpu) -> None:
     uuid = edu.slice("blue")
     base_ns, fact_ps = calibrated()
     n, in_time = 30, 20
-    most_ns = 10 * (base_ns + n * fact_ps // 1000)
-    arguments = ("saturate", "--op", "fact", "--fact-n", f"{n}", "--depth", "1", "--queued-min", "0")
+    prediction_ns = base_ns + n * fact_ps // 1000
+    arguments = ("saturate", "--op", "fact", "--depth", "1", "--queued-min", "0")
     with calls_of("vgpu_engine_busy_until") as calls, traced_runs() as runs:
-        client(uuid, *arguments, "--items", f"{in_time}")
+        client(uuid, *arguments, "--fact-n", f"{n - 1}", "--items", f"{in_time}")
         with config_bit(msi_flags(), PCI_MSI_ENABLE):
-            user = Client(["--json", uuid, *arguments, "--items", "1"])
+            user = Client(["--json", uuid, *arguments, "--fact-n", f"{n}", "--items", "1"])
             poll(lambda: edu.slice_stats(uuid).queued == 1 and result() == math.factorial(n) % 2**32)
             time.sleep(1)
         assert user.process.poll() is None
@@ -336,8 +336,9 @@ def test_a_late_interrupt_costs_ten_predictions_and_no_more(edu: Gpu) -> None:
     assert (report["verified"], report["mismatches"]) == (1, 0)
     begun, done = calls[::2], calls[1::2]
     assert (len(begun), len(done)) == (in_time + 1, in_time + 1)
-    assert max(until_ns - now_ns for now_ns, until_ns in begun) <= most_ns + CLOCK_NS
-    assert done[-1][0] - begun[-1][0] > 10**9, "the interrupt was not late"
+    allowed_ns = max(until_ns - now_ns for now_ns, until_ns in begun)
+    assert 5 * prediction_ns < allowed_ns <= 10 * prediction_ns + CLOCK_NS
+    assert done[-1][0] - begun[-1][0] > 5 * 10**8, "the interrupt was not late"
     assert done[-1][1] == begun[-1][1]
     assert runs[-1].end_ns == begun[-1][1] + NOTICE_NS
     assert report["item_run_ns_max"] == runs[-1].length_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever waits for an executor's file, and however many: all are told, and no other slice waits for that.
+"""Whoever waits for an executor's file, and however many: all are told, and the engine's thread tells nobody.
 
 That nobody who is told of anything is woken under a lock either is in tests/kfuzz.
 """
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from tests.kmod.executor.slices import Slice
 from tests.rig.executor import executor, program
+from tests.rig.gpu import Gpu
 from tests.rig.kernel import PATIENCE
 from tests.rig.priority import thread
 from tests.rig.ring import REG_CONTROL
@@ -17,6 +18,7 @@ from tests.rig.wakeups import woken_by
 TIMES = 20
 EPOLLS = 300
 RESET = 2
+TAKEN_WITHIN_US = 2_000_000
 
 
 def test_the_thread_of_the_engine_wakes_no_executor(blue: Slice) -> None:
@@ -51,3 +53,22 @@ def test_all_who_wait_are_told_of_a_grant_and_of_the_end(blue: Slice) -> None:
         assert not [event for waiter in (*beyond, *direct) for event in waiter.poll(0)]
         blue.device.set_register(REG_CONTROL, RESET)
         told(select.EPOLLHUP)
+
+
+def test_who_waits_is_told_of_a_revocation_and_of_the_rings(grants: Gpu, slices: ExitStack) -> None:
+    """By no look after some time, which poll() takes by itself."""
+    grants.set_max_chunk_us(TAKEN_WITHIN_US)
+    with executor() as one, select.epoll() as waiter:
+        blue = Slice(grants, slices, "blue")
+        blue.device.set_register(REG_CONTROL, RESET)
+        one.attach(blue.uuid)
+        waiter.register(one.fd, select.EPOLLOUT | select.EPOLLET)
+        assert waiter.poll(0) == []
+        blue.enable()
+        assert waiter.poll(20 * PATIENCE) == [(one.fd, select.EPOLLOUT)]
+
+        waiter.modify(one.fd, select.EPOLLPRI | select.EPOLLET)
+        blue.launch()
+        assert waiter.poll(20 * PATIENCE) == [(one.fd, select.EPOLLPRI)]
+        one.take()
+        assert waiter.poll(20 * PATIENCE) == [(one.fd, select.EPOLLPRI)], "not told that it was revoked"

@@ -29,6 +29,7 @@ TRACES = (
     Path("/sys/bus/pci/drivers/vgpumgr"),
     Path("/sys/bus/mdev/drivers/vgpumgr_mdev"),
     Path("/sys/class/misc/vgpumgr-exec"),
+    Path("/sys/devices/virtual/workqueue/vgpumgr-exec"),
     Path("/sys/kernel/debug/vgpumgr"),
     Path("/sys/class/mdev_bus") / ADDRESS,
 )
