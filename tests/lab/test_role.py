@@ -170,6 +170,19 @@ WHILE_IT_WAITS = """
     {do}
 ) &
 """
+# In place of the command that the playbook asks the API with: that one, but for what a test does at one of its calls.
+ASKS = """
+cat >/tmp/asks <<'END'
+#!/bin/sh -e
+PATH=/opt/vgpumgr/bin:$PATH
+case "$1 $2" in
+    {call}) {do} ;;
+esac
+exec vgpumgr "$@"
+END
+chmod +x /tmp/asks
+"""
+ASK = ("-e", '{"vgpumgr_update_vgpumgr": ["/tmp/asks"]}')
 FREE_ALL = "in_database 'DELETE FROM slices'"
 INTERRUPT = "pkill -INT -f '^[^ ]*/python[^ ]* [^ ]*/ansible-playbook'"
 # Beside the lab's inventory: another host, in the same directory, whose turn comes later.
@@ -393,8 +406,8 @@ def test_a_rolling_update_empties_a_host_and_lets_it_take_claims_again_if_it_did
     host = Host(place)
     said = host.update()
     assert changed(said) == 3, "it is up to date: marked, drained and put back"
-    kinds = ["host.enrolled", "host.labelled", "host.draining", "host.cordoned", "host.ready", "host.labelled"]
-    assert said.splitlines()[-6:] == kinds
+    out = ["host.cordoned", "host.labelled", "host.draining", "host.cordoned"]
+    assert said.splitlines()[-7:] == ["host.enrolled", *out, "host.ready", "host.labelled"]
     assert "lab is ready" in said
 
 
@@ -433,6 +446,25 @@ def test_a_rolling_update_that_runs_again_puts_back_what_the_one_before_left(pla
     cordon = "vgpumgr host uncordon lab >/dev/null\nvgpumgr host cordon lab >/dev/null\n"
     said = host.update(*hosts, before=cordon, again=True)
     assert "lab is cordoned\nsecond is ready" in said
+
+
+def test_a_rolling_update_that_stops_before_the_drain_leaves_what_the_next_one_puts_back(place: Path) -> None:
+    """Then, too, the host takes no claims: else nobody could tell whose drain comes next."""
+    host = Host(place)
+    with pytest.raises(BuildError, match="lab is cordoned"):
+        host.update(*ASK, before=ASKS.format(call='"host drain"', do="exit 1"))
+    assert "lab is ready" in host.update(again=True)
+
+
+def test_a_rolling_update_puts_no_host_back_whose_drain_somebody_cancelled(place: Path) -> None:
+    """Nor does the one after it, which says so."""
+    host = Host(place)
+    cancel = ASKS.format(call='"operation wait"', do='vgpumgr operation cancel "$3" >/dev/null')
+    with pytest.raises(BuildError, match=r"somebody cancelled it(?s:.*)lab is cordoned"):
+        host.update(*ASK, before=SLICES + cancel)
+    said = host.update(before=FREE_ALL, again=True)
+    assert "has cancelled its drain" in said
+    assert "lab is cordoned" in said
 
 
 def test_a_rolling_update_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) -> None:
