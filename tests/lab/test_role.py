@@ -467,6 +467,21 @@ def test_a_rolling_update_puts_no_host_back_whose_drain_somebody_cancelled(place
     assert "lab is cordoned" in said
 
 
+def test_a_rolling_update_of_a_host_with_vms_can_be_tried_in_check_mode(place: Path) -> None:
+    """It would be empty when it reboots, by the update and by the role."""
+    host = Host(place)
+    run_vm(host, "web-1")
+    reboots = {
+        "vgpumgr_update_reboots": True,
+        "vgpumgr_host_reboot_required": True,
+        "vgpumgr_host_reboot_ok": True,
+    }
+    unknown = 'in_database "UPDATE host_reports SET unknown_slices = 1"\n'
+    said = host.update("--check", "-e", json.dumps(reboots), before=unknown)
+    assert re.search(r"TASK \[Reboot the empty host\] \*+\nchanged: \[lab\]", said)
+    assert said.splitlines()[-4:] == ["lab is ready", "second is ready", "host.created", "host.enrolled"]
+
+
 def test_a_rolling_update_ends_no_vm_by_a_reboot_unless_that_is_allowed(place: Path) -> None:
     """Neither one of a slice that the database does not know nor one that has none."""
     host = Host(place)
