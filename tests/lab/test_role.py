@@ -467,6 +467,22 @@ def test_a_rolling_update_puts_no_host_back_whose_drain_somebody_cancelled(place
     assert "lab is cordoned" in said
 
 
+def test_a_rolling_update_overrides_nobody_who_decides_while_it_is_under_way(place: Path) -> None:
+    """One host has its label taken away, another is put in maintenance."""
+    decide = """vgpumgr "$@"
+        case $3 in
+        lab) vgpumgr set host lab --unlabel cordoned-by-update >/dev/null ;;
+        second) vgpumgr host maintenance second >/dev/null ;;
+        esac
+        exit"""
+    said = Host(place).update(
+        *two_hosts(place), "--forks", "1", *ASK, before=ASKS.format(call='"host drain"', do=decide)
+    )
+    assert "of lab meanwhile: it stays cordoned" in said
+    assert "of second meanwhile: it stays maintenance" in said
+    assert "lab is cordoned\nsecond is maintenance" in said
+
+
 def test_a_rolling_update_of_a_host_with_vms_can_be_tried_in_check_mode(place: Path) -> None:
     """It would be empty when it reboots, by the update and by the role."""
     host = Host(place)
