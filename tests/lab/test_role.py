@@ -483,6 +483,13 @@ def test_a_rolling_update_overrides_nobody_who_decides_while_it_is_under_way(pla
     assert "lab is cordoned\nsecond is maintenance" in said
 
 
+def test_a_rolling_update_begins_to_wait_for_an_api_that_is_away(place: Path) -> None:
+    away = '[ -e /tmp/asked ] || { touch /tmp/asked; set -- --url http://127.0.0.1:9 "$@"; }'
+    free = f"(until_true [ -e /tmp/asked ]; {FREE_ALL}) &\n"
+    said = Host(place).update(*ASK, before=SLICES + ASKS.format(call='"operation wait"', do=away) + free)
+    assert "lab is ready" in said
+
+
 def test_a_rolling_update_of_a_host_with_vms_can_be_tried_in_check_mode(place: Path) -> None:
     """It would be empty when it reboots, by the update and by the role."""
     host = Host(place)
