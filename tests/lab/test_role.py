@@ -445,6 +445,7 @@ def test_a_rolling_update_that_runs_again_puts_back_what_the_one_before_left(pla
         host.update(*hosts, *unfit_kernel(host), before=WHILE_IT_WAITS.format(do=FREE_ALL), again=True)
     cordon = "vgpumgr host uncordon lab >/dev/null\nvgpumgr host cordon lab >/dev/null\n"
     said = host.update(*hosts, before=cordon, again=True)
+    assert "lab has the label cordoned-by-update, and somebody has changed it since" in said
     assert "lab is cordoned\nsecond is ready" in said
 
 
