@@ -142,6 +142,7 @@ struct workqueue_struct { int unused; };
 #define TASK_COMM_LEN 16
 #define WQ_UNBOUND 0
 #define WQ_MEM_RECLAIM 0
+#define WQ_SYSFS 0
 #define DECLARE_WORK(name, function) struct work_struct name = { .run = (function) }
 #define INIT_WORK(work, function) (*(work) = (struct work_struct){ .run = (function) })
 struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active);
