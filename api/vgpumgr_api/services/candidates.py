@@ -185,7 +185,7 @@ def _found_beyond(shape: Shape, first: CTE) -> CTE:
     mem_over = _mem_over(seen)
     few = (
         select(seen.id, mem_over.label("mem_over"))
-        .where(*_of_walk(seen, shape), seen.share_used == beyond.c.share_used, mem_over <= -MEM)
+        .where(*_of_walk(seen, shape), seen.share_used == beyond.c.share_used, mem_over <= _one(-MEM))
         .order_by(mem_over.desc(), seen.id.desc())
         .limit(LOOKED_AT_EACH)
         .correlate(beyond)
