@@ -196,8 +196,8 @@ def test_why_no_gpu_fits_takes_one_look_at_each_table(world: World) -> None:
 
 
 def test_how_much_memory_a_claim_wants_is_unknown_where_the_index_is_walked(world: World) -> None:
-    """Statistics say how many GPUs have so little left: a plan for one claim seems to cost less than one for any, and is
-    made for each claim, which took three times as long as the claim.
+    """Statistics say how many GPUs have so little left: a plan for one claim seems to cost less than one for any, and
+    is made for each claim, which took three times as long as the claim.
     """
     if world.database.is_sqlite:
         return
