@@ -200,7 +200,9 @@ def _found_beyond(shape: Shape, first: CTE) -> CTE:
         .where(none_of_first if number else true())
         for number in range(LOOKED_AT_EACH)
     )
-    return _materialized(union_all(*each), "found_beyond")
+    # PostgreSQL expects many of what is so found, and would read all GPUs rather than look each up.
+    found = union_all(*each).subquery()
+    return _materialized(select(found.c.id).limit(2 * LOOKED_AT), "found_beyond")
 
 
 def _shares_beyond(shape: Shape, first: CTE) -> CTE:
