@@ -101,14 +101,25 @@ def anywhere(shape: Shape) -> Select[UUID]:
 @lru_cache(maxsize=SHAPES)
 def best(shape: Shape, placement: Placement) -> Select[UUID]:
     """Of the GPUs compared the one that is left with least. What a lock keeps is asked again under it."""
-    if placement is Placement.SPREAD:
-        return walk(shape, placement)
-    compared = _compared(shape)
+    return walk(shape, placement) if placement is Placement.SPREAD else _least_left(_compared(shape), shape)
+
+
+@lru_cache(maxsize=SHAPES)
+def best_beyond(shape: Shape) -> Select[UUID]:
+    """As `best` to pack for `PLAIN` claims, where none of the GPUs walked fits; else none. Few are compared then, and
+    others may have those locked.
+    """
+    first = _of_ids(_found_first(shape), shape).cte("first")
+    found = _of_ids(_found_beyond(shape, first), shape).where(~select(first.c.id).correlate(None).exists())
+    return _least_left(found.subquery(), shape)
+
+
+def _least_left(compared: Subquery, shape: Shape) -> Select[UUID]:
     return (
         select(Gpu.id)
         .join(compared, compared.c.id == Gpu.id)
         .where(Gpu.mem_used + compared.c.type_mem <= Gpu.mem_bytes, *_kept(shape))
-        .order_by(_larger_remainder(compared), *_order(placement))
+        .order_by(_larger_remainder(compared), *_order(Placement.PACK))
         .limit(1)
     )
 

@@ -17,7 +17,7 @@ from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, GpuType, Host
 from vgpumgr_api.db.statements import spelled_out
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services.candidates import anywhere, best, is_plain, walk
+from vgpumgr_api.services.candidates import anywhere, best, best_beyond, is_plain, walk
 from vgpumgr_api.services.enforcement import counted_permille, reserved_permille
 from vgpumgr_api.services.obstacles import (
     MEM,
@@ -154,8 +154,8 @@ def _at_once(shape: Shape, placement: Placement) -> Update:
 
 @lru_cache(maxsize=SHAPES)
 def _patiently(shape: Shape) -> Update:
-    """As `_at_once` to pack, but waits for what is locked."""
-    return _charged(best(shape, Placement.PACK).with_for_update(key_share=True, of=Gpu), shape)
+    """As `_at_once` to pack where few GPUs were compared, but waits for those that are locked."""
+    return _charged(best_beyond(shape).with_for_update(key_share=True, of=Gpu), shape)
 
 
 @lru_cache(maxsize=SHAPES)
