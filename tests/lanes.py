@@ -195,7 +195,7 @@ LANES = (
     Lane(
         name="role-long",
         commands=(
-            (*PYTEST, "tests/lab/test_role.py", "tests/lab/test_dkms.py"),
+            (*PYTEST, "tests/lab/test_role.py", "tests/lab/test_rolling_update.py", "tests/lab/test_dkms.py"),
             (*PYTEST, "-m", "long", "tests/lab/test_labtool.py"),
         ),
         limit_s=3600,
