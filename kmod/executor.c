@@ -9,21 +9,25 @@
  * slice waits for its answer. Time is the kernel's: from the offer to the completion.
  *
  * An executor ends with its file or with the enabling of the rings that it serves. It
- * holds its device, never the other way around: closing and removing wait for nobody.
+ * holds its device, never the other way around: removing waits for nobody, closing only
+ * for the executor's own thread.
  *
  * It may call as often as it likes. What there is for it to do is written under
  * engine->lock, which all slices of the GPU need, and read without: only a call that does
  * something takes it.
  *
  * As many may wait for it as like, in any number of epoll instances, for which others may
- * wait in turn. To wake them all can take long, with interrupts off on that processor:
- * whoever does has not got that lock and is not the engine's thread, which other slices need.
+ * wait in turn. To wake them all can take long, with interrupts off on that processor: a
+ * thread of the executor's own does, without that lock. Bytes that have moved are told by
+ * the ring's worker, for which no other slice waits either.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/wait.h>
+#include <uapi/linux/sched/types.h>
 
 #include "channel.h"
 #include "engine.h"
@@ -33,36 +37,52 @@
 /* Changing from one process to another. */
 #define EXEC_SWITCH_COST_NS	(10 * NSEC_PER_USEC)
 
-static struct workqueue_struct *vgpu_executor_wq;
-
-static void vgpu_executor_noticed(struct work_struct *work)
+/* Wakes who waits, whenever there is something to be told. */
+static int vgpu_executor_notifier(void *data)
 {
-	struct vgpu_executor *executor = container_of(work, struct vgpu_executor, notice);
+	struct vgpu_executor *executor = data;
 
-	wake_up_all(&executor->wait);
-	vgpu_executor_put(executor);
+	for (;;) {
+		set_current_state(TASK_IDLE);
+		if (kthread_should_stop())
+			break;
+		if (!xchg(&executor->pending, false)) {
+			schedule();
+			continue;
+		}
+		__set_current_state(TASK_RUNNING);
+		wake_up_all(&executor->wait);
+	}
+	__set_current_state(TASK_RUNNING);
+	return 0;
 }
 
-/* Let a thread of the kernel's wake who waits for a change just made. */
+/* Wake who waits for a change just made. */
 static void vgpu_executor_notify(struct vgpu_executor *executor)
 {
-	kref_get(&executor->refs);
-	if (!queue_work(vgpu_executor_wq, &executor->notice))
-		vgpu_executor_put(executor);
+	WRITE_ONCE(executor->pending, true);
+	wake_up_process(executor->notifier);
 }
 
-int vgpu_executors_init(void)
+/* The present task, which attaches, decides by its own priority how soon it is told. */
+static void vgpu_executor_prioritize(struct task_struct *notifier)
 {
-	/* Who waits is told without memory, too. Priority and processors: the operator's. */
-	vgpu_executor_wq = alloc_workqueue("vgpumgr-exec",
-					   WQ_UNBOUND | WQ_MEM_RECLAIM | WQ_SYSFS, 0);
-	return vgpu_executor_wq ? 0 : -ENOMEM;
-}
+	struct sched_attr attr = { .size = sizeof(attr), .sched_policy = SCHED_NORMAL };
 
-/* After the last executor's file is closed. */
-void vgpu_executors_exit(void)
-{
-	destroy_workqueue(vgpu_executor_wq);
+	switch (current->policy) {
+	case SCHED_DEADLINE:
+		attr.sched_policy = SCHED_FIFO;
+		attr.sched_priority = MAX_RT_PRIO - 1;
+		break;
+	case SCHED_FIFO:
+	case SCHED_RR:
+		attr.sched_policy = current->policy;
+		attr.sched_priority = current->rt_priority;
+		break;
+	default:
+		attr.sched_nice = task_nice(current);
+	}
+	WARN_ON_ONCE(sched_setattr_nocheck(notifier, &attr));
 }
 
 /**
@@ -81,7 +101,6 @@ struct vgpu_executor *vgpu_executor_create(void)
 	mutex_init(&executor->lock);
 	vgpu_log_init(&executor->log);
 	init_waitqueue_head(&executor->wait);
-	INIT_WORK(&executor->notice, vgpu_executor_noticed);
 	return executor;
 }
 
@@ -204,6 +223,7 @@ void vgpu_executor_wake(struct vgpu_device *device)
 static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
+	struct task_struct *notifier;
 	int ret = 0;
 
 	lockdep_assert_held(&device->parent->lock);
@@ -211,11 +231,17 @@ static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_d
 		return -EOPNOTSUPP;
 	if (device->revoked)
 		return -ENODEV;
+	notifier = kthread_create(vgpu_executor_notifier, executor, "vgpu-exec-%pUl",
+				  &device->uuid);
+	if (IS_ERR(notifier))
+		return PTR_ERR(notifier);
+	vgpu_executor_prioritize(notifier);
 	spin_lock_irq(&engine->lock);
 	if (device->executor) {
 		ret = -EBUSY;
 	} else {
 		get_device(&device->vdev.device);
+		executor->notifier = notifier;
 		seqcount_spinlock_init(&executor->changes, &engine->lock);
 		/* Pairs with vgpu_executor_device(): complete when it can be seen. */
 		smp_store_release(&executor->device, device);
@@ -223,6 +249,8 @@ static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_d
 		vgpu_executor_connect(device);
 	}
 	spin_unlock_irq(&engine->lock);
+	if (ret)
+		kthread_stop(notifier);
 	return ret;
 }
 
@@ -264,6 +292,7 @@ void vgpu_executor_release(struct vgpu_executor *executor)
 		if (device->executor == executor)
 			vgpu_executor_end(device);
 		spin_unlock_irq(&engine->lock);
+		kthread_stop(executor->notifier);
 		vgpu_channel_put(executor->channel);
 		put_device(&device->vdev.device);
 	}

@@ -3,7 +3,6 @@
 #define VGPU_EXECUTOR_H
 
 #include <linux/seqlock.h>
-#include <linux/workqueue.h>
 
 #include "uapi/vgpu_exec.h"
 #include "vgpu.h"
@@ -28,13 +27,14 @@ enum vgpu_grant_state {
 
 /**
  * struct vgpu_executor - an open file of /dev/vgpumgr-exec
- * @refs: the file, the engine while it waits for it, and who wakes those in @wait
+ * @refs: the file, and the engine while it waits for it
  * @lock: one attaches, reads or writes bytes at a time; may be held over a page fault,
  *	outside all other locks
  * @device: what it is attached to, with a reference; set once under @lock
  * @log: how often the log is told of it
  * @wait: for grants, bytes and the end
- * @notice: wakes all in @wait
+ * @notifier: wakes all in @wait, from attaching until the file is closed
+ * @pending: @notifier has something to do
  * @changes: of @channel to @grant, which the executor looks at without engine->lock; valid
  *	once attached
  * @channel: whose bytes it may move, with a reference; set once; engine->lock
@@ -51,7 +51,8 @@ struct vgpu_executor {
 	struct vgpu_device *device;
 	struct ratelimit_state log;
 	wait_queue_head_t wait;
-	struct work_struct notice;
+	struct task_struct *notifier;
+	bool pending;
 	seqcount_spinlock_t changes;
 	struct vgpu_channel *channel;
 	bool ended;
@@ -77,8 +78,6 @@ struct vgpu_executor_view {
 };
 
 /* executor.c */
-int vgpu_executors_init(void);
-void vgpu_executors_exit(void);
 struct vgpu_executor *vgpu_executor_create(void);
 void vgpu_executor_put(struct vgpu_executor *executor);
 void vgpu_executor_connect(struct vgpu_device *device);	/* engine->lock held */

@@ -188,8 +188,10 @@ static const char *vgpu_executor_attach_fault(int ret)
 		return "engine";
 	case -ENODEV:
 		return "slice";
-	default:
+	case -ENOENT:
 		return "uuid";
+	default:
+		return "thread";
 	}
 }
 
@@ -288,19 +290,10 @@ static struct miscdevice vgpu_executor_misc = {
 
 int vgpu_executor_register(void)
 {
-	int ret;
-
-	ret = vgpu_executors_init();
-	if (ret)
-		return ret;
-	ret = misc_register(&vgpu_executor_misc);
-	if (ret)
-		vgpu_executors_exit();
-	return ret;
+	return misc_register(&vgpu_executor_misc);
 }
 
 void vgpu_executor_unregister(void)
 {
 	misc_deregister(&vgpu_executor_misc);
-	vgpu_executors_exit();
 }

@@ -32,16 +32,17 @@ static int __init vgpu_init(void)
 	ret = vgpu_netlink_register();
 	if (ret)
 		goto device;
-	ret = vgpu_executor_register();
-	if (ret)
-		goto netlink;
 	ret = vgpu_parent_driver_register();
 	if (ret)
-		goto executor;
+		goto netlink;
+	/* Last: a load that fails waits for slices that are open, but for no executor. */
+	ret = vgpu_executor_register();
+	if (ret)
+		goto parent;
 	return 0;
 
-executor:
-	vgpu_executor_unregister();
+parent:
+	vgpu_parent_driver_unregister();
 netlink:
 	vgpu_netlink_unregister();
 device:

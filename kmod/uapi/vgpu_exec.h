@@ -17,6 +17,9 @@
  * Bytes. read() and write() are the other end of the slice's byte channel (see
  * vgpu_device.h), in order and without message borders. Nothing of that is scheduled.
  *
+ * Who waits is woken by a thread of the kernel's which has the scheduling policy, priority
+ * and nice value of who attached, as of then.
+ *
  * poll(): EPOLLPRI when a grant is offered or revoked and that was not yet answered,
  * EPOLLIN and EPOLLOUT for bytes, EPOLLHUP at the end.
  *
@@ -38,7 +41,8 @@
  * @uuid: its UUID as text, 36 characters and zeros
  *
  * -EINVAL: malformed; -ENOENT: no such slice; -EOPNOTSUPP: its engine is not ``exec``;
- * -EBUSY: it has an executor, or this file is attached; -ENODEV: it is being removed.
+ * -EBUSY: it has an executor, or this file is attached; -ENODEV: it is being removed;
+ * -ENOMEM; -EAGAIN or -EINTR: there could be no thread for it.
  */
 struct vgpu_exec_attach {
 	char uuid[40];

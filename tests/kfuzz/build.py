@@ -20,7 +20,7 @@ MODULE = tuple(
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")
 EXTENDED = ("linux/netlink.h", "linux/pci_regs.h", "linux/vfio.h")
-INCLUDE = re.compile(r"^#include <((?:linux|net|asm|trace|kunit)/[^>]+)>", re.M)
+INCLUDE = re.compile(r"^#include <((?:uapi/)?(?:linux|net|asm|trace|kunit)/[^>]+)>", re.M)
 
 
 def headers(folder: Path, kmod: Path) -> None:

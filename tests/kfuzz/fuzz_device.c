@@ -330,6 +330,7 @@ int main(int argc, char **argv)
 	COUNT("revoked", process_counts.revoked);
 	COUNT("ended", process_counts.ended);
 	COUNT("for_nothing", process_counts.for_nothing);
+	COUNT("told", process_counts.told);
 	COUNT("woken", sim_counts.woken);
 	COUNT("after_long", lend_counts.after_long);
 	COUNT("after_brief", lend_counts.after_brief);

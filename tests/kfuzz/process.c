@@ -13,6 +13,14 @@ static struct file files[FILES];
 static u64 numbers[FILES];	/* of the grants taken last */
 static bool ended[FILES];
 
+/* What was there to do for an executor when it looked last. */
+static struct news {
+	u64 grant;	/* another number for a revoked one; 0 for none */
+	bool channel;
+	bool ended;
+	u64 woken;	/* how often who waits has been */
+} news[FILES];
+
 static const struct file_operations *ops(void) { return kfuzz_misc->fops; }
 
 static bool is_open(const struct file *file) { return file->private_data; }
@@ -22,6 +30,7 @@ static void open_file(struct file *file)
 	*file = (struct file){ .f_flags = O_NONBLOCK };
 	ended[file - files] = false;
 	numbers[file - files] = 0;
+	news[file - files] = (struct news){};
 	if (ops()->open(NULL, file)) {
 		REQUIRE(sim_failures);
 		file->private_data = NULL;
@@ -81,12 +90,13 @@ static void attach(struct file *file)
 		attach.uuid[sim_below(sizeof(attach.uuid))] = sim_random();
 	ret = call(file, VGPU_EXEC_ATTACH, &attach, sizeof(attach));
 	REQUIRE(!ret || ret == -EFAULT || ret == -EINVAL || ret == -ENOENT || ret == -EBUSY ||
-		ret == -ENODEV);
+		ret == -ENODEV || (ret == -ENOMEM && sim_failures));
 	if (!ret || ret == -EFAULT)
 		REQUIRE(sim_told_nothing());
 	else
 		REQUIRE(sim_told(ret == -EINVAL || ret == -ENOENT ? "uuid" :
-				 attached ? "file" : ret == -ENODEV ? "slice" : "executor"));
+				 attached ? "file" : ret == -ENODEV ? "slice" :
+				 ret == -ENOMEM ? "thread" : "executor"));
 	process_counts.attached += !ret;
 	if (attached)
 		check_cost(&before);
@@ -188,12 +198,34 @@ static void write_bytes(struct file *file)
 	free(user);
 }
 
+/* Who waits is woken for whatever is new, now or soon. */
+static void check_told(const struct file *file)
+{
+	const struct vgpu_executor *executor = file->private_data;
+	struct news *last = &news[file - files];
+	struct news now = {
+		.channel = executor->channel,
+		.ended = executor->ended,
+		.woken = executor->wait.woken,
+	};
+
+	if (executor->state == VGPU_GRANT_OFFERED || executor->state == VGPU_GRANT_REVOKED)
+		now.grant = 2 * executor->grant.number + (executor->state == VGPU_GRANT_REVOKED);
+	if ((now.grant && now.grant != last->grant) || now.channel != last->channel ||
+	    now.ended != last->ended) {
+		REQUIRE(executor->pending || now.woken != last->woken);
+		process_counts.told++;
+	}
+	*last = now;
+}
+
 static void look(struct file *file)
 {
 	struct sim_counts before = sim_counts;
 	__poll_t events = ops()->poll(file, NULL);
 
 	check_cost(&before);
+	check_told(file);
 	REQUIRE(!(events & ~(EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLPRI | EPOLLHUP)));
 	if (events & EPOLLPRI)
 		take(file);

@@ -6,7 +6,7 @@
 #include "sim.h"
 
 struct process_counts {
-	u64 attached, granted, completed, revoked, ended, for_nothing;
+	u64 attached, granted, completed, revoked, ended, for_nothing, told;
 };
 
 extern struct process_counts process_counts;

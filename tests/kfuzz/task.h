@@ -5,7 +5,7 @@
 
 typedef struct { bool held; } spinlock_t;
 struct mutex { struct task_struct *owner; };
-typedef struct { int unused; } wait_queue_head_t;
+typedef struct { u64 woken; } wait_queue_head_t;
 
 void spin_lock_init(spinlock_t *lock);
 void spin_lock(spinlock_t *lock);
@@ -42,7 +42,7 @@ bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun);
 #define synchronize_rcu() ((void)0)
 #define synchronize_rcu_tasks() ((void)0)
 #define DECLARE_WAIT_QUEUE_HEAD(name) wait_queue_head_t name
-#define init_waitqueue_head(head) ((void)(head))
+#define init_waitqueue_head(head) (*(head) = (wait_queue_head_t){})
 #define wake_up(head) ((void)(head))
 void wake_up_all(wait_queue_head_t *head);
 #define wait_event(head, condition) \
@@ -63,6 +63,8 @@ struct mem_cgroup;
 struct task_struct {
 	int pid;
 	char comm[16];
+	int policy;
+	unsigned int rt_priority;
 	struct mm_struct *mm;
 	struct kfuzz_coroutine *coroutine;
 };
@@ -103,6 +105,15 @@ void kfuzz_set_realtime(struct task_struct *task, bool realtime);
 #define sched_set_fifo_low(task) kfuzz_set_realtime(task, true)
 #define sched_set_normal(task, nice) kfuzz_set_realtime(task, false)
 
+enum { SCHED_NORMAL, SCHED_FIFO, SCHED_RR, SCHED_DEADLINE = 6 };
+#define MAX_RT_PRIO 100
+struct sched_attr {
+	u32 size, sched_policy, sched_priority;
+	s32 sched_nice;
+};
+#define task_nice(task) ((void)(task), 0)
+#define sched_setattr_nocheck(task, attr) ((void)(task), (void)(attr), 0)
+
 u64 ktime_get_ns(void);
 #define ktime_get_real_ns() ktime_get_ns()
 #define ns_to_ktime(ns) ((ktime_t)(ns))
@@ -142,7 +153,6 @@ struct workqueue_struct { int unused; };
 #define TASK_COMM_LEN 16
 #define WQ_UNBOUND 0
 #define WQ_MEM_RECLAIM 0
-#define WQ_SYSFS 0
 #define DECLARE_WORK(name, function) struct work_struct name = { .run = (function) }
 #define INIT_WORK(work, function) (*(work) = (struct work_struct){ .run = (function) })
 struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active);

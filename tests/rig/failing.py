@@ -31,6 +31,8 @@ SETTINGS = {
 }
 # Without memory; a failed copy; netlink that cannot queue an answer.
 WITHOUT_MEMORY = {errno.ENOMEM, errno.EFAULT, errno.ENOBUFS}
+# copy_process() says EAGAIN when there is no memory for what a kernel thread has beyond others.
+THREAD_SAYS = WITHOUT_MEMORY | {errno.EAGAIN}
 # No action needs more: an endless loop is a defect of the test.
 MOST = 3000
 _AGAIN = 8

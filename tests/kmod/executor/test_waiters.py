@@ -4,11 +4,19 @@
 That nobody who is told of anything is woken under a lock either is in tests/kfuzz.
 """
 
+import ctypes
+import errno
+import os
 import select
+import struct
+from collections.abc import Callable
 from contextlib import ExitStack
+
+import pytest
 
 from tests.kmod.executor.slices import Slice
 from tests.rig.executor import executor, program
+from tests.rig.failing import threads
 from tests.rig.gpu import Gpu
 from tests.rig.kernel import PATIENCE
 from tests.rig.priority import thread
@@ -19,6 +27,9 @@ TIMES = 20
 EPOLLS = 300
 RESET = 2
 TAKEN_WITHIN_US = 2_000_000
+SYS_SCHED_SETATTR = 314
+SCHED_DEADLINE = 6
+MS = 1_000_000
 
 
 def test_the_thread_of_the_engine_wakes_no_executor(blue: Slice) -> None:
@@ -72,3 +83,64 @@ def test_who_waits_is_told_of_a_revocation_and_of_the_rings(grants: Gpu, slices:
         assert waiter.poll(20 * PATIENCE) == [(one.fd, select.EPOLLPRI)]
         one.take()
         assert waiter.poll(20 * PATIENCE) == [(one.fd, select.EPOLLPRI)], "not told that it was revoked"
+
+
+def notifier() -> tuple[int, int, int]:
+    """Policy, priority and nice value of the thread that wakes who waits for the only executor."""
+    (thread,) = map(int, threads("vgpu-exec-"))
+    return (
+        os.sched_getscheduler(thread),
+        os.sched_getparam(thread).sched_priority,
+        os.getpriority(os.PRIO_PROCESS, thread),
+    )
+
+
+def real_time(policy: int, priority: int) -> None:
+    os.sched_setscheduler(0, policy, os.sched_param(priority))
+
+
+def nice(value: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, value)
+
+
+def deadline() -> None:
+    attributes = struct.pack("<IIQiIQQQ", 48, SCHED_DEADLINE, 0, 0, 0, 5 * MS, 10 * MS, 10 * MS)
+    assert ctypes.CDLL(None).syscall(SYS_SCHED_SETATTR, 0, attributes, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("become", "told_as"),
+    [
+        (lambda: real_time(os.SCHED_FIFO, 42), (os.SCHED_FIFO, 42, 0)),
+        (lambda: real_time(os.SCHED_RR, 7), (os.SCHED_RR, 7, 0)),
+        (deadline, (os.SCHED_FIFO, 99, 0)),
+        (lambda: real_time(os.SCHED_IDLE, 0), (os.SCHED_OTHER, 0, 0)),
+        (lambda: nice(-5), (os.SCHED_OTHER, 0, -5)),
+        (lambda: nice(19), (os.SCHED_OTHER, 0, 19)),
+    ],
+    ids=["fifo", "round robin", "deadline", "idle", "not nice", "nice"],
+)
+def test_who_waits_is_told_as_soon_as_who_attached_runs(
+    blue: Slice, become: Callable[[], None], told_as: tuple[int, int, int]
+) -> None:
+    with executor() as one:
+        become()
+        try:
+            one.attach(blue.uuid)
+        finally:
+            real_time(os.SCHED_OTHER, 0)
+            nice(0)
+        assert notifier() == told_as
+        number = blue.launch()
+        one.complete(one.granted().number)
+        blue.done(number)
+    assert threads("vgpu-exec-") == []
+
+
+def test_who_is_refused_a_slice_leaves_no_thread(blue: Slice) -> None:
+    with executor(blue.uuid), executor() as other:
+        there = threads("vgpu-exec-")
+        with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
+            other.attach(blue.uuid)
+        assert threads("vgpu-exec-") == there
+        assert len(there) == 1

@@ -12,7 +12,6 @@ TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_loading.py::test_loading_while_a_function_waits_for_the_driver": {
         "debugfs.c vgpu_debugfs_init": "debugfs_create_dir debugfs_create_file",
         "device.c vgpu_device_driver_register": "mdev_register_driver",
-        "executor.c vgpu_executors_init": "alloc_workqueue",
         "executor_file.c vgpu_executor_register": "misc_register",
         "netlink.c vgpu_netlink_register": "genl_register_family",
         "netlink_event.c vgpu_events_init": "alloc_ordered_workqueue",
@@ -52,6 +51,7 @@ TESTED: dict[str, dict[str, str]] = {
         "edu.c edu_take": "pci_alloc_irq_vectors pci_iomap request_irq",
     },
     "tests/kmod/failures/test_host.py::test_attaching_an_executor": {
+        "executor.c vgpu_executor_attach_to": "kthread_create",
         "executor.c vgpu_executor_create": "kzalloc",
     },
     "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.failing import WITHOUT_MEMORY, all_failing, each_failure, failures_possible, text_of_function, threads
+from tests.rig.failing import (
+    THREAD_SAYS,
+    WITHOUT_MEMORY,
+    all_failing,
+    each_failure,
+    failures_possible,
+    text_of_function,
+    threads,
+)
 from tests.rig.gpu import ADDRESS, Gpu, unload_module
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import DRIVER, write_file
@@ -22,14 +30,11 @@ BIND, UNBIND = (Path("/sys/bus/pci/drivers") / DRIVER / name for name in ("bind"
 SYS_FINIT_MODULE = 313
 # The driver core says EINVAL when there is no memory for a module's directory of drivers.
 LOADING_SAYS = WITHOUT_MEMORY | {errno.EINVAL}
-# copy_process() says EAGAIN when there is no memory for what a kernel thread has beyond others.
-THREAD_SAYS = WITHOUT_MEMORY | {errno.EAGAIN}
 TRACES = (
     Path("/sys/module/vgpumgr"),
     Path("/sys/bus/pci/drivers/vgpumgr"),
     Path("/sys/bus/mdev/drivers/vgpumgr_mdev"),
     Path("/sys/class/misc/vgpumgr-exec"),
-    Path("/sys/devices/virtual/workqueue/vgpumgr-exec"),
     Path("/sys/kernel/debug/vgpumgr"),
     Path("/sys/class/mdev_bus") / ADDRESS,
 )

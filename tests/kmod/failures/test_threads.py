@@ -7,7 +7,18 @@ from itertools import count
 import pytest
 
 from tests.rig.client import client
-from tests.rig.failing import MOST, all_failing, failing, failures_possible, numbers, text_of_function, threads
+from tests.rig.executor import executor
+from tests.rig.failing import (
+    MOST,
+    THREAD_SAYS,
+    all_failing,
+    each_failure,
+    failing,
+    failures_possible,
+    numbers,
+    text_of_function,
+    threads,
+)
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.ring import (
     AREA_BYTES,
@@ -160,3 +171,23 @@ def test_a_worker_that_cannot_be_made(gpu: Gpu) -> None:
         guest.submit(device, descriptor(NOP))
         guest.wait(device)
     assert refused > 5
+
+
+def test_an_executor_that_cannot_be_told(gpu: Gpu) -> None:
+    """There is no thread for it: it is attached to nothing."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    uuid = gpu.slice("blue")
+    with gpu.lending(max_chunk_us=1_000_000), failures_possible(text_of_function("kthreadd")):
+
+        def attach() -> None:
+            with executor(uuid):
+                pass
+
+        count = each_failure(
+            attach,
+            undo=lambda: None,
+            same=lambda: threads("vgpu"),
+            of=threads("kthreadd"),
+            says=THREAD_SAYS,
+        )
+    assert count > 5
