@@ -6,10 +6,16 @@ The lane bench-api-long has it in full size, and holds it to its targets.
 
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.api.cluster import Cluster
 from tests.api.concurrency.audit import Audit
@@ -50,6 +56,33 @@ def unjudged(document: Any) -> list[str]:
         or len(result["targets"]) != TARGETS.get(name, 0)
         or not all(math.isfinite(each["value"]) and each["met"] in (True, False) for each in result["targets"])
     ]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For temporary files, also of PostgreSQL's user."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_nothing_is_left_of_a_benchmark_that_is_told_to_end(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "tests.bench.api", "--small", "--output", tmp_path / "api.json"]
+    environment = os.environ | {"TMPDIR": f"{folder}"}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as ran:
+        assert ran.stdout is not None
+        assert any("lists" in line for line in ran.stdout)  # everything has been started
+        assert servers_below(folder)
+        ran.terminate()
+        assert ran.wait(60) == 128 + signal.SIGTERM
+    assert servers_below(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def servers_below(folder: Path) -> list[str]:
+    """Command lines of the processes that were given something in this folder."""
+    done = subprocess.run(["pgrep", "-af", folder], capture_output=True, text=True, check=False)
+    return [line for line in done.stdout.splitlines() if "tests.bench.api" not in line]
 
 
 def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:

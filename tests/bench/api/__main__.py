@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -111,6 +112,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the JSON file")
     options = parser.parse_args(arguments)
 
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # PostgreSQL and the servers end as well
     document = run(options.only or list(EXPERIMENTS), small=options.small)
     targets = [one for result in document["experiments"].values() for one in result["targets"]]
     print("\ntargets" + (" (small: the figures mean nothing)" if options.small else ""))
