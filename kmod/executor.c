@@ -18,8 +18,7 @@
  *
  * As many may wait for it as like, in any number of epoll instances, for which others may
  * wait in turn. To wake them all can take long, with interrupts off on that processor: a
- * thread of the executor's own does, without that lock. Bytes that have moved are told by
- * the ring's worker, for which no other slice waits either.
+ * thread of the executor's own does, without that lock, and half of the time at most.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -37,9 +36,39 @@
 /* Changing from one process to another. */
 #define EXEC_SWITCH_COST_NS	(10 * NSEC_PER_USEC)
 
+/* For less time than the first nobody rests; after the second another time is looked at. */
+#define EXEC_WAKING_NS		(100 * NSEC_PER_USEC)
+#define EXEC_USAGE_NS		(10 * NSEC_PER_MSEC)
+
+/* What a thread had of a processor since when. */
+struct vgpu_executor_usage {
+	u64 since_ns;
+	u64 ran_ns;
+};
+
+/* Half of a processor at most is for waking: who has more woken than that is told late. */
+static void vgpu_executor_rest(struct vgpu_executor_usage *usage)
+{
+	/* Of the time until it was last interrupted by the tick, or slept. */
+	u64 ran_ns = READ_ONCE(current->se.sum_exec_runtime);
+	u64 used_ns = ran_ns - usage->ran_ns;
+	u64 passed_ns = ktime_get_ns() - usage->since_ns;
+	unsigned long left = 0;
+
+	if (used_ns > EXEC_WAKING_NS && 2 * used_ns > passed_ns)
+		left = nsecs_to_jiffies(2 * used_ns - passed_ns) + 1;
+	if (!left && passed_ns < EXEC_USAGE_NS)
+		return;
+	while (left && !kthread_should_stop())
+		left = schedule_timeout_idle(left);
+	usage->since_ns = ktime_get_ns();
+	usage->ran_ns = ran_ns;
+}
+
 /* Wakes who waits, whenever there is something to be told. */
 static int vgpu_executor_notifier(void *data)
 {
+	struct vgpu_executor_usage usage = {};
 	struct vgpu_executor *executor = data;
 
 	for (;;) {
@@ -52,37 +81,51 @@ static int vgpu_executor_notifier(void *data)
 		}
 		__set_current_state(TASK_RUNNING);
 		wake_up_all(&executor->wait);
+		vgpu_executor_rest(&usage);
+		cond_resched();
 	}
 	__set_current_state(TASK_RUNNING);
 	return 0;
 }
 
-/* Wake who waits for a change just made. */
+/* Wake who waits for a change just made; engine->lock held. */
 static void vgpu_executor_notify(struct vgpu_executor *executor)
 {
 	WRITE_ONCE(executor->pending, true);
 	wake_up_process(executor->notifier);
 }
 
-/* The present task, which attaches, decides by its own priority how soon it is told. */
+/* As the present task is, which attaches: it decides how soon it is told. */
 static void vgpu_executor_prioritize(struct task_struct *notifier)
 {
-	struct sched_attr attr = { .size = sizeof(attr), .sched_policy = SCHED_NORMAL };
+	struct sched_attr attr = { .size = sizeof(attr) };
 
-	switch (current->policy) {
-	case SCHED_DEADLINE:
+	/* Others may change both meanwhile. */
+	attr.sched_policy = READ_ONCE(current->policy);
+	attr.sched_priority = READ_ONCE(current->rt_priority);
+	if (attr.sched_policy == SCHED_DEADLINE) {
 		attr.sched_policy = SCHED_FIFO;
-		attr.sched_priority = MAX_RT_PRIO - 1;
-		break;
-	case SCHED_FIFO:
-	case SCHED_RR:
-		attr.sched_policy = current->policy;
-		attr.sched_priority = current->rt_priority;
-		break;
-	default:
+		attr.sched_priority = MAX_RT_PRIO / 2;
+	} else if ((attr.sched_policy != SCHED_FIFO && attr.sched_policy != SCHED_RR) ||
+		   !attr.sched_priority) {
+		attr.sched_policy = SCHED_NORMAL;
+		attr.sched_priority = 0;
 		attr.sched_nice = task_nice(current);
 	}
-	WARN_ON_ONCE(sched_setattr_nocheck(notifier, &attr));
+	sched_setattr_nocheck(notifier, &attr);
+}
+
+/* The thread that tells @executor, or a negative errno. */
+static struct task_struct *vgpu_executor_start(struct vgpu_executor *executor, const guid_t *uuid)
+{
+	struct task_struct *notifier;
+
+	notifier = kthread_create(vgpu_executor_notifier, executor, "vgpu-exec-%pUl", uuid);
+	if (IS_ERR(notifier))
+		return notifier;
+	vgpu_executor_prioritize(notifier);
+	wake_up_process(notifier);
+	return notifier;
 }
 
 /**
@@ -201,29 +244,23 @@ bool vgpu_executor_serves(const struct vgpu_device *device)
 
 /**
  * vgpu_executor_wake - bytes have moved
- * @device: the slice; its worker, which may take as long as that takes
+ * @device: the slice
  */
 void vgpu_executor_wake(struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
-	struct vgpu_executor *executor;
 
 	spin_lock_irq(&engine->lock);
-	executor = device->executor;
-	if (executor)
-		kref_get(&executor->refs);
+	if (device->executor)
+		vgpu_executor_notify(device->executor);
 	spin_unlock_irq(&engine->lock);
-	if (!executor)
-		return;
-	wake_up_all(&executor->wait);
-	vgpu_executor_put(executor);
 }
 
 /* parent->lock held: the engine does not change, nor is the device being removed. */
-static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_device *device)
+static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_device *device,
+				   struct task_struct *notifier)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
-	struct task_struct *notifier;
 	int ret = 0;
 
 	lockdep_assert_held(&device->parent->lock);
@@ -231,11 +268,6 @@ static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_d
 		return -EOPNOTSUPP;
 	if (device->revoked)
 		return -ENODEV;
-	notifier = kthread_create(vgpu_executor_notifier, executor, "vgpu-exec-%pUl",
-				  &device->uuid);
-	if (IS_ERR(notifier))
-		return PTR_ERR(notifier);
-	vgpu_executor_prioritize(notifier);
 	spin_lock_irq(&engine->lock);
 	if (device->executor) {
 		ret = -EBUSY;
@@ -249,8 +281,6 @@ static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_d
 		vgpu_executor_connect(device);
 	}
 	spin_unlock_irq(&engine->lock);
-	if (ret)
-		kthread_stop(notifier);
 	return ret;
 }
 
@@ -263,17 +293,24 @@ static int vgpu_executor_attach_to(struct vgpu_executor *executor, struct vgpu_d
  */
 int vgpu_executor_attach(struct vgpu_executor *executor, const guid_t *uuid)
 {
+	struct task_struct *notifier;
 	struct vgpu_device *device;
 	int ret = -ENOENT;
 
 	lockdep_assert_held(&executor->lock);
 	if (executor->device)
 		return -EBUSY;
+	/* Before the lock that all slices of a GPU need. */
+	notifier = vgpu_executor_start(executor, uuid);
+	if (IS_ERR(notifier))
+		return PTR_ERR(notifier);
 	device = vgpu_device_lock(uuid);
 	if (device) {
-		ret = vgpu_executor_attach_to(executor, device);
+		ret = vgpu_executor_attach_to(executor, device, notifier);
 		vgpu_parent_unlock(device->parent);
 	}
+	if (ret)
+		kthread_stop(notifier);
 	return ret;
 }
 

@@ -88,6 +88,8 @@ static void attach(struct file *file)
 
 	if (sim_one_in(16))
 		attach.uuid[sim_below(sizeof(attach.uuid))] = sim_random();
+	current->policy = sim_below(SCHED_DEADLINE + 2);
+	current->rt_priority = sim_below(MAX_RT_PRIO);
 	ret = call(file, VGPU_EXEC_ATTACH, &attach, sizeof(attach));
 	REQUIRE(!ret || ret == -EFAULT || ret == -EINVAL || ret == -ENOENT || ret == -EBUSY ||
 		ret == -ENODEV || (ret == -ENOMEM && sim_failures));
@@ -213,7 +215,8 @@ static void check_told(const struct file *file)
 		now.grant = 2 * executor->grant.number + (executor->state == VGPU_GRANT_REVOKED);
 	if ((now.grant && now.grant != last->grant) || now.channel != last->channel ||
 	    now.ended != last->ended) {
-		REQUIRE(executor->pending || now.woken != last->woken);
+		REQUIRE(now.woken != last->woken ||
+			(executor->pending && sim_will_run(executor->notifier)));
 		process_counts.told++;
 	}
 	*last = now;

@@ -27,6 +27,7 @@ struct sim_leaks {
 };
 struct sim_leaks sim_leaks(void);
 u64 sim_threads_left(void);
+bool sim_will_run(const struct task_struct *task);	/* whatever others do */
 u64 sim_timers_left(void);
 
 /* Words that begin like this come from a guest and from nobody else. */

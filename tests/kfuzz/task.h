@@ -63,8 +63,8 @@ struct mem_cgroup;
 struct task_struct {
 	int pid;
 	char comm[16];
-	int policy;
-	unsigned int rt_priority;
+	unsigned int policy, rt_priority;
+	struct { u64 sum_exec_runtime; } se;
 	struct mm_struct *mm;
 	struct kfuzz_coroutine *coroutine;
 };
@@ -112,12 +112,13 @@ struct sched_attr {
 	s32 sched_nice;
 };
 #define task_nice(task) ((void)(task), 0)
-#define sched_setattr_nocheck(task, attr) ((void)(task), (void)(attr), 0)
+int sched_setattr_nocheck(struct task_struct *task, const struct sched_attr *attr);
 
 u64 ktime_get_ns(void);
 #define ktime_get_real_ns() ktime_get_ns()
 #define ns_to_ktime(ns) ((ktime_t)(ns))
 #define jiffies ((unsigned long)(ktime_get_ns() / (NSEC_PER_SEC / HZ)))
+#define nsecs_to_jiffies(ns) ((unsigned long)((ns) / (NSEC_PER_SEC / HZ)))
 #define msecs_to_jiffies(ms) ((unsigned long)DIV_ROUND_UP((ms) * HZ, 1000))
 #define time_before(a, b) ((long)((a) - (b)) < 0)
 #define time_after(a, b) time_before(b, a)

@@ -22,7 +22,7 @@ struct kfuzz_coroutine {
 	u64 wake_at_ns;
 	void *fake_stack;
 	int state;	/* what it will be when it calls schedule() */
-	bool used, sleeping, done, should_stop, killed, realtime;
+	bool used, started, sleeping, done, should_stop, killed, realtime;
 	bool drives;	/* an engine: others have no say in their priority */
 	enum { NO_LOOK, LOOKS, TORN } look;	/* at what a seqcount guards */
 };
@@ -96,7 +96,8 @@ static void coroutine_enter(void)
 		__sanitizer_finish_switch_fiber(NULL, NULL, NULL);
 	else
 		__sanitizer_finish_switch_fiber(NULL, &process_stack, &process_bytes);
-	self->run(self->data);
+	if (!self->should_stop)
+		self->run(self->data);
 	REQUIRE(!spinlocks);
 	self->done = true;
 	for (;;) {
@@ -197,9 +198,13 @@ static bool time_passes(void)
 
 	for (struct timer_list *timer = timers; timer; timer = timer->next)
 		next = min(next, timer->expires_ns);
-	for (unsigned int i = 0; i < THREADS_MAX; i++)
-		if (coroutines[i].used && !coroutines[i].done && coroutines[i].sleeping)
-			next = min(next, coroutines[i].wake_at_ns);
+	for (unsigned int i = 0; i < THREADS_MAX; i++) {
+		if (!coroutines[i].used || coroutines[i].done || !coroutines[i].sleeping)
+			continue;
+		/* One that nobody starts would seem to hang. */
+		REQUIRE(!i || coroutines[i].started);
+		next = min(next, coroutines[i].wake_at_ns);
+	}
 	if (next == U64_MAX)
 		return false;
 	sim_now_ns = max(sim_now_ns, next);
@@ -314,6 +319,7 @@ struct task_struct *kfuzz_thread_create(int (*run)(void *data), void *data)
 int wake_up_process(struct task_struct *task)
 {
 	REQUIRE(task->coroutine->used);
+	task->coroutine->started = true;
 	sim_counts.wakes += current->coroutine == coroutines;
 	task->coroutine->state = TASK_RUNNING;
 	task->coroutine->sleeping = false;
@@ -363,6 +369,21 @@ void send_sig(int number, struct task_struct *task, int privileged)
 
 bool signal_pending(struct task_struct *task) { return task->coroutine->killed; }
 void flush_signals(struct task_struct *task) { task->coroutine->killed = false; }
+
+int sched_setattr_nocheck(struct task_struct *task, const struct sched_attr *attr)
+{
+	bool realtime = attr->sched_policy == SCHED_FIFO || attr->sched_policy == SCHED_RR;
+
+	REQUIRE(task->coroutine->used && attr->size == sizeof(*attr));
+	REQUIRE(realtime || attr->sched_policy == SCHED_NORMAL);
+	REQUIRE(realtime == (attr->sched_priority > 0) && attr->sched_priority < MAX_RT_PRIO);
+	return 0;
+}
+
+bool sim_will_run(const struct task_struct *task)
+{
+	return !task->coroutine->sleeping || task->coroutine->wake_at_ns != U64_MAX;
+}
 
 u64 ktime_get_ns(void)
 {
@@ -430,7 +451,11 @@ bool queue_work(struct workqueue_struct *queue, struct work_struct *new)
 /* Takes as long as user space likes: nobody does this for whom, or for whose lock, others wait. */
 void wake_up_all(wait_queue_head_t *head)
 {
+	u64 ns = sim_random() & 15 ? NSEC_PER_USEC : sim_random() % (8 * NSEC_PER_MSEC);
+
 	REQUIRE(!spinlocks && !current->coroutine->drives);
+	sim_now_ns += ns;
+	current->se.sum_exec_runtime += ns;
 	head->woken++;
 	sim_counts.woken++;
 }

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine `exec`: whoever executes, shares are those of the kernel's clock."""
 
+import os
+import select
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.rig.executor import ITEM_REVOKED, program
+from tests.kmod.executor.slices import Slice
+from tests.rig.executor import ITEM_REVOKED, Executor, executor, program
+from tests.rig.failing import threads
 from tests.rig.figures import Record
 from tests.rig.gpu import Gpu
 from tests.rig.measure import measure
@@ -16,6 +24,9 @@ from tests.rig.vfio import opened
 
 POINT = 0.01  # of the engine
 CHUNK_US = 8000
+TICK_US = 4000
+WORK_US = 1000
+FILES, EPOLLS, AHEAD = 50, 400, 8
 
 
 @pytest.fixture
@@ -80,3 +91,71 @@ def test_overrunning_grants_costs_who_overruns(grants: Gpu, figures: Record) -> 
     assert share["over"] <= 0.5 + POINT
     assert share["over"] > 0.1, "the attack did not run"
     assert share["steady"] >= 0.5 - POINT
+
+
+@contextmanager
+def busy_processor() -> Iterator[None]:
+    """Three programs that always want it."""
+    with ExitStack() as stack:
+        for _ in range(3):
+            hog = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(hog.kill)
+        yield
+
+
+def test_who_attached_in_real_time_is_told_in_time_on_a_busy_host(grants: Gpu, figures: Record) -> None:
+    grants.tenant("blue", weight=100, timeslice_us=4000)
+    blue = grants.slice("blue")
+    with (
+        program(blue, "sum", by=("chrt", "--fifo", "10")),
+        grants.loaded({blue: launching(WORK_US)}),
+        busy_processor(),
+    ):
+        before = grants.slice_stats(blue)
+        time.sleep(2)
+        after = grants.slice_stats(blue)
+    items = after.items - before.items
+    told_us = (after.run_ns - before.run_ns) / items / 1000 - WORK_US
+
+    figures("to be told in real time of a grant, host busy", told_us, against=TICK_US, unit="us, a tick, at most")
+    assert items > 10
+    assert told_us < TICK_US
+
+
+def taken(one: Executor) -> int:
+    """The number of the next grant, asked for again and again."""
+    while True:
+        try:
+            return one.take().number
+        except BlockingIOError:
+            continue
+
+
+def test_who_lets_many_wait_has_half_of_a_processor_for_that(grants: Gpu, figures: Record) -> None:
+    """In real time, with something to be told at all times."""
+    grants.set_max_chunk_us(100 * CHUNK_US)
+    with ExitStack() as stack:
+        blue = Slice(grants, stack, "blue")
+        one = stack.enter_context(executor())
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
+        one.attach(blue.uuid)
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        same = [os.dup(one.fd) for _ in range(FILES)]
+        stack.callback(lambda: [os.close(file) for file in same])
+        for _ in range(EPOLLS):
+            waiter = stack.enter_context(select.epoll())
+            for file in same:
+                waiter.register(file, select.EPOLLPRI)
+
+        (thread,) = threads("vgpu-exec-")
+        usage = Path(f"/proc/{thread}/schedstat")
+        begun_ns, ran_ns = time.monotonic_ns(), int(usage.read_text().split()[0])
+        while (passed_ns := time.monotonic_ns() - begun_ns) < 2e9:
+            while blue.guest.tail - blue.device.register(REG_COMPLETED) < AHEAD:
+                blue.launch()
+            one.complete(taken(one))
+        share = (int(usage.read_text().split()[0]) - ran_ns) / passed_ns
+
+    figures(f"telling {FILES * EPOLLS} who wait, in real time", share, against=0.5, unit="of a processor, at most")
+    assert share > 0.3, "not many enough"
+    assert share <= 0.5 + POINT

@@ -186,7 +186,7 @@ def test_an_executor_that_cannot_be_told(gpu: Gpu) -> None:
         count = each_failure(
             attach,
             undo=lambda: None,
-            same=lambda: threads("vgpu"),
+            same=lambda: poll(lambda: not threads("vgpu-exec-")),
             of=threads("kthreadd"),
             says=THREAD_SAYS,
         )
