@@ -165,13 +165,21 @@ def set_gpu(
 
 
 def _labels(label: list[str] | None, unlabel: list[str] | None) -> dict[str, str | None] | None:
-    from vgpumgr.wire.common import LABEL_KEY
+    """A merge patch of what is set and what is taken away, None if that is nothing. ArgumentError."""
+    from vgpumgr.wire.common import LABEL_KEY, LABELS_MAX
 
     for key in unlabel or []:  # in the body they are members beside those of --label
         if not re.fullmatch(LABEL_KEY, key):
             raise ArgumentError(f"--unlabel {key[:80]!r}: {NO_LABEL}")
+    added = parse_labels(label or [])
     removed: dict[str, str | None] = dict.fromkeys(unlabel or [])
-    return (removed | parse_labels(label or [])) or None
+    if both := sorted(added.keys() & removed):
+        raise ArgumentError(f"--label sets {both[0]!r} and --unlabel takes it away; give one of them")
+    patch = removed | added
+    if len(patch) > LABELS_MAX:
+        given = " and ".join(option for option, labels in (("--label", added), ("--unlabel", removed)) if labels)
+        raise ArgumentError(f"{given}: {len(patch)} labels, and a command changes at most {LABELS_MAX}")
+    return patch or None
 
 
 def delete(

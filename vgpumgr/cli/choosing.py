@@ -40,7 +40,10 @@ def _checked(session: Session, kind: Kind, option: str, value: Any) -> Any:
 
 def _selector(labels: Mapping[str, str]) -> str:
     from vgpumgr.wire.common import LABEL_KEY, LABEL_VALUE
+    from vgpumgr.wire.selector import SELECTOR_MAX
 
+    if len(labels) > SELECTOR_MAX:
+        raise ArgumentError(f"--selector: at most {SELECTOR_MAX} labels")
     for key, value in labels.items():
         if not (re.fullmatch(LABEL_KEY, key) and re.fullmatch(LABEL_VALUE, value)):
             raise ArgumentError(f"--selector {f'{key}={value}'[:80]!r}: {NO_LABEL}")

@@ -93,14 +93,14 @@ def refused(error: "ValidationError", *, called: "Callable[[Location], str] | No
 
     `called`: what people know a member by; its path, where they wrote JSON.
     """
-    faults = error.errors(include_url=False, include_context=False)
+    faults = error.errors(include_url=False)
     first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     location = first["loc"]
     if "scopes" in location:
         what = "no scope: a scope is a part of the API and read or write, like slices:read"
     elif labels := {"labels", "selector"} & {*location}:
         location = location[: location.index(labels.pop()) + 1]
-        what = NO_LABEL
+        what = f"at most {first['ctx']['max_length']} labels" if first["type"] == "too_long" else NO_LABEL
     elif first["type"] == "string_pattern_mismatch":
         what = "no name: a name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
     else:
@@ -108,7 +108,7 @@ def refused(error: "ValidationError", *, called: "Callable[[Location], str] | No
         if first["type"] in ("greater_than_equal", "less_than_equal") and str(location[-1]).endswith("_s"):
             what += " s"
     where = (called or _path)(location)
-    if first["type"] == "missing":  # its input is all that is there
+    if first["type"] in ("missing", "too_long"):  # its input is all that is there
         return ArgumentError(f"{where}: {what}")
     return ArgumentError(f"{where} {str(first['input'])[:80]!r}: {what}")
 

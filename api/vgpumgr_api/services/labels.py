@@ -59,8 +59,7 @@ def patch_labels(
         [{owner.key: owner_id, "key": key, "value": value} for key, value in changed.items() if value is not None],
     )
     if (session.scalar(select(func.count()).where(owner == owner_id)) or 0) > LABELS_MAX:
-        detail = f"more than {LABELS_MAX} labels; remove some"
-        raise Refusal(
-            Code.FIELD_INVALID, detail, reasons=(Reason(code=Code.FIELD_INVALID, detail=detail, field="$.labels"),)
-        )
+        detail = f"at most {LABELS_MAX} labels; remove some"
+        reason = Reason(code=Code.FIELD_INVALID, detail=detail, field="$.labels")
+        raise Refusal(Code.FIELD_INVALID, f"$.labels: {detail}", reasons=(reason,))
     return {key: {"from": before.get(key), "to": value} for key, value in sorted(changed.items())}

@@ -101,7 +101,9 @@ def test_refusals_are_in_the_words_of_the_command(api_cli: Cli, cloud: Cloud) ->
     cli = api_cli
     cloud.host("gpu-a").report()
     cloud.tenant("blue", share_permille=500, mem_bytes=1 << 32, slices=4)
+    done(cli("set", "host", "gpu-a", *(f"--label=key-{number}=v" for number in range(64))))
     told = {
+        "set host gpu-a --label zone=a": "field.invalid: --label: at most 64 labels; remove some\n",
         "host fence gpu-a --confirm gpu-a": "; --force fences a host that lives",
         "set quota blue --timeslice-us 3000 --timeslice-max-us 200": (
             "--timeslice-max-us: --timeslice-us 3000 is not within 100 to 200"

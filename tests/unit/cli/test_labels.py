@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels that are set and taken away in one command: what cannot be meant, and how many there may be."""
+
+import json
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.fake_content import GPU
+
+LABELLED = ("host gpu-a", f"gpu gpu-a/{GPU}")
+
+
+def options(option: str, count: int, *, value: str = "") -> list[str]:
+    return [word for number in range(count) for word in (option, f"key-{number}{value}")]
+
+
+@pytest.mark.parametrize("labelled", LABELLED)
+def test_a_key_that_is_set_and_taken_away_is_refused(cli: Cli, labelled: str) -> None:
+    result = cli("set", *labelled.split(), "--label", "zone=a", "--label", "rack=7", "--unlabel", "rack")
+    assert (result.status, result.out, cli.api.requests) == (2, "", [])
+    assert result.err == (
+        "vgpumgr: argument.invalid: --label sets 'rack' and --unlabel takes it away; give one of them\n"
+    )
+
+
+@pytest.mark.parametrize("labelled", LABELLED)
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (options("--label", 65, value="=v"), "--label: 65 labels, and"),
+        (options("--unlabel", 65), "--unlabel: 65 labels, and"),
+        ([*options("--label", 64, value="=v"), "--unlabel", "rack"], "--label and --unlabel: 65 labels, and"),
+    ],
+    ids=["set", "taken away", "both"],
+)
+def test_more_labels_than_may_be_are_refused_by_option_and_limit(
+    cli: Cli, labelled: str, given: list[str], told: str
+) -> None:
+    result = cli("set", *labelled.split(), *given)
+    assert (result.status, result.out, cli.api.requests) == (2, "", [])
+    assert result.err == f"vgpumgr: argument.invalid: {told} a command changes at most 64\n"
+
+
+@pytest.mark.parametrize("labelled", LABELLED)
+def test_as_many_labels_as_may_be_are_set(cli: Cli, labelled: str) -> None:
+    result = cli("set", *labelled.split(), *options("--label", 64, value="=v"), "-o", "json")
+    assert result.status == 0
+    assert len(json.loads(result.out)["labels"]) == 64
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "create slice --tenant blue --profile quarter",
+        "explain --tenant blue --profile quarter",
+        "create reservation --tenant blue --profile quarter --places 2 --expires-in 2h",
+        "get hosts",
+    ],
+)
+def test_more_labels_than_can_be_selected_are_refused_by_option_and_limit(cli: Cli, command: str) -> None:
+    result = cli(*command.split(), *options("--selector", 17, value="=v"))
+    assert (result.status, result.out, cli.api.requests) == (2, "", [])
+    assert result.err == "vgpumgr: argument.invalid: --selector: at most 16 labels\n"
