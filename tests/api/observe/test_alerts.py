@@ -104,7 +104,10 @@ def test_a_rule_asks_for_what_is_exported_and_says_what_is_left_of_it(name: str,
 
 def test_each_says_what_it_should_to_series_that_are_made_up() -> None:
     promtool = shutil.which("promtool") or shutil.which(PROMTOOL)
-    assert promtool, "promtool is missing: see build/logs/setup.log, or install Debian's package prometheus"
+    assert promtool, (
+        "promtool is missing: build/logs/setup.log says why; `rm build/setup/no-promtool` has the next make try again,"
+        " or install Debian's package prometheus"
+    )
     tried = subprocess.run([promtool, "test", "rules", CASES_FILE], capture_output=True, text=True, timeout=120)
     assert tried.returncode == 0, tried.stdout + tried.stderr
 
