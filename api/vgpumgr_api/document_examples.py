@@ -88,7 +88,7 @@ OF_MODELS: dict[tuple[str, str], Any] = {
     ("ReportedType", "id"): "vgpumgr-mem64m",
     ("Operation", "kind"): "host.drain",
     ("Operation", "target"): HOST,
-    ("Operation", "request"): {"deadline_s": 86400, "then": "cordoned"},
+    ("Operation", "request"): {"deadline_s": 86400, "then": "cordoned", "labels": {}},
     ("Operation", "result"): None,
     ("Operation", "error"): None,
     ("Profile", "name"): PROFILE,

@@ -133,7 +133,7 @@ def set_host(
 
     session = begin(context, output)
     checked_name(name, "host")
-    patch = request(HostPatch, state=state and state.value, labels=_labels(label, unlabel))
+    patch = request(HostPatch, state=state and state.value, labels=labels_patch(label, unlabel))
     if not patch.model_fields_set:
         raise ArgumentError("nothing to set: give --state, --label or --unlabel")
     seen = session.client.host(name).etag if if_generation is None else if_generation
@@ -156,7 +156,7 @@ def set_gpu(
     from vgpumgr.wire.resources import Gpu, GpuPatch
 
     session = begin(context, output)
-    patch = request(GpuPatch, labels=_labels(label, unlabel), fair_ratio_permille=fair_ratio_permille)
+    patch = request(GpuPatch, labels=labels_patch(label, unlabel), fair_ratio_permille=fair_ratio_permille)
     if not patch.model_fields_set:
         raise ArgumentError("nothing to set: give --label, --unlabel or --fair-ratio-permille")
     gpu = cast("Gpu", kind_of("gpu").found(session.client, name))
@@ -164,7 +164,7 @@ def set_gpu(
     show(session, kind_of("gpu"), [session.client.patch_gpu(gpu.id, patch, if_match=seen)], single=True)
 
 
-def _labels(label: list[str] | None, unlabel: list[str] | None) -> dict[str, str | None] | None:
+def labels_patch(label: list[str] | None, unlabel: list[str] | None) -> dict[str, str | None] | None:
     """A merge patch of what is set and what is taken away, None if that is nothing. ArgumentError."""
     from vgpumgr.wire.common import LABEL_KEY, LABELS_MAX
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vgpumgr.cli.change import GenerationOption
+from vgpumgr.cli.change import GenerationOption, LabelOption, UnlabelOption, labels_patch
 from vgpumgr.cli.doctor import doctor
 from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import SecretFileOption, hand_over, request
@@ -97,6 +97,8 @@ def drain(
     wait_s: Annotated[
         float | None, typer.Option("--wait", min=0, metavar="SECONDS", help="wait until none is left, so long at most")
     ] = None,
+    label: LabelOption = None,
+    unlabel: UnlabelOption = None,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -106,7 +108,7 @@ def drain(
     session = begin(context, output)
     checked_name(name, "host")
     deadline_s = DRAIN_DEADLINE_S if deadline is None else parse_duration(deadline)
-    body = request(HostDrain, deadline_s=deadline_s, then=then.value)
+    body = request(HostDrain, deadline_s=deadline_s, then=then.value, labels=labels_patch(label, unlabel))
     seen = session.client.host(name).etag if if_generation is None else if_generation
     begun = session.client.drain_host(name, body, if_match=seen)
     if wait_s is None or begun.done:

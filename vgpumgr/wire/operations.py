@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from vgpumgr.wire.common import Answer, Generation, Instant, Request
+from vgpumgr.wire.common import Answer, Generation, Instant, LabelsPatch, Request
 
 DRAIN_DEADLINE_S = 24 * 3600
 DEADLINE_S_MAX = 30 * 24 * 3600
@@ -70,8 +70,10 @@ class OperationCancel(Request):
 class HostDrain(Request):
     """Waits until no slice is left on a host that takes no more. `then`: the host's state when none is left.
 
-    After `deadline_s` the operation fails and the host stays cordoned.
+    After `deadline_s` the operation fails and the host stays cordoned. `labels` are changed as the drain begins, or not
+    at all, so that they can say whose it is; they stay.
     """
 
     deadline_s: Annotated[int, Field(ge=1, le=DEADLINE_S_MAX)] = DRAIN_DEADLINE_S
     then: Literal["cordoned", "maintenance"] = "cordoned"
+    labels: LabelsPatch = Field(default_factory=dict)

@@ -18,7 +18,7 @@ from vgpumgr_api.db.models import Gpu, Host, Slice, Tenant
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.progress import Operation, SliceProgress
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import host_states, operations
+from vgpumgr_api.services import host_states, hosts, operations
 from vgpumgr_api.services.actors import Actor, require_operator
 from vgpumgr_api.services.generations import IfMatch, require_match
 from vgpumgr_api.services.lookup import host_named
@@ -42,6 +42,7 @@ def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *,
         raise Refusal(Code.OBJECT_IN_USE, why, reasons=(reason,))
     before = host_states.operators_state(host)
     host_states.enter(session, actor, host, HostState.DRAINING)
+    hosts.label(session, actor, host, request.labels)
     operation = operations.begin(
         session,
         actor,

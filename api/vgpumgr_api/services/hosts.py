@@ -129,11 +129,16 @@ def patch_host(session: Session, actor: Actor, name: str, patch: HostPatch, *, i
     if "state" in changes:
         host_states.require_not_draining(session, host)
         host_states.enter(session, actor, host, changes["state"])
-    if labels := patch_labels(session, HostLabel, host.id, changes.get("labels", {})):
-        host.generation += 1
-        events.record(session, actor, "host.labelled", host.name, generation=host.generation, detail=labels)
-        session.flush()
+    label(session, actor, host, changes.get("labels", {}))
     return _answer(session, host)
+
+
+def label(session: Session, actor: Actor, host: models.Host, patch: Mapping[str, str | None]) -> None:
+    """Changes labels of a host; None removes one. The caller holds it and has asked whether it may."""
+    if changed := patch_labels(session, HostLabel, host.id, patch):
+        host.generation += 1
+        events.record(session, actor, "host.labelled", host.name, generation=host.generation, detail=changed)
+        session.flush()
 
 
 def delete_host(session: Session, actor: Actor, name: str, *, if_match: IfMatch) -> None:

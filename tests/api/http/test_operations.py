@@ -33,14 +33,15 @@ def claimed(cloud: Cloud) -> str:
 def test_a_drain_is_begun_followed_and_ended(cloud: Cloud) -> None:
     host = cloud.host("h1")
     slice_id = claimed(cloud)
-    answer = drained(cloud, deadline_s=600, then="maintenance")
+    answer = drained(cloud, deadline_s=600, then="maintenance", labels={"why": "disk"})
     begun = answer.json()
     path = f"/v1/operations/{begun['id']}"
     assert (answer.status_code, answer.headers["location"]) == (202, path)
     assert answer.headers["etag"].startswith('"2-')
     assert (begun["state"], begun["done"], begun["progress"]["left"]) == ("running", False, 1)
-    assert begun["request"] == {"deadline_s": 600, "then": "maintenance"}
-    assert cloud.operator.get("/v1/hosts/h1")["state"] == "draining"
+    assert begun["request"] == {"deadline_s": 600, "then": "maintenance", "labels": {"why": "disk"}}
+    draining = cloud.operator.get("/v1/hosts/h1")
+    assert (draining["state"], draining["labels"]) == ("draining", {"why": "disk"})
     assert host.desired().host_state == "draining"
     assert cloud.operator.get(f"{path}?wait_s=1")["done"] is False
     cloud.operator.delete(f"/v1/slices/{slice_id}", status=202)
@@ -98,6 +99,8 @@ def test_bad_requests_are_refused_by_field(cloud: Cloud) -> None:
         ({"deadline_s": 0}, "$.deadline_s"),
         ({"deadline_s": 1 << 40}, "$.deadline_s"),
         ({"then": "ready"}, "$.then"),
+        ({"labels": None}, "$.labels"),
+        ({"labels": {"zone": "a b"}}, "$.labels.zone"),
         ({"when": 1}, "$.when"),
     ):
         said = cloud.operator.refused(

@@ -229,6 +229,25 @@ def test_a_host_without_slices_is_drained_at_once(world: World, agent: Agent) ->
     assert host_of(world).state is HostState.MAINTENANCE
 
 
+def test_a_drain_labels_its_host_as_it_begins_or_does_neither(world: World, agent: Agent) -> None:
+    """So that whoever finds the host drained knows why, and for whom."""
+    before = act(world, hosts.patch_host, patch=HostPatch(labels={"zone": "a", "rack": "7"}))
+    claim(world)
+    begun = drained(world, labels={"why": "update", "rack": None})
+    found = host_of(world)
+    assert (found.state, found.labels) == ("draining", {"zone": "a", "why": "update"})
+    assert found.generation == before.generation + 2
+    assert begun.request["labels"] == {"why": "update", "rack": None}
+    assert host_kinds(world, "one")[-2:] == ["host.draining", "host.labelled"]
+
+    refused(Code.HOST_DRAINING, lambda: drained(world, labels={"why": "another"}))
+    cancel(world, begun, undo=True)
+    too_many = {f"key-{number}": "x" for number in range(63)}
+    refused(Code.FIELD_INVALID, lambda: drained(world, labels=too_many))
+    after = host_of(world)
+    assert (after.state, after.labels) == ("ready", found.labels)
+
+
 def test_any_replica_gets_it_on_without_being_asked(world: World, agent: Agent, clock: Clock) -> None:
     begun, one = drained_with_a_slice(world, then="maintenance")
     world.delete(one)

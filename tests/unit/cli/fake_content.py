@@ -70,7 +70,7 @@ def operation_of(operation_id: UUID, state: str = "running", **more: Any) -> ope
         "state": state,
         "done": done,
         "progress": {"total": 3, "left": 0 if state == "succeeded" else 1, "waiting_for": [] if done else [waiting]},
-        "request": {"deadline_s": 86400, "then": "cordoned"},
+        "request": {"deadline_s": 86400, "then": "cordoned", "labels": {}},
         "result": {"drained": 3, "unknown_slices": 0} if state == "succeeded" else None,
         "error": None,
         "actor": "operator:root",

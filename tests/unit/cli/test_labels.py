@@ -8,23 +8,24 @@ import pytest
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.fake_content import GPU
 
-LABELLED = ("host gpu-a", f"gpu gpu-a/{GPU}")
+SET = ("set host gpu-a", f"set gpu gpu-a/{GPU}")
+LABELLING = (*SET, "host drain gpu-a")
 
 
 def options(option: str, count: int, *, value: str = "") -> list[str]:
     return [word for number in range(count) for word in (option, f"key-{number}{value}")]
 
 
-@pytest.mark.parametrize("labelled", LABELLED)
-def test_a_key_that_is_set_and_taken_away_is_refused(cli: Cli, labelled: str) -> None:
-    result = cli("set", *labelled.split(), "--label", "zone=a", "--label", "rack=7", "--unlabel", "rack")
+@pytest.mark.parametrize("command", LABELLING)
+def test_a_key_that_is_set_and_taken_away_is_refused(cli: Cli, command: str) -> None:
+    result = cli(*command.split(), "--label", "zone=a", "--label", "rack=7", "--unlabel", "rack")
     assert (result.status, result.out, cli.api.requests) == (2, "", [])
     assert result.err == (
         "vgpumgr: argument.invalid: --label sets 'rack' and --unlabel takes it away; give one of them\n"
     )
 
 
-@pytest.mark.parametrize("labelled", LABELLED)
+@pytest.mark.parametrize("command", LABELLING)
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -35,18 +36,23 @@ def test_a_key_that_is_set_and_taken_away_is_refused(cli: Cli, labelled: str) ->
     ids=["set", "taken away", "both"],
 )
 def test_more_labels_than_may_be_are_refused_by_option_and_limit(
-    cli: Cli, labelled: str, given: list[str], told: str
+    cli: Cli, command: str, given: list[str], told: str
 ) -> None:
-    result = cli("set", *labelled.split(), *given)
+    result = cli(*command.split(), *given)
     assert (result.status, result.out, cli.api.requests) == (2, "", [])
     assert result.err == f"vgpumgr: argument.invalid: {told} a command changes at most 64\n"
 
 
-@pytest.mark.parametrize("labelled", LABELLED)
-def test_as_many_labels_as_may_be_are_set(cli: Cli, labelled: str) -> None:
-    result = cli("set", *labelled.split(), *options("--label", 64, value="=v"), "-o", "json")
+@pytest.mark.parametrize("command", SET)
+def test_as_many_labels_as_may_be_are_set(cli: Cli, command: str) -> None:
+    result = cli(*command.split(), *options("--label", 64, value="=v"), "-o", "json")
     assert result.status == 0
     assert len(json.loads(result.out)["labels"]) == 64
+
+
+def test_a_drain_labels_its_host(cli: Cli) -> None:
+    assert cli("host", "drain", "gpu-a", "--label", "why=disk", "--unlabel", "rack").status == 0
+    assert json.loads(cli.api.requests[-1].content)["labels"] == {"why": "disk", "rack": None}
 
 
 @pytest.mark.parametrize(
