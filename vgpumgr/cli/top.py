@@ -71,7 +71,7 @@ def top(
             told = {(row.host, row.gpu): samples.reported_at(row.host, row.gpu) for row in rows}
             # Who watches sees at least who is there, until there are figures. Who counts tables waits for those once:
             # a host whose counters do not move tells nothing for minutes.
-            awaited = counted and shown is None and not samples.complete
+            awaited = counted and shown is None and not samples.complete(told)
             fresh = told != shown and not awaited
             late = counted and session.clock() >= deadline_s
             if fresh or late:

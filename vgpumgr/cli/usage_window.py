@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who was entitled to what of each GPU between two reports of its host, and who got it. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -60,10 +60,9 @@ class Samples:
             del self.after[gone]
             self.before.pop(gone, None)
 
-    @property
-    def complete(self) -> bool:
-        """Whether there are two reports of every GPU."""
-        return self.after.keys() <= self.before.keys()
+    def complete(self, gpus: Collection[GpuKey]) -> bool:
+        """Whether there are two reports of each of these GPUs."""
+        return self.before.keys() >= {*gpus}
 
     def reported_at(self, host: str, gpu: str) -> "datetime":
         """Return when the newest report of a GPU came, which ends its window."""

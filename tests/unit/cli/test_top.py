@@ -76,10 +76,10 @@ def test_rates_are_by_the_gpus_own_clock() -> None:
 def test_a_gpu_that_has_not_reported_since_keeps_its_window() -> None:
     samples = Samples()
     samples.add([at(0, "blue")])
-    completed = [samples.complete]
+    completed = [samples.complete(samples.after)]
     samples.add([at(10, "blue", run_ns=5 * S)])
     samples.add([at(10, "blue", run_ns=5 * S)])
-    completed.append(samples.complete)
+    completed.append(samples.complete(samples.after))
     assert completed == [False, True]
     assert samples.rows()[0].obtained_share == Fraction(1, 2)
     samples.add([at(20, "blue", run_ns=5 * S)])
@@ -91,7 +91,7 @@ def test_a_gpu_that_is_gone_is_forgotten() -> None:
     samples.add([at(0, "blue")])
     samples.add([])
     assert samples.rows() == []
-    assert samples.complete
+    assert samples.complete(samples.after)
 
 
 def test_gpus_are_apart() -> None:
@@ -156,6 +156,15 @@ def test_only_the_first_of_so_many_tables_waits_for_a_host_that_tells_nothing(cl
         ["100.0%", "21.0%"],
         ["-", "-"],
     ]
+
+
+@pytest.mark.parametrize("tenant", ["blue", "nobody"])
+def test_who_asks_about_a_tenant_does_not_wait_for_hosts_that_do_nothing_for_it(cli: Cli, tenant: str) -> None:
+    idle = at(0, "green", host="gpu-b")
+    cli.api.usage = [[at(seconds, "blue", run_ns=seconds * S // 2), idle] for seconds in (0, 10)]
+    result = cli("top", "--once", "--tenant", tenant, "--interval", "10")
+    assert (result.status, sum(cli.slept_s)) == (0, 10)
+    assert [line.split()[5:7] for line in result.out.splitlines()[1:]] == [["100.0%", "50.0%"]] * (tenant == "blue")
 
 
 def test_the_first_table_waits_for_all_and_the_next_repeats_what_was_not_told_again(cli: Cli) -> None:
