@@ -144,9 +144,9 @@ class UpdatedHost(Host):
 def test_an_update_empties_a_host_and_lets_it_take_claims_again_if_it_did(place: Path) -> None:
     host = UpdatedHost(place)
     said = host.update()
-    assert changed(said) == 3, "it is up to date: marked, drained and put back"
-    out = ["host.cordoned", "host.labelled", "host.draining", "host.cordoned"]
-    assert said.splitlines()[-7:] == ["host.enrolled", *out, "host.ready", "host.labelled"]
+    assert changed(said) == 2, "it is up to date: drained and put back"
+    out = ["host.draining", "host.labelled", "host.cordoned"]
+    assert said.splitlines()[-6:] == ["host.enrolled", *out, "host.ready", "host.labelled"]
     assert "lab is ready" in said
 
 
@@ -188,12 +188,18 @@ def test_an_update_that_runs_again_puts_back_what_the_one_before_left(place: Pat
     assert "lab is cordoned\nsecond is ready" in said
 
 
-def test_an_update_that_stops_before_the_drain_leaves_what_the_next_one_puts_back(place: Path) -> None:
-    """Then, too, the host takes no claims: else nobody could tell whose drain comes next."""
+def test_an_update_that_stops_at_the_drain_is_told_from_somebody_who_drains_just_then(place: Path) -> None:
+    """The next one puts back what it had begun to drain, and nothing else."""
     host = UpdatedHost(place)
-    with pytest.raises(BuildError, match="lab is cordoned"):
-        host.update(*ASK, before=ASKS.format(call='"host drain"', do="exit 1"))
-    assert "lab is ready" in host.update(again=True)
+    hosts = [*two_hosts(place), "--forks", "1", "-e", '{"vgpumgr_update_serial": 2}']
+    stop = """case $3 in
+        lab) vgpumgr host drain lab >/dev/null ;;
+        second) vgpumgr "$@" >/dev/null ;;
+        esac
+        exit 1"""
+    with pytest.raises(BuildError, match=r"lab is cordoned\nsecond is cordoned"):
+        host.update(*hosts, *ASK, before=ASKS.format(call='"host drain"', do=stop))
+    assert "lab is cordoned\nsecond is ready" in host.update(*hosts, again=True)
 
 
 def test_an_update_puts_no_host_back_whose_drain_somebody_cancelled(place: Path) -> None:
