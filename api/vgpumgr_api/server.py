@@ -35,6 +35,7 @@ from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
+from vgpumgr_api.garbage import collect_seldom
 from vgpumgr_api.housekeeping import Housekeeping
 from vgpumgr_api.jobs import jobs
 from vgpumgr_api.lifecycle import Lifecycle
@@ -115,6 +116,7 @@ def serve(config: Config) -> None:
                 ),
                 Bounds(settings=allowed, connections=Connections(total=endpoint.CONNECTIONS, per_address=0)),
             )
+        collect_seldom()
         asyncio.run(_serve(server, sockets, metrics, metrics_sockets))
 
 
