@@ -51,8 +51,8 @@ TESTED: dict[str, dict[str, str]] = {
         "edu.c edu_take": "pci_alloc_irq_vectors pci_iomap request_irq",
     },
     "tests/kmod/failures/test_host.py::test_attaching_an_executor": {
-        "executor.c vgpu_executor_attach_to": "kthread_create",
         "executor.c vgpu_executor_create": "kzalloc",
+        "executor.c vgpu_executor_start": "kthread_create",
     },
     "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {
         "memory.c vgpu_memory_create": "__vmalloc kzalloc",
