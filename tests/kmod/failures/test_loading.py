@@ -88,7 +88,10 @@ def unbound(gpu: Gpu) -> Iterator[None]:
 
 
 def test_loading_while_a_function_waits_for_the_driver(gpu: Gpu) -> None:
-    """Which binds it: a driver that was refused must let go of what it had been given."""
+    """Which binds it: a driver that was refused must let go of what it had been given.
+
+    What binding itself needs is left to the test of that: it is most of all, and each time the module is loaded anew.
+    """
     drivers = []
 
     def unload() -> None:
@@ -97,7 +100,7 @@ def test_loading_while_a_function_waits_for_the_driver(gpu: Gpu) -> None:
 
     with gpu.unloaded():
         write_file(FUNCTION / "driver_override", f"{DRIVER}\n")
-        with failures_possible(text_of_function("do_one_initcall")):
+        with failures_possible(text_of_function("do_one_initcall"), but=text_of_function("really_probe")):
             count = each_failure(load, undo=unload, same=seen, says=LOADING_SAYS)
     assert count > 50
     assert drivers[-1] == DRIVER

@@ -175,19 +175,20 @@ def test_a_worker_that_cannot_be_made(gpu: Gpu) -> None:
 
 def test_an_executor_that_cannot_be_told(gpu: Gpu) -> None:
     """There is no thread for it: it is attached to nothing."""
-    gpu.tenant("blue", weight=100, timeslice_us=1000)
-    uuid = gpu.slice("blue")
-    with gpu.lending(max_chunk_us=1_000_000), failures_possible(text_of_function("kthreadd")):
+    with gpu.lending(max_chunk_us=1_000_000):
+        gpu.tenant("blue", weight=100, timeslice_us=1000)
+        uuid = gpu.slice("blue")
 
         def attach() -> None:
             with executor(uuid):
                 pass
 
-        count = each_failure(
-            attach,
-            undo=lambda: None,
-            same=lambda: poll(lambda: not threads("vgpu-exec-")),
-            of=threads("kthreadd"),
-            says=THREAD_SAYS,
-        )
+        with failures_possible(text_of_function("kthreadd")):
+            count = each_failure(
+                attach,
+                undo=lambda: None,
+                same=lambda: poll(lambda: not threads("vgpu-exec-")),
+                of=threads("kthreadd"),
+                says=THREAD_SAYS,
+            )
     assert count > 5
