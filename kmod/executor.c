@@ -46,6 +46,20 @@ struct vgpu_executor_usage {
 	u64 ran_ns;
 };
 
+/* Whatever happens meanwhile, but the end. */
+static void vgpu_executor_sleep(u64 until_ns)
+{
+	ktime_t until = ns_to_ktime(until_ns);
+
+	for (;;) {
+		set_current_state(TASK_IDLE);
+		if (kthread_should_stop() || ktime_get_ns() >= until_ns)
+			break;
+		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+	}
+	__set_current_state(TASK_RUNNING);
+}
+
 /* Half of a processor at most is for waking: who has more woken than that is told late. */
 static void vgpu_executor_rest(struct vgpu_executor_usage *usage)
 {
@@ -53,14 +67,11 @@ static void vgpu_executor_rest(struct vgpu_executor_usage *usage)
 	u64 ran_ns = READ_ONCE(current->se.sum_exec_runtime);
 	u64 used_ns = ran_ns - usage->ran_ns;
 	u64 passed_ns = ktime_get_ns() - usage->since_ns;
-	unsigned long left = 0;
 
 	if (used_ns > EXEC_WAKING_NS && 2 * used_ns > passed_ns)
-		left = nsecs_to_jiffies(2 * used_ns - passed_ns) + 1;
-	if (!left && passed_ns < EXEC_USAGE_NS)
+		vgpu_executor_sleep(usage->since_ns + 2 * used_ns);
+	else if (passed_ns < EXEC_USAGE_NS)
 		return;
-	while (left && !kthread_should_stop())
-		left = schedule_timeout_idle(left);
 	usage->since_ns = ktime_get_ns();
 	usage->ran_ns = ran_ns;
 }
@@ -91,8 +102,8 @@ static int vgpu_executor_notifier(void *data)
 /* Wake who waits for a change just made; engine->lock held. */
 static void vgpu_executor_notify(struct vgpu_executor *executor)
 {
-	WRITE_ONCE(executor->pending, true);
-	wake_up_process(executor->notifier);
+	if (!xchg(&executor->pending, true))
+		wake_up_process(executor->notifier);
 }
 
 /* As the present task is, which attaches: it decides how soon it is told. */

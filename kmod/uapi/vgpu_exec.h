@@ -17,8 +17,9 @@
  * Bytes. read() and write() are the other end of the slice's byte channel (see
  * vgpu_device.h), in order and without message borders. Nothing of that is scheduled.
  *
- * Who waits is woken by a thread of the kernel's, as soon as who attached would have run
- * itself then: in real time with its policy and priority, else with its nice value.
+ * Who waits is woken by a thread of the kernel's: with the policy and priority that who
+ * attached had then if that was in real time (SCHED_DEADLINE: SCHED_FIFO 50), else with its
+ * nice value. It rests when waking takes more than half of a processor.
  *
  * poll(): EPOLLPRI when a grant is offered or revoked and that was not yet answered,
  * EPOLLIN and EPOLLOUT for bytes, EPOLLHUP at the end.

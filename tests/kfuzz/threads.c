@@ -244,6 +244,11 @@ int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode)
 {
 	(void)slack;
 	(void)mode;
+	if (!current->coroutine->drives) {
+		current->coroutine->wake_at_ns = *until;
+		schedule();
+		return 0;
+	}
 	if (!current->coroutine->realtime) {
 		sim_sleeps.normal = true;
 		sim_sleeps.normal_until_ns = *until;

@@ -26,7 +26,7 @@ POINT = 0.01  # of the engine
 CHUNK_US = 8000
 TICK_US = 4000
 WORK_US = 1000
-FILES, EPOLLS, AHEAD = 50, 400, 8
+FILES, AHEAD = 50, 8
 
 
 @pytest.fixture
@@ -117,10 +117,10 @@ def test_who_attached_in_real_time_is_told_in_time_on_a_busy_host(grants: Gpu, f
         time.sleep(2)
         after = grants.slice_stats(blue)
     items = after.items - before.items
+    assert items > 10
     told_us = (after.run_ns - before.run_ns) / items / 1000 - WORK_US
 
     figures("to be told in real time of a grant, host busy", told_us, against=TICK_US, unit="us, a tick, at most")
-    assert items > 10
     assert told_us < TICK_US
 
 
@@ -133,18 +133,21 @@ def taken(one: Executor) -> int:
             continue
 
 
-def test_who_lets_many_wait_has_half_of_a_processor_for_that(grants: Gpu, figures: Record) -> None:
-    """In real time, with something to be told at all times."""
+@pytest.mark.parametrize("epolls", [100, 250, 400])
+def test_who_lets_many_wait_has_half_of_a_processor_for_that(grants: Gpu, figures: Record, epolls: int) -> None:
+    """In real time, with something to be told at all times, however long that is in ticks of the timer."""
     grants.set_max_chunk_us(100 * CHUNK_US)
     with ExitStack() as stack:
         blue = Slice(grants, stack, "blue")
         one = stack.enter_context(executor())
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
-        one.attach(blue.uuid)
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        try:
+            one.attach(blue.uuid)
+        finally:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         same = [os.dup(one.fd) for _ in range(FILES)]
         stack.callback(lambda: [os.close(file) for file in same])
-        for _ in range(EPOLLS):
+        for _ in range(epolls):
             waiter = stack.enter_context(select.epoll())
             for file in same:
                 waiter.register(file, select.EPOLLPRI)
@@ -158,6 +161,6 @@ def test_who_lets_many_wait_has_half_of_a_processor_for_that(grants: Gpu, figure
             one.complete(taken(one))
         share = (int(usage.read_text().split()[0]) - ran_ns) / passed_ns
 
-    figures(f"telling {FILES * EPOLLS} who wait, in real time", share, against=0.5, unit="of a processor, at most")
+    figures(f"telling {FILES * epolls} who wait, in real time", share, against=0.5, unit="of a processor, at most")
     assert share > 0.3, "not many enough"
     assert share <= 0.5 + POINT
