@@ -91,6 +91,10 @@ void vgpu_executor_take(struct vgpu_executor *executor, u64 number);
 int vgpu_executor_complete(struct vgpu_executor *executor,
 			   const struct vgpu_exec_complete *complete);
 
+/* executor_notifier.c */
+struct task_struct *vgpu_executor_start(struct vgpu_executor *executor, const guid_t *uuid);
+void vgpu_executor_notify(struct vgpu_executor *executor);	/* engine->lock held */
+
 /* executor_file.c */
 int vgpu_executor_register(void);
 void vgpu_executor_unregister(void);

@@ -52,7 +52,7 @@ TESTED: dict[str, dict[str, str]] = {
     },
     "tests/kmod/failures/test_host.py::test_attaching_an_executor": {
         "executor.c vgpu_executor_create": "kzalloc",
-        "executor.c vgpu_executor_start": "kthread_create",
+        "executor_notifier.c vgpu_executor_start": "kthread_create",
     },
     "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {
         "memory.c vgpu_memory_create": "__vmalloc kzalloc",
