@@ -43,12 +43,14 @@ def parse_instant(text: str, what: str, now: datetime) -> datetime:
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Return labels from ``zone=a`` and the like. ArgumentError."""
-    labels = {}
+    """Return labels from ``zone=a`` and the like, each key once. ArgumentError."""
+    labels: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals and value):
             raise ArgumentError(f"label {text[:80]!r}: give KEY=VALUE, like zone=a")
+        if key in labels:
+            raise ArgumentError(f"label {text[:80]!r}: {key[:80]!r} was given before; give each key once")
         labels[key] = value
     return labels
 

@@ -10,6 +10,12 @@ from tests.unit.cli.fake_content import GPU
 
 SET = ("set host gpu-a", f"set gpu gpu-a/{GPU}")
 LABELLING = (*SET, "host drain gpu-a")
+SELECTING = (
+    "create slice --tenant blue --profile quarter",
+    "explain --tenant blue --profile quarter",
+    "create reservation --tenant blue --profile quarter --places 2 --expires-in 2h",
+    "get hosts",
+)
 
 
 def options(option: str, count: int, *, value: str = "") -> list[str]:
@@ -23,6 +29,16 @@ def test_a_key_that_is_set_and_taken_away_is_refused(cli: Cli, command: str) -> 
     assert result.err == (
         "vgpumgr: argument.invalid: --label sets 'rack' and --unlabel takes it away; give one of them\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [*((command, "--label") for command in LABELLING), *((command, "--selector") for command in SELECTING)],
+)
+def test_a_key_that_is_given_twice_is_refused(cli: Cli, command: str, option: str) -> None:
+    result = cli(*command.split(), option, "zone=a", option, "rack=7", option, "zone=b")
+    assert (result.status, result.out, cli.api.requests) == (2, "", [])
+    assert result.err == ("vgpumgr: argument.invalid: label 'zone=b': 'zone' was given before; give each key once\n")
 
 
 @pytest.mark.parametrize("command", LABELLING)
@@ -55,15 +71,7 @@ def test_a_drain_labels_its_host(cli: Cli) -> None:
     assert json.loads(cli.api.requests[-1].content)["labels"] == {"why": "disk", "rack": None}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "create slice --tenant blue --profile quarter",
-        "explain --tenant blue --profile quarter",
-        "create reservation --tenant blue --profile quarter --places 2 --expires-in 2h",
-        "get hosts",
-    ],
-)
+@pytest.mark.parametrize("command", SELECTING)
 def test_more_labels_than_can_be_selected_are_refused_by_option_and_limit(cli: Cli, command: str) -> None:
     result = cli(*command.split(), *options("--selector", 17, value="=v"))
     assert (result.status, result.out, cli.api.requests) == (2, "", [])
