@@ -89,6 +89,7 @@ def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:
     document = measured(tmp_path / "api.json", "--small", "--only", *TOGETHER, limit_s=300)
     assert set(document["experiments"]) == set(TOGETHER)
     assert unjudged(document) == []
+    assert all(each > 0 for result in document["experiments"].values() for each in result["yardstick_ms"])
     rows = rows_of(document)
     assert all(rows[f"{clients} clients"]["claims/s"] > 0 for clients in (1, 4))
     assert all(row["answers"] > 0 == row["others"] for row in rows.values() if "others" in row)
@@ -96,6 +97,9 @@ def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:
     for connections in ("64 kept connections", "a connection for each, 64 at once"):
         assert rows[connections]["failed"] == 0
         assert rows[connections]["API CPU ms"] > 0
+        baseline = rows[f"{connections}: nothing but TLS and HTTP"]
+        assert baseline["failed"] == 0
+        assert baseline["heartbeats/s"] > 0
     assert rows["10 hosts"]["changes"] > 0
     assert rows["10 watchers"]["claims"] > 0
     assert (rows["10 watchers"]["lost"], rows["10 watchers"]["again or out of order"]) == (0, 0)

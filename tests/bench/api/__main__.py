@@ -28,6 +28,7 @@ from tests.bench.api import (
     lists,
     openstack,
     peers,
+    processor,
     releases,
     servers,
     streams,
@@ -79,7 +80,7 @@ def run(names: list[str], *, small: bool) -> dict[str, Any]:
 
 def measured(name: str, bench: Bench) -> dict[str, Any]:
     """Runs an experiment. One that cannot be is a target that was missed."""
-    began_s, load = time.monotonic(), os.getloadavg()[0]
+    began_s, load, yardstick_ms = time.monotonic(), os.getloadavg()[0], processor.yardstick_ms()
     try:
         result = EXPERIMENTS[name](bench)
     except openstack.NotInstallableError as error:
@@ -88,12 +89,20 @@ def measured(name: str, bench: Bench) -> dict[str, Any]:
             "targets": [target(f"{name} measured", "1", 0, met=False)],
             "skipped": f"no OpenStack Placement to compare with: {error}",
         }
-    return result | {"seconds": round(time.monotonic() - began_s, 1), "load": [load, os.getloadavg()[0]]}
+    return result | {
+        "seconds": round(time.monotonic() - began_s, 1),
+        "load": [load, os.getloadavg()[0]],
+        "yardstick_ms": [yardstick_ms, processor.yardstick_ms()],
+    }
 
 
 def show(name: str, result: dict[str, Any]) -> None:
     """A table for people on standard output."""
-    print(f"\n{name}: {result['seconds']} s, load {result['load'][0]:.1f} to {result['load'][1]:.1f}")
+    load, yardstick_ms = result["load"], result["yardstick_ms"]
+    print(
+        f"\n{name}: {result['seconds']} s, load {load[0]:.1f} to {load[1]:.1f},"
+        f" yardstick {yardstick_ms[0]:.0f} to {yardstick_ms[1]:.0f} ms"
+    )
     if "skipped" in result:
         print(f"  not measured: {result['skipped']}")
     for table, rows in result["figures"].items():

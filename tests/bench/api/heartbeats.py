@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signs of life of all hosts, over TLS, each with its host's token."""
+"""Signs of life of all hosts, over TLS, each with its host's token; beside a server that does nothing with them."""
 
 import ssl
 import statistics
@@ -22,6 +22,8 @@ WAYS = {f"{CONNECTIONS} kept connections": False, f"a connection for each, {CONN
 """Whether each heartbeat has a connection of its own, as an agent's has: neither the API nor the agent keeps one for as
 long as an agent is silent between two, and an agent's handshakes resume no session.
 """
+BARE = "nothing but TLS and HTTP"
+"""The baseline, see `tests.bench.api.bare`."""
 WARM_S = 1
 
 Run = tuple[Tally, servers.Counts]
@@ -37,25 +39,36 @@ def measure(bench: Bench) -> dict[str, Any]:
     trusting.check_hostname = False
     with psycopg.connect(whole.url) as connection:
         connection.execute("UPDATE host_reports SET boot_id = %s, agent_epoch = 1, seq = 1", [BOOT])
-    files: dict[str, str | int] = {"tls_certificate": str(directory / "crt.pem"), "tls_key": str(directory / "key.pem")}
-    taken: dict[str, list[Run]] = {way: [] for way in WAYS}
-    with servers.replicas(directory / "replicas", whole.url, count=bench.sizes.workers, settings=files) as replicas:
+    certificate, key = directory / "crt.pem", directory / "key.pem"
+    files: dict[str, str | int] = {"tls_certificate": str(certificate), "tls_key": str(key)}
+    workers = bench.sizes.workers
+    taken: dict[str, list[Run]] = {}
+    with (
+        servers.replicas(directory / "replicas", whole.url, count=workers, settings=files) as replicas,
+        servers.bare(directory / "bare", certificate, key, count=workers) as bare,
+    ):
         make = _maker(whole)
         for anew in WAYS.values():
             closed_loop(replicas.addresses, CONNECTIONS, WARM_S, make, tls=trusting, anew=anew)
         for _ in range(bench.sizes.rounds):
             for way, anew in WAYS.items():
-                before = servers.counts(bench.cluster, whole.name, replicas)
-                tally = closed_loop(replicas.addresses, CONNECTIONS, bench.sizes.seconds, make, tls=trusting, anew=anew)
-                taken[way].append((tally, servers.counts(bench.cluster, whole.name, replicas) - before))
+                for who, asked in ((way, replicas), (f"{way}: {BARE}", bare)):
+                    before = servers.counts(bench.cluster, whole.name, asked)
+                    tally = closed_loop(
+                        asked.addresses, CONNECTIONS, bench.sizes.seconds, make, tls=trusting, anew=anew
+                    )
+                    counts = servers.counts(bench.cluster, whole.name, asked) - before
+                    taken.setdefault(who, []).append((tally, counts))
     fleet.keep_online(whole.url)
-    rows = {way: _figures(runs) for way, runs in taken.items()}
+    rows = {who: _figures(runs) for who, runs in taken.items()}
+    for way in WAYS:
+        rows[way]["of the baseline"] = round(rows[way]["heartbeats/s"] / rows[f"{way}: {BARE}"]["heartbeats/s"], 3)
     return {
         "figures": {f"heartbeats over TLS, {len(whole.hosts)} hosts": rows},
         "targets": [
             target(f"heartbeats/s over TLS, {way}", f">= {WANTED}", rate, met=rate >= WANTED)
-            for way, row in rows.items()
-            for rate in [row["heartbeats/s"]]
+            for way in WAYS
+            for rate in [rows[way]["heartbeats/s"]]
         ],
     }
 

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much processor time processes have used, user and system, from /proc."""
+"""How much processor time processes have used, user and system, from /proc; and how fast the processors are."""
 
 import os
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+YARDSTICK = (
+    "import time; b = time.perf_counter(); sum(n * n % 7 for n in range(2_000_000)); print(time.perf_counter() - b)"
+)
 
 
 def used_s(roots: Iterable[int]) -> float:
@@ -22,6 +27,15 @@ def used_s(roots: Iterable[int]) -> float:
         total += ticks.get(process, 0)
         left += children[process]
     return total / TICKS_PER_S
+
+
+def yardstick_ms() -> float:
+    """How long one loop of Python takes on all processors at once: which of two machines, or hours, is the faster."""
+    loops = [
+        subprocess.Popen([sys.executable, "-c", YARDSTICK], stdout=subprocess.PIPE, text=True)
+        for _ in os.sched_getaffinity(0)
+    ]
+    return max(1000 * float(loop.communicate()[0]) for loop in loops)
 
 
 def _processes() -> Iterable[tuple[int, int, int]]:

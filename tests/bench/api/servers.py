@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers under test: PostgreSQL that waits for the disk and counts, and replicas of the API."""
+"""The servers under test: PostgreSQL that waits for the disk and counts, replicas of the API, and their baseline."""
 
 import contextlib
 import re
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -93,16 +94,33 @@ def _postmaster(cluster: Cluster) -> int:
     return int((cluster.directory / "data" / "postmaster.pid").read_text().split()[0])
 
 
-@contextlib.contextmanager
 def replicas(
     directory: Path, url: str, *, count: int, settings: Mapping[str, str | int] | None = None
-) -> Iterator[Replicas]:
+) -> contextlib.AbstractContextManager[Replicas]:
     """``vgpumgr-api serve``, as often as wanted, on ports of the kernel's choice."""
+    # Few tokens stand for many users here, whom no limit would meet.
+    unlimited = {"token_requests_per_s": 0, "tenant_requests_per_s": 0, "tenant_requests_at_once": 0}
+    merged = {**unlimited, **(settings or {})}
+
+    def command(place: Path) -> Sequence[str | Path]:
+        return [*COMMAND, "serve", "--config", settings_file(place, database=url, **merged)]
+
+    return _running(directory, count, command)
+
+
+def bare(directory: Path, certificate: Path, key: Path, *, count: int) -> contextlib.AbstractContextManager[Replicas]:
+    """Servers that do nothing but TLS, HTTP and a fixed answer, see `tests.bench.api.bare`."""
+    return _running(directory, count, lambda _: [sys.executable, "-m", "tests.bench.api.bare", certificate, key])
+
+
+@contextlib.contextmanager
+def _running(directory: Path, count: int, command: Callable[[Path], Sequence[str | Path]]) -> Iterator[Replicas]:
     with contextlib.ExitStack() as stack:
-        running = [
-            stack.enter_context(_process(directory / f"replica-{number}", url, settings or {}))
-            for number in range(count)
-        ]
+        running = []
+        for number in range(count):
+            place = directory / f"replica-{number}"
+            place.mkdir(parents=True)
+            running.append(stack.enter_context(_process(place / "server.log", command(place))))
         yield Replicas(
             addresses=[_listening(log, process) for log, process in running],
             processes=[process.pid for _, process in running],
@@ -110,16 +128,9 @@ def replicas(
 
 
 @contextlib.contextmanager
-def _process(
-    directory: Path, url: str, settings: Mapping[str, str | int]
-) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    directory.mkdir(parents=True)
-    log = directory / "api.log"
-    # Few tokens stand for many users here, whom no limit would meet.
-    unlimited = {"token_requests_per_s": 0, "tenant_requests_per_s": 0, "tenant_requests_at_once": 0}
-    path = settings_file(directory, database=url, **unlimited, **settings)
+def _process(log: Path, command: Sequence[str | Path]) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     with log.open("wb") as output:
-        process = subprocess.Popen([*COMMAND, "serve", "--config", path], stderr=output)
+        process = subprocess.Popen(command, stderr=output)
     try:
         yield log, process
     finally:
@@ -135,4 +146,4 @@ def _listening(log: Path, process: subprocess.Popen[bytes]) -> Address:
         if process.poll() is not None:
             break
         time.sleep(0.05)
-    raise RuntimeError(f"the API does not listen: {log.read_text()}")
+    raise RuntimeError(f"the server does not listen: {log.read_text()}")
