@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,9 +109,9 @@ class Program:
 
 
 @contextmanager
-def program(uuid: str, behaviour: str) -> Iterator[Program]:
-    """`behaviour`: see `serve`; killed at the end if it still runs."""
-    command = [sys.executable, "-m", "tests.rig.executor", uuid, behaviour]
+def program(uuid: str, behaviour: str, *, by: Sequence[str] = ()) -> Iterator[Program]:
+    """`behaviour`: see `serve`; `by`: a command that executes another; killed at the end if it still runs."""
+    command = [*by, sys.executable, "-m", "tests.rig.executor", uuid, behaviour]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
     try:
         started = Program(process)

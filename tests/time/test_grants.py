@@ -3,10 +3,12 @@
 
 import os
 import select
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,12 @@ from tests.rig.figures import Record
 from tests.rig.gpu import Gpu
 from tests.rig.measure import measure
 from tests.rig.ring import ENTRIES, LAUNCH, REG_COMPLETED, Guest, descriptor
+from tests.rig.trace import traced_runs
 from tests.rig.vfio import opened
 
 POINT = 0.01  # of the engine
 CHUNK_US = 8000
+WORK_US = 1000
 FILES, AHEAD = 50, 8
 
 
@@ -87,6 +91,34 @@ def test_overrunning_grants_costs_who_overruns(grants: Gpu, figures: Record) -> 
     assert share["over"] <= 0.5 + POINT
     assert share["over"] > 0.1, "the attack did not run"
     assert share["steady"] >= 0.5 - POINT
+
+
+@contextmanager
+def busy_processor(programs: int) -> Iterator[None]:
+    """So many others want it at all times, and come before all that is neither in real time nor less nice."""
+    with ExitStack() as stack:
+        for _ in range(programs):
+            hog = stack.enter_context(subprocess.Popen(["nice", "-n", "-10", sys.executable, "-c", "while True: pass"]))
+            stack.callback(hog.kill)
+        yield
+
+
+def test_who_attached_in_real_time_is_told_in_time_on_a_busy_host(grants: Gpu, figures: Record) -> None:
+    """A grant's time runs from when it is offered, so what is above the executor's own work is the way to it."""
+    grants.tenant("blue", weight=100, timeslice_us=WORK_US)
+    blue = grants.slice("blue")
+    with (
+        program(blue, "sum", by=("chrt", "--fifo", "10")),
+        grants.loaded({blue: launching(WORK_US)}),
+        traced_runs() as runs,  # of an item each
+        busy_processor(3),
+    ):
+        time.sleep(2)
+    assert len(runs) > 10
+    told_us = max(run.length_ns for run in runs) / 1000 - WORK_US
+
+    figures("to be told in real time of a grant, host busy", told_us, against=WORK_US / 2, unit="us, at most")
+    assert told_us < WORK_US / 2
 
 
 def taken(one: Executor) -> int:
