@@ -42,6 +42,8 @@ MEASURED = Path("build/bench/kmod-measured.json")
 OUTPUT = ROOT / "build" / "bench" / "kmod.json"
 INSTRUCTIONS_MAX = {1: 17_600, 8: 16_200, 32: 16_100}
 """Of the module's threads for one item that does nothing, by items per doorbell: measured, and 10 % more."""
+EACH_MAX, EACH = 1.01, "<= 1.01: one, and batches that the window cuts"
+"""Of doorbells and of trapped accesses for as many items as a doorbell tells of."""
 ITEM_NS = URGENT_US * US
 DECISION_NS = 100_000
 """What waking, deciding and answering may add to the wait for a piece that cannot be interrupted."""
@@ -120,9 +122,9 @@ def costs(ours: Found) -> tuple[Figures, Targets]:
         most = INSTRUCTIONS_MAX[batch]
         targets.append(target(f"instructions per item, {batch} per doorbell", f"<= {most}", total, met=total <= most))
         doorbells = row["doorbells"] * batch
-        targets.append(target(f"doorbells per {batch} items", "<= 1", doorbells, met=doorbells <= 1.01))
+        targets.append(target(f"doorbells per {batch} items", EACH, doorbells, met=doorbells <= EACH_MAX))
         traps = ours[f"traps {batch}"]["per_item"] * batch
-        targets.append(target(f"trapped accesses per {batch} items", "<= 1", traps, met=traps <= 1.01))
+        targets.append(target(f"trapped accesses per {batch} items", EACH, traps, met=traps <= EACH_MAX))
     wakeups = ours["idle"]["wakeups"]
     targets.append(target("wakeups in 2 s with open slices and no work", "0", wakeups, met=not wakeups))
     return {"an item that does nothing": table}, targets
