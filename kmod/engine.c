@@ -234,6 +234,8 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 		vgpu_ring_kick(ring);
 		if (ring->device->scheduled)
 			vgpu_engine_item_done(engine, ring, now_ns);
+	} else {
+		vgpu_ring_chunk_done(ring);
 	}
 	spin_unlock_irq(&engine->lock);
 }

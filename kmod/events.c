@@ -219,7 +219,7 @@ void vgpu_events_decided(struct vgpu_engine *engine, struct vgpu_slice *before,
 	}
 	if (!ended->valid)
 		return;
-	limit_ns = ended->timeslice_ns +
+	limit_ns = ended->timeslice_ns + VGPU_ENGINE_NOTICE_NS +
 		   (params->splits ? params->min_chunk_ns : params->max_chunk_ns);
 	if (ended->length_ns > limit_ns)
 		vgpu_event_note(engine, &vgpu_group_to_tenant(ended->group)->events,

@@ -100,6 +100,19 @@ static bool vgpu_operands_overlap(const struct vgpu_operand *a,
 }
 
 /**
+ * vgpu_item_restarts - does an item that was executed in part and begins anew have its result
+ * @item: parsed
+ *
+ * Not where it has written over what it reads. Where it comes from guest memory, or goes
+ * there, that has happened before it begins or happens after its end.
+ */
+bool vgpu_item_restarts(const struct vgpu_item *item)
+{
+	return !vgpu_operands_overlap(&item->dst, &item->src[0]) &&
+	       !vgpu_operands_overlap(&item->dst, &item->src[1]);
+}
+
+/**
  * vgpu_item_parse - check a descriptor and find its operands
  * @item: with @desc filled in and all else zero; on success the operands carry
  *	size and either device memory or a guest address still to be staged

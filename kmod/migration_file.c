@@ -180,8 +180,12 @@ static ssize_t vgpu_migration_write(struct file *filp, const char __user *from, 
 			break;
 		}
 		bytes = vgpu_migration_give(file, wanted);
-		if (bytes < 0)
+		if (bytes < 0) {
+			/* Of no use is what was taken before, but for a whole stream. */
+			if (!file->complete)
+				done = 0;
 			break;
+		}
 		done += bytes;
 		cond_resched();
 	}

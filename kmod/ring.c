@@ -12,6 +12,7 @@
 #include "channel.h"
 #include "engine.h"
 #include "executor.h"
+#include "item.h"
 #include "ring.h"
 
 #define VGPU_STORM_BURST	1000U
@@ -376,15 +377,33 @@ void vgpu_rings_fail(struct vgpu_engine *engine, u32 error)
 }
 
 /**
- * vgpu_ring_begun - is an item between its start and its end on the engine
+ * vgpu_ring_begun - does a pause wait for an item
  * @ring: not dead; engine->lock held
+ *
+ * For one that is on the engine, and for one that has begun and cannot begin anew
+ * elsewhere. For no other: a guest chooses how long it takes, in turns of a share that may
+ * be small.
  */
 bool vgpu_ring_begun(struct vgpu_ring *ring)
 {
 	const struct vgpu_item *item;
 
 	item = list_first_entry_or_null(&ring->ready, struct vgpu_item, node);
-	return item && (item == vgpu_ring_engine(ring)->executing || item->run_ns);
+	return item && (item == vgpu_ring_engine(ring)->executing ||
+			(item->run_ns && !vgpu_item_restarts(item)));
+}
+
+/**
+ * vgpu_ring_chunk_done - an item of a ring has left the engine before its end
+ * @ring: not dead; engine->lock held
+ */
+void vgpu_ring_chunk_done(struct vgpu_ring *ring)
+{
+	if (!ring->paused || vgpu_ring_begun(ring))
+		return;
+	if (ring->device->scheduled)
+		vgpu_ring_rest(ring);
+	vgpu_ring_kick(ring);
 }
 
 /**
@@ -407,9 +426,9 @@ void vgpu_ring_continue(struct vgpu_ring *ring)
  * @ring: of a device, not paused
  * @deadline: jiffies, vgpu_worker_deadline() of the caller
  *
- * Afterwards neither engine nor guest memory is used for this slice. An item that has
- * begun waits for its turns on the engine as ever: the caller waits for the item, and the
- * items before it to be answered.
+ * Afterwards neither engine nor guest memory is used for this slice. The caller waits for
+ * the items that have ended to be answered, and for what vgpu_ring_begun() says, which waits
+ * for its turns on the engine as ever.
  *
  * Return: 0; -EBUSY after the deadline, -EINTR when killed, -ENODEV when the device is
  * revoked meanwhile, all without a pause.

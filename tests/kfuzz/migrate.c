@@ -5,6 +5,7 @@
  */
 #include "vmm.h"
 
+#include "item.h"
 #include "migration_stream.h"
 
 #define STREAM_MAX (sizeof(struct vgpu_migration_header) + (64u << 10) + 64)
@@ -15,6 +16,7 @@
 static struct file *file;
 static u8 stream[STREAM_MAX] __attribute__((aligned(8)));	/* the last one that was saved whole */
 static size_t stream_bytes, taken, given;
+static bool memory_held;	/* by what is not there */
 static bool spoiled;		/* or not given as it is */
 
 enum vfio_device_mig_state migrate_state(struct vgpu_device *device)
@@ -163,6 +165,18 @@ static bool at_work(const struct vgpu_device *device)
 	return item && item->ring->memory == device->memory;
 }
 
+/* May a pause take as long as it can? Not for the rest of an item that can begin anew. */
+static bool may_be_late(const struct vgpu_device *device)
+{
+	const struct vgpu_item *item;
+
+	if (memory_held || guest_silent || at_work(device) || !device->ring)
+		return true;
+	item = list_first_entry_or_null(&device->ring->ready, struct vgpu_item, node);
+	return (item && item->run_ns && !vgpu_item_restarts(item)) ||
+	       !list_empty(&device->ring->done);
+}
+
 static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wanted)
 {
 	enum vfio_device_mig_state before = migrate_state(device), after;
@@ -195,6 +209,8 @@ static void set_state(struct vgpu_device *device, enum vfio_device_mig_state wan
 	}
 	if (before == VFIO_DEVICE_STATE_RUNNING && after != before && !device->revoked)
 		REQUIRE(!at_work(device));
+	if (PTR_ERR_OR_ZERO(new) == -EBUSY)
+		REQUIRE(may_be_late(device));
 	if (IS_ERR(new) && before != VFIO_DEVICE_STATE_RESUMING)
 		REQUIRE(device->ring == ring);
 	if (IS_ERR(new))
@@ -240,8 +256,10 @@ static void stop_too_early(struct vgpu_device *device)
 	if (ring && ring->dead && sim_random() & 1)
 		item = &ring->refs;
 	kref_get(item);
+	memory_held = true;
 	set_state(device, VFIO_DEVICE_STATE_STOP_COPY + sim_random() % 3);
 	REQUIRE(migrate_state(device) == VFIO_DEVICE_STATE_RUNNING);
+	memory_held = false;
 	item->count--;
 	guest_silent = false;
 }

@@ -219,7 +219,7 @@ def test_a_run_that_was_too_long_is_told(gpu: Gpu, watch: Watch) -> None:
     gpu.set_max_chunk_us(10)
     overrun = until(watch, lambda event: event.kind == EventKind.OVERRUN)
     user.kill()
-    assert (overrun.tenant, overrun.slice, overrun.limit_ns) == ("blue", "", 1_010_000)
+    assert (overrun.tenant, overrun.slice, overrun.limit_ns) == ("blue", "", 1_060_000)
     assert overrun.length_ns > overrun.limit_ns
 
 

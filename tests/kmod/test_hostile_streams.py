@@ -202,6 +202,17 @@ def memory_sums(device: Device) -> list[int]:
     return sums
 
 
+def test_who_completes_a_damaged_stream_is_told_by_that_write(uuid: str, stream: bytes) -> None:
+    """However much it is at once."""
+    with opened(uuid) as device:
+        fd = set_state(device, RESUMING)
+        try:
+            with pytest.raises(OSError, match=BAD_STREAM):
+                os.write(fd, stream[:-1] + bytes([stream[-1] ^ 0x80]))
+        finally:
+            os.close(fd)
+
+
 def test_nothing_stays_of_a_damaged_stream(uuid: str, stream: bytes) -> None:
     """Nor of one whose restoring was given up, whatever part of it had come."""
     header, memory, trailer = stream[: Header.BYTES], b"\xc3" * MEMORY_BYTES, stream[-4:]

@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -95,14 +96,14 @@ def test_every_state_is_reached_and_left(uuid: str) -> None:
 
 
 def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
-    """The item that has begun is finished and answered; then no engine time, no access to memory, no interrupt."""
+    """The chunk on the engine is finished, what has ended is answered; then no engine time, no access, no interrupt."""
     guest, vector = Guest(), eventfd()
     with opened(uuid) as device:
         device.connect(MSIX, [vector, -1])
         guest.attach(device)
         guest.enable(device)
         guest.submit(device, *[delay(300_000, IRQ)] * 4)
-        poll(lambda: gpu.measured_over(0.02).run_ns["blue"] > 0)
+        poll(lambda: device.register(REG_COMPLETED) > 0)
         set_state(device, RUNNING_P2P)
         done = device.register(REG_COMPLETED)
         assert 1 <= done < 4
@@ -122,25 +123,67 @@ def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
         assert [guest.completion(number).seq for number in range(5)] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("end", ["restored", "given up"])
+@pytest.mark.parametrize(
+    "long",
+    [
+        pytest.param(delay(900_000), id="delay"),
+        pytest.param(descriptor(CRC32C, flags=SRC_DEVICE, args=[MEMORY_BYTES]), id="crc32c"),
+        pytest.param(fill(0, MEMORY_BYTES, 0xA5A5A5A5, DST_DEVICE), id="fill"),
+    ],
+)
+def test_nobody_waits_for_the_rest_of_an_item(gpu: Gpu, uuid: str, long: bytes, end: str) -> None:
+    """Which a guest has made long, and has a thousandth of the engine for: it goes on, or begins anew elsewhere."""
+    gpu.tenant("blue", cap_us=1000, cap_period_us=1_000_000)
+    guest = Guest()
+    with ExitStack() as stack:
+        device = stack.enter_context(opened(uuid))
+        guest.attach(device)
+        guest.enable(device)
+        guest.area[:4096] = b"\xee" * 4096
+        guest.submit(device, long, copy(AREA_IOVA, MEMORY_BYTES - 4096, 4096, SRC_DEVICE))
+        poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
+        set_state(device, STOP)
+        assert gpu.measured_over(0.5).run_ns["blue"] == 0
+        assert device.register(REG_COMPLETED) == 0
+        gpu.tenant("blue", cap_us=0)
+        if end == "restored":
+            stream = save(device)
+            device = stack.enter_context(opened(gpu.slice("blue")))
+            guest.attach(device)
+            restore(device, stream)
+        set_state(device, RUNNING)
+        guest.submit(device, long)
+        guest.wait(device)
+    assert guest.completion(0).result == guest.completion(2).result, "as without a pause"
+    assert guest.area[:4096] in (bytes(4096), b"\xa5" * 4096)
+    assert (guest.area[0] == 0xA5) == (long == fill(0, MEMORY_BYTES, 0xA5A5A5A5, DST_DEVICE))
+
+
 @pytest.mark.long
-def test_an_item_that_cannot_finish_in_time_keeps_the_slice_running(gpu: Gpu, uuid: str) -> None:
-    """Its tenant's cap gives it a thousandth of the engine; the VMM is told, and nothing has changed."""
+def test_an_item_that_cannot_begin_anew_nor_finish_in_time_keeps_the_slice_running(gpu: Gpu, uuid: str) -> None:
+    """It has written where it reads, and others have nearly all of the engine; the VMM is told, nothing has changed."""
     limit = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
     default = limit.read_text()
-    gpu.tenant("blue", weight=100, timeslice_us=1000, cap_us=1000, cap_period_us=1_000_000)
+    gpu.set_max_chunk_us(10)
+    shortest_us = gpu.control.gpu(gpu.address).timeslice_min_us
+    gpu.tenant("blue", weight=1, timeslice_us=shortest_us)
+    others = ("green", "red", "black")
+    for name in others:
+        gpu.tenant(name, weight=10_000, timeslice_us=shortest_us)
     guest = Guest()
-    limit.write_text("100")
+    limit.write_text("2000")
     try:
         with opened(uuid) as device:
             guest.attach(device)
             guest.enable(device)
-            guest.submit(device, delay(900_000))
-            poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
-            with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
-                set_state(device, STOP)
-            assert state(device) == RUNNING
-            limit.write_text(default)
-            gpu.tenant("blue", cap_us=0)
+            with gpu.loaded({gpu.slice(name): {"op": "delay", "delay_us": 200} for name in others}):
+                guest.submit(device, copy(4096, 0, MEMORY_BYTES - 4096, DST_DEVICE | SRC_DEVICE))
+                poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
+                with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
+                    set_state(device, STOP)
+                assert state(device) == RUNNING
+                assert device.register(REG_COMPLETED) == 0
             guest.wait(device)
     finally:
         limit.write_text(default)

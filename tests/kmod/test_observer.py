@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.gpu import Gpu, Load
+from tests.rig.kernel import DEBUG
 from vgpumgr.observer.account import accounts, shares
 from vgpumgr.observer.trace import EndedRun, Parked, Recording, recorded
 
@@ -82,7 +83,7 @@ def shown(gpu: Gpu, name: str) -> list[str]:
 
 def test_under_load_any_window_between_runs_agrees_with_the_counters_in_the_trace(gpu: Gpu) -> None:
     with gpu.loaded(three_tenants(gpu)), recorded() as recording:
-        window = gpu.measured_over(1)
+        window = gpu.measured_over(4 if DEBUG else 1)
     assert recording.lost == 0
     for first in (0, len(recording.happened) // 3):
         found = {account.tenant: account for account in accounts(recording.happened[first:])}
