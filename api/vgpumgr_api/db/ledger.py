@@ -31,7 +31,7 @@ class Grant(Base):
         CheckConstraint("deleted_at >= started_at AND ended_at >= deleted_at", name="order"),
         CheckConstraint("ended_at IS NULL OR deleted_at IS NOT NULL", name="ended"),
         Index("ix_grants_open", "slice_id", unique=True, postgresql_where=_OPEN, sqlite_where=_OPEN),
-        Index("ix_grants_host_tenant", "host", "tenant"),
+        Index("ix_grants_first", "host", "gpu", "tenant", "tenant_id", "started_at"),
         Index("ix_grants_tenant_id_ended_at", "tenant_id", "ended_at"),
         Index("ix_grants_ended_at", "ended_at"),
     )

@@ -6,15 +6,15 @@ than was booked of it, in the transaction that notes up to which revision that w
 it was restored or a message was lost, the meter sends again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import false, func, select
+from sqlalchemy import CTE, ColumnElement, Select, String, column, false, func, select, values
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.usage import Metered, Reading, Readings
@@ -100,7 +100,7 @@ def _require_room(session: Session, host: models.Host) -> None:
 def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: Sequence[Reading]) -> None:
     if not readings:
         return
-    owners = _owners(session, host, sorted({reading.tenant for reading in readings}))
+    owners = _owners(session, host, {(reading.gpu, reading.tenant) for reading in readings})
     kept = books.held(session)
     counted = _counted(session, meter_id, sorted({reading.hour for reading in readings}))
     counts: dict[tuple[int, str, str], dict[str, Any]] = {}
@@ -187,24 +187,60 @@ def _owner(owners: Sequence[_Owner], hour: int) -> _Owner | None:
     return there[-1] if there else owners[0] if owners else None
 
 
-def _owners(session: Session, host: str, names: Sequence[str]) -> dict[tuple[str, str], list[_Owner]]:
-    """Who had claims on this host under these names, by GPU and name, the earliest first."""
-    grant = ledger.Grant
+def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[_Owner]]:
+    """Who had claims on this host, by GPU and name of those `told`, the earliest first.
+
+    From one tenant of a name to the next in the index, past all but the first claim of each: a host has a few tenants,
+    and ever more claims that were.
+    """
     found: dict[tuple[str, str], list[_Owner]] = {}
-    known = [name for name in names if name.isprintable()]
+    known = sorted((gpu, name) for gpu, name in told if name.isprintable())
     for start in range(0, len(known), _BATCH):
-        first = func.min(grant.started_at)
-        statement = (
-            select(grant.gpu, grant.tenant, grant.tenant_id, grant.account_id, grant.account, first)
-            .where(grant.host == host, grant.tenant.in_(known[start : start + _BATCH]))
-            .group_by(grant.gpu, grant.tenant, grant.tenant_id, grant.account_id, grant.account)
-            .order_by(first)
-        )
-        for gpu, tenant, tenant_id, account_id, account, since in session.execute(statement):
+        first = session.execute(_first_claims(host, known[start : start + _BATCH]))
+        for gpu, tenant, tenant_id, account_id, account, since in first:
             found.setdefault((gpu, tenant), []).append(
                 _Owner(tenant_id=tenant_id, account_id=account_id, account=account, first=hour_of(since))
             )
     return found
+
+
+def _first_claims(host: str, told: Sequence[tuple[str, str]]) -> Select[str, str, UUID, UUID, str, datetime]:
+    """The first claim of each tenant that had any there."""
+    grant = ledger.Grant
+    pairs = values(column("gpu", String), column("tenant", String), name="told").data(list(told)).cte("told")
+
+    def next_of(names: CTE, *further: ColumnElement[bool]) -> Any:
+        return (
+            select(grant.tenant_id)
+            .where(grant.host == host, grant.gpu == names.c.gpu, grant.tenant == names.c.tenant, *further)
+            .order_by(grant.tenant_id)
+            .limit(1)
+            .correlate(names)
+            .scalar_subquery()
+        )
+
+    tenants = select(pairs.c.gpu, pairs.c.tenant, next_of(pairs).label("tenant_id")).cte("tenants", recursive=True)
+    further = select(tenants.c.gpu, tenants.c.tenant, next_of(tenants, grant.tenant_id > tenants.c.tenant_id))
+    tenants = tenants.union_all(further.where(tenants.c.tenant_id.is_not(None)))
+    earliest = aliased(grant)
+    first = (
+        select(earliest.id)
+        .where(
+            earliest.host == host,
+            earliest.gpu == tenants.c.gpu,
+            earliest.tenant == tenants.c.tenant,
+            earliest.tenant_id == tenants.c.tenant_id,
+        )
+        .order_by(earliest.started_at)
+        .limit(1)
+        .correlate(tenants)
+        .scalar_subquery()
+    )
+    return (
+        select(grant.gpu, grant.tenant, grant.tenant_id, grant.account_id, grant.account, grant.started_at)
+        .join(tenants, grant.id == first)
+        .order_by(grant.started_at)
+    )
 
 
 def _counted(session: Session, meter_id: UUID, hours: Sequence[int]) -> dict[tuple[int, str, str], dict[str, int]]:

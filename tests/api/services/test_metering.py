@@ -8,12 +8,14 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import books, hosts, metering
 from vgpumgr_api.services.actors import local_operator
 
 from tests.api.conftest import Clock
+from tests.api.services.hearing import hearing
 from tests.api.services.refusals import refused
 from tests.api.world import ADDRESS, Agent, World
 from vgpumgr.wire.problem import Code
@@ -369,3 +371,40 @@ def test_a_host_that_was_made_anew_counts_on(world: World, database: Database, t
     world.run(hosts.create_host, HostCreate(name="three"))
     assert told.tell(told.reading(9)).revision == 1
     assert entries(database) == [(0, 0, "acme", 9, 9)]
+
+
+def test_booking_looks_at_the_first_claim_of_each_tenant_and_at_no_other(agent: Agent) -> None:
+    """A host has ever more claims that were: each message read them all."""
+    if agent.database.is_sqlite:  # has the same index
+        return
+    told, claims = Told(agent), 30_000
+
+    def crowd(session: Session) -> None:
+        session.execute(
+            text(
+                "INSERT INTO grants SELECT gen_random_uuid(), gen_random_uuid(), account_id, account, tenant_id,"
+                " tenant, host, gpu, share_permille, mem_bytes, started_at + n * interval '1 s',"
+                " started_at + n * interval '2 s', started_at + n * interval '2 s'"
+                " FROM grants, generate_series(1, :claims) n"
+            ),
+            {"claims": claims},
+        )
+
+    agent.database.run(crowd)
+    explained: list[int] = []
+
+    def explain(connection: Any, _cursor: Any, statement: str, asked: Any, *_: Any) -> None:
+        if not statement.startswith("WITH RECURSIVE"):
+            return
+        with connection.connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", asked)
+            ((plan,),) = cursor.fetchall()
+        explained.append(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
+
+    with agent.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE grants"))
+    with hearing(agent.database.engine, "before_cursor_execute", explain):
+        told.tell(told.reading(5))
+    assert len(explained) == 1
+    assert explained[0] < 40, "pages"
+    assert entries(agent.database) == [(0, 0, "acme", 5, 5)]
