@@ -2,6 +2,7 @@
 """Puts the application together: routes, problems, envelope. Nothing global; a process may have several."""
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -13,7 +14,7 @@ from vgpumgr_api.agent_ca import AgentCa
 from vgpumgr_api.bodies import Bodies
 from vgpumgr_api.connection_settings import ConnectionSettings
 from vgpumgr_api.connections import Connections
-from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.database import Database, now
 from vgpumgr_api.envelope import Envelope
 from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
@@ -104,7 +105,8 @@ def create_app(
 
 def _operations(database: Database) -> Generations:
     """Where the operations are that are under way, after a step of each that is due."""
-    while database.run(operating.advance_next):
+    advance = partial(operating.advance_next, due_by=database.run(now, read_only=True))
+    while database.run(advance):
         pass
     return NO_EPOCH, dict.fromkeys(database.run(operations.running, read_only=True), 0)
 

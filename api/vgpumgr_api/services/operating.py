@@ -5,7 +5,7 @@ What an operation is about is locked first, then its row. Who comes second, a st
 done. Any number of replicas may take steps at once.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
@@ -48,10 +48,13 @@ class Kind(Protocol):
 KINDS: dict[str, Kind] = {drain.KIND: drain.Drain()}
 
 
-def advance(session: Session, operation_id: UUID) -> None:
-    """Looks how far an operation is, and ends it if it is done, or late. Nothing if it has ended."""
+def advance(session: Session, operation_id: UUID, *, due_by: datetime | None = None) -> None:
+    """Looks how far an operation is, and ends it if it is done, or late. Nothing if it has ended.
+
+    `due_by`: nor if somebody else has looked meanwhile, and it is not due by then any more.
+    """
     operation = session.get(Operation, operation_id)
-    if operation is None or not _hold(session, operation):
+    if operation is None or not _hold(session, operation) or (due_by is not None and operation.look_at > due_by):
         return
     operation.look_at = now(session) + LOOK
     kind = KINDS[operation.kind]
@@ -69,20 +72,22 @@ def look(session: Session, actor: Actor, operation_id: UUID) -> None:
     advance(session, operation_id)
 
 
-def advance_next(session: Session) -> bool:
+def advance_next(session: Session, *, due_by: datetime | None = None) -> bool:
     """Advances the operation that nobody has looked at for longest. A job of `housekeeping`: False if none is due.
 
-    One at a time, because the targets of several would have to be locked in order.
+    One at a time, because the targets of several would have to be locked in order. `due_by`: who calls this until
+    nothing is left to do says when that began; else what it did first is due again before it has done the last.
     """
+    due_by = due_by or now(session)
     due = session.scalar(
         select(Operation.id)
-        .where(Operation.done_at.is_(None), Operation.look_at <= now(session), Operation.kind.in_(KINDS))
+        .where(Operation.done_at.is_(None), Operation.look_at <= due_by, Operation.kind.in_(KINDS))
         .order_by(Operation.look_at)
         .limit(1)
     )
     if due is None:
         return False
-    advance(session, due)
+    advance(session, due, due_by=due_by)
     return True
 
 

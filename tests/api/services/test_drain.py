@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy.exc import IntegrityError
+from vgpumgr_api.db.database import now
 from vgpumgr_api.db.progress import Operation as Row
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import cordoning, drain, fencing, hosts, liveness, operating, operations
@@ -486,3 +487,21 @@ def test_a_claim_whose_host_was_drained_meanwhile_goes_elsewhere(
     assert changed[0].state is OperationState.SUCCEEDED
     assert world.quota("acme").used_slices == 0
     assert {gpu.used_share_permille for gpu in world.gpus()} == {0}
+
+
+def test_who_advances_all_that_is_due_comes_to_an_end(world: World, clock: Clock) -> None:
+    """However many there are: what was looked at first is due again before the last has been."""
+    world.tenant("acme")
+    world.profile(name="small", share=100)
+    for name in ("one", "two", "three"):
+        world.host(name)
+        claim(world)  # on the only host that is ready
+        drained(world, name)
+    clock.advance(operating.LOOK.total_seconds())
+    due_by = world.database.run(now, read_only=True)
+    looked = 0
+    while world.database.run(lambda session: operating.advance_next(session, due_by=due_by)):
+        looked += 1
+        clock.advance(operating.LOOK.total_seconds())
+        assert looked <= 3
+    assert looked == 3
