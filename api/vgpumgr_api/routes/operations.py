@@ -41,7 +41,8 @@ async def get_operation(
     """How far an operation is; with `wait_s` as soon as it is done, or as it is after that time."""
     async with call.turn():
         found = await run_in_threadpool(_look, call, operation_id)
-    if not found.done and await operations_watch_of(call.request).changed(operation_id, RUNNING, wait_s):
+    if not found.done and wait_s:
+        await operations_watch_of(call.request).changed(operation_id, RUNNING, wait_s)
         async with call.turn():
             found = await run_in_threadpool(_look_again, call, operation_id)
     call.tag(found.id, found.generation)

@@ -74,6 +74,21 @@ def test_who_waits_is_answered_at_the_end(cloud: Cloud, clock: Clock) -> None:
     assert [one["state"] for one in found] == ["succeeded"] * 3
 
 
+def test_who_has_waited_long_enough_is_told_how_far_it_is_then(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    slice_id = claimed(cloud)
+    cloud.operator.post("/v1/slices", {"tenant": "acme", "profile": "p1"})
+    path = f"/v1/operations/{drained(cloud).json()['id']}"
+    found: list[Any] = []
+    waiting = threading.Thread(target=lambda: found.append(cloud.operator.get(f"{path}?wait_s=2")))
+    waiting.start()
+    time.sleep(0.5)
+    cloud.operator.delete(f"/v1/slices/{slice_id}", status=202)
+    host.report()
+    waiting.join(SOON_S)
+    assert [(one["done"], one["progress"]["left"]) for one in found] == [(False, 1)]
+
+
 def test_what_needs_no_member_needs_no_body(cloud: Cloud) -> None:
     cloud.host("h1")
     claimed(cloud)
