@@ -8,13 +8,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import claims, fleet, gpus, hosts, profiles, quotas, reservations, tenants, tokens
+from vgpumgr_api.services import claims, events, fleet, gpus, hosts, profiles, quotas, reservations, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate, local_operator
 from vgpumgr_api.services.paging import PageRequest
 
 from vgpumgr.wire.common import Mode
 from vgpumgr.wire.fleet import Desired, Enroll, Report, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
 from vgpumgr.wire.resources import (
+    EventPage,
     Gpu,
     GpuPatch,
     Host,
@@ -132,6 +133,12 @@ class World:
     def run(self, service: Any, *arguments: Any, actor: Actor | None = None, **options: Any) -> Any:
         """Calls a service in a transaction of its own."""
         return self.database.run(lambda session: service(session, actor or self.operator, *arguments, **options))
+
+    def events(self, *, actor: Actor | None = None, **options: Any) -> EventPage:
+        """A page of events, as the API gives it."""
+        unnumbered = self.run(events.number, actor=actor)
+        page: EventPage = self.run(events.list_events, actor=actor, unnumbered=unnumbered, **options)
+        return page
 
     def tenant(self, name: str = "", *, account: str | None = None, **limits: int) -> Tenant:
         """A tenant with plenty of quota, or with `limits`."""

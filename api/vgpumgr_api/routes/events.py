@@ -56,7 +56,16 @@ def list_events(
 ) -> EventPage:
     """Events after `after`, oldest first. `next_page_token` is the next `after`, empty when no more are there now."""
     size = min(page_size, PAGE_SIZE_MAX)
-    return call.write(events.list_events, after=after, size=size, about=_split(about), tenant=tenant, epoch=epoch)
+    unnumbered = call.write(events.number)
+    return call.read(
+        events.list_events,
+        after=after,
+        size=size,
+        about=_split(about),
+        tenant=tenant,
+        epoch=epoch,
+        unnumbered=unnumbered,
+    )
 
 
 @router.get(

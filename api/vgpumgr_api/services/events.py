@@ -98,6 +98,14 @@ def _row(
     }
 
 
+def number(session: Session, _actor: Actor) -> bool:
+    """Numbers what has happened, for `list_events`: True if there may be more.
+
+    In a transaction of its own, since nobody else can number meanwhile, and a list may take long.
+    """
+    return outbox.number(session)
+
+
 def list_events(
     session: Session,
     actor: Actor,
@@ -107,17 +115,17 @@ def list_events(
     about: frozenset[str] = frozenset(),
     tenant: str | None = None,
     epoch: str = "",
+    unnumbered: bool = False,
 ) -> EventPage:
-    """Returns events numbered above `after`, oldest first. Not for a read-only transaction: it numbers them.
+    """Returns events numbered above `after`, oldest first. For a read-only transaction, after `number`.
 
-    `next_page_token` is the next `after` if more are there already, else "": a page may be short, or empty, and not the
-    last, where much has happened that nobody has read yet. `after` 0: from the oldest that is kept.
-    `epoch`: as of `begin_watch`. Raises Refusal(WATCH_EXPIRED) as that does.
+    `unnumbered`: what that returned. `next_page_token` is the next `after` if more are there already, else "": a page
+    may be short, or empty, and not the last, where much has happened that nobody has read yet. `after` 0: from the
+    oldest that is kept. `epoch`: as of `begin_watch`. Raises Refusal(WATCH_EXPIRED) as that does.
     """
     wanted = wanted_by(session, actor, about=about, tenant=tenant)
     size = checked_size(size)
     _check(after)
-    unnumbered = outbox.number(session)
     row = records.Event
     found = session.scalars(
         select(row).where(row.seq > after, *wanted.conditions()).order_by(row.seq).limit(size + 1)

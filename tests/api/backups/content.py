@@ -7,7 +7,7 @@ from sqlalchemy import select
 from vgpumgr_api.db import schema  # noqa: F401  # all tables belong to Base.metadata
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Base
-from vgpumgr_api.services import events, hosts
+from vgpumgr_api.services import hosts
 
 from tests.api.world import World
 from vgpumgr.wire.resources import HostCreate
@@ -43,6 +43,6 @@ def in_use(database: Database) -> World:
     assert agent.report(desired=agent.desired())
     world.run(hosts.create_host, HostCreate(name="two"))
     world.tenant_actor("acme")
-    world.run(events.list_events)
+    world.events()
     assert world.slice(kept.id).state == "claimed"
     return world

@@ -38,7 +38,7 @@ def story(world: World) -> None:
 def test_whatever_is_an_event_is_in_the_audit_with_who_did_it(world: World) -> None:
     story(world)
     found = entries(world)
-    told = world.run(events.list_events).items
+    told = world.events().items
     assert [(each.action, each.actor, each.object, each.tenant, each.detail, each.at) for each in found] == [
         (each.kind, each.actor, each.object, each.tenant, each.detail, each.at) for each in told
     ]

@@ -208,7 +208,7 @@ def test_an_account_reaches_its_projects_and_a_project_itself(fleet_of_two: Worl
         assert {one.tenant for one in world.run(quotas.list_quotas, PAGE, actor=actor).items} == reach
         assert {one.tenant for one in world.run(claims.list_slices, PAGE, actor=actor).items} == reach
         assert {one.tenant for one in world.run(usage.list_usage, PAGE, actor=actor).items} == reach
-        assert {one.tenant for one in world.run(events.list_events, actor=actor).items} == reach
+        assert {one.tenant for one in world.events(actor=actor).items} == reach
         for name in reach:
             assert world.run(claims.get_slice, made[name], actor=actor).tenant == name
             world.run(claims.create_slice, SliceCreate(tenant=name, profile="small"), actor=actor)

@@ -4,7 +4,7 @@
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import claims, events, profiles, reservations, tenants
+from vgpumgr_api.services import claims, profiles, reservations, tenants
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.services.refusals import refused
@@ -93,7 +93,7 @@ def test_each_limit_holds_and_a_refused_claim_leaves_nothing(world: World) -> No
             world.quota(owner, share_permille=before.share_permille, mem_bytes=before.mem_bytes, slices=before.slices)
     assert used(world, "lab") == used(world, "acme") == (0, 0, 0)
     assert world.run(claims.list_slices, PageRequest()).items == []
-    assert "slice.claimed" not in {event.kind for event in world.run(events.list_events).items}
+    assert "slice.claimed" not in {event.kind for event in world.events().items}
 
 
 def test_a_claim_of_exactly_what_is_left_passes_and_the_next_does_not(world: World) -> None:

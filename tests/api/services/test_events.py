@@ -22,7 +22,7 @@ from vgpumgr.wire.resources import Event
 
 
 def listed(world: World, **options: int) -> list[Event]:
-    items: list[Event] = world.run(events.list_events, **options).items
+    items: list[Event] = world.events(**options).items
     return items
 
 
@@ -54,11 +54,11 @@ def test_a_watcher_goes_on_after_what_it_has_seen(world: World) -> None:
     for number in range(5):
         world.tenant(f"tenant-{number}")
     everything = listed(world)
-    page = world.run(events.list_events, after=2, size=3)
+    page = world.events(after=2, size=3)
     assert page.items == everything[2:5]
     assert page.next_page_token == "5"
-    assert world.run(events.list_events, after=len(everything)).items == []
-    assert world.run(events.list_events, after=len(everything)).next_page_token == ""
+    assert world.events(after=len(everything)).items == []
+    assert world.events(after=len(everything)).next_page_token == ""
     world.tenant("more")
     assert [event.seq for event in listed(world, after=len(everything))] == [11, 12]
     assert listed(world)[: len(everything)] == everything
@@ -198,16 +198,16 @@ def test_whoever_missed_something_is_told_so(world: World) -> None:
 
 def test_a_list_goes_on_only_in_the_log_that_it_began_in(world: World) -> None:
     world.tenant("a")
-    page = world.run(events.list_events)
+    page = world.events()
     last = page.items[-1].seq
-    assert world.run(events.list_events, after=last, epoch=page.epoch).items == []
+    assert world.events(after=last, epoch=page.epoch).items == []
     with refused(Code.WATCH_EXPIRED):
-        world.run(events.list_events, after=last + 1)
+        world.events(after=last + 1)
     world.run(installation.new_epoch)
-    again = world.run(events.list_events, after=last)
+    again = world.events(after=last)
     assert again.epoch != page.epoch
     with refused(Code.WATCH_EXPIRED):
-        world.run(events.list_events, after=last, epoch=page.epoch)
+        world.events(after=last, epoch=page.epoch)
     with refused(Code.WATCH_EXPIRED):
         begun(world, after=last, epoch=page.epoch)
 
@@ -238,7 +238,7 @@ def test_who_began_before_a_restore_reads_nothing_of_after_it(world: World) -> N
 def told(world: World, actor: Actor, **asked: object) -> list[tuple[str, str | None]]:
     """By the list and by the watch, which say the same."""
     options = {"about": frozenset(), "tenant": None} | asked
-    by_list = world.run(events.list_events, actor=actor, **options).items
+    by_list = world.events(actor=actor, **options).items
     wanted = world.run(events.begin_watch, actor=actor, after=0, epoch="", **options).wanted
     read = world.database.run(lambda session: outbox.read(session, actor, wanted, 0, 1000), read_only=True)[0]
     everything = world.database.run(
@@ -334,6 +334,17 @@ def test_a_log_that_nobody_reads_is_numbered_to_its_end(world: World, monkeypatc
     assert unnumbered(world) == 0
 
 
+def test_a_page_keeps_nobody_from_numbering(world: World) -> None:
+    """However long it looks for what is rare: it changes nothing, and lists what has been numbered before."""
+    world.tenant()
+    seen = listed(world)[-1].seq
+    world.tenant()
+    page = world.database.run(lambda session: events.list_events(session, world.operator), read_only=True)
+    assert (page.items[-1].seq, page.next_page_token) == (seen, "")
+    assert unnumbered(world) > 0
+    assert listed(world)[-1].seq > seen
+
+
 def test_a_page_that_is_short_of_what_nobody_has_read_says_that_there_is_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,7 +353,7 @@ def test_a_page_that_is_short_of_what_nobody_has_read_says_that_there_is_more(
         world.tenant()
     seen, after, pages = [], 0, 0
     while True:
-        page = world.run(events.list_events, after=after, size=100)
+        page = world.events(after=after, size=100)
         seen += [event.seq for event in page.items]
         pages += 1
         if not page.next_page_token:
@@ -362,7 +373,7 @@ def test_a_page_of_what_somebody_is_not_told_says_that_there_is_more(
     monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
     for _ in range(2):
         world.tenant()
-    page = world.run(events.list_events, after=seen, actor=actor)
+    page = world.events(after=seen, actor=actor)
     assert (page.items, page.next_page_token) == ([], str(seen + 2))
 
 

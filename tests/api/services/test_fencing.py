@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import events, fencing, fleet, hosts, installation, profiles, scaling, tenants, tokens
+from vgpumgr_api.services import fencing, fleet, hosts, installation, profiles, scaling, tenants, tokens
 from vgpumgr_api.services.actors import authenticate
 from vgpumgr_api.services.paging import PageRequest
 
@@ -48,7 +48,7 @@ def back(world: World, old: Agent) -> Agent:
 
 
 def kinds(world: World) -> list[tuple[str, str]]:
-    return [(one.kind, one.object) for one in world.run(events.list_events, size=1000).items]
+    return [(one.kind, one.object) for one in world.events(size=1000).items]
 
 
 def whole(database_url: str) -> bool:
@@ -92,7 +92,7 @@ def test_its_owner_is_told_what_was_lost(world: World, clock: Clock, half: Profi
     clock.advance(DEAD_S)
     fence(world, "one")
     for tenant in ("web", "acme"):
-        seen = world.run(events.list_events, actor=world.tenant_actor(tenant)).items
+        seen = world.events(actor=world.tenant_actor(tenant)).items
         assert ("slice.lost", str(lost.id)) in [(one.kind, one.object) for one in seen]
         assert not any(one.kind.startswith("host.") for one in seen)
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import events, explain, profiles, quotas, tenants, tokens
+from vgpumgr_api.services import explain, profiles, quotas, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate
 from vgpumgr_api.services.tenants import DEFAULT_TIMESLICE_US
 
@@ -89,7 +89,7 @@ def test_a_quota_is_changed_by_the_end_of_a_profile_that_it_names(world: World) 
         now = world.quota(tenant)
         assert (now.profiles, now.generation) == (["two"], generation + 1)
     assert world.quota("blue") == untouched
-    told = world.run(events.list_events, about=frozenset({"quota"})).items[-2:]
+    told = world.events(about=frozenset({"quota"})).items[-2:]
     assert {each.object for each in told} == {"acme", "web"}
     assert [each.detail for each in told] == [{"profiles": {"from": ["one", "two"], "to": ["two"]}}] * 2
 
@@ -137,7 +137,7 @@ def test_a_quota_that_comes_to_name_a_profile_in_the_place_of_another_is_changed
     assert world.quota("acme") == cleared
     now = world.quota("web")
     assert (now.profiles, now.generation) == ([], untouched + 2)
-    last = world.run(events.list_events, about=frozenset({"quota"})).items[-1]
+    last = world.events(about=frozenset({"quota"})).items[-1]
     assert (last.object, last.detail) == ("web", {"profiles": {"from": ["one"], "to": []}})
 
 

@@ -4,7 +4,7 @@
 from uuid import uuid4
 
 import pytest
-from vgpumgr_api.services import events, hosts, usage
+from vgpumgr_api.services import hosts, usage
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.conftest import Clock
@@ -64,7 +64,7 @@ def test_after_a_reboot_only_a_later_start_of_the_agent_counts(world: World, age
     assert agent.report(boot_id=after, agent_epoch=2, seq=1)
     assert not agent.report(boot_id=before)
     assert not agent.report(boot_id=before, agent_epoch=2, seq=9)
-    assert "host.rebooted" in {event.kind for event in world.run(events.list_events).items}
+    assert "host.rebooted" in {event.kind for event in world.events().items}
 
 
 def test_an_enrolment_starts_the_count_anew(world: World, agent: Agent) -> None:

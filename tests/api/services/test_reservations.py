@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 from vgpumgr_api.db.models import Quota
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import events, hosts, profiles, reservations, tenants
+from vgpumgr_api.services import hosts, profiles, reservations, tenants
 from vgpumgr_api.services.paging import PageRequest
 
 from tests.api.conftest import Clock
@@ -73,7 +73,7 @@ def test_after_its_end_nobody_gets_a_place_and_all_is_given_back(world: World, c
     assert not world.database.run(reservations.expire)
     assert used(world, "acme") == (400, GIB, 1)
     assert (world.gpus()[0].used_share_permille, world.gpus()[0].used_mem_bytes) == (400, GIB)
-    said = [each for each in world.run(events.list_events).items if each.kind == "reservation.expired"]
+    said = [each for each in world.events().items if each.kind == "reservation.expired"]
     assert [(each.object, each.detail) for each in said] == [(str(held.id), {"places_left": 1})]
     assert world.slice(taken.id).share_permille == 400
 

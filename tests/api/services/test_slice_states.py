@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from vgpumgr_api.db import models
 from vgpumgr_api.db.progress import Liveness, SliceProgress
 from vgpumgr_api.deadline_settings import Deadlines
-from vgpumgr_api.services import claims, cordoning, deadlines, events, fencing, heartbeats, hosts, liveness, progress
+from vgpumgr_api.services import claims, cordoning, deadlines, fencing, heartbeats, hosts, liveness, progress
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.progress import Place, heard
 
@@ -28,7 +28,7 @@ def device(slice_id: UUID, *, opened: bool = False, error: str = "") -> Reported
 
 
 def kinds(world: World, slice_id: UUID) -> list[str]:
-    page = world.run(events.list_events, size=1000)
+    page = world.events(size=1000)
     return [event.kind for event in page.items if event.object == str(slice_id)]
 
 
@@ -245,7 +245,7 @@ def test_an_api_that_was_dead_for_a_day_blames_nobody(world: World, agent: Agent
 
 
 def host_kinds(world: World, name: str) -> list[str]:
-    page = world.run(events.list_events, size=1000)
+    page = world.events(size=1000)
     return [event.kind for event in page.items if event.object == name]
 
 

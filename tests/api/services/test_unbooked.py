@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, events, figures, gpus, unbooked
+from vgpumgr_api.services import books, figures, gpus, unbooked
 from vgpumgr_api.services.inventory import GPUS_MAX
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
@@ -49,7 +49,7 @@ def kept(database: Database) -> list[tuple[str, str, int]]:
 
 
 def said(world: World) -> list[dict[str, Any]]:
-    listed = world.run(events.list_events, size=1000).items
+    listed = world.events(size=1000).items
     return [one.detail for one in listed if one.kind == "host.usage_unbooked"]
 
 
