@@ -377,14 +377,14 @@ void vgpu_rings_fail(struct vgpu_engine *engine, u32 error)
 }
 
 /**
- * vgpu_ring_begun - does a pause wait for an item
+ * vgpu_ring_delays_pause - is there an item that a pause waits for
  * @ring: not dead; engine->lock held
  *
  * For one that is on the engine, and for one that has begun and cannot begin anew
  * elsewhere. For no other: a guest chooses how long it takes, in turns of a share that may
  * be small.
  */
-bool vgpu_ring_begun(struct vgpu_ring *ring)
+bool vgpu_ring_delays_pause(struct vgpu_ring *ring)
 {
 	const struct vgpu_item *item;
 
@@ -399,7 +399,7 @@ bool vgpu_ring_begun(struct vgpu_ring *ring)
  */
 void vgpu_ring_chunk_done(struct vgpu_ring *ring)
 {
-	if (!ring->paused || vgpu_ring_begun(ring))
+	if (!ring->paused || vgpu_ring_delays_pause(ring))
 		return;
 	if (ring->device->scheduled)
 		vgpu_ring_rest(ring);
@@ -427,7 +427,7 @@ void vgpu_ring_continue(struct vgpu_ring *ring)
  * @deadline: jiffies, vgpu_worker_deadline() of the caller
  *
  * Afterwards neither engine nor guest memory is used for this slice. The caller waits for
- * the items that have ended to be answered, and for what vgpu_ring_begun() says, which waits
+ * the items that have ended to be answered, and for one of vgpu_ring_delays_pause(), which waits
  * for its turns on the engine as ever.
  *
  * Return: 0; -EBUSY after the deadline, -EINTR when killed, -ENODEV when the device is
@@ -444,7 +444,7 @@ int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline)
 	WRITE_ONCE(ring->paused, true);
 	if (device->revoked)
 		complete_all(&ring->quiet);
-	if (!ring->dead && device->scheduled && !vgpu_ring_begun(ring))
+	if (!ring->dead && device->scheduled && !vgpu_ring_delays_pause(ring))
 		vgpu_ring_rest(ring);
 	spin_unlock_irq(&engine->lock);
 	vgpu_ring_kick(ring);

@@ -24,7 +24,7 @@ void vgpu_ring_stop(struct vgpu_ring *ring);
 void vgpu_device_stop(struct vgpu_device *device);
 void vgpu_rings_fail(struct vgpu_engine *engine, u32 error);
 void vgpu_ring_release(struct vgpu_ring *ring);
-bool vgpu_ring_begun(struct vgpu_ring *ring);
+bool vgpu_ring_delays_pause(struct vgpu_ring *ring);
 void vgpu_ring_chunk_done(struct vgpu_ring *ring);
 int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline);
 void vgpu_ring_continue(struct vgpu_ring *ring);

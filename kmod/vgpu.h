@@ -303,7 +303,7 @@ struct vgpu_item {
  * @dma_bytes: moved and not yet counted; worker only
  * @dead: reset or closed: late items are dropped; engine->lock
  * @paused: nothing new begins, nothing is fetched; engine->lock
- * @quiet: paused, and what had begun is answered
+ * @quiet: paused, and nothing delays that any more
  * @memcg: who pays for staged operands, may be NULL
  * @released: its worker must end; set before the worker is killed
  * @reported: the guest was told of the error; worker only

@@ -374,7 +374,7 @@ static void vgpu_ring_served(struct vgpu_ring *ring)
 	spin_lock_irq(&engine->lock);
 	vgpu_ring_count_dma(ring);
 	if (ring->paused &&
-	    (ring->dead || (list_empty(&ring->done) && !vgpu_ring_begun(ring))))
+	    (ring->dead || (list_empty(&ring->done) && !vgpu_ring_delays_pause(ring))))
 		complete_all(&ring->quiet);
 	spin_unlock_irq(&engine->lock);
 }
