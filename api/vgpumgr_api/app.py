@@ -75,8 +75,8 @@ def create_app(
     app.state.watch = DesiredWatch(lambda: database.run(waiting.desired_generations, read_only=True))
     app.state.heartbeats = Heartbeats(lambda beats: database.run(lambda session: heartbeats.note(session, beats)))
     app.state.feed = Feed(lambda *asked: outbox.look(database, *asked))
-    app.state.operations_watch = DesiredWatch(lambda: _operations(database))
     app.state.lifecycle = Lifecycle()
+    app.state.operations_watch = DesiredWatch(lambda: _operations(database, app.state.lifecycle))
     app.state.remembered = Remembered()
     app.state.refused = Refused(database.run)
     watchers = {
@@ -103,10 +103,10 @@ def create_app(
     return app
 
 
-def _operations(database: Database) -> Generations:
-    """Where the operations are that are under way, after a step of each that is due."""
+def _operations(database: Database, lifecycle: Lifecycle) -> Generations:
+    """Where the operations are that are under way, after a step of each that is due, or of some if the API stops."""
     advance = partial(operating.advance_next, due_by=database.run(now, read_only=True))
-    while database.run(advance):
+    while not lifecycle.stopping and database.run(advance):
         pass
     return NO_EPOCH, dict.fromkeys(database.run(operations.running, read_only=True), 0)
 

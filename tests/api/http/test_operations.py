@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts' states and operations over HTTP, and waiting for an operation that ends elsewhere."""
 
+import asyncio
 import threading
 import time
+from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
+from sqlalchemy import select
+from vgpumgr_api.db.progress import Operation
 from vgpumgr_api.services import operating
+from vgpumgr_api.watch import RUNNING
 
 from tests.api.conftest import Clock
 from tests.api.http.cloud import GIB, Cloud
@@ -87,6 +93,25 @@ def test_who_has_waited_long_enough_is_told_how_far_it_is_then(cloud: Cloud) -> 
     host.report()
     waiting.join(SOON_S)
     assert [(one["done"], one["progress"]["left"]) for one in found] == [(False, 1)]
+
+
+def test_who_waits_gets_no_operation_on_once_the_api_stops(cloud: Cloud, clock: Clock) -> None:
+    """Ever so many would else be got on first."""
+
+    def looks() -> list[datetime]:
+        return cloud.database.run(lambda session: list(session.scalars(select(Operation.look_at))), read_only=True)
+
+    cloud.host("h1")
+    claimed(cloud)
+    path = f"/v1/operations/{drained(cloud).json()['id']}"
+    before = looks()
+    app: Any = cloud.http.app
+    for stopping in (True, False):
+        app.state.lifecycle.stopping = stopping
+        clock.advance(5)
+        asyncio.run(app.state.operations_watch.changed(uuid4(), RUNNING, 0.5))
+        assert (looks() == before) == stopping
+    assert not cloud.operator.get(path)["done"]
 
 
 def test_what_needs_no_member_needs_no_body(cloud: Cloud) -> None:
