@@ -5,11 +5,11 @@ The last is the only thing in a report that ends a grant, so it is believed only
 this epoch that already carried the tombstone. Everything else is kept as said and ends nothing.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, union
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.fleet import Report, Reported
@@ -182,18 +182,19 @@ def _observe_slices(session: Session, here: Collection[UUID], report: Report) ->
 
 
 def _observe_groups(session: Session, host: models.Host, report: Report) -> None:
-    """Keeps the counters of groups whose tenants are known, and forgets groups that are gone."""
-    gpus = dict(session.execute(select(models.Gpu.address, models.Gpu.id).where(models.Gpu.host_id == host.id)).all())
-    tenants = _tenant_ids(session, {group.tenant for group in report.groups})
+    """Keeps the counters of groups of tenants that have slices there, or had until they were last kept; forgets groups
+    that are gone. What a host says of others is nothing that those would have to see.
+    """
+    known = _groups(session, host)
     rows = [
         {
-            "gpu_id": gpus[group.gpu],
-            "tenant_id": tenants[group.tenant],
+            "gpu_id": known[group.gpu, group.tenant][0],
+            "tenant_id": known[group.gpu, group.tenant][1],
             **group.model_dump(exclude={"gpu", "tenant"}),
             "reported_at": now(session),
         }
         for group in report.groups
-        if group.gpu in gpus and group.tenant in tenants
+        if (group.gpu, group.tenant) in known
     ]
     upsert(session, observations.GroupObservation, rows)
     change(
@@ -207,12 +208,18 @@ def _observe_groups(session: Session, host: models.Host, report: Report) -> None
     )
 
 
-def _tenant_ids(session: Session, names: Iterable[str]) -> dict[str, UUID]:
-    known = [name for name in names if name.isprintable()]
-    found: dict[str, UUID] = {}
-    for start in range(0, len(known), 500):
-        statement = select(models.Tenant.name, models.Tenant.id).where(
-            models.Tenant.name.in_(known[start : start + 500])
-        )
-        found.update(session.execute(statement).all())
-    return found
+def _groups(session: Session, host: models.Host) -> dict[tuple[str, str], tuple[UUID, UUID]]:
+    """GPU and tenant of each group that may be on this host, by address and name."""
+    places = (
+        select(place.gpu_id, place.tenant_id)
+        .join(models.Gpu, models.Gpu.id == place.gpu_id)
+        .where(models.Gpu.host_id == host.id)
+        for place in (models.Slice, observations.GroupObservation)
+    )
+    there = union(*places).subquery()
+    found = session.execute(
+        select(models.Gpu.address, models.Tenant.name, there.c.gpu_id, there.c.tenant_id)
+        .join(models.Gpu, models.Gpu.id == there.c.gpu_id)
+        .join(models.Tenant, models.Tenant.id == there.c.tenant_id)
+    )
+    return {(gpu, tenant): (gpu_id, tenant_id) for gpu, tenant, gpu_id, tenant_id in found}

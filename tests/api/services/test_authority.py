@@ -197,11 +197,12 @@ def test_to_a_tenant_hosts_without_anything_of_it_look_like_none(
 def test_an_account_reaches_its_projects_and_a_project_itself(fleet_of_two: World) -> None:
     world = fleet_of_two
     agent = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token)
-    agent.report(groups=[group(name) for name in ("acme", "lab", "rival", "rivals-lab")])
+    agent.report(desired=agent.desired())
     made: dict[str, UUID] = {
-        name: world.run(claims.create_slice, SliceCreate(tenant=name, profile="small")).id
+        name: world.run(claims.create_slice, SliceCreate(tenant=name, profile="small", host="one")).id
         for name in ("acme", "lab", "rival", "rivals-lab")
     }
+    agent.report(groups=[group(name) for name in made])
     for tenant, reach in (("acme", {"acme", "lab"}), ("lab", {"lab"})):
         actor = world.tenant_actor(tenant)
         assert {one.name for one in world.run(tenants.list_tenants, PAGE, actor=actor).items} == reach

@@ -34,11 +34,13 @@ def fives(world: World) -> World:
     agent = world.host("one", inventory=inventory)
     for number in range(4):
         world.host(f"host-{number}", inventory=[])
+    groups = []
     for number in range(5):
         world.tenant(f"tenant-{number}")
         world.tenant_actor(f"tenant-{number}")
-        world.claim(f"tenant-{number}", world.profile(share=10))
-    agent.report(groups=[group(f"tenant-{number}") for number in range(5)])
+        claimed = world.claim(f"tenant-{number}", world.profile(share=10))
+        groups.append(group(claimed.tenant, claimed.gpu))
+    agent.report(groups=groups)
     return world
 
 

@@ -35,6 +35,13 @@ def group(tenant: str, address: str = ADDRESS, run_ns: int = 1) -> ReportedGroup
     )
 
 
+def claimed_by(world: World, *tenants: str, host: str = "one") -> None:
+    """Each has a slice on the host."""
+    profile = world.profile(share=10)
+    for name in tenants:
+        world.claim(name, profile, host=host)
+
+
 def used(world: World) -> list[Usage]:
     items: list[Usage] = world.run(usage.list_usage, PageRequest()).items
     return items
@@ -135,18 +142,39 @@ def test_what_is_said_of_slices_is_shown_with_them(world: World, agent: Agent, c
     assert seen.generation == claimed.generation
 
 
-def test_usage_is_what_was_reported_last_of_known_tenants(world: World, agent: Agent) -> None:
+def test_usage_is_what_was_reported_last_of_tenants_with_slices_there(world: World, agent: Agent) -> None:
     world.tenant("acme")
-    agent.report(groups=[group("acme"), group("nobody"), group("ev\0il")])
+    world.tenant("elsewhere")
+    world.host("two")
+    claimed_by(world, "acme")
+    claimed_by(world, "elsewhere", host="two")
+    agent.report(groups=[group("acme"), group("nobody"), group("ev\0il"), group("elsewhere")])
     [only] = used(world)
     assert (only.host, only.gpu, only.tenant, only.run_ns, only.idle_ns) == ("one", ADDRESS, "acme", 1, 7)
     agent.report(groups=[group("acme", run_ns=9), group("acme", address=B)])
     assert [one.run_ns for one in used(world)] == [9]
 
 
+def test_a_group_is_counted_until_it_is_gone_though_its_last_slice_went_before_it(
+    world: World, agent: Agent, clock: Clock
+) -> None:
+    world.tenant("acme")
+    last = world.claim("acme", world.profile())
+    agent.report(groups=[group("acme")])
+    world.delete(last.id)
+    for run_ns in (2, 3):
+        agent.report(desired=agent.desired(), slices=[absent(last.id)], groups=[group("acme", run_ns=run_ns)])
+        assert [one.run_ns for one in used(world)] == [run_ns]
+    clock.advance(1)
+    agent.report(groups=[])
+    agent.report(groups=[group("acme")])
+    assert used(world) == []
+
+
 def test_groups_that_are_gone_are_forgotten(world: World, agent: Agent, clock: Clock) -> None:
     world.tenant("acme")
     world.tenant("lab")
+    claimed_by(world, "acme", "lab")
     agent.report(groups=[group("acme"), group("lab")])
     clock.advance(1)
     agent.report(groups=[group("lab", run_ns=2)])
@@ -157,6 +185,8 @@ def test_usage_is_found_by_tenant_and_host(world: World, agent: Agent) -> None:
     other = world.host("two")
     world.tenant("acme")
     world.tenant("lab")
+    claimed_by(world, "acme", "lab")
+    claimed_by(world, "acme", host="two")
     agent.report(groups=[group("acme"), group("lab")])
     other.report(groups=[group("acme")])
 
