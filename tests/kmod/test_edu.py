@@ -263,9 +263,7 @@ def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
         edu.tenant(tenant, weight=weight, timeslice_us=timeslice_us)
     slices = {tenant: edu.slice(tenant) for tenant in weights}
     n = {tenant: n_for(uuid, job_ns[tenant]) for tenant, uuid in slices.items()}
-    load: Load = {
-        uuid: {"op": "fact", "fact_n": n[tenant], "depth": depth[tenant]} for tenant, uuid in slices.items()
-    }
+    load: Load = {uuid: {"op": "fact", "fact_n": n[tenant], "depth": depth[tenant]} for tenant, uuid in slices.items()}
 
     def bound(longest_ns: int) -> float:
         """The lag at each end of the window is at most a timeslice and a job."""

@@ -59,7 +59,7 @@ class Meter(Base):
     """
 
     __tablename__ = "meters"
-    __table_args__ = (CheckConstraint("revision >= 0", name="revision"),)
+    __table_args__ = (CheckConstraint("revision >= 0", name="revision"), Index("ix_meters_host_id", "host_id"))
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     host_id: Mapped[UUID]
@@ -122,7 +122,10 @@ class Unbooked(Base):
     """What a meter says of an hour and the ledger does not have, or not all of it. See services.unbooked."""
 
     __tablename__ = "usage_unbooked"
-    __table_args__ = (CheckConstraint("reason IN ('unattributed', 'implausible')", name="reason"),)
+    __table_args__ = (
+        CheckConstraint("reason IN ('unattributed', 'implausible')", name="reason"),
+        Index("ix_usage_unbooked_host", "host"),
+    )
 
     hour: Mapped[datetime] = mapped_column(primary_key=True)
     host: Mapped[str] = mapped_column(String(63), primary_key=True)

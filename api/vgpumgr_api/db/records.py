@@ -99,7 +99,7 @@ class AuditEntry(Base):
     """
 
     __tablename__ = "audit"
-    __table_args__ = (Index("ix_audit_object_id", "object", "id"),)
+    __table_args__ = (Index("ix_audit_object_id", "object", "id"), Index("ix_audit_request_id", "request_id"))
 
     id: Mapped[int] = mapped_column(RowNumber, primary_key=True, autoincrement=True)
     at: Mapped[datetime] = mapped_column(index=True)

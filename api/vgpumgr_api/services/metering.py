@@ -36,6 +36,9 @@ METERS_MAX = 64
 METERS_WITHIN = timedelta(days=30)
 """A host has one meter; another begins when its disk was lost or put back."""
 
+COUNTS_MAX = 1_000_000
+"""Of one host, which says what it likes: 64 GPUs with 20 tenants each, for as long as counts are kept."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Owner:
@@ -57,7 +60,7 @@ def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
     if said.after > found.revision:  # the ledger was restored, or another meter's answer got here
         return Metered(revision=found.revision)
     new = [reading for reading in said.readings if found.revision < reading.revision <= said.through]
-    _book(session, actor, row.name, said.meter_id, new)
+    _book(session, actor, row, said.meter_id, new)
     found.revision = max(found.revision, said.through)
     found.told_at = now(session)
     if found.revision == said.newest and said.readings:
@@ -97,12 +100,15 @@ def _require_room(session: Session, host: models.Host) -> None:
         )
 
 
-def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: Sequence[Reading]) -> None:
+def _book(session: Session, actor: Actor, reporter: models.Host, meter_id: UUID, readings: Sequence[Reading]) -> None:
     if not readings:
         return
+    host = reporter.name
     owners = _owners(session, host, {(reading.gpu, reading.tenant) for reading in readings})
     kept = books.held(session)
     counted = _counted(session, meter_id, sorted({reading.hour for reading in readings}))
+    told = {(reading.hour, reading.gpu, reading.tenant) for reading in readings if reading.tenant.isprintable()}
+    room = _room(session, reporter) if not told <= counted.keys() else 0
     counts: dict[tuple[int, str, str], dict[str, Any]] = {}
     entries: dict[tuple[datetime, datetime, UUID, str], dict[str, Any]] = {}
     bounds = Bounds(session, host, _hours(session, owners, readings, kept.kept_from))
@@ -113,6 +119,11 @@ def _book(session: Session, actor: Actor, host: str, meter_id: UUID, readings: S
         before = counts.get(key) or counted.get(key) or dict.fromkeys(COUNTED, 0)
         after = {name: _further(name, before[name], getattr(reading, name)) for name in COUNTED}
         if reading.tenant.isprintable():  # else nobody is ever called that, and it may not be storable
+            if key not in counted and key not in counts:
+                if room == 0:  # what is not known to be booked could be booked again
+                    aside.put(IMPLAUSIBLE, _said_hour(session, reading.hour), reading)
+                    continue
+                room -= 1
             counts[key] = dict(zip(_KEY, (meter_id, *key), strict=True)) | after
         if owner is None:
             # It stays nobody's when somebody claims in the same hour.
@@ -252,6 +263,14 @@ def _counted(session: Session, meter_id: UUID, hours: Sequence[int]) -> dict[tup
             select(count).where(count.meter_id == meter_id, count.hour.in_(hours[start : start + _BATCH]))
         )
     }
+
+
+def _room(session: Session, host: models.Host) -> int:
+    """How many more counts of it are kept."""
+    count, meter = ledger.MeterCount, ledger.Meter
+    own = select(meter.id).where(meter.host_id == host.id)
+    some = select(count.hour).where(count.meter_id.in_(own)).limit(COUNTS_MAX).subquery()
+    return COUNTS_MAX - (session.scalar(select(func.count()).select_from(some)) or 0)
 
 
 def _add(session: Session, entries: list[dict[str, Any]]) -> None:

@@ -32,6 +32,9 @@ IMPLAUSIBLE = UnbookedReason.IMPLAUSIBLE.value
 LIMIT_NS = 2 * 3600 * 10**9
 """Of one GPU in one hour: a clock that is set back lives it twice."""
 
+ROWS_MAX = 50_000
+"""Of one host, which says what it likes: 16 GPUs with 10 tenants each, for the ten days that it tells again."""
+
 _COUNTS = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 _BATCH = 500
 
@@ -119,7 +122,7 @@ class Aside:
         }
 
     def store(self, session: Session, actor: Actor) -> None:
-        """Write it down, with an event if there is any that was not there before."""
+        """Write it down as far as there is room, with an event if there is any that was not there before."""
         if not self._rows:
             return
         table = ledger.Unbooked
@@ -130,9 +133,16 @@ class Aside:
             for start in range(0, len(wanted), _BATCH)
             for row in session.execute(select(*keys).where(tuple_(*keys).in_(wanted[start : start + _BATCH])))
         }
-        upsert(session, table, list(self._rows.values()))
         new = [key for key in wanted if key not in there]
-        if new:
+        room = self._room(session) if new else 0
+        there.update(new[:room])
+        upsert(session, table, [row for key, row in self._rows.items() if key in there])
+        if new and room:
             hour, _, gpu, tenant, reason = new[0]
             first = {"hour": hour.isoformat(), "gpu": gpu, "tenant": tenant, "reason": reason}
-            events.record(session, actor, "host.usage_unbooked", self._host, detail={"rows": len(new), "first": first})
+            detail = {"rows": len(new), "first": first, "full": room <= len(new)}
+            events.record(session, actor, "host.usage_unbooked", self._host, detail=detail)
+
+    def _room(self, session: Session) -> int:
+        own = select(ledger.Unbooked.hour).where(ledger.Unbooked.host == self._host).limit(ROWS_MAX).subquery()
+        return ROWS_MAX - (session.scalar(select(func.count()).select_from(own)) or 0)

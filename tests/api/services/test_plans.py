@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How PostgreSQL finds the rows of what tenants and hosts ask all the time: by an index, however many there are."""
+"""How PostgreSQL finds the rows of what is asked all the time, or in a hurry: by an index, however many there are."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+import pytest
+from sqlalchemy import select, text
+from vgpumgr_api.db.records import AuditEntry
 from vgpumgr_api.services import fleet
+from vgpumgr_api.services.audit import AuditFilter
 
 from tests.api.services.hearing import hearing
-from tests.api.services.test_claim_cost import nodes
+from tests.api.services.test_claim_cost import nodes, plan_of
+from tests.api.services.test_metering import Told
 from tests.api.world import World, absent, gpu
 from vgpumgr.wire.fleet import Bind
 
@@ -51,3 +56,32 @@ def test_from_claim_to_release_nothing_reads_a_table_from_end_to_end(world: Worl
         world.delete(claimed.id)
         assert agent.confirm_gone(claimed.id)
     assert not found, "\n".join(found)
+
+
+def test_what_a_host_counts_is_booked_without_a_look_at_what_others_counted(world: World) -> None:
+    if world.database.is_sqlite:
+        return
+    world.tenant("acme")
+    agent = world.host()
+    world.claim("acme", world.profile())
+    told = Told(agent)
+    with read_whole(world) as found:
+        told.tell(told.reading(5), told.reading(6, tenant="gone"))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("member", ["request_id", "object"])
+def test_what_a_request_did_is_found_in_the_audit_without_a_look_at_all_of_it(world: World, member: str) -> None:
+    if world.database.is_sqlite:
+        return
+    entries = """
+        INSERT INTO audit (at, action, actor, role, source, request_id, object, detail)
+        SELECT now(), 'x', 'x', 'admin', 'x', n, n, '{}' FROM generate_series(1, 2000) n
+    """
+    world.database.run(lambda session: session.execute(text(entries)))
+    with world.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE audit"))
+    wanted = select(AuditEntry).where(*AuditFilter(**{member: "77"}).conditions()).order_by(AuditEntry.id).limit(100)
+    compiled = str(wanted.compile(world.database.engine, compile_kwargs={"literal_binds": True}))
+    plan = world.database.run(lambda session: plan_of(session, compiled, {}))
+    assert sum(each["Actual Rows"] + each.get("Rows Removed by Filter", 0) for each in nodes(plan)) < 10

@@ -4,10 +4,10 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, figures, gpus, unbooked
+from vgpumgr_api.services import books, figures, gpus, metering, unbooked
 from vgpumgr_api.services.inventory import GPUS_MAX
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
@@ -222,6 +222,39 @@ def test_a_host_that_begins_ever_new_meters_fills_no_table(world: World, agent: 
         another.tell(another.reading(1), after=0)
     clock.advance(1)
     assert another.tell(another.reading(1), after=0).revision == another.newest
+
+
+def test_a_host_that_counts_for_ever_other_names_fills_no_table(
+    database: Database, world: World, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first that do not fit are told of, once; what is there goes on, as do other hosts."""
+    monkeypatch.setattr(unbooked, "ROWS_MAX", 5)
+    for lot in range(3):
+        told.tell(*(told.reading(1, tenant=f"x{lot}{number}") for number in range(3)), told.reading(lot + 1))
+    assert [(each["rows"], each["full"]) for each in said(world)] == [(3, False), (3, True)]
+    assert kept(database) == [("unattributed", name, 1) for name in ("x00", "x01", "x02", "x10", "x11")]
+    told.tell(told.reading(2, tenant="x00"), told.reading(2, tenant="x12"))
+    assert [run_ns for _, _, run_ns in kept(database)] == [2, 1, 1, 1, 1]
+    other = Told(world.host("two"))
+    other.tell(other.reading(1, tenant="y"))
+    assert len(kept(database)) == 6
+    assert [(each["rows"], each["full"]) for each in said(world)][2:] == [(1, False)]
+    assert entries(database) == [(0, 0, "acme", 3, 3)]
+
+
+def test_a_host_that_counts_in_ever_other_hours_fills_no_table(
+    database: Database, agent: Agent, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be known to be booked is not, whatever hour it is said to be of; of all meters of a host together."""
+    monkeypatch.setattr(metering, "COUNTS_MAX", 3)
+    told.tell(*(told.reading(1, hour=hour) for hour in (0, NOON + 10**6)))
+    another = Told(agent)
+    another.tell(*(another.reading(1, tenant="blue", hour=hour) for hour in (5, 6, 7)))
+    told.tell(told.reading(4, hour=0), told.reading(9, hour=1))
+    assert entries(database) == [(0, 0, "acme", 5, 5), (0, 0, "blue", 1, 1)]
+    assert kept(database) == [("implausible", "acme", 9), ("implausible", "blue", 1), ("implausible", "blue", 1)]
+    counts = select(func.count()).select_from(ledger.MeterCount)
+    assert database.run(lambda session: session.scalar(counts), read_only=True) == 3
 
 
 def test_memory_that_no_gpu_has_breaks_no_sum(world: World, agent: Agent) -> None:
