@@ -27,7 +27,7 @@ from tests.rig.edu import (
     state,
 )
 from tests.rig.gpu import ADDRESS, Gpu, Load, poll, unload_module
-from tests.rig.kernel import kernel_log
+from tests.rig.kernel import DEBUG, kernel_log
 from tests.rig.migration import Header, restore
 from tests.rig.priority import executed
 from tests.rig.ring import FACT, NOP, REG_FACT_PS, REG_STATUS, descriptor
@@ -255,10 +255,11 @@ def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:
 
     The heavier tenant's jobs are a quarter as long: charged by the job it would get less than half of the work done.
     """
-    timeslice_us, weights = 2000, {"blue": 300, "green": 100}
-    job_ns = {"blue": 500_000, "green": 2_000_000}
+    longer = 8 if DEBUG else 1  # else that kernel takes longer to fetch and answer a job than the device to do it
+    timeslice_us, weights = 2000 * longer, {"blue": 300, "green": 100}
+    job_ns = {"blue": 500_000 * longer, "green": 2_000_000 * longer}
     depth = {"blue": 1024, "green": 256}  # for as long as a slow machine does not let the client run
-    edu.set_max_chunk_us(4000)
+    edu.set_max_chunk_us(4000 * longer)
     for tenant, weight in weights.items():
         edu.tenant(tenant, weight=weight, timeslice_us=timeslice_us)
     slices = {tenant: edu.slice(tenant) for tenant in weights}
