@@ -2,9 +2,9 @@
 """Who may be worked at now, so that nobody takes all threads and all connections of the database from the others.
 
 A request waits here, where it costs neither, until there is a place: one of its tenant's, and one of those for whom it
-is. Agents have places of their own, and nobody's request takes what is left for authentication, health and the jobs of
-`housekeeping`. A tenant and its projects, who share a quota and so its lock, count as one. Each replica counts for
-itself.
+is. Agents have places of their own, of which one host gets few, and nobody's request takes what is left for
+authentication, health and the jobs of `housekeeping`. A tenant and its projects, who share a quota and so its lock,
+count as one. Each replica counts for itself.
 """
 
 import asyncio
@@ -21,6 +21,9 @@ SHARED = 16
 AGENTS = 8
 """Of the database's `CONNECTIONS`, and of 40 threads."""
 
+HOST = 3
+"""Of one host's, which mostly wait for each other. The others wait: of its VMs ever so many may start at once."""
+
 WAITING = 3
 """So many times as many of a tenant's as are worked at may wait for their turn."""
 
@@ -28,7 +31,7 @@ WAIT_S = 10.0
 
 
 class _Share:
-    """What a tenant has under way."""
+    """What a tenant, or a host, has under way."""
 
     def __init__(self, places: int) -> None:
         self.places = asyncio.Semaphore(places)
@@ -50,14 +53,16 @@ class Turns:
 
         Raises Refusal: RATE_EXCEEDED if its tenant has too many under way, DATABASE_BUSY if no place came in `WAIT_S`.
         """
-        lane = self._agents if actor.role is TokenRole.HOST else self._shared
-        tenant = actor.account_id or actor.tenant_id
-        if tenant is None or self._tenant == 0:
+        of_host = actor.role is TokenRole.HOST
+        lane = self._agents if of_host else self._shared
+        whose = actor.host_id if of_host else actor.account_id or actor.tenant_id
+        places = HOST if of_host else self._tenant
+        if whose is None or places == 0:
             async with _place(lane):
                 yield
             return
-        share = self._shares.setdefault(tenant, _Share(self._tenant))
-        if share.count >= self._tenant * (1 + WAITING):
+        share = self._shares.setdefault(whose, _Share(places))
+        if not of_host and share.count >= places * (1 + WAITING):
             raise Refusal(
                 Code.RATE_EXCEEDED,
                 f"this tenant has {share.count} requests under way; let some end before the next",
@@ -70,7 +75,7 @@ class Turns:
         finally:
             share.count -= 1
             if share.count == 0:
-                del self._shares[tenant]
+                del self._shares[whose]
 
 
 @asynccontextmanager

@@ -55,7 +55,8 @@ class Meter(Base):
     """A meter of a host, locked while what it counted is booked. `revision`: up to where that was done.
 
     `complete_hour`: of what it told as that was last all it had, the earliest hour by its own clock, but none to come;
-    what it tells later is of hours from about then on.
+    what it tells later is of hours from about then on. `left_out_at`: when it was last said that something it told is
+    left out of the ledger.
     """
 
     __tablename__ = "meters"
@@ -66,6 +67,7 @@ class Meter(Base):
     revision: Mapped[int]
     told_at: Mapped[datetime]
     complete_hour: Mapped[int]
+    left_out_at: Mapped[datetime | None]
 
 
 class MeterCount(Base):

@@ -17,6 +17,7 @@ class HostReport(Base):
     (`boot_id`, `agent_epoch`, `seq`) orders reports; `seq` is -1 before the first. `unknown_slices`: devices that are
     no claim on this host, and what else it may start a VM with; they take room that nobody counted, so that it takes no
     claims meanwhile. `lost_at`: when it was found to have been silent for too long, until it is heard of again.
+    `spent_until`: see `services.allowance`.
     """
 
     __tablename__ = "host_reports"
@@ -32,6 +33,7 @@ class HostReport(Base):
     refusals: Mapped[list[Any]] = mapped_column(JSON)
     reported_at: Mapped[datetime | None]
     lost_at: Mapped[datetime | None]
+    spent_until: Mapped[datetime | None]
 
 
 class SliceObservation(Base):

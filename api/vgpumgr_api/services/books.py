@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, false, func, select, tuple_, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, case, delete, exists, false, func, select, tuple_, update
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
+from vgpumgr.wire.common import COUNTER_MAX
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.models import Base
@@ -34,7 +35,16 @@ COUNTS_KEPT_HOURS = 30 * 24
 FORGOTTEN_AT_ONCE = 5000
 """Rows of one kind that one transaction removes; meanwhile no hour can be closed, and SQLite has no other writer."""
 
+UNBOOKED_KEPT = timedelta(days=92)
+"""How long what the ledger does not have is kept beside it, at most: hosts may say any amount."""
+
 METERS_AT_ONCE = 500
+
+METERS_WITHIN = timedelta(days=30)
+"""A meter that was silent for so long, while its host told of another, is of a disk that was lost."""
+
+RETIRED = COUNTER_MAX
+"""The revision of such a meter: whatever it may yet tell is older, so that it is to begin anew."""
 
 SYSTEM = local_operator("system:usage")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,33 +105,45 @@ def forget_rows(session: Session) -> bool:
     """Removes some of what is older than is kept; True if there may be more."""
     kept_from = state(session).kept_from
     removed = [
-        _remove(session, table, column < kept_from, by=column, limit=FORGOTTEN_AT_ONCE)
-        for table, column in (
-            (ledger.LedgerEntry, ledger.LedgerEntry.hour),
-            (ledger.Unbooked, ledger.Unbooked.hour),
-            (ledger.Grant, ledger.Grant.ended_at),
+        _remove(session, table, column < begin, by=column, limit=FORGOTTEN_AT_ONCE)
+        for table, column, begin in (
+            (ledger.LedgerEntry, ledger.LedgerEntry.hour, kept_from),
+            (ledger.Unbooked, ledger.Unbooked.hour, max(kept_from, now(session) - UNBOOKED_KEPT)),
+            (ledger.Grant, ledger.Grant.ended_at, kept_from),
         )
     ]
     return FORGOTTEN_AT_ONCE in removed
 
 
 def forget_counts(session: Session) -> bool:
-    """Removes some counts of hours that no host sends again; True if there may be more.
+    """Removes some counts of hours that no host sends again, and of meters that were lost; True if there may be more.
 
     Those of a host that tells nothing stay: it may come back. Looks at each meter's oldest count and no other, since
     there are as many as hosts have counted in `COUNTS_KEPT_HOURS`.
     """
+    retired = _retire(session)
     count, meter = ledger.MeterCount, ledger.Meter
     oldest = select(func.min(count.hour)).where(count.meter_id == meter.id).scalar_subquery()
     kept_from = meter.complete_hour - COUNTS_KEPT_HOURS
-    behind = session.execute(select(meter.id, kept_from).where(oldest < kept_from).limit(METERS_AT_ONCE)).all()
+    everything = case((meter.revision == RETIRED, COUNTER_MAX), else_=kept_from)
+    behind = session.execute(select(meter.id, everything).where(oldest < everything).limit(METERS_AT_ONCE)).all()
     left = FORGOTTEN_AT_ONCE
     for meter_id, hour in behind:
         old = (count.meter_id == meter_id) & (count.hour < hour)
         left -= _remove(session, count, old, by=count.hour, limit=left)
         if left == 0:
             return True
-    return len(behind) == METERS_AT_ONCE
+    return METERS_AT_ONCE in (retired, len(behind))
+
+
+def _retire(session: Session) -> int:
+    """Takes some meters for lost, whose counts nobody adds to any more; returns how many."""
+    meter, other = ledger.Meter, aliased(ledger.Meter)
+    silent = meter.told_at < now(session) - METERS_WITHIN
+    followed = exists().where(other.host_id == meter.host_id, other.told_at > meter.told_at)
+    lost = select(meter.id).where(silent, meter.revision < RETIRED, followed).limit(METERS_AT_ONCE)
+    found = session.scalars(lost.with_for_update(of=meter, skip_locked=True)).all()
+    return change(session, update(meter).where(meter.id.in_(found)).values(revision=RETIRED))
 
 
 def _remove(

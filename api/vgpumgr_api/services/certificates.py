@@ -15,11 +15,15 @@ from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.agent_ca import AgentCa, Peer, RequestError
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
+from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import credentials, events
+from vgpumgr_api.services import allowance, credentials, events
 from vgpumgr_api.services.actors import Actor, actor_of, hash_of, invalid, own_host, token_with
 from vgpumgr_api.services.credentials import proof_of
+
+WORTH = 64
+"""Events of a host's allowance that a certificate takes: it needs few, and each costs a signature."""
 
 
 def authenticate(session: Session, peer: Peer, *, request_id: str = "", source: str = "") -> Actor:
@@ -62,6 +66,9 @@ def renew(
     row = own_host(session, actor, host)
     if ca is None:
         raise Refusal(Code.CA_ABSENT, "this API has no certificate authority for agents; go on with the token")
+    reported = session.scalars(select(HostReport).where(HostReport.host_id == row.id).with_for_update()).one()
+    allowance.require(session, reported)
+    allowance.spend(session, reported, WORTH)
     made = sign(session, ca, row.id, _own(actor), request.csr)
     if actor.certified:
         _void_token(session, row, _own(actor))

@@ -22,6 +22,7 @@ from vgpumgr_api.services.outbox import Told, Wanted
 from vgpumgr_api.services.paging import PAGE_SIZE, checked_size
 from vgpumgr_api.services.text import printable
 
+_RECORDED = "events recorded"
 _SAID = ("at", "kind", "actor", "request_id", "tenant_id", "account_id", "tenant", "object", "detail")
 INSERTS = (filled(records.Event, "said", _SAID), audit.INSERT)
 """What `record` does, for `Together`; the parameters are those of `said`."""
@@ -50,6 +51,7 @@ def record(
 
     As an event for those who watch and in the audit. `generation`: what the object has after it.
     """
+    session.info[_RECORDED] = recorded(session) + 1
     insert(session, records.Event, _row(session, actor, kind, subject, tenant, detail))
     audit.write(
         session,
@@ -60,6 +62,12 @@ def record(
         generation=generation,
         detail=detail or {},
     )
+
+
+def recorded(session: Session) -> int:
+    """How many this session has recorded so far."""
+    count: int = session.info.get(_RECORDED, 0)
+    return count
 
 
 def said(

@@ -51,10 +51,8 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
             changed |= _update(session, actor, host, gpu, said, types.get(gpu.id, {}))
     new = sorted(seen.keys() - known.keys())
     _make_room(session, [gpu for gpu in known.values() if gpu.address not in seen], len(known) + len(new))
-    for address in new:
-        _add(session, actor, host, seen[address])
-        changed = True
-    return changed
+    _add(session, actor, host, [seen[address] for address in new])
+    return changed or bool(new)
 
 
 def _bounded(gpu: ReportedGpu) -> ReportedGpu:
@@ -93,21 +91,26 @@ def _stored(gpu: models.Gpu, types: dict[str, int]) -> Inventory:
     return {name: getattr(gpu, name) for name in COLUMNS}, types
 
 
-def _add(session: Session, actor: Actor, host: models.Host, said: ReportedGpu) -> None:
-    gpu = models.Gpu(
-        id=uuid4(),
-        host_id=host.id,
-        address=said.address,
-        **_columns(said),
-        present=True,
-        share_used=0,
-        mem_used=0,
-        reserved_permille=0,
-    )
-    session.add(gpu)
+def _add(session: Session, actor: Actor, host: models.Host, new: Sequence[ReportedGpu]) -> None:
+    """In few statements: who reports may hold the lock of a tenant's quota."""
+    gpus = [
+        models.Gpu(
+            id=uuid4(),
+            host_id=host.id,
+            address=said.address,
+            **_columns(said),
+            present=True,
+            share_used=0,
+            mem_used=0,
+            reserved_permille=0,
+        )
+        for said in new
+    ]
+    session.add_all(gpus)
     session.flush()
-    _replace_types(session, gpu.id, said)
-    events.record(session, actor, "gpu.found", f"{host.name}/{said.address}")
+    _add_types(session, [(gpu.id, said) for gpu, said in zip(gpus, new, strict=True)])
+    for said in new:
+        events.record(session, actor, "gpu.found", f"{host.name}/{said.address}")
 
 
 def _update(
@@ -155,8 +158,14 @@ def _types(session: Session, gpus: list[UUID]) -> dict[UUID, dict[str, int]]:
 
 def _replace_types(session: Session, gpu_id: UUID, said: ReportedGpu) -> None:
     change(session, delete(models.GpuType).where(models.GpuType.gpu_id == gpu_id))
-    if said.types:
-        session.connection().execute(
-            insert(models.GpuType),
-            [{"gpu_id": gpu_id, "mdev_type": kind.id, "mem_bytes": kind.mem_bytes} for kind in said.types],
-        )
+    _add_types(session, [(gpu_id, said)])
+
+
+def _add_types(session: Session, gpus: Sequence[tuple[UUID, ReportedGpu]]) -> None:
+    rows = [
+        {"gpu_id": gpu_id, "mdev_type": kind.id, "mem_bytes": kind.mem_bytes}
+        for gpu_id, said in gpus
+        for kind in said.types
+    ]
+    if rows:
+        session.connection().execute(insert(models.GpuType), rows)

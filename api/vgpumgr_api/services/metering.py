@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CTE, ColumnElement, Select, String, column, false, func, select, values
+from sqlalchemy import CTE, ColumnElement, Select, String, column, false, func, select, tuple_, values
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased
 
@@ -33,8 +33,7 @@ _KEY = ("meter_id", "hour", "gpu", "tenant")
 _BATCH = 500
 
 METERS_MAX = 64
-METERS_WITHIN = timedelta(days=30)
-"""A host has one meter; another begins when its disk was lost or put back."""
+"""Of those within `books.METERS_WITHIN`. A host has one meter; another begins when its disk was lost or put back."""
 
 COUNTS_MAX = 1_000_000
 """Of one host, which says what it likes: 64 GPUs with 20 tenants each, for as long as counts are kept."""
@@ -60,7 +59,7 @@ def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
     if said.after > found.revision:  # the ledger was restored, or another meter's answer got here
         return Metered(revision=found.revision)
     new = [reading for reading in said.readings if found.revision < reading.revision <= said.through]
-    _book(session, actor, row, said.meter_id, new)
+    _book(session, actor, row, found, new)
     found.revision = max(found.revision, said.through)
     found.told_at = now(session)
     if found.revision == said.newest and said.readings:
@@ -89,26 +88,27 @@ def _locked(session: Session, host: models.Host, said: Readings) -> ledger.Meter
 
 def _require_room(session: Session, host: models.Host) -> None:
     """Refuses a host that begins ever new meters, each of which is remembered for ever."""
-    own = ledger.Meter
-    recent = (own.host_id == host.id, own.told_at >= now(session) - METERS_WITHIN)
-    if (session.scalar(select(func.count()).select_from(own).where(*recent)) or 0) >= METERS_MAX:
+    recent = (*_told_since_it_enrolled(host), ledger.Meter.told_at >= now(session) - books.METERS_WITHIN)
+    if (session.scalar(select(func.count()).select_from(ledger.Meter).where(*recent)) or 0) >= METERS_MAX:
         raise Refusal(
             Code.RATE_EXCEEDED,
-            f"{METERS_MAX} meters of this host told something within the last {METERS_WITHIN.days} days; see why its"
-            " agent loses its meter.db",
+            f"{METERS_MAX} meters of this host told something within the last {books.METERS_WITHIN.days} days; see why"
+            " its agent loses its meter.db",
             retry_after_s=3600,
         )
 
 
-def _book(session: Session, actor: Actor, reporter: models.Host, meter_id: UUID, readings: Sequence[Reading]) -> None:
+def _book(
+    session: Session, actor: Actor, reporter: models.Host, found: ledger.Meter, readings: Sequence[Reading]
+) -> None:
     if not readings:
         return
-    host = reporter.name
+    host, meter_id = reporter.name, found.id
     owners = _owners(session, host, {(reading.gpu, reading.tenant) for reading in readings})
     kept = books.held(session)
-    counted = _counted(session, meter_id, sorted({reading.hour for reading in readings}))
     told = {(reading.hour, reading.gpu, reading.tenant) for reading in readings if reading.tenant.isprintable()}
-    room = _room(session, reporter) if not told <= counted.keys() else 0
+    counted = _counted(session, meter_id, sorted(told))
+    room = _room(session, reporter) if len(counted) < len(told) else 0
     counts: dict[tuple[int, str, str], dict[str, Any]] = {}
     entries: dict[tuple[datetime, datetime, UUID, str], dict[str, Any]] = {}
     bounds = Bounds(session, host, _hours(session, owners, readings, kept.kept_from))
@@ -134,10 +134,10 @@ def _book(session: Session, actor: Actor, reporter: models.Host, meter_id: UUID,
             if after != before:  # it comes too late, or the host's clock was wrong
                 aside.put(IMPLAUSIBLE, hour, reading)
             continue
-        if not bounds.take(hour, reading.gpu, before, after):
+        booked = hour if hour >= kept.closed_before else max(hour_of(now(session)), kept.closed_before)
+        if not bounds.take((hour, reading.gpu, owner.tenant_id), booked, before, after):
             aside.put(IMPLAUSIBLE, hour, reading)
             continue
-        booked = hour if hour >= kept.closed_before else max(hour_of(now(session)), kept.closed_before)
         entry = entries.setdefault(
             (hour, booked, owner.tenant_id, reading.gpu),
             {
@@ -155,7 +155,7 @@ def _book(session: Session, actor: Actor, reporter: models.Host, meter_id: UUID,
         for name in COUNTED:
             entry[name] += after[name] - before[name]
     upsert(session, ledger.MeterCount, list(counts.values()))
-    aside.store(session, actor)
+    aside.store(session, actor, found)
     _add(session, [entry for _, entry in sorted(entries.items()) if any(entry[name] for name in COUNTED)])
 
 
@@ -254,23 +254,33 @@ def _first_claims(host: str, told: Sequence[tuple[str, str]]) -> Select[str, str
     )
 
 
-def _counted(session: Session, meter_id: UUID, hours: Sequence[int]) -> dict[tuple[int, str, str], dict[str, int]]:
+def _counted(
+    session: Session, meter_id: UUID, told: Sequence[tuple[int, str, str]]
+) -> dict[tuple[int, str, str], dict[str, int]]:
+    """What is known of those hours of groups, and of no others: a host may have said any number of names of an hour."""
     count = ledger.MeterCount
+    key, counts = (count.hour, count.gpu, count.tenant), [getattr(count, name) for name in COUNTED]
     return {
         (row.hour, row.gpu, row.tenant): {name: getattr(row, name) for name in COUNTED}
-        for start in range(0, len(hours), _BATCH)
-        for row in session.scalars(
-            select(count).where(count.meter_id == meter_id, count.hour.in_(hours[start : start + _BATCH]))
+        for start in range(0, len(told), _BATCH)
+        for row in session.execute(
+            select(*key, *counts).where(count.meter_id == meter_id, tuple_(*key).in_(told[start : start + _BATCH]))
         )
     }
 
 
 def _room(session: Session, host: models.Host) -> int:
     """How many more counts of it are kept."""
-    count, meter = ledger.MeterCount, ledger.Meter
-    own = select(meter.id).where(meter.host_id == host.id)
+    count = ledger.MeterCount
+    own = select(ledger.Meter.id).where(*_told_since_it_enrolled(host))
     some = select(count.hour).where(count.meter_id.in_(own)).limit(COUNTS_MAX).subquery()
     return COUNTS_MAX - (session.scalar(select(func.count()).select_from(some)) or 0)
+
+
+def _told_since_it_enrolled(host: models.Host) -> tuple[ColumnElement[bool], ...]:
+    """Which meters are its: a host that was taken over, and is its owner's again, begins with none."""
+    own = (ledger.Meter.host_id == host.id,)
+    return own if host.enrolled_at is None else (*own, ledger.Meter.told_at >= host.enrolled_at)
 
 
 def _add(session: Session, entries: list[dict[str, Any]]) -> None:

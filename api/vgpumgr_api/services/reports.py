@@ -19,7 +19,7 @@ from vgpumgr_api.db import models, observations
 from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.statements import change, upsert
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events, heartbeats, progress
+from vgpumgr_api.services import allowance, events, heartbeats, progress
 from vgpumgr_api.services.actors import Actor, require_unrevoked
 from vgpumgr_api.services.generations import bump
 from vgpumgr_api.services.installation import UNKNOWN_YET
@@ -47,6 +47,7 @@ def none_yet(host_id: UUID, *, agent_version: str) -> dict[str, Any]:
         "refusals": [],
         "reported_at": None,
         "lost_at": None,
+        "spent_until": None,
     }
 
 
@@ -61,6 +62,8 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
     require_unrevoked(session, actor, host)  # while the lock was waited for, the host may have been fenced
     if not is_newer(report, last):
         return Reported(accepted=False)
+    allowance.require(session, last)
+    before = events.recorded(session)
 
     deleted = _deleted(session, host, report)
     startable = {one.id for one in report.slices if one.startable}
@@ -90,6 +93,7 @@ def take_in(session: Session, actor: Actor, host: models.Host, report: Report) -
         touched.add(host.id)  # the document it has may be one of commits that were lost, and of the number of another
     last.refusals = [printable(refusal[:REFUSAL_KEPT]) for refusal in report.refusals]
     last.reported_at = heartbeats.heard(session, last.reported_at)
+    allowance.spend(session, last, events.recorded(session) - before)
     session.flush()
     bump(session, touched)
     return Reported(accepted=True)

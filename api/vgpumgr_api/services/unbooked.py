@@ -5,10 +5,11 @@ A row is what the meter says of that hour in all, not only what was left out of 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import ColumnElement, func, select, tuple_
 from sqlalchemy.orm import Session
@@ -16,6 +17,7 @@ from sqlalchemy.orm import Session
 from vgpumgr.wire.common import Page
 from vgpumgr.wire.usage import Reading, UnbookedReason, UnbookedRow
 from vgpumgr_api.db import ledger
+from vgpumgr_api.db.database import now
 from vgpumgr_api.db.statements import upsert
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, require_view
@@ -30,10 +32,16 @@ IMPLAUSIBLE = UnbookedReason.IMPLAUSIBLE.value
 """More than the GPU can have done in that time, or of a time that the ledger no longer has."""
 
 LIMIT_NS = 2 * 3600 * 10**9
-"""Of one GPU in one hour: a clock that is set back lives it twice."""
+"""Of one GPU in one hour: a clock that is set back lives it twice. Tenants are throttled side by side: of each."""
+
+CORRECTIONS_MAX = 24
+"""Rows of the ledger that one hour of a group has: a meter goes on with an hour that is over after a restore, or while
+its host's clock is wrong."""
 
 ROWS_MAX = 50_000
 """Of one host, which says what it likes: 16 GPUs with 10 tenants each, for the ten days that it tells again."""
+
+SAID_EVERY = timedelta(hours=1)
 
 _COUNTS = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 _BATCH = 500
@@ -83,32 +91,57 @@ def _row(found: ledger.Unbooked) -> UnbookedRow:
     )
 
 
+Group = tuple[datetime, str, UUID]
+"""An hour of a tenant on a GPU."""
+
+
 class Bounds:
-    """How much of hours of a host's GPUs is booked already, and whether more fits."""
+    """How much of hours of a host's GPUs is booked already, in how many rows, and whether more fits."""
 
     def __init__(self, session: Session, host: str, hours: Iterable[datetime]) -> None:
         entry = ledger.LedgerEntry
         wanted = sorted(set(hours))
-        self._booked: Counter[tuple[datetime, str]] = Counter()
+        self._booked: Counter[tuple[str, datetime, str, UUID | None]] = Counter()
+        self._rows: dict[Group, set[datetime]] = {}
+        counts = [getattr(entry, name) for name in _COUNTS]
         for start in range(0, len(wanted), _BATCH):
-            for hour, gpu, run_ns in session.execute(
-                select(entry.hour, entry.gpu, func.sum(entry.run_ns))
-                .where(entry.host == host, entry.hour.in_(wanted[start : start + _BATCH]))
-                .group_by(entry.hour, entry.gpu)
+            for row in session.execute(
+                select(entry.hour, entry.gpu, entry.tenant_id, entry.booked, *counts).where(
+                    entry.host == host, entry.hour.in_(wanted[start : start + _BATCH])
+                )
             ):
-                self._booked[hour, gpu] = int(run_ns)
+                self._note(
+                    (row.hour, row.gpu, row.tenant_id), row.booked, {name: getattr(row, name) for name in _COUNTS}
+                )
 
-    def take(self, hour: datetime, gpu: str, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Whether such a growth can be; if so it counts from now on."""
-        more_ns = after["run_ns"] - before["run_ns"]
-        if any(abs(after[name]) > LIMIT_NS for name in _COUNTS) or self._booked[hour, gpu] + more_ns > LIMIT_NS:
+    def take(self, group: Group, booked: datetime, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """Whether such a growth can be, in the row that is booked then; if so it counts from now on."""
+        growth = {name: after[name] - before[name] for name in _COUNTS}
+        rows = self._rows.get(group, set())
+        if (
+            any(abs(after[name]) > LIMIT_NS for name in _COUNTS)
+            or any(self._booked[key] + abs(growth[key[0]]) > LIMIT_NS for key in _shared(group))
+            or (booked not in rows and len(rows) >= CORRECTIONS_MAX)
+        ):
             return False
-        self._booked[hour, gpu] += more_ns
+        self._note(group, booked, growth)
         return True
+
+    def _note(self, group: Group, booked: datetime, growth: Mapping[str, int]) -> None:
+        for key in _shared(group):
+            self._booked[key] += abs(growth[key[0]])
+        self._rows.setdefault(group, set()).add(booked)
+
+
+def _shared(group: Group) -> Iterator[tuple[str, datetime, str, UUID | None]]:
+    """What has a limit in an hour: counts of a GPU, or of each tenant there."""
+    hour, gpu, tenant_id = group
+    for name in _COUNTS:
+        yield name, hour, gpu, tenant_id if name == "throttled_ns" else None
 
 
 class Aside:
-    """What one message leaves out of the ledger."""
+    """What one message leaves out of the ledger. Of each meter that is said once in `SAID_EVERY`."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -121,7 +154,7 @@ class Aside:
             name: getattr(reading, name) for name in _COUNTS
         }
 
-    def store(self, session: Session, actor: Actor) -> None:
+    def store(self, session: Session, actor: Actor, meter: ledger.Meter) -> None:
         """Write it down as far as there is room, with an event if there is any that was not there before."""
         if not self._rows:
             return
@@ -137,7 +170,8 @@ class Aside:
         room = self._room(session) if new else 0
         there.update(new[:room])
         upsert(session, table, [row for key, row in self._rows.items() if key in there])
-        if new and room:
+        if new and (meter.left_out_at is None or meter.left_out_at <= now(session) - SAID_EVERY):
+            meter.left_out_at = now(session)
             hour, _, gpu, tenant, reason = new[0]
             first = {"hour": hour.isoformat(), "gpu": gpu, "tenant": tenant, "reason": reason}
             detail = {"rows": len(new), "first": first, "full": room <= len(new)}

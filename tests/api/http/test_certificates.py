@@ -14,6 +14,8 @@ import httpx2
 import pytest
 from vgpumgr_agent.identity import new_key
 from vgpumgr_api import agent_ca
+from vgpumgr_api.services.allowance import EVENTS_AN_HOUR
+from vgpumgr_api.services.certificates import WORTH
 
 from tests.api.http.process import command, serving, settings_file
 from tests.api.http.tls import CA, TLS, Cloud, Host, certifying, make_certificate, outcome
@@ -138,6 +140,19 @@ def test_renewing_gives_another_certificate_and_leaves_the_old_one_its_time(clou
     renewed = Host(cloud, "one", host.id, key, said["certificate"])
     assert (renewed.desired(), host.desired()) == ("ok", "ok")
     assert len(cloud.operator.get("/v1/tokens").json()["items"]) == 2  # the operator's and the host's
+
+
+def test_a_host_that_wants_ever_more_certificates_is_held_up(cloud: Cloud) -> None:
+    host, other = cloud.host("one"), cloud.host("two")
+    body = {"csr": new_key()[1]}
+    with host.connect() as http:
+        answers = [outcome(http.post("/v1/hosts/one/certificate", json=body)) for _ in range(70)]
+    made = answers.count("ok")
+    assert answers == ["ok"] * made + [Code.RATE_EXCEEDED] * (70 - made)
+    assert EVENTS_AN_HOUR // WORTH <= made < 70
+    with other.connect() as http:
+        assert outcome(http.post("/v1/hosts/two/certificate", json=body)) == "ok"
+    assert host.desired() == "ok"
 
 
 def test_a_host_with_a_token_moves_to_certificates_and_the_token_ends_when_that_has_worked(cloud: Cloud) -> None:

@@ -151,13 +151,20 @@ def test_a_claim_that_gets_no_lock_is_refused_and_can_be_repeated(
     postgresql.drop("locked")
 
 
-def actor(tenant: int | None = None, *, account: int | None = None, role: TokenRole = TokenRole.TENANT) -> Actor:
+def actor(
+    tenant: int | None = None,
+    *,
+    account: int | None = None,
+    host: int | None = None,
+    role: TokenRole = TokenRole.TENANT,
+) -> Actor:
     return Actor(
         token_id=UUID(int=1),
         role=role,
         name="t",
         tenant_id=None if tenant is None else UUID(int=tenant),
         account_id=None if account is None else UUID(int=account),
+        host_id=None if host is None else UUID(int=host),
     )
 
 
@@ -187,6 +194,23 @@ def test_projects_count_with_their_account_and_agents_apart(monkeypatch: pytest.
         async with AsyncExitStack() as stack:
             await _enter(turns, actor(5), 3, stack)
             await _enter(turns, actor(role=TokenRole.OPERATOR), SHARED - 3, stack)
+
+    asyncio.run(fill())
+
+
+def test_one_host_takes_no_other_hosts_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "WAIT_S", 0)
+
+    async def fill() -> None:
+        turns = Turns()
+        async with AsyncExitStack() as stack:
+            await _enter(turns, actor(host=1, role=TokenRole.HOST), turns_module.HOST, stack)
+            with pytest.raises(Refusal) as caught:
+                await _enter(turns, actor(host=1, role=TokenRole.HOST), 1, stack)
+            assert caught.value.code == Code.DATABASE_BUSY
+            await _enter(turns, actor(host=2, role=TokenRole.HOST), 1, stack)
+        async with AsyncExitStack() as stack:
+            await _enter(turns, actor(host=1, role=TokenRole.HOST), turns_module.HOST, stack)
 
     asyncio.run(fill())
 

@@ -51,7 +51,7 @@ DROPPED: tuple[tuple[str, dict[str, Any]], ...] = (
             "desired_epoch": ID["a"],
             "refusals": "[]",
             "reported_at": AT,
-            "lost_at": AT,
+            **dict.fromkeys(("lost_at", "spent_until"), AT),
         },
     ),
     (
@@ -69,7 +69,16 @@ DROPPED: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("liveness", {"id": 1, "since": AT, "at": AT}),
-    ("meters", {"id": ID["p"], "host_id": ID["c"], "revision": 1, "told_at": AT, "complete_hour": 7}),
+    (
+        "meters",
+        {
+            "id": ID["p"],
+            "host_id": ID["c"],
+            "revision": 1,
+            "complete_hour": 7,
+            **dict.fromkeys(("told_at", "left_out_at"), AT),
+        },
+    ),
     ("meter_counts", {"meter_id": ID["p"], "hour": 7, "gpu": HERE["gpu"], "tenant": "acme", **COUNTED}),
     ("usage_books", {"id": 1, "closed_before": "2026-11-20 12:00:00+00:00", "kept_from": "2026-10-20 12:00:00+00:00"}),
 )

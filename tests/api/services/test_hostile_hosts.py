@@ -8,16 +8,48 @@ import pytest
 from sqlalchemy import insert
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import explain, figures, profiles
+from vgpumgr_api.services import allowance, explain, figures, hosts, profiles
 from vgpumgr_api.services.unbooked import UNATTRIBUTED
 
-from tests.api.world import ADDRESS, GIB, World, gpu
+from tests.api.conftest import Clock
+from tests.api.services.refusals import refused
+from tests.api.world import ADDRESS, GIB, Agent, World, gpu
 from vgpumgr.wire.common import COUNTER_MAX, Band, Mode, Policy
 from vgpumgr.wire.fleet import ReportedGpu
+from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Profile, ProfileCreate, SliceCreate
 from vgpumgr.wire.usage import COUNT_MAX_NS
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def swapped(agent: Agent, lot: int) -> bool:
+    """Reports four GPUs in the place of the four before."""
+    agent.inventory = [gpu(f"{lot % 2 + 1:04x}:{number:02x}:00.0") for number in range(4)]
+    return agent.report()
+
+
+def test_a_host_that_makes_ever_more_happen_is_held_up(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event is kept for good. It has done nothing then, and others are not held up."""
+    monkeypatch.setattr(allowance, "EVENTS_AN_HOUR", 20)
+    liar, other = world.host("liar", inventory=[]), world.host("other", inventory=[])
+    lots = iter(range(100))
+    with refused(Code.RATE_EXCEEDED) as caught:
+        while True:
+            swapped(liar, next(lots))
+    assert next(lots) == 5  # four and then eight each time, after which more than an hour's is spent
+    assert caught.refusal is not None
+    assert caught.refusal.retry_after_s == 8 * 180
+    assert swapped(other, 0)
+    present = {one.address for one in world.gpus() if one.host == "liar" and one.present}
+    assert present == {f"0002:{number:02x}:00.0" for number in range(4)}
+    clock.advance(8 * 180)
+    assert liar.report()
+    again = world.enrolled("liar", world.run(hosts.reenroll, "liar").enroll_token)
+    for lot in range(3):
+        assert swapped(again, lot)
 
 
 def told(address: str = ADDRESS, **members: Any) -> ReportedGpu:

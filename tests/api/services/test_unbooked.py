@@ -2,12 +2,13 @@
 """What hosts say and the ledger does not believe, or cannot give to anybody, leaves a trace and no bill."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import func, select
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, figures, gpus, metering, unbooked
+from vgpumgr_api.services import books, figures, gpus, hosts, metering, unbooked
 from vgpumgr_api.services.inventory import GPUS_MAX
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
@@ -18,7 +19,7 @@ from tests.api.services.test_metering import NOON, Told, entries
 from tests.api.world import Agent, World, gpu
 from vgpumgr.wire.common import MEM_BYTES_MAX
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.usage import UnbookedReason
+from vgpumgr.wire.usage import Metered, UnbookedReason
 
 HOUR_NS = 3600 * 10**9
 
@@ -225,12 +226,13 @@ def test_a_host_that_begins_ever_new_meters_fills_no_table(world: World, agent: 
 
 
 def test_a_host_that_counts_for_ever_other_names_fills_no_table(
-    database: Database, world: World, told: Told, monkeypatch: pytest.MonkeyPatch
+    database: Database, world: World, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first that do not fit are told of, once; what is there goes on, as do other hosts."""
+    """That some do not fit is told each hour; what is there goes on, as do other hosts."""
     monkeypatch.setattr(unbooked, "ROWS_MAX", 5)
-    for lot in range(3):
+    for lot in range(4):
         told.tell(*(told.reading(1, tenant=f"x{lot}{number}") for number in range(3)), told.reading(lot + 1))
+        clock.advance(1800)
     assert [(each["rows"], each["full"]) for each in said(world)] == [(3, False), (3, True)]
     assert kept(database) == [("unattributed", name, 1) for name in ("x00", "x01", "x02", "x10", "x11")]
     told.tell(told.reading(2, tenant="x00"), told.reading(2, tenant="x12"))
@@ -238,8 +240,49 @@ def test_a_host_that_counts_for_ever_other_names_fills_no_table(
     other = Told(world.host("two"))
     other.tell(other.reading(1, tenant="y"))
     assert len(kept(database)) == 6
-    assert [(each["rows"], each["full"]) for each in said(world)][2:] == [(1, False)]
-    assert entries(database) == [(0, 0, "acme", 3, 3)]
+    assert [(each["rows"], each["full"]) for each in said(world)][2:] == [(1, True), (1, False)]
+    assert sum(row[3] for row in entries(database)) == 4
+
+
+def test_what_is_left_out_is_kept_for_three_months_at_most(database: Database, told: Told, clock: Clock) -> None:
+    told.tell(told.reading(5, tenant="gone"))
+    for days, left in ((92, 1), (1, 0)):
+        clock.advance(days * 86400)
+        database.run(books.forget_rows)
+        assert len(kept(database)) == left
+
+
+@pytest.mark.parametrize(("name", "sign"), [("assured_ns", 1), ("reserved_ns", 1), ("due_ns", -1)])
+def test_no_count_of_all_meters_together_is_more_than_two_hours(
+    database: Database, agent: Agent, name: str, sign: int
+) -> None:
+    for number in range(3):
+        meter = Told(agent)
+        tenant = ("acme", "blue")[number % 2]
+        meter.tell(meter.reading(0, tenant=tenant, **{"due_ns": 0, name: sign**number * HOUR_NS}))
+    assert [row[:2] for row in kept(database)] == [("implausible", "acme")]
+
+
+def test_tenants_are_throttled_side_by_side(database: Database, agent: Agent) -> None:
+    for number in range(4):
+        meter = Told(agent)
+        meter.tell(meter.reading(0, tenant=("acme", "blue")[number % 2], throttled_ns=HOUR_NS))
+    assert kept(database) == []
+    meter.tell(meter.reading(0, tenant="blue", throttled_ns=HOUR_NS + 1))
+    assert [row[:2] for row in kept(database)] == [("implausible", "blue")]
+
+
+def test_an_hour_that_is_told_anew_for_ever_fills_no_ledger(
+    database: Database, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unbooked, "CORRECTIONS_MAX", 3)
+    for step in range(6):
+        told.tell(told.reading(0, due_ns=step % 2))
+        clock.advance(3600)
+    assert len(entries(database)) == 3
+    assert [row[:2] for row in kept(database)] == [("implausible", "acme")]
+    told.tell(told.reading(7, hour=NOON + 6))
+    assert entries(database)[-1] == (6, 0, "acme", 7, 7)
 
 
 def test_a_host_that_counts_in_ever_other_hours_fills_no_table(
@@ -255,6 +298,69 @@ def test_a_host_that_counts_in_ever_other_hours_fills_no_table(
     assert kept(database) == [("implausible", "acme", 9), ("implausible", "blue", 1), ("implausible", "blue", 1)]
     counts = select(func.count()).select_from(ledger.MeterCount)
     assert database.run(lambda session: session.scalar(counts), read_only=True) == 3
+
+
+def test_what_a_taken_over_host_made_up_is_in_nobodys_way_once_it_is_enrolled_anew(
+    world: World, agent: Agent, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metering, "COUNTS_MAX", 100)
+    monkeypatch.setattr(metering, "METERS_MAX", 2)
+    for _ in range(2):
+        liar = Told(agent)
+        liar.tell(*(liar.reading(1, tenant=f"x{number}") for number in range(60)))
+    clock.advance(1)
+    agent = world.enrolled("one", world.run(hosts.reenroll, "one").enroll_token)
+    told = Told(agent)
+    told.tell(told.reading(5))
+    assert entries(world.database) == [(0, 0, "acme", 5, 5)]
+
+
+def test_counts_of_a_meter_that_was_lost_are_forgotten(
+    database: Database, agent: Agent, told: Told, clock: Clock
+) -> None:
+    """It begins anew if it comes back: what it counted may be booked already."""
+    told.tell(told.reading(5), told.reading(6, hour=NOON + 10**6))
+    clock.advance(86400)
+    another = Told(agent)
+    another.tell(another.reading(1, hour=NOON + 24))
+
+    def counts() -> set[UUID]:
+        while database.run(books.forget_counts):
+            pass
+        return set(database.run(lambda session: session.scalars(select(ledger.MeterCount.meter_id)).all()))
+
+    clock.advance(29 * 86400)
+    assert counts() == {told.meter_id, another.meter_id}
+    clock.advance(1)
+    assert counts() == {another.meter_id}
+    assert told.tell(told.reading(6), after=0) == Metered(revision=0, restart=True)
+    assert sum(row[3] for row in entries(database)) == 12
+
+
+def test_a_silent_meter_stays_where_there_is_no_other(database: Database, told: Told, clock: Clock) -> None:
+    told.tell(told.reading(5))
+    clock.advance(100 * 86400)
+    database.run(books.forget_counts)
+    told.tell(told.reading(7))
+    assert sum(row[3] for row in entries(database)) == 7
+
+
+def test_of_an_hour_with_ever_so_many_names_only_those_that_are_told_are_looked_at(
+    database: Database, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told.tell(*(told.reading(1, tenant=f"x{number}") for number in range(50)))
+    found: list[int] = []
+    looked = metering._counted
+
+    def counted(*asked: Any) -> Any:
+        known = looked(*asked)
+        found.append(len(known))
+        return known
+
+    monkeypatch.setattr(metering, "_counted", counted)
+    told.tell(told.reading(2, tenant="x7"), told.reading(1))
+    assert found == [1]
+    assert [run_ns for _, name, run_ns in kept(database) if name == "x7"] == [2]
 
 
 def test_memory_that_no_gpu_has_breaks_no_sum(world: World, agent: Agent) -> None:
