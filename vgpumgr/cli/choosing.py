@@ -7,7 +7,7 @@ from typing import Any
 
 from vgpumgr.cli.kinds import Kind, checked_name
 from vgpumgr.cli.session import Session
-from vgpumgr.cli.units import NO_LABEL, parse_instant, parse_labels, parse_uuid
+from vgpumgr.cli.units import NO_LABEL, parse_instant, parse_selector, parse_uuid
 from vgpumgr.errors import ArgumentError
 
 NAMES = ("tenant", "host", "account", "profile", "subject", "target")
@@ -19,7 +19,7 @@ def chosen(session: Session, kind: Kind, given: Mapping[str, Any], *, one: bool)
     for option in filters:
         if one or option not in kind.filters:
             where = "for one object" if option in kind.filters else f"for {kind.plural}"
-            raise ArgumentError(f"--{option} means nothing {where}; leave it out")
+            raise ArgumentError(f"--{option.replace('_', '-')} means nothing {where}; leave it out")
     return {option: _checked(session, kind, option, value) for option, value in filters.items()}
 
 
@@ -31,7 +31,7 @@ def _checked(session: Session, kind: Kind, option: str, value: Any) -> Any:
     if option in ("since", "until"):
         return parse_instant(value, f"--{option}", session.now()).isoformat()
     if option == "selector":
-        return _selector(parse_labels(value))
+        return _selector(parse_selector(value))
     known = kind.choices.get(option)
     if known is not None and value not in known:
         raise ArgumentError(f"--{option} {value[:40]!r}: {kind.plural} are {', '.join(known)}")

@@ -12,7 +12,7 @@ from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.make import AffinityOption, AntiAffinityOption, PlacementOption, create, refused, request, tie
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, OutputOption, Session, begin, dumped, table
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import parse_labels, parse_uuid
+from vgpumgr.cli.units import parse_selector, parse_uuid
 from vgpumgr.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _claim(
         vm_uuid=vm_uuid,
         host=host,
         placement=placement.value,
-        selector=parse_labels(selector or []),
+        selector=parse_selector(selector or []),
         affinity=tie("--affinity", affinity),
         anti_affinity=tie("--anti-affinity", anti_affinity),
         reservation=None if reservation is None else parse_uuid(reservation, "reservation"),

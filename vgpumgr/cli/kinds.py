@@ -236,7 +236,7 @@ def _find_audit(_: "Client", name: str) -> "BaseModel":
 FENCED = "fenced"  # what a host is called in place of its state
 HOST_STATES = ("ready", "cordoned", "draining", "maintenance", "lost")
 SLICE_STATES = ("claimed", "prepared", "attached", "releasing", "failed", "orphaned", "lost")
-AUDIT_FILTERS = ("tenant", "actor", "action", "object", "since", "until")
+AUDIT_FILTERS = ("tenant", "actor", "action", "object", "request_id", "since", "until")
 
 KINDS = (
     Kind(

@@ -14,7 +14,7 @@ from vgpumgr.cli.kinds import kind_of
 from vgpumgr.cli.option_names import option_of
 from vgpumgr.cli.session import Output, OutputOption, Session, begin, dumped
 from vgpumgr.cli.show import show
-from vgpumgr.cli.units import NO_LABEL, parse_labels, parse_size, parse_tie
+from vgpumgr.cli.units import NO_LABEL, parse_selector, parse_size, parse_tie
 from vgpumgr.durations import parse_duration
 from vgpumgr.errors import ArgumentError, OutputError
 
@@ -194,7 +194,7 @@ def create_reservation(
         expires_in_s=parse_duration(expires_in),
         host=host,
         placement=placement.value,
-        selector=parse_labels(selector or []),
+        selector=parse_selector(selector or []),
         affinity=tie("--affinity", affinity),
         anti_affinity=tie("--anti-affinity", anti_affinity),
     )

@@ -59,6 +59,7 @@ def get(
     object_name: Annotated[
         str | None, typer.Option("--object", metavar="NAME", help="audit of what it was done to")
     ] = None,
+    request_id: Annotated[str | None, typer.Option(metavar="ID", help="audit of what this request did")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="audit from then: 2h (ago), or an ISO 8601 instant")
     ] = None,
@@ -72,7 +73,7 @@ def get(
     given: dict[str, Any] = {"tenant": tenant, "host": host, "vm": vm, "state": state, "after": after, "actor": actor}
     given |= {"action": action, "object": object_name, "since": since, "until": until, "about": about, "watch": watch}
     given |= {"account": account, "profile": profile, "mode": mode, "role": role, "subject": subject}
-    given |= {"selector": selector, "target": target, "unconfirmed": unconfirmed}
+    given |= {"selector": selector, "target": target, "unconfirmed": unconfirmed, "request_id": request_id}
     filters = chosen(session, wanted, given, one=name is not None)
     if name is not None:
         show(session, wanted, [wanted.found(session.client, name)], single=True)

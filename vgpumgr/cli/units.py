@@ -55,6 +55,11 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     return labels
 
 
+def parse_selector(texts: Iterable[str]) -> dict[str, str]:
+    """As `parse_labels`; one text may have several, as in ``zone=a,rack=7``: no label has a comma."""
+    return parse_labels(part for text in texts for part in text.split(","))
+
+
 def parse_tie(text: str) -> dict[str, str]:
     """Return an affinity from ``db``, which is of the level host, or ``db:gpu``."""
     key, colon, level = text.partition(":")

@@ -37,6 +37,7 @@ def test_a_host_may_be_fenced_in_place_of_a_state_of_the_api() -> None:
         ("quotas --account acme", {"account": "acme"}),
         ("profiles --mode strict", {"mode": "strict"}),
         ("hosts --selector zone=a --selector rack=7", {"selector": "rack=7,zone=a"}),
+        ("hosts --selector zone=a,rack=7", {"selector": "rack=7,zone=a"}),
         ("hosts --state lost", {"state": "lost", "fenced": "false"}),
         ("hosts --state fenced", {"fenced": "true"}),
         ("hosts --unconfirmed", {"epoch_confirmed": "false"}),
@@ -45,6 +46,7 @@ def test_a_host_may_be_fenced_in_place_of_a_state_of_the_api() -> None:
         ("reservations --tenant a --profile p", {"tenant": "a", "profile": "p"}),
         ("operations --target a --state failed", {"target": "a", "state": "failed"}),
         ("tokens --role host --subject a", {"role": "host", "subject": "a"}),
+        ("audit --request-id r-1", {"request_id": "r-1"}),
     ],
 )
 def test_what_is_chosen_goes_along(cli: Cli, command: str, query: dict[str, str]) -> None:
