@@ -19,11 +19,14 @@ EVENTS_AN_HOUR = 4096
 """A report of all that a host can have makes fewer."""
 
 AHEAD = timedelta(hours=1)
+AHEAD_MAX = timedelta(minutes=70)
+"""Nobody has to wait for longer than ten minutes. What is further ahead was spent before the clock was put back."""
 
 
 def require(session: Session, host: HostReport) -> None:
     """Raises Refusal(RATE_EXCEEDED) for a host that has made too much happen."""
-    if host.spent_until is not None and (over := host.spent_until - AHEAD - now(session)) > timedelta(0):
+    over = _spent(session, host) - AHEAD
+    if over > timedelta(0):
         raise Refusal(
             Code.RATE_EXCEEDED,
             f"what this host says of itself has changed more than {EVENTS_AN_HOUR} times within an hour; see why",
@@ -34,4 +37,11 @@ def require(session: Session, host: HostReport) -> None:
 def spend(session: Session, host: HostReport, events: int) -> None:
     """Counts what happened."""
     if events:
-        host.spent_until = max(host.spent_until or now(session), now(session)) + events * AHEAD / EVENTS_AN_HOUR
+        spent = _spent(session, host) + events * AHEAD / EVENTS_AN_HOUR
+        host.spent_until = now(session) + min(spent, AHEAD_MAX)
+
+
+def _spent(session: Session, host: HostReport) -> timedelta:
+    none = timedelta(0)
+    ahead = none if host.spent_until is None else host.spent_until - now(session)
+    return ahead if none < ahead <= AHEAD_MAX else none
