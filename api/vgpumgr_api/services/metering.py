@@ -35,18 +35,22 @@ _BATCH = 500
 METERS_MAX = 64
 """Of those within `books.METERS_WITHIN`. A host has one meter; another begins when its disk was lost or put back."""
 
+LEFT_FOR = timedelta(hours=2)
+"""How long after a tenant has left what its group did is still its own: hosts' clocks differ."""
+
 COUNTS_MAX = 1_000_000
 """Of one host, which says what it likes: 64 GPUs with 20 tenants each, for as long as counts are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Owner:
-    """Whose a group on a GPU is. `first`: the hour of its first claim there."""
+    """Whose a group on a GPU is. `first`, `last`: the hours in which claims there began and ended; None: not yet."""
 
     tenant_id: UUID
     account_id: UUID
     account: str
     first: datetime
+    last: datetime | None
 
 
 def meter(session: Session, actor: Actor, host: str, said: Readings) -> Metered:
@@ -115,7 +119,7 @@ def _book(
     aside = Aside(host)
     for reading in sorted(readings, key=lambda reading: reading.revision):
         key = (reading.hour, reading.gpu, reading.tenant)
-        owner = _owner(owners.get(key[1:], ()), reading.hour)
+        owner = _owner(owners.get(key[1:], ()), _said_hour(session, reading.hour))
         before = counts.get(key) or counted.get(key) or dict.fromkeys(COUNTED, 0)
         after = {name: _further(name, before[name], getattr(reading, name)) for name in COUNTED}
         if reading.tenant.isprintable():  # else nobody is ever called that, and it may not be storable
@@ -183,7 +187,7 @@ def _hours(
     kept_from: datetime,
 ) -> Iterator[datetime]:
     for reading in readings:
-        owner = _owner(owners.get((reading.gpu, reading.tenant), ()), reading.hour)
+        owner = _owner(owners.get((reading.gpu, reading.tenant), ()), _said_hour(session, reading.hour))
         if owner is not None:
             yield _hour(session, reading.hour, owner, kept_from)
 
@@ -192,10 +196,13 @@ def _present(session: Session) -> int:
     return (now(session) - EPOCH) // HOUR
 
 
-def _owner(owners: Sequence[_Owner], hour: int) -> _Owner | None:
-    """The last one that had a claim by the end of that hour; else, by a wrong clock, the first."""
-    there = [owner for owner in owners if (owner.first - EPOCH) // HOUR <= hour]
-    return there[-1] if there else owners[0] if owners else None
+def _owner(owners: Sequence[_Owner], hour: datetime) -> _Owner | None:
+    """The last one that had a claim by the end of that hour, unless it had left; else, by a wrong clock, the first."""
+    there = [owner for owner in owners if owner.first <= hour]
+    if not there:
+        return owners[0] if owners else None
+    last = there[-1].last
+    return there[-1] if last is None or hour <= last + LEFT_FOR else None
 
 
 def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[_Owner]]:
@@ -208,15 +215,18 @@ def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> d
     known = sorted((gpu, name) for gpu, name in told if name.isprintable())
     for start in range(0, len(known), _BATCH):
         first = session.execute(_first_claims(host, known[start : start + _BATCH]))
-        for gpu, tenant, tenant_id, account_id, account, since in first:
+        for gpu, tenant, tenant_id, account_id, account, since, until in first:
+            last = None if until is None else hour_of(until)
             found.setdefault((gpu, tenant), []).append(
-                _Owner(tenant_id=tenant_id, account_id=account_id, account=account, first=hour_of(since))
+                _Owner(tenant_id=tenant_id, account_id=account_id, account=account, first=hour_of(since), last=last)
             )
     return found
 
 
-def _first_claims(host: str, told: Sequence[tuple[str, str]]) -> Select[str, str, UUID, UUID, str, datetime]:
-    """The first claim of each tenant that had any there."""
+def _first_claims(
+    host: str, told: Sequence[tuple[str, str]]
+) -> Select[str, str, UUID, UUID, str, datetime, datetime | None]:
+    """The first claim of each tenant that had any there, and when the last ended; NULL: it has one."""
     grant = ledger.Grant
     pairs = values(column("gpu", String), column("tenant", String), name="told").data(list(told)).cte("told")
 
@@ -247,8 +257,15 @@ def _first_claims(host: str, told: Sequence[tuple[str, str]]) -> Select[str, str
         .correlate(tenants)
         .scalar_subquery()
     )
+    other = aliased(grant)
+    same = (other.host == host, other.gpu == tenants.c.gpu, other.tenant_id == tenants.c.tenant_id)
+    # In the order of an index that no other can be taken for, however few hosts PostgreSQL believes there to be.
+    ends = select(other.ended_at).where(*same).order_by(other.ended_at.is_(None).desc(), other.ended_at.desc()).limit(1)
     return (
-        select(grant.gpu, grant.tenant, grant.tenant_id, grant.account_id, grant.account, grant.started_at)
+        select(
+            *(grant.gpu, grant.tenant, grant.tenant_id, grant.account_id, grant.account, grant.started_at),
+            ends.correlate(tenants).scalar_subquery(),
+        )
         .join(tenants, grant.id == first)
         .order_by(grant.started_at)
     )

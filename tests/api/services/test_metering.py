@@ -380,15 +380,16 @@ def test_booking_looks_at_the_first_claim_of_each_tenant_and_at_no_other(agent: 
     told, claims = Told(agent), 30_000
 
     def crowd(session: Session) -> None:
-        session.execute(
-            text(
-                "INSERT INTO grants SELECT gen_random_uuid(), gen_random_uuid(), account_id, account, tenant_id,"
-                " tenant, host, gpu, share_permille, mem_bytes, started_at + n * interval '1 s',"
-                " started_at + n * interval '2 s', started_at + n * interval '2 s'"
-                " FROM grants, generate_series(1, :claims) n"
-            ),
-            {"claims": claims},
-        )
+        for host, later in (("one", 0), ("other", claims)):
+            session.execute(
+                text(
+                    "INSERT INTO grants SELECT gen_random_uuid(), gen_random_uuid(), account_id, account, tenant_id,"
+                    " tenant, :host, gpu, share_permille, mem_bytes, started_at + n * interval '1 s',"
+                    " started_at + (:later + n) * interval '2 s', started_at + (:later + n) * interval '2 s'"
+                    " FROM grants, generate_series(1, :claims) n WHERE ended_at IS NULL"
+                ),
+                {"host": host, "later": later, "claims": claims},
+            )
 
     agent.database.run(crowd)
     explained: list[int] = []

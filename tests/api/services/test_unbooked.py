@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 from vgpumgr_api.db import ledger
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.services import books, figures, gpus, hosts, metering, unbooked
+from vgpumgr_api.services import books, claims, figures, gpus, hosts, metering, unbooked
 from vgpumgr_api.services.inventory import GPUS_MAX
 from vgpumgr_api.services.paging import PageRequest
 from vgpumgr_api.services.unbooked import LIMIT_NS, UnbookedFilter
@@ -143,6 +143,28 @@ def test_what_was_counted_before_the_first_claim_is_not_booked_with_what_comes_a
     assert kept(database) == before
     told.again(told.sent)
     assert (entries(database), kept(database)) == ([(0, 0, "green", 50, 50)], before)
+
+
+def test_who_has_left_a_gpu_pays_for_nothing_that_its_host_makes_up(
+    database: Database, world: World, agent: Agent, told: Told, clock: Clock
+) -> None:
+    """A host's clock may be ahead of ours, and a message late."""
+    clock.advance(3600)
+    claimed = [one for one in world.run(claims.list_slices, PageRequest()).items if one.tenant == "acme"]
+    for one in claimed:
+        world.delete(one.id)
+        assert agent.confirm_gone(one.id)
+    clock.advance(10 * 3600)
+    told.tell(*(told.reading(hours, hour=NOON + hours) for hours in range(1, 8)), told.reading(9, tenant="blue"))
+    assert {(hour, tenant, run_ns) for hour, _, tenant, run_ns, _ in entries(database)} == {
+        *((hours, "acme", hours) for hours in (1, 2, 3)),
+        (0, "blue", 9),
+    }
+    assert kept(database) == [("unattributed", "acme", hours) for hours in (4, 5, 6, 7)]
+    agent.report(desired=agent.desired())
+    world.claim("acme", world.profile(share=100))
+    told.tell(told.reading(50, hour=NOON + 11))
+    assert (11, 0, "acme", 50, 50) in entries(database)
 
 
 def test_a_name_that_cannot_be_stored_breaks_nothing(database: Database, told: Told) -> None:
