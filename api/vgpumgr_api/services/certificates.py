@@ -14,7 +14,7 @@ from vgpumgr.wire.fleet import CertificateRequest, HostCertificate
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.agent_ca import AgentCa, Peer, RequestError
 from vgpumgr_api.db import models, records
-from vgpumgr_api.db.database import now
+from vgpumgr_api.db.database import TryAgain, now
 from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.db.statements import change
 from vgpumgr_api.errors import Refusal
@@ -66,7 +66,9 @@ def renew(
     row = own_host(session, actor, host)
     if ca is None:
         raise Refusal(Code.CA_ABSENT, "this API has no certificate authority for agents; go on with the token")
-    reported = session.scalars(select(HostReport).where(HostReport.host_id == row.id).with_for_update()).one()
+    reported = session.scalar(select(HostReport).where(HostReport.host_id == row.id).with_for_update())
+    if reported is None:  # the host was deleted since it was found
+        raise TryAgain
     allowance.require(session, reported)
     allowance.spend(session, reported, WORTH)
     made = sign(session, ca, row.id, _own(actor), request.csr)

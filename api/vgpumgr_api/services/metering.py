@@ -25,7 +25,7 @@ from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import books
 from vgpumgr_api.services.actors import Actor, own_host, require_unrevoked
 from vgpumgr_api.services.books import EPOCH, HOUR, hour_of
-from vgpumgr_api.services.unbooked import IMPLAUSIBLE, UNATTRIBUTED, Aside, Bounds
+from vgpumgr_api.services.unbooked import IMPLAUSIBLE, UNATTRIBUTED, Aside, Bounds, Group
 
 COUNTED = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
 _BOTH_WAYS = "due_ns"
@@ -115,7 +115,7 @@ def _book(
     room = _room(session, reporter) if len(counted) < len(told) else 0
     counts: dict[tuple[int, str, str], dict[str, Any]] = {}
     entries: dict[tuple[datetime, datetime, UUID, str], dict[str, Any]] = {}
-    bounds = Bounds(session, host, _hours(session, owners, readings, kept.kept_from))
+    bounds = Bounds(session, host, _groups(session, owners, readings, kept.kept_from))
     aside = Aside(host)
     for reading in sorted(readings, key=lambda reading: reading.revision):
         key = (reading.hour, reading.gpu, reading.tenant)
@@ -180,16 +180,16 @@ def _said_hour(session: Session, said: int) -> datetime:
     return EPOCH + timedelta(hours=min(said, _present(session)))
 
 
-def _hours(
+def _groups(
     session: Session,
     owners: Mapping[tuple[str, str], Sequence[_Owner]],
     readings: Sequence[Reading],
     kept_from: datetime,
-) -> Iterator[datetime]:
+) -> Iterator[Group]:
     for reading in readings:
         owner = _owner(owners.get((reading.gpu, reading.tenant), ()), _said_hour(session, reading.hour))
         if owner is not None:
-            yield _hour(session, reading.hour, owner, kept_from)
+            yield _hour(session, reading.hour, owner, kept_from), reading.gpu, owner.tenant_id
 
 
 def _present(session: Session) -> int:

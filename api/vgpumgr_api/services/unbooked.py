@@ -44,6 +44,7 @@ ROWS_MAX = 50_000
 SAID_EVERY = timedelta(hours=1)
 
 _COUNTS = ("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns")
+_OF_TENANT = "throttled_ns"
 _BATCH = 500
 
 
@@ -98,46 +99,48 @@ Group = tuple[datetime, str, UUID]
 class Bounds:
     """How much of hours of a host's GPUs is booked already, in how many rows, and whether more fits."""
 
-    def __init__(self, session: Session, host: str, hours: Iterable[datetime]) -> None:
-        entry = ledger.LedgerEntry
-        wanted = sorted(set(hours))
+    def __init__(self, session: Session, host: str, groups: Iterable[Group]) -> None:
         self._booked: Counter[tuple[str, datetime, str, UUID | None]] = Counter()
         self._rows: dict[Group, set[datetime]] = {}
-        counts = [getattr(entry, name) for name in _COUNTS]
+        entry, wanted = ledger.LedgerEntry, sorted(set(groups))
+        gpus = sorted({group[:2] for group in wanted})
+        of_gpu = [name for name in _COUNTS if name != _OF_TENANT]
+        sums = [func.sum(func.abs(getattr(entry, name))).label(name) for name in of_gpu]
+        for start in range(0, len(gpus), _BATCH):
+            key = (entry.hour, entry.gpu)
+            some = tuple_(*key).in_(gpus[start : start + _BATCH])
+            for row in session.execute(select(*key, *sums).where(entry.host == host, some).group_by(*key)):
+                for name in of_gpu:
+                    self._booked[name, row.hour, row.gpu, None] = int(getattr(row, name))
         for start in range(0, len(wanted), _BATCH):
-            for row in session.execute(
-                select(entry.hour, entry.gpu, entry.tenant_id, entry.booked, *counts).where(
-                    entry.host == host, entry.hour.in_(wanted[start : start + _BATCH])
-                )
-            ):
-                self._note(
-                    (row.hour, row.gpu, row.tenant_id), row.booked, {name: getattr(row, name) for name in _COUNTS}
-                )
+            group = (entry.hour, entry.gpu, entry.tenant_id)
+            some = tuple_(*group).in_(wanted[start : start + _BATCH])
+            counts = (entry.booked, entry.throttled_ns)
+            for row in session.execute(select(*group, *counts).where(entry.host == host, some)):
+                self._booked[_OF_TENANT, row.hour, row.gpu, row.tenant_id] += row.throttled_ns
+                self._rows.setdefault((row.hour, row.gpu, row.tenant_id), set()).add(row.booked)
 
     def take(self, group: Group, booked: datetime, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
         """Whether such a growth can be, in the row that is booked then; if so it counts from now on."""
         growth = {name: after[name] - before[name] for name in _COUNTS}
         rows = self._rows.get(group, set())
-        if (
+        if any(growth.values()) and (
             any(abs(after[name]) > LIMIT_NS for name in _COUNTS)
             or any(self._booked[key] + abs(growth[key[0]]) > LIMIT_NS for key in _shared(group))
             or (booked not in rows and len(rows) >= CORRECTIONS_MAX)
         ):
             return False
-        self._note(group, booked, growth)
-        return True
-
-    def _note(self, group: Group, booked: datetime, growth: Mapping[str, int]) -> None:
         for key in _shared(group):
             self._booked[key] += abs(growth[key[0]])
         self._rows.setdefault(group, set()).add(booked)
+        return True
 
 
 def _shared(group: Group) -> Iterator[tuple[str, datetime, str, UUID | None]]:
     """What has a limit in an hour: counts of a GPU, or of each tenant there."""
     hour, gpu, tenant_id = group
     for name in _COUNTS:
-        yield name, hour, gpu, tenant_id if name == "throttled_ns" else None
+        yield name, hour, gpu, tenant_id if name == _OF_TENANT else None
 
 
 class Aside:

@@ -305,6 +305,8 @@ def test_an_hour_that_is_told_anew_for_ever_fills_no_ledger(
     assert [row[:2] for row in kept(database)] == [("implausible", "acme")]
     told.tell(told.reading(7, hour=NOON + 6))
     assert entries(database)[-1] == (6, 0, "acme", 7, 7)
+    told.tell(told.reading(7, hour=NOON + 6), told.reading(0, due_ns=1))  # which is known
+    assert len(kept(database)) == 1
 
 
 def test_a_host_that_counts_in_ever_other_hours_fills_no_table(
