@@ -15,8 +15,7 @@ from vgpumgr_api.db.models import Base
 
 COUNT_MAX = 9 * 10**18
 
-_OPEN = text("ended_at IS NULL")
-_GOES_ON = text("(ended_at IS NULL)")
+_OPEN = text("(ended_at IS NULL)")
 
 
 class Grant(Base):
@@ -33,7 +32,7 @@ class Grant(Base):
         CheckConstraint("ended_at IS NULL OR deleted_at IS NOT NULL", name="ended"),
         Index("ix_grants_open", "slice_id", unique=True, postgresql_where=_OPEN, sqlite_where=_OPEN),
         Index("ix_grants_first", "host", "gpu", "tenant", "tenant_id", "started_at"),
-        Index("ix_grants_last", "host", "gpu", "tenant_id", _GOES_ON, "ended_at"),
+        Index("ix_grants_last", "host", "gpu", "tenant_id", _OPEN, "ended_at"),
         Index("ix_grants_tenant_id_ended_at", "tenant_id", "ended_at"),
         Index("ix_grants_ended_at", "ended_at"),
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much a host may make happen. Each event is written down for good, and a host says what it likes.
 
-The generic cell rate algorithm (ITU-T I.371), as in `limits`, in the row of its reports, which the caller has locked.
-What happened already always counts: who has spent more than an hour's waits until that is over.
+The generic cell rate algorithm (ITU-T I.371), as in `limits`, but in the row of its reports, which the caller has
+locked, and counted afterwards, when it is known how much happened: who has spent more than an hour's waits.
 """
 
 from datetime import timedelta
@@ -16,7 +16,7 @@ from vgpumgr_api.db.observations import HostReport
 from vgpumgr_api.errors import Refusal
 
 EVENTS_AN_HOUR = 4096
-"""A report of all that a host can have makes fewer."""
+"""Sixteen times as many as when all GPUs that a host may have are found."""
 
 AHEAD = timedelta(hours=1)
 AHEAD_MAX = timedelta(minutes=70)

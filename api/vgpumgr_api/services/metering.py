@@ -103,11 +103,11 @@ def _require_room(session: Session, host: models.Host) -> None:
 
 
 def _book(
-    session: Session, actor: Actor, reporter: models.Host, found: ledger.Meter, readings: Sequence[Reading]
+    session: Session, actor: Actor, reporter: models.Host, teller: ledger.Meter, readings: Sequence[Reading]
 ) -> None:
     if not readings:
         return
-    host, meter_id = reporter.name, found.id
+    host, meter_id = reporter.name, teller.id
     owners = _owners(session, host, {(reading.gpu, reading.tenant) for reading in readings})
     kept = books.held(session)
     told = {(reading.hour, reading.gpu, reading.tenant) for reading in readings if reading.tenant.isprintable()}
@@ -159,7 +159,7 @@ def _book(
         for name in COUNTED:
             entry[name] += after[name] - before[name]
     upsert(session, ledger.MeterCount, list(counts.values()))
-    aside.store(session, actor, found)
+    aside.store(session, actor, teller)
     _add(session, [entry for _, entry in sorted(entries.items()) if any(entry[name] for name in COUNTED)])
 
 
@@ -214,7 +214,7 @@ def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> d
     found: dict[tuple[str, str], list[_Owner]] = {}
     known = sorted((gpu, name) for gpu, name in told if name.isprintable())
     for start in range(0, len(known), _BATCH):
-        first = session.execute(_first_claims(host, known[start : start + _BATCH]))
+        first = session.execute(_first_and_last_claims(host, known[start : start + _BATCH]))
         for gpu, tenant, tenant_id, account_id, account, since, until in first:
             last = None if until is None else hour_of(until)
             found.setdefault((gpu, tenant), []).append(
@@ -223,7 +223,7 @@ def _owners(session: Session, host: str, told: Collection[tuple[str, str]]) -> d
     return found
 
 
-def _first_claims(
+def _first_and_last_claims(
     host: str, told: Sequence[tuple[str, str]]
 ) -> Select[str, str, UUID, UUID, str, datetime, datetime | None]:
     """The first claim of each tenant that had any there, and when the last ended; NULL: it has one."""
