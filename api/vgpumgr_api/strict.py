@@ -110,9 +110,7 @@ class Route(PublicRoute):
             return await run_in_threadpool(authenticate, request)
 
     def turn(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """Endpoints that wait for news would keep a place for nothing. Those of people have turns for what they do in
-        between; a host's document has none.
-        """
+        """Endpoints that wait for news would keep a place for nothing; they have turns for what they do in between."""
         if inspect.iscoroutinefunction(self.endpoint):
             return nullcontext()
         return turns_of(request).turn(request.state.actor)

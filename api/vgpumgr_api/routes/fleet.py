@@ -63,16 +63,17 @@ async def get_desired(
     wait_s: Annotated[int, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait for a newer document")] = 0,
 ) -> Desired:
     """Everything the host shall have; with `epoch` and `generation` only if that is another document."""
-    if epoch is None and generation is None:
-        return await run_in_threadpool(_desired, call, host)
-    if epoch is None or generation is None:
+    if epoch is not None and generation is not None:
+        seen = (epoch, generation)
+        async with call.turn():
+            current = await run_in_threadpool(call.read, fleet.desired_generation, host)
+        own = call.actor.host_id  # which `desired_generation` has made sure of
+        if current == seen and own and not await watch_of(call.request).changed(own, seen, wait_s):
+            return Response(status_code=204)  # type: ignore[return-value]  # FastAPI passes a Response on
+    elif epoch is not None or generation is not None:
         raise field_refusal("query.epoch", "epoch and generation belong together; send both or neither")
-    seen = (epoch, generation)
-    current = await run_in_threadpool(call.read, fleet.desired_generation, host)
-    own = call.actor.host_id  # which `desired_generation` has made sure of
-    if current == seen and own and not await watch_of(call.request).changed(own, seen, wait_s):
-        return Response(status_code=204)  # type: ignore[return-value]  # FastAPI passes a Response on
-    return await run_in_threadpool(_desired, call, host)
+    async with call.turn():
+        return await run_in_threadpool(_desired, call, host)
 
 
 def _desired(call: Call, host: str) -> Desired:

@@ -37,6 +37,7 @@ LOCKED_QUOTA = text(
 )
 LOCKED_NUMBERS = text(f"SELECT pg_advisory_xact_lock({NUMBERING_LOCK})")
 LOCKED_OPERATIONS = text("SELECT 1 FROM hosts FOR UPDATE")
+LOCKED_SLICES = text("LOCK TABLE slices IN ACCESS EXCLUSIVE MODE")
 WAIT_FOR_LOCKS = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
 
 
@@ -125,6 +126,21 @@ def test_who_waits_for_news_takes_no_more_places_than_others(patient: Database, 
             assert sum(not each.done() for each in asked) == CLAIMS - refused
         outcomes = Counter(each.result().status_code for each in asked)
         assert outcomes == Counter([200] * (CLAIMS - refused) + [429] * refused)
+
+
+def test_a_host_that_asks_for_its_document_takes_no_more_places_than_others(patient: Database) -> None:
+    cloud = Cloud(patient)
+    with cloud.http, ThreadPoolExecutor(CLAIMS) as threads:
+        host = cloud.host("h1")
+        wanted = host.get("/v1/hosts/h1/desired")
+        for query in ("", f"?epoch={wanted['epoch']}&generation={wanted['generation'] + 1}"):
+            with patient.engine.begin() as holder:
+                holder.execute(LOCKED_SLICES)
+                asked = [threads.submit(host, "GET", f"/v1/hosts/h1/desired{query}") for _ in range(CLAIMS)]
+                until(lambda: waiting(patient) == turns_module.HOST)
+                assert cloud.nobody.get("/v1/health") == {"status": "ok"}
+                assert waiting(patient) == turns_module.HOST
+            assert {each.result().status_code for each in asked} == {200}
 
 
 def test_a_claim_that_gets_no_lock_is_refused_and_can_be_repeated(
