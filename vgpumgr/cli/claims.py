@@ -95,6 +95,8 @@ def explain(
     else:
         fitting = f"{found.fitting} of {found.gpus} GPU{'' if found.gpus == 1 else 's'} fit"
         session.print(f"fits: yes, on {found.host}/{found.gpu}; {fitting}" if found.fits else f"fits: no; {fitting}")
+        if found.detail:
+            session.print(found.detail)
         if found.reasons:
             rows = ((each.code, "-" if each.count is None else str(each.count), each.detail) for each in found.reasons)
             session.print(table(("REASON", "GPUS", "WHY"), rows))

@@ -18,7 +18,7 @@ from vgpumgr_api.services.actors import Actor, require_person
 from vgpumgr_api.services.candidates import best, walk
 from vgpumgr_api.services.claims import wanted_of
 from vgpumgr_api.services.lookup import asked_by
-from vgpumgr_api.services.obstacles import Wanted, census, parameters, settled
+from vgpumgr_api.services.obstacles import Wanted, census, in_words, parameters, settled
 from vgpumgr_api.services.permits import Asked
 from vgpumgr_api.services.ties import ties_of
 
@@ -65,6 +65,7 @@ def explain(session: Session, actor: Actor, request: SliceCreate) -> Explanation
         host=found and found[0],
         gpu=found and found[1],
         reasons=[*wrong, *reasons],
+        detail=None if found is not None else wrong[0].detail if wrong else in_words(held.wanted, reasons),
     )
 
 

@@ -4,7 +4,7 @@
 Every claim asks, so the conditions are made once for each `Shape`, and statements of them run with `parameters`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -313,6 +313,37 @@ def census(
         if number in counts
     ]
     return counts.get(-1, 0), reasons
+
+
+def in_words(wanted: Wanted, reasons: Sequence[Reason]) -> str:
+    """Returns why `wanted` fits nowhere, and what to do, in a sentence made of what `census` returned."""
+    mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
+    room = f"{wanted.share_permille} permille and {mem_mib} MiB free"
+    if not reasons:
+        return f"no GPU has {room}; no host has reported one yet, so enrol a host"
+    asked_for: Sequence[Reason] = [reason for reason in reasons if reason.code not in NAMED]
+    others_do = wanted.discreet and len(asked_for) < len(reasons)  # what is named was asked last
+    if not wanted.discreet:  # it was asked first, so that the rest is true of GPUs that are asked for
+        asked_for = asked_for or reasons[-1:]
+        if asked_for[0].code == "host.other":
+            return "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another"
+    which, elsewhere = "no GPU", "add a host"
+    if len(asked_for) < len(reasons):
+        which, elsewhere = "no GPU that is asked for", "ask for others"
+        if wanted.where_vm_is and not wanted.selector:
+            which, elsewhere = "no GPU on the host of its VM", "move the VM"
+    if others_do:
+        return f"{which} will do, though others would; {elsewhere}"
+    codes = {reason.code for reason in asked_for}
+    if codes == {"type.none"}:
+        return f"{which} offers {mem_mib} MiB to one slice; ask for less memory, or offer a larger class"
+    advice = f"; free some, {elsewhere} or ask for less"
+    if codes.issubset(ROOM):
+        return f"{which} has {room}{advice}"
+    if codes.isdisjoint(ROOM):
+        advice = "" if which == "no GPU" else f"; {elsewhere}"
+    most = max(asked_for, key=lambda reason: reason.count or 0).detail
+    return f"{which} will do, mostly because: {most}{advice}"
 
 
 def _discreet(found: Mapping[str, ColumnElement[bool]], *, futile: bool) -> dict[str, ColumnElement[bool]]:

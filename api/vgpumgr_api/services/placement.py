@@ -11,7 +11,7 @@ from sqlalchemy import Row, Select, Update, or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import PERMILLE, Policy
-from vgpumgr.wire.problem import Code, Reason
+from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Placement
 from vgpumgr_api.db.database import TryAgain
 from vgpumgr_api.db.models import Gpu, GpuType, Host
@@ -21,13 +21,12 @@ from vgpumgr_api.services.candidates import anywhere, best, best_beyond, is_plai
 from vgpumgr_api.services.enforcement import counted_permille, reserved_permille
 from vgpumgr_api.services.obstacles import (
     MEM,
-    NAMED,
-    ROOM,
     SHAPES,
     Shape,
     Wanted,
     census,
     counted,
+    in_words,
     parameters,
     reserved,
     settled,
@@ -211,37 +210,7 @@ def _none(session: Session, wanted: Wanted) -> Refusal:
         raise TryAgain
     return Refusal(
         Code.CAPACITY_NONE,
-        _detail(wanted, reasons),
+        in_words(wanted, reasons),
         reasons=tuple(reasons),
         limits={"share_permille": wanted.share_permille, "mem_bytes": wanted.mem_bytes},
     )
-
-
-def _detail(wanted: Wanted, reasons: Sequence[Reason]) -> str:
-    mem_mib = f"{wanted.mem_bytes / (1 << 20):.1f}".removesuffix(".0")
-    room = f"{wanted.share_permille} permille and {mem_mib} MiB free"
-    if not reasons:
-        return f"no GPU has {room}; no host has reported one yet, so enrol a host"
-    asked_for: Sequence[Reason] = [reason for reason in reasons if reason.code not in NAMED]
-    others_do = wanted.discreet and len(asked_for) < len(reasons)  # what is named was asked last
-    if not wanted.discreet:  # it was asked first, so that the rest is true of GPUs that are asked for
-        asked_for = asked_for or reasons[-1:]
-        if asked_for[0].code == "host.other":
-            return "the host that is asked for has reported no GPU yet; see that its agent runs, or ask for another"
-    which, elsewhere = "no GPU", "add a host"
-    if len(asked_for) < len(reasons):
-        which, elsewhere = "no GPU that is asked for", "ask for others"
-        if wanted.where_vm_is and not wanted.selector:
-            which, elsewhere = "no GPU on the host of its VM", "move the VM"
-    if others_do:
-        return f"{which} will do, though others would; {elsewhere}"
-    codes = {reason.code for reason in asked_for}
-    if codes == {"type.none"}:
-        return f"{which} offers {mem_mib} MiB to one slice; ask for less memory, or offer a larger class"
-    advice = f"; free some, {elsewhere} or ask for less"
-    if codes.issubset(ROOM):
-        return f"{which} has {room}{advice}"
-    if codes.isdisjoint(ROOM):
-        advice = "" if which == "no GPU" else f"; {elsewhere}"
-    most = max(asked_for, key=lambda reason: reason.count or 0).detail
-    return f"{which} will do, mostly because: {most}{advice}"

@@ -88,6 +88,7 @@ def test_every_gpu_is_counted_under_the_first_thing_that_is_wrong_with_it(world:
         asked = SliceCreate(tenant="acme", profile=profile.name, selector=selector)
         explained = world.run(explain.explain, asked)
         assert (explained.fitting, explained.fits) == (fitting, fitting > 0)
+        assert (explained.detail is None) == explained.fits
         assert {reason.code: reason.count for reason in explained.reasons} == expected
         told.update(expected.keys())
 
@@ -102,4 +103,5 @@ def test_every_gpu_is_counted_under_the_first_thing_that_is_wrong_with_it(world:
                 world.claim("acme", profile, selector=selector)
             assert refused.value.code is Code.CAPACITY_NONE
             assert {reason.code: reason.count for reason in refused.value.reasons} == expected
+            assert refused.value.detail == explained.detail
     assert {"labels.other", "type.none", "share.full"} <= told.keys()

@@ -171,7 +171,7 @@ class FakeApi:
             told = [Reason(code="host.cordoned", detail="their host is cordoned", count=1)]
             fits = wanted.host != "gpu-b"
             told += [] if fits else [Reason(code="quota.slices", detail="quota of acme: no slice is left of 10")]
-            place = {"host": "gpu-a", "gpu": GPU} if fits else {"host": None, "gpu": None}
+            place = {"host": "gpu-a", "gpu": GPU} if fits else {"host": None, "gpu": None, "detail": told[-1].detail}
             return _json(resources.Explanation(fits=fits, gpus=2, fitting=int(fits), reasons=told, **place))
         batch = resources.SliceBatch.model_validate_json(request.content).slices
         made = [slice_of(id_of(5, n), each.tenant, vm=each.vm_uuid, observed=None) for n, each in enumerate(batch)]

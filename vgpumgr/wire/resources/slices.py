@@ -107,7 +107,7 @@ class Explanation(Answer):
     """What would come of a claim, and why not on other GPUs: each of `gpus` is `fitting` or under one reason.
 
     `fits`: the claim would succeed now, on `gpu` of `host`. `reasons`: with a `count` of GPUs, or of quotas and of the
-    reservation that the claim names without.
+    reservation that the claim names without. `detail`: if it would not, why, in a sentence.
     """
 
     fits: bool
@@ -116,6 +116,7 @@ class Explanation(Answer):
     host: Name | None
     gpu: PciAddress | None
     reasons: list[Reason]
+    detail: str | None = None
 
 
 class Enforcement(Answer):
