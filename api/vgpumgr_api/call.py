@@ -196,7 +196,7 @@ class Call:
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """For endpoints that wait for news: around what they do in a thread. Others have a turn for all of theirs."""
-        return turns_of(self.request).turn(self.actor)
+        return turns_of(self.request).turn(self.actor, news=True)
 
     def _run(self, work: Callable[[Session], T], *, read_only: bool = False) -> T:
         confirm = actors.require_unexpired if getattr(self.request.state, CONFIRMING, False) else actors.confirm

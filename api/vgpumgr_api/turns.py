@@ -21,6 +21,9 @@ SHARED = 16
 AGENTS = 8
 """Of the database's `CONNECTIONS`, and of 40 threads."""
 
+DOCUMENTS = 4
+"""Of those of agents, for what they waited for: there are others for binding and for reports when all come at once."""
+
 HOST = 3
 """Of one host's, which mostly wait for each other. The others wait: of its VMs ever so many may start at once."""
 
@@ -46,19 +49,21 @@ class Turns:
         self._shares: dict[UUID, _Share] = {}
         self._shared = asyncio.Semaphore(SHARED)
         self._agents = asyncio.Semaphore(AGENTS)
+        self._documents = asyncio.Semaphore(DOCUMENTS)
 
     @asynccontextmanager
-    async def turn(self, actor: Actor) -> AsyncIterator[None]:
-        """Around what takes a thread and a connection for `actor`.
+    async def turn(self, actor: Actor, *, news: bool = False) -> AsyncIterator[None]:
+        """Around what takes a thread and a connection for `actor`. `news`: for something that it has waited for,
+        as all hosts may at once.
 
         Raises Refusal: RATE_EXCEEDED if its tenant has too many under way, DATABASE_BUSY if no place came in `WAIT_S`.
         """
         of_host = actor.role is TokenRole.HOST
-        lane = self._agents if of_host else self._shared
+        lane = self._lane(of_host=of_host, news=news)
         whose = actor.host_id if of_host else actor.account_id or actor.tenant_id
         places = HOST if of_host else self._tenant
         if whose is None or places == 0:
-            async with _place(lane):
+            async with lane:
                 yield
             return
         share = self._shares.setdefault(whose, _Share(places))
@@ -70,12 +75,24 @@ class Turns:
             )
         share.count += 1
         try:
-            async with _place(share.places), _place(lane):
+            async with _place(share.places), lane:
                 yield
         finally:
             share.count -= 1
             if share.count == 0:
                 del self._shares[whose]
+
+    @asynccontextmanager
+    async def _lane(self, *, of_host: bool, news: bool) -> AsyncIterator[None]:
+        if not of_host:
+            async with _place(self._shared):
+                yield
+        elif not news:
+            async with _place(self._agents):
+                yield
+        else:
+            async with _place(self._documents), _place(self._agents):
+                yield
 
 
 @asynccontextmanager

@@ -128,19 +128,22 @@ def test_who_waits_for_news_takes_no_more_places_than_others(patient: Database, 
         assert outcomes == Counter([200] * (CLAIMS - refused) + [429] * refused)
 
 
-def test_a_host_that_asks_for_its_document_takes_no_more_places_than_others(patient: Database) -> None:
+@pytest.mark.parametrize("seen", [False, True])
+def test_hosts_that_ask_for_documents_take_few_places(patient: Database, seen: bool) -> None:
     cloud = Cloud(patient)
-    with cloud.http, ThreadPoolExecutor(CLAIMS) as threads:
-        host = cloud.host("h1")
-        wanted = host.get("/v1/hosts/h1/desired")
-        for query in ("", f"?epoch={wanted['epoch']}&generation={wanted['generation'] + 1}"):
-            with patient.engine.begin() as holder:
-                holder.execute(LOCKED_SLICES)
-                asked = [threads.submit(host, "GET", f"/v1/hosts/h1/desired{query}") for _ in range(CLAIMS)]
-                until(lambda: waiting(patient) == turns_module.HOST)
+    with cloud.http, ThreadPoolExecutor(2 * CLAIMS) as threads:
+        hosts = cloud.host("h1"), cloud.host("h2")
+        epoch = hosts[0].desired().epoch
+        asked: list[Future[Response]] = []
+        with patient.engine.begin() as holder:
+            holder.execute(LOCKED_SLICES)
+            for host, taken in zip(hosts, (turns_module.HOST, turns_module.DOCUMENTS), strict=True):
+                path = f"/v1/hosts/{host.name}/desired" + (f"?epoch={epoch}&generation=1000" if seen else "")
+                asked += [threads.submit(host, "GET", path) for _ in range(CLAIMS)]
+                until(lambda expected=taken: waiting(patient) == expected)  # type: ignore[misc]
                 assert cloud.nobody.get("/v1/health") == {"status": "ok"}
-                assert waiting(patient) == turns_module.HOST
-            assert {each.result().status_code for each in asked} == {200}
+                assert waiting(patient) == taken
+        assert {each.result().status_code for each in asked} == {200}
 
 
 def test_a_claim_that_gets_no_lock_is_refused_and_can_be_repeated(
@@ -184,9 +187,9 @@ def actor(
     )
 
 
-async def _enter(turns: Turns, who: Actor, times: int, stack: AsyncExitStack) -> None:
+async def _enter(turns: Turns, who: Actor, times: int, stack: AsyncExitStack, *, news: bool = False) -> None:
     for _ in range(times):
-        await stack.enter_async_context(turns.turn(who))
+        await stack.enter_async_context(turns.turn(who, news=news))
 
 
 def test_projects_count_with_their_account_and_agents_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +230,28 @@ def test_one_host_takes_no_other_hosts_places(monkeypatch: pytest.MonkeyPatch) -
             await _enter(turns, actor(host=2, role=TokenRole.HOST), 1, stack)
         async with AsyncExitStack() as stack:
             await _enter(turns, actor(host=1, role=TokenRole.HOST), turns_module.HOST, stack)
+
+    asyncio.run(fill())
+
+
+def test_a_fleet_that_comes_for_news_leaves_places_for_what_hosts_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "WAIT_S", 0)
+
+    async def fill() -> None:
+        turns, hosts = Turns(), [actor(host=number, role=TokenRole.HOST) for number in range(turns_module.AGENTS)]
+        async with AsyncExitStack() as stack:
+            for host in hosts[: turns_module.DOCUMENTS]:
+                await _enter(turns, host, 1, stack, news=True)
+            with pytest.raises(Refusal) as caught:
+                await _enter(turns, hosts[-1], 1, stack, news=True)
+            assert caught.value.code == Code.DATABASE_BUSY
+            for host in hosts[turns_module.DOCUMENTS :]:
+                await _enter(turns, host, 1, stack)
+            with pytest.raises(Refusal):
+                await _enter(turns, hosts[0], 1, stack)
+        async with AsyncExitStack() as stack:
+            for host in hosts:
+                await _enter(turns, host, 1, stack)
 
     asyncio.run(fill())
 
