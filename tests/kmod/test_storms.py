@@ -16,6 +16,7 @@ import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, load_module, poll, unload_module
+from tests.rig.kernel import PATIENCE
 from tests.rig.storm import operators
 from vgpumgr.errors import DumpInterruptedError, NoCapacityError, NotFoundError
 
@@ -128,7 +129,7 @@ def check(gpu: Gpu, seen: Counter[str]) -> None:
 
 
 def test_slices_created_and_removed_by_four_processes_at_once(gpu: Gpu) -> None:
-    create_and_remove(gpu, 2)
+    create_and_remove(gpu, 2 * PATIENCE)
 
 
 @pytest.mark.long
@@ -151,7 +152,7 @@ def unbind_and_bind(gpu: Gpu) -> None:
 
 
 def test_slices_created_and_removed_while_their_function_is_unbound_and_bound(gpu: Gpu) -> None:
-    check(gpu, storm(gpu, 2, lambda: unbind_and_bind(gpu)))
+    check(gpu, storm(gpu, 2 * PATIENCE, lambda: unbind_and_bind(gpu)))
 
 
 def test_a_device_file_that_outlives_its_path_does_no_harm(gpu: Gpu) -> None:
