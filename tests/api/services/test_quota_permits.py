@@ -47,6 +47,7 @@ def test_a_claim_of_what_the_quota_does_not_name_is_refused(world: World, owner:
             world.reserve("web", strict)
         said = world.run(explain.explain, want[1])
         assert (said.fits, [each.code for each in said.reasons]) == (False, [reason])
+        assert said.detail == said.reasons[0].detail
         assert world.quota("acme").used_slices == used
         allow(world, owner, **dict.fromkeys(members))
         world.claim("web", strict)
