@@ -35,7 +35,7 @@ LIVE_S = 18  # as long as that many tables take
 AGENT_SETTINGS = Path("/etc/vgpumgr/agent.toml")
 COUNTERS_S = 5  # the agent looks every 3 s, so that a table has 6 s
 POINTS = 2.0  # how far a share may be from its entitlement under emulation, in points of the engine
-BOOT_S = 240
+BOOT_S = 600  # of both guests, until they have checked every operation
 MDEVS = Path("/sys/bus/mdev/devices")
 GUEST_COMMAND = """
 vgpu-guest verify --json && echo vgpu.verified=1
@@ -249,7 +249,8 @@ def main() -> int:
     try:
         run(summary, keep=options.keep)
     except Exception as error:
-        summary.check("the demo ran to its end", ok=False, error=repr(error))
+        what, _, _ = str(error).partition("\n")
+        summary.check("the demo ran to its end", ok=False, error=f"{type(error).__name__}: {what}")
         raise
     finally:
         summary.figures["seconds"] = round(time.monotonic() - summary.started_s, 1)
