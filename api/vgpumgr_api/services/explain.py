@@ -78,7 +78,7 @@ def _held(
     gpus = session.scalars(statement.with_only_columns(Hold.gpu_id), parameters(session, there)).all()
     if gpus:
         return _Held(wanted, gpus)
-    given_up = session.scalar(select(Hold.id).where(Hold.reservation_id == found.id).limit(1))
+    given_up = session.scalar(reservations.given_in_exchange(found.id).with_only_columns(Hold.id))
     if given_up is None:
         detail = reservations.used_up(found.id)
         return _Held(wanted, wrong=[Reason(code=Code.RESERVATION_USED, detail=detail, field="$.reservation")])

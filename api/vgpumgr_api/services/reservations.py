@@ -290,14 +290,18 @@ def usable(found: tables.Reservation, wanted: Wanted) -> tuple[Select[tables.Hol
     return statement, there
 
 
+def given_in_exchange(reservation_id: UUID | None) -> Select[tables.Hold]:
+    """Returns what selects the place that a claim gives up where it can use none."""
+    return select(tables.Hold).where(tables.Hold.reservation_id == reservation_id).order_by(tables.Hold.id).limit(1)
+
+
 def used_up(reservation_id: UUID | None) -> str:
     """How to say that there are no places left."""
     return f"all places of reservation {reservation_id} are taken; claim without it"
 
 
 def _exchange(session: Session, tenant: models.Tenant, wanted: Wanted, request: SliceCreate) -> Place:
-    held = tables.Hold.reservation_id == request.reservation
-    hold = session.scalar(select(tables.Hold).where(held).limit(1).with_for_update())
+    hold = session.scalar(given_in_exchange(request.reservation).with_for_update())
     if hold is None:
         raise Refusal(Code.RESERVATION_USED, used_up(request.reservation))
     # Never waits for a GPU while it has the lock of another.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, CompoundSelect, Uuid, bindparam, or_, select, union, union_all
+from sqlalchemy import ColumnElement, CompoundSelect, Select, Uuid, bindparam, or_, select, union, union_all
 from sqlalchemy.orm import Session, aliased
 
 from vgpumgr.wire.resources import Level, ReservationCreate, SliceCreate, SliceState
@@ -50,19 +50,27 @@ OF_VM = (
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """Not where the tenant has slices of this anti-affinity; `level`: the claim's, theirs may be stricter."""
+    """Not where the tenant has slices of this anti-affinity; `level`: the claim's, theirs may be stricter.
+
+    `without`: this place keeps nothing away.
+    """
 
     tenant_id: UUID
     key: str
     level: Level
+    without: UUID | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiesShape:
-    """What of ties the text of a statement depends on. `together`: for each place whether it is one GPU."""
+    """What of ties the text of a statement depends on. `together`: for each place whether it is one GPU.
+
+    `without`: whether there is a place that keeps nothing away.
+    """
 
     together: tuple[bool, ...] = ()
     apart: Level | None = None
+    without: bool = False
 
     def obstacles(self) -> dict[str, ColumnElement[bool]]:
         """What is wrong with a GPU for a claim with such ties, by reason."""
@@ -76,9 +84,16 @@ class TiesShape:
             )
         if self.apart is not None:
             found["anti_affinity.taken"] = or_(
-                Gpu.host_id.in_(_hosts_kept_away(strict=self.apart is Level.GPU)), Gpu.id.in_(_kept_away())
+                Gpu.host_id.in_(_hosts_kept_away(self._places, strict=self.apart is Level.GPU)),
+                Gpu.id.in_(_kept_away(self._places)),
             )
         return found
+
+    @property
+    def _places(self) -> Select[UUID]:
+        if not self.without:
+            return _OF_PLACES
+        return _OF_PLACES.where(Hold.id != bindparam("apart_without", type_=Uuid()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +108,7 @@ class Ties:
         return TiesShape(
             together=tuple(gpu_id is not None for _, gpu_id in self.together),
             apart=None if self.apart is None else self.apart.level,
+            without=self.apart is not None and self.apart.without is not None,
         )
 
     def parameters(self) -> Mapping[str, Any]:
@@ -102,6 +118,8 @@ class Ties:
         }
         if self.apart is not None:
             found |= {"apart_tenant": self.apart.tenant_id, "apart_key": self.apart.key}
+            if self.apart.without is not None:
+                found["apart_without"] = self.apart.without
         return found
 
 
@@ -113,7 +131,7 @@ def ties_of(
 ) -> Ties:
     """Returns what a claim's ties demand now, or those of a place that is to be held.
 
-    `without`: this place draws nothing to it; it would be given up.
+    `without`: this place draws nothing to it and keeps it from nowhere; it would be given up.
 
     A slice that is being deleted draws no other to it, and keeps others away until it is gone. One that was lost with
     its host does neither.
@@ -148,7 +166,7 @@ def ties_of(
     away = request.anti_affinity
     return Ties(
         together=tuple(sorted(together, key=str)),
-        apart=None if away is None else Apart(tenant_id=tenant_id, key=away.key, level=away.level),
+        apart=None if away is None else Apart(tenant_id=tenant_id, key=away.key, level=away.level, without=without),
     )
 
 
@@ -174,15 +192,15 @@ _OF_PLACES = (
 )
 
 
-def _kept_away() -> CompoundSelect[UUID]:
+def _kept_away(of_places: Select[UUID]) -> CompoundSelect[UUID]:
     """GPUs with a slice or a place of this anti-affinity."""
-    return union_all(_OF_SLICES, _OF_PLACES)
+    return union_all(_OF_SLICES, of_places)
 
 
-def _hosts_kept_away(*, strict: bool) -> CompoundSelect[UUID]:
+def _hosts_kept_away(of_places: Select[UUID], *, strict: bool) -> CompoundSelect[UUID]:
     """Hosts of those; `strict`: only of those that keep others from their whole host."""
     slices = _OF_SLICES.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Slice.gpu_id)
-    places = _OF_PLACES.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Hold.gpu_id)
+    places = of_places.with_only_columns(_THERE.host_id).join(_THERE, _THERE.id == Hold.gpu_id)
     if strict:
         slices = slices.where(Slice.anti_affinity_level == Level.HOST.value)
         places = places.where(Reservation.anti_affinity_level == Level.HOST.value)

@@ -80,6 +80,32 @@ def test_its_own_ties_do_not_stand_in_the_way(world: World, tie: str, level: Lev
     assert explained(world, small, reservation=moved.id).host == "two"
 
 
+@pytest.mark.parametrize("level", list(Level))
+def test_a_place_that_would_be_given_up_keeps_nothing_away(world: World, level: Level) -> None:
+    world.host(inventory=[gpu(A), gpu(B)])
+    world.tenant("acme")
+    small = world.profile(share=100)
+    for each in world.gpus():
+        world.set_gpu(each.id, labels={"z": "x" if each.address == A else "y"})
+    held = world.reserve("acme", small, places=1, selector={"z": "x"}, anti_affinity=Tie(key="db", level=level))
+    said = explained(world, small, reservation=held.id, selector={"z": "y"})
+    assert (said.gpu, {each.code: each.count for each in said.reasons}) == (B, {"labels.other": 1})
+
+
+def test_a_place_that_is_kept_keeps_away_from_its_host(world: World) -> None:
+    """The first place is given up, whichever that is, and the other stays."""
+    for name in ("one", "two"):
+        world.host(name, inventory=[gpu(A), gpu(B)])
+        for each in world.gpus():
+            if each.host == name:
+                world.set_gpu(each.id, labels={"z": "x" if each.address == A else "y"})
+    world.tenant("acme")
+    small = world.profile(share=100)
+    held = world.reserve("acme", small, places=2, selector={"z": "x"}, anti_affinity=Tie(key="db", level=Level.HOST))
+    said = explained(world, small, reservation=held.id, selector={"z": "y"})
+    assert {each.code: each.count for each in said.reasons} == {"labels.other": 1, "anti_affinity.taken": 2}
+
+
 def test_what_the_quota_does_not_allow_any_more_is_said(world: World, profile: Profile) -> None:
     held = world.reserve("acme", profile, places=1)
     generation = world.quota("acme").generation
