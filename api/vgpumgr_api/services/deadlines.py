@@ -7,7 +7,7 @@ rows that another one holds, and what was done once no longer fits the condition
 
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Select, or_, select
+from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.resources import SliceState
@@ -100,19 +100,31 @@ def silent_hosts(session: Session, limits: Deadlines) -> bool:
 
 
 def ended_leases(session: Session, limits: Deadlines) -> bool:
-    """Slices of hosts that are lost for longer than their lease: no VM starts with them, nobody knows what runs.
+    """Slices of hosts that are silent for longer than their lease: no VM starts with them, nobody knows what runs.
 
-    A report of such a host comes before, and is then known here, or after, and takes back what is said here.
+    Those hosts are lost, or never will be: in maintenance, or without a credential or a report since they enrolled. A
+    report of such a host comes before, and is then known here, or after, and takes back what is said here.
     """
+    host_lost = timedelta(seconds=limits.host_lost_s)
+    silent: ColumnElement[bool] = HostReport.lost_at.is_not(None)
+    if alive_for(session) >= host_lost:
+        silent = or_(
+            silent,
+            Host.cordoned_for == "maintenance",
+            Host.enroll_hash.is_not(None),
+            HostReport.reported_at.is_(None),
+        )
+    heard_at = func.coalesce(HostReport.reported_at, Host.enrolled_at)
     claims = session.execute(
         select(Slice, Tenant)
         .join(Tenant, Tenant.id == Slice.tenant_id)
         .join(Gpu, Gpu.id == Slice.gpu_id)
-        .join(HostReport, HostReport.host_id == Gpu.host_id)
+        .join(Host, Host.id == Gpu.host_id)
+        .join(HostReport, HostReport.host_id == Host.id)
         .outerjoin(SliceProgress, SliceProgress.slice_id == Slice.id)
         .where(
-            HostReport.lost_at.is_not(None),
-            HostReport.reported_at <= now(session) - timedelta(seconds=limits.lease_s),
+            silent,
+            heard_at <= now(session) - max(host_lost, timedelta(seconds=limits.lease_s)),
             Slice.state == SliceState.CLAIMED.value,
             progress.state_of_row() != SliceState.ORPHANED.value,
         )

@@ -313,6 +313,53 @@ def test_nobody_is_told_that_a_host_is_lost_of_which_nothing_is_expected(
     assert world.run(hosts.get_host, agent.name).lost_at is None
 
 
+@pytest.mark.parametrize("how", ["maintained", "to enrol", "enrolled"])
+def test_the_lease_of_a_host_ends_of_which_nothing_is_expected(
+    world: World, agent: Agent, claimed: Slice, clock: Clock, how: str
+) -> None:
+    agent.report(slices=[absent(claimed.id)], desired=agent.desired())
+    if how == "maintained":
+        generation = world.run(hosts.get_host, agent.name).generation
+        world.run(cordoning.maintain_host, agent.name, if_match=generation)
+    else:
+        token = world.run(hosts.reenroll, agent.name).enroll_token
+    if how == "enrolled":
+        agent = world.enrolled(agent.name, token)
+    limits = Deadlines(claimed_s=2 * DAY_S, host_lost_s=LIMITS.host_lost_s, lease_s=LIMITS.lease_s)
+    clock.advance(LIMITS.lease_s)
+    pass_time(world, clock, LIMITS.host_lost_s - 1)
+    sweep(world, limits)
+    assert world.slice(claimed.id).state is SliceState.CLAIMED
+    pass_time(world, clock, 1)
+    for _ in range(2):
+        sweep(world, limits)
+    assert place_of(world.slice(claimed.id)) == ("orphaned", "lease.ended")
+    assert kinds(world, claimed.id).count("slice.orphaned") == 1
+    assert "host.lost" not in host_kinds(world, agent.name)
+    if how == "to enrol":
+        agent = world.enrolled(agent.name, token)
+    agent.report(slices=[absent(claimed.id)])
+    sweep(world, limits)
+    assert world.slice(claimed.id).state is SliceState.CLAIMED
+
+
+@pytest.mark.parametrize("how", ["maintained", "enrolled"])
+def test_a_lease_lasts_from_when_its_host_was_last_heard(
+    world: World, agent: Agent, claimed: Slice, clock: Clock, how: str
+) -> None:
+    limits = Deadlines(claimed_s=2 * DAY_S, host_lost_s=LIMITS.host_lost_s, lease_s=LIMITS.lease_s)
+    pass_time(world, clock, LIMITS.host_lost_s)
+    if how == "maintained":
+        generation = world.run(hosts.get_host, agent.name).generation
+        world.run(cordoning.maintain_host, agent.name, if_match=generation)
+        agent.report()
+    else:
+        world.enrolled(agent.name, world.run(hosts.reenroll, agent.name).enroll_token)
+    pass_time(world, clock, LIMITS.lease_s - 1)
+    sweep(world, limits)
+    assert world.slice(claimed.id).state is SliceState.CLAIMED
+
+
 def test_a_heartbeat_of_a_lost_host_asks_for_a_report_that_brings_all_back(
     world: World, agent: Agent, claimed: Slice, clock: Clock
 ) -> None:
