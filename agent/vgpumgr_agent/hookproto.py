@@ -18,12 +18,21 @@ class HookRefusedError(Exception):
     """The VM must not start, or the device must not be plugged.
 
     `code`: frozen, see `hooks`. `reason`: one short line that says what to do; libvirt shows it to the user.
+    `to_tenant`: the same for the slice's tenant, where the reason names what others have. `slice_id`: the one of the
+    VM's slices that it is about, None for all.
     """
 
-    def __init__(self, code: str, reason: str) -> None:
+    def __init__(self, code: str, reason: str, *, to_tenant: str = "") -> None:
         self.code = code
         self.reason = reason
+        self.slice_id: UUID | None = None
+        self._to_tenant = to_tenant or reason
         super().__init__(f"{code}: {reason}")
+
+    def told_of(self, slice_id: UUID) -> str:
+        """Return what the tenant of one of the VM's slices may read; the others may be other tenants'."""
+        another = self.slice_id not in (None, slice_id)
+        return f"{self.code}: {'another slice of the VM was refused' if another else self._to_tenant}"
 
 
 class HookService(Protocol):

@@ -108,7 +108,7 @@ class Hooks:
         try:
             self._make_all(made, vm_uuid, deadline)
         except HookRefusedError as refused:
-            self._failed |= dict.fromkeys(made, f"a VM did not start: {refused.code}: {refused.reason}")
+            self._failed |= {uuid: f"a VM did not start: {refused.told_of(uuid)}" for uuid in made}
             self._wake()
             raise
         for uuid in made:
@@ -235,7 +235,8 @@ class Hooks:
             try:
                 with self._turn(deadline), ExitStack() as undo:
                     for uuid in uuids:
-                        self._make(uuid, vm_uuid, deadline, undo)
+                        with _about(uuid):
+                            self._make(uuid, vm_uuid, deadline, undo)
                     undo.pop_all()
                 return
             except HookRefusedError as refused:
@@ -292,6 +293,7 @@ class Hooks:
                 "gpu.unknown_slices",
                 f"slice {claim.id} may have lost its place to slice {min(unnamed)}, which the database does not know; "
                 "stop that one's VM, wait where it has none, or claim another slice",
+                to_tenant="another slice, which the database does not know, may have its place; claim another one",
             )
 
     def _require_unfenced(self, uuid: UUID) -> None:
@@ -325,6 +327,15 @@ def _require_time(deadline: float) -> None:
     """Libvirt has been told no by now, or soon will: nothing may be permitted any more."""
     if time.monotonic() >= deadline:
         raise HookRefusedError("agent.timeout", "the agent did not decide in time; see its log, and try again")
+
+
+@contextmanager
+def _about(uuid: UUID) -> Iterator[None]:
+    try:
+        yield
+    except HookRefusedError as refused:
+        refused.slice_id = uuid
+        raise
 
 
 @contextmanager

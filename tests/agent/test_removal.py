@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 from vgpumgr_agent.grace import GRACE_S
 from vgpumgr_agent.helper.records import Records
+from vgpumgr_agent.hookproto import HookRefusedError
 
 from tests.agent.fakeapi import claim, group
 from tests.agent.fakekernel import GPU
@@ -174,6 +175,24 @@ def test_what_has_the_place_of_a_claim_that_was_lost_waits_for_its_end(claimed: 
     claimed.api.set(epoch=uuid4())
     claimed.learn()
     assert claimed.refused(new) == "gpu.unknown_slices"
+
+
+def test_only_the_host_is_told_who_has_the_place_of_a_claim(claimed: Host) -> None:
+    claimed.start(A)
+    claimed.kernel.open(str(A))
+    new, sibling = uuid4(), uuid4()
+    named = [claim(new, vm=VM), claim(sibling, vm=VM)]
+    claimed.api.set(slices=named, generation=claimed.api.document.generation + 1)
+    claimed.learn()
+    with pytest.raises(HookRefusedError, match=f"slice {new} may have lost its place to slice {A}"):
+        claimed.start(new, sibling)
+    claimed.learn()
+    errors = {one.id: one.error for one in claimed.api.last().slices if one.id in (new, sibling)}
+    assert errors == {
+        new: "a VM did not start: gpu.unknown_slices: another slice, which the database does not know, may have its"
+        " place; claim another one",
+        sibling: "a VM did not start: gpu.unknown_slices: another slice of the VM was refused",
+    }
 
 
 def test_a_device_without_a_record_has_its_place_while_a_vm_runs(claimed: Host, records: Records) -> None:
