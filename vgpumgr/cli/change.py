@@ -238,21 +238,27 @@ def _deleted(session: Session, kind: str, name: str) -> None:
 
 
 def _delete_slices(session: Session, ids: list[UUID], wait_s: float | None, if_generation: int | None) -> None:
-    releasing = []
+    releasing, gone = [], []
     try:
         for slice_id in ids:
             claim = session.client.delete_slice(slice_id, if_match=if_generation)
-            releasing.append(claim)
+            if claim is None:
+                gone.append(slice_id)
+            else:
+                releasing.append(claim)
     finally:
         # Also when a later one is refused: what was deleted is told.
-        if releasing and (wait_s is None or len(releasing) < len(ids)):
-            show(session, kind_of("slice"), releasing, single=len(ids) == 1)
+        if wait_s is None or len(releasing) + len(gone) < len(ids):
+            if releasing:
+                show(session, kind_of("slice"), releasing, single=len(ids) == 1)
+            for slice_id in gone:
+                _deleted(session, DeletableKind.SLICE, str(slice_id))
     if wait_s is None:
         return
     deadline_s = session.clock() + wait_s
-    for claim in releasing:
-        _wait_gone(session, claim.id, deadline_s)
-        _deleted(session, DeletableKind.SLICE, str(claim.id))
+    for slice_id in ids:
+        _wait_gone(session, slice_id, deadline_s)
+        _deleted(session, DeletableKind.SLICE, str(slice_id))
 
 
 def _wait_gone(session: Session, slice_id: UUID, deadline_s: float) -> None:

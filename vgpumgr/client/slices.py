@@ -6,7 +6,18 @@ from uuid import UUID
 
 from vgpumgr.client.calls import Calls, trial
 from vgpumgr.client.transport import Match
-from vgpumgr.wire.resources import Explanation, Reservation, ReservationCreate, Slice, SliceBatch, SliceCreate, Slices
+from vgpumgr.errors import ApiError
+from vgpumgr.wire.problem import Code
+from vgpumgr.wire.resources import (
+    Explanation,
+    Reservation,
+    ReservationCreate,
+    Slice,
+    SliceBatch,
+    SliceCreate,
+    Slices,
+    SliceState,
+)
 
 
 class SliceCalls(Calls):
@@ -46,10 +57,36 @@ class SliceCalls(Calls):
         """Say what would come of a claim, and why GPUs are out of the question."""
         return self._post("/v1/slices:explain", Explanation, claim)
 
-    def delete_slice(self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False) -> Slice:
-        """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed."""
+    def delete_slice(
+        self, slice_id: UUID, *, if_match: Match | None = None, validate_only: bool = False
+    ) -> Slice | None:
+        """Give a slice back; it is answered as ``releasing`` and goes when its host has confirmed.
+
+        None: it is gone, by an attempt whose answer was lost.
+        """
         path, params = f"/v1/slices/{slice_id}", trial(validate_only)
-        return self._api.demand("DELETE", path, Slice, if_match=if_match, params=params)
+        try:
+            return self._api.demand("DELETE", path, Slice, if_match=if_match, params=params)
+        except ApiError as error:
+            if validate_only or not error.repeated:
+                raise
+            if error.code == Code.OBJECT_UNKNOWN:
+                return None
+            if error.code != Code.GENERATION_STALE:
+                raise
+            # Perhaps by the attempt whose answer was lost.
+            found = self._left_of(slice_id)
+            if found is not None and found.state is not SliceState.RELEASING:
+                raise
+            return found
+
+    def _left_of(self, slice_id: UUID) -> Slice | None:
+        try:
+            return self.slice(slice_id)
+        except ApiError as error:
+            if error.code == Code.OBJECT_UNKNOWN:
+                return None
+            raise
 
     def reservations(self, *, tenant: str | None = None, profile: str | None = None) -> Iterator[Reservation]:
         return self._pages("/v1/reservations", Reservation, tenant=tenant, profile=profile)

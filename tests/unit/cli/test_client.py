@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.unit.cli.fake_api import TOKEN, FakeApi
-from tests.unit.cli.fake_content import EPOCH, MADE, OPERATIONS, SLICES, TOKENS, VM, usage_of
+from tests.unit.cli.fake_content import EPOCH, MADE, OPERATIONS, SLICES, TOKENS, VM, slice_of, usage_of
 from vgpumgr.client import Client
 from vgpumgr.errors import (
     ApiAnswerError,
@@ -258,6 +258,45 @@ def test_a_deletion_whose_answer_was_lost_is_no_failure_for_having_been_made(
     api.fail(httpx2.ReadError, times=lost - 1)
     client.delete_tenant("green")
     assert "green" not in [tenant.name for tenant in client.tenants()]
+
+
+@pytest.mark.parametrize("state", ["releasing", "gone"])
+@pytest.mark.parametrize("code", [Code.OBJECT_UNKNOWN, Code.GENERATION_STALE])
+def test_a_slice_whose_deletion_was_not_answered_is_deleted(
+    api: FakeApi, client: Client, code: Code, state: str
+) -> None:
+    """By then it may be gone, or be another generation that is looked at."""
+    api.lists["slices"] = [] if state == "gone" else [slice_of(SLICES[0], "blue", vm=VM, state=state)]
+    api.fail(httpx2.ReadError)
+    api.refuse(code, "no")
+    found = client.delete_slice(SLICES[0], if_match=3)
+    if code is Code.OBJECT_UNKNOWN or state == "gone":
+        assert found is None
+    else:
+        assert found is not None
+        assert found.state == "releasing"
+
+
+@pytest.mark.parametrize(
+    ("code", "lost", "options"),
+    [
+        (Code.GENERATION_STALE, 1, {}),
+        (Code.GENERATION_STALE, 0, {}),
+        (Code.OBJECT_UNKNOWN, 0, {}),
+        (Code.OBJECT_UNKNOWN, 1, {"validate_only": True}),
+        (Code.PERMISSION_DENIED, 1, {}),
+    ],
+)
+def test_a_slice_that_may_not_be_deleted_is_not(
+    api: FakeApi, client: Client, code: Code, lost: int, options: dict[str, bool]
+) -> None:
+    """As one that somebody changed, and nobody deleted."""
+    api.lists["slices"] = [slice_of(SLICES[0], "blue", vm=VM, state="claimed")]
+    api.fail(httpx2.ReadError, times=lost)
+    api.refuse(code, "no")
+    with pytest.raises(ApiError) as caught:
+        client.delete_slice(SLICES[0], if_match=3, **options)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("code", [Code.OBJECT_IN_USE, Code.ROUTE_UNKNOWN, Code.PERMISSION_DENIED])

@@ -372,6 +372,14 @@ def test_of_several_slices_those_before_a_refusal_are_told(cli: Cli) -> None:
     assert (result.status, result.out) == (3, f"{SLICES[0]}\n")
 
 
+@pytest.mark.parametrize("wait", [(), ("--wait", "10")])
+def test_a_slice_that_is_gone_when_its_deletion_is_repeated_is_told_as_deleted(cli: Cli, wait: tuple[str, ...]) -> None:
+    cli.api.fail(httpx2.ReadError)
+    cli.api.lists["slices"].pop(0)
+    result = cli("delete", "slice", str(SLICES[0]), *wait)
+    assert (result.status, result.out) == (0, f"slice {SLICES[0]} deleted\n")
+
+
 # ---- secrets
 
 
