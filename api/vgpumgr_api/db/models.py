@@ -165,7 +165,8 @@ class Gpu(Base):
     `mem_bytes` is never less than what claims use, whatever a host reports. `share_used` counts what slices are sure
     of: a strict slice's share whole, a fair one's divided by `fair_ratio_permille`. `generation`: of what operators
     set. `reserved_permille`: what latency slices count of the time that the host's kernel can reserve; its limit is
-    never less, whatever a host reports. `schedulable` is a hint: some claim could have had a place there lately.
+    never less, whatever a host reports. `reported_*`: what it last said of both, None if nothing since the column was
+    added. `schedulable` is a hint: some claim could have had a place there lately.
     """
 
     __tablename__ = "gpus"
@@ -206,6 +207,8 @@ class Gpu(Base):
     reserve_limit_permille: Mapped[int] = mapped_column(server_default="0")
     reserved_permille: Mapped[int] = mapped_column(server_default="0")
     schedulable: Mapped[bool] = mapped_column(server_default=text("true"))
+    reported_mem_bytes: Mapped[int | None]
+    reported_reserve_limit_permille: Mapped[int | None]
 
 
 class GpuType(Base):

@@ -2,7 +2,7 @@
 """Changing rows without loading them, and what both engines know but SQLAlchemy spells once per engine."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache, reduce
 from operator import add
 from typing import Any, TypeVar, cast
@@ -15,6 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     CursorResult,
     Executable,
+    Function,
     Insert,
     Table,
     Update,
@@ -38,6 +39,11 @@ def change(session: Session, statement: Executable) -> int:
     """Runs an UPDATE or DELETE and returns how many rows it met. Objects already loaded do not notice."""
     result = session.execute(statement, execution_options={"synchronize_session": False})
     return cast("CursorResult[Any]", result).rowcount
+
+
+def larger_of(session: Session) -> Callable[..., Function[Any]]:
+    """Returns what makes the larger of two values, neither of which is NULL."""
+    return func.greatest if is_postgresql(session) else func.max
 
 
 def insert(session: Session, model: type[Base], values: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from sqlalchemy import delete, exists, func, insert, or_, select, update
+from sqlalchemy import delete, exists, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import MEM_BYTES_MAX
@@ -12,7 +12,7 @@ from vgpumgr.wire.fleet import ReportedGpu
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr_api.db import models
 from vgpumgr_api.db.reservations import Hold
-from vgpumgr_api.db.statements import change, is_postgresql
+from vgpumgr_api.db.statements import change, larger_of
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor
@@ -47,7 +47,7 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
             if gpu.present:
                 mark_absent(session, actor, host, gpu)
                 changed = True
-        elif not gpu.present or _said(said) != _stored(gpu, types.get(gpu.id, {})):
+        elif not gpu.present or _said(said) != _stored(gpu, types.get(gpu.id, {})) or _was_other(gpu, said):
             changed |= _update(session, actor, host, gpu, said, types.get(gpu.id, {}))
     new = sorted(seen.keys() - known.keys())
     _make_room(session, [gpu for gpu in known.values() if gpu.address not in seen], len(known) + len(new))
@@ -87,8 +87,21 @@ def _columns(gpu: ReportedGpu) -> dict[str, str | int]:
     return {name: printable(value) if isinstance(value, str) else value for name, value in said.items()}
 
 
+def _sizes(gpu: ReportedGpu) -> dict[str, int]:
+    return {
+        "reported_mem_bytes": gpu.mem_bytes,
+        "reported_reserve_limit_permille": gpu.reserve_limit_permille,
+    }
+
+
 def _stored(gpu: models.Gpu, types: dict[str, int]) -> Inventory:
     return {name: getattr(gpu, name) for name in COLUMNS}, types
+
+
+def _was_other(gpu: models.Gpu, said: ReportedGpu) -> bool:
+    """Whether a GPU of which claims use more than it had has another size now."""
+    sizes = (said.mem_bytes, gpu.reported_mem_bytes), (said.reserve_limit_permille, gpu.reported_reserve_limit_permille)
+    return any(before not in (None, now) for now, before in sizes)
 
 
 def _add(session: Session, actor: Actor, host: models.Host, new: Sequence[ReportedGpu]) -> None:
@@ -99,6 +112,7 @@ def _add(session: Session, actor: Actor, host: models.Host, new: Sequence[Report
             host_id=host.id,
             address=said.address,
             **_columns(said),
+            **_sizes(said),
             present=True,
             share_used=0,
             mem_used=0,
@@ -117,7 +131,7 @@ def _update(
     session: Session, actor: Actor, host: models.Host, gpu: models.Gpu, said: ReportedGpu, types: dict[str, int]
 ) -> bool:
     # A GPU may have shrunk below what claims use; what is used stays granted, and nothing more is.
-    larger = func.greatest if is_postgresql(session) else func.max
+    larger = larger_of(session)
     before = _stored(gpu, types)
     was_present = gpu.present
     change(
@@ -126,6 +140,7 @@ def _update(
         .where(models.Gpu.id == gpu.id)
         .values(
             _columns(said)
+            | _sizes(said)
             | {
                 "mem_bytes": larger(said.mem_bytes, models.Gpu.mem_used),
                 "reserve_limit_permille": larger(said.reserve_limit_permille, models.Gpu.reserved_permille),

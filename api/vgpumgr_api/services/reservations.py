@@ -24,7 +24,7 @@ from vgpumgr_api.db import reservations as tables
 from vgpumgr_api.db.database import TryAgain, given_up, now
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.observations import HostReport
-from vgpumgr_api.db.statements import change
+from vgpumgr_api.db.statements import change, larger_of
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events, quotas
 from vgpumgr_api.services.actors import (
@@ -351,15 +351,22 @@ def _end(session: Session, actor: Actor, reservation_id: UUID, what: str, *, wai
 
 
 def _free(session: Session, holds: Sequence[tables.Hold]) -> None:
+    """Of a GPU that shrank under what is held there no more is left than it has."""
+    larger = larger_of(session)
     for hold in sorted(holds, key=lambda hold: hold.gpu_id):
+        mem_used = Gpu.mem_used - hold.type_mem_bytes
+        reserved_permille = Gpu.reserved_permille - hold.reserved_permille
+        limit_permille = func.coalesce(Gpu.reported_reserve_limit_permille, Gpu.reserve_limit_permille)
         change(
             session,
             update(Gpu)
             .where(Gpu.id == hold.gpu_id)
             .values(
                 share_used=Gpu.share_used - counted_permille(hold.share_permille, hold.fair_ratio_permille),
-                mem_used=Gpu.mem_used - hold.type_mem_bytes,
-                reserved_permille=Gpu.reserved_permille - hold.reserved_permille,
+                mem_used=mem_used,
+                mem_bytes=larger(func.coalesce(Gpu.reported_mem_bytes, Gpu.mem_bytes), mem_used),
+                reserved_permille=reserved_permille,
+                reserve_limit_permille=larger(limit_permille, reserved_permille),
                 schedulable=True,
             ),
         )

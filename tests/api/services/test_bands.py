@@ -103,6 +103,18 @@ def test_a_limit_that_shrinks_takes_nothing_from_those_who_have_it(world: World,
     assert world.gpus()[0].reserve_limit_permille == 100
 
 
+def test_what_is_held_under_a_limit_that_shrinks_is_free_for_nobody(world: World, agent: Agent) -> None:
+    held = world.reserve("acme", latency(world, 400))
+    agent.inventory = [shared(reserve_limit_permille=100)]
+    assert agent.report()
+    assert world.gpus()[0].reserve_limit_permille == counted(400)
+    world.run(reservations.delete_reservation, held.id, if_match=None)
+    assert world.gpus()[0].reserve_limit_permille == 100
+    with refused(Code.CAPACITY_NONE) as caught:
+        world.claim("acme", latency(world, 300))
+    assert caught.reasons == {"reserve.full": 1}
+
+
 def test_a_period_has_room_for_four_pieces_of_work(world: World, agent: Agent) -> None:
     agent.inventory = [shared(max_chunk_us=PERIOD_US // 4 + 1)]
     agent.report()

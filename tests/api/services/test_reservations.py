@@ -180,3 +180,37 @@ def test_all_places_or_none_and_nothing_they_need_is_deleted(world: World) -> No
     with refused(Code.OBJECT_UNKNOWN):
         world.claim("acme", profile, reservation=uuid4())
     assert world.run(reservations.get_reservation, held.id).places_left == 2
+
+
+@pytest.mark.parametrize("how", ["deleted", "expired"])
+def test_of_a_gpu_that_shrank_no_more_is_free_than_it_has(world: World, clock: Clock, how: str) -> None:
+    agent = world.host("one", inventory=[gpu(mem_bytes=4 * GIB, types=(1,))])
+    world.tenant("acme")
+    profile = world.profile(share=100)
+    world.claim("acme", profile)
+    held = world.reserve("acme", profile, places=3)
+    agent.inventory = [gpu(mem_bytes=2 * GIB, types=(1,))]
+    agent.report()
+    if how == "deleted":
+        world.claim("acme", profile, reservation=held.id)
+        world.run(reservations.delete_reservation, held.id, if_match=None)
+    else:
+        clock.advance(60)
+        agent.report()
+        assert world.database.run(reservations.expire)
+        world.claim("acme", profile)
+    with refused(Code.CAPACITY_NONE):
+        world.claim("acme", profile)
+    assert (world.gpus()[0].mem_bytes, world.gpus()[0].used_mem_bytes) == (2 * GIB, 2 * GIB)
+
+
+def test_a_gpu_that_shrank_and_grew_has_what_its_host_says(world: World) -> None:
+    agent = world.host("one", inventory=[gpu(mem_bytes=4 * GIB, types=(1,))])
+    world.tenant("acme")
+    profile = world.profile(share=100)
+    held = world.reserve("acme", profile, places=4)
+    for mem_gib in (2, 4):
+        agent.inventory = [gpu(mem_bytes=mem_gib * GIB, types=(1,))]
+        agent.report()
+    world.run(reservations.delete_reservation, held.id, if_match=None)
+    assert (world.gpus()[0].mem_bytes, world.gpus()[0].used_mem_bytes) == (4 * GIB, 0)
