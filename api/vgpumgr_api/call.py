@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.common import Answer
+from vgpumgr_api.connections import network_of
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
@@ -138,6 +139,11 @@ def lifecycle_of(request: Request) -> Lifecycle:
 def source_of(request: Request) -> str:
     """The address that a request came from; "" on a Unix socket."""
     return request.client.host if request.client else ""
+
+
+def network_of_source(request: Request) -> str:
+    """What that address counts for, with others of its network; "" on a Unix socket."""
+    return network_of(source_of(request))
 
 
 def authenticate(request: Request) -> Actor:

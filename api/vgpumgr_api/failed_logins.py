@@ -2,9 +2,9 @@
 """How often one address may come with credentials that do not count, before it is refused unlooked at.
 
 Looking a credential up costs statements or signatures, and whoever has none may send as many as it likes. Addresses are
-those of connections: what a header says of another is not believed. Nobody is locked out by somebody else: a credential
-that has counted here passes from wherever it comes, and when there are too many addresses to remember, those that were
-quiet for longest are forgiven. Each replica counts for itself.
+those of connections, of IPv6 their networks: what a header says of another is not believed. Nobody is locked out by
+somebody else: a credential that has counted here passes from wherever it comes, and when there are too many addresses
+to remember, those that were quiet for longest are forgiven. Each replica counts for itself.
 """
 
 import contextlib

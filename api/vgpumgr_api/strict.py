@@ -29,9 +29,9 @@ from vgpumgr_api.call import (
     enrolling,
     failed_logins_of,
     limits_of,
+    network_of_source,
     recall,
     remembered_of,
-    source_of,
     turns_of,
 )
 from vgpumgr_api.errors import Refusal
@@ -92,7 +92,7 @@ class OneTimeRoute(PublicRoute):
     """A route for the bearer of a host's one-time token, which the service takes."""
 
     async def admit(self, request: Request) -> None:
-        with failed_logins_of(request).counting(source_of(request), credential_of(request)):
+        with failed_logins_of(request).counting(network_of_source(request), credential_of(request)):
             await run_in_threadpool(enrolling, request)
 
 
@@ -106,7 +106,7 @@ class Route(PublicRoute):
 
     async def identify(self, request: Request) -> Actor:
         """Looks the caller up."""
-        with failed_logins_of(request).counting(source_of(request), credential_of(request)):
+        with failed_logins_of(request).counting(network_of_source(request), credential_of(request)):
             return await run_in_threadpool(authenticate, request)
 
     def turn(self, request: Request) -> AbstractAsyncContextManager[None]:

@@ -113,6 +113,19 @@ def test_over_http_it_is_a_problem_and_costs_no_statement(database: Database) ->
         Caller(cloud.http, spare).post("/v1/enroll", enrol, status=200)
 
 
+def test_a_network_of_ipv6_counts_as_one_address(database: Database) -> None:
+    app = create_app(database, failed_logins=FailedLogins(1, clock=Now()))
+
+    def ask(address: str, number: int) -> str:
+        stranger = Caller(TestClient(app, client=(address, 1)), f"vgpu_{number:043}")
+        answer = stranger("POST", "/v1/enroll", []) if number % 2 else stranger("GET", "/v1/tenants")
+        return str(answer.json()["code"])
+
+    told = [ask(f"2001:db8::{number:x}", number) for number in range(BURST_S + 2)]
+    assert told == ["auth.invalid"] * (BURST_S + 1) + ["rate.exceeded"]
+    assert ask("2001:db8:0:1::1", 0) == "auth.invalid"
+
+
 def test_who_enrols_with_a_token_that_does_not_count_counts_whatever_comes_with_it(database: Database) -> None:
     app = create_app(database, failed_logins=FailedLogins(1, clock=Now()))
     with TestClient(app, client=("192.0.2.1", 1)) as stranger:
