@@ -29,7 +29,7 @@ from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.generations import Seen
 from vgpumgr_api.services.heartbeats import Source
 from vgpumgr_api.services.idempotency import Once
-from vgpumgr_api.services.paging import PAGE_SIZE, PageRequest
+from vgpumgr_api.services.paging import PAGE_SIZE, TOKEN_MAX, PageRequest
 from vgpumgr_api.turns import Turns
 from vgpumgr_api.watch import DesiredWatch
 
@@ -303,7 +303,7 @@ async def _call(request: Request, response: Response) -> Call:
 async def _page(
     request: Request,
     page_size: Annotated[int, Query(ge=1, description="items at most; above 1000 counts as 1000")] = PAGE_SIZE,
-    page_token: Annotated[str, Query(max_length=1024, description="`next_page_token` of the page before")] = "",
+    page_token: Annotated[str, Query(max_length=TOKEN_MAX, description="`next_page_token` of the page before")] = "",
 ) -> PageRequest:
     filters = sorted(each for each in request.query_params.multi_items() if not each[0].startswith("page_"))
     bound = sha256(json.dumps(filters).encode()).hexdigest()[:16] if filters else ""

@@ -20,6 +20,9 @@ from vgpumgr_api.errors import Refusal
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 1000
 
+TOKEN_MAX = 1024
+"""Characters. The longest are of the ledger, and of what it lacks, where names are in whatever letters hosts say."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PageRequest:
@@ -64,7 +67,7 @@ def checked_size(size: int) -> int:
 
 
 def _format(values: Sequence[Any], *, bound: list[str]) -> str:
-    text = json.dumps([*bound, *(str(value) for value in values)])
+    text = json.dumps([*bound, *(str(value) for value in values)], ensure_ascii=False)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 

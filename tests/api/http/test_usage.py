@@ -83,6 +83,29 @@ def test_what_the_ledger_lacks_comes_as_a_list_and_as_csv(cloud: Cloud, monkeypa
         cloud.operator.refused(Code.FIELD_INVALID, "GET", f"/v1/usage/unbooked?{query}")
 
 
+def test_a_list_of_what_the_ledger_lacks_goes_on_after_the_longest_names(cloud: Cloud) -> None:
+    host = cloud.host("h" * 63)
+    hour = int(cloud.database.clock().timestamp()) // 3600
+    names = ["\U0001f600" * 63, "\U0001f600" * 62 + "\u00e9", '"' * 63, "\\" * 63, "\x1f" * 63]
+    counts = dict.fromkeys(("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns"), 1)
+    readings = [
+        {"hour": hour, "gpu": GPU, "revision": number, "tenant": name} | counts
+        for number, name in enumerate(names, start=1)
+    ]
+    told = {"meter_id": str(uuid4()), "after": 0, "through": len(names), "newest": len(names), "readings": readings}
+    host.post(f"/v1/hosts/{host.id}/usage", told, status=200)
+
+    path = f"/v1/usage/unbooked?host={host.name}"
+    whole = cloud.operator.get(path)["items"]
+    assert len(whole) == len(names)
+    items, token = [], ""
+    for _ in names:
+        page = cloud.operator.get(f"{path}&page_size=1&page_token={token}")
+        items += page["items"]
+        token = page["next_page_token"]
+    assert (items, token) == (whole, "")
+
+
 def test_no_name_that_a_host_says_is_a_formula_in_the_csv(cloud: Cloud) -> None:
     host = cloud.host("h1")
     hour = int(cloud.database.clock().timestamp()) // 3600

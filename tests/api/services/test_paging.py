@@ -4,16 +4,20 @@
 import base64
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from vgpumgr_api.services import claims, gpus, hosts, profiles, quotas, tenants, tokens, usage
-from vgpumgr_api.services.paging import PageRequest
+from vgpumgr_api.services.ledger_list import _token
+from vgpumgr_api.services.ledger_scope import LedgerFilter
+from vgpumgr_api.services.paging import TOKEN_MAX, PageRequest
 
 from tests.api.services.refusals import refused
 from tests.api.services.test_reports import group
 from tests.api.world import World, gpu
 from vgpumgr.wire.problem import Code
+from vgpumgr.wire.usage import By, Granularity, LedgerRow
 
 LISTS = [
     tenants.list_tenants,
@@ -124,6 +128,14 @@ def test_a_name_in_a_token_may_be_anything(world: World) -> None:
     for value in ("\0", "\ud800"):
         with refused(Code.FIELD_INVALID):
             world.run(tenants.list_tenants, PageRequest(token=encoded(["tenants", "", value])))
+
+
+def test_the_longest_token_of_the_ledger_is_taken() -> None:
+    instant, longest = datetime(2026, 11, 21, 12, tzinfo=UTC), "a" * 63
+    asked = {"tenant": longest, "account": longest, "as_of": instant}
+    wanted = LedgerFilter(since=instant, until=instant, granularity=Granularity.TOTAL, by=By.TENANT, **asked)
+    row = LedgerRow.model_construct(since=instant)
+    assert len(_token(((longest, ID, longest, ID, longest, "0000:03:00.0", "1"), row), wanted)) <= TOKEN_MAX
 
 
 def test_a_page_has_at_least_one_item(world: World) -> None:
