@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import claims, events, fleet, gpus, hosts, profiles, quotas, reservations, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate, local_operator
+from vgpumgr_api.services.events import Begun
 from vgpumgr_api.services.paging import PageRequest
 
 from vgpumgr.wire.common import Mode
@@ -139,6 +140,22 @@ class World:
         unnumbered = self.run(events.number, actor=actor)
         page: EventPage = self.run(events.list_events, actor=actor, unnumbered=unnumbered, **options)
         return page
+
+    def begin_watch(
+        self,
+        *,
+        actor: Actor | None = None,
+        after: int | None = 0,
+        epoch: str = "",
+        about: frozenset[str] = frozenset(),
+        tenant: str | None = None,
+    ) -> Begun:
+        """From where somebody watches, as the API says it."""
+        while self.run(events.number, actor=actor):
+            pass
+        asked = {"after": after, "epoch": epoch, "about": about, "tenant": tenant}
+        begun: Begun = self.run(events.begin_watch, actor=actor, **asked)
+        return begun
 
     def tenant(self, name: str = "", *, account: str | None = None, **limits: int) -> Tenant:
         """A tenant with plenty of quota, or with `limits`."""

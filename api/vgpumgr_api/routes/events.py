@@ -11,9 +11,10 @@ from starlette.concurrency import run_in_threadpool
 from vgpumgr.wire.common import COUNTER_MAX, Name
 from vgpumgr.wire.events import About
 from vgpumgr.wire.resources import EventPage
-from vgpumgr_api.call import CallDep, database_of, feed_of
+from vgpumgr_api.call import Call, CallDep, database_of, feed_of
 from vgpumgr_api.event_stream import CATCH_UP, MEDIA_TYPE, POSITION, EventStream, parse_position
 from vgpumgr_api.services import events
+from vgpumgr_api.services.events import Begun
 from vgpumgr_api.services.paging import PAGE_SIZE, PAGE_SIZE_MAX
 from vgpumgr_api.strict import Route
 
@@ -56,7 +57,7 @@ def list_events(
 ) -> EventPage:
     """Events after `after`, oldest first. `next_page_token` is the next `after`, empty when no more are there now."""
     size = min(page_size, PAGE_SIZE_MAX)
-    unnumbered = call.write(events.number)
+    unnumbered = _number(call)
     return call.read(
         events.list_events,
         after=after,
@@ -92,9 +93,7 @@ async def watch_events(
         epoch, after = parse_position(last_event_id)
     actor, database = call.actor, database_of(call.request)
     async with call.turn():
-        begun = await run_in_threadpool(
-            call.write, events.begin_watch, after=after, epoch=epoch, about=_split(about), tenant=tenant
-        )
+        begun = await run_in_threadpool(_begin, call, after=after, epoch=epoch, about=_split(about), tenant=tenant)
     return EventStream(
         feed_of(call.request),
         begun,
@@ -106,6 +105,17 @@ async def watch_events(
         clock=database.clock,
         request_id=call.request.state.request_id,
     )
+
+
+def _number(call: Call) -> bool:
+    """Numbers what has happened, and only then waits for others who write: True if there may be more."""
+    return call.read(events.has_unnumbered) and call.write(events.number)
+
+
+def _begin(call: Call, *, after: int | None, epoch: str, about: frozenset[str], tenant: str | None) -> Begun:
+    while _number(call):  # from now on: after all that has happened, however much nobody has read
+        pass
+    return call.read(events.begin_watch, after=after, epoch=epoch, about=about, tenant=tenant)
 
 
 def _split(about: str | None) -> frozenset[str]:

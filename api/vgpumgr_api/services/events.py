@@ -106,8 +106,13 @@ def _row(
     }
 
 
+def has_unnumbered(session: Session, _actor: Actor) -> bool:
+    """Whether something has happened that `number` has not seen. For a read-only transaction."""
+    return outbox.has_unnumbered(session)
+
+
 def number(session: Session, _actor: Actor) -> bool:
-    """Numbers what has happened, for `list_events`: True if there may be more.
+    """Numbers what has happened, for `list_events` and `begin_watch`: True if there may be more.
 
     In a transaction of its own, since nobody else can number meanwhile, and a list may take long.
     """
@@ -157,12 +162,10 @@ def begin_watch(
     """Says from where the actor is told what; `after` None: from now on; 0: from the oldest that is kept.
 
     `epoch`: what the position says of the database that it is from, in the digits of `epoch_name`; "" if nothing.
-    Not for a read-only transaction. Raises Refusal(WATCH_EXPIRED) for a position that cannot be gone on from.
+    For a read-only transaction, after `number`. Raises Refusal(WATCH_EXPIRED) if one cannot go on from a position.
     """
     wanted = wanted_by(session, actor, about=about, tenant=tenant)
     _check(after or 0)
-    while outbox.number(session):  # from now on: after all that has happened, however much nobody has read
-        pass
     present = _require_there(session, after or 0, epoch)
     if after is None:
         return Begun(wanted, outbox.newest(session), present)

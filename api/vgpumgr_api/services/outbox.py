@@ -34,6 +34,7 @@ NUMBERED_AT_ONCE = 10_000
 TRIMMED_AT_ONCE = 1000
 
 _EVENTS = table_of(Row)
+_UNNUMBERED = select(Row.id).where(Row.seq.is_(None))
 # Told which rows they are, PostgreSQL looks at no others, whatever it believes to know of how many have no number.
 _PLACES = (
     func.unnest(bindparam("rows", type_=ARRAY(BigInteger())))
@@ -101,15 +102,19 @@ class News:
     alive: frozenset[UUID]
 
 
+def has_unnumbered(session: Session) -> bool:
+    """Whether there is anything to number."""
+    return session.scalar(_UNNUMBERED.limit(1)) is not None
+
+
 def number(session: Session) -> bool:
     """Numbers what was committed since, or `NUMBERED_AT_ONCE` of it: True if there may be more."""
-    unnumbered = select(Row.id).where(Row.seq.is_(None))
-    if session.scalar(unnumbered.limit(1)) is None:
+    if not has_unnumbered(session):
         return False
     if is_postgresql(session):
         session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": NUMBERING_LOCK})
     last = newest(session)
-    ids = session.scalars(unnumbered.order_by(Row.id).limit(NUMBERED_AT_ONCE)).all()
+    ids = session.scalars(_UNNUMBERED.order_by(Row.id).limit(NUMBERED_AT_ONCE)).all()
     if ids and is_postgresql(session):
         session.connection().execute(_NUMBERED, {"rows": ids, "last": last})
     elif ids:
@@ -120,8 +125,7 @@ def number(session: Session) -> bool:
 
 def look(database: Database, after: int | None, limit: int, credentials: Collection[UUID]) -> News:
     """Numbers what there is to number, and looks at the log. `after` None: the newest `limit` events."""
-    unnumbered = select(Row.id).where(Row.seq.is_(None)).limit(1)
-    if database.run(lambda session: session.scalar(unnumbered), read_only=True) is not None:
+    if database.run(has_unnumbered, read_only=True):
         database.run(number)
     return database.run(lambda session: _news(session, after, limit, credentials), read_only=True)
 

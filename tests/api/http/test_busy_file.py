@@ -49,10 +49,15 @@ def test_writing_is_refused_in_time_and_done_once_the_lock_is_free(
     # What waits is each attempt, however short the breaks between them are.
     monkeypatch.setattr(database_module, "random", SimpleNamespace(uniform=lambda *_: 0.0))
     with contextlib.closing(Database(url, serving=True)) as database:
-        client = TestClient(create_app(database), headers={"Authorization": f"Bearer {token}"})
+        application = create_app(database)
+        client = TestClient(application, headers={"Authorization": f"Bearer {token}"})
         said = {"headers": {"Idempotency-Key": "k"}, "json": {"name": "acme"}}
+        read = client.get("/v1/events").json()["items"]
+        application.state.feed.stop()  # whoever watches is let go at once
         with held(file):
             assert client.get("/v1/tenants").json()["items"] == []
+            assert client.get("/v1/events").json()["items"] == read
+            assert client.get("/v1/events/watch").status_code == 200
             begun_s = time.monotonic()
             answer = client.post("/v1/tenants", **said)
             assert time.monotonic() - begun_s >= WAIT_S, "it was tried"

@@ -43,3 +43,16 @@ def test_a_position_from_before_a_restore_leads_nowhere(cloud: Cloud, epoch: str
     gone(cloud, "/v1/events/watch", last_id=f"{epoch}-{newest}")
     for malformed in (f"{epoch}-", f"{epoch}-x", "x" * 65):
         cloud.operator.refused(Code.FIELD_INVALID, "GET", "/v1/events/watch", headers={"Last-Event-ID": malformed})
+
+
+def test_a_watch_from_now_on_begins_behind_all_that_nobody_has_read(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
+    application: Any = cloud.http.app
+    application.state.feed.stop()
+    for number in range(3):
+        cloud.operator.post("/v1/tenants", {"name": f"tenant-{number}"})
+    assert cloud.database.run(outbox.has_unnumbered, read_only=True)
+    assert cloud.operator("GET", "/v1/events/watch").status_code == 200
+    assert not cloud.database.run(outbox.has_unnumbered, read_only=True)

@@ -213,13 +213,12 @@ def test_a_list_goes_on_only_in_the_log_that_it_began_in(world: World) -> None:
 
 
 def begun(world: World, *, after: int | None, epoch: str = "") -> int:
-    position: int = world.run(events.begin_watch, after=after, epoch=epoch, about=frozenset(), tenant=None).position
-    return position
+    return world.begin_watch(after=after, epoch=epoch).position
 
 
 def test_a_position_from_before_a_restore_is_refused(world: World) -> None:
     world.tenant("acme")
-    epoch = events.epoch_name(world.run(events.begin_watch, after=0, epoch="", about=frozenset(), tenant=None).epoch)
+    epoch = events.epoch_name(world.begin_watch().epoch)
     assert begun(world, after=1, epoch=epoch) == 1
     world.run(installation.new_epoch)
     with refused(Code.WATCH_EXPIRED):
@@ -228,18 +227,19 @@ def test_a_position_from_before_a_restore_is_refused(world: World) -> None:
 
 def test_who_began_before_a_restore_reads_nothing_of_after_it(world: World) -> None:
     world.tenant("acme")
-    before = world.run(events.begin_watch, after=0, epoch="", about=frozenset(), tenant=None)
+    before = world.begin_watch()
     assert world.run(events.catch_up, before, 0, 9)[0]
     world.run(installation.new_epoch)
     with refused(Code.WATCH_EXPIRED):
         world.run(events.catch_up, before, 0, 9)
 
 
-def told(world: World, actor: Actor, **asked: object) -> list[tuple[str, str | None]]:
+def told(
+    world: World, actor: Actor, *, about: frozenset[str] = frozenset(), tenant: str | None = None
+) -> list[tuple[str, str | None]]:
     """By the list and by the watch, which say the same."""
-    options = {"about": frozenset(), "tenant": None} | asked
-    by_list = world.events(actor=actor, **options).items
-    wanted = world.run(events.begin_watch, actor=actor, after=0, epoch="", **options).wanted
+    by_list = world.events(actor=actor, about=about, tenant=tenant).items
+    wanted = world.begin_watch(actor=actor, about=about, tenant=tenant).wanted
     read = world.database.run(lambda session: outbox.read(session, actor, wanted, 0, 1000), read_only=True)[0]
     everything = world.database.run(
         lambda session: outbox.read(session, actor, outbox.Wanted(owner=None), 0, 1000), read_only=True
@@ -383,8 +383,7 @@ def test_a_watch_from_now_on_begins_behind_all_that_nobody_has_read(
     monkeypatch.setattr(outbox, "NUMBERED_AT_ONCE", 2)
     for _ in range(3):
         world.tenant()
-    begun = world.run(events.begin_watch, after=None, epoch="", about=frozenset(), tenant=None)
-    assert begun.position == 6
+    assert world.begin_watch(after=None).position == 6
 
 
 def unnumbered(world: World) -> int:
