@@ -24,6 +24,7 @@ from vgpumgr_api.limits import Limits
 from vgpumgr_api.observe.metrics import Metrics
 from vgpumgr_api.observe.tracing import Tracing
 from vgpumgr_api.oidc import Oidc
+from vgpumgr_api.readiness import Readiness
 from vgpumgr_api.refused import Refused
 from vgpumgr_api.remembered import Remembered
 from vgpumgr_api.routes import ROUTERS
@@ -77,6 +78,7 @@ def create_app(
     app.state.feed = Feed(lambda *asked: outbox.look(database, *asked))
     app.state.lifecycle = Lifecycle()
     app.state.operations_watch = DesiredWatch(lambda: _operations(database, app.state.lifecycle))
+    app.state.readiness = Readiness()
     app.state.remembered = Remembered()
     app.state.refused = Refused(database.run)
     watchers = {

@@ -23,6 +23,7 @@ from vgpumgr_api.headers import ETAG, bearer, etag, seen
 from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
+from vgpumgr_api.readiness import Readiness
 from vgpumgr_api.remembered import Remembered
 from vgpumgr_api.services import actors, certificates, credentials, fleet, idempotency, people
 from vgpumgr_api.services.actors import Actor
@@ -139,6 +140,12 @@ def lifecycle_of(request: Request) -> Lifecycle:
 def source_of(request: Request) -> str:
     """The address that a request came from; "" on a Unix socket."""
     return request.client.host if request.client else ""
+
+
+def readiness_of(request: Request) -> Readiness:
+    """Whether that application's database can be used."""
+    readiness: Readiness = request.app.state.readiness
+    return readiness
 
 
 def network_of_source(request: Request) -> str:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 import vgpumgr
 from vgpumgr.wire.common import Answer
 from vgpumgr.wire.problem import Code
-from vgpumgr_api.call import database_of, lifecycle_of
+from vgpumgr_api.call import database_of, lifecycle_of, readiness_of
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import health
 from vgpumgr_api.strict import PublicRoute
@@ -37,11 +37,12 @@ async def get_versions() -> Versions:
 
 
 @router.get("/v1/health")
-def get_health(request: Request) -> Health:
+async def get_health(request: Request) -> Health:
     """Readiness: whether to send requests here. 503 if the database is away or not migrated, and before the end."""
     if lifecycle_of(request).stopping:
         raise Refusal(Code.API_STOPPING, "this process ends; ask another one")
-    database_of(request).run(health.check, read_only=True)
+    database = database_of(request)
+    await readiness_of(request).require(lambda: database.run(health.check, read_only=True))
     return Health(status="ok")
 
 

@@ -13,11 +13,13 @@ from uuid import UUID
 import pytest
 from httpx2 import Response
 from sqlalchemy import text
+from vgpumgr_api import readiness as readiness_module
 from vgpumgr_api import turns as turns_module
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db import database as database_module
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
+from vgpumgr_api.readiness import Readiness
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.outbox import NUMBERING_LOCK
 from vgpumgr_api.turns import SHARED, WAITING, Turns
@@ -44,7 +46,12 @@ WAIT_FOR_LOCKS = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_ty
 @pytest.fixture
 def patient(postgresql: Cluster, postgresql_template: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """On a busy machine nothing ends for having waited too long."""
-    for module, name in ((database_module, "WAIT_S"), (database_module, "LOCK_S"), (turns_module, "WAIT_S")):
+    for module, name in (
+        (database_module, "WAIT_S"),
+        (database_module, "LOCK_S"),
+        (turns_module, "WAIT_S"),
+        (readiness_module, "FRESH_S"),
+    ):
         monkeypatch.setattr(module, name, 300.0)
     opened = Database(postgresql.create("turns", template=postgresql_template), serving=True)
     yield opened
@@ -64,6 +71,13 @@ def waiting(database: Database) -> int:
     with database.engine.connect() as looking:
         found: int = looking.execute(WAIT_FOR_LOCKS).scalar_one()
         return found
+
+
+def is_ready(cloud: Cloud) -> bool:
+    """Whether it is now: what was said before is forgotten."""
+    application: Any = cloud.http.app
+    application.state.readiness = Readiness()
+    return bool(cloud.nobody.get("/v1/health") == {"status": "ok"})
 
 
 def claim(who: Caller) -> Response:
@@ -87,7 +101,7 @@ def test_claims_that_wait_for_a_quota_keep_nobody_elses_request_waiting(patient:
                     assert (refused.status_code, refused.json()["code"]) == (429, "rate.exceeded")
                     assert refused.headers["retry-after"] == "1"
             assert quiet.get("/v1/quotas/quiet")["tenant"] == "quiet"
-            assert cloud.nobody.get("/v1/health") == {"status": "ok"}
+            assert is_ready(cloud)
             assert host.report(gpus=GPUS)
             assert sum(not each.done() for each in asked) == UNDER_WAY
         assert Counter(each.result().status_code for each in asked) == {201: UNDER_WAY, 429: CLAIMS - UNDER_WAY}
@@ -122,7 +136,7 @@ def test_who_waits_for_news_takes_no_more_places_than_others(patient: Database, 
             until(lambda: waiting(patient) == at_once)
             if refused:
                 assert quiet.get("/v1/quotas/quiet")["tenant"] == "quiet"
-            assert cloud.nobody.get("/v1/health") == {"status": "ok"}
+            assert is_ready(cloud)
             assert sum(not each.done() for each in asked) == CLAIMS - refused
         outcomes = Counter(each.result().status_code for each in asked)
         assert outcomes == Counter([200] * (CLAIMS - refused) + [429] * refused)
@@ -141,7 +155,7 @@ def test_hosts_that_ask_for_documents_take_few_places(patient: Database, seen: b
                 path = f"/v1/hosts/{host.name}/desired" + (f"?epoch={epoch}&generation=1000" if seen else "")
                 asked += [threads.submit(host, "GET", path) for _ in range(CLAIMS)]
                 until(lambda expected=taken: waiting(patient) == expected)  # type: ignore[misc]
-                assert cloud.nobody.get("/v1/health") == {"status": "ok"}
+                assert is_ready(cloud)
                 assert waiting(patient) == taken
         assert {each.result().status_code for each in asked} == {200}
 

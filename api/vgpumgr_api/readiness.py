@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the database can be used, for any number of those who ask, whom nobody knows.
+
+One look answers all who ask while it is under way and in the second from its beginning: they cost one thread and one
+transaction a second, however many they are. A database that has not answered in that second counts as busy, until it
+does; meanwhile nobody asks it again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from starlette.concurrency import run_in_threadpool
+
+from vgpumgr.wire.problem import Code
+from vgpumgr_api.errors import Refusal
+
+FRESH_S = 1.0
+
+
+class Readiness:
+    """Belongs to the event loop of one server. `clock`: seconds, of any beginning."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._look: asyncio.Task[None] | None = None
+        self._begun_s = 0.0
+
+    async def require(self, check: Callable[[], None]) -> None:
+        """Raises what `check`, which may block, has raised for somebody within `FRESH_S`.
+
+        Refusal(DATABASE_BUSY) if it takes longer than that.
+        """
+        look = self._look
+        if look is None or (look.done() and self._left_s() == 0):
+            look = self._begin(check)
+        if not look.done():
+            await asyncio.wait({look}, timeout=self._left_s())
+        if not look.done():
+            raise Refusal(
+                Code.DATABASE_BUSY, f"the database has not answered within {FRESH_S:g} s; try again in a moment"
+            )
+        look.result()
+
+    def _begin(self, check: Callable[[], None]) -> "asyncio.Task[None]":
+        self._begun_s = self._clock()
+        self._look = asyncio.create_task(run_in_threadpool(check))
+        self._look.add_done_callback(_take_note)
+        return self._look
+
+    def _left_s(self) -> float:
+        return max(self._begun_s + FRESH_S - self._clock(), 0)
+
+
+def _take_note(look: "asyncio.Task[None]") -> None:
+    """Of an answer for which nobody waits any more; asyncio would log it as forgotten."""
+    if not look.cancelled():
+        look.exception()
