@@ -19,7 +19,7 @@ from vgpumgr_api.connections import network_of
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.failed_logins import FailedLogins
 from vgpumgr_api.feed import Feed
-from vgpumgr_api.headers import ETAG, bearer, etag, seen
+from vgpumgr_api.headers import ETAG, authorization_token, bearer, etag, seen
 from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
@@ -95,10 +95,13 @@ def failed_logins_of(request: Request) -> FailedLogins:
 
 
 def credential_of(request: Request) -> str:
-    """What tells the credential of a request from others without keeping it; "" if there is none."""
+    """What tells the credential of a request from others without keeping it; "" if there is none.
+
+    However the header is spelled: else each spelling would be looked up as one of its own.
+    """
     shown = request.headers.get("authorization")
     if shown is not None:
-        return actors.hash_of(shown)
+        return actors.hash_of(authorization_token(request.headers) or shown)
     peer: Peer | None = getattr(request.state, PEER, None)
     return "" if peer is None else credentials.proof_of(peer.credential)
 
@@ -112,10 +115,10 @@ def remembered_of(request: Request) -> Remembered:
 def recall(request: Request) -> Actor | None:
     """Who it was that showed this credential before, if nothing but the database could tell that it does not count.
 
-    Leaves the actor as `authenticate` does.
+    None for who showed none of ours, which no service confirms. Leaves the actor as `authenticate` does.
     """
     actor = remembered_of(request).find(credential_of(request))
-    if actor is None:
+    if actor is None or actor.token_id is None:
         return None
     now = database_of(request).clock()
     peer: Peer | None = getattr(request.state, PEER, None) if actor.certified else None

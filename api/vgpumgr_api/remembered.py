@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who had a credential when it was last looked up, for routes that confirm it in their own transaction.
+"""Who had a credential when it was last looked up: whose limit a request counts for before its caller is looked up
+again, and who asks of routes that confirm the credential in their own transaction.
 
-That it is remembered lets nobody in: what such a route does and what it answers, refusals included, it does and answers
-only for a credential that the database still has. See `strict.ConfirmedRoute`.
+That it is remembered lets nobody in: what such a route does and what it answers, refusals included but for that of who
+asks too often, it does and answers only for a credential that the database still has. See `strict.ConfirmedRoute`.
 """
 
 import time

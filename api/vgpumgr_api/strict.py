@@ -5,6 +5,9 @@ who asks (401) and not too often (429), that the token is good for this part of 
 type and coding we read (415), that there is none where none is read (400), that no header that means something is given
 twice and no query parameter is unknown or given twice (422), that the body can be read (400). That who asks still may
 is established once more when all of the request is there, in the transaction that does it: see `call.Call`.
+
+Who was looked up lately is counted for its limit before it is looked up again, so that one too many costs next to
+nothing; and few of one credential, or of strangers of one address, are looked up at once.
 """
 
 import inspect
@@ -92,8 +95,9 @@ class OneTimeRoute(PublicRoute):
     """A route for the bearer of a host's one-time token, which the service takes."""
 
     async def admit(self, request: Request) -> None:
-        with failed_logins_of(request).counting(network_of_source(request), credential_of(request)):
-            await run_in_threadpool(enrolling, request)
+        async with _place(request):
+            with failed_logins_of(request).counting(network_of_source(request), credential_of(request)):
+                await run_in_threadpool(enrolling, request)
 
 
 class Route(PublicRoute):
@@ -101,13 +105,18 @@ class Route(PublicRoute):
 
     async def admit(self, request: Request) -> None:
         actor = await self.identify(request)
-        limits_of(request).admit(actor)
         require_scope(actor, self.scope(request.method))
 
     async def identify(self, request: Request) -> Actor:
-        """Looks the caller up."""
-        with failed_logins_of(request).counting(network_of_source(request), credential_of(request)):
-            return await run_in_threadpool(authenticate, request)
+        """Looks the caller up, unless it is known to ask too often."""
+        admitted = _is_admitted(request)
+        async with _place(request):
+            # Somebody with this credential may have been looked up while this request waited.
+            admitted = admitted or _is_admitted(request)
+            actor = await _look_up(request)
+        if not admitted:
+            limits_of(request).admit(actor)
+        return actor
 
     def turn(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Endpoints that wait for news would keep a place for nothing; they have turns for what they do in between."""
@@ -143,7 +152,8 @@ class ConfirmedRoute(Route):
                 return await handle(request)
             except (Refusal, HTTPException, RequestValidationError):
                 if getattr(request.state, RECALLED, False):
-                    await self._look_up(request)
+                    async with _place(request):
+                        await _look_up(request)
                 raise
 
         return handle_confirmed
@@ -152,17 +162,42 @@ class ConfirmedRoute(Route):
         setattr(request.state, CONFIRMING, True)
         actor = recall(request)
         if actor is None:
-            return await self._look_up(request)
+            return await super().identify(request)
+        limits_of(request).admit(actor)
         setattr(request.state, RECALLED, True)
         return actor
 
-    async def _look_up(self, request: Request) -> Actor:
-        remembered, credential = remembered_of(request), credential_of(request)
+
+def _is_admitted(request: Request) -> bool:
+    """Counts a request for whose credential it was when it was last looked up; False if nobody is remembered.
+
+    Raises Refusal(RATE_EXCEEDED), which costs neither a thread nor a statement.
+    """
+    known = remembered_of(request).find(credential_of(request))
+    if known is None:
+        return False
+    request.state.caller = known.name
+    limits_of(request).admit(known)
+    return True
+
+
+def _place(request: Request) -> AbstractAsyncContextManager[None]:
+    """Around a look-up: one of the credential's places or, if nobody is remembered, of the address's."""
+    credential = credential_of(request)
+    known = remembered_of(request).find(credential) is not None
+    return turns_of(request).lookup(credential if known else network_of_source(request) or credential)
+
+
+async def _look_up(request: Request) -> Actor:
+    remembered, credential = remembered_of(request), credential_of(request)
+    try:
+        with failed_logins_of(request).counting(network_of_source(request), credential):
+            actor = await run_in_threadpool(authenticate, request)
+    except Refusal:
         remembered.forget(credential)
-        actor = await super().identify(request)
-        if actor.token_id is not None:  # others no service confirms
-            remembered.keep(credential, actor)
-        return actor
+        raise
+    remembered.keep(credential, actor)
+    return actor
 
 
 def _threaded(endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:

@@ -3,13 +3,14 @@
 
 A request waits here, where it costs neither, until there is a place: one of its tenant's, and one of those for whom it
 is. Agents have places of their own, of which one host gets few, and nobody's request takes what is left for
-authentication, health and the jobs of `housekeeping`. A tenant and its projects, who share a quota and so its lock,
-count as one. Each replica counts for itself.
+authentication, of which one credential gets few as well, health and the jobs of `housekeeping`. A tenant and its
+projects, who share a quota and so its lock, count as one. Each replica counts for itself.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 from uuid import UUID
 
 from vgpumgr.wire.problem import Code
@@ -27,14 +28,19 @@ DOCUMENTS = 4
 HOST = 3
 """Of one host's, which mostly wait for each other. The others wait: of its VMs ever so many may start at once."""
 
+LOOKUPS = 4
+"""Of one credential; or of those of one address that were not looked up lately."""
+
 WAITING = 3
 """So many times as many of a tenant's as are worked at may wait for their turn."""
 
 WAIT_S = 10.0
 
+K = TypeVar("K", bound=Hashable)
+
 
 class _Share:
-    """What a tenant, or a host, has under way."""
+    """What a tenant, a host, or a credential has under way."""
 
     def __init__(self, places: int) -> None:
         self.places = asyncio.Semaphore(places)
@@ -47,6 +53,7 @@ class Turns:
     def __init__(self, *, tenant: int = 0) -> None:
         self._tenant = tenant
         self._shares: dict[UUID, _Share] = {}
+        self._lookups: dict[str, _Share] = {}
         self._shared = asyncio.Semaphore(SHARED)
         self._agents = asyncio.Semaphore(AGENTS)
         self._documents = asyncio.Semaphore(DOCUMENTS)
@@ -66,21 +73,25 @@ class Turns:
             async with lane:
                 yield
             return
-        share = self._shares.setdefault(whose, _Share(places))
-        if not of_host and share.count >= places * (1 + WAITING):
-            raise Refusal(
-                Code.RATE_EXCEEDED,
-                f"this tenant has {share.count} requests under way; let some end before the next",
-                retry_after_s=1,
-            )
-        share.count += 1
-        try:
+        with _sharing(self._shares, whose, places) as share:
+            if not of_host and share.count > places * (1 + WAITING):
+                raise Refusal(
+                    Code.RATE_EXCEEDED,
+                    f"this tenant has {share.count - 1} requests under way; let some end before the next",
+                    retry_after_s=1,
+                )
             async with _place(share.places), lane:
                 yield
-        finally:
-            share.count -= 1
-            if share.count == 0:
-                del self._shares[whose]
+
+    @asynccontextmanager
+    async def lookup(self, whose: str) -> AsyncIterator[None]:
+        """Around what takes a thread and a connection to find out who asks. `whose`: a credential, or an address.
+
+        Raises Refusal(DATABASE_BUSY) if no place came in `WAIT_S`.
+        """
+        with _sharing(self._lookups, whose, LOOKUPS) as share:
+            async with _place(share.places):
+                yield
 
     @asynccontextmanager
     async def _lane(self, *, of_host: bool, news: bool) -> AsyncIterator[None]:
@@ -93,6 +104,19 @@ class Turns:
         else:
             async with _place(self._documents), _place(self._agents):
                 yield
+
+
+@contextmanager
+def _sharing(shares: dict[K, _Share], whose: K, places: int) -> Iterator[_Share]:
+    """Counts one in."""
+    share = shares.setdefault(whose, _Share(places))
+    share.count += 1
+    try:
+        yield share
+    finally:
+        share.count -= 1
+        if share.count == 0:
+            del shares[whose]
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who comes with credentials that do not count is soon not looked at any more, and nobody else notices."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,11 +13,12 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.failed_logins import ADDRESSES_MAX, KNOWN_MAX, FailedLogins
 from vgpumgr_api.limits import BURST_S
+from vgpumgr_api.turns import LOOKUPS
 
 from tests.api.http.cloud import Caller, Cloud
 from tests.api.http.listening import listening, problem, run
 from tests.api.http.process import serving
-from tests.api.http.test_limits import Now
+from tests.api.http.test_limits import LookUps, Now
 from vgpumgr.wire.problem import Code
 
 
@@ -111,6 +113,20 @@ def test_over_http_it_is_a_problem_and_costs_no_statement(database: Database) ->
         assert Caller(stranger, None).get("/v1/health") == {"status": "ok"}
         cloud.operator.get("/v1/tenants")
         Caller(cloud.http, spare).post("/v1/enroll", enrol, status=200)
+
+
+def test_many_that_come_at_once_are_looked_up_few_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = LookUps(monkeypatch)
+    app = create_app(database, failed_logins=FailedLogins(1, clock=Now()))
+    with TestClient(app, client=("192.0.2.1", 1)) as stranger, ThreadPoolExecutor(60) as threads:
+        told = list(
+            threads.map(
+                lambda number: Caller(stranger, f"vgpu_{number:043}")("GET", "/v1/tenants").status_code, range(60)
+            )
+        )
+    assert looked.most <= LOOKUPS
+    assert told.count(401) == looked.count <= BURST_S + LOOKUPS
+    assert told.count(429) == 60 - looked.count
 
 
 def test_a_network_of_ipv6_counts_as_one_address(database: Database) -> None:

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who asks too often is told when to ask again, and nobody else notices."""
 
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from uuid import UUID
 
 import pytest
+from starlette.requests import Request
+from vgpumgr_api import strict
 from vgpumgr_api.app import create_app
+from vgpumgr_api.call import authenticate
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.limits import BURST_S, KEYS_MAX, Limiter, Limits
 from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.turns import LOOKUPS
 
-from tests.api.http.cloud import Cloud
+from tests.api.http.cloud import Caller, Cloud
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
 
@@ -100,3 +108,78 @@ def test_over_http_it_is_a_problem_with_retry_after(database: Database) -> None:
             assert answer.headers["retry-after"] == "1"
         cloud.admin.get("/v1/tenants")
         assert cloud.nobody.get("/v1/health") == {"status": "ok"}
+
+
+@pytest.fixture
+def limited(database: Database) -> Iterator[Cloud]:
+    """Where each token may ask `BURST_S` times, and its clock stands still."""
+    cloud = Cloud(database, create_app(database, limits=Limits(token_per_s=1, clock=Now())))
+    with cloud.http:
+        yield cloud
+
+
+class LookUps:
+    """Counts who is looked up, and how many at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = self.most = 0
+        self._under_way = 0
+        self._lock = Lock()
+        monkeypatch.setattr(strict, "authenticate", self._authenticate)
+
+    def _authenticate(self, request: Request) -> Actor:
+        with self._lock:
+            self.count += 1
+            self._under_way += 1
+            self.most = max(self.most, self._under_way)
+        try:
+            return authenticate(request)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+
+SPELLED = ("Bearer {}", "bearer {}", "BEARER   {}")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/v1/tenants"), ("POST", "/v1/slices"), ("GET", "/v1/events/watch")]
+)
+def test_who_asks_too_often_is_not_looked_up(
+    limited: Cloud, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    for _ in range(BURST_S):
+        limited.operator.get("/v1/tenants")
+    looked = LookUps(monkeypatch)
+    for number in range(30):
+        headers = {"Authorization": SPELLED[number % len(SPELLED)].format(limited.operator.token)}
+        limited.nobody.refused(Code.RATE_EXCEEDED, method, path, headers=headers)
+    assert looked.count == 0
+    limited.admin.get("/v1/tenants")
+    assert looked.count == 1
+
+
+def test_many_requests_at_once_are_looked_up_few_at_once_and_no_more_than_may_be(
+    limited: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = LookUps(monkeypatch)
+    with ThreadPoolExecutor(60) as threads:
+        told = list(threads.map(lambda _: limited.operator("GET", "/v1/tenants").status_code, range(60)))
+    assert Counter(told) == {200: BURST_S, 429: 60 - BURST_S}
+    assert looked.most <= LOOKUPS
+    assert looked.count <= BURST_S + LOOKUPS
+
+
+def test_a_revoked_token_that_asked_too_often_is_told_so_when_it_may_ask_again(database: Database) -> None:
+    now = Now()
+    cloud = Cloud(database, create_app(database, limits=Limits(token_per_s=1, clock=now)))
+    with cloud.http:
+        made = cloud.admin.post("/v1/tokens", {"role": "operator"})
+        who = Caller(cloud.http, made["secret"])
+        for _ in range(BURST_S):
+            who.get("/v1/tenants")
+        cloud.admin.ok("DELETE", f"/v1/tokens/{made['id']}", 204)
+        who.refused(Code.RATE_EXCEEDED, "GET", "/v1/tenants")
+        now.s += 1
+        for _ in range(BURST_S):
+            who.refused(Code.AUTH_INVALID, "GET", "/v1/tenants")

@@ -14,6 +14,7 @@ from httpx2 import Response
 from sqlalchemy import create_engine
 from starlette.testclient import TestClient
 from vgpumgr_api.app import create_app
+from vgpumgr_api.db.clock import machine_clock
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.envelope import BODY_MAX, ENROLL_MAX
 from vgpumgr_api.services.actors import Actor, new_secret
@@ -35,6 +36,7 @@ class MadeUp:
         self.outcome = outcome
         self.engine = create_engine("sqlite://")
         self.server_clock = None
+        self.clock = machine_clock
 
     def run(self, *_: object, **__: object) -> object:
         return self.outcome()
