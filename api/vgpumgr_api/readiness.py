@@ -2,7 +2,7 @@
 """Whether the database can be used, for any number of those who ask, whom nobody knows.
 
 One look answers all who ask while it is under way and in the second from its beginning: they cost one thread and one
-transaction a second, however many they are. A database that has not answered in that second counts as busy, until it
+transaction a second, however many they are. A database that does not answer for `PATIENCE_S` counts as busy, until it
 does; meanwhile nobody asks it again.
 """
 
@@ -16,6 +16,7 @@ from vgpumgr.wire.problem import Code
 from vgpumgr_api.errors import Refusal
 
 FRESH_S = 1.0
+PATIENCE_S = 10.0
 
 
 class Readiness:
@@ -29,16 +30,16 @@ class Readiness:
     async def require(self, check: Callable[[], None]) -> None:
         """Raises what `check`, which may block, has raised for somebody within `FRESH_S`.
 
-        Refusal(DATABASE_BUSY) if it takes longer than that.
+        Refusal(DATABASE_BUSY) if it takes longer than `PATIENCE_S`.
         """
         look = self._look
-        if look is None or (look.done() and self._left_s() == 0):
+        if look is None or (look.done() and self._left_s(FRESH_S) == 0):
             look = self._begin(check)
         if not look.done():
-            await asyncio.wait({look}, timeout=self._left_s())
+            await asyncio.wait({look}, timeout=self._left_s(PATIENCE_S))
         if not look.done():
             raise Refusal(
-                Code.DATABASE_BUSY, f"the database has not answered within {FRESH_S:g} s; try again in a moment"
+                Code.DATABASE_BUSY, f"the database has not answered within {PATIENCE_S:g} s; try again in a moment"
             )
         look.result()
 
@@ -48,8 +49,8 @@ class Readiness:
         self._look.add_done_callback(_take_note)
         return self._look
 
-    def _left_s(self) -> float:
-        return max(self._begun_s + FRESH_S - self._clock(), 0)
+    def _left_s(self, lasts_s: float) -> float:
+        return max(self._begun_s + lasts_s - self._clock(), 0)
 
 
 def _take_note(look: "asyncio.Task[None]") -> None:

@@ -62,7 +62,7 @@ def test_many_who_ask_at_once_and_within_a_second_are_one_question(monkeypatch: 
 
 
 def test_a_database_that_hangs_is_busy_and_is_asked_once_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "FRESH_S", 0.05)
+    monkeypatch.setattr(readiness, "PATIENCE_S", 0.05)
     clock, asked, free = SimpleNamespace(s=0.0), [], threading.Event()
 
     def check() -> None:
@@ -77,6 +77,7 @@ def test_a_database_that_hangs_is_busy_and_is_asked_once_until_it_answers(monkey
         assert asked == [0]
         free.set()
         monkeypatch.setattr(readiness, "FRESH_S", LONG_S)
+        monkeypatch.setattr(readiness, "PATIENCE_S", LONG_S)
         while await answers(ready, check, 1) != {None}:
             await asyncio.sleep(0.01)
         clock.s += LONG_S

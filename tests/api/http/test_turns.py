@@ -50,7 +50,7 @@ def patient(postgresql: Cluster, postgresql_template: str, monkeypatch: pytest.M
         (database_module, "WAIT_S"),
         (database_module, "LOCK_S"),
         (turns_module, "WAIT_S"),
-        (readiness_module, "FRESH_S"),
+        (readiness_module, "PATIENCE_S"),
     ):
         monkeypatch.setattr(module, name, 300.0)
     opened = Database(postgresql.create("turns", template=postgresql_template), serving=True)
