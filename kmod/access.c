@@ -52,7 +52,18 @@ static void vgpu_region_move(struct vgpu_device *device, u32 index, u32 offset,
 		vgpu_bar0_read(device, offset, data, bytes);
 }
 
-/* Who takes a slice away waits for its worker with the lock held: no guest does. */
+/*
+ * As on PCI, the answer to a read does not pass what was written before it: who reads ones
+ * may use the memory for something else. Waits for guest memory that does not answer, and
+ * for nobody but the guest itself.
+ */
+static void vgpu_device_await_dma(struct vgpu_device *device)
+{
+	if (!mutex_lock_killable(&device->dma_lock))
+		mutex_unlock(&device->dma_lock);
+}
+
+/* Who takes a slice away may hold the lock for long: nobody waits for that. */
 static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
 			       u8 *data, u32 bytes, bool write)
 {
@@ -65,8 +76,10 @@ static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset
 			vgpu_region_move(device, index, offset, data, bytes, write);
 		mutex_unlock(&device->state_lock);
 	}
-	if (revoked && !write)
+	if (revoked && !write) {
+		vgpu_device_await_dma(device);
 		memset(data, 0xff, bytes);
+	}
 }
 
 /* How much of an access lies inside its region; a negative errno if nothing. */

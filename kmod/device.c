@@ -80,7 +80,8 @@ void vgpu_device_reset(struct vgpu_device *device)
  * @device: the slice, parent->lock held; it cannot be used again
  *
  * From here on the function looks as if it was pulled out of a running machine:
- * reads are ones, writes are lost. Work that was not done is dropped and counted.
+ * reads are ones, once guest memory is accessed no more, and writes are lost. Work
+ * that was not done is dropped and counted.
  * The error vector lets the guest find out, the request asks the VMM to let go; this
  * waits for nobody, see vgpu_device_let_go(). May be called again.
  */
@@ -127,6 +128,7 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 					    type)->bytes;
 	device->params.weight = 1;
 	device->storm_refill_ns = ktime_get_ns();
+	mutex_init(&device->dma_lock);
 	mutex_init(&device->state_lock);
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);

@@ -320,7 +320,8 @@ static void vgpu_device_leave(struct vgpu_device *device)
  * vgpu_device_stop - stop whatever works for a slice, for good
  * @device: the slice, parent->lock held; afterwards it is revoked
  *
- * Waits for nobody: an access to guest memory that is under way may go on.
+ * Waits for nobody: an access to guest memory that is under way is broken off, which may
+ * take until somebody else lets go of that memory.
  */
 void vgpu_device_stop(struct vgpu_device *device)
 {
@@ -335,6 +336,7 @@ void vgpu_device_stop(struct vgpu_device *device)
 		complete_all(&ring->quiet);
 		if (!ring->dead)
 			vgpu_ring_kill(ring, &dropped);
+		vgpu_worker_break_off(ring);
 	}
 	vgpu_executor_end(device);
 	vgpu_device_leave(device);

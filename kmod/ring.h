@@ -41,6 +41,7 @@ static inline struct vgpu_engine *vgpu_ring_engine(struct vgpu_ring *ring)
 int vgpu_worker_start(struct vgpu_ring *ring);
 void vgpu_worker_stop(struct vgpu_ring *ring);
 void vgpu_ring_kick(struct vgpu_ring *ring);
+void vgpu_worker_break_off(struct vgpu_ring *ring);	/* engine->lock held */
 unsigned long vgpu_worker_deadline(void);
 int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool write);
 void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index);

@@ -378,6 +378,7 @@ struct vgpu_device_stats {
  * @scheduled: @slice is in the scheduler: it has a configured tenant and is not
  *	revoked; engine->lock, set with parent->lock held too
  * @executor: who executes its items if the engine asks a process; engine->lock
+ * @dma_lock: held during each access to guest memory, by the worker of @ring
  * @state_lock: protects everything below
  * @memory: device memory while open
  * @ring: while enabled; written under @state_lock and engine->lock
@@ -419,6 +420,7 @@ struct vgpu_device {
 	struct vgpu_slice slice;
 	bool scheduled;
 	struct vgpu_executor *executor;
+	struct mutex dma_lock;		/* one access to guest memory */
 	struct mutex state_lock;	/* registers, the ring */
 	bool revoked;
 	struct vgpu_memory *memory;

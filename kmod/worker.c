@@ -33,16 +33,13 @@ module_param_cb(dma_timeout_ms, &vgpu_option_ops, &vgpu_dma_timeout_ms, 0644);
 MODULE_PARM_DESC(dma_timeout_ms,
 		 "how long guest memory may take to answer, ms (default 30000)");
 
-/*
- * One access to guest memory, worker only. -EACCES while the guest has bus
- * mastering off, -EFAULT when the memory is not there or does not answer.
- */
-static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
-			    bool write)
+/* dma_lock held. */
+static int vgpu_ring_access_locked(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
+				   bool write)
 {
 	int ret;
 
-	if (READ_ONCE(ring->released))
+	if (READ_ONCE(ring->released) || READ_ONCE(ring->device->revoked))
 		return -ECANCELED;
 	if (!vgpu_device_masters_bus(ring->device))
 		return -EACCES;
@@ -50,11 +47,27 @@ static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_
 		  jiffies + msecs_to_jiffies(READ_ONCE(vgpu_dma_timeout_ms.value)));
 	ret = vfio_dma_rw(&ring->device->vdev, guest, data, bytes, write);
 	timer_delete_sync(&ring->watchdog);
-	/* A lost kill does no harm: @released was set before it. */
+	/* A lost kill does no harm: @released or @revoked was set before it. */
 	if (signal_pending(current))
 		flush_signals(current);
 	if (!ret)
 		ring->dma_bytes += bytes;
+	return ret;
+}
+
+/*
+ * One access to guest memory, worker only. -EACCES while the guest has bus
+ * mastering off, -EFAULT when the memory is not there or does not answer, -ECANCELED
+ * when the ring is released or the device revoked.
+ */
+static int vgpu_ring_access(struct vgpu_ring *ring, u64 guest, void *data, size_t bytes,
+			    bool write)
+{
+	int ret;
+
+	mutex_lock(&ring->device->dma_lock);
+	ret = vgpu_ring_access_locked(ring, guest, data, bytes, write);
+	mutex_unlock(&ring->device->dma_lock);
 	return ret;
 }
 
@@ -449,6 +462,18 @@ void vgpu_ring_kick(struct vgpu_ring *ring)
 {
 	WRITE_ONCE(ring->pending, true);
 	wake_up_process(ring->worker);
+}
+
+/**
+ * vgpu_worker_break_off - end the access to guest memory that is under way, if there is one
+ * @ring: of a device that is revoked, engine->lock held
+ *
+ * Waits for nobody.
+ */
+void vgpu_worker_break_off(struct vgpu_ring *ring)
+{
+	lockdep_assert_held(&vgpu_ring_engine(ring)->lock);
+	send_sig(SIGKILL, ring->worker, 1);
 }
 
 /**

@@ -86,6 +86,7 @@ void mock_device_init(struct mock *mock, struct vgpu_device *device)
 	device->params.weight = 1;
 	device->migration_state = VFIO_DEVICE_STATE_RUNNING;
 	device->storm_refill_ns = ktime_get_ns();
+	mutex_init(&device->dma_lock);
 	mutex_init(&device->state_lock);
 	spin_lock_init(&device->irq_lock);
 	INIT_LIST_HEAD(&device->node);

@@ -172,6 +172,8 @@ static bool may_be_late(const struct vgpu_device *device)
 
 	if (memory_held || guest_silent || at_work(device) || !device->ring)
 		return true;
+	if (device->dma_lock.owner)	/* guest memory has not answered yet */
+		return true;
 	item = list_first_entry_or_null(&device->ring->ready, struct vgpu_item, node);
 	return (item && item->run_ns && !vgpu_item_restarts(item)) ||
 	       !list_empty(&device->ring->done);

@@ -70,7 +70,7 @@ struct task_struct {
 };
 
 #define TASK_RUNNING 0
-#define TASK_IDLE 1
+#define TASK_IDLE 2
 #define TASK_INTERRUPTIBLE 1
 #define TASK_UNINTERRUPTIBLE 1
 #define SIGKILL 9

@@ -124,7 +124,7 @@ static void switch_to(struct kfuzz_coroutine *next)
 static bool runnable(const struct kfuzz_coroutine *coroutine)
 {
 	return coroutine->used && !coroutine->done &&
-	       (!coroutine->sleeping || coroutine->killed ||
+	       (!coroutine->sleeping || (coroutine->killed && coroutine->state != TASK_IDLE) ||
 		coroutine->wake_at_ns <= sim_now_ns);
 }
 

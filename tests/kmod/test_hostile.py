@@ -6,7 +6,6 @@ import os
 import re
 import struct
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.rig.client import Client, client
 from tests.rig.gpu import Gpu, poll
 from tests.rig.kernel import kernel_log
 from tests.rig.ring import REG_CONTROL, REG_ENTRIES, REG_ERROR
-from tests.rig.vfio import ACTION_TRIGGER, DATA_EVENTFD, MSIX, SET_IRQS, Device, opened
+from tests.rig.vfio import ACTION_TRIGGER, DATA_EVENTFD, MSIX, SET_IRQS, Device, dma_timeout, opened
 
 VGPU_ERROR_RING, VGPU_ERROR_DMA = 1, 4  # kmod/uapi/vgpu_device.h
 ENABLE, RESET = 1, 2
@@ -146,14 +145,9 @@ def test_memory_that_does_not_answer_in_time_is_an_error_of_its_slice(gpu: Gpu) 
     """Nothing waits for ever: beyond `dma_timeout_ms` the slice stops, and works again after a reset."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
-    limit = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
-    default = limit.read_text()
-    limit.write_text("500")
-    try:
+    with dma_timeout(500):
         frozen = Client([uuid, "freeze", "--seconds", "4"])
         poll(lambda: gpu.slice_stats(uuid).error != 0)
         assert gpu.slice_stats(uuid).error == VGPU_ERROR_DMA
         frozen.wait(expected=(1, 5))
-    finally:
-        limit.write_text(default)
     assert client(uuid, "verify").status == 0

@@ -6,7 +6,6 @@ import os
 import re
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -52,7 +51,7 @@ from tests.rig.ring import (
     enable_unused,
     fill,
 )
-from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, eventfd, opened, taken
+from tests.rig.vfio import BAR0, CONFIG, MSIX, Device, dma_timeout, eventfd, opened, taken
 
 MEMORY_BYTES = 16 << 20
 STREAM_BYTES = Header.BYTES + MEMORY_BYTES + 4
@@ -163,8 +162,6 @@ def test_nobody_waits_for_the_rest_of_an_item(gpu: Gpu, uuid: str, long: bytes, 
 @pytest.mark.long
 def test_an_item_that_cannot_begin_anew_nor_finish_in_time_keeps_the_slice_running(gpu: Gpu, uuid: str) -> None:
     """It has written where it reads, and others have nearly all of the engine; the VMM is told, nothing has changed."""
-    limit = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
-    default = limit.read_text()
     gpu.set_max_chunk_us(10)
     shortest_us = gpu.control.gpu(gpu.address).timeslice_min_us
     gpu.tenant("blue", weight=1, timeslice_us=shortest_us)
@@ -172,21 +169,17 @@ def test_an_item_that_cannot_begin_anew_nor_finish_in_time_keeps_the_slice_runni
     for name in others:
         gpu.tenant(name, weight=10_000, timeslice_us=shortest_us)
     guest = Guest()
-    limit.write_text("2000")
-    try:
-        with opened(uuid) as device:
-            guest.attach(device)
-            guest.enable(device)
-            with gpu.loaded({gpu.slice(name): {"op": "delay", "delay_us": 200} for name in others}):
-                guest.submit(device, copy(4096, 0, MEMORY_BYTES - 4096, DST_DEVICE | SRC_DEVICE))
-                poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
-                with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
-                    set_state(device, STOP)
-                assert state(device) == RUNNING
-                assert device.register(REG_COMPLETED) == 0
-            guest.wait(device)
-    finally:
-        limit.write_text(default)
+    with dma_timeout(2000), opened(uuid) as device:
+        guest.attach(device)
+        guest.enable(device)
+        with gpu.loaded({gpu.slice(name): {"op": "delay", "delay_us": 200} for name in others}):
+            guest.submit(device, copy(4096, 0, MEMORY_BYTES - 4096, DST_DEVICE | SRC_DEVICE))
+            poll(lambda: gpu.slice_stats(uuid).run_ns > 0)
+            with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
+                set_state(device, STOP)
+            assert state(device) == RUNNING
+            assert device.register(REG_COMPLETED) == 0
+        guest.wait(device)
 
 
 def prepared(device: Device, guest: Guest) -> None:

@@ -26,8 +26,9 @@ from tests.rig.ring import (
     copy,
     delay,
     enable_unused,
+    fill,
 )
-from tests.rig.vfio import BAR0, CONFIG, MSIX, REQUEST, Device, eventfd, opened, taken
+from tests.rig.vfio import BAR0, CONFIG, MSIX, REQUEST, Device, dma_timeout, eventfd, opened, taken
 
 REG_ID, MSIX_TABLE = 0x00, 0x2000
 CONFIG_BYTES = 256
@@ -243,15 +244,41 @@ def test_a_slice_is_removed_without_a_fault_of_what_it_does(gpu: Gpu) -> None:
     ended(remover)
 
 
+def test_what_looks_pulled_out_writes_no_more(gpu: Gpu) -> None:
+    """Memory that a guest uses for something else, once it has read ones, stays what it is.
+
+    The function is unbound: the mdev core comes to the second slice when the first one's VMM has let go. What it does
+    is broken off before that, however long its memory may take to answer.
+    """
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    first, second = gpu.slice("blue"), gpu.slice("blue")
+    guest = Guest()
+    with dma_timeout(600_000), opened(first), faulting(AREA_BYTES) as faults, opened(second) as device:
+        device.map(guest.rings, RINGS_IOVA)
+        device.map(faults.memory, AREA_IOVA)
+        guest.enable(device)
+        guest.submit(device, fill(AREA_IOVA, 4096, 0x5A5A5A5A))
+        assert faults.wait() == 0
+        unbinder = started(lambda: gpu.sysfs.unbind(ADDRESS))
+        ended(started(lambda: poll(lambda: pulled_out(device))))
+        poll(lambda: worker_state(second) == "I")
+        assert unbinder.is_alive()
+        faults.give(0)
+        assert faults.memory[:4096] == bytes(4096)
+    ended(unbinder)
+    gpu.sysfs.bind(ADDRESS)
+
+
 def test_a_removal_that_waits_for_guest_memory_holds_up_nobody_else(gpu: Gpu) -> None:
     """A VM has two slices: memory that does not answer the first keeps the second's worker from its own.
 
-    Who removes the second waits for its worker. Another VM opens, uses and closes a slice of the same GPU meanwhile,
-    while the first slice still waits for its memory.
+    Who removes the second waits for its worker, and so does its guest. Another VM opens, uses and closes a slice of the
+    same GPU meanwhile, while the first slice still waits for its memory.
     """
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     first, second, other = (gpu.slice("blue") for _ in range(3))
     guest, request = Guest(), eventfd()
+    found: list[bool] = []
     with faulting(AREA_BYTES) as faults, opened(first) as device, opened(second, beside=device) as waiting:
         device.map(guest.rings, RINGS_IOVA)
         device.map(faults.memory, AREA_IOVA)
@@ -264,7 +291,7 @@ def test_a_removal_that_waits_for_guest_memory_holds_up_nobody_else(gpu: Gpu) ->
         poll(lambda: worker_state(second) == "D")
         remover = started(lambda: gpu.sysfs.remove(second))
         poll(lambda: taken(request) > 0)
-        assert pulled_out(waiting)
+        reader = started(lambda: found.append(pulled_out(waiting)))
         with opened(other) as theirs:
             busy = Guest()
             busy.attach(theirs)
@@ -274,8 +301,11 @@ def test_a_removal_that_waits_for_guest_memory_holds_up_nobody_else(gpu: Gpu) ->
         assert set(gpu.slices()) == {first, second, other}
         assert remover.is_alive()
         assert (device.register(REG_ERROR), worker_state(second)) == (0, "D"), "they wait no more"
+        assert reader.is_alive(), "its memory may be written yet"
         faults.give(0)
         guest.wait(device)
+        ended(reader)
+        assert found == [True]
     ended(remover)
     assert set(gpu.slices()) == {first, other}
 

@@ -29,6 +29,7 @@ MSIX, REQUEST = 2, 4
 DATA_EVENTFD, ACTION_TRIGGER = 1 << 2, 1 << 5
 MAP_READ_WRITE = 3
 
+_DMA_TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
 COMMAND = 0x04
 COMMAND_MEMORY, COMMAND_MASTER = 2, 4
 
@@ -98,6 +99,17 @@ def opened(uuid: str, *, beside: Device | None = None) -> Iterator[Device]:
         device = fcntl.ioctl(group, GET_DEVICE_FD, bytearray(uuid.encode() + b"\0"))
         stack.callback(os.close, device)
         yield Device(device, container)
+
+
+@contextmanager
+def dma_timeout(ms: int) -> Iterator[None]:
+    """How long guest memory may take to answer, meanwhile."""
+    default = _DMA_TIMEOUT_MS.read_text()
+    _DMA_TIMEOUT_MS.write_text(str(ms))
+    try:
+        yield
+    finally:
+        _DMA_TIMEOUT_MS.write_text(default)
 
 
 def eventfd() -> int:
