@@ -222,6 +222,8 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	now_ns = ktime_get_ns();
 	engine->executing = NULL;
 	item->run_ns += min(now_ns, engine->stops_ns) - start_ns;
+	if (engine->stops_ns == U64_MAX) /* nobody has said so: it has just stopped */
+		vgpu_engine_stops(engine, now_ns);
 	if (ring->dead) {
 		/* Charged before it is gone: who waits for that saves what was charged. */
 		vgpu_sched_advance(&engine->sched, now_ns);

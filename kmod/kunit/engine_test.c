@@ -113,6 +113,23 @@ static void an_end_that_is_noticed_late_is_charged_to_nobody(struct kunit *test)
 	KUNIT_EXPECT_LE(test, answer(ring), limit_ns);
 }
 
+/* Neither is what comes after an end that the thread itself has seen, until it decides anew. */
+static void an_end_that_nobody_announced_is_the_end_of_what_is_charged(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	struct vgpu_ring *ring;
+
+	mock_schedule(test, mock, &mock->device);
+	ring = mock_ring(test, &mock->device);
+	mock_submit(test, ring, 0);
+	KUNIT_ASSERT_TRUE(test, wait_items(mock, &ring->done, 1));
+	spin_lock_irq(&engine->lock);
+	KUNIT_EXPECT_LE(test, engine->stops_ns, ktime_get_ns() + VGPU_ENGINE_NOTICE_NS);
+	spin_unlock_irq(&engine->lock);
+	answer(ring);
+}
+
 /* Closing a device never waits for the engine; what it executes ends when it ends. */
 static void an_item_that_ends_after_its_ring_is_charged_and_dropped(struct kunit *test)
 {
@@ -202,6 +219,7 @@ static void an_engine_that_wedges_ends_everybodys_work(struct kunit *test)
 static struct kunit_case engine_cases[] = {
 	KUNIT_CASE(items_are_executed_in_order_and_charged_once),
 	KUNIT_CASE(an_end_that_is_noticed_late_is_charged_to_nobody),
+	KUNIT_CASE(an_end_that_nobody_announced_is_the_end_of_what_is_charged),
 	KUNIT_CASE(an_item_that_ends_after_its_ring_is_charged_and_dropped),
 	KUNIT_CASE(a_slice_may_leave_its_tenant_while_its_item_executes),
 	KUNIT_CASE(an_engine_that_wedges_ends_everybodys_work),
