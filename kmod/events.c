@@ -50,9 +50,12 @@ static struct vgpu_event_note *vgpu_event_first_note(struct vgpu_event_source *s
 	return first;
 }
 
-/* Queue all notes, in the order in which they happened last. */
-static void vgpu_event_flush(struct vgpu_engine *engine, struct vgpu_event_source *source,
-			     u64 now_ns)
+/**
+ * vgpu_event_source_tell - queue all that was collected, in the order in which it happened last
+ * @engine: engine->lock held
+ * @source: of what
+ */
+void vgpu_event_source_tell(struct vgpu_engine *engine, struct vgpu_event_source *source)
 {
 	struct vgpu_event_note *note;
 
@@ -75,14 +78,29 @@ static void vgpu_event_flush(struct vgpu_engine *engine, struct vgpu_event_sourc
 		}
 		note->count = 0;
 	}
-	source->quiet_until_ns = now_ns + VGPU_EVENT_QUIET_NS;
 }
 
-static void vgpu_event_look_later(struct vgpu_engine *engine, struct vgpu_event_source *source)
+/* Have a source looked at again, as soon as it need not be quiet. */
+static void vgpu_event_look_later(struct vgpu_engine *engine, struct vgpu_event_source *source,
+				  u64 now_ns)
 {
+	u64 latest_ns = now_ns + VGPU_EVENT_QUIET_NS;
+
 	if (list_empty(&source->node))
 		list_add_tail(&source->node, &engine->events.late);
-	vgpu_events_look_after(engine, VGPU_EVENT_QUIET_NS);
+	vgpu_events_look_at(engine, now_ns < source->quiet_until_ns ?
+			    min(source->quiet_until_ns, latest_ns) : latest_ns);
+}
+
+/* Tell what was collected, unless the source must be quiet; false if it must. */
+static bool vgpu_event_flush(struct vgpu_engine *engine, struct vgpu_event_source *source,
+			     u64 now_ns)
+{
+	if (now_ns < source->quiet_until_ns)
+		return false;
+	vgpu_event_source_tell(engine, source);
+	source->quiet_until_ns = now_ns + VGPU_EVENT_QUIET_NS;
+	return true;
 }
 
 static void vgpu_event_collect(struct vgpu_event_source *source, enum vgpu_event_kind kind,
@@ -113,10 +131,8 @@ void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *sourc
 	vgpu_event_collect(source, kind, now_ns, 1);
 	source->notes[kind].detail[0] = detail;
 	source->notes[kind].detail[1] = detail2;
-	if (now_ns >= source->quiet_until_ns)
-		vgpu_event_flush(engine, source, now_ns);
-	else
-		vgpu_event_look_later(engine, source);
+	if (!vgpu_event_flush(engine, source, now_ns))
+		vgpu_event_look_later(engine, source, now_ns);
 }
 
 /* The scheduler has counted @throttles so far; anew since the party was added. */
@@ -134,9 +150,8 @@ static void vgpu_event_check_throttles(struct vgpu_engine *engine,
 	vgpu_event_collect(source, VGPU_EVENT_THROTTLED, now_ns,
 			   throttles > before ? throttles - before : throttles);
 	source->throttled = true;
-	if (now_ns >= source->quiet_until_ns)
-		vgpu_event_flush(engine, source, now_ns);
-	vgpu_event_look_later(engine, source);
+	vgpu_event_flush(engine, source, now_ns);
+	vgpu_event_look_later(engine, source, now_ns);
 }
 
 static bool vgpu_event_source_is_throttled(const struct vgpu_event_source *source, u64 now_ns)
@@ -169,10 +184,9 @@ static void vgpu_event_look(struct vgpu_engine *engine, struct vgpu_event_source
 	}
 	if (!vgpu_event_first_note(source) && !source->throttled)
 		return;
-	if (now_ns >= source->quiet_until_ns)
-		vgpu_event_flush(engine, source, now_ns);
+	vgpu_event_flush(engine, source, now_ns);
 	if (vgpu_event_first_note(source) || source->throttled)
-		vgpu_event_look_later(engine, source);
+		vgpu_event_look_later(engine, source, now_ns);
 }
 
 /**
@@ -185,6 +199,7 @@ void vgpu_events_look(struct vgpu_engine *engine)
 	LIST_HEAD(sources);
 
 	spin_lock_irq(&engine->lock);
+	engine->events.look_at_ns = U64_MAX;
 	list_splice_init(&engine->events.late, &sources);
 	while (!list_empty(&sources)) {
 		source = list_first_entry(&sources, struct vgpu_event_source, node);

@@ -96,6 +96,7 @@ struct vgpu_event_source {
  * @late: sources to look at again
  * @send: sends what is queued
  * @later: looks at @late
+ * @look_at_ns: when, U64_MAX if not at all
  * @first: in @queue
  * @queued: from there on
  * @dropped: no place in @queue or no memory
@@ -107,6 +108,7 @@ struct vgpu_events {
 	struct list_head late;
 	struct work_struct send;
 	struct delayed_work later;
+	u64 look_at_ns;
 	unsigned int first;
 	unsigned int queued;
 	u32 dropped;
@@ -128,8 +130,9 @@ void vgpu_event_opened(struct vgpu_device *device);	/* parent->lock held */
 /* netlink_event.c, for events.c */
 bool vgpu_events_wanted(void);
 void vgpu_events_drain(struct vgpu_engine *engine);	/* work queue only */
-void vgpu_events_look_after(struct vgpu_engine *engine, u64 delay_ns);
-/* engine->lock held; NULL when there is no place */
+/* engine->lock held */
+void vgpu_events_look_at(struct vgpu_engine *engine, u64 at_ns);
+/* NULL when there is no place */
 struct vgpu_event *vgpu_event_add(struct vgpu_engine *engine, u8 command);
 void vgpu_event_name_tenant(struct vgpu_event *event, const struct vgpu_tenant *tenant);
 void vgpu_event_name_slice(struct vgpu_event *event, const struct vgpu_device *device);
@@ -137,6 +140,7 @@ void vgpu_event_name_slice(struct vgpu_event *event, const struct vgpu_device *d
 /* events.c: engine->lock held, but for vgpu_events_look() */
 void vgpu_events_look(struct vgpu_engine *engine);
 void vgpu_event_source_init(struct vgpu_event_source *source, bool of_slice);
+void vgpu_event_source_tell(struct vgpu_engine *engine, struct vgpu_event_source *source);
 void vgpu_event_source_forget(struct vgpu_event_source *source);
 void vgpu_event_note(struct vgpu_engine *engine, struct vgpu_event_source *source,
 		     enum vgpu_event_kind kind, u64 detail, u64 detail2);

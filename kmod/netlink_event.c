@@ -120,10 +120,17 @@ static bool vgpu_events_take(struct vgpu_engine *engine, struct vgpu_event *even
 	return taken;
 }
 
-/* Have vgpu_events_look() called after @delay_ns, or earlier. */
-void vgpu_events_look_after(struct vgpu_engine *engine, u64 delay_ns)
+/* Have vgpu_events_look() called at @at_ns, or earlier. */
+void vgpu_events_look_at(struct vgpu_engine *engine, u64 at_ns)
 {
-	queue_delayed_work(vgpu_events_wq, &engine->events.later, nsecs_to_jiffies(delay_ns));
+	u64 now_ns = ktime_get_ns();
+	u64 delay_ns = at_ns > now_ns ? at_ns - now_ns : 0;
+
+	lockdep_assert_held(&engine->lock);
+	if (at_ns >= engine->events.look_at_ns)
+		return;
+	engine->events.look_at_ns = at_ns;
+	mod_delayed_work(vgpu_events_wq, &engine->events.later, nsecs_to_jiffies(delay_ns) + 1);
 }
 
 /* Work queue only. */
@@ -138,8 +145,8 @@ void vgpu_events_drain(struct vgpu_engine *engine)
 			continue;
 		spin_lock_irq(&engine->lock);
 		engine->events.dropped += lost ?: 1;
+		vgpu_events_look_at(engine, ktime_get_ns() + NSEC_PER_SEC);
 		spin_unlock_irq(&engine->lock);
-		vgpu_events_look_after(engine, NSEC_PER_SEC);
 		return;
 	}
 }
@@ -188,16 +195,22 @@ static void vgpu_event_name_opener(struct vgpu_event *event, const struct vgpu_d
 	strscpy(event->comm, device->opener_comm, sizeof(event->comm));
 }
 
-/* Queue an event about @device, else about @tenant, else about the GPU alone. */
+/*
+ * Queue an event about @device, else about @tenant, else about the GPU alone. Who is
+ * removed has nothing to tell afterwards.
+ */
 static void vgpu_event_queue(struct vgpu_engine *engine, u8 command,
-			     const struct vgpu_tenant *tenant,
-			     const struct vgpu_device *device)
+			     struct vgpu_tenant *tenant, struct vgpu_device *device)
 {
 	struct vgpu_event *event;
 
 	if (!vgpu_events_wanted())
 		return;
 	spin_lock_irq(&engine->lock);
+	if (command == VGPUMGR_CMD_REMOVED_NTF && device)
+		vgpu_event_source_tell(engine, &device->events);
+	else if (command == VGPUMGR_CMD_REMOVED_NTF && tenant)
+		vgpu_event_source_tell(engine, &tenant->events);
 	event = vgpu_event_add(engine, command);
 	if (event) {
 		event->time_ns = ktime_get_ns();
@@ -276,6 +289,7 @@ int vgpu_events_start(struct vgpu_engine *engine)
 	if (!events->queue)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&events->late);
+	events->look_at_ns = U64_MAX;
 	INIT_WORK(&events->send, vgpu_events_send);
 	INIT_DELAYED_WORK(&events->later, vgpu_events_later);
 	return 0;

@@ -87,6 +87,7 @@ static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 	struct vgpu_engine *engine = &tenant->parent->engine;
 	u64 now_ns;
 
+	vgpu_event_tenant(tenant, VGPUMGR_CMD_REMOVED_NTF);
 	spin_lock_irq(&engine->lock);
 	if (tenant->configured) {
 		now_ns = ktime_get_ns();
@@ -97,7 +98,6 @@ static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 	spin_unlock_irq(&engine->lock);
 	list_del(&tenant->node);
 	vgpu_netlink_changed();
-	vgpu_event_tenant(tenant, VGPUMGR_CMD_REMOVED_NTF);
 	kfree(tenant);
 }
 

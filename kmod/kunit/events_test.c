@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Events on their way: order, a queue that is full, notes of a source that must be quiet. */
+#include <linux/ktime.h>
 #include <linux/net.h>
 #include <linux/netlink.h>
 #include <net/net_namespace.h>
@@ -161,7 +162,71 @@ static void a_quiet_source_is_collected_and_told_once(struct kunit *test)
 	sock_release(socket);
 }
 
-/* A slice that goes takes its notes along, also while they wait. */
+/* However late another source is looked at. */
+static void a_source_is_told_once_it_need_not_be_quiet(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	struct vgpu_event_source *source = &mock->device.events;
+	struct vgpu_event_source *other = kunit_kzalloc(test, sizeof(*other), GFP_KERNEL);
+	struct socket *socket = listen(test);
+	u64 until_ns = ktime_get_ns() + 100 * NSEC_PER_MSEC;
+
+	KUNIT_ASSERT_NOT_NULL(test, other);
+	vgpu_event_source_init(other, false);
+	other->quiet_until_ns = U64_MAX;
+	source->quiet_until_ns = until_ns;
+	spin_lock_irq(&engine->lock);
+	vgpu_event_note(engine, other, VGPU_EVENT_FAULT, 1, 0);
+	vgpu_event_note(engine, source, VGPU_EVENT_FAULT, 1, 0);
+	KUNIT_EXPECT_EQ(test, engine->events.look_at_ns, until_ns);
+	vgpu_event_source_forget(other);
+	spin_unlock_irq(&engine->lock);
+	KUNIT_ASSERT_TRUE(test, mock_wait(is_told, &mock->device));
+	sock_release(socket);
+}
+
+static void removed(struct mock *mock, struct vgpu_tenant *tenant)
+{
+	mutex_lock(&mock->parent.lock);
+	if (tenant)
+		vgpu_event_tenant(tenant, VGPUMGR_CMD_REMOVED_NTF);
+	else
+		vgpu_event_slice(&mock->device, VGPUMGR_CMD_REMOVED_NTF);
+	mutex_unlock(&mock->parent.lock);
+}
+
+/* Its collected notes are one event, and that it is gone another. */
+static void what_is_removed_tells_first_what_was_collected(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	struct vgpu_tenant *tenant = kunit_kzalloc(test, sizeof(*tenant), GFP_KERNEL);
+	struct vgpu_event_source *sources[] = { &mock->device.events, &tenant->events };
+	struct socket *socket = listen(test);
+	unsigned int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, tenant);
+	tenant->parent = &mock->parent;
+	vgpu_event_source_init(&tenant->events, false);
+	for (i = 0; i < ARRAY_SIZE(sources); i++) {
+		u64 before = vgpu_events_sequence();
+
+		sources[i]->quiet_until_ns = U64_MAX;
+		note(engine, sources[i], 1);
+		note(engine, sources[i], 2);
+		removed(mock, i ? tenant : NULL);
+		KUNIT_EXPECT_EQ(test, sources[i]->notes[VGPU_EVENT_FAULT].count, 0);
+		flush_work(&engine->events.send);
+		KUNIT_EXPECT_EQ(test, vgpu_events_sequence() - before, 2);
+		spin_lock_irq(&engine->lock);
+		vgpu_event_source_forget(sources[i]);
+		spin_unlock_irq(&engine->lock);
+	}
+	sock_release(socket);
+}
+
+/* A source whose storage goes is in no list, also while its notes wait. */
 static void a_source_that_goes_is_not_looked_at(struct kunit *test)
 {
 	struct mock *mock = test->priv;
@@ -188,6 +253,8 @@ static struct kunit_case events_cases[] = {
 	KUNIT_CASE(places_are_used_again_in_order),
 	KUNIT_CASE(stopping_sends_what_is_queued),
 	KUNIT_CASE(a_quiet_source_is_collected_and_told_once),
+	KUNIT_CASE(a_source_is_told_once_it_need_not_be_quiet),
+	KUNIT_CASE(what_is_removed_tells_first_what_was_collected),
 	KUNIT_CASE(a_source_that_goes_is_not_looked_at),
 	{}
 };

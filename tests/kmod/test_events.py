@@ -12,6 +12,7 @@ import pytest
 
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.vfio import opened
 from vgpumgr.control.events import Watch
 from vgpumgr.control.model import Event, EventKind, Snapshot
 from vgpumgr.errors import ControlUnavailableError, OutOfRangeError
@@ -130,6 +131,20 @@ def test_a_slice_that_nobody_has_open_is_removed_without_being_revoked(gpu: Gpu,
     client(uuid, "info")
     gpu.sysfs.remove(uuid)
     assert {event.kind for event in events(watch)} == {EventKind.CREATED, EventKind.RESET, EventKind.REMOVED}
+
+
+def test_what_was_collected_of_a_slice_is_told_before_it_is_gone(gpu: Gpu, watch: Watch) -> None:
+    """Its last resets wait to be told together when it is removed."""
+    uuid = gpu.slice()
+    with opened(uuid) as device:
+        for _ in range(20):
+            device.reset()
+        resets = gpu.slice_stats(uuid).resets
+    gpu.sysfs.remove(uuid)
+    *before, last = events(watch)
+    assert last.kind == EventKind.REMOVED
+    closed = 1
+    assert sum(event.count for event in before if event.kind == EventKind.RESET) == resets + closed
 
 
 def test_a_tenant_that_is_refused_was_never_there(gpu: Gpu, watch: Watch) -> None:
