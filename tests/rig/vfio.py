@@ -29,9 +29,10 @@ MSIX, REQUEST = 2, 4
 DATA_EVENTFD, ACTION_TRIGGER = 1 << 2, 1 << 5
 MAP_READ_WRITE = 3
 
-_DMA_TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
 COMMAND = 0x04
 COMMAND_MEMORY, COMMAND_MASTER = 2, 4
+
+_DMA_TIMEOUT_MS = Path("/sys/module/vgpumgr/parameters/dma_timeout_ms")
 
 
 @dataclass(frozen=True)
