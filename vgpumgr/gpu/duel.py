@@ -318,7 +318,7 @@ def run(
     seconds: float,
     at_mark: Callable[[Running], None] | None = None,
 ) -> Duel:
-    """Starts all, one after the other, lets them go together, and waits for their end.
+    """Starts all, lets them go together once all are ready, and waits for their end.
 
     A tenant with `mark_at_s` works on while `at_mark` is called then. Raises ValueError and RigError.
     """
@@ -329,13 +329,13 @@ def run(
     with tempfile.TemporaryDirectory(prefix="vgpumgr-duel-") as name:
         processes: list[Running] = []
         with _ended(processes):
-            readies = []
             for tenant in tenants:
                 for _ in range(tenant.processes):
-                    running = _start(rig, tenant, seconds, Path(name), len(processes))
-                    processes.append(running)
-                    readies.append(_expect(running, "ready", time.monotonic() + PATIENCE_S))
-                    _check_shim(running)
+                    processes.append(_start(rig, tenant, seconds, Path(name), len(processes)))
+            readies = []
+            for running in processes:
+                readies.append(_expect(running, "ready", time.monotonic() + PATIENCE_S))
+                _check_shim(running)
             for running in processes:
                 _go(running)
             deadline = time.monotonic() + seconds + PATIENCE_S

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gap fill through the launch gate: on the virtual clock always, on a real GPU where there is one.
 
-    python -m tests.gpu.gapfill [--json] [--quick] [--live | --virtual]
+    python -m tests.gpu.gapfill [--json] [--quick] [--live [--seconds S] [--repeats N] | --virtual]
 
 Without a GPU, or PyTorch, the live part is skipped and says why; with --live that is exit status 1. So is a GPU that
 another uses, in any case. What is printed are ratios against the named baselines; a target that is missed is printed as
@@ -27,7 +27,12 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--live", action="store_true", help="only on the GPU")
     which.add_argument("--virtual", action="store_true", help="only on the virtual clock")
+    parser.add_argument("--seconds", type=float, help=f"of each way of sharing on the GPU; usually {live.SECONDS:g}")
+    parser.add_argument("--repeats", type=int, help=f"of each on the GPU; usually {live.REPEATS}")
     arguments = parser.parse_args()
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
 
     results: list[dict[str, Any]] = []
     skipped = refused = None
@@ -37,7 +42,10 @@ def main() -> int:
         skipped = live.why_not()
         if skipped is None:
             try:
-                results.append(live.measure(quick=arguments.quick))
+                found = live.measure(
+                    quick=arguments.quick, seconds=arguments.seconds, repeats=arguments.repeats, told=tell
+                )
+                results.append(found)
             except ProbeRefusedError as error:
                 refused = str(error)
     if arguments.json:

@@ -183,16 +183,29 @@ def repeated(
     return found, void
 
 
-def measure(*, quick: bool = False) -> dict[str, Any]:
-    """As a benchmark's result, see `tests.bench.sched.result`. ProbeRefusedError: others were on the GPU."""
-    seconds, repeats = (QUICK_SECONDS, 1) if quick else (SECONDS, REPEATS)
+def measure(
+    *,
+    quick: bool = False,
+    seconds: float | None = None,
+    repeats: int | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """As a benchmark's result, see `tests.bench.sched.result`. ProbeRefusedError: others were on the GPU.
+
+    `seconds`, `repeats`: of each way of sharing, and how often, where not what is usual. `told` hears of each pair.
+    """
+    seconds = seconds or (QUICK_SECONDS if quick else SECONDS)
+    repeats = repeats or (1 if quick else REPEATS)
     pairs = PAIRS[:1] if quick else PAIRS
+    outcomes = {}
     with discovery.opened() as nvml:
         gpu = discovery.chosen(nvml.gpus(), ["0"])[0]
         nvml.check(gpu)
         watch = Watch(nvml, gpu)
         with watch, site(gpu.uuid, watch.ours) as where:
-            outcomes = {pair.name: repeated(pair, seconds, repeats, where) for pair in pairs}
+            for pair in pairs:
+                outcomes[pair.name] = repeated(pair, seconds, repeats, where)
+                told(f"{pair.name}: {json.dumps(outcomes[pair.name])}")
         watch.check()
     found = {name: rows for name, (rows, _) in outcomes.items()}
     ways = (GATE, STRICT, DEFAULT)
@@ -219,6 +232,7 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
         "model": f"driver {gpu.driver}; PyTorch, a context for each process; a request every {LOAD:g} times what one"
         " takes alone; the gate is asked before every block of a model",
         "seeds": list(range(repeats)),
+        "seconds": seconds,
         "baselines": [EXCLUSIVE, STRICT, DEFAULT],
         "hashes": {"workload": digest(sorted(found)), "schedule": digest(sorted(found.items()))},
         "figures": figures,

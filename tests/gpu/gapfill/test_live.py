@@ -125,7 +125,7 @@ def test_a_target_that_is_known_to_be_missed_says_why() -> None:
 def test_a_gpu_that_another_uses_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure(*, quick: bool) -> dict[str, Any]:
+    def measure(*, quick: bool, **_: Any) -> dict[str, Any]:
         raise ProbeRefusedError("probe.busy", f"process 1 uses the GPU, quick={quick}")
 
     monkeypatch.setattr(live, "why_not", lambda: None)
