@@ -12,8 +12,8 @@ from pathlib import Path
 
 TRACING = Path("/sys/kernel/tracing")
 _RUN_END = re.compile(
-    r"vgpu_run_end: gpu=(?P<gpu>\S+) tenant=(?P<tenant>\S+) slice=\S+ start_ns=(?P<start>\d+) "
-    r"length_ns=(?P<length>\d+) .*?reason=(?P<reason>\w+)"
+    r" (?P<seconds>\d+)\.(?P<micros>\d{6}): vgpu_run_end: gpu=(?P<gpu>\S+) "
+    r"tenant=(?P<tenant>\S+) slice=\S+ start_ns=(?P<start>\d+) length_ns=(?P<length>\d+) .*?reason=(?P<reason>\w+)"
 )
 
 _READY = re.compile(r"vgpu_ready: gpu=\S+ tenant=(?P<tenant>\S+) slice=\S+ time_ns=(?P<time>\d+)")
@@ -22,16 +22,17 @@ _HOLD = re.compile(r"vgpu_hold: gpu=\S+ tenant=(?P<tenant>\S+) start_ns=(?P<star
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a tenant's group. Times in ns of the monotonic clock."""
+    """One run of a tenant's group. Times in ns of the monotonic clock.
+
+    length_ns: what was charged. end_ns: when it was over, to the microsecond; later than that by what was charged to
+    nobody, since the host was late.
+    """
 
     tenant: str
     start_ns: int
     length_ns: int
+    end_ns: int
     reason: str
-
-    @property
-    def end_ns(self) -> int:
-        return self.start_ns + self.length_ns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
     is not the scheduler's. Raises if events were lost.
     """
     mounted()
-    (TRACING / "trace").write_text("")
+    (TRACING / "trace_clock").write_text("mono")  # which empties the buffer
     (TRACING / "buffer_size_kb").write_text(str(buffer_kib))
     enable = TRACING / "events/vgpu/enable"
     enable.write_text("1")
@@ -99,13 +100,17 @@ def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
         ended_ns = time.monotonic_ns()
         enable.write_text("0")
         text = (TRACING / "trace").read_text()
+        (TRACING / "trace_clock").write_text("local")
     if "LOST" in text:
         raise RuntimeError("the trace buffer was too small")
     for match in _RUN_END.finditer(text):
+        start_ns, length_ns = int(match["start"]), int(match["length"])
+        seen_ns = (int(match["seconds"]) * 1_000_000 + int(match["micros"])) * 1000
         run = Run(
             tenant=match["tenant"],
-            start_ns=int(match["start"]),
-            length_ns=int(match["length"]),
+            start_ns=start_ns,
+            length_ns=length_ns,
+            end_ns=max(start_ns + length_ns, seen_ns),
             reason=match["reason"],
         )
         if run.start_ns >= begun_ns and run.end_ns <= ended_ns:
