@@ -164,10 +164,9 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 /*
  * Whose turn it is. Returns the item to execute for at most *limit_ns, or NULL
  * after having waited. The item stays first in its ring meanwhile, and is charged
- * from *start_ns, as its slice is.
+ * from engine->began_ns, as its slice is.
  */
-static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns,
-					  u64 *start_ns)
+static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns)
 {
 	struct vgpu_decision decision;
 	struct vgpu_slice *before;
@@ -189,7 +188,7 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	engine->executing = item;
 	engine->stops_ns = U64_MAX;
 	*limit_ns = decision.limit_ns;
-	*start_ns = engine->sched.now_ns;
+	engine->began_ns = engine->sched.now_ns;
 	spin_unlock_irq(&engine->lock);
 	return item;
 }
@@ -213,7 +212,7 @@ static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *
 
 /* Note that a chunk of @item is done; hand a finished item to its worker. */
 static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *item,
-				u64 start_ns, bool finished)
+				bool finished)
 {
 	struct vgpu_ring *ring = item->ring;
 	u64 now_ns;
@@ -221,7 +220,7 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	spin_lock_irq(&engine->lock);
 	now_ns = ktime_get_ns();
 	engine->executing = NULL;
-	item->run_ns += min(now_ns, engine->stops_ns) - start_ns;
+	item->run_ns += min(now_ns, engine->stops_ns) - engine->began_ns;
 	if (engine->stops_ns == U64_MAX) /* nobody has said so: it has just stopped */
 		vgpu_engine_stops(engine, now_ns);
 	if (ring->dead) {
@@ -251,13 +250,12 @@ static int vgpu_engine_thread(void *data)
 		struct vgpu_item *item;
 		bool finished;
 		u64 limit_ns;
-		u64 start_ns;
 
-		item = vgpu_engine_next(engine, &limit_ns, &start_ns);
+		item = vgpu_engine_next(engine, &limit_ns);
 		if (!item)
 			continue;
 		finished = engine->ops->execute(engine, item, limit_ns);
-		vgpu_engine_account(engine, item, start_ns, finished);
+		vgpu_engine_account(engine, item, finished);
 		if (engine->wedged)
 			vgpu_rings_fail(engine, VGPU_ERROR_ENGINE);
 		cond_resched();

@@ -145,14 +145,12 @@ static void soft_step(struct vgpu_item *item, u64 total)
 	}
 }
 
-static void soft_compute(struct vgpu_item *item, u64 total, u64 limit_ns)
+static void soft_compute(struct vgpu_item *item, u64 total, u64 until_ns)
 {
-	u64 start = ktime_get_ns();
-
 	while (item->done < total) {
 		soft_step(item, total);
 		cond_resched();
-		if (ktime_get_ns() - start >= limit_ns)
+		if (ktime_get_ns() >= until_ns)
 			break;
 	}
 }
@@ -167,7 +165,7 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 		limit_ns = READ_ONCE(engine->sched.params.max_chunk_ns);
 	if (le16_to_cpu(item->desc.op) == VGPU_OP_DELAY) {
 		u64 ns = min(total - item->done, limit_ns);
-		u64 until_ns = ktime_get_ns() + ns;
+		u64 until_ns = engine->began_ns + ns;
 
 		vgpu_engine_busy_until(engine, until_ns);
 		vgpu_engine_set_realtime(engine, ns >= VGPU_ENGINE_REALTIME_NS);
@@ -178,7 +176,7 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 	if (le16_to_cpu(item->desc.op) == VGPU_OP_FACT && !item->done)
 		item->result = 1;
 	vgpu_engine_set_realtime(engine, false);
-	soft_compute(item, total, limit_ns);
+	soft_compute(item, total, engine->began_ns + limit_ns);
 	return item->done >= total;
 }
 

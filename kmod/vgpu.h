@@ -79,10 +79,10 @@ struct vgpu_calibration {
  * @start: take the function and measure the engine; its state, or an ERR_PTR with
  *	nothing left behind. May take seconds.
  * @stop: the reverse; nothing is under execution
- * @execute: continue @item for at most @limit_ns of engine time (a non
- *	splittable item until its end); true once it is finished. Engine thread
- *	only; may sleep, never touches guest memory. Ends in bounded time, with
- *	vgpu_engine_wedge() where the hardware does not.
+ * @execute: continue @item for at most @limit_ns of engine time since
+ *	engine->began_ns (a non splittable item until its end); true once it is
+ *	finished. Engine thread only; may sleep, never touches guest memory. Ends
+ *	in bounded time, with vgpu_engine_wedge() where the hardware does not.
  * @estimate_ns: predicted engine time of a whole item
  */
 struct vgpu_engine_ops {
@@ -112,6 +112,8 @@ struct vgpu_engine_ops {
  * @rings: those that are alive
  * @executing: the item @ops->execute works on
  * @leaving: slice to take out of the scheduler when @executing, which is its, is charged
+ * @began_ns: when it was decided that @executing runs, from which on that is charged;
+ *	@thread only
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
  * @holder: who pays for the idle engine, for traces; NULL for nobody
@@ -132,6 +134,7 @@ struct vgpu_engine {
 	struct list_head rings;
 	struct vgpu_item *executing;
 	struct vgpu_device *leaving;
+	u64 began_ns;
 	u64 stops_ns;
 	bool parked;
 	struct vgpu_slice *holder;

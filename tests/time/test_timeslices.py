@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a tenant may hold the engine: R9."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from tests.rig.figures import Record
@@ -60,3 +65,38 @@ def test_a_timeslice_changed_live_holds_from_the_next_run(gpu: Gpu) -> None:
     assert_runs_obey(of(after, "green"), 5000)
     # The counter begins again with the timeslice.
     assert longest_run_ns <= (1000 + CHUNK_US) * 1000
+
+
+# Keeps the processor from all tasks, the engine's thread as well, for longer than a chunk at a time.
+SEIZING = f"""
+import time
+while True:
+    until_ns = time.monotonic_ns() + {2 * CHUNK_US * 1000}
+    while time.monotonic_ns() < until_ns:
+        pass
+    time.sleep(0.0005)
+"""
+
+
+@contextmanager
+def seized_processor() -> Iterator[None]:
+    with subprocess.Popen(["chrt", "--fifo", "50", sys.executable, "-c", SEIZING]) as program:
+        try:
+            yield
+        finally:
+            program.kill()
+
+
+def test_a_host_that_is_late_makes_no_run_longer(gpu: Gpu, figures: Record) -> None:
+    """A chunk's time counts from the decision, not from when a processor was had to begin it."""
+    gpu.set_max_chunk_us(CHUNK_US)
+    for tenant in ("blue", "green"):
+        gpu.tenant(tenant, weight=100, timeslice_us=1000)
+    with gpu.loaded({gpu.slice("blue"): LOAD, gpu.slice("green"): LOAD}), seized_processor(), traced_runs() as runs:
+        gpu.measured_over(8)
+
+    longest_us = max(run.length_ns for run in runs) / 1000
+    late_us = max(run.end_ns - run.start_ns - run.length_ns for run in runs) / 1000
+    figures(f"processor seized, longest of {len(runs)} runs", longest_us, against=1000 + CHUNK_US, unit="us, at most")
+    assert late_us > CHUNK_US, "the processor was not seized"
+    assert longest_us <= 1000 + CHUNK_US
