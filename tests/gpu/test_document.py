@@ -135,13 +135,13 @@ def test_the_pages_know_every_test() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.stem)
-def test_a_page_says_what_its_document_says(path: Path) -> None:
+def test_a_page_has_the_verdicts_of_its_document(path: Path) -> None:
     measured = json.loads(path.read_text())
     assert measured["rig"] == "device"
     page = path.with_suffix(".md").read_text()
     rows = re.findall(r"^\| (T\d+|models)\b[^|]*\| ([a-z ]+) \|", page, re.M)
-    assert {name: verdict.replace(" ", "_") for name, verdict in rows} == {
-        name: test["verdict"] for name, test in measured["tests"].items()
-    }
+    assert {name for name, _ in rows} == set(measured["tests"])
+    for name, verdict in rows:
+        assert verdict.replace(" ", "_") == measured["tests"][name]["verdict"], name
     assert measured["uuid"] in page
-    assert f"| {measured['driver']} |" in (DOCS / "README.md").read_text()
+    assert f"| {measured['gpu']} | {measured['driver']} |" in (DOCS / "README.md").read_text()

@@ -96,7 +96,7 @@ def t6(bench: Bench) -> dict[str, Any]:
     p99 = setting["latency_us"]["p99"]
     verdict: Verdict = "pass" if p99 <= LATENCY_BOUND_US else "fail"
     reason = {
-        "pass": "a short kernel waits about a timeslice for a long one",
+        "pass": "a short kernel waits no longer for a long one than timeslices explain",
         "fail": "a short kernel waits longer for a long one than timeslices explain",
     }[verdict]
     return described(verdict, reason, {"p99_us": p99, "bound_us": LATENCY_BOUND_US}, [setting])

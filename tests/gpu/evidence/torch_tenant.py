@@ -2,8 +2,8 @@
 """A real model as a tenant: says and hears what `vgpumgr.gpu.load` does.
 
 `service`: an encoder of 12 layers answers one request of 128 tokens every period. `training`: the same encoder
-learns, batches of 64 x 512 tokens, with AdamW: smaller ones leave a large GPU waiting for its host. Weights and data
-are random: only the work matters.
+learns, batches of 64 x 512 tokens, with AdamW, meant to keep a large GPU busy. Weights and data are random:
+only the work matters.
 """
 
 from __future__ import annotations

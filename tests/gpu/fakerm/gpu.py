@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections import deque
@@ -52,9 +53,10 @@ class Kernel:
 
 @dataclass
 class Group:
-    """A channel group with its queue. `noted_us` is what the driver has in its books."""
+    """A channel group with its queue. `noted_us` is what the driver has in its books, `pid` whose it is."""
 
     index: int
+    pid: int
     noted_us: int = DEFAULT_TIMESLICE_US
     timeslice_ns: int = DEFAULT_TIMESLICE_US * 1000
     unpreemptible: bool = False
@@ -82,9 +84,10 @@ class Gpu:
         self._switching_until_ns = 0
         self._turns = 1
 
-    def new_group(self) -> Group:
-        group = Group(index=next(self._numbers))
-        self._groups.append(group)
+    def new_group(self, pid: int) -> Group:
+        """In the order of who was started first, however soon each got to this."""
+        group = Group(index=next(self._numbers), pid=pid)
+        bisect.insort(self._groups, group, key=lambda one: (one.pid, one.index))
         return group
 
     def remove_group(self, group: Group) -> None:

@@ -8,9 +8,8 @@ taken apart here by the offsets of the open kernel modules, written down a secon
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tests.gpu.fakerm.gpu import Gpu, Group
@@ -52,6 +51,13 @@ CONTROLS: dict[int, tuple[int, tuple[int, ...]]] = {
 }
 
 
+class Owner(Protocol):
+    """An open file, and the process that opened it."""
+
+    @property
+    def pid(self) -> int: ...
+
+
 @dataclass
 class Entry:
     """An object of a client. `group`: what runs on the GPU, for a channel group that runs kernels and its channels."""
@@ -63,7 +69,7 @@ class Entry:
 
 @dataclass
 class Client:
-    owner: Hashable
+    owner: Owner
     entries: dict[int, Entry] = field(default_factory=dict)
 
 
@@ -79,12 +85,12 @@ class ResourceManager:
         self._next_client = 0xC1D00001
         self.log: list[dict[str, int | str]] = []
 
-    def close(self, owner: Hashable) -> None:
+    def close(self, owner: Owner) -> None:
         """The last user of a file closed it: its clients go, with all they have."""
         for handle in [handle for handle, client in self._clients.items() if client.owner == owner]:
             self._free(handle, handle)
 
-    def group(self, owner: Hashable, client: int, handle: int) -> Group | None:
+    def group(self, owner: Owner, client: int, handle: int) -> Group | None:
         """The group that work is submitted to."""
         found = self._clients.get(client)
         entry = found.entries.get(handle) if found and found.owner == owner else None
@@ -100,7 +106,7 @@ class ResourceManager:
             return -1, struct.pack("=II", 0, 0) + ours
         return 0, header[:4] + struct.pack("=I", 1) + ours
 
-    def allocate(self, owner: Hashable, header: bytes, nested: bytes | None) -> bytes | None:
+    def allocate(self, owner: Owner, header: bytes, nested: bytes | None) -> bytes | None:
         """None where the ioctl itself is refused."""
         if len(header) not in (32, 48):
             return None
@@ -118,7 +124,7 @@ class ResourceManager:
 
     def _allocate(
         self,
-        owner: Hashable,
+        owner: Owner,
         client_handle: int,
         parent: int,
         wanted: int,
@@ -153,12 +159,12 @@ class ResourceManager:
             engine = struct.unpack_from("=I", nested, 12)[0]
             if engine not in ENGINES:
                 return 0, INVALID_ARGUMENT
-            group = self._gpu.new_group() if engine in GRAPHICS_ENGINES else None
+            group = self._gpu.new_group(owner.pid) if engine in GRAPHICS_ENGINES else None
         handle = wanted or max(client.entries) + 1
         client.entries[handle] = Entry(class_id=class_id, parent=parent, group=group)
         return handle, OK
 
-    def free(self, owner: Hashable, header: bytes) -> bytes | None:
+    def free(self, owner: Owner, header: bytes) -> bytes | None:
         if len(header) != 16:
             return None
         client_handle, _, handle, _ = struct.unpack("=IIII", header)
@@ -184,7 +190,7 @@ class ResourceManager:
         if handle == client_handle:
             del self._clients[client_handle]
 
-    def control(self, owner: Hashable, header: bytes, nested: bytes | None) -> tuple[bytes, bytes | None] | None:
+    def control(self, owner: Owner, header: bytes, nested: bytes | None) -> tuple[bytes, bytes | None] | None:
         if len(header) != 32:
             return None
         client_handle, handle, cmd, _, _, size, _ = struct.unpack("=IIIIQII", header)
@@ -195,7 +201,7 @@ class ResourceManager:
         return header[:28] + struct.pack("=I", status), params
 
     def _control(
-        self, owner: Hashable, client_handle: int, handle: int, cmd: int, size: int, nested: bytes | None
+        self, owner: Owner, client_handle: int, handle: int, cmd: int, size: int, nested: bytes | None
     ) -> tuple[int, bytes | None]:
         client = self._clients.get(client_handle)
         if client is None or client.owner != owner:

@@ -38,6 +38,7 @@ class File:
     """An open device file. A thread that has a context counts as busy unless it waits in one of its calls."""
 
     connection: socket.socket
+    pid: int
     threads: int = 0
     waits: int = 0
 
@@ -118,7 +119,8 @@ class Server:
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
-        file = File(connection=connection)
+        pid = struct.unpack("=iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        file = File(connection=connection, pid=pid)
         self._files.add(file)
         self._selector.register(connection, selectors.EVENT_READ, file)
 

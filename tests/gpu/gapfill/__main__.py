@@ -10,12 +10,15 @@ that, and is exit status 8.
 
 import argparse
 import json
+import math
 import sys
 from typing import Any
 
 from tests.bench.sched.result import show
 from tests.gpu.gapfill import live, pairs
 from vgpumgr.errors import ProbeRefusedError
+
+LEAST_SECONDS = 1.0
 
 
 def main() -> int:
@@ -30,6 +33,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help=f"of each way of sharing on the GPU; usually {live.SECONDS:g}")
     parser.add_argument("--repeats", type=int, help=f"of each on the GPU; usually {live.REPEATS}")
     arguments = parser.parse_args()
+    if arguments.virtual and (arguments.seconds is not None or arguments.repeats is not None):
+        parser.error("--seconds, --repeats: of the GPU, not of the virtual clock")
+    if arguments.seconds is not None and not LEAST_SECONDS <= arguments.seconds < math.inf:
+        parser.error(f"--seconds: {arguments.seconds:g}, at least {LEAST_SECONDS:g}")
+    if arguments.repeats is not None and arguments.repeats < 1:
+        parser.error(f"--repeats: {arguments.repeats}, at least 1")
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -33,6 +33,7 @@ REPEATS = 3
 PATIENCE_S = 300.0
 GATE_ENDS_S = 10.0
 EXCLUSIVE, DEFAULT, STRICT, GATE = "exclusive", "default sharing", "strict priority", "gap gate"
+WAYS = (GATE, STRICT, DEFAULT)
 # A service's period, as a multiple of how long its request takes alone.
 LOAD = 4.0
 
@@ -149,15 +150,15 @@ def _said(line: str) -> str:
     return str(json.loads(line)["said"])
 
 
-def _measured(pair: LivePair, seconds: float, where: Site) -> dict[str, dict[str, float]]:
-    """Ratios of one repeat, by way of sharing."""
+def _measured(pair: LivePair, seconds: float, where: Site, number: int) -> dict[str, dict[str, float]]:
+    """Ratios of one repeat, by way of sharing; each way is first in turn, so that a drift hits all alike."""
     alone_ms = fmean(_run([_worker(pair.service, "inference", seconds / 4, 0)], where)[0]["latency_ns"]) / 1e6
     service = _worker(pair.service, "inference", seconds, LOAD * alone_ms)
     job = _worker(pair.job, "training", seconds, 0)
     (exclusive,) = _run([service], where)
     (job_alone,) = _run([job], where)
     rows = {}
-    for way in (GATE, STRICT, DEFAULT):
+    for way in (*WAYS[number % len(WAYS) :], *WAYS[: number % len(WAYS)]):
         first, other = shared(way, [service, job], where)
         rows[way] = {
             "mean": fmean(first["latency_ns"]) / fmean(exclusive["latency_ns"]),
@@ -175,7 +176,7 @@ def repeated(
     found, void = [], []
     for number in range(1, repeats + 1):
         try:
-            found.append(_measured(pair, seconds, where))
+            found.append(_measured(pair, seconds, where, number - 1))
         except VoidRepeatError as error:
             void.append(f"{pair.name}: repeat {number} is void: {error}")
     if not found:
@@ -194,8 +195,10 @@ def measure(
 
     `seconds`, `repeats`: of each way of sharing, and how often, where not what is usual. `told` hears of each pair.
     """
-    seconds = seconds or (QUICK_SECONDS if quick else SECONDS)
-    repeats = repeats or (1 if quick else REPEATS)
+    if seconds is None:
+        seconds = QUICK_SECONDS if quick else SECONDS
+    if repeats is None:
+        repeats = 1 if quick else REPEATS
     pairs = PAIRS[:1] if quick else PAIRS
     outcomes = {}
     with discovery.opened() as nvml:
@@ -208,13 +211,12 @@ def measure(
                 told(f"{pair.name}: {json.dumps(outcomes[pair.name])}")
         watch.check()
     found = {name: rows for name, (rows, _) in outcomes.items()}
-    ways = (GATE, STRICT, DEFAULT)
 
     def values(pair: str, way: str, what: str) -> list[float]:
         return [rows[way][what] for rows in found[pair]]
 
     figures = {
-        title: {pair: {way: figure(values(pair, way, what)) for way in ways} for pair in found}
+        title: {pair: {way: figure(values(pair, way, what)) for way in WAYS} for pair in found}
         for title, what in (
             ("service: mean against exclusive", "mean"),
             ("service: p99 against exclusive", "p99"),
@@ -229,10 +231,9 @@ def measure(
     ]
     return {
         "name": f"Gap fill through the launch gate, {gpu.name}",
-        "model": f"driver {gpu.driver}; PyTorch, a context for each process; a request every {LOAD:g} times what one"
-        " takes alone; the gate is asked before every block of a model",
+        "model": f"driver {gpu.driver}; PyTorch, a context for each process; {seconds:g} s of each; a request every"
+        f" {LOAD:g} times what one takes alone; the gate is asked before every block of a model",
         "seeds": list(range(repeats)),
-        "seconds": seconds,
         "baselines": [EXCLUSIVE, STRICT, DEFAULT],
         "hashes": {"workload": digest(sorted(found)), "schedule": digest(sorted(found.items()))},
         "figures": figures,

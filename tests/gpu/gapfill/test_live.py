@@ -133,3 +133,43 @@ def test_a_gpu_that_another_uses_is_said_in_a_line(
     monkeypatch.setattr(sys, "argv", ["gapfill", "--live", "--quick"])
     assert gapfill.main() == 1
     assert capsys.readouterr().out == "on a real GPU: refused, process 1 uses the GPU, quick=True\n"
+
+
+def test_what_a_live_run_is_asked_for_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(live, "why_not", lambda: None)
+    monkeypatch.setattr(live, "measure", lambda **options: asked.update(options) or {"targets": []})
+    monkeypatch.setattr(sys, "argv", ["gapfill", "--live", "--json", "--seconds", "2.5", "--repeats", "4"])
+    assert gapfill.main() == 0
+    assert (asked["quick"], asked["seconds"], asked["repeats"]) == (False, 2.5, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--live", "--seconds", "0"], "--seconds: 0, at least 1"),
+        (["--live", "--seconds", "nan"], "--seconds: nan, at least 1"),
+        (["--live", "--seconds", "inf"], "--seconds: inf, at least 1"),
+        (["--live", "--repeats", "0"], "--repeats: 0, at least 1"),
+        (["--virtual", "--repeats", "3"], "--seconds, --repeats: of the GPU"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gapfill", *words])
+    with pytest.raises(SystemExit) as ended:
+        gapfill.main()
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_each_way_of_sharing_is_first_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    outcome = {"latency_ns": [1_000_000], "done": 1, "unnoticed": 0}
+    monkeypatch.setattr(live, "_run", lambda *_: [outcome])
+    monkeypatch.setattr(live, "shared", lambda way, *_: order.append(way) or [outcome, outcome])
+    with live.site("GPU-1", lambda _: None) as where:
+        live.repeated(live.PAIRS[0], 1.0, len(live.WAYS), where)
+    assert {order[0], order[3], order[6]} == set(live.WAYS)
+    assert sorted(order) == sorted(live.WAYS * 3)
