@@ -28,7 +28,9 @@ enum { CUDA_SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, 
 
 #define CHANNEL_CLASS 0xc86f
 #define CHANNEL_PARAMS 368
-#define ENGINE_COPY0 9
+#define ENGINE_COPY2 11
+#define COPY_ENGINES 3
+#define COMPUTE_CHANNELS 8
 #define OWN_TIMESLICE_US 2048
 #define COMPUTE_NS_PER_ROUND 1000
 #define MEMORY_NS_PER_ROUND 2000
@@ -85,24 +87,50 @@ static uint32_t control(uint32_t object, uint32_t cmd, void *params, uint32_t si
 	return rm(RM_ESC_CONTROL, &call, sizeof(call)) == 0 ? call.status : UINT32_MAX;
 }
 
-static bool make_group(uint32_t engine_type, uint32_t *group)
+static uint32_t make_group(uint32_t engine_type, unsigned int channels)
 {
 	struct rm_group_params params = { .engine_type = engine_type };
-	struct rm_preemption_mode mode = { .flags = RM_PREEMPTION_SETS_COMPUTE, .compute = RM_COMPUTE_CILP };
-	unsigned char channel_params[CHANNEL_PARAMS] = { 0 }, schedule[3] = { 1, 0, 0 };
-	uint64_t timeslice_us = OWN_TIMESLICE_US;
-	uint32_t channel;
+	unsigned char channel_params[CHANNEL_PARAMS] = { 0 };
+	uint32_t group = make(device, RM_CLASS_GROUP, &params, sizeof(params));
 
-	*group = make(device, RM_CLASS_GROUP, &params, sizeof(params));
-	channel = *group ? make(*group, CHANNEL_CLASS, channel_params, sizeof(channel_params)) : 0;
-	if (!channel)
-		return false;
-	mode.channel = channel;
-	if (engine_type == RM_ENGINE_GR0 && control(subdevice, RM_CMD_SET_PREEMPTION_MODE, &mode, sizeof(mode)) != RM_OK)
-		return false;
+	while (group && channels--)
+		if (!make(group, CHANNEL_CLASS, channel_params, sizeof(channel_params)))
+			return 0;
+	return group;
+}
+
+static bool schedule(uint32_t group)
+{
+	unsigned char params[3] = { 1, 0, 0 };
+	uint64_t timeslice_us = OWN_TIMESLICE_US;
+
 	/* The real library goes on without its timeslice where it is refused. */
-	control(*group, RM_CMD_SET_TIMESLICE, &timeslice_us, sizeof(timeslice_us));
-	return control(*group, 0xa06c0101, schedule, sizeof(schedule)) == RM_OK;
+	control(group, RM_CMD_SET_TIMESLICE, &timeslice_us, sizeof(timeslice_us));
+	return control(group, 0xa06c0101, params, sizeof(params)) == RM_OK;
+}
+
+/* What the real library makes, in its order, as a shim saw it on an H100 with driver 580.159.04. */
+static bool make_groups(void)
+{
+	struct rm_preemption_mode mode = { .flags = RM_PREEMPTION_SETS_COMPUTE, .compute = RM_COMPUTE_CILP };
+	uint32_t copy_groups[COPY_ENGINES];
+	unsigned int i;
+
+	compute_group = make_group(RM_ENGINE_GR0, COMPUTE_CHANNELS);
+	if (!compute_group)
+		return false;
+	for (i = 0; i < COPY_ENGINES; i++) {
+		copy_groups[i] = make_group(ENGINE_COPY2 + i, 1);
+		if (!copy_groups[i])
+			return false;
+	}
+	mode.channel = compute_group;
+	if (control(subdevice, RM_CMD_SET_PREEMPTION_MODE, &mode, sizeof(mode)) != RM_OK)
+		return false;
+	for (i = 0; i < COPY_ENGINES; i++)
+		if (!schedule(copy_groups[i]))
+			return false;
+	return schedule(compute_group);
 }
 
 EXPORT int cuInit(unsigned int flags)
@@ -152,7 +180,6 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int handle)
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int handle)
 {
 	unsigned char device_params[56] = { 0 }, subdevice_params[4] = { 0 };
-	uint32_t copy_group;
 
 	(void)handle;
 	*context = &context_made;
@@ -161,7 +188,7 @@ EXPORT int cuDevicePrimaryCtxRetain(void **context, int handle)
 	client = make(0, RM_CLASS_ROOT_CLIENT, NULL, 0);
 	device = client ? make(client, RM_CLASS_DEVICE, device_params, sizeof(device_params)) : 0;
 	subdevice = device ? make(device, RM_CLASS_SUBDEVICE, subdevice_params, sizeof(subdevice_params)) : 0;
-	if (!subdevice || !make_group(RM_ENGINE_GR0, &compute_group) || !make_group(ENGINE_COPY0, &copy_group))
+	if (!subdevice || !make_groups())
 		return UNKNOWN;
 	context_made = true;
 	return CUDA_SUCCESS;

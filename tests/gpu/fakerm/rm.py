@@ -234,9 +234,9 @@ class ResourceManager:
     def _set_preemption(self, client: Client, cmd: int, params: bytes) -> int:
         flags = struct.unpack_from("=I", params)[0]
         offsets = (4, 12) if cmd == 0x20801210 else (8, {104: 84, 112: 92}[len(params)])
-        channel, mode = (struct.unpack_from("=I", params, offset)[0] for offset in offsets)
-        entry = client.entries.get(channel)
-        if entry is None or entry.class_id != CHANNEL:
+        target, mode = (struct.unpack_from("=I", params, offset)[0] for offset in offsets)
+        entry = client.entries.get(target)
+        if entry is None or entry.class_id not in (CHANNEL, CHANNEL_GROUP):
             return OBJECT_NOT_FOUND
         if not flags & 1:
             return OK
