@@ -162,6 +162,23 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 }
 
 /*
+ * Bound what is charged before anybody can take the lock, if the engine knows how long
+ * it will be at @item: the thread may be late to begin.
+ */
+static void vgpu_engine_foresee(struct vgpu_engine *engine, const struct vgpu_item *item,
+				u64 *limit_ns)
+{
+	u64 ns = U64_MAX;
+
+	if (engine->ops->lasts_ns)
+		ns = engine->ops->lasts_ns(engine, item, *limit_ns);
+	if (ns == U64_MAX)
+		return;
+	*limit_ns = ns;
+	vgpu_engine_stops(engine, engine->began_ns + VGPU_ENGINE_NOTICE_NS + ns);
+}
+
+/*
  * Whose turn it is. Returns the item to execute for at most *limit_ns, or NULL
  * after having waited. The item stays first in its ring meanwhile, and is charged
  * from engine->began_ns, as its slice is.
@@ -189,6 +206,7 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	engine->stops_ns = U64_MAX;
 	*limit_ns = decision.limit_ns;
 	engine->began_ns = engine->sched.now_ns;
+	vgpu_engine_foresee(engine, item, limit_ns);
 	spin_unlock_irq(&engine->lock);
 	return item;
 }
@@ -221,7 +239,8 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	now_ns = ktime_get_ns();
 	engine->executing = NULL;
 	item->run_ns += min(now_ns, engine->stops_ns) - engine->began_ns;
-	if (engine->stops_ns == U64_MAX) /* nobody has said so: it has just stopped */
+	/* It has just stopped, whatever was said. */
+	if (engine->stops_ns - VGPU_ENGINE_NOTICE_NS > now_ns)
 		vgpu_engine_stops(engine, now_ns);
 	if (ring->dead) {
 		/* Charged before it is gone: who waits for that saves what was charged. */

@@ -30,10 +30,15 @@ struct soft {
 	u32 fact_ps;
 };
 
-static void soft_delay(u64 until_ns)
+/* A host that is later than that to begin takes the rest from the item. */
+static void soft_delay(struct vgpu_engine *engine, u64 ns)
 {
+	u64 now_ns = ktime_get_ns();
+	u64 until_ns = min(now_ns, engine->began_ns + VGPU_ENGINE_NOTICE_NS) + ns;
 	ktime_t until = ns_to_ktime(until_ns);
 
+	vgpu_engine_busy_until(engine, until_ns);
+	vgpu_engine_set_realtime(engine, until_ns >= now_ns + VGPU_ENGINE_REALTIME_NS);
 	while (ktime_get_ns() < until_ns) {
 		set_current_state(TASK_IDLE);
 		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
@@ -145,14 +150,33 @@ static void soft_step(struct vgpu_item *item, u64 total)
 	}
 }
 
-static void soft_compute(struct vgpu_item *item, u64 total, u64 until_ns)
+static void soft_compute(struct vgpu_item *item, u64 total, u64 limit_ns)
 {
+	u64 start = ktime_get_ns();
+
 	while (item->done < total) {
 		soft_step(item, total);
 		cond_resched();
-		if (ktime_get_ns() >= until_ns)
+		if (ktime_get_ns() - start >= limit_ns)
 			break;
 	}
+}
+
+/* What was accepted as one piece by a prediction is still bounded. */
+static u64 soft_limit_ns(const struct vgpu_engine *engine, const struct vgpu_item *item,
+			 u64 limit_ns)
+{
+	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_NOSPLIT)
+		return READ_ONCE(engine->sched.params.max_chunk_ns);
+	return limit_ns;
+}
+
+static u64 soft_lasts_ns(const struct vgpu_engine *engine, const struct vgpu_item *item,
+			 u64 limit_ns)
+{
+	if (le16_to_cpu(item->desc.op) != VGPU_OP_DELAY)
+		return U64_MAX;
+	return min(soft_total(item) - item->done, soft_limit_ns(engine, item, limit_ns));
 }
 
 static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
@@ -160,23 +184,16 @@ static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
 {
 	u64 total = soft_total(item);
 
-	/* What was accepted as one piece by a prediction is still bounded. */
-	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_NOSPLIT)
-		limit_ns = READ_ONCE(engine->sched.params.max_chunk_ns);
 	if (le16_to_cpu(item->desc.op) == VGPU_OP_DELAY) {
-		u64 ns = min(total - item->done, limit_ns);
-		u64 until_ns = engine->began_ns + ns;
-
-		vgpu_engine_busy_until(engine, until_ns);
-		vgpu_engine_set_realtime(engine, ns >= VGPU_ENGINE_REALTIME_NS);
-		soft_delay(until_ns);
-		item->done += ns;
+		soft_delay(engine, limit_ns);
+		item->done += limit_ns;
 		return item->done == total;
 	}
+	limit_ns = soft_limit_ns(engine, item, limit_ns);
 	if (le16_to_cpu(item->desc.op) == VGPU_OP_FACT && !item->done)
 		item->result = 1;
 	vgpu_engine_set_realtime(engine, false);
-	soft_compute(item, total, engine->began_ns + limit_ns);
+	soft_compute(item, total, limit_ns);
 	return item->done >= total;
 }
 
@@ -262,6 +279,7 @@ const struct vgpu_engine_ops vgpu_soft_engine = {
 	.drives = soft_drives,
 	.start = soft_start,
 	.stop = soft_stop,
+	.lasts_ns = soft_lasts_ns,
 	.execute = soft_execute,
 	.estimate_ns = soft_estimate_ns,
 };

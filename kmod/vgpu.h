@@ -79,10 +79,14 @@ struct vgpu_calibration {
  * @start: take the function and measure the engine; its state, or an ERR_PTR with
  *	nothing left behind. May take seconds.
  * @stop: the reverse; nothing is under execution
- * @execute: continue @item for at most @limit_ns of engine time since
- *	engine->began_ns (a non splittable item until its end); true once it is
- *	finished. Engine thread only; may sleep, never touches guest memory. Ends
- *	in bounded time, with vgpu_engine_wedge() where the hardware does not.
+ * @lasts_ns: how long the engine will be at @item, continued for at most @limit_ns,
+ *	where that is known beforehand; else U64_MAX. No more than that and twice
+ *	VGPU_ENGINE_NOTICE_NS is charged: for a late beginning, and a late end.
+ *	Optional; engine->lock held
+ * @execute: continue @item for at most @limit_ns of engine time (for what @lasts_ns
+ *	said, a non splittable item until its end); true once it is finished. Engine
+ *	thread only; may sleep, never touches guest memory. Ends in bounded time, with
+ *	vgpu_engine_wedge() where the hardware does not.
  * @estimate_ns: predicted engine time of a whole item
  */
 struct vgpu_engine_ops {
@@ -94,6 +98,8 @@ struct vgpu_engine_ops {
 	void *(*start)(struct vgpu_engine *engine, struct pci_dev *pdev,
 		       struct vgpu_calibration *calibration);
 	void (*stop)(void *state);
+	u64 (*lasts_ns)(const struct vgpu_engine *engine, const struct vgpu_item *item,
+			u64 limit_ns);
 	bool (*execute)(struct vgpu_engine *engine, struct vgpu_item *item,
 			u64 limit_ns);
 	u64 (*estimate_ns)(struct vgpu_engine *engine,
@@ -113,7 +119,7 @@ struct vgpu_engine_ops {
  * @executing: the item @ops->execute works on
  * @leaving: slice to take out of the scheduler when @executing, which is its, is charged
  * @began_ns: when it was decided that @executing runs, from which on that is charged;
- *	@thread only
+ *	written by @thread under @lock, read by @thread
  * @stops_ns: when @executing will stop or has stopped, U64_MAX if not known
  * @parked: @thread waits for work and must be woken
  * @holder: who pays for the idle engine, for traces; NULL for nobody

@@ -130,6 +130,34 @@ static void an_end_that_nobody_announced_is_the_end_of_what_is_charged(struct ku
 	answer(ring);
 }
 
+/* Nor is a beginning: whoever looks meanwhile does not charge more than was foreseen. */
+static void what_is_foreseen_bounds_what_is_charged(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	u64 limit_ns = NSEC_PER_MSEC + 2 * VGPU_ENGINE_NOTICE_NS;
+	struct vgpu_ring *ring;
+
+	mock->waits = true;
+	mock->lasts_ns = NSEC_PER_MSEC;
+	mock_schedule(test, mock, &mock->device);
+	ring = mock_ring(test, &mock->device);
+	mock_submit(test, ring, 0);
+	wait_for_completion(&mock->entered);
+	fsleep(20 * USEC_PER_MSEC);
+	spin_lock_irq(&engine->lock);
+	vgpu_sched_advance(&engine->sched, ktime_get_ns());
+	spin_unlock_irq(&engine->lock);
+	KUNIT_EXPECT_EQ(test, charged(&mock->device), limit_ns);
+	KUNIT_EXPECT_EQ(test, mock->limit_ns, NSEC_PER_MSEC);
+
+	complete(&mock->go);
+	KUNIT_ASSERT_TRUE(test, wait_items(mock, &ring->done, 1));
+	KUNIT_ASSERT_TRUE(test, mock_wait(is_parked, engine));
+	KUNIT_EXPECT_EQ(test, charged(&mock->device), limit_ns);
+	KUNIT_EXPECT_EQ(test, answer(ring), limit_ns);
+}
+
 /* Closing a device never waits for the engine; what it executes ends when it ends. */
 static void an_item_that_ends_after_its_ring_is_charged_and_dropped(struct kunit *test)
 {
@@ -220,6 +248,7 @@ static struct kunit_case engine_cases[] = {
 	KUNIT_CASE(items_are_executed_in_order_and_charged_once),
 	KUNIT_CASE(an_end_that_is_noticed_late_is_charged_to_nobody),
 	KUNIT_CASE(an_end_that_nobody_announced_is_the_end_of_what_is_charged),
+	KUNIT_CASE(what_is_foreseen_bounds_what_is_charged),
 	KUNIT_CASE(an_item_that_ends_after_its_ring_is_charged_and_dropped),
 	KUNIT_CASE(a_slice_may_leave_its_tenant_while_its_item_executes),
 	KUNIT_CASE(an_engine_that_wedges_ends_everybodys_work),

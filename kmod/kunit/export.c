@@ -35,6 +35,7 @@ VGPU_EXPORT(vgpu_memory_create);
 VGPU_EXPORT(vgpu_memory_put);
 VGPU_EXPORT(vgpu_ring_publish);
 VGPU_EXPORT(vgpu_ring_stop);
+VGPU_EXPORT(vgpu_sched_advance);
 VGPU_EXPORT(vgpu_slice_settle);
 VGPU_EXPORT(vgpu_tenant_configure);
 VGPU_EXPORT(vgpu_tenants_free);

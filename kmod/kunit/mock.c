@@ -36,6 +36,14 @@ static bool mock_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64
 	return true;
 }
 
+static u64 mock_lasts_ns(const struct vgpu_engine *engine, const struct vgpu_item *item,
+			 u64 limit_ns)
+{
+	const struct mock *mock = container_of(engine, struct mock, parent.engine);
+
+	return mock->lasts_ns ?: U64_MAX;
+}
+
 static u64 mock_estimate_ns(struct vgpu_engine *engine, const struct vgpu_item *item)
 {
 	return NSEC_PER_USEC;
@@ -63,6 +71,7 @@ static const struct vgpu_engine_ops mock_engine = {
 	.drives = mock_drives,
 	.start = mock_start,
 	.stop = mock_stop,
+	.lasts_ns = mock_lasts_ns,
 	.execute = mock_execute,
 	.estimate_ns = mock_estimate_ns,
 };

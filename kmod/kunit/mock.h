@@ -19,6 +19,7 @@
  * @entered: the engine began to execute
  * @go: the engine may go on; as often as it was completed
  * @waits: executing waits for @go
+ * @lasts_ns: how long executing is said to last, 0 for not known
  * @wedges: executing finds that the hardware does not answer
  * @late_us: the engine is done so long before its thread gets to know
  * @until_ns: when it was done, with @late_us
@@ -32,6 +33,7 @@ struct mock {
 	struct completion entered;
 	struct completion go;
 	bool waits;
+	u64 lasts_ns;
 	bool wedges;
 	unsigned int late_us;
 	u64 until_ns;

@@ -342,7 +342,7 @@ def test_a_late_interrupt_costs_ten_predictions_and_no_more(edu: Gpu) -> None:
     assert 5 * prediction_ns < allowed_ns <= 10 * prediction_ns + CLOCK_NS
     assert done[-1][0] - begun[-1][0] > 5 * 10**8, "the interrupt was not late"
     assert done[-1][1] == begun[-1][1]
-    assert runs[-1].end_ns == begun[-1][1] + NOTICE_NS
+    assert runs[-1].charged_until_ns == begun[-1][1] + NOTICE_NS
     assert report["item_run_ns_max"] == runs[-1].length_ns
 
 

@@ -39,7 +39,7 @@ def share(runs: list[Run], tenant: str, *, since_ns: int, until_ns: int) -> floa
     """Of the engine time that was used between two instants, runs cut off at both."""
     used = dict.fromkeys({run.tenant for run in runs}, 0)
     for run in runs:
-        used[run.tenant] += max(0, min(run.end_ns, until_ns) - max(run.start_ns, since_ns))
+        used[run.tenant] += max(0, min(run.charged_until_ns, until_ns) - max(run.start_ns, since_ns))
     return used[tenant] / sum(used.values())
 
 
