@@ -30,15 +30,20 @@ struct soft {
 	u32 fact_ps;
 };
 
-/* A host that is later than that to begin takes the rest from the item. */
+/*
+ * What a host is later to begin than VGPU_ENGINE_NOTICE_NS is taken from the item; but
+ * who is in real time sleeps, however late it is.
+ */
 static void soft_delay(struct vgpu_engine *engine, u64 ns)
 {
 	u64 now_ns = ktime_get_ns();
 	u64 until_ns = min(now_ns, engine->began_ns + VGPU_ENGINE_NOTICE_NS) + ns;
-	ktime_t until = ns_to_ktime(until_ns);
+	ktime_t until;
 
 	vgpu_engine_busy_until(engine, until_ns);
-	vgpu_engine_set_realtime(engine, until_ns >= now_ns + VGPU_ENGINE_REALTIME_NS);
+	vgpu_engine_set_realtime(engine, ns >= VGPU_ENGINE_REALTIME_NS);
+	until_ns = max(until_ns, now_ns + min_t(u64, ns, VGPU_ENGINE_REALTIME_NS));
+	until = ns_to_ktime(until_ns);
 	while (ktime_get_ns() < until_ns) {
 		set_current_state(TASK_IDLE);
 		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The engine's thread: who is charged how much, and items that end after their ring. */
+#include <linux/delay.h>
 #include <linux/ktime.h>
 
 #include "mock.h"
