@@ -44,18 +44,22 @@ def initialise(config: Config) -> TokenCreated:
         database.close()
 
 
-def migrate(config: Config) -> None:
-    """Brings the tables up to date; API processes of the older version do nothing from then on.
+def migrate(config: Config) -> str:
+    """Brings the tables up to date; API processes of the older version do nothing from then on. Returns what was done.
 
     Of several that run at once one does so, and the others return when it has.
     """
     database = _opened(config)
+    done = "nothing to do: the tables are up to date"
 
     def note(connection: Connection, before: str, step: str) -> None:
+        nonlocal done
+        done = f"the tables were brought from step {before} to {step}"
         installation.migrated(connection, ACTOR, at=database.clock(), before=before, step=step)
 
     try:
         schema.upgrade(database, make=False, after=note)
+        return done
     except DBAPIError as error:
         raise unreachable(error) from error
     finally:

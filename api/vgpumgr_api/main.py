@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
             case "init":
                 _hand_over(chosen.token_file, lambda: admin.initialise(config))
             case "migrate":
-                admin.migrate(config)
+                print(admin.migrate(config))
             case "create-token":
                 _hand_over(chosen.token_file, lambda: _token(config, chosen))
             case "new-epoch":
@@ -204,7 +204,8 @@ def _parser() -> argparse.ArgumentParser:
     command(
         "migrate",
         "Bring the database's tables up to date.",
-        more="Stop every API process of the older release first. A step that fails leaves the database as it was.",
+        more="API processes of the older release answer nothing from then on: start them anew. A step that fails leaves"
+        " the database as it was.",
     )
     command(
         "serve",

@@ -68,7 +68,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     if path.exists():
         raise BackupError(f"{path} exists; name a file that does not")
     if not path.parent.is_dir():
-        raise BackupError(f"{path.parent}: no such directory; make it, its owner being who makes backups")
+        raise BackupError(f"{path.parent}: no such directory; make it, owned by the user that makes backups")
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, MODE)

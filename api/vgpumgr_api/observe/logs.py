@@ -26,8 +26,9 @@ def install(*, as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else Lines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # Its lines at this level say the same as ours.
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # Their lines at this level say the same as ours, or that somebody looked which step the tables are at.
+    for chatty in ("uvicorn.error", "alembic.runtime.migration"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 class Lines(logging.Formatter):
