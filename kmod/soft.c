@@ -30,20 +30,15 @@ struct soft {
 	u32 fact_ps;
 };
 
-/*
- * What a host is later to begin than VGPU_ENGINE_NOTICE_NS is taken from the item; but
- * who is in real time sleeps, however late it is.
- */
+/* What a host is later to begin than VGPU_ENGINE_NOTICE_NS is charged to nobody. */
 static void soft_delay(struct vgpu_engine *engine, u64 ns)
 {
-	u64 now_ns = ktime_get_ns();
-	u64 until_ns = min(now_ns, engine->began_ns + VGPU_ENGINE_NOTICE_NS) + ns;
-	ktime_t until;
+	u64 until_ns = ktime_get_ns() + ns;
+	ktime_t until = ns_to_ktime(until_ns);
 
-	vgpu_engine_busy_until(engine, until_ns);
+	vgpu_engine_busy_until(engine,
+			       min(until_ns, engine->began_ns + VGPU_ENGINE_NOTICE_NS + ns));
 	vgpu_engine_set_realtime(engine, ns >= VGPU_ENGINE_REALTIME_NS);
-	until_ns = max(until_ns, now_ns + min_t(u64, ns, VGPU_ENGINE_REALTIME_NS));
-	until = ns_to_ktime(until_ns);
 	while (ktime_get_ns() < until_ns) {
 		set_current_state(TASK_IDLE);
 		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
