@@ -81,6 +81,7 @@ def test_tokens_migrations_and_epochs_are_made_on_the_spot(
     assert main(["init", "--config", str(settings)]) == 0
     said(capsys)
     assert main(["migrate", "--config", str(settings)]) == 0
+    assert said(capsys) == ("nothing to do: the tables are up to date", "")
     assert main(["create-token", "--config", str(settings)]) == 0
     secret = said(capsys)[0]
     actor = who(empty_url, secret)
