@@ -83,10 +83,10 @@ struct vgpu_calibration {
  *	where that is known beforehand; else U64_MAX. No more than that and twice
  *	VGPU_ENGINE_NOTICE_NS is charged: for a late beginning, and a late end.
  *	Optional; engine->lock held
- * @execute: continue @item for at most @limit_ns of engine time (for what @lasts_ns
- *	said, a non splittable item until its end); true once it is finished. Engine
- *	thread only; may sleep, never touches guest memory. Ends in bounded time, with
- *	vgpu_engine_wedge() where the hardware does not.
+ * @execute: continue @item for @limit_ns if @lasts_ns said so, else for at most
+ *	@limit_ns of engine time (a non splittable item until its end); true once it
+ *	is finished. Engine thread only; may sleep, never touches guest memory. Ends
+ *	in bounded time, with vgpu_engine_wedge() where the hardware does not.
  * @estimate_ns: predicted engine time of a whole item
  */
 struct vgpu_engine_ops {

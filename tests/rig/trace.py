@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TRACING = Path("/sys/kernel/tracing")
-# What an item pays for noticing its end, and a tracer besides.
-NOTICE_NS = 50_000
 _RUN_END = re.compile(
     r" (?P<seconds>\d+)\.(?P<micros>\d{6}): vgpu_run_end: gpu=(?P<gpu>\S+) "
     r"tenant=(?P<tenant>\S+) slice=\S+ start_ns=(?P<start>\d+) length_ns=(?P<length>\d+) .*?reason=(?P<reason>\w+)"
@@ -164,7 +162,7 @@ def worst_excess_ns(runs: list[Run], *, cap_us: int, period_us: int) -> int:
 
     The maximum lies at windows that begin at the start and finish at the end of a run, so it is the largest
     rise of use - rate * time: one pass with the smallest value seen so far. A run in which the host was late
-    has gaps nobody knows the place of: it counts as of even density.
+    has gaps of which nobody knows the place; it counts as if it had none, so that no excess is missed.
     """
     used = 0  # in ns * period_us, like everything here: exact
     worst = 0
@@ -173,6 +171,5 @@ def worst_excess_ns(runs: list[Run], *, cap_us: int, period_us: int) -> int:
         before = used - run.start_ns * cap_us
         lowest = before if lowest is None else min(lowest, before)
         used += run.length_ns * period_us
-        late = run.end_ns - run.charged_until_ns > NOTICE_NS
-        worst = max(worst, used - (run.end_ns if late else run.charged_until_ns) * cap_us - lowest)
+        worst = max(worst, used - run.charged_until_ns * cap_us - lowest)
     return worst // period_us
