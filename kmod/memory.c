@@ -7,7 +7,7 @@
 
 #include "ring.h"
 
-#define VGPU_CLEAR_STEP_BYTES	(1U << 20)
+#define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* a processor is not given up for so long */
 
 /**
  * vgpu_memory_create - device memory for one open
