@@ -8,7 +8,7 @@ more of them. Copies from and to a process count as allocations.
 import errno
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.rig.kernel import lacking
@@ -50,16 +50,6 @@ def text_of_function(name: str) -> tuple[int, int]:
     symbols = [line.split() for line in SYMBOLS.read_text().splitlines()]
     (start,) = (int(address, 16) for address, kind, symbol, *_ in symbols if symbol == name and kind in "tT")
     return start, min(place for address, *_ in symbols if (place := int(address, 16)) > start)
-
-
-def threads(name: str) -> list[str]:
-    """Ids of the kernel's threads whose name begins so."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/comm"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-            if path.read_text().startswith(name):
-                found.append(path.parent.name)
-    return found
 
 
 def skip_if_impossible() -> None:

@@ -4,7 +4,8 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -19,6 +20,16 @@ def lacking(what: str) -> NoReturn:
     if DEBUG:
         pytest.fail(f"the debug kernel is there for this, but here is no {what}")
     pytest.skip(f"here is no {what}")
+
+
+def threads(name: str) -> list[str]:
+    """Ids of the kernel's threads whose name begins so."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            if path.read_text().startswith(name):
+                found.append(path.parent.name)
+    return found
 
 
 def kernel_log() -> str:

@@ -15,9 +15,9 @@ import pytest
 
 from tests.kmod.executor.slices import Slice
 from tests.rig.executor import ITEM_REVOKED, Executor, executor, program
-from tests.rig.failing import threads
 from tests.rig.figures import Record
 from tests.rig.gpu import Gpu
+from tests.rig.kernel import threads
 from tests.rig.measure import measure
 from tests.rig.ring import ENTRIES, LAUNCH, REG_COMPLETED, Guest, descriptor
 from tests.rig.trace import traced_runs

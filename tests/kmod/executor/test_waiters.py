@@ -17,9 +17,8 @@ import pytest
 
 from tests.kmod.executor.slices import Slice
 from tests.rig.executor import executor, program
-from tests.rig.failing import threads
 from tests.rig.gpu import Gpu, poll
-from tests.rig.kernel import PATIENCE
+from tests.rig.kernel import PATIENCE, threads
 from tests.rig.priority import thread
 from tests.rig.ring import REG_CONTROL
 from tests.rig.wakeups import woken_by

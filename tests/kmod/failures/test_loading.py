@@ -17,9 +17,9 @@ from tests.rig.failing import (
     each_failure,
     failures_possible,
     text_of_function,
-    threads,
 )
 from tests.rig.gpu import ADDRESS, Gpu, unload_module
+from tests.rig.kernel import threads
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import DRIVER, write_file
 from vgpumgr.errors import ControlUnavailableError

@@ -17,9 +17,9 @@ from tests.rig.failing import (
     failures_possible,
     numbers,
     text_of_function,
-    threads,
 )
 from tests.rig.gpu import ADDRESS, Gpu, poll
+from tests.rig.kernel import threads
 from tests.rig.ring import (
     AREA_BYTES,
     AREA_IOVA,
