@@ -66,5 +66,5 @@ class Calls:
             self._api.call("DELETE", path, Loose, if_match=if_match, params=trial(validate_only))
         except ApiError as error:
             # What an attempt deleted whose answer was lost is not there for the next one.
-            if not (error.repeated and error.code == Code.OBJECT_UNKNOWN):
+            if validate_only or not (error.repeated and error.code == Code.OBJECT_UNKNOWN):
                 raise

@@ -299,6 +299,14 @@ def test_a_slice_that_may_not_be_deleted_is_not(
     assert caught.value.code == code
 
 
+def test_what_a_trial_of_a_deletion_does_not_find_is_not_there(api: FakeApi, client: Client) -> None:
+    """The attempt whose answer was lost deleted nothing."""
+    api.fail(httpx2.ReadError)
+    with pytest.raises(ApiError) as caught:
+        client.delete_tenant("nobody", validate_only=True)
+    assert caught.value.code == Code.OBJECT_UNKNOWN
+
+
 @pytest.mark.parametrize("code", [Code.OBJECT_IN_USE, Code.ROUTE_UNKNOWN, Code.PERMISSION_DENIED])
 def test_a_deletion_that_is_refused_then_is_a_failure_all_the_same(api: FakeApi, client: Client, code: Code) -> None:
     api.fail(httpx2.ReadError)
