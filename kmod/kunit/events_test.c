@@ -202,11 +202,13 @@ static void what_is_removed_tells_first_what_was_collected(struct kunit *test)
 	struct mock *mock = test->priv;
 	struct vgpu_engine *engine = &mock->parent.engine;
 	struct vgpu_tenant *tenant = kunit_kzalloc(test, sizeof(*tenant), GFP_KERNEL);
-	struct vgpu_event_source *sources[] = { &mock->device.events, &tenant->events };
+	struct vgpu_event_source *sources[2];
 	struct socket *socket = listen(test);
 	unsigned int i;
 
 	KUNIT_ASSERT_NOT_NULL(test, tenant);
+	sources[0] = &mock->device.events;
+	sources[1] = &tenant->events;
 	tenant->parent = &mock->parent;
 	vgpu_event_source_init(&tenant->events, false);
 	for (i = 0; i < ARRAY_SIZE(sources); i++) {
