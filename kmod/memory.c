@@ -7,7 +7,7 @@
 
 #include "ring.h"
 
-#define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* a processor is not given up for so long */
+#define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* then others may have the processor */
 
 /**
  * vgpu_memory_create - device memory for one open
