@@ -18,9 +18,11 @@ from tests.rig.figures import Record
 from tests.rig.gpu import Gpu, poll
 from tests.rig.kernel import threads
 from tests.rig.storm import OF_GUESTS, guest, operators
+from tests.rig.trace import traced
 
 TIMESLICE_US = 1000
 CHUNK_US = 400
+RUN_US = TIMESLICE_US + CHUNK_US
 SLACK_US = 100
 SHARE_SLACK = 0.02
 MEASURED_S = 3
@@ -39,17 +41,27 @@ def idle(storm: Client, works: Callable[[], bool]) -> Iterator[None]:
         storm.kill()
 
 
-def at_will(timed: Client, uuid: str) -> Outcome:
+def timed(uuid: str) -> Client:
+    """Sends an item of 50 us every 5 ms."""
+    return Client(["--json", uuid, "latency", "--delay-us", "50", "--period-us", "5000", "--seconds", f"{MEASURED_S}"])
+
+
+def p99_us(outcome: Outcome) -> float:
+    """From an item's doorbell to its completion."""
+    return int(outcome.reports[-1]["p99_ns"]) / 1000
+
+
+def at_will(user: Client, uuid: str) -> Outcome:
     """Has the processor whenever it wants it, and so has the worker of its slice, but for its first few items."""
     name = f"vgpu-{uuid[:10]}"
     try:
-        poll(lambda: bool(threads(name)) or timed.process.poll() is not None)
-        for task in (str(timed.process.pid), *threads(name)):
+        poll(lambda: bool(threads(name)) or user.process.poll() is not None)
+        for task in (str(user.process.pid), *threads(name)):
             with suppress(ProcessLookupError):  # it has failed, and says why
                 os.sched_setscheduler(int(task), os.SCHED_FIFO, os.sched_param(1))
-        return timed.wait()
+        return user.wait()
     finally:
-        timed.kill()
+        user.kill()
 
 
 @contextmanager
@@ -95,23 +107,42 @@ def test_beside_a_storm_a_neighbour_has_its_share_and_waits_for_one_run(gpu: Gpu
         gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
     good, quick = gpu.slice("good"), gpu.slice("quick")
 
-    def p99_us(run: Callable[[Client], Outcome] = Client.wait) -> float:
-        options = ("--delay-us", "50", "--period-us", "5000", "--seconds", f"{MEASURED_S}")
-        return int(run(Client(["--json", quick, "latency", *options])).reports[-1]["p99_ns"]) / 1000
-
-    alone_us = p99_us()
+    alone_us = p99_us(timed(quick).wait())
     with storming(gpu, kind):
-        beside_us = p99_us()
         if kind == "tiny-items":
-            figures(f"the same with {kind} on its processor", beside_us, against=alone_us, unit="us alone")
-            beside_us = p99_us(lambda timed: at_will(timed, quick))
+            with traced() as trace:
+                timed(quick).wait()
+            beside_us = p99_us(at_will(timed(quick), quick))
+        else:
+            beside_us = p99_us(timed(quick).wait())
         with gpu.loaded({good: {"op": "delay", "delay_us": 200}}) as outcomes:
             window = gpu.measured_over(MEASURED_S)
     report = outcomes[0].report("name", good)
 
     figures(f"p99 of a 50 us item beside {kind}", beside_us, against=alone_us, unit="us alone")
     figures(f"share beside {kind}", window.share["good"], against=0.5, unit="of the used engine")
-    run_us = TIMESLICE_US + CHUNK_US if kind in ("unmap-race", "tiny-items") else 0
+    run_us = RUN_US if kind in ("unmap-race", "tiny-items") else 0
     assert beside_us <= alone_us + run_us + SLACK_US
+    if kind == "tiny-items":
+        longest_us = max(trace.waits_ns("quick")) / 1000
+        figures(f"beside {kind}, longest wait for the engine", longest_us, against=RUN_US, unit="us, a run and a chunk")
+        assert longest_us <= RUN_US
     assert (report["error"], report["mismatches"], report["saturated"]) == (0, 0, True)
     assert window.share["good"] >= 0.5 - SHARE_SLACK
+
+
+@pytest.mark.xfail(
+    strict=False, reason="its worker waits for the one processor behind the engine's thread and the storm's worker"
+)
+def test_beside_tiny_items_a_neighbour_on_the_same_processor_waits_for_one_run(gpu: Gpu, figures: Record) -> None:
+    """The bound above without the processor at will: a known defect, 0.8 to 2.5 ms seen where 1.6 ms are allowed."""
+    for tenant in ("bad", "quick"):
+        gpu.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
+    quick = gpu.slice("quick")
+
+    alone_us = p99_us(timed(quick).wait())
+    with storming(gpu, "tiny-items"):
+        beside_us = p99_us(timed(quick).wait())
+
+    figures("p99 of a 50 us item beside tiny-items on its processor", beside_us, against=alone_us, unit="us alone")
+    assert beside_us <= alone_us + RUN_US + SLACK_US
