@@ -109,7 +109,8 @@ void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
 void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns)
 {
 	lockdep_assert_held(&engine->lock);
-	engine->stops_ns = until_ns + VGPU_ENGINE_NOTICE_NS;
+	engine->stops_ns = max(until_ns + VGPU_ENGINE_NOTICE_NS,
+			       min(engine->stops_ns, engine->sched.now_ns));
 	vgpu_sched_busy_until(&engine->sched, max(engine->stops_ns, engine->sched.now_ns));
 }
 
@@ -228,6 +229,20 @@ static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *
 		vgpu_slice_end_request(&engine->sched, slice, now_ns);
 }
 
+/*
+ * A chunk has just ended, whatever was said of its end. What the decision takes is the
+ * owner's, but lengthens no run beyond its timeslice, nor exceeds a cap.
+ * Charged before the chunk's ring is gone: who waits for that saves what was charged.
+ */
+static void vgpu_engine_stopped(struct vgpu_engine *engine, u64 now_ns)
+{
+	u64 until_ns = max(now_ns, min(engine->stops_ns, now_ns + VGPU_ENGINE_NOTICE_NS));
+
+	vgpu_sched_advance(&engine->sched, now_ns);
+	engine->stops_ns = min(until_ns, now_ns + vgpu_sched_left_ns(&engine->sched));
+	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
+}
+
 /* Note that a chunk of @item is done; hand a finished item to its worker. */
 static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *item,
 				bool finished)
@@ -239,12 +254,8 @@ static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *it
 	now_ns = ktime_get_ns();
 	engine->executing = NULL;
 	item->run_ns += min(now_ns, engine->stops_ns) - engine->began_ns;
-	/* It has just stopped, whatever was said. */
-	if (engine->stops_ns - VGPU_ENGINE_NOTICE_NS > now_ns)
-		vgpu_engine_stops(engine, now_ns);
+	vgpu_engine_stopped(engine, now_ns);
 	if (ring->dead) {
-		/* Charged before it is gone: who waits for that saves what was charged. */
-		vgpu_sched_advance(&engine->sched, now_ns);
 		list_del(&item->node);
 		vgpu_item_free_late(item);
 		if (engine->leaving)

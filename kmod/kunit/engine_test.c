@@ -131,6 +131,50 @@ static void an_end_that_nobody_announced_is_the_end_of_what_is_charged(struct ku
 	answer(ring);
 }
 
+/* A run that is over is charged what it executed, however late it is decided what follows. */
+static void a_decision_lengthens_no_run_that_is_over(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	struct vgpu_ring *ring;
+
+	mock->waits = true;
+	mock_schedule(test, mock, &mock->device);
+	ring = mock_ring(test, &mock->device);
+	mock_submit(test, ring, 0);
+	wait_for_completion(&mock->entered);
+	fsleep(2 * MOCK_TIMESLICE_US);
+	complete(&mock->go);
+	KUNIT_ASSERT_TRUE(test, wait_items(mock, &ring->done, 1));
+	KUNIT_ASSERT_TRUE(test, mock_wait(is_parked, engine));
+	KUNIT_EXPECT_EQ(test, charged(&mock->device), answer(ring));
+}
+
+/* Whoever looks before it is known that an item has ended makes it dearer, and says so. */
+static void what_was_charged_before_an_end_was_known_is_the_items(struct kunit *test)
+{
+	struct mock *mock = test->priv;
+	struct vgpu_engine *engine = &mock->parent.engine;
+	struct vgpu_ring *ring;
+	u64 until_ns;
+
+	mock->waits = true;
+	mock_schedule(test, mock, &mock->device);
+	ring = mock_ring(test, &mock->device);
+	mock_submit(test, ring, 0);
+	wait_for_completion(&mock->entered);
+	until_ns = ktime_get_ns();
+	fsleep(2 * MOCK_TIMESLICE_US);
+	spin_lock_irq(&engine->lock);
+	vgpu_sched_advance(&engine->sched, ktime_get_ns());
+	spin_unlock_irq(&engine->lock);
+	vgpu_engine_busy_until(engine, until_ns);
+	complete(&mock->go);
+	KUNIT_ASSERT_TRUE(test, wait_items(mock, &ring->done, 1));
+	KUNIT_ASSERT_TRUE(test, mock_wait(is_parked, engine));
+	KUNIT_EXPECT_EQ(test, charged(&mock->device), answer(ring));
+}
+
 /* Nor is a beginning: whoever looks meanwhile does not charge more than was foreseen. */
 static void what_is_foreseen_bounds_what_is_charged(struct kunit *test)
 {
@@ -249,6 +293,8 @@ static struct kunit_case engine_cases[] = {
 	KUNIT_CASE(items_are_executed_in_order_and_charged_once),
 	KUNIT_CASE(an_end_that_is_noticed_late_is_charged_to_nobody),
 	KUNIT_CASE(an_end_that_nobody_announced_is_the_end_of_what_is_charged),
+	KUNIT_CASE(a_decision_lengthens_no_run_that_is_over),
+	KUNIT_CASE(what_was_charged_before_an_end_was_known_is_the_items),
 	KUNIT_CASE(what_is_foreseen_bounds_what_is_charged),
 	KUNIT_CASE(an_item_that_ends_after_its_ring_is_charged_and_dropped),
 	KUNIT_CASE(a_slice_may_leave_its_tenant_while_its_item_executes),

@@ -142,7 +142,10 @@ void mock_exit(struct kunit *test)
 /* Make a slice one that may execute. */
 void mock_schedule(struct kunit *test, struct mock *mock, struct vgpu_device *device)
 {
-	const struct vgpu_group_params group = { .weight = 100, .timeslice_ns = NSEC_PER_MSEC };
+	const struct vgpu_group_params group = {
+		.weight = 100,
+		.timeslice_ns = MOCK_TIMESLICE_US * NSEC_PER_USEC,
+	};
 	enum vgpu_sched_field fault;
 
 	mutex_lock(&mock->parent.lock);

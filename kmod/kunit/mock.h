@@ -11,6 +11,8 @@
 #include "engine.h"
 #include "ring.h"
 
+#define MOCK_TIMESLICE_US	1000
+
 /**
  * struct mock - one accelerator
  * @parent: what is tested; in no list, known to no bus

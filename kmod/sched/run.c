@@ -384,17 +384,29 @@ static struct vgpu_slice *choose(struct vgpu_sched *sched)
 	return begin_run(sched, group, VGPU_BAND_FAIR);
 }
 
-static u64 limit_ns(const struct vgpu_sched *sched,
-		    const struct vgpu_slice *slice)
+/* Of the run, of the caps and of what is reserved. */
+static u64 left_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice)
 {
 	const struct vgpu_group *group = slice->group;
-	u64 limit = run_left_ns(sched);
+	u64 left = run_left_ns(sched);
 
-	limit = min(limit, vgpu_bucket_lasts_ns(&group->bucket));
-	limit = min(limit, vgpu_bucket_lasts_ns(&slice->bucket));
-	if (sched->run_band == VGPU_BAND_LATENCY)
-		limit = min_t(u64, limit, group->reserve.budget_ns);
-	else
+	left = min(left, vgpu_bucket_lasts_ns(&group->bucket));
+	left = min(left, vgpu_bucket_lasts_ns(&slice->bucket));
+	if (sched->run_band != VGPU_BAND_LATENCY)
+		return left;
+	return group->reserve.budget_ns > 0 ? min_t(u64, left, group->reserve.budget_ns) : 0;
+}
+
+u64 vgpu_sched_left_ns(const struct vgpu_sched *sched)
+{
+	return sched->owner && sched->executing ? left_ns(sched, sched->owner) : 0;
+}
+
+static u64 limit_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice)
+{
+	u64 limit = left_ns(sched, slice);
+
+	if (sched->run_band != VGPU_BAND_LATENCY)
 		limit = min(limit, vgpu_hold_allows_ns(sched, slice));
 	limit = max(limit, sched->params.min_chunk_ns);
 	return min(limit, sched->params.max_chunk_ns);

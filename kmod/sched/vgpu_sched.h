@@ -955,6 +955,15 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 bool vgpu_sched_is_urgent(const struct vgpu_sched *sched);
 
 /**
+ * vgpu_sched_left_ns() - how much longer the owner, which executes, may be charged
+ * @sched: engine, brought up to date
+ *
+ * Return: what is left of its timeslice, its caps and what is reserved for it, in ns,
+ * whatever the item that it executes takes; 0 if nothing is, or nobody executes.
+ */
+u64 vgpu_sched_left_ns(const struct vgpu_sched *sched);
+
+/**
  * vgpu_sched_busy_until() - say when the engine stops executing
  * @sched: engine, which executes; the owner may have gone to sleep meanwhile
  * @until_ns: the moment from which on nobody is charged until the next pick

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.sched.host import Host
 from tests.sched.story import MS, US, SliceOf, Story, Tenant, Work
 from vgpumgr.sched.core import (
+    Band,
     GroupParams,
     RunReason,
     SchedParams,
@@ -84,6 +86,48 @@ def test_an_engine_that_stops_early_is_charged_until_then() -> None:
     core.pick(300 * US)
     core.pick(600 * US)
     assert first.group.stats.run_ns == 600 * US, "the bound held for one piece of work"
+
+
+def test_what_is_left_of_a_run_bounds_what_a_late_decision_costs() -> None:
+    core, (first,) = engine_with(PLAIN)
+    assert core.left_ns == 0, "nobody executes"
+    core.pick(0)
+    assert core.left_ns == MS
+    core.advance(MS - 5 * US)
+    assert core.left_ns == 5 * US
+    core.sleep(first, MS - 3 * US)
+    core.busy_until(core.now_ns + core.left_ns)
+    decision = core.pick(MS + 14 * US)
+    assert decision.ended is not None
+    assert decision.ended.length_ns == first.group.stats.run_ns == MS, "whoever has gone to sleep meanwhile"
+    assert core.left_ns == 0
+
+
+CAPPED = {"cap_ns": 300 * US, "cap_period_ns": MS, "burst_ns": 300 * US}
+
+
+@pytest.mark.parametrize(
+    ("group", "of_slice"),
+    [
+        (replace(PLAIN, **CAPPED), SliceParams()),
+        (PLAIN, SliceParams(**CAPPED)),
+        (replace(PLAIN, band=Band.LATENCY, reserve_ns=429 * US, reserve_period_ns=4 * MS), SliceParams()),
+    ],
+    ids=["cap of the group", "cap of the slice", "reservation"],
+)
+def test_caps_and_reservations_bound_what_is_left(group: GroupParams, of_slice: SliceParams) -> None:
+    """429 us: 300 us, and 30 % of the time until then."""
+    core = Scheduler(replace(ENGINE, reserve_limit_permille=750))
+    owner = core.add_slice(core.add_group(group, 0, name="group"), of_slice, 0, name="slice")
+    core.wake(owner, 0)
+    core.pick(0)
+    core.advance(427 * US)
+    assert core.left_ns == pytest.approx(2 * US, abs=US)
+    core.advance(429 * US)
+    assert core.left_ns == 0
+    core.advance(430 * US)
+    assert core.left_ns == 0, "nothing, when overdrawn"
+    assert core.pick(430 * US).ended is not None
 
 
 def test_a_wakeup_never_cuts_a_run() -> None:

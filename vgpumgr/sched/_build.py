@@ -111,6 +111,7 @@ int vgpu_slice_item_done(struct vgpu_sched *, struct vgpu_slice *,
                          const struct vgpu_item_info *, u64);
 int vgpu_slice_end_request(struct vgpu_sched *, struct vgpu_slice *, u64);
 bool vgpu_sched_is_urgent(const struct vgpu_sched *);
+u64 vgpu_sched_left_ns(const struct vgpu_sched *);
 void vgpu_group_settle(struct vgpu_group *);
 void vgpu_slice_settle(struct vgpu_slice *);
 u64 vgpu_predict_duration_ns(const struct vgpu_group *, const struct vgpu_item_info *);

@@ -321,6 +321,11 @@ class Scheduler:
         _call(lib.vgpu_sched_busy_until, self.c, until_ns)
 
     @property
+    def left_ns(self) -> int:
+        """How much longer the owner, which executes, may be charged: by timeslice, caps and what is reserved."""
+        return int(lib.vgpu_sched_left_ns(self.c))
+
+    @property
     def is_urgent(self) -> bool:
         """Would a pick cut the present run for band L?"""
         return bool(lib.vgpu_sched_is_urgent(self.c))
