@@ -23,6 +23,7 @@
 #include "debugfs.h"
 #include "engine.h"
 #include "options.h"
+#include "processor.h"
 
 #define EDU_VENDOR_ID		0x1234
 #define EDU_DEVICE_ID		0x11e8

@@ -16,6 +16,7 @@
 #include "engine.h"
 #include "executor.h"
 #include "item.h"
+#include "processor.h"
 #include "ring.h"
 #include "trace.h"
 
@@ -80,25 +81,6 @@ static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slic
 		vgpu_engine_settle(engine, owner->group, engine->sched.now_ns);
 		trace_vgpu_run_begin(engine, owner, decision->switched);
 	}
-}
-
-/**
- * vgpu_engine_set_realtime - choose the priority of what follows
- * @engine: the engine; its thread only
- * @realtime: for sleeping with a deadline, which must not wait for another task's
- *	turn to end; not for work that uses a processor, nor for what a guest can ask
- *	for that is over before VGPU_ENGINE_REALTIME_NS: one after the other of those
- *	would keep a processor from all other tasks
- */
-void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
-{
-	if (engine->realtime == realtime)
-		return;
-	engine->realtime = realtime;
-	if (realtime)
-		sched_set_fifo_low(current);
-	else
-		sched_set_normal(current, MIN_NICE);
 }
 
 /**
@@ -286,6 +268,7 @@ static int vgpu_engine_thread(void *data)
 			continue;
 		finished = engine->ops->execute(engine, item, limit_ns);
 		vgpu_engine_account(engine, item, finished);
+		vgpu_engine_rest(engine);
 		if (engine->wedged)
 			vgpu_rings_fail(engine, VGPU_ERROR_ENGINE);
 		cond_resched();

@@ -6,8 +6,6 @@
 
 /* What an item pays for noticing its end and deciding what is next. */
 #define VGPU_ENGINE_NOTICE_NS	(50 * NSEC_PER_USEC)
-/* Whoever sleeps for less uses a processor for most of the time, if it sleeps again and again. */
-#define VGPU_ENGINE_REALTIME_NS	(20 * NSEC_PER_USEC)
 
 int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
 		      struct pci_dev *pdev, const char *name);
@@ -18,7 +16,6 @@ enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
 int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
 		       struct pci_dev *pdev);
 void vgpu_engine_wedge(struct vgpu_engine *engine);
-void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
 void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_kick(struct vgpu_engine *engine);

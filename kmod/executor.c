@@ -27,6 +27,7 @@
 #include "channel.h"
 #include "engine.h"
 #include "executor.h"
+#include "processor.h"
 #include "ring.h"
 
 /* Changing from one process to another. */

@@ -4,8 +4,9 @@
  *
  * It works in small steps and looks at the clock between them, so it can stop
  * an item after any chunk and continue it later. VGPU_OP_DELAY occupies the
- * engine without using the processor. item->done counts finished steps in the
- * unit of each operation: bytes, cells of the result, or nanoseconds.
+ * engine without using the processor, if for long enough to sleep. item->done
+ * counts finished steps in the unit of each operation: bytes, cells of the
+ * result, or nanoseconds.
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
@@ -15,6 +16,7 @@
 #include <linux/string.h>
 
 #include "engine.h"
+#include "processor.h"
 
 #define SOFT_STEP_BYTES		4096U
 #define SOFT_STEP_MACS		4096U
@@ -40,6 +42,10 @@ static void soft_delay(struct vgpu_engine *engine, u64 ns)
 			       min(until_ns, engine->began_ns + VGPU_ENGINE_NOTICE_NS + ns));
 	vgpu_engine_set_realtime(engine, ns >= VGPU_ENGINE_REALTIME_NS);
 	while (ktime_get_ns() < until_ns) {
+		if (ns < VGPU_ENGINE_SLEEP_NS) {
+			cpu_relax();
+			continue;
+		}
 		set_current_state(TASK_IDLE);
 		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
 	}

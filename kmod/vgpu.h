@@ -39,6 +39,7 @@
 
 #include "compat.h"
 #include "events.h"
+#include "processor.h"
 #include "ring_setup.h"
 #include "sched/vgpu_sched.h"
 #include "uapi/vgpu_device.h"
@@ -126,6 +127,7 @@ struct vgpu_engine_ops {
  * @held_since_ns: since when
  * @held_ns: hold time of its group before
  * @realtime: the priority @thread has
+ * @busy_ns: of @thread, with items that were over at once, since @realtime; @thread only
  * @events: on their way to listeners, @lock
  * @wedged: the hardware does not answer: nothing is executed until it is started again
  */
@@ -147,6 +149,7 @@ struct vgpu_engine {
 	u64 held_since_ns;
 	u64 held_ns;
 	bool realtime;
+	u64 busy_ns;
 	struct vgpu_events events;
 	bool wedged;
 };
@@ -407,6 +410,7 @@ struct vgpu_device_stats {
  * @error_index: item at fault; engine->lock
  * @storm_tokens: for what brings no work, see vgpu_storm_take(); engine->lock
  * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
+ * @ration: for how long its worker has real-time priority; the worker of @ring only
  * @stats: engine->lock, but for what struct vgpu_device_stats says of one
  * @events: what is to be told of it, engine->lock
  * @irq_lock: protects @vectors and @request
@@ -448,6 +452,7 @@ struct vgpu_device {
 	u32 error_index;
 	u32 storm_tokens;
 	u64 storm_refill_ns;
+	struct vgpu_ration ration;
 	struct vgpu_device_stats stats;
 	struct vgpu_event_source events;
 	spinlock_t irq_lock;	/* eventfds */

@@ -19,6 +19,7 @@
 #include "engine.h"
 #include "item.h"
 #include "options.h"
+#include "processor.h"
 #include "ring.h"
 
 #define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
@@ -103,6 +104,8 @@ int vgpu_ring_dma(struct vgpu_ring *ring, u64 guest, void *data, u64 bytes, bool
 		guest += piece;
 		data += piece;
 		bytes -= piece;
+		if (bytes)
+			vgpu_ration_use(&ring->device->ration);
 		cond_resched();
 	}
 	return 0;
@@ -265,6 +268,7 @@ static bool vgpu_ring_fetch(struct vgpu_ring *ring)
 		ring->inflight++;
 		ring->inflight_bytes += bytes;
 		WRITE_ONCE(ring->fetched, ring->fetched + 1);
+		vgpu_ration_use(&ring->device->ration);
 	}
 	return true;
 }
@@ -337,6 +341,7 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 		ring->inflight_bytes -= item->staging_bytes;
 		list_del(&item->node);
 		vgpu_item_free(item);
+		vgpu_ration_use(&device->ration);
 	}
 	spin_lock_irq(&engine->lock);
 	device->stats.items += answered;
@@ -392,6 +397,12 @@ static void vgpu_ring_served(struct vgpu_ring *ring)
 	spin_unlock_irq(&engine->lock);
 }
 
+/* Of about now. */
+static u32 vgpu_ring_sharers(struct vgpu_ring *ring)
+{
+	return READ_ONCE(vgpu_ring_engine(ring)->sched.nr_slices);
+}
+
 /*
  * A thread of its own, because guest memory may never answer: a fault on it can
  * only be ended by a fatal signal, which work queues do not take.
@@ -400,6 +411,7 @@ static int vgpu_ring_thread(void *data)
 {
 	struct vgpu_ring *ring = data;
 
+	vgpu_ration_start(&ring->device->ration);
 	allow_kernel_signal(SIGKILL);
 	set_active_memcg(ring->memcg);
 	for (;;) {
@@ -411,8 +423,10 @@ static int vgpu_ring_thread(void *data)
 			continue;
 		}
 		__set_current_state(TASK_RUNNING);
+		vgpu_ration_begin(&ring->device->ration, vgpu_ring_sharers(ring));
 		vgpu_ring_serve(ring);
 		vgpu_ring_served(ring);
+		vgpu_ration_use(&ring->device->ration);
 	}
 	__set_current_state(TASK_RUNNING);
 	return 0;

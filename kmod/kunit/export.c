@@ -7,6 +7,7 @@
 
 #include "engine.h"
 #include "netlink.h"
+#include "processor.h"
 #include "ring.h"
 
 #define VGPU_EXPORT EXPORT_SYMBOL_GPL
@@ -33,6 +34,9 @@ VGPU_EXPORT(vgpu_events_sequence);
 VGPU_EXPORT(vgpu_family);
 VGPU_EXPORT(vgpu_memory_create);
 VGPU_EXPORT(vgpu_memory_put);
+VGPU_EXPORT(vgpu_ration_begin);
+VGPU_EXPORT(vgpu_ration_start);
+VGPU_EXPORT(vgpu_ration_use);
 VGPU_EXPORT(vgpu_ring_publish);
 VGPU_EXPORT(vgpu_ring_stop);
 VGPU_EXPORT(vgpu_sched_advance);

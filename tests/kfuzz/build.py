@@ -15,7 +15,7 @@ KMOD = ROOT / "kmod"
 # fuzz_dump.c has something.
 MODULE = tuple(
     "access channel config_space device engine executor executor_file fault irq item".split()  # noqa: SIM905
-    + "executor_notifier memory migration migration_file numbers registers ring soft tenant worker".split()  # noqa: SIM905
+    + "executor_notifier memory migration migration_file numbers processor registers ring soft tenant worker".split()  # noqa: SIM905
 )
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")

@@ -101,9 +101,14 @@ bool signal_pending(struct task_struct *task);
 #define fatal_signal_pending(task) signal_pending(task)
 void flush_signals(struct task_struct *task);
 #define allow_kernel_signal(number) ((void)0)
+/* Of the engine's thread; who runs at which priority changes nothing for a worker. */
 void kfuzz_set_realtime(struct task_struct *task, bool realtime);
-#define sched_set_fifo_low(task) kfuzz_set_realtime(task, true)
-#define sched_set_normal(task, nice) kfuzz_set_realtime(task, false)
+#define sched_set_fifo(task) kfuzz_set_realtime(task, true)
+#define sched_set_fifo_low(task) ((void)(task))
+#define sched_set_normal(task, nice) ((nice) == MIN_NICE ? kfuzz_set_realtime(task, false) : (void)0)
+bool single_task_running(void);
+#define cpu_relax() sim_maybe_preempt()
+void sim_maybe_preempt(void);
 
 enum { SCHED_NORMAL, SCHED_FIFO, SCHED_RR, SCHED_DEADLINE = 6 };
 #define MAX_RT_PRIO 100

@@ -365,6 +365,8 @@ void kfuzz_set_realtime(struct task_struct *task, bool realtime)
 	task->coroutine->drives = true;
 }
 
+bool single_task_running(void) { return sim_random() & 1; }
+
 void send_sig(int number, struct task_struct *task, int privileged)
 {
 	(void)privileged;

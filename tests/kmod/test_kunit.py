@@ -10,7 +10,7 @@ from tests.rig.kernel import lacking
 
 MODULE = Path("/lab/vgpumgr_kunit.ko")
 RESULTS = Path("/sys/kernel/debug/kunit")
-SUITES = ("vgpu_memory", "vgpu_device", "vgpu_events", "vgpu_engine")
+SUITES = ("vgpu_memory", "vgpu_device", "vgpu_events", "vgpu_engine", "vgpu_processor")
 RESULT = re.compile(r"^\s+(ok|not ok) \d+ (\w+)", re.M)
 SOURCES = Path(__file__).resolve().parents[2] / "kmod" / "kunit"
 

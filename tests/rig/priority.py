@@ -66,7 +66,7 @@ def changes(engine: str) -> Iterator[list[str]]:
     probes = TRACING / "kprobe_events"
     probes.write_text(
         f"p:{_GROUP}/normal sched_set_normal\n"
-        f"p:{_GROUP}/realtime sched_set_fifo_low\n"
+        f"p:{_GROUP}/realtime sched_set_fifo\n"
         f"r:{_GROUP}/executed vgpumgr:{engine}_execute\n"
     )
     events = TRACING / "events" / _GROUP

@@ -66,7 +66,8 @@ class Completion:
 class Guest:
     """What a guest has: memory with rings and an area for operands. Any device may be given it, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, entries: int = ENTRIES) -> None:
+        self.entries = entries
         self.rings = mmap.mmap(-1, RINGS_BYTES)
         self.area = mmap.mmap(-1, AREA_BYTES)
         self.channel = mmap.mmap(-1, 0x11000)
@@ -93,18 +94,18 @@ class Guest:
             device.set_register(register, RINGS_IOVA + at)
         if channel_at is not None:
             device.write(BAR0, REG_CHANNEL, channel_at.to_bytes(8, "little"))
-        device.set_register(REG_ENTRIES, ENTRIES)
+        device.set_register(REG_ENTRIES, self.entries)
         device.set_register(REG_CONTROL, ENABLE)
 
     def submit(self, device: Device, *descriptors: bytes) -> None:
         for one in descriptors:
-            at = self.tail % ENTRIES * 64
+            at = self.tail % self.entries * 64
             self.rings[at : at + 64] = one
             self.tail += 1
         device.set_register(DOORBELL, self.tail)
 
     def completion(self, number: int) -> Completion:
-        at = COMPLETION_AT + number % ENTRIES * 32
+        at = COMPLETION_AT + number % self.entries * 32
         _, result, run_ns, seq, status = struct.unpack("<QQQII", self.rings[at : at + 32])
         return Completion(result=result, run_ns=run_ns, seq=seq, status=status)
 

@@ -17,7 +17,18 @@ from pathlib import Path
 from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.kernel import PATIENCE
 from tests.rig.migration import RUNNING, RUNNING_P2P, set_state
-from tests.rig.ring import DOORBELL, ENABLED, ERROR, REG_CHANNEL, REG_CONTROL, REG_STATUS, enable_unused
+from tests.rig.ring import (
+    DOORBELL,
+    ENABLED,
+    ERROR,
+    REG_CHANNEL,
+    REG_COMPLETED,
+    REG_CONTROL,
+    REG_STATUS,
+    Guest,
+    delay,
+    enable_unused,
+)
 from tests.rig.vfio import BAR0, CONFIG, Device, opened
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError, RefusedError
@@ -29,6 +40,7 @@ OF_REMOVE = {errno.ENODEV, errno.EAGAIN, errno.ENOENT, errno.EBUSY}
 CONTROL_RESET = 2
 DEVICE_CONTROL, FUNCTION_LEVEL_RESET = 0x58, 0x8000
 REGISTERS_BYTES = REG_CHANNEL + 8
+INFLIGHT_ITEMS = 512  # kmod/vgpu.h
 
 
 def reset(device: Device) -> None:
@@ -141,12 +153,45 @@ def repeat(uuid: str, act: Callable[[Device], object], done: "multiprocessing.sh
             done.value += 1
 
 
+def submit_bursts(uuid: str, item: bytes, done: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
+    """Again and again an item of 400 us, meanwhile as many others as a slice may have ready. `done`: items.
+
+    The ring is written once: a program that has work of its own keeps a processor from others for longer than it may.
+    """
+    burst = [delay(400), *[item] * (INFLIGHT_ITEMS - 1)]
+    work = Guest(entries=2 * INFLIGHT_ITEMS)
+    with opened(uuid) as device:
+        work.attach(device)
+        work.enable(device)
+        work.submit(device, *burst, *burst)
+        while True:
+            time.sleep(0.001)
+            done.value = device.register(REG_COMPLETED)
+            if work.tail - done.value <= INFLIGHT_ITEMS:
+                work.tail += INFLIGHT_ITEMS
+                device.set_register(DOORBELL, work.tail)
+
+
+@contextmanager
+def bursts(uuid: str, item: bytes) -> Iterator[Callable[[], int]]:
+    """Of items that are over at once; how many are done so far."""
+    with _apart(submit_bursts, uuid, item) as done:
+        yield done
+
+
 @contextmanager
 def guest(uuid: str, kind: str) -> Iterator[Callable[[], int]]:
-    """One process that has the processor when nobody else wants it; how often it did what `OF_GUESTS` says so far."""
+    """One guest; how often it did what `OF_GUESTS` says so far."""
+    with _apart(repeat, uuid, OF_GUESTS[kind].act) as done:
+        yield done
+
+
+@contextmanager
+def _apart(storm: Callable[..., None], *args: object) -> Iterator[Callable[[], int]]:
+    """A process that has the processor when nobody else wants it; what it counts in its last argument."""
     fork = multiprocessing.get_context("fork")
     done = fork.Value("q", 0)
-    process = fork.Process(target=repeat, args=(uuid, OF_GUESTS[kind].act, done))
+    process = fork.Process(target=storm, args=(*args, done))
     process.start()
     os.sched_setscheduler(process.pid or 0, os.SCHED_IDLE, os.sched_param(0))
     try:

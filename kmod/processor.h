@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VGPU_PROCESSOR_H
+#define VGPU_PROCESSOR_H
+
+#include <linux/types.h>
+
+struct vgpu_engine;
+
+/* Who sleeps for less lets nobody work: to fall asleep and to wake up takes as long. */
+#define VGPU_ENGINE_SLEEP_NS	(10 * NSEC_PER_USEC)
+/* Whoever sleeps for less uses a processor for most of the time, if it sleeps again and again. */
+#define VGPU_ENGINE_REALTIME_NS	(20 * NSEC_PER_USEC)
+
+void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
+void vgpu_engine_rest(struct vgpu_engine *engine);
+
+/**
+ * struct vgpu_ration - for how long a slice's worker may still have real-time priority
+ * @credit_ns: so long; negative when that was exceeded
+ * @counted_ns: until when @credit_ns is counted
+ * @realtime: the priority the worker has
+ *
+ * Zeroed for a new slice. The worker's only.
+ */
+struct vgpu_ration {
+	s64 credit_ns;
+	u64 counted_ns;
+	bool realtime;
+};
+
+void vgpu_ration_start(struct vgpu_ration *ration);
+void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers);
+void vgpu_ration_use(struct vgpu_ration *ration);
+
+#endif /* VGPU_PROCESSOR_H */
