@@ -20,9 +20,12 @@
 /* Workers of an engine have real-time priority for one in so many ns of one processor's time. */
 #define VGPU_RATION_PART	20
 /* Saved by all of them together, where each may save enough to begin. */
-#define VGPU_RATION_MOST_NS	(200ULL * NSEC_PER_USEC)
-#define VGPU_RATION_LEAST_NS	(50ULL * NSEC_PER_USEC)
-/* Guest memory that takes long to answer costs no more. */
+#define VGPU_RATION_MOST_NS	(200LL * NSEC_PER_USEC)
+#define VGPU_RATION_LEAST_NS	(50LL * NSEC_PER_USEC)
+/*
+ * Guest memory that takes long to answer in real time costs no more. Who worked much as any
+ * task owes one sharer's part of it at most, and so has real time again 200 ms later.
+ */
 #define VGPU_RATION_DEBT_NS	(10LL * NSEC_PER_MSEC)
 
 /**
@@ -81,15 +84,38 @@ void vgpu_engine_rest(struct vgpu_engine *engine)
 	__set_current_state(TASK_RUNNING);
 }
 
+/*
+ * What the calling worker has used of processors. Exact after it slept or changed its
+ * priority, else of the last tick.
+ */
+static u64 vgpu_ration_used_ns(void)
+{
+	return READ_ONCE(current->se.sum_exec_runtime);
+}
+
+static void vgpu_ration_become_realtime(struct vgpu_ration *ration)
+{
+	ration->realtime = true;
+	sched_set_fifo_low(current);
+}
+
+static void vgpu_ration_become_normal(struct vgpu_ration *ration)
+{
+	ration->realtime = false;
+	sched_set_normal(current, 0);
+	ration->used_ns = vgpu_ration_used_ns();
+}
+
 /**
  * vgpu_ration_start - a worker starts, which runs as any task
  * @ration: its slice's, which no other worker has any more
  *
- * What its predecessor earned or owes stays.
+ * What its predecessor earned or owes stays, but for what it used since it last began.
  */
 void vgpu_ration_start(struct vgpu_ration *ration)
 {
 	ration->realtime = false;
+	ration->used_ns = vgpu_ration_used_ns();
 }
 
 /**
@@ -98,22 +124,29 @@ void vgpu_ration_start(struct vgpu_ration *ration)
  * @sharers: how many slices earn at the same time
  *
  * Whose worker has little to do gets a processor at once, however much those of others
- * have to do, behind which it would wait for milliseconds.
+ * have to do, behind which it would wait for milliseconds. Whoever uses more than a
+ * VGPU_RATION_PARTth of a processor, as any task, has much to do.
  */
 void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
 {
 	u64 now_ns = ktime_get_ns();
-	u64 earned_ns, most_ns;
+	s64 earned_ns, most_ns, least_ns;
 
 	sharers = max(sharers, 1U);
-	earned_ns = div64_u64(now_ns - ration->counted_ns, VGPU_RATION_PART * (u64)sharers);
-	most_ns = max(VGPU_RATION_MOST_NS / sharers, VGPU_RATION_LEAST_NS);
+	earned_ns = (now_ns - ration->counted_ns) / VGPU_RATION_PART;
 	ration->counted_ns = now_ns;
-	ration->credit_ns = min_t(s64, ration->credit_ns + (s64)earned_ns, most_ns);
-	if (ration->realtime || ration->credit_ns < VGPU_RATION_LEAST_NS)
-		return;
-	ration->realtime = true;
-	sched_set_fifo_low(current);
+	if (!ration->realtime) {
+		u64 used_ns = vgpu_ration_used_ns();
+
+		earned_ns -= used_ns - ration->used_ns;
+		ration->used_ns = used_ns;
+	}
+	most_ns = max(VGPU_RATION_MOST_NS / sharers, VGPU_RATION_LEAST_NS);
+	least_ns = min(ration->credit_ns, -VGPU_RATION_DEBT_NS / sharers);
+	ration->credit_ns = clamp(ration->credit_ns + div64_s64(earned_ns, sharers),
+				  least_ns, most_ns);
+	if (!ration->realtime && ration->credit_ns >= VGPU_RATION_LEAST_NS)
+		vgpu_ration_become_realtime(ration);
 }
 
 /**
@@ -129,11 +162,9 @@ void vgpu_ration_use(struct vgpu_ration *ration)
 	if (!ration->realtime)
 		return;
 	now_ns = ktime_get_ns();
-	ration->credit_ns = max_t(s64, ration->credit_ns - (s64)(now_ns - ration->counted_ns),
-				  -VGPU_RATION_DEBT_NS);
+	ration->credit_ns = max(ration->credit_ns - (s64)(now_ns - ration->counted_ns),
+				-VGPU_RATION_DEBT_NS);
 	ration->counted_ns = now_ns;
-	if (ration->credit_ns > 0)
-		return;
-	ration->realtime = false;
-	sched_set_normal(current, 0);
+	if (ration->credit_ns <= 0)
+		vgpu_ration_become_normal(ration);
 }

@@ -16,8 +16,9 @@ void vgpu_engine_rest(struct vgpu_engine *engine);
 
 /**
  * struct vgpu_ration - for how long a slice's worker may still have real-time priority
- * @credit_ns: so long; negative when that was exceeded
+ * @credit_ns: so long; negative: owed, for real time beyond it or for work as any task
  * @counted_ns: until when @credit_ns is counted
+ * @used_ns: of the worker's processor time, so much is charged or was in real time
  * @realtime: the priority the worker has
  *
  * Zeroed for a new slice. The worker's only.
@@ -25,6 +26,7 @@ void vgpu_engine_rest(struct vgpu_engine *engine);
 struct vgpu_ration {
 	s64 credit_ns;
 	u64 counted_ns;
+	u64 used_ns;
 	bool realtime;
 };
 

@@ -376,6 +376,7 @@ static void vgpu_ring_serve(struct vgpu_ring *ring)
 		progress = vgpu_ring_answer(ring);
 		progress |= vgpu_ring_fetch(ring);
 		progress |= vgpu_channel_serve(ring);
+		vgpu_ration_use(&ring->device->ration);
 		cond_resched();
 	}
 	vgpu_ring_report(ring);

@@ -16,11 +16,32 @@ static void expect_realtime(struct kunit *test, const struct vgpu_ration *ration
 }
 
 /* However long the machine stands still meanwhile, nothing more is earned. */
-static void begin(struct vgpu_ration *ration, s64 credit_ns)
+static void begin_later(struct vgpu_ration *ration, s64 credit_ns)
 {
 	ration->credit_ns = credit_ns;
 	ration->counted_ns = ktime_get_ns();
 	vgpu_ration_begin(ration, U32_MAX);
+}
+
+/* Nothing was used: again, if a tick or another task had some of it counted. */
+static void begin(struct vgpu_ration *ration, s64 credit_ns)
+{
+	u64 used_ns;
+
+	do {
+		used_ns = READ_ONCE(current->se.sum_exec_runtime);
+		ration->used_ns = used_ns;
+		begin_later(ration, credit_ns);
+	} while (!ration->realtime && ration->used_ns != used_ns);
+}
+
+/* A tick counts it. */
+static void use_processor(u64 ns)
+{
+	u64 before_ns = READ_ONCE(current->se.sum_exec_runtime);
+
+	while (READ_ONCE(current->se.sum_exec_runtime) - before_ns < ns)
+		cond_resched();
 }
 
 static void a_worker_has_real_time_priority_until_its_credit_is_used_up(struct kunit *test)
@@ -28,6 +49,8 @@ static void a_worker_has_real_time_priority_until_its_credit_is_used_up(struct k
 	struct vgpu_ration ration = {};
 
 	vgpu_ration_start(&ration);
+	begin(&ration, -1);
+	expect_realtime(test, &ration, false);
 	begin(&ration, 49 * NSEC_PER_USEC);
 	expect_realtime(test, &ration, false);
 	begin(&ration, 50 * NSEC_PER_USEC);
@@ -44,9 +67,17 @@ static void a_worker_has_real_time_priority_until_its_credit_is_used_up(struct k
 
 static void credit_is_earned_shared_and_bounded(struct kunit *test)
 {
-	struct vgpu_ration ration = { .counted_ns = ktime_get_ns() - NSEC_PER_SEC };
+	struct vgpu_ration ration = {};
+	u64 used_ns;
 
-	vgpu_ration_begin(&ration, 1000000);
+	vgpu_ration_start(&ration);
+	do {
+		used_ns = READ_ONCE(current->se.sum_exec_runtime);
+		ration.credit_ns = 0;
+		ration.used_ns = used_ns;
+		ration.counted_ns = ktime_get_ns() - NSEC_PER_SEC;
+		vgpu_ration_begin(&ration, 1000000);
+	} while (ration.used_ns != used_ns);
 	KUNIT_EXPECT_GE(test, ration.credit_ns, 50);
 	KUNIT_EXPECT_LT(test, ration.credit_ns, 50 * (s64)NSEC_PER_USEC);
 	expect_realtime(test, &ration, false);
@@ -65,9 +96,62 @@ static void credit_is_earned_shared_and_bounded(struct kunit *test)
 	expect_realtime(test, &ration, false);
 }
 
+static void what_a_worker_uses_as_any_task_is_charged_too(struct kunit *test)
+{
+	u64 before_ns = READ_ONCE(current->se.sum_exec_runtime);
+	struct vgpu_ration ration = {};
+
+	vgpu_ration_start(&ration);
+	use_processor(20 * NSEC_PER_MSEC);
+	ration.credit_ns = 200 * NSEC_PER_USEC;
+	ration.counted_ns = ktime_get_ns();
+	vgpu_ration_begin(&ration, 2);
+	expect_realtime(test, &ration, false);
+	KUNIT_EXPECT_EQ(test, ration.credit_ns, -5 * (s64)NSEC_PER_MSEC);
+	KUNIT_EXPECT_GE(test, ration.used_ns - before_ns, 20 * NSEC_PER_MSEC);
+
+	ration.counted_ns -= NSEC_PER_SEC;	/* is 25 ms for each of two */
+	vgpu_ration_begin(&ration, 2);
+	expect_realtime(test, &ration, true);
+}
+
+static void debt_of_real_time_is_not_forgiven(struct kunit *test)
+{
+	struct vgpu_ration ration = {};
+
+	vgpu_ration_start(&ration);
+	use_processor(20 * NSEC_PER_MSEC);
+	ration.credit_ns = -8 * (s64)NSEC_PER_MSEC;
+	ration.counted_ns = ktime_get_ns();
+	vgpu_ration_begin(&ration, 2);
+	KUNIT_EXPECT_EQ(test, ration.credit_ns, -8 * (s64)NSEC_PER_MSEC);
+}
+
+static void what_a_worker_uses_in_real_time_is_charged_once(struct kunit *test)
+{
+	struct vgpu_ration ration = {};
+	u64 before_ns;
+
+	vgpu_ration_start(&ration);
+	begin(&ration, 200 * NSEC_PER_USEC);
+	expect_realtime(test, &ration, true);
+	use_processor(2 * NSEC_PER_MSEC);
+	begin_later(&ration, 200 * NSEC_PER_USEC);
+	KUNIT_EXPECT_EQ(test, ration.credit_ns, 50 * NSEC_PER_USEC);
+
+	before_ns = READ_ONCE(current->se.sum_exec_runtime);
+	mdelay(1);
+	vgpu_ration_use(&ration);
+	expect_realtime(test, &ration, false);
+	KUNIT_EXPECT_GE(test, ration.used_ns - before_ns, 500 * NSEC_PER_USEC);
+}
+
 static struct kunit_case processor_cases[] = {
 	KUNIT_CASE(a_worker_has_real_time_priority_until_its_credit_is_used_up),
 	KUNIT_CASE(credit_is_earned_shared_and_bounded),
+	KUNIT_CASE(what_a_worker_uses_as_any_task_is_charged_too),
+	KUNIT_CASE(debt_of_real_time_is_not_forgiven),
+	KUNIT_CASE(what_a_worker_uses_in_real_time_is_charged_once),
 	{}
 };
 
