@@ -204,10 +204,11 @@ static bool edu_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64 
 	int ret;
 
 	if (le16_to_cpu(item->desc.op) == VGPU_OP_NOP) {
-		vgpu_engine_set_realtime(engine, false);
+		vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
 		return true;
 	}
-	vgpu_engine_set_realtime(engine, edu_compute_ns(edu, n) >= VGPU_ENGINE_REALTIME_NS);
+	vgpu_engine_set_pace(engine, edu_compute_ns(edu, n) < VGPU_ENGINE_BRIEF_NS ?
+			     VGPU_ENGINE_BRIEF : VGPU_ENGINE_WAITS);
 	ret = edu_run(edu, n, &done_ns, &result);
 	if (!ret) {
 		item->result = result;

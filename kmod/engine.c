@@ -135,7 +135,7 @@ static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 	set_current_state(TASK_IDLE);
 	engine->parked = true;
 	spin_unlock_irq(&engine->lock);
-	vgpu_engine_set_realtime(engine, true);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
 	if (kthread_should_stop())
 		__set_current_state(TASK_RUNNING);
 	else if (wake_at_ns == U64_MAX)

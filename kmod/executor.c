@@ -414,25 +414,25 @@ static bool exec_execute(struct vgpu_engine *engine, struct vgpu_item *item, u64
 {
 	u64 start_ns = ktime_get_ns();
 	u64 deadline_ns = start_ns + READ_ONCE(engine->sched.params.max_chunk_ns);
-	u64 realtime_ns = min(deadline_ns, start_ns + VGPU_ENGINE_REALTIME_NS);
+	u64 brief_ns = min(deadline_ns, start_ns + VGPU_ENGINE_BRIEF_NS);
 	struct vgpu_executor *executor = NULL;
 
 	if (le16_to_cpu(item->desc.op) != VGPU_OP_NOP)
 		executor = exec_offer(engine, item, deadline_ns);
 	if (!executor) {
-		vgpu_engine_set_realtime(engine, false);
+		vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
 		return le16_to_cpu(item->desc.op) == VGPU_OP_NOP;
 	}
 	/* Who took long before most likely does so again, and is noticed in time. */
 	if (executor->brief) {
-		vgpu_engine_set_realtime(engine, false);
-		exec_wait(engine, executor, realtime_ns);
+		vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
+		exec_wait(engine, executor, brief_ns);
 	}
 	if (exec_is_waiting(engine, executor)) {
-		vgpu_engine_set_realtime(engine, true);
+		vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
 		exec_wait(engine, executor, deadline_ns);
 	}
-	executor->brief = ktime_get_ns() < realtime_ns;
+	executor->brief = ktime_get_ns() < brief_ns;
 	exec_settle(engine, executor, item);
 	return true;
 }

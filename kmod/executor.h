@@ -43,7 +43,7 @@ enum vgpu_grant_state {
  * @grant: as the executor is told of it
  * @status: of a grant that is done
  * @result: of a grant that is done
- * @brief: its last grant was over before VGPU_ENGINE_REALTIME_NS; engine thread only
+ * @brief: its last grant was over before VGPU_ENGINE_BRIEF_NS; engine thread only
  */
 struct vgpu_executor {
 	struct kref refs;

@@ -9,13 +9,21 @@
 #include <linux/math64.h>
 #include <linux/sched.h>
 #include <linux/sched/stat.h>
+#include <uapi/linux/sched/types.h>
 
 #include "engine.h"
 #include "processor.h"
 
-/* After so long of items that are over at once an engine's thread rests, and charges it. */
+/*
+ * After so long of brief items an engine's thread rests, and charges it; later if nobody
+ * else wants the processor, before the kernel takes it from all that is in real time.
+ */
 #define VGPU_ENGINE_BUSY_NS	(200 * NSEC_PER_USEC)
+#define VGPU_ENGINE_ALONE_NS	(500 * NSEC_PER_USEC)
 #define VGPU_ENGINE_REST_NS	VGPU_ENGINE_NOTICE_NS
+
+/* Above an engine's thread that is at brief items, which has the lowest. */
+#define VGPU_WORKER_PRIORITY	2
 
 /* Workers of an engine have real-time priority for one in so many ns of one processor's time. */
 #define VGPU_RATION_PART	20
@@ -24,59 +32,69 @@
 #define VGPU_RATION_LEAST_NS	(50LL * NSEC_PER_USEC)
 /*
  * Guest memory that takes long to answer in real time costs no more. Who worked much as any
- * task owes one sharer's part of it at most, and so has real time again 200 ms later.
+ * task owes one sharer's part of it at most: 200 ms without work, and 1 ms for each sharer.
  */
 #define VGPU_RATION_DEBT_NS	(10LL * NSEC_PER_MSEC)
 
-/**
- * vgpu_engine_set_realtime - choose the priority of what follows
- * @engine: the engine; its thread only
- * @realtime: for sleeping with a deadline, which must not wait for another task's
- *	turn to end; not for work that uses a processor, nor for what a guest can ask
- *	for that is over before VGPU_ENGINE_REALTIME_NS: one after the other of those
- *	would keep a processor from all other tasks
- *
- * Above the real time of workers: what comes after a decision is for all slices.
- */
-void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime)
+/* Whoever slept has let others have the processor. */
+static void vgpu_engine_slept(struct vgpu_engine *engine, u64 ns)
 {
-	if (engine->realtime == realtime)
+	u64 paid_ns = ns * (VGPU_ENGINE_BUSY_NS / VGPU_ENGINE_REST_NS);
+
+	engine->busy_ns -= min(engine->busy_ns, paid_ns);
+}
+
+/**
+ * vgpu_engine_set_pace - choose the priority of what follows
+ * @engine: the engine; its thread only
+ * @pace: what that is
+ */
+void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace)
+{
+	enum vgpu_engine_pace before = engine->pace;
+
+	if (before == pace)
 		return;
-	engine->realtime = realtime;
-	if (realtime) {
-		sched_set_fifo(current);
-	} else {
+	engine->pace = pace;
+	if (before == VGPU_ENGINE_WAITS)
+		vgpu_engine_slept(engine, ktime_get_ns() - engine->waits_since_ns);
+	else if (before == VGPU_ENGINE_BRIEF && pace == VGPU_ENGINE_COMPUTES)
+		engine->busy_ns += VGPU_ENGINE_BRIEF_NS;
+	switch (pace) {
+	case VGPU_ENGINE_COMPUTES:
 		sched_set_normal(current, MIN_NICE);
-		engine->busy_ns = 0;
+		return;
+	case VGPU_ENGINE_BRIEF:
+		sched_set_fifo_low(current);
+		return;
+	case VGPU_ENGINE_WAITS:
+		engine->waits_since_ns = ktime_get_ns();
+		sched_set_fifo(current);
+		return;
 	}
 }
 
 /**
- * vgpu_engine_rest - let others have the processor, if items keep it from them
+ * vgpu_engine_rest - let others have the processor, if brief items keep it from them
  * @engine: the engine; its thread only, which has just executed one
  *
- * Hundreds of items that are over at once may be ready, and a thread of lowest nice value
- * that never sleeps loses its processor to nobody for milliseconds. An item that computes
- * for longer does not count: there the processor is the accelerator.
+ * Hundreds of items that are over at once may be ready. An item that computes for longer
+ * does not count: there the processor is the accelerator.
  */
 void vgpu_engine_rest(struct vgpu_engine *engine)
 {
-	u64 now_ns, took_ns;
+	u64 now_ns;
 	ktime_t until;
 
-	if (engine->realtime)
+	if (engine->pace == VGPU_ENGINE_WAITS)
 		return;
 	now_ns = ktime_get_ns();
-	took_ns = now_ns - engine->began_ns;
-	if (took_ns >= VGPU_ENGINE_REALTIME_NS)
-		return;
-	engine->busy_ns += took_ns;
-	if (engine->busy_ns < VGPU_ENGINE_BUSY_NS)
+	if (engine->pace == VGPU_ENGINE_BRIEF)
+		engine->busy_ns += now_ns - engine->began_ns;
+	if (engine->busy_ns < (single_task_running() ? VGPU_ENGINE_ALONE_NS : VGPU_ENGINE_BUSY_NS))
 		return;
 	engine->busy_ns = 0;
-	if (single_task_running())
-		return;
-	vgpu_engine_set_realtime(engine, true);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
 	until = ns_to_ktime(now_ns + VGPU_ENGINE_REST_NS);
 	set_current_state(TASK_IDLE);
 	if (!kthread_should_stop())
@@ -86,7 +104,7 @@ void vgpu_engine_rest(struct vgpu_engine *engine)
 
 /*
  * What the calling worker has used of processors. Exact after it slept or changed its
- * priority, else of the last tick.
+ * priority to another, else of the last tick.
  */
 static u64 vgpu_ration_used_ns(void)
 {
@@ -95,8 +113,14 @@ static u64 vgpu_ration_used_ns(void)
 
 static void vgpu_ration_become_realtime(struct vgpu_ration *ration)
 {
+	const struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_FIFO,
+		.sched_priority = VGPU_WORKER_PRIORITY,
+	};
+
 	ration->realtime = true;
-	sched_set_fifo_low(current);
+	sched_setattr_nocheck(current, &attr);
 }
 
 static void vgpu_ration_become_normal(struct vgpu_ration *ration)

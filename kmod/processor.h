@@ -9,9 +9,25 @@ struct vgpu_engine;
 /* Who sleeps for less lets nobody work: to fall asleep and to wake up takes as long. */
 #define VGPU_ENGINE_SLEEP_NS	(10 * NSEC_PER_USEC)
 /* Whoever sleeps for less uses a processor for most of the time, if it sleeps again and again. */
-#define VGPU_ENGINE_REALTIME_NS	(20 * NSEC_PER_USEC)
+#define VGPU_ENGINE_BRIEF_NS	(20 * NSEC_PER_USEC)
 
-void vgpu_engine_set_realtime(struct vgpu_engine *engine, bool realtime);
+/**
+ * enum vgpu_engine_pace - what an engine's thread is at, by which it has its priority
+ * @VGPU_ENGINE_COMPUTES: work that uses a processor for long: lowest nice value, not in
+ *	real time, in which it would keep the processor from all other tasks
+ * @VGPU_ENGINE_BRIEF: an item that is over before VGPU_ENGINE_BRIEF_NS, most likely: in real
+ *	time, but below workers that have little to do. A task that is not in real time may
+ *	lose the processor for milliseconds to one that is worth a hundredth of it
+ * @VGPU_ENGINE_WAITS: asleep until a deadline or until there is work, and the decision that
+ *	follows, which is for all slices: in real time, above workers
+ */
+enum vgpu_engine_pace {
+	VGPU_ENGINE_COMPUTES,
+	VGPU_ENGINE_BRIEF,
+	VGPU_ENGINE_WAITS,
+};
+
+void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace);
 void vgpu_engine_rest(struct vgpu_engine *engine);
 
 /**

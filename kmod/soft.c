@@ -40,7 +40,8 @@ static void soft_delay(struct vgpu_engine *engine, u64 ns)
 
 	vgpu_engine_busy_until(engine,
 			       min(until_ns, engine->began_ns + VGPU_ENGINE_NOTICE_NS + ns));
-	vgpu_engine_set_realtime(engine, ns >= VGPU_ENGINE_REALTIME_NS);
+	vgpu_engine_set_pace(engine, ns < VGPU_ENGINE_BRIEF_NS ?
+			     VGPU_ENGINE_BRIEF : VGPU_ENGINE_WAITS);
 	while (ktime_get_ns() < until_ns) {
 		if (ns < VGPU_ENGINE_SLEEP_NS) {
 			cpu_relax();
@@ -156,15 +157,21 @@ static void soft_step(struct vgpu_item *item, u64 total)
 	}
 }
 
-static void soft_compute(struct vgpu_item *item, u64 total, u64 limit_ns)
+/* Whatever was estimated, who computes for long does not do so in real time. */
+static void soft_compute(struct vgpu_engine *engine, struct vgpu_item *item, u64 total,
+			 u64 limit_ns)
 {
 	u64 start = ktime_get_ns();
+	u64 took_ns;
 
 	while (item->done < total) {
 		soft_step(item, total);
 		cond_resched();
-		if (ktime_get_ns() - start >= limit_ns)
+		took_ns = ktime_get_ns() - start;
+		if (took_ns >= limit_ns)
 			break;
+		if (took_ns >= VGPU_ENGINE_BRIEF_NS)
+			vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
 	}
 }
 
@@ -185,24 +192,6 @@ static u64 soft_lasts_ns(const struct vgpu_engine *engine, const struct vgpu_ite
 	return min(soft_total(item) - item->done, soft_limit_ns(engine, item, limit_ns));
 }
 
-static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
-			 u64 limit_ns)
-{
-	u64 total = soft_total(item);
-
-	if (le16_to_cpu(item->desc.op) == VGPU_OP_DELAY) {
-		soft_delay(engine, limit_ns);
-		item->done += limit_ns;
-		return item->done == total;
-	}
-	limit_ns = soft_limit_ns(engine, item, limit_ns);
-	if (le16_to_cpu(item->desc.op) == VGPU_OP_FACT && !item->done)
-		item->result = 1;
-	vgpu_engine_set_realtime(engine, false);
-	soft_compute(item, total, limit_ns);
-	return item->done >= total;
-}
-
 static u64 soft_estimate_ns(struct vgpu_engine *engine,
 			    const struct vgpu_item *item)
 {
@@ -220,6 +209,25 @@ static u64 soft_estimate_ns(struct vgpu_engine *engine,
 	default:
 		return DIV_ROUND_UP_ULL(total, SOFT_STEP_BYTES) * soft->step_ns;
 	}
+}
+
+static bool soft_execute(struct vgpu_engine *engine, struct vgpu_item *item,
+			 u64 limit_ns)
+{
+	u64 total = soft_total(item);
+
+	if (le16_to_cpu(item->desc.op) == VGPU_OP_DELAY) {
+		soft_delay(engine, limit_ns);
+		item->done += limit_ns;
+		return item->done == total;
+	}
+	limit_ns = soft_limit_ns(engine, item, limit_ns);
+	if (le16_to_cpu(item->desc.op) == VGPU_OP_FACT && !item->done)
+		item->result = 1;
+	vgpu_engine_set_pace(engine, soft_estimate_ns(engine, item) < VGPU_ENGINE_BRIEF_NS ?
+			     VGPU_ENGINE_BRIEF : VGPU_ENGINE_COMPUTES);
+	soft_compute(engine, item, total, limit_ns);
+	return item->done >= total;
 }
 
 /* The least of several runs: interruptions only ever add. */

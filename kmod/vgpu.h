@@ -126,8 +126,9 @@ struct vgpu_engine_ops {
  * @holder: who pays for the idle engine, for traces; NULL for nobody
  * @held_since_ns: since when
  * @held_ns: hold time of its group before
- * @realtime: the priority @thread has
- * @busy_ns: of @thread, with items that were over at once, since @realtime; @thread only
+ * @pace: by which @thread has its priority
+ * @waits_since_ns: since when it is VGPU_ENGINE_WAITS
+ * @busy_ns: for how long @thread was at brief items, less four times what it slept
  * @events: on their way to listeners, @lock
  * @wedged: the hardware does not answer: nothing is executed until it is started again
  */
@@ -148,7 +149,8 @@ struct vgpu_engine {
 	struct vgpu_slice *holder;
 	u64 held_since_ns;
 	u64 held_ns;
-	bool realtime;
+	enum vgpu_engine_pace pace;
+	u64 waits_since_ns;
 	u64 busy_ns;
 	struct vgpu_events events;
 	bool wedged;

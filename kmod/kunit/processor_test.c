@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a worker may take of a processor before others get it. */
+/* What an engine's thread and a worker may take of a processor before others get it. */
 #include <kunit/test.h>
 #include <linux/delay.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
 
+#include "engine.h"
 #include "processor.h"
 
 static void expect_realtime(struct kunit *test, const struct vgpu_ration *ration, bool realtime)
@@ -16,23 +17,11 @@ static void expect_realtime(struct kunit *test, const struct vgpu_ration *ration
 }
 
 /* However long the machine stands still meanwhile, nothing more is earned. */
-static void begin_later(struct vgpu_ration *ration, s64 credit_ns)
+static void begin(struct vgpu_ration *ration, s64 credit_ns)
 {
 	ration->credit_ns = credit_ns;
 	ration->counted_ns = ktime_get_ns();
 	vgpu_ration_begin(ration, U32_MAX);
-}
-
-/* Nothing was used: again, if a tick or another task had some of it counted. */
-static void begin(struct vgpu_ration *ration, s64 credit_ns)
-{
-	u64 used_ns;
-
-	do {
-		used_ns = READ_ONCE(current->se.sum_exec_runtime);
-		ration->used_ns = used_ns;
-		begin_later(ration, credit_ns);
-	} while (!ration->realtime && ration->used_ns != used_ns);
 }
 
 /* A tick counts it. */
@@ -136,17 +125,63 @@ static void what_a_worker_uses_in_real_time_is_charged_once(struct kunit *test)
 	begin(&ration, 200 * NSEC_PER_USEC);
 	expect_realtime(test, &ration, true);
 	use_processor(2 * NSEC_PER_MSEC);
-	begin_later(&ration, 200 * NSEC_PER_USEC);
-	KUNIT_EXPECT_EQ(test, ration.credit_ns, 50 * NSEC_PER_USEC);
+	ration.credit_ns = 200 * NSEC_PER_USEC;
+	ration.counted_ns = ktime_get_ns();
+	vgpu_ration_begin(&ration, 1);
+	KUNIT_EXPECT_EQ(test, ration.credit_ns, 200 * NSEC_PER_USEC);
 
 	before_ns = READ_ONCE(current->se.sum_exec_runtime);
 	mdelay(1);
 	vgpu_ration_use(&ration);
 	expect_realtime(test, &ration, false);
-	KUNIT_EXPECT_GE(test, ration.used_ns - before_ns, 500 * NSEC_PER_USEC);
+	KUNIT_EXPECT_GT(test, ration.used_ns, before_ns);
+}
+
+static void an_engine_has_its_priority_by_its_pace(struct kunit *test)
+{
+	struct vgpu_engine *engine = kunit_kzalloc(test, sizeof(*engine), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, engine);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
+	KUNIT_EXPECT_EQ(test, current->policy, SCHED_FIFO);
+	KUNIT_EXPECT_EQ(test, current->rt_priority, 1);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
+	KUNIT_EXPECT_EQ(test, current->policy, SCHED_FIFO);
+	KUNIT_EXPECT_EQ(test, current->rt_priority, 50);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
+	KUNIT_EXPECT_EQ(test, current->policy, SCHED_NORMAL);
+	KUNIT_EXPECT_EQ(test, task_nice(current), MIN_NICE);
+}
+
+static void an_engine_rests_after_brief_items_and_sleep_pays_for_them(struct kunit *test)
+{
+	struct vgpu_engine *engine = kunit_kzalloc(test, sizeof(*engine), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, engine);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
+	engine->began_ns = ktime_get_ns() - 600 * NSEC_PER_USEC;
+	vgpu_engine_rest(engine);
+	KUNIT_EXPECT_EQ(test, engine->busy_ns, 0);
+	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_WAITS);
+
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);	/* it was not brief after all */
+	KUNIT_EXPECT_EQ(test, engine->busy_ns, 20 * NSEC_PER_USEC);
+	engine->began_ns = ktime_get_ns() - NSEC_PER_SEC;
+	vgpu_engine_rest(engine);
+	KUNIT_EXPECT_EQ(test, engine->busy_ns, 20 * NSEC_PER_USEC);
+	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_COMPUTES);
+
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
+	engine->busy_ns = NSEC_PER_SEC;
+	engine->waits_since_ns -= 100 * NSEC_PER_MSEC;
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
+	KUNIT_EXPECT_LE(test, engine->busy_ns, 600 * NSEC_PER_MSEC);
 }
 
 static struct kunit_case processor_cases[] = {
+	KUNIT_CASE(an_engine_has_its_priority_by_its_pace),
+	KUNIT_CASE(an_engine_rests_after_brief_items_and_sleep_pays_for_them),
 	KUNIT_CASE(a_worker_has_real_time_priority_until_its_credit_is_used_up),
 	KUNIT_CASE(credit_is_earned_shared_and_bounded),
 	KUNIT_CASE(what_a_worker_uses_as_any_task_is_charged_too),

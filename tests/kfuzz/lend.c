@@ -39,7 +39,7 @@ static void check_sleeps(u64 begun_ns, u64 brief_ns)
 
 static bool execute(struct vgpu_engine *engine, struct vgpu_item *item, u64 limit_ns)
 {
-	u64 brief_ns = min(engine->sched.params.max_chunk_ns, (u64)VGPU_ENGINE_REALTIME_NS);
+	u64 brief_ns = min(engine->sched.params.max_chunk_ns, (u64)VGPU_ENGINE_BRIEF_NS);
 	const struct vgpu_executor *executor = executor_of(item);
 	u64 number = executor ? executor->grant.number : 0;
 	u64 begun_ns = sim_now_ns;

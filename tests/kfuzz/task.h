@@ -104,7 +104,7 @@ void flush_signals(struct task_struct *task);
 /* Of the engine's thread; who runs at which priority changes nothing for a worker. */
 void kfuzz_set_realtime(struct task_struct *task, bool realtime);
 #define sched_set_fifo(task) kfuzz_set_realtime(task, true)
-#define sched_set_fifo_low(task) ((void)(task))
+#define sched_set_fifo_low(task) kfuzz_set_realtime(task, false)
 #define sched_set_normal(task, nice) ((nice) == MIN_NICE ? kfuzz_set_realtime(task, false) : (void)0)
 bool single_task_running(void);
 #define cpu_relax() sim_maybe_preempt()
