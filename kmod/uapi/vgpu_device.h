@@ -132,7 +132,8 @@
  * @VGPU_ERROR_NONE: it did not
  * @VGPU_ERROR_RING: ring, completion or shadow address or size invalid
  * @VGPU_ERROR_DOORBELL: tail beyond the ring, or stepping back
- * @VGPU_ERROR_STORM: more doorbells without an item than the budget allows
+ * @VGPU_ERROR_STORM: more doorbells without an item, or channel counts without a
+ *	byte, than the budget allows
  * @VGPU_ERROR_DMA: the ring, a descriptor or an operand cannot be accessed
  * @VGPU_ERROR_OP: an operation that VGPU_REG_OPS does not name
  * @VGPU_ERROR_FLAGS: unknown flag, or a reserved or unused field not zero

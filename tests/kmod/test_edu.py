@@ -240,14 +240,14 @@ def test_an_item_longer_than_a_chunk_is_refused(edu: Gpu) -> None:
     send(longest + 1, expected=0)
 
 
-def test_only_jobs_that_take_long_are_waited_for_in_realtime(edu: Gpu) -> None:
+def test_only_jobs_that_take_long_are_waited_for_above_all_that_works(edu: Gpu) -> None:
     """The host's processors do the rest, which is all that there is of a job of one multiplication."""
 
     def items(device: Device) -> list[bytes]:
         n = 500_000 * 1000 // device.register(REG_FACT_PS)
         return [descriptor(NOP), descriptor(FACT, args=[n]), descriptor(FACT, args=[1]), descriptor(FACT, args=[n])] * 6
 
-    assert executed(edu, items) == ["normal", "realtime"] * 12
+    assert executed(edu, items) == ["brief", "waits"] * 12
 
 
 def test_three_to_one_with_jobs_that_nobody_can_stop(edu: Gpu) -> None:

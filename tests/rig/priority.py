@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At which priority the engine's thread was when it had executed something."""
+"""At which pace, and so at which priority, the engine's thread was when it had executed something.
+
+`computes`: nice -20, `brief`: the lowest real-time priority, `waits`: the highest of the module's.
+"""
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 
 from tests.rig.gpu import ADDRESS, Gpu
@@ -12,20 +16,25 @@ from tests.rig.trace import TRACING, mounted
 from tests.rig.vfio import Device, opened
 
 _GROUP = "vgpu_priority"
-_EVENT = re.compile(r": (normal|realtime|executed): ")
+_EVENT = re.compile(r": (computes|brief|waits|executed): ")
 
 
-def executed(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> list[str]:
-    """`normal` or `realtime` for each of the items, of a slice that is alone; each is executed in one piece."""
+def executed(gpu: Gpu, items: Callable[[Device], list[bytes]], *, whole: bool = True) -> list[str]:
+    """The pace of each of the items, of a slice that is alone.
+
+    `whole`: each is executed in one piece; else pieces one after the other of the same pace count once.
+    """
     gpu.tenant("blue", weight=100, timeslice_us=5000)
     guest = Guest()
     with opened(gpu.slice("blue")) as device:
         guest.attach(device)
         guest.enable(device)
         wanted = items(device)
-        with priorities(gpu.sysfs.read_gpu(ADDRESS, "engine")) as found:
+        with paces(gpu.sysfs.read_gpu(ADDRESS, "engine")) as found:
             guest.submit(device, *wanted)
             guest.wait(device)
+    if not whole:
+        return [pace for pace, _ in groupby(found)]
     assert len(found) == len(wanted)
     return found
 
@@ -40,15 +49,15 @@ def thread() -> int:
 
 
 @contextmanager
-def priorities(engine: str) -> Iterator[list[str]]:
-    """`normal` or `realtime` for each piece that was executed while the body ran; filled at its end.
+def paces(engine: str) -> Iterator[list[str]]:
+    """For each piece that was executed while the body ran; filled at its end.
 
     The thread sleeps when the body begins. `engine`: which one it is of.
     """
     found: list[str] = []
     with changes(engine) as events:
         yield found
-    present = "realtime"  # asleep
+    present = "waits"
     for event in events:
         if event == "executed":
             found.append(present)
@@ -58,15 +67,16 @@ def priorities(engine: str) -> Iterator[list[str]]:
 
 @contextmanager
 def changes(engine: str) -> Iterator[list[str]]:
-    """What the engine's thread becomes, `normal` or `realtime`, and `executed`, in order; filled at the body's end."""
+    """The paces of the engine's thread, and `executed`, in order; filled at the body's end."""
     mounted()
     clock = TRACING / "trace_clock"
     before = re.findall(r"\[(\w+)\]", clock.read_text())[0]
     clock.write_text("counter")  # orders what happens on several processors
     probes = TRACING / "kprobe_events"
     probes.write_text(
-        f"p:{_GROUP}/normal sched_set_normal\n"
-        f"p:{_GROUP}/realtime sched_set_fifo\n"
+        f"p:{_GROUP}/computes sched_set_normal\n"
+        f"p:{_GROUP}/brief sched_set_fifo_low\n"
+        f"p:{_GROUP}/waits sched_set_fifo\n"
         f"r:{_GROUP}/executed vgpumgr:{engine}_execute\n"
     )
     events = TRACING / "events" / _GROUP

@@ -66,8 +66,8 @@ def test_the_engine_sleeps_in_realtime_for_who_takes_long(blue: Slice) -> None:
         with changes("exec") as of_nothing:
             blue.done(blue.launch(op=NOP))
     assert of_launches.count("executed") == times
-    assert "normal" not in of_launches
-    assert of_nothing[:2] == ["normal", "executed"]
+    assert "brief" not in of_launches
+    assert of_nothing[:2] == ["brief", "executed"]
 
 
 def test_work_waits_for_a_process_and_nobody_waits_for_the_work(blue: Slice, green: Slice) -> None:
