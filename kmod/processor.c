@@ -59,7 +59,8 @@ void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace
 	if (before == VGPU_ENGINE_WAITS)
 		vgpu_engine_slept(engine, ktime_get_ns() - engine->waits_since_ns);
 	else if (before == VGPU_ENGINE_BRIEF && pace == VGPU_ENGINE_COMPUTES)
-		engine->busy_ns += VGPU_ENGINE_BRIEF_NS;
+		engine->busy_ns += min_t(u64, ktime_get_ns() - engine->began_ns,
+					 VGPU_ENGINE_BRIEF_NS);
 	switch (pace) {
 	case VGPU_ENGINE_COMPUTES:
 		sched_set_normal(current, MIN_NICE);
