@@ -48,7 +48,7 @@ def probe_gpu(
     json: Annotated[bool, typer.Option("--json", help="the same as -o json")] = False,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Measure whether this host's NVIDIA GPUs honour a timeslice per tenant; about two minutes each.
+    """Measure whether this host's NVIDIA GPUs honour a timeslice per tenant; about three minutes each.
 
     The GPU must be idle. No setting of it is changed. Exit status 0: measured; 8: measured, but inconclusive; anything
     else: a GPU could not be measured, and why.

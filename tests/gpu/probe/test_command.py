@@ -337,3 +337,10 @@ def test_bad_values_are_usage(command: Command, fake_nvml: FakeNvml, arguments: 
 def test_all_exit_statuses_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"], Session())
     assert "8 inconclusive, or warnings only" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/evidence").glob("*-probe.json")), ids=lambda path: path.stem)
+def test_what_a_real_gpu_gave_fits_the_schema(path: Path) -> None:
+    document = json.loads(path.read_text())
+    jsonschema.validate(document, SCHEMA)
+    assert [one["conclusive"] for one in document["gpus"]] == [True]
