@@ -171,14 +171,18 @@ static int edu_run(struct edu *edu, u32 n, u64 *done_ns, u32 *result)
 {
 	u64 start_ns = ktime_get_ns();
 	u64 bound_ns = start_ns + EDU_LATE_FACTOR * edu_predict_ns(edu, n);
+	u64 begun_ns;
 	bool done;
 
 	/* Until the interrupt says when: it may be lost, and whoever looks makes time pass. */
 	if (edu->engine)
 		vgpu_engine_busy_until(edu->engine, bound_ns);
 	edu_begin(edu, n, bound_ns);
+	begun_ns = ktime_get_ns();
 	wait_event_idle_timeout(edu->wait, !READ_ONCE(edu->armed) || edu_should_stop(),
 				edu_patience(edu, n));
+	if (edu->engine)
+		vgpu_engine_slept(edu->engine, begun_ns);
 	done = edu_end(edu, done_ns);
 	if (readl(edu->bar + EDU_REG_ID) != EDU_ID)
 		return -ENODEV;

@@ -130,18 +130,14 @@ void vgpu_engine_wedge(struct vgpu_engine *engine)
 static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
 	__releases(&engine->lock)
 {
-	ktime_t until = ns_to_ktime(wake_at_ns);
-
 	set_current_state(TASK_IDLE);
 	engine->parked = true;
 	spin_unlock_irq(&engine->lock);
 	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
 	if (kthread_should_stop())
 		__set_current_state(TASK_RUNNING);
-	else if (wake_at_ns == U64_MAX)
-		schedule();
 	else
-		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+		vgpu_engine_sleep(engine, wake_at_ns);
 }
 
 /*
@@ -189,6 +185,7 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	engine->stops_ns = U64_MAX;
 	*limit_ns = decision.limit_ns;
 	engine->began_ns = engine->sched.now_ns;
+	engine->slept_ns = 0;
 	vgpu_engine_foresee(engine, item, limit_ns);
 	spin_unlock_irq(&engine->lock);
 	return item;

@@ -375,14 +375,12 @@ static bool exec_is_waiting(struct vgpu_engine *engine, const struct vgpu_execut
 static void exec_wait(struct vgpu_engine *engine, const struct vgpu_executor *executor,
 		      u64 deadline_ns)
 {
-	ktime_t until = ns_to_ktime(deadline_ns);
-
 	for (;;) {
 		set_current_state(TASK_IDLE);
 		if (!exec_is_waiting(engine, executor) || kthread_should_stop() ||
 		    ktime_get_ns() >= deadline_ns)
 			break;
-		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+		vgpu_engine_sleep(engine, deadline_ns);
 	}
 	__set_current_state(TASK_RUNNING);
 }

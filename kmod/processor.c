@@ -36,12 +36,41 @@
  */
 #define VGPU_RATION_DEBT_NS	(10LL * NSEC_PER_MSEC)
 
-/* Whoever slept has let others have the processor. */
-static void vgpu_engine_slept(struct vgpu_engine *engine, u64 ns)
+/**
+ * vgpu_engine_slept - others could have the processor
+ * @engine: the engine; its thread only
+ * @since_ns: from then until now
+ */
+void vgpu_engine_slept(struct vgpu_engine *engine, u64 since_ns)
 {
-	u64 paid_ns = ns * (VGPU_ENGINE_BUSY_NS / VGPU_ENGINE_REST_NS);
+	u64 slept_ns = ktime_get_ns() - since_ns;
+	u64 paid_ns = slept_ns * (VGPU_ENGINE_BUSY_NS / VGPU_ENGINE_REST_NS);
 
+	engine->slept_ns += slept_ns;
 	engine->busy_ns -= min(engine->busy_ns, paid_ns);
+}
+
+/**
+ * vgpu_engine_sleep - sleep, in the state that the caller has set
+ * @engine: the engine; its thread only
+ * @until_ns: at the latest until then, U64_MAX: until woken
+ */
+void vgpu_engine_sleep(struct vgpu_engine *engine, u64 until_ns)
+{
+	ktime_t until = ns_to_ktime(until_ns);
+	u64 since_ns = ktime_get_ns();
+
+	if (until_ns == U64_MAX)
+		schedule();
+	else
+		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+	vgpu_engine_slept(engine, since_ns);
+}
+
+/* For how long its thread has had a processor for the present item, or wanted one. */
+static u64 vgpu_engine_awake_ns(const struct vgpu_engine *engine)
+{
+	return ktime_get_ns() - engine->began_ns - engine->slept_ns;
 }
 
 /**
@@ -56,11 +85,8 @@ void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace
 	if (before == pace)
 		return;
 	engine->pace = pace;
-	if (before == VGPU_ENGINE_WAITS)
-		vgpu_engine_slept(engine, ktime_get_ns() - engine->waits_since_ns);
-	else if (before == VGPU_ENGINE_BRIEF && pace == VGPU_ENGINE_COMPUTES)
-		engine->busy_ns += min_t(u64, ktime_get_ns() - engine->began_ns,
-					 VGPU_ENGINE_BRIEF_NS);
+	if (before == VGPU_ENGINE_BRIEF && pace == VGPU_ENGINE_COMPUTES)
+		engine->busy_ns += min_t(u64, vgpu_engine_awake_ns(engine), VGPU_ENGINE_BRIEF_NS);
 	switch (pace) {
 	case VGPU_ENGINE_COMPUTES:
 		sched_set_normal(current, MIN_NICE);
@@ -69,7 +95,6 @@ void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace
 		sched_set_fifo_low(current);
 		return;
 	case VGPU_ENGINE_WAITS:
-		engine->waits_since_ns = ktime_get_ns();
 		sched_set_fifo(current);
 		return;
 	}
@@ -84,22 +109,17 @@ void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace
  */
 void vgpu_engine_rest(struct vgpu_engine *engine)
 {
-	u64 now_ns;
-	ktime_t until;
-
 	if (engine->pace == VGPU_ENGINE_WAITS)
 		return;
-	now_ns = ktime_get_ns();
 	if (engine->pace == VGPU_ENGINE_BRIEF)
-		engine->busy_ns += now_ns - engine->began_ns;
+		engine->busy_ns += vgpu_engine_awake_ns(engine);
 	if (engine->busy_ns < (single_task_running() ? VGPU_ENGINE_ALONE_NS : VGPU_ENGINE_BUSY_NS))
 		return;
 	engine->busy_ns = 0;
 	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
-	until = ns_to_ktime(now_ns + VGPU_ENGINE_REST_NS);
 	set_current_state(TASK_IDLE);
 	if (!kthread_should_stop())
-		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+		vgpu_engine_sleep(engine, ktime_get_ns() + VGPU_ENGINE_REST_NS);
 	__set_current_state(TASK_RUNNING);
 }
 
@@ -135,7 +155,7 @@ static void vgpu_ration_become_normal(struct vgpu_ration *ration)
  * vgpu_ration_start - a worker starts, which runs as any task
  * @ration: its slice's, which no other worker has any more
  *
- * What its predecessor earned or owes stays, but for what it used since it last began.
+ * What its predecessor earned or owes stays.
  */
 void vgpu_ration_start(struct vgpu_ration *ration)
 {
@@ -143,16 +163,8 @@ void vgpu_ration_start(struct vgpu_ration *ration)
 	ration->used_ns = vgpu_ration_used_ns();
 }
 
-/**
- * vgpu_ration_begin - the calling worker has something to do
- * @ration: its slice's
- * @sharers: how many slices earn at the same time
- *
- * Whose worker has little to do gets a processor at once, however much those of others
- * have to do, behind which it would wait for milliseconds. Whoever uses more than a
- * VGPU_RATION_PARTth of a processor, as any task, has much to do.
- */
-void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
+/* What was earned since it was last counted, less what the worker used as any task. */
+static void vgpu_ration_count(struct vgpu_ration *ration, u32 sharers)
 {
 	u64 now_ns = ktime_get_ns();
 	s64 earned_ns, most_ns, least_ns;
@@ -170,8 +182,32 @@ void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
 	least_ns = min(ration->credit_ns, -VGPU_RATION_DEBT_NS / sharers);
 	ration->credit_ns = clamp(ration->credit_ns + div64_s64(earned_ns, sharers),
 				  least_ns, most_ns);
+}
+
+/**
+ * vgpu_ration_begin - the calling worker has something to do
+ * @ration: its slice's
+ * @sharers: how many slices earn at the same time
+ *
+ * Whose worker has little to do gets a processor at once, however much those of others
+ * have to do, behind which it would wait for milliseconds. Whoever uses more than a
+ * VGPU_RATION_PARTth of a processor, as any task, has much to do.
+ */
+void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
+{
+	vgpu_ration_count(ration, sharers);
 	if (!ration->realtime && ration->credit_ns >= VGPU_RATION_LEAST_NS)
 		vgpu_ration_become_realtime(ration);
+}
+
+/**
+ * vgpu_ration_end - the calling worker ends; its successor begins with what it owes
+ * @ration: its slice's
+ * @sharers: how many slices earn at the same time
+ */
+void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers)
+{
+	vgpu_ration_count(ration, sharers);
 }
 
 /**

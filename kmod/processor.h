@@ -28,6 +28,8 @@ enum vgpu_engine_pace {
 };
 
 void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace);
+void vgpu_engine_slept(struct vgpu_engine *engine, u64 since_ns);
+void vgpu_engine_sleep(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_rest(struct vgpu_engine *engine);
 
 /**
@@ -49,5 +51,6 @@ struct vgpu_ration {
 void vgpu_ration_start(struct vgpu_ration *ration);
 void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers);
 void vgpu_ration_use(struct vgpu_ration *ration);
+void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers);
 
 #endif /* VGPU_PROCESSOR_H */

@@ -8,7 +8,6 @@
  * counts finished steps in the unit of each operation: bytes, cells of the
  * result, or nanoseconds.
  */
-#include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -36,7 +35,6 @@ struct soft {
 static void soft_delay(struct vgpu_engine *engine, u64 ns)
 {
 	u64 until_ns = ktime_get_ns() + ns;
-	ktime_t until = ns_to_ktime(until_ns);
 
 	vgpu_engine_busy_until(engine,
 			       min(until_ns, engine->began_ns + VGPU_ENGINE_NOTICE_NS + ns));
@@ -48,7 +46,7 @@ static void soft_delay(struct vgpu_engine *engine, u64 ns)
 			continue;
 		}
 		set_current_state(TASK_IDLE);
-		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+		vgpu_engine_sleep(engine, until_ns);
 	}
 }
 
@@ -157,20 +155,28 @@ static void soft_step(struct vgpu_item *item, u64 total)
 	}
 }
 
-/* Whatever was estimated, who computes for long does not do so in real time. */
+/*
+ * Whatever was estimated, who computes for long does not do so in real time; not so who
+ * only lost the processor for long.
+ */
 static void soft_compute(struct vgpu_engine *engine, struct vgpu_item *item, u64 total,
 			 u64 limit_ns)
 {
-	u64 start = ktime_get_ns();
-	u64 took_ns;
+	u64 start_ns = ktime_get_ns();
+	u64 brief_until_ns = start_ns + VGPU_ENGINE_BRIEF_NS;
 
 	while (item->done < total) {
+		u64 stepped_ns, now_ns;
+
 		soft_step(item, total);
-		cond_resched();
-		took_ns = ktime_get_ns() - start;
-		if (took_ns >= limit_ns)
+		now_ns = ktime_get_ns();
+		stepped_ns = now_ns;
+		if (cond_resched())
+			now_ns = ktime_get_ns();
+		brief_until_ns += now_ns - stepped_ns;
+		if (now_ns - start_ns >= limit_ns)
 			break;
-		if (took_ns >= VGPU_ENGINE_BRIEF_NS)
+		if (now_ns >= brief_until_ns && item->done < total)
 			vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
 	}
 }

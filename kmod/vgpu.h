@@ -127,8 +127,8 @@ struct vgpu_engine_ops {
  * @held_since_ns: since when
  * @held_ns: hold time of its group before
  * @pace: by which @thread has its priority
- * @waits_since_ns: since when it is VGPU_ENGINE_WAITS
- * @busy_ns: for how long @thread was at brief items, less four times what it slept
+ * @slept_ns: for how long @thread has slept since @began_ns
+ * @busy_ns: for how long it was awake at brief items, less four times what it slept
  * @events: on their way to listeners, @lock
  * @wedged: the hardware does not answer: nothing is executed until it is started again
  */
@@ -150,7 +150,7 @@ struct vgpu_engine {
 	u64 held_since_ns;
 	u64 held_ns;
 	enum vgpu_engine_pace pace;
-	u64 waits_since_ns;
+	u64 slept_ns;
 	u64 busy_ns;
 	struct vgpu_events events;
 	bool wedged;

@@ -430,6 +430,7 @@ static int vgpu_ring_thread(void *data)
 		vgpu_ration_use(&ring->device->ration);
 	}
 	__set_current_state(TASK_RUNNING);
+	vgpu_ration_end(&ring->device->ration, vgpu_ring_sharers(ring));
 	return 0;
 }
 

@@ -2,8 +2,12 @@
 /* What an engine's thread and a worker may take of a processor before others get it. */
 #include <kunit/test.h>
 #include <linux/delay.h>
+#include <linux/kthread.h>
 #include <linux/ktime.h>
+#include <linux/preempt.h>
 #include <linux/sched.h>
+#include <linux/sched/task.h>
+#include <linux/smp.h>
 
 #include "engine.h"
 #include "processor.h"
@@ -14,6 +18,7 @@ static void expect_realtime(struct kunit *test, const struct vgpu_ration *ration
 
 	KUNIT_EXPECT_EQ(test, ration->realtime, realtime);
 	KUNIT_EXPECT_EQ(test, current->policy, policy);
+	KUNIT_EXPECT_EQ(test, current->rt_priority, realtime ? 2 : 0);
 }
 
 /* However long the machine stands still meanwhile, nothing more is earned. */
@@ -104,6 +109,20 @@ static void what_a_worker_uses_as_any_task_is_charged_too(struct kunit *test)
 	expect_realtime(test, &ration, true);
 }
 
+static void a_worker_that_ends_leaves_its_successor_what_it_owes(struct kunit *test)
+{
+	struct vgpu_ration ration = {};
+
+	vgpu_ration_start(&ration);
+	begin(&ration, 0);
+	use_processor(20 * NSEC_PER_MSEC);
+	ration.credit_ns = 200 * NSEC_PER_USEC;
+	ration.counted_ns = ktime_get_ns();
+	vgpu_ration_end(&ration, 1);
+	vgpu_ration_start(&ration);
+	KUNIT_EXPECT_EQ(test, ration.credit_ns, -10 * (s64)NSEC_PER_MSEC);
+}
+
 static void debt_of_real_time_is_not_forgiven(struct kunit *test)
 {
 	struct vgpu_ration ration = {};
@@ -153,38 +172,120 @@ static void an_engine_has_its_priority_by_its_pace(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, task_nice(current), MIN_NICE);
 }
 
-static void an_engine_rests_after_brief_items_and_sleep_pays_for_them(struct kunit *test)
+static struct vgpu_engine *brief_engine(struct kunit *test)
 {
 	struct vgpu_engine *engine = kunit_kzalloc(test, sizeof(*engine), GFP_KERNEL);
 
 	KUNIT_ASSERT_NOT_NULL(test, engine);
 	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
-	engine->began_ns = ktime_get_ns() - 600 * NSEC_PER_USEC;
+	return engine;
+}
+
+/* An item that the thread began so long ago is over. */
+static void end_item(struct vgpu_engine *engine, u64 ns)
+{
+	engine->slept_ns = 0;
+	engine->began_ns = ktime_get_ns() - ns;
 	vgpu_engine_rest(engine);
+}
+
+static void an_engine_that_is_alone_rests_late(struct kunit *test)
+{
+	struct vgpu_engine *engine = brief_engine(test);
+	int tries;
+
+	for (tries = 0; tries < 1000 && !engine->busy_ns; tries++)
+		end_item(engine, 250 * NSEC_PER_USEC);
+	KUNIT_EXPECT_GE(test, engine->busy_ns, 250 * NSEC_PER_USEC);
+	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_BRIEF);
+
+	end_item(engine, 250 * NSEC_PER_USEC);
 	KUNIT_EXPECT_EQ(test, engine->busy_ns, 0);
 	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_WAITS);
+}
 
-	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
-	vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);	/* it was not brief after all */
-	KUNIT_EXPECT_EQ(test, engine->busy_ns, 20 * NSEC_PER_USEC);
+static int do_nothing(void *data)
+{
+	return 0;
+}
+
+static void an_engine_rests_early_for_another_task(struct kunit *test)
+{
+	struct task_struct *other = kthread_create(do_nothing, NULL, "vgpu-kunit");
+	struct vgpu_engine *engine;
+
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, other);
+	get_task_struct(other);
+	engine = brief_engine(test);
+	migrate_disable();
+	kthread_bind(other, smp_processor_id());
+	wake_up_process(other);		/* does not preempt real time */
+	end_item(engine, 150 * NSEC_PER_USEC);
+	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_BRIEF);
+	end_item(engine, 50 * NSEC_PER_USEC);
+	KUNIT_EXPECT_EQ(test, engine->busy_ns, 0);
+	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_WAITS);
+	migrate_enable();
+	kthread_stop(other);
+	put_task_struct(other);
+}
+
+static void an_item_that_was_not_brief_counts_until_that_shows(struct kunit *test)
+{
+	struct vgpu_engine *engine = brief_engine(test);
+	u64 began_ns;
+
 	engine->began_ns = ktime_get_ns() - NSEC_PER_SEC;
-	vgpu_engine_rest(engine);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
+	KUNIT_EXPECT_EQ(test, engine->busy_ns, 20 * NSEC_PER_USEC);
+	end_item(engine, NSEC_PER_SEC);
 	KUNIT_EXPECT_EQ(test, engine->busy_ns, 20 * NSEC_PER_USEC);
 	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_COMPUTES);
 
-	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
-	engine->busy_ns = NSEC_PER_SEC;
-	engine->waits_since_ns -= 100 * NSEC_PER_MSEC;
+	/* One that computes from the beginning counts for next to nothing. */
 	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
+	engine->busy_ns = 0;
+	began_ns = ktime_get_ns();
+	engine->began_ns = began_ns;
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
+	KUNIT_EXPECT_LE(test, engine->busy_ns, ktime_get_ns() - began_ns);
+}
+
+static void sleep_pays_for_brief_items_and_is_none(struct kunit *test)
+{
+	struct vgpu_engine *engine = brief_engine(test);
+	int tries;
+
+	engine->busy_ns = NSEC_PER_SEC;
+	engine->began_ns = ktime_get_ns();
+	set_current_state(TASK_IDLE);
+	vgpu_engine_sleep(engine, ktime_get_ns() + 100 * NSEC_PER_MSEC);
+	KUNIT_EXPECT_GE(test, engine->slept_ns, 100 * NSEC_PER_MSEC);
 	KUNIT_EXPECT_LE(test, engine->busy_ns, 600 * NSEC_PER_MSEC);
+
+	/* An item through which the thread slept kept the processor from nobody. */
+	for (tries = 0; tries < 1000; tries++) {
+		vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
+		engine->busy_ns = 0;
+		engine->began_ns = ktime_get_ns() - NSEC_PER_SEC;
+		engine->slept_ns = NSEC_PER_SEC;
+		vgpu_engine_rest(engine);
+		if (engine->pace == VGPU_ENGINE_BRIEF)
+			break;
+	}
+	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_BRIEF);
 }
 
 static struct kunit_case processor_cases[] = {
 	KUNIT_CASE(an_engine_has_its_priority_by_its_pace),
-	KUNIT_CASE(an_engine_rests_after_brief_items_and_sleep_pays_for_them),
+	KUNIT_CASE(an_engine_that_is_alone_rests_late),
+	KUNIT_CASE(an_engine_rests_early_for_another_task),
+	KUNIT_CASE(an_item_that_was_not_brief_counts_until_that_shows),
+	KUNIT_CASE(sleep_pays_for_brief_items_and_is_none),
 	KUNIT_CASE(a_worker_has_real_time_priority_until_its_credit_is_used_up),
 	KUNIT_CASE(credit_is_earned_shared_and_bounded),
 	KUNIT_CASE(what_a_worker_uses_as_any_task_is_charged_too),
+	KUNIT_CASE(a_worker_that_ends_leaves_its_successor_what_it_owes),
 	KUNIT_CASE(debt_of_real_time_is_not_forgiven),
 	KUNIT_CASE(what_a_worker_uses_in_real_time_is_charged_once),
 	{}

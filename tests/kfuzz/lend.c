@@ -19,21 +19,21 @@ static const struct vgpu_executor *executor_of(const struct vgpu_item *item)
 }
 
 /*
- * The thread sleeps in real time for who took long before, or comes anew, and does so from
- * the beginning; for who was brief only once he no longer is.
+ * The thread sleeps with the priority of who waits for who took long before, or comes
+ * anew, and does so from the beginning; for who was brief only once he no longer is.
  */
 static void check_sleeps(u64 begun_ns, u64 brief_ns)
 {
-	bool normal = sim_sleeps.normal;
+	bool brief = sim_sleeps.brief;
 
-	REQUIRE(!normal || sim_sleeps.normal_until_ns < begun_ns + SIM_CLOCK_NS + brief_ns);
+	REQUIRE(!brief || sim_sleeps.brief_until_ns < begun_ns + SIM_CLOCK_NS + brief_ns);
 	if (last.took == LONG) {
-		REQUIRE(!normal);
+		REQUIRE(!brief);
 		lend_counts.after_long++;
 	} else if (last.took == BRIEF) {
-		REQUIRE(!sim_sleeps.realtime_ns || sim_sleeps.realtime_ns >= begun_ns + brief_ns);
-		lend_counts.after_brief += normal;
-		lend_counts.no_longer_brief += normal && sim_sleeps.realtime_ns;
+		REQUIRE(!sim_sleeps.waits_ns || sim_sleeps.waits_ns >= begun_ns + brief_ns);
+		lend_counts.after_brief += brief;
+		lend_counts.no_longer_brief += brief && sim_sleeps.waits_ns;
 	}
 }
 

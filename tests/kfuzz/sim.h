@@ -47,9 +47,9 @@ extern u64 sim_now_ns;
 
 /* How an engine's thread has slept with a deadline since this was cleared; nobody else does. */
 struct sim_sleeps {
-	bool normal;		/* at least once, not in real time */
-	u64 normal_until_ns;	/* the last deadline of those */
-	u64 realtime_ns;	/* when it first did in real time, or 0 */
+	bool brief;		/* at least once at another pace than waits */
+	u64 brief_until_ns;	/* the last deadline of those */
+	u64 waits_ns;		/* when it first did at that, or 0 */
 	u64 woken_ns;		/* the last time */
 };
 extern struct sim_sleeps sim_sleeps;

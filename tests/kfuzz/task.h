@@ -95,17 +95,17 @@ int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode);
 long schedule_timeout_killable(long ticks);
 #define schedule_timeout_idle(ticks) schedule_timeout_killable(ticks)
 #define schedule_timeout_uninterruptible(ticks) schedule_timeout_killable(ticks)
-void cond_resched(void);
+int cond_resched(void);
 void send_sig(int number, struct task_struct *task, int privileged);
 bool signal_pending(struct task_struct *task);
 #define fatal_signal_pending(task) signal_pending(task)
 void flush_signals(struct task_struct *task);
 #define allow_kernel_signal(number) ((void)0)
 /* Of the engine's thread; who runs at which priority changes nothing for a worker. */
-void kfuzz_set_realtime(struct task_struct *task, bool realtime);
-#define sched_set_fifo(task) kfuzz_set_realtime(task, true)
-#define sched_set_fifo_low(task) kfuzz_set_realtime(task, false)
-#define sched_set_normal(task, nice) ((nice) == MIN_NICE ? kfuzz_set_realtime(task, false) : (void)0)
+void kfuzz_set_waits(struct task_struct *task, bool waits);
+#define sched_set_fifo(task) kfuzz_set_waits(task, true)
+#define sched_set_fifo_low(task) kfuzz_set_waits(task, false)
+#define sched_set_normal(task, nice) ((nice) == MIN_NICE ? kfuzz_set_waits(task, false) : (void)0)
 bool single_task_running(void);
 #define cpu_relax() sim_maybe_preempt()
 void sim_maybe_preempt(void);

@@ -22,7 +22,7 @@ struct kfuzz_coroutine {
 	u64 wake_at_ns;
 	void *fake_stack;
 	int state;	/* what it will be when it calls schedule() */
-	bool used, started, sleeping, done, should_stop, killed, realtime;
+	bool used, started, sleeping, done, should_stop, killed, waits;
 	bool drives;	/* an engine: others have no say in their priority */
 	enum { NO_LOOK, LOOKS, TORN } look;	/* at what a seqcount guards */
 };
@@ -249,11 +249,11 @@ int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode)
 		schedule();
 		return 0;
 	}
-	if (!current->coroutine->realtime) {
-		sim_sleeps.normal = true;
-		sim_sleeps.normal_until_ns = *until;
-	} else if (!sim_sleeps.realtime_ns) {
-		sim_sleeps.realtime_ns = sim_now_ns;
+	if (!current->coroutine->waits) {
+		sim_sleeps.brief = true;
+		sim_sleeps.brief_until_ns = *until;
+	} else if (!sim_sleeps.waits_ns) {
+		sim_sleeps.waits_ns = sim_now_ns;
 	}
 	current->coroutine->wake_at_ns = *until;
 	schedule();
@@ -353,15 +353,18 @@ void set_current_state(int state)
 	current->coroutine->state = state;
 }
 
-void cond_resched(void)
+int cond_resched(void)
 {
+	u64 before_ns = sim_now_ns;
+
 	might_sleep();
 	sim_maybe_preempt();
+	return sim_now_ns != before_ns;
 }
 
-void kfuzz_set_realtime(struct task_struct *task, bool realtime)
+void kfuzz_set_waits(struct task_struct *task, bool waits)
 {
-	task->coroutine->realtime = realtime;
+	task->coroutine->waits = waits;
 	task->coroutine->drives = true;
 }
 

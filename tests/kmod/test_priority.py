@@ -7,13 +7,23 @@ edu and exec keep to this, too, is in test_edu.py, executor/test_grants.py and t
 """
 
 from tests.rig.gpu import Gpu
-from tests.rig.priority import executed
-from tests.rig.ring import DELAY, FACT, NOP, NOSPLIT, REG_FACT_PS, descriptor
+from tests.rig.priority import executed, left_real_time
+from tests.rig.ring import AREA_IOVA, DELAY, FACT, GEMM_I32, NOP, NOSPLIT, REG_FACT_PS, descriptor
 from tests.rig.vfio import Device
 
 
 def delay_ns(ns: int) -> bytes:
     return descriptor(DELAY, flags=NOSPLIT, args=[ns])
+
+
+def gemm(steps: int) -> bytes:
+    """It is expected to take as long as the checksum of so many pages, and takes far longer: 4096 divisions each.
+
+    On the debug kernel even a page takes too long to be brief.
+    """
+    return descriptor(
+        GEMM_I32, src=AREA_IOVA, src2=AREA_IOVA + 0x8000, dst=AREA_IOVA + 0x10000, args=[64 * steps, 64, 1]
+    )
 
 
 def test_delays_that_are_over_at_once_are_brief(gpu: Gpu) -> None:
@@ -36,3 +46,12 @@ def test_who_computes_for_long_is_not_in_real_time(gpu: Gpu) -> None:
         return [long, short] * 12
 
     assert executed(gpu, items, whole=False) == ["computes", "brief"] * 12
+
+
+def test_who_turns_out_to_compute_for_long_leaves_real_time(gpu: Gpu) -> None:
+    assert executed(gpu, lambda _: [gemm(2), descriptor(NOP)] * 12, whole=False) == ["computes", "brief"] * 12
+
+
+def test_who_is_done_when_that_shows_stays_in_real_time(gpu: Gpu) -> None:
+    """What follows is for all slices: the account and the next decision."""
+    assert left_real_time(gpu, lambda _: [gemm(1)] * 12) == 0

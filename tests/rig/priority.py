@@ -7,7 +7,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from tests.rig.gpu import ADDRESS, Gpu
@@ -24,19 +24,31 @@ def executed(gpu: Gpu, items: Callable[[Device], list[bytes]], *, whole: bool = 
 
     `whole`: each is executed in one piece; else pieces one after the other of the same pace count once.
     """
+    count, events = _submitted(gpu, items)
+    found = _paces(events)
+    if not whole:
+        return [pace for pace, _ in groupby(found)]
+    assert len(found) == count
+    return found
+
+
+def left_real_time(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> int:
+    """During how many pieces of the items, of a slice that is alone, brief became computing."""
+    return sum(pair == ("brief", "computes") for pair in pairwise(_submitted(gpu, items)[1]))
+
+
+def _submitted(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> tuple[int, list[str]]:
+    """How many items, and `changes` while they were executed."""
     gpu.tenant("blue", weight=100, timeslice_us=5000)
     guest = Guest()
     with opened(gpu.slice("blue")) as device:
         guest.attach(device)
         guest.enable(device)
         wanted = items(device)
-        with paces(gpu.sysfs.read_gpu(ADDRESS, "engine")) as found:
+        with changes(gpu.sysfs.read_gpu(ADDRESS, "engine")) as events:
             guest.submit(device, *wanted)
             guest.wait(device)
-    if not whole:
-        return [pace for pace, _ in groupby(found)]
-    assert len(found) == len(wanted)
-    return found
+    return len(wanted), events
 
 
 def thread() -> int:
@@ -48,21 +60,15 @@ def thread() -> int:
     raise LookupError(ADDRESS)
 
 
-@contextmanager
-def paces(engine: str) -> Iterator[list[str]]:
-    """For each piece that was executed while the body ran; filled at its end.
-
-    The thread sleeps when the body begins. `engine`: which one it is of.
-    """
-    found: list[str] = []
-    with changes(engine) as events:
-        yield found
-    present = "waits"
+def _paces(events: list[str]) -> list[str]:
+    """For each piece that was executed; the thread slept before."""
+    present, found = "waits", []
     for event in events:
         if event == "executed":
             found.append(present)
         else:
             present = event
+    return found
 
 
 @contextmanager
