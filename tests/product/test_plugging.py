@@ -78,7 +78,8 @@ def killed_at_work(host: Host, running: Guest, slice_id: str, figures: Record) -
     assert hook.ask("prepare", neighbour, vm_uuid=neighbour_vm)["ok"]
     running.wait_for("(?s)(^vgpu.verified=1.*){2}", timeout_s=BOOT_S)  # what it queues from here on is its work
     host.gpu.wait_queued(slice_id)
-    with host.gpu.loaded({neighbour: {"op": "delay", "delay_us": 500}}):
+    # deep enough to last while its program is kept from the processor for a tenth of a second
+    with host.gpu.loaded({neighbour: {"op": "delay", "delay_us": 500, "depth": 250}}):
         both = second_in_which(host, lambda window: window.share["blue"] > 0.25, what="the guest works")
         os.kill(running.qemu_pid(), signal.SIGKILL)
         eventually(lambda: slice_id not in host.devices(), what="the killed VM's device is gone")
