@@ -8,7 +8,6 @@
  * only throttled slices are, when the engine is held for an item that follows, or
  * while it is the turn of a slice without work under a policy that keeps its turn.
  */
-#include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>

@@ -18,7 +18,6 @@
  *
  * Who waits for it is woken by a thread of its own (executor_notifier.c).
  */
-#include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/slab.h>
