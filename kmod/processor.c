@@ -86,7 +86,7 @@ void vgpu_engine_set_pace(struct vgpu_engine *engine, enum vgpu_engine_pace pace
 		return;
 	engine->pace = pace;
 	if (before == VGPU_ENGINE_BRIEF && pace == VGPU_ENGINE_COMPUTES)
-		engine->busy_ns += min_t(u64, vgpu_engine_awake_ns(engine), VGPU_ENGINE_BRIEF_NS);
+		engine->busy_ns += vgpu_engine_awake_ns(engine);
 	switch (pace) {
 	case VGPU_ENGINE_COMPUTES:
 		sched_set_normal(current, MIN_NICE);
@@ -207,6 +207,8 @@ void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers)
  */
 void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers)
 {
+	if (!ration->realtime)
+		sched_set_normal(current, 1);	/* for vgpu_ration_used_ns() to be exact */
 	vgpu_ration_count(ration, sharers);
 }
 

@@ -157,25 +157,26 @@ static void soft_step(struct vgpu_item *item, u64 total)
 
 /*
  * Whatever was estimated, who computes for long does not do so in real time; not so who
- * only lost the processor for long.
+ * only lost the processor for long. How much of a step it had before that nobody knows.
  */
 static void soft_compute(struct vgpu_engine *engine, struct vgpu_item *item, u64 total,
 			 u64 limit_ns)
 {
 	u64 start_ns = ktime_get_ns();
 	u64 brief_until_ns = start_ns + VGPU_ENGINE_BRIEF_NS;
+	u64 now_ns = start_ns;
 
 	while (item->done < total) {
-		u64 stepped_ns, now_ns;
+		unsigned long lost = current->nivcsw;
+		u64 step_ns = now_ns;
 
 		soft_step(item, total);
+		cond_resched();
 		now_ns = ktime_get_ns();
-		stepped_ns = now_ns;
-		if (cond_resched())
-			now_ns = ktime_get_ns();
-		brief_until_ns += now_ns - stepped_ns;
 		if (now_ns - start_ns >= limit_ns)
 			break;
+		if (current->nivcsw != lost)
+			brief_until_ns += now_ns - step_ns;
 		if (now_ns >= brief_until_ns && item->done < total)
 			vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
 	}

@@ -112,13 +112,16 @@ static void what_a_worker_uses_as_any_task_is_charged_too(struct kunit *test)
 static void a_worker_that_ends_leaves_its_successor_what_it_owes(struct kunit *test)
 {
 	struct vgpu_ration ration = {};
+	u64 before_ns;
 
 	vgpu_ration_start(&ration);
 	begin(&ration, 0);
 	use_processor(20 * NSEC_PER_MSEC);
+	before_ns = READ_ONCE(current->se.sum_exec_runtime);
 	ration.credit_ns = 200 * NSEC_PER_USEC;
 	ration.counted_ns = ktime_get_ns();
 	vgpu_ration_end(&ration, 1);
+	KUNIT_EXPECT_GT(test, ration.used_ns, before_ns);	/* no tick since */
 	vgpu_ration_start(&ration);
 	KUNIT_EXPECT_EQ(test, ration.credit_ns, -10 * (s64)NSEC_PER_MSEC);
 }
@@ -194,8 +197,10 @@ static void an_engine_that_is_alone_rests_late(struct kunit *test)
 	struct vgpu_engine *engine = brief_engine(test);
 	int tries;
 
-	for (tries = 0; tries < 1000 && !engine->busy_ns; tries++)
+	for (tries = 0; tries < 1000 && !engine->busy_ns; tries++) {
+		vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
 		end_item(engine, 250 * NSEC_PER_USEC);
+	}
 	KUNIT_EXPECT_GE(test, engine->busy_ns, 250 * NSEC_PER_USEC);
 	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_BRIEF);
 
@@ -220,9 +225,9 @@ static void an_engine_rests_early_for_another_task(struct kunit *test)
 	migrate_disable();
 	kthread_bind(other, smp_processor_id());
 	wake_up_process(other);		/* does not preempt real time */
-	end_item(engine, 150 * NSEC_PER_USEC);
+	end_item(engine, 20 * NSEC_PER_USEC);
 	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_BRIEF);
-	end_item(engine, 50 * NSEC_PER_USEC);
+	end_item(engine, 180 * NSEC_PER_USEC);
 	KUNIT_EXPECT_EQ(test, engine->busy_ns, 0);
 	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_WAITS);
 	migrate_enable();
@@ -233,22 +238,20 @@ static void an_engine_rests_early_for_another_task(struct kunit *test)
 static void an_item_that_was_not_brief_counts_until_that_shows(struct kunit *test)
 {
 	struct vgpu_engine *engine = brief_engine(test);
-	u64 began_ns;
+	u64 began_ns = ktime_get_ns() - 30 * NSEC_PER_USEC;
+	u64 busy_ns;
 
-	engine->began_ns = ktime_get_ns() - NSEC_PER_SEC;
-	vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
-	KUNIT_EXPECT_EQ(test, engine->busy_ns, 20 * NSEC_PER_USEC);
-	end_item(engine, NSEC_PER_SEC);
-	KUNIT_EXPECT_EQ(test, engine->busy_ns, 20 * NSEC_PER_USEC);
-	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_COMPUTES);
-
-	/* One that computes from the beginning counts for next to nothing. */
-	vgpu_engine_set_pace(engine, VGPU_ENGINE_BRIEF);
-	engine->busy_ns = 0;
-	began_ns = ktime_get_ns();
 	engine->began_ns = began_ns;
 	vgpu_engine_set_pace(engine, VGPU_ENGINE_COMPUTES);
-	KUNIT_EXPECT_LE(test, engine->busy_ns, ktime_get_ns() - began_ns);
+	busy_ns = engine->busy_ns;
+	KUNIT_EXPECT_GE(test, busy_ns, 30 * NSEC_PER_USEC);
+	KUNIT_EXPECT_LE(test, busy_ns, ktime_get_ns() - began_ns);
+
+	/* From then on it does not. */
+	engine->busy_ns = 30 * NSEC_PER_USEC;
+	end_item(engine, NSEC_PER_SEC);
+	KUNIT_EXPECT_EQ(test, engine->busy_ns, 30 * NSEC_PER_USEC);
+	KUNIT_EXPECT_EQ(test, engine->pace, VGPU_ENGINE_COMPUTES);
 }
 
 static void sleep_pays_for_brief_items_and_is_none(struct kunit *test)

@@ -64,6 +64,7 @@ struct task_struct {
 	int pid;
 	char comm[16];
 	unsigned int policy, rt_priority;
+	unsigned long nivcsw;
 	struct { u64 sum_exec_runtime; } se;
 	struct mm_struct *mm;
 	struct kfuzz_coroutine *coroutine;
@@ -95,7 +96,7 @@ int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode);
 long schedule_timeout_killable(long ticks);
 #define schedule_timeout_idle(ticks) schedule_timeout_killable(ticks)
 #define schedule_timeout_uninterruptible(ticks) schedule_timeout_killable(ticks)
-int cond_resched(void);
+void cond_resched(void);
 void send_sig(int number, struct task_struct *task, int privileged);
 bool signal_pending(struct task_struct *task);
 #define fatal_signal_pending(task) signal_pending(task)

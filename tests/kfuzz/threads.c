@@ -151,6 +151,7 @@ void sim_preempt(void)
 	if (!next)
 		return;
 	sim_counts.preemptions++;
+	current->nivcsw++;
 	switch_to(next);
 }
 
@@ -353,13 +354,10 @@ void set_current_state(int state)
 	current->coroutine->state = state;
 }
 
-int cond_resched(void)
+void cond_resched(void)
 {
-	u64 before_ns = sim_now_ns;
-
 	might_sleep();
 	sim_maybe_preempt();
-	return sim_now_ns != before_ns;
 }
 
 void kfuzz_set_waits(struct task_struct *task, bool waits)

@@ -7,7 +7,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 
 from tests.rig.gpu import ADDRESS, Gpu
@@ -24,7 +24,7 @@ def executed(gpu: Gpu, items: Callable[[Device], list[bytes]], *, whole: bool = 
 
     `whole`: each is executed in one piece; else pieces one after the other of the same pace count once.
     """
-    count, events = _submitted(gpu, items)
+    count, events = changes_during(gpu, items)
     found = _paces(events)
     if not whole:
         return [pace for pace, _ in groupby(found)]
@@ -32,13 +32,8 @@ def executed(gpu: Gpu, items: Callable[[Device], list[bytes]], *, whole: bool = 
     return found
 
 
-def left_real_time(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> int:
-    """During how many pieces of the items, of a slice that is alone, brief became computing."""
-    return sum(pair == ("brief", "computes") for pair in pairwise(_submitted(gpu, items)[1]))
-
-
-def _submitted(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> tuple[int, list[str]]:
-    """How many items, and `changes` while they were executed."""
+def changes_during(gpu: Gpu, items: Callable[[Device], list[bytes]]) -> tuple[int, list[str]]:
+    """How many items, of a slice that is alone, and `changes` while they were executed."""
     gpu.tenant("blue", weight=100, timeslice_us=5000)
     guest = Guest()
     with opened(gpu.slice("blue")) as device:
