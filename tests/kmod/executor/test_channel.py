@@ -60,6 +60,7 @@ def test_who_does_not_read_is_sent_no_more(blue: Slice) -> None:
         poll(lambda: not one.ready() & select.POLLOUT)
         with pytest.raises(BlockingIOError):
             os.write(one.fd, b"x")
+        poll(lambda: blue.guest.channel_counts()[1] == CHANNEL_BYTES)
         assert len(blue.guest.receive(blue.device)) == CHANNEL_BYTES
         assert one.ready(20) & select.POLLOUT
 
