@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A script of its own, whose start-up time every start of a VM pays: no pathlib, no typing, no dataclasses.
-# ruff: noqa: INP001, PTH119, PTH120
+# A script of its own, whose start-up time every start of a VM pays: no pathlib, typing, dataclasses or contextlib.
+# ruff: noqa: INP001, PTH119, PTH120, SIM105
 """Second half of libvirt's hook: reads a domain's XML, asks the agent, and says no by exit status 1 and one line.
 
     python3 -IS hook_client.py NAME OPERATION PHASE REASON <DOMAIN-XML
@@ -174,7 +174,10 @@ def ask(request: dict[str, object], path: str) -> None:
     """Put one request to the agent; RefusedError is its no, AgentError if it does not decide."""
     connection = connected(path)
     try:
-        connection.sendall(json.dumps(request).encode() + b"\n")
+        try:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+        except ConnectionError:
+            pass  # it may have answered, and hung up, before it read this
         answer = b""
         while not answer.endswith(b"\n") and (chunk := connection.recv(65536)):
             answer += chunk

@@ -189,6 +189,9 @@ class Reply:
             with contextlib.suppress(OSError):
                 self._connection.settimeout(0)
                 self._connection.send(json.dumps(answer).encode() + b"\n")
+                self._connection.shutdown(socket.SHUT_RDWR)
+                while self._connection.recv(65536):  # what a closed socket leaves unread resets its peer
+                    pass
             self._connection.close()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host agent's socket, as the hook uses it too: one JSON object on one line each way; see docs/libvirt-hook.md."""
 
+import contextlib
 import json
 import socket
 import time
@@ -62,7 +63,8 @@ def exchange(path: Path, request: dict[str, Any], *, limit_s: float = LIMIT_S) -
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(limit_s)
             connection.connect(str(path))
-            connection.sendall(json.dumps(request).encode() + b"\n")
+            with contextlib.suppress(ConnectionError):  # it may have answered, and hung up, before it read this
+                connection.sendall(json.dumps(request).encode() + b"\n")
             line = _receive_line(connection, deadline_s)
     except TimeoutError:
         raise AgentUnreachableError(f"{path}: no answer within {limit_s:g} s; see the agent's log") from None

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host for the hook: both halves installed below a directory, and an agent that can be told what to say."""
 
+import importlib.util
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from uuid import UUID
 
 from vgpumgr_agent.hookproto import HookRefusedError
@@ -29,6 +31,16 @@ spec.loader.exec_module(module)
 vars(module).update({settings!r})
 os._exit(module.main(sys.argv[1:], root={root!r}))
 """
+
+
+def load_client() -> ModuleType:
+    """The hook's second half, for one who calls its functions."""
+    spec = importlib.util.spec_from_file_location("hook_client", HOOK / "hook_client.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def hostdev(uuid: str = SLICE) -> str:

@@ -1,31 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The front's cheap test has no false negatives: whatever Python would find in a domain, the front asks about."""
 
-import importlib.util
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.agent.hook.rig import HOOK, NAMESPACE, OTHER, SLICE, Host, domain, hostdev, metadata
+from tests.agent.hook.rig import HOOK, NAMESPACE, OTHER, SLICE, Host, domain, hostdev, load_client, metadata
 
 CHUNK = 1 << 20
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hook_client", HOOK / "hook_client.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-client = _load()
+client = load_client()
 
 
 @pytest.fixture(scope="module")
