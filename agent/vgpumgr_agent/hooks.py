@@ -53,6 +53,10 @@ class _NotYetError(HookRefusedError):
     """A refusal whose reason may pass within the hook's time."""
 
 
+class _NoTimeError(HookRefusedError):
+    """A refusal because the hook's time is over; what an earlier try was refused for says more."""
+
+
 class Hooks:
     """A `HookService`."""
 
@@ -231,6 +235,7 @@ class Hooks:
 
     def _make_all(self, uuids: Sequence[UUID], vm_uuid: UUID, deadline: float) -> None:
         released = not self._released.all().isdisjoint(uuids)
+        earlier: HookRefusedError | None = None
         while True:
             try:
                 with self._turn(deadline), ExitStack() as undo:
@@ -242,8 +247,11 @@ class Hooks:
             except HookRefusedError as refused:
                 # Of a VM that is gone the kernel still lets go.
                 passes = isinstance(refused, _NotYetError) or (released and refused.code == Code.SLICE_OPEN)
+                if earlier is not None and isinstance(refused, _NoTimeError):
+                    raise earlier from None
                 if not passes or time.monotonic() + _RETRY_PAUSE_S > deadline:
                     raise
+                earlier = refused
             time.sleep(_RETRY_PAUSE_S)
 
     def _make(self, uuid: UUID, vm_uuid: UUID, deadline: float, undo: ExitStack) -> None:
@@ -316,7 +324,7 @@ class Hooks:
     @contextmanager
     def _turn(self, deadline: float) -> Iterator[None]:
         if not self._acting.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise HookRefusedError("host.busy", "other slices are being changed for long; try again")
+            raise _NoTimeError("host.busy", "other slices are being changed for long; try again")
         try:
             yield
         finally:
@@ -326,7 +334,7 @@ class Hooks:
 def _require_time(deadline: float) -> None:
     """Libvirt has been told no by now, or soon will: nothing may be permitted any more."""
     if time.monotonic() >= deadline:
-        raise HookRefusedError("agent.timeout", "the agent did not decide in time; see its log, and try again")
+        raise _NoTimeError("agent.timeout", "the agent did not decide in time; see its log, and try again")
 
 
 @contextmanager

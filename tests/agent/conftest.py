@@ -42,7 +42,7 @@ def operations(kernel: FakeKernel, records: Records) -> Operations:
 def helper(tmp_path: Path, operations: Operations) -> Iterator[HelperClient]:
     """A helper in this process, over its socket."""
     uid = os.getuid()
-    server = Server(tmp_path / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=0.5)
+    server = Server(tmp_path / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=60)
     threading.Thread(target=server.serve, daemon=True).start()
     yield HelperClient(tmp_path / "helper.sock")
     server.close()

@@ -3,6 +3,7 @@
 
 import shutil
 import time
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -143,7 +144,7 @@ def test_a_gpu_that_is_not_shared_yet_is_waited_for(claimed: Host, monkeypatch: 
     later(0.5, lambda: gpu.symlink_to(device))
     claimed.start(A)
     assert claimed.kernel.permit_s(str(A)) > 0
-    monkeypatch.setattr(hooks, "_DECIDE_S", 0.5)
+    monkeypatch.setattr(hooks, "_DECIDE_S", 2)
     gpu.unlink()
     assert claimed.refused(B) == "gpu.unknown"
 
@@ -153,6 +154,16 @@ def test_a_module_that_is_not_loaded_yet_is_waited_for(claimed: Host, monkeypatc
     later(0.5, lambda: setattr(claimed.kernel, "loaded", True))
     claimed.start(A)
     assert claimed.kernel.permit_s(str(A)) > 0
-    monkeypatch.setattr(hooks, "_DECIDE_S", 0.5)
+    monkeypatch.setattr(hooks, "_DECIDE_S", 2)
     claimed.kernel.loaded = False
     assert claimed.refused(B) == "host.not_ready"
+
+
+def test_what_was_waited_for_is_told_even_if_time_runs_out_between_two_tries(
+    claimed: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(seconds + 2))
+    monkeypatch.setattr(hooks, "time", late)
+    monkeypatch.setattr(hooks, "_DECIDE_S", 2)
+    claimed.kernel.loaded = False
+    assert claimed.refused(A) == "host.not_ready"

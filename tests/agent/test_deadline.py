@@ -30,19 +30,19 @@ def test_prepare_answers_in_time_when_the_kernel_does_not(claimed: Host, monkeyp
 def test_what_is_made_after_the_hook_was_told_no_is_taken_back(
     claimed: Host, monkeypatch: pytest.MonkeyPatch, devices: tuple[UUID, ...]
 ) -> None:
-    monkeypatch.setattr("vgpumgr_agent.hooks._DECIDE_S", 0.4)
+    monkeypatch.setattr("vgpumgr_agent.hooks._DECIDE_S", 2)
     backend = claimed.agent.hooks._backend
     original = backend.prepare
     done = threading.Event()
 
     def prepare_slowly(*arguments: Any, **options: Any) -> bool:
         made = original(*arguments, **options)
-        done.wait(1)
+        done.wait(30)
         return made
 
     monkeypatch.setattr(backend, "prepare", prepare_slowly)
     path = claimed.directory / "hook.sock"
-    server = HookServer(path, claimed.agent.hooks, limits=Limits(decide_s=0.6), peer_uid=os.getuid())
+    server = HookServer(path, claimed.agent.hooks, limits=Limits(decide_s=3), peer_uid=os.getuid())
     server.start()
     with socket.socket(socket.AF_UNIX) as libvirt, libvirt.makefile("rb") as stream:
         libvirt.connect(str(path))

@@ -261,7 +261,10 @@ def test_a_device_in_use_stays_whatever_the_agent_says_of_its_vm(helper: HelperC
     assert [entry[1] for entry in kernel.log].count("remove") == 0
 
 
-def test_a_vm_that_is_gone_may_take_a_moment_to_let_go(helper: HelperClient, kernel: FakeKernel) -> None:
+def test_a_vm_that_is_gone_may_take_a_moment_to_let_go(
+    helper: HelperClient, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vgpumgr_agent.helper.operations._CLOSE_WAIT_S", 30)
     helper.call("prepare", **SLICE)
     kernel.open(UUID)
     threading.Timer(0.3, kernel.close_slice, [UUID]).start()
@@ -390,9 +393,15 @@ def test_a_request_of_more_than_a_mebibyte_is_refused(helper: HelperClient) -> N
     assert exchange(helper.path, b'{"v":1,"op":"' + b"x" * (1 << 20) + b'"}\n')["code"] == "request.too_large"
 
 
-def test_a_request_that_never_ends_is_given_up(helper: HelperClient) -> None:
-    assert exchange(helper.path, b'{"v":1,')["code"] == "request.invalid"
-    helper.call("observe")
+def test_a_request_that_never_ends_is_given_up(tmp_path: Path, operations: Operations) -> None:
+    path = tmp_path / "impatient.sock"
+    server = Server(path, operations.run, uids={os.getuid()}, deadline_s=0.5)
+    threading.Thread(target=server.serve, daemon=True).start()
+    answer = exchange(path, b'{"v":1,')
+    assert (answer["code"], answer["reason"]) == ("request.invalid", "no request within 0.5 s")
+    server._deadline_s = 60
+    HelperClient(path).call("observe")
+    server.close()
 
 
 def test_requests_about_what_does_not_exist_leave_nothing_behind(helper: HelperClient, operations: Operations) -> None:

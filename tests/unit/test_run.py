@@ -23,7 +23,7 @@ import time
 
 
 def waits():
-    time.sleep(2)
+    time.sleep(5)
 
 
 def test_that_waits():
@@ -55,7 +55,7 @@ def test_it_names_tests_that_failed_and_where_one_took_too_long(run: ModuleType,
     file.parent.mkdir()
     file.write_text(TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-ra", "-c", "/dev/null", "-o", "faulthandler_timeout=0.3", file],
+        [sys.executable, "-m", "pytest", "-q", "-ra", "-c", "/dev/null", "-o", "faulthandler_timeout=2", file],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

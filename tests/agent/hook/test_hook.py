@@ -184,7 +184,7 @@ def test_an_answer_that_decides_nothing_is_as_no_agent(host: Host, answer: bytes
 
 
 def test_a_slow_agent_is_given_up(host: Host, agent: HookServer, service: FakeService) -> None:
-    host.install(VETO_S=0.6, TELL_S=0.3)
+    host.install(VETO_S=4, TELL_S=0.3)
     service.hold = threading.Event()
     try:
         status, stderr = host.call("prepare", OURS)

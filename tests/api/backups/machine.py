@@ -34,7 +34,7 @@ class Machine:
         sysfs = FakeSysfs(HostPaths(self.kernel.root))
         operations = Operations(sysfs=sysfs, open_control=lambda: FakeControl(self.kernel.root), records=records)
         uid = os.getuid()
-        self._server = Server(directory / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=0.5)
+        self._server = Server(directory / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=60)
         threading.Thread(target=self._server.serve, daemon=True).start()
         self._helper = HelperClient(directory / "helper.sock")
         self._directory = directory

@@ -35,12 +35,13 @@ class Listening:
     noted: list[Exchange]
 
     async def open(self, *said: bytes, source: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> "Talk":
-        """A connection from a loopback address on which this is said, in pieces."""
+        """A connection from a loopback address on which this is said, in pieces, or as much as the server hears."""
         reader, writer = await asyncio.open_connection(*self.address, local_addr=(source, 0), ssl=tls)
-        for part in said:
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(0.02)
+        with contextlib.suppress(ConnectionResetError):
+            for part in said:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.02)
         return Talk(reader, writer)
 
     async def empty(self) -> None:

@@ -413,7 +413,11 @@ def test_a_lost_database_is_waited_for(caplog: pytest.LogCaptureFixture) -> None
         watching = asyncio.create_task(stream(feed, log, 0)({}, client.receive, client.send))
         await client.until(1)
         log.lost = True
-        await asyncio.sleep(0.2)
+        while not caplog.records:
+            await asyncio.sleep(0.01)
+        looks = len(log.looks)
+        while len(log.looks) < looks + 3:  # told once only
+            await asyncio.sleep(0.01)
         log.add(2)
         log.lost = False
         await client.until(3)

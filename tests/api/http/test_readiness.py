@@ -63,10 +63,12 @@ def test_many_who_ask_at_once_and_within_a_second_are_one_question(monkeypatch: 
 
 def test_a_database_that_hangs_is_busy_and_is_asked_once_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "PATIENCE_S", 0.05)
-    clock, asked, free = SimpleNamespace(s=0.0), [], threading.Event()
+    clock, asked = SimpleNamespace(s=0.0), []
+    begun, free = threading.Event(), threading.Event()
 
     def check() -> None:
         asked.append(clock.s)
+        begun.set()
         assert free.wait(60)
 
     async def work() -> None:
@@ -74,6 +76,7 @@ def test_a_database_that_hangs_is_busy_and_is_asked_once_until_it_answers(monkey
         for moment in (0, 100, 200):
             clock.s = moment
             assert await answers(ready, check, 100) == {Code.DATABASE_BUSY}
+            assert begun.wait(60)
         assert asked == [0]
         free.set()
         monkeypatch.setattr(readiness, "FRESH_S", LONG_S)

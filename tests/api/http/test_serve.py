@@ -150,7 +150,7 @@ def test_a_waiting_agent_hears_of_a_change_and_is_let_go_at_the_end(tmp_path: Pa
         assert changed["epoch_confirmed"] is False
 
         waiting = elsewhere.submit(desired, 60, epoch=changed["epoch"], generation=changed["generation"])
-        time.sleep(1)
+        time.sleep(3)
         server.process.send_signal(signal.SIGTERM)
         assert waiting.result(timeout=30).status_code == 204
         assert server.process.wait(timeout=30) == 0

@@ -44,6 +44,8 @@ def test_a_thousand_wait_with_one_thread_among_them() -> None:
         watch = DesiredWatch(count, period_s=0.01)
         waits = [asyncio.create_task(watch.changed(A, (EPOCH, 1), 60)) for _ in range(1000)]
         await asyncio.sleep(0.5)
+        while not questions:
+            await asyncio.sleep(0.01)
         busy = len(workers() - others)
         watch.stop()
         assert await asyncio.gather(*waits) == [False] * 1000
@@ -65,7 +67,7 @@ def test_only_the_host_whose_state_changed_is_answered() -> None:
 
     async def wait() -> list[bool]:
         watch = DesiredWatch(lambda: (EPOCH, current), period_s=0.01)
-        waits = [asyncio.create_task(watch.changed(host, (EPOCH, 1), 1)) for host in current]
+        waits = [asyncio.create_task(watch.changed(host, (EPOCH, 1), wait_s)) for host, wait_s in ((A, 1), (B, 60))]
         await asyncio.sleep(0.05)
         current[B] = 2
         return list(await asyncio.gather(*waits))
@@ -104,8 +106,12 @@ def test_nobody_is_asked_for_when_nobody_waits() -> None:
 
     async def wait() -> tuple[int, int]:
         watch = DesiredWatch(count, period_s=0.01)
-        await watch.changed(A, (EPOCH, 1), 0.1)
-        await asyncio.sleep(0.1)
+        waiting = asyncio.create_task(watch.changed(A, (EPOCH, 1), 60))
+        while not questions:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        while watch._task is not None:
+            await asyncio.sleep(0.01)
         after = len(questions)
         await asyncio.sleep(0.2)
         return after, len(questions)

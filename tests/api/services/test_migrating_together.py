@@ -50,13 +50,16 @@ def migrations(database: Database) -> list[tuple[str, str]]:
 
 @contextmanager
 def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[list[str]]:
-    """Has whoever migrates take its time; yields who did."""
+    """Has whoever migrates take its time, never idle for as long as PostgreSQL allows; yields who did."""
     who, run = [], schema.upgrade_to
 
     def upgrade_to(connection: Connection, revision: str) -> None:
         if schema.revision_at(connection) == FIRST:
             who.append(threading.current_thread().name)
-            time.sleep(seconds)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                connection.execute(text("SELECT 1"))
+                time.sleep(WAIT_S / 10)
         run(connection, revision)
 
     with monkeypatch.context() as patched:
