@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vgpumgr_agent.helper import operations as helper_operations
 from vgpumgr_agent.helper.client import HelperClient, HelperUnavailableError
 from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.protocol import HelperRefusedError
@@ -264,7 +265,8 @@ def test_a_device_in_use_stays_whatever_the_agent_says_of_its_vm(helper: HelperC
 def test_a_vm_that_is_gone_may_take_a_moment_to_let_go(
     helper: HelperClient, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vgpumgr_agent.helper.operations._CLOSE_WAIT_S", 30)
+    assert helper_operations._CLOSE_WAIT_S >= 1
+    monkeypatch.setattr(helper_operations, "_CLOSE_WAIT_S", 30)
     helper.call("prepare", **SLICE)
     kernel.open(UUID)
     threading.Timer(0.3, kernel.close_slice, [UUID]).start()

@@ -64,13 +64,13 @@ def test_a_slice_pulled_out_of_a_guest_can_be_plugged_in_again(gpu: Gpu, guests:
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
     command = (
-        f"{WORK}; echo vgpu.lost=$?; echo vgpu.said=$(dmesg | grep -c 'vgpu_guest.*device is gone'); "
+        f"{WORK} --depth 900; echo vgpu.lost=$?; echo vgpu.said=$(dmesg | grep -c 'vgpu_guest.*device is gone'); "
         "while [ -e /dev/vgpu0 ]; do sleep 0.1; done; echo vgpu.unplugged=1; "
         "until vgpu-guest verify --json; do sleep 0.5; done"
     )
     guest = guests.start("guest-blue", slices=(uuid,), command=command)
     guest.wait_for("^vgpu.up=", timeout_s=BOOT_S)
-    gpu.wait_queued(uuid, timeout_s=BOOT_S)
+    gpu.wait_queued(uuid, least=800, timeout_s=BOOT_S)  # for longer than until it is removed
 
     os.kill(guest.qemu_pid(), signal.SIGSTOP)
     try:

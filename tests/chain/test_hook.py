@@ -108,6 +108,7 @@ def test_a_vm_survives_restarts_of_libvirtd_and_the_agent_learns_how_it_ends(
     try:
         restart_libvirtd()
         assert vm.running()
+        vm.domain().memoryStats()  # not before libvirt is through with the VM, its hook included
         agent.refuse("claim.none", WHY)
         agent.start()
         restart_libvirtd()

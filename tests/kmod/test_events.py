@@ -17,7 +17,7 @@ from vgpumgr.control.events import Watch
 from vgpumgr.control.model import Event, EventKind, Snapshot
 from vgpumgr.errors import ControlUnavailableError, OutOfRangeError
 
-QUIET_S = 1.0  # twice as long as the kernel collects
+QUIET_S = 3.0  # six times as long as the kernel collects
 TIMEOUT_S = 30
 VGPU_ERROR_SIZE = 7  # kmod/uapi/vgpu_device.h
 FETCHED_AT_ONCE = 32  # kmod/ring.h

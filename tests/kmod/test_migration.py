@@ -101,7 +101,7 @@ def test_a_stopped_slice_does_nothing_and_goes_on(gpu: Gpu, uuid: str) -> None:
         device.connect(MSIX, [vector, -1])
         guest.attach(device)
         guest.enable(device)
-        guest.submit(device, *[delay(300_000, IRQ)] * 4)
+        guest.submit(device, *[delay(900_000, IRQ)] * 4)
         poll(lambda: device.register(REG_COMPLETED) > 0)
         set_state(device, RUNNING_P2P)
         done = device.register(REG_COMPLETED)

@@ -101,8 +101,8 @@ def test_what_a_removed_slice_had_queued_is_dropped_and_counted(gpu: Gpu) -> Non
     """A user that lets go is told at once; one that does not keeps a device without work, whose drops are counted."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
-    user = Client(["--json", uuid, *LOAD])
-    gpu.wait_queued(uuid)
+    user = Client(["--json", uuid, *LOAD, "--depth", "1000"])
+    gpu.wait_queued(uuid, least=900)  # for longer than until it is removed
     user.stop()
     remover = started(lambda: gpu.sysfs.remove(uuid))
     poll(lambda: gpu.slice_stats(uuid).dropped > 0)

@@ -97,7 +97,7 @@ def killed_at_work(host: Host, running: Guest, slice_id: str, figures: Record) -
 
     eventually(lambda: not running.running(), what="libvirt has noticed")
     assert host.api.slice(slice_id) is not None
-    running.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+    running.start(paused=True)
     assert host.is_open(slice_id)
 
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from vgpumgr.control.model import Slice, Tenant
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.entitlement import Backlogged, entitled
+from vgpumgr.errors import BusyError
 
 ADDRESS = "0000:00:10.0"
 SECOND = "0000:00:00.0"  # the soft engine runs on any function; nobody drives the host bridge
@@ -89,7 +90,14 @@ class Gpu:
             yield self
         finally:
             self.clear()
+            poll(self._takes_soft)
+
+    def _takes_soft(self) -> bool:
+        """Not before the engine's thread has let go of what it had granted."""
+        with suppress(BusyError):
             self.sysfs.write_gpu(self.address, "engine", "soft")
+            return True
+        return False
 
     @contextmanager
     def unbound(self) -> Iterator[None]:

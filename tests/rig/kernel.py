@@ -14,6 +14,9 @@ DEBUG = os.environ.get("LAB_KERNEL") == "debug"
 PATIENCE = 10 if DEBUG else 1
 """How many times as long this kernel may take, where a test only waits so that it does not wait for ever."""
 
+_PF_EXITING = 0x4  # include/linux/sched.h
+_FLAGS = 6  # of proc(5)'s stat, counted from the state
+
 
 def lacking(what: str) -> NoReturn:
     """Skip the test, which needs that; on the debug kernel, which is there for such tests, fail it."""
@@ -23,11 +26,12 @@ def lacking(what: str) -> NoReturn:
 
 
 def threads(name: str) -> list[str]:
-    """Ids of the kernel's threads whose name begins so."""
+    """Ids of the kernel's threads whose name begins so, but of those that do no more than end."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/comm"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-            if path.read_text().startswith(name):
+            before, _, after = path.read_text().rpartition(") ")
+            if before.partition(" (")[2].startswith(name) and not int(after.split()[_FLAGS]) & _PF_EXITING:
                 found.append(path.parent.name)
     return found
 

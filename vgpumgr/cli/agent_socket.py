@@ -85,7 +85,10 @@ def _receive_line(connection: socket.socket, deadline_s: float) -> bytes:
     data = bytearray()
     while not data.endswith(b"\n") and len(data) <= ANSWER_MAX_BYTES:
         connection.settimeout(max(deadline_s - time.monotonic(), 0.001))
-        chunk = connection.recv(65536)
+        try:
+            chunk = connection.recv(65536)
+        except ConnectionResetError:  # it hung up without reading
+            chunk = b""
         if not chunk:
             break
         data += chunk

@@ -13,6 +13,7 @@ from vgpumgr_agent.hook_server import Reply, no
 
 from tests.agent.hook.rig import load_client
 from vgpumgr.cli import agent_socket
+from vgpumgr.errors import AgentUnreachableError
 
 BUSY = b'{"ok": false, "code": "agent.busy", "reason": "64 requests hang"}\n'
 
@@ -28,8 +29,8 @@ class LateSocket(socket.socket):
 
 
 @contextmanager
-def hanging_up(path: Path, answer: bytes) -> Iterator[None]:
-    """An agent that answers one connection with these bytes, unasked, and closes it."""
+def hanging_up(path: Path, answer: bytes, *, asked: bool = False) -> Iterator[None]:
+    """An agent that answers one connection with these bytes, unasked or asked, and closes it without reading."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -37,9 +38,11 @@ def hanging_up(path: Path, answer: bytes) -> Iterator[None]:
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
+                if asked:
+                    connection.recv(1, socket.MSG_PEEK)
                 connection.sendall(answer)
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield
         thread.join()
@@ -57,6 +60,31 @@ def test_who_still_talks_is_answered_whole_and_then_told_to_stop() -> None:
             assert answer.read() == b'{"ok": false, "code": "request.invalid", "reason": "too long"}\n'
 
 
+def test_who_never_stops_talking_is_answered_whole_too() -> None:
+    """What comes while the agent hangs up is nothing that it leaves unread."""
+
+    def talk(to: socket.socket, ends: list[OSError]) -> None:
+        try:
+            while True:
+                to.send(b"on and on")
+        except OSError as error:
+            ends.append(error)
+
+    for _ in range(100):
+        ours, theirs = socket.socketpair()
+        ends: list[OSError] = []
+        with theirs:
+            theirs.settimeout(20)
+            talker = threading.Thread(target=talk, args=(theirs, ends))
+            talker.start()
+            ours.recv(1)
+            Reply(ours).send(no("request.invalid", "too long"))
+            with theirs.makefile("rb") as answer:
+                assert answer.read() == b'{"ok": false, "code": "request.invalid", "reason": "too long"}\n'
+            talker.join()
+        assert [type(error) for error in ends] == [BrokenPipeError]
+
+
 def test_the_hook_hears_an_agent_that_did_not_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = load_client()
     monkeypatch.setattr(socket, "socket", LateSocket)
@@ -69,3 +97,17 @@ def test_the_command_line_hears_an_agent_that_did_not_listen(tmp_path: Path, mon
     with hanging_up(tmp_path / "hook.sock", BUSY):
         answer = agent_socket.exchange(tmp_path / "hook.sock", {"v": 1})
     assert answer == {"ok": False, "code": "agent.busy", "reason": "64 requests hang"}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_who_is_not_answered_is_told_so_whenever_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asked: bool
+) -> None:
+    """As the agent does with other users."""
+    if not asked:
+        monkeypatch.setattr(socket, "socket", LateSocket)
+    with (
+        hanging_up(tmp_path / "hook.sock", b"", asked=asked),
+        pytest.raises(AgentUnreachableError, match="the answer is not the agent's"),
+    ):
+        agent_socket.exchange(tmp_path / "hook.sock", {"v": 1})

@@ -35,13 +35,12 @@ class Listening:
     noted: list[Exchange]
 
     async def open(self, *said: bytes, source: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> "Talk":
-        """A connection from a loopback address on which this is said, in pieces, or as much as the server hears."""
+        """A connection from a loopback address on which this is said, in pieces."""
         reader, writer = await asyncio.open_connection(*self.address, local_addr=(source, 0), ssl=tls)
-        with contextlib.suppress(ConnectionResetError):
-            for part in said:
-                writer.write(part)
-                await writer.drain()
-                await asyncio.sleep(0.02)
+        for part in said:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.02)
         return Talk(reader, writer)
 
     async def empty(self) -> None:

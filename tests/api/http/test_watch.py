@@ -97,7 +97,9 @@ def test_after_stop_nobody_waits() -> None:
     assert run(wait()) is False
 
 
-def test_nobody_is_asked_for_when_nobody_waits() -> None:
+@pytest.mark.parametrize("wait_s", [0.1, 60])
+def test_nobody_is_asked_for_when_nobody_waits(wait_s: float) -> None:
+    """Any more, because all have waited long enough or have left."""
     questions = []
 
     def count() -> Generations:
@@ -106,8 +108,8 @@ def test_nobody_is_asked_for_when_nobody_waits() -> None:
 
     async def wait() -> tuple[int, int]:
         watch = DesiredWatch(count, period_s=0.01)
-        waiting = asyncio.create_task(watch.changed(A, (EPOCH, 1), 60))
-        while not questions:
+        waiting = asyncio.create_task(watch.changed(A, (EPOCH, 1), wait_s))
+        while not questions or (wait_s < 1 and not waiting.done()):
             await asyncio.sleep(0.01)
         waiting.cancel()
         while watch._task is not None:
