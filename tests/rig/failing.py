@@ -35,7 +35,7 @@ WITHOUT_MEMORY = {errno.ENOMEM, errno.EFAULT, errno.ENOBUFS}
 THREAD_SAYS = WITHOUT_MEMORY | {errno.EAGAIN}
 # No action needs more: an endless loop is a defect of the test.
 MOST = 3000
-_AGAIN = 8
+_AGAIN = 16
 
 
 def text_of(module: str) -> tuple[int, int]:
