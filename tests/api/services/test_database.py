@@ -173,7 +173,8 @@ def test_deadlocks_are_resolved(world: World, engine_name: str) -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(attempts) == 3
+    # Or more: who was given up may be back at its first row before the other, who waited for it, has woken up.
+    assert len(attempts) >= 3
     assert [world.run(tenants.get_tenant, name).generation for name in ("a", "b")] == [3, 3]
 
 
