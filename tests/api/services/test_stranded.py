@@ -32,8 +32,11 @@ AT_ONCE = 50
 
 KEPT_PERMILLE = 900
 """What ours keeps of best fit's room at least. It is asked for, not guaranteed: a GPU that is not looked at would be
-left with no less share than those that are, but may be left with less memory. First fit keeps about 800.
+left with no less share than those that are, but may be left with less memory. First fit keeps 600 to 900.
 """
+
+SEEDS = (1, 2, 3)
+"""Each has a world of its own: the walk would meet what an earlier one left."""
 
 Sizes = tuple[int, int]
 Used = list[list[int]]
@@ -48,11 +51,10 @@ class Mix:
     sizes: tuple[Sizes, ...]
     gpus: int
     filled: int
-    seeds: tuple[int, ...]
 
 
-ALL_KINDS = Mix(((600, 4), (400, 1), (100, 4), (250, 2), (50, 8)), gpus=200, filled=540, seeds=(1, 2, 3))
-MUCH_OF_ONE = Mix(((300, 12), (900, 1), (400, 1), (20, 8), (10, 1)), gpus=400, filled=920, seeds=(1, 2))
+ALL_KINDS = Mix(((600, 4), (400, 1), (100, 4), (250, 2), (50, 8)), gpus=200, filled=540)
+MUCH_OF_ONE = Mix(((300, 12), (900, 1), (400, 1), (20, 8), (10, 1)), gpus=400, filled=920)
 """Leaves more GPUs alike that are full of share, or nearly, than are compared."""
 
 Rule = Callable[[Used, list[int], Sizes], int]
@@ -136,8 +138,6 @@ def placed_by_us(world: World, mix: Mix, seed: int) -> tuple[int, int]:
         for some in _batches(each.claims):
             there += _claimed(world, [asking[kind] for kind in some])
     left = len(list(iter(lambda: _claimed(world, asking[:1]), [None])))
-    for agent in agents:
-        world.set_host(agent.name, state="cordoned")  # or the next seed would find what is left
     return left, there.count(None)
 
 
@@ -161,13 +161,12 @@ def _batches(kinds: list[int]) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("mix", [ALL_KINDS, MUCH_OF_ONE], ids=["all kinds", "much of one"])
-def test_as_much_room_stays_for_large_claims_as_if_all_gpus_were_compared(world: World, mix: Mix) -> None:
-    ours = [placed_by_us(world, mix, seed) for seed in mix.seeds]
-    best, first = ([placed_by(rule, mix, seed) for seed in mix.seeds] for rule in (best_fit, first_fit))
-    for name, found in (("ours", ours), ("best fit", best), ("first fit", first)):
-        print(f"{name}: room for {[room for room, _ in found]}, refused {[refused for _, refused in found]}")
-    assert all(refused == 0 for _, refused in (*ours, *best, *first)), "they were given the same"
-    rooms = [sum(room for room, _ in found) for found in (ours, best, first)]
-    assert rooms[0] >= rooms[2]
-    assert rooms[0] * 1000 >= rooms[1] * KEPT_PERMILLE
+def test_as_much_room_stays_for_large_claims_as_if_all_gpus_were_compared(world: World, mix: Mix, seed: int) -> None:
+    ours, best, first = placed_by_us(world, mix, seed), placed_by(best_fit, mix, seed), placed_by(first_fit, mix, seed)
+    for name, (room_left, refused) in (("ours", ours), ("best fit", best), ("first fit", first)):
+        print(f"{name}: room for {room_left}, refused {refused}")
+    assert [refused for _, refused in (ours, best, first)] == [0, 0, 0], "they were given the same"
+    assert ours[0] >= first[0]
+    assert ours[0] * 1000 >= best[0] * KEPT_PERMILLE
