@@ -5,6 +5,7 @@ As a program it is a trivial one: `python3 -m tests.rig.executor UUID BEHAVIOUR`
 `taken NUMBER` for each grant, and ends when its file does.
 """
 
+import ctypes
 import fcntl
 import os
 import select
@@ -20,6 +21,7 @@ from pathlib import Path
 DEVICE = Path("/dev/vgpumgr-exec")
 ATTACH, TAKE, COMPLETE = 0x40287650, 0x80307651, 0x40187652
 REVOKED = 1
+PR_SET_THP_DISABLE = 41  # linux/prctl.h
 PIPE_BYTES = 0x4000
 """So many the kernel holds each way (kmod/channel.h)."""
 
@@ -165,7 +167,16 @@ def echo(fd: int) -> None:
             select.select([], [fd], [])
 
 
+def keep_memory_as_it_is() -> None:
+    """Else khugepaged (nice 19) may hold this process's memory, to gather a huge page, while busier tasks keep it from
+    the processor: whoever then faults waits for it, in real time or not.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "PR_SET_THP_DISABLE")
+
+
 def main() -> None:
+    keep_memory_as_it_is()
     with executor(sys.argv[1]) as one:
         print("ready", flush=True)
         serve(one, sys.argv[2])
