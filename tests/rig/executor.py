@@ -167,7 +167,7 @@ def echo(fd: int) -> None:
             select.select([], [fd], [])
 
 
-def keep_memory_as_it_is() -> None:
+def refuse_huge_pages() -> None:
     """Else khugepaged (nice 19) may hold this process's memory, to gather a huge page, while busier tasks keep it from
     the processor: whoever then faults waits for it, in real time or not.
     """
@@ -176,7 +176,7 @@ def keep_memory_as_it_is() -> None:
 
 
 def main() -> None:
-    keep_memory_as_it_is()
+    refuse_huge_pages()
     with executor(sys.argv[1]) as one:
         print("ready", flush=True)
         serve(one, sys.argv[2])
