@@ -155,26 +155,29 @@ def test_deadlocks_are_resolved(world: World, engine_name: str) -> None:
         pytest.skip("SQLite has one writer at a time")
     world.tenant("a")
     world.tenant("b")
-    crossed = threading.Barrier(2)
+    crossed, carried_out = threading.Barrier(2), threading.Event()
     attempts: list[str] = []
 
     def lock(first: str, second: str) -> None:
         def change(session: Session) -> None:
             attempts.append(first)
+            again = len(attempts) > 2
+            if again:  # else it may be back at its first row before the other, who waited for it, has woken up
+                assert carried_out.wait(20)
             session.execute(update(Tenant).where(Tenant.name == first).values(generation=Tenant.generation + 1))
-            if len(attempts) <= 2:
+            if not again:
                 crossed.wait(20)
             session.execute(update(Tenant).where(Tenant.name == second).values(generation=Tenant.generation + 1))
 
         world.database.run(change)
+        carried_out.set()
 
     threads = [threading.Thread(target=lock, args=pair) for pair in (("a", "b"), ("b", "a"))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    # Or more: who was given up may be back at its first row before the other, who waited for it, has woken up.
-    assert len(attempts) >= 3
+    assert len(attempts) == 3
     assert [world.run(tenants.get_tenant, name).generation for name in ("a", "b")] == [3, 3]
 
 
