@@ -3,7 +3,6 @@
 
 import errno
 import math
-import mmap
 import os
 import re
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from tests.rig.client import Client, Outcome, client
 from tests.rig.edu import (
     DEVICE,
+    REG_FACT,
     TIMEOUT_MS,
     config_bit,
     engine,
@@ -25,6 +25,7 @@ from tests.rig.edu import (
     result,
     saved,
     state,
+    write_register,
 )
 from tests.rig.gpu import ADDRESS, Gpu, Load, poll, unload_module
 from tests.rig.kernel import DEBUG, kernel_log, log_grows
@@ -37,7 +38,6 @@ from vgpumgr.control.netlink import Control
 from vgpumgr.errors import BusyError, InvalidFieldError, NotFoundError, UnknownGpuError
 
 PCI_CAP_ID_MSI, PCI_MSI_FLAGS, PCI_MSI_ENABLE = 5, 2, 1
-EDU_FACT = 8
 NOTICE_NS = 50_000  # kmod/engine.h: what the thread may need to notice the end
 CLOCK_NS = 1000  # of the tracer's times
 NOWHERE = "0000:00:1f.7"
@@ -101,10 +101,7 @@ def test_the_module_is_loaded_with_an_engine(gpu: Gpu) -> None:
 
 def keep_busy() -> None:
     """Give the device a job of seconds, as somebody else's driver might have; it has once been driven by ours."""
-    resource = os.open(DEVICE / "resource0", os.O_RDWR | os.O_SYNC)
-    with mmap.mmap(resource, 4096) as registers:
-        registers[EDU_FACT : EDU_FACT + 4] = (0xFFFFFFFF).to_bytes(4, "little")
-    os.close(resource)
+    write_register(REG_FACT, 0xFFFFFFFF)
 
 
 def take_when_done(gpu: Gpu) -> None:

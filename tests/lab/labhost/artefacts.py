@@ -58,12 +58,12 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
         with step(f"kernel modules for {toolchain.release}"):
             tree = directory / "source"
             sources.write(tree)
-            flags = ["-Werror", *(_EACH_FUNCTION_IN_ITS_STACK if toolchain.kernel.fragment else ())]
-            strict = ["W=1", f"KCFLAGS={' '.join(flags)}"]
+            flags = ["-Werror", *(_EACH_FUNCTION_IN_ITS_STACK if toolchain.kernel.fragments else ())]
+            strict = [f"ARCH={toolchain.kernel.architecture}", "W=1", f"KCFLAGS={' '.join(flags)}"]
             make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", *strict, "modules"]
             command = in_root(toolchain.root, tree, make)
             build_step(command, name=name, log=paths.cache / "logs" / f"{name}.log", timeout_s=_BUILD_LIMIT_S)
-            if toolchain.kernel.fragment:
+            if toolchain.kernel.fragments:
                 make = ["make", "-C", toolchain.headers, "M=/src/tests/kmod/defects", *strict, "modules"]
                 command = in_root(toolchain.root, tree, make)
                 build_step(command, name=name, log=paths.cache / "logs" / "defects.log", timeout_s=_BUILD_LIMIT_S)
@@ -87,7 +87,7 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
 
 def built_modules(tree: Path, kernel: Kernel) -> Sequence[str]:
     """Return which modules a build left in `tree`; LabError unless all of that kernel's are there."""
-    wanted = (*_MODULES, *(_MODULES_OF_OWN_KERNEL if kernel.fragment else ()))
+    wanted = (*_MODULES, *(_MODULES_OF_OWN_KERNEL if kernel.fragments else ()))
     missing = [module for module in wanted if not (tree / module).is_file()]
     if missing:
         raise LabError(f"the build for kernel {kernel.name} left no {', '.join(missing)}")

@@ -9,7 +9,7 @@ from labhost import initrd, qemu
 from labhost.artefacts import Artefacts, kernel_modules, tools
 from labhost.cache import Cache
 from labhost.checkpatch import checkpatch
-from labhost.debian import bare_image, qemu_root
+from labhost.debian import bare_image, host_root, qemu_root
 from labhost.deploy import host_image
 from labhost.paths import Paths
 from labhost.selftests import vfio_selftests
@@ -20,12 +20,13 @@ _REFRESHED = {"host": ("host-root", "qemu"), "selftests": ("selftests",), "check
 
 @dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """Everything a boot needs except its command."""
+    """Everything a boot needs except its command; `host_root` instead of QEMU and an image for User-mode Linux."""
 
-    qemu: list[str]
     toolchain: Toolchain
     initrds: tuple[Path, Path]
-    host_image: Path | None
+    qemu: Sequence[str] = ()
+    host_image: Path | None = None
+    host_root: Path | None = None
 
 
 def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool = False) -> None:
@@ -34,7 +35,7 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
     Without `kernels` the modules are built for all of Debian's. `refresh` forgets cached Debian systems first, which
     is how newer packages get in.
     """
-    names = kernels or [name for name, kernel in KERNELS.items() if not kernel.fragment]
+    names = kernels or [name for name, kernel in KERNELS.items() if not kernel.fragments]
     if refresh:
         cache = Cache(paths.cache)
         for name in _REFRESHED.get(what) or [f"toolchain-{kernel}" for kernel in names]:
@@ -62,6 +63,8 @@ def ingredients(
 ) -> Ingredients:
     """Return what a lab host under a kernel needs; builds what is missing or out of date."""
     chain, initrds = ingredients_of_kernel(paths, kernel, guest_kernel=guest_kernel, artefacts=artefacts)
+    if chain.kernel.is_user_mode:
+        return Ingredients(toolchain=chain, initrds=initrds, host_root=host_root(paths) if mode == "bare" else None)
     image = {"minimal": None, "bare": bare_image}.get(mode, host_image)
     return Ingredients(
         qemu=qemu.command(qemu_root(paths)),
@@ -76,7 +79,8 @@ def ingredients_of_kernel(
 ) -> tuple[Toolchain, tuple[Path, Path]]:
     """Return a kernel's toolchain and the two cached archives of its initial RAM disk."""
     chain = toolchain(paths, KERNELS[kernel])
-    guest_chain = toolchain(paths, KERNELS[guest_kernel])
+    # User-mode Linux has no guests
+    guest_chain = chain if chain.kernel.is_user_mode else toolchain(paths, KERNELS[guest_kernel])
     built = guests = Artefacts()
     if artefacts:
         programs = tools(paths, toolchain(paths, KERNELS[DEFAULT_KERNEL]))

@@ -34,6 +34,7 @@ examples:
   lab run --minimal -- 'lab-insmod && ls /sys/class/mdev_bus'       seconds; busybox only
   lab run --icount -- python3 -m pytest -q tests/time       virtual time: results do not depend on this machine's load
   lab run -- 'lab-product && vgpumgr get gpus' the deployed product
+  lab run --kernel uml --bare -- python3 -m pytest -q tests/kmod/test_dma.py    User-mode Linux: the module alone, at once
   lab run --systemd -- systemctl --failed      a lab host that systemd has booted
   lab run --systemd --reboots -- 'echo $LAB_BOOT; [ $LAB_BOOT = 2 ] || lab-reboot'         a reboot
   lab run --neighbour COMMAND-THERE -- COMMAND  two lab hosts on one wire, 192.0.2.1 (COMMAND's) and 192.0.2.2
@@ -149,10 +150,15 @@ def _boot_options(options: argparse.Namespace) -> Options:
         raise LabError("--minimal, --bare and --systemd exclude each other")
     if options.reboots and not options.systemd:
         raise LabError("--reboots goes with --systemd: the other lab hosts keep nothing that outlives a reboot")
+    user_mode = KERNELS[options.kernel].is_user_mode
+    if user_mode and (not (options.minimal or options.bare) or options.icount):
+        raise LabError(f"--kernel {options.kernel} goes with --minimal or --bare, and not with --icount")
+    if options.virtual_time and not user_mode:
+        raise LabError("--virtual-time goes with --kernel uml; --icount is QEMU's")
     neighbour = getattr(options, "neighbour", None)
-    if neighbour and (options.systemd or options.icount):
+    if neighbour and (options.systemd or options.icount or user_mode):
         raise LabError(
-            "--neighbour does not go with --systemd, nor with --icount: nothing may wait for the outside then"
+            "--neighbour does not go with --systemd, --kernel uml or --icount: nothing may wait for the outside then"
         )
     return Options(
         kernel=options.kernel,
@@ -161,6 +167,7 @@ def _boot_options(options: argparse.Namespace) -> Options:
         bare=options.bare,
         systemd=options.systemd,
         icount=options.icount,
+        virtual_time=options.virtual_time,
         accelerator=options.accel,
         cpus=options.smp,
         memory_mib=options.memory,
@@ -232,6 +239,11 @@ def _add_boot_options(parser: argparse.ArgumentParser, *, timeout_s: int) -> Non
     parser.add_argument("--systemd", action="store_true", help="boot systemd; COMMAND starts when the system is up")
     parser.add_argument("--reboots", action="store_true", help="with --systemd: the lab host may reboot (lab-reboot)")
     parser.add_argument("--icount", action="store_true", help="virtual time, one CPU; nothing may wait for the outside")
+    parser.add_argument(
+        "--virtual-time",
+        action="store_true",
+        help="with --kernel uml: computing takes no time, and nothing may wait for the outside",
+    )
     parser.add_argument(
         "--accel",
         choices=("auto", "kvm", "tcg"),

@@ -28,8 +28,10 @@ def base(paths: Paths, toolchain: Toolchain, artefacts: Artefacts) -> Path:
     """Return the first archive: it boots by itself; the artefacts only say which modules ours depend on."""
     tree = ModuleTree(toolchain.modules)
     extra = sorted({name for module in artefacts.modules for name in needed_by(module) if tree.has(name)})
-    wanted = [name for name in _OPTIONAL_MODULES if tree.has(name)]
-    wanted += [*_BOOT_MODULES, *_MINIMAL_MODULES, *extra]
+    wanted = [*_BOOT_MODULES, *_MINIMAL_MODULES, *extra]
+    if toolchain.kernel.is_user_mode:
+        wanted = [name for name in (*_MINIMAL_MODULES, *extra) if tree.has(name)]
+    wanted += [name for name in _OPTIONAL_MODULES if tree.has(name)]
     scripts = sorted(path for path in paths.inside_scripts.iterdir() if path.is_file())
 
     def build(directory: Path) -> None:
@@ -57,8 +59,9 @@ def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_m
                 archive.add_file(f"lab/{module.name}", module)
             for binary in binaries:
                 archive.add_file(f"lab/bin/{binary.name}", binary)
-            archive.add_file("lab/guest/vmlinuz", guest.vmlinuz)
-            archive.add_file("lab/guest/initrd", initrd)
+            if not guest.kernel.is_user_mode:
+                archive.add_file("lab/guest/vmlinuz", guest.vmlinuz)
+                archive.add_file("lab/guest/initrd", initrd)
             archive.close()
 
     key = digest([guest.directory.name, *_contents(sources), _own_source()])

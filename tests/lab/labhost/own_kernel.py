@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a kernel of our own from Debian's source package and a configuration fragment.
+"""Builds a kernel of our own from Debian's source package and fragments of its configuration.
 
 The result has the layout of a Debian toolchain: kernel, modules, and at the place of the headers what is left of
 the build tree when all that modules of others do not need is gone.
+
+A kernel of the architecture `um` (User-mode Linux) is a program of this machine. Its sources are patched and
+completed from tests/lab/kernels/uml first.
 """
 
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from labhost.errors import LabError
 from labhost.paths import Paths
 from labhost.rootfs import in_root, logged
 
-PACKAGES = ("bc", "bison", "cpio", "flex", "libelf-dev", "libssl-dev", "python3-minimal", "rsync", "xz-utils")
+PACKAGES = (
+    "bc", "bison", "cpio", "flex", "libelf-dev", "libssl-dev", "patch", "python3-minimal", "rsync", "xz-utils",
+)  # fmt: skip
+IMAGES = {"x86_64": "arch/x86/boot/bzImage", "um": "vmlinux"}
+"""By architecture: what is booted."""
 _BUILD_LIMIT_S = 4 * 3600.0
 """Half an hour on two processors."""
 
@@ -23,20 +31,26 @@ tar -xf linux-source-*.tar.xz
 rm linux-source-*.tar.xz
 mv linux-source-* linux
 cd linux
+for patch in /src/additions/*.patch; do
+    [ ! -e "$patch" ] || patch --no-backup-if-mismatch -p1 <"$patch"
+done
+for driver in /src/additions/*.c; do
+    [ ! -e "$driver" ] || cp "$driver" arch/um/drivers/
+done
 exec make KCONFIG_ALLCONFIG=/src/fragment allnoconfig
 """
 
 BUILD = """set -eu
 cd /usr/src/linux
-nice -n 19 make -s -j"$(nproc)" bzImage modules
+nice -n "$NICE" make -s -j"$(nproc)" "${IMAGE##*/}" modules
 release=$(make -s kernelrelease)
 make -s INSTALL_MOD_STRIP=1 modules_install
 rm -f "/usr/lib/modules/$release/build"
-cp arch/x86/boot/bzImage "/boot/vmlinuz-$release"
+cp "$IMAGE" "/boot/vmlinuz-$release"
 cp .config "/boot/config-$release"
 find . -mindepth 1 -maxdepth 1 ! -name Makefile ! -name .config ! -name Module.symvers ! -name include \\
     ! -name scripts ! -name arch ! -name tools -exec rm -rf {} +
-find arch -mindepth 1 -maxdepth 1 ! -name x86 -exec rm -rf {} +
+find arch -mindepth 1 -maxdepth 1 ! -name x86 ! -name um -exec rm -rf {} +
 find tools -mindepth 1 -maxdepth 1 ! -name objtool -exec rm -rf {} +
 find arch -name '*.[oa]' -delete
 mv /usr/src/linux "/usr/src/linux-headers-$release"
@@ -49,21 +63,27 @@ def source_package(series: str) -> str:
     return f"linux-source-{series}"
 
 
-def build_kernel(paths: Paths, name: str, root: Path, fragment: Path, scratch: Path) -> None:
+def build_kernel(
+    paths: Paths, name: str, root: Path, *, architecture: str, fragment: str, additions: Sequence[Path], scratch: Path
+) -> None:
     """Build the kernel in a root file system that has PACKAGES, a compiler and the source package.
 
-    Raises LabError if the kernel's dependencies dropped settings of the fragment.
+    `additions`: patches of its sources, and drivers for arch/um/drivers. Raises LabError if the kernel's dependencies
+    dropped settings of the fragment.
     """
-    scratch.mkdir()
-    (scratch / "fragment").write_bytes(fragment.read_bytes())
-    logged(paths, f"{name}-configure", in_root(root, scratch, ["sh", "-c", CONFIGURE]))
-    wanted = settings(fragment.read_text(encoding="ascii"))
-    lost = lost_settings(wanted, settings((root / "usr/src/linux/.config").read_text(encoding="ascii")))
+    (scratch / "additions").mkdir(parents=True)
+    (scratch / "fragment").write_text(fragment, encoding="ascii")
+    for addition in additions:
+        shutil.copy2(addition, scratch / "additions")
+    # nobody waits for a kernel that takes half an hour; the first tests wait for User-mode Linux
+    environ = {"ARCH": architecture, "IMAGE": IMAGES[architecture], "NICE": "0" if architecture == "um" else "19"}
+    logged(paths, f"{name}-configure", in_root(root, scratch, ["sh", "-c", CONFIGURE]), environ=environ)
+    lost = lost_settings(settings(fragment), settings((root / "usr/src/linux/.config").read_text(encoding="ascii")))
     if lost:
-        raise LabError(f"{fragment.name}: the kernel's configuration has other values: {', '.join(lost)}")
-    logged(paths, f"{name}-make", in_root(root, scratch, ["sh", "-c", BUILD]), timeout_s=_BUILD_LIMIT_S)
-    (scratch / "fragment").unlink()
-    scratch.rmdir()
+        raise LabError(f"{name}: the kernel's configuration has other values: {', '.join(lost)}")
+    build = in_root(root, scratch, ["sh", "-c", BUILD])
+    logged(paths, f"{name}-make", build, timeout_s=_BUILD_LIMIT_S, environ=environ)
+    shutil.rmtree(scratch)
 
 
 def settings(config: str) -> dict[str, str]:

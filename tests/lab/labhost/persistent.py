@@ -22,6 +22,7 @@ from labhost.errors import LabError
 from labhost.paths import Paths
 from labhost.progress import say
 from labhost.run import Options, machine, parts_of
+from labhost.toolchain import KERNELS
 
 _BOOT_LIMIT_S = 300.0
 _EXIT_LIMIT_S = 10.0
@@ -31,6 +32,8 @@ def up(paths: Paths, options: Options) -> None:
     """Start the lab host and return when it answers. Raises LabError if one is up already."""
     if options.minimal:
         raise LabError("the minimal lab host has no ssh: use `run --minimal`")
+    if KERNELS[options.kernel].is_user_mode:
+        raise LabError("User-mode Linux has no ssh: use `run`")
     state = paths.persistent
     parts = parts_of(paths, options)
     with _locked(state):

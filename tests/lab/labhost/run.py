@@ -27,10 +27,12 @@ from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
 from labhost.paths import Paths
 from labhost.progress import say
 from labhost.qemu import Emulation, Machine, Wire, kvm_usable
-from labhost.toolchain import DEFAULT_KERNEL
+from labhost.toolchain import DEFAULT_KERNEL, KERNELS
+from labhost.user_mode import ENVIRON, UserModeMachine
 
 _POWER_OFF_LIMIT_S = 10.0
 _POLL_S = 0.5
+_USER_MODE_POLL_S = 0.05
 _NEIGHBOUR_LIMIT_S = 120.0
 """Once the first lab host has ended."""
 
@@ -45,6 +47,7 @@ class Options:
     bare: bool = False
     systemd: bool = False
     icount: bool = False
+    virtual_time: bool = False
     accelerator: str = "auto"
     cpus: int = 2
     memory_mib: int = 2048
@@ -92,26 +95,19 @@ def machine(
     job_files: Mapping[str, bytes] | None = None,
 ) -> Machine:
     """Describe a lab host whose files are in `directory`, and write its initial RAM disk there."""
-    disk = directory / "initrd"
-    with disk.open("wb") as stream:
-        for archive in parts.initrds:
-            stream.write(archive.read_bytes())
-        initrd.write_job(stream, job, job_files or {})
+    disk = _initial_disk(parts, directory, job, job_files)
     kvm = options.accelerator == "kvm" or (
         options.accelerator == "auto"
         and not options.icount
         and kvm_usable(paths, parts.qemu, parts.toolchain, parts.initrds[0])
     )
     words = [
-        "console=ttyS0", "loglevel=5", "panic=-1", "log_buf_len=4M", "watchdog_thresh=60", "net.ifnames=0",
+        "console=ttyS0", *_command_line(options, parts), "watchdog_thresh=60", "net.ifnames=0",
         # as advised for GPU hosts: else khugepaged and the like keep the engine thread waiting for milliseconds
         "preempt=full",
         "iomem=relaxed",  # tests raise the interrupts of a device that has a driver
-        f"lab.mode={options.mode}", f"lab.kernel={options.kernel}", f"lab.guest_kernel={options.guest_kernel}",
+        f"lab.guest_kernel={options.guest_kernel}",
         *([f"lab.wire={wire.number}"] if wire else []),
-        # only kernels that are built here have KUnit
-        *(["kunit.enable=1"] if parts.toolchain.kernel.fragment else []),
-        *([] if options.allow_splats else ["oops=panic"]),
         *(["systemd.gpt_auto=0", "systemd.ssh_auto=0"] if options.systemd else []),
     ]  # fmt: skip
     return Machine(
@@ -131,6 +127,44 @@ def machine(
         wire=wire,
         reboots=options.reboots,
     )
+
+
+def user_mode_machine(
+    paths: Paths, options: Options, parts: Ingredients, directory: Path, job: str
+) -> UserModeMachine:
+    """Describe such a lab host under User-mode Linux, and write its initial RAM disk."""
+    return UserModeMachine(
+        program=parts.toolchain.vmlinuz,
+        memory_mib=options.memory_mib,
+        initrd=_initial_disk(parts, directory, job),
+        command_line=" ".join(_command_line(options, parts)),
+        directory=directory,
+        checkout=paths.checkout,
+        root=parts.host_root,
+        virtual_time=options.virtual_time,
+    )
+
+
+def _initial_disk(
+    parts: Ingredients, directory: Path, job: str, job_files: Mapping[str, bytes] | None = None
+) -> Path:
+    disk = directory / "initrd"
+    with disk.open("wb") as stream:
+        for archive in parts.initrds:
+            stream.write(archive.read_bytes())
+        initrd.write_job(stream, job, job_files or {})
+    return disk
+
+
+def _command_line(options: Options, parts: Ingredients) -> list[str]:
+    """What every kernel of the lab is told."""
+    return [
+        "loglevel=5", "panic=-1", "log_buf_len=4M",
+        f"lab.mode={options.mode}", f"lab.kernel={options.kernel}",
+        # only kernels that are built here have KUnit
+        *(["kunit.enable=1"] if parts.toolchain.kernel.fragments else []),
+        *([] if options.allow_splats else ["oops=panic"]),
+    ]  # fmt: skip
 
 
 def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
@@ -156,6 +190,11 @@ def _run(paths: Paths, options: Options, parts: Ingredients, words: Sequence[str
     wire = Wire(directory=directory, number=1) if options.neighbour else None
     status = EXIT_LAB_FAILED
     try:
+        if parts.toolchain.kernel.is_user_mode:
+            program = user_mode_machine(paths, options, parts, directory, script(options, words))
+            in_time = _boot_user_mode(program, options.timeout_s)
+            status = _judge(options, program, in_time)
+            return status, directory
         host = machine(paths, options, parts, directory, script(options, words), wire=wire)
         with _neighbour(paths, options, parts, directory) as end_of_neighbour:
             in_time = _boot([*parts.qemu, *host.arguments()], options.timeout_s, host.report)
@@ -231,6 +270,35 @@ def _boot(command: Sequence[str], limit_s: float, report: Path) -> bool:
             os.close(output)
 
 
+def _boot_user_mode(host: UserModeMachine, limit_s: float) -> bool:
+    """Run User-mode Linux to its end and forward what its command writes; False if the time limit ended it."""
+    deadline = time.monotonic() + limit_s
+    host.output.touch()
+    with (
+        host.serial_log.open("wb") as messages,
+        host.output.open("rb") as output,
+        spawn(host.command(), stdout=messages, stderr=messages, environ=ENVIRON) as child,
+    ):
+        try:
+            while True:
+                ended = child.poll() is not None
+                if is_complete(host.report):
+                    deadline = min(deadline, time.monotonic() + _POWER_OFF_LIMIT_S)
+                if data := output.read():
+                    sys.stdout.buffer.write(data)
+                    sys.stdout.buffer.flush()
+                elif ended:
+                    return True
+                elif time.monotonic() >= deadline:
+                    return is_complete(host.report)
+                else:
+                    time.sleep(_USER_MODE_POLL_S)
+        finally:
+            # its processes are of its session; the kernel alone would leave them behind
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+
 def _note_end(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
     """Add to QEMU's messages what killed it, if that was a signal."""
     with suppress(subprocess.TimeoutExpired):
@@ -245,7 +313,7 @@ def is_complete(report: Path) -> bool:
     return report.is_file() and report.read_bytes().endswith(b"\nend\n")
 
 
-def _judge(options: Options, host: Machine, in_time: bool) -> int:
+def _judge(options: Options, host: Machine | UserModeMachine, in_time: bool) -> int:
     """Turn what the lab host left behind into an exit status."""
     if not host.report.parent.is_dir():
         raise LabError(f"{host.report.parent} was removed while the lab host ran: its result is lost")
@@ -266,8 +334,9 @@ def _judge(options: Options, host: Machine, in_time: bool) -> int:
     if not in_time:
         say(f"stopped: the time limit of {options.timeout_s:.0f} s has passed")
         return EXIT_TIMEOUT
-    print(tail(host.report.parent / "qemu.log"), end="", file=sys.stderr)
-    if b"Triple fault" in (host.reset_log.read_bytes() if host.reset_log.exists() else b""):
-        say("a processor of the lab host had a triple fault")
+    if isinstance(host, Machine):
+        print(tail(host.report.parent / "qemu.log"), end="", file=sys.stderr)
+        if b"Triple fault" in (host.reset_log.read_bytes() if host.reset_log.exists() else b""):
+            say("a processor of the lab host had a triple fault")
     say("the lab host ended without reporting an exit status")
     return EXIT_LAB_FAILED

@@ -43,7 +43,8 @@ printf '%s' "$release" > "$root/kernel-release"
 class Kernel:
     """A kernel of a Debian suite, with the compiler its headers want; `split` if it comes in several packages.
 
-    With `fragment`, a configuration in tests/lab/kernels, it is built here from the sources of `series`.
+    With `fragments`, of a configuration in tests/lab/kernels, it is built here from the sources of `series`: for a
+    virtual machine, or as User-mode Linux if its `architecture` is `um`.
     """
 
     name: str
@@ -51,7 +52,19 @@ class Kernel:
     compiler: str
     split: bool = False
     series: str = ""
-    fragment: str = ""
+    fragments: tuple[str, ...] = ()
+    architecture: str = "x86_64"
+
+    @property
+    def is_user_mode(self) -> bool:
+        """Whether it is a program of this machine."""
+        return self.architecture == "um"
+
+
+def _user_mode(name: str, *fragments: str) -> Kernel:
+    return Kernel(
+        name=name, suite="trixie", compiler="gcc-14", series="6.12", fragments=fragments, architecture="um"
+    )
 
 
 KERNELS = {
@@ -61,7 +74,9 @@ KERNELS = {
         Kernel(name="6.1", suite="bookworm", compiler="gcc-12"),
         # whatever is the newest
         Kernel(name="7.x", suite="trixie-backports", compiler="gcc-14", split=True),
-        Kernel(name="debug", suite="trixie", compiler="gcc-14", series="6.12", fragment="debug.config"),
+        Kernel(name="debug", suite="trixie", compiler="gcc-14", series="6.12", fragments=("debug.config",)),
+        _user_mode("uml", "uml.config", "uml-virtual-time.config"),
+        _user_mode("uml-debug", "uml.config", "uml-virtual-time.config", "uml-debug.config"),
     )
 }
 DEFAULT_KERNEL = "6.12"
@@ -107,7 +122,7 @@ class Toolchain:
 
 def toolchain(paths: Paths, kernel: Kernel) -> Toolchain:
     """Return the toolchain for a kernel, built if it is not cached."""
-    make = _own if kernel.fragment else _debian
+    make = _own if kernel.fragments else _debian
     return Toolchain(kernel=kernel, directory=make(paths, kernel, f"toolchain-{kernel.name}"))
 
 
@@ -128,19 +143,29 @@ def _debian(paths: Paths, kernel: Kernel, name: str) -> Path:
 
 
 def _own(paths: Paths, kernel: Kernel, name: str) -> Path:
-    fragment = paths.kernel_configs / kernel.fragment
+    fragment = "".join((paths.kernel_configs / part).read_text(encoding="ascii") for part in kernel.fragments)
+    additions = sorted((paths.kernel_configs / "uml").iterdir()) if kernel.is_user_mode else []
     packages = ["busybox-static", "gcc", kernel.compiler, "kmod", "libc6-dev", "make", "perl", "sparse"]
     packages += [*own_kernel.PACKAGES, own_kernel.source_package(kernel.series)]
 
     def build(directory: Path) -> None:
-        with step(f"kernel {kernel.name}, {kernel.series} with {kernel.fragment} (half an hour)"):
+        with step(f"kernel {kernel.name}, {kernel.series} with {', '.join(kernel.fragments)}"):
             root = directory / "root"
             mmdebstrap(paths, name, root, kernel.suite, packages)
-            own_kernel.build_kernel(paths, name, root, fragment, directory / "scratch")
-            _make_modules_image(paths, name, directory)
+            own_kernel.build_kernel(
+                paths,
+                name,
+                root,
+                architecture=kernel.architecture,
+                fragment=fragment,
+                additions=additions,
+                scratch=directory / "scratch",
+            )
+            if not kernel.is_user_mode:
+                _make_modules_image(paths, name, directory)
 
     recipe = [own_kernel.CONFIGURE, own_kernel.BUILD]
-    key = digest([*packages, kernel.suite, fragment.read_bytes(), *recipe, *MKFS])
+    key = digest([*packages, kernel.suite, fragment, *(part.read_bytes() for part in additions), *recipe, *MKFS])
     return Cache(paths.cache).entry(name, key, build)
 
 

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab host whose kernel is a program of this machine: User-mode Linux, for tests of the module alone.
+
+It boots in a second. Its processes are this machine's, so that nothing is emulated; it has one processor, the PCI bus
+of kernels/uml/lab_pci.c, and this machine's file systems (hostfs) instead of disks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ENVIRON = {
+    # its memory is a file there, which must be executable; it is sparse
+    "TMPDIR": "/dev/shm",
+    # 6.12 clones its processes from itself, and this machine's kernel kills those whose rseq area is unmapped
+    "GLIBC_TUNABLES": "glibc.pthread.rseq=0",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserModeMachine:
+    """One lab host, before it is started. Its kernel's messages are what the program writes to standard error.
+
+    `root`: a directory that the lab host sees as its root file system and does not write to; none in the minimal one.
+    """
+
+    program: Path
+    memory_mib: int
+    initrd: Path
+    command_line: str
+    directory: Path
+    checkout: Path
+    root: Path | None
+    virtual_time: bool
+
+    @property
+    def report(self) -> Path:
+        """Exit status and kernel log, which the lab host writes."""
+        return self.directory / "report"
+
+    @property
+    def output(self) -> Path:
+        """The command's output, which the lab host writes."""
+        return self.directory / "output"
+
+    @property
+    def serial_log(self) -> Path:
+        """The kernel's messages."""
+        return self.directory / "serial.log"
+
+    def command(self) -> list[str]:
+        """What to start, with ENVIRON; `setarch -R`: where its memory lies is decided when it is linked."""
+        words = [
+            self.command_line,
+            f"lab.machine=uml lab.checkout={self.checkout} lab.directory={self.directory}",
+            *([f"lab.root={self.root}"] if self.root else []),
+            # computing takes no time, traps take a microsecond each; when all sleep it is at once as late as they wait
+            # for
+            *(["time-travel=inf-cpu"] if self.virtual_time else []),
+            "con=null con0=null,fd:2",
+        ]
+        return [
+            "setarch", "-R", str(self.program),
+            f"mem={self.memory_mib}M", f"initrd={self.initrd}", *" ".join(words).split(),
+        ]  # fmt: skip
