@@ -23,6 +23,8 @@ from tests.rig.ring import ENTRIES, LAUNCH, REG_COMPLETED, Guest, descriptor
 from tests.rig.trace import traced_runs
 from tests.rig.vfio import opened
 
+pytestmark = pytest.mark.emulated
+
 POINT = 0.01  # of the engine
 CHUNK_US = 8000
 WORK_US = 1000

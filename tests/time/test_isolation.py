@@ -4,9 +4,13 @@
 import os
 from itertools import pairwise
 
+import pytest
+
 from tests.rig.client import Client, client
 from tests.rig.figures import Record
 from tests.rig.gpu import Gpu, poll
+
+pytestmark = pytest.mark.emulated
 
 TIMESLICE_US, CHUNK_US = 1000, 400
 RESERVE_US, PERIOD_US = 100, 1600

@@ -52,6 +52,7 @@ def test_a_reservation_wakes_within_a_chunk_beside_saturating_neighbours(gpu: Gp
     assert max(in_fair_band.waits_ns("urgent")) > 2 * max(waits_ns), "the neighbours are in nobody's way"
 
 
+@pytest.mark.emulated
 def test_a_client_sees_its_reservation_wake_within_a_chunk(gpu: Gpu, figures: Record) -> None:
     """From doorbell to completion, and nobody records meanwhile: that costs the lab host's only processor time."""
     gpu.set_max_chunk_us(CHUNK_US)

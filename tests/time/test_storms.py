@@ -20,6 +20,8 @@ from tests.rig.ring import NOP, delay, descriptor
 from tests.rig.storm import OF_GUESTS, bursts, guest, operators
 from tests.rig.trace import traced
 
+pytestmark = pytest.mark.emulated
+
 TIMESLICE_US = 1000
 CHUNK_US = 400
 RUN_US = TIMESLICE_US + CHUNK_US

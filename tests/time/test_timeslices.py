@@ -92,6 +92,7 @@ def seized_processor() -> Iterator[None]:
             program.terminate()
 
 
+@pytest.mark.emulated
 def test_a_host_that_is_late_makes_no_run_longer(gpu: Gpu, figures: Record) -> None:
     """What is charged of a chunk is bounded from the decision on, whenever a processor is had to begin it."""
     gpu.set_max_chunk_us(CHUNK_US)
