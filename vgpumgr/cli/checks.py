@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vgpumgr.cli.agent_socket import HELPER_SOCKET, HOOK_SOCKET, exchange
 from vgpumgr.cli.privilege import as_root, to_be_permitted
+from vgpumgr.control.listed import unusable
 from vgpumgr.control.sysfs import HostPaths, Sysfs
 from vgpumgr.errors import AgentUnreachableError, NotFoundError, NotPermittedError, VgpumgrError
 
@@ -60,6 +61,7 @@ def local_checks(root: Path, *, virsh: Callable[[], str | None]) -> Iterator[Fin
     """Look at a host. `root`: another directory in tests. `virsh`: why libvirt does not answer, None if it does."""
     yield module(root)
     yield from gpus(root)
+    yield from listed_gpus(root)
     yield preemption(root)
     yield agent_socket("agent", root / HOOK_SOCKET, "vgpumgr-agent")
     yield agent_socket("helper", root / HELPER_SOCKET, "vgpumgr-helper")
@@ -97,6 +99,12 @@ def gpus(root: Path) -> Iterator[Finding]:
         yield _abi(sysfs, gpu)
         yield _policy(sysfs, gpu)
         yield _attach(sysfs, gpu)
+
+
+def listed_gpus(root: Path) -> Iterator[Finding]:
+    """What keeps a GPU that the host's configuration lists from the module; nothing where it has all of them."""
+    for each in unusable(Sysfs(HostPaths(root)), bound_only=True):
+        yield fail(f"gpu {each.gpu}".rstrip(), f"{each.found} ({each.code})", each.todo)
 
 
 def _abi(sysfs: Sysfs, gpu: str) -> Finding:

@@ -43,6 +43,16 @@ class HostPaths:
         """Writing an address here lets the kernel look for a driver again."""
         return self.root / "sys/bus/pci/drivers_probe"
 
+    @property
+    def module(self) -> Path:
+        """There while our module is loaded."""
+        return self.root / "sys/module/vgpumgr"
+
+    @property
+    def listed_gpus(self) -> Path:
+        """The host's configuration: which GPUs our module is given, see `vgpumgr.control.listed`."""
+        return self.root / "etc/vgpumgr/gpus"
+
     def gpu(self, address: str) -> Path:
         """Directory of a GPU's own attributes."""
         return self.pci_device(address) / "vgpu"
@@ -65,6 +75,11 @@ class HostPaths:
                 operation="name a slice", errno=errno.EINVAL, field="uuid", reason=f"malformed: {uuid!r}"
             ) from error
         return self.root / "sys/bus/mdev/devices" / name
+
+
+def is_pci_address(text: str) -> bool:
+    """Whether this is the address of a PCI function as the kernel writes it."""
+    return _PCI_ADDRESS.fullmatch(text) is not None
 
 
 def _checked(what: str, name: str, pattern: re.Pattern[str]) -> str:
@@ -124,6 +139,12 @@ class Sysfs:
         self._write(operation, self.paths.pci_probe, f"{address}\n", "drivers_probe")
         if self.driver(address) != driver:
             raise refused(operation=operation, errno=errno.ENODEV, reason="the driver did not take it; see dmesg")
+
+    def announce(self, address: str) -> None:
+        """Have udev's rules run for a PCI function as if it had just appeared. UnknownGpuError, NotPermittedError."""
+        operation = f"announce {address}"
+        device = self._existing_device(operation, address)
+        self._write(operation, device / "uevent", "add\n", "uevent")
 
     def unbind(self, address: str) -> None:
         """Take a PCI function from its driver and forget the override. Blocks until every VM has let go."""

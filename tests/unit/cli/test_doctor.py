@@ -212,6 +212,26 @@ def test_what_is_wrong_is_found_with_what_to_do(
     assert findings[check][2]
 
 
+def test_a_listed_gpu_that_the_module_does_not_have_is_named_with_its_code(cli: Cli, root: Path) -> None:
+    drivers = root / "sys/bus/pci/drivers"
+    (root / f"sys/bus/pci/devices/{GPU}/driver").symlink_to(drivers / "vgpumgr")
+    held = root / "sys/bus/pci/devices/0000:3b:00.0"
+    held.mkdir()
+    (held / "driver").symlink_to(drivers / "nvidia")
+    write(root / "etc/vgpumgr/gpus", f"{GPU}\n")
+    assert examine(cli, root)[0] == 0
+    write(root / "etc/vgpumgr/gpus", f"{GPU}\n0000:3b:00.0\n0000:99:00.0\n")
+    status, findings = examine(cli, root)
+    assert status == 1
+    assert findings["gpu 0000:3b:00.0"] == (
+        "fail",
+        "the driver nvidia has it (gpu.held)",
+        f"stop what uses it and unbind it, or take it out of {root}/etc/vgpumgr/gpus",
+    )
+    assert findings["gpu 0000:99:00.0"][1] == "this host has no such PCI function (gpu.absent)"
+    assert f"gpu {GPU}" not in findings
+
+
 @pytest.mark.parametrize(
     ("version", "grade"),
     [

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs that this host's configuration gives to our module, and why one of them cannot be shared.
+
+`/etc/vgpumgr/gpus` lists them, one PCI address a line; udev's rule 60-vgpumgr.rules reads the same file when a function
+appears. What is here only looks: the agent has udev's rule run again through its helper, `host doctor` tells people.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vgpumgr.control.sysfs import DRIVER, HostPaths, Sysfs, is_pci_address
+from vgpumgr.errors import VgpumgrError
+
+_SHOWN = 40
+
+
+class Trouble(StrEnum):
+    """Why a listed GPU cannot be shared. Other programs match these: never change one or its meaning."""
+
+    UNREADABLE = "gpus.unreadable"
+    MALFORMED = "gpu.malformed"
+    ABSENT = "gpu.absent"
+    HELD = "gpu.held"
+    MODULE_MISSING = "module.missing"
+    UNBOUND = "gpu.unbound"
+    OPEN_TO_ALL = "gpu.open_to_all"
+
+
+MENDABLE = frozenset({Trouble.MODULE_MISSING, Trouble.UNBOUND, Trouble.OPEN_TO_ALL})
+"""What binding the GPU once more may mend. A GPU that another driver holds is never taken from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unusable:
+    """A listed GPU that cannot be shared. `gpu`: "" where the list itself is at fault; `todo`: what to do about it."""
+
+    gpu: str
+    code: Trouble
+    found: str
+    todo: str
+
+    @property
+    def reason(self) -> str:
+        """What was found and what to do, in one line."""
+        about = f"GPU {self.gpu}: " if self.gpu else ""
+        return f"{about}{self.found}; {self.todo}"
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.code})"
+
+
+def listed(paths: HostPaths) -> list[str]:
+    """Return the lines of the list, in order; without a list nothing is listed. OSError."""
+    try:
+        text = paths.listed_gpus.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    return list(dict.fromkeys(line for line in text.splitlines() if line.strip() and not line.startswith("#")))
+
+
+def unusable(sysfs: Sysfs, *, bound_only: bool = False) -> list[Unusable]:
+    """Return every listed GPU that cannot be shared at this moment, with the reason.
+
+    `bound_only`: look only whether the module has it, not whom it lets in.
+    """
+    try:
+        gpus = listed(sysfs.paths)
+    except OSError as error:
+        return [
+            Unusable(
+                gpu="",
+                code=Trouble.UNREADABLE,
+                found=f"{sysfs.paths.listed_gpus}, which lists this host's GPUs, cannot be read: {error.strerror}",
+                todo="make it readable for all",
+            )
+        ]
+    check = _binding if bound_only else trouble
+    return [found for gpu in gpus if (found := check(sysfs, gpu)) is not None]
+
+
+def trouble(sysfs: Sysfs, gpu: str) -> Unusable | None:
+    """Return why a GPU cannot be shared, None if it can."""
+    return _binding(sysfs, gpu) or _attach(sysfs, gpu)
+
+
+def _binding(sysfs: Sysfs, gpu: str) -> Unusable | None:
+    paths = sysfs.paths
+
+    def found(code: Trouble, what: str, todo: str) -> Unusable:
+        return Unusable(gpu=gpu, code=code, found=what, todo=todo)
+
+    if not is_pci_address(gpu):
+        return Unusable(
+            gpu=ascii(gpu[:_SHOWN]),
+            code=Trouble.MALFORMED,
+            found=f"a line of {paths.listed_gpus} that is no PCI address",
+            todo="write it as `lspci -D` does, as 0000:3b:00.0",
+        )
+    if not paths.pci_device(gpu).is_dir():
+        return found(
+            Trouble.ABSENT, "this host has no such PCI function", f"see `lspci -D`, and correct {paths.listed_gpus}"
+        )
+    driver = sysfs.driver(gpu)
+    if driver not in (None, DRIVER):
+        todo = f"stop what uses it and unbind it, or take it out of {paths.listed_gpus}"
+        return found(Trouble.HELD, f"the driver {driver} has it", todo)
+    if driver == DRIVER:
+        return None
+    if not paths.module.is_dir():
+        return found(Trouble.MODULE_MISSING, "vgpumgr.ko is not loaded, and udev did not load it", "`modprobe vgpumgr`")
+    return found(Trouble.UNBOUND, "vgpumgr.ko does not have it", "see dmesg, and whether udev has 60-vgpumgr.rules")
+
+
+def _attach(sysfs: Sysfs, gpu: str) -> Unusable | None:
+    try:
+        mode = sysfs.read_gpu(gpu, "attach")
+    except VgpumgrError as error:  # it is just being bound or unbound
+        return Unusable(gpu=gpu, code=Trouble.UNBOUND, found=f"vgpumgr.ko is not ready: {error}", todo="see dmesg")
+    if mode == "permit":
+        return None
+    return Unusable(
+        gpu=gpu,
+        code=Trouble.OPEN_TO_ALL,
+        found=f"attach={mode}: a VM opens a slice without a claim",
+        todo=f"`echo permit >{sysfs.paths.gpu(gpu) / 'attach'}`",
+    )
