@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from vgpumgr.control.listed import Trouble
 from vgpumgr.notify import notify
 from vgpumgr_agent import faults
 from vgpumgr_agent.backends import BackendError, BackendRefusedError, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.meter_store import Meter
-from vgpumgr_agent.reconcile import Action, ApplySlice, ConfigureGroup, ForgetGroup, RemoveSlice, Why
+from vgpumgr_agent.reconcile import Action, ApplySlice, BindGpu, ConfigureGroup, ForgetGroup, RemoveSlice, Why
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
 
@@ -57,6 +58,10 @@ class Executor:
 
     def _act(self, action: Action) -> bool:
         match action:
+            case BindGpu(gpu):
+                bound = self._backend.bind(gpu)
+                log.info("GPU %s: %s", gpu, "bound to the module" if bound else "udev was asked to bind it")
+                return bound
             case ConfigureGroup(group):
                 self._backend.apply_group(group)
             case ForgetGroup(key):
@@ -88,6 +93,9 @@ class Executor:
 
 def _note(outcome: Outcome, action: Action, error: BackendError) -> None:
     match action:
+        case BindGpu(gpu):
+            if error.code not in tuple(Trouble):  # which are told as they are
+                outcome.refusals.append(f"GPU {gpu}: not bound: {error.reason}")
         case ConfigureGroup(group):
             outcome.refusals.append(f"tenant {group.tenant} on GPU {group.gpu}: {error.reason}")
         case ForgetGroup(key):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vgpumgr import __version__
+from vgpumgr.control.listed import Unusable
 from vgpumgr_agent.backends import Observed, ObservedSlice
 from vgpumgr_agent.reconcile import Orphans
 
@@ -31,6 +32,7 @@ class State:
 
     observed: Observed | None
     orphans: Orphans
+    unusable: Sequence[Unusable] = ()
     problems: int
     api_reachable: bool
     contact_s: float | None
@@ -67,6 +69,8 @@ def _agent(state: State) -> Iterable[Family]:
     told = [({"kind": kind, "result": result}, float(count)) for (kind, result), count in sorted(state.told.items())]
     yield "counter", "vgpumgr_agent_told_total", "Reports and heartbeats, by result.", told
     yield "gauge", "vgpumgr_agent_problems", "What the log has named and is so still.", [({}, state.problems)]
+    unusable = [({"gpu": found.gpu, "code": str(found.code)}, 1.0) for found in state.unusable]
+    yield "gauge", "vgpumgr_agent_gpu_unusable", "Always 1: a listed GPU cannot be shared.", unusable
     orphans = {"slice": len(state.orphans.slices), "group": len(state.orphans.groups)}
     yield (
         "gauge",

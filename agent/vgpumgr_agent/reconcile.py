@@ -6,11 +6,12 @@ since the next start makes it again. So do orphans, unused devices and groups th
 overdue: whoever calls decides when desired state is to be believed about what it does not name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
+from vgpumgr.control.listed import MENDABLE, Unusable
 from vgpumgr.wire.fleet import DesiredGroup, DesiredSlice
 from vgpumgr_agent.backends import GroupKey, Observed, ObservedGroup, ObservedSlice
 
@@ -44,6 +45,13 @@ class Orphans:
 
 
 @dataclass(frozen=True)
+class BindGpu:
+    """Have a listed GPU bound to the module and closed to VMs without a permit."""
+
+    gpu: str
+
+
+@dataclass(frozen=True)
 class ConfigureGroup:
     """Give a group its parameters."""
 
@@ -73,7 +81,12 @@ class RemoveSlice:
 
 
 _NONE = Orphans()
-Action = ConfigureGroup | ForgetGroup | ApplySlice | RemoveSlice
+Action = BindGpu | ConfigureGroup | ForgetGroup | ApplySlice | RemoveSlice
+
+
+def bindings(unusable: Sequence[Unusable], *, due: frozenset[str]) -> list[BindGpu]:
+    """Return what may make listed GPUs usable. `due`: those that have not been tried just now."""
+    return [BindGpu(found.gpu) for found in unusable if found.code in MENDABLE and found.gpu in due]
 
 
 def plan(

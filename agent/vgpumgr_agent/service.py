@@ -5,19 +5,23 @@ An Agent owns its threads from `start` to `close`. Everything that happens elsew
 follows from what is there at that moment.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from vgpumgr.control.listed import Unusable, unusable
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
 from vgpumgr_agent import faults, kernel_events, metrics, report, udev
 from vgpumgr_agent.api import Api
+from vgpumgr_agent.attempts import Attempts
 from vgpumgr_agent.backends import (
     BackendError,
     BackendRefusedError,
+    BackendUnavailableError,
     Observed,
     ObservedGpu,
     SliceBackend,
@@ -29,7 +33,7 @@ from vgpumgr_agent.executor import Executor, Outcome
 from vgpumgr_agent.grace import Grace
 from vgpumgr_agent.hooks import Hooks
 from vgpumgr_agent.meter_store import Meter
-from vgpumgr_agent.reconcile import Action, Orphans, Wanted, orphans, plan
+from vgpumgr_agent.reconcile import Action, Orphans, Wanted, bindings, orphans, plan
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.reporter import Reporter
 from vgpumgr_agent.store import Store
@@ -63,11 +67,13 @@ class Agent:
         self._meter = meter
         self._backend = backend
         self._others = others
+        self._sysfs = sysfs
         self._boot_id = UUID(sysfs.boot_id())
         self._stop = threading.Event()
         self._woken = threading.Event()
         self._released = Released()
         self._grace = Grace(lambda: store.clock.now().boottime_s)
+        self._attempts = Attempts(lambda: store.clock.now().boottime_s)
         acting = threading.Lock()
         self._executor = Executor(backend=backend, store=store, meter=meter, released=self._released, acting=acting)
         self.control_plane = ControlPlane(
@@ -98,6 +104,7 @@ class Agent:
         self._failed: list[str] = []
         self._seq = 0
         self._gpus: Sequence[ObservedGpu] = ()
+        self._unusable: Sequence[Unusable] = ()
         self._problems: frozenset[str] = frozenset()
         self._unwritten = ""
 
@@ -147,14 +154,26 @@ class Agent:
 
     def reconcile(self) -> None:
         """Look, plan and act until nothing is left to do, and report. Never raises for what a host may suffer."""
+        refusals = [*self._bind_gpus(), *map(str, self._unusable)]
         try:
-            self._reconcile()
+            self._reconcile(refusals)
         except BackendError as error:
-            self._note([error.reason])
+            refusals.insert(0, error.reason)
+            self._note(refusals)
             self._show(None)
-            self._report_blind(error)
+            self._report_blind(error, refusals)
 
-    def _reconcile(self) -> None:
+    def _bind_gpus(self) -> list[str]:
+        """Have listed GPUs bound that are not, and keep what cannot be used; return what was refused."""
+        self._unusable = unusable(self._sysfs)
+        refusals: list[str] = []
+        if actions := bindings(self._unusable, due=self._attempts.due([found.gpu for found in self._unusable])):
+            with contextlib.suppress(BackendUnavailableError):  # the next look at the host says so
+                refusals = self._executor.run(actions).refusals
+            self._unusable = unusable(self._sysfs)
+        return refusals
+
+    def _reconcile(self, refusals: Sequence[str]) -> None:
         kept = self._store.kept
         observed = self._meter.watch(self._backend.observe)
         total = Outcome()
@@ -171,7 +190,7 @@ class Agent:
                 break
         self._gpus = list(observed.gpus.values())
         self._prove(kept, observed)
-        total.refusals += _unclaimed(kept, observed)
+        total.refusals = [*refusals, *total.refusals, *_unclaimed(kept, observed)]
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
         self._show(observed)
         self._seq += 1
@@ -203,14 +222,14 @@ class Agent:
         overdue = self._grace.overdue(orphans(wanted, observed) if self._store.fresh() else Orphans())
         return plan(wanted, observed, released=released, overdue=overdue)
 
-    def _report_blind(self, error: BackendError) -> None:
+    def _report_blind(self, error: BackendError, refusals: Sequence[str]) -> None:
         """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""
         self._seq += 1
         self.reporter.report(
             report.blind(
                 boot_id=self._boot_id,
                 gpus=() if isinstance(error, BackendRefusedError) else self._gpus,
-                refusals=[error.reason],
+                refusals=refusals,
                 agent_epoch=self._store.agent_epoch,
                 seq=self._seq,
             )
@@ -230,6 +249,7 @@ class Agent:
         state = metrics.State(
             observed=observed,
             orphans=Orphans() if observed is None or kept is None else orphans(kept.wanted(), observed),
+            unusable=self._unusable,
             problems=len(self._problems),
             api_reachable=not self.control_plane.trouble,
             contact_s=self._store.contact_s,

@@ -50,6 +50,8 @@ class FakeKernel:
         self.fail: dict[str, list[int]] = {}
         self.held: set[str] = set()  # slices whose removal waits
         self.loaded = True
+        self.loads = True  # whether udev, asked to load the module, finds it
+        self.udev = True  # whether udev acts on an event
         self.create_late = False  # somebody else is a moment faster with the next create
         self._make_host()
         self.socket_path = root / "kernel.sock"
@@ -87,7 +89,9 @@ class FakeKernel:
                 self._file(directory / "device_api", "vfio-pci")
                 self._file(directory / "available_instances", "16")
                 self._file(directory / "create", "")
-            (self.paths.mdev_bus / gpu).symlink_to(self.paths.pci_device(gpu))
+            self._file(self.paths.pci_device(gpu) / "uevent", "")
+            self._driver(gpu, "vgpumgr")
+        self.paths.module.mkdir(parents=True)
 
     # ---- what a test does to the host
 
@@ -133,6 +137,45 @@ class FakeKernel:
             self.paths.boot_id.write_text(f"{uuids.uuid4()}\n")
             for gpu in (GPU, OTHER_GPU):
                 self._file(self.paths.gpu(gpu) / "attach", "any")
+
+    def list_gpus(self, *lines: str) -> None:
+        """Write the host's configuration."""
+        self.paths.listed_gpus.parent.mkdir(parents=True, exist_ok=True)
+        self._file(self.paths.listed_gpus, "\n".join(lines))
+
+    def hand_to(self, gpu: str, driver: str | None) -> None:
+        """Unbind a GPU from what has it, and bind it to another driver unless that is None."""
+        with self.lock:
+            self._driver(gpu, driver)
+
+    def unload(self) -> None:
+        """Remove the module; its GPUs have no driver then."""
+        with self.lock:
+            for gpu in (GPU, OTHER_GPU):
+                self._driver(gpu, None)
+            self.paths.module.rmdir()
+            self.loaded = False
+
+    def _driver(self, gpu: str, driver: str | None) -> None:
+        link, shared = self.paths.pci_device(gpu) / "driver", self.paths.mdev_bus / gpu
+        link.unlink(missing_ok=True)
+        shared.unlink(missing_ok=True)
+        if driver is not None:
+            link.symlink_to(self.root / "sys/bus/pci/drivers" / driver)
+        if driver == "vgpumgr":
+            self._file(self.paths.gpu(gpu) / "attach", "any")
+            shared.symlink_to(self.paths.pci_device(gpu))
+
+    def _rules(self, gpu: str) -> None:
+        """What 60-vgpumgr.rules does when udev hears that a function has appeared."""
+        if not self.udev or gpu not in self.paths.listed_gpus.read_text().splitlines():
+            return
+        if not self.loaded and self.loads:
+            self.paths.module.mkdir()
+            self.loaded = True
+        if self.loaded and not (self.paths.pci_device(gpu) / "driver").is_symlink():
+            self._driver(gpu, "vgpumgr")
+            self._file(self.paths.gpu(gpu) / "attach", "permit")
 
     def permit_s(self, uuid: str) -> int:
         with self.lock:
@@ -199,6 +242,8 @@ class FakeKernel:
                 self._remove(parts[-2])
             elif parts[-1] == "permit":
                 self._permit(parts[-2], value)
+            elif parts[-1] == "uevent":
+                self._rules(parts[-2])
             elif parts[-1] == "attach":
                 self._file(self.root / path, value)
             else:
@@ -264,7 +309,7 @@ class FakeKernel:
     def do_gpus(self) -> list[dict[str, Any]]:
         self._module()
         with self.lock:
-            return [self._gpu(gpu) for gpu in (GPU, OTHER_GPU)]
+            return [self._gpu(gpu) for gpu in (GPU, OTHER_GPU) if (self.paths.mdev_bus / gpu).exists()]
 
     def _gpu(self, gpu: str) -> dict[str, Any]:
         return {

@@ -332,6 +332,7 @@ def test_a_module_with_a_later_minor_abi_is_used(helper: HelperClient, kernel: F
 
 VALID: dict[str, dict[str, Any]] = {
     "observe": {},
+    "bind": {"gpu": GPU},
     "configure": GROUP,
     "forget_group": {"gpu": GPU, "tenant": "blue"},
     "prepare": SLICE,

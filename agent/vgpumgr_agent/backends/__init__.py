@@ -157,6 +157,9 @@ class SliceBackend(Protocol):
     def observe(self) -> Observed:
         """Everything that is there."""
 
+    def bind(self, gpu: str) -> bool:
+        """Have a GPU shared that the host's configuration lists. Whether it is now; it may take a while longer."""
+
     def apply_group(self, group: DesiredGroup) -> None:
         """Configure a tenant's group on a GPU."""
 

@@ -47,6 +47,10 @@ class KmodBackend:
                 "internal", f"the helper's answer lacks or garbles {error}; install agent and helper from one release"
             ) from error
 
+    def bind(self, gpu: str) -> bool:
+        """Have udev give a GPU to the module; never takes it from another driver."""
+        return self._call("bind", gpu=gpu).get("changed") is True
+
     def apply_group(self, group: DesiredGroup) -> None:
         """Configure a group; the GPU takes permitted openings only from then on."""
         self._call("configure", **group.model_dump(mode="json"))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+from vgpumgr.control.listed import MENDABLE, Trouble, listed, trouble
 from vgpumgr.control.model import Gpu, Slice, Tenant
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import BusyError, NotFoundError, RefusedError, UnknownGpuError
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 ABI_MAJOR = "1"
 _REMOVE_WAIT_S = 2.0
 _CLOSE_WAIT_S, _CLOSE_PAUSE_S = 1.0, 0.05
+_BIND_WAIT_S, _BIND_PAUSE_S = 1.0, 0.05
 _LOCK_WAIT_S = 6.0
 
 
@@ -85,6 +87,8 @@ class Operations:
 
         HelperRefusedError, VgpumgrError, OSError.
         """
+        if operation == "bind":  # which loads the module, if need be
+            return self._bind(**members)
         self._check_abi()
         control = self._open_control()
         try:
@@ -92,6 +96,32 @@ class Operations:
             return method(control, **members)
         finally:
             control.close()
+
+    # ---- GPUs
+
+    def _bind(self, *, gpu: str) -> dict[str, Any]:
+        """Have a listed GPU bound to the module, by udev's rule, and closed to VMs without a permit.
+
+        What needs more than this process may do (loading a module, looking for a driver) is udev's to do. It may take
+        longer than is waited for here; the caller looks again.
+        """
+        with self._locked(gpu):
+            if gpu not in listed(self._sysfs.paths):
+                where = self._sysfs.paths.listed_gpus
+                raise HelperRefusedError(Code.GPU_UNLISTED, f"GPU {gpu} is not listed in {where}")
+            found = trouble(self._sysfs, gpu)
+            if found is None:
+                return {"changed": False}
+            if found.code not in MENDABLE:
+                raise HelperRefusedError(found.code, found.reason)
+            if found.code is Trouble.OPEN_TO_ALL:
+                self._require_permits(gpu)
+                return {"changed": True}
+            self._sysfs.announce(gpu)
+            deadline = time.monotonic() + _BIND_WAIT_S
+            while (found := trouble(self._sysfs, gpu)) is not None and time.monotonic() < deadline:
+                time.sleep(_BIND_PAUSE_S)
+            return {"changed": found is None}
 
     # ---- groups
 

@@ -26,6 +26,7 @@ class Code(StrEnum):
     PEER_REFUSED = "peer.refused"
     HELPER_BUSY = "helper.busy"
     MODULE_ABI = "module.abi"
+    GPU_UNLISTED = "gpu.unlisted"
     RECORD_MISSING = "record.missing"
     SLICE_FOREIGN = "slice.foreign"
     SLICE_MISMATCH = "slice.mismatch"

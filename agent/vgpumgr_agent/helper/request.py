@@ -62,6 +62,7 @@ _SHARE = ("weight", "cap_us", "cap_period_us")
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "observe": (),
+    "bind": ("gpu",),
     "configure": ("gpu", "tenant", "timeslice_us", "mode", "band", "reserve_us", "reserve_period_us", *_SHARE),
     "forget_group": ("gpu", "tenant"),
     "prepare": ("uuid", "gpu", "mdev_type", "tenant", "vm_uuid", *_SHARE),
