@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands put together, and the one place where errors become a line and an exit status."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -123,4 +124,6 @@ def _usage(error: typer.TyperException) -> str:
 
 def run() -> None:
     """The entry point."""
+    # pydantic would look through the metadata of every installed package for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     sys.exit(main(sys.argv[1:], Session()))
