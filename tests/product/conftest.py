@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.product.api import Api
 from tests.product.host import Host
+from tests.rig.api import Api
 from tests.rig.evidence import pytest_runtest_makereport
 from tests.rig.figures import figures, pytest_configure, pytest_terminal_summary
 from tests.rig.gpu import Gpu

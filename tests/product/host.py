@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.product import hook
-from tests.product.api import Api
+from tests.rig.api import Api
 from tests.rig.client import Client
 from tests.rig.gpu import Gpu
 from tests.rig.product import Product, eventually
@@ -45,6 +45,11 @@ class Host:
     def empty(self) -> bool:
         """Whether neither device nor record nor memory is left of any slice."""
         return not self.devices() and not self.records() and self.memory_reserved() == 0
+
+    def has_its_gpu(self) -> bool:
+        """Whether the module has the GPU and lets nobody in without a permit."""
+        attach = self.gpu.sysfs.paths.gpu(self.gpu.address) / "attach"
+        return self.gpu.sysfs.driver(self.gpu.address) == "vgpumgr" and attach.read_text() == "permit\n"
 
     def weights(self) -> dict[str, int]:
         """Of the configured groups."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.product import hook
-from tests.product.api import Api
+from tests.rig.api import Api
 from tests.rig.product import eventually
 
 HELPER_SOCKET = Path("/run/vgpumgr/helper.sock")

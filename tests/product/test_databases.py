@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.product.api import TOKEN_FILE, ApiRefusedError
 from tests.product.hook import refusal
 from tests.product.host import Host, new_uuid
 from tests.product.services import AGENT, API
+from tests.rig.api import TOKEN_FILE, ApiRefusedError
 from tests.rig.product import BIN, eventually
 
 pytestmark = pytest.mark.long

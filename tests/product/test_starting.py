@@ -6,6 +6,7 @@ slices open, and no guest runs.
 import os
 import re
 import signal
+import subprocess
 
 import libvirt
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.product import hook
 from tests.product.host import CLASS, Host, new_uuid
 from tests.product.services import AGENT
+from tests.rig.gpu import Gpu
 from tests.rig.guest import Guest, Guests
 from tests.rig.product import eventually
 
@@ -132,3 +134,41 @@ def test_without_the_agent_only_vms_that_are_not_ours_start(host: Host, guests: 
         AGENT.start()
     ours.start(paused=True)
     assert host.is_open(slice_id)
+
+
+def told(host: Host) -> list[str]:
+    """What the host's last report says is wrong."""
+    return list(host.api.call("GET", f"/v1/hosts/{host.product.host}")["refusals"])
+
+
+def test_a_gpu_without_a_driver_and_one_without_the_module_are_bound_again(host: Host, guests: Guests) -> None:
+    """Nobody asks udev to act but the running agent, and VMs start again."""
+    host.api.tenant("blue", share_permille=500)
+    vm_uuid = new_uuid()
+    slice_id = host.claim("blue", share_permille=250, vm_uuid=vm_uuid)
+    guest = defined(guests, "one", slice_id, named=(slice_id,), vm_uuid=vm_uuid)
+
+    host.gpu.sysfs.unbind(host.gpu.address)
+    eventually(host.has_its_gpu, what="the GPU is bound again", timeout_s=120)
+
+    def unloaded() -> bool:
+        return subprocess.run(["rmmod", "vgpumgr"], check=False, capture_output=True, timeout=60).returncode == 0
+
+    eventually(unloaded, what="the module is unloaded, once nobody asks it anything")
+    eventually(host.has_its_gpu, what="the module is loaded again, and has the GPU", timeout_s=120)
+    host.gpu.control.close()  # it knows a module that is gone
+    host.gpu = Gpu.attached()
+    eventually(lambda: not told(host), what="the API hears that nothing is wrong")
+    guest.start(paused=True)
+    assert host.is_open(slice_id)
+
+
+def test_a_gpu_of_another_driver_is_left_to_it_and_the_api_hears_why(host: Host) -> None:
+    subprocess.run(["modprobe", "pci-stub"], check=True, timeout=60)
+    host.gpu.sysfs.bind(host.gpu.address, "pci-stub")
+    eventually(lambda: any(reason.endswith("(gpu.held)") for reason in told(host)), what="the API hears of it")
+    assert host.gpu.sysfs.driver(host.gpu.address) == "pci-stub"
+    host.gpu.sysfs.unbind(host.gpu.address)
+    eventually(host.has_its_gpu, what="the GPU is bound again", timeout_s=120)
+    host.gpu = Gpu.attached()
+    eventually(lambda: not told(host), what="the API hears that nothing is wrong")

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.rig.api import Api
+
 BIN = Path("/opt/vgpumgr/bin")
 DEADLINE_S = 60.0
 MEMORY = "16M"
@@ -97,7 +99,6 @@ def new_vm_uuid() -> str:
 
 def deployed() -> Product:
     """Start what the role installed, unless it runs, and wait until its host is online."""
-    subprocess.run(["lab-product"], check=True, timeout=300)
-    product = Product(host="")
-    (host,) = product.json("get", "hosts")
+    subprocess.run(["lab-product"], check=True, timeout=600)
+    (host,) = Api().items("/v1/hosts")
     return Product(host=host["name"])

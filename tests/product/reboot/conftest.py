@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.product.api import Api
 from tests.product.host import Host
+from tests.rig.api import Api
 from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.guest import Guests, libvirt_guests
 from tests.rig.product import Product, deployed, eventually
