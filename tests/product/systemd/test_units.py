@@ -31,6 +31,12 @@ def test_a_unit_that_is_killed_comes_back(host: Host, unit: str) -> None:
     eventually(lambda: host.devices() == {running}, what="the device of the stopped VM is gone")
 
 
+def test_the_helper_has_a_gpu_bound_again_in_its_sandbox(host: Host) -> None:
+    """In which it can neither load a module nor write outside the devices' directories: udev does that."""
+    host.gpu.sysfs.unbind(host.gpu.address)
+    eventually(host.has_its_gpu, what="the GPU is bound again", timeout_s=120)
+
+
 def test_nobody_reaches_the_sockets_but_root_and_the_agent(host: Host) -> None:
     """An ordinary user of the host can neither ask the helper nor play libvirt's hook."""
     assert host.empty()
