@@ -66,8 +66,8 @@ class Demo:
         """Make a tenant, a profile, a claim and a domain with the slice, and start it; return while it boots."""
         share = SHARES[tenant]
         self.summary.step(
-            f"{tenant}: a tenant with a quota, and a claim for its VM; `vgpumgr attach` adds the slice to the domain,"
-            " and `virsh start` makes libvirt ask our hook"
+            f"{tenant}: tenant, quota, claim and VM; `vgpumgr attach` adds the slice,"
+            " `virsh start` makes libvirt ask our hook"
         )
         vm_uuid = new_vm_uuid()
         self.shown("create", "tenant", tenant, "-o", "name")
@@ -178,7 +178,7 @@ class Demo:
             thief.start()
             error = ""
         except libvirt.libvirtError as refusal:
-            error = str(refusal)
+            error = str(refusal).strip()
         print(f"error: {error}", flush=True)
         self.summary.check("a VM without a claim does not start", "claim" in error.rpartition("exit status")[2])
 
