@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases for tests: each test gets an empty one of its own, once on SQLite and once on a real PostgreSQL."""
+"""Databases for tests: each test gets an empty one, once on SQLite and once on a real PostgreSQL."""
 
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -13,6 +12,8 @@ from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import installation
 
 from tests.api.cluster import Cluster
+from tests.api.lent import Lender, PostgresqlLender, SqliteLender
+from tests.api.templates import Templates
 from tests.api.world import World
 
 
@@ -37,18 +38,21 @@ def postgresql() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def postgresql_template(postgresql: Cluster) -> str:
-    """The name of a database that is fresh from ``vgpumgr-api init``, but for the token."""
-    _make(postgresql.create("template_fresh"))
-    return "template_fresh"
+def templates(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """Databases that are made once."""
+    return Templates(lambda: request.getfixturevalue("postgresql"), tmp_path_factory.mktemp("templates"))
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def postgresql_template(templates: Templates) -> str:
+    """The name of a database that is fresh from ``vgpumgr-api init``, but for the token."""
+    return templates.database("fresh", _make)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(templates: Templates) -> Path:
     """The same as a file."""
-    path = tmp_path_factory.mktemp("template") / "fresh.db"
-    _make(f"sqlite:///{path}")
-    return path
+    return templates.file("fresh", _make)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -73,17 +77,10 @@ def empty_url(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) 
 
 
 @pytest.fixture
-def database_url(request: pytest.FixtureRequest, engine_name: str, tmp_path: Path) -> Iterator[str]:
+def database_url(templates: Templates, engine_name: str, tmp_path: Path) -> Iterator[str]:
     """The URL of a database with tables and an epoch, and nothing else."""
-    if engine_name == "sqlite":
-        path = tmp_path / "vgpumgr.db"
-        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
-        yield f"sqlite:///{path}"
-        return
-    cluster: Cluster = request.getfixturevalue("postgresql")
-    name = f"test_{next(_NUMBERS)}"
-    yield cluster.create(name, template=request.getfixturevalue("postgresql_template"))
-    cluster.drop(name)
+    with templates.copied(engine_name, "fresh", _make, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture
@@ -92,12 +89,31 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def sqlite_lender(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteLender]:
+    lender = SqliteLender(sqlite_template, tmp_path_factory.mktemp("lent"))
+    yield lender
+    lender.close()
+
+
+@pytest.fixture(scope="session")
+def postgresql_lender(postgresql: Cluster, postgresql_template: str) -> Iterator[PostgresqlLender]:
+    lender = PostgresqlLender(postgresql, postgresql_template)
+    yield lender
+    lender.close()
+
+
 @pytest.fixture
-def database(database_url: str, clock: Clock) -> Iterator[Database]:
-    """An empty database."""
-    opened = Database(database_url, clock=clock)
-    yield opened
-    opened.close()
+def database(request: pytest.FixtureRequest, engine_name: str, clock: Clock) -> Iterator[Database]:
+    """An empty database, lent; if the test asks for `database_url` as well, it is that one and the test's own."""
+    if "database_url" in request.fixturenames:
+        opened = Database(request.getfixturevalue("database_url"), clock=clock)
+        yield opened
+        opened.close()
+        return
+    lender: Lender = request.getfixturevalue(f"{engine_name}_lender")
+    with lender.lend(clock) as lent:
+        yield lent
 
 
 @pytest.fixture
@@ -106,8 +122,6 @@ def world(database: Database) -> World:
     return World(database)
 
 
-def _make(url: str) -> None:
-    made = Database(url)
+def _make(made: Database) -> None:
     schema.upgrade(made)
     made.run(installation.ensure)
-    made.close()

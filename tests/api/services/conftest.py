@@ -2,29 +2,38 @@
 """A database as the first release made it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 
 from tests.api.services.tables import FIRST, ROWS, add
+from tests.api.templates import Templates
 
 
 @pytest.fixture
-def old_url(empty_url: str) -> str:
+def old_url(templates: Templates, engine_name: str, tmp_path: Path) -> Iterator[str]:
     """A database of the first release."""
-    made = Database(empty_url)
+    with templates.copied(engine_name, "old", make_old, tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def used(templates: Templates, engine_name: str, tmp_path: Path) -> Iterator[Database]:
+    """A database of the first release, in use."""
+    with templates.copied(engine_name, "used", make_used, tmp_path) as url:
+        database = Database(url)
+        yield database
+        database.close()
+
+
+def make_old(made: Database) -> None:
     with made.engine.begin() as connection:
         schema.upgrade_to(connection, FIRST)
-    made.close()
-    return empty_url
 
 
-@pytest.fixture
-def used(old_url: str) -> Iterator[Database]:
-    """A database of the first release, in use."""
-    database = Database(old_url)
+def make_used(made: Database) -> None:
+    make_old(made)
     for table, row in ROWS:
-        add(database, table, **row)
-    yield database
-    database.close()
+        add(made, table, **row)

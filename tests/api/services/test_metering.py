@@ -373,6 +373,7 @@ def test_a_host_that_was_made_anew_counts_on(world: World, database: Database, t
     assert entries(database) == [(0, 0, "acme", 9, 9)]
 
 
+@pytest.mark.usefixtures("database_url")  # new pages: they are counted
 def test_booking_looks_at_the_first_claim_of_each_tenant_and_at_no_other(agent: Agent) -> None:
     """A host has ever more claims that were: each message read them all."""
     if agent.database.is_sqlite:  # has the same index

@@ -65,6 +65,7 @@ OF_OTHERS = (
 )
 
 
+@pytest.mark.usefixtures("database_url")  # new pages: they are counted
 def test_what_a_host_counts_is_booked_without_a_look_at_what_others_counted(world: World) -> None:
     if world.database.is_sqlite:
         return
