@@ -12,9 +12,10 @@ import httpx2
 import pytest
 from vgpumgr_api import agent_ca, agent_ca_rotation
 from vgpumgr_api.agent_ca import CaError
+from vgpumgr_api.main import main
 
 from tests.agent.fakekernel import FakeKernel
-from tests.api.http.process import COMMAND, Server, command, listening, settings_file
+from tests.api.http.process import COMMAND, Server, command, initialised, listening, settings_file
 from tests.api.http.test_mutual_tls import IN_TIME_S, Machine, until
 from tests.api.http.tls import CA, TLS, Cloud, Host, make_certificate
 
@@ -30,10 +31,9 @@ class Api:
         make_certificate(directory)
         self.log = directory / "api.log"
         self.settings = self._settings(0)
-        for name in ("init", "create-agent-ca"):
-            made = command(name, settings=self.settings)
-            assert made.returncode == 0, made.stderr
-            self.token = made.stdout.strip() or self.token
+        self.token = initialised(self.settings)
+        made = command("create-agent-ca", settings=self.settings)
+        assert made.returncode == 0, made.stderr
         self.process = self._started()
         self.url = listening(self.process, self.log)
         self.settings = self._settings(int(self.url.rpartition(":")[2]))
@@ -206,11 +206,13 @@ def test_a_step_that_was_cut_off_is_carried_out_again(files: tuple[Path, Path]) 
 
 
 @pytest.mark.parametrize("arguments", [("begin", "--force"), ("switch", "--force")])
-def test_force_goes_with_the_end_only(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_force_goes_with_the_end_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
     make_certificate(tmp_path)
-    refused = command("rotate-agent-ca", *arguments, settings=settings_file(tmp_path, **(TLS | CA)))
-    assert refused.returncode == 1
-    assert "--force" in refused.stderr
+    settings = settings_file(tmp_path, **(TLS | CA))
+    assert main(["rotate-agent-ca", *arguments, "--config", str(settings)]) == 1
+    assert "--force" in capsys.readouterr().err
 
 
 def test_without_an_authority_a_new_one_time_token_brings_a_host_back(api: Api, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.api.http.process import Server, command, serving, settings_file
+from tests.api.http.process import Server, command, initialised, serving, settings_file
 from vgpumgr.wire.fleet import Enrolled
 from vgpumgr.wire.problem import Problem
 
@@ -69,7 +69,7 @@ def test_over_tls_with_a_certificate_that_the_client_trusts(tmp_path: Path) -> N
 
 def test_refuses_to_start_beyond_loopback_without_tls(tmp_path: Path) -> None:
     settings = settings_file(tmp_path, listen_host="0.0.0.0")
-    assert command("init", settings=settings).returncode == 0
+    initialised(settings)
     ended = command("serve", settings=settings)
     assert ended.returncode == 1
     assert ended.stderr.startswith("vgpumgr-api: listen_host '0.0.0.0' is reachable from other machines")
@@ -81,7 +81,7 @@ def test_says_which_certificate_cannot_be_used(tmp_path: Path, content: str | No
     if content:
         (tmp_path / "crt.pem").write_text(content)
     settings = settings_file(tmp_path, tls_certificate="crt.pem", tls_key="crt.pem")
-    assert command("init", settings=settings).returncode == 0
+    initialised(settings)
     ended = command("serve", settings=settings)
     assert ended.returncode == 1
     assert f"tls_certificate {tmp_path}/crt.pem" in ended.stderr

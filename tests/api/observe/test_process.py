@@ -19,7 +19,7 @@ from sqlalchemy import text
 from vgpumgr_api.db.database import Database
 
 from tests.api.cluster import Cluster
-from tests.api.http.process import Server, command, serving, settings_file
+from tests.api.http.process import Server, command, initialised, serving, settings_file
 from tests.api.http.test_serve import client
 from vgpumgr.wire.problem import Problem
 
@@ -74,7 +74,7 @@ def test_metrics_count_the_connections_that_the_server_has(tmp_path: Path) -> No
 
 def test_metrics_beyond_loopback_need_tls_and_a_token(tmp_path: Path) -> None:
     settings = settings_file(tmp_path, metrics_host="0.0.0.0", metrics_port=0)
-    assert command("init", settings=settings).returncode == 0
+    initialised(settings)
     ended = command("serve", settings=settings)
     assert (ended.returncode, "metrics_host '0.0.0.0' is reachable" in ended.stderr) == (1, True)
     settings = settings_file(tmp_path, metrics_host="127.0.0.1", metrics_port=0, metrics_token_file="none")

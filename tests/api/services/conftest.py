@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 
-from tests.api.services.tables import FIRST, ROWS, add
+from tests.api.services.tables import make_old, make_used
 from tests.api.templates import Templates
 
 
@@ -26,14 +25,3 @@ def used(templates: Templates, engine_name: str, tmp_path: Path) -> Iterator[Dat
         database = Database(url)
         yield database
         database.close()
-
-
-def make_old(made: Database) -> None:
-    with made.engine.begin() as connection:
-        schema.upgrade_to(connection, FIRST)
-
-
-def make_used(made: Database) -> None:
-    make_old(made)
-    for table, row in ROWS:
-        add(made, table, **row)

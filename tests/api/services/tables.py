@@ -161,6 +161,19 @@ def go(database: Database, direction: str, revision: str) -> None:
         getattr(command, direction)(config, revision)
 
 
+def make_old(made: Database) -> None:
+    """Makes the tables of the first release."""
+    with made.engine.begin() as connection:
+        schema.upgrade_to(connection, FIRST)
+
+
+def make_used(made: Database) -> None:
+    """The same in use."""
+    make_old(made)
+    for table, row in ROWS:
+        add(made, table, **row)
+
+
 def columns_of(database: Database) -> dict[str, list[str]]:
     found = inspect(database.engine)
     return {

@@ -3,6 +3,7 @@
 a promise or a bill depends on does not: the step is refused and says what to do.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,8 @@ from sqlalchemy import inspect, text
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 
-from tests.api.services.tables import AT, FIRST, ID, add, columns_of, content, go, run, shape
+from tests.api.services.tables import AT, FIRST, ID, add, columns_of, content, go, make_used, run, shape
+from tests.api.templates import Templates
 
 STEPS = [script.revision for script in ScriptDirectory.from_config(schema._config()).walk_revisions()][::-1]
 COUNTED = dict.fromkeys(("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns"), 5)
@@ -252,24 +254,39 @@ class Release:
     columns: dict[str, list[str]]
 
 
+@pytest.fixture(scope="module")
+def noted() -> dict[str, dict[str, Release]]:
+    """By engines, what each release has; once it is known."""
+    return {}
+
+
 @pytest.fixture
-def releases(used: Database) -> dict[str, Release]:
+def releases(used: Database, engine_name: str, noted: dict[str, dict[str, Release]]) -> dict[str, Release]:
     """What each of them has, noted on the way up."""
-    noted = {}
-    for revision in STEPS:
-        go(used, "upgrade", revision)
-        noted[revision] = Release(shape(used), columns_of(used))
-    return noted
+    if engine_name not in noted:
+        found = {}
+        for revision in STEPS:
+            go(used, "upgrade", revision)
+            found[revision] = Release(shape(used), columns_of(used))
+        noted[engine_name] = found
+    return noted[engine_name]
 
 
 @pytest.fixture
-def newest(used: Database) -> Database:
+def newest(templates: Templates, engine_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """A database of this release, in use since the first, that nothing keeps from going back."""
-    schema.upgrade(used)
+    with templates.copied(engine_name, "newest", make_newest, tmp_path_factory.mktemp("newest")) as url:
+        database = Database(url)
+        yield database
+        database.close()
+
+
+def make_newest(made: Database) -> None:
+    make_used(made)
+    schema.upgrade(made)
     for table, row in DROPPED:
-        add(used, table, **row)
-    run(used, *CHANGED)
-    return used
+        add(made, table, **row)
+    run(made, *CHANGED)
 
 
 def test_each_step_back_keeps_what_the_release_before_knows(releases: dict[str, Release], newest: Database) -> None:
