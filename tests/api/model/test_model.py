@@ -55,7 +55,7 @@ def live(service: Service, lives: int, steps: int) -> None:
 
 
 def test_whatever_happens_nothing_is_used_twice_or_lost(service: Service) -> None:
-    live(service, 5, 40)
+    live(service, 2, 40)
 
 
 @pytest.mark.long

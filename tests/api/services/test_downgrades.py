@@ -260,6 +260,12 @@ def noted() -> dict[str, dict[str, Release]]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def shapes() -> dict[str, Any]:
+    """By engines, that of `newest`."""
+    return {}
+
+
 @pytest.fixture
 def releases(used: Database, engine_name: str, noted: dict[str, dict[str, Release]]) -> dict[str, Release]:
     """What each of them has, noted on the way up."""
@@ -318,16 +324,19 @@ def test_what_is_derived_is_there_again(newest: Database) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_no_step_back_over_what_the_release_before_would_get_wrong(newest: Database, name: str) -> None:
+def test_no_step_back_over_what_the_release_before_would_get_wrong(
+    newest: Database, engine_name: str, shapes: dict[str, Any], name: str
+) -> None:
     """Refused whole, also the steps above it; and possible once that is gone."""
     loss = LOSSES[name]
     loss.use(newest)
     tables = columns_of(newest)
-    before, held = shape(newest), content(newest, tables)
-    for target in (loss.below, FIRST):
-        with pytest.raises(RuntimeError, match=loss.why):
-            go(newest, "downgrade", target)
-    assert (shape(newest), content(newest, tables)) == (before, held)
+    if engine_name not in shapes:  # rows do not change it
+        shapes[engine_name] = shape(newest)
+    held = content(newest, tables)
+    with pytest.raises(RuntimeError, match=loss.why):
+        go(newest, "downgrade", loss.below)
+    assert (shape(newest), content(newest, tables)) == (shapes[engine_name], held)
     schema.require_current(newest)
     run(newest, *loss.undo)
     target = loss.below if loss.undo else STEPS[STEPS.index(loss.below) + 1]

@@ -35,7 +35,7 @@ KEPT_PERMILLE = 900
 left with no less share than those that are, but may be left with less memory. First fit keeps 600 to 900.
 """
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long))
 """Each has a world of its own: the walk would meet what an earlier one left."""
 
 Sizes = tuple[int, int]
