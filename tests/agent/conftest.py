@@ -50,7 +50,7 @@ def helper(tmp_path: Path, operations: Operations) -> Iterator[HelperClient]:
 
 @pytest.fixture
 def api() -> FakeApi:
-    return FakeApi()
+    return FakeApi(patience_s=0)
 
 
 @pytest.fixture

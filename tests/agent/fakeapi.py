@@ -42,10 +42,12 @@ def group(tenant: str = "blue", share: int = 300, **changes: Any) -> DesiredGrou
 class FakeApi:
     """What the API knows about one host; a test changes `document` through `set`.
 
-    `gives_certificates`: None: it speaks no TLS. `requests`: those for certificates.
+    `gives_certificates`: None: it speaks no TLS. `requests`: those for certificates. `patience_s`: it has no caller wait
+    for news longer than that; 0 suits a test that takes the agent's steps itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, patience_s: float = 1) -> None:
+        self.patience_s = patience_s
         self.changed = threading.Condition()
         self.renew_within_s: int | None = None
         self.document = Desired(
@@ -150,7 +152,7 @@ class FakeApi:
         self._is_host(host)
         self._there()
         self._authorised()
-        deadline = time.monotonic() + min(wait_s, 1)
+        deadline = time.monotonic() + min(wait_s, self.patience_s)
         with self.changed:
             self.asked += 1
             while (self.document.epoch, self.document.generation) == (epoch, generation):

@@ -85,6 +85,7 @@ def servers_below(folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if "tests.bench.api" not in line]
 
 
+@pytest.mark.long
 def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:
     document = measured(tmp_path / "api.json", "--small", "--only", *TOGETHER, limit_s=300)
     assert set(document["experiments"]) == set(TOGETHER)
@@ -105,6 +106,7 @@ def test_the_benchmark_of_the_api_runs(tmp_path: Path) -> None:
     assert (rows["10 watchers"]["lost"], rows["10 watchers"]["again or out of order"]) == (0, 0)
 
 
+@pytest.mark.long
 def test_the_benchmark_compares_fleets_by_size(tmp_path: Path) -> None:
     document = measured(tmp_path / "api.json", "--small", "--only", "growth", limit_s=300)
     assert unjudged(document) == []
