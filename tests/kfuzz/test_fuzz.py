@@ -74,7 +74,7 @@ def test_descriptors_are_what_the_document_allows(fuzz_item: Path, seed: int) ->
     items(fuzz_item, seed=seed, cases=500_000)
 
 
-@pytest.mark.parametrize("seed", [1_000_000, 2_000_000])
+@pytest.mark.parametrize("seed", [1_000_000, pytest.param(2_000_000, marks=pytest.mark.long)])
 def test_nothing_a_guest_does_leads_beyond_its_slice(fuzz_device: Path, seed: int) -> None:
     devices(fuzz_device, seed=seed, steps=150_000)
 

@@ -466,7 +466,7 @@ FAULTS = [
         "\tvgpu_group_refresh(sched, group);\n",
     ),
 ]
-QUICK = {"sleepers gain unlimited credit", "every wakeup renews the budget"}
+QUICK = {"every wakeup renews the budget"}
 
 
 def copy_with(fault: Fault, target: Path) -> None:
