@@ -42,8 +42,8 @@ def group(tenant: str = "blue", share: int = 300, **changes: Any) -> DesiredGrou
 class FakeApi:
     """What the API knows about one host; a test changes `document` through `set`.
 
-    `gives_certificates`: None: it speaks no TLS. `requests`: those for certificates. `patience_s`: it has no caller wait
-    for news longer than that; 0 suits a test that takes the agent's steps itself.
+    `gives_certificates`: None: it speaks no TLS. `requests`: those for certificates. `patience_s`: how
+    long it lets a caller wait for news; 0 suits a test that takes the agent's steps itself.
     """
 
     def __init__(self, *, patience_s: float = 1) -> None:
