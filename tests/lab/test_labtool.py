@@ -14,15 +14,18 @@ from pathlib import Path
 import pytest
 from labhost.artefacts import built_modules
 from labhost.cache import Cache
-from labhost.errors import LabError
+from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
 from labhost.mirror import debian_mirror
 from labhost.own_kernel import lost_settings, settings
 from labhost.qemu import is_virtual, probe_kvm
 from labhost.splats import complaints, stale_breakpoint
 from labhost.toolchain import KERNELS
+from labhost.unsteady import end_of_qemu, fault
 
 HERE = Path(__file__).resolve().parent
 LAB = [sys.executable, str(HERE / "lab")]
+
+UNSTEADY = "unsteady: {}; the command is run once more in a fresh lab host\n"
 
 needs_lab = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
@@ -90,29 +93,68 @@ def test_a_panic_is_told_from_a_failing_command() -> None:
     done = run_lab("--", "echo c >/proc/sysrq-trigger; sleep 10")
     assert done.returncode == 125
     assert "sysrq triggered crash" in done.stderr
+    assert "unsteady" not in done.stderr, "a panic may be the product's doing, and is not run again"
     for kept in kept_directory(done.stderr):
         shutil.rmtree(kept)
 
 
 @needs_lab
-def test_a_lab_host_that_ends_without_a_panic_says_why() -> None:
+def test_a_lab_host_that_ends_without_a_panic_says_why_and_is_run_once_more() -> None:
     done = run_lab("--", "echo triple >/sys/kernel/reboot/type; echo b >/proc/sysrq-trigger; sleep 60")
     assert done.returncode == 125
-    assert "a processor of the lab host had a triple fault" in done.stderr
+    assert done.stderr.count("a processor of the lab host had a triple fault") == 2
+    assert done.stderr.count(UNSTEADY.format("a processor had a triple fault")) == 1
     for kept in kept_directory(done.stderr):
         shutil.rmtree(kept)
 
     command = [*LAB, "run", "--minimal", "--no-artefacts", "--", "echo started; sleep 1000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tool:
         assert tool.stdout is not None
-        assert tool.stdout.readline() == "started\n"
-        (qemu,) = qemus_with(f"-{tool.pid}/serial.log")
-        os.kill(qemu, signal.SIGSEGV)
+        for _ in range(2):
+            assert tool.stdout.readline() == "started\n"
+            (qemu,) = qemus_with(f"-{tool.pid}/serial.log")
+            os.kill(qemu, signal.SIGSEGV)
         _, errors = tool.communicate(timeout=60)
     assert tool.returncode == 125
-    assert "QEMU was killed by SIGSEGV" in errors
+    assert errors.count("\nQEMU was killed by SIGSEGV\n") == 2
+    assert errors.count(UNSTEADY.format("QEMU was killed by SIGSEGV")) == 1
     for kept in kept_directory(errors):
         shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "reset", "told"),
+    [
+        (-signal.SIGSEGV, "SIGSEGV", "", "QEMU was killed by SIGSEGV"),
+        (-signal.SIGKILL, "SIGKILL", "", "QEMU was killed by SIGKILL"),
+        (0, "", "CPU Reset (CPU 1)\nTriple fault\n", "a processor had a triple fault"),
+        (0, "", "CPU Reset (CPU 1)\n", "the lab host powered off before the command's end"),
+        (1, "", "", None),  # QEMU itself refuses what it is asked for, and would do so again
+    ],
+)
+def test_only_an_end_that_the_product_had_no_part_in_is_the_labs_fault(
+    tmp_path: Path, status: int, name: str, reset: str, told: str | None
+) -> None:
+    neighbour = tmp_path / "neighbour" / "serial.log"
+    neighbour.parent.mkdir()
+    boot = "[    0.000000] Linux version 6.12\n[    2.000001] vgpumgr: loaded\n"
+    (tmp_path / "serial.log").write_text(boot)
+    (tmp_path / "reset.log").write_text(reset)
+    (tmp_path / "qemu.log").write_text(f"qemu: warning: something\n{end_of_qemu(status, name)}\n")
+    assert fault(EXIT_LAB_FAILED, tmp_path) == told
+    assert [fault(other, tmp_path) for other in (0, 1, EXIT_SPLAT, EXIT_TIMEOUT)] == [None] * 4
+
+    for log in (tmp_path / "serial.log", neighbour):
+        for complaint in ("Kernel panic - not syncing: sysrq", "WARNING: CPU: 0 PID: 1 at vgpu.c:1", "BUG: KASAN: f"):
+            log.write_text(f"{boot}[    3.000000] {complaint}\n")
+            assert fault(EXIT_LAB_FAILED, tmp_path) is None, "a complaining kernel may be the product's doing"
+        log.write_text(boot)
+    (tmp_path / "report").write_text("status 125\n")
+    assert fault(EXIT_LAB_FAILED, tmp_path) is None, "it was the command's own status"
+
+
+def test_without_a_word_of_how_qemu_ended_nothing_is_the_labs_fault(tmp_path: Path) -> None:
+    assert fault(EXIT_LAB_FAILED, tmp_path) is None
 
 
 @needs_lab
@@ -147,7 +189,8 @@ def test_what_only_the_emulator_is_to_blame_for_is_run_once_more() -> None:
     say = "; ".join(f"echo '{text}' >/dev/kmsg" for text in texts)
     done = run_lab("--", f"echo begun; {say}; echo c >/proc/sysrq-trigger; sleep 10")
     assert (done.returncode, done.stdout) == (125, "begun\n" * 2)
-    assert done.stderr.count("is run once more") == 1
+    taken_away = "the emulator executed a breakpoint that the kernel had taken away"
+    assert done.stderr.count(UNSTEADY.format(taken_away)) == 1
     for kept in kept_directory(done.stderr):
         shutil.rmtree(kept)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from labhost import initrd, splats
+from labhost import initrd, splats, unsteady
 from labhost.build import Ingredients, ingredients
 from labhost.command import spawn, tail
 from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
@@ -171,14 +171,14 @@ def run(paths: Paths, options: Options, words: Sequence[str]) -> int:
     """Run a command in a fresh lab host; its output goes to our stdout as it comes.
 
     Returns its exit status or, if that is 0, its neighbour's; or EXIT_SPLAT, EXIT_TIMEOUT, EXIT_LAB_FAILED. Logs are
-    kept unless it is 0. What ends by a fault of the emulator's is run once more, in another lab host.
+    kept unless it is 0. What ends by a fault of the lab's own is run once more, in another lab host.
     """
     parts = parts_of(paths, options)
     status, directory = _run(paths, options, parts, words)
-    if status and any(
-        splats.stale_breakpoint(log.read_text(errors="replace")) for log in directory.rglob("serial.log")
-    ):
-        say("the emulator executed a breakpoint that the kernel had taken away: the command is run once more")
+    if fault := unsteady.fault(status, directory):
+        # tests/run counts these lines
+        say(f"unsteady: {fault}; the command is run once more in a fresh lab host")
+        time.sleep(1)  # directories of runs are named after the second
         status, _ = _run(paths, options, parts, words)
     return status
 
@@ -300,12 +300,12 @@ def _boot_user_mode(host: UserModeMachine, limit_s: float) -> bool:
 
 
 def _note_end(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    """Add to QEMU's messages what killed it, if that was a signal."""
+    """Add to QEMU's messages how it ended."""
     with suppress(subprocess.TimeoutExpired):
         status = child.wait(_POWER_OFF_LIMIT_S)
-        if status < 0:
-            log.write(f"QEMU was killed by {signal.Signals(-status).name}\n".encode())
-            log.flush()
+        name = signal.Signals(-status).name if status < 0 else ""
+        log.write(f"{unsteady.end_of_qemu(status, name)}\n".encode())
+        log.flush()
 
 
 def is_complete(report: Path) -> bool:
