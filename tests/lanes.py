@@ -3,11 +3,13 @@
 
 from dataclasses import dataclass
 
-PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q")
+# The table at the end of a run lists the slowest tests.
+DURATIONS = ("--durations=10", "--durations-min=1")
+PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q", *DURATIONS)
 UNIT = ("tests/unit", "tests/sched", "tests/kfuzz", "tests/sim", "tests/policy", "tests/agent", "tests/gpu")
 # Where the role installs our software in a lab host; tests there run the checkout's with its libraries.
 INSTALLED = "/checkout:/checkout/agent:/opt/vgpumgr/lib/python3.13/site-packages"
-LAB_PYTEST = ("--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+LAB_PYTEST = ("--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", *DURATIONS)
 KMOD_LAB = ("--timeout", "1500")  # five minutes on a machine with nothing else to do
 # What KASAN knows of memory takes an eighth of it; everything takes several times as long.
 DEBUG_HOST = ("--bare", "--debug-kernel", "--memory", "3072", "--timeout", "10800")
@@ -41,6 +43,9 @@ class Lane:
     `limit_s`: against tests that hang; what boots lab hosts has limits of its own besides.
     `heavy`: keeps two processors busy for minutes, so that one such lane runs at a time. What measures is best run by
     itself.
+    `rotates`: a long lane of which CI runs a few commands when `make test` has left it time.
+    `usual_s`: of each command, what it usually takes on two processors without KVM, on a machine that has run
+    `make test`; None where nobody has measured it. CI starts nothing for which it has not that much time.
     """
 
     name: str
@@ -48,6 +53,12 @@ class Lane:
     limit_s: int
     heavy: bool = False
     long: bool = False
+    rotates: bool = True
+    usual_s: tuple[int | None, ...] = ()
+
+    def timed_commands(self) -> tuple[tuple[tuple[str, ...], int | None], ...]:
+        """Each command with what it usually takes."""
+        return tuple(zip(self.commands, self.usual_s or (None,) * len(self.commands), strict=True))
 
 
 # A stream runs its lanes in this order.
@@ -131,6 +142,7 @@ LANES = (
         limit_s=7200,
         heavy=True,
         long=True,
+        usual_s=(60, 60, 600, 600, None, 300),
     ),
     Lane(
         name="kernel-debug",
@@ -148,6 +160,8 @@ LANES = (
         limit_s=8 * 3600,  # on a new machine it builds that kernel first
         heavy=True,
         long=True,
+        # What needs that kernel takes more than the half hour of its compiler and its boot.
+        usual_s=(None, 30, 2400, 60, 2400, 2400, 2400, 2400, 2400),
     ),
     Lane(
         name="chain-long",
@@ -208,6 +222,8 @@ LANES = (
         limit_s=3600,
         heavy=True,  # its targets are of a machine that does nothing else
         long=True,
+        rotates=False,  # nor does a slow machine meet them: docs/api-benchmark.md has three
+        usual_s=(1080,),
     ),
     Lane(
         name="unit-long",
@@ -232,5 +248,6 @@ LANES = (
         limit_s=3 * 3600,
         heavy=True,
         long=True,
+        rotates=False,
     ),
 )

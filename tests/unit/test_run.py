@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -15,6 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.lanes import DURATIONS
+from tests.runner import lane_log
 
 RUN = Path(__file__).resolve().parents[1] / "run"
 
@@ -45,17 +48,25 @@ def load() -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def run() -> ModuleType:
-    return load()
-
-
-def test_it_names_tests_that_failed_and_where_one_took_too_long(run: ModuleType, tmp_path: Path) -> None:
+def test_it_names_tests_that_failed_and_where_one_took_too_long(tmp_path: Path) -> None:
     file = tmp_path / "tests" / "test_it.py"
     file.parent.mkdir()
     file.write_text(TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-ra", "-c", "/dev/null", "-o", "faulthandler_timeout=2", file],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-ra",
+            *DURATIONS,
+            "-c",
+            "/dev/null",
+            "--rootdir=.",
+            "-o",
+            "faulthandler_timeout=2",
+            file,
+        ],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -64,21 +75,13 @@ def test_it_names_tests_that_failed_and_where_one_took_too_long(run: ModuleType,
         check=False,
     )
     assert "1 failed, 1 passed" in done.stdout
-    assert run.remarks(done.stdout) == (
+    assert lane_log.remarks(done.stdout) == (
         "FAILED tests/test_it.py::test_that_fails - assert 1 == 2",
         "STUCK tests/test_it.py:6 in waits",
     )
-
-
-def test_it_names_what_the_kernel_of_a_lab_host_complained_of(run: ModuleType) -> None:
-    log = "..\n--- kernel complaint\nBUG: KASAN: use-after-free in vgpu_x\nRead of size 8\nlab: exit status 123\n"
-    assert run.remarks(log) == ("--- kernel complaint BUG: KASAN: use-after-free in vgpu_x",)
-
-
-def test_it_ends_with_the_logs_end_if_nothing_says_why(run: ModuleType) -> None:
-    log = "".join(f"line {number}\n" for number in range(100))
-    assert run.remarks(log)[-2:] == ("line 98", "line 99")
-    assert len(run.remarks(log)) < 20
+    assert lane_log.failed_tests(done.stdout) == ("tests/test_it.py::test_that_fails",)
+    (slow,) = lane_log.slow_tests(done.stdout)
+    assert (slow.phase, slow.test) == ("call", "tests/test_it.py::test_that_waits")
 
 
 # A process of its own, since signals end it. Its lanes' commands are one shell command each.
@@ -87,23 +90,24 @@ import json
 import sys
 from pathlib import Path
 
+from tests.lanes import Lane
 from tests.unit.test_run import load
 
-run = load()
-run.ROOT = Path(sys.argv.pop(1))
-run.LOGS = run.ROOT / "logs"
-run.LANES = tuple(
-    run.Lane(**{**lane, "commands": (("sh", "-c", lane["commands"]),)}) for lane in json.loads(sys.argv.pop(1))
-)
-sys.exit(run.main())
+root, described, *words = sys.argv[1:]
+lanes = [
+    Lane(**lane | {"commands": tuple(("sh", "-c", command) for command in lane["commands"])})
+    for lane in json.loads(described)
+]
+sys.exit(load().main(words, root=Path(root), lanes=lanes))
 """
 
 
 @contextmanager
-def runner(directory: Path, *lanes: dict[str, object]) -> "Iterator[subprocess.Popen[str]]":
-    """The runner of these lanes, whose commands run in `directory`."""
+def runner(directory: Path, *lanes: dict[str, object], words: Sequence[str] = ()) -> "Iterator[subprocess.Popen[str]]":
+    """The runner of these lanes, whose commands run in `directory`; a lane may have one, or a list."""
+    described = [lane | {"commands": [c] if isinstance(c := lane["commands"], str) else c} for lane in lanes]
     with subprocess.Popen(
-        [sys.executable, "-c", RUNNER, str(directory), json.dumps(lanes)],
+        [sys.executable, "-c", RUNNER, str(directory), json.dumps(described), *words],
         cwd=RUN.parents[1],
         stdout=subprocess.PIPE,
         text=True,
@@ -116,7 +120,7 @@ def runner(directory: Path, *lanes: dict[str, object]) -> "Iterator[subprocess.P
 
 def results(output: str) -> dict[str, str]:
     """What the table says of each lane, in its order."""
-    table = re.search(r"^lane +result +seconds\n(.*?)\nlogs: ", output, re.M | re.S)
+    table = re.search(r"^lane +result +seconds(?: +unsteady)?\n(.*?)\nlogs: ", output, re.M | re.S)
     assert table, output
     return {line.split()[0]: " ".join(re.split(r" +\d+\.\d", line)[0].split()[1:]) for line in table[1].splitlines()}
 
@@ -131,7 +135,7 @@ def test_a_light_lane_runs_beside_a_heavy_one(tmp_path: Path) -> None:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert {"heavy | this met that", "light | that met this"} <= set(output.splitlines())
-    assert "\nthat met this\n" in (tmp_path / "logs" / "light.log").read_text()
+    assert "\nthat met this\n" in (tmp_path / "build" / "logs" / "light.log").read_text()
 
 
 def test_of_heavy_lanes_one_runs_at_a_time_and_all_after_a_failure(tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_a_run_that_is_ended_lets_its_lanes_clean_up_and_says_what_ran(tmp_path:
         {"name": "later", "limit_s": 30, "commands": "touch later"},
     )
     with runner(tmp_path, *lanes) as process:
-        logs = [tmp_path / "logs" / f"{name}.log" for name in ("slow", "fast")]
+        logs = [tmp_path / "build" / "logs" / f"{name}.log" for name in ("slow", "fast")]
         wait_until(lambda: all(path.exists() and path.read_text().endswith("begun") for path in logs))
         process.send_signal(number)
         wait_until(lambda: all("cleaning" in path.read_text() for path in logs))

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs lanes in two streams, side by side: those that keep two processors busy, and all others."""
+
+import contextlib
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lanes import Lane
+from tests.runner import lane_log
+from tests.runner.output import Output
+from tests.runner.processes import Processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A command that ran, and for how long. `number`: counted from 1, of its lane."""
+
+    lane: str
+    number: int
+    command: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one lane; skipped, if none of its tests could run. `closing`: pytest's counts of tests.
+
+    `remarks`: what to look at, if it failed. `unsteady`: why the lab ran a command once more, for each time.
+    """
+
+    lane: str
+    result: str
+    seconds: float = 0
+    closing: str = ""
+    remarks: tuple[str, ...] = ()
+    unsteady: tuple[str, ...] = ()
+    failed_tests: tuple[str, ...] = ()
+    slow_tests: tuple[lane_log.Slow, ...] = ()
+    commands: tuple[Ran, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return self.result not in ("passed", "skipped")
+
+
+class Streams:
+    """Runs lanes with their logs in `logs`, a thread for each stream."""
+
+    def __init__(self, processes: Processes, logs: Path) -> None:
+        self._processes = processes
+        self._logs = logs
+        self._output_lock = threading.Lock()
+
+    def run(self, lanes: Sequence[Lane], told_to_end: Callable[[], bool]) -> list[Outcome]:
+        """In the order in which lanes ended, those that did not run last. `told_to_end` is asked every second."""
+        streams = [[lane for lane in lanes if lane.heavy], [lane for lane in lanes if not lane.heavy]]
+        outcomes: list[Outcome] = []
+        with ThreadPoolExecutor(max_workers=len(streams)) as pool:
+            running = [pool.submit(self._run_stream, stream, outcomes, all(streams)) for stream in streams]
+            while True:
+                done, not_done = wait(running, timeout=1, return_when=FIRST_EXCEPTION)
+                if not not_done or told_to_end() or any(stream.exception() for stream in done):
+                    break
+            self._processes.stop()
+        for stream in running:
+            stream.result()
+        ran = {outcome.lane for outcome in outcomes}
+        return outcomes + [Outcome(lane=lane.name, result="not run") for lane in lanes if lane.name not in ran]
+
+    def _run_stream(self, lanes: Sequence[Lane], outcomes: list[Outcome], labelled: bool) -> None:
+        for lane in lanes:
+            if self._processes.stopped:
+                return
+            output = Output(self._logs / f"{lane.name}.log", self._output_lock, label=lane.name if labelled else "")
+            with contextlib.closing(output):
+                outcomes.append(self._run_lane(lane, output))
+
+    def _run_lane(self, lane: Lane, output: Output) -> Outcome:
+        """Runs all commands, also after a failure, unless the lane's time is up."""
+        started = time.monotonic()
+        output.say(f"\n==== {lane.name} (limit {lane.limit_s} s)")
+        faults: list[str] = []
+        ran: list[Ran] = []
+        for number, command in enumerate(lane.commands, 1):
+            output.say(f"$ {shlex.join(command)}")
+            began = time.monotonic()
+            try:
+                status = self._processes.run(command, output, started + lane.limit_s - began)
+            except subprocess.TimeoutExpired:
+                faults.append("time limit")
+                output.say(f"{lane.name}: stopped after {lane.limit_s} s")
+                break
+            except OSError as error:
+                faults.append("not started")
+                output.say(f"{command[0]}: {error.strerror}")
+                continue
+            finally:
+                ran.append(
+                    Ran(lane=lane.name, number=number, command=command, seconds=time.monotonic() - began),
+                )
+            if self._processes.stopped:
+                faults.append("stopped")
+                break
+            if status != 0:
+                faults.append(f"failed ({status})")
+        log = output.read()
+        closing = lane_log.closing_lines(log)
+        nothing_ran = bool(closing) and not any("passed" in line for line in closing)
+        outcome = Outcome(
+            lane=lane.name,
+            result=", ".join(dict.fromkeys(faults)) or ("skipped" if nothing_ran else "passed"),
+            seconds=time.monotonic() - started,
+            closing="; ".join(closing),
+            remarks=lane_log.remarks(log),
+            unsteady=lane_log.unsteady(log),
+            failed_tests=lane_log.failed_tests(log),
+            slow_tests=lane_log.slow_tests(log),
+            commands=tuple(ran),
+        )
+        output.say(f"---- {lane.name}: {outcome.result} after {outcome.seconds:.0f} s")
+        return outcome
