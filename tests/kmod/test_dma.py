@@ -99,6 +99,7 @@ def traced_lengths() -> Iterator[list[int]]:
     lengths += [int(found) for found in re.findall(r"dma: .*length=(\d+)", text)]
 
 
+@pytest.mark.emulated
 def test_a_large_operand_moves_in_pieces(gpu: Gpu) -> None:
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     guest = Guest()
@@ -137,6 +138,7 @@ class Unmapper(threading.Thread):
         return self.is_alive()
 
 
+@pytest.mark.emulated
 def test_unmapping_waits_for_few_pieces_however_much_is_moved(gpu: Gpu) -> None:
     """Items of a megabyte move in pieces; a VMM that unmaps something else meanwhile gets the lock between them.
 

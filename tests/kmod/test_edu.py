@@ -138,6 +138,7 @@ def test_a_device_that_is_busy_is_not_taken(gpu: Gpu) -> None:
     take_when_done(gpu)
 
 
+@pytest.mark.emulated
 def test_who_waits_for_an_engine_keeps_nobody_from_other_gpus(gpu: Gpu) -> None:
     """While a GPU's engine changes, a slice is looked for, which may be that GPU's; GPUs are found nevertheless."""
     gpu.sysfs.write_gpu(ADDRESS, "engine", "edu")
@@ -251,6 +252,7 @@ def test_an_item_longer_than_a_chunk_is_refused(edu: Gpu) -> None:
     send(longest + 1, expected=0)
 
 
+@pytest.mark.emulated
 def test_only_jobs_that_take_long_are_waited_for_above_all_that_works(edu: Gpu) -> None:
     """The host's processors do the rest, which is all that there is of a job of one multiplication."""
 
@@ -324,6 +326,7 @@ def test_a_lost_interrupt_costs_time_and_nothing_else(edu: Gpu) -> None:
     assert (state(edu), client(uuid, "verify").status) == ("working", 0)
 
 
+@pytest.mark.emulated
 def test_a_late_interrupt_costs_ten_predictions_and_no_more(edu: Gpu) -> None:
     """However late the interrupt is, and however busy the host: all by the module's own clock.
 

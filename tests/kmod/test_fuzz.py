@@ -7,6 +7,8 @@ from tests.rig.client import Client, client
 from tests.rig.gpu import Gpu
 from tests.rig.throughout import throughout
 
+pytestmark = pytest.mark.emulated
+
 # Two tenants of the same weight, of which one always has work: what the other may have, and what rounding may add.
 SHARE = 0.5
 SHARE_SLACK = 0.02

@@ -3,12 +3,16 @@
 
 import time
 
+import pytest
+
 from tests.rig.client import Client, client
 from tests.rig.gpu import ADDRESS, Gpu, poll
 from tests.rig.traps import trapped
 from tests.rig.wakeups import wakeups
 from vgpumgr.control.events import Watch
 from vgpumgr.control.model import Event, Snapshot
+
+pytestmark = pytest.mark.emulated
 
 
 def test_nothing_of_ours_wakes_up_without_work(gpu: Gpu) -> None:

@@ -15,6 +15,8 @@ from tests.rig.priority import changes_during, executed
 from tests.rig.ring import AREA_IOVA, DELAY, FACT, GEMM_I32, NOP, NOSPLIT, REG_FACT_PS, descriptor
 from tests.rig.vfio import Device
 
+pytestmark = pytest.mark.emulated
+
 
 def delay_ns(ns: int) -> bytes:
     return descriptor(DELAY, flags=NOSPLIT, args=[ns])

@@ -20,6 +20,8 @@ from tests.rig.kernel import PATIENCE
 from tests.rig.storm import operators
 from vgpumgr.errors import DumpInterruptedError, NoCapacityError, NotFoundError
 
+pytestmark = pytest.mark.emulated
+
 LOAD = ["saturate", "--op", "mix", "--seconds", "600"]
 EXIT_DEVICE = 3  # kmod/guest/tool/exit.h
 

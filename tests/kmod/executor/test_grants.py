@@ -56,6 +56,7 @@ def test_an_item_is_executed_by_a_process(blue: Slice) -> None:
         assert blue.done(blue.launch(op=NOP)).status == rig.OK
 
 
+@pytest.mark.emulated
 def test_the_engine_sleeps_in_realtime_for_who_takes_long(blue: Slice) -> None:
     """It must not wait for another task's turn to end when it is given back, or when it takes itself back."""
     times = 12

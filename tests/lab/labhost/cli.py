@@ -34,7 +34,7 @@ examples:
   lab run --minimal -- 'lab-insmod && ls /sys/class/mdev_bus'       seconds; busybox only
   lab run --icount -- python3 -m pytest -q tests/time       virtual time: results do not depend on this machine's load
   lab run -- 'lab-product && vgpumgr get gpus' the deployed product
-  lab run --kernel uml --bare -- python3 -m pytest -q tests/kmod/test_dma.py    User-mode Linux: the module alone, at once
+  lab run --kernel uml --bare -- python3 -m pytest -q tests/kmod    User-mode Linux: the module alone
   lab run --systemd -- systemctl --failed      a lab host that systemd has booted
   lab run --systemd --reboots -- 'echo $LAB_BOOT; [ $LAB_BOOT = 2 ] || lab-reboot'         a reboot
   lab run --neighbour COMMAND-THERE -- COMMAND  two lab hosts on one wire, 192.0.2.1 (COMMAND's) and 192.0.2.2

@@ -27,7 +27,7 @@ from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
 from labhost.paths import Paths
 from labhost.progress import say
 from labhost.qemu import Emulation, Machine, Wire, kvm_usable
-from labhost.toolchain import DEFAULT_KERNEL, KERNELS
+from labhost.toolchain import DEFAULT_KERNEL
 from labhost.user_mode import ENVIRON, UserModeMachine
 
 _POWER_OFF_LIMIT_S = 10.0
@@ -129,9 +129,7 @@ def machine(
     )
 
 
-def user_mode_machine(
-    paths: Paths, options: Options, parts: Ingredients, directory: Path, job: str
-) -> UserModeMachine:
+def user_mode_machine(paths: Paths, options: Options, parts: Ingredients, directory: Path, job: str) -> UserModeMachine:
     """Describe such a lab host under User-mode Linux, and write its initial RAM disk."""
     return UserModeMachine(
         program=parts.toolchain.vmlinuz,
@@ -145,9 +143,7 @@ def user_mode_machine(
     )
 
 
-def _initial_disk(
-    parts: Ingredients, directory: Path, job: str, job_files: Mapping[str, bytes] | None = None
-) -> Path:
+def _initial_disk(parts: Ingredients, directory: Path, job: str, job_files: Mapping[str, bytes] | None = None) -> Path:
     disk = directory / "initrd"
     with disk.open("wb") as stream:
         for archive in parts.initrds:

@@ -62,9 +62,7 @@ class Kernel:
 
 
 def _user_mode(name: str, *fragments: str) -> Kernel:
-    return Kernel(
-        name=name, suite="trixie", compiler="gcc-14", series="6.12", fragments=fragments, architecture="um"
-    )
+    return Kernel(name=name, suite="trixie", compiler="gcc-14", series="6.12", fragments=fragments, architecture="um")
 
 
 KERNELS = {
