@@ -14,6 +14,9 @@ KMOD_LAB = ("--timeout", "1500")  # five minutes on a machine with nothing else 
 # What KASAN knows of memory takes an eighth of it; everything takes several times as long.
 DEBUG_HOST = ("--bare", "--debug-kernel", "--memory", "3072", "--timeout", "10800")
 DEBUG_GUESTS = ("--guest-kernel", "debug", "--memory", "3072", "--timeout", "10800")
+# User-mode Linux runs the module as a program of this machine.
+USER_MODE = ("tests/lab/lab", "run", "--kernel", "uml")
+USER_MODE_DEBUG = ("tests/lab/lab", "run", "--kernel", "uml-debug")
 # In a lab host of its own: letting each allocation fail takes longer than the rest of the suite.
 FAILURES = "tests/kmod/failures"
 SPARSE = (
@@ -83,6 +86,15 @@ LANES = (
         limit_s=900,
     ),
     Lane(
+        name="module",
+        commands=(
+            (*USER_MODE, "--minimal", "--", "tests/kmod/smoke"),
+            (*USER_MODE, "--bare", *KMOD_LAB, *LAB_PYTEST, "-m", "not long and not emulated", "tests/kmod"),
+            (*USER_MODE, "--bare", "--virtual-time", *LAB_PYTEST, "-m", "not emulated", "tests/time"),
+        ),
+        limit_s=3600,  # on a new machine it builds that kernel first
+    ),
+    Lane(
         name="kmod",
         commands=(
             ("tests/lab/lab", "build", "--what", "checkpatch"),
@@ -91,14 +103,16 @@ LANES = (
             ("tests/lab/lab", "run", "--minimal", "--kernel", "6.1", "--", "tests/kmod/smoke"),
             ("tests/lab/lab", "run", "--minimal", "--kernel", "6.12", "--", "tests/kmod/smoke"),
             ("tests/lab/lab", "run", "--minimal", "--kernel", "7.x", "--", "tests/kmod/smoke"),
-            ("tests/lab/lab", "run", "--kernel", "6.12", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
+            ("tests/lab/lab", "run", *KMOD_LAB, *LAB_PYTEST, "-m", "emulated and not long", "tests/kmod"),
         ),
         limit_s=3600,  # on a new machine it builds the lab hosts first
         heavy=True,
     ),
     Lane(
         name="time",
-        commands=(("tests/lab/lab", "run", "--icount", "--timeout", "1500", *LAB_PYTEST, "tests/time"),),
+        commands=(
+            ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *LAB_PYTEST, "-m", "emulated", "tests/time"),
+        ),
         limit_s=1800,
     ),
     Lane(
@@ -135,14 +149,38 @@ LANES = (
             ("tests/lab/lab", "toolchain", "--kernel", "6.1", *SPARSE, SPARSE_FLAGS),
             ("tests/lab/lab", "toolchain", "--kernel", "7.x", *SPARSE, *SPARSE_7X),
             ("tests/lab/lab", "run", "--kernel", "6.1", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
+            ("tests/lab/lab", "run", "--kernel", "6.12", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
             ("tests/lab/lab", "run", "--kernel", "7.x", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
             ("tests/lab/lab", "run", "--timeout", "1500", *LAB_PYTEST, "-m", "long", "tests/kmod"),
+            ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *LAB_PYTEST, "tests/time"),
             ("build/venv/bin/python", "-m", "tests.bench.kmod", "--strict"),
         ),
-        limit_s=7200,
+        limit_s=9000,
         heavy=True,
         long=True,
-        usual_s=(60, 60, 600, 600, None, 300),
+        usual_s=(60, 60, 600, 600, 600, None, 540, 300),
+    ),
+    Lane(
+        name="module-debug",
+        commands=(
+            (*PYTEST, "tests/lab/test_debug_kernel.py", "-k", "uml-debug"),
+            (*USER_MODE_DEBUG, "--minimal", "--", "tests/kmod/smoke"),
+            (
+                *USER_MODE_DEBUG,
+                "--bare",
+                "--timeout",
+                "3600",
+                *LAB_PYTEST,
+                "-m",
+                "not long and not emulated",
+                f"--ignore={FAILURES}",
+                "tests/kmod",
+            ),
+            (*USER_MODE_DEBUG, "--bare", "--timeout", "1800", *LAB_PYTEST, "-m", "not long", "tests/kmod/test_fuzz.py"),
+        ),
+        limit_s=7200,  # on a new machine it builds that kernel first
+        long=True,
+        usual_s=(60, 30, 1200, 60),
     ),
     Lane(
         name="kernel-debug",
@@ -151,7 +189,7 @@ LANES = (
             ("tests/lab/lab", "build", "--what", "checkpatch"),
             ("tests/lab/lab", "run", "--minimal", "--debug-kernel", "--timeout", "1200", "--", "tests/kmod/smoke"),
             ("tests/lint", "--all"),
-            (*PYTEST, "tests/lab/test_debug_kernel.py"),
+            (*PYTEST, "tests/lab/test_debug_kernel.py", "-k", "not uml-debug"),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "not long", f"--ignore={FAILURES}", "tests/kmod"),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, FAILURES),
             ("tests/lab/lab", "run", *DEBUG_HOST, *LAB_PYTEST, "-m", "long", "tests/kmod/test_fuzz.py"),

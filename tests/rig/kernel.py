@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-DEBUG = os.environ.get("LAB_KERNEL") == "debug"
+DEBUG = os.environ.get("LAB_KERNEL") in ("debug", "uml-debug")
 PATIENCE = 10 if DEBUG else 1
 """How many times as long this kernel may take, where a test only waits so that it does not wait for ever."""
 
@@ -19,9 +19,9 @@ _FLAGS = 6  # of proc(5)'s stat, counted from the state
 
 
 def lacking(what: str) -> NoReturn:
-    """Skip the test, which needs that; on the debug kernel, which is there for such tests, fail it."""
+    """Skip the test, which needs that; on a debug kernel, which is there for such tests, fail it."""
     if DEBUG:
-        pytest.fail(f"the debug kernel is there for this, but here is no {what}")
+        pytest.fail(f"a debug kernel is there for this, but here is no {what}")
     pytest.skip(f"here is no {what}")
 
 

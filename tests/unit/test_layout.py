@@ -96,6 +96,7 @@ def licences_for(path: Path) -> set[str]:
         path.parts[:3] in {("tests", "kmod", "client"), ("tests", "kmod", "defects")}
         or path.match("tests/kfuzz/*.[ch]")
         or path.match("tests/kmod/selftests/*.c")
+        or path.match("tests/lab/kernels/uml/*.c")
     )
     if path.parts[0] == "kmod" or linked:
         return MODULE_LICENCES
