@@ -14,6 +14,7 @@ KMOD_LAB = ("--timeout", "1500")  # five minutes on a machine with nothing else 
 # What KASAN knows of memory takes an eighth of it; everything takes several times as long.
 DEBUG_HOST = ("--bare", "--debug-kernel", "--memory", "3072", "--timeout", "10800")
 DEBUG_GUESTS = ("--guest-kernel", "debug", "--memory", "3072", "--timeout", "10800")
+LAB_TOOL = ("labtool", "mending", "user_mode")
 # User-mode Linux runs the module as a program of this machine.
 USER_MODE = ("tests/lab/lab", "run", "--kernel", "uml")
 USER_MODE_DEBUG = ("tests/lab/lab", "run", "--kernel", "uml-debug")
@@ -82,7 +83,7 @@ LANES = (
     Lane(name="api", commands=((*PYTEST, "-m", "not long", "tests/api"),), limit_s=3600),
     Lane(
         name="lab-tool",
-        commands=((*PYTEST, "-m", "not long", "tests/lab/test_labtool.py", "tests/lab/test_mending.py"),),
+        commands=((*PYTEST, "-m", "not long", *(f"tests/lab/test_{name}.py" for name in LAB_TOOL)),),
         limit_s=900,
     ),
     Lane(

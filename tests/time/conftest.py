@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""These tests run inside a lab host under `--icount`: every duration is virtual time.
+"""These tests run inside a lab host in virtual time: the machine that runs the lab cannot disturb a measurement.
 
-There one instruction takes one nanosecond and the machine that runs the lab cannot disturb a measurement,
-so shares and lengths are asserted as they are. Engine time is the `delay` operation.
+Shares and lengths are asserted as they are. Engine time is the `delay` operation. Under `--icount` one instruction takes
+one nanosecond. In User-mode Linux computing is free, so that tests of latency and processor time, which are marked
+`emulated`, would prove nothing there.
 """
 
 from collections.abc import Iterator
