@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many random defects do the lanes find? `python -m tests.mutants --seed 1 --count 8 8 7 7`.
+
+Each mutant is tried in a copy of the checkout, against the tests of its area, stopped at the first failure. The result
+is one line for each and, with --out, a CSV file. `--tree` tries the mutants of this tree in another one, to compare
+tests before and after a change: the mutated files must be the same there.
+
+The exit status is 0 unless a mutant could not be tried. A mutant that does not compile is replaced by the next one.
+"""
+
+import argparse
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.mutants.draw import AREAS, Mutant, draw
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARE = 5
+"""So many times more are drawn than tried: some do not compile."""
+LIMIT_S = 3600.0
+PYTEST = ("python", "-m", "pytest", "-q", "-x", "--no-header", "--tb=line")
+_USER_MODE = ("tests/lab/lab", "run", "--kernel", "uml", "--bare", "--timeout", "1200")
+_IN_LAB = ("--", "python3", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line")
+COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "module": (
+        (*_USER_MODE, "--virtual-time", *_IN_LAB, "-m", "not emulated", "tests/time"),
+        (*_USER_MODE, *_IN_LAB, "-m", "not long and not emulated", "tests/kmod"),
+        ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *_IN_LAB, "-m", "emulated", "tests/time"),
+        ("tests/lab/lab", "run", "--timeout", "1500", *_IN_LAB, "-m", "emulated and not long", "tests/kmod"),
+    ),
+    "scheduler": ((*PYTEST, "-m", "not long", "tests/sched", "tests/kfuzz", "tests/sim"),),
+    "agent": ((*PYTEST, "-m", "not long", "tests/agent", "tests/unit"),),
+    "api": ((*PYTEST, "-m", "not long", "tests/api"),),
+}
+BEFORE: dict[str, tuple[tuple[str, ...], ...]] = {
+    **COMMANDS,
+    "module": (
+        ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *_IN_LAB, "tests/time"),
+        ("tests/lab/lab", "run", "--timeout", "1500", *_IN_LAB, "-m", "not long", "tests/kmod"),
+    ),
+}
+"""The lanes before the module's suites moved to User-mode Linux, for trees of that time."""
+
+
+def main() -> int:
+    """Run the tool; return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, nargs=len(AREAS), metavar="N", default=[10, 5, 5, 10], help="of each area")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="a checkout to try them in; default: this one")
+    parser.add_argument("--before", action="store_true", help="as the lanes were before User-mode Linux")
+    parser.add_argument("--out", type=Path, help="append the results to this CSV file")
+    parser.add_argument("--list", action="store_true", help="only print what was drawn")
+    arguments = parser.parse_args()
+
+    lost = 0
+    for area, count in zip(AREAS, arguments.count, strict=True):
+        drawn = draw(ROOT, area, count * SPARE, arguments.seed) if count else []
+        if arguments.list:
+            print(*(describe(mutant) for mutant in drawn[:count]), sep="\n")
+            continue
+        tried = 0
+        for mutant in drawn:
+            if tried == count:
+                break
+            began = time.monotonic()
+            outcome = judge(mutant, arguments.tree.resolve(), (BEFORE if arguments.before else COMMANDS)[area])
+            if outcome == "does not compile":
+                continue
+            tried += 1
+            seconds = time.monotonic() - began
+            print(f"{outcome}  {seconds:6.0f} s  {describe(mutant)}", flush=True)
+            if arguments.out:
+                with arguments.out.open("a", newline="") as stream:
+                    csv.writer(stream).writerow(
+                        [area, mutant.path, mutant.line, mutant.kind, mutant.new.strip(), outcome, f"{seconds:.0f}"]
+                    )
+        lost += count - tried
+    return 1 if lost else 0
+
+
+def describe(mutant: Mutant) -> str:
+    """One line."""
+    return f"{mutant.area} {mutant.path}:{mutant.line} {mutant.kind}: {mutant.new.strip()}"
+
+
+def judge(mutant: Mutant, tree: Path, commands: Sequence[tuple[str, ...]]) -> str:
+    """Try a mutant: `found: WHAT`, `missed`, or `does not compile`."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as place:
+        copy = Path(place) / "checkout"
+        shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("build", "__pycache__"), symlinks=True)
+        mutant.apply(copy)
+        environ = made_to_run(copy, tree)
+        if environ is None:
+            return "does not compile"
+        for command in commands:
+            program = [str(tree / "build/venv/bin/python"), *command[1:]] if command[0] == "python" else list(command)
+            try:
+                done = subprocess.run(
+                    program, cwd=copy, env=environ, capture_output=True, text=True, errors="replace", timeout=LIMIT_S
+                )
+            except subprocess.TimeoutExpired:
+                return "found: hangs"
+            output = done.stdout + done.stderr
+            if done.returncode and "kernel modules for" in output and "failed; the end of" in output:
+                return "does not compile"
+            if done.returncode:
+                failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "--- kernel"))]
+                return f"found: {(failed or [f'exit status {done.returncode}'])[0][:100]}"
+    return "missed"
+
+
+def made_to_run(copy: Path, tree: Path) -> dict[str, str] | None:
+    """The environment in which the copy's own code runs, compiled scheduler included; None if it does not compile."""
+    environ = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'api'}:{copy / 'agent'}"}
+    python = tree / "build/venv/bin/python"
+    built = subprocess.run(
+        [python, "setup.py", "-q", "build_ext", "--inplace"], cwd=copy, env=environ, capture_output=True, check=False
+    )
+    return environ if built.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
