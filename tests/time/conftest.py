@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """These tests run inside a lab host in virtual time: the machine that runs the lab cannot disturb a measurement.
 
-Shares and lengths are asserted as they are. Engine time is the `delay` operation. Under `--icount` one instruction takes
+Shares and lengths are asserted as they are. Engine time is the `delay` operation. Under `--icount` an instruction takes
 one nanosecond. In User-mode Linux computing is free, so that tests of latency and processor time, which are marked
 `emulated`, would prove nothing there.
 """
