@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs lanes in two streams, side by side: those that keep two processors busy, and all others."""
+"""Runs lanes in two streams, side by side: those that keep two processors busy, and all others.
+
+A stream that has none of its own left takes one of the other's, so that neither processor waits. Of the lanes that keep
+two processors busy one runs at a time.
+"""
 
 import contextlib
 import shlex
@@ -49,6 +53,32 @@ class Outcome:
         return self.result not in ("passed", "skipped")
 
 
+class Waiting:
+    """The lanes that nobody has taken; safe to use from several threads."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lock = threading.Lock()
+        self._lanes = list(lanes)
+        self._heavy_one_runs = False
+
+    def take(self, heavy: bool) -> Lane | None:
+        """Return the first lane that is heavy, or is not; else another that may run now; else None."""
+        with self._lock:
+            ready = [lane for lane in self._lanes if not (lane.heavy and self._heavy_one_runs)]
+            if not ready:
+                return None
+            lane = next((lane for lane in ready if lane.heavy == heavy), ready[0])
+            self._lanes.remove(lane)
+            self._heavy_one_runs = self._heavy_one_runs or lane.heavy
+            return lane
+
+    def done(self, lane: Lane) -> None:
+        """A lane that was taken has ended."""
+        if lane.heavy:
+            with self._lock:
+                self._heavy_one_runs = False
+
+
 class Streams:
     """Runs lanes with their logs in `logs`, a thread for each stream."""
 
@@ -59,10 +89,12 @@ class Streams:
 
     def run(self, lanes: Sequence[Lane], told_to_end: Callable[[], bool]) -> list[Outcome]:
         """In the order in which lanes ended, those that did not run last. `told_to_end` is asked every second."""
-        streams = [[lane for lane in lanes if lane.heavy], [lane for lane in lanes if not lane.heavy]]
         outcomes: list[Outcome] = []
-        with ThreadPoolExecutor(max_workers=len(streams)) as pool:
-            running = [pool.submit(self._run_stream, stream, outcomes, all(streams)) for stream in streams]
+        waiting = Waiting(lanes)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            running = [
+                pool.submit(self._run_stream, waiting, heavy, outcomes, len(lanes) > 1) for heavy in (True, False)
+            ]
             while True:
                 done, not_done = wait(running, timeout=1, return_when=FIRST_EXCEPTION)
                 if not not_done or told_to_end() or any(stream.exception() for stream in done):
@@ -73,13 +105,12 @@ class Streams:
         ran = {outcome.lane for outcome in outcomes}
         return outcomes + [Outcome(lane=lane.name, result="not run") for lane in lanes if lane.name not in ran]
 
-    def _run_stream(self, lanes: Sequence[Lane], outcomes: list[Outcome], labelled: bool) -> None:
-        for lane in lanes:
-            if self._processes.stopped:
-                return
+    def _run_stream(self, waiting: "Waiting", heavy: bool, outcomes: list[Outcome], labelled: bool) -> None:
+        while not self._processes.stopped and (lane := waiting.take(heavy)):
             output = Output(self._logs / f"{lane.name}.log", self._output_lock, label=lane.name if labelled else "")
             with contextlib.closing(output):
                 outcomes.append(self._run_lane(lane, output))
+            waiting.done(lane)
 
     def _run_lane(self, lane: Lane, output: Output) -> Outcome:
         """Runs all commands, also after a failure, unless the lane's time is up."""
