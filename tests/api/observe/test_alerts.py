@@ -27,6 +27,7 @@ from vgpumgr_api.services import figures, installation
 from tests.agent.test_reconcile import observed, seen, seen_group
 from tests.api.http.cloud import Cloud
 from tests.api.observe.promql import Exported, MistakenError, labels, selectors
+from vgpumgr.control.listed import Trouble, Unusable
 from vgpumgr.wire.resources import HostState, SliceState
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,6 +71,7 @@ def _of_an_agent() -> str:
         "orphans": Orphans(),
         "api_reachable": True,
         "told": {("any", "failed"): 1},
+        "unusable": (Unusable(gpu="any", code=Trouble.ABSENT, found="any", todo="any"),),
     }
     numbers = {field.name: 1.0 for field in fields(metrics.State) if field.name not in state}
     return metrics.text(metrics.State(**state, **numbers))
