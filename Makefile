@@ -12,7 +12,7 @@ help:
 	@echo 'make demo       two real guests share one accelerator; a live table shows who gets what'
 	@echo 'make test       the tests, the lab included'
 	@echo 'make test-long  the tests that take minutes each'
-	@echo 'make test-LANE  one lane: lint unit api lab-tool module kmod time chain product'
+	@echo 'make test-LANE  one lane: lint unit agent api lab-tool module kmod time chain product'
 	@echo '                of the long ones: unit-long bench-api-long kmod-long module-debug kernel-debug chain-long product-long'
 	@echo '                role-long gpu'
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 # The table at the end of a run lists the slowest tests.
 DURATIONS = ("--durations=10", "--durations-min=1")
 PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q", *DURATIONS)
-UNIT = ("tests/unit", "tests/sched", "tests/kfuzz", "tests/sim", "tests/policy", "tests/agent", "tests/gpu")
+UNIT = ("tests/unit", "tests/sched", "tests/kfuzz", "tests/sim", "tests/policy", "tests/gpu")
 # Where the role installs our software in a lab host; tests there run the checkout's with its libraries.
 INSTALLED = "/checkout:/checkout/agent:/opt/vgpumgr/lib/python3.13/site-packages"
 LAB_PYTEST = ("--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", *DURATIONS)
@@ -47,6 +47,7 @@ class Lane:
     `limit_s`: against tests that hang; what boots lab hosts has limits of its own besides.
     `heavy`: keeps two processors busy for minutes, so that one such lane runs at a time. What measures is best run by
     itself.
+    `waits`: mostly for time to pass, so that it runs beside two others.
     `rotates`: a long lane of which CI runs a few commands when `make test` has left it time.
     `usual_s`: of each command, what it usually takes on two processors without KVM, on a machine that has run
     `make test`; None where nobody has measured it. CI starts nothing for which it has not that much time.
@@ -56,6 +57,7 @@ class Lane:
     commands: tuple[tuple[str, ...], ...]
     limit_s: int
     heavy: bool = False
+    waits: bool = False
     long: bool = False
     rotates: bool = True
     usual_s: tuple[int | None, ...] = ()
@@ -80,6 +82,7 @@ LANES = (
         ),
         limit_s=1800,
     ),
+    Lane(name="agent", commands=((*PYTEST, "-m", "not long", "tests/agent"),), limit_s=1800, waits=True),
     Lane(name="api", commands=((*PYTEST, "-m", "not long", "tests/api"),), limit_s=3600),
     Lane(
         name="lab-tool",
@@ -94,6 +97,7 @@ LANES = (
             (*USER_MODE, "--bare", "--virtual-time", *LAB_PYTEST, "-m", "not emulated", "tests/time"),
         ),
         limit_s=3600,  # on a new machine it builds that kernel first
+        waits=True,
     ),
     Lane(
         name="kmod",
@@ -275,6 +279,7 @@ LANES = (
                 "long",
                 *UNIT,
                 "--ignore=tests/gpu/device",
+                "tests/agent",
                 "tests/api",
             ),
         ),

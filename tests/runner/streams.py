@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs lanes in two streams, side by side: those that keep two processors busy, and all others.
+"""Runs lanes in three streams, side by side: those that keep two processors busy, those that mostly wait, all others.
 
-A stream that has none of its own left takes one of the other's, so that neither processor waits. Of the lanes that keep
-two processors busy one runs at a time.
+The first and the last, once they have none of their own left, take what the others have, so that no processor waits. Of
+the lanes that keep two processors busy one runs at a time.
 """
 
 import contextlib
@@ -53,6 +53,14 @@ class Outcome:
         return self.result not in ("passed", "skipped")
 
 
+STREAMS = ("heavy", "light", "waits")
+
+
+def stream_of(lane: Lane) -> str:
+    """Where a lane runs as long as there is a choice."""
+    return "heavy" if lane.heavy else "waits" if lane.waits else "light"
+
+
 class Waiting:
     """The lanes that nobody has taken; safe to use from several threads."""
 
@@ -61,13 +69,15 @@ class Waiting:
         self._lanes = list(lanes)
         self._heavy_one_runs = False
 
-    def take(self, heavy: bool) -> Lane | None:
-        """Return the first lane that is heavy, or is not; else another that may run now; else None."""
+    def take(self, stream: str) -> Lane | None:
+        """Return the first lane of a stream, or another that it may run now; None if there is none."""
         with self._lock:
             ready = [lane for lane in self._lanes if not (lane.heavy and self._heavy_one_runs)]
-            if not ready:
+            own = [lane for lane in ready if stream_of(lane) == stream]
+            others = ready if stream != "waits" else []
+            lane = next(iter(own + others), None)
+            if lane is None:
                 return None
-            lane = next((lane for lane in ready if lane.heavy == heavy), ready[0])
             self._lanes.remove(lane)
             self._heavy_one_runs = self._heavy_one_runs or lane.heavy
             return lane
@@ -91,10 +101,8 @@ class Streams:
         """In the order in which lanes ended, those that did not run last. `told_to_end` is asked every second."""
         outcomes: list[Outcome] = []
         waiting = Waiting(lanes)
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            running = [
-                pool.submit(self._run_stream, waiting, heavy, outcomes, len(lanes) > 1) for heavy in (True, False)
-            ]
+        with ThreadPoolExecutor(max_workers=len(STREAMS)) as pool:
+            running = [pool.submit(self._run_stream, waiting, name, outcomes, len(lanes) > 1) for name in STREAMS]
             while True:
                 done, not_done = wait(running, timeout=1, return_when=FIRST_EXCEPTION)
                 if not not_done or told_to_end() or any(stream.exception() for stream in done):
@@ -105,8 +113,8 @@ class Streams:
         ran = {outcome.lane for outcome in outcomes}
         return outcomes + [Outcome(lane=lane.name, result="not run") for lane in lanes if lane.name not in ran]
 
-    def _run_stream(self, waiting: "Waiting", heavy: bool, outcomes: list[Outcome], labelled: bool) -> None:
-        while not self._processes.stopped and (lane := waiting.take(heavy)):
+    def _run_stream(self, waiting: "Waiting", stream: str, outcomes: list[Outcome], labelled: bool) -> None:
+        while not self._processes.stopped and (lane := waiting.take(stream)):
             output = Output(self._logs / f"{lane.name}.log", self._output_lock, label=lane.name if labelled else "")
             with contextlib.closing(output):
                 outcomes.append(self._run_lane(lane, output))

@@ -150,6 +150,18 @@ def test_a_stream_without_lanes_of_its_own_takes_one_of_the_other(tmp_path: Path
     assert process.returncode == 0, output
 
 
+def test_a_lane_that_waits_runs_beside_two_others(tmp_path: Path) -> None:
+    meet = "touch {0}; until [ -e {1} ] && [ -e {2} ]; do sleep 0.05; done"
+    lanes = (
+        {"name": "heavy", "limit_s": 30, "heavy": True, "commands": meet.format("this", "that", "other")},
+        {"name": "light", "limit_s": 30, "commands": meet.format("that", "this", "other")},
+        {"name": "waits", "limit_s": 30, "waits": True, "commands": meet.format("other", "this", "that")},
+    )
+    with runner(tmp_path, *lanes) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+
+
 def test_of_heavy_lanes_one_runs_at_a_time_and_all_after_a_failure(tmp_path: Path) -> None:
     alone = "mkdir alone && sleep 0.2 && rmdir alone && exit {}"
     lanes = (
