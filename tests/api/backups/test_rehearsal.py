@@ -379,9 +379,12 @@ def lose_commits(site: Site, deployment: Deployment, settings: Path, file: Path)
         )
         session.execute(update(HostReport).values(unknown_slices=0))
 
-    restored(site, deployment, settings, file)
+    deployment.replicas[0].kill()
+    do("restore", "--force", str(file), settings=settings)
     database.run(undeclare)
     database.close()
+    deployment.replicas[0].start()
+    site.connect()
 
 
 @pytest.mark.long
