@@ -22,7 +22,6 @@ from vgpumgr_api.backups import make, restore
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Host, Installation
 from vgpumgr_api.db.observations import HostReport
-from vgpumgr_api.main import main
 
 from tests.api.backups.machine import Machine
 from tests.api.concurrency.audit import Audit
@@ -120,7 +119,7 @@ class Site:
 
 def restored(site: Site, deployment: Deployment, settings: Path, file: Path) -> None:
     deployment.replicas[0].kill()
-    do("restore", "--force", str(file), settings=settings)
+    run("restore", "--force", str(file), settings=settings)
     deployment.replicas[0].start()
     site.connect()
 
@@ -135,11 +134,6 @@ def run(*words: str, settings: Path) -> str:
     done = command(*words, settings=settings)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
-
-
-def do(*words: str, settings: Path) -> None:
-    """As `run`, in this process: to start another one takes longer than what it does."""
-    assert main([*words, "--config", str(settings)]) == 0
 
 
 @pytest.fixture
@@ -226,7 +220,7 @@ def test_a_claim_made_since_whose_vm_is_stopped_shares_its_place_with_nobody(
     made(site.operator, "/v1/profiles", {"name": "whole", "share_permille": 1000, "mem_bytes": 16 * MIB})
     limits = {**LIMITS, "share_permille": 5000}
     assert site.operator.ask("PATCH", "/v1/quotas/acme", limits, if_match=2).status == 200
-    do("backup", str(file), settings=settings)
+    run("backup", str(file), settings=settings)
     lost, lost_vm = site.claim("one", "whole")
     machine = site.machines["one"]
     site.start("one", lost, lost_vm)
@@ -262,7 +256,7 @@ def test_a_claim_that_is_back_from_the_dead_starts_no_vm_in_a_place_that_was_giv
     machine = site.machines["one"]
     ended = [site.claim("one", "whole") for _ in range(2)]
     machine.step()
-    do("backup", str(file), settings=settings)
+    run("backup", str(file), settings=settings)
     for slice_id, _ in ended:
         assert site.operator.ask("DELETE", f"/v1/slices/{slice_id}").status == 202
     machine.step()
@@ -296,7 +290,7 @@ def test_a_claim_that_is_back_from_the_dead_starts_no_vm_in_a_place_that_was_giv
 
 def test_a_host_made_since_is_made_anew_and_confirmed(site: Site, deployment: Deployment, tmp_path: Path) -> None:
     settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
-    do("backup", str(file), settings=settings)
+    run("backup", str(file), settings=settings)
     site.machines["three"] = machine = site._machine("three")
     site.connect()
     site.step()
@@ -341,7 +335,7 @@ def test_commits_that_a_failover_lost_delete_nothing_and_are_noticed(
     machine = site.machines["one"]
     known, known_vm = site.claim("one")
     machine.step()
-    do("backup", str(file), settings=settings)
+    run("backup", str(file), settings=settings)
     lost, lost_vm = site.claim("one")
     machine.step()
     lose_commits(site, deployment, settings, file)
@@ -392,7 +386,7 @@ def test_confirmed_before_its_first_report_a_host_takes_nothing(
     site: Site, deployment: Deployment, tmp_path: Path
 ) -> None:
     settings, file = settings_file(tmp_path, database=deployment.url), tmp_path / "a.backup"
-    do("backup", str(file), settings=settings)
+    run("backup", str(file), settings=settings)
     new, vm = site.claim("one")
     site.start("one", new, vm)
     restored(site, deployment, settings, file)

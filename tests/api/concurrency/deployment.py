@@ -4,10 +4,8 @@
 import contextlib
 import http.client
 import json
-import os
 import random
 import re
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -19,7 +17,8 @@ from typing import Any
 from vgpumgr_api.admin import create_token
 from vgpumgr_api.db.database import Database
 
-from tests.api.http.process import COMMAND, START_S, settings_file
+from tests.api.forked import Forked
+from tests.api.http.process import START_S, settings_file
 from vgpumgr.wire.resources import TokenCreate, TokenRole
 
 DEADLINE_S = 120
@@ -34,16 +33,12 @@ class Replica:
         self.address: tuple[str, int] | None = None
         self.log = directory / "api.log"
         self._settings = settings_file(directory, database=database_url, **settings)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
 
     def start(self) -> None:
         """Returns when it listens."""
-        with self.log.open("ab") as output:
-            begin = output.tell()
-            process = subprocess.Popen(
-                [*COMMAND, "serve", "--config", self._settings], stderr=output, env=dict(os.environ)
-            )
-        self._process = process
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        self._process = process = Forked(["serve", "--config", self._settings], errors=self.log)
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             said = self.log.read_bytes()[begin:].decode(errors="replace")

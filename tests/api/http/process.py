@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vgpumgr_api import admin, config
+
+from tests.api.forked import Forked
 
 COMMAND = (sys.executable, "-m", "vgpumgr_api.main")
 START_S = 60
@@ -21,7 +24,7 @@ START_S = 60
 class Server:
     """`url`: as the process logged it. `token`: of an operator."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     url: str
     token: str
     log: Path
@@ -37,7 +40,15 @@ def settings_file(directory: Path, **settings: str | int) -> Path:
 
 
 def command(*arguments: str, settings: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments, "--config", settings], capture_output=True, text=True, timeout=120)
+    """Runs ``vgpumgr-api`` and returns what it printed."""
+    with tempfile.TemporaryDirectory() as directory:
+        output, errors = Path(directory, "output"), Path(directory, "errors")
+        process = Forked([*arguments, "--config", settings], output=output, errors=errors)
+        try:
+            status = process.wait(timeout=120)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, status, output.read_text(), errors.read_text())
 
 
 def initialised(settings: Path) -> str:
@@ -49,14 +60,14 @@ def initialised(settings: Path) -> str:
 def serving(
     directory: Path, *, environment: Mapping[str, str] | None = None, **settings: str | int
 ) -> Iterator[Server]:
-    """Leaves the process running until the block ends; the block may end it earlier."""
+    """Leaves the process running until the block ends; the block may end it earlier.
+
+    With an `environment`, which may be empty and is added to that of the tests, it is started as from a shell.
+    """
     path = settings_file(directory, **settings)
     token = initialised(path)
     log = directory / "api.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*COMMAND, "serve", "--config", path], stderr=output, env=dict(os.environ) | dict(environment or {})
-        )
+    process = started(path, log) if environment is None else _started_from_a_shell(path, log, environment)
     try:
         yield Server(process, listening(process, log), token, log)
     finally:
@@ -64,7 +75,20 @@ def serving(
         process.wait()
 
 
-def listening(process: subprocess.Popen[bytes], log: Path) -> str:
+def started(settings: Path, log: Path) -> Forked:
+    """A server that begins its log anew."""
+    log.write_bytes(b"")
+    return Forked(["serve", "--config", settings], errors=log)
+
+
+def _started_from_a_shell(settings: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [*COMMAND, "serve", "--config", settings], stderr=output, env=dict(os.environ) | dict(environment)
+        )
+
+
+def listening(process: subprocess.Popen[bytes] | Forked, log: Path) -> str:
     """Waits until a process says that it listens, and returns where."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:

@@ -3,7 +3,6 @@
 
 import contextlib
 import ssl
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from vgpumgr_api.agent_ca import CaError
 from vgpumgr_api.main import main
 
 from tests.agent.fakekernel import FakeKernel
-from tests.api.http.process import COMMAND, Server, command, initialised, listening, settings_file
+from tests.api.http.process import Server, command, initialised, listening, settings_file, started
 from tests.api.http.test_mutual_tls import IN_TIME_S, Machine, until
 from tests.api.http.tls import CA, TLS, Cloud, Host, make_certificate
 
@@ -34,7 +33,7 @@ class Api:
         self.token = initialised(self.settings)
         made = command("create-agent-ca", settings=self.settings)
         assert made.returncode == 0, made.stderr
-        self.process = self._started()
+        self.process = started(self.settings, self.log)
         self.url = listening(self.process, self.log)
         self.settings = self._settings(int(self.url.rpartition(":")[2]))
         self.cloud = Cloud(Server(self.process, self.url, self.token, self.log), directory, httpx2.Client())
@@ -43,18 +42,13 @@ class Api:
     def _settings(self, port: int) -> Path:
         return settings_file(self.directory, listen_port=port, agent_certificate_life_s=LIFE_S, **(TLS | CA))
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        self.log.write_bytes(b"")
-        with self.log.open("ab") as output:
-            return subprocess.Popen([*COMMAND, "serve", "--config", self.settings], stderr=output)
-
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
 
     def again(self) -> None:
         self.end()
-        self.process = self._started()
+        self.process = started(self.settings, self.log)
         listening(self.process, self.log)
         self.cloud.operator = self.cloud.connect(token=self.token)
 

@@ -31,7 +31,7 @@ def enrolled(http: httpx2.Client) -> Enrolled:
 
 
 def test_over_loopback_from_the_first_token_to_sigterm(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, client(server) as http:
+    with serving(tmp_path, environment={}) as server, client(server) as http:
         assert server.url.startswith("http://127.0.0.1:")
         assert http.get("/v1/health").json() == {"status": "ok"}
         assert http.post("/v1/tenants", json={"name": "red"}).status_code == 201

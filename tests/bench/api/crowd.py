@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as open_until_then:
         directory = Path(name)
         make_certificate(directory)
-        server = open_until_then.enter_context(serving(directory, **TLS, **patient))
+        server = open_until_then.enter_context(serving(directory, environment={}, **TLS, **patient))
         tell(directory)
         tls = ssl.create_default_context(cafile=directory / "crt.pem")
         watch = f"GET /v1/events/watch?after=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n"

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vgpumgr-api`` as a process, without the second that a new Python takes to import it.
+
+Each process is forked from one that has imported the product and done nothing else, and runs the command's own `main`.
+That the command works from a shell is for http/test_serve and test_try_api to show.
+"""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vgpumgr_api import server  # noqa: F401  # main imports it when it serves
+from vgpumgr_api.main import main
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([__name__])
+
+
+class Forked:
+    """A process that was started. Has the methods of `subprocess.Popen` that tests use.
+
+    What it prints is added to the files `errors` and `output`.
+    """
+
+    def __init__(self, words: Sequence[object], *, errors: Path, output: Path = Path(os.devnull)) -> None:
+        self.args = ["vgpumgr-api", *map(str, words)]
+        errors.touch()  # it may be looked at before the process has begun
+        self._process = _FORKS.Process(target=_run, args=(self.args[1:], output, errors), daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        status = self._process.exitcode
+        if status is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _run(words: list[str], output: Path, errors: Path) -> None:
+    for path, stream in ((output, sys.stdout), (errors, sys.stderr)):
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), stream.fileno())
+    sys.exit(main(words))
