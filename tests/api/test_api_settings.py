@@ -3,8 +3,7 @@
 
 import json
 import re
-import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import pytest
 from vgpumgr_api.config import Config, ConfigError, load
 from vgpumgr_api.connection_settings import ConnectionSettings
 from vgpumgr_api.deadline_settings import Deadlines
+
+from tests.api import playbooks
 
 ROLE = Path(__file__).parents[2] / "ansible/roles/vgpumgr_api"
 OIDC: dict[str, Any] = {
@@ -23,41 +24,76 @@ OIDC: dict[str, Any] = {
     "algorithms": ["ES256", "EdDSA"],
     "roles": {"admin": ["a"], "tenant-admin": ["b", "c\\d"], "tenant-viewer": ["\u00e9"]},
 }
+ACME: dict[str, Any] = {
+    "issuer": "https://acme.example",
+    "audience": "v",
+    "name": "acme",
+    "tenants": ["acme", "lab"],
+    "roles": {"tenant-admin": ["staff"]},
+}
+TLS = {"tls_certificate": "/etc/vgpumgr/api.pem", "tls_key": "/etc/vgpumgr/api.key"}
+BOUNDS = {
+    "events_kept_s": 3600,
+    "events_kept": 5000,
+    "token_requests_per_s": 0,
+    "tenant_requests_per_s": 7,
+    "failed_logins_per_s": 3,
+    "tenant_requests_at_once": 5,
+}
+CONNECTIONS = {"total": 100, "per_address": 0, "head_s": 1, "take_s": 3600}
+CASES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "an issuer": {"oidc": OIDC},
+    "issuers": {"oidc": [OIDC | {"name": "corp"}, ACME]},
+    "TLS": TLS,
+    "TLS without an authority": TLS | {"agent_ca_certificate": ""},
+    "an authority": {
+        **TLS,
+        "agent_ca_certificate": "/srv/authority.pem",
+        "agent_ca_key": "/srv/authority.key",
+        "agent_certificate_life_s": 3600,
+    },
+    "bounds": BOUNDS,
+    "deadlines": {"deadlines": {"claimed_s": 7200, "host_lost_s": 120}},
+    "connections": {"connections": CONNECTIONS, "deadlines": {"claimed_s": 7200}},
+}
+"""Variables of the role, without the prefix that all of them have."""
 
 
-def written(tmp_path: Path, **variables: Any) -> Config:
-    task = {"src": str(ROLE / "templates/api.toml.j2"), "dest": str(tmp_path / "api.toml")}
-    play = {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "vars": {"ansible_python_interpreter": sys.executable},
-        "vars_files": [str(ROLE / "defaults/main.yml")],
-        "tasks": [{"ansible.builtin.template": task, "vars": variables}],
-    }
-    (tmp_path / "play.json").write_text(json.dumps([play]))
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "--inventory=localhost,", "--connection=local"]
-    done = subprocess.run([*command, str(tmp_path / "play.json")], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return load(tmp_path / "api.toml")
+@dataclass(frozen=True)
+class Role:
+    """What the API reads, in each case, of what the role writes into `directory`."""
+
+    directory: Path
+    configs: dict[str, Config]
 
 
-def test_without_variables_there_are_only_our_own_tokens(tmp_path: Path) -> None:
-    assert written(tmp_path).oidc == ()
+@pytest.fixture(scope="module")
+def role(tmp_path_factory: pytest.TempPathFactory) -> Role:
+    directory = tmp_path_factory.mktemp("role")
+    cases = {case: {f"vgpumgr_api_{name}": value for name, value in given.items()} for case, given in CASES.items()}
+    texts = playbooks.written(ROLE / "templates/api.toml.j2", ROLE / "defaults/main.yml", cases, directory)
+    configs = {}
+    for case, text in texts.items():
+        (directory / "api.toml").write_text(text)
+        configs[case] = load(directory / "api.toml")
+    return Role(directory, configs)
 
 
-def test_the_issuer_is_read_as_it_was_given(tmp_path: Path) -> None:
-    [found] = written(tmp_path, vgpumgr_api_oidc=OIDC).oidc
+def test_without_variables_there_are_only_our_own_tokens(role: Role) -> None:
+    assert role.configs["nothing"].oidc == ()
+
+
+def test_the_issuer_is_read_as_it_was_given(role: Role) -> None:
+    [found] = role.configs["an issuer"].oidc
     said = found.model_dump(exclude_defaults=True, by_alias=True, mode="json")
-    assert said == OIDC | {"ca_file": str(tmp_path / "login-ca.pem")}
+    assert said == OIDC | {"ca_file": str(role.directory / "login-ca.pem")}
 
 
-def test_several_issuers_are_read_as_they_were_given(tmp_path: Path) -> None:
-    other = {"issuer": "https://acme.example", "audience": "v", "name": "acme", "tenants": ["acme", "lab"]}
-    other["roles"] = {"tenant-admin": ["staff"]}
-    given = [OIDC | {"name": "corp"}, other]
-    found = written(tmp_path, vgpumgr_api_oidc=given).oidc
+def test_several_issuers_are_read_as_they_were_given(role: Role) -> None:
+    found = role.configs["issuers"].oidc
     said = [each.model_dump(exclude_defaults=True, by_alias=True, mode="json") for each in found]
-    assert said == [OIDC | {"name": "corp", "ca_file": str(tmp_path / "login-ca.pem")}, other]
+    assert said == [OIDC | {"name": "corp", "ca_file": str(role.directory / "login-ca.pem")}, ACME]
 
 
 ISSUER = 'issuer = "https://{}.example"\naudience = "v"\nname = "{}"\n{}[oidc.roles]\n{} = ["x"]\n'
@@ -82,35 +118,25 @@ def test_issuers_that_would_be_taken_for_each_other_are_named(
         load(tmp_path / "api.toml")
 
 
-def test_with_tls_there_is_an_authority_for_agents_unless_it_is_taken_out(tmp_path: Path) -> None:
-    tls = {"vgpumgr_api_tls_certificate": "/etc/vgpumgr/api.pem", "vgpumgr_api_tls_key": "/etc/vgpumgr/api.key"}
-    found = written(tmp_path, **tls)
+def test_with_tls_there_is_an_authority_for_agents_unless_it_is_taken_out(role: Role) -> None:
+    found = role.configs["TLS"]
     assert found.agent_ca_certificate == Path("/var/lib/vgpumgr/api/agents.pem")
     assert found.agent_ca_key == Path("/var/lib/vgpumgr/api/agents.key")
-    assert written(tmp_path, **tls, vgpumgr_api_agent_ca_certificate="").agent_ca_certificate is None
-    assert written(tmp_path).agent_ca_certificate is None
+    assert role.configs["TLS without an authority"].agent_ca_certificate is None
+    assert role.configs["nothing"].agent_ca_certificate is None
 
 
-def test_the_authority_for_agents_is_read_as_it_was_given(tmp_path: Path) -> None:
-    found = written(
-        tmp_path,
-        vgpumgr_api_tls_certificate="/etc/vgpumgr/api.pem",
-        vgpumgr_api_tls_key="/etc/vgpumgr/api.key",
-        vgpumgr_api_agent_ca_certificate="/srv/authority.pem",
-        vgpumgr_api_agent_ca_key="/srv/authority.key",
-        vgpumgr_api_agent_certificate_life_s=3600,
-    )
+def test_the_authority_for_agents_is_read_as_it_was_given(role: Role) -> None:
+    found = role.configs["an authority"]
     assert str(found.agent_ca_certificate) == "/srv/authority.pem"
     assert str(found.agent_ca_key) == "/srv/authority.key"
     assert found.agent_certificate_life_s == 3600
 
 
-def test_bounds_are_read_as_they_were_given(tmp_path: Path) -> None:
-    given = {"events_kept_s": 3600, "events_kept": 5000, "token_requests_per_s": 0, "tenant_requests_per_s": 7}
-    given |= {"failed_logins_per_s": 3, "tenant_requests_at_once": 5}
-    found = written(tmp_path, **{f"vgpumgr_api_{name}": value for name, value in given.items()})
-    assert {name: getattr(found, name) for name in given} == given
-    assert written(tmp_path) == Config()
+def test_bounds_are_read_as_they_were_given(role: Role) -> None:
+    found = role.configs["bounds"]
+    assert {name: getattr(found, name) for name in BOUNDS} == BOUNDS
+    assert role.configs["nothing"] == Config()
 
 
 @pytest.mark.parametrize(
@@ -134,15 +160,13 @@ def test_bounds_out_of_range_are_named(tmp_path: Path, wrong: str) -> None:
         load(tmp_path / "api.toml")
 
 
-def test_deadlines_are_read_as_they_were_given(tmp_path: Path) -> None:
-    found = written(tmp_path, vgpumgr_api_deadlines={"claimed_s": 7200, "host_lost_s": 120}).deadlines
-    assert found == Deadlines(claimed_s=7200, host_lost_s=120)
+def test_deadlines_are_read_as_they_were_given(role: Role) -> None:
+    assert role.configs["deadlines"].deadlines == Deadlines(claimed_s=7200, host_lost_s=120)
 
 
-def test_connections_are_read_as_they_were_given(tmp_path: Path) -> None:
-    given = {"total": 100, "per_address": 0, "head_s": 1, "take_s": 3600}
-    found = written(tmp_path, vgpumgr_api_connections=given, vgpumgr_api_deadlines={"claimed_s": 7200})
-    assert found.connections == ConnectionSettings(**given)
+def test_connections_are_read_as_they_were_given(role: Role) -> None:
+    found = role.configs["connections"]
+    assert found.connections == ConnectionSettings(**CONNECTIONS)
     assert found.deadlines == Deadlines(claimed_s=7200)
 
 
