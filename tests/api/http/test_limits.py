@@ -4,12 +4,14 @@
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Event, Lock
+from typing import Any
 from uuid import UUID
 
 import pytest
 from starlette.requests import Request
 from vgpumgr_api import strict
+from vgpumgr_api import turns as turns_module
 from vgpumgr_api.app import create_app
 from vgpumgr_api.call import authenticate
 from vgpumgr_api.db.database import Database
@@ -19,6 +21,7 @@ from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.turns import LOOKUPS
 
 from tests.api.http.cloud import Caller, Cloud
+from tests.api.http.test_turns import until
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
 
@@ -119,10 +122,12 @@ def limited(database: Database) -> Iterator[Cloud]:
 
 
 class LookUps:
-    """Counts who is looked up, and how many at once."""
+    """Counts who is looked up, and how many at once. A look-up ends only while `may_end` is set, as it is at first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.most = 0
+        self.may_end = Event()
+        self.may_end.set()
         self._under_way = 0
         self._lock = Lock()
         monkeypatch.setattr(strict, "authenticate", self._authenticate)
@@ -133,6 +138,7 @@ class LookUps:
             self._under_way += 1
             self.most = max(self.most, self._under_way)
         try:
+            assert self.may_end.wait(300)
             return authenticate(request)
         finally:
             with self._lock:
@@ -162,9 +168,17 @@ def test_who_asks_too_often_is_not_looked_up(
 def test_many_requests_at_once_are_looked_up_few_at_once_and_no_more_than_may_be(
     limited: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """At once: all of them have come before the first is looked up. One that comes later has a place of its token's."""
+    monkeypatch.setattr(turns_module, "WAIT_S", 300.0)
+    application: Any = limited.http.app
     looked = LookUps(monkeypatch)
+    looked.may_end.clear()
     with ThreadPoolExecutor(60) as threads:
-        told = list(threads.map(lambda _: limited.operator("GET", "/v1/tenants").status_code, range(60)))
+        asked = [threads.submit(limited.operator, "GET", "/v1/tenants") for _ in range(60)]
+        until(lambda: sum(share.count for share in [*application.state.turns._lookups.values()]) == 60)
+        until(lambda: looked.count == LOOKUPS)
+        looked.may_end.set()
+        told = [each.result().status_code for each in asked]
     assert Counter(told) == {200: BURST_S, 429: 60 - BURST_S}
     assert looked.most <= LOOKUPS
     assert looked.count <= BURST_S + LOOKUPS
