@@ -159,11 +159,12 @@ LANES = (
             ("tests/lab/lab", "run", "--timeout", "1500", *LAB_PYTEST, "-m", "long", "tests/kmod"),
             ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *LAB_PYTEST, "tests/time"),
             ("build/venv/bin/python", "-m", "tests.bench.kmod", "--strict"),
+            ("build/venv/bin/python", "-m", "tests.mutants.module"),
         ),
         limit_s=9000,
         heavy=True,
         long=True,
-        usual_s=(60, 60, 600, 600, 600, None, 540, 300),
+        usual_s=(60, 60, 600, 600, 600, None, 540, 300, 600),
     ),
     Lane(
         name="module-debug",
