@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.garbage import collect_seldom
 from vgpumgr_api.services import installation
 
 from tests.api.cluster import Cluster
 from tests.api.lent import Lender, PostgresqlLender, SqliteLender
 from tests.api.templates import Templates
 from tests.api.world import World
+
+
+def pytest_collection_finish() -> None:
+    """To look for garbage among all modules and tests again and again takes a tenth of the time."""
+    collect_seldom()
 
 
 class Clock:
@@ -114,6 +120,12 @@ def database(request: pytest.FixtureRequest, engine_name: str, clock: Clock) -> 
     lender: Lender = request.getfixturevalue(f"{engine_name}_lender")
     with lender.lend(clock) as lent:
         yield lent
+
+
+@pytest.fixture
+def url(database: Database) -> str:
+    """The URL of `database`, for who looks at it past the services."""
+    return database.engine.url.set(drivername=database.engine.dialect.name).render_as_string(hide_password=False)
 
 
 @pytest.fixture

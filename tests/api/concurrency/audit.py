@@ -5,6 +5,7 @@ import contextlib
 import json
 import sqlite3
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -43,27 +44,45 @@ class Audit:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._connection: sqlite3.Connection | psycopg.Connection[Any] | None = None
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Returns all rows."""
+        match self._connection:
+            case None:
+                with self.connected():
+                    return self.ask(sql)
+            case sqlite3.Connection() as file:
+                return file.execute(sql).fetchall()
+            case server:
+                return server.execute(sql.encode()).fetchall()
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """One connection for all questions of the block: a new one costs PostgreSQL more than most questions."""
         if self._url.startswith("sqlite"):
-            with contextlib.closing(sqlite3.connect(self._url.removeprefix("sqlite:///"))) as connection:
-                return connection.execute(sql).fetchall()
-        with psycopg.connect(self._url) as connection:
-            return connection.execute(sql.encode()).fetchall()
+            self._connection = sqlite3.connect(self._url.removeprefix("sqlite:///"))
+        else:
+            self._connection = psycopg.connect(self._url, autocommit=True)
+        try:
+            yield
+        finally:
+            self._connection.close()
+            self._connection = None
 
     def violations(self, *, quotas_may_be_cut: bool = False) -> list[str]:
         """What the database must never hold; empty if all is well."""
-        return [
-            *self.sums(quotas_may_be_cut=quotas_may_be_cut),
-            *self._ties(),
-            *self._keys(),
-            *self._events(),
-            *self._tombstones(),
-            *self.fenced(),
-            *self._progress(),
-            *self._operations(),
-        ]
+        with self.connected():
+            return [
+                *self.sums(quotas_may_be_cut=quotas_may_be_cut),
+                *self._ties(),
+                *self._keys(),
+                *self._events(),
+                *self._tombstones(),
+                *self.fenced(),
+                *self._progress(),
+                *self._operations(),
+            ]
 
     def sums(self, *, quotas_may_be_cut: bool = False) -> list[str]:
         """What GPUs and quotas say against what their claims add up to; a part of `violations`."""

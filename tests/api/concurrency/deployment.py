@@ -11,10 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from vgpumgr_api.admin import create_token
+from vgpumgr_api.connection_settings import ConnectionSettings
 from vgpumgr_api.db.database import Database
 
 from tests.api.forked import Forked
@@ -23,6 +25,9 @@ from vgpumgr.wire.resources import TokenCreate, TokenRole
 
 DEADLINE_S = 120
 """How long a client repeats a request; longer than any outage that a test makes."""
+FRESH_S = ConnectionSettings().idle_s / 2
+"""So long after its last request a connection is taken for open still."""
+_SEEDS = count(1)
 
 
 class Replica:
@@ -70,10 +75,24 @@ class Deployment:
     token: str
     replicas: list[Replica]
     tally: Counter[str] = field(default_factory=Counter)
+    _clients: "list[Caller]" = field(default_factory=list)
 
     def caller(self, token: str | None = None, *, seed: int = 0) -> "Caller":
         """A client of one thread."""
         return Caller(self, token or self.token, random.Random(seed))
+
+    def take_client(self, token: str) -> "Caller":
+        """One that has been connected and that nobody else uses until it is given back."""
+        if self._clients:
+            client = self._clients.pop()
+            client.token = token
+            return client
+        client = self.caller(token, seed=next(_SEEDS))
+        client.ask("GET", "/")
+        return client
+
+    def give_back(self, client: "Caller") -> None:
+        self._clients.append(client)
 
     def server_errors(self) -> list[str]:
         """What replicas logged about themselves that no client should cause."""
@@ -126,6 +145,7 @@ class Caller:
         self.token = token
         self._rng = rng
         self._connections: dict[tuple[str, int], http.client.HTTPConnection] = {}
+        self._used_s: dict[tuple[str, int], float] = {}
 
     def ask(self, method: str, path: str, body: object = None, *, key: str = "", if_match: int | None = None) -> Reply:
         """Returns the first answer that is not 503."""
@@ -167,12 +187,16 @@ class Caller:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        self._used_s.clear()
 
     def _connection(self) -> http.client.HTTPConnection:
         up = [replica.address for replica in self.deployment.replicas if replica.address is not None]
         if not up:
             raise ConnectionRefusedError
-        address = self._rng.choice(up)
+        address, now_s = self._rng.choice(up), time.monotonic()
+        if now_s - self._used_s.get(address, now_s) > FRESH_S:
+            self._connections.pop(address).close()
+        self._used_s[address] = now_s
         if address not in self._connections:
             self._connections[address] = http.client.HTTPConnection(*address, timeout=60)
         return self._connections[address]

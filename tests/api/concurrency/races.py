@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from tests.api.concurrency.agents import enrolled, inventory
 from tests.api.concurrency.audit import Audit
-from tests.api.concurrency.deployment import Caller, Deployment, Reply
+from tests.api.concurrency.deployment import Deployment, Reply
 
 GIB = 1 << 30
 PLENTY = {"share_permille": 1_000_000, "mem_bytes": 1 << 50, "slices": 10_000}
@@ -40,14 +40,16 @@ class Fleet:
         self.audit = Audit(deployment.url)
         self.operator = deployment.caller()
 
-    def ask(self, *arguments: Any, **options: Any) -> Callable[[], Reply]:
-        """A request by an operator, to be sent later by a client of its own that is connected already."""
-        return self.asking(self.deployment.caller(seed=next(_NUMBERS)), *arguments, **options)
+    def ask(self, *arguments: Any, token: str | None = None, **options: Any) -> Callable[[], Reply]:
+        """A request, an operator's unless it is told, to be sent later by a client that has no other under way then."""
+        client = self.deployment.take_client(token or self.deployment.token)
 
-    def asking(self, caller: Caller, *arguments: Any, **options: Any) -> Callable[[], Reply]:
-        """The same by `caller`."""
-        caller.ask("GET", "/")
-        return lambda: caller.ask(*arguments, **options)
+        def sent() -> Reply:
+            reply = client.ask(*arguments, **options)
+            self.deployment.give_back(client)
+            return reply
+
+        return sent
 
     def name(self, kind: str) -> str:
         return f"{kind}-{next(_NUMBERS)}"
@@ -113,15 +115,13 @@ class Host:
 
     def sending(self, report: dict[str, Any]) -> Callable[[], Reply]:
         """A report to be sent by a client of its own."""
-        caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
-        return self._fleet.asking(caller, "POST", f"/v1/hosts/{self.name}/report", report)
+        return self._fleet.ask("POST", f"/v1/hosts/{self.name}/report", report, token=self.token)
 
     def waiting(self) -> Callable[[], Reply]:
         """Asks for what comes after the present desired state."""
         seen = self.desired()
-        caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
         query = f"epoch={seen['epoch']}&generation={seen['generation']}&wait_s=30"
-        return self._fleet.asking(caller, "GET", f"/v1/hosts/{self.name}/desired?{query}")
+        return self._fleet.ask("GET", f"/v1/hosts/{self.name}/desired?{query}", token=self.token)
 
     def fencing(self) -> Callable[[], Reply]:
         """An operator who declares it dead, while it lives."""
@@ -135,9 +135,8 @@ class Host:
 
     def binding(self, slice_id: str, vm_uuid: str) -> Callable[[], Reply]:
         """A VM that starts with a slice."""
-        caller = self._fleet.deployment.caller(self.token, seed=next(_NUMBERS))
         path = f"/v1/hosts/{self.name}/slices/{slice_id}:bind"
-        return self._fleet.asking(caller, "POST", path, {"vm_uuid": vm_uuid})
+        return self._fleet.ask("POST", path, {"vm_uuid": vm_uuid}, token=self.token)
 
     def fulfil(self) -> None:
         """Confirms all tombstones."""

@@ -35,7 +35,7 @@ def within(session: Session, agent: Agent) -> Agent:
 
 
 def test_a_host_that_returns_when_its_lease_ends_keeps_what_is_attached(
-    world: World, database: Database, database_url: str
+    world: World, database: Database, url: str
 ) -> None:
     agent = world.host("one")
     world.tenant("acme")
@@ -46,7 +46,7 @@ def test_a_host_that_returns_when_its_lease_ends_keeps_what_is_attached(
 
     reported, _, _ = behind(
         database,
-        database_url,
+        url,
         lambda session: within(session, agent).report(slices=[opened]),
         lambda: database.run(lambda session: deadlines.ended_leases(session, LIMITS)),
     )
@@ -56,9 +56,7 @@ def test_a_host_that_returns_when_its_lease_ends_keeps_what_is_attached(
     assert (found.state, found.state_reason) == (SliceState.ATTACHED, "")
 
 
-def test_a_lease_that_ended_first_is_taken_back_by_the_report(
-    world: World, database: Database, database_url: str
-) -> None:
+def test_a_lease_that_ended_first_is_taken_back_by_the_report(world: World, database: Database, url: str) -> None:
     agent = world.host("one")
     world.tenant("acme")
     claimed = world.claim("acme", world.profile())
@@ -68,7 +66,7 @@ def test_a_lease_that_ended_first_is_taken_back_by_the_report(
 
     _, reported, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: deadlines.ended_leases(session, LIMITS),
         lambda: agent.report(slices=[opened]),
     )

@@ -61,20 +61,20 @@ def slices(world: World) -> dict[str, int]:
 @LOCKS
 @pytest.mark.usefixtures("expired")
 def test_what_another_has_locked_keeps_no_later_one_from_its_end(
-    world: World, database: Database, database_url: str, locked: str
+    world: World, database: Database, url: str, locked: str
 ) -> None:
     _, ended, waited = behind(
-        database, database_url, lambda session: lock(session, locked), lambda: database.run(reservations.expire)
+        database, url, lambda session: lock(session, locked), lambda: database.run(reservations.expire)
     )
     assert (ended, waited) == (True, False)
     assert slices(world) == {FIRST: 1, LATER: 0}
-    assert Audit(database_url).violations() == []
+    assert Audit(url).violations() == []
 
 
 @LOCKS
 @pytest.mark.usefixtures("expired")
 def test_if_there_is_nothing_else_it_is_waited_for_as_claims_wait(
-    world: World, database: Database, database_url: str, locked: str
+    world: World, database: Database, url: str, locked: str
 ) -> None:
     """What was locked while it was passed over, another may want who has what is waited for."""
     counted, order = Counter[str](), ["account", "project", "gpu"]
@@ -95,11 +95,11 @@ def test_if_there_is_nothing_else_it_is_waited_for_as_claims_wait(
         counted["late"] += 1
         return reservations.expire(session)
 
-    _, ended, waited = behind(database, database_url, first, lambda: database.run(late), then=then)
+    _, ended, waited = behind(database, url, first, lambda: database.run(late), then=then)
     assert (ended, waited) == (True, True)
     assert counted == {"first": 1, "late": 1}
     assert slices(world) == {FIRST: 0, LATER: 0}
-    assert Audit(database_url).violations() == []
+    assert Audit(url).violations() == []
 
 
 @LOCKS

@@ -89,8 +89,8 @@ def test_a_token_that_is_traded_while_its_host_is_fenced_serves_nobody_behind_th
     for _ in range(ROUNDS):
         name = fleet.name("host")
         announced = fleet.operator.ask("POST", "/v1/hosts", {"name": name}).body
-        stranger = fleet.deployment.caller(announced["enroll_token"])
-        enrol = fleet.asking(stranger, "POST", "/v1/enroll", {"agent_version": "1", "boot_id": vm()})
+        body = {"agent_version": "1", "boot_id": vm()}
+        enrol = fleet.ask("POST", "/v1/enroll", body, token=announced["enroll_token"])
         fence = fleet.ask("POST", f"/v1/hosts/{name}:fence", {"confirm": name, "force": True}, if_match=1)
         enrolled, fenced = at_once([enrol, fence])
         # Enrolling makes the host another one than the operator has seen.

@@ -16,9 +16,7 @@ from vgpumgr.wire.resources import SliceCreate
 pytestmark = pytest.mark.parametrize("engine_name", ["postgresql"])
 
 
-def test_a_gpu_that_was_freed_while_another_was_waited_for_is_taken(
-    world: World, database: Database, database_url: str
-) -> None:
+def test_a_gpu_that_was_freed_while_another_was_waited_for_is_taken(world: World, database: Database, url: str) -> None:
     for name in ("one", "two"):
         world.host(name)
         world.tenant(name)
@@ -31,10 +29,10 @@ def test_a_gpu_that_was_freed_while_another_was_waited_for_is_taken(
         claims.create_slice(session, world.operator, request)
         reservations.delete_reservation(session, world.operator, held.id, if_match=None)
 
-    _, claimed, waited = behind(database, database_url, moves, lambda: world.claim("acme", whole))
+    _, claimed, waited = behind(database, url, moves, lambda: world.claim("acme", whole))
     assert waited
     assert claimed.host == "two"
-    assert Audit(database_url).violations() == []
+    assert Audit(url).violations() == []
 
 
 def test_a_quota_that_was_given_back_before_it_was_said_to_be_exceeded_is_charged(

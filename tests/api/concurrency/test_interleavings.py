@@ -257,12 +257,12 @@ def name(act: Callable[[Scene], object]) -> str:
 def test_another_transaction_at_every_statement(
     world: World,
     database: Database,
-    database_url: str,
+    url: str,
     one: Callable[[Scene], object],
     other: Callable[[Scene], object],
 ) -> None:
     assert len(_all_interleavings(world, database, one, other)) >= 3
-    assert Audit(database_url).violations(quotas_may_be_cut=True) == []
+    assert Audit(url).violations(quotas_may_be_cut=True) == []
 
 
 @pytest.mark.parametrize("engine_name", ["postgresql"])
@@ -270,7 +270,7 @@ def test_another_transaction_at_every_statement(
 def test_one_of_two_is_refused_at_every_statement(
     world: World,
     database: Database,
-    database_url: str,
+    url: str,
     one: Callable[[Scene], object],
     other: Callable[[Scene], object],
 ) -> None:

@@ -37,7 +37,7 @@ class Counted:
         return counted
 
 
-def test_a_claim_on_a_gpu_and_one_of_what_is_held_there(world: World, database: Database, database_url: str) -> None:
+def test_a_claim_on_a_gpu_and_one_of_what_is_held_there(world: World, database: Database, url: str) -> None:
     """The second takes no room and waits for nobody's: it may have some on a GPU that the first will ask for."""
     host = world.host("one")
     world.tenant("acme")
@@ -46,7 +46,7 @@ def test_a_claim_on_a_gpu_and_one_of_what_is_held_there(world: World, database: 
     wanted = Wanted(share_permille=profile.share_permille, mem_bytes=profile.mem_bytes)
     place, claimed, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: take(session, wanted),
         lambda: world.claim("acme", profile, reservation=held.id),
     )
@@ -54,7 +54,7 @@ def test_a_claim_on_a_gpu_and_one_of_what_is_held_there(world: World, database: 
     assert (place.host_id, claimed.host) == (host.host_id, "one")
 
 
-def test_a_report_and_an_enrolment_of_the_same_host(world: World, database: Database, database_url: str) -> None:
+def test_a_report_and_an_enrolment_of_the_same_host(world: World, database: Database, url: str) -> None:
     """A report locks its row first and the host last; so does who enrols."""
     agent, counted = world.host("one"), Counted()
     token = world.run(hosts.reenroll, "one").enroll_token
@@ -62,7 +62,7 @@ def test_a_report_and_an_enrolment_of_the_same_host(world: World, database: Data
     row = select(HostReport.host_id).where(HostReport.host_id == agent.host_id).with_for_update()
     _, enrolled, waited = behind(
         database,
-        database_url,
+        url,
         counted("report", lambda session: session.execute(row).all()),
         lambda: database.run(counted("enrolment", lambda session: fleet.enroll(session, token, request))),
         then=lambda session: bump(session, [agent.host_id]),

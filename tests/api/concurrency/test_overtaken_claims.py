@@ -52,7 +52,7 @@ def cordon(session: Session, world: World, generation: int) -> Any:
 def test_whoever_closed_the_host_meanwhile_the_claim_is_refused(
     world: World,
     database: Database,
-    database_url: str,
+    url: str,
     closing: Callable[[Session, World, int], Any],
     reason: str,
     reserved: bool,
@@ -65,7 +65,7 @@ def test_whoever_closed_the_host_meanwhile_the_claim_is_refused(
 
     done, claimed, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: closing(session, world, generation),
         lambda: world.claim("acme", profile, **more),
     )
@@ -75,13 +75,13 @@ def test_whoever_closed_the_host_meanwhile_the_claim_is_refused(
     assert isinstance(claimed, Refusal)
     assert claimed.code is Code.CAPACITY_NONE
     assert [one.code for one in claimed.reasons] == [reason]
-    audit = Audit(database_url)
+    audit = Audit(url)
     assert audit.slices() == {}
     assert audit.violations() == []
 
 
 def test_a_fence_waits_for_those_who_may_be_drawing_from_what_is_held_there(
-    world: World, database: Database, database_url: str
+    world: World, database: Database, url: str
 ) -> None:
     """So that what they claim is lost with the host, and none of the two has to begin again."""
     world.host(HOST)
@@ -92,18 +92,18 @@ def test_a_fence_waits_for_those_who_may_be_drawing_from_what_is_held_there(
 
     _, fenced, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: quotas.lock_owners(session, quotas.owners_of(session, tenant_named(session, "web"))),
         lambda: world.run(fencing.fence_host, HOST, FENCE, if_match=generation),
     )
 
     assert waited
     assert fenced.fenced_at is not None
-    assert Audit(database_url).violations() == []
+    assert Audit(url).violations() == []
 
 
 def test_a_place_that_was_reserved_while_its_host_was_fenced_is_drawn_by_nobody(
-    world: World, database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+    world: World, database: Database, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fence knew nothing of the reservation, so that its quota holds up no claim, and drawing locks no GPU."""
     world.host(HOST)
@@ -121,7 +121,7 @@ def test_a_place_that_was_reserved_while_its_host_was_fenced_is_drawn_by_nobody(
 
     _, claimed, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: fence(session, world, generation),
         lambda: world.claim("acme", profile, reservation=held[0]),
     )
@@ -129,6 +129,6 @@ def test_a_place_that_was_reserved_while_its_host_was_fenced_is_drawn_by_nobody(
     assert waited
     assert isinstance(claimed, Refusal)
     assert [one.code for one in claimed.reasons] == ["host.fenced"]
-    audit = Audit(database_url)
+    audit = Audit(url)
     assert audit.slices() == {}
     assert audit.violations() == []

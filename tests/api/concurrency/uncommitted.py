@@ -46,10 +46,11 @@ def behind(
         assert said.wait(PATIENCE_S), outcomes
         other.start()
         audit, deadline = Audit(url), time.monotonic() + PATIENCE_S
-        while other.is_alive() and not waited:
-            assert time.monotonic() < deadline, "it neither waits nor ends"
-            waited = audit.ask("SELECT count(*) FROM pg_locks WHERE NOT granted")[0][0] > 0
-            time.sleep(0.02)
+        with audit.connected():
+            while other.is_alive() and not waited:
+                assert time.monotonic() < deadline, "it neither waits nor ends"
+                waited = audit.ask("SELECT count(*) FROM pg_locks WHERE NOT granted")[0][0] > 0
+                time.sleep(0.02)
     finally:
         may_commit.set()
         one.join(PATIENCE_S)

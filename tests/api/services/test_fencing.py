@@ -51,8 +51,8 @@ def kinds(world: World) -> list[tuple[str, str]]:
     return [(one.kind, one.object) for one in world.events(size=1000).items]
 
 
-def whole(database_url: str) -> bool:
-    assert Audit(database_url).violations() == []
+def whole(url: str) -> bool:
+    assert Audit(url).violations() == []
     return True
 
 
@@ -62,7 +62,7 @@ def used(world: World, tenant: str = "web") -> tuple[int, int, int]:
 
 
 def test_a_dead_host_gives_its_claims_up_and_their_owner_claims_elsewhere(
-    world: World, clock: Clock, half: Profile, database_url: str
+    world: World, clock: Clock, half: Profile, url: str
 ) -> None:
     world.host("one")
     vm = uuid4()
@@ -83,7 +83,7 @@ def test_a_dead_host_gives_its_claims_up_and_their_owner_claims_elsewhere(
     said = kinds(world)
     assert [("slice.lost", str(one.id)) in said for one in claims] == [True, True]
     assert said.count(("host.fenced", "one")) == 1
-    assert whole(database_url)
+    assert whole(url)
 
 
 def test_its_owner_is_told_what_was_lost(world: World, clock: Clock, half: Profile) -> None:
@@ -202,7 +202,7 @@ def test_of_a_host_that_was_deleted_unfenced_nothing_is_known(world: World, data
 
 @pytest.mark.parametrize("seen", ["reported", "enrolled"])
 def test_a_host_that_lives_is_fenced_only_by_force(
-    world: World, clock: Clock, half: Profile, database_url: str, seen: str
+    world: World, clock: Clock, half: Profile, url: str, seen: str
 ) -> None:
     agent = world.host("one")
     claimed = world.claim("web", half)
@@ -220,7 +220,7 @@ def test_a_host_that_lives_is_fenced_only_by_force(
     assert fenced.fenced_at is not None
     with refused(Code.HOST_FENCED):
         agent.report()
-    assert whole(database_url)
+    assert whole(url)
 
 
 def test_a_host_that_died_a_moment_later_is_fenced(world: World, clock: Clock) -> None:
@@ -280,7 +280,7 @@ def test_a_token_made_since_is_void_after_another_fence(world: World, clock: Clo
         world.enrolled("one", token)
 
 
-def test_a_fenced_host_takes_no_claims(world: World, clock: Clock, half: Profile, database_url: str) -> None:
+def test_a_fenced_host_takes_no_claims(world: World, clock: Clock, half: Profile, url: str) -> None:
     world.host("one")
     fence(world, "one", force=True)
     for host in (None, "one"):
@@ -292,11 +292,11 @@ def test_a_fenced_host_takes_no_claims(world: World, clock: Clock, half: Profile
     with refused(Code.CAPACITY_NONE) as caught:
         world.claim("web", half)
     assert caught.reasons == {"host.fenced": 1}
-    assert whole(database_url)
+    assert whole(url)
 
 
 def test_a_host_that_comes_back_grants_lost_places_once_the_devices_are_gone(
-    world: World, clock: Clock, half: Profile, database_url: str
+    world: World, clock: Clock, half: Profile, url: str
 ) -> None:
     old = world.host("one")
     lost: list[Slice] = [world.claim("web", half) for _ in range(2)]
@@ -326,12 +326,12 @@ def test_a_host_that_comes_back_grants_lost_places_once_the_devices_are_gone(
     assert used(world) == (500, claimed.mem_bytes, 1)
     with refused(Code.CAPACITY_NONE):
         world.claim("acme", half)
-    assert whole(database_url)
+    assert whole(url)
 
     new.confirm_gone(lost[1].id)
     world.claim("acme", half)
     assert [one.used_share_permille for one in world.gpus()] == [1000]
-    assert whole(database_url)
+    assert whole(url)
 
 
 def test_what_a_fenced_host_has_beside_its_claims_keeps_it_closed(world: World, clock: Clock, half: Profile) -> None:
@@ -357,7 +357,7 @@ def test_it_comes_back_as_cordoned_as_it_was(world: World, clock: Clock, half: P
     assert caught.reasons == {"host.cordoned": 1}
 
 
-def test_lost_twice_and_confirmed_once(world: World, clock: Clock, half: Profile, database_url: str) -> None:
+def test_lost_twice_and_confirmed_once(world: World, clock: Clock, half: Profile, url: str) -> None:
     """It dies again before it has removed what it lost first."""
     old = world.host("one")
     first = world.claim("web", half)
@@ -369,11 +369,11 @@ def test_lost_twice_and_confirmed_once(world: World, clock: Clock, half: Profile
     clock.advance(DEAD_S)
     fence(world, "one")
     assert used(world) == (0, 0, 0)
-    assert whole(database_url)
+    assert whole(url)
     last = back(world, new)
     last.confirm_gone(first.id, second.id)
     assert [one.used_share_permille for one in world.gpus()] == [0]
-    assert whole(database_url)
+    assert whole(url)
 
 
 def test_a_deletion_changes_nothing_about_a_lost_slice(world: World, clock: Clock, half: Profile) -> None:
@@ -388,9 +388,7 @@ def test_a_deletion_changes_nothing_about_a_lost_slice(world: World, clock: Cloc
         world.run(fleet.bind, "one", lost.id, Bind(vm_uuid=uuid4()), actor=new.actor)
 
 
-def test_a_fenced_host_is_deleted_with_what_it_lost(
-    world: World, clock: Clock, half: Profile, database_url: str
-) -> None:
+def test_a_fenced_host_is_deleted_with_what_it_lost(world: World, clock: Clock, half: Profile, url: str) -> None:
     world.host("one")
     lost = world.claim("web", half)
     clock.advance(DEAD_S)
@@ -403,7 +401,7 @@ def test_a_fenced_host_is_deleted_with_what_it_lost(
         world.slice(lost.id)
     assert ("slice.released", str(lost.id)) in kinds(world)
     assert world.gpus() == []
-    assert whole(database_url)
+    assert whole(url)
 
 
 def test_a_host_that_came_back_is_not_deleted_with_what_it_lost(world: World, clock: Clock, half: Profile) -> None:
@@ -479,7 +477,7 @@ def test_a_fenced_hosts_gpus_are_not_there(world: World, clock: Clock) -> None:
 
 @pytest.mark.parametrize("state", [SliceState.CLAIMED, SliceState.RELEASING])
 def test_what_a_fenced_host_should_not_have_another_fence_gives_up(
-    world: World, clock: Clock, half: Profile, state: SliceState, database_url: str
+    world: World, clock: Clock, half: Profile, state: SliceState, url: str
 ) -> None:
     """No way leads here; a database that an older release wrote may be there."""
     world.host("one")
@@ -488,7 +486,7 @@ def test_what_a_fenced_host_should_not_have_another_fence_gives_up(
         world.delete(left.id)
     clock.advance(DEAD_S)
     world.database.run(lambda session: change(session, update(models.Host).values(fenced_at=clock.now)))
-    assert "fenced host one has a slice that is not lost" in Audit(database_url).violations()
+    assert "fenced host one has a slice that is not lost" in Audit(url).violations()
     generation = world.run(hosts.get_host, "one").generation
     with refused(Code.OBJECT_IN_USE) as caught:
         world.run(hosts.delete_host, "one", if_match=generation)
@@ -498,6 +496,6 @@ def test_what_a_fenced_host_should_not_have_another_fence_gives_up(
 
     assert world.slice(left.id).state is SliceState.LOST
     assert used(world) == used(world, "acme") == (0, 0, 0)
-    assert whole(database_url)
+    assert whole(url)
     world.run(hosts.delete_host, "one", if_match=fenced.generation)
-    assert whole(database_url)
+    assert whole(url)

@@ -96,7 +96,7 @@ def test_a_quota_is_changed_by_the_end_of_a_profile_that_it_names(world: World) 
 
 
 def test_a_quota_that_comes_to_name_a_profile_as_that_goes_is_changed_too(
-    world: World, database: Database, database_url: str
+    world: World, database: Database, url: str
 ) -> None:
     if database.is_sqlite:  # has one writer at a time
         return
@@ -106,7 +106,7 @@ def test_a_quota_that_comes_to_name_a_profile_as_that_goes_is_changed_too(
     patch = QuotaPatch(profiles=["one"])
     named, _, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: quotas.patch_quota(session, world.operator, "acme", patch, if_match=generation),
         lambda: world.run(profiles.delete_profile, "one", if_match=1),
     )
@@ -116,7 +116,7 @@ def test_a_quota_that_comes_to_name_a_profile_as_that_goes_is_changed_too(
 
 
 def test_a_quota_that_comes_to_name_a_profile_in_the_place_of_another_is_changed_too(
-    world: World, database: Database, database_url: str
+    world: World, database: Database, url: str
 ) -> None:
     """As many quotas name it as when its end began, but not the same."""
     if database.is_sqlite:  # has one writer at a time
@@ -129,7 +129,7 @@ def test_a_quota_that_comes_to_name_a_profile_in_the_place_of_another_is_changed
     none = QuotaPatch(profiles=[])
     cleared, _, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: quotas.patch_quota(session, world.operator, "acme", none, if_match=acme.generation),
         lambda: world.run(profiles.delete_profile, "one", if_match=1),
         then=lambda _: allow(world, "web", profiles=["one"]),
@@ -187,15 +187,13 @@ def test_a_new_project_begins_with_a_timeslice_of_its_accounts_range(
 
 
 @pytest.mark.parametrize("engine_name", ["postgresql"])
-def test_a_range_that_changes_while_a_project_is_made_holds_for_it(
-    world: World, database: Database, database_url: str
-) -> None:
+def test_a_range_that_changes_while_a_project_is_made_holds_for_it(world: World, database: Database, url: str) -> None:
     world.tenant("acme")
     generation = world.quota("acme").generation
     patch = QuotaPatch(timeslice_max_us=1000, timeslice_us=1000)
     changed, made, waited = behind(
         database,
-        database_url,
+        url,
         lambda session: quotas.patch_quota(session, world.operator, "acme", patch, if_match=generation),
         lambda: world.run(tenants.create_tenant, TenantCreate(name="web", account="acme")),
     )

@@ -83,15 +83,13 @@ def test_a_tenant_has_so_many_tokens_that_count_and_no_more(
 
 
 @pytest.mark.parametrize("engine_name", ["postgresql"])
-def test_of_two_who_make_the_last_token_one_is_refused(
-    world: World, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_who_make_the_last_token_one_is_refused(world: World, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world.tenant("acme")
     monkeypatch.setattr(tokens, "TOKENS_MAX", 1)
     wanted = TokenCreate(role=TokenRole.TENANT, subject="acme")
     made, late, _ = behind(
         world.database,
-        database_url,
+        url,
         lambda session: tokens.create_token(session, world.operator, wanted),
         lambda: issue(world),
     )
