@@ -7,12 +7,13 @@ Nothing is upgraded behind an operator's back: the service refuses to start unti
 import random
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
@@ -104,9 +105,18 @@ def hold_still(connection: Connection) -> None:
 
 def upgrade_to(connection: Connection, revision: str) -> None:
     """Runs what is missing up to `revision`, in the caller's transaction."""
-    config = _config()
+    run_steps(connection, lambda scripts, at: scripts._upgrade_revs(revision, at))
+
+
+def run_steps(connection: Connection, steps: Callable[[ScriptDirectory, Any], Any]) -> None:
+    """Runs those that `steps` chooses for a database that is at a given step, in the caller's transaction.
+
+    As alembic's commands do, which however read all steps from their files again each time.
+    """
+    config, found = _config(), scripts()
     config.attributes["connection"] = connection
-    command.upgrade(config, revision)
+    with EnvironmentContext(config, found, fn=lambda at, _: steps(found, at)):
+        found.run_env()
 
 
 def drop(connection: Connection) -> None:
@@ -148,10 +158,16 @@ def revision_at(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-@lru_cache(maxsize=1)
+@cache
+def scripts() -> ScriptDirectory:
+    """The steps that this program knows."""
+    return ScriptDirectory.from_config(_config())
+
+
+@cache
 def newest() -> str | None:
     """Returns the last step that this program knows."""
-    return ScriptDirectory.from_config(_config()).get_current_head()
+    return scripts().get_current_head()
 
 
 def differences(database: Database) -> list[object]:
@@ -165,7 +181,7 @@ def differences(database: Database) -> list[object]:
 
 def is_known(revision: str) -> bool:
     """Whether this program can bring a database that is at `revision` up to date."""
-    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+    return any(script.revision == revision for script in scripts().walk_revisions())
 
 
 def _refuse_newer(revision: str | None) -> None:

@@ -3,7 +3,6 @@
 
 from typing import Any
 
-from alembic import command
 from sqlalchemy import MetaData, inspect, text
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
@@ -156,9 +155,7 @@ def run(database: Database, *statements: str) -> None:
 def go(database: Database, direction: str, revision: str) -> None:
     """By alembic's `direction`, "upgrade" or "downgrade"."""
     with database.engine.begin() as connection:
-        config = schema._config()
-        config.attributes["connection"] = connection
-        getattr(command, direction)(config, revision)
+        schema.run_steps(connection, lambda scripts, at: getattr(scripts, f"_{direction}_revs")(revision, at))
 
 
 def make_old(made: Database) -> None:
@@ -191,6 +188,29 @@ def content(database: Database, tables: dict[str, list[str]]) -> dict[str, list[
             ]
             for table, columns in tables.items()
         }
+
+
+DEFINITIONS = {
+    "sqlite": "SELECT type, name, sql FROM sqlite_master",
+    "postgresql": """
+        SELECT 'column', attrelid::regclass::text || '.' || attname,
+            format_type(atttypid, atttypmod) || attnotnull || attnum || coalesce(pg_get_expr(adbin, adrelid), '')
+        FROM pg_attribute LEFT JOIN pg_attrdef ON (adrelid, adnum) = (attrelid, attnum)
+        WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)
+        UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+        UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
+            FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+        UNION ALL SELECT 'trigger', tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+        UNION ALL SELECT 'function', oid::regprocedure::text, prosrc
+            FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    """,
+}
+
+
+def definitions(database: Database) -> set[tuple[str, ...]]:
+    """Everything that the database has, in its own words: the same only if nothing was altered, not even back."""
+    with database.engine.connect() as connection:
+        return {tuple(row) for row in connection.execute(text(DEFINITIONS[connection.dialect.name]))}
 
 
 def shape(database: Database) -> dict[str, Any]:

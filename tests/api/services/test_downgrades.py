@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 
-from tests.api.services.tables import AT, FIRST, ID, add, columns_of, content, go, make_used, run, shape
+from tests.api.services.tables import AT, FIRST, ID, add, columns_of, content, definitions, go, make_used, run, shape
 from tests.api.templates import Templates
 
-STEPS = [script.revision for script in ScriptDirectory.from_config(schema._config()).walk_revisions()][::-1]
+STEPS = [script.revision for script in schema.scripts().walk_revisions()][::-1]
 COUNTED = dict.fromkeys(("run_ns", "due_ns", "assured_ns", "throttled_ns", "reserved_ns"), 5)
 HERE = {"host": "one", "gpu": "0000:00:10.0", "tenant": "acme"}
 ACCOUNT = {"account_id": ID["b"], "account": "acme", "tenant_id": ID["b"]}
@@ -260,12 +259,6 @@ def noted() -> dict[str, dict[str, Release]]:
     return {}
 
 
-@pytest.fixture(scope="module")
-def shapes() -> dict[str, Any]:
-    """By engines, that of `newest`."""
-    return {}
-
-
 @pytest.fixture
 def releases(used: Database, engine_name: str, noted: dict[str, dict[str, Release]]) -> dict[str, Release]:
     """What each of them has, noted on the way up."""
@@ -324,19 +317,15 @@ def test_what_is_derived_is_there_again(newest: Database) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_no_step_back_over_what_the_release_before_would_get_wrong(
-    newest: Database, engine_name: str, shapes: dict[str, Any], name: str
-) -> None:
+def test_no_step_back_over_what_the_release_before_would_get_wrong(newest: Database, name: str) -> None:
     """Refused whole, also the steps above it; and possible once that is gone."""
     loss = LOSSES[name]
     loss.use(newest)
     tables = columns_of(newest)
-    if engine_name not in shapes:  # rows do not change it
-        shapes[engine_name] = shape(newest)
-    held = content(newest, tables)
+    before = definitions(newest), content(newest, tables)
     with pytest.raises(RuntimeError, match=loss.why):
         go(newest, "downgrade", loss.below)
-    assert (shape(newest), content(newest, tables)) == (shapes[engine_name], held)
+    assert (definitions(newest), content(newest, tables)) == before
     schema.require_current(newest)
     run(newest, *loss.undo)
     target = loss.below if loss.undo else STEPS[STEPS.index(loss.below) + 1]
