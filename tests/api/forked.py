@@ -5,6 +5,7 @@ Each process is forked from one that has imported the product and done nothing e
 That the command works from a shell is for http/test_serve and test_try_api to show.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 from vgpumgr_api import server  # noqa: F401  # main imports it when it serves
 from vgpumgr_api.main import main
 
+gc.collect()
+gc.freeze()  # a process that is forked looks for garbage when it begins to serve, and need not among all modules
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([__name__])
 

@@ -77,7 +77,7 @@ class Storm:
 
 
 def rage(
-    storm: Storm, rng: random.Random, blows: list[Callable[[], None]], *, pause_s: tuple[float, float] = (0.2, 1.5)
+    storm: Storm, rng: random.Random, blows: list[Callable[[], None]], *, pause_s: tuple[float, float] = (0.1, 0.7)
 ) -> None:
     """Strikes each blow at a random moment, in a random order."""
     rng.shuffle(blows)
