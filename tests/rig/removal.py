@@ -3,6 +3,7 @@
 
 import os
 import signal
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -13,27 +14,32 @@ from vgpumgr.control.sysfs import Sysfs
 LET_GO_S = 30
 
 
-def users(uuid: str) -> list[int]:
-    """The processes that have a slice open, this one left out."""
+def nodes(uuid: str) -> set[str]:
+    """What a program opens to have a slice."""
     device = Path("/sys/bus/mdev/devices") / uuid
-    nodes = {f"/dev/vfio/{(device / 'iommu_group').resolve().name}"}
-    nodes |= {f"/dev/vfio/devices/{node.name}" for node in (device / "vfio-dev").glob("vfio*")}
+    found = {f"/dev/vfio/{(device / 'iommu_group').resolve().name}"}
+    return found | {f"/dev/vfio/devices/{node.name}" for node in (device / "vfio-dev").glob("vfio*")}
+
+
+def users(files: Collection[str]) -> list[int]:
+    """The processes that have one of these open, also if it is deleted; this one left out."""
     found = set()
     for file in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):  # it was closed, or its process ended
-            if str(file.readlink()) in nodes:
+            if str(file.readlink()).removesuffix(" (deleted)") in files:
                 found.add(int(file.parts[2]))
     return sorted(found - {os.getpid()})
 
 
 def remove(sysfs: Sysfs, uuid: str) -> None:
     """Remove a slice. Who does not let go of it is killed, and AssertionError raised."""
-    left = users(uuid)
+    files = nodes(uuid)  # which are gone soon
     executor = ThreadPoolExecutor(max_workers=1)
     try:
         removal = executor.submit(sysfs.remove, uuid)
         with suppress(TimeoutError):
             return removal.result(timeout=LET_GO_S * PATIENCE)
+        left = users(files)
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
