@@ -19,7 +19,7 @@ import libvirt
 
 # On disk: a VM that starts with the host finds it.
 CONSOLES = Path("/var/log/vgpu-consoles")
-KERNEL = Path("/lab/guest/vmlinuz")
+KERNEL = Path("/lab/guest/kernel")
 INITRD = Path("/lab/guest/initrd")
 
 # no_timer_check: a kernel that does not know that it is a guest panics if its first timer interrupts come late.

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from labhost import kernel_image
 from labhost.cache import SHORT_LIVED_S, Cache, digest
 from labhost.command import build_step
 from labhost.debian import host_root
@@ -55,8 +56,9 @@ mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 exec "$@"
 """
-# sparse; the room is for what is written while it runs
+# sparse; the room is for what is written while it runs; $2 is the kernel of guests
 _MAKE_IMAGE = """
+install -D -m 644 "$2" "$root/usr/local/lib/lab/guest-kernel"
 used_kib=$(du -sk "$root" | cut -f1)
 inodes=$(du -s --inodes "$root" | cut -f1)
 truncate -s "$((used_kib + used_kib / 8 + 2048 * 1024))K" "$1"
@@ -122,9 +124,9 @@ class Layer:
         log.rename(log.with_name("deploy.log"))
         return said
 
-    def write_image(self, image: Path) -> None:
-        """Make an image of this layer and those below."""
-        self.run(_MAKE_IMAGE, [image], log=self._paths.cache / "logs" / "host-mkfs.log")
+    def write_image(self, image: Path, kernel: Path) -> None:
+        """Make an image of this layer and those below, with a kernel for guests."""
+        self.run(_MAKE_IMAGE, [image, kernel], log=self._paths.cache / "logs" / "host-mkfs.log")
 
     def run(
         self, script: str, words: Sequence[str | Path], *, log: Path, environ: Mapping[str, str] | None = None
@@ -149,6 +151,7 @@ def host_layers(paths: Paths) -> list[Path]:
     base = host_root(paths)
     wheel = product_wheel(paths)
     sources = Snapshot.take(paths.checkout, SOURCES)
+    kernel = kernel_image.bootable(paths, toolchain(paths, KERNELS[DEFAULT_KERNEL]))
     code = Snapshot.take(paths.checkout, _MODULE_SOURCES).key(wheel.parent.name)
 
     def build_system(directory: Path) -> None:
@@ -169,7 +172,7 @@ def host_layers(paths: Paths) -> list[Path]:
             layer = Layer(paths, directory, lower=[deployed, system, base])
             if (deployed.parent / "code").read_text(encoding="ascii") != code:
                 layer.play(sources, wheel=wheel, arguments=["--tags", "module,software"])
-            layer.write_image(directory / "host.ext4")
+            layer.write_image(directory / "host.ext4", kernel)
             layer.remove()
 
     cache = Cache(paths.cache)
@@ -177,7 +180,7 @@ def host_layers(paths: Paths) -> list[Path]:
     system = cache.entry("host-system", key, build_system) / "upper"
     key = Snapshot.take(paths.checkout, _DEPLOYED_SOURCES).key(key)
     deployed = cache.entry("host-deployed", key, build_deployed) / "upper"
-    key = digest([key, code, _MAKE_IMAGE])
+    key = digest([key, code, kernel.parent.name, _MAKE_IMAGE])
     return [cache.entry("host", key, build_host, unused_limit_s=_IMAGE_LIMIT_S) / "upper", deployed, system, base]
 
 

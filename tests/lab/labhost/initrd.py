@@ -2,7 +2,8 @@
 """Initial RAM disks. The one of a boot is three archives in a row:
 
     base        per kernel: busybox, modules to reach the disks (or all that the minimal lane has), our scripts
-    artefacts   what was built from kmod/, below /lab, and the guests' kernel and initial RAM disk
+    artefacts   what was built from kmod/, below /lab, and the guests' initial RAM disk, and their kernel if it is not
+                the usual one
     job         the command of this boot, below /lab/job
 
 so that a change in kmod/ never rebuilds the image of the lab host.
@@ -12,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from labhost import kernel_image
 from labhost.artefacts import Artefacts
 from labhost.cache import SHORT_LIVED_S, Cache, digest
 from labhost.cpio import Archive
 from labhost.modules import Module, ModuleTree, needed_by
 from labhost.paths import Paths
-from labhost.toolchain import Toolchain
+from labhost.toolchain import DEFAULT_KERNEL, Toolchain
 
 _BOOT_MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "ext4", "9p", "9pnet_virtio")
 _OPTIONAL_MODULES = ("crc32c_generic", "crc32c_intel", "libcrc32c")  # ext4 asks for crc32c by its alias
@@ -60,8 +62,9 @@ def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_m
             for binary in binaries:
                 archive.add_file(f"lab/bin/{binary.name}", binary)
             if not guest.kernel.is_user_mode:
-                archive.add_file("lab/guest/vmlinuz", guest.vmlinuz)
                 archive.add_file("lab/guest/initrd", initrd)
+                if guest.kernel.name != DEFAULT_KERNEL:  # which is in the lab host's image
+                    archive.add_file("lab/guest/kernel", kernel_image.bootable(paths, guest))
             archive.close()
 
     key = digest([guest.directory.name, *_contents(sources), _own_source()])

@@ -67,7 +67,7 @@ class Machine:
 
     emulation: Emulation
     memory_mib: int
-    vmlinuz: Path
+    kernel: Path
     initrd: Path
     command_line: str
     serial_log: Path
@@ -88,7 +88,7 @@ class Machine:
             "-machine", "q35,sata=off,smbus=off",
             *self.emulation.arguments(),
             "-m", str(self.memory_mib),
-            "-kernel", str(self.vmlinuz), "-initrd", str(self.initrd), "-append", self.command_line,
+            "-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", self.command_line,
             "-serial", f"file:{_escape(self.serial_log)}",
             # the processors' registers at each reset, and whether a triple fault was the cause
             "-d", "cpu_reset", "-D", str(self.reset_log),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from labhost import initrd, splats, unsteady
+from labhost import initrd, kernel_image, splats, unsteady
 from labhost.build import Ingredients, ingredients
 from labhost.command import spawn, tail
 from labhost.errors import EXIT_LAB_FAILED, EXIT_SPLAT, EXIT_TIMEOUT, LabError
@@ -113,7 +113,7 @@ def machine(
     return Machine(
         emulation=Emulation(kvm=kvm, icount=options.icount, cpus=options.cpus),
         memory_mib=options.memory_mib,
-        vmlinuz=parts.toolchain.vmlinuz,
+        kernel=kernel_image.bootable(paths, parts.toolchain),
         initrd=disk,
         command_line=" ".join(words),
         serial_log=directory / "serial.log",
