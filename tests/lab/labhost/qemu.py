@@ -17,6 +17,10 @@ from labhost.toolchain import Toolchain
 
 _PROBE_LIMIT_S = 15.0
 _PROBE_MARK = b"lab: probe ok"
+_EMULATED_CPU = "max,-la57,-erms,-fsrm,-fsrs"
+"""With `erms` and the like the kernel copies and clears memory by `rep movsb` and `rep stosb`, which are emulated byte
+by byte; without them it is 8 bytes at a time. With `la57` page tables have one level more, and walks take longer.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +35,16 @@ class Emulation:
         """Options for QEMU. With icount time is virtual: it depends on instructions, not on this machine's load.
 
         There each byte of a `rep movsb` or `rep stosb` counts as an instruction, so that a kernel that uses them clears
-        1 GB/s, a tenth of what real ones do, for 0.4 ms at a time in which it gives the processor to nobody. Without
-        these features it moves 8 bytes with each.
+        1 GB/s, a tenth of what real ones do, for 0.4 ms at a time in which it gives the processor to nobody.
         """
         if self.icount:
             return [
                 "-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep=off",
-                "-cpu", "max,-erms,-fsrm,-fsrs", "-smp", "1",
+                "-cpu", _EMULATED_CPU, "-smp", "1",
             ]  # fmt: skip
         if self.kvm:
             return ["-accel", "kvm", "-cpu", "host", "-smp", str(self.cpus)]
-        return ["-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", str(self.cpus)]
+        return ["-accel", "tcg,thread=multi,tb-size=512", "-cpu", _EMULATED_CPU, "-smp", str(self.cpus)]
 
 
 @dataclass(frozen=True, kw_only=True)
