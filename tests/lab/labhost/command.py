@@ -20,6 +20,7 @@ def spawn(
     *,
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
+    stdin: int = subprocess.DEVNULL,
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a child, in a session of its own, that the kernel kills when this process dies, however it dies.
@@ -28,7 +29,7 @@ def spawn(
     """
     return subprocess.Popen(
         [str(word) for word in command],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         env=None if environ is None else {**os.environ, **environ},

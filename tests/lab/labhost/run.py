@@ -270,29 +270,39 @@ def _boot_user_mode(host: UserModeMachine, limit_s: float) -> bool:
     """Run User-mode Linux to its end and forward what its command writes; False if the time limit ended it."""
     deadline = time.monotonic() + limit_s
     host.output.touch()
+    messages, messages_of_kernel = os.pipe()
     with (
-        host.serial_log.open("wb") as messages,
+        host.serial_log.open("wb", buffering=0) as log,
         host.output.open("rb") as output,
-        spawn(host.command(), stdout=messages, stderr=messages, environ=ENVIRON) as child,
+        spawn(
+            host.command(),
+            stdin=subprocess.PIPE,
+            stdout=messages_of_kernel,
+            stderr=messages_of_kernel,
+            environ=ENVIRON,
+        ) as child,
     ):
+        os.close(messages_of_kernel)
         try:
             while True:
                 ended = child.poll() is not None
                 if is_complete(host.report):
                     deadline = min(deadline, time.monotonic() + _POWER_OFF_LIMIT_S)
+                readable, _, _ = select.select([messages], [], [], 0 if ended else _USER_MODE_POLL_S)
+                said = os.read(messages, 65536) if readable else b""
+                log.write(said)
                 if data := output.read():
                     sys.stdout.buffer.write(data)
                     sys.stdout.buffer.flush()
-                elif ended:
+                elif ended and not said:
                     return True
                 elif time.monotonic() >= deadline:
                     return is_complete(host.report)
-                else:
-                    time.sleep(_USER_MODE_POLL_S)
         finally:
             # its processes are of its session; the kernel alone would leave them behind
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
+            os.close(messages)
 
 
 def _note_end(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:

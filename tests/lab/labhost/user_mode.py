@@ -20,6 +20,9 @@ ENVIRON = {
 class UserModeMachine:
     """One lab host, before it is started. Its kernel's messages are what the program writes to standard error.
 
+    Standard input and error must be pipes, which it waits for with epoll(7). That refuses files, and for the message
+    which says so the C library asks for memory where the kernel must not sleep.
+
     `root`: a directory that the lab host sees as its root file system and does not write to; none in the minimal one.
     """
 
@@ -56,7 +59,7 @@ class UserModeMachine:
             # computing takes no time, traps take a microsecond each; when all sleep it is at once as late as they wait
             # for
             *(["time-travel=inf-cpu"] if self.virtual_time else []),
-            "con=null con0=null,fd:2",
+            "con=null con0=fd:0,fd:2",
         ]
         return [
             "setarch", "-R", str(self.program),
