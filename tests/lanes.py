@@ -169,6 +169,7 @@ LANES = (
     Lane(
         name="module-debug",
         commands=(
+            ("tests/lab/lab", "build", "--what", "selftests"),
             (*PYTEST, "tests/lab/test_debug_kernel.py", "-k", "uml-debug"),
             (*USER_MODE_DEBUG, "--minimal", "--", "tests/kmod/smoke"),
             (
@@ -186,7 +187,7 @@ LANES = (
         ),
         limit_s=7200,  # on a new machine it builds that kernel first
         long=True,
-        usual_s=(60, 30, 1200, 60),
+        usual_s=(120, 60, 30, 600, 60),
     ),
     Lane(
         name="kernel-debug",
