@@ -18,6 +18,15 @@ from tests.api.templates import Templates
 from tests.api.world import World
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves SQLite to `make test-long` where a file says so."""
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if item.get_closest_marker("sqlite_long") and parameters.get("engine_name") == "sqlite":
+            item.add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish() -> None:
     """To look for garbage among all modules and tests again and again takes a tenth of the time."""
     collect_seldom()
@@ -63,7 +72,7 @@ def sqlite_template(templates: Templates) -> Path:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine_name(request: pytest.FixtureRequest) -> str:
-    """Which engine a test runs on; every test that uses a database runs on both."""
+    """Which engine a test runs on; every test that uses a database runs on both, if not all in `make test`."""
     return str(request.param)
 
 

@@ -5,6 +5,7 @@ Each process is forked from one that has imported the product and done nothing e
 That the command works from a shell is for http/test_serve and test_try_api to show.
 """
 
+import asyncio
 import gc
 import multiprocessing
 import os
@@ -14,9 +15,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
+import uvicorn
 from vgpumgr_api import server  # noqa: F401  # main imports it when it serves
+from vgpumgr_api.app import create_app
+from vgpumgr_api.db import schema
+from vgpumgr_api.db.database import Database
 from vgpumgr_api.main import main
 
+# What is read only when it is first wanted: drivers, steps of the schema, the protocol, the event loop's part.
+for url in ("sqlite:///nowhere", "postgresql://nowhere/none"):
+    uvicorn.Config(create_app(Database(url))).load()
+schema.newest()
+asyncio.run(anyio.sleep(0))
 gc.collect()
 gc.freeze()  # a process that is forked looks for garbage when it begins to serve, and need not among all modules
 _FORKS = multiprocessing.get_context("forkserver")

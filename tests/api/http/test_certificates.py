@@ -22,6 +22,9 @@ from tests.api.http.process import command, initialised, serving, settings_file
 from tests.api.http.tls import CA, TLS, Cloud, Host, certifying, make_certificate, outcome
 from vgpumgr.wire.problem import Code
 
+# Certificates are checked and made above the database; services/test_enrolment enrols on both engines.
+pytestmark = pytest.mark.sqlite_long
+
 OLD = datetime.now(UTC) - timedelta(days=9)
 
 

@@ -20,6 +20,9 @@ from tests.api.http.cloud import GIB, Caller, Cloud
 from tests.api.http.test_roles import ROUTES, cast_of
 from vgpumgr.wire.problem import Code
 
+# What is told, and what is looked up for it, is decided above the database, which PostgreSQL is asked more often.
+pytestmark = pytest.mark.sqlite_long
+
 TELLING = {"host", "selector", "affinity", "anti_affinity", "reservation", "vm_uuid"}
 """Members and parameters that name what may be others'."""
 

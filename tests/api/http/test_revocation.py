@@ -22,6 +22,9 @@ from tests.api.http.test_roles import ROUTES, cast_of
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
 
+# A credential is looked up again above the database; services/test_tokens revokes on both engines.
+pytestmark = pytest.mark.sqlite_long
+
 AGENTS = "/v1/hosts/{host}/"
 """Below this hosts' agents speak."""
 

@@ -23,6 +23,9 @@ from tests.api.http.cloud import GIB, Caller, Cloud, Host
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import SCOPED
 
+# Who may do what is decided above the database; services/test_authority asks both engines for what is whose.
+pytestmark = pytest.mark.sqlite_long
+
 CALLERS = (
     *("nobody", "expired", "revoked", "other_host", "own_host", "other", "own", "account", "own_admin", "own_viewer"),
     *("viewer", "operator", "admin"),

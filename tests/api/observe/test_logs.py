@@ -21,6 +21,9 @@ from vgpumgr_api.services.actors import new_secret
 
 from tests.api.http.cloud import Cloud
 
+# Lines are written above the database.
+pytestmark = pytest.mark.sqlite_long
+
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 KEY = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIBsecretsecret\n-----END EC PRIVATE KEY-----"
 

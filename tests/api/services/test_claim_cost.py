@@ -3,22 +3,26 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
+from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Gpu, Host
 from vgpumgr_api.db.statements import change
-from vgpumgr_api.services import candidates, claims, idempotency, schedulable
+from vgpumgr_api.services import candidates, claims, idempotency, installation, schedulable
 from vgpumgr_api.services.idempotency import Once
 from vgpumgr_api.services.obstacles import Wanted, census, parameters
 
+from tests.api.conftest import Clock
 from tests.api.services.hearing import hearing
 from tests.api.services.refusals import refused
+from tests.api.templates import Templates
 from tests.api.world import GIB, World, gpu
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import Placement, Slice, SliceCreate
@@ -82,10 +86,30 @@ def test_a_claim_looks_at_few_hosts_however_many_there_are(world: World, selecto
         assert looked_at("gpus") <= 4 * hosts + candidates.LOOKED_AT
 
 
-HOSTS_OF_NO_USE, GPUS_OF_EACH = 6, 256
+OF_NO_USE = [f"other-{number}" for number in range(6)]
+GPUS_OF_EACH = 256
 FITTING = 500
 """The share that is used of GPUs of use."""
 BELOW, ABOVE, EMPTY = FITTING - 50, 950, 0
+
+
+@pytest.fixture
+def crowded(templates: Templates, clock: Clock, tmp_path: Path) -> Iterator[World]:
+    """A host with GPUs of use and some with many of none, on PostgreSQL: SQLite does not say what it did."""
+    with (
+        templates.copied("postgresql", "crowded", make_crowded, tmp_path) as url,
+        closing(Database(url, clock=clock)) as database,
+    ):
+        yield World(database)
+
+
+def make_crowded(made: Database) -> None:
+    schema.upgrade(made)
+    made.run(installation.ensure)
+    with closing(Database(made.engine.url.render_as_string(hide_password=False), clock=Clock())) as database:
+        for name, gpus in {"fitting": candidates.LOOKED_AT, **dict.fromkeys(OF_NO_USE, GPUS_OF_EACH)}.items():
+            inventory = [gpu(f"{each:04x}:00:00.0", mem_bytes=64 * GIB, types=(1, 4)) for each in range(gpus)]
+            World(database).host(name, inventory=inventory)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +121,9 @@ BELOW, ABOVE, EMPTY = FITTING - 50, 950, 0
     ],
 )
 def test_gpus_of_no_use_are_not_all_looked_at(
-    world: World, way: Placement, why: str, of_no_use: int, shares: int
+    crowded: World, way: Placement, why: str, of_no_use: int, shares: int
 ) -> None:
     """A claim looks at them with its quotas locked, so that all others of its tenant wait."""
-    if world.database.is_sqlite:  # does not say what it did
-        return
-    others = dict.fromkeys((f"other-{number}" for number in range(HOSTS_OF_NO_USE)), GPUS_OF_EACH)
-    for name, gpus in {"fitting": candidates.LOOKED_AT, **others}.items():
-        inventory = [gpu(f"{each:04x}:00:00.0", mem_bytes=64 * GIB, types=(1, 4)) for each in range(gpus)]
-        world.host(name, inventory=inventory)
     mem_used = {"cordoned": 1, "small": 62, "memory": 64}[why] * GIB
     step = 1 if way is Placement.SPREAD else -1
 
@@ -117,11 +135,11 @@ def test_gpus_of_no_use_are_not_all_looked_at(
             change(session, some.values(share_used=of_no_use + step * number, mem_used=mem_used))
         return set(session.scalars(select(Gpu.id).where(Gpu.id.not_in(rest))))
 
-    fitting = world.database.run(use)
+    fitting = crowded.database.run(use)
     if why == "cordoned":
-        for name in others:
-            world.set_host(name, state="cordoned")
-    while world.database.run(schedulable.follow):
+        for name in OF_NO_USE:
+            crowded.set_host(name, state="cordoned")
+    while crowded.database.run(schedulable.follow):
         pass
     wanted = Wanted(share_permille=10, mem_bytes=4 * GIB, placement=way)
 
@@ -132,7 +150,7 @@ def test_gpus_of_no_use_are_not_all_looked_at(
         assert session.scalar(candidates.best(wanted.shape, way), parameters(session, wanted)) in fitting
         return plan_of_best(session, wanted)
 
-    plan = world.database.run(plan_as_of_many)
+    plan = crowded.database.run(plan_as_of_many)
     looked_at = {
         table: sum(
             (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
