@@ -22,7 +22,7 @@ from tests.api.http.test_roles import ROUTES, cast_of
 from vgpumgr.wire.problem import Code
 from vgpumgr.wire.resources import TokenRole
 
-# A credential is looked up again above the database; services/test_tokens revokes on both engines.
+# A credential is looked up again above the database; services/test_authority revokes on both engines.
 pytestmark = pytest.mark.sqlite_long
 
 AGENTS = "/v1/hosts/{host}/"
