@@ -17,7 +17,7 @@ from vgpumgr_agent.api import ApiAwayError, HttpApi
 from vgpumgr_agent.backends import nvml
 from vgpumgr_agent.config import ConfigError
 from vgpumgr_agent.files import write_durably
-from vgpumgr_agent.main import main
+from vgpumgr_agent.main import main, run
 from vgpumgr_agent.report import applied_permille
 
 from tests.agent.fakeapi import GPU
@@ -54,6 +54,18 @@ def test_settings_that_cannot_be_are_named_in_one_line(
         config.load(path)
     assert main(["--config", str(path)]) == 1
     assert capsys.readouterr().err.startswith(f"vgpumgr-agent: {path}")
+
+
+def test_the_command_reads_the_settings_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "second.toml"
+    path.write_text("api_url = 7\n")
+    monkeypatch.setattr(sys, "argv", ["vgpumgr-agent", "--config", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(f"vgpumgr-agent: {path}: ")
 
 
 def test_settings_that_are_not_there_are_named(tmp_path: Path) -> None:
