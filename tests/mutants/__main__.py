@@ -11,7 +11,7 @@ The exit status is 0 unless a mutant could not be tried. A mutant that does not 
 import argparse
 import csv
 import os
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.mutants.checkout import copy_sources
 from tests.mutants.draw import AREAS, Mutant, draw
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,8 +33,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "module": (
         (*_USER_MODE, "--virtual-time", *_IN_LAB, "-m", "not emulated", "tests/time"),
         (*_USER_MODE, *_IN_LAB, "-m", "not long and not emulated", "tests/kmod"),
-        ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *_IN_LAB, "-m", "emulated", "tests/time"),
-        ("tests/lab/lab", "run", "--timeout", "1500", *_IN_LAB, "-m", "emulated and not long", "tests/kmod"),
+        ("tests/lab/lab", "run", "--bare", "--icount", "--timeout", "1500", *_IN_LAB, "-m", "emulated", "tests/time"),
+        ("tests/lab/lab", "run", "--bare", "--timeout", "1500", *_IN_LAB, "-m", "emulated and not long", "tests/kmod"),
     ),
     "scheduler": ((*PYTEST, "-m", "not long", "tests/sched", "tests/kfuzz", "tests/sim"),),
     "agent": ((*PYTEST, "-m", "not long", "tests/agent", "tests/unit"),),
@@ -95,7 +96,7 @@ def judge(mutant: Mutant, tree: Path, commands: Sequence[tuple[str, ...]]) -> st
     """Try a mutant: `found: WHAT`, `missed`, or `does not compile`."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as place:
         copy = Path(place) / "checkout"
-        shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("build", "__pycache__"), symlinks=True)
+        copy_sources(tree, copy)
         mutant.apply(copy)
         environ = made_to_run(copy, tree)
         if environ is None:
@@ -112,8 +113,8 @@ def judge(mutant: Mutant, tree: Path, commands: Sequence[tuple[str, ...]]) -> st
             if done.returncode and "kernel modules for" in output and "failed; the end of" in output:
                 return "does not compile"
             if done.returncode:
-                failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "--- kernel"))]
-                return f"found: {(failed or [f'exit status {done.returncode}'])[0][:100]}"
+                failed = re.findall(r"^(?:FAILED|ERROR) tests/\S+|^--- kernel complaint\n.*", output, re.M)
+                return f"found: {(failed or [f'exit status {done.returncode}'])[0][:200]}"
     return "missed"
 
 

@@ -10,7 +10,6 @@ The exit status is 0 if all this is so.
 
 import argparse
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.mutants.checkout import copy_sources
 from tests.mutants.planted import DEFECTS, Defect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def main() -> int:
         parser.error(f"no defect is planted for {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         copy = Path(place) / "checkout"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("build", "__pycache__", ".git"), symlinks=True)
+        copy_sources(ROOT, copy)
         plant(copy, DEFECTS)
         wanted = [(number, defect) for number, defect in enumerate(DEFECTS, 1) if not chosen or defect.tests in chosen]
         if not passes(copy, [defect for _, defect in wanted]):

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of a checkout, to be changed and thrown away."""
+
+import shutil
+from pathlib import Path
+
+
+def copy_sources(tree: Path, copy: Path) -> None:
+    """Copy a checkout without what was built in it."""
+
+    def unwanted(folder: str, names: list[str]) -> set[str]:
+        return {"__pycache__", *(["build"] if Path(folder) == tree else [])} & set(names)
+
+    shutil.copytree(tree, copy, ignore=unwanted, symlinks=True)
