@@ -2,9 +2,8 @@
 """Killed in the middle: of a restore nothing has happened, of a backup no file is left that could be taken for one."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 from vgpumgr_api.admin import ACTOR
@@ -12,16 +11,7 @@ from vgpumgr_api.backups import make, restore
 from vgpumgr_api.db.database import Database
 
 from tests.api.backups.content import content, in_use
-
-# Runs the command itself, and dies when it comes to a function, in a process of its own.
-DYING = """
-import os, signal, sys
-from importlib import import_module
-from vgpumgr_api.main import main
-module, name, *command = sys.argv[1:]
-setattr(import_module(module), name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-main(command)
-"""
+from tests.api.forked import Forked
 
 
 @pytest.fixture
@@ -32,8 +22,10 @@ def settings(database_url: str, tmp_path: Path) -> Path:
 
 
 def killed(at: tuple[str, str], *command: object) -> None:
-    done = subprocess.run([sys.executable, "-c", DYING, *at, *map(str, command)], capture_output=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    """The command dies when it comes to this function."""
+    with NamedTemporaryFile() as errors:
+        process = Forked(command, errors=Path(errors.name), dies_at=at)
+        assert process.wait(120) == -signal.SIGKILL, Path(errors.name).read_text()
 
 
 def test_a_restore_is_whole_or_did_not_happen(database: Database, settings: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from sqlalchemy import MetaData, inspect, text
+from sqlalchemy import inspect, text
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 
@@ -172,10 +172,10 @@ def make_used(made: Database) -> None:
 
 
 def columns_of(database: Database) -> dict[str, list[str]]:
-    found = inspect(database.engine)
+    found = inspect(database.engine).get_multi_columns()
     return {
-        table: [column["name"] for column in found.get_columns(table)]
-        for table in found.get_table_names()
+        table: [column["name"] for column in columns]
+        for (_, table), columns in found.items()
         if table != "alembic_version"
     }
 
@@ -216,15 +216,22 @@ def definitions(database: Database) -> set[tuple[str, ...]]:
 def shape(database: Database) -> dict[str, Any]:
     """Tables with columns, indexes and constraints, as the database describes them."""
     found = inspect(database.engine)
-    reflected = MetaData()
-    reflected.reflect(database.engine)
-    return {
-        table.name: (
-            {column.name: (str(column.type), column.nullable) for column in table.columns},
-            sorted(str(each["name"]) for each in found.get_indexes(table.name)),
-            sorted((str(each["name"]), each["sqltext"]) for each in found.get_check_constraints(table.name)),
-            sorted(str(each["name"]) for each in found.get_unique_constraints(table.name)),
-            sorted((str(each["name"]), str(each["options"])) for each in found.get_foreign_keys(table.name)),
+    indexes, checks, uniques, keys = (
+        about_all()
+        for about_all in (
+            found.get_multi_indexes,
+            found.get_multi_check_constraints,
+            found.get_multi_unique_constraints,
+            found.get_multi_foreign_keys,
         )
-        for table in reflected.sorted_tables
+    )
+    return {
+        table[1]: (
+            {column["name"]: (str(column["type"]), column["nullable"]) for column in columns},
+            sorted(str(each["name"]) for each in indexes[table]),
+            sorted((str(each["name"]), each["sqltext"]) for each in checks[table]),
+            sorted(str(each["name"]) for each in uniques[table]),
+            sorted((str(each["name"]), str(each["options"])) for each in keys[table]),
+        )
+        for table, columns in found.get_multi_columns().items()
     }
