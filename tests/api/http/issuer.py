@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OIDC issuer: a process of its own over TLS, and the keys it signs with, in the test's hands.
+"""An OIDC issuer: a server over TLS in a thread of its own, and the keys it signs with, in the test's hands.
 
-As a program it serves a directory: ``python -m tests.api.http.issuer DIRECTORY``. It reads a file anew for each request
-and notes each in ``requests``, so that a test rotates keys by `publish` and counts who asked.
+It serves a directory, reads a file anew for each request and notes each in ``requests``, so that a test rotates keys by
+`publish` and counts who asked.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import http.server
 import json
 import ssl
 import subprocess
-import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,9 +22,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-ROOT = Path(__file__).resolve().parents[3]
 AUDIENCE = "vgpumgr"
-START_S = 60
 
 
 @functools.cache
@@ -100,28 +98,21 @@ def issuing(directory: Path) -> Iterator[Issuer]:
     files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", directory / "issuer.key"]
     subprocess.run([*make.split(), *files, "-out", directory / "issuer.crt"], check=True, capture_output=True)
     (directory / "www").mkdir()
-    process = subprocess.Popen([sys.executable, "-m", "tests.api.http.issuer", directory], cwd=ROOT)
+    server = _server(directory)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
     try:
-        issuer = Issuer(directory, f"https://127.0.0.1:{_port(process, directory)}")
+        issuer = Issuer(directory, f"https://127.0.0.1:{server.server_address[1]}")
         issuer.put(".well-known/openid-configuration", {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/jwks.json"})
         issuer.publish()
         yield issuer
     finally:
-        process.kill()
-        process.wait()
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
-def _port(process: subprocess.Popen[bytes], directory: Path) -> int:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, ValueError):
-            return int((directory / "port").read_text())
-        assert process.poll() is None
-        time.sleep(0.02)
-    raise AssertionError(f"the issuer does not listen after {START_S} s")
-
-
-def serve(directory: Path) -> None:
+def _server(directory: Path) -> http.server.ThreadingHTTPServer:
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_request(self, *_: Any) -> None:
             with (directory / "requests").open("a") as log:
@@ -133,10 +124,4 @@ def serve(directory: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(directory / "issuer.crt", directory / "issuer.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    (directory / ".port").write_text(str(server.server_address[1]))
-    (directory / ".port").rename(directory / "port")
-    server.serve_forever()
-
-
-if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    return server
