@@ -69,16 +69,16 @@ static int vgpu_config_set(struct vgpu_device_config *config, const char *key, c
 }
 
 /* A period without a cap is kept for the cap that is written next: check it. */
-static int vgpu_config_check_period(const struct vgpu_device *device,
-				    const struct vgpu_slice_params *params)
+static enum vgpu_sched_field
+vgpu_config_check_period(const struct vgpu_device *device, const struct vgpu_slice_params *params)
 {
 	struct vgpu_slice_params probe = *params;
 
 	if (!probe.cap_period_ns)
-		return 0;
+		return VGPU_FIELD_NONE;
 	if (!probe.cap_ns)
 		probe.cap_ns = probe.cap_period_ns;
-	return vgpu_slice_params_check(&device->parent->engine.sched, &probe) ? -ERANGE : 0;
+	return vgpu_slice_params_check(&device->parent->engine.sched, &probe);
 }
 
 static int vgpu_config_apply(struct vgpu_device *device, struct vgpu_device_config *config)
@@ -87,14 +87,18 @@ static int vgpu_config_apply(struct vgpu_device *device, struct vgpu_device_conf
 		[VGPU_FIELD_WEIGHT] = "weight",
 		[VGPU_FIELD_CAP] = "cap_us",
 		[VGPU_FIELD_CAP_PERIOD] = "cap_period_us",
+		[VGPU_FIELD_BURST] = "burst_us",	/* set by netlink, before there was a cap */
 	};
-	enum vgpu_sched_field fault = VGPU_FIELD_NONE;
+	bool capped = config->params.cap_ns;
+	enum vgpu_sched_field fault;
 	int ret;
 
-	config->field = "cap_period_us";
-	ret = vgpu_config_check_period(device, &config->params);
-	if (ret)
-		return ret;
+	fault = vgpu_config_check_period(device, &config->params);
+	if (fault) {
+		config->field = fault == VGPU_FIELD_CAP && !capped ? "cap_period_us" :
+								     fields[fault];
+		return -ERANGE;
+	}
 	config->field = "tenant";
 	if (config->tenant)
 		ret = vgpu_device_assign(device, config->tenant, &config->params, &fault);

@@ -7,12 +7,29 @@ import pytest
 
 from tests.kmod.control.given import GOOD, new_slice
 from tests.rig.gpu import ADDRESS as GPU
+from tests.rig.kernel import kernel_log
 from tests.rig.settings import refusal, unchanged
 from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import (
     BusyError,
 )
+
+
+@pytest.mark.usefixtures("quiet_log")
+def test_the_log_names_what_refuses_a_cap(control: Control, host: Sysfs) -> None:
+    """A burst that netlink has set counts from the first cap on; no attribute shows it."""
+    uuid = new_slice(host)
+    control.set_slice(uuid, burst_us=1)
+    for config, field in (
+        ("cap_us=500 cap_period_us=10000", "burst_us"),
+        ("cap_us=10001 cap_period_us=10000", "cap_us"),
+        ("weight=0 cap_us=500 cap_period_us=10000", "weight"),
+    ):
+        with unchanged(control, host):
+            error = refusal(lambda text=config: host.write(uuid, "sched_config", text))  # type: ignore[misc]
+        assert error.errno == errno.ERANGE
+        assert f"{uuid}: attribute sched_config refused for {field}: -ERANGE\n" in kernel_log()
 
 
 def test_attributes_are_writable_until_a_tenant_is_set(control: Control, host: Sysfs) -> None:
