@@ -13,6 +13,7 @@ from labhost.debian import bare_image, host_root, qemu_root
 from labhost.deploy import host_image
 from labhost.paths import Paths
 from labhost.selftests import vfio_selftests
+from labhost.sparse import sparse
 from labhost.toolchain import DEFAULT_KERNEL, KERNELS, Toolchain, toolchain
 
 _REFRESHED = {"host": ("host-root", "qemu"), "selftests": ("selftests",), "checkpatch": ("checkpatch",)}
@@ -32,7 +33,8 @@ class Ingredients:
 def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool = False) -> None:
     """Build `host`, `modules`, both (`all`), `selftests`, or `checkpatch`, as far as the cache does not have it.
 
-    Without `kernels` the modules are built for all of Debian's. `refresh` forgets cached Debian systems first, which
+    Without `kernels` the modules are built for all of Debian's. `sparse` checks them, if they have changed, under the
+    default kernel or under `kernels`. `refresh` forgets cached Debian systems first, which
     is how newer packages get in.
     """
     names = kernels or [name for name, kernel in KERNELS.items() if not kernel.fragments]
@@ -47,6 +49,9 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
         vfio_selftests(paths)
     if what == "checkpatch":
         checkpatch(paths)
+    if what == "sparse":
+        for name in kernels or [DEFAULT_KERNEL]:
+            sparse(paths, toolchain(paths, KERNELS[name]))
     if what in ("host", "all"):
         qemu_root(paths)
         host_image(paths)

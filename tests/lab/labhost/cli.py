@@ -190,10 +190,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
 
     builder = commands.add_parser("build", help="build what boots need, as far as it is not cached (needs root)")
-    whats = ("host", "modules", "all", "selftests", "checkpatch")
+    whats = ("host", "modules", "all", "selftests", "checkpatch", "sparse")
     builder.add_argument("--what", choices=whats, default="all", help="default: all")
     builder.add_argument(
-        "--kernel", choices=sorted(KERNELS), action="append", default=[], help="default: each one of Debian's"
+        "--kernel",
+        choices=sorted(KERNELS),
+        action="append",
+        default=[],
+        help="default: each of Debian's; for sparse 6.12",
     )
     builder.add_argument("--refresh", action="store_true", help="make the Debian systems anew, with current packages")
 
