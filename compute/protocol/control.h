@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Datagrams between client and broker, and between arbiter and supervisor.
+ *
+ * All are on SOCK_SEQPACKET unix sockets, of fixed size, with file descriptors
+ * as SCM_RIGHTS.  A datagram of another size, or with other descriptors than
+ * its kind says, ends the connection.
+ *
+ * A client connects to its tenant's socket and sends HELLO.  The broker answers
+ * WELCOME with the window's memfd, or REFUSED.  The connection stays open for
+ * the client's life: its end ends the child.
+ *
+ * A supervisor has one socket, which it gets at its start.  The arbiter tells it
+ * to START a child, with five descriptors, and to KILL, FREEZE and THAW
+ * children; it answers each with DONE or FAILED, and reports EXITED when a child
+ * has ended and nothing of it is left.
+ */
+#ifndef VGPU_CONTROL_H
+#define VGPU_CONTROL_H
+
+#include <stdint.h>
+
+#define VGPU_CONTROL_VERSION	1u
+#define VGPU_REASON_BYTES	192u
+
+enum vgpu_client_op {
+	VGPU_CLIENT_HELLO = 1,
+	VGPU_CLIENT_WELCOME,	/* one descriptor: the window */
+	VGPU_CLIENT_REFUSED,
+};
+
+/* Why a client is refused, or its child has ended; the values are frozen. */
+enum vgpu_refusal {
+	VGPU_REFUSED_NOTHING = 0,
+	VGPU_REFUSED_VERSION,
+	VGPU_REFUSED_MESSAGE,	/* malformed */
+	VGPU_REFUSED_PROCESSES,	/* the tenant has max_processes already */
+	VGPU_REFUSED_RATE,	/* too many new processes of late */
+	VGPU_REFUSED_MEMORY,	/* no memory for a window */
+	VGPU_REFUSED_EXECUTOR,	/* the supervisor or the child did not start */
+	VGPU_REFUSED_STOPPING,
+};
+
+struct vgpu_client_message {
+	uint32_t version;
+	uint32_t op;
+	uint32_t refusal;	/* of REFUSED */
+	uint32_t reserved;
+	uint64_t window_bytes;	/* of WELCOME */
+	char reason[VGPU_REASON_BYTES];	/* of REFUSED: for people; ends with NUL */
+};
+
+enum vgpu_supervisor_op {
+	VGPU_SUPERVISOR_START = 1,
+	VGPU_SUPERVISOR_KILL,
+	VGPU_SUPERVISOR_FREEZE,	/* all children: the gate closes */
+	VGPU_SUPERVISOR_THAW,	/* all children: the gate opens */
+	VGPU_SUPERVISOR_DONE,
+	VGPU_SUPERVISOR_FAILED,
+	VGPU_SUPERVISOR_EXITED,
+};
+
+/* START's descriptors, in this order; the child has them from 3 on. */
+enum vgpu_child_fd {
+	VGPU_FD_WINDOW = 3,	/* read and write */
+	VGPU_FD_LEASE = 4,	/* the lease page, read only */
+	VGPU_FD_STREAM = 5,	/* the stream page, read and write */
+	VGPU_FD_ARBITER = 6,	/* socket for struct vgpu_stream_request */
+	VGPU_FD_SUPERVISOR = 7,	/* socket to the supervisor, which adds it */
+};
+
+struct vgpu_supervisor_message {
+	uint32_t version;
+	uint32_t op;
+	uint64_t sequence;	/* of the request; DONE and FAILED repeat it */
+	uint64_t child;	/* the arbiter's number for it */
+	uint64_t window_bytes;	/* of START */
+	uint64_t memory_bytes;	/* of START: the slice's accelerator memory */
+	uint64_t processor_ns;	/* of DONE, EXITED: used by all children, ever */
+	int32_t status;	/* of EXITED: as waitpid() gives it */
+	uint32_t reserved;
+	char reason[VGPU_REASON_BYTES];	/* of FAILED, EXITED */
+};
+
+#endif /* VGPU_CONTROL_H */

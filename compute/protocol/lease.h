@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Leases: how an arbiter lends the accelerator to the children of a slice.
+ *
+ * The arbiter is the kernel module, or the broker where there is no VM.  It
+ * runs the scheduler's core (kmod/sched).  A slice is one party in the
+ * scheduler's eyes; its children are its streams.  All streams of a slice share
+ * one lease.
+ *
+ * The arbiter writes a lease page, which the slice's children map read-only.
+ * Each child has a stream page of its own, which it writes and the arbiter
+ * reads, and a SOCK_SEQPACKET socket (in a VM: a file of the module) for
+ * struct vgpu_stream_request.
+ *
+ * A child submits work only while it is busy under the present lease:
+ *
+ *	start:	state = BUSY(number); full barrier; read the lease page;
+ *		still LENT with that number and not past expires_ns: submit.
+ *		Otherwise state = DRY; send READY; wait for @wake to change.
+ *	dry:	all work done and none queued: dry_since_ns = now;
+ *		state = DRY.  Under LENT nothing is sent: the child may start
+ *		again by itself.  Under RECALLED send YIELD.
+ *	expiry:	at expires_ns, or when EXPIRED is seen, stop submitting; when
+ *		what is under way is done, state = DRY and send YIELD, with
+ *		VGPU_YIELD_WANT if work is queued.
+ *
+ * So a slice that is alone makes no system call per lease.  When another slice
+ * becomes ready, the arbiter turns LENT into RECALLED, has a full barrier, and
+ * reads the stream pages: if all are DRY it takes the lease back at once, else
+ * it waits for the yields, at the latest until expiry, and then for the gate.
+ * A child that is DRY when the lease is RECALLED must not start; one that is
+ * BUSY goes on until it is dry or the lease expires.
+ *
+ * The arbiter believes nothing here that matters to other tenants: what a child
+ * did not yield in time the gate stops, and processor time (on PoCL) or channel
+ * state (on a GPU) shows work after a yield.
+ */
+#ifndef VGPU_LEASE_H
+#define VGPU_LEASE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define VGPU_LEASE_MAGIC	0x6c767067u
+#define VGPU_LEASE_VERSION	1u
+#define VGPU_LEASE_PAGE_BYTES	4096u
+
+/* Low bits of vgpu_lease_page.lease; the number is in the others. */
+enum vgpu_lease_state {
+	VGPU_LEASE_NONE = 0,	/* nobody of this slice may submit */
+	VGPU_LEASE_LENT = 1,
+	VGPU_LEASE_RECALLED = 2,	/* others wait: yield when dry */
+	VGPU_LEASE_EXPIRED = 3,	/* stop and yield */
+};
+
+#define VGPU_LEASE_STATE_BITS	2u
+#define VGPU_LEASE_STATE_MASK	3ull
+
+/**
+ * struct vgpu_lease_page - written by the arbiter
+ * @magic: VGPU_LEASE_MAGIC
+ * @version: VGPU_LEASE_VERSION
+ * @wake: futex word, changed and woken whenever @lease changes in a way that
+ *	somebody may wait for
+ * @lease: number << VGPU_LEASE_STATE_BITS | enum vgpu_lease_state
+ * @begun_ns: CLOCK_MONOTONIC when it was lent
+ * @expires_ns: submit nothing from here on; UINT64_MAX while nobody else wants
+ *	the accelerator; may move in either direction while the lease lasts
+ * @generation: changes with each reset of the slice
+ */
+struct vgpu_lease_page {
+	uint32_t magic;
+	uint32_t version;
+	_Atomic uint32_t wake;
+	uint32_t reserved;
+	_Atomic uint64_t lease;
+	_Atomic uint64_t begun_ns;
+	_Atomic uint64_t expires_ns;
+	_Atomic uint64_t generation;
+};
+
+enum vgpu_stream_state {
+	VGPU_STREAM_DRY = 0,
+	VGPU_STREAM_BUSY = 1,
+};
+
+/**
+ * struct vgpu_stream_page - written by one child
+ * @state: number of the lease << 1 | enum vgpu_stream_state
+ * @dry_since_ns: CLOCK_MONOTONIC of the last change to DRY
+ * @idle_ns: sum of all spans in which this stream was DRY under a lease of the
+ *	slice, up to the last change to BUSY
+ * @submitted: kernels and copies ever given to the library
+ * @finished: of those, how many have ended
+ * @failed: of those, how many ended with an error
+ */
+struct vgpu_stream_page {
+	_Atomic uint64_t state;
+	_Atomic uint64_t dry_since_ns;
+	_Atomic uint64_t idle_ns;
+	_Atomic uint64_t submitted;
+	_Atomic uint64_t finished;
+	_Atomic uint64_t failed;
+};
+
+enum vgpu_stream_op {
+	VGPU_STREAM_READY = 1,	/* work is queued and there is no lease */
+	VGPU_STREAM_YIELD = 2,
+};
+
+/* Flags of YIELD. */
+#define VGPU_YIELD_WANT	(1u << 0)	/* work is queued: ready again at once */
+#define VGPU_YIELD_MORE	(1u << 1)	/* more follows soon (R5: a gap) */
+#define VGPU_YIELD_END	(1u << 2)	/* the request is over */
+
+/**
+ * struct vgpu_stream_request - one datagram from a child to the arbiter
+ * @op: enum vgpu_stream_op
+ * @flags: VGPU_YIELD_*; for READY 0
+ * @lease: number that is yielded; one that is over already is ignored
+ * @kernel_id: identity of the kernel that is first in the queue (READY), or ran
+ *	last (YIELD with MORE)
+ * @hint_ns: what the first piece of work is expected to take, 0 for unknown
+ */
+struct vgpu_stream_request {
+	uint32_t op;
+	uint32_t flags;
+	uint64_t lease;
+	uint32_t kernel_id;
+	uint32_t reserved;
+	uint64_t hint_ns;
+};
+
+#endif /* VGPU_LEASE_H */
