@@ -18,8 +18,9 @@
  *		still LENT with that number and not past expires_ns: submit.
  *		Otherwise state = DRY; send READY; wait for @wake to change.
  *	dry:	all work done and none queued: dry_since_ns = now;
- *		state = DRY.  Under LENT nothing is sent: the child may start
- *		again by itself.  Under RECALLED send YIELD.
+ *		state = DRY; full barrier; read the lease page.  Under LENT
+ *		without an end (expires_ns is UINT64_MAX) nothing is sent: the
+ *		child may start again by itself.  Otherwise send YIELD.
  *	expiry:	at expires_ns, or when EXPIRED is seen, stop submitting; when
  *		what is under way is done, state = DRY and send YIELD, with
  *		VGPU_YIELD_WANT if work is queued.
@@ -30,6 +31,10 @@
  * it waits for the yields, at the latest until expiry, and then for the gate.
  * A child that is DRY when the lease is RECALLED must not start; one that is
  * BUSY goes on until it is dry or the lease expires.
+ *
+ * A lease that begins while others wait is LENT with an end, and is not RECALLED
+ * before the children that asked for it have started: a child takes time to wake
+ * up, and would lose each lease to a rival that asks meanwhile.
  *
  * The arbiter believes nothing here that matters to other tenants: what a child
  * did not yield in time the gate stops, and processor time (on PoCL) or channel
