@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much processor time a tenant's children use outside their leases.
+ *
+ * Where the accelerator is the host's processors (PoCL), a child can compute
+ * without a lease.  Its supervisor says now and then how much processor time all
+ * children have used.  What exceeds the processors' time during their leases is
+ * taken from an allowance, which is for their own work: reading rings, copying,
+ * answering queries.  Once that is used up the tenant has committed an offence.
+ *
+ * So over any time the children use at most what their leases and the allowance
+ * are worth, plus what they use between two looks.
+ *
+ * Pure; not thread safe.
+ */
+#ifndef VGPU_BROKER_WATCH_H
+#define VGPU_BROKER_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/**
+ * struct watch_settings - what is allowed
+ * @processors: how many the accelerator is; 0: processor time says nothing
+ * @allowance_permille: of one processor, outside leases
+ * @burst_ns: the most of it that can be saved up
+ * @every_ns: how often to look
+ * @penalty_ns: how long children are frozen outside leases after an offence; twice
+ *	as long after each further one, up to 64 times
+ */
+struct watch_settings {
+	uint32_t processors;
+	uint32_t allowance_permille;
+	uint64_t burst_ns;
+	uint64_t every_ns;
+	uint64_t penalty_ns;
+};
+
+/**
+ * struct watch - of one tenant
+ * @until_ns: the penalty ends; 0 for none
+ */
+struct watch {
+	uint64_t until_ns;
+	/* private: */
+	uint64_t at_ns;
+	uint64_t processor_ns;
+	uint64_t leased_ns;
+	int64_t credit_ns;
+	uint32_t offences;
+	bool seen;
+};
+
+/* What was seen belongs to processes that are gone. */
+void watch_reset(struct watch *watch);
+
+/**
+ * watch_look() - the children have used so much by now
+ * @processor_ns: ever
+ * @leased_ns: of the accelerator, paid for by their tenant, ever
+ *
+ * Return: for an offence, the engine time that the excess is worth; else 0.
+ */
+uint64_t watch_look(struct watch *watch, const struct watch_settings *settings,
+		    uint64_t processor_ns, uint64_t leased_ns, uint64_t now_ns);
+
+#endif /* VGPU_BROKER_WATCH_H */
