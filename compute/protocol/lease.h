@@ -36,6 +36,13 @@
  * before the children that asked for it have started: a child takes time to wake
  * up, and would lose each lease to a rival that asks meanwhile.
  *
+ * tests/compute/lease_model.c plays both sides in every order.  It shows what an
+ * arbiter must do besides: count a stream as busy whatever the number beside BUSY
+ * (a child that was frozen goes on under a later lease without a drain); keep
+ * WANT of a yield that comes too late; on a yield of a lease that is LENT still,
+ * recall it and look at the streams before it is taken back; change @wake when an
+ * expired lease is prolonged.
+ *
  * The arbiter believes nothing here that matters to other tenants: what a child
  * did not yield in time the gate stops, and processor time (on PoCL) or channel
  * state (on a GPU) shows work after a yield.
@@ -122,7 +129,8 @@ enum vgpu_stream_op {
  * struct vgpu_stream_request - one datagram from a child to the arbiter
  * @op: enum vgpu_stream_op
  * @flags: VGPU_YIELD_*; for READY 0
- * @lease: number that is yielded; one that is over already is ignored
+ * @lease: number that is yielded, as the lease page had it; of one that is over
+ *	already only WANT counts
  * @kernel_id: identity of the kernel that is first in the queue (READY), or ran
  *	last (YIELD with MORE)
  * @hint_ns: what the first piece of work is expected to take, 0 for unknown
