@@ -14,13 +14,15 @@
  *		handle(a private copy of it);
  *	outlook(): tells vgpu_lease_need() what there is to do, and the stream page
  *	busy under a lease: submit(), which calls may_submit() before each piece
- *	nothing to do: sleep until a request, a wake(), a reply's room or the lease
+ *	nothing to do: settle(); then sleep until a request, a wake(), a reply's
+ *	room or the lease
  *
  * open() is called before the sandbox closes: it loads the library and starts the
  * library's threads, so the sandbox must be applied to all threads.  After open()
- * the OpenCL backend with PoCL needs neither exec nor fork nor new threads, and
- * writes files below $POCL_CACHE_DIR only: see the list at the end of
- * executor/opencl/README.md.
+ * the OpenCL backend with PoCL needs neither exec nor fork nor new threads.  It
+ * does write: PoCL unpacks a program's binary into files and directories below
+ * $POCL_CACHE_DIR (mkdir, open with O_CREAT, rename) and maps the unpacked
+ * libraries executable.  See executor/opencl/README.md.
  */
 #ifndef VGPU_EXECUTOR_BACKEND_H
 #define VGPU_EXECUTOR_BACKEND_H
@@ -125,6 +127,9 @@ struct vgpu_backend_outlook {
  * @collect: take over what the library's threads have left
  * @submit: give queued work to the library while may_submit() agrees and what is
  *	under way stays within the backend's own bounds.  Only while busy.
+ * @settle: the main loop is about to sleep: ask the library to tell when what is
+ *	under way has ended.  Commands that nobody waits for are told of in
+ *	batches otherwise.
  * @outlook: see there; cheap
  * @compiled: the answer to compile(): @status and @exit_status as in
  *	executor/link.h
@@ -141,6 +146,7 @@ struct vgpu_backend_operations {
 	bool (*full)(struct vgpu_backend *backend);
 	void (*collect)(struct vgpu_backend *backend);
 	void (*submit)(struct vgpu_backend *backend);
+	void (*settle)(struct vgpu_backend *backend);
 	void (*outlook)(struct vgpu_backend *backend, struct vgpu_backend_outlook *outlook);
 	void (*compiled)(struct vgpu_backend *backend, uint64_t token, int status,
 			 int exit_status);
