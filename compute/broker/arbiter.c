@@ -57,6 +57,29 @@ static bool has_started(const struct arbiter_tenant *tenant, const struct arbite
 }
 
 /*
+ * Does the child still have to say that it is dry?  Its page says so earlier than its
+ * yield, which also says if it has more work: without that its tenant would look like
+ * one that went to sleep, and lose its place.
+ */
+static bool owes_yield(const struct arbiter_tenant *tenant, const struct arbiter_stream *stream,
+		       const struct arbiter_view *view)
+{
+	return is_busy(view) || (has_started(tenant, view) && !stream->quit);
+}
+
+/* The lease has an end from now on; children that are dry already say nothing any more. */
+static void expect_yields(struct arbiter *arbiter, struct arbiter_tenant *tenant)
+{
+	struct arbiter_stream *stream;
+	struct arbiter_view view;
+
+	for (stream = tenant->streams; stream; stream = stream->next) {
+		arbiter->ops->read(stream, &view);
+		stream->quit = !is_busy(&view);
+	}
+}
+
+/*
  * How long the child was dry since the lease began.  It adds a span to idle_ns when
  * the span ends; a span that began before the lease counts from the lease's beginning.
  */
@@ -198,6 +221,7 @@ static void lend(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_
 		stream->idle_seen_ns = idle_ns(arbiter, tenant, &view);
 		stream->expected = stream->want || tenant->polled;
 		stream->want = false;
+		stream->quit = false;
 	}
 	tenant->polled = false;
 	tenant->poll_at_ns = 0;
@@ -263,7 +287,8 @@ static void take_back(struct arbiter *arbiter)
 	}
 	for (stream = tenant->streams; stream; stream = stream->next) {
 		arbiter->ops->read(stream, &view);
-		if (is_busy(&view))
+		stream->quit = stream->quit && !is_busy(&view);
+		if (owes_yield(tenant, stream, &view))
 			return;
 	}
 	finish(arbiter);
@@ -278,9 +303,11 @@ static void expire(struct arbiter *arbiter)
 		return;
 	tenant->lease.expires_ns = least(tenant->lease.expires_ns, arbiter->now_ns);
 	settle(arbiter, arbiter->now_ns);
+	publish(arbiter, tenant, VGPU_LEASE_EXPIRED, false);
+	if (!arbiter->contended)
+		expect_yields(arbiter, tenant);
 	/* From here on nothing is for free. */
 	arbiter->contended = true;
-	publish(arbiter, tenant, VGPU_LEASE_EXPIRED, false);
 	take_back(arbiter);
 }
 
@@ -293,7 +320,6 @@ static void contend(struct arbiter *arbiter)
 	if (tenant->lease.state != VGPU_LEASE_LENT && tenant->lease.state != VGPU_LEASE_RECALLED)
 		return;
 	if (turns_is_urgent(&arbiter->turns)) {
-		arbiter->contended = true;
 		expire(arbiter);
 		return;
 	}
@@ -305,6 +331,7 @@ static void contend(struct arbiter *arbiter)
 	tenant->lease.expires_ns = least(tenant->lease.expires_ns,
 					 later(arbiter->now_ns, left_ns));
 	publish(arbiter, tenant, VGPU_LEASE_LENT, false);
+	expect_yields(arbiter, tenant);
 	take_back(arbiter);
 	if (arbiter->holder == tenant && tenant->lease.expires_ns <= arbiter->now_ns)
 		expire(arbiter);
@@ -501,6 +528,7 @@ static void yield(struct arbiter *arbiter, struct arbiter_stream *stream,
 
 	stream->expected = false;
 	stream->want = want;
+	stream->quit = true;
 	tenant->more = arbiter->contended && request->flags & VGPU_YIELD_MORE;
 	if (request->flags & VGPU_YIELD_END)
 		turns_end_request(&arbiter->turns, &tenant->party, arbiter->now_ns);

@@ -112,6 +112,7 @@ struct arbiter_stream {
 	uint64_t idle_seen_ns;
 	bool want;	/* has work, and no lease to start it under */
 	bool expected;	/* wanted the present lease, and has not started under it yet */
+	bool quit;	/* has yielded the present lease, or was dry when it got its end */
 };
 
 /* Zeroed before it is added; must stay until it is removed. */
