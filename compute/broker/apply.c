@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/apply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "broker/tenant.h"
+#include "executor/log.h"
+
+/* Weighs nothing beside others, and reserves nothing. */
+static const struct vgpu_group_params leaving_terms = {
+	.weight = VGPU_WEIGHT_MIN,
+	.timeslice_ns = VGPU_TIMESLICE_MAX_NS,
+};
+
+static bool refuse_terms(struct settings_fault *fault, const char *tenant,
+			 enum vgpu_sched_field field)
+{
+	char name[sizeof(fault->field)];
+
+	if (tenant)
+		snprintf(name, sizeof(name), "tenants.%s.%s", tenant, turns_field_name(field));
+	else
+		snprintf(name, sizeof(name), "engine.%s", turns_field_name(field));
+	settings_refuse(fault, "field.invalid", name,
+			field == VGPU_FIELD_RESERVE || field == VGPU_FIELD_WEIGHT ?
+			"the scheduler cannot keep it, with what the other tenants have and reserve" :
+			"the scheduler does not accept it, by itself or with the other fields");
+	return false;
+}
+
+/* Would an engine with nobody else take all of this? */
+static bool is_possible(const struct settings *settings, struct settings_fault *fault)
+{
+	struct turns turns;
+	struct turns_party *parties;
+	enum vgpu_sched_field refused = turns_init(&turns, &settings->engine, 0);
+
+	if (refused)
+		return refuse_terms(fault, NULL, refused);
+	parties = calloc(settings->tenant_count + 1, sizeof(*parties));
+	if (!parties) {
+		settings_refuse(fault, "broker.failed", "tenants", "there is no memory for them");
+		return false;
+	}
+	for (uint32_t i = 0; i < settings->tenant_count && !refused; i++) {
+		refused = turns_add(&turns, &parties[i], &settings->tenants[i].terms, 0);
+		if (refused)
+			refuse_terms(fault, settings->tenants[i].name, refused);
+	}
+	free(parties);
+	return !refused;
+}
+
+/* What must not change while the broker runs, and who must not come back yet. */
+static bool is_reachable(const struct broker *broker, const struct settings *settings,
+			 struct settings_fault *fault)
+{
+	const struct tenant *tenant;
+
+	if (broker->generation && strcmp(broker->settings.library, settings->library)) {
+		settings_refuse(fault, "field.invalid", "accelerator.library",
+				"it cannot change while the broker runs; start the broker again");
+		return false;
+	}
+	for (tenant = broker->tenants; tenant; tenant = tenant->next)
+		if (tenant->leaving && settings_tenant(settings, tenant->settings.name)) {
+			settings_refuse(fault, "object.in_use", "tenants",
+					"%s was removed and its processes are still ending; try again in a moment",
+					tenant->settings.name);
+			return false;
+		}
+	return true;
+}
+
+static bool update(struct broker *broker, struct tenant *tenant, const struct vgpu_group_params *terms)
+{
+	return !arbiter_tenant_update(&broker->arbiter, &tenant->arbiter, terms, loop_now_ns());
+}
+
+/*
+ * Change the engine and all tenants that stay.  All together they are possible, but
+ * not in every order: what the new ones reserve may need what the old ones still
+ * have.  Without any reservation each order is.
+ */
+static void change(struct broker *broker, const struct settings *settings)
+{
+	const struct settings_tenant *wanted;
+	struct vgpu_group_params terms;
+	struct tenant *tenant;
+
+	for (tenant = broker->tenants; tenant; tenant = tenant->next) {
+		wanted = settings_tenant(settings, tenant->settings.name);
+		if (tenant->leaving)
+			continue;
+		if (!wanted) {
+			update(broker, tenant, &leaving_terms);
+			continue;
+		}
+		if (!memcmp(&tenant->settings.terms, &wanted->terms, sizeof(wanted->terms)) &&
+		    !memcmp(&broker->settings.engine, &settings->engine, sizeof(settings->engine)))
+			continue;
+		terms = wanted->terms;
+		terms.band = VGPU_BAND_FAIR;
+		terms.reserve_ns = terms.reserve_period_ns = terms.hold_max_ns = 0;
+		terms.inversion_permille = 0;
+		terms.inversion_burst_ns = 0;
+		if (wanted->terms.band == VGPU_BAND_LATENCY || tenant->settings.terms.reserve_ns)
+			update(broker, tenant, &terms);
+	}
+	arbiter_set(&broker->arbiter, &settings->arbiter, &settings->engine, loop_now_ns());
+	for (tenant = broker->tenants; tenant; tenant = tenant->next) {
+		wanted = settings_tenant(settings, tenant->settings.name);
+		if (!tenant->leaving && wanted && !update(broker, tenant, &wanted->terms))
+			vgpu_log(LOG_ERR, "tenant=%s event=terms.refused", tenant->settings.name);
+	}
+}
+
+static bool add(struct broker *broker, const struct settings *settings, struct settings_fault *fault)
+{
+	for (uint32_t i = 0; i < settings->tenant_count; i++) {
+		struct tenant *tenant = tenant_find(broker, settings->tenants[i].name);
+
+		if (tenant)
+			tenant_configure(tenant, &settings->tenants[i]);
+		else if (!tenant_create(broker, &settings->tenants[i], fault))
+			return false;
+	}
+	return true;
+}
+
+bool apply(struct broker *broker, struct settings *settings, struct settings_fault *fault)
+{
+	struct settings old = broker->settings;
+	struct tenant *tenant, *next;
+
+	if (!is_possible(settings, fault) || !is_reachable(broker, settings, fault))
+		return false;
+	change(broker, settings);
+	broker->settings = *settings;
+	for (tenant = broker->tenants; tenant; tenant = next) {
+		next = tenant->next;
+		if (!settings_tenant(settings, tenant->settings.name))
+			tenant_leave(tenant);
+	}
+	/* Only the operating system can refuse now, and then the rest stands. */
+	if (!add(broker, settings, fault))
+		vgpu_log(LOG_ERR, "event=settings.incomplete field=%s %s", fault->field, fault->detail);
+	broker->generation++;
+	settings_free(&old);
+	*settings = (struct settings){ 0 };
+	vgpu_log(LOG_INFO, "event=settings.applied generation=%llu tenants=%u",
+		 (unsigned long long)broker->generation, broker->settings.tenant_count);
+	return true;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the broker consists of.
+ *
+ *	main.c		start, signals, stop
+ *	control.c	the control socket; apply.c carries a configuration out, show.c
+ *			says what there is
+ *	tenant.c	a tenant: its socket, lease page, supervisor and clients
+ *	client.c	a client process and its child
+ *	supervisor.c	a tenant's supervisor process
+ *
+ * Everything happens on one thread.  A tenant owns its supervisor and its clients;
+ * the broker owns the tenants.
+ */
+#ifndef VGPU_BROKER_BROKER_H
+#define VGPU_BROKER_BROKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "broker/arbiter.h"
+#include "broker/loop.h"
+#include "broker/settings.h"
+#include "protocol/control.h"
+
+struct broker;
+struct tenant;
+
+enum supervisor_state {
+	SUPERVISOR_DOWN,	/* will be started when @restart is due */
+	SUPERVISOR_UP,
+	SUPERVISOR_KILLED,	/* has been sent SIGKILL; its end is waited for */
+};
+
+/**
+ * struct supervisor - a tenant's supervisor
+ * @socket: struct vgpu_supervisor_message; fd -1 while there is none
+ * @process: its pidfd
+ * @failures: starts in a row that did not last
+ */
+struct supervisor {
+	struct tenant *tenant;
+	enum supervisor_state state;
+	struct loop_watch socket;
+	struct loop_watch process;
+	struct loop_timer restart;
+	pid_t pid;
+	uint64_t started_ns;
+	uint64_t sequence;
+	uint32_t failures;
+	uint64_t starts;
+	bool ended;	/* is not started again */
+};
+
+enum client_state {
+	CLIENT_GREETING,	/* connected; its HELLO is waited for */
+	CLIENT_STARTING,	/* START has been sent */
+	CLIENT_RUNNING,		/* it has its window */
+	CLIENT_ENDING,		/* its child is being killed */
+};
+
+/**
+ * struct client - a program, and the child that works for it
+ * @socket: the program; fd -1 once it is gone
+ * @requests: struct vgpu_stream_request from the child
+ * @child: the broker's number of it, 0 before START
+ * @start: sequence of START
+ * @credit: datagrams of the child that are read before it has to wait
+ */
+struct client {
+	struct tenant *tenant;
+	struct client *next;
+	enum client_state state;
+	struct loop_watch socket;
+	struct loop_watch requests;
+	struct loop_timer patience;
+	struct loop_timer refill;
+	struct arbiter_stream stream;
+	struct vgpu_stream_page *page;
+	struct vgpu_window *window;
+	int window_fd;
+	uint64_t window_bytes;
+	uint64_t child;
+	uint64_t start;
+	uint64_t since_ns;
+	uint64_t credit_at_ns;
+	uint32_t credit;
+	pid_t pid;	/* of the program, for people */
+	uid_t uid;
+	bool has_stream;	/* the arbiter knows it */
+};
+
+/**
+ * struct tenant - see tenant.h
+ * @leaving: it is not configured any more, and waits for its children to end
+ * @refused: by enum vgpu_refusal
+ */
+struct tenant {
+	struct broker *broker;
+	struct tenant *next;
+	struct settings_tenant settings;
+	struct arbiter_tenant arbiter;
+	struct supervisor supervisor;
+	struct loop_watch socket;
+	struct loop_timer farewell;
+	struct vgpu_lease_page *lease;
+	int lease_fd;
+	struct client *clients;
+	uint64_t processes;	/* ever */
+	uint64_t refused[VGPU_REFUSED_STOPPING + 1];
+	uint64_t process_credit_ns;
+	uint64_t process_credit_at_ns;
+	bool leaving;
+};
+
+struct broker {
+	struct loop loop;
+	struct arbiter arbiter;
+	struct loop_timer arbiter_timer;
+	struct loop_timer farewell;
+	struct settings settings;
+	struct tenant *tenants;
+	const char *directory;
+	uint64_t generation;
+	uint64_t started_ns;
+	uint64_t children;	/* ever, of all tenants */
+	bool stopping;
+};
+
+/* End everything; the loop stops when all children and supervisors are gone, or after a while. */
+void broker_stop(struct broker *broker);
+
+/* A tenant or supervisor is gone: is that all that a stop waits for? */
+void broker_review_stop(struct broker *broker);
+
+#endif /* VGPU_BROKER_BROKER_H */

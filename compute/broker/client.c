@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/client.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "broker/datagram.h"
+#include "broker/memory.h"
+#include "broker/supervisor.h"
+#include "broker/tenant.h"
+#include "executor/log.h"
+
+#define HELLO_WITHIN_NS	5000000000ull
+#define END_WITHIN_NS	5000000000ull
+/* Connections of one tenant that have not said HELLO. */
+#define GREETING_MAX	32u
+
+/* Datagrams of one child: 20 000 a second, and so many at once. */
+#define CREDIT_MAX	1000u
+#define CREDIT_NS	50000u
+#define PAUSE_NS	10000000u
+
+static struct loop *loop_of(const struct client *client)
+{
+	return &client->tenant->broker->loop;
+}
+
+static struct arbiter *arbiter_of(const struct client *client)
+{
+	return &client->tenant->broker->arbiter;
+}
+
+static void client_free(struct client *client)
+{
+	struct client **link = &client->tenant->clients;
+	struct tenant *tenant = client->tenant;
+
+	while (*link != client)
+		link = &(*link)->next;
+	*link = client->next;
+	loop_remove(loop_of(client), &client->socket);
+	loop_remove(loop_of(client), &client->requests);
+	loop_arm(loop_of(client), &client->patience, UINT64_MAX);
+	loop_arm(loop_of(client), &client->refill, UINT64_MAX);
+	memory_unmap(client->page);
+	memory_unmap(client->window);
+	if (client->window_fd >= 0)
+		close(client->window_fd);
+	free(client);
+	tenant_review(tenant);
+}
+
+/* Tell the program why, as far as it listens, and hang up. */
+static void hang_up(struct client *client, enum vgpu_refusal refusal, const char *reason)
+{
+	struct vgpu_client_message message = {
+		.version = VGPU_CONTROL_VERSION,
+		.op = VGPU_CLIENT_REFUSED,
+		.refusal = refusal,
+	};
+
+	if (client->socket.fd < 0)
+		return;
+	snprintf(message.reason, sizeof(message.reason), "%s", reason);
+	datagram_send(client->socket.fd, &message, sizeof(message), NULL, 0);
+	loop_remove(loop_of(client), &client->socket);
+}
+
+static void refuse(struct client *client, enum vgpu_refusal refusal, const char *reason)
+{
+	struct tenant *tenant = client->tenant;
+
+	tenant->refused[refusal]++;
+	vgpu_log(LOG_NOTICE, "tenant=%s event=client.refused pid=%d refusal=%d %s", tenant->settings.name,
+		 client->pid, refusal, reason);
+	client_end(client, refusal, reason);
+}
+
+void client_end(struct client *client, enum vgpu_refusal refusal, const char *reason)
+{
+	struct vgpu_supervisor_message message = {
+		.op = VGPU_SUPERVISOR_KILL,
+		.child = client->child,
+	};
+
+	hang_up(client, refusal, reason);
+	if (client->state == CLIENT_GREETING) {
+		client_free(client);
+		return;
+	}
+	if (client->state == CLIENT_ENDING)
+		return;
+	client->state = CLIENT_ENDING;
+	loop_arm(loop_of(client), &client->patience, loop_now_ns() + END_WITHIN_NS);
+	/* If it is not sent, the supervisor is dying, and the child with it. */
+	supervisor_send(&client->tenant->supervisor, &message, NULL, 0);
+}
+
+void client_ended(struct client *client, int status, const char *reason)
+{
+	const char *name = client->tenant->settings.name;
+	char text[VGPU_REASON_BYTES];
+
+	if (WIFSIGNALED(status))
+		snprintf(text, sizeof(text), "the child was ended by signal %d%s%.120s", WTERMSIG(status),
+			 *reason ? ": " : "", reason);
+	else
+		snprintf(text, sizeof(text), "the child exited with status %d%s%.120s",
+			 WEXITSTATUS(status), *reason ? ": " : "", reason);
+	vgpu_log(client->state == CLIENT_ENDING ? LOG_INFO : LOG_WARNING,
+		 "tenant=%s event=child.ended child=%llu pid=%d %s", name, (unsigned long long)client->child,
+		 client->pid, text);
+	if (client->window)
+		memory_window_lost(client->window);
+	hang_up(client, VGPU_REFUSED_EXECUTOR, text);
+	if (client->has_stream)
+		arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
+	client_free(client);
+}
+
+/* ---- what the child asks for */
+
+static void refill_credit(struct client *client, uint64_t now_ns)
+{
+	uint64_t earned = (now_ns - client->credit_at_ns) / CREDIT_NS;
+
+	client->credit_at_ns += earned * CREDIT_NS;
+	client->credit = earned < CREDIT_MAX - client->credit ? client->credit + (uint32_t)earned :
+								 CREDIT_MAX;
+}
+
+/* Return whether there may be more. */
+static bool read_request(struct client *client)
+{
+	struct vgpu_stream_request request;
+	int got;
+
+	if (client->requests.fd < 0)
+		return false;
+	got = datagram_receive(client->requests.fd, &request, sizeof(request));
+	if (!got)
+		return false;
+	if (got == 1) {
+		/* What a dying child still asks for is nobody's. */
+		if (client->state == CLIENT_ENDING ||
+		    arbiter_request(arbiter_of(client), &client->stream, &request, loop_now_ns()))
+			return true;
+	}
+	loop_remove(loop_of(client), &client->requests);
+	if (got == -EPIPE && client->state != CLIENT_ENDING) {
+		/* It is about to end; if it only pretends, it is ended. */
+		loop_arm(loop_of(client), &client->patience, loop_now_ns() + END_WITHIN_NS);
+	} else {
+		client_end(client, VGPU_REFUSED_EXECUTOR, "the child broke the protocol");
+	}
+	return false;
+}
+
+void client_drain(struct client *client)
+{
+	while (client->credit && read_request(client))
+		client->credit--;
+}
+
+static void requests_ready(struct loop_watch *watch, uint32_t events)
+{
+	struct client *client = (struct client *)((char *)watch - offsetof(struct client, requests));
+	uint64_t now_ns = loop_now_ns();
+
+	refill_credit(client, now_ns);
+	if (client->credit) {
+		client->credit--;
+		read_request(client);
+	} else if (events & (EPOLLHUP | EPOLLERR)) {
+		read_request(client);	/* no more is to come */
+	} else {
+		loop_change(loop_of(client), watch, 0);
+		loop_arm(loop_of(client), &client->refill, now_ns + PAUSE_NS);
+	}
+}
+
+static void refill_due(struct loop_timer *timer, uint64_t now_ns)
+{
+	struct client *client = (struct client *)((char *)timer - offsetof(struct client, refill));
+
+	(void)now_ns;
+	if (client->requests.fd >= 0)
+		loop_change(loop_of(client), &client->requests, EPOLLIN);
+}
+
+/* ---- a new process */
+
+static bool take_process_credit(struct tenant *tenant, uint64_t now_ns)
+{
+	uint64_t interval_ns = tenant->settings.process_interval_ns;
+	uint64_t most_ns = interval_ns * tenant->settings.process_burst;
+	uint64_t earned_ns = now_ns - tenant->process_credit_at_ns;
+
+	tenant->process_credit_at_ns = now_ns;
+	tenant->process_credit_ns = earned_ns < most_ns - tenant->process_credit_ns &&
+				    tenant->process_credit_ns < most_ns ?
+					    tenant->process_credit_ns + earned_ns : most_ns;
+	if (tenant->process_credit_ns < interval_ns)
+		return false;
+	tenant->process_credit_ns -= interval_ns;
+	return true;
+}
+
+static bool send_start(struct client *client, int stream_fd, int requests_fd)
+{
+	struct tenant *tenant = client->tenant;
+	const int fds[] = { client->window_fd, tenant->lease_fd, stream_fd, requests_fd };
+	struct vgpu_supervisor_message message = {
+		.op = VGPU_SUPERVISOR_START,
+		.child = client->child,
+		.window_bytes = client->window_bytes,
+		.memory_bytes = tenant->settings.memory_bytes,
+	};
+
+	if (!supervisor_send(&tenant->supervisor, &message, fds, 4))
+		return false;
+	client->start = message.sequence;
+	return true;
+}
+
+/* Make what the child works with, and have it started.  Return: why not, or _NOTHING. */
+static enum vgpu_refusal start_child(struct client *client)
+{
+	struct tenant *tenant = client->tenant;
+	int pair[2] = { -1, -1 };
+	int stream_fd = -1;
+	bool sent = false;
+
+	client->window_bytes = tenant->settings.window_bytes;
+	client->window_fd = memory_window(client->window_bytes, &client->window);
+	if (client->window_fd >= 0)
+		stream_fd = memory_stream(&client->page);
+	if (stream_fd >= 0 &&
+	    !socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+		client->requests.fd = pair[0];
+		client->child = ++tenant->broker->children;
+		if (!loop_add(loop_of(client), &client->requests, EPOLLIN))
+			sent = send_start(client, stream_fd, pair[1]);
+		close(pair[1]);
+	}
+	if (stream_fd >= 0)
+		close(stream_fd);
+	if (sent)
+		return VGPU_REFUSED_NOTHING;
+	client->child = 0;
+	loop_remove(loop_of(client), &client->requests);
+	return pair[0] < 0 ? VGPU_REFUSED_MEMORY : VGPU_REFUSED_EXECUTOR;
+}
+
+static void greet(struct client *client)
+{
+	struct tenant *tenant = client->tenant;
+	uint64_t now_ns = loop_now_ns();
+	enum vgpu_refusal refusal;
+	char text[VGPU_REASON_BYTES];
+
+	if (tenant->leaving || tenant->broker->stopping) {
+		refuse(client, VGPU_REFUSED_STOPPING, "the broker or this tenant is being stopped");
+		return;
+	}
+	if (tenant_process_count(tenant) >= tenant->settings.max_processes) {
+		snprintf(text, sizeof(text),
+			 "tenant %s has %u processes already, as many as max_processes lets it have",
+			 tenant->settings.name, tenant->settings.max_processes);
+		refuse(client, VGPU_REFUSED_PROCESSES, text);
+		return;
+	}
+	if (!supervisor_is_up(&tenant->supervisor)) {
+		refuse(client, VGPU_REFUSED_EXECUTOR,
+		       "the tenant's supervisor is being started again; try in a moment");
+		return;
+	}
+	if (!take_process_credit(tenant, now_ns)) {
+		refuse(client, VGPU_REFUSED_RATE, "the tenant starts processes too fast; try in a moment");
+		return;
+	}
+	refusal = start_child(client);
+	if (refusal) {
+		refuse(client, refusal, refusal == VGPU_REFUSED_MEMORY ?
+		       "there is no memory, or no descriptor, for a window" :
+		       "the tenant's supervisor does not take a child");
+		return;
+	}
+	client->state = CLIENT_STARTING;
+	client->credit = CREDIT_MAX;
+	client->credit_at_ns = now_ns;
+	client->since_ns = now_ns;
+	client->has_stream = true;
+	tenant->processes++;
+	arbiter_stream_add(arbiter_of(client), &tenant->arbiter, &client->stream, now_ns);
+	loop_arm(loop_of(client), &client->patience, now_ns + HELLO_WITHIN_NS);
+}
+
+void client_started(struct client *client, bool done, const char *reason)
+{
+	struct vgpu_client_message message = {
+		.version = VGPU_CONTROL_VERSION,
+		.op = VGPU_CLIENT_WELCOME,
+		.window_bytes = client->window_bytes,
+	};
+	char text[VGPU_REASON_BYTES];
+
+	if (!done) {
+		/* There is no child to wait for. */
+		snprintf(text, sizeof(text), "the child did not start: %.150s", reason);
+		client->tenant->refused[VGPU_REFUSED_EXECUTOR]++;
+		vgpu_log(LOG_WARNING, "tenant=%s event=child.failed child=%llu %s",
+			 client->tenant->settings.name, (unsigned long long)client->child, text);
+		hang_up(client, VGPU_REFUSED_EXECUTOR, text);
+		arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
+		client_free(client);
+		return;
+	}
+	if (client->state != CLIENT_STARTING)
+		return;
+	loop_arm(loop_of(client), &client->patience, UINT64_MAX);
+	client->state = CLIENT_RUNNING;
+	if (datagram_send(client->socket.fd, &message, sizeof(message), &client->window_fd, 1)) {
+		client_end(client, VGPU_REFUSED_NOTHING, "");
+		return;
+	}
+	close(client->window_fd);
+	client->window_fd = -1;
+	vgpu_log(LOG_INFO, "tenant=%s event=child.started child=%llu pid=%d uid=%d",
+		 client->tenant->settings.name, (unsigned long long)client->child, client->pid, client->uid);
+}
+
+/* ---- the program */
+
+static void socket_ready(struct loop_watch *watch, uint32_t events)
+{
+	struct client *client = (struct client *)((char *)watch - offsetof(struct client, socket));
+	struct vgpu_client_message message;
+	int got = datagram_receive(watch->fd, &message, sizeof(message));
+
+	(void)events;
+	if (!got)
+		return;
+	if (got < 0 && got != -EBADMSG) {
+		client_end(client, VGPU_REFUSED_NOTHING, "");
+		return;
+	}
+	if (got < 0 || client->state != CLIENT_GREETING || message.op != VGPU_CLIENT_HELLO) {
+		refuse(client, VGPU_REFUSED_MESSAGE, "a program says HELLO, once, and nothing else");
+		return;
+	}
+	if (message.version != VGPU_CONTROL_VERSION) {
+		refuse(client, VGPU_REFUSED_VERSION, "the program's library is of another version of vgpumgr");
+		return;
+	}
+	greet(client);
+}
+
+static void patience_due(struct loop_timer *timer, uint64_t now_ns)
+{
+	struct client *client = (struct client *)((char *)timer - offsetof(struct client, patience));
+
+	(void)now_ns;
+	switch (client->state) {
+	case CLIENT_GREETING:
+		refuse(client, VGPU_REFUSED_MESSAGE, "the program has not said HELLO in time");
+		break;
+	case CLIENT_STARTING:
+	case CLIENT_ENDING:
+		vgpu_log(LOG_ERR, "tenant=%s event=supervisor.silent child=%llu",
+			 client->tenant->settings.name, (unsigned long long)client->child);
+		supervisor_kill(&client->tenant->supervisor);
+		break;
+	case CLIENT_RUNNING:
+		client_end(client, VGPU_REFUSED_EXECUTOR, "the child does not take part any more");
+		break;
+	}
+}
+
+static uint32_t count_greeting(const struct tenant *tenant)
+{
+	const struct client *client;
+	uint32_t count = 0;
+
+	for (client = tenant->clients; client; client = client->next)
+		count += client->state == CLIENT_GREETING;
+	return count;
+}
+
+void client_accept(struct tenant *tenant, int fd)
+{
+	struct ucred peer = { 0 };
+	socklen_t size = sizeof(peer);
+	struct client *client = NULL;
+
+	if (count_greeting(tenant) < GREETING_MAX)
+		client = calloc(1, sizeof(*client));
+	if (!client) {
+		close(fd);
+		return;
+	}
+	*client = (struct client){
+		.tenant = tenant,
+		.next = tenant->clients,
+		.socket = { .fd = fd, .ready = socket_ready },
+		.requests = { .fd = -1, .ready = requests_ready },
+		.patience.due = patience_due,
+		.refill.due = refill_due,
+		.window_fd = -1,
+	};
+	tenant->clients = client;
+	/* Shown to people only: the socket's permissions have decided. */
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size)) {
+		client->pid = peer.pid;
+		client->uid = peer.uid;
+	}
+	if (loop_add(loop_of(client), &client->socket, EPOLLIN)) {
+		client_free(client);
+		return;
+	}
+	loop_arm(loop_of(client), &client->patience, loop_now_ns() + HELLO_WITHIN_NS);
+}

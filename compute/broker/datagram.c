@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/datagram.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int datagram_send(int fd, const void *data, size_t bytes, const int *fds, unsigned int count)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(DATAGRAM_FDS_MAX * sizeof(int))];
+	} control = { 0 };
+	struct iovec part = { (void *)data, bytes };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	ssize_t sent;
+
+	if (count) {
+		message.msg_control = &control;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
+	}
+	do
+		sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (sent < 0 && errno == EINTR);
+	if (sent < 0)
+		return -errno;
+	return (size_t)sent == bytes ? 0 : -EMSGSIZE;
+}
+
+/* Descriptors that nobody asked for must not pile up here. */
+static int close_received(struct msghdr *message)
+{
+	struct cmsghdr *header;
+	int found = 0;
+
+	for (header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
+		size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		int fd;
+
+		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+			close(fd);
+		}
+		found = 1;
+	}
+	return found;
+}
+
+int datagram_receive(int fd, void *data, size_t bytes)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(DATAGRAM_FDS_MAX * sizeof(int))];
+	} control;
+	struct iovec part = { data, bytes };
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control),
+	};
+	ssize_t got;
+
+	do
+		got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
+		return errno == EAGAIN ? 0 : -errno;
+	if (close_received(&message) || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+		return -EBADMSG;
+	/* An empty datagram looks the same, and ends the connection as well. */
+	if (got == 0)
+		return -EPIPE;
+	return (size_t)got == bytes ? 1 : -EBADMSG;
+}

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# The broker, with the scheduler's core built in.
+
+BROKER_OBJECTS := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,\
+	$(wildcard $(ROOT)/compute/broker/*.c) $(wildcard $(ROOT)/kmod/sched/*.c) \
+	$(ROOT)/compute/executor/log.c)
+
+PROGRAMS += $(OUT)/vgpu-broker
+
+$(OUT)/vgpu-broker: $(BROKER_OBJECTS)
+	$(CC) $(CFLAGS) -o $@ $^

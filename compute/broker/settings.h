@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The broker's configuration, as `vgpumgr broker` writes it: one JSON document with
+ * all fields, times in ns.  People write TOML (docs/compute.md), which is checked
+ * in Python; what is checked here is what the broker relies on.
+ */
+#ifndef VGPU_BROKER_SETTINGS_H
+#define VGPU_BROKER_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "broker/arbiter.h"
+#include "broker/json.h"
+
+#define SETTINGS_TENANTS_MAX	256u
+#define SETTINGS_NAME_MAX	63u
+#define SETTINGS_PROCESSES_MAX	1024u
+
+struct settings_tenant {
+	char name[SETTINGS_NAME_MAX + 1];
+	struct vgpu_group_params terms;
+	uint64_t memory_bytes;
+	uint64_t window_bytes;
+	uint64_t process_interval_ns;	/* one new process in this time, on average */
+	uint32_t process_burst;
+	uint32_t max_processes;
+	mode_t socket_mode;
+	gid_t socket_gid;
+};
+
+struct settings {
+	char *supervisor;
+	char *child;
+	char *library;
+	struct vgpu_sched_params engine;
+	struct arbiter_settings arbiter;
+	struct settings_tenant *tenants;
+	uint32_t tenant_count;
+};
+
+/**
+ * struct settings_fault - why a configuration is refused
+ * @code: frozen
+ * @field: like tenants.blue.weight; "" if it is none
+ * @detail: for people
+ */
+struct settings_fault {
+	const char *code;
+	char field[128];
+	char detail[256];
+};
+
+/**
+ * settings_read() - check a document
+ * @settings: to be freed with settings_free(), whatever is returned
+ *
+ * Return: whether it is fine; if not, @fault says why.
+ */
+bool settings_read(struct settings *settings, const struct json *document,
+		   struct settings_fault *fault);
+void settings_free(struct settings *settings);
+
+/* The tenant of this name, or NULL. */
+const struct settings_tenant *settings_tenant(const struct settings *settings, const char *name);
+
+void settings_refuse(struct settings_fault *fault, const char *code, const char *field,
+		     const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#endif /* VGPU_BROKER_SETTINGS_H */

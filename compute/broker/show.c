@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/show.h"
+
+#include "broker/json.h"
+
+struct number {
+	const char *name;
+	uint64_t value;
+};
+
+static void numbers(FILE *file, const struct number *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		fprintf(file, "%s\"%s\":%llu", i ? "," : "", list[i].name,
+			(unsigned long long)list[i].value);
+}
+
+#define NUMBERS(file, ...) do {							\
+	const struct number list_[] = { __VA_ARGS__ };				\
+	numbers(file, list_, sizeof(list_) / sizeof(list_[0]));			\
+} while (0)
+
+static const char *const lease_states[] = { "none", "lent", "recalled", "expired" };
+static const char *const client_states[] = { "greeting", "starting", "running", "ending" };
+static const char *const refusals[] = {
+	"nothing", "version", "message", "processes", "rate", "memory", "executor", "stopping",
+};
+
+/* What a child writes is shown as it is, but never more under way than there can be. */
+static void show_client(const struct client *client, FILE *file)
+{
+	uint64_t submitted = client->page ? atomic_load(&client->page->submitted) : 0;
+	uint64_t finished = client->page ? atomic_load(&client->page->finished) : 0;
+
+	fprintf(file, "{\"state\":\"%s\",", client_states[client->state]);
+	NUMBERS(file, { "child", client->child }, { "pid", (uint64_t)client->pid },
+		{ "uid", client->uid }, { "since_ns", client->since_ns }, { "submitted", submitted },
+		{ "finished", finished },
+		{ "failed", client->page ? atomic_load(&client->page->failed) : 0 },
+		{ "under_way", submitted > finished ? submitted - finished : 0 });
+	fputc('}', file);
+}
+
+static void show_stats(const struct tenant *tenant, FILE *file)
+{
+	const struct arbiter_stats *stats = &tenant->arbiter.stats;
+	const struct vgpu_group_stats *core = &tenant->arbiter.party.group.stats;
+
+	fputs("\"stats\":{", file);
+	NUMBERS(file, { "leases", stats->leases }, { "leased_ns", stats->leased_ns },
+		{ "lent_ns", stats->lent_ns }, { "recalls", stats->recalls }, { "waits", stats->waits },
+		{ "waited_ns", stats->waited_ns }, { "longest_wait_ns", stats->longest_wait_ns },
+		{ "gates", stats->gates }, { "gate_ns", stats->gate_ns },
+		{ "longest_gate_ns", stats->longest_gate_ns }, { "offences", stats->offences },
+		{ "fined_ns", stats->fined_ns }, { "runs", core->runs }, { "switches", core->switches },
+		{ "throttles", core->throttles }, { "throttled_ns", core->throttled_ns },
+		{ "latency_ns", core->latency_ns }, { "demotions", core->demotions },
+		{ "holds", core->holds }, { "hold_ns", core->hold_ns });
+	fputs("},", file);
+}
+
+static void show_tenant(const struct tenant *tenant, FILE *file)
+{
+	const struct settings_tenant *settings = &tenant->settings;
+	const struct vgpu_group_params *terms = &settings->terms;
+	const struct arbiter *arbiter = &tenant->broker->arbiter;
+	const struct client *client;
+	const char *comma = "";
+
+	fputs("{\"name\":", file);
+	json_write(file, settings->name);
+	fprintf(file, ",\"leaving\":%s,\"confined\":%s,\"holds_lease\":%s,\"band\":\"%s\",",
+		tenant->leaving ? "true" : "false",
+		arbiter_is_confined(arbiter, &tenant->arbiter) ? "true" : "false",
+		arbiter_holder(arbiter) == &tenant->arbiter ? "true" : "false",
+		terms->band == VGPU_BAND_LATENCY ? "latency" : "fair");
+	NUMBERS(file, { "weight", terms->weight }, { "timeslice_ns", terms->timeslice_ns },
+		{ "cap_ns", terms->cap_ns }, { "cap_period_ns", terms->cap_period_ns },
+		{ "reserve_ns", terms->reserve_ns }, { "reserve_period_ns", terms->reserve_period_ns },
+		{ "memory_bytes", settings->memory_bytes }, { "window_bytes", settings->window_bytes },
+		{ "max_processes", settings->max_processes }, { "processes_ever", tenant->processes });
+	fprintf(file, ",\"lease\":{\"state\":\"%s\",", lease_states[tenant->arbiter.lease.state]);
+	NUMBERS(file, { "number", tenant->arbiter.lease.number },
+		{ "begun_ns", tenant->arbiter.lease.begun_ns },
+		{ "expires_ns", tenant->arbiter.lease.expires_ns });
+	fputs("},", file);
+	show_stats(tenant, file);
+	fprintf(file, "\"supervisor\":{\"state\":\"%s\",",
+		tenant->supervisor.state == SUPERVISOR_UP ? "up" : "down");
+	NUMBERS(file, { "pid", (uint64_t)tenant->supervisor.pid },
+		{ "starts", tenant->supervisor.starts });
+	fputs("},\"refused\":{", file);
+	for (unsigned int i = VGPU_REFUSED_VERSION; i <= VGPU_REFUSED_STOPPING; i++)
+		fprintf(file, "%s\"%s\":%llu", i > VGPU_REFUSED_VERSION ? "," : "", refusals[i],
+			(unsigned long long)tenant->refused[i]);
+	fputs("},\"processes\":[", file);
+	for (client = tenant->clients; client; client = client->next) {
+		if (client->state == CLIENT_GREETING)
+			continue;
+		fputs(comma, file);
+		show_client(client, file);
+		comma = ",";
+	}
+	fputs("]}", file);
+}
+
+void show(struct broker *broker, FILE *file)
+{
+	const struct vgpu_sched_stats *stats = &broker->arbiter.turns.sched.stats;
+	const struct tenant *tenant;
+	uint64_t now_ns = loop_now_ns();
+
+	arbiter_settle(&broker->arbiter, now_ns);
+	fputs("{\"ok\":true,", file);
+	NUMBERS(file, { "generation", broker->generation }, { "now_ns", now_ns },
+		{ "started_ns", broker->started_ns });
+	fputs(",\"engine\":{", file);
+	NUMBERS(file, { "wall_ns", stats->wall_ns }, { "idle_ns", stats->idle_ns },
+		{ "picks", stats->picks }, { "switches", stats->switches });
+	fputs("},\"tenants\":[", file);
+	for (tenant = broker->tenants; tenant; tenant = tenant->next) {
+		show_tenant(tenant, file);
+		if (tenant->next)
+			fputc(',', file);
+	}
+	fputs("]}\n", file);
+}

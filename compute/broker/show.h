@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What there is, as one JSON object on one line; times in ns. */
+#ifndef VGPU_BROKER_SHOW_H
+#define VGPU_BROKER_SHOW_H
+
+#include <stdio.h>
+
+#include "broker/broker.h"
+
+void show(struct broker *broker, FILE *file);
+
+#endif /* VGPU_BROKER_SHOW_H */

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "broker/datagram.h"
+#include "broker/start.h"
+#include "broker/tenant.h"
+#include "executor/log.h"
+
+#define PAUSE_NS	100000000ull
+#define DOUBLINGS	8u
+/* One that lasted so long died of something new. */
+#define LASTED_NS	30000000000ull
+/* Until it is killed if it does not exit at the end of its socket. */
+#define END_WITHIN_NS	2000000000ull
+
+static struct supervisor *of_socket(struct loop_watch *watch)
+{
+	return (struct supervisor *)((char *)watch - offsetof(struct supervisor, socket));
+}
+
+static struct supervisor *of_process(struct loop_watch *watch)
+{
+	return (struct supervisor *)((char *)watch - offsetof(struct supervisor, process));
+}
+
+static struct loop *loop_of(struct supervisor *supervisor)
+{
+	return &supervisor->tenant->broker->loop;
+}
+
+/* In the new process: never returns. */
+static void become(const struct tenant *tenant, int socket, pid_t parent)
+{
+	const struct settings *settings = &tenant->broker->settings;
+	const char *const arguments[] = {
+		settings->supervisor,
+		"--tenant", tenant->settings.name,
+		"--child", settings->child,
+		"--library", settings->library,
+		NULL,
+	};
+	sigset_t none;
+	int null;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* The broker may have died before that was said. */
+	if (getppid() != parent)
+		_exit(127);
+	null = open("/dev/null", O_RDONLY);
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(socket, VGPU_FD_SUPERVISOR_SOCKET) < 0)
+		_exit(127);
+	/* dup2() of a descriptor to itself keeps close-on-exec. */
+	if (fcntl(VGPU_FD_SUPERVISOR_SOCKET, F_SETFD, 0) || close_range(VGPU_FD_SUPERVISOR_SOCKET + 1, ~0u, 0))
+		_exit(127);
+	execv(settings->supervisor, (char *const *)arguments);
+	_exit(127);
+}
+
+static void forget(struct supervisor *supervisor)
+{
+	loop_remove(loop_of(supervisor), &supervisor->socket);
+	loop_remove(loop_of(supervisor), &supervisor->process);
+	supervisor->state = SUPERVISOR_DOWN;
+	supervisor->pid = 0;
+}
+
+static void restart_later(struct supervisor *supervisor, uint64_t now_ns)
+{
+	uint32_t doublings = supervisor->failures < DOUBLINGS ? supervisor->failures : DOUBLINGS;
+
+	supervisor->failures++;
+	loop_arm(loop_of(supervisor), &supervisor->restart, now_ns + (PAUSE_NS << doublings));
+}
+
+static int start(struct supervisor *supervisor)
+{
+	struct loop *loop = loop_of(supervisor);
+	pid_t parent = getpid();
+	int pair[2];
+	int error;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	supervisor->pid = fork();
+	if (supervisor->pid < 0) {
+		error = errno;
+		close(pair[0]);
+		close(pair[1]);
+		return -error;
+	}
+	if (!supervisor->pid)
+		become(supervisor->tenant, pair[1], parent);
+	close(pair[1]);
+	supervisor->socket.fd = pair[0];
+	supervisor->process.fd = (int)syscall(SYS_pidfd_open, supervisor->pid, 0);
+	error = supervisor->process.fd < 0 ? -errno : 0;
+	error = error ? error : loop_add(loop, &supervisor->socket, EPOLLIN);
+	error = error ? error : loop_add(loop, &supervisor->process, EPOLLIN);
+	if (error) {
+		kill(supervisor->pid, SIGKILL);
+		waitpid(supervisor->pid, NULL, 0);
+		forget(supervisor);
+		return error;
+	}
+	supervisor->state = SUPERVISOR_UP;
+	supervisor->started_ns = loop_now_ns();
+	supervisor->starts++;
+	vgpu_log(LOG_INFO, "tenant=%s event=supervisor.started pid=%d",
+		 supervisor->tenant->settings.name, supervisor->pid);
+	return 0;
+}
+
+static void restart_due(struct loop_timer *timer, uint64_t now_ns)
+{
+	struct supervisor *supervisor =
+		(struct supervisor *)((char *)timer - offsetof(struct supervisor, restart));
+	int error;
+
+	if (supervisor->ended) {
+		supervisor_kill(supervisor);
+		return;
+	}
+	error = start(supervisor);
+	if (!error)
+		return;
+	vgpu_log(LOG_ERR, "tenant=%s event=supervisor.failed %s", supervisor->tenant->settings.name,
+		 strerror(-error));
+	restart_later(supervisor, now_ns);
+}
+
+static void process_ready(struct loop_watch *watch, uint32_t events)
+{
+	struct supervisor *supervisor = of_process(watch);
+	struct tenant *tenant = supervisor->tenant;
+	uint64_t now_ns = loop_now_ns();
+	int status = 0;
+
+	(void)events;
+	if (waitpid(supervisor->pid, &status, WNOHANG) != supervisor->pid)
+		return;
+	vgpu_log(supervisor->ended ? LOG_INFO : LOG_WARNING,
+		 "tenant=%s event=supervisor.ended pid=%d %s=%d", tenant->settings.name, supervisor->pid,
+		 WIFSIGNALED(status) ? "signal" : "status",
+		 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	if (now_ns - supervisor->started_ns > LASTED_NS)
+		supervisor->failures = 0;
+	forget(supervisor);
+	loop_arm(loop_of(supervisor), &supervisor->restart, UINT64_MAX);
+	if (!supervisor->ended)
+		restart_later(supervisor, now_ns);
+	tenant_supervisor_lost(tenant);
+}
+
+static void socket_ready(struct loop_watch *watch, uint32_t events)
+{
+	struct supervisor *supervisor = of_socket(watch);
+	struct vgpu_supervisor_message message;
+	int got = datagram_receive(watch->fd, &message, sizeof(message));
+
+	(void)events;
+	if (!got)
+		return;
+	if (got > 0 && message.version == VGPU_CONTROL_VERSION &&
+	    (message.op == VGPU_SUPERVISOR_DONE || message.op == VGPU_SUPERVISOR_FAILED ||
+	     message.op == VGPU_SUPERVISOR_EXITED)) {
+		message.reason[sizeof(message.reason) - 1] = '\0';
+		vgpu_log_clean(message.reason, strlen(message.reason));
+		tenant_supervisor_said(supervisor->tenant, &message);
+		return;
+	}
+	if (got != -EPIPE)
+		vgpu_log(LOG_ERR, "tenant=%s event=supervisor.senseless", supervisor->tenant->settings.name);
+	/* At the end of its socket it exits by itself, but nobody waits for that. */
+	supervisor_kill(supervisor);
+}
+
+void supervisor_init(struct supervisor *supervisor, struct tenant *tenant)
+{
+	supervisor->tenant = tenant;
+	supervisor->socket = (struct loop_watch){ .fd = -1, .ready = socket_ready };
+	supervisor->process = (struct loop_watch){ .fd = -1, .ready = process_ready };
+	supervisor->restart.due = restart_due;
+	restart_due(&supervisor->restart, loop_now_ns());
+}
+
+void supervisor_end(struct supervisor *supervisor)
+{
+	uint64_t at_ns = supervisor->state == SUPERVISOR_UP ? loop_now_ns() + END_WITHIN_NS : UINT64_MAX;
+
+	supervisor->ended = true;
+	loop_arm(loop_of(supervisor), &supervisor->restart, at_ns);
+	loop_remove(loop_of(supervisor), &supervisor->socket);
+}
+
+void supervisor_kill(struct supervisor *supervisor)
+{
+	if (supervisor->state == SUPERVISOR_DOWN)
+		return;
+	loop_remove(loop_of(supervisor), &supervisor->socket);
+	if (supervisor->state == SUPERVISOR_UP)
+		kill(supervisor->pid, SIGKILL);
+	supervisor->state = SUPERVISOR_KILLED;
+}
+
+bool supervisor_send(struct supervisor *supervisor, struct vgpu_supervisor_message *message,
+		     const int *fds, unsigned int count)
+{
+	int error;
+
+	if (supervisor->state != SUPERVISOR_UP || supervisor->socket.fd < 0)
+		return false;
+	message->version = VGPU_CONTROL_VERSION;
+	if (!message->sequence)
+		message->sequence = ++supervisor->sequence;
+	error = datagram_send(supervisor->socket.fd, message, sizeof(*message), fds, count);
+	if (!error)
+		return true;
+	if (error == -EMFILE || error == -ETOOMANYREFS)	/* of our own making; it is fine itself */
+		return false;
+	vgpu_log(LOG_ERR, "tenant=%s event=supervisor.deaf %s", supervisor->tenant->settings.name,
+		 strerror(-error));
+	supervisor_kill(supervisor);
+	return false;
+}
