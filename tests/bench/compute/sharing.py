@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants that always have work: lease time beside their entitlement, and work per leased second beside alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.bench.compute.site import Site, built, figures, site
+from tests.bench.sched.result import digest, target
+
+WEIGHTS = {"blue": 300, "red": 100}
+TIMESLICE_US = 5000
+CONFIGURATION = "\n".join(
+    f"[tenants.{name}]\nweight = {weight}\ntimeslice_us = {TIMESLICE_US}\n" for name, weight in WEIGHTS.items()
+)
+KERNELS_US = (100, 1000, 5000, 20000)
+SECONDS, QUICK_SECONDS = 10.0, 1.0
+POINTS = 1.0
+
+
+def measure(*, quick: bool = False) -> dict[str, Any]:
+    """Two tenants, 3:1, with kernels of each length."""
+    seconds = QUICK_SECONDS if quick else SECONDS
+    client = built("client", "OpenCL")
+    table: dict[str, dict[str, float]] = {}
+    targets = []
+    with site(CONFIGURATION) as running:
+        for kernel_us in KERNELS_US[:1] if quick else KERNELS_US:
+            rounds = figures(running.run("blue", client, "work", str(kernel_us), "0.2"))["rounds"]
+            alone = work(running, ["blue"], client, kernel_us, seconds / 4, rounds)["blue"]
+            both = work(running, list(WEIGHTS), client, kernel_us, seconds, rounds)
+            leased = sum(figure["leased_s"] for figure in both.values())
+            share = both["blue"]["leased_s"] / leased
+            due = WEIGHTS["blue"] / sum(WEIGHTS.values())
+            per_second = {name: figure["kernels"] / figure["leased_s"] for name, figure in both.items()}
+            directly = alone["kernels"] / alone["leased_s"]
+            table[f"kernels of {kernel_us} us"] = {
+                "blue's part, %": round(100 * share, 2),
+                "due, %": round(100 * due, 2),
+                "blue's work a leased second, of alone": round(per_second["blue"] / directly, 3),
+                "red's": round(per_second["red"] / directly, 3),
+                "leases ended by the gate": both["blue"]["gates"] + both["red"]["gates"],
+            }
+            points = 100 * abs(share - due)
+            targets.append(target(f"share at {kernel_us} us, points off", f"<= {POINTS}", points, met=points <= POINTS))
+    return {
+        "name": "Two tenants with weights 3:1 that always have work",
+        "command": "make bench-compute",
+        "model": f"PoCL, leases of {TIMESLICE_US} us; lease time by the broker's counters",
+        "seeds": [],
+        "baselines": ["what is due by weight", "one of them alone"],
+        "hashes": {"configuration": digest(CONFIGURATION)},
+        "figures": {f"{seconds:g} s": table},
+        "targets": targets,
+        "losing": ["PoCL's threads share the processors with all else, so completed work is printed and no target"],
+    }
+
+
+def work(
+    running: Site, names: list[str], client: Any, kernel_us: int, seconds: float, rounds: float
+) -> dict[str, dict[str, float]]:
+    """Of each tenant: kernels that ended, lease time in s, gates; while all of them worked."""
+    before = running.tenants()
+    words = ("work", str(kernel_us), str(seconds), str(int(rounds)))
+    started = {name: running.start(name, client, *words) for name in names}
+    found = {}
+    for name, process in started.items():
+        output, _ = process.communicate()
+        if process.returncode:
+            raise ChildProcessError(f"{name}'s program ended with status {process.returncode}")
+        found[name] = figures(output)
+    after = running.tenants()
+    return {
+        name: {
+            "kernels": found[name]["kernels"],
+            "leased_s": (after[name]["stats"]["leased_ns"] - before[name]["stats"]["leased_ns"]) / 1e9,
+            "gates": after[name]["stats"]["gates"] - before[name]["stats"]["gates"],
+        }
+        for name in names
+    }

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pyopencl's own tests: what each comes to, by its name.
+
+The tests are in pyopencl's source distribution only; pip fetches the version that is installed here, once.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+KEPT = Path(__file__).resolve().parents[3] / "build" / "compute" / "pyopencl"
+
+
+def sources() -> Path:
+    """The directory of the tests; CalledProcessError if pip cannot fetch them."""
+    name = f"pyopencl-{version('pyopencl')}"
+    unpacked = KEPT / name / "test"
+    if not unpacked.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        wanted = ("--no-deps", "--no-binary", "pyopencl", f"pyopencl=={version('pyopencl')}")
+        subprocess.run((sys.executable, "-m", "pip", "download", "--quiet", *wanted, "--dest", KEPT), check=True)
+        with tarfile.open(KEPT / f"{name}.tar.gz") as archive:
+            archive.extractall(KEPT, filter="data")
+    return unpacked
+
+
+def outcomes(
+    environment: Mapping[str, str], report: Path, files: Sequence[str] = (), chosen: str | None = None
+) -> dict[str, str]:
+    """Run the suite's `files` (all without) and return each test's outcome: passed, failed or skipped.
+
+    `chosen` is an expression for pytest's -k. `report` is written. A run that crashes leaves out what it did not reach.
+    """
+    directory = sources()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"]
+    if chosen:
+        command += ["-k", chosen]
+    command += [str(directory / file) for file in files] or [str(directory)]
+    report.unlink(missing_ok=True)
+    subprocess.run(command, env={**os.environ, **environment}, cwd=directory, check=False, capture_output=True)
+    return read(report) if report.exists() else {}
+
+
+def read(report: Path) -> dict[str, str]:
+    """Each test's outcome, from a JUnit report."""
+    found = {}
+    for case in ET.parse(report).iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        found[f"{case.get('classname')}::{case.get('name')}"] = outcome
+    return found
