@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/child/link_client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "executor/child/futex.h"
+
+/* The supervisor's end is closed: its death is the child's. */
+static _Noreturn void orphaned(void)
+{
+	_exit(1);
+}
+
+static void send_message(int socket, const struct vgpu_link_message *message,
+			 const int *descriptors, unsigned int count)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control = { 0 };
+	struct iovec part = { .iov_base = (void *)message, .iov_len = sizeof(*message) };
+	struct msghdr datagram = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	if (count) {
+		datagram.msg_control = &control;
+		datagram.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(&control.header), descriptors, count * sizeof(int));
+	}
+	while (sendmsg(socket, &datagram, MSG_NOSIGNAL) < 0)
+		if (errno != EINTR)
+			orphaned();
+}
+
+static void take_answer(struct vgpu_link *link, const struct vgpu_link_message *answer)
+{
+	bool compiled = false;
+
+	pthread_mutex_lock(&link->lock);
+	for (unsigned int i = 0; i < VGPU_JOBS_MAX; i++) {
+		if (link->jobs[i].sequence != answer->sequence)
+			continue;
+		link->jobs[i].sequence = 0;
+		link->jobs_count--;
+		link->compiled[link->compiled_count++] = (struct vgpu_link_compiled){
+			.token = link->jobs[i].token,
+			.status = answer->status,
+			.exit_status = answer->exit_status,
+		};
+		compiled = true;
+		break;
+	}
+	pthread_mutex_unlock(&link->lock);
+	if (compiled) {
+		link->wake(link->context);
+		return;
+	}
+	link->answer = answer->status;
+	link->answer_sequence = answer->sequence;
+	atomic_fetch_add(&link->answered, 1);
+	vgpu_futex_wake(&link->answered, false);
+}
+
+static void *receive(void *argument)
+{
+	struct vgpu_link *link = argument;
+
+	for (;;) {
+		struct vgpu_link_message answer;
+		ssize_t bytes = recv(link->socket, &answer, sizeof(answer), 0);
+
+		if (bytes < 0 && errno == EINTR)
+			continue;
+		if (bytes != sizeof(answer))
+			orphaned();
+		if (answer.op == VGPU_LINK_ANSWER && answer.sequence)
+			take_answer(link, &answer);
+	}
+	return NULL;
+}
+
+int vgpu_link_open(struct vgpu_link *link, int socket, void (*wake)(void *context), void *context)
+{
+	sigset_t all, before;
+	int error;
+
+	memset(link, 0, sizeof(*link));
+	link->socket = socket;
+	link->wake = wake;
+	link->context = context;
+	pthread_mutex_init(&link->lock, NULL);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&link->thread, NULL, receive, link);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
+}
+
+static int ask(struct vgpu_link *link, uint64_t bytes)
+{
+	const struct vgpu_link_message request = {
+		.version = VGPU_LINK_VERSION,
+		.op = VGPU_LINK_RESERVE,
+		.sequence = ++link->sequence,
+		.bytes = bytes,
+	};
+	uint32_t answered = atomic_load(&link->answered);
+
+	send_message(link->socket, &request, NULL, 0);
+	for (;;) {
+		uint32_t now = atomic_load(&link->answered);
+
+		if (now != answered && link->answer_sequence == request.sequence)
+			return link->answer;
+		vgpu_futex_wait_private(&link->answered, now);
+	}
+}
+
+int vgpu_link_reserve(struct vgpu_link *link, uint64_t bytes)
+{
+	uint64_t missing, step;
+
+	if (bytes > link->unused_bytes) {
+		missing = bytes - link->unused_bytes;
+		step = missing < VGPU_LINK_STEP_BYTES ? VGPU_LINK_STEP_BYTES : missing;
+		if (!ask(link, step))
+			link->unused_bytes += step;
+		else if (step != missing && !ask(link, missing))
+			link->unused_bytes += missing;
+		else
+			return ENOMEM;
+	}
+	link->unused_bytes -= bytes;
+	link->reserved_bytes += bytes;
+	return 0;
+}
+
+void vgpu_link_release(struct vgpu_link *link, uint64_t bytes)
+{
+	struct vgpu_link_message message = {
+		.version = VGPU_LINK_VERSION,
+		.op = VGPU_LINK_RELEASE,
+	};
+
+	if (bytes > link->reserved_bytes)
+		bytes = link->reserved_bytes;
+	link->reserved_bytes -= bytes;
+	link->unused_bytes += bytes;
+	if (link->unused_bytes < 2 * VGPU_LINK_STEP_BYTES)
+		return;
+	message.bytes = link->unused_bytes - VGPU_LINK_STEP_BYTES;
+	link->unused_bytes = VGPU_LINK_STEP_BYTES;
+	send_message(link->socket, &message, NULL, 0);
+}
+
+int vgpu_link_compile(struct vgpu_link *link, int job, int result, uint64_t token)
+{
+	const struct vgpu_link_message request = {
+		.version = VGPU_LINK_VERSION,
+		.op = VGPU_LINK_COMPILE,
+		.sequence = ++link->sequence,
+	};
+	const int descriptors[2] = { job, result };
+	int status = EAGAIN;
+
+	pthread_mutex_lock(&link->lock);
+	/* Answers that the main thread has not taken count: there must be room for all. */
+	if (link->jobs_count + link->compiled_count < VGPU_JOBS_MAX) {
+		unsigned int free = 0;
+
+		while (link->jobs[free].sequence)
+			free++;
+		link->jobs[free].sequence = request.sequence;
+		link->jobs[free].token = token;
+		link->jobs_count++;
+		status = 0;
+	}
+	pthread_mutex_unlock(&link->lock);
+	if (!status)
+		send_message(link->socket, &request, descriptors, 2);
+	close(job);
+	close(result);
+	return status;
+}
+
+bool vgpu_link_take_compiled(struct vgpu_link *link, struct vgpu_link_compiled *compiled)
+{
+	bool some = false;
+
+	pthread_mutex_lock(&link->lock);
+	if (link->compiled_count) {
+		*compiled = link->compiled[--link->compiled_count];
+		some = true;
+	}
+	pthread_mutex_unlock(&link->lock);
+	return some;
+}
+
+void vgpu_link_say(int socket, enum vgpu_link_op op, const char *reason)
+{
+	struct vgpu_link_message message = { .version = VGPU_LINK_VERSION, .op = op };
+
+	snprintf(message.reason, sizeof(message.reason), "%s", reason ? reason : "");
+	send_message(socket, &message, NULL, 0);
+}

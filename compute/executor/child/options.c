@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The command line of a child, which its supervisor writes. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/child/child.h"
+
+static const char usage[] =
+	"usage: vgpu-child --window-bytes N --memory-bytes N [OPTION]...\n"
+	"       vgpu-child --compile --library PATH [OPTION]...\n"
+	"Serves one client of a slice; vgpu-supervisor starts it with descriptors 3 to 7.\n"
+	"  --backend NAME        opencl (default), or sleep for tests\n"
+	"  --library PATH        the accelerator's own library\n"
+	"  --spin-us N           look at the ring for so long before sleeping (default 0)\n"
+	"  --sandbox POLICY      best (default), all or none\n"
+	"  --namespaces LIST     which this process has for itself\n"
+	"  --scratch PATH        where to write, without a mount namespace\n"
+	"  --scratch-bytes N     of the scratch space (default 64 MiB)\n"
+	"  --data-bytes N        private memory, 0 for no limit (default)\n";
+
+static _Noreturn void refuse(const char *option, const char *value)
+{
+	fprintf(stderr, "vgpu-child: --%s: '%s' is not allowed\n%s", option, value, usage);
+	exit(2);
+}
+
+static uint64_t number(const char *option, const char *value)
+{
+	char *end;
+	unsigned long long result;
+
+	errno = 0;
+	result = strtoull(value, &end, 10);
+	if (errno || end == value || *end || *value == '-')
+		refuse(option, value);
+	return result;
+}
+
+static enum vgpu_sandbox_policy policy(const char *value)
+{
+	if (!strcmp(value, "best"))
+		return VGPU_SANDBOX_BEST;
+	if (!strcmp(value, "all"))
+		return VGPU_SANDBOX_ALL;
+	if (!strcmp(value, "none"))
+		return VGPU_SANDBOX_NONE;
+	refuse("sandbox", value);
+}
+
+static uint64_t namespaces(const char *value)
+{
+	uint64_t flags = 0;
+
+	for (const char *name = value; *name;) {
+		size_t length = strcspn(name, ",");
+		unsigned int i = 0;
+
+		while (i < vgpu_namespaces_count &&
+		       (strlen(vgpu_namespaces[i].name) != length ||
+			strncmp(name, vgpu_namespaces[i].name, length)))
+			i++;
+		if (i == vgpu_namespaces_count)
+			refuse("namespaces", value);
+		flags |= vgpu_namespaces[i].flag;
+		name += length + (name[length] == ',');
+	}
+	return flags;
+}
+
+void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char **argv)
+{
+	static const struct option names[] = {
+		{ "backend", 1, NULL, 'b' }, { "library", 1, NULL, 'l' },
+		{ "window-bytes", 1, NULL, 'w' }, { "memory-bytes", 1, NULL, 'm' },
+		{ "spin-us", 1, NULL, 's' }, { "sandbox", 1, NULL, 'x' },
+		{ "namespaces", 1, NULL, 'n' }, { "scratch", 1, NULL, 't' },
+		{ "scratch-bytes", 1, NULL, 'T' }, { "data-bytes", 1, NULL, 'd' },
+		{ "compile", 0, NULL, 'c' }, { "help", 0, NULL, 'h' }, { 0 },
+	};
+	int option;
+
+	*options = (struct vgpu_child_options){
+		.backend = "opencl",
+		.sandbox = { .scratch_bytes = 64ull << 20 },
+	};
+	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		switch (option) {
+		case 'b':
+			options->backend = optarg;
+			break;
+		case 'l':
+			options->library = optarg;
+			break;
+		case 'w':
+			options->window_bytes = number("window-bytes", optarg);
+			if (options->window_bytes < VGPU_WINDOW_BYTES_MIN ||
+			    options->window_bytes > VGPU_WINDOW_BYTES_MAX ||
+			    options->window_bytes % VGPU_WINDOW_PAGE)
+				refuse("window-bytes", optarg);
+			break;
+		case 'm':
+			options->memory_bytes = number("memory-bytes", optarg);
+			break;
+		case 's':
+			options->spin_ns = number("spin-us", optarg) * 1000;
+			break;
+		case 'x':
+			options->sandbox.policy = policy(optarg);
+			break;
+		case 'n':
+			options->sandbox.namespaces = namespaces(optarg);
+			break;
+		case 't':
+			options->sandbox.scratch = optarg;
+			break;
+		case 'T':
+			options->sandbox.scratch_bytes = number("scratch-bytes", optarg);
+			break;
+		case 'd':
+			options->sandbox.data_bytes = number("data-bytes", optarg);
+			break;
+		case 'c':
+			options->compile = true;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		default:
+			fputs(usage, stderr);
+			exit(2);
+		}
+	}
+	if (optind != argc || (!options->compile && !options->window_bytes)) {
+		fputs(usage, stderr);
+		exit(2);
+	}
+	options->sandbox.compiler = options->compile;
+	options->sandbox.library = options->library;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A backend without an accelerator, for tests: a piece of work is under way for the
+ * time that its request names, and uses no processor.  Pieces end one after another,
+ * as on an accelerator with one queue.
+ */
+#ifndef VGPU_EXECUTOR_SLEEP_BACKEND_H
+#define VGPU_EXECUTOR_SLEEP_BACKEND_H
+
+#include "executor/backend.h"
+
+enum vgpu_sleep_op {
+	VGPU_SLEEP_WORK = 1,	/* @value ns; answered when it has ended */
+	VGPU_SLEEP_ECHO,	/* answered at once, @value times */
+	VGPU_SLEEP_RESERVE,	/* @value bytes; answered with the error */
+	VGPU_SLEEP_RELEASE,	/* @value bytes; answered */
+	VGPU_SLEEP_COMPILE,	/* a job of @value bytes; answered with the status */
+};
+
+/**
+ * struct vgpu_sleep_request - a request, and its answer with the same header
+ * @value: see the operation; of an answer to WORK: CLOCK_MONOTONIC of its end in ns
+ * @kernel_id: of WORK, for the lease's requests
+ * @status: of an answer
+ */
+struct vgpu_sleep_request {
+	struct vgpu_message header;
+	uint64_t value;
+	uint32_t kernel_id;
+	uint32_t status;
+};
+
+extern const struct vgpu_backend_operations vgpu_sleep_backend;
+
+#endif /* VGPU_EXECUTOR_SLEEP_BACKEND_H */

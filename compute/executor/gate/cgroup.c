@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * BASE/vgpu-PID/children/N and BASE/vgpu-PID/compilers/N, in the unified hierarchy or
+ * in that of the v1 freezer.  BASE is the cgroup that the supervisor is in, or one that
+ * was delegated to it.
+ */
+#include "executor/gate/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX	"vgpu-"
+
+static int write_text(int directory, const char *name, const char *text)
+{
+	int file = openat(directory, name, O_WRONLY | O_CLOEXEC), error = 0;
+
+	if (file < 0)
+		return errno;
+	if (write(file, text, strlen(text)) < 0)
+		error = errno;
+	close(file);
+	return error;
+}
+
+/* The mount of a hierarchy; "cgroup2", or "cgroup" with an option that names the freezer. */
+static bool find_mount(enum vgpu_gate_kind kind, char *mount)
+{
+	const char *type = kind == VGPU_GATE_CGROUP2 ? "cgroup2" : "cgroup";
+	char line[4096], point[PATH_MAX], found[32], options[512];
+	FILE *file = fopen("/proc/self/mountinfo", "re");
+	bool is_found = false;
+
+	while (file && !is_found && fgets(line, sizeof(line), file)) {
+		const char *separator = strstr(line, " - ");
+
+		if (!separator || sscanf(line, "%*s %*s %*s %*s %4095s", point) != 1 ||
+		    sscanf(separator, " - %31s %*s %511s", found, options) != 2)
+			continue;
+		is_found = !strcmp(found, type) &&
+			   (kind == VGPU_GATE_CGROUP2 || strstr(options, "freezer"));
+	}
+	if (file)
+		fclose(file);
+	if (is_found)
+		snprintf(mount, PATH_MAX, "%s", point);
+	return is_found;
+}
+
+/* The cgroup that this process is in. */
+static bool find_own(enum vgpu_gate_kind kind, char *path)
+{
+	char line[4096];
+	FILE *file = fopen("/proc/self/cgroup", "re");
+	bool is_found = false;
+
+	while (file && !is_found && fgets(line, sizeof(line), file)) {
+		char *controllers = strchr(line, ':');
+		char *own = controllers ? strchr(controllers + 1, ':') : NULL;
+
+		if (!own)
+			continue;
+		*own++ = 0;
+		own[strcspn(own, "\n")] = 0;
+		controllers++;
+		is_found = kind == VGPU_GATE_CGROUP2 ? !*controllers :
+						       strstr(controllers, "freezer") != NULL;
+		if (is_found)
+			snprintf(path, PATH_MAX, "%.4000s", own);
+	}
+	if (file)
+		fclose(file);
+	return is_found;
+}
+
+static int find_base(enum vgpu_gate_kind kind, char *base)
+{
+	char mount[PATH_MAX], own[PATH_MAX];
+
+	if (!find_mount(kind, mount) || !find_own(kind, own))
+		return ENOENT;
+	if (snprintf(base, PATH_MAX, "%.2000s%.2000s", mount, own) >= PATH_MAX - 64)
+		return ENAMETOOLONG;
+	/* In a container the mount may begin at the process's own cgroup. */
+	if (access(base, F_OK))
+		snprintf(base, PATH_MAX, "%.4000s", mount);
+	return 0;
+}
+
+static int make(int parent, const char *name)
+{
+	if (mkdirat(parent, name, 0755) && errno != EEXIST)
+		return -1;
+	return openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int vgpu_cgroup_open(struct vgpu_gate *gate, enum vgpu_gate_kind kind, const char *directory)
+{
+	bool unified = kind == VGPU_GATE_CGROUP2;
+	char base[PATH_MAX];
+	int error = 0;
+
+	if (directory)
+		snprintf(base, sizeof(base), "%.4000s", directory);
+	else
+		error = find_base(kind, base);
+	if (error)
+		return error;
+	vgpu_gate_sweep(base);
+	snprintf(gate->path, sizeof(gate->path), "%.4000s/" PREFIX "%d", base, getpid());
+	if (mkdir(gate->path, 0755) && errno != EEXIST)
+		error = errno;
+	gate->kind = kind;
+	gate->base = open(gate->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	gate->children = make(gate->base, "children");
+	gate->compilers = make(gate->base, "compilers");
+	if (gate->children >= 0) {
+		gate->freeze = openat(gate->children, unified ? "cgroup.freeze" : "freezer.state",
+				      O_RDWR | O_CLOEXEC);
+		if (unified) {
+			gate->events = openat(gate->children, "cgroup.events", O_RDONLY | O_CLOEXEC);
+			gate->stat = openat(gate->children, "cpu.stat", O_RDONLY | O_CLOEXEC);
+		}
+	}
+	if (gate->children >= 0 && gate->compilers >= 0 && gate->freeze >= 0 &&
+	    (!unified || gate->events >= 0))
+		return 0;
+	error = error ? error : errno ? errno : ENOENT;
+	vgpu_gate_release(gate);
+	return error;
+}
+
+int vgpu_cgroup_add(struct vgpu_gate *gate, struct vgpu_gate_member *member)
+{
+	int directory = make(member->compiler ? gate->compilers : gate->children, member->name);
+
+	if (directory < 0)
+		return errno;
+	if (gate->kind == VGPU_GATE_CGROUP2) {
+		member->cgroup = directory;
+		return 0;
+	}
+	member->procs = openat(directory, "cgroup.procs", O_RDWR | O_CLOEXEC);
+	close(directory);
+	return member->procs < 0 ? errno : 0;
+}
+
+/* A frozen process of a v1 cgroup dies when it is let go: after the signal it is moved up. */
+static void kill_listed(int procs, int parent)
+{
+	FILE *list = fdopen(dup(procs), "re");
+	char number[16];
+	int pid;
+
+	if (!list)
+		return;
+	rewind(list);
+	while (fscanf(list, "%d", &pid) == 1) {
+		kill(pid, SIGKILL);
+		snprintf(number, sizeof(number), "%d", pid);
+		write_text(parent, "cgroup.procs", number);
+	}
+	fclose(list);
+}
+
+void vgpu_cgroup_kill(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
+{
+	/* cgroup.kill is of Linux 5.14, and so older than what the child needs. */
+	if (gate->kind == VGPU_GATE_CGROUP2)
+		write_text(member->cgroup, "cgroup.kill", "1");
+	else
+		kill_listed(member->procs, gate->base);
+}
+
+bool vgpu_cgroup_remove(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
+{
+	int parent = member->compiler ? gate->compilers : gate->children;
+
+	return !unlinkat(parent, member->name, AT_REMOVEDIR) || errno != EBUSY;
+}
+
+int vgpu_cgroup_freeze(struct vgpu_gate *gate, bool freeze)
+{
+	const char *text = gate->kind == VGPU_GATE_CGROUP2 ? (freeze ? "1" : "0") :
+							     (freeze ? "FROZEN" : "THAWED");
+
+	return pwrite(gate->freeze, text, strlen(text), 0) < 0 ? errno : 0;
+}
+
+bool vgpu_cgroup_is_frozen(struct vgpu_gate *gate)
+{
+	char text[256];
+	bool unified = gate->kind == VGPU_GATE_CGROUP2;
+	ssize_t bytes = pread(unified ? gate->events : gate->freeze, text, sizeof(text) - 1, 0);
+
+	if (bytes < 0)
+		return false;
+	text[bytes] = 0;
+	return unified ? strstr(text, "frozen 1") != NULL : !strncmp(text, "FROZEN", 6);
+}
+
+static void remove_below(const char *path, bool kill_first)
+{
+	struct dirent *entry;
+	DIR *directory = opendir(path);
+
+	if (!directory)
+		return;
+	/* Processes in a frozen v1 cgroup die when they are let go; one above may hold them. */
+	if (kill_first)
+		write_text(dirfd(directory), "freezer.state", "THAWED");
+	while ((entry = readdir(directory))) {
+		char below[PATH_MAX];
+
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+			continue;
+		snprintf(below, sizeof(below), "%.3800s/%.255s", path, entry->d_name);
+		remove_below(below, kill_first);
+	}
+	if (kill_first && write_text(dirfd(directory), "cgroup.kill", "1") == ENOENT) {
+		int procs = openat(dirfd(directory), "cgroup.procs", O_RDWR | O_CLOEXEC);
+
+		if (procs >= 0) {
+			kill_listed(procs, dirfd(directory));
+			close(procs);
+		}
+	}
+	closedir(directory);
+	/* The kernel may need a moment to let go of processes that were just killed. */
+	for (unsigned int i = 0; rmdir(path) && errno == EBUSY && kill_first && i < 1000; i++)
+		usleep(1000);
+}
+
+void vgpu_gate_destroy(const char *path)
+{
+	remove_below(path, true);
+}
+
+void vgpu_gate_sweep(const char *path)
+{
+	struct dirent *entry;
+	DIR *directory = opendir(path);
+
+	while (directory && (entry = readdir(directory))) {
+		char *end, below[PATH_MAX];
+		long pid;
+
+		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)))
+			continue;
+		pid = strtol(entry->d_name + strlen(PREFIX), &end, 10);
+		if (*end || pid <= 0 || !kill((pid_t)pid, 0) || errno != ESRCH)
+			continue;
+		snprintf(below, sizeof(below), "%.3800s/%.255s", path, entry->d_name);
+		remove_below(below, true);
+	}
+	if (directory)
+		closedir(directory);
+}

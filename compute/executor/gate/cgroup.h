@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cgroups of a supervisor: where they are, and the few files of them that the gate uses. */
+#ifndef VGPU_EXECUTOR_CGROUP_H
+#define VGPU_EXECUTOR_CGROUP_H
+
+#include "executor/gate/gate.h"
+
+/* Both return 0 or a positive errno value. */
+int vgpu_cgroup_open(struct vgpu_gate *gate, enum vgpu_gate_kind kind, const char *directory);
+int vgpu_cgroup_add(struct vgpu_gate *gate, struct vgpu_gate_member *member);
+void vgpu_cgroup_kill(struct vgpu_gate *gate, const struct vgpu_gate_member *member);
+/* False while processes are left in it. */
+bool vgpu_cgroup_remove(struct vgpu_gate *gate, const struct vgpu_gate_member *member);
+int vgpu_cgroup_freeze(struct vgpu_gate *gate, bool freeze);
+bool vgpu_cgroup_is_frozen(struct vgpu_gate *gate);
+
+#endif /* VGPU_EXECUTOR_CGROUP_H */

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# The host's side of a slice: vgpu-supervisor and vgpu-child.
+
+EXECUTOR := $(OUT)/compute/executor
+EXECUTOR_SANDBOX := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/sandbox/*.c))
+EXECUTOR_CHILD := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/child/*.c))
+EXECUTOR_OPENCL := $(if $(wildcard $(ROOT)/compute/executor/opencl/backend.c),$(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/opencl/*.c)))
+EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/supervisor/*.c $(ROOT)/compute/executor/gate/*.c))
+
+PROGRAMS += $(OUT)/vgpu-child $(OUT)/vgpu-supervisor
+
+$(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL)
+	$(CC) $(CFLAGS) -o $@ $^ -ldl
+
+$(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
+	$(CC) $(CFLAGS) -o $@ $^

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The gate, as the arbiter asks for it.  DONE is sent when each child has stopped, so
+ * nothing of the slice runs from then on.  A child that does not stop in time is
+ * killed; DONE then comes when it is dead.
+ */
+#include <syslog.h>
+
+#include "executor/log.h"
+#include "executor/supervisor/supervisor.h"
+
+/* Looks without sleeping, which is shorter than the wait for an event would be. */
+#define LOOKS		20u
+/* A line with quantiles after so many closings. */
+#define REPORT_EVERY	1000u
+
+static unsigned int members(struct vgpu_supervisor *s, struct vgpu_gate_member **list)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		if (s->children[i].used && !s->children[i].died)
+			list[count++] = &s->children[i].member;
+	return count;
+}
+
+void vgpu_freeze_report(const struct vgpu_supervisor *s)
+{
+	const struct vgpu_latency *latency = &s->gate.latency;
+
+	vgpu_log(LOG_INFO, "event=gate kind=%s closings=%llu p50_ns=%llu p99_ns=%llu longest_ns=%llu",
+		 vgpu_gate_name(s->gate.kind), (unsigned long long)latency->count,
+		 (unsigned long long)vgpu_latency_quantile(latency, 500),
+		 (unsigned long long)vgpu_latency_quantile(latency, 990),
+		 (unsigned long long)latency->longest_ns);
+}
+
+static bool has_stopped(struct vgpu_supervisor *s)
+{
+	struct vgpu_gate_member *list[VGPU_CHILDREN_MAX];
+	unsigned int count = members(s, list);
+
+	if (s->gate.kind != VGPU_GATE_SIGNAL)
+		return vgpu_gate_has_stopped(&s->gate, NULL);
+	for (unsigned int i = 0; i < count; i++)
+		if (!vgpu_gate_has_stopped(&s->gate, list[i]))
+			return false;
+	return true;
+}
+
+static void kill_running(struct vgpu_supervisor *s)
+{
+	s->gate_killed = true;
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
+		struct vgpu_supervised *child = &s->children[i];
+
+		/* With a freezer it is not known which one does not stop. */
+		if (!child->used || child->died ||
+		    (s->gate.kind == VGPU_GATE_SIGNAL && vgpu_gate_has_stopped(&s->gate, &child->member)))
+			continue;
+		vgpu_log(LOG_ERR, "child=%llu event=gate it did not stop in time",
+			 (unsigned long long)child->number);
+		vgpu_kill(s, child, "it did not stop when the gate closed");
+	}
+}
+
+void vgpu_freeze_poll(struct vgpu_supervisor *s)
+{
+	uint64_t now_ns;
+
+	if (!s->freezing)
+		return;
+	if (has_stopped(s)) {
+		vgpu_latency_add(&s->gate.latency, vgpu_now_ns() - s->gate_asked_ns);
+		s->freezing = false;
+		s->gate_killed = false;
+		vgpu_control_answer(s, VGPU_SUPERVISOR_DONE, s->gate_sequence, 0, NULL);
+		if (s->gate.latency.count % REPORT_EVERY == 0)
+			vgpu_freeze_report(s);
+		return;
+	}
+	now_ns = vgpu_now_ns();
+	if (now_ns - s->gate_asked_ns > s->options.gate_limit_ns && !s->gate_killed)
+		kill_running(s);
+}
+
+void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns)
+{
+	struct vgpu_gate_member *list[VGPU_CHILDREN_MAX];
+	int error;
+
+	/* An earlier one that was not answered yet is answered by this one's end. */
+	if (s->freezing)
+		vgpu_control_answer(s, VGPU_SUPERVISOR_FAILED, s->gate_sequence, 0,
+				    "another request came before the gate was closed");
+	if (s->gate.closed && !s->freezing) {
+		vgpu_control_answer(s, VGPU_SUPERVISOR_DONE, sequence, 0, NULL);
+		return;
+	}
+	s->gate_sequence = sequence;
+	s->gate_asked_ns = asked_ns;
+	error = vgpu_gate_close(&s->gate, list, members(s, list));
+	if (error) {
+		vgpu_log(LOG_ERR, "event=gate cannot be closed, error=%d", error);
+		vgpu_control_answer(s, VGPU_SUPERVISOR_FAILED, sequence, 0, "the gate cannot be closed");
+		return;
+	}
+	s->freezing = true;
+	for (unsigned int i = 0; i < LOOKS && s->freezing; i++)
+		vgpu_freeze_poll(s);
+}
+
+void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence)
+{
+	struct vgpu_gate_member *list[VGPU_CHILDREN_MAX];
+	int error = 0;
+
+	if (s->freezing) {
+		s->freezing = false;
+		vgpu_control_answer(s, VGPU_SUPERVISOR_FAILED, s->gate_sequence, 0,
+				    "the gate was opened before it was closed");
+	}
+	if (s->gate.closed)
+		error = vgpu_gate_reopen(&s->gate, list, members(s, list));
+	vgpu_control_answer(s, error ? VGPU_SUPERVISOR_FAILED : VGPU_SUPERVISOR_DONE, sequence, 0,
+			    error ? "the gate cannot be opened" : NULL);
+}

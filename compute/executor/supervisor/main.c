@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "executor/log.h"
+#include "executor/supervisor/supervisor.h"
+
+/* How often a gate that is closing and a child that is dying are looked at. */
+#define POLL_MS		1
+/* After it has killed all children at its end. */
+#define END_LIMIT_NS	10000000000ull
+
+static const char usage[] =
+	"usage: vgpu-supervisor --tenant NAME --child PATH [OPTION]...\n"
+	"Runs the children of one tenant for the arbiter on descriptor 3.\n"
+	"  --library PATH            the accelerator's own library, for the children\n"
+	"  --backend NAME            opencl (default), or sleep for tests\n"
+	"  --sandbox POLICY          best (default): what the machine permits; all: or do not serve; none\n"
+	"  --gate KIND               auto (default), cgroup2, cgroup1 or signal\n"
+	"  --cgroup PATH             a cgroup that was delegated to this supervisor (default: its own)\n"
+	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
+	"  --spin-us N               how long a child looks at its ring before it sleeps (default 0)\n"
+	"  --scratch-bytes N         what a child may write to files (default 64 MiB)\n"
+	"  --overhead-bytes N        memory of a child besides its slice's (default 4 GiB)\n"
+	"  --compilers N             at a time, 1 to 8 (default 2)\n"
+	"  --compiler-bytes N        memory of a compiler (default 4 GiB)\n"
+	"  --compiler-limit-ms N     time for one job (default 300000)\n";
+
+uint64_t vgpu_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void vgpu_watch(struct vgpu_supervisor *s, int descriptor, uint32_t events, enum vgpu_event event,
+		unsigned int index)
+{
+	struct epoll_event change = {
+		.events = events, .data.u64 = (uint64_t)event << 32 | index,
+	};
+
+	if (!events) {
+		epoll_ctl(s->epoll, EPOLL_CTL_DEL, descriptor, NULL);
+		return;
+	}
+	if (epoll_ctl(s->epoll, EPOLL_CTL_MOD, descriptor, &change) && errno == ENOENT &&
+	    epoll_ctl(s->epoll, EPOLL_CTL_ADD, descriptor, &change))
+		vgpu_log(LOG_ERR, "event=watch error=%d", errno);
+}
+
+static _Noreturn void refuse(const char *option, const char *value)
+{
+	fprintf(stderr, "vgpu-supervisor: --%s: '%s' is not allowed\n%s", option, value, usage);
+	exit(2);
+}
+
+static uint64_t number(const char *option, const char *value, uint64_t least, uint64_t most)
+{
+	char *end;
+	unsigned long long result;
+
+	errno = 0;
+	result = strtoull(value, &end, 10);
+	if (errno || end == value || *end || *value == '-' || result < least || result > most)
+		refuse(option, value);
+	return result;
+}
+
+static const char *word(const char *option, const char *value, const char *const *words)
+{
+	for (; *words; words++)
+		if (!strcmp(*words, value))
+			return *words;
+	refuse(option, value);
+}
+
+static enum vgpu_gate_kind gate_kind(const char *value)
+{
+	for (enum vgpu_gate_kind kind = VGPU_GATE_AUTO; kind <= VGPU_GATE_SIGNAL; kind++)
+		if (!strcmp(vgpu_gate_name(kind), value))
+			return kind;
+	refuse("gate", value);
+}
+
+static void read_options(struct vgpu_supervisor_options *options, int argc, char **argv)
+{
+	static const char *const policies[] = { "best", "all", "none", NULL };
+	static const struct option names[] = {
+		{ "tenant", 1, NULL, 't' }, { "child", 1, NULL, 'c' }, { "library", 1, NULL, 'l' },
+		{ "backend", 1, NULL, 'b' }, { "sandbox", 1, NULL, 'x' }, { "gate", 1, NULL, 'g' },
+		{ "cgroup", 1, NULL, 'G' }, { "gate-limit-ms", 1, NULL, 'L' },
+		{ "spin-us", 1, NULL, 's' }, { "scratch-bytes", 1, NULL, 'T' },
+		{ "overhead-bytes", 1, NULL, 'o' }, { "compilers", 1, NULL, 'n' },
+		{ "compiler-bytes", 1, NULL, 'B' }, { "compiler-limit-ms", 1, NULL, 'M' },
+		{ "help", 0, NULL, 'h' }, { 0 },
+	};
+	int option;
+
+	*options = (struct vgpu_supervisor_options){
+		.backend = "opencl", .sandbox = "best",
+		.scratch_bytes = 64ull << 20, .overhead_bytes = 4ull << 30,
+		.compiler_bytes = 4ull << 30, .compiler_limit_ns = 300000000000ull,
+		.gate_limit_ns = 1000000000ull, .compilers = 2,
+	};
+	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		switch (option) {
+		case 't':
+			options->tenant = optarg;
+			break;
+		case 'c':
+			options->child = optarg;
+			break;
+		case 'l':
+			options->library = optarg;
+			break;
+		case 'b':
+			options->backend = optarg;
+			break;
+		case 'x':
+			options->sandbox = word("sandbox", optarg, policies);
+			break;
+		case 'g':
+			options->gate = gate_kind(optarg);
+			break;
+		case 'G':
+			options->cgroup = optarg;
+			break;
+		case 'L':
+			options->gate_limit_ns = number("gate-limit-ms", optarg, 1, 600000) * 1000000;
+			break;
+		case 's':
+			options->spin_us = number("spin-us", optarg, 0, 10000);
+			break;
+		case 'T':
+			options->scratch_bytes = number("scratch-bytes", optarg, 1u << 20, 1ull << 40);
+			break;
+		case 'o':
+			options->overhead_bytes = number("overhead-bytes", optarg, 1u << 20, 1ull << 44);
+			break;
+		case 'n':
+			options->compilers = (unsigned int)number("compilers", optarg, 1,
+								  VGPU_COMPILERS_MAX);
+			break;
+		case 'B':
+			options->compiler_bytes = number("compiler-bytes", optarg, 1u << 20, 1ull << 44);
+			break;
+		case 'M':
+			options->compiler_limit_ns = number("compiler-limit-ms", optarg, 1, 86400000) * 1000000;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		default:
+			fputs(usage, stderr);
+			exit(2);
+		}
+	}
+	if (optind != argc || !options->tenant || !options->child) {
+		fputs(usage, stderr);
+		exit(2);
+	}
+}
+
+/* Before children: they take its place when it has to close the gate. */
+static void hurry(void)
+{
+	struct sched_param priority = { .sched_priority = 1 };
+
+	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &priority))
+		vgpu_log(LOG_INFO, "event=priority none: the gate closes later on a busy host");
+}
+
+static void open_supervisor(struct vgpu_supervisor *s)
+{
+	sigset_t signals;
+	int error;
+
+	s->program = open(s->options.child, O_PATH | O_CLOEXEC);
+	if (s->program < 0) {
+		fprintf(stderr, "vgpu-supervisor: --child: %s: %s\n", s->options.child, strerror(errno));
+		exit(2);
+	}
+	fcntl(VGPU_CONTROL_SOCKET, F_SETFD, FD_CLOEXEC);
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGCHLD);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	s->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	s->epoll = epoll_create1(EPOLL_CLOEXEC);
+	s->pending = calloc(4 * VGPU_CHILDREN_MAX, sizeof(*s->pending));
+	error = vgpu_gate_open(&s->gate, s->options.gate, s->options.cgroup);
+	if (error || s->signals < 0 || s->epoll < 0 || !s->pending) {
+		fprintf(stderr, "vgpu-supervisor: --gate %s: %s\n", vgpu_gate_name(s->options.gate),
+			strerror(error ? error : errno));
+		exit(1);
+	}
+	error = vgpu_janitor_start(s);
+	if (error)
+		vgpu_log(LOG_WARNING, "event=janitor none: error=%d", error);
+	hurry();
+	vgpu_watch(s, VGPU_CONTROL_SOCKET, EPOLLIN, VGPU_EVENT_CONTROL, 0);
+	vgpu_watch(s, s->signals, EPOLLIN, VGPU_EVENT_SIGNAL, 0);
+	if (s->gate.events >= 0)
+		vgpu_watch(s, s->gate.events, EPOLLPRI, VGPU_EVENT_GATE, 0);
+	vgpu_log(LOG_INFO, "event=ready gate=%s cgroup=%s sandbox=%s", vgpu_gate_name(s->gate.kind),
+		 s->gate.path[0] ? s->gate.path : "none", s->options.sandbox);
+}
+
+static void take_signals(struct vgpu_supervisor *s)
+{
+	struct signalfd_siginfo information;
+
+	while (read(s->signals, &information, sizeof(information)) == sizeof(information))
+		if (information.ssi_signo != SIGCHLD)
+			s->ending = true;
+}
+
+static void handle(struct vgpu_supervisor *s, const struct epoll_event *event)
+{
+	unsigned int index = (uint32_t)event->data.u64;
+	struct vgpu_supervised *one;
+
+	switch ((enum vgpu_event)(event->data.u64 >> 32)) {
+	case VGPU_EVENT_CONTROL:
+		if (event->events & EPOLLOUT)
+			vgpu_control_flush(s);
+		if (event->events & ~(uint32_t)EPOLLOUT)
+			vgpu_control_receive(s);
+		break;
+	case VGPU_EVENT_SIGNAL:
+		take_signals(s);
+		break;
+	case VGPU_EVENT_GATE:
+		if (!s->freezing)
+			vgpu_gate_has_stopped(&s->gate, NULL);	/* reads the file, which arms it again */
+		break;
+	case VGPU_EVENT_LINK:
+		vgpu_requests_receive(s, &s->children[index]);
+		break;
+	case VGPU_EVENT_OUTPUT:
+	case VGPU_EVENT_COMPILER_OUTPUT:
+		one = event->data.u64 >> 32 == VGPU_EVENT_OUTPUT ? &s->children[index] :
+								   &s->compilers[index];
+		if (!vgpu_output_read(&one->output, one->compiler ? "compiler" : "child",
+				      one->number, vgpu_now_ns()))
+			vgpu_watch(s, one->output.pipe, 0, VGPU_EVENT_OUTPUT, index);
+		break;
+	}
+}
+
+/* Milliseconds for epoll_wait(), -1 for no end. */
+static int patience(struct vgpu_supervisor *s, bool dying)
+{
+	uint64_t now_ns = vgpu_now_ns(), next_ns = vgpu_compilers_poll(s, now_ns);
+
+	vgpu_requests_unmute(s, now_ns);
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		if (s->children[i].used && s->children[i].muted_until_ns &&
+		    s->children[i].muted_until_ns < next_ns)
+			next_ns = s->children[i].muted_until_ns;
+	if (dying || s->freezing)
+		return POLL_MS;
+	if (next_ns == UINT64_MAX)
+		return -1;
+	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / 1000000 + 1);
+}
+
+static bool has_some(const struct vgpu_supervisor *s)
+{
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		if (s->children[i].used)
+			return true;
+	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
+		if (s->compilers[i].used)
+			return true;
+	return false;
+}
+
+static void end(struct vgpu_supervisor *s)
+{
+	uint64_t limit_ns = vgpu_now_ns() + END_LIMIT_NS;
+
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		if (s->children[i].used)
+			vgpu_kill(s, &s->children[i], "the supervisor ends");
+	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
+		if (s->compilers[i].used)
+			vgpu_kill(s, &s->compilers[i], "the supervisor ends");
+	while (vgpu_reap(s), has_some(s) && vgpu_now_ns() < limit_ns)
+		usleep(POLL_MS * 1000);
+	if (s->gate.latency.count)
+		vgpu_freeze_report(s);
+	vgpu_gate_release(&s->gate);
+	vgpu_log(LOG_INFO, "event=ended");
+}
+
+int main(int argc, char **argv)
+{
+	static struct vgpu_supervisor supervisor;
+	struct vgpu_supervisor *s = &supervisor;
+	static char prefix[96];
+
+	read_options(&s->options, argc, argv);
+	snprintf(prefix, sizeof(prefix), "vgpu-supervisor tenant=%.64s", s->options.tenant);
+	vgpu_log_open(prefix);
+	open_supervisor(s);
+	while (!s->ending) {
+		bool dying = !vgpu_reap(s);
+		struct epoll_event event;
+
+		vgpu_freeze_poll(s);
+		/* One at a time: an event may end what the next one is about. */
+		if (epoll_wait(s->epoll, &event, 1, patience(s, dying)) > 0)
+			handle(s, &event);
+	}
+	end(s);
+	return 0;
+}

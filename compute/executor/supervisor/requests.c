@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Datagrams of children: executor/link.h.  A child that sends another kind is killed. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "executor/log.h"
+#include "executor/supervisor/supervisor.h"
+
+#define COMPILE_DESCRIPTORS	2u
+
+static void answer(struct vgpu_supervisor *s, struct vgpu_supervised *child, uint64_t sequence,
+		   int status, int exit_status)
+{
+	const struct vgpu_link_message message = {
+		.version = VGPU_LINK_VERSION,
+		.op = VGPU_LINK_ANSWER,
+		.sequence = sequence,
+		.status = status,
+		.exit_status = exit_status,
+	};
+
+	/* The child asks for one thing at a time and VGPU_JOBS_MAX compilers, which fit. */
+	if (send(child->link, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+	    errno == EAGAIN)
+		vgpu_kill(s, child, "it does not read its supervisor's answers");
+}
+
+void vgpu_requests_answer(struct vgpu_supervisor *s, uint64_t client, uint64_t sequence, int status,
+			  int exit_status)
+{
+	struct vgpu_supervised *child = vgpu_child_find(s, client);
+
+	if (child && !child->died)
+		answer(s, child, sequence, status, exit_status);
+}
+
+static void reserve(struct vgpu_supervisor *s, struct vgpu_supervised *child,
+		    const struct vgpu_link_message *message)
+{
+	bool fits = s->reserved_bytes <= s->memory_bytes &&
+		    message->bytes <= s->memory_bytes - s->reserved_bytes;
+
+	if (fits) {
+		s->reserved_bytes += message->bytes;
+		child->reserved_bytes += message->bytes;
+	}
+	answer(s, child, message->sequence, fits ? 0 : ENOMEM, 0);
+}
+
+static void release(struct vgpu_supervisor *s, struct vgpu_supervised *child,
+		    const struct vgpu_link_message *message)
+{
+	if (message->bytes > child->reserved_bytes) {
+		vgpu_kill(s, child, "it released more memory than it had reserved");
+		return;
+	}
+	s->reserved_bytes -= message->bytes;
+	child->reserved_bytes -= message->bytes;
+}
+
+static void fail(struct vgpu_supervised *child, struct vgpu_link_message *message)
+{
+	message->reason[sizeof(message->reason) - 1] = 0;
+	vgpu_log_clean(message->reason, strlen(message->reason));
+	if (!child->reason[0])
+		snprintf(child->reason, sizeof(child->reason), "%s", message->reason);
+}
+
+static void handle(struct vgpu_supervisor *s, struct vgpu_supervised *child,
+		   struct vgpu_link_message *message, const int *descriptors)
+{
+	int error;
+
+	switch (message->op) {
+	case VGPU_LINK_SERVING:
+		if (!child->serving)
+			vgpu_log(LOG_INFO, "child=%llu event=serving after_us=%llu",
+				 (unsigned long long)child->number,
+				 (unsigned long long)(vgpu_now_ns() - child->started_ns) / 1000);
+		child->serving = true;
+		break;
+	case VGPU_LINK_FAILED:
+		fail(child, message);
+		break;
+	case VGPU_LINK_RESERVE:
+		reserve(s, child, message);
+		break;
+	case VGPU_LINK_RELEASE:
+		release(s, child, message);
+		break;
+	case VGPU_LINK_COMPILE:
+		error = vgpu_compilers_queue(s, child, message->sequence, descriptors[0],
+					     descriptors[1]);
+		if (error)
+			answer(s, child, message->sequence, error, 0);
+		break;
+	default:
+		vgpu_kill(s, child, "it sent a datagram that its supervisor does not know");
+	}
+}
+
+static bool may_read(struct vgpu_supervisor *s, struct vgpu_supervised *child, uint64_t now_ns)
+{
+	uint64_t more = (now_ns - child->permits_at_ns) * VGPU_LINK_RATE / 1000000000u;
+
+	if (more) {
+		child->permits_at_ns = now_ns;
+		child->permits = more > VGPU_LINK_BURST - child->permits ? VGPU_LINK_BURST :
+									   child->permits + more;
+	}
+	if (child->permits) {
+		child->permits--;
+		return true;
+	}
+	/* The child waits on its own socket, and costs nobody else anything. */
+	child->muted_until_ns = now_ns + 1000000000u / VGPU_LINK_RATE * 16;
+	vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
+	return false;
+}
+
+void vgpu_requests_unmute(struct vgpu_supervisor *s, uint64_t now_ns)
+{
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
+		struct vgpu_supervised *child = &s->children[i];
+
+		if (!child->used || !child->muted_until_ns || child->muted_until_ns > now_ns)
+			continue;
+		child->muted_until_ns = 0;
+		vgpu_watch(s, child->link, EPOLLIN, VGPU_EVENT_LINK, i);
+	}
+}
+
+void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *child)
+{
+	struct vgpu_link_message message;
+	int descriptors[COMPILE_DESCRIPTORS];
+	unsigned int count = 0;
+	int received;
+
+	if (!may_read(s, child, vgpu_now_ns()))
+		return;
+	received = vgpu_receive(child->link, &message, sizeof(message), descriptors, &count,
+				COMPILE_DESCRIPTORS);
+	if (!received)
+		return;
+	if (received < 0) {
+		/* The end of a child that is dying, or a datagram of another size. */
+		vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
+		vgpu_kill(s, child, "its socket ended, or it sent a malformed datagram");
+	} else if (message.version != VGPU_LINK_VERSION ||
+		   count != (message.op == VGPU_LINK_COMPILE ? COMPILE_DESCRIPTORS : 0)) {
+		vgpu_kill(s, child, "it sent a malformed datagram");
+	} else {
+		handle(s, child, &message, descriptors);
+	}
+	while (count)
+		close(descriptors[--count]);
+}

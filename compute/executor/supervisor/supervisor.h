@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A supervisor: starts, stops, kills and counts the children of one tenant.
+ *
+ * One thread.  It reads protocol/control.h's datagrams from the arbiter, which it
+ * believes, and executor/link.h's from children, which it checks; it parses nothing
+ * else that a child writes.  It never waits for a child.
+ */
+#ifndef VGPU_EXECUTOR_SUPERVISOR_H
+#define VGPU_EXECUTOR_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+#include "executor/gate/gate.h"
+#include "executor/link.h"
+#include "executor/sandbox/spawn.h"
+#include "executor/supervisor/output.h"
+
+#define VGPU_CHILDREN_MAX	64u
+#define VGPU_COMPILERS_MAX	8u
+#define VGPU_QUEUE_MAX		(VGPU_CHILDREN_MAX * VGPU_JOBS_MAX)
+
+enum {
+	VGPU_CONTROL_SOCKET = 3,	/* to the arbiter */
+};
+
+/* The command line; times in ns. */
+struct vgpu_supervisor_options {
+	const char *tenant;
+	const char *child;
+	const char *library;
+	const char *backend;
+	const char *sandbox;
+	const char *cgroup;
+	enum vgpu_gate_kind gate;
+	uint64_t spin_us;
+	uint64_t scratch_bytes;
+	uint64_t overhead_bytes;
+	uint64_t compiler_bytes;
+	uint64_t compiler_limit_ns;
+	uint64_t gate_limit_ns;
+	unsigned int compilers;
+};
+
+/**
+ * struct vgpu_supervised - a child, or a compiler
+ * @number: the arbiter's number of the child; of a compiler the supervisor's own
+ * @link: socket to a child, or -1
+ * @window: a child's window, to mark it lost
+ * @output: pipe with what it prints
+ * @reserved_bytes: of the slice's accelerator memory
+ * @permits: datagrams that may be read now (VGPU_LINK_RATE)
+ * @muted_until_ns: nothing is read from @link until then; 0 if it is read
+ * @died: the first process was reaped; others may be left
+ * @deadline_ns: of a compiler
+ * @client: of a compiler: number of the child that asked
+ * @sequence: of a compiler: of the child's datagram
+ */
+struct vgpu_supervised {
+	bool used;
+	bool compiler;
+	bool killed;
+	bool timed_out;
+	bool died;
+	bool serving;
+	uint64_t number;
+	uint64_t started_ns;
+	uint64_t namespaces;
+	struct vgpu_gate_member member;
+	int link;
+	int window;
+	struct vgpu_output output;
+	uint64_t reserved_bytes;
+	uint64_t permits;
+	uint64_t permits_at_ns;
+	uint64_t muted_until_ns;
+	uint64_t processor_ns;
+	int status;
+	char reason[VGPU_REASON_BYTES];
+	uint64_t deadline_ns;
+	uint64_t client;
+	uint64_t sequence;
+};
+
+struct vgpu_job {
+	uint64_t client;
+	uint64_t sequence;
+	int job;
+	int result;
+};
+
+/**
+ * struct vgpu_supervisor - all of it
+ * @memory_bytes: the slice's accelerator memory, as the last START said
+ * @gone_ns: processor time of children that have ended
+ * @gate_sequence: of the FREEZE that waits for children to stop; 0 for none
+ * @gate_asked_ns: when it came
+ * @pending: datagrams to the arbiter for which its socket had no room
+ */
+struct vgpu_supervisor {
+	struct vgpu_supervisor_options options;
+	struct vgpu_gate gate;
+	int epoll;
+	int signals;
+	int program;
+	pid_t janitor;
+	bool ending;
+	uint64_t memory_bytes;
+	uint64_t reserved_bytes;
+	uint64_t gone_ns;
+	bool freezing;
+	uint64_t gate_sequence;
+	uint64_t gate_asked_ns;
+	bool gate_killed;
+	struct vgpu_supervised children[VGPU_CHILDREN_MAX];
+	struct vgpu_supervised compilers[VGPU_COMPILERS_MAX];
+	uint64_t compilers_started;
+	struct vgpu_job queue[VGPU_QUEUE_MAX];
+	unsigned int queued;
+	struct vgpu_supervisor_message *pending;
+	unsigned int pending_count;
+};
+
+/* What an epoll event is about, in its data. */
+enum vgpu_event {
+	VGPU_EVENT_CONTROL,
+	VGPU_EVENT_SIGNAL,
+	VGPU_EVENT_GATE,
+	VGPU_EVENT_LINK,
+	VGPU_EVENT_OUTPUT,
+	VGPU_EVENT_COMPILER_OUTPUT,
+};
+
+uint64_t vgpu_now_ns(void);
+void vgpu_watch(struct vgpu_supervisor *s, int descriptor, uint32_t events, enum vgpu_event event,
+		unsigned int index);
+
+/* control.c: the arbiter */
+void vgpu_control_receive(struct vgpu_supervisor *s);
+void vgpu_control_flush(struct vgpu_supervisor *s);
+void vgpu_control_answer(struct vgpu_supervisor *s, enum vgpu_supervisor_op op, uint64_t sequence,
+			 uint64_t child, const char *reason);
+void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised *child);
+/* Receives one datagram with its descriptors; -1 at the end, 0 for none, 1. */
+int vgpu_receive(int socket, void *message, size_t bytes, int *descriptors, unsigned int *count,
+		 unsigned int most);
+
+/* children.c: 0, or a positive errno value; @descriptors are the caller's */
+int vgpu_child_start(struct vgpu_supervisor *s, const struct vgpu_supervisor_message *start,
+		     const int *descriptors);
+struct vgpu_supervised *vgpu_child_find(struct vgpu_supervisor *s, uint64_t number);
+void vgpu_kill(struct vgpu_supervisor *s, struct vgpu_supervised *one, const char *reason);
+/* Notices what has ended; false while processes of a dead child are left: call it again soon. */
+bool vgpu_reap(struct vgpu_supervisor *s);
+uint64_t vgpu_processor_ns(struct vgpu_supervisor *s);
+int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t memory_bytes,
+	       uint64_t window_bytes, const int *descriptors, unsigned int count);
+
+/* freezing.c: the gate */
+void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns);
+void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence);
+void vgpu_freeze_report(const struct vgpu_supervisor *s);
+void vgpu_freeze_poll(struct vgpu_supervisor *s);
+
+/* requests.c: datagrams of children */
+void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *child);
+void vgpu_requests_unmute(struct vgpu_supervisor *s, uint64_t now_ns);
+void vgpu_requests_answer(struct vgpu_supervisor *s, uint64_t client, uint64_t sequence, int status,
+			  int exit_status);
+
+/* compilers.c */
+int vgpu_compilers_queue(struct vgpu_supervisor *s, struct vgpu_supervised *child,
+			 uint64_t sequence, int job, int result);
+void vgpu_compilers_start(struct vgpu_supervisor *s);
+void vgpu_compilers_ended(struct vgpu_supervisor *s, struct vgpu_supervised *compiler);
+/* Kills those that take too long; returns when to call it again. */
+uint64_t vgpu_compilers_poll(struct vgpu_supervisor *s, uint64_t now_ns);
+void vgpu_compilers_forget(struct vgpu_supervisor *s, uint64_t client);
+
+/* lost.c: tell a client that its child is gone; touches nothing that could fault */
+void vgpu_mark_lost(int window);
+
+/* janitor.c: a process that cleans up after a supervisor that was killed */
+int vgpu_janitor_start(struct vgpu_supervisor *s);
+/* Where a child without a mount namespace writes. */
+void vgpu_scratch_path(char *path, size_t bytes, pid_t supervisor, bool compiler, uint64_t number);
+void vgpu_scratch_remove(const char *path);
+
+#endif /* VGPU_EXECUTOR_SUPERVISOR_H */
