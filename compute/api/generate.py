@@ -6,7 +6,8 @@
 opencl_messages.h   numbers and structs of all messages
 opencl_decode.h     functions that check a message and give its parts
 opencl_encode.h     functions that lay a message out
-opencl_stubs.h      entry points that are refused, and the list of all
+opencl_stubs.h      entry points that are refused
+opencl_functions.h  the list of all entry points
 opencl-support.md   the support table
 opencl-grammar.json the grammar of messages, for fuzzers
 
@@ -29,6 +30,7 @@ def files() -> dict[str, str]:
         "opencl_decode.h": generate_c.decode_header(OPENCL),
         "opencl_encode.h": generate_c.encode_header(OPENCL),
         "opencl_stubs.h": generate_other.stubs_header(OPENCL),
+        "opencl_functions.h": generate_other.functions_header(OPENCL),
         "opencl-support.md": generate_other.support_table(OPENCL),
         "opencl-grammar.json": generate_other.grammar(OPENCL),
     }

@@ -28,13 +28,18 @@ def refusal(function: Function) -> list[str]:
 
 
 def stubs_header(api: Description) -> str:
-    """The text of NAME_stubs.h: refused functions and the names of the dispatch table's entries."""
+    """The text of NAME_stubs.h: the refused functions."""
     out = [LICENCE, '#pragma GCC diagnostic push', '#pragma GCC diagnostic ignored "-Wunused-parameter"', ""]
     for function in api.functions:
         if function.how == "refused":
             out += refusal(function)
     out += ["#pragma GCC diagnostic pop", ""]
-    out += ["/* FULL(name) is implemented, REFUSED(name) fails, EMPTY(name) is no entry; in the table's order. */"]
+    return "\n".join(out)
+
+
+def functions_header(api: Description) -> str:
+    """The text of NAME_functions.h: the list of the dispatch table's entries."""
+    out = [LICENCE, "/* FULL(name) is implemented, REFUSED(name) fails, EMPTY(name) is no entry; in the table's order. */"]
     out += ["#define VGPU_CL_FUNCTIONS(FULL, REFUSED, EMPTY) \\"]
     words = {"remote": "FULL", "local": "FULL", "refused": "REFUSED", "empty": "EMPTY"}
     out += [f"\t{words[function.how]}({function.name}) \\" for function in api.functions]

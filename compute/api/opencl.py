@@ -640,7 +640,7 @@ REQUESTS = (
         47,
         (u32("mapping", "handle", "MAPPING"),),
         command=True,
-        doc="Ends the mapping and its handle.",
+        doc="Ends the mapping; its handle ends with the message.",
     ),
     Message(
         "MIGRATE",

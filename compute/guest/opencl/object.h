@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The objects that a program sees, and their life.
+ *
+ * Objects live in a slab for each kind; an object's place in its slab is the handle
+ * that the child knows it by.  An object counts two things: the program's own
+ * references, and holds: one for all of the program's references together, and one for
+ * each other object and each reply that needs it.  An object without holds is dead: the
+ * child is told, and its handle is used again.
+ *
+ * A handler of a reply may not send (transport.h), so what dies there is buried later,
+ * by vgpu_cl_bury(), which threads call where they may send.
+ */
+#ifndef VGPU_GUEST_OBJECT_H
+#define VGPU_GUEST_OBJECT_H
+
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_0_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_0_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_2_2_APIS
+#include <CL/cl.h>
+#include <CL/cl_ext.h>
+#include <CL/cl_icd.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest/transport/transport.h"
+#include "opencl_decode.h"
+#include "opencl_encode.h"
+#include "opencl_messages.h"
+
+/* Kinds of objects beside enum vgpu_cl_kind. */
+#define KIND_PLATFORM 20u
+#define KIND_DEVICE 21u
+
+extern cl_icd_dispatch vgpu_cl_dispatch;
+
+/**
+ * struct object - what all objects begin with
+ * @dispatch: the loader reads it first; NULL when dead
+ * @handle: what the child knows it by
+ * @references: the program's
+ * @holds: see above
+ * @next: in the list of the dead, or of the free
+ */
+struct object {
+	cl_icd_dispatch *dispatch;
+	uint32_t kind;
+	uint32_t handle;
+	atomic_uint references;
+	atomic_uint holds;
+	struct object *next;
+};
+
+/* A function to call at an object's end; the last one registered is called first. */
+struct end_callback {
+	struct end_callback *next;
+	void *function;
+	void *user;
+};
+
+struct _cl_platform_id {
+	struct object object;
+};
+
+struct _cl_device_id {
+	struct object object;
+	uint32_t index;
+};
+
+struct _cl_context {
+	struct object object;
+	cl_uint device_count;
+	cl_device_id devices[VGPU_CL_DEVICES_MAX];
+	cl_context_properties *properties;
+	size_t properties_bytes;
+	void (CL_CALLBACK *notify)(const char *, const void *, size_t, void *);
+	void *user;
+	pthread_mutex_t lock;	/* guards what is below */
+	struct end_callback *ends;
+	cl_command_queue copy_queue;	/* for contents of new memory; made when first needed */
+};
+
+struct _cl_command_queue {
+	struct object object;
+	cl_context context;
+	cl_device_id device;
+	cl_command_queue_properties properties;
+	cl_queue_properties *list;	/* as the program gave it, NULL if it gave none */
+	size_t list_bytes;
+};
+
+/* A region that the program has mapped. */
+struct mapping {
+	struct mapping *next;
+	void *address;	/* what the program was given */
+	cl_map_flags flags;
+	size_t origin[3], region[3];	/* in bytes or pixels, rows, slices */
+	size_t row_pitch, slice_pitch;
+	uint32_t handle;	/* of the child's, 0 if the region is a copy */
+	struct vgpu_bulk *bulk;	/* where the copy is, or NULL */
+	void *heap;	/* where the copy is if the bulk area has no room */
+};
+
+struct _cl_mem {
+	struct object object;
+	cl_context context;
+	cl_mem parent;	/* of a sub-buffer; the buffer of an image */
+	cl_mem_object_type type;
+	cl_mem_flags flags;
+	size_t bytes;
+	size_t origin;	/* in the parent */
+	void *host_pointer;	/* CL_MEM_USE_HOST_PTR: the program's */
+	struct vgpu_bulk *storage;	/* own storage in the window */
+	bool stored;	/* it, or its parent, has storage in the window, at @stored_offset */
+	uint64_t stored_offset;
+	bool failed;	/* the child has none */
+	cl_mem_properties *properties;
+	size_t properties_bytes;
+	/* Images. */
+	cl_image_format format;
+	cl_image_desc description;
+	size_t element_bytes;
+	pthread_mutex_t lock;	/* guards what is below */
+	struct mapping *mappings;
+	cl_uint map_count;
+	struct end_callback *ends;
+};
+
+struct _cl_sampler {
+	struct object object;
+	cl_context context;
+	cl_bool normalized;
+	cl_addressing_mode addressing;
+	cl_filter_mode filter;
+	cl_sampler_properties properties[7];
+	size_t properties_bytes;
+};
+
+struct device_build {
+	cl_build_status status;
+	cl_program_binary_type binary_type;
+	char *options;
+	char *log;	/* NULL: ask the child */
+};
+
+struct _cl_program {
+	struct object object;
+	cl_context context;
+	cl_uint device_count;
+	cl_device_id devices[VGPU_CL_DEVICES_MAX];
+	char *source;	/* NULL unless made of source */
+	char *kernel_names;	/* built-in kernels: as given */
+	bool built_in;
+	pthread_mutex_t lock;	/* guards what is below */
+	struct device_build builds[VGPU_CL_DEVICES_MAX];
+	bool building;
+	atomic_uint kernels;	/* that are attached */
+};
+
+struct kernel_argument {
+	struct vgpu_cl_argument_information information;
+	const char *type_name, *name;	/* NULL if not known */
+	bool set;
+	struct vgpu_cl_argument value;
+	uint8_t *data;	/* of a value that is longer than 8 bytes */
+	uint32_t data_room;
+};
+
+struct _cl_kernel {
+	struct object object;
+	cl_program program;
+	char *name;
+	char *text;	/* what the arguments' names are part of */
+	const char *attributes;
+	cl_uint argument_count;
+	struct kernel_argument *arguments;
+	struct vgpu_cl_work_group work_groups[VGPU_CL_DEVICES_MAX];
+	uint32_t data_bytes;	/* of all values that are longer than 8 bytes, each padded */
+	cl_uint missing;	/* arguments that are not set */
+};
+
+struct event_callback {
+	struct event_callback *next;
+	cl_event event;
+	cl_int type;
+	cl_int status;	/* to be given */
+	void (CL_CALLBACK *function)(cl_event, cl_int, void *);
+	void *user;
+};
+
+struct _cl_event {
+	struct object object;
+	struct vgpu_pending pending;
+	cl_context context;
+	cl_command_queue queue;	/* NULL: a user event */
+	cl_command_type type;
+	atomic_int status;
+	bool released;	/* the child has been told */
+	cl_ulong times[4];	/* queued, submitted, started, ended; written before @status */
+	pthread_mutex_t lock;	/* guards what is below */
+	struct event_callback *callbacks;
+};
+
+/* The object of a kind, or NULL if the pointer is not one that lives. */
+static inline void *object_check(const void *pointer, uint32_t kind)
+{
+	const struct object *object = pointer;
+
+	return object && object->dispatch == &vgpu_cl_dispatch && object->kind == kind ? (void *)pointer : NULL;
+}
+
+/* Is this any pointer to a living object of the kind?  Reads nothing outside the slab. */
+bool object_is(const void *pointer, uint32_t kind);
+
+/* A living object by its handle, with a hold for the caller; NULL if there is none. */
+void *object_by_handle(uint32_t kind, uint32_t handle);
+
+/* A new object with one reference and one hold, everything else zero; NULL if there are too many. */
+void *object_new(uint32_t kind);
+
+static inline void object_hold(void *pointer)
+{
+	if (pointer)
+		atomic_fetch_add(&((struct object *)pointer)->holds, 1);
+}
+
+/* Gives up a hold; NULL is nothing.  Any thread, handlers too. */
+void object_drop(void *pointer);
+
+/* Tells the child of what has died, and frees it; not in handlers. */
+void vgpu_cl_bury(void);
+
+cl_int object_retain(void *pointer, uint32_t kind, cl_int error);
+
+/* Gives up a reference; @at_end is called before the hold of the last reference is dropped. */
+cl_int object_release(void *pointer, uint32_t kind, cl_int error, void (*at_end)(void *));
+
+/* Gives an object back that the child has not been told of. */
+void object_discard(void *pointer);
+
+/* Another handle of a kind that has no objects here (mappings); 0 if there are too many. */
+uint32_t mapping_handle_new(void);
+void mapping_handle_free(uint32_t handle);
+
+/* What is to be done before an object's memory is used again: one for each kind, in its file. */
+void context_end(struct _cl_context *context);
+void queue_end(struct _cl_command_queue *queue);
+void memory_end(struct _cl_mem *memory);
+void sampler_end(struct _cl_sampler *sampler);
+void program_end(struct _cl_program *program);
+void kernel_end(struct _cl_kernel *kernel);
+void event_end(struct _cl_event *event);
+
+#endif /* VGPU_GUEST_OBJECT_H */

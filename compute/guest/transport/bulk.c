@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The allocator of the bulk area.  What describes its parts is in this process'
+ * own memory, since the child may write to all of the window.
+ *
+ * Free parts are kept in lists by size: a list holds the sizes from a power of two
+ * up to the next, in four steps.  Neighbours that are free are joined.
+ */
+#include "guest/transport/connection.h"
+
+#include <stdlib.h>
+
+#define UNIT 128ull
+#define STEPS 4
+#define LISTS (64 * STEPS)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vgpu_bulk *lists[LISTS];
+static uint64_t free_bytes;
+static atomic_uint freed;
+
+static unsigned int list_of(uint64_t bytes)
+{
+	unsigned int power = 63 - (unsigned int)__builtin_clzll(bytes);
+
+	return power * STEPS + (unsigned int)((bytes >> (power - 2)) & (STEPS - 1));
+}
+
+static void put(struct vgpu_bulk *part)
+{
+	struct vgpu_bulk **list = &lists[list_of(part->bytes)];
+
+	part->used = false;
+	part->previous = NULL;
+	part->next = *list;
+	if (*list)
+		(*list)->previous = part;
+	*list = part;
+	free_bytes += part->bytes;
+}
+
+static void take(struct vgpu_bulk *part)
+{
+	if (part->previous)
+		part->previous->next = part->next;
+	else
+		lists[list_of(part->bytes)] = part->next;
+	if (part->next)
+		part->next->previous = part->previous;
+	part->used = true;
+	free_bytes -= part->bytes;
+}
+
+/* Makes what is behind the first @bytes of a used part a free part; without memory it stays as it is. */
+static void cut(struct vgpu_bulk *part, uint64_t bytes)
+{
+	struct vgpu_bulk *rest;
+
+	if (part->bytes == bytes)
+		return;
+	rest = calloc(1, sizeof(*rest));
+	if (!rest)
+		return;
+	rest->offset = part->offset + bytes;
+	rest->bytes = part->bytes - bytes;
+	rest->before = part;
+	rest->after = part->after;
+	if (rest->after)
+		rest->after->before = rest;
+	part->after = rest;
+	part->bytes = bytes;
+	put(rest);
+}
+
+/* The bytes at the part's start to leave out, so that the rest is aligned. */
+static uint64_t skew(const struct vgpu_bulk *part, uint64_t align)
+{
+	return (align - part->offset % align) % align;
+}
+
+static struct vgpu_bulk *find(uint64_t bytes, uint64_t align)
+{
+	for (unsigned int i = list_of(bytes); i < LISTS; i++)
+		for (struct vgpu_bulk *part = lists[i]; part; part = part->next)
+			if (part->bytes >= bytes + skew(part, align))
+				return part;
+	return NULL;
+}
+
+struct vgpu_bulk *vgpu_bulk_allocate(uint64_t bytes, uint64_t keep_free)
+{
+	uint64_t align = bytes >= 4096 ? 4096 : UNIT;
+	struct vgpu_bulk *part = NULL;
+
+	if (!bytes || bytes > vgpu_connection.bulk_bytes)
+		return NULL;
+	bytes = (bytes + UNIT - 1) & ~(UNIT - 1);
+	pthread_mutex_lock(&lock);
+	if (free_bytes >= bytes + keep_free)
+		part = find(bytes, align);
+	if (part) {
+		uint64_t before = skew(part, align);
+
+		take(part);
+		if (before) {
+			struct vgpu_bulk *start = part;
+
+			cut(start, before);
+			part = start->after;
+			if (part && part->offset == start->offset + before) {
+				take(part);
+				put(start);
+			} else {
+				put(start);	/* no memory to describe it */
+				part = NULL;
+			}
+		}
+		if (part)
+			cut(part, bytes);
+	}
+	pthread_mutex_unlock(&lock);
+	return part;
+}
+
+/* Joins @part with the free part behind it. */
+static void join(struct vgpu_bulk *part)
+{
+	struct vgpu_bulk *other = part->after;
+
+	take(other);
+	part->bytes += other->bytes;
+	part->after = other->after;
+	if (part->after)
+		part->after->before = part;
+	free(other);
+}
+
+void vgpu_bulk_free(struct vgpu_bulk *part)
+{
+	if (!part)
+		return;
+	pthread_mutex_lock(&lock);
+	if (part->after && !part->after->used)
+		join(part);
+	if (part->before && !part->before->used) {
+		part = part->before;
+		take(part);
+		part->after->used = false;
+		/* join() takes the other part out of its list: put it there first. */
+		put(part->after);
+		join(part);
+	}
+	put(part);
+	atomic_fetch_add(&freed, 1);
+	pthread_mutex_unlock(&lock);
+}
+
+uint32_t vgpu_bulk_freed(void)
+{
+	return atomic_load(&freed);
+}
+
+uint64_t vgpu_bulk_largest(void)
+{
+	uint64_t largest = 0;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned int i = LISTS; i-- > 0 && !largest;)
+		for (struct vgpu_bulk *part = lists[i]; part; part = part->next)
+			if (part->bytes > largest)
+				largest = part->bytes;
+	pthread_mutex_unlock(&lock);
+	return largest;
+}
+
+void vgpu_bulk_start(uint64_t bytes)
+{
+	struct vgpu_bulk *all = calloc(1, sizeof(*all));
+
+	if (!all)
+		return;
+	all->bytes = bytes & ~(UNIT - 1);
+	put(all);
+}
