@@ -8,8 +8,7 @@
  * it.  It ends on SIGTERM, SIGINT and the request to stop.
  *
  * Exit status: 0 stopped, 1 failed, 2 wrong configuration, 4 another broker has DIR.
- * In the latter cases one line of JSON with code, field and detail is on standard
- * output.
+ * In the latter cases one line on standard error has code, field and reason.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,16 +49,11 @@ enum status {
 
 static struct broker broker;
 
+/* As the command line says what is wrong. */
 static int say(int status, const struct settings_fault *fault)
 {
-	printf("{\"ok\":false,\"code\":");
-	json_write(stdout, fault->code);
-	printf(",\"field\":");
-	json_write(stdout, fault->field);
-	printf(",\"detail\":");
-	json_write(stdout, fault->detail);
-	printf("}\n");
-	fflush(stdout);
+	fprintf(stderr, "vgpumgr: %s: %s%s%s\n", fault->code, fault->field, *fault->field ? ": " : "",
+		fault->detail);
 	return status;
 }
 

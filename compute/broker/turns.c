@@ -167,7 +167,7 @@ const char *turns_field_name(enum vgpu_sched_field field)
 	case VGPU_FIELD_TIMESLICE:
 		return "timeslice_us";
 	case VGPU_FIELD_CAP:
-		return "cap_us";
+		return "cap_permille";
 	case VGPU_FIELD_CAP_PERIOD:
 		return "cap_period_us";
 	case VGPU_FIELD_BURST:

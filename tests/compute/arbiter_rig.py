@@ -301,9 +301,7 @@ class Rig:
 
     def update(self, tenant: Tenant, *, weight: int = 1, timeslice_ns: int = 5 * MS, **more: int) -> str:
         """Return the name of the field at fault, "" for none."""
-        return field_name(
-            lib.arbiter_tenant_update(self.c, tenant.c, self.terms(weight, timeslice_ns, more), self.now)
-        )
+        return field_name(lib.arbiter_tenant_update(self.c, tenant.c, self.terms(weight, timeslice_ns, more), self.now))
 
     @staticmethod
     def terms(weight: int, timeslice_ns: int, more: dict[str, int]) -> Any:

@@ -324,7 +324,7 @@ def test_what_cannot_be_kept_is_refused_and_changes_nothing() -> None:
     a = rig.tenant("a")
     assert rig.update(a, weight=0) == "weight"
     assert rig.update(a, timeslice_ns=1) == "timeslice_us"
-    assert rig.update(a, cap_ns=2 * MS, cap_period_ns=1 * MS) == "cap_us"
+    assert rig.update(a, cap_ns=2 * MS, cap_period_ns=1 * MS) == "cap_permille"
     assert rig.update(a, band=1, reserve_ns=1, reserve_period_ns=1) == "reserve_period_us"
     rig.child(a, backlog(1 * MS))
     rig.run_until(10 * MS)
