@@ -24,6 +24,10 @@ Codes are never changed or given another meaning; a code that nothing raises is 
     ├── ScenarioError               scenario.invalid        a simulator's scenario, trace or setting is wrong
     ├── SimulatorMissingError       simulator.missing       the simulator or what it needs is not installed
     ├── ProbeRefusedError           probe.refused           a GPU cannot be measured; an instance carries its code
+    ├── BrokerMissingError          broker.missing          the broker's programs are not built or not installed
+    ├── BrokerUnreachableError      broker.unreachable      no broker has this run directory, or it is silent
+    ├── BrokerAnswerError           broker.answer           what answers there is no broker
+    ├── BrokerRefusedError          broker.refused          a broker said no; an instance carries its code
     └── RefusedError                control.refused         the kernel said no; the base of all that follow
         ├── UnknownGpuError         gpu.unknown             ENODEV
         ├── NotFoundError           object.unknown          ENOENT
@@ -209,6 +213,35 @@ class ProbeRefusedError(VgpumgrError):
     def __init__(self, code: str, detail: str) -> None:
         self.code = code
         super().__init__(detail)
+
+
+class BrokerMissingError(VgpumgrError):
+    """The programs that `make compute` builds are nowhere."""
+
+    code = "broker.missing"
+
+
+class BrokerUnreachableError(VgpumgrError):
+    """Nobody listens on the broker's socket."""
+
+    code = "broker.unreachable"
+
+
+class BrokerAnswerError(VgpumgrError):
+    """An answer on the broker's socket makes no sense to us."""
+
+    code = "broker.answer"
+
+
+class BrokerRefusedError(VgpumgrError):
+    """A broker refused, and changed nothing; `code` is the one that it gave. `field`: at fault, "" if it is none."""
+
+    code = "broker.refused"
+
+    def __init__(self, reason: str, *, code: str = "broker.refused", field: str = "") -> None:
+        self.code = code
+        self.field = field
+        super().__init__(reason)
 
 
 class RefusedError(VgpumgrError):

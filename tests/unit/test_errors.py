@@ -38,6 +38,10 @@ FROZEN = {
     "scenario.invalid",
     "simulator.missing",
     "probe.refused",
+    "broker.missing",
+    "broker.unreachable",
+    "broker.answer",
+    "broker.refused",
 }
 
 

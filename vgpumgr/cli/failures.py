@@ -34,6 +34,7 @@ _BY_KIND: dict[type[errors.VgpumgrError], Status] = {
     errors.DomainUnknownError: Status.NOT_FOUND,
     errors.ClaimMismatchError: Status.CONFLICT,
     errors.AgentRefusedError: Status.DENIED,
+    errors.BrokerUnreachableError: Status.UNREACHABLE,
 }
 
 _BY_CODE = {
@@ -71,6 +72,9 @@ _BY_CODE = {
     "probe.gpu_unknown": Status.NOT_FOUND,
     "probe.busy": Status.CONFLICT,
     "probe.not_permitted": Status.DENIED,
+    # Of a broker.
+    "broker.running": Status.CONFLICT,
+    "broker.stopping": Status.UNREACHABLE,
     # Answers of an API that this CLI does not fit.
     "route.unknown": Status.ERROR,
     "method.not_allowed": Status.ERROR,
@@ -98,7 +102,7 @@ def status(error: errors.VgpumgrError) -> Status:
     """Return the exit status that stands for an error."""
     if isinstance(error, errors.ApiError):
         return _BY_CODE.get(error.code, _BY_HTTP.get(error.status, Status.ERROR))
-    if isinstance(error, errors.ProbeRefusedError):
+    if isinstance(error, errors.ProbeRefusedError | errors.BrokerRefusedError):
         return _BY_CODE.get(error.code, Status.ERROR)
     return _BY_KIND.get(type(error), Status.ERROR)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vgpumgr.cli import change, claims, host, ledger, make, operation, plug, show, simulate, top
+from vgpumgr.cli import broker, change, claims, host, launch, ledger, make, operation, plug, show, simulate, top
 from vgpumgr.cli.failures import Status, document, lines, printable, status
 from vgpumgr.cli.session import Output, Session, complain
 from vgpumgr.cli.settings import Options
@@ -35,6 +35,8 @@ app.add_typer(operation.operation, name="operation")
 app.command()(plug.attach)
 app.command()(plug.detach)
 app.command()(top.top)
+app.add_typer(broker.broker, name="broker")
+app.command()(launch.run)
 app.command()(ledger.usage)
 app.command()(ledger.unbooked)
 app.command()(simulate.simulate)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vgpumgr.cli.broker import DirectoryOption, find
+from vgpumgr.cli.broker_top import broker_top
 from vgpumgr.cli.kinds import checked_name
 from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, Session, begin, table
 from vgpumgr.cli.units import format_us
@@ -45,6 +47,8 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="print one table and end")] = False,
     host: Annotated[str | None, typer.Option(help="only this host")] = None,
     tenant: Annotated[str | None, typer.Option(help="only this tenant's rows")] = None,
+    broker: Annotated[bool, typer.Option("--broker", help="of this host's broker, not of the API")] = False,
+    run_directory: DirectoryOption = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Show which share each tenant is entitled to and which it got. Ends with Ctrl-C."""
@@ -56,6 +60,15 @@ def top(
             checked_name(name, what)
     if once and count is not None:
         raise ArgumentError("--once is --count 1; give one of them")
+    if broker:
+        if host is not None:
+            raise ArgumentError("--host means nothing for a broker; leave it out")
+        broker_top(
+            session, find(session, run_directory), interval_s=interval, count=1 if once else count, tenant=tenant
+        )
+        return
+    if run_directory is not None:
+        raise ArgumentError("--run-directory is a broker's; give --broker as well")
     counted = once or count is not None
     left = 1 if count is None else count
     samples = Samples()

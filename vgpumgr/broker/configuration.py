@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's configuration: TOML as people write it, checked here, and the document that the broker takes.
+
+    [tenants.blue]
+    weight = 3
+    memory = "2G"
+
+What only the scheduler can judge (do all reservations fit?) the broker checks, before it changes anything.
+"""
+
+import grp
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from vgpumgr.broker.places import Programs, pocl_library
+from vgpumgr.errors import ArgumentError, SettingsError
+
+MAX_BYTES = 1 << 20
+NS_PER_US = 1_000
+MIB = 1 << 20
+NO_GROUP = 2**32 - 1
+NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+PROBLEMS_SHOWN = 5
+
+
+def _size(value: object) -> object:
+    from vgpumgr.cli.units import parse_size
+
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value)
+    except ArgumentError as error:
+        raise ValueError(str(error)) from None
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+"""Bytes: a whole number, or a text like "64M"."""
+Microseconds = Annotated[int, Field(ge=0, le=86_400_000_000)]
+Permille = Annotated[int, Field(ge=0, le=1000)]
+
+
+class Table(BaseModel):
+    """A table of the file. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Accelerator(Table):
+    """`library`: of OpenCL; PoCL's if it is not given. `processors`: how many of the host's it is made of, 0 for none
+    (a GPU); all, if the library is PoCL's and it is not given."""
+
+    library: str = ""
+    processors: Annotated[int, Field(ge=0, le=65536)] | None = None
+
+
+class Engine(Table):
+    """How turns are given and what stops work that does not end in time; see docs/compute.md."""
+
+    grace_us: Annotated[int, Field(ge=0, le=10_000_000)] = 2_000
+    chunk_us: Annotated[int, Field(ge=1, le=10_000_000)] = 5_000
+    min_chunk_us: Annotated[int, Field(ge=1, le=10_000_000)] = 100
+    switch_cost_us: Annotated[int, Field(ge=0, le=10_000)] = 100
+    reserve_limit_permille: Annotated[int, Field(ge=0, le=750)] = 500
+    gate_limit_us: Annotated[int, Field(ge=10_000, le=60_000_000)] = 2_000_000
+    allowance_permille: Annotated[int, Field(ge=0, le=1_000_000)] = 500
+    allowance_burst_us: Microseconds = 10_000_000
+    watch_every_us: Annotated[int, Field(ge=10_000, le=60_000_000)] = 250_000
+    penalty_us: Annotated[int, Field(ge=0, le=600_000_000)] = 1_000_000
+
+
+class Tenant(Table):
+    """What one tenant gets. `weight` and `share_permille` are two names of one thing: only their ratio to those of
+    other tenants counts. A `reserve_us` makes it a latency tenant."""
+
+    weight: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    share_permille: Annotated[int, Field(ge=1, le=1000)] | None = None
+    timeslice_us: Annotated[int, Field(ge=10, le=1_000_000)] = 5_000
+    cap_permille: Annotated[int, Field(ge=1, le=1000)] | None = None
+    cap_period_us: Annotated[int, Field(ge=100, le=1_000_000)] = 100_000
+    burst_us: Annotated[int, Field(ge=0, le=8_000_000)] = 0
+    reserve_us: Annotated[int, Field(ge=1, le=4_000_000)] | None = None
+    reserve_period_us: Annotated[int, Field(ge=100, le=4_000_000)] | None = None
+    hold_max_us: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    inversion_permille: Permille = 0
+    memory: Annotated[Size, Field(ge=MIB, le=2**62)] = 1024 * MIB
+    window: Annotated[Size, Field(ge=4 * MIB, le=16384 * MIB, multiple_of=4096)] = 64 * MIB
+    max_processes: Annotated[int, Field(ge=1, le=1024)] = 16
+    processes_per_minute: Annotated[int, Field(ge=1, le=60_000)] = 600
+    socket_mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0600"
+    socket_group: str = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.weight is not None and self.share_permille is not None:
+            raise ValueError("weight and share_permille are the same; give one of them")
+        if (self.reserve_us is None) != (self.reserve_period_us is None):
+            raise ValueError("reserve_us and reserve_period_us go together; give both or none")
+        if self.reserve_us is None and (self.hold_max_us or self.inversion_permille):
+            raise ValueError("hold_max_us and inversion_permille are for a tenant with reserve_us")
+        return self
+
+    @property
+    def parts(self) -> int:
+        """The weight."""
+        return self.weight or self.share_permille or 100
+
+
+class Configuration(Table):
+    """The whole file. `run_directory`: where the sockets are."""
+
+    run_directory: str = ""
+    accelerator: Accelerator = Accelerator()
+    engine: Engine = Engine()
+    tenants: Annotated[dict[Annotated[str, Field(pattern=NAME)], Tenant], Field(min_length=1, max_length=256)]
+
+
+def read(path: Path) -> Configuration:
+    """Read and check a file. SettingsError, which names the field."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}; give a configuration file") from None
+    if len(content) > MAX_BYTES:
+        raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes; is it a configuration?")
+    try:
+        found = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is no TOML: {error}; correct it") from None
+    try:
+        return Configuration.model_validate(found)
+    except ValidationError as error:
+        problems = [_problem(each) for each in error.errors()]
+        more = len(problems) - PROBLEMS_SHOWN
+        shown = "; ".join(problems[:PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        raise SettingsError(f"{path}: {shown}") from None
+
+
+def _problem(error: Any) -> str:
+    """One of pydantic's errors, by the field's name in the file."""
+    where = ".".join(str(part) for part in error["loc"] if part != "[key]")
+    said = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        said = "there is no such field"
+    elif error["type"] == "string_pattern_mismatch" and error["loc"][-1] == "[key]":
+        said = "a tenant's name is of a-z, 0-9 and -, at most 63 of them"
+    elif error["type"] == "string_pattern_mismatch":
+        said = 'a mode like "0660" is expected'
+    return f"{where}: {said}" if where else said
+
+
+def document(configuration: Configuration, programs: Programs) -> dict[str, Any]:
+    """Return what the broker takes: everything filled in, in bytes and nanoseconds. SettingsError."""
+    library = _library(configuration.accelerator)
+    processors = configuration.accelerator.processors
+    if processors is None:
+        processors = len(os.sched_getaffinity(0)) if "pocl" in library.name else 0
+    return {
+        "programs": {
+            "supervisor": str(programs.supervisor),
+            "child": str(programs.child),
+            "library": str(library),
+        },
+        "engine": _engine(configuration.engine, processors),
+        "tenants": [_tenant(name, tenant) for name, tenant in configuration.tenants.items()],
+    }
+
+
+def _library(accelerator: Accelerator) -> Path:
+    if not accelerator.library:
+        return pocl_library()
+    library = Path(accelerator.library)
+    if not library.is_absolute():
+        raise SettingsError(f"accelerator.library: {library} is no absolute path")
+    if not library.is_file():
+        raise SettingsError(f"accelerator.library: {library} is not there")
+    return library
+
+
+def _engine(engine: Engine, processors: int) -> dict[str, int]:
+    return {
+        "grace_ns": engine.grace_us * NS_PER_US,
+        "early_ns": 200 * NS_PER_US,
+        "gate_limit_ns": engine.gate_limit_us * NS_PER_US,
+        "chunk_ns": engine.chunk_us * NS_PER_US,
+        "min_chunk_ns": engine.min_chunk_us * NS_PER_US,
+        "switch_cost_ns": engine.switch_cost_us * NS_PER_US,
+        "reserve_limit_permille": engine.reserve_limit_permille,
+        "processors": processors,
+        "allowance_permille": engine.allowance_permille,
+        "allowance_burst_ns": engine.allowance_burst_us * NS_PER_US,
+        "watch_every_ns": engine.watch_every_us * NS_PER_US,
+        "penalty_ns": engine.penalty_us * NS_PER_US,
+    }
+
+
+def _tenant(name: str, tenant: Tenant) -> dict[str, Any]:
+    capped = tenant.cap_permille is not None
+    band: Literal["latency", "fair"] = "latency" if tenant.reserve_us else "fair"
+    return {
+        "name": name,
+        "band": band,
+        "weight": tenant.parts,
+        "timeslice_ns": tenant.timeslice_us * NS_PER_US,
+        "cap_ns": (tenant.cap_permille or 0) * tenant.cap_period_us,
+        "cap_period_ns": tenant.cap_period_us * NS_PER_US if capped else 0,
+        "burst_ns": tenant.burst_us * NS_PER_US if capped else 0,
+        "reserve_ns": (tenant.reserve_us or 0) * NS_PER_US,
+        "reserve_period_ns": (tenant.reserve_period_us or 0) * NS_PER_US,
+        "hold_max_ns": tenant.hold_max_us * NS_PER_US,
+        "inversion_permille": tenant.inversion_permille,
+        "inversion_burst_ns": 0,
+        "memory_bytes": tenant.memory,
+        "window_bytes": tenant.window,
+        "max_processes": tenant.max_processes,
+        "process_interval_ns": 60 * 10**9 // tenant.processes_per_minute,
+        "process_burst": max(2 * tenant.max_processes, 10),
+        "socket_mode": int(tenant.socket_mode, 8),
+        "socket_gid": _group(name, tenant.socket_group),
+    }
+
+
+def _group(tenant: str, name: str) -> int:
+    if not name:
+        return NO_GROUP
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise SettingsError(f"tenants.{tenant}.socket_group: there is no group {name[:80]!r}") from None

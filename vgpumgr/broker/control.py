@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask a running broker, by its control socket: lines of JSON, see compute/broker/control.h."""
+
+import errno
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.errors import BrokerAnswerError, BrokerRefusedError, BrokerUnreachableError
+
+CONTROL = "control.sock"
+LIMIT_S = 10.0
+MAX_BYTES = 64 << 20
+
+
+class Control:
+    """One broker, by its run directory. Each call is a connection of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def show(self) -> dict[str, Any]:
+        """Return all that the broker tells of itself and its tenants."""
+        return self._ask({"op": "show"})
+
+    def set(self, settings: dict[str, Any], *, generation: int) -> int:
+        """Change the whole configuration, if its generation is this one. Return the new generation."""
+        return int(self._ask({"op": "set", "generation": generation, "settings": settings})["generation"])
+
+    def stop(self) -> None:
+        """Let the broker end; it answers before it has."""
+        self._ask({"op": "stop"})
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        path = self.directory / CONTROL
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(LIMIT_S)
+                connection.connect(str(path))
+                connection.sendall(json.dumps(request).encode() + b"\n")
+                answer = _line(connection)
+        except OSError as error:
+            raise unreachable(path, error) from None
+        try:
+            found = json.loads(answer)
+        except ValueError:
+            raise BrokerAnswerError(f"{path}: the answer is none of a broker") from None
+        if not isinstance(found, dict) or "ok" not in found:
+            raise BrokerAnswerError(f"{path}: the answer is none of a broker")
+        if not found["ok"]:
+            raise refused(found)
+        return found
+
+
+def _line(connection: socket.socket) -> bytes:
+    parts = []
+    size = 0
+    while part := connection.recv(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if part.endswith(b"\n") or size > MAX_BYTES:
+            break
+    return b"".join(parts)
+
+
+def refused(answer: dict[str, Any]) -> BrokerRefusedError:
+    """Return the error that an answer of the broker stands for."""
+    field = str(answer.get("field", ""))
+    detail = str(answer.get("detail", ""))
+    return BrokerRefusedError(
+        f"{field}: {detail}" if field else detail, code=str(answer.get("code", "broker.refused")), field=field
+    )
+
+
+def unreachable(path: Path, error: OSError) -> BrokerUnreachableError | BrokerRefusedError:
+    """Return what it means that a socket of the broker cannot be connected to."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return BrokerRefusedError(
+            f"{path}: you may not use this socket; its mode and group are the tenant's socket_mode and socket_group",
+            code="permission.denied",
+        )
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.ENOTSOCK):
+        return BrokerUnreachableError(
+            f"{path}: no broker is there; start one with `vgpumgr broker run FILE`, or give its --run-directory"
+        )
+    return BrokerUnreachableError(f"{path}: {(error.strerror or str(error)).lower()}")

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the broker's programs, its sockets and the accelerator's library are."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vgpumgr.errors import BrokerMissingError, SettingsError
+
+INSTALLED = Path("/usr/lib/vgpumgr")
+CHECKOUT = Path(__file__).resolve().parents[2] / "build/compute"
+RUN_DIRECTORY = "VGPUMGR_RUN_DIRECTORY"
+DIRECTORY_NAME = "vgpumgr-broker"
+LIBRARY_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
+VENDORS = Path("/etc/OpenCL/vendors")
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What a broker is made of; `library` is the OpenCL library that programs load."""
+
+    broker: Path
+    supervisor: Path
+    child: Path
+    library: Path
+
+
+def programs(directories: tuple[Path, ...] = (CHECKOUT, INSTALLED)) -> Programs:
+    """Return the programs of the checkout, or those that are installed. BrokerMissingError."""
+    for directory in directories:
+        found = Programs(
+            broker=directory / "vgpu-broker",
+            supervisor=directory / "vgpu-supervisor",
+            child=directory / "vgpu-child",
+            library=directory / "libvgpu-opencl.so",
+        )
+        missing = [path.name for path in vars(found).values() if not path.is_file()]
+        if not missing:
+            return found
+    raise BrokerMissingError(
+        f"{missing[0]} is neither in {' nor in '.join(map(str, directories))};"
+        " run `make compute` in a checkout, or install vgpumgr's compute programs"
+    )
+
+
+def default_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path:
+    """Return the run directory that a broker of this user would have."""
+    if given := env.get(RUN_DIRECTORY):
+        return Path(given)
+    if os.geteuid() != 0 and (base := env.get("XDG_RUNTIME_DIR")):
+        return Path(base) / DIRECTORY_NAME
+    return root / "run" / DIRECTORY_NAME
+
+
+def find_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path:
+    """Return the run directory whose broker a program of this user would use: its own, or the host's."""
+    own = default_directory(env, root=root)
+    host = root / "run" / DIRECTORY_NAME
+    return host if RUN_DIRECTORY not in env and not own.is_dir() and host.is_dir() else own
+
+
+def pocl_library(vendors: Path = VENDORS, directories: tuple[str, ...] = LIBRARY_DIRECTORIES) -> Path:
+    """Return PoCL's library as the OpenCL loader would find it. SettingsError."""
+    for file in sorted(vendors.glob("*pocl*.icd")):
+        name = file.read_text(encoding="utf-8").strip()
+        for candidate in (Path(name), *(Path(directory) / name for directory in directories)):
+            if candidate.is_absolute() and candidate.is_file():
+                return candidate
+    raise SettingsError(
+        "accelerator.library is not given, and PoCL is not installed; install pocl-opencl-icd, or name the OpenCL"
+        " library of the accelerator"
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who was entitled to how much of the accelerator between two looks at a broker, and who got it. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from vgpumgr.entitlement import Backlogged, entitled
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tenant in a window.
+
+    Shares are of the window, None for a window without time; `entitled_share` also for a tenant that did and wanted
+    nothing: the others divided what it left. `longest_wait_ns` and `gates` are of the broker's whole life.
+    """
+
+    tenant: str
+    weight: int
+    band: str
+    processes: int
+    max_processes: int
+    memory_bytes: int
+    under_way: int
+    entitled_share: Fraction | None
+    obtained_share: Fraction | None
+    leased_ns: int
+    leases: int
+    wait_ns: int | None
+    longest_wait_ns: int
+    gates: int
+    confined: bool
+
+
+def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Row]:
+    """Return a row for each tenant of `after`; one that is new counts from nothing."""
+    window_ns = int(after["now_ns"]) - int(before["now_ns"])
+    if after["started_ns"] != before["started_ns"]:  # another broker
+        before = {"tenants": []}
+        window_ns = int(after["now_ns"]) - int(after["started_ns"])
+    earlier = {each["name"]: each["stats"] for each in before["tenants"]}
+    spent = {each["name"]: _since(earlier.get(each["name"]), each["stats"]) for each in after["tenants"]}
+    shares = _shares(after, spent)
+    return [
+        _row(each, spent[each["name"]], shares.get(each["name"]), window_ns)
+        for each in sorted(after["tenants"], key=lambda each: str(each["name"]))
+    ]
+
+
+def _since(before: Mapping[str, int] | None, after: Mapping[str, int]) -> dict[str, int]:
+    return {name: value - (before or {}).get(name, 0) for name, value in after.items()}
+
+
+def _shares(after: Mapping[str, Any], spent: Mapping[str, Mapping[str, int]]) -> dict[str, Fraction]:
+    active = dict(_active(after, spent))
+    return entitled(active, 1) if active else {}
+
+
+def _active(after: Mapping[str, Any], spent: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, Backlogged]]:
+    for each in after["tenants"]:
+        stats = spent[each["name"]]
+        if stats["leased_ns"] or stats["waits"] or stats["throttled_ns"]:
+            cap = Fraction(each["cap_ns"], each["cap_period_ns"]) if each["cap_ns"] else None
+            yield each["name"], Backlogged(weight=each["weight"], cap=cap)
+
+
+def _row(tenant: Mapping[str, Any], stats: Mapping[str, int], share: Fraction | None, window_ns: int) -> Row:
+    return Row(
+        tenant=tenant["name"],
+        weight=tenant["weight"],
+        band=tenant["band"],
+        processes=len(tenant["processes"]),
+        max_processes=tenant["max_processes"],
+        memory_bytes=tenant["memory_bytes"],
+        under_way=sum(process["under_way"] for process in tenant["processes"]),
+        entitled_share=share,
+        obtained_share=Fraction(stats["leased_ns"], window_ns) if window_ns > 0 else None,
+        leased_ns=stats["leased_ns"],
+        leases=stats["leases"],
+        wait_ns=stats["waited_ns"] // stats["waits"] if stats["waits"] else None,
+        longest_wait_ns=tenant["stats"]["longest_wait_ns"],
+        gates=tenant["stats"]["gates"],
+        confined=tenant["confined"],
+    )

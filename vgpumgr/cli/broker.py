@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`broker`: share an accelerator of this host between tenants whose programs run natively."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vgpumgr.cli.session import JsonOutput, JsonOutputOption, Output, Session, begin, table
+from vgpumgr.cli.units import format_size, format_us
+
+if TYPE_CHECKING:
+    from vgpumgr.broker.configuration import Configuration
+    from vgpumgr.broker.control import Control
+
+broker = typer.Typer(help="Run, change and show a broker of this host.", no_args_is_help=True)
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="its configuration, in TOML")]
+DirectoryOption = Annotated[
+    str | None,
+    typer.Option("--run-directory", metavar="DIR", help="where its sockets are  [VGPUMGR_RUN_DIRECTORY]"),
+]
+
+
+@broker.command("run")
+def run(
+    context: typer.Context,
+    file: FileArgument,
+    check: Annotated[bool, typer.Option("--check", help="only check the configuration")] = False,
+) -> None:
+    """Run a broker in the foreground. It ends on Ctrl-C or SIGTERM, and its tenants' programs with it."""
+    from vgpumgr.broker.configuration import document, read
+    from vgpumgr.broker.launch import become_broker, make_directory
+    from vgpumgr.broker.places import programs
+
+    session = begin(context, Output.TABLE)
+    configuration = read(Path(file))
+    found = programs()
+    settings = document(configuration, found)
+    if check:
+        session.note(f"{file}: {len(configuration.tenants)} tenants; the scheduler checks the rest when it is applied")
+        return
+    directory = _directory(session, configuration)
+    make_directory(directory, found)
+    become_broker(directory, found, settings)
+
+
+@broker.command("apply")
+def apply(
+    context: typer.Context,
+    file: FileArgument,
+    if_generation: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="only if it is still of this generation")
+    ] = None,
+    output: JsonOutputOption = JsonOutput.TABLE,
+) -> None:
+    """Change a running broker to a configuration: all of it, or nothing. Programs go on.
+
+    Tenants that are not in it any more are removed, and their programs lose the accelerator.
+    """
+    from vgpumgr.broker.configuration import document, read
+    from vgpumgr.broker.places import programs
+
+    session = begin(context, output)
+    configuration = read(Path(file))
+    control = _control(_directory(session, configuration))
+    seen = int(control.show()["generation"]) if if_generation is None else if_generation
+    generation = control.set(document(configuration, programs()), generation=seen)
+    if session.output == Output.JSON:
+        session.print_json({"generation": generation})
+    else:
+        session.note(f"applied; the configuration is generation {generation}")
+
+
+@broker.command("show")
+def show(
+    context: typer.Context, run_directory: DirectoryOption = None, output: JsonOutputOption = JsonOutput.TABLE
+) -> None:
+    """Show a broker's tenants, and their processes."""
+    session = begin(context, output)
+    found = _control(find(session, run_directory)).show()
+    if session.output == Output.JSON:
+        del found["ok"]
+        session.print_json(found)
+        return
+    tenants = sorted(found["tenants"], key=lambda each: str(each["name"]))
+    parts = [
+        table(
+            ("TENANT", "WEIGHT", "TIMESLICE", "BAND", "MEMORY", "PROCESSES", "LEASE", "SUPERVISOR"),
+            (
+                (
+                    each["name"],
+                    str(each["weight"]),
+                    format_us(each["timeslice_ns"] / 1000),
+                    each["band"],
+                    format_size(each["memory_bytes"]),
+                    f"{len(each['processes'])}/{each['max_processes']}",
+                    each["lease"]["state"],
+                    each["supervisor"]["state"],
+                )
+                for each in tenants
+            ),
+        )
+    ]
+    processes = [(each["name"], process) for each in tenants for process in each["processes"]]
+    if processes:
+        parts.append(
+            table(
+                ("TENANT", "PID", "CHILD", "STATE", "SUBMITTED", "UNDER WAY", "FAILED"),
+                (
+                    (
+                        name,
+                        *(str(process[key]) for key in ("pid", "child", "state", "submitted", "under_way", "failed")),
+                    )
+                    for name, process in processes
+                ),
+            )
+        )
+    session.print("\n".join(parts))
+
+
+@broker.command("stop")
+def stop(context: typer.Context, run_directory: DirectoryOption = None) -> None:
+    """Let a broker end, and its tenants' programs lose the accelerator."""
+    session = begin(context, Output.TABLE)
+    _control(find(session, run_directory)).stop()
+
+
+def _control(directory: Path) -> "Control":
+    from vgpumgr.broker.control import Control
+
+    return Control(directory)
+
+
+def _directory(session: Session, configuration: "Configuration") -> Path:
+    """Where the broker of this configuration has its sockets."""
+    from vgpumgr.broker.places import default_directory
+
+    if configuration.run_directory:
+        return Path(configuration.run_directory)
+    return default_directory(session.env, root=session.root)
+
+
+def find(session: Session, given: str | None) -> Path:
+    """Where the broker is that is meant."""
+    from vgpumgr.broker.places import find_directory
+
+    return Path(given) if given else find_directory(session.env, root=session.root)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`top --broker`: a live table of what the tenants of this host's broker are entitled to and get."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vgpumgr.cli.session import Output, Session, table
+from vgpumgr.cli.units import format_size, format_us
+
+if TYPE_CHECKING:
+    from vgpumgr.broker.table import Row
+
+HEADER = (
+    "TENANT",
+    "WEIGHT",
+    "ENTITLED",
+    "OBTAINED",
+    "LEASED",
+    "LEASES",
+    "WAIT",
+    "LONGEST WAIT",
+    "PROCESSES",
+    "MEMORY",
+    "UNDER WAY",
+    "GATES",
+)
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def broker_top(session: Session, directory: Path, *, interval_s: float, count: int | None, tenant: str | None) -> None:
+    """Print a table after each interval, `count` of them or until interrupted."""
+    from vgpumgr.broker.control import Control
+    from vgpumgr.broker.table import rows
+
+    control = Control(directory)
+    before = control.show()
+    printed = 0
+    try:
+        while count is None or printed < count:
+            session.sleep(interval_s)
+            after = control.show()
+            found = [row for row in rows(before, after) if tenant in (None, row.tenant)]
+            _print(session, found, live=count is None)
+            before = after
+            printed += 1
+    except KeyboardInterrupt:
+        return
+
+
+def _print(session: Session, found: "Sequence[Row]", *, live: bool) -> None:
+    if session.output == Output.JSON:
+        session.print(json.dumps([_json(row) for row in found], indent=None if live else 2))
+        return
+    text = table(HEADER, (_cells(row) for row in found))
+    if live:
+        text = CLEAR + text if sys.stdout.isatty() else text + "\n"
+    session.print(text)
+
+
+def _cells(row: "Row") -> tuple[str, ...]:
+    return (
+        row.tenant + (" (confined)" if row.confined else ""),
+        str(row.weight),
+        _percent(row.entitled_share),
+        _percent(row.obtained_share),
+        format_us(row.leased_ns / 1000),
+        str(row.leases),
+        "-" if row.wait_ns is None else format_us(row.wait_ns / 1000),
+        format_us(row.longest_wait_ns / 1000),
+        f"{row.processes}/{row.max_processes}",
+        format_size(row.memory_bytes),
+        str(row.under_way),
+        str(row.gates),
+    )
+
+
+def _percent(share: Fraction | None) -> str:
+    return "-" if share is None else f"{100 * float(share):.1f}%"
+
+
+def _json(row: "Row") -> dict[str, Any]:
+    return {name: float(value) if isinstance(value, Fraction) else value for name, value in asdict(row).items()}

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`run`: start a program that computes on a tenant's accelerator."""
+
+from typing import Annotated
+
+import typer
+
+from vgpumgr.cli.broker import DirectoryOption, find
+from vgpumgr.cli.kinds import checked_name
+from vgpumgr.cli.session import Output, begin
+
+
+def run(
+    context: typer.Context,
+    command: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENT...]")],
+    tenant: Annotated[str, typer.Option(help="on whose accelerator")],
+    run_directory: DirectoryOption = None,
+) -> None:
+    """Start a program that uses a broker's accelerator.
+
+    The program is not changed: OpenCL's loader is told to load our library, and that where the tenant's socket is.
+    """
+    from vgpumgr.broker.launch import become_program, check_socket, environment
+
+    session = begin(context, Output.TABLE)
+    name = checked_name(tenant, "tenant")
+    directory = find(session, run_directory)
+    check_socket(directory, name)
+    become_program(command, environment(directory, name, session.env))
