@@ -21,6 +21,7 @@ help:
 	@echo 'make bench-claims  claims per second on a PostgreSQL of its own, three ways compared'
 	@echo 'make bench-api     the API with 40,000 GPUs, beside OpenStack Placement: tables and build/bench/api.json'
 	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
+	@echo 'make compute    build what shares an accelerator between programs of this machine: docs/compute.md'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make openapi    write api/openapi.json anew and say what changed; refuses what breaks clients'
 	@echo 'make setup      install what is missing; every other command does this first'
@@ -72,6 +73,10 @@ bench-api: setup
 .PHONY: bench-gpu
 bench-gpu: setup
 	@$(VENV)/bin/python -m tests.gpu.gapfill $(BENCH)
+
+.PHONY: compute
+compute: setup
+	@$(MAKE) --no-print-directory -s -C compute PYTHON=$(CURDIR)/$(VENV)/bin/python
 
 .PHONY: openapi
 openapi: setup
