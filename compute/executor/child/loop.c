@@ -139,6 +139,8 @@ static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 		       !child->operations->full(child->backend);
 	bool fine = true;
 
+	if (child->operations->settle)
+		child->operations->settle(child->backend);
 	if (spin(child, alarm, listens))
 		return;
 	atomic_store(&child->asleep, true);

@@ -7,9 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "executor/log.h"
+#include "executor/sandbox/spawn.h"
 #include "protocol/control.h"
 
 const struct vgpu_namespace vgpu_namespaces[] = {
@@ -55,11 +58,27 @@ static bool has_all_namespaces(const struct vgpu_sandbox *sandbox, char *reason)
 	return true;
 }
 
+/* It is removed by the supervisor. */
+static int make_scratch(const struct vgpu_sandbox *sandbox)
+{
+	bool is_root = !geteuid() && !(sandbox->namespaces & CLONE_NEWUSER) &&
+		       sandbox->policy != VGPU_SANDBOX_NONE;
+
+	if (!sandbox->scratch)
+		return 0;
+	if (mkdir(sandbox->scratch, 0700) ||
+	    (is_root && chown(sandbox->scratch, VGPU_NOBODY, VGPU_NOBODY)))
+		return errno;
+	return 0;
+}
+
 int vgpu_sandbox_confine(const struct vgpu_sandbox *sandbox, char *reason)
 {
 	const char *scratch = sandbox->scratch ? sandbox->scratch : VGPU_SANDBOX_SCRATCH;
 	char cache[256];
 
+	if (!settle(sandbox, "scratch", make_scratch(sandbox), reason))
+		return -1;
 	if (sandbox->policy == VGPU_SANDBOX_NONE) {
 		vgpu_log(LOG_WARNING, "event=sandbox missing=all: it was switched off");
 	} else {

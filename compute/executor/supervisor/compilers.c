@@ -95,6 +95,8 @@ static int start(struct vgpu_supervisor *s, struct vgpu_supervised *compiler,
 	const int descriptors[2] = { job->job, job->result };
 	int error;
 
+	/* The child has written the job by this descriptor. */
+	lseek(job->job, 0, SEEK_SET);
 	*compiler = (struct vgpu_supervised){
 		.compiler = true, .number = ++s->compilers_started, .link = -1, .window = -1,
 		.client = job->client, .sequence = job->sequence,
