@@ -2,19 +2,8 @@
 /* Devices: what the child's library says of them, less what cannot be carried. */
 #include "guest/opencl/context.h"
 
-uint64_t device_size(cl_device_id device, cl_device_info param, unsigned int index)
-{
-	size_t bytes;
-	const uint8_t *value = information(VGPU_CL_INFORMATION_KIND_DEVICE, device->index, param, &bytes);
-	uint64_t number;
-
-	if (!value || bytes < (index + 1) * sizeof(number))
-		return 0;
-	memcpy(&number, value + index * sizeof(number), sizeof(number));
-	return number;
-}
-
-uint64_t device_number(cl_device_id device, cl_device_info param)
+/* A number of a device, 0 if the child did not tell. */
+static uint64_t device_number(cl_device_id device, cl_device_info param)
 {
 	size_t bytes;
 	const void *value = information(VGPU_CL_INFORMATION_KIND_DEVICE, device->index, param, &bytes);
@@ -23,6 +12,25 @@ uint64_t device_number(cl_device_id device, cl_device_info param)
 	if (value && bytes <= sizeof(number))
 		memcpy(&number, value, bytes);
 	return number;
+}
+
+void device_start(struct _cl_device_id *device)
+{
+	size_t bytes;
+	const void *sizes = information(VGPU_CL_INFORMATION_KIND_DEVICE, device->index, CL_DEVICE_MAX_WORK_ITEM_SIZES,
+					&bytes);
+
+	device->type = device_number(device, CL_DEVICE_TYPE);
+	device->images = device_number(device, CL_DEVICE_IMAGE_SUPPORT);
+	device->non_uniform = device_number(device, CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT);
+	device->dimensions = (cl_uint)device_number(device, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS);
+	if (device->dimensions > 3)	/* a launch has no room for more */
+		device->dimensions = 3;
+	device->alignment_bits = (cl_uint)device_number(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN);
+	device->allocation_bytes = device_number(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+	device->queue_properties = device_number(device, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
+	if (sizes && bytes >= sizeof(device->item_sizes))
+		memcpy(device->item_sizes, sizes, sizeof(device->item_sizes));
 }
 
 int device_find(cl_device_id device, const cl_device_id *devices, cl_uint count)
@@ -36,7 +44,7 @@ int device_find(cl_device_id device, const cl_device_id *devices, cl_uint count)
 /* Types of accelerators as the API counts: a default is the first device. */
 static bool of_type(cl_uint index, cl_device_type type)
 {
-	cl_device_type own = device_number(&vgpu_devices[index], CL_DEVICE_TYPE);
+	cl_device_type own = vgpu_devices[index].type;
 
 	if (type == CL_DEVICE_TYPE_ALL)
 		return !(own & CL_DEVICE_TYPE_CUSTOM);

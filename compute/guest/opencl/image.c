@@ -276,7 +276,7 @@ static cl_int check_arguments(cl_context context, cl_mem_flags flags, const cl_i
 		return CL_INVALID_IMAGE_DESCRIPTOR;
 	}
 	for (cl_uint i = 0; i < context->device_count; i++)
-		images |= device_number(context->devices[i], CL_DEVICE_IMAGE_SUPPORT);
+		images |= context->devices[i]->images;
 	return images ? CL_SUCCESS : CL_INVALID_OPERATION;
 }
 

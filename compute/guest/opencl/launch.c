@@ -8,7 +8,7 @@ static cl_int check_sizes(cl_kernel kernel, cl_device_id device, cl_uint dimensi
 	const struct vgpu_cl_work_group *group = &kernel->work_groups[kernel_device(kernel, device)];
 	uint64_t items = 1;
 
-	if (dimensions < 1 || dimensions > device_number(device, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS))
+	if (dimensions < 1 || dimensions > device->dimensions)
 		return CL_INVALID_WORK_DIMENSION;
 	if (!global)
 		return CL_INVALID_GLOBAL_WORK_SIZE;
@@ -30,9 +30,9 @@ static cl_int check_sizes(cl_kernel kernel, cl_device_id device, cl_uint dimensi
 	for (cl_uint i = 0; local && i < dimensions; i++) {
 		if (!local[i])
 			return CL_INVALID_WORK_GROUP_SIZE;
-		if (local[i] > device_size(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, i))
+		if (local[i] > device->item_sizes[i])
 			return CL_INVALID_WORK_ITEM_SIZE;
-		if (global[i] % local[i] && !device_number(device, CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT))
+		if (global[i] % local[i] && !device->non_uniform)
 			return CL_INVALID_WORK_GROUP_SIZE;
 		items *= local[i];	/* no overflow: each is at most what the device has */
 		if (items > group->work_group_bytes)

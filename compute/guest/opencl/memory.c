@@ -118,7 +118,7 @@ static void choose_storage(struct _cl_mem *memory)
 	if (!asked && memory->bytes < STORED_BYTES_MIN)
 		return;
 	for (cl_uint i = 0; !asked && i < memory->context->device_count; i++)
-		if (!(device_number(memory->context->devices[i], CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU))
+		if (!(memory->context->devices[i]->type & CL_DEVICE_TYPE_CPU))
 			return;
 	memory->storage = vgpu_bulk_allocate(memory->bytes, asked ? total / 8 : total / 2);
 	if (memory->storage) {
@@ -221,7 +221,7 @@ API(cl_mem, clCreateBufferWithProperties, cl_context context, const cl_mem_prope
 	else
 		status = check_memory_flags(flags, host_pointer);
 	for (cl_uint i = 0; !status && i < context->device_count; i++) {
-		uint64_t own = device_number(context->devices[i], CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+		uint64_t own = context->devices[i]->allocation_bytes;
 
 		most = own > most ? own : most;
 	}
@@ -287,7 +287,7 @@ static cl_int check_region(cl_mem parent, const cl_buffer_region *region)
 	if (region->origin > parent->bytes || region->size > parent->bytes - region->origin)
 		return CL_INVALID_VALUE;
 	for (cl_uint i = 0; i < parent->context->device_count; i++) {
-		uint64_t bits = device_number(parent->context->devices[i], CL_DEVICE_MEM_BASE_ADDR_ALIGN);
+		uint64_t bits = parent->context->devices[i]->alignment_bits;
 
 		aligned |= bits < 16 || region->origin % (bits / 8) == 0;
 	}

@@ -71,9 +71,16 @@ struct _cl_platform_id {
 	struct object object;
 };
 
+/* What commands check, kept apart from the records of HELLO's answer. */
 struct _cl_device_id {
 	struct object object;
 	uint32_t index;
+	cl_device_type type;
+	bool images, non_uniform;
+	cl_uint dimensions, alignment_bits;
+	size_t item_sizes[3];
+	uint64_t allocation_bytes;
+	cl_command_queue_properties queue_properties;
 };
 
 struct _cl_context {

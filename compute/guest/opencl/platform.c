@@ -81,6 +81,7 @@ static cl_int say_hello(void)
 	for (cl_uint i = 0; i < vgpu_device_count; i++) {
 		vgpu_devices[i].object = (struct object){ &vgpu_cl_dispatch, KIND_DEVICE, i, 1, 1, NULL };
 		vgpu_devices[i].index = i;
+		device_start(&vgpu_devices[i]);
 	}
 	return CL_SUCCESS;
 }

@@ -15,9 +15,8 @@ cl_int vgpu_platform_start(void);
 /* The child's answer to a platform's or device's query; NULL if it had none.  Valid for ever. */
 const void *information(uint32_t kind, uint32_t device, uint32_t param, size_t *bytes);
 
-/* A number of a device, 0 if the child did not tell. */
-uint64_t device_number(cl_device_id device, cl_device_info param);
-uint64_t device_size(cl_device_id device, cl_device_info param, unsigned int index);
+/* Keeps what commands check of a new device; what the child did not tell is 0. */
+void device_start(struct _cl_device_id *device);
 
 /* The place of a device in a list, or -1. */
 int device_find(cl_device_id device, const cl_device_id *devices, cl_uint count);

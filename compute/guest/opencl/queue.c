@@ -27,7 +27,7 @@ static cl_command_queue create(cl_context context, cl_device_id device, cl_comma
 							     CL_QUEUE_PROFILING_ENABLE))
 		status = properties & (CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT) ?
 				 CL_INVALID_QUEUE_PROPERTIES : CL_INVALID_VALUE;
-	else if (properties & ~device_number(device, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES))
+	else if (properties & ~device->queue_properties)
 		status = CL_INVALID_QUEUE_PROPERTIES;
 	if (!status && !(queue = object_new(VGPU_CL_KIND_QUEUE)))
 		status = CL_OUT_OF_HOST_MEMORY;

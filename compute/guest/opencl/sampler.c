@@ -24,7 +24,7 @@ static cl_int create(cl_context context, cl_bool normalized, cl_addressing_mode 
 	    (filter != CL_FILTER_NEAREST && filter != CL_FILTER_LINEAR))
 		return CL_INVALID_VALUE;
 	for (cl_uint i = 0; i < context->device_count; i++)
-		images |= device_number(context->devices[i], CL_DEVICE_IMAGE_SUPPORT);
+		images |= context->devices[i]->images;
 	if (!images)
 		return CL_INVALID_OPERATION;
 	sampler = object_new(VGPU_CL_KIND_SAMPLER);
