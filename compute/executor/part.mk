@@ -5,11 +5,13 @@ EXECUTOR := $(OUT)/compute/executor
 EXECUTOR_SANDBOX := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/sandbox/*.c))
 EXECUTOR_CHILD := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/child/*.c))
 EXECUTOR_OPENCL := $(if $(wildcard $(ROOT)/compute/executor/opencl/backend.c),$(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/opencl/*.c)))
+# Durations of kernels are learnt by the scheduler core's predictor.
+EXECUTOR_CORE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/kmod/sched/*.c))
 EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/supervisor/*.c $(ROOT)/compute/executor/gate/*.c))
 
 PROGRAMS += $(OUT)/vgpu-child $(OUT)/vgpu-supervisor
 
-$(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL)
+$(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL) $(EXECUTOR_CORE)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl
 
 $(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)

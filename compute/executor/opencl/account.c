@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The slice's accelerator memory.  All children of a slice share its limit, which
+ * the supervisor keeps; asking it takes a round trip, so more is taken than is
+ * needed and a part is kept when it is not needed any more.
+ */
+#include "backend_private.h"
+
+#define CHUNK_BYTES	(4ull << 20)
+#define KEPT_BYTES	(16ull << 20)
+
+bool opencl_reserve(struct vgpu_backend *backend, uint64_t bytes)
+{
+	struct vgpu_child_services *services = &backend->services;
+	uint64_t unused = backend->held_bytes - backend->used_bytes;
+	uint64_t missing, rounded;
+
+	if (bytes > backend->memory_bytes)
+		return false;
+	if (bytes > unused) {
+		missing = bytes - unused;
+		rounded = (missing + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+		if (!services->reserve(services->child, rounded))
+			backend->held_bytes += rounded;
+		else if (!services->reserve(services->child, missing))
+			backend->held_bytes += missing;
+		else
+			return false;
+	}
+	backend->used_bytes += bytes;
+	return true;
+}
+
+void opencl_free_reserved(struct vgpu_backend *backend, uint64_t bytes)
+{
+	struct vgpu_child_services *services = &backend->services;
+	uint64_t unused;
+
+	backend->used_bytes -= bytes;
+	unused = backend->held_bytes - backend->used_bytes;
+	if (unused > KEPT_BYTES || (!backend->used_bytes && unused)) {
+		backend->held_bytes -= unused;
+		services->release(services->child, unused);
+	}
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of this folder share: the backend itself and its objects.
+ *
+ * All of it belongs to the main thread, but for what says otherwise.  Objects
+ * are counted: the table of handles has one reference, a command has one of each
+ * object that it uses until the library is done with it, and a child has one of
+ * its parent.
+ */
+#ifndef VGPU_OPENCL_BACKEND_PRIVATE_H
+#define VGPU_OPENCL_BACKEND_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_0_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#include <CL/cl.h>
+#include <CL/cl_icd.h>
+
+#include "executor/backend.h"
+#include "protocol/control.h"
+#include "opencl_decode.h"
+#include "opencl_encode.h"
+
+/* What the library is thought to need of the accelerator's memory per context. */
+#define OPENCL_CONTEXT_BYTES	(4ull << 20)
+/* Given to the library and not known to have ended, at most. */
+#define OPENCL_UNDER_WAY_MAX	512u
+/* Expected to run until a rival gets the accelerator, and if there is none. */
+#define OPENCL_UNDER_WAY_RIVAL_NS	2000000ull
+#define OPENCL_UNDER_WAY_ALONE_NS	20000000ull
+/* Commands without an event of their own that one callback stands for. */
+#define OPENCL_BATCH_MAX	128u
+#define OPENCL_BATCH_NS		400000ull
+/* Commands that wait in the child: no more requests are taken beyond the first. */
+#define OPENCL_QUEUED_SOFT	16384u
+#define OPENCL_QUEUED_HARD	(1u << 18)
+#define OPENCL_QUEUED_BYTES_SOFT	(32ull << 20)
+#define OPENCL_QUEUED_BYTES_HARD	(512ull << 20)
+
+#define OPENCL_KINDS	(VGPU_CL_KIND_MAPPING + 1)
+#define OPENCL_TABLE_PAGE	1024u
+
+struct object {
+	enum vgpu_cl_kind kind;
+	uint32_t references;
+	cl_int error;	/* not 0: creation failed, and each use fails with it */
+	uint64_t serial;	/* of all objects ever */
+	void (*destroy)(struct vgpu_backend *backend, struct object *object);
+};
+
+struct table {
+	struct object **pages[VGPU_CL_HANDLES_MAX / OPENCL_TABLE_PAGE];
+};
+
+struct context {
+	struct object object;
+	cl_context library;
+	uint32_t device_count;
+	uint32_t devices[VGPU_CL_DEVICES_MAX];
+	uint64_t reserved_bytes;
+	struct vgpu_backend *backend;
+};
+
+struct queue {
+	struct object object;
+	struct context *context;
+	uint32_t device;
+	cl_command_queue library;
+	bool out_of_order;
+	bool profiling;	/* the client wants times */
+	cl_int sticky;	/* of commands whose error nobody has been told */
+	struct command *first, *last;	/* not given to the library, in order */
+	struct event *barrier;	/* of the last barrier, if out of order */
+	struct batch *open;	/* given, and no callback stands for it yet */
+	uint64_t batch_done_ns;	/* when the last batch was */
+	bool flush;	/* something was given since the last clFlush */
+	bool listed;	/* in the backend's list of queues that were given something */
+	struct queue *next_listed;
+	struct queue *next_queue, **queue_link;	/* of all queues */
+};
+
+struct memory {
+	struct object object;
+	struct context *context;
+	struct memory *parent;	/* of a sub-buffer, or of an image of a buffer */
+	cl_mem library;
+	bool image;
+	bool stored;	/* in the window, or a part of such */
+	cl_mem_object_type type;
+	uint64_t bytes;	/* of a buffer */
+	uint64_t element_bytes;	/* of an image */
+	uint64_t reserved_bytes;
+	uint64_t release_call;	/* answer it when the library has let go */
+	bool answer_release;
+};
+
+struct sampler {
+	struct object object;
+	struct context *context;
+	cl_sampler library;
+};
+
+struct argument {
+	uint32_t kind;
+	uint32_t bytes;
+	uint64_t value;	/* of a handle: the object's serial, 0 for NULL */
+	void *data;	/* of a value of more than 8 bytes */
+	bool set;
+};
+
+struct kernel {
+	struct object object;
+	struct program *program;
+	cl_kernel library;
+	uint32_t argument_count;
+	uint64_t hash;	/* of program and name */
+	struct argument *set;	/* what the library's kernel object has */
+	uint32_t *kinds;	/* enum vgpu_cl_argument_kind, of each argument */
+	char *name;
+};
+
+struct event {
+	struct object object;
+	bool user;
+	bool given;	/* the library has it, or it is over */
+	cl_int status;
+	cl_event library;	/* until it is over; NULL if given without one */
+	uint64_t queue;	/* serial of the queue of its command */
+	bool in_order;
+	struct wait *waiting;	/* commands that have not been given because of it */
+};
+
+struct mapping {
+	struct object object;
+	struct memory *memory;
+	void *pointer;	/* NULL until the command that maps has been given */
+};
+
+struct wait {
+	struct event *event;
+	struct command *command;
+	struct wait *next, **link;	/* in the event's list while it is not given */
+};
+
+struct command {
+	struct command *next, *previous;	/* in its queue; then in its batch */
+	struct command *next_ready;
+	struct vgpu_backend *backend;
+	struct queue *queue;
+	struct event *event;
+	struct event *barrier;	/* of a barrier in an out-of-order queue: for those behind it */
+	uint32_t unmet;	/* reasons why it cannot be given yet */
+	uint32_t wait_count;
+	uint32_t object_count;
+	uint32_t bytes;	/* of this allocation */
+	bool ready;
+	bool fence;	/* wants all before it in its queue given */
+	uint16_t op;
+	uint32_t kernel_id;
+	uint64_t call;	/* of NOTIFY */
+	bool notify, progress;
+	cl_event library;
+	cl_int status;	/* of FINISH: the queue's error; else of its submission */
+	uint64_t mean_ns, bound_ns;	/* what it is expected to take */
+	struct wait *waits;
+	struct object **objects;
+	struct vgpu_message *message;
+	/* LAUNCH: its arguments; else what is read or written, here or in the window. */
+	void *payload;
+};
+
+/* Commands whose end one callback of the library tells. */
+struct batch {
+	struct batch *next;	/* of the news */
+	struct vgpu_backend *backend;
+	struct queue *queue;
+	struct command *first, *last;
+	uint32_t count;
+	uint64_t mean_ns;
+	uint64_t given_ns;
+	uint64_t done_ns;	/* the callback writes it */
+	cl_event event;
+	bool own_event;	/* a marker's */
+	bool waited;	/* one of its commands waits for another queue */
+	bool same;	/* all its commands are of one kind of work */
+	cl_int status;	/* the callback writes it */
+	bool tell;	/* the callback sends the last command's COMPLETION: */
+	uint64_t call;
+	uint32_t event_handle;
+	cl_int finish_status;	/* of a FINISH: the queue's error */
+};
+
+/* What is known of the time that a kind of work takes. */
+struct duration {
+	uint32_t id;
+	uint32_t samples;
+	uint64_t mean_ns;
+	uint64_t longest_ns;	/* of late, by the core's predictor */
+};
+
+struct build;	/* build.c: a program that is being compiled */
+
+struct vgpu_backend {
+	struct vgpu_child_services services;
+	char malformed[96];
+	const cl_icd_dispatch *library;
+	cl_platform_id platform;
+	uint32_t device_count;
+	cl_device_id devices[VGPU_CL_DEVICES_MAX];
+	uint8_t *bulk;
+	uint64_t bulk_bytes;
+	uint64_t memory_bytes;
+	uint64_t serial;
+	struct table tables[OPENCL_KINDS];
+
+	/* account.c */
+	uint64_t used_bytes, held_bytes;
+
+	/* command.c, submit.c */
+	struct command *ready_first, *ready_last;
+	uint32_t queued;
+	uint64_t queued_bytes;
+	uint32_t ready_count;
+	uint32_t under_way;
+	uint64_t under_way_ns;
+	uint32_t last_kernel_id;
+	uint64_t submitted, finished, failed;
+	struct queue *listed;
+	struct queue *queues;
+	bool quiet;
+	void *pools[5];
+
+	/* What the library's threads leave: a stack of batches that are over. */
+	_Atomic(struct batch *) news;
+
+	/* duration.c */
+	struct durations *durations;
+
+	/* print.c: the lock also orders what is printed and COMPLETIONs. */
+	pthread_mutex_t print_lock;
+	int print_fd;
+	int print_saved_fd;
+	int print_stop_fd;
+	bool print_thread_runs;
+	pthread_t print_thread;
+	atomic_bool prints;
+
+	/* build.c, loader.c */
+	struct build *builds;	/* that compilers work on */
+	uint64_t build_token;
+	struct loader *loader;
+
+	/* Where answers are made. */
+	_Alignas(8) uint8_t answer[VGPU_MESSAGE_BYTES];
+};
+
+/* table.c */
+struct object *opencl_find(struct vgpu_backend *backend, enum vgpu_cl_kind kind, uint32_t handle);
+/*
+ * The object of a handle, if it is there and its creation did not fail; otherwise
+ * NULL, and *error is the API's error for a wrong object of this kind, or that of
+ * the creation.
+ */
+void *opencl_use(struct vgpu_backend *backend, enum vgpu_cl_kind kind, uint32_t handle,
+		 cl_int *error);
+/* Enter an object, whose reference the table takes.  False: the handle is in use, or no memory. */
+bool opencl_enter(struct vgpu_backend *backend, uint32_t handle, struct object *object);
+struct object *opencl_remove(struct vgpu_backend *backend, enum vgpu_cl_kind kind,
+			     uint32_t handle);
+void opencl_clear_tables(struct vgpu_backend *backend);
+
+/* object.c */
+/* A zeroed object with one reference, or NULL. */
+void *opencl_new(struct vgpu_backend *backend, enum vgpu_cl_kind kind, size_t bytes,
+		 void (*destroy)(struct vgpu_backend *, struct object *));
+static inline void *opencl_ref(void *object)
+{
+	((struct object *)object)->references++;
+	return object;
+}
+void opencl_unref(struct vgpu_backend *backend, void *object);
+/*
+ * End of each request that creates: enter the object, or if the creation failed
+ * an object that stands for the failure where nobody waits for an answer; then
+ * answer.  @object may be NULL, and its reference is taken in any case.
+ */
+void opencl_created(struct vgpu_backend *backend, const struct vgpu_message *request,
+		    enum vgpu_cl_kind kind, uint32_t handle, void *object, cl_int error);
+/* Answer with a status alone, if the request wants an answer. */
+void opencl_answer(struct vgpu_backend *backend, const struct vgpu_message *request, cl_int status);
+/* Send an answer that was placed in backend->answer. */
+void opencl_answer_placed(struct vgpu_backend *backend, const struct vgpu_message *request,
+			  cl_int status);
+cl_int opencl_invalid(enum vgpu_cl_kind kind);
+bool opencl_release(struct vgpu_backend *backend, const struct vgpu_message *message);
+/* A private copy of a blob with a NUL behind it, or NULL; *error then says why. */
+char *opencl_copy_blob(struct vgpu_backend *backend, uint64_t offset, uint64_t bytes,
+		       const uint8_t *inline_bytes, uint64_t most, cl_int *error);
+
+/* account.c: accelerator memory */
+bool opencl_reserve(struct vgpu_backend *backend, uint64_t bytes);
+void opencl_free_reserved(struct vgpu_backend *backend, uint64_t bytes);
+
+/* context.c, memory.c, kernel.c, query.c, hello.c: requests; false: malformed */
+typedef bool opencl_request(struct vgpu_backend *backend, const struct vgpu_message *message);
+opencl_request opencl_hello, opencl_get, opencl_get_image_formats, opencl_create_context,
+	opencl_create_queue, opencl_flush, opencl_create_buffer, opencl_create_sub_buffer,
+	opencl_create_image, opencl_create_sampler, opencl_create_program_with_source,
+	opencl_create_program_with_binary, opencl_create_program_with_built_in_kernels,
+	opencl_build_program, opencl_compile_program, opencl_link_program, opencl_create_kernel,
+	opencl_create_user_event, opencl_set_user_event_status;
+
+/* hello.c */
+/* Whatever the client answers by itself. */
+bool opencl_is_handle_of_device(cl_device_info param);
+void opencl_adjust_device(struct vgpu_backend *backend, cl_device_info param, void *value,
+			  size_t *bytes);
+
+/* command.c */
+/* Any message that is a command. */
+opencl_request opencl_command;
+/* An event, a user event or a command's, has been given or is over. */
+void opencl_event_given(struct vgpu_backend *backend, struct event *event);
+void opencl_free_command(struct vgpu_backend *backend, struct command *command);
+void opencl_free_pools(struct vgpu_backend *backend);
+/* The command is not in its queue any more: those behind it may be ready now. */
+void opencl_command_left(struct vgpu_backend *backend, struct command *command);
+/* A command has ended without the library: its error goes where it belongs. */
+void opencl_command_failed(struct vgpu_backend *backend, struct command *command, cl_int error);
+
+/* resolve.c: find a command's objects and check its numbers, before it is queued */
+/* Objects that a message of this op names, at most. */
+uint32_t opencl_objects_of(const struct vgpu_message *message);
+/*
+ * Malformed: false.  Else *error is 0, or what the command fails with, and *waits is
+ * the message's list of events.
+ */
+bool opencl_resolve(struct vgpu_backend *backend, struct command *command, const uint32_t **waits,
+		    cl_int *error);
+
+/* transfer.c, launch.c: call the library */
+struct call_waits {
+	cl_uint count;
+	const cl_event *list;
+	cl_event *event;	/* NULL: none is wanted */
+};
+cl_int opencl_give_transfer(struct vgpu_backend *backend, struct command *command,
+			    const struct call_waits *waits);
+cl_int opencl_give_launch(struct vgpu_backend *backend, struct command *command,
+			  const struct call_waits *waits);
+
+/* submit.c */
+void opencl_submit(struct vgpu_backend *backend);
+void opencl_settle(struct vgpu_backend *backend);
+void opencl_drop_queued(struct vgpu_backend *backend);
+
+/* completion.c */
+void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *batch);
+void CL_CALLBACK opencl_command_runs(cl_event event, cl_int status, void *batch);
+void opencl_collect_batches(struct vgpu_backend *backend);
+void opencl_send_completion(struct vgpu_backend *backend, uint64_t call, uint32_t event,
+			    cl_int status, const uint64_t times_ns[4]);
+
+/* duration.c */
+bool opencl_durations_open(struct vgpu_backend *backend);
+void opencl_durations_close(struct vgpu_backend *backend);
+struct duration *opencl_duration(struct vgpu_backend *backend, uint32_t id);
+void opencl_learn(struct vgpu_backend *backend, uint32_t id, uint64_t ns);
+uint64_t opencl_now_ns(void);
+uint64_t opencl_hash(uint64_t hash, const void *data, size_t bytes);
+
+/* print.c */
+bool opencl_print_open(struct vgpu_backend *backend, char *reason);
+void opencl_print_close(struct vgpu_backend *backend);
+/* Send what kernels have printed; the lock is held. */
+void opencl_print_drain(struct vgpu_backend *backend);
+
+/* build.c */
+struct program;
+void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status);
+void opencl_collect_builds(struct vgpu_backend *backend);
+void opencl_builds_close(struct vgpu_backend *backend);
+
+#endif /* VGPU_OPENCL_BACKEND_PRIVATE_H */

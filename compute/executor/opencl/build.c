@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Builds: a job for a compiler, its result, and loading an executable.
+ *
+ * Loading unpacks files and takes the library tens of milliseconds, so a thread of
+ * ours does it.  That thread sees a build's inputs and writes its outputs; objects
+ * and their counts stay with the main thread.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "executor/link.h"
+#include "job.h"
+#include "loader.h"
+
+static const cl_int failures[] = {
+	[OPENCL_BUILD] = CL_BUILD_PROGRAM_FAILURE,
+	[OPENCL_COMPILE] = CL_COMPILE_PROGRAM_FAILURE,
+	[OPENCL_LINK] = CL_LINK_PROGRAM_FAILURE,
+};
+
+static void put_program(struct job_writer *job, const struct program *program,
+			const struct build *build, bool binary)
+{
+	opencl_put_number(job, !binary);
+	if (!binary) {
+		opencl_put_blob(job, program->source, program->source_bytes);
+		return;
+	}
+	for (uint32_t i = 0; i < build->device_count; i++) {
+		struct program_device *device = opencl_program_device((struct program *)program,
+								      build->devices[i].device);
+
+		opencl_put_blob(job, device ? device->binary : NULL,
+				device ? device->binary_bytes : 0);
+	}
+}
+
+/* Names that end with NUL each: at most @most of them are put. */
+static void put_names(struct job_writer *job, const char *names, uint64_t bytes, uint64_t most)
+{
+	uint64_t count = 0, at = 0;
+
+	for (uint64_t i = 0; i < bytes && count < most; i++)
+		count += !names[i];
+	opencl_put_number(job, count);
+	for (uint64_t i = 0; i < count; i++) {
+		size_t length = strlen(names + at);
+
+		opencl_put_blob(job, names + at, length);
+		at += length + 1;
+	}
+}
+
+/* Records of struct vgpu_cl_header_file; false: they are not well formed. */
+static bool put_headers(struct job_writer *job, const char *headers, uint64_t bytes)
+{
+	struct vgpu_cl_header_file file;
+	uint64_t count = 0, at, end;
+
+	for (int pass = 0; pass < 2; pass++) {
+		if (pass)
+			opencl_put_number(job, count);
+		for (at = 0; at < bytes; at = end) {
+			if (bytes - at < sizeof(file))
+				return false;
+			memcpy(&file, headers + at, sizeof(file));
+			at += sizeof(file);
+			end = at + vgpu_padded((uint64_t)file.name_bytes + file.content_bytes);
+			if (end > bytes || file.name_bytes > VGPU_CL_PATH_MAX)
+				return false;
+			count += !pass;
+			if (!pass)
+				continue;
+			opencl_put_blob(job, headers + at, file.name_bytes);
+			opencl_put_blob(job, headers + at + file.name_bytes, file.content_bytes);
+		}
+	}
+	return true;
+}
+
+static bool put_header_programs(struct job_writer *job, const struct build *build,
+				const struct opencl_build_request *request)
+{
+	const char *name = request->header_names;
+	const char *end = name ? name + request->header_names_bytes : NULL;
+
+	opencl_put_number(job, request->header_count);
+	for (uint32_t i = 0; i < request->header_count; i++) {
+		if (name == end || !memchr(name, '\0', end - name))
+			return false;
+		opencl_put_blob(job, name, strlen(name));
+		put_program(job, request->header_programs[i], build, false);
+		name += strlen(name) + 1;
+	}
+	return true;
+}
+
+static cl_int write_job(struct job_writer *job, const struct build *build,
+			const struct opencl_build_request *request)
+{
+	opencl_put_number(job, OPENCL_JOB_MAGIC);
+	opencl_put_number(job, request->operation);
+	opencl_put_number(job, build->device_count);
+	for (uint32_t i = 0; i < build->device_count; i++)
+		opencl_put_number(job, build->devices[i].device);
+	opencl_put_blob(job, request->options, request->options ? strlen(request->options) : 0);
+	if (request->operation == OPENCL_LINK) {
+		opencl_put_number(job, request->input_count);
+		for (uint32_t i = 0; i < request->input_count; i++)
+			put_program(job, request->inputs[i], build, true);
+	} else {
+		opencl_put_number(job, 1);
+		put_program(job, request->program, build, request->program->from_binary);
+	}
+	if (!put_header_programs(job, build, request))
+		return CL_INVALID_VALUE;
+	put_names(job, request->directories, request->directories_bytes, 4096);
+	if (!put_headers(job, request->headers, request->headers_bytes))
+		return CL_INVALID_VALUE;
+	if (job->failed || job->used > VGPU_JOB_BYTES_MAX)
+		return CL_OUT_OF_HOST_MEMORY;
+	return CL_SUCCESS;
+}
+
+static cl_int choose_devices(struct build *build, const struct opencl_build_request *request)
+{
+	struct program *program = request->program;
+
+	build->device_count = request->device_count ? request->device_count :
+						       program->device_count;
+	for (uint32_t i = 0; i < build->device_count; i++) {
+		uint32_t device = request->device_count ? request->devices[i] :
+							  program->devices[i].device;
+
+		if (!opencl_program_device(program, device))
+			return CL_INVALID_DEVICE;
+		for (uint32_t j = 0; j < i; j++)
+			if (build->devices[j].device == device)
+				return CL_INVALID_DEVICE;
+		build->devices[i].device = device;
+		build->devices[i].status = CL_BUILD_ERROR;
+		build->library_devices[i] = build->backend->devices[device];
+	}
+	return CL_SUCCESS;
+}
+
+static cl_int start(struct vgpu_backend *backend, struct build *build,
+		    const struct opencl_build_request *request)
+{
+	struct job_writer writer = { 0 };
+	struct job_writer nothing = { 0 };
+	cl_int error = choose_devices(build, request);
+	int job, result, error_number;
+
+	if (!error)
+		error = write_job(&writer, build, request);
+	if (error) {
+		free(writer.bytes);
+		return error;
+	}
+	job = opencl_put_memfd(&writer, "vgpu-job");
+	result = opencl_put_memfd(&nothing, "vgpu-result");
+	build->result = result < 0 ? -1 : fcntl(result, F_DUPFD_CLOEXEC, 8);
+	if (job < 0 || build->result < 0) {
+		if (job >= 0)
+			close(job);
+		if (result >= 0)
+			close(result);
+		return CL_OUT_OF_HOST_MEMORY;
+	}
+	error_number = backend->services.compile(backend->services.child, job, result,
+						 build->token);
+	if (error_number) {
+		backend->services.log(backend->services.child, LOG_WARNING,
+				      "event=compiler not started: %s", strerror(error_number));
+		return CL_OUT_OF_HOST_MEMORY;
+	}
+	return CL_SUCCESS;
+}
+
+static void free_build(struct vgpu_backend *backend, struct build *build)
+{
+	for (uint32_t i = 0; i < build->device_count; i++)
+		opencl_clear_program_device(&build->devices[i]);
+	if (build->result >= 0)
+		close(build->result);
+	build->program->building = false;
+	opencl_unref(backend, build->program);
+	free(build->options);
+	free(build);
+}
+
+void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_request *request)
+{
+	struct build *build = calloc(1, sizeof(*build));
+	cl_int error = CL_OUT_OF_HOST_MEMORY;
+
+	if (build) {
+		build->backend = backend;
+		build->operation = request->operation;
+		build->request = *request->message;
+		build->program = opencl_ref(request->program);
+		build->context = request->program->context->library;
+		build->result = -1;
+		build->token = ++backend->build_token;
+		build->options = request->options;
+		request->program->building = true;
+		error = start(backend, build, request);
+		if (error) {
+			build->options = NULL;
+			free_build(backend, build);
+		} else {
+			build->next = backend->builds;
+			backend->builds = build;
+		}
+	}
+	free(request->directories);
+	free(request->headers);
+	free(request->header_names);
+	if (!error)
+		return;
+	free(request->options);
+	opencl_answer(backend, request->message, error);
+}
+
+/* The result of a compiler, which may be anything; false: it is not one. */
+static bool read_result(struct build *build)
+{
+	struct job_reader reader = { 0 };
+	uint64_t count;
+	uint8_t *bytes;
+	size_t size = 0;
+	bool fine;
+
+	bytes = opencl_read_file(build->result, VGPU_JOB_BYTES_MAX, &size);
+	reader.bytes = bytes;
+	reader.end = size;
+	fine = bytes && opencl_take_number(&reader) == OPENCL_RESULT_MAGIC;
+	if (fine)
+		build->error = (cl_int)opencl_take_number(&reader);
+	count = fine ? opencl_take_number(&reader) : 0;
+	fine = fine && (count == build->device_count || (!count && build->error));
+	for (uint64_t i = 0; fine && i < count; i++) {
+		struct program_device *device = &build->devices[i];
+
+		fine = opencl_take_number(&reader) == device->device;
+		device->status = (cl_build_status)opencl_take_number(&reader);
+		device->type = opencl_take_number(&reader);
+		free(device->log);
+		device->log = opencl_take_string(&reader, &size);
+		device->log_bytes = size;
+		device->binary = (uint8_t *)opencl_take_string(&reader, &size);
+		device->binary_bytes = size;
+		fine = fine && device->log && device->binary && !reader.broken &&
+		       device->status <= CL_BUILD_SUCCESS && device->status >= CL_BUILD_IN_PROGRESS;
+	}
+	free(bytes);
+	return fine;
+}
+
+/* A compiler that came to nothing: the log is all that a program's author sees. */
+static void blame(struct build *build, const char *text)
+{
+	build->error = failures[build->operation];
+	for (uint32_t i = 0; i < build->device_count; i++) {
+		struct program_device *device = &build->devices[i];
+
+		opencl_clear_program_device(device);
+		device->status = CL_BUILD_ERROR;
+		device->log = strdup(text);
+		device->log_bytes = device->log ? strlen(text) : 0;
+	}
+}
+
+static void send_answer(struct vgpu_backend *backend, const struct build *build)
+{
+	struct vgpu_cl_build_program_answer_parts parts;
+	uint64_t room = 32 << 10, logs = 0;
+	uint8_t *at;
+
+	for (uint32_t i = 0; i < build->device_count; i++)
+		logs += build->devices[i].log_bytes;
+	vgpu_cl_place_build_program_answer(backend->answer, build->device_count,
+					   logs < room ? logs : room, &parts);
+	at = parts.logs;
+	for (uint32_t i = 0; i < build->device_count; i++) {
+		const struct program_device *device = &build->devices[i];
+		uint64_t bytes = device->log_bytes < room ? device->log_bytes : room;
+
+		parts.builds[i] = (struct vgpu_cl_device_build){
+			.device = device->device,
+			.status = device->status,
+			.binary_type = device->type,
+			.log_bytes = bytes,
+		};
+		if (bytes)
+			memcpy(at, device->log, bytes);
+		at += bytes;
+		room -= bytes;
+	}
+	opencl_answer_placed(backend, &build->request, build->error);
+}
+
+/* What the compiler made becomes the program's. */
+static void finish(struct vgpu_backend *backend, struct build *build)
+{
+	struct program *program = build->program;
+
+	send_answer(backend, build);
+	if (program->library)
+		backend->library->clReleaseProgram(program->library);
+	program->library = build->library;
+	build->library = NULL;
+	for (uint32_t i = 0; i < build->device_count; i++) {
+		struct program_device *device = &build->devices[i];
+		struct program_device *old = opencl_program_device(program, device->device);
+
+		if (device->binary && device->binary_bytes) {
+			program->hash = opencl_hash(program->hash, device->binary,
+						    device->binary_bytes);
+			if (memmem(device->binary, device->binary_bytes, "printf", 6))
+				atomic_store(&backend->prints, true);
+		} else if (program->from_binary) {
+			/* A program of a binary keeps it if the build fails. */
+			free(device->binary);
+			device->binary = old->binary;
+			device->binary_bytes = old->binary_bytes;
+			old->binary = NULL;
+		}
+		device->options = strdup(build->options ? build->options : "");
+		opencl_clear_program_device(old);
+		*old = *device;
+		*device = (struct program_device){ .device = old->device };
+	}
+	free_build(backend, build);
+}
+
+static bool is_executable(const struct build *build)
+{
+	for (uint32_t i = 0; i < build->device_count; i++)
+		if (build->devices[i].type == CL_PROGRAM_BINARY_TYPE_EXECUTABLE &&
+		    build->devices[i].binary_bytes)
+			return true;
+	return false;
+}
+
+void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status)
+{
+	struct build *build, **link = &backend->builds;
+	char text[128];
+
+	while (*link && (*link)->token != token)
+		link = &(*link)->next;
+	build = *link;
+	if (!build)
+		return;
+	*link = build->next;
+	if (status) {
+		snprintf(text, sizeof(text), "vgpu: the compiler ended early: %s%s%d",
+			 strerror(status), status == EIO ? ", status " : " ", exit_status);
+		blame(build, text);
+		if (status == ENOMEM || status == EAGAIN)
+			build->error = CL_OUT_OF_HOST_MEMORY;
+	} else if (!read_result(build)) {
+		blame(build, "vgpu: the compiler's result cannot be read");
+	}
+	if (!build->error && is_executable(build))
+		opencl_load(backend, build);
+	else
+		finish(backend, build);
+}
+
+void opencl_collect_builds(struct vgpu_backend *backend)
+{
+	struct build *build;
+
+	while ((build = opencl_loaded(backend))) {
+		if (build->load_error)
+			blame(build, "vgpu: the library does not load the compiler's result");
+		finish(backend, build);
+	}
+}
+
+void opencl_builds_close(struct vgpu_backend *backend)
+{
+	struct build *build;
+
+	opencl_loader_close(backend);
+	while ((build = opencl_loaded(backend))) {
+		if (build->library)
+			backend->library->clReleaseProgram(build->library);
+		free_build(backend, build);
+	}
+	free(backend->loader);
+	backend->loader = NULL;
+	while ((build = backend->builds)) {
+		backend->builds = build->next;
+		free_build(backend, build);
+	}
+}

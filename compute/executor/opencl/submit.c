@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gives ready commands to the library, as many as the lease and the bounds on what
+ * is under way allow.
+ *
+ * Most launches get no event of the library's: they are collected in their queue's
+ * open batch, and one callback of a later command, or of a marker, tells of the end of
+ * all of them.  A callback costs more than a small kernel, and the library starts
+ * nothing else in that queue while it runs.  In an out-of-order queue the end of
+ * one command says nothing of those before it; there a command with a callback is a
+ * batch of its own, and markers stand for the rest.
+ */
+#include <stdlib.h>
+
+#include "backend_private.h"
+
+/* A kernel that runs as long as this is told of by itself. */
+#define OWN_CALLBACK_NS	50000ull
+/* So many executions of a kernel are measured one by one. */
+#define MEASURED	8u
+
+static struct batch *open_batch(struct vgpu_backend *backend, struct queue *queue)
+{
+	struct batch *batch = calloc(1, sizeof(*batch));
+
+	if (!batch)
+		return NULL;
+	batch->backend = backend;
+	batch->queue = queue;
+	batch->given_ns = opencl_now_ns();
+	return batch;
+}
+
+static void add(struct vgpu_backend *backend, struct batch *batch, struct command *command)
+{
+	command->next = NULL;
+	command->previous = NULL;
+	batch->same = !batch->last || (batch->same && batch->last->kernel_id == command->kernel_id);
+	if (batch->last)
+		batch->last->next = command;
+	else
+		batch->first = command;
+	batch->last = command;
+	batch->count++;
+	batch->mean_ns += command->mean_ns;
+	backend->under_way++;
+	backend->under_way_ns += command->mean_ns;
+}
+
+/* The callback of @event stands for the batch, which belongs to the library's threads from here. */
+static void close_batch(struct vgpu_backend *backend, struct batch *batch, cl_event event)
+{
+	cl_int error;
+
+	if (batch->queue->open == batch)
+		batch->queue->open = NULL;
+	batch->event = event;
+	error = backend->library->clSetEventCallback(event, CL_COMPLETE, opencl_batch_done, batch);
+	if (error)
+		opencl_batch_done(event, error, batch);
+}
+
+/* A marker ends the queue's open batch.  Without memory for it the next one will. */
+static void mark(struct vgpu_backend *backend, struct queue *queue)
+{
+	cl_event event;
+
+	if (!queue->open ||
+	    backend->library->clEnqueueMarkerWithWaitList(queue->library, 0, NULL, &event))
+		return;
+	queue->open->own_event = true;
+	close_batch(backend, queue->open, event);
+	queue->flush = true;
+}
+
+static void list(struct vgpu_backend *backend, struct queue *queue)
+{
+	if (queue->listed)
+		return;
+	queue->listed = true;
+	queue->next_listed = backend->listed;
+	backend->listed = opencl_ref(queue);
+}
+
+/* All queues that were given something: flush them, and with @settle end their batches. */
+static void walk(struct vgpu_backend *backend, bool settle)
+{
+	struct queue *queue, **link = &backend->listed;
+
+	while ((queue = *link)) {
+		if (settle)
+			mark(backend, queue);
+		if (queue->flush)
+			backend->library->clFlush(queue->library);
+		queue->flush = false;
+		if (queue->open) {
+			link = &queue->next_listed;
+			continue;
+		}
+		*link = queue->next_listed;
+		queue->listed = false;
+		opencl_unref(backend, queue);
+	}
+}
+
+void opencl_settle(struct vgpu_backend *backend)
+{
+	if (backend->listed)
+		walk(backend, true);
+}
+
+/* The library's events for a command's wait list, or -1: one of them has failed. */
+static int collect_waits(struct command *command, cl_event *events)
+{
+	int count = 0;
+
+	for (uint32_t i = 0; i < command->wait_count; i++) {
+		const struct event *event = command->waits[i].event;
+
+		if (event->status < 0)
+			return -1;
+		if (!event->library)
+			continue;
+		/* What is before it in its own in-order queue it waits for anyway. */
+		if (event->in_order && event->queue == command->queue->object.serial)
+			continue;
+		events[count++] = event->library;
+	}
+	return count;
+}
+
+static bool measure(struct vgpu_backend *backend, const struct command *command)
+{
+	return command->op == VGPU_CL_LAUNCH &&
+	       opencl_duration(backend, command->kernel_id)->samples < MEASURED;
+}
+
+static void given(struct vgpu_backend *backend, struct command *command, struct batch *batch,
+		  bool callback, bool waited)
+{
+	static const uint64_t no_times[4];
+	struct queue *queue = command->queue;
+	const struct vgpu_cl_marker *head = (const void *)command->message;
+
+	if (command->event) {
+		command->event->status = CL_SUBMITTED;
+		command->event->library = command->library;
+		opencl_event_given(backend, command->event);
+	}
+	if (command->barrier)
+		opencl_event_given(backend, command->barrier);
+	if (command->op == VGPU_CL_FINISH) {
+		command->status = queue->sticky;
+		queue->sticky = CL_SUCCESS;
+	}
+	if (command->progress) {
+		opencl_send_completion(backend, command->call, head->event, CL_SUBMITTED, no_times);
+		backend->library->clSetEventCallback(command->library, CL_RUNNING,
+						     opencl_command_runs, command);
+	}
+	backend->submitted++;
+	backend->last_kernel_id = command->kernel_id;
+	queue->flush = true;
+	add(backend, batch, command);
+	batch->waited |= waited;
+	list(backend, queue);
+	if (callback) {
+		batch->tell = command->notify && !command->progress && !queue->profiling;
+		batch->call = command->call;
+		batch->event_handle = head->event;
+		batch->finish_status = command->status;
+		close_batch(backend, batch, command->library);
+	} else if (batch->count >= OPENCL_BATCH_MAX || batch->mean_ns >= OPENCL_BATCH_NS) {
+		mark(backend, queue);
+	}
+}
+
+static void give(struct vgpu_backend *backend, struct command *command)
+{
+	struct queue *queue = command->queue;
+	bool alone = measure(backend, command);
+	bool callback = command->notify || alone || command->mean_ns >= OWN_CALLBACK_NS;
+	bool wants_event = callback || command->event;
+	cl_event events[VGPU_CL_WAITS_MAX + 1];
+	struct call_waits waits = { .event = wants_event ? &command->library : NULL };
+	struct batch *batch, *fresh = NULL;
+	int count = collect_waits(command, events);
+	cl_int error = CL_SUCCESS;
+
+	opencl_command_left(backend, command);
+	if (alone)
+		mark(backend, queue);
+	batch = queue->open;
+	if (!batch || (callback && queue->out_of_order))
+		batch = fresh = open_batch(backend, queue);
+	if (count < 0)
+		error = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+	else if (!batch)
+		error = CL_OUT_OF_HOST_MEMORY;
+	if (!error) {
+		waits.count = count;
+		waits.list = count ? events : NULL;
+		error = command->op == VGPU_CL_LAUNCH ?
+				opencl_give_launch(backend, command, &waits) :
+				opencl_give_transfer(backend, command, &waits);
+	}
+	if (error) {
+		free(fresh);
+		opencl_command_failed(backend, command, error);
+		return;
+	}
+	if (fresh && !(callback && queue->out_of_order))
+		queue->open = fresh;
+	given(backend, command, batch, callback, count > 0);
+}
+
+static bool bounded(struct vgpu_backend *backend, const struct command *command)
+{
+	struct vgpu_child_services *services = &backend->services;
+	uint64_t most = services->rivals(services->child) ? OPENCL_UNDER_WAY_RIVAL_NS :
+							    OPENCL_UNDER_WAY_ALONE_NS;
+
+	if (!backend->under_way)
+		return true;
+	return backend->under_way < OPENCL_UNDER_WAY_MAX &&
+	       backend->under_way_ns + command->mean_ns <= most;
+}
+
+static struct command *pop_ready(struct vgpu_backend *backend)
+{
+	struct command *command = backend->ready_first;
+
+	backend->ready_first = command->next_ready;
+	if (!backend->ready_first)
+		backend->ready_last = NULL;
+	backend->ready_count--;
+	return command;
+}
+
+void opencl_submit(struct vgpu_backend *backend)
+{
+	struct vgpu_child_services *services = &backend->services;
+	struct command *command;
+
+	while ((command = backend->ready_first) && !backend->quiet) {
+		if (!bounded(backend, command) ||
+		    !services->may_submit(services->child,
+					  backend->under_way_ns + command->bound_ns))
+			break;
+		give(backend, pop_ready(backend));
+	}
+	if (backend->listed)
+		walk(backend, false);
+}
+
+/* Also queues that the client has released: their commands keep them. */
+void opencl_drop_queued(struct vgpu_backend *backend)
+{
+	struct queue *queue, *next;
+	struct command *command;
+
+	for (queue = backend->queues; queue; queue = next) {
+		opencl_ref(queue);
+		while ((command = queue->first)) {
+			opencl_command_left(backend, command);
+			/* What became ready by that is dropped as well. */
+			backend->ready_first = NULL;
+			backend->ready_last = NULL;
+			opencl_free_command(backend, command);
+		}
+		next = queue->next_queue;
+		opencl_unref(backend, queue);
+	}
+	backend->ready_first = NULL;
+	backend->ready_last = NULL;
+	backend->ready_count = 0;
+}
