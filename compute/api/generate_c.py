@@ -55,7 +55,9 @@ def messages_header(api: Description) -> str:
     out = [LICENCE, f"#ifndef {capital}_MESSAGES_H", f"#define {capital}_MESSAGES_H", ""]
     out += ["#include <stdint.h>", "", '#include "protocol/window.h"', ""]
     for constant in api.constants:
-        out += [f"#define {capital}_{constant.name} {constant.value}" + (f"\t/* {constant.doc} */" if constant.doc else "")]
+        out += [
+            f"#define {capital}_{constant.name} {constant.value}" + (f"\t/* {constant.doc} */" if constant.doc else "")
+        ]
     for enumeration in api.enumerations:
         out += ["", *comment(enumeration.doc), f"enum {prefix}_{enumeration.name} {{"]
         for name, value, doc in enumeration.values:
@@ -121,7 +123,11 @@ def check_blob(blob: Blob, capital: str) -> list[str]:
     out: list[str] = []
     word = "if"
     if blob.inline:
-        out += [f"\tif ({offset} == {capital}_INLINE) {{", f"\t\tif ({size} > {capital}_INLINE_MAX)", "\t\t\treturn false;"]
+        out += [
+            f"\tif ({offset} == {capital}_INLINE) {{",
+            f"\t\tif ({size} > {capital}_INLINE_MAX)",
+            "\t\t\treturn false;",
+        ]
         word = "\t} else if"
     if blob.absent:
         start = "\tif" if word == "if" else word
@@ -138,7 +144,9 @@ def check_elements(array: Array, capital: str) -> list[str]:
         return []
     value = f"view->{array.name}[i]"
     wrong = (
-        f"!{value} || {value} >= {capital}_HANDLES_MAX" if array.role == "handle" else f"{value} >= {capital}_DEVICES_MAX"
+        f"!{value} || {value} >= {capital}_HANDLES_MAX"
+        if array.role == "handle"
+        else f"{value} >= {capital}_DEVICES_MAX"
     )
     return [
         f"\tfor (uint32_t i = 0; i < m->{array.count}; i++)",
@@ -219,7 +227,7 @@ def decode_header(api: Description) -> str:
     out += [f"#ifndef {capital}_DECODE_H", f"#define {capital}_DECODE_H", ""]
     out += ["#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>", ""]
     out += [f'#include "{api_name(api)}_messages.h"', ""]
-    out += ["/* Whoever includes this need not use all. */", '#pragma GCC diagnostic push']
+    out += ["/* Whoever includes this need not use all. */", "#pragma GCC diagnostic push"]
     out += ['#pragma GCC diagnostic ignored "-Wtype-limits"', ""]
     out += PADDED
     for message, layout in zip(api.requests, requests, strict=True):

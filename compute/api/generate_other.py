@@ -29,7 +29,7 @@ def refusal(function: Function) -> list[str]:
 
 def stubs_header(api: Description) -> str:
     """The text of NAME_stubs.h: the refused functions."""
-    out = [LICENCE, '#pragma GCC diagnostic push', '#pragma GCC diagnostic ignored "-Wunused-parameter"', ""]
+    out = [LICENCE, "#pragma GCC diagnostic push", '#pragma GCC diagnostic ignored "-Wunused-parameter"', ""]
     for function in api.functions:
         if function.how == "refused":
             out += refusal(function)
@@ -39,7 +39,10 @@ def stubs_header(api: Description) -> str:
 
 def functions_header(api: Description) -> str:
     """The text of NAME_functions.h: the list of the dispatch table's entries."""
-    out = [LICENCE, "/* FULL(name) is implemented, REFUSED(name) fails, EMPTY(name) is no entry; in the table's order. */"]
+    out = [
+        LICENCE,
+        "/* FULL(name) is implemented, REFUSED(name) fails, EMPTY(name) is no entry; in the table's order. */",
+    ]
     out += ["#define VGPU_CL_FUNCTIONS(FULL, REFUSED, EMPTY) \\"]
     words = {"remote": "FULL", "local": "FULL", "refused": "REFUSED", "empty": "EMPTY"}
     out += [f"\t{words[function.how]}({function.name}) \\" for function in api.functions]
@@ -62,7 +65,11 @@ def support_table(api: Description) -> str:
             texts.append(function.note)
         out += [f"| `{function.name}` | {function.since} | {words[function.how]} | {'; '.join(texts)} |"]
     absent = ", ".join(f"`{function.name}`" for function in api.functions if function.how == "empty")
-    out += ["", f"Not in the table of a program's loader, because sharing with other APIs is not offered: {absent}.", ""]
+    out += [
+        "",
+        f"Not in the table of a program's loader, because sharing with other APIs is not offered: {absent}.",
+        "",
+    ]
     return "\n".join(out)
 
 
@@ -122,7 +129,8 @@ def grammar(api: Description) -> str:
             "kinds": {name: value for name, value, _ in api.enumerations[0].values},
             "structures": {
                 element.name: [
-                    {"name": field.name, "bytes": field.size, "elements": max(field.array, 1)} for field in element.fields
+                    {"name": field.name, "bytes": field.size, "elements": max(field.array, 1)}
+                    for field in element.fields
                 ]
                 for element in api.structures
             },

@@ -149,9 +149,7 @@ FUNCTIONS = (
     local("clRetainDevice", "1.2"),
     local("clReleaseDevice", "1.2"),
     remote("clCreateImage", "1.2", "CREATE_IMAGE", creates="MEMORY"),
-    remote(
-        "clCreateProgramWithBuiltInKernels", "1.2", "CREATE_PROGRAM_WITH_BUILT_IN_KERNELS", creates="PROGRAM"
-    ),
+    remote("clCreateProgramWithBuiltInKernels", "1.2", "CREATE_PROGRAM_WITH_BUILT_IN_KERNELS", creates="PROGRAM"),
     remote("clCompileProgram", "1.2", "COMPILE_PROGRAM"),
     remote("clLinkProgram", "1.2", "LINK_PROGRAM", creates="PROGRAM"),
     local("clUnloadPlatformCompiler", "1.2", "a hint that is not needed"),
@@ -179,7 +177,9 @@ FUNCTIONS = (
         "clEnqueueReleaseEGLObjectsKHR",
         "clCreateEventFromEGLSyncKHR",
     ),
-    remote("clCreateCommandQueueWithProperties", "2.0", "CREATE_QUEUE", creates="QUEUE", note="no queues on the device"),
+    remote(
+        "clCreateCommandQueueWithProperties", "2.0", "CREATE_QUEUE", creates="QUEUE", note="no queues on the device"
+    ),
     refused(
         "clCreatePipe",
         "2.0",
@@ -236,9 +236,7 @@ FUNCTIONS = (
     ),
     refused("clEnqueueSVMUnmap", "2.0", f"cl_command_queue queue, void *pointer, {WAITS}", INVALID, SVM),
     remote("clCreateSamplerWithProperties", "2.0", "CREATE_SAMPLER", creates="SAMPLER"),
-    refused(
-        "clSetKernelArgSVMPointer", "2.0", "cl_kernel kernel, cl_uint index, const void *value", INVALID, SVM
-    ),
+    refused("clSetKernelArgSVMPointer", "2.0", "cl_kernel kernel, cl_uint index, const void *value", INVALID, SVM),
     refused(
         "clSetKernelExecInfo",
         "2.0",

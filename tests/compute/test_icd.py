@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's library by itself, with a player in place of broker and child."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.compute.icd_rig import LIMIT_S, Played
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return Played(tmp_path_factory.mktemp("icd"))
+
+
+def done(result: subprocess.CompletedProcess[str]) -> None:
+    assert (result.returncode, result.stdout.splitlines()[-1:]) == (0, ["done"]), result.stderr
+
+
+def test_a_launch_carries_all_arguments_of_its_kernel(played: Played) -> None:
+    with played.play(["print"]) as (environment, player):
+        done(
+            subprocess.run([played.client, "launch"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        )
+        player.wait(LIMIT_S)
+        assert player.stdout is not None
+        lines = player.stdout.read().splitlines()
+    launches = [line for line in lines if line.startswith("LAUNCH")]
+    # The third names the second's event unless that has ended already.
+    assert [line.partition("arguments")[2] for line in launches] == [
+        " 2 data 16 global 64 kind 2 bytes 0 kind 1 bytes 16"
+    ] * 3
+    # What creates something that can only fail for want of memory is not waited for.
+    assert "CREATE_BUFFER alone" in lines
+    assert "CREATE_PROGRAM_WITH_SOURCE alone" in lines
+    assert "CREATE_KERNEL call" in lines
+
+
+def test_without_a_socket_there_is_no_platform(played: Played) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "VGPUMGR_SOCKET"}
+    environment["OCL_ICD_VENDORS"] = str(played.vendors)
+    result = subprocess.run([played.client, "none"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    done(result)
+    assert result.stderr == ""
+
+
+def test_a_socket_that_nobody_listens_on_is_named(played: Played, tmp_path: Path) -> None:
+    environment = {**os.environ, "OCL_ICD_VENDORS": str(played.vendors), "VGPUMGR_SOCKET": str(tmp_path / "nothing")}
+    result = subprocess.run([played.client, "none"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    done(result)
+    assert result.stderr == f"vgpumgr: {tmp_path / 'nothing'}: No such file or directory\n"
+
+
+def test_a_refused_client_says_why_and_finds_no_platform(played: Played) -> None:
+    result = played.run("none", "refuse")
+    done(result)
+    assert result.stderr == "vgpumgr: refused: there are enough\n"
+
+
+@pytest.mark.parametrize("how", ["lose", "vanish", "tail", "garbage"])
+@pytest.mark.parametrize("when", [10, 41])
+def test_a_lost_child_ends_every_call_and_every_wait(played: Played, how: str, when: int) -> None:
+    scenario = "broken" if how == "garbage" else "lost"
+    result = played.run(scenario, how, str(when))
+    done(result)
+    if how != "garbage":
+        assert result.stderr == "vgpumgr: the accelerator's process is gone; this program's device is lost\n"
+
+
+def test_a_request_ring_of_nonsense_is_a_lost_child(played: Played) -> None:
+    done(played.run("full", "head", "10"))
+
+
+@pytest.mark.parametrize("spin_us", ["0", "50"])
+@pytest.mark.parametrize("scenario", ["fork", "callbacks", "threads", "flood"])
+def test_a_program_works_however_waits_are_spent(played: Played, scenario: str, spin_us: str) -> None:
+    done(played.run(scenario, "work", VGPUMGR_SPIN_US=spin_us))
+
+
+def test_a_wait_of_one_thread_does_not_hold_others_up(played: Played) -> None:
+    done(played.run("followers", "hold"))
+
+
+def test_devices_do_not_show_what_is_not_carried(played: Played) -> None:
+    done(played.run("masks", "work"))
+
+
+def test_wrong_arguments_fail_before_anything_is_sent(played: Played) -> None:
+    with played.play(["print"]) as (environment, player):
+        done(
+            subprocess.run([played.client, "misuse"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        )
+        player.wait(LIMIT_S)
+        assert player.stdout is not None
+        sent = player.stdout.read().splitlines()
+    assert [line.split()[0] for line in sent] == [
+        "HELLO",
+        "CREATE_CONTEXT",
+        "CREATE_QUEUE",
+        "CREATE_BUFFER",
+        "CREATE_PROGRAM_WITH_SOURCE",
+        "BUILD_PROGRAM",
+        "CREATE_KERNEL",
+    ]
