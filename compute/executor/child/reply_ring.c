@@ -24,11 +24,11 @@ static bool broken(struct vgpu_reply_ring *replies, const char *why)
 static int64_t room(const struct vgpu_reply_ring *replies)
 {
 	uint64_t head = atomic_load_explicit(&replies->ring->head, memory_order_acquire);
-	uint64_t used = replies->tail - head;
 
-	if (used > VGPU_RING_BYTES || head % VGPU_MESSAGE_ALIGN)
+	if (head > replies->tail || replies->tail - head > VGPU_RING_BYTES ||
+	    head % VGPU_MESSAGE_ALIGN)
 		return -1;
-	return (int64_t)(VGPU_RING_BYTES - used);
+	return (int64_t)(VGPU_RING_BYTES - (replies->tail - head));
 }
 
 /* 1 if it is in the ring, 0 if it does not fit now, -1 if the ring is broken. */
