@@ -234,7 +234,7 @@ int control_open(struct broker *broker)
 	int length, fd, failed;
 	mode_t mask;
 
-	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/control.sock", broker->directory);
+	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", broker->directory);
 	if (length < 0 || (size_t)length >= sizeof(address.sun_path))
 		return -ENAMETOOLONG;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

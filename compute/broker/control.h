@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control socket: `control.sock` in the run directory, mode 0600.
+ * The control socket: `control` in the run directory, mode 0600.
  *
  * A request is one line of JSON, and so is its answer:
  *

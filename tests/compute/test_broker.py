@@ -103,7 +103,7 @@ def test_nobody_can_resize_what_is_shared_or_write_a_lease_page(broker: Broker) 
 def test_the_sockets_permissions_are_the_configurations_and_change_with_it(broker: Broker) -> None:
     path = broker.run / "blue.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE((broker.run / "control.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE((broker.run / "control").stat().st_mode) == 0o600
     broker.tenants[0] |= {"socket_mode": 0o660, "socket_gid": os.getgid()}
     broker.control.set(broker.settings(), generation=1)
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
@@ -503,7 +503,7 @@ def test_tenants_come_and_go_live(broker: Broker) -> None:
 def test_a_request_that_makes_no_sense_is_refused_with_a_code(broker: Broker, request_line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(LIMIT_S)
-        connection.connect(str(broker.run / "control.sock"))
+        connection.connect(str(broker.run / "control"))
         connection.sendall(request_line + b"\n")
         answer = json.loads(connection.makefile().readline())
         assert answer["ok"] is False

@@ -98,7 +98,7 @@ def licences_for(path: Path) -> set[str]:
         or path.match("tests/kmod/selftests/*.c")
         or path.match("tests/lab/kernels/uml/*.c")
     )
-    if path.parts[0] == "kmod" or linked:
+    if path.parts[0] == "kmod" or path.parts[:2] == ("compute", "protocol") or linked:
         return MODULE_LICENCES
     return OTHER_LICENCES
 

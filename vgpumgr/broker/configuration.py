@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 20
 NS_PER_US = 1_000
 MIB = 1 << 20
 NO_GROUP = 2**32 - 1
-NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 PROBLEMS_SHOWN = 5
 
 
@@ -148,7 +148,7 @@ def _problem(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         said = "there is no such field"
     elif error["type"] == "string_pattern_mismatch" and error["loc"][-1] == "[key]":
-        said = "a tenant's name is of a-z, 0-9 and -, at most 63 of them"
+        said = "a tenant's name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
     elif error["type"] == "string_pattern_mismatch":
         said = 'a mode like "0660" is expected'
     return f"{where}: {said}" if where else said

@@ -9,7 +9,7 @@ from typing import Any
 
 from vgpumgr.errors import BrokerAnswerError, BrokerRefusedError, BrokerUnreachableError
 
-CONTROL = "control.sock"
+CONTROL = "control"
 LIMIT_S = 10.0
 MAX_BYTES = 64 << 20
 

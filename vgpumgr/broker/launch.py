@@ -47,8 +47,8 @@ def environment(directory: Path, tenant: str, env: Mapping[str, str]) -> dict[st
     """Return the environment of a program that uses the tenant's accelerator."""
     return {
         **env,
-        SOCKET_VARIABLE: str(directory / f"{tenant}.sock"),
-        VENDORS_VARIABLE: str(directory / VENDORS),
+        SOCKET_VARIABLE: str(directory.absolute() / f"{tenant}.sock"),
+        VENDORS_VARIABLE: str(directory.absolute() / VENDORS),
     }
 
 
@@ -56,7 +56,7 @@ def check_socket(directory: Path, tenant: str) -> None:
     """Find out whether a program could connect. BrokerUnreachableError, BrokerRefusedError."""
     path = directory / f"{tenant}.sock"
     if not path.exists() and (directory / CONTROL).exists():
-        there = sorted(file.stem for file in directory.glob("*.sock") if file.name != CONTROL)
+        there = sorted(file.stem for file in directory.glob("*.sock"))
         raise BrokerRefusedError(
             f"the broker in {directory} has no tenant {tenant!r}; it has {', '.join(there) or 'none'}",
             code="object.unknown",

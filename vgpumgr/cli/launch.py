@@ -12,13 +12,14 @@ from vgpumgr.cli.session import Output, begin
 
 def run(
     context: typer.Context,
-    command: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENT...]")],
+    command: Annotated[list[str], typer.Argument(metavar="PROGRAM")],
     tenant: Annotated[str, typer.Option(help="on whose accelerator")],
     run_directory: DirectoryOption = None,
 ) -> None:
     """Start a program that uses a broker's accelerator.
 
-    The program is not changed: OpenCL's loader is told to load our library, and that where the tenant's socket is.
+    The program is not changed: its environment makes OpenCL's loader load our library, which connects to the tenant's
+    socket. What follows `--` is the program and its arguments.
     """
     from vgpumgr.broker.launch import become_program, check_socket, environment
 
