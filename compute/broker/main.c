@@ -32,6 +32,7 @@
 #include "broker/broker.h"
 #include "broker/control.h"
 #include "broker/json.h"
+#include "broker/priority.h"
 #include "broker/supervisor.h"
 #include "broker/tenant.h"
 #include "executor/log.h"
@@ -251,6 +252,10 @@ int main(int count, char **arguments)
 		return usage();
 	vgpu_log_open("vgpu-broker");
 	raise_descriptor_limit();
+	error = priority_raise();
+	if (error)
+		vgpu_log(LOG_NOTICE, "event=priority.ordinary hand-overs are slow while all processors are busy: %s",
+			 strerror(-error));
 	broker.directory = arguments[2];
 	broker.started_ns = loop_now_ns();
 	broker.arbiter_timer.due = arbiter_due;
