@@ -96,7 +96,7 @@ def pack(name: str, call: int = 0, flags: int = 0, /, **values: Any) -> bytes:
             values[f"{blob.name}_offset"], values[f"{blob.name}_bytes"] = INLINE, len(data)
             tail += padded(data)
         else:
-            values.setdefault(f"{blob.name}_offset", ABSENT if blob.absent else INLINE)
+            values.setdefault(f"{blob.name}_offset", ABSENT if blob.absent else INLINE if blob.inline else 0)
     fixed = pack_fields(layout.fields, values)
     assert not values, f"{name} has no {', '.join(values)}"
     return HEADER.pack(HEADER_BYTES + len(fixed) + len(tail), message.number, flags, call) + fixed + tail

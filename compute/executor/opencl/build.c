@@ -148,14 +148,64 @@ static cl_int choose_devices(struct build *build, const struct opencl_build_requ
 	return CL_SUCCESS;
 }
 
+/*
+ * Is it one of PoCL's binaries with the code of all its kernels?  Programs keep
+ * binaries and bring them back, and then there is nothing to compile.  Without the code
+ * PoCL would start a linker at the first launch, which the sandbox refuses.
+ */
+static bool is_complete(const struct program_device *device)
+{
+	const char *const code = "/0-0-0/";
+	const uint8_t *at = device->binary, *end = at + device->binary_bytes;
+	uint32_t kernels, found = 0;
+
+	/* "poclbin" and NUL, the device's id, a version, the number of kernels. */
+	if (device->type != CL_PROGRAM_BINARY_TYPE_EXECUTABLE || device->binary_bytes < 24 ||
+	    memcmp(at, "poclbin", 7))
+		return false;
+	memcpy(&kernels, at + 20, sizeof(kernels));
+	while ((at = memmem(at, end - at, code, strlen(code)))) {
+		at += strlen(code);
+		found += memmem(at, end - at < 512 ? end - at : 512, ".so", 3) != NULL;
+	}
+	return kernels && found >= kernels;
+}
+
+/* Makes a build that needs no compiler of a program's binaries; false: it is none. */
+static bool take_complete(struct build *build)
+{
+	if (build->operation != OPENCL_BUILD || !build->program->from_binary)
+		return false;
+	for (uint32_t i = 0; i < build->device_count; i++) {
+		struct program_device *device = &build->devices[i];
+		const struct program_device *old = opencl_program_device(build->program,
+									 device->device);
+
+		if (!is_complete(old))
+			return false;
+		device->binary = malloc(old->binary_bytes);
+		if (!device->binary)
+			return false;
+		memcpy(device->binary, old->binary, old->binary_bytes);
+		device->binary_bytes = old->binary_bytes;
+		device->type = old->type;
+		device->status = CL_BUILD_SUCCESS;
+	}
+	return true;
+}
+
 static cl_int start(struct vgpu_backend *backend, struct build *build,
-		    const struct opencl_build_request *request)
+		    const struct opencl_build_request *request, bool *loads)
 {
 	struct job_writer writer = { 0 };
 	struct job_writer nothing = { 0 };
 	cl_int error = choose_devices(build, request);
 	int job, result, error_number;
 
+	if (!error && take_complete(build)) {
+		*loads = true;
+		return CL_SUCCESS;
+	}
 	if (!error)
 		error = write_job(&writer, build, request);
 	if (error) {
@@ -198,6 +248,7 @@ void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_reques
 {
 	struct build *build = calloc(1, sizeof(*build));
 	cl_int error = CL_OUT_OF_HOST_MEMORY;
+	bool loads = false;
 
 	if (build) {
 		build->backend = backend;
@@ -209,8 +260,10 @@ void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_reques
 		build->token = ++backend->build_token;
 		build->options = request->options;
 		request->program->building = true;
-		error = start(backend, build, request);
-		if (error) {
+		error = start(backend, build, request, &loads);
+		if (loads) {
+			opencl_load(backend, build);
+		} else if (error) {
 			build->options = NULL;
 			free_build(backend, build);
 		} else {
@@ -253,6 +306,7 @@ static bool read_result(struct build *build)
 		free(device->log);
 		device->log = opencl_take_string(&reader, &size);
 		device->log_bytes = size;
+		free(device->binary);
 		device->binary = (uint8_t *)opencl_take_string(&reader, &size);
 		device->binary_bytes = size;
 		fine = fine && device->log && device->binary && !reader.broken &&

@@ -37,23 +37,27 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 	static const uint64_t no_times[4];
 	struct batch *batch = user;
 	struct vgpu_backend *backend = batch->backend;
+	uint32_t event_handle = batch->event_handle;
+	uint64_t call = batch->call;
+	bool tell = batch->tell;
 
 	(void)event;
 	batch->done_ns = opencl_now_ns();
 	batch->status = status < 0 ? status : CL_SUCCESS;
+	status = batch->status ? batch->status : batch->finish_status;
 	if (atomic_load_explicit(&backend->prints, memory_order_relaxed)) {
 		pthread_mutex_lock(&backend->print_lock);
 		opencl_print_drain(backend);
 		pthread_mutex_unlock(&backend->print_lock);
 	}
-	if (batch->tell)
-		opencl_send_completion(backend, batch->call, batch->event_handle,
-				       batch->status ? batch->status : batch->finish_status,
-				       no_times);
+	/* In this order: what the client sends next ends behind this batch in the news. */
 	batch->next = atomic_load_explicit(&backend->news, memory_order_relaxed);
 	while (!atomic_compare_exchange_weak_explicit(&backend->news, &batch->next, batch,
 						      memory_order_release, memory_order_relaxed))
 		;
+	/* The main thread may have freed the batch. */
+	if (tell)
+		opencl_send_completion(backend, call, event_handle, status, no_times);
 	backend->services.wake(backend->services.child);
 }
 
