@@ -4,8 +4,9 @@
  *
  *	client calls			cost of single calls and of launches
  *	client copies			bandwidth of reads, writes and maps
- *	client work KERNEL_US SECONDS [ROUNDS]	launches kernels of about that length, eight
- *					at a time, and says how many ended
+ *	client work KERNEL_US SECONDS [ROUNDS]
+ *			always has kernels of about that length queued, and says how
+ *			many ended
  *	client gaps KERNEL_US GAP_US REQUESTS [ROUNDS]
  *			requests of eight kernels, with a pause of the host after
  *			each kernel, and a wait for each second one
@@ -226,6 +227,9 @@ static void measure_copies(void)
 }
 
 #define WORK_ITEMS 512
+/* Work that is queued ahead: so many batches of about that length. */
+#define BATCHES 4
+#define BATCH_US 20000.0
 
 static cl_kernel spin;
 
@@ -275,21 +279,41 @@ static void begin_work(double kernel_us, const char *given_rounds)
 	fflush(stdout);
 }
 
+/* Launches a batch; the event is that of its last kernel. */
+static cl_event launch_batch(int count)
+{
+	size_t global = WORK_ITEMS, local = 64;
+	cl_event event;
+
+	for (int i = 1; i < count; i++)
+		launch(spin, global, local);
+	must(clEnqueueNDRangeKernel(queue, spin, 1, NULL, &global, &local, 0, NULL, &event), "clEnqueueNDRangeKernel");
+	must(clFlush(queue), "clFlush");
+	return event;
+}
+
 static void work(double kernel_us, double seconds, const char *rounds)
 {
+	int batch = kernel_us < BATCH_US ? (int)(BATCH_US / kernel_us) : 1;
+	cl_event events[BATCHES];
 	double start, took;
-	int count = 0;
+	long count = 0;
 
 	begin_work(kernel_us, rounds);
 	start = now_us();
-	do {
-		for (int i = 0; i < 8; i++)
-			launch(spin, WORK_ITEMS, 64);
-		finish();
-		count += 8;
+	for (int i = 0; i < BATCHES; i++)
+		events[i] = launch_batch(batch);
+	for (int i = 0;; i = (i + 1) % BATCHES) {
+		must(clWaitForEvents(1, &events[i]), "clWaitForEvents");
+		clReleaseEvent(events[i]);
+		count += batch;
 		took = now_us() - start;
-	} while (took < seconds * 1e6);
-	printf("kernels %d\nwall_us %.0f\n", count, took);
+		if (took >= seconds * 1e6)
+			break;
+		events[i] = launch_batch(batch);
+	}
+	finish();
+	printf("kernels %ld\nwall_us %.0f\n", count, took);
 }
 
 static void gaps(double kernel_us, double gap_us, int requests, const char *rounds)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from tests.bench.compute.site import Site, built, figures, site
+from tests.bench.compute.site import START_S, Site, built, figures, site
 from tests.bench.sched.result import digest, target
 
 WEIGHTS = {"blue": 300, "red": 100}
@@ -15,6 +16,7 @@ CONFIGURATION = "\n".join(
 )
 KERNELS_US = (100, 1000, 5000, 20000)
 SECONDS, QUICK_SECONDS = 10.0, 1.0
+WARM_KERNELS = 16
 POINTS = 1.0
 
 
@@ -59,22 +61,37 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
 def work(
     running: Site, names: list[str], client: Any, kernel_us: int, seconds: float, rounds: float
 ) -> dict[str, dict[str, float]]:
-    """Of each tenant: kernels that ended, lease time in s, gates; while all of them worked."""
+    """Of each tenant, over `seconds` in which all of them work: kernels that ended, lease time in s, gates."""
+    words = ("work", str(kernel_us), str(seconds + 2 * START_S), str(int(rounds)))
+    started = [running.start(name, client, *words) for name in names]
+    wait_until_all_work(running, names)
     before = running.tenants()
-    words = ("work", str(kernel_us), str(seconds), str(int(rounds)))
-    started = {name: running.start(name, client, *words) for name in names}
-    found = {}
-    for name, process in started.items():
-        output, _ = process.communicate()
-        if process.returncode:
-            raise ChildProcessError(f"{name}'s program ended with status {process.returncode}")
-        found[name] = figures(output)
+    time.sleep(seconds)
     after = running.tenants()
+    for process in started:
+        if process.poll() is not None:
+            raise ChildProcessError(f"a program ended with status {process.returncode}")
+        process.kill()
+        process.communicate()
     return {
         name: {
-            "kernels": found[name]["kernels"],
+            "kernels": finished(after[name]) - finished(before[name]),
             "leased_s": (after[name]["stats"]["leased_ns"] - before[name]["stats"]["leased_ns"]) / 1e9,
             "gates": after[name]["stats"]["gates"] - before[name]["stats"]["gates"],
         }
         for name in names
     }
+
+
+def finished(tenant: dict[str, Any]) -> int:
+    """Kernels that have ended, of the tenant's processes."""
+    return sum(process["finished"] for process in tenant["processes"])
+
+
+def wait_until_all_work(running: Site, names: list[str]) -> None:
+    """Until each of the tenants has a process that has computed for a while; TimeoutError."""
+    end_s = time.monotonic() + START_S
+    while any(finished(running.tenants()[name]) < WARM_KERNELS for name in names):
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"not all of {names} work")
+        time.sleep(0.05)

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
 BUILT = ROOT / "build" / "bench" / "compute"
 VGPUMGR = (str(Path(sys.executable).parent / "vgpumgr"),)
+LOG = BUILT / "broker.log"
 START_S = 30
 
 
@@ -27,7 +28,16 @@ def built(name: str, *libraries: str) -> Path:
     source, program = HERE / f"{name}.c", BUILT / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         BUILT.mkdir(parents=True, exist_ok=True)
-        command = ("gcc", "-O2", "-Wall", "-Wextra", "-o", program, source, *(f"-l{name}" for name in libraries))
+        command = (
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-o",
+            str(program),
+            str(source),
+            *(f"-l{name}" for name in libraries),
+        )
         subprocess.run(command, check=True)
     return program
 
@@ -46,7 +56,7 @@ class Site:
 
     def command(self, tenant: str, words: Sequence[str | Path]) -> list[str]:
         """The command line that runs `words` in `tenant`."""
-        return [*VGPUMGR, "run", "--directory", str(self.directory), "--tenant", tenant, "--", *map(str, words)]
+        return [*VGPUMGR, "run", "--run-directory", str(self.directory), "--tenant", tenant, "--", *map(str, words)]
 
     def run(self, tenant: str | None, *words: str | Path, environment: Mapping[str, str] | None = None) -> str:
         """What the command says on standard output, in `tenant` or directly; CalledProcessError."""
@@ -65,9 +75,8 @@ class Site:
 
     def tenants(self) -> dict[str, dict[str, Any]]:
         """What the broker says of each tenant, by name."""
-        shown = subprocess.run(
-            [*VGPUMGR, "top", "--directory", str(self.directory), "--json"], check=True, capture_output=True, text=True
-        )
+        show = [*VGPUMGR, "broker", "show", "--run-directory", str(self.directory), "-o", "json"]
+        shown = subprocess.run(show, check=True, capture_output=True, text=True)
         return {tenant["name"]: tenant for tenant in json.loads(shown.stdout)["tenants"]}
 
 
@@ -75,9 +84,13 @@ class Site:
 def site(configuration: str) -> Iterator[Site]:
     """A broker with this configuration (TOML, docs/compute.md), until the block ends."""
     with tempfile.TemporaryDirectory(prefix="vgpumgr-bench-") as directory:
+        BUILT.mkdir(parents=True, exist_ok=True)
         file, run = Path(directory) / "broker.toml", Path(directory) / "run"
-        file.write_text(configuration)
-        with subprocess.Popen([*VGPUMGR, "broker", "run", "--directory", str(run), str(file)]) as broker:
+        file.write_text(f'run_directory = "{run}"\n{configuration}')
+        with (
+            LOG.open("w") as log,
+            subprocess.Popen([*VGPUMGR, "broker", "run", str(file)], stderr=log) as broker,
+        ):
             try:
                 wait_for_broker(Site(run), broker)
                 yield Site(run)

@@ -12,7 +12,8 @@ import sys
 import time
 
 import numpy as np
-from tinygrad import Tensor, TinyJit
+from tinygrad import Tensor
+from tinygrad.engine.jit import TinyJit
 from tinygrad.helpers import Context
 from tinygrad.nn.optim import SGD
 
