@@ -6,7 +6,6 @@ Everything waits for events with a long limit, and nothing for a time.
 """
 
 import ctypes
-import errno
 import fcntl
 import mmap
 import os
@@ -16,7 +15,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -355,7 +354,7 @@ class Slice:
         if number is None:
             self.number += 1
             number = self.number
-        shared = Window(window if WINDOW_BYTES <= window < 1 << 32 else WINDOW_BYTES)
+        shared = Window(window if WINDOW_BYTES <= window < 1 << 32 and not window % PAGE else WINDOW_BYTES)
         stream = memfd("stream", PAGE)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptors = (shared.descriptor, self.lease_descriptor, stream, theirs.fileno())
@@ -393,6 +392,11 @@ class Slice:
                 return int(line.split("pid=")[1].split()[0])
         raise AssertionError(f"no {wanted!r} in the log")
 
+    def processes(self) -> list[int]:
+        """Children, compilers and the janitor."""
+        pid = self.process.pid
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
     def cgroup(self) -> Path | None:
         """Where its cgroups are, as the log says."""
         for line in self.log.read_text().splitlines():
@@ -414,7 +418,11 @@ def run_slice(tmp_path: Path, *options: str, child: Path = BUILT / "vgpu-child")
     with log.open("w") as output:
         process = subprocess.Popen(
             ["bash", "-c", f'exec 3<&{theirs.fileno()} {theirs.fileno()}<&-; exec "$@"', "bash", *words],
-            pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=output, stderr=output, text=True,
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            text=True,
         )
     theirs.close()
     descriptor = memfd("lease", PAGE)
@@ -433,6 +441,14 @@ def run_slice(tmp_path: Path, *options: str, child: Path = BUILT / "vgpu-child")
                 process.wait()
 
 
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """For what nothing tells of: look again and again."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, f"{what} does not come"
+        time.sleep(0.001)
+
+
 def is_alive(pid: int) -> bool:
     """Does the process exist, and is it more than a zombie?"""
     try:
@@ -445,8 +461,7 @@ def wait_until_gone(pid: int) -> None:
     """Wait for the end of a process that is not ours."""
     try:
         descriptor = os.pidfd_open(pid)
-    except OSError as error:
-        assert error.errno == errno.ESRCH
+    except ProcessLookupError:
         return
     try:
         if is_alive(pid):
@@ -457,10 +472,7 @@ def wait_until_gone(pid: int) -> None:
 
 def wait_until_removed(path: Path) -> None:
     """Wait for the end of a cgroup; nothing tells of it."""
-    end = time.monotonic() + LIMIT_S
-    while path.exists():
-        assert time.monotonic() < end, f"{path} is left"
-        time.sleep(0.01)
+    wait_for(lambda: not path.exists(), f"the end of {path}")
 
 
 def kill(pid: int) -> None:
@@ -468,7 +480,7 @@ def kill(pid: int) -> None:
 
 
 # hostile_child.c
-CALL, SPIN, HANG, HOSTILE_COMPILE, CRASH = range(1, 6)
+CALL, SPIN, HANG, HOSTILE_COMPILE, CRASH, FORK = range(1, 7)
 HOSTILE = struct.Struct("=IHHQQ6QQQ512s")
 
 

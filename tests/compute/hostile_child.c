@@ -25,6 +25,7 @@ enum hostile_op {
 	HOSTILE_HANG,		/* the main thread counts too; not answered */
 	HOSTILE_COMPILE,	/* @text is the job; answered with status and result */
 	HOSTILE_CRASH,
+	HOSTILE_FORK,	/* a process counts for ever; answered with its number */
 };
 
 struct hostile_request {
@@ -149,6 +150,12 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 			return false;
 		if (backend->services.compile(backend->services.child, job, dup(backend->result), 0))
 			answer(backend, message->call, -EAGAIN, NULL);
+		return true;
+	case HOSTILE_FORK:
+		job = fork();
+		while (!job)
+			backend->counters[2]++;
+		answer(backend, message->call, job, NULL);
 		return true;
 	case HOSTILE_CRASH:
 		*(volatile int *)(uintptr_t)request.number = 0;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child and its lease: what it asks of the arbiter and when it works, on a backend that sleeps for a kernel's time."""
+"""A child and its lease: what it asks of the arbiter and when it works. Its backend sleeps for a kernel's time."""
 
 import time
 from collections.abc import Iterator

@@ -17,8 +17,9 @@
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
-/* How often a gate that is closing and a child that is dying are looked at. */
-#define POLL_MS		1
+/* How often a child that is dying is looked at, and a gate that does not tell of its closing. */
+#define POLL_NS		1000000u
+#define GATE_POLL_NS	50000u
 /* After it has killed all children at its end. */
 #define END_LIMIT_NS	10000000000ull
 
@@ -265,21 +266,27 @@ static void handle(struct vgpu_supervisor *s, const struct epoll_event *event)
 	}
 }
 
-/* Milliseconds for epoll_wait(), -1 for no end. */
-static int patience(struct vgpu_supervisor *s, bool dying)
+/* For epoll_pwait2(); NULL for no end. */
+static const struct timespec *patience(struct vgpu_supervisor *s, bool dying, struct timespec *span)
 {
-	uint64_t now_ns = vgpu_now_ns(), next_ns = vgpu_compilers_poll(s, now_ns);
+	uint64_t now_ns = vgpu_now_ns(), next_ns = vgpu_compilers_poll(s, now_ns), span_ns;
 
 	vgpu_requests_unmute(s, now_ns);
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
 		if (s->children[i].used && s->children[i].muted_until_ns &&
 		    s->children[i].muted_until_ns < next_ns)
 			next_ns = s->children[i].muted_until_ns;
-	if (dying || s->freezing)
-		return POLL_MS;
-	if (next_ns == UINT64_MAX)
-		return -1;
-	return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / 1000000 + 1);
+	if (s->freezing && s->gate.kind == VGPU_GATE_CGROUP1)
+		span_ns = GATE_POLL_NS;
+	else if (s->freezing || dying)
+		span_ns = POLL_NS;
+	else if (next_ns == UINT64_MAX)
+		return NULL;
+	else
+		span_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+	span->tv_sec = (time_t)(span_ns / 1000000000u);
+	span->tv_nsec = (long)(span_ns % 1000000000u);
+	return span;
 }
 
 static bool has_some(const struct vgpu_supervisor *s)
@@ -304,7 +311,7 @@ static void end(struct vgpu_supervisor *s)
 		if (s->compilers[i].used)
 			vgpu_kill(s, &s->compilers[i], "the supervisor ends");
 	while (vgpu_reap(s), has_some(s) && vgpu_now_ns() < limit_ns)
-		usleep(POLL_MS * 1000);
+		usleep(POLL_NS / 1000);
 	if (s->gate.latency.count)
 		vgpu_freeze_report(s);
 	vgpu_gate_release(&s->gate);
@@ -324,10 +331,11 @@ int main(int argc, char **argv)
 	while (!s->ending) {
 		bool dying = !vgpu_reap(s);
 		struct epoll_event event;
+		struct timespec span;
 
 		vgpu_freeze_poll(s);
 		/* One at a time: an event may end what the next one is about. */
-		if (epoll_wait(s->epoll, &event, 1, patience(s, dying)) > 0)
+		if (epoll_pwait2(s->epoll, &event, 1, patience(s, dying, &span), NULL) > 0)
 			handle(s, &event);
 	}
 	end(s);

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate: after DONE nothing of a slice runs, whatever its children do, with each kind of gate."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.compute.executor_rig import (
+    DONE,
+    ECHO,
+    EXPIRED,
+    FAILED,
+    FORK,
+    FREEZE,
+    HANG,
+    LENT,
+    SPIN,
+    THAW,
+    Child,
+    is_alive,
+    make_hostile_child,
+    make_product,
+    run_slice,
+    tell,
+    wait_for,
+)
+from tests.compute.test_supervisor_death import GATES, has_gate
+
+BULK_AT = 4096 + 2 * (1 << 20)
+
+
+@pytest.fixture(params=GATES)
+def gate(request: pytest.FixtureRequest) -> str:
+    kind = str(request.param)
+    if not has_gate(kind):
+        pytest.skip(f"this machine lets nobody use {kind}")
+    return kind
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make_product()
+    return make_hostile_child(tmp_path_factory.mktemp("hostile"))
+
+
+def counts(child: Child) -> tuple[int, ...]:
+    """What its threads, its main thread and a process that it has started have counted."""
+    return tuple(child.window.words.wholes[BULK_AT // 8 : BULK_AT // 8 + 3])
+
+
+def wait_until_it_counts(child: Child, index: int) -> None:
+    before = counts(child)[index]
+    wait_for(lambda: counts(child)[index] != before, "a count")
+
+
+@pytest.mark.parametrize(("op", "index"), [(SPIN, 0), (HANG, 1)], ids=["threads that spin", "a main thread that hangs"])
+def test_a_child_that_ignores_the_lease_s_end_is_stopped(
+    program: Path, tmp_path: Path, gate: str, op: int, index: int
+) -> None:
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
+        slice_.set_lease(1, LENT)
+        children = [slice_.start(), slice_.start()]
+        for child in children:
+            tell(child.window, op)
+            wait_until_it_counts(child, index)
+        slice_.set_lease(1, EXPIRED, expires_ns=0)
+        for _ in range(10):
+            done = slice_.freeze()
+            assert done.op == DONE
+            before = [counts(child) for child in children]
+            # As many round trips to the supervisor as a lease of some milliseconds would take.
+            again = [slice_.freeze() for _ in range(50)]
+            assert [counts(child) for child in children] == before
+            assert all(message.processor_ns == again[0].processor_ns for message in again)
+            assert slice_.thaw().op == DONE
+            for child in children:
+                wait_until_it_counts(child, index)
+        assert slice_.freeze().processor_ns > done.processor_ns
+
+
+def test_opening_and_closing_twice_changes_nothing(tmp_path: Path, gate: str) -> None:
+    make_product()
+    with run_slice(tmp_path, "--gate", gate) as slice_:
+        assert slice_.freeze().op == slice_.freeze().op == slice_.thaw().op == slice_.thaw().op == DONE
+        child = slice_.start()
+        assert slice_.thaw().op == DONE
+        assert child.window.ask(ECHO, 1).value == 0
+        slice_.freeze()
+        slice_.freeze()
+        child.window.put(ECHO, 1)
+        slice_.thaw()
+        assert child.window.reply().value == 0
+
+
+def test_a_child_that_starts_behind_a_closed_gate_waits(tmp_path: Path, gate: str) -> None:
+    make_product()
+    with run_slice(tmp_path, "--gate", gate) as slice_:
+        slice_.freeze()
+        child, message = slice_.try_start()
+        assert message.op == DONE
+        assert slice_.freeze().op == DONE
+        assert child.window.state == 0
+        slice_.thaw()
+        child.window.wait_for_state(1)
+        assert child.window.ask(ECHO, 1).value == 0
+
+
+def test_requests_that_overtake_each_other_are_all_answered(tmp_path: Path, gate: str) -> None:
+    make_product()
+    with run_slice(tmp_path, "--gate", gate) as slice_:
+        child = slice_.start()
+        sequences = [slice_.send(op) for op in (FREEZE, THAW, FREEZE, FREEZE, THAW)]
+        answers = [slice_.receive() for _ in sequences]
+        assert sorted(answer.sequence for answer in answers) == sequences
+        assert all(answer.op in {DONE, FAILED} for answer in answers)
+        assert child.window.ask(ECHO, 1).value == 0
+
+
+def test_compilers_work_behind_a_closed_gate(program: Path, tmp_path: Path, gate: str) -> None:
+    with run_slice(
+        tmp_path, "--backend", "hostile", "--gate", gate, "--compiler-limit-ms", "500", child=program
+    ) as slice_:
+        child = slice_.start()
+        tell(child.window, 4, text=b"s")
+        wait_for(lambda: len(slice_.processes()) == 3, "a compiler")
+        slice_.freeze()
+        # The child cannot take the answer, and the compiler ends all the same.
+        wait_for(lambda: "timed out" in slice_.log.read_text(), "the compiler's end")
+        slice_.thaw()
+        child.window.reply()
+
+
+def test_a_descendant_is_stopped_and_killed_too(program: Path, tmp_path: Path, gate: str) -> None:
+    """Without a sandbox a child can start processes, and put them out of its sight."""
+    options = ("--backend", "hostile", "--gate", gate, "--sandbox", "none")
+    with run_slice(tmp_path, *options, child=program) as slice_:
+        child = slice_.start()
+        tell(child.window, FORK)
+        pid = struct.unpack_from("=q", child.window.reply().data)[0]
+        wait_until_it_counts(child, 2)
+        assert slice_.freeze().op == DONE
+        before = counts(child)
+        for _ in range(50):
+            slice_.freeze()
+        assert counts(child) == before
+        slice_.thaw()
+        wait_until_it_counts(child, 2)
+        slice_.kill(child.number)
+        slice_.wait_for_exit(child.number)
+        assert not is_alive(pid)
+
+
+def test_closing_times_are_logged(program: Path, tmp_path: Path, gate: str) -> None:
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
+        child = slice_.start()
+        tell(child.window, SPIN)
+        for _ in range(100):
+            wait_until_it_counts(child, 0)
+            slice_.freeze()
+            slice_.thaw()
+        log = slice_.log
+    line = next(line for line in log.read_text().splitlines() if "event=gate" in line)
+    print(line)
+    assert f"kind={gate} closings=100 p50_ns=" in line

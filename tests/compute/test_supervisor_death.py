@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is killed, and whenever: no process, cgroup or directory is left, and others go on."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.compute.executor_rig import (
+    ECHO,
+    HANG,
+    LENT,
+    LOST,
+    SPIN,
+    Slice,
+    is_alive,
+    kill,
+    make_hostile_child,
+    make_product,
+    run_slice,
+    tell,
+    wait_until_gone,
+    wait_until_removed,
+)
+
+GATES = ["cgroup2", "cgroup1", "signal"]
+
+
+def has_gate(kind: str) -> bool:
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    wanted = {"cgroup2": " - cgroup2 ", "cgroup1": " - cgroup "}
+    if kind == "signal":
+        return True
+    places = [line.split()[4] for line in mounts if wanted[kind] in line and (kind == "cgroup2" or "freezer" in line)]
+    return any(os.access(place, os.W_OK) for place in places)
+
+
+@pytest.fixture(params=GATES)
+def gate(request: pytest.FixtureRequest) -> str:
+    kind = str(request.param)
+    if not has_gate(kind):
+        pytest.skip(f"this machine lets nobody use {kind}")
+    return kind
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make_product()
+    return make_hostile_child(tmp_path_factory.mktemp("hostile"))
+
+
+def janitor_of(slice_: Slice) -> int:
+    for pid in slice_.processes():
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "vgpu-janitor":
+            return pid
+    raise AssertionError("no janitor")
+
+
+def nothing(_slice: Slice) -> None:
+    pass
+
+
+def freeze(slice_: Slice) -> None:
+    slice_.freeze()
+
+
+@pytest.mark.parametrize("before", [nothing, freeze], ids=["open", "closed gate"])
+@pytest.mark.parametrize("busy", [ECHO, SPIN, HANG], ids=["asleep", "threads that spin", "a main thread that hangs"])
+def test_a_killed_supervisor_leaves_nothing(
+    program: Path, tmp_path: Path, gate: str, before: Callable[[Slice], None], busy: int
+) -> None:
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
+        children = [slice_.start(), slice_.start()]
+        if busy != ECHO:
+            for child in children:
+                tell(child.window, busy)
+        before(slice_)
+        pids = [slice_.pid_of(child.number) for child in children]
+        pids.append(janitor_of(slice_))
+        cgroup = slice_.cgroup()
+        slice_.process.kill()
+        slice_.process.wait()
+        for pid in pids:
+            wait_until_gone(pid)
+        if cgroup:
+            wait_until_removed(cgroup)
+
+
+def test_the_arbiter_s_end_is_everybody_s(program: Path, tmp_path: Path, gate: str) -> None:
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
+        child = slice_.start()
+        tell(child.window, SPIN)
+        slice_.freeze()
+        pid, cgroup = slice_.pid_of(child.number), slice_.cgroup()
+        slice_.control.close()
+        assert slice_.process.wait(60) == 0
+        assert not is_alive(pid)
+        assert child.window.state == LOST
+        assert cgroup is None or not cgroup.exists()
+
+
+def test_a_killed_child_is_gone_when_the_arbiter_hears_of_it(program: Path, tmp_path: Path, gate: str) -> None:
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
+        for freezes in (False, True):
+            child = slice_.start()
+            tell(child.window, HANG)
+            pid = slice_.pid_of(child.number)
+            if freezes:
+                slice_.freeze()
+            slice_.kill(child.number)
+            slice_.wait_for_exit(child.number)
+            assert not is_alive(pid)
+            cgroup = slice_.cgroup()
+            assert cgroup is None or not (cgroup / "children" / str(child.number)).exists()
+            slice_.thaw()
+
+
+def test_without_a_janitor_the_next_supervisor_cleans_up(program: Path, tmp_path: Path) -> None:
+    if not has_gate("cgroup2"):
+        pytest.skip("this machine lets nobody use cgroup2")
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", "cgroup2", child=program) as slice_:
+        slice_.start()
+        cgroup = slice_.cgroup()
+        assert cgroup
+        kill(janitor_of(slice_))
+        slice_.process.kill()
+        slice_.process.wait()
+    assert cgroup.exists()
+    with run_slice(tmp_path, "--gate", "cgroup2") as slice_:
+        slice_.start()
+        assert not cgroup.exists()
+
+
+@pytest.mark.parametrize("policy", ["best", "none"])
+def test_children_killed_at_any_moment_leave_nothing(tmp_path: Path, gate: str, policy: str) -> None:
+    make_product()
+    chance = random.Random(0)
+    with run_slice(tmp_path, "--gate", gate, "--sandbox", policy) as slice_:
+        slice_.set_lease(1, LENT)
+        neighbour = slice_.start()
+        for _ in range(12):
+            child, _ = slice_.try_start()
+            pid = slice_.pid_of(child.number)
+            # Anywhere between its first instruction and its service.
+            for _ in range(chance.randrange(20)):
+                child.window.put(ECHO, 1)
+            kill(pid)
+            slice_.wait_for_exit(child.number)
+            assert not is_alive(pid)
+        assert neighbour.window.ask(ECHO, 1).value == 0
+        supervisor = slice_.process.pid
+        assert len(slice_.processes()) == 2
+        # What each child cost the supervisor was given back: its control socket, pidfds, pipes and windows.
+        assert len(list(Path(f"/proc/{supervisor}/fd").iterdir())) < 32
+    assert not list(Path("/tmp").glob(f"vgpu-{supervisor}-*"))
