@@ -16,7 +16,8 @@
 
 #define SETTINGS_TENANTS_MAX	256u
 #define SETTINGS_NAME_MAX	63u
-#define SETTINGS_PROCESSES_MAX	1024u
+/* As many as a supervisor takes. */
+#define SETTINGS_PROCESSES_MAX	64u
 
 struct settings_tenant {
 	char name[SETTINGS_NAME_MAX + 1];

@@ -89,7 +89,7 @@ class Tenant(Table):
     inversion_permille: Permille = 0
     memory: Annotated[Size, Field(ge=MIB, le=2**62)] = 1024 * MIB
     window: Annotated[Size, Field(ge=4 * MIB, le=16384 * MIB, multiple_of=4096)] = 64 * MIB
-    max_processes: Annotated[int, Field(ge=1, le=1024)] = 16
+    max_processes: Annotated[int, Field(ge=1, le=64)] = 16
     processes_per_minute: Annotated[int, Field(ge=1, le=60_000)] = 600
     socket_mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0600"
     socket_group: str = ""
