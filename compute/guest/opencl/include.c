@@ -179,7 +179,8 @@ static bool add_file(struct search *search, char *path)
 	struct vgpu_cl_header_file record;
 	static const char zero[8];
 	struct text *headers = &search->includes->headers;
-	size_t bytes, slash;
+	char directory[PATH_MAX];
+	size_t bytes;
 	char *text;
 
 	for (size_t i = 0; i < search->file_count; i++)
@@ -187,15 +188,14 @@ static bool add_file(struct search *search, char *path)
 			free(path);
 			return true;
 		}
-	if (search->file_count == FILES_MAX || strlen(path) > VGPU_CL_PATH_MAX || !(text = read_file(path, &bytes))) {
+	if (search->file_count == FILES_MAX || strlen(path) > VGPU_CL_PATH_MAX || path[0] != '/' || !(text = read_file(path, &bytes))) {
 		free(path);
 		return false;
 	}
 	search->files[search->file_count++] = path;
-	slash = (size_t)(strrchr(path, '/') - path);
-	path[slash] = 0;
-	scan(search, text, bytes, path);
-	path[slash] = '/';
+	/* It is in the list already, so that a file which includes itself comes to an end. */
+	snprintf(directory, sizeof(directory), "%.*s", (int)(strrchr(path, '/') - path), path);
+	scan(search, text, bytes, directory);
 	include_relative(text, bytes);
 	record.name_bytes = (uint32_t)strlen(path + 1);
 	record.content_bytes = (uint32_t)bytes;

@@ -5,6 +5,7 @@
  * and the line's number.
  */
 #define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #include <CL/cl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -219,6 +220,16 @@ static void scenario_callbacks(void)
 	pthread_mutex_unlock(&lock);
 	EXPECT(late > on_event && late > on_user);
 	clReleaseEvent(user);
+	user = clCreateUserEvent(context, &error);
+	on_user = 0;
+	EXPECT(clSetEventCallback(user, CL_COMPLETE, note, &on_user) == CL_SUCCESS);
+	EXPECT(clSetUserEventStatus(user, -7) == CL_SUCCESS);
+	pthread_mutex_lock(&lock);
+	while (!on_user)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	EXPECT(clWaitForEvents(1, &user) == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+	clReleaseEvent(user);
 	clReleaseEvent(event);
 }
 
@@ -420,6 +431,8 @@ static void scenario_misuse(void)
 	EXPECT(clEnqueueMigrateMemObjects(queue, 1, &no_memory, 0, 0, NULL, NULL) == CL_INVALID_MEM_OBJECT);
 	EXPECT(clWaitForEvents(0, NULL) == CL_INVALID_VALUE);
 	EXPECT(clWaitForEvents(1, &no_event) == CL_INVALID_EVENT);
+	EXPECT(clEnqueueWaitForEvents(queue, 0, NULL) == CL_INVALID_VALUE);
+	EXPECT(clEnqueueWaitForEvents(queue, 1, &no_event) == CL_INVALID_EVENT);
 	EXPECT(clEnqueueReadImage(queue, buffer, CL_TRUE, origin, region, 0, 0, data, 0, NULL, NULL) ==
 	       CL_INVALID_MEM_OBJECT);
 	EXPECT(clReleaseMemObject((cl_mem)queue) == CL_INVALID_MEM_OBJECT);

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's library through broker, supervisor and child: results are those of the library used directly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bench.compute.site import Site, site
+from tests.compute.icd_rig import BUILT, LIMIT_S, ROOT, compile_c, make
+
+PARTS = ("objects", "buffers", "order", "rects", "parts", "kernels", "images", "programs", "includes", "events")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = ROOT / "tests" / "compute" / "c" / "api_client.c"
+    return compile_c(tmp_path_factory.mktemp("client") / "api_client", str(source), "-lOpenCL")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Site]:
+    make(*(BUILT / name for name in ("libvgpu-opencl.so", "vgpu-child", "vgpu-supervisor", "vgpu-broker")))
+    with site("[tenants.blue]\n") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def direct(program: Path) -> dict[str, list[str]]:
+    """What the library itself comes to, by part."""
+    environment = {key: value for key, value in os.environ.items() if key != "VGPUMGR_SOCKET"}
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    return split(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def ours(program: Path, running: Site) -> dict[str, list[str]]:
+    return split(running.run("blue", program))
+
+
+def split(output: str) -> dict[str, list[str]]:
+    parts: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        if line.startswith("== "):
+            parts[line[3:]] = []
+        elif parts:
+            parts[list(parts)[-1]].append(line)
+    return parts
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_results_are_those_of_the_library_itself(
+    part: str, direct: dict[str, list[str]], ours: dict[str, list[str]]
+) -> None:
+    assert ours[part] == direct[part]
+
+
+def test_what_kernels_print_comes_out_of_the_program(ours: dict[str, list[str]]) -> None:
+    assert sorted(ours["print"]) == [f"kernel 42 of {number}" for number in range(3)]
