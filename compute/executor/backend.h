@@ -127,9 +127,11 @@ struct vgpu_backend_outlook {
  * @collect: take over what the library's threads have left
  * @submit: give queued work to the library while may_submit() agrees and what is
  *	under way stays within the backend's own bounds.  Only while busy.
- * @settle: the main loop is about to sleep: ask the library to tell when what is
- *	under way has ended.  Commands that nobody waits for are told of in
- *	batches otherwise.
+ * @settle: the main loop is about to sleep.  Returns until when (CLOCK_MONOTONIC)
+ *	it may; UINT64_MAX: until there is news.  The backend wakes it at the end
+ *	of what is under way if there is more to submit or others wait; otherwise
+ *	it is worth more not to disturb the client that has just been answered,
+ *	and the main loop finds out a little later that it is dry.
  * @outlook: see there; cheap
  * @compiled: the answer to compile(): @status and @exit_status as in
  *	executor/link.h
@@ -146,7 +148,7 @@ struct vgpu_backend_operations {
 	bool (*full)(struct vgpu_backend *backend);
 	void (*collect)(struct vgpu_backend *backend);
 	void (*submit)(struct vgpu_backend *backend);
-	void (*settle)(struct vgpu_backend *backend);
+	uint64_t (*settle)(struct vgpu_backend *backend);
 	void (*outlook)(struct vgpu_backend *backend, struct vgpu_backend_outlook *outlook);
 	void (*compiled)(struct vgpu_backend *backend, uint64_t token, int status,
 			 int exit_status);

@@ -154,8 +154,10 @@ def test_memory_beyond_the_limit_is_not_given(program: Path, tmp_path: Path) -> 
     options = ("--backend", "hostile", "--overhead-bytes", str(256 << 20))
     with run_slice(tmp_path, *options, child=program) as slice_:
         window = slice_.start(memory=64 << 20).window
-        assert call(window, 9, 0, 200 << 20, 3, 0x22, -1, 0) > 0  # mmap, private and anonymous
+        # mmap of anonymous memory, private and shared
+        assert call(window, 9, 0, 128 << 20, 3, 0x22, -1, 0) > 0
         assert call(window, 9, 0, 200 << 20, 3, 0x22, -1, 0) == -errno.ENOMEM
+        assert call(window, 9, 0, 200 << 20, 3, 0x21, -1, 0) == -errno.ENOMEM
 
 
 def test_everything_can_be_demanded(program: Path, tmp_path: Path) -> None:

@@ -135,12 +135,13 @@ static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 	struct futex_waitv words[4];
 	unsigned int count = 0;
 	uint32_t value;
+	uint64_t until_ns = UINT64_MAX;
 	bool listens = !atomic_load(&child->replies.waiting) &&
 		       !child->operations->full(child->backend);
 	bool fine = true;
 
 	if (child->operations->settle)
-		child->operations->settle(child->backend);
+		until_ns = child->operations->settle(child->backend);
 	if (spin(child, alarm, listens))
 		return;
 	atomic_store(&child->asleep, true);
@@ -153,8 +154,8 @@ static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 		fine = vgpu_reply_ring_sleep(&child->replies, &value);
 		vgpu_futex_watch(words, &count, &child->replies.ring->space, value, true);
 	}
-	if (fine && vgpu_futex_wait_any(words, count, UINT64_MAX) < 0 && errno != EAGAIN &&
-	    errno != EINTR)
+	if (fine && vgpu_futex_wait_any(words, count, until_ns) < 0 && errno != EAGAIN &&
+	    errno != EINTR && errno != ETIMEDOUT)
 		vgpu_child_end("sleeping: error %d", errno);
 	if (listens)
 		vgpu_request_ring_wake(&child->requests);

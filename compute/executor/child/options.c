@@ -20,7 +20,7 @@ static const char usage[] =
 	"  --namespaces LIST     which this process has for itself\n"
 	"  --scratch PATH        where to write, without a mount namespace\n"
 	"  --scratch-bytes N     of the scratch space (default 64 MiB)\n"
-	"  --data-bytes N        private memory, 0 for no limit (default)\n";
+	"  --address-bytes N     address space, 0 for no limit (default)\n";
 
 static _Noreturn void refuse(const char *option, const char *value)
 {
@@ -78,7 +78,7 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 		{ "window-bytes", 1, NULL, 'w' }, { "memory-bytes", 1, NULL, 'm' },
 		{ "spin-us", 1, NULL, 's' }, { "sandbox", 1, NULL, 'x' },
 		{ "namespaces", 1, NULL, 'n' }, { "scratch", 1, NULL, 't' },
-		{ "scratch-bytes", 1, NULL, 'T' }, { "data-bytes", 1, NULL, 'd' },
+		{ "scratch-bytes", 1, NULL, 'T' }, { "address-bytes", 1, NULL, 'd' },
 		{ "compile", 0, NULL, 'c' }, { "help", 0, NULL, 'h' }, { 0 },
 	};
 	int option;
@@ -121,7 +121,7 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 			options->sandbox.scratch_bytes = number("scratch-bytes", optarg);
 			break;
 		case 'd':
-			options->sandbox.data_bytes = number("data-bytes", optarg);
+			options->sandbox.address_bytes = number("address-bytes", optarg);
 			break;
 		case 'c':
 			options->compile = true;

@@ -77,6 +77,7 @@ static int open_backend(const struct vgpu_backend_configuration *configuration,
 		return ENOMEM;
 	}
 	backend->services = configuration->services;
+	atomic_init(&backend->wake_wanted, true);
 	backend->bulk = (uint8_t *)configuration->window + VGPU_WINDOW_BULK;
 	backend->bulk_bytes = configuration->window_bytes - VGPU_WINDOW_BULK;
 	backend->memory_bytes = configuration->memory_bytes;
@@ -161,6 +162,7 @@ static void outlook(struct vgpu_backend *backend, struct vgpu_backend_outlook *o
 static bool quiesce(struct vgpu_backend *backend)
 {
 	backend->quiet = true;
+	atomic_store(&backend->wake_wanted, true);
 	opencl_drop_queued(backend);
 	opencl_settle(backend);
 	opencl_collect_batches(backend);

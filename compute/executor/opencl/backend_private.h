@@ -239,6 +239,8 @@ struct vgpu_backend {
 
 	/* What the library's threads leave: a stack of batches that are over. */
 	_Atomic(struct batch *) news;
+	atomic_bool wake_wanted;	/* the main thread is to be woken for it */
+	uint64_t lazy_since_ns;	/* see opencl_settle() */
 
 	/* duration.c */
 	struct durations *durations;
@@ -358,7 +360,7 @@ cl_int opencl_give_launch(struct vgpu_backend *backend, struct command *command,
 
 /* submit.c */
 void opencl_submit(struct vgpu_backend *backend);
-void opencl_settle(struct vgpu_backend *backend);
+uint64_t opencl_settle(struct vgpu_backend *backend);
 void opencl_drop_queued(struct vgpu_backend *backend);
 
 /* completion.c */

@@ -53,12 +53,13 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 	/* In this order: what the client sends next ends behind this batch in the news. */
 	batch->next = atomic_load_explicit(&backend->news, memory_order_relaxed);
 	while (!atomic_compare_exchange_weak_explicit(&backend->news, &batch->next, batch,
-						      memory_order_release, memory_order_relaxed))
+						      memory_order_seq_cst, memory_order_relaxed))
 		;
 	/* The main thread may have freed the batch. */
 	if (tell)
 		opencl_send_completion(backend, call, event_handle, status, no_times);
-	backend->services.wake(backend->services.child);
+	if (atomic_load(&backend->wake_wanted))
+		backend->services.wake(backend->services.child);
 }
 
 /* The command lives at least until the main thread has collected its batch. */

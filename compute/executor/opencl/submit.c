@@ -16,6 +16,8 @@
 
 /* A kernel that runs as long as this is told of by itself. */
 #define OWN_CALLBACK_NS	50000ull
+/* So long nothing asks for the end of what is under way, if nobody else does. */
+#define LAZY_NS	100000ull
 /* So many executions of a kernel are measured one by one. */
 #define MEASURED	8u
 
@@ -103,10 +105,26 @@ static void walk(struct vgpu_backend *backend, bool settle)
 	}
 }
 
-void opencl_settle(struct vgpu_backend *backend)
+uint64_t opencl_settle(struct vgpu_backend *backend)
 {
+	struct vgpu_child_services *services = &backend->services;
+	uint64_t now_ns;
+
+	if (backend->under_way && !backend->ready_first && !backend->quiet &&
+	    !services->rivals(services->child)) {
+		now_ns = opencl_now_ns();
+		if (!backend->lazy_since_ns)
+			backend->lazy_since_ns = now_ns;
+		if (now_ns - backend->lazy_since_ns < LAZY_NS) {
+			atomic_store(&backend->wake_wanted, false);
+			return backend->lazy_since_ns + LAZY_NS;
+		}
+	}
 	if (backend->listed)
 		walk(backend, true);
+	/* A callback leaves its batch and then looks at the flag. */
+	atomic_store(&backend->wake_wanted, true);
+	return atomic_load(&backend->news) ? 0 : UINT64_MAX;
 }
 
 /* The library's events for a command's wait list, or -1: one of them has failed. */
@@ -159,6 +177,7 @@ static void given(struct vgpu_backend *backend, struct command *command, struct 
 						     opencl_command_runs, command);
 	}
 	backend->submitted++;
+	backend->lazy_since_ns = 0;
 	backend->last_kernel_id = command->kernel_id;
 	queue->flush = true;
 	add(backend, batch, command);

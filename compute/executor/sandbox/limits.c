@@ -12,9 +12,16 @@
 #include "executor/sandbox/sandbox.h"
 #include "executor/sandbox/spawn.h"
 
-#define DESCRIPTORS	512u
+/* Twice VGPU_JOBS_MAX and some: a memfd is memory that no other limit here counts. */
+#define DESCRIPTORS	160u
 /* Threads and processes: the library has a few for each processor. */
 #define TASKS		1024u
+/* An address sanitizer needs terabytes of addresses. */
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZED	1
+#else
+#define SANITIZED	0
+#endif
 /* Of a compiler, besides the supervisor's limit on its time. */
 #define COMPILER_SECONDS	600u
 
@@ -43,8 +50,8 @@ int vgpu_sandbox_limits(const struct vgpu_sandbox *sandbox)
 		error = limit(RLIMIT_NOFILE, DESCRIPTORS);
 	if (!error)
 		error = limit(RLIMIT_FSIZE, sandbox->scratch_bytes);
-	if (!error && sandbox->data_bytes)
-		error = limit(RLIMIT_DATA, sandbox->data_bytes);
+	if (!error && sandbox->address_bytes && !SANITIZED)
+		error = limit(RLIMIT_AS, sandbox->address_bytes);
 	if (!error && sandbox->compiler)
 		error = limit(RLIMIT_CPU, COMPILER_SECONDS);
 	/* Counted for the user in the namespace; without one, all of the host's user count. */

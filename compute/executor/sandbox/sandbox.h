@@ -39,7 +39,8 @@ extern const unsigned int vgpu_namespaces_count;
  * @scratch: an empty directory to write in, where there is no mount namespace;
  *	NULL if there is one, and then a tmpfs is mounted
  * @scratch_bytes: of the tmpfs, and of the longest file
- * @data_bytes: private memory that the process may have, 0 for no limit
+ * @address_bytes: address space that the process may have, and so memory, however
+ *	it is made; 0 for no limit
  */
 struct vgpu_sandbox {
 	enum vgpu_sandbox_policy policy;
@@ -48,7 +49,7 @@ struct vgpu_sandbox {
 	const char *library;
 	const char *scratch;
 	uint64_t scratch_bytes;
-	uint64_t data_bytes;
+	uint64_t address_bytes;
 };
 
 /**

@@ -96,8 +96,8 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	add_number(&arguments, "--window-bytes", window_bytes);
 	add_number(&arguments, "--memory-bytes", memory_bytes);
 	add_number(&arguments, "--spin-us", s->options.spin_us);
-	add_number(&arguments, "--data-bytes", one->compiler ? s->options.compiler_bytes :
-					       memory_bytes + s->options.overhead_bytes);
+	add_number(&arguments, "--address-bytes", one->compiler ? s->options.compiler_bytes :
+						  window_bytes + memory_bytes + s->options.overhead_bytes);
 	copy_environment(environment);
 	memcpy(spawn.descriptors, descriptors, count * sizeof(int));
 	spawn.descriptors_count = count;

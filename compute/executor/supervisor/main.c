@@ -34,9 +34,9 @@ static const char usage[] =
 	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
 	"  --spin-us N               how long a child looks at its ring before it sleeps (default 0)\n"
 	"  --scratch-bytes N         what a child may write to files (default 64 MiB)\n"
-	"  --overhead-bytes N        memory of a child besides its slice's (default 4 GiB)\n"
+	"  --overhead-bytes N        address space of a child besides its slice's memory (default 2 GiB)\n"
 	"  --compilers N             at a time, 1 to 8 (default 2)\n"
-	"  --compiler-bytes N        memory of a compiler (default 4 GiB)\n"
+	"  --compiler-bytes N        address space of a compiler (default 4 GiB)\n"
 	"  --compiler-limit-ms N     time for one job (default 300000)\n";
 
 uint64_t vgpu_now_ns(void)
@@ -113,7 +113,7 @@ static void read_options(struct vgpu_supervisor_options *options, int argc, char
 
 	*options = (struct vgpu_supervisor_options){
 		.backend = "opencl", .sandbox = "best",
-		.scratch_bytes = 64ull << 20, .overhead_bytes = 4ull << 30,
+		.scratch_bytes = 64ull << 20, .overhead_bytes = 2ull << 30,
 		.compiler_bytes = 4ull << 30, .compiler_limit_ns = 300000000000ull,
 		.gate_limit_ns = 1000000000ull, .compilers = 2,
 	};
