@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's configuration file: what is accepted, what is refused with which field, and what the broker is given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vgpumgr.broker.configuration import document, read
+from vgpumgr.broker.places import Programs, default_directory, find_directory, pocl_library, programs
+from vgpumgr.errors import BrokerMissingError, SettingsError
+
+PROGRAMS = Programs(broker=Path("/p/b"), supervisor=Path("/p/s"), child=Path("/p/c"), library=Path("/p/l.so"))
+LIBRARY = '[accelerator]\nlibrary = "/bin/sh"\n'
+BLUE = "[tenants.blue]\n"
+
+
+def settings(tmp_path: Path, text: str) -> dict[str, Any]:
+    file = tmp_path / "broker.toml"
+    file.write_text(text)
+    return document(read(file), PROGRAMS)
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        settings(tmp_path, text)
+    return str(caught.value).removeprefix(f"{tmp_path / 'broker.toml'}: ")
+
+
+def test_a_tenant_without_fields_has_defaults(tmp_path: Path) -> None:
+    found = settings(tmp_path, LIBRARY + BLUE)
+    assert found["programs"] == {"supervisor": "/p/s", "child": "/p/c", "library": "/bin/sh"}
+    assert found["engine"]["processors"] == 0
+    blue = found["tenants"][0]
+    assert (blue["name"], blue["weight"], blue["timeslice_ns"], blue["band"]) == ("blue", 100, 5_000_000, "fair")
+    assert (blue["cap_ns"], blue["reserve_ns"], blue["memory_bytes"], blue["window_bytes"]) == (0, 0, 2**30, 2**26)
+    assert (blue["max_processes"], blue["socket_mode"], blue["socket_gid"]) == (16, 0o600, 2**32 - 1)
+
+
+def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
+    text = """
+    share_permille = 250
+    timeslice_us = 2000
+    cap_permille = 300
+    cap_period_us = 50000
+    burst_us = 9000
+    reserve_us = 1500
+    reserve_period_us = 40000
+    memory = "2G"
+    window = 8388608
+    socket_mode = "0660"
+    socket_group = "root"
+    processes_per_minute = 60
+    """
+    blue = settings(tmp_path, LIBRARY + BLUE + text)["tenants"][0]
+    assert (blue["weight"], blue["band"]) == (250, "latency")
+    assert (blue["cap_ns"], blue["cap_period_ns"], blue["burst_ns"]) == (15_000_000, 50_000_000, 9_000_000)
+    assert (blue["reserve_ns"], blue["reserve_period_ns"]) == (1_500_000, 40_000_000)
+    assert (blue["memory_bytes"], blue["window_bytes"]) == (2**31, 2**23)
+    assert (blue["socket_mode"], blue["socket_gid"]) == (0o660, 0)
+    assert blue["process_interval_ns"] == 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "tenants: Field required"),
+        ("[tenants]\n", "tenants: Dictionary should have at least 1 item"),
+        ("colour = 3\n" + BLUE, "colour: there is no such field"),
+        (BLUE + "wieght = 3\n", "tenants.blue.wieght: there is no such field"),
+        (BLUE + "weight = 0\n", "tenants.blue.weight: Input should be greater than or equal to 1"),
+        (BLUE + "weight = '3'\n", "tenants.blue.weight: Input should be a valid integer"),
+        (BLUE + "weight = 3\nshare_permille = 3\n", "tenants.blue: weight and share_permille are the same"),
+        (BLUE + "reserve_us = 3\n", "tenants.blue: reserve_us and reserve_period_us go together"),
+        (
+            BLUE + "hold_max_us = 3\n",
+            "tenants.blue: hold_max_us and inversion_permille are for a tenant with reserve_us",
+        ),
+        (BLUE + "memory = '2GB'\n", "tenants.blue.memory: size '2GB' is ambiguous; write 2G or 2GiB"),
+        (BLUE + "memory = '64K'\n", "tenants.blue.memory: Input should be greater than or equal to 1048576"),
+        (BLUE + "window = 4194305\n", "tenants.blue.window: Input should be a multiple of 4096"),
+        (BLUE + "socket_mode = '660'\n", 'tenants.blue.socket_mode: a mode like "0660" is expected'),
+        (BLUE + "max_processes = 65\n", "tenants.blue.max_processes: Input should be less than or equal to 64"),
+        ("[tenants.Blue]\n", "tenants.Blue: a tenant's name has 1 to 63 characters"),
+        ('[tenants."a/b"]\n', "tenants.a/b: a tenant's name has 1 to 63 characters"),
+        ("[engine]\ngrace_us = -1\n" + BLUE, "engine.grace_us: Input should be greater than or equal to 0"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_field(tmp_path: Path, text: str, said: str) -> None:
+    assert refusal(tmp_path, text).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BLUE + "socket_group = 'no-such-group'\n", "tenants.blue.socket_group: there is no group 'no-such-group'"),
+        ('[accelerator]\nlibrary = "x.so"\n' + BLUE, "accelerator.library: x.so is no absolute path"),
+        ('[accelerator]\nlibrary = "/no/x.so"\n' + BLUE, "accelerator.library: /no/x.so is not there"),
+    ],
+)
+def test_what_this_machine_does_not_have_is_refused_by_field(tmp_path: Path, text: str, said: str) -> None:
+    assert refusal(tmp_path, text if "accelerator" in text else LIBRARY + text) == said
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "[tenants.a]\nweight = 0\n[tenants.b]\nweight = 0\n")
+    assert "tenants.a.weight: " in said
+    assert "tenants.b.weight: " in said
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[tenants", b"x" * (1 << 21)])
+def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError):
+        read(file)
+
+
+def test_pocl_is_found_as_opencls_loader_finds_it(tmp_path: Path) -> None:
+    (tmp_path / "vendors").mkdir()
+    with pytest.raises(SettingsError, match="accelerator[.]library is not given"):
+        pocl_library(tmp_path / "vendors", (str(tmp_path),))
+    (tmp_path / "vendors/pocl.icd").write_text("libpocl.so.2\n")
+    (tmp_path / "libpocl.so.2").touch()
+    assert pocl_library(tmp_path / "vendors", ("/nowhere", str(tmp_path))) == tmp_path / "libpocl.so.2"
+
+
+def test_with_pocl_the_accelerator_is_this_processes_processors(tmp_path: Path) -> None:
+    library = tmp_path / "libpocl.so.2"
+    library.touch()
+    found = settings(tmp_path, f'[accelerator]\nlibrary = "{library}"\n{BLUE}')
+    assert found["engine"]["processors"] == len(os.sched_getaffinity(0))
+    found = settings(tmp_path, f'[accelerator]\nlibrary = "{library}"\nprocessors = 1\n{BLUE}')
+    assert found["engine"]["processors"] == 1
+
+
+def test_programs_are_the_checkouts_or_those_installed(tmp_path: Path) -> None:
+    with pytest.raises(BrokerMissingError, match="make compute"):
+        programs((tmp_path / "checkout", tmp_path / "installed"))
+    for name in ("vgpu-broker", "vgpu-supervisor", "vgpu-child", "libvgpu-opencl.so"):
+        (tmp_path / "installed").mkdir(exist_ok=True)
+        (tmp_path / "installed" / name).touch()
+    assert programs((tmp_path / "checkout", tmp_path / "installed")).broker == tmp_path / "installed/vgpu-broker"
+
+
+def test_the_run_directory_is_the_users_own_or_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    env = {"XDG_RUNTIME_DIR": str(tmp_path / "user")}
+    assert default_directory(env, root=tmp_path) == tmp_path / "user/vgpumgr-broker"
+    assert default_directory({}, root=tmp_path) == tmp_path / "run/vgpumgr-broker"
+    assert default_directory({"VGPUMGR_RUN_DIRECTORY": "/x"}, root=tmp_path) == Path("/x")
+    (tmp_path / "run/vgpumgr-broker").mkdir(parents=True)
+    assert find_directory(env, root=tmp_path) == tmp_path / "run/vgpumgr-broker"
+    (tmp_path / "user/vgpumgr-broker").mkdir(parents=True)
+    assert find_directory(env, root=tmp_path) == tmp_path / "user/vgpumgr-broker"
