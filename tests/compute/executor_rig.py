@@ -407,11 +407,13 @@ class Slice:
 
 
 @contextmanager
-def run_slice(tmp_path: Path, *options: str, child: Path = BUILT / "vgpu-child") -> Iterator[Slice]:
-    """A supervisor until the end of the block, which must leave nothing behind."""
+def run_slice(
+    tmp_path: Path, *options: str, child: Path = BUILT / "vgpu-child", machine: tuple[str, ...] = ()
+) -> Iterator[Slice]:
+    """A supervisor until the end of the block; `machine` is a command that takes away what another machine lacks."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     log = tmp_path / f"supervisor-{ours.fileno()}.log"
-    command = [BUILT / "vgpu-supervisor", "--tenant", "blue", "--child", child]
+    command = [*machine, BUILT / "vgpu-supervisor", "--tenant", "blue", "--child", child]
     words = [str(word) for word in (*command, *options)]
     if "--backend" not in words:
         words += ["--backend", "sleep"]

@@ -200,8 +200,8 @@ static void compiled(struct vgpu_backend *backend, uint64_t token, int status, i
 
 static const struct vgpu_backend_operations hostile_backend = {
 	.name = "hostile", .open = open_backend, .handle = handle, .malformed = malformed,
-	.full = never, .collect = nothing, .submit = nothing, .settle = nothing,
-	.outlook = outlook, .compiled = compiled, .quiesce = never, .close = nothing,
+	.full = never, .collect = nothing, .submit = nothing, .outlook = outlook, .compiled = compiled,
+	.quiesce = never, .close = nothing,
 };
 
 static int start_linker(int result)

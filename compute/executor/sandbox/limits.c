@@ -65,6 +65,7 @@ int vgpu_sandbox_privileges(const struct vgpu_sandbox *sandbox)
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
 	bool owns_user = sandbox->namespaces & CLONE_NEWUSER;
+	int error = 0;
 
 	for (unsigned long capability = 0; !prctl(PR_CAPBSET_READ, capability, 0, 0, 0) ||
 					   prctl(PR_CAPBSET_READ, capability, 0, 0, 0) == 1;
@@ -74,8 +75,10 @@ int vgpu_sandbox_privileges(const struct vgpu_sandbox *sandbox)
 	if (!owns_user && !geteuid() &&
 	    (setgroups(0, NULL) || setresgid(VGPU_NOBODY, VGPU_NOBODY, VGPU_NOBODY) ||
 	     setresuid(VGPU_NOBODY, VGPU_NOBODY, VGPU_NOBODY)))
-		return errno;
-	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
-		return errno;
-	return syscall(SYS_capset, &header, none) ? errno : 0;
+		error = errno;
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) && !error)
+		error = errno;
+	if (syscall(SYS_capset, &header, none))
+		error = errno;
+	return error;
 }

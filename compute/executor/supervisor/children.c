@@ -222,6 +222,7 @@ static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 	if (one->compiler) {
 		vgpu_compilers_ended(s, one);
 	} else {
+		vgpu_requests_last_words(one);
 		vgpu_mark_lost(one->window);
 		close(one->window);
 		close(one->link);

@@ -12,6 +12,7 @@
 #include "executor/supervisor/supervisor.h"
 
 #define COMPILE_DESCRIPTORS	2u
+#define LAST_WORDS	1024u
 
 static void answer(struct vgpu_supervisor *s, struct vgpu_supervised *child, uint64_t sequence,
 		   int status, int exit_status)
@@ -132,6 +133,24 @@ void vgpu_requests_unmute(struct vgpu_supervisor *s, uint64_t now_ns)
 			continue;
 		child->muted_until_ns = 0;
 		vgpu_watch(s, child->link, EPOLLIN, VGPU_EVENT_LINK, i);
+	}
+}
+
+void vgpu_requests_last_words(struct vgpu_supervised *child)
+{
+	struct vgpu_link_message message;
+	int descriptors[COMPILE_DESCRIPTORS];
+	unsigned int count = 0;
+
+	/* No more than its socket holds, and nobody writes to it any more. */
+	for (unsigned int i = 0; i < LAST_WORDS; i++) {
+		if (vgpu_receive(child->link, &message, sizeof(message), descriptors, &count,
+				 COMPILE_DESCRIPTORS) <= 0)
+			break;
+		if (message.version == VGPU_LINK_VERSION && message.op == VGPU_LINK_FAILED)
+			fail(child, &message);
+		while (count)
+			close(descriptors[--count]);
 	}
 }
 

@@ -166,6 +166,8 @@ void vgpu_freeze_poll(struct vgpu_supervisor *s);
 
 /* requests.c: datagrams of children */
 void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *child);
+/* Of a child that has ended: why it did, if it said so. */
+void vgpu_requests_last_words(struct vgpu_supervised *child);
 void vgpu_requests_unmute(struct vgpu_supervisor *s, uint64_t now_ns);
 void vgpu_requests_answer(struct vgpu_supervisor *s, uint64_t client, uint64_t sequence, int status,
 			  int exit_status);
