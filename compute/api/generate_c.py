@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from compute.api.layout import Layout, all_layouts, inline_array
-from compute.api.model import Array, Blob, Description, Field
+
+if TYPE_CHECKING:
+    from compute.api.model import Array, Blob, Description, Field
 
 LICENCE = "/* SPDX-License-Identifier: Apache-2.0 */\n/* Written by compute/api/generate.py; do not edit. */\n"
 
@@ -211,6 +214,21 @@ def decoder(layout: Layout, prefix: str, command: bool, is_request: bool, op: st
     return out
 
 
+def checker(api: Description, prefix: str) -> list[str]:
+    """A function that decodes any request, for whoever does not need the view."""
+    capital = prefix.upper()
+    out = ["/* Is this a well-formed request? */"]
+    out += [f"static inline bool {prefix}_check_request(const void *copy, uint32_t bytes, uint64_t bulk_bytes)", "{"]
+    out += ["\tif (bytes < sizeof(struct vgpu_message))", "\t\treturn false;"]
+    out += ["\tswitch (((const struct vgpu_message *)copy)->op) {"]
+    for message in api.requests:
+        name = message.name.lower()
+        out += [f"\tcase {capital}_{message.name}: {{", f"\t\tstruct {prefix}_{name}_view view;", ""]
+        out += [f"\t\treturn {prefix}_decode_{name}(copy, bytes, bulk_bytes, &view);", "\t}"]
+    out += ["\t}", "\treturn false;", "}", ""]
+    return out
+
+
 def decode_header(api: Description) -> str:
     """The text of NAME_decode.h."""
     prefix = f"vgpu_{api.prefix}"
@@ -236,6 +254,7 @@ def decode_header(api: Description) -> str:
         out += decoder(layout, prefix, False, False, f"{capital}_ANSWER")
     for message, layout in zip(api.replies, replies, strict=True):
         out += decoder(layout, prefix, False, False, f"{capital}_{message.name}")
+    out += checker(api, prefix)
     out += ["#pragma GCC diagnostic pop", "", f"#endif /* {capital}_DECODE_H */", ""]
     return "\n".join(out)
 
@@ -303,9 +322,9 @@ def encode_header(api: Description) -> str:
     out = [LICENCE]
     out += comment(
         "Encoders. bytes_of_NAME gives the length of a message from the numbers of elements of its arrays; place_NAME "
-        "lays it out in that many bytes: it sets bytes, op and the counts, clears the other fixed fields, and says where "
-        "the arrays are. For a blob that is not inline the number is 0; then its offset and bytes are set afterwards, "
-        "else its offset alone."
+        "lays it out in that many bytes: it sets bytes, op and the counts, clears the other fixed fields, and says "
+        "where the arrays are. For a blob that is not inline the number is 0; then its offset and bytes are set "
+        "afterwards, else its offset alone."
     )
     out += [f"#ifndef {capital}_ENCODE_H", f"#define {capital}_ENCODE_H", ""]
     out += ["#include <stdint.h>", "#include <string.h>", "", f'#include "{api_name(api)}_messages.h"', ""]

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compute.api.generate_c import LICENCE, payload_arrays
 from compute.api.layout import HEADER_BYTES, Layout, all_layouts
-from compute.api.model import Description, Function
+
+if TYPE_CHECKING:
+    from compute.api.model import Description, Function
 
 
 def refusal(function: Function) -> list[str]:
@@ -16,8 +18,10 @@ def refusal(function: Function) -> list[str]:
     returns = {"cl_int": f"\treturn {function.error};", "void": ""}.get(function.result, "\treturn NULL;")
     error = ["\tif (error)", f"\t\t*error = {function.error};"] if "cl_int *error" in function.parameters else []
     return [
-        f"static {function.result}{'' if function.result.endswith('*') else ' '}CL_API_CALL refused_{function.name}"
-        f"({function.parameters})",
+        (
+            f"static {function.result}{'' if function.result.endswith('*') else ' '}CL_API_CALL refused_{function.name}"
+            f"({function.parameters})"
+        ),
         "{",
         f'\tvgpu_cl_log_refused("{function.name}", "{function.note.split(":")[0].split(";")[0]}");',
         *error,

@@ -18,8 +18,9 @@ class Field:
     """A fixed field.
 
     `role` says what the decoder checks and what a fuzzer may put there: `value` (anything), `new` (a handle that the
-    client has chosen), `new_or_none` (the same, or 0), `handle` (one that exists), `optional` (one that exists, or 0), `device` (index of a device),
-    `kind` (enum vgpu_cl_kind), `count` (elements of an array), `bytes`, `offset`, `flags`, `reserved` (0).
+    client has chosen), `new_or_none` (the same, or 0), `handle` (one that exists), `optional` (one that exists, or 0),
+    `device` (index of a device), `kind` (enum vgpu_cl_kind), `count` (elements of an array), `bytes`, `offset`,
+    `flags`, `reserved` (0).
     `object` names the kind of a handle. `array` is the number of elements of the field itself.
     """
 

@@ -256,7 +256,7 @@ REQUESTS = (
                 "uint8_t",
                 "information_bytes",
                 60 << 10,
-                doc="records of struct vgpu_cl_information: all that the host's library says, without what names a handle",
+                doc="records of struct vgpu_cl_information: all that the library says, without what names a handle",
             ),
         ),
         doc="First request of a client. The answer lets the client answer clGetPlatformInfo and clGetDeviceInfo.",
@@ -296,8 +296,8 @@ REQUESTS = (
         "RELEASE",
         4,
         (u32("kind", "kind"), u32("handle", "handle", "any")),
-        doc="The client does not use the handle any more; commands under way keep what they need. Of memory with storage in "
-        "the window the answer, if one is asked for, comes when the library has let go of it.",
+        doc="The client does not use the handle any more; commands under way keep what they need. Of memory with "
+        "storage in the window the answer, if one is asked for, comes when the library has let go of it.",
     ),
     Message("CREATE_CONTEXT", 5, (u32("context", "new", "CONTEXT"), *devices())),
     Message(
@@ -451,7 +451,7 @@ REQUESTS = (
                 "uint8_t",
                 "text_bytes",
                 32 << 10,
-                doc="ends of strings are NUL: the kernel's attributes, then of each argument its type's name and its name",
+                doc="strings that end with NUL: the kernel's attributes, then each argument's type and name",
             ),
         ),
     ),
@@ -662,8 +662,8 @@ REQUESTS = (
         "FINISH",
         51,
         command=True,
-        doc="A marker behind everything in the queue that also flushes it. Completes with the queue's kept error, which "
-        "is then forgotten.",
+        doc="A marker behind everything in the queue that also flushes it. Completes with the queue's kept error, "
+        "which is then forgotten.",
     ),
 )
 

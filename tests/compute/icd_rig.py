@@ -49,7 +49,7 @@ class Played:
         self.vendors = vendors(folder / "vendors")
 
     @contextmanager
-    def play(self, mode: Sequence[str]) -> Iterator[tuple[dict[str, str], "subprocess.Popen[str]"]]:
+    def play(self, mode: Sequence[str]) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
         """A player in that mode; gives the environment of a program that uses it, and the player."""
         path = self.folder / "socket"
         path.unlink(missing_ok=True)
@@ -62,7 +62,7 @@ class Played:
             finally:
                 player.kill()
 
-    def run(self, scenario: str, *mode: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, scenario: str, *mode: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run the client's scenario against a player in that mode."""
         with self.play(mode) as (environment, _):
             return subprocess.run(

@@ -188,7 +188,8 @@ static bool add_file(struct search *search, char *path)
 			free(path);
 			return true;
 		}
-	if (search->file_count == FILES_MAX || strlen(path) > VGPU_CL_PATH_MAX || path[0] != '/' || !(text = read_file(path, &bytes))) {
+	if (search->file_count == FILES_MAX || strlen(path) > VGPU_CL_PATH_MAX || path[0] != '/' ||
+	    !(text = read_file(path, &bytes))) {
 		free(path);
 		return false;
 	}

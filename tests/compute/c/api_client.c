@@ -542,7 +542,8 @@ static void run_add(cl_program from)
 
 static void part_programs(void)
 {
-	const char *main_text = "#include \"twice.h\"\nkernel void f(global int *a) { a[get_global_id(0)] = twice(a[get_global_id(0)]) + ADD; }\n";
+	const char *main_text = "#include \"twice.h\"\n"
+				"kernel void f(global int *a) { size_t i = get_global_id(0); a[i] = twice(a[i]) + ADD; }\n";
 	const char *header_text = "int twice(int a);\n#define ADD 5\n", *other_text = "int twice(int a) { return 2 * a; }\n";
 	const char *wrong = "kernel void f( {", *plain = "kernel void f(global int *a) { a[get_global_id(0)] *= TIMES; }\n";
 	const char *names[] = { "twice.h" };
