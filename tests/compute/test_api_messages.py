@@ -88,10 +88,9 @@ def test_encoders_and_decoders_agree(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_decoders_read_nothing_outside_of_a_random_message(tmp_path: Path, seed: int) -> None:
-    program = compile_c(tmp_path / "random", str(ROOT / "tests/compute/c/decode_random.c"), "-O2", *SANITIZED)
-    done = subprocess.run([program, str(seed), "300000"], capture_output=True, text=True)
+def test_decoders_read_nothing_outside_of_a_random_message(tmp_path: Path) -> None:
+    program = compile_c(tmp_path / "random", str(ROOT / "tests/compute/c/decode_random.c"), *SANITIZED)
+    done = subprocess.run([program, "1", "300000"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 100
 

@@ -38,6 +38,7 @@ def test_a_launch_carries_all_arguments_of_its_kernel(played: Played) -> None:
     assert "CREATE_BUFFER alone" in lines
     assert "CREATE_PROGRAM_WITH_SOURCE alone" in lines
     assert "CREATE_KERNEL call" in lines
+    assert lines.count("FINISH call") == 1
 
 
 def test_without_a_socket_there_is_no_platform(played: Played) -> None:

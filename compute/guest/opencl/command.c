@@ -52,6 +52,7 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 	struct command_head *head = message;
 	uint32_t at = 0;
 
+	atomic_fetch_add_explicit(&command->queue->sent, 1, memory_order_relaxed);
 	head->queue = command->queue->object.handle;
 	head->event = command->event ? command->event->object.handle : 0;
 	/* Some may have completed since they were counted; then they are named although they need not be. */

@@ -180,14 +180,27 @@ static bool finish_done(void *argument)
 	return atomic_load(&((struct finish *)argument)->done);
 }
 
+/* Commands up to @sent have ended. */
+static void finished(cl_command_queue queue, uint_fast64_t sent)
+{
+	uint_fast64_t before = queue->finished;
+
+	while (before < sent && !atomic_compare_exchange_weak(&queue->finished, &before, sent))
+		;
+}
+
 API(cl_int, clFinish, cl_command_queue queue)
 {
 	struct finish finish = { .pending.reply = finish_reply, .status = LOST };
 	struct vgpu_cl_finish_parts parts;
 	struct command command;
 	cl_int status = check_command(queue, 0, NULL);
+	uint_fast64_t sent;
 	void *at;
 
+	/* Nothing was sent since the last time, so nothing can have failed either. */
+	if (!status && vgpu_usable() && queue->finished == queue->sent)
+		return CL_SUCCESS;
 	if (!status)
 		status = command_begin(&command, queue, 0, 0, NULL, NULL);
 	if (status)
@@ -201,10 +214,13 @@ API(cl_int, clFinish, cl_command_queue queue)
 		vgpu_send_cancel();
 		return CL_OUT_OF_RESOURCES;
 	}
+	sent = queue->sent;	/* the lock is held: these are before it, and it is the last */
 	vgpu_send_commit();
 	if (!vgpu_wait(finish_done, &finish))
 		return LOST;
 	vgpu_cl_bury();
+	if (!finish.status)
+		finished(queue, sent);
 	return finish.status;
 }
 
