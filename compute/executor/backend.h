@@ -48,8 +48,9 @@ struct vgpu_child;	/* the main loop's own; tests have another */
  * @reply_room: nothing waits in private memory.  Any thread.
  * @wake: end the main loop's sleep, or the next one if it does not sleep.  Any
  *	thread; cheap if the main loop is awake.
- * @may_submit: ask before each piece of work is given to the library: busy under
- *	a lease that is still valid, and @until_ns fits.  @until_ns is how long
+ * @may_submit: ask before each piece of work is given to the library (while there
+ *	are no rivals: before the first of each few, as it takes a clock): busy
+ *	under a lease that is still valid, and @until_ns fits.  @until_ns is how long
  *	what is under way and this piece are expected to take from now; a piece
  *	that fits into no lease may go when it is the first of its lease.  Main
  *	thread, inside submit() only.

@@ -278,10 +278,11 @@ static void serve(struct vgpu_child *child, struct vgpu_backend *backend, uint8_
 		{ .fd = STDIN_FILENO, .events = POLLIN },
 		{ .fd = child->wake, .events = POLLIN },
 	};
-	uint64_t count;
+	uint64_t count, until_ns = UINT64_MAX;
 
 	for (;;) {
-		poll(fds, 2, -1);
+		/* A time to look again at, never one that a test waits for. */
+		poll(fds, 2, until_ns == UINT64_MAX ? -1 : until_ns ? 1 : 0);
 		if (fds[1].revents && read(child->wake, &count, sizeof(count)) < 0)
 			exit(4);
 		operations->collect(backend);
@@ -289,7 +290,7 @@ static void serve(struct vgpu_child *child, struct vgpu_backend *backend, uint8_
 		if (fds[0].revents && !take_frame(child, backend, bulk))
 			break;
 		operations->submit(backend);
-		operations->settle(backend);
+		until_ns = operations->settle(backend);
 	}
 	while (!operations->quiesce(backend))
 		if (read(child->wake, &count, sizeof(count)) < 0)

@@ -197,7 +197,9 @@ class Driver:
     def __init__(self, program: Path, cache: Path, memory: int = 256 << 20, window: int = 8 << 20) -> None:
         library = ctypes.util.find_library("pocl")
         assert library, "PoCL is not installed"
-        environment = {**os.environ, "POCL_CACHE_DIR": str(cache), "POCL_MAX_PTHREAD_COUNT": "2"}
+        # LLVM keeps what it has until the process ends.
+        sanitizer = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
+        environment = {**os.environ, **sanitizer, "POCL_CACHE_DIR": str(cache), "POCL_MAX_PTHREAD_COUNT": "2"}
         self.process = subprocess.Popen(
             [str(program), library, str(memory), str(window)],
             stdin=subprocess.PIPE,

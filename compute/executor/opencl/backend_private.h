@@ -79,6 +79,7 @@ struct queue {
 	struct command *first, *last;	/* not given to the library, in order */
 	struct event *barrier;	/* of the last barrier, if out of order */
 	struct batch *open;	/* given, and no callback stands for it yet */
+	uint32_t under_way;	/* given, and not known to have ended */
 	uint64_t batch_done_ns;	/* when the last batch was */
 	bool flush;	/* something was given since the last clFlush */
 	bool listed;	/* in the backend's list of queues that were given something */
@@ -336,6 +337,8 @@ void opencl_free_pools(struct vgpu_backend *backend);
 void opencl_command_left(struct vgpu_backend *backend, struct command *command);
 /* A command has ended without the library: its error goes where it belongs. */
 void opencl_command_failed(struct vgpu_backend *backend, struct command *command, cl_int error);
+/* Is it a FINISH of which nobody needs more than its COMPLETION? */
+bool opencl_is_plain_finish(const struct command *command);
 
 /* resolve.c: find a command's objects and check its numbers, before it is queued */
 /* Objects that a message of this op names, at most. */

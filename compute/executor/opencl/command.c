@@ -285,6 +285,47 @@ static void append(struct vgpu_backend *backend, struct command *command)
 	ready_if_met(backend, command);
 }
 
+bool opencl_is_plain_finish(const struct command *command)
+{
+	return command->op == VGPU_CL_FINISH && command->notify && !command->progress &&
+	       !command->event && !command->wait_count;
+}
+
+/*
+ * A marker, barrier or finish of a queue where nothing is left to do needs neither
+ * the library nor a lease.
+ */
+static bool is_over_at_once(const struct command *command)
+{
+	const struct queue *queue = command->queue;
+
+	return !queue->first && !queue->under_way && !command->wait_count && !command->progress &&
+	       (command->op == VGPU_CL_FINISH ||
+		(!queue->profiling &&
+		 (command->op == VGPU_CL_MARKER || command->op == VGPU_CL_BARRIER)));
+}
+
+static void end_at_once(struct vgpu_backend *backend, struct command *command)
+{
+	static const uint64_t no_times[4];
+	cl_int status = CL_COMPLETE;
+
+	if (command->op == VGPU_CL_FINISH) {
+		status = command->queue->sticky;
+		command->queue->sticky = CL_SUCCESS;
+	}
+	if (command->event) {
+		command->event->status = CL_COMPLETE;
+		opencl_event_given(backend, command->event);
+	}
+	if (command->barrier)
+		opencl_event_given(backend, command->barrier);
+	if (command->notify)
+		opencl_send_completion(backend, command->call, head_of(command)->event, status,
+				       no_times);
+	opencl_free_command(backend, command);
+}
+
 bool opencl_command(struct vgpu_backend *backend, const struct vgpu_message *message)
 {
 	const struct command_head *head = (const struct command_head *)message;
@@ -326,6 +367,9 @@ bool opencl_command(struct vgpu_backend *backend, const struct vgpu_message *mes
 		command->event->queue = command->queue->object.serial;
 		command->event->in_order = !command->queue->out_of_order;
 	}
-	append(backend, command);
+	if (is_over_at_once(command))
+		end_at_once(backend, command);
+	else
+		append(backend, command);
 	return true;
 }

@@ -114,6 +114,7 @@ static void retire(struct vgpu_backend *backend, struct batch *batch, struct com
 	uint64_t times_ns[4];
 
 	backend->under_way--;
+	command->queue->under_way--;
 	backend->under_way_ns -= command->mean_ns;
 	backend->finished++;
 	backend->failed += status < 0;

@@ -16,6 +16,8 @@
 
 /* A kernel that runs as long as this is told of by itself. */
 #define OWN_CALLBACK_NS	50000ull
+/* Pieces that are given on one word of the lease while it has no end. */
+#define UNASKED	16u
 /* So long nothing asks for the end of what is under way, if nobody else does. */
 #define LAZY_NS	100000ull
 /* So many executions of a kernel are measured one by one. */
@@ -46,6 +48,7 @@ static void add(struct vgpu_backend *backend, struct batch *batch, struct comman
 	batch->count++;
 	batch->mean_ns += command->mean_ns;
 	backend->under_way++;
+	batch->queue->under_way++;
 	backend->under_way_ns += command->mean_ns;
 }
 
@@ -153,11 +156,12 @@ static bool measure(struct vgpu_backend *backend, const struct command *command)
 	       opencl_duration(backend, command->kernel_id)->samples < MEASURED;
 }
 
-static void given(struct vgpu_backend *backend, struct command *command, struct batch *batch,
-		  bool callback, bool waited)
+static void given(struct vgpu_backend *backend, struct command *command, struct command *finish,
+		  struct batch *batch, bool callback, bool waited)
 {
 	static const uint64_t no_times[4];
 	struct queue *queue = command->queue;
+	cl_event library = command->library;
 	const struct vgpu_cl_marker *head = (const void *)command->message;
 
 	if (command->event) {
@@ -183,22 +187,44 @@ static void given(struct vgpu_backend *backend, struct command *command, struct 
 	add(backend, batch, command);
 	batch->waited |= waited;
 	list(backend, queue);
+	if (finish) {
+		finish->status = queue->sticky;
+		queue->sticky = CL_SUCCESS;
+		backend->submitted++;
+		add(backend, batch, finish);
+		command = finish;
+	}
 	if (callback) {
-		batch->tell = command->notify && !command->progress && !queue->profiling;
+		batch->tell = command->notify && !command->progress &&
+			      (!queue->profiling || finish);
 		batch->call = command->call;
-		batch->event_handle = head->event;
+		batch->event_handle = finish ? 0 : head->event;
 		batch->finish_status = command->status;
-		close_batch(backend, batch, command->library);
+		close_batch(backend, batch, library);
 	} else if (batch->count >= OPENCL_BATCH_MAX || batch->mean_ns >= OPENCL_BATCH_NS) {
 		mark(backend, queue);
 	}
 }
 
-static void give(struct vgpu_backend *backend, struct command *command)
+/*
+ * The finish that is next behind a command in an in-order queue ends with it, which
+ * spares the library a marker and a thread's wake-up.
+ */
+static struct command *finish_behind(const struct command *command)
+{
+	struct command *next = command->next;
+
+	return next && !command->queue->out_of_order && !command->notify &&
+		       opencl_is_plain_finish(next) ? next : NULL;
+}
+
+/* Of a command that is in no queue any more, and perhaps of the finish that was behind it. */
+static void give_both(struct vgpu_backend *backend, struct command *command,
+		      struct command *finish)
 {
 	struct queue *queue = command->queue;
 	bool alone = measure(backend, command);
-	bool callback = command->notify || alone || command->mean_ns >= OWN_CALLBACK_NS;
+	bool callback = command->notify || alone || finish || command->mean_ns >= OWN_CALLBACK_NS;
 	bool wants_event = callback || command->event;
 	cl_event events[VGPU_CL_WAITS_MAX + 1];
 	struct call_waits waits = { .event = wants_event ? &command->library : NULL };
@@ -206,7 +232,6 @@ static void give(struct vgpu_backend *backend, struct command *command)
 	int count = collect_waits(command, events);
 	cl_int error = CL_SUCCESS;
 
-	opencl_command_left(backend, command);
 	if (alone)
 		mark(backend, queue);
 	batch = queue->open;
@@ -226,11 +251,24 @@ static void give(struct vgpu_backend *backend, struct command *command)
 	if (error) {
 		free(fresh);
 		opencl_command_failed(backend, command, error);
+		if (finish)
+			give_both(backend, finish, NULL);
 		return;
 	}
 	if (fresh && !(callback && queue->out_of_order))
 		queue->open = fresh;
-	given(backend, command, batch, callback, count > 0);
+	given(backend, command, finish, batch, callback, count > 0);
+}
+
+static void give(struct vgpu_backend *backend, struct command *command)
+{
+	struct command *finish = finish_behind(command);
+
+	/* The finish first: it must not become ready by itself. */
+	if (finish)
+		opencl_command_left(backend, finish);
+	opencl_command_left(backend, command);
+	give_both(backend, command, finish);
 }
 
 static bool bounded(struct vgpu_backend *backend, const struct command *command)
@@ -260,9 +298,12 @@ void opencl_submit(struct vgpu_backend *backend)
 {
 	struct vgpu_child_services *services = &backend->services;
 	struct command *command;
+	unsigned int given = 0;
 
 	while ((command = backend->ready_first) && !backend->quiet) {
-		if (!bounded(backend, command) ||
+		if (!bounded(backend, command))
+			break;
+		if ((given++ % UNASKED == 0 || services->rivals(services->child)) &&
 		    !services->may_submit(services->child,
 					  backend->under_way_ns + command->bound_ns))
 			break;
