@@ -121,7 +121,7 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_pocl_is_found_as_opencls_loader_finds_it(tmp_path: Path) -> None:
     (tmp_path / "vendors").mkdir()
-    with pytest.raises(SettingsError, match="accelerator[.]library is not given"):
+    with pytest.raises(SettingsError, match=r"accelerator\.library is not given"):
         pocl_library(tmp_path / "vendors", (str(tmp_path),))
     (tmp_path / "vendors/pocl.icd").write_text("libpocl.so.2\n")
     (tmp_path / "libpocl.so.2").touch()
