@@ -22,8 +22,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPUTE = ROOT / "compute"
-BUILT = ROOT / "build" / "compute"
+# With ASan and UBSan: test_supervisor_sanitized.py runs the other tests so.
+SANITIZED = "COMPUTE_SANITIZED" in os.environ
+BUILT = ROOT / "build" / ("compute-sanitized" if SANITIZED else "compute")
 FLAGS = ["-std=c11", "-O2", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pthread"]
+if SANITIZED:
+    FLAGS += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
 
 # Far more than anything takes on a loaded machine: reached only when a test fails.
 LIMIT_S = 60.0
@@ -70,7 +74,8 @@ def build(output: Path, *sources: Path, flags: tuple[str, ...] = ()) -> Path:
 def make_product() -> None:
     """Bring supervisor and child up to date."""
     targets = [str(BUILT / name) for name in ("vgpu-child", "vgpu-supervisor")]
-    made = subprocess.run(["make", "-s", "-C", str(COMPUTE), *targets], capture_output=True, text=True)
+    sanitize = ["SANITIZE=1"] if SANITIZED else []
+    made = subprocess.run(["make", "-s", "-C", str(COMPUTE), *sanitize, *targets], capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
 
 

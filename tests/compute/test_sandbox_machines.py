@@ -79,7 +79,10 @@ def test_a_child_serves_confined_and_dies_with_its_supervisor(
 
 def test_what_is_missing_is_said_and_can_be_demanded(program: Path, tmp_path: Path, machine: tuple[str, ...]) -> None:
     with run_slice(tmp_path, "--backend", "hostile", child=program, machine=machine) as slice_:
-        slice_.start()
+        child = slice_.start()
+        # What it printed is in the log by its end.
+        slice_.kill(child.number)
+        slice_.wait_for_exit(child.number)
         missing = [
             line.split("missing=")[1].split()[0] for line in slice_.log.read_text().splitlines() if "missing=" in line
         ]

@@ -121,6 +121,7 @@ int vgpu_cgroup_open(struct vgpu_gate *gate, enum vgpu_gate_kind kind, const cha
 	gate->base = open(gate->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	gate->children = make(gate->base, "children");
 	gate->compilers = make(gate->base, "compilers");
+	gate->ending = unified ? -1 : make(gate->base, "ending");
 	if (gate->children >= 0) {
 		gate->freeze = openat(gate->children, unified ? "cgroup.freeze" : "freezer.state",
 				      O_RDWR | O_CLOEXEC);
@@ -130,7 +131,7 @@ int vgpu_cgroup_open(struct vgpu_gate *gate, enum vgpu_gate_kind kind, const cha
 		}
 	}
 	if (gate->children >= 0 && gate->compilers >= 0 && gate->freeze >= 0 &&
-	    (!unified || gate->events >= 0))
+	    (unified ? gate->events : gate->ending) >= 0)
 		return 0;
 	error = error ? error : errno ? errno : ENOENT;
 	vgpu_gate_release(gate);
@@ -152,22 +153,47 @@ int vgpu_cgroup_add(struct vgpu_gate *gate, struct vgpu_gate_member *member)
 	return member->procs < 0 ? errno : 0;
 }
 
-/* A frozen process of a v1 cgroup dies when it is let go: after the signal it is moved up. */
-static void kill_listed(int procs, int parent)
+/* Kills what is in a cgroup, and then moves it to another one, unless that is -1. */
+static void kill_listed(int directory, int to)
 {
-	FILE *list = fdopen(dup(procs), "re");
+	int procs = openat(directory, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	FILE *list = procs < 0 ? NULL : fdopen(procs, "r");
 	char number[16];
 	int pid;
 
 	if (!list)
 		return;
-	rewind(list);
 	while (fscanf(list, "%d", &pid) == 1) {
 		kill(pid, SIGKILL);
 		snprintf(number, sizeof(number), "%d", pid);
-		write_text(parent, "cgroup.procs", number);
+		if (to >= 0)
+			write_text(to, "cgroup.procs", number);
 	}
 	fclose(list);
+}
+
+/* A frozen process of a v1 cgroup dies when it is let go, so it is moved to one that is not frozen. */
+static void kill_in_v1(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
+{
+	int parent = member->compiler ? gate->compilers : gate->children;
+	int directory = openat(parent, member->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int ending = openat(gate->ending, member->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (ending < 0 && gate->closed && !member->compiler)
+		ending = make(gate->ending, member->name);
+	if (directory >= 0) {
+		kill_listed(directory, ending);
+		close(directory);
+	}
+	if (ending >= 0) {
+		kill_listed(ending, -1);
+		close(ending);
+	}
+}
+
+static bool remove_one(int parent, const char *name)
+{
+	return parent < 0 || !unlinkat(parent, name, AT_REMOVEDIR) || errno != EBUSY;
 }
 
 void vgpu_cgroup_kill(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
@@ -176,14 +202,14 @@ void vgpu_cgroup_kill(struct vgpu_gate *gate, const struct vgpu_gate_member *mem
 	if (gate->kind == VGPU_GATE_CGROUP2)
 		write_text(member->cgroup, "cgroup.kill", "1");
 	else
-		kill_listed(member->procs, gate->base);
+		kill_in_v1(gate, member);
 }
 
 bool vgpu_cgroup_remove(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
 {
-	int parent = member->compiler ? gate->compilers : gate->children;
+	bool removed = remove_one(member->compiler ? gate->compilers : gate->children, member->name);
 
-	return !unlinkat(parent, member->name, AT_REMOVEDIR) || errno != EBUSY;
+	return (member->compiler || remove_one(gate->ending, member->name)) && removed;
 }
 
 int vgpu_cgroup_freeze(struct vgpu_gate *gate, bool freeze)
@@ -224,14 +250,8 @@ static void remove_below(const char *path, bool kill_first)
 		snprintf(below, sizeof(below), "%.3800s/%.255s", path, entry->d_name);
 		remove_below(below, kill_first);
 	}
-	if (kill_first && write_text(dirfd(directory), "cgroup.kill", "1") == ENOENT) {
-		int procs = openat(dirfd(directory), "cgroup.procs", O_RDWR | O_CLOEXEC);
-
-		if (procs >= 0) {
-			kill_listed(procs, dirfd(directory));
-			close(procs);
-		}
-	}
+	if (kill_first && write_text(dirfd(directory), "cgroup.kill", "1") == ENOENT)
+		kill_listed(dirfd(directory), -1);
 	closedir(directory);
 	/* The kernel may need a moment to let go of processes that were just killed. */
 	for (unsigned int i = 0; rmdir(path) && errno == EBUSY && kill_first && i < 1000; i++)

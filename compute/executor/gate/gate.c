@@ -23,7 +23,7 @@ const char *vgpu_gate_name(enum vgpu_gate_kind kind)
 static void forget(struct vgpu_gate *gate)
 {
 	gate->path[0] = 0;
-	gate->base = gate->children = gate->compilers = -1;
+	gate->base = gate->children = gate->compilers = gate->ending = -1;
 	gate->freeze = gate->events = gate->stat = -1;
 }
 
@@ -47,7 +47,7 @@ int vgpu_gate_open(struct vgpu_gate *gate, enum vgpu_gate_kind wanted, const cha
 void vgpu_gate_release(struct vgpu_gate *gate)
 {
 	int *descriptors[] = {
-		&gate->base, &gate->children, &gate->compilers,
+		&gate->base, &gate->children, &gate->compilers, &gate->ending,
 		&gate->freeze, &gate->events, &gate->stat,
 	};
 

@@ -43,6 +43,7 @@ struct vgpu_gate_member {
  * struct vgpu_gate - one per supervisor
  * @path: directory of all cgroups of this supervisor, empty without
  * @children: directory of the cgroups of children
+ * @ending: of cgroups for what was killed while @children was frozen (cgroup v1)
  * @freeze: cgroup.freeze or freezer.state of @children
  * @events: cgroup.events of @children, for epoll's EPOLLPRI, or -1
  * @stat: cpu.stat of @children, or -1
@@ -53,6 +54,7 @@ struct vgpu_gate {
 	int base;
 	int children;
 	int compilers;
+	int ending;
 	int freeze;
 	int events;
 	int stat;

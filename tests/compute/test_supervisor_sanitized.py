@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests of supervisor, child, gate and sandbox once more, with address and undefined-behaviour sanitizers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent
+# A sanitizer needs more memory than some tests allow, and catches crashes itself. Leaks are looked for by a process
+# that the sandbox refuses.
+WITHOUT = "not memory and not crash and not sanitized and not kernel and not model and not order"
+
+
+@pytest.mark.long
+def test_no_sanitizer_finds_anything() -> None:
+    files = sorted(
+        path
+        for pattern in ("test_supervisor*.py", "test_child_*.py", "test_gate.py", "test_sandbox*.py")
+        for path in FOLDER.glob(pattern)
+        if path != Path(__file__).resolve()
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-k", WITHOUT, "-m", "not long", *map(str, files)],
+        cwd=FOLDER.parents[1],
+        env={**os.environ, "COMPUTE_SANITIZED": "1", "ASAN_OPTIONS": "detect_leaks=0"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout
