@@ -130,6 +130,9 @@ void event_finish(struct _cl_event *event, cl_int status, const cl_ulong times[4
 /* Waits until the event has ended; its status. */
 cl_int event_wait(struct _cl_event *event);
 
+/* Waits until reads of the queue that are held have landed; false if the connection is lost before. */
+bool held_wait(cl_command_queue queue);
+
 /* User events that have no status yet: what waits for them waits for the program. */
 extern atomic_uint user_events_open;
 

@@ -98,6 +98,9 @@ cl_int event_wait(struct _cl_event *event)
 {
 	if (!event_ended(event) && !vgpu_wait(event_ended, event))
 		return LOST;
+	/* What was read before it on its queue has landed, too. */
+	if (event->queue && !held_wait(event->queue))
+		return LOST;
 	return event->status;
 }
 

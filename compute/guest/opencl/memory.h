@@ -53,6 +53,12 @@ cl_int transfer_in_place(const struct transfer *transfer, struct vgpu_bulk *bulk
 			 cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *waits,
 			 cl_event *event);
 
+/* Transfers by way of the child's memory, for what must not wait for room; see held.c. */
+cl_int held_write(const struct transfer *transfer, cl_command_queue queue, cl_command_type type, cl_uint count,
+		  const cl_event *waits, cl_event *event);
+cl_int held_read(const struct transfer *transfer, cl_command_queue queue, cl_command_type type, cl_uint count,
+		 const cl_event *waits, cl_event *event);
+
 /* Sends UNMAP, and with it gives the child's handle up. */
 cl_int send_unmap(uint32_t handle, struct command *command);
 

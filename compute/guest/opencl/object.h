@@ -103,6 +103,7 @@ struct _cl_command_queue {
 	cl_command_queue_properties properties;
 	cl_queue_properties *list;	/* as the program gave it, NULL if it gave none */
 	size_t list_bytes;
+	atomic_uint held;	/* reads by way of other memory (held.c) that have not landed */
 	atomic_uint_fast64_t sent;	/* commands */
 	atomic_uint_fast64_t finished;	/* commands that a FINISH has seen the end of */
 };

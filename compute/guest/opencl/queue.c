@@ -200,7 +200,7 @@ API(cl_int, clFinish, cl_command_queue queue)
 
 	/* Nothing was sent since the last time, so nothing can have failed either. */
 	if (!status && vgpu_usable() && queue->finished == queue->sent)
-		return CL_SUCCESS;
+		return held_wait(queue) ? CL_SUCCESS : LOST;
 	if (!status)
 		status = command_begin(&command, queue, 0, 0, NULL, NULL);
 	if (status)
@@ -216,7 +216,7 @@ API(cl_int, clFinish, cl_command_queue queue)
 	}
 	sent = queue->sent;	/* the lock is held: these are before it, and it is the last */
 	vgpu_send_commit();
-	if (!vgpu_wait(finish_done, &finish))
+	if (!vgpu_wait(finish_done, &finish) || !held_wait(queue))
 		return LOST;
 	vgpu_cl_bury();
 	if (!finish.status)

@@ -186,12 +186,15 @@ static bool space_changed(void *argument)
  */
 static struct vgpu_bulk *find_room(uint64_t bytes, bool may_wait)
 {
+	/* What may wait for the program leaves room for what may not. */
+	uint64_t keep_free = may_wait ? 0 : vgpu_bulk_total() / 8;
+
 	for (;;) {
 		struct space_wait wait = { vgpu_bulk_freed() };
 		bool others = atomic_load(&staged) > 0;
 
 		for (uint64_t want = bytes;; want /= 2) {
-			struct vgpu_bulk *bulk = vgpu_bulk_allocate(want, 0);
+			struct vgpu_bulk *bulk = vgpu_bulk_allocate(want, keep_free);
 
 			if (bulk)
 				return bulk;
@@ -627,6 +630,9 @@ cl_int transfer_run(const struct transfer *t, cl_command_queue queue, bool block
 	    (t->write ? t->region[0] >= DIRECT_WRITE_MIN && !atomic_load(&user_events_open) :
 			t->region[0] >= DIRECT_READ_MIN))
 		return run_direct(t, queue, type, count, waits, event);
+	if (!blocking && region_bytes(t) > PIECE_BYTES && atomic_load(&user_events_open) &&
+	    region_bytes(t) > vgpu_bulk_largest() / 2)
+		return (t->write ? held_write : held_read)(t, queue, type, count, waits, event);
 	return run_staged(t, queue, blocking, type, count, waits, event);
 }
 

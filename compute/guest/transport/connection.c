@@ -120,7 +120,7 @@ static int map_window(int fd, uint64_t bytes)
 /* Polling helps where a processor is left for the child; VGPUMGR_SPIN_US overrides. */
 static void choose_spin(void)
 {
-	const char *text = getenv("VGPUMGR_SPIN_US");
+	const char *text = secure_getenv("VGPUMGR_SPIN_US");
 	long most_us = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? 20 : 0;
 
 	if (text && *text) {
@@ -136,7 +136,7 @@ static void choose_spin(void)
 int vgpu_start(void (*other)(const struct vgpu_message *message, uint32_t bytes))
 {
 	struct vgpu_client_message message = { .version = VGPU_CONTROL_VERSION, .op = VGPU_CLIENT_HELLO };
-	const char *path = getenv("VGPUMGR_SOCKET");
+	const char *path = secure_getenv("VGPUMGR_SOCKET");
 	int fd, window, error;
 
 	if (!path || !*path)

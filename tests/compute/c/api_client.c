@@ -181,6 +181,27 @@ static void part_order(void)
 		MUST(clReleaseEvent(events[i]));
 	MUST(clReleaseEvent(user));
 
+	/* More than fits anywhere waits for the program itself, on a queue in order. */
+	bytes = 72 << 20;
+	in = realloc(in, bytes);
+	out = realloc(out, bytes);
+	fill(in, bytes, 4);
+	memset(out, 0, bytes);
+	MUST(clReleaseMemObject(one));
+	one = buffer_of(0, bytes, NULL);
+	MADE(user, clCreateUserEvent(context, &made_));
+	MUST(clEnqueueMarkerWithWaitList(queue, 1, &user, NULL));
+	MUST(clEnqueueWriteBuffer(queue, one, CL_FALSE, 0, bytes, in, 0, NULL, NULL));
+	MUST(clEnqueueReadBuffer(queue, one, CL_FALSE, 0, bytes, out, 0, NULL, &events[0]));
+	MUST(clEnqueueMarker(queue, &events[1]));
+	MUST(clSetUserEventStatus(user, CL_COMPLETE));
+	MUST(clWaitForEvents(1, &events[1]));
+	printf("gated %08x\n", hash(out, bytes));
+	MUST(clWaitForEvents(1, &events[0]));
+	MUST(clReleaseEvent(user));
+	MUST(clReleaseEvent(events[0]));
+	MUST(clReleaseEvent(events[1]));
+
 	/* An event that fails takes along what waits for it. */
 	MADE(user, clCreateUserEvent(context, &made_));
 	MUST(clEnqueueMarkerWithWaitList(loose, 1, &user, &events[0]));
