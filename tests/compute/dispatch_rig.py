@@ -187,7 +187,7 @@ class State:
     reserved: int
 
 
-class Died(Exception):
+class DriverError(Exception):
     """The driver has ended."""
 
 
@@ -229,12 +229,12 @@ class Driver:
             self.process.stdin.write(FRAME.pack(kind, len(data)) + data)
             self.process.stdin.flush()
         except BrokenPipeError as error:
-            raise Died from error
+            raise DriverError from error
 
     def next_frame(self) -> tuple[int, bytes]:
         kind, data = self.frames.get(timeout=LIMIT_S)
         if kind == 0:
-            raise Died(f"status {self.process.wait(timeout=LIMIT_S)}")
+            raise DriverError(f"status {self.process.wait(timeout=LIMIT_S)}")
         return kind, data
 
     def wait_frame(self, wanted: int) -> bytes:

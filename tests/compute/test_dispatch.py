@@ -25,8 +25,8 @@ from tests.compute.dispatch_rig import (
     PROFILING,
     PROGRESS,
     Driver,
-    build,
     buffer,
+    build,
     image,
     local,
     long_value,
@@ -374,9 +374,7 @@ def test_images_and_samplers_work(driver: Driver) -> None:
     assert driver.run("LAUNCH", **add(1, 11)) == INVALID_MEM_OBJECT
 
 
-def test_accelerator_memory_is_counted_against_the_limit(
-    dispatch_driver: Path, pocl_cache: Path
-) -> None:
+def test_accelerator_memory_is_counted_against_the_limit(dispatch_driver: Path, pocl_cache: Path) -> None:
     with running(dispatch_driver, pocl_cache, memory=16 << 20) as driver:
         plain = {"context": 1, "flags": 1, "storage_offset": ABSENT, "contents_offset": ABSENT}
         driver.do("CREATE_BUFFER", memory=1, bytes=8 << 20, **plain)

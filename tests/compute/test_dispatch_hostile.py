@@ -116,22 +116,22 @@ def alive(driver: Driver) -> None:
 def test_a_message_of_any_wrong_length_is_malformed(driver: Driver, name: str) -> None:
     good = pack(name, 9, **valid_fields(name))
     for size in (*range(HEADER_BYTES, len(good), 8), len(good) + 8, len(good) + 4096):
-        short = HEADER.pack(size, REQUESTS[name].number, 0, 9) + good[HEADER_BYTES:size].ljust(size - HEADER_BYTES, b"\0")
-        assert "malformed" in driver.malformed(short), size
+        rest = good[HEADER_BYTES:size].ljust(size - HEADER_BYTES, b"\0")
+        assert "malformed" in driver.malformed(HEADER.pack(size, REQUESTS[name].number, 0, 9) + rest), size
     # Reserved fields, flags and counts.
     layout = request_layout(REQUESTS[name])
     at = HEADER_BYTES
     wrong = [HEADER.pack(len(good), REQUESTS[name].number, 0x8000, 9) + good[HEADER_BYTES:]]
     counts = {array.count: array.most for array in layout.arrays}
     for field in layout.fields:
+        numbers: tuple[int, ...] = ()
         if field.role == "reserved":
             wrong.append(good[:at] + b"\1" + good[at + 1 :])
         elif field.name in counts:
-            for number in (counts[field.name] + 1, 2**31, 2**32 - 1):
-                wrong.append(good[:at] + struct.pack("=I", number) + good[at + 4 :])
-        elif field.role in ("new", "handle") and field.size == 4 and field.name not in ("event",):
-            for number in (0, 1 << 20, 2**32 - 1):
-                wrong.append(good[:at] + struct.pack("=I", number) + good[at + 4 :])
+            numbers = (counts[field.name] + 1, 2**31, 2**32 - 1)
+        elif field.role in ("new", "handle") and field.name != "event":
+            numbers = (0, 1 << 20, 2**32 - 1)
+        wrong += [good[:at] + struct.pack("=I", number) + good[at + 4 :] for number in numbers]
         at += field.size
     for message in wrong:
         assert "malformed" in driver.malformed(message), message
@@ -249,7 +249,8 @@ def random_message(source: random.Random, name: str) -> bytes:
             values.pop(f"{blob.name}_offset", None)
             values.pop(f"{blob.name}_bytes", None)
             values[blob.name] = source.randbytes(source.choice([0, 1, 8, 100]))
-    data = bytearray(pack(name, source.choice([0, 5]), source.choice([0, 0, 1]) if REQUESTS[name].command else 0, **values))
+    flags = source.choice([0, 0, 1]) if REQUESTS[name].command else 0
+    data = bytearray(pack(name, source.choice([0, 5]), flags, **values))
     if source.random() < 0.1:
         at = source.randrange(HEADER_BYTES, len(data)) if len(data) > HEADER_BYTES else 0
         data[at] ^= 1 << source.randrange(8)
@@ -274,7 +275,9 @@ def one_or_none(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_messages_leave_a_backend_that_answers_and_ends(dispatch_driver: Path, pocl_cache: Path, seed: int) -> None:
+def test_random_messages_leave_a_backend_that_answers_and_ends(
+    dispatch_driver: Path, pocl_cache: Path, seed: int
+) -> None:
     with running(dispatch_driver, pocl_cache) as driver:
         one_of_each(driver)
         play_and_end(driver, seed, 2000)
