@@ -404,11 +404,13 @@ class Slice:
 
     def cgroup(self) -> Path | None:
         """Where its cgroups are, as the log says."""
-        for line in self.log.read_text().splitlines():
-            if "event=ready" in line:
-                word = line.split("cgroup=")[1].split()[0]
-                return None if word == "none" else Path(word)
-        raise AssertionError("the supervisor is not ready")
+        word = self.ready().split("cgroup=")[1].split()[0]
+        return None if word == "none" else Path(word)
+
+    def ready(self) -> str:
+        """The line that the supervisor logs when it is ready; any answer comes later."""
+        self.thaw()
+        return next(line for line in self.log.read_text().splitlines() if "event=ready" in line)
 
 
 @contextmanager

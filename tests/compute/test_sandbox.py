@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.compute.executor_rig import (
+    CALL,
     HOSTILE_COMPILE,
     Child,
     Slice,
@@ -158,6 +159,22 @@ def test_memory_beyond_the_limit_is_not_given(program: Path, tmp_path: Path) -> 
         assert call(window, 9, 0, 128 << 20, 3, 0x22, -1, 0) > 0
         assert call(window, 9, 0, 200 << 20, 3, 0x22, -1, 0) == -errno.ENOMEM
         assert call(window, 9, 0, 200 << 20, 3, 0x21, -1, 0) == -errno.ENOMEM
+
+
+def test_a_child_that_lies_about_its_memory_is_killed_alone(program: Path, tmp_path: Path) -> None:
+    """It has the addresses, and reserves nothing; the slice's memory is a bound on what it touches."""
+    options = ("--backend", "hostile", "--resident-bytes", str(64 << 20))
+    with run_slice(tmp_path, *options, child=program) as slice_:
+        if "memory=address-space" in slice_.ready():
+            pytest.skip("this machine lends nobody a memory controller")
+        child, neighbour = slice_.start(memory=64 << 20), slice_.start(memory=64 << 20)
+        zero = call(child.window, OPEN, b"/dev/zero", os.O_RDONLY)
+        # Shared anonymous memory, which no limit of a process counts.
+        address = call(child.window, 9, 0, 512 << 20, 3, 0x21, -1, 0)
+        assert address > 0
+        tell(child.window, CALL, number=READ, arguments=(zero, address, 512 << 20))
+        assert os.WTERMSIG(slice_.wait_for_exit(child.number).status) == 9
+        assert call(neighbour.window, 39) == 1
 
 
 def test_everything_can_be_demanded(program: Path, tmp_path: Path) -> None:

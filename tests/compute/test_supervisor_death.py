@@ -76,10 +76,10 @@ def test_a_killed_supervisor_leaves_nothing(
         if busy != ECHO:
             for child in children:
                 tell(child.window, busy)
+        cgroup = slice_.cgroup()
         before(slice_)
         pids = [slice_.pid_of(child.number) for child in children]
         pids.append(janitor_of(slice_))
-        cgroup = slice_.cgroup()
         slice_.process.kill()
         slice_.process.wait()
         for pid in pids:
@@ -92,8 +92,8 @@ def test_the_arbiter_s_end_is_everybody_s(program: Path, tmp_path: Path, gate: s
     with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
         child = slice_.start()
         tell(child.window, SPIN)
-        slice_.freeze()
         pid, cgroup = slice_.pid_of(child.number), slice_.cgroup()
+        slice_.freeze()
         slice_.control.close()
         assert slice_.process.wait(60) == 0
         assert not is_alive(pid)
@@ -103,6 +103,7 @@ def test_the_arbiter_s_end_is_everybody_s(program: Path, tmp_path: Path, gate: s
 
 def test_a_killed_child_is_gone_when_the_arbiter_hears_of_it(program: Path, tmp_path: Path, gate: str) -> None:
     with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
+        cgroup = slice_.cgroup()
         for freezes in (False, True):
             child = slice_.start()
             tell(child.window, HANG)
@@ -112,7 +113,6 @@ def test_a_killed_child_is_gone_when_the_arbiter_hears_of_it(program: Path, tmp_
             slice_.kill(child.number)
             slice_.wait_for_exit(child.number)
             assert not is_alive(pid)
-            cgroup = slice_.cgroup()
             assert cgroup is None or not (cgroup / "children" / str(child.number)).exists()
             slice_.thaw()
 

@@ -30,10 +30,10 @@ static int write_text(int directory, const char *name, const char *text)
 	return error;
 }
 
-/* The mount of a hierarchy; "cgroup2", or "cgroup" with an option that names the freezer. */
-static bool find_mount(enum vgpu_gate_kind kind, char *mount)
+/* The mount of a hierarchy; "cgroup2", or "cgroup" with an option that names the controller. */
+static bool find_mount(const char *controller, char *mount)
 {
-	const char *type = kind == VGPU_GATE_CGROUP2 ? "cgroup2" : "cgroup";
+	const char *type = controller ? "cgroup" : "cgroup2";
 	char line[4096], point[PATH_MAX], found[32], options[512];
 	FILE *file = fopen("/proc/self/mountinfo", "re");
 	bool is_found = false;
@@ -44,8 +44,7 @@ static bool find_mount(enum vgpu_gate_kind kind, char *mount)
 		if (!separator || sscanf(line, "%*s %*s %*s %*s %4095s", point) != 1 ||
 		    sscanf(separator, " - %31s %*s %511s", found, options) != 2)
 			continue;
-		is_found = !strcmp(found, type) &&
-			   (kind == VGPU_GATE_CGROUP2 || strstr(options, "freezer"));
+		is_found = !strcmp(found, type) && (!controller || strstr(options, controller));
 	}
 	if (file)
 		fclose(file);
@@ -55,7 +54,7 @@ static bool find_mount(enum vgpu_gate_kind kind, char *mount)
 }
 
 /* The cgroup that this process is in. */
-static bool find_own(enum vgpu_gate_kind kind, char *path)
+static bool find_own(const char *controller, char *path)
 {
 	char line[4096];
 	FILE *file = fopen("/proc/self/cgroup", "re");
@@ -70,8 +69,7 @@ static bool find_own(enum vgpu_gate_kind kind, char *path)
 		*own++ = 0;
 		own[strcspn(own, "\n")] = 0;
 		controllers++;
-		is_found = kind == VGPU_GATE_CGROUP2 ? !*controllers :
-						       strstr(controllers, "freezer") != NULL;
+		is_found = controller ? strstr(controllers, controller) != NULL : !*controllers;
 		if (is_found)
 			snprintf(path, PATH_MAX, "%.4000s", own);
 	}
@@ -80,12 +78,14 @@ static bool find_own(enum vgpu_gate_kind kind, char *path)
 	return is_found;
 }
 
-static int find_base(enum vgpu_gate_kind kind, char *base)
+int vgpu_cgroup_find(const char *controller, char *base)
 {
 	char mount[PATH_MAX], own[PATH_MAX];
 
-	if (!find_mount(kind, mount) || !find_own(kind, own))
+	if (!find_mount(controller, mount) || !find_own(controller, own))
 		return ENOENT;
+	if (!strcmp(own, "/"))
+		own[0] = 0;
 	if (snprintf(base, PATH_MAX, "%.2000s%.2000s", mount, own) >= PATH_MAX - 64)
 		return ENAMETOOLONG;
 	/* In a container the mount may begin at the process's own cgroup. */
@@ -94,11 +94,21 @@ static int find_base(enum vgpu_gate_kind kind, char *base)
 	return 0;
 }
 
+int vgpu_cgroup_write(int directory, const char *name, const char *text)
+{
+	return write_text(directory, name, text);
+}
+
 static int make(int parent, const char *name)
 {
 	if (mkdirat(parent, name, 0755) && errno != EEXIST)
 		return -1;
 	return openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void vgpu_cgroup_name(char *path, const char *base)
+{
+	snprintf(path, PATH_MAX, "%.4000s/" PREFIX "%d", base, getpid());
 }
 
 int vgpu_cgroup_open(struct vgpu_gate *gate, enum vgpu_gate_kind kind, const char *directory)
@@ -110,11 +120,11 @@ int vgpu_cgroup_open(struct vgpu_gate *gate, enum vgpu_gate_kind kind, const cha
 	if (directory)
 		snprintf(base, sizeof(base), "%.4000s", directory);
 	else
-		error = find_base(kind, base);
+		error = vgpu_cgroup_find(unified ? NULL : "freezer", base);
 	if (error)
 		return error;
 	vgpu_gate_sweep(base);
-	snprintf(gate->path, sizeof(gate->path), "%.4000s/" PREFIX "%d", base, getpid());
+	vgpu_cgroup_name(gate->path, base);
 	if (mkdir(gate->path, 0755) && errno != EEXIST)
 		error = errno;
 	gate->kind = kind;

@@ -5,6 +5,19 @@
 
 #include "executor/gate/gate.h"
 
+/**
+ * vgpu_cgroup_find() - where this process may make cgroups
+ * @controller: of a v1 hierarchy, or NULL for the unified one
+ * @base: of PATH_MAX
+ *
+ * Return: 0 or a positive errno value.
+ */
+int vgpu_cgroup_find(const char *controller, char *base);
+/* The directory of this supervisor below @base, which vgpu_gate_sweep() knows. */
+void vgpu_cgroup_name(char *path, const char *base);
+/* 0 or a positive errno value. */
+int vgpu_cgroup_write(int directory, const char *name, const char *text);
+
 /* Both return 0 or a positive errno value. */
 int vgpu_cgroup_open(struct vgpu_gate *gate, enum vgpu_gate_kind kind, const char *directory);
 int vgpu_cgroup_add(struct vgpu_gate *gate, struct vgpu_gate_member *member);

@@ -167,9 +167,10 @@ static int start(const struct vgpu_spawn *spawn, uint64_t namespaces, struct vgp
 		if (namespaces & CLONE_NEWUSER)
 			error = give_user(spawned->pid, &as_root);
 		snprintf(number, sizeof(number), "%d", spawned->pid);
-		if (!error && spawn->cgroup_procs >= 0 &&
-		    pwrite(spawn->cgroup_procs, number, strlen(number), 0) < 0)
-			error = errno;
+		for (unsigned int i = 0; i < 2 && !error; i++)
+			if (spawn->cgroup_procs[i] >= 0 &&
+			    pwrite(spawn->cgroup_procs[i], number, strlen(number), 0) < 0)
+				error = errno;
 		if (!error && write(go[1], as_root ? "\0" : "x", 1) != 1)
 			error = EPIPE;
 		if (error)

@@ -25,7 +25,7 @@
  * @descriptors: become 3, 4, ...
  * @output: becomes standard output and error
  * @cgroup: descriptor of a cgroup v2 directory to be born in, or -1
- * @cgroup_procs: descriptor of a cgroup.procs to move it to before it runs, or -1
+ * @cgroup_procs: descriptors of cgroup.procs to move it to before it runs, or -1
  * @namespaces: to ask for, as flags of clone(2)
  */
 struct vgpu_spawn {
@@ -37,7 +37,7 @@ struct vgpu_spawn {
 	unsigned int descriptors_count;
 	int output;
 	int cgroup;
-	int cgroup_procs;
+	int cgroup_procs[2];
 	uint64_t namespaces;
 };
 

@@ -103,7 +103,9 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	spawn.descriptors_count = count;
 	spawn.output = pipe[1];
 	spawn.cgroup = one->member.cgroup;
-	spawn.cgroup_procs = one->member.procs;
+	/* Into the frozen cgroup last: nothing of it moves from then on. */
+	spawn.cgroup_procs[0] = one->compiler ? -1 : s->memory.procs;
+	spawn.cgroup_procs[1] = one->member.procs;
 	error = vgpu_spawn(&spawn, &spawned);
 	close(pipe[1]);
 	if (error) {
@@ -127,6 +129,21 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 		vgpu_gate_close(&s->gate, &member, 1);
 	}
 	return 0;
+}
+
+/* The slice's memory, and of each child its window and what its library needs. */
+static void limit_memory(struct vgpu_supervisor *s)
+{
+	uint64_t bytes = s->memory_bytes;
+	int error;
+
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		if (s->children[i].used)
+			bytes += s->children[i].window_bytes + s->options.resident_bytes;
+	error = vgpu_memory_limit(&s->memory, bytes);
+	if (error)
+		vgpu_log(LOG_WARNING, "event=memory cannot be limited to %llu bytes, error=%d",
+			 (unsigned long long)bytes, error);
 }
 
 struct vgpu_supervised *vgpu_child_find(struct vgpu_supervisor *s, uint64_t number)
@@ -169,6 +186,8 @@ int vgpu_child_start(struct vgpu_supervisor *s, const struct vgpu_supervisor_mes
 		return error;
 	}
 	s->memory_bytes = start->memory_bytes;
+	child->window_bytes = start->window_bytes;
+	limit_memory(s);
 	vgpu_watch(s, child->link, EPOLLIN, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
 	vgpu_log(LOG_INFO, "child=%llu event=started pid=%d window_bytes=%llu namespaces=%s",
 		 (unsigned long long)child->number, child->member.pid,
@@ -234,8 +253,10 @@ static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 			 (unsigned long long)one->processor_ns / 1000, one->reason);
 	}
 	one->used = false;
-	if (!one->compiler)
+	if (!one->compiler) {
+		limit_memory(s);
 		vgpu_control_exited(s, one);
+	}
 }
 
 struct orphans {

@@ -36,7 +36,7 @@ void vgpu_scratch_remove(const char *path)
 	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
-static _Noreturn void clean(const struct vgpu_gate *gate, int pipe, pid_t supervisor)
+static _Noreturn void clean(const struct vgpu_supervisor *s, int pipe, pid_t supervisor)
 {
 	char pattern[64], byte;
 	glob_t found;
@@ -49,8 +49,10 @@ static _Noreturn void clean(const struct vgpu_gate *gate, int pipe, pid_t superv
 	close_range(4, ~0u, 0);
 	while (read(3, &byte, 1) < 0 && errno == EINTR)
 		;
-	if (gate->path[0])
-		vgpu_gate_destroy(gate->path);
+	if (s->gate.path[0])
+		vgpu_gate_destroy(s->gate.path);
+	if (s->memory.path[0])
+		vgpu_gate_destroy(s->memory.path);
 	snprintf(pattern, sizeof(pattern), "/tmp/vgpu-%d-*", supervisor);
 	if (!glob(pattern, GLOB_NOSORT, NULL, &found))
 		for (size_t i = 0; i < found.gl_pathc; i++)
@@ -71,7 +73,7 @@ int vgpu_janitor_start(struct vgpu_supervisor *s)
 		return errno;
 	if (!s->janitor) {
 		close(pipe[1]);
-		clean(&s->gate, pipe[0], supervisor);
+		clean(s, pipe[0], supervisor);
 	}
 	close(pipe[0]);
 	return 0;

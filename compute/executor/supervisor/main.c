@@ -35,6 +35,7 @@ static const char usage[] =
 	"  --spin-us N               how long a child looks at its ring before it sleeps (default 0)\n"
 	"  --scratch-bytes N         what a child may write to files (default 64 MiB)\n"
 	"  --overhead-bytes N        address space of a child besides its slice's memory (default 2 GiB)\n"
+	"  --resident-bytes N        memory of a child besides its window and its slice's (default 512 MiB)\n"
 	"  --compilers N             at a time, 1 to 8 (default 2)\n"
 	"  --compiler-bytes N        address space of a compiler (default 4 GiB)\n"
 	"  --compiler-limit-ms N     time for one job (default 300000)\n";
@@ -105,7 +106,8 @@ static void read_options(struct vgpu_supervisor_options *options, int argc, char
 		{ "backend", 1, NULL, 'b' }, { "sandbox", 1, NULL, 'x' }, { "gate", 1, NULL, 'g' },
 		{ "cgroup", 1, NULL, 'G' }, { "gate-limit-ms", 1, NULL, 'L' },
 		{ "spin-us", 1, NULL, 's' }, { "scratch-bytes", 1, NULL, 'T' },
-		{ "overhead-bytes", 1, NULL, 'o' }, { "compilers", 1, NULL, 'n' },
+		{ "overhead-bytes", 1, NULL, 'o' }, { "resident-bytes", 1, NULL, 'r' },
+		{ "compilers", 1, NULL, 'n' },
 		{ "compiler-bytes", 1, NULL, 'B' }, { "compiler-limit-ms", 1, NULL, 'M' },
 		{ "help", 0, NULL, 'h' }, { 0 },
 	};
@@ -114,6 +116,7 @@ static void read_options(struct vgpu_supervisor_options *options, int argc, char
 	*options = (struct vgpu_supervisor_options){
 		.backend = "opencl", .sandbox = "best",
 		.scratch_bytes = 64ull << 20, .overhead_bytes = 2ull << 30,
+		.resident_bytes = 512ull << 20,
 		.compiler_bytes = 4ull << 30, .compiler_limit_ns = 300000000000ull,
 		.gate_limit_ns = 1000000000ull, .compilers = 2,
 	};
@@ -151,6 +154,9 @@ static void read_options(struct vgpu_supervisor_options *options, int argc, char
 			break;
 		case 'o':
 			options->overhead_bytes = number("overhead-bytes", optarg, 1u << 20, 1ull << 44);
+			break;
+		case 'r':
+			options->resident_bytes = number("resident-bytes", optarg, 1u << 20, 1ull << 44);
 			break;
 		case 'n':
 			options->compilers = (unsigned int)number("compilers", optarg, 1,
@@ -212,6 +218,10 @@ static void open_supervisor(struct vgpu_supervisor *s)
 			strerror(error ? error : errno));
 		exit(1);
 	}
+	error = vgpu_memory_open(&s->memory, &s->gate);
+	if (error)
+		vgpu_log(LOG_WARNING, "event=memory no controller, error=%d: address space alone bounds it",
+			 error);
 	error = vgpu_janitor_start(s);
 	if (error)
 		vgpu_log(LOG_WARNING, "event=janitor none: error=%d", error);
@@ -220,8 +230,9 @@ static void open_supervisor(struct vgpu_supervisor *s)
 	vgpu_watch(s, s->signals, EPOLLIN, VGPU_EVENT_SIGNAL, 0);
 	if (s->gate.events >= 0)
 		vgpu_watch(s, s->gate.events, EPOLLPRI, VGPU_EVENT_GATE, 0);
-	vgpu_log(LOG_INFO, "event=ready gate=%s cgroup=%s sandbox=%s", vgpu_gate_name(s->gate.kind),
-		 s->gate.path[0] ? s->gate.path : "none", s->options.sandbox);
+	vgpu_log(LOG_INFO, "event=ready gate=%s cgroup=%s memory=%s sandbox=%s",
+		 vgpu_gate_name(s->gate.kind), s->gate.path[0] ? s->gate.path : "none",
+		 s->memory.directory < 0 ? "address-space" : s->memory.file, s->options.sandbox);
 }
 
 static void take_signals(struct vgpu_supervisor *s)
@@ -315,6 +326,7 @@ static void end(struct vgpu_supervisor *s)
 	if (s->gate.latency.count)
 		vgpu_freeze_report(s);
 	vgpu_gate_release(&s->gate);
+	vgpu_memory_release(&s->memory);
 	vgpu_log(LOG_INFO, "event=ended");
 }
 

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "executor/gate/gate.h"
+#include "executor/gate/memory.h"
 #include "executor/link.h"
 #include "executor/sandbox/spawn.h"
 #include "executor/supervisor/output.h"
@@ -38,6 +39,7 @@ struct vgpu_supervisor_options {
 	uint64_t spin_us;
 	uint64_t scratch_bytes;
 	uint64_t overhead_bytes;
+	uint64_t resident_bytes;
 	uint64_t compiler_bytes;
 	uint64_t compiler_limit_ns;
 	uint64_t gate_limit_ns;
@@ -72,6 +74,7 @@ struct vgpu_supervised {
 	int link;
 	int window;
 	struct vgpu_output output;
+	uint64_t window_bytes;
 	uint64_t reserved_bytes;
 	uint64_t permits;
 	uint64_t permits_at_ns;
@@ -102,6 +105,7 @@ struct vgpu_job {
 struct vgpu_supervisor {
 	struct vgpu_supervisor_options options;
 	struct vgpu_gate gate;
+	struct vgpu_memory memory;
 	int epoll;
 	int signals;
 	int program;
