@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,10 +38,11 @@ CHILD_STATE_OFFSET = 64  # of struct vgpu_window
 MIB = 1 << 20
 
 
-def make_broker() -> Path:
+def make_broker(*, sanitized: bool = False) -> Path:
     """Build vgpu-broker from the present sources."""
-    target = ROOT / "build/compute/vgpu-broker"
-    subprocess.run(["make", "-s", "-C", str(ROOT / "compute"), str(target)], check=True)
+    target = ROOT / f"build/compute{'-sanitized' if sanitized else ''}/vgpu-broker"
+    variables = [f"PYTHON={sys.executable}", *(["SANITIZE=1"] if sanitized else [])]
+    subprocess.run(["make", "-s", "-C", str(ROOT / "compute"), *variables, str(target)], check=True)
     return target
 
 

@@ -54,15 +54,18 @@ SEALS = 0x1 | 0x2 | 0x4  # SEAL, SHRINK, GROW
 FUTURE_WRITE = 0x10
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return make_broker(), build_fake_supervisor(tmp_path_factory.mktemp("fake"))
+@pytest.fixture(scope="module", params=["plain", pytest.param("sanitized", marks=pytest.mark.long)])
+def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    broker = make_broker(sanitized=request.param == "sanitized")
+    return broker, build_fake_supervisor(tmp_path_factory.mktemp("fake"))
 
 
 @pytest.fixture
 def broker(tmp_path: Path, programs: tuple[Path, Path]) -> Iterator[Broker]:
     with Broker(tmp_path, *programs) as running:
         yield running
+    assert "Sanitizer" not in running.log()
+    assert "runtime error" not in running.log()
 
 
 # ---- being let in
