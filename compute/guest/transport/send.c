@@ -75,7 +75,8 @@ void vgpu_send_commit(void)
 	c->tail += c->reserved;
 	atomic_store_explicit(&ring->tail, c->tail, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&ring->sleeping, memory_order_relaxed)) {
+	/* One wake is enough: what follows while the child wakes up need not wake it again. */
+	if (atomic_load_explicit(&ring->sleeping, memory_order_relaxed) && atomic_exchange(&ring->sleeping, 0)) {
 		atomic_fetch_add(&ring->bell, 1);
 		vgpu_futex_wake(&ring->bell);
 	}
