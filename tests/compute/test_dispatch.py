@@ -393,6 +393,27 @@ def test_accelerator_memory_is_counted_against_the_limit(dispatch_driver: Path, 
         assert driver.state().reserved == 0
 
 
+def test_memory_that_commands_still_keep_is_waited_for(dispatch_driver: Path, pocl_cache: Path) -> None:
+    with running(dispatch_driver, pocl_cache, memory=16 << 20) as driver:
+        plain = {"context": 1, "flags": 1, "storage_offset": ABSENT, "contents_offset": ABSENT}
+        driver.do("CREATE_USER_EVENT", event=1, context=1)
+        driver.do("CREATE_BUFFER", memory=1, bytes=8 << 20, **plain)
+        fill = {"memory": 1, "pattern": bytes(4), "bytes": 8 << 20, "queue": 1}
+        driver.lease(False)
+        done = driver.start("FILL_BUFFER", **fill)
+        driver.send("RELEASE", kind=KINDS["MEMORY"], handle=1)
+        driver.send("CREATE_BUFFER", 1000, memory=1, bytes=8 << 20, **plain)
+        assert driver.state().full == 1
+        driver.lease(True)
+        assert driver.completion(done).status == 0
+        assert driver.reply(1000).status == 0
+        # A command that cannot go on is not waited for.
+        driver.start("FILL_BUFFER", waits=[1], **fill)
+        driver.send("RELEASE", kind=KINDS["MEMORY"], handle=1)
+        refused = driver.ask("CREATE_BUFFER", memory=1, bytes=8 << 20, **plain)
+        assert refused.status == MEM_OBJECT_ALLOCATION_FAILURE
+
+
 def test_times_of_a_profile_come_in_order_and_progress_is_told(driver: Driver) -> None:
     driver.do("CREATE_QUEUE", queue=3, context=1, properties=PROFILING)
     call = driver.start("LAUNCH", NOTIFY | PROGRESS, **add(1, queue=3, event=1))

@@ -7,7 +7,14 @@
 #include "backend_private.h"
 
 #define CHUNK_BYTES	(4ull << 20)
-#define KEPT_BYTES	(16ull << 20)
+#define KEPT_BYTES_MAX	(16ull << 20)
+
+/* Others of the slice shall not go without for long. */
+static uint64_t kept_bytes(const struct vgpu_backend *backend)
+{
+	return backend->memory_bytes / 16 < KEPT_BYTES_MAX ? backend->memory_bytes / 16 :
+							      KEPT_BYTES_MAX;
+}
 
 bool opencl_reserve(struct vgpu_backend *backend, uint64_t bytes)
 {
@@ -38,8 +45,15 @@ void opencl_free_reserved(struct vgpu_backend *backend, uint64_t bytes)
 
 	backend->used_bytes -= bytes;
 	unused = backend->held_bytes - backend->used_bytes;
-	if (unused > KEPT_BYTES || (!backend->used_bytes && unused)) {
+	if (unused > kept_bytes(backend) || (!backend->used_bytes && unused)) {
 		backend->held_bytes -= unused;
 		services->release(services->child, unused);
 	}
+}
+
+bool opencl_stall(struct vgpu_backend *backend)
+{
+	backend->stall = backend->released_bytes && !backend->quiet &&
+			 (backend->under_way || backend->ready_first);
+	return backend->stall;
 }

@@ -101,6 +101,18 @@ static int open_backend(const struct vgpu_backend_configuration *configuration,
 	return 0;
 }
 
+/* The request waits, and all behind it in the ring: see full(). */
+static bool keep(struct vgpu_backend *backend, const struct vgpu_message *message)
+{
+	backend->stalled = aligned_alloc(VGPU_MESSAGE_ALIGN, message->bytes);
+	if (!backend->stalled) {
+		snprintf(backend->malformed, sizeof(backend->malformed), "no memory for a message");
+		return false;
+	}
+	memcpy(backend->stalled, message, message->bytes);
+	return true;
+}
+
 static bool handle(struct vgpu_backend *backend, const struct vgpu_message *message)
 {
 	opencl_request *request = NULL;
@@ -116,7 +128,10 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 		request = requests[message->op];
 	if (message->op >= FIRST_COMMAND && message->op < VGPU_CL_REQUESTS_END)
 		request = opencl_command;
+	backend->stall = false;
 	fine = request && request(backend, message);
+	if (backend->stall)
+		fine = keep(backend, message);
 	if (!fine && !backend->malformed[0])
 		snprintf(backend->malformed, sizeof(backend->malformed),
 			 "malformed message: op %u (%s), %u bytes", message->op,
@@ -135,15 +150,24 @@ static const char *malformed(struct vgpu_backend *backend)
  */
 static bool full(struct vgpu_backend *backend)
 {
-	return (backend->queued >= OPENCL_QUEUED_SOFT ||
-		backend->queued_bytes >= OPENCL_QUEUED_BYTES_SOFT) &&
-	       (backend->ready_count || backend->under_way);
+	return backend->stalled ||
+	       ((backend->queued >= OPENCL_QUEUED_SOFT ||
+		 backend->queued_bytes >= OPENCL_QUEUED_BYTES_SOFT) &&
+		(backend->ready_count || backend->under_way));
 }
 
 static void collect(struct vgpu_backend *backend)
 {
+	struct vgpu_message *stalled = backend->stalled;
+
 	opencl_collect_batches(backend);
 	opencl_collect_builds(backend);
+	if (!stalled)
+		return;
+	backend->stalled = NULL;
+	/* It was well formed, and no memory to keep it again is as good as none at all. */
+	handle(backend, stalled);
+	free(stalled);
 }
 
 static void outlook(struct vgpu_backend *backend, struct vgpu_backend_outlook *out)
@@ -175,6 +199,7 @@ static void close_backend(struct vgpu_backend *backend)
 	opencl_collect_batches(backend);
 	opencl_settle(backend);
 	opencl_clear_tables(backend);
+	free(backend->stalled);
 	opencl_print_close(backend);
 	opencl_free_pools(backend);
 	opencl_durations_close(backend);

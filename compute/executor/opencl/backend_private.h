@@ -98,6 +98,7 @@ struct memory {
 	uint64_t bytes;	/* of a buffer */
 	uint64_t element_bytes;	/* of an image */
 	uint64_t reserved_bytes;
+	bool released;	/* by the client; commands still need it */
 	uint64_t release_call;	/* answer it when the library has let go */
 	bool answer_release;
 };
@@ -223,6 +224,9 @@ struct vgpu_backend {
 
 	/* account.c */
 	uint64_t used_bytes, held_bytes;
+	uint64_t released_bytes;	/* of memory that only commands keep */
+	struct vgpu_message *stalled;	/* a request that waits for such memory, or NULL */
+	bool stall;	/* the request at hand shall wait */
 
 	/* command.c, submit.c */
 	struct command *ready_first, *ready_last;
@@ -310,6 +314,13 @@ char *opencl_copy_blob(struct vgpu_backend *backend, uint64_t offset, uint64_t b
 /* account.c: accelerator memory */
 bool opencl_reserve(struct vgpu_backend *backend, uint64_t bytes);
 void opencl_free_reserved(struct vgpu_backend *backend, uint64_t bytes);
+
+/*
+ * There is no memory for the request at hand.  True: there may be soon, because
+ * commands that can go on keep some that the client has released; the request is
+ * then to be left without an answer, and comes again.
+ */
+bool opencl_stall(struct vgpu_backend *backend);
 
 /* context.c, memory.c, kernel.c, query.c, hello.c: requests; false: malformed */
 typedef bool opencl_request(struct vgpu_backend *backend, const struct vgpu_message *message);

@@ -17,6 +17,8 @@ static void destroy_memory(struct vgpu_backend *backend, struct object *object)
 	if (memory->library)
 		backend->library->clReleaseMemObject(memory->library);
 	opencl_free_reserved(backend, memory->reserved_bytes);
+	if (memory->released)
+		backend->released_bytes -= memory->reserved_bytes;
 	if (memory->answer_release)
 		opencl_answer(backend, &request, CL_SUCCESS);
 	opencl_unref(backend, memory->parent);
@@ -84,6 +86,10 @@ bool opencl_create_buffer(struct vgpu_backend *backend, const struct vgpu_messag
 	memory = opencl_new(backend, VGPU_CL_KIND_MEMORY, sizeof(*memory), destroy_memory);
 	if (memory)
 		error = make_buffer(backend, view.message, view.contents, memory);
+	if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && opencl_stall(backend)) {
+		opencl_unref(backend, memory);
+		return true;
+	}
 	opencl_created(backend, message, VGPU_CL_KIND_MEMORY, view.message->memory, memory, error);
 	return true;
 }
@@ -309,6 +315,10 @@ bool opencl_create_image(struct vgpu_backend *backend, const struct vgpu_message
 	memory = opencl_new(backend, VGPU_CL_KIND_MEMORY, sizeof(*memory), destroy_memory);
 	if (memory)
 		error = make_image(backend, view.message, view.contents, memory);
+	if (error == CL_MEM_OBJECT_ALLOCATION_FAILURE && opencl_stall(backend)) {
+		opencl_unref(backend, memory);
+		return true;
+	}
 	opencl_created(backend, message, VGPU_CL_KIND_MEMORY, view.message->memory, memory, error);
 	return true;
 }

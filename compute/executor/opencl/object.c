@@ -114,10 +114,12 @@ bool opencl_release(struct vgpu_backend *backend, const struct vgpu_message *mes
 		return true;
 	}
 	/* An object that stands for a failure is not as long as one of its kind. */
-	if (object->kind == VGPU_CL_KIND_MEMORY && !object->error && message->call) {
+	if (object->kind == VGPU_CL_KIND_MEMORY && !object->error) {
 		memory = (struct memory *)object;
-		memory->answer_release = true;
+		memory->answer_release = message->call;
 		memory->release_call = message->call;
+		memory->released = true;
+		backend->released_bytes += memory->reserved_bytes;
 		opencl_unref(backend, object);
 		return true;
 	}

@@ -113,7 +113,7 @@ uint64_t opencl_settle(struct vgpu_backend *backend)
 	struct vgpu_child_services *services = &backend->services;
 	uint64_t now_ns;
 
-	if (backend->under_way && !backend->ready_first && !backend->quiet &&
+	if (backend->under_way && !backend->ready_first && !backend->quiet && !backend->stalled &&
 	    !services->rivals(services->child)) {
 		now_ns = opencl_now_ns();
 		if (!backend->lazy_since_ns)
