@@ -6,12 +6,11 @@ The tests are in pyopencl's source distribution only; pip fetches the version th
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tarfile
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -31,20 +30,18 @@ def sources() -> Path:
     return unpacked
 
 
-def outcomes(
-    environment: Mapping[str, str], report: Path, files: Sequence[str] = (), chosen: str | None = None
-) -> dict[str, str]:
-    """Run the suite's `files` (all without) and return each test's outcome: passed, failed or skipped.
+def outcomes(prefix: Sequence[str] | None, report: Path, file: str, chosen: str | None = None) -> dict[str, str]:
+    """Run a file of the suite behind `prefix` and return each test's outcome: passed, failed or skipped.
 
-    `chosen` is an expression for pytest's -k. `report` is written. A run that crashes leaves out what it did not reach.
+    `chosen` is an expression for pytest's -k. `report` is written. A run that crashes reports nothing.
     """
     directory = sources()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"]
+    command = [*(prefix or ()), sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [f"--junit-xml={report}", str(directory / file)]
     if chosen:
         command += ["-k", chosen]
-    command += [str(directory / file) for file in files] or [str(directory)]
     report.unlink(missing_ok=True)
-    subprocess.run(command, env={**os.environ, **environment}, cwd=directory, check=False, capture_output=True)
+    subprocess.run(command, cwd=directory, check=False, capture_output=True)
     return read(report) if report.exists() else {}
 
 
