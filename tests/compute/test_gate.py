@@ -163,3 +163,19 @@ def test_closing_times_are_logged(program: Path, tmp_path: Path, gate: str) -> N
     line = next(line for line in log.read_text().splitlines() if "event=gate" in line)
     print(line)
     assert f"kind={gate} closings=100 p50_ns=" in line
+
+
+def test_a_child_goes_on_with_the_priority_that_it_had(program: Path, tmp_path: Path, gate: str) -> None:
+    """Its threads run before others while they stop, where the supervisor may give them that."""
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", gate, child=program) as slice_:
+        child = slice_.start()
+        tell(child.window, SPIN)
+        pid = slice_.pid_of(child.number)
+        for _ in range(20):
+            wait_until_it_counts(child, 0)
+            slice_.freeze()
+            slice_.thaw()
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+                # Real-time priority and policy, of proc(5)'s fields 40 and 41.
+                assert fields[37:39] == ["0", "0"]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/gate/gate.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +141,27 @@ int vgpu_gate_reopen(struct vgpu_gate *gate, struct vgpu_gate_member *const *mem
 	for (unsigned int i = 0; i < count; i++)
 		signal_tree(members[i], SIGCONT);
 	return 0;
+}
+
+bool vgpu_gate_hurry(const struct vgpu_gate_member *member, bool hurry)
+{
+	struct sched_param priority = { .sched_priority = hurry ? 1 : 0 };
+	int policy = (hurry ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK;
+	struct dirent *task;
+	char path[64];
+	bool done = true;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", member->pid);
+	tasks = opendir(path);
+	if (!tasks)
+		return errno == ENOENT;
+	while ((task = readdir(tasks)))
+		if (task->d_name[0] != '.' &&
+		    sched_setscheduler(atoi(task->d_name), policy, &priority) && errno != ESRCH)
+			done = false;
+	closedir(tasks);
+	return done;
 }
 
 struct stopped {

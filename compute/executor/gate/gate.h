@@ -88,6 +88,15 @@ int vgpu_gate_close(struct vgpu_gate *gate, struct vgpu_gate_member *const *memb
 		    unsigned int count);
 int vgpu_gate_reopen(struct vgpu_gate *gate, struct vgpu_gate_member *const *members,
 		     unsigned int count);
+/**
+ * vgpu_gate_hurry() - let threads that are about to stop run before others, or no longer
+ *
+ * A thread that waits for a processor stops only when it has got one, which takes long
+ * on a busy host.  To be called with true after vgpu_gate_close(), when no thread can
+ * get back to its own code any more, and with false before vgpu_gate_reopen().
+ * Return: false if some thread could not be changed.
+ */
+bool vgpu_gate_hurry(const struct vgpu_gate_member *member, bool hurry);
 /* Has each thread of this member stopped?  With cgroups the answer is for all members. */
 bool vgpu_gate_has_stopped(struct vgpu_gate *gate, const struct vgpu_gate_member *member);
 

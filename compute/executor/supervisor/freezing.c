@@ -64,6 +64,28 @@ static void kill_running(struct vgpu_supervisor *s)
 	}
 }
 
+static void hurry(struct vgpu_supervisor *s)
+{
+	s->hurried = true;
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		if (s->children[i].used && !s->children[i].died)
+			vgpu_gate_hurry(&s->children[i].member, true);
+}
+
+/* Before the gate opens: no child may go on with a priority that it has not. */
+static void calm(struct vgpu_supervisor *s)
+{
+	if (!s->hurried)
+		return;
+	s->hurried = false;
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
+		struct vgpu_supervised *child = &s->children[i];
+
+		if (child->used && !child->died && !vgpu_gate_hurry(&child->member, false))
+			vgpu_kill(s, child, "its priority could not be taken back");
+	}
+}
+
 void vgpu_freeze_poll(struct vgpu_supervisor *s)
 {
 	uint64_t now_ns;
@@ -108,6 +130,8 @@ void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns
 	s->freezing = true;
 	for (unsigned int i = 0; i < LOOKS && s->freezing; i++)
 		vgpu_freeze_poll(s);
+	if (s->freezing && s->options.hurry)
+		hurry(s);
 }
 
 void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence)
@@ -120,6 +144,7 @@ void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence)
 		vgpu_control_answer(s, VGPU_SUPERVISOR_FAILED, s->gate_sequence, 0,
 				    "the gate was opened before it was closed");
 	}
+	calm(s);
 	if (s->gate.closed)
 		error = vgpu_gate_reopen(&s->gate, list, members(s, list));
 	vgpu_control_answer(s, error ? VGPU_SUPERVISOR_FAILED : VGPU_SUPERVISOR_DONE, sequence, 0,

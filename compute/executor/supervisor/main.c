@@ -17,9 +17,14 @@
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
-/* How often a child that is dying is looked at, and a gate that does not tell of its closing. */
+/* How often a child that is dying is looked at. */
 #define POLL_NS		1000000u
-#define GATE_POLL_NS	50000u
+/*
+ * How often a gate that is closing is looked at, in its first 10 ms: the v1 freezer
+ * tells nothing, and cgroup.events tells of a change 10 ms late if another was just told.
+ */
+#define GATE_POLL_NS	30000u
+#define GATE_SOON_NS	10000000u
 /* After it has killed all children at its end. */
 #define END_LIMIT_NS	10000000000ull
 
@@ -182,12 +187,13 @@ static void read_options(struct vgpu_supervisor_options *options, int argc, char
 	}
 }
 
-/* Before children: they take its place when it has to close the gate. */
-static void hurry(void)
+/* Before children, which keep all processors busy when it has to close the gate. */
+static void hurry(struct vgpu_supervisor *s)
 {
 	struct sched_param priority = { .sched_priority = 1 };
 
-	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &priority))
+	s->options.hurry = !sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &priority);
+	if (!s->options.hurry)
 		vgpu_log(LOG_INFO, "event=priority none: the gate closes later on a busy host");
 }
 
@@ -225,7 +231,7 @@ static void open_supervisor(struct vgpu_supervisor *s)
 	error = vgpu_janitor_start(s);
 	if (error)
 		vgpu_log(LOG_WARNING, "event=janitor none: error=%d", error);
-	hurry();
+	hurry(s);
 	vgpu_watch(s, VGPU_CONTROL_SOCKET, EPOLLIN, VGPU_EVENT_CONTROL, 0);
 	vgpu_watch(s, s->signals, EPOLLIN, VGPU_EVENT_SIGNAL, 0);
 	if (s->gate.events >= 0)
@@ -287,7 +293,7 @@ static const struct timespec *patience(struct vgpu_supervisor *s, bool dying, st
 		if (s->children[i].used && s->children[i].muted_until_ns &&
 		    s->children[i].muted_until_ns < next_ns)
 			next_ns = s->children[i].muted_until_ns;
-	if (s->freezing && s->gate.kind == VGPU_GATE_CGROUP1)
+	if (s->freezing && now_ns - s->gate_asked_ns < GATE_SOON_NS)
 		span_ns = GATE_POLL_NS;
 	else if (s->freezing || dying)
 		span_ns = POLL_NS;

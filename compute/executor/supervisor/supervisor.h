@@ -44,6 +44,7 @@ struct vgpu_supervisor_options {
 	uint64_t compiler_limit_ns;
 	uint64_t gate_limit_ns;
 	unsigned int compilers;
+	bool hurry;
 };
 
 /**
@@ -100,6 +101,7 @@ struct vgpu_job {
  * @gone_ns: processor time of children that have ended
  * @gate_sequence: of the FREEZE that waits for children to stop; 0 for none
  * @gate_asked_ns: when it came
+ * @hurried: children's threads run before others until they have stopped
  * @pending: datagrams to the arbiter for which its socket had no room
  */
 struct vgpu_supervisor {
@@ -118,6 +120,7 @@ struct vgpu_supervisor {
 	uint64_t gate_sequence;
 	uint64_t gate_asked_ns;
 	bool gate_killed;
+	bool hurried;
 	struct vgpu_supervised children[VGPU_CHILDREN_MAX];
 	struct vgpu_supervised compilers[VGPU_COMPILERS_MAX];
 	uint64_t compilers_started;
