@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.compute.programs import pyopencl_suite
 
 CONFIGURATION = '[tenants.blue]\nweight = 100\nmemory = "2G"\n'
 FILES = ("wrapper", "enqueue_copy", "arrays_in_structs", "clmath", "clrandom", "algorithm", "array")
+NOT_CARRIED = r"_svm\["
+"""Tests of what we do not offer (docs/compute.md); the suite skips them."""
 NETWORK = Path(__file__).parent / "programs" / "network.py"
 
 
@@ -53,4 +56,5 @@ def test_pyopencls_own_tests_fail_only_where_they_fail_directly(running: Site, f
         for name, outcome in directly.items()
         if through.get(name) != outcome
     }
-    assert not worse
+    skipped = {name for name, ways in worse.items() if ways == ("passed", "skipped") and re.search(NOT_CARRIED, name)}
+    assert worse.keys() == skipped
