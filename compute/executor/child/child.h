@@ -43,6 +43,7 @@ struct vgpu_child_options {
  * @asleep: the main thread sleeps or is about to
  * @wake_seen: wake word of the lease page in the present round
  * @pieces: submitted under the present lease
+ * @spins: how well spinning has paid of late; it is left out while below 0
  * @unfit: may_submit() refused a piece that would outlast the lease
  */
 struct vgpu_child {
@@ -61,6 +62,7 @@ struct vgpu_child {
 	_Atomic bool asleep;
 	uint32_t wake_seen;
 	uint64_t pieces;
+	int spins;
 	bool unfit;
 };
 

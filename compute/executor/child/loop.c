@@ -9,6 +9,8 @@
 
 /* Requests in a round: a client that floods the ring delays its own lease only so long. */
 #define REQUESTS_PER_ROUND	64u
+/* Spins in vain until they are left out, and short sleeps until they are tried again. */
+#define SPINS_MOST		4
 /* Operations on the lease in a round. */
 #define TURNS_PER_ROUND		8u
 
@@ -113,21 +115,37 @@ static bool has_news(const struct vgpu_child *child, uint32_t alarm, bool listen
 	       (listens && vgpu_request_ring_has_some(&child->requests));
 }
 
-static bool spin(const struct vgpu_child *child, uint32_t alarm, bool listens)
+/*
+ * Looks for news without sleeping, if that has paid of late: a client that waits for its
+ * own host for longer than a spin would only lose a processor to it.
+ */
+static bool spin(struct vgpu_child *child, uint32_t alarm, bool listens)
 {
 	uint64_t end_ns;
 
-	if (!child->options.spin_ns)
+	if (!child->options.spin_ns || child->spins < 0)
 		return false;
 	end_ns = vgpu_child_now_ns() + child->options.spin_ns;
 	do {
 		for (unsigned int i = 0; i < 32; i++) {
-			if (has_news(child, alarm, listens))
+			if (has_news(child, alarm, listens)) {
+				child->spins = SPINS_MOST;
 				return true;
+			}
 			vgpu_relax();
 		}
 	} while (vgpu_child_now_ns() < end_ns);
+	child->spins--;
 	return false;
+}
+
+/* A sleep that was so short that a spin would have done: try again. */
+static void note_sleep(struct vgpu_child *child, uint64_t slept_ns)
+{
+	if (slept_ns >= child->options.spin_ns)
+		return;
+	if (child->spins < SPINS_MOST)
+		child->spins++;
 }
 
 static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
@@ -135,7 +153,7 @@ static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 	struct futex_waitv words[4];
 	unsigned int count = 0;
 	uint32_t value;
-	uint64_t until_ns = UINT64_MAX;
+	uint64_t until_ns = UINT64_MAX, asleep_ns = 0;
 	bool listens = !atomic_load(&child->replies.waiting) &&
 		       !child->operations->full(child->backend);
 	bool fine = true;
@@ -144,6 +162,8 @@ static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 		until_ns = child->operations->settle(child->backend);
 	if (spin(child, alarm, listens))
 		return;
+	if (child->options.spin_ns && child->spins < 0)
+		asleep_ns = vgpu_child_now_ns();
 	atomic_store(&child->asleep, true);
 	vgpu_futex_watch(words, &count, &child->alarm, alarm, false);
 	vgpu_futex_watch(words, &count, &child->lease_page->wake, child->wake_seen, true);
@@ -157,6 +177,8 @@ static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 	if (fine && vgpu_futex_wait_any(words, count, until_ns) < 0 && errno != EAGAIN &&
 	    errno != EINTR && errno != ETIMEDOUT)
 		vgpu_child_end("sleeping: error %d", errno);
+	if (child->options.spin_ns && child->spins < 0)
+		note_sleep(child, vgpu_child_now_ns() - asleep_ns);
 	if (listens)
 		vgpu_request_ring_wake(&child->requests);
 	else

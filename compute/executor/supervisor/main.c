@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/sysinfo.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,7 +38,8 @@ static const char usage[] =
 	"  --gate KIND               auto (default), cgroup2, cgroup1 or signal\n"
 	"  --cgroup PATH             a cgroup that was delegated to this supervisor (default: its own)\n"
 	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
-	"  --spin-us N               how long a child looks at its ring before it sleeps (default 0)\n"
+	"  --spin-us N               how long a child looks at its ring before it sleeps, if that pays\n"
+	"                            (default 20, and 0 with less than 3 processors)\n"
 	"  --scratch-bytes N         what a child may write to files (default 64 MiB)\n"
 	"  --overhead-bytes N        address space of a child besides its slice's memory (default 2 GiB)\n"
 	"  --resident-bytes N        memory of a child besides its window and its slice's (default 512 MiB)\n"
@@ -124,6 +126,7 @@ static void read_options(struct vgpu_supervisor_options *options, int argc, char
 		.resident_bytes = 512ull << 20,
 		.compiler_bytes = 4ull << 30, .compiler_limit_ns = 300000000000ull,
 		.gate_limit_ns = 1000000000ull, .compilers = 2,
+		.spin_us = get_nprocs() > 2 ? 20 : 0,
 	};
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
