@@ -225,11 +225,12 @@ def test_out_of_order_barriers_order_what_is_behind_them(driver: Driver) -> None
     driver.do("CREATE_USER_EVENT", event=1, context=1)
     held = driver.start("LAUNCH", **add(1, queue=2, waits=[1]))
     assert driver.run("LAUNCH", **add(1, queue=2)) == 0
+    before = driver.state().submitted
     marker = driver.start("MARKER", queue=2)
     barrier = driver.start("BARRIER", queue=2)
     behind = driver.start("LAUNCH", **add(1, queue=2))
     state = driver.state()
-    assert (state.queued, state.under_way) == (0, 0)
+    assert (state.queued, state.submitted) == (0, before)
     driver.do("SET_USER_EVENT_STATUS", event=1, status=0)
     for call in (held, marker, barrier, behind):
         assert driver.completion(call).status == 0
@@ -257,6 +258,15 @@ def test_an_error_nobody_was_told_stays_with_its_queue_until_a_finish(driver: Dr
     assert driver.run("FINISH", queue=2) == 0
     assert driver.run("FINISH", queue=1) == INVALID_MEM_OBJECT
     assert driver.run("FINISH", queue=1) == 0
+    # The same where the finish is given together with a launch, and with nothing but a marker before it.
+    for last in ("LAUNCH", "MARKER"):
+        driver.lease(False)
+        driver.send("LAUNCH", **add(1, 99))
+        driver.send(last, **(add(1) if last == "LAUNCH" else {"queue": 1}))
+        finish = driver.start("FINISH", queue=1)
+        driver.lease(True)
+        assert driver.completion(finish).status == INVALID_MEM_OBJECT
+        assert driver.run("FINISH", queue=1) == 0
     # The status of its event tells of this one.
     driver.send("LAUNCH", **add(1, 99, event=1))
     assert driver.run("FINISH", queue=1) == 0
