@@ -21,7 +21,8 @@ static struct vgpu_lease_step store(enum vgpu_lease_access access, uint64_t valu
 	return (struct vgpu_lease_step){ .access = access, .value = value };
 }
 
-static struct vgpu_lease_step result(struct vgpu_lease_client *client, enum vgpu_lease_result result)
+static struct vgpu_lease_step result(struct vgpu_lease_client *client,
+				     enum vgpu_lease_result result)
 {
 	client->halted = result == VGPU_LEASE_HALT;
 	client->waiting = result == VGPU_LEASE_WAIT;

@@ -104,7 +104,8 @@ enum vgpu_lease_need {
 	VGPU_LEASE_NEED_CHECK,	/* and then submit, if the answer is GO */
 	VGPU_LEASE_NEED_DRY,
 	VGPU_LEASE_NEED_STOP,
-	VGPU_LEASE_NEED_SLEEP,	/* until more is queued, something ends, or the wake word differs from @wake */
+	/* Until more is queued, something ends, or the wake word differs from @wake. */
+	VGPU_LEASE_NEED_SLEEP,
 };
 
 /**

@@ -182,7 +182,7 @@ static void kill_listed(int directory, int to)
 	fclose(list);
 }
 
-/* A frozen process of a v1 cgroup dies when it is let go, so it is moved to one that is not frozen. */
+/* A frozen process of a v1 cgroup dies when it is let go: it is moved to one that is not frozen. */
 static void kill_in_v1(struct vgpu_gate *gate, const struct vgpu_gate_member *member)
 {
 	int parent = member->compiler ? gate->compilers : gate->children;

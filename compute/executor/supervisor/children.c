@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Starts children and compilers, kills them, and notices that they have ended. */
+/* Starts children and compilers, and kills them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "executor/gate/tree.h"
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
@@ -49,7 +43,9 @@ static void add_number(struct arguments *arguments, const char *name, uint64_t v
 /* The library's own variables, and nothing else of the host's. */
 static void copy_environment(char **environment)
 {
-	static const char *const kept[] = { "POCL_", "VGPUMGR_DEBUG=", "LD_LIBRARY_PATH=", "ASAN_", "UBSAN_" };
+	static const char *const kept[] = {
+		"POCL_", "VGPUMGR_DEBUG=", "LD_LIBRARY_PATH=", "ASAN_", "UBSAN_",
+	};
 	unsigned int count = 0;
 
 	environment[count++] = "PATH=/usr/bin:/bin";
@@ -132,7 +128,7 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 }
 
 /* The slice's memory, and of each child its window and what its library needs. */
-static void limit_memory(struct vgpu_supervisor *s)
+void vgpu_limit_memory(struct vgpu_supervisor *s)
 {
 	uint64_t bytes = s->memory_bytes;
 	int error;
@@ -187,7 +183,7 @@ int vgpu_child_start(struct vgpu_supervisor *s, const struct vgpu_supervisor_mes
 	}
 	s->memory_bytes = start->memory_bytes;
 	child->window_bytes = start->window_bytes;
-	limit_memory(s);
+	vgpu_limit_memory(s);
 	vgpu_watch(s, child->link, EPOLLIN, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
 	vgpu_log(LOG_INFO, "child=%llu event=started pid=%d window_bytes=%llu namespaces=%s",
 		 (unsigned long long)child->number, child->member.pid,
@@ -201,149 +197,4 @@ void vgpu_kill(struct vgpu_supervisor *s, struct vgpu_supervised *one, const cha
 		snprintf(one->reason, sizeof(one->reason), "%s", reason);
 	one->killed = true;
 	vgpu_gate_kill(&s->gate, &one->member);
-}
-
-static uint64_t clock_ns(const struct vgpu_supervised *child)
-{
-	struct timespec used;
-	clockid_t clock;
-
-	if (child->died)
-		return child->processor_ns;
-	if (clock_getcpuclockid(child->member.pid, &clock) || clock_gettime(clock, &used))
-		return 0;
-	return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
-}
-
-uint64_t vgpu_processor_ns(struct vgpu_supervisor *s)
-{
-	uint64_t sum = vgpu_gate_processor_ns(&s->gate);
-
-	if (sum || s->gate.kind == VGPU_GATE_CGROUP2)
-		return sum;
-	sum = s->gone_ns;
-	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
-		if (s->children[i].used)
-			sum += clock_ns(&s->children[i]);
-	return sum;
-}
-
-static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
-{
-	char scratch[96];
-
-	vgpu_output_close(&one->output, one->compiler ? "compiler" : "child", one->number,
-			  vgpu_now_ns());
-	if (!(one->namespaces & CLONE_NEWNS)) {
-		vgpu_scratch_path(scratch, sizeof(scratch), getpid(), one->compiler, one->number);
-		vgpu_scratch_remove(scratch);
-	}
-	if (one->compiler) {
-		vgpu_compilers_ended(s, one);
-	} else {
-		vgpu_requests_last_words(one);
-		vgpu_mark_lost(one->window);
-		close(one->window);
-		close(one->link);
-		s->reserved_bytes -= one->reserved_bytes;
-		s->gone_ns += one->processor_ns;
-		vgpu_compilers_forget(s, one->number);
-		vgpu_log(LOG_INFO, "child=%llu event=exited status=0x%x processor_us=%llu reason=\"%s\"",
-			 (unsigned long long)one->number, (unsigned int)one->status,
-			 (unsigned long long)one->processor_ns / 1000, one->reason);
-	}
-	one->used = false;
-	if (!one->compiler) {
-		limit_memory(s);
-		vgpu_control_exited(s, one);
-	}
-}
-
-struct orphans {
-	struct vgpu_supervisor *supervisor;
-	unsigned int count;
-};
-
-/* What outlived the first process of a child has become the supervisor's own child. */
-static void kill_orphan(pid_t pid, void *context)
-{
-	struct orphans *orphans = context;
-	struct vgpu_supervisor *s = orphans->supervisor;
-
-	if (pid == s->janitor)
-		return;
-	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
-		if (s->children[i].used && !s->children[i].died && s->children[i].member.pid == pid)
-			return;
-	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
-		if (s->compilers[i].used && !s->compilers[i].died && s->compilers[i].member.pid == pid)
-			return;
-	kill(pid, SIGKILL);
-	orphans->count++;
-}
-
-/* Lets go of a child whose first process has ended, unless some other process of it is left. */
-static bool finish(struct vgpu_supervisor *s, struct vgpu_supervised *one)
-{
-	struct orphans orphans = { s, 0 };
-
-	if (!one->used || !one->died)
-		return true;
-	if (!(one->namespaces & CLONE_NEWPID) && s->gate.kind == VGPU_GATE_SIGNAL)
-		vgpu_tree_visit(getpid(), 1, kill_orphan, &orphans);
-	if (orphans.count || !vgpu_gate_remove(&s->gate, &one->member))
-		return false;
-	release(s, one);
-	return true;
-}
-
-static void note_end(struct vgpu_supervised *one, pid_t pid, int status, uint64_t processor_ns)
-{
-	if (!one->used || one->died || one->member.pid != pid)
-		return;
-	one->died = true;
-	one->status = status;
-	one->processor_ns = processor_ns;
-}
-
-/* As waitpid() would have given it. */
-static int status_of(const siginfo_t *information)
-{
-	switch (information->si_code) {
-	case CLD_EXITED:
-		return (information->si_status & 0xff) << 8;
-	case CLD_DUMPED:
-		return information->si_status | 0x80;
-	default:
-		return information->si_status;
-	}
-}
-
-bool vgpu_reap(struct vgpu_supervisor *s)
-{
-	bool done = true;
-
-	for (;;) {
-		siginfo_t information = { 0 };
-		struct rusage used;
-		uint64_t processor_ns;
-
-		/* glibc's waitid() does not tell what was used. */
-		if (syscall(SYS_waitid, P_ALL, 0, &information, WEXITED | WNOHANG, &used) ||
-		    !information.si_pid)
-			break;
-		processor_ns = ((uint64_t)used.ru_utime.tv_sec + (uint64_t)used.ru_stime.tv_sec) *
-				       1000000000u +
-			       ((uint64_t)used.ru_utime.tv_usec + (uint64_t)used.ru_stime.tv_usec) * 1000u;
-		for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
-			note_end(&s->children[i], information.si_pid, status_of(&information), processor_ns);
-		for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
-			note_end(&s->compilers[i], information.si_pid, status_of(&information), processor_ns);
-	}
-	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
-		done = finish(s, &s->children[i]) && done;
-	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
-		done = finish(s, &s->compilers[i]) && done;
-	vgpu_compilers_start(s);
-	return done;
 }

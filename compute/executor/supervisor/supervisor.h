@@ -140,6 +140,10 @@ enum vgpu_event {
 	VGPU_EVENT_COMPILER_OUTPUT,
 };
 
+/* options.c: prints what is wrong and exits with 2 */
+void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int argc, char **argv);
+
+/* main.c */
 uint64_t vgpu_now_ns(void);
 void vgpu_watch(struct vgpu_supervisor *s, int descriptor, uint32_t events, enum vgpu_event event,
 		unsigned int index);
@@ -159,11 +163,15 @@ int vgpu_child_start(struct vgpu_supervisor *s, const struct vgpu_supervisor_mes
 		     const int *descriptors);
 struct vgpu_supervised *vgpu_child_find(struct vgpu_supervisor *s, uint64_t number);
 void vgpu_kill(struct vgpu_supervisor *s, struct vgpu_supervised *one, const char *reason);
+int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t memory_bytes,
+	       uint64_t window_bytes, const int *descriptors, unsigned int count);
+/* The memory that all children together may touch. */
+void vgpu_limit_memory(struct vgpu_supervisor *s);
+
+/* ending.c */
 /* Notices what has ended; false while processes of a dead child are left: call it again soon. */
 bool vgpu_reap(struct vgpu_supervisor *s);
 uint64_t vgpu_processor_ns(struct vgpu_supervisor *s);
-int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t memory_bytes,
-	       uint64_t window_bytes, const int *descriptors, unsigned int count);
 
 /* freezing.c: the gate */
 void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns);

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The command line of a supervisor. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+
+#include "executor/supervisor/supervisor.h"
+
+static const char usage[] =
+	"usage: vgpu-supervisor --tenant NAME --child PATH [OPTION]...\n"
+	"Runs the children of one tenant for the arbiter on descriptor 3.\n"
+	"  --library PATH            the accelerator's own library, for the children\n"
+	"  --backend NAME            opencl (default), or sleep for tests\n"
+	"  --sandbox POLICY          best (default): what the machine permits; all: or do not serve;\n"
+	"                            none: for a debugger\n"
+	"  --gate KIND               auto (default), cgroup2, cgroup1 or signal\n"
+	"  --cgroup PATH             a cgroup that was delegated to this supervisor (default: its own)\n"
+	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
+	"  --spin-us N               how long a child looks at its ring before it sleeps, if that pays\n"
+	"                            (default 20, and 0 with less than 3 processors)\n"
+	"  --scratch-bytes N         what a child may write to files (default 64 MiB)\n"
+	"  --overhead-bytes N        address space of a child besides its slice's memory\n"
+	"                            (default 2 GiB)\n"
+	"  --resident-bytes N        memory of a child besides its window and its slice's\n"
+	"                            (default 512 MiB)\n"
+	"  --compilers N             at a time, 1 to 8 (default 2)\n"
+	"  --compiler-bytes N        address space of a compiler (default 4 GiB)\n"
+	"  --compiler-limit-ms N     time for one job (default 300000)\n";
+
+static _Noreturn void refuse(const char *option, const char *value)
+{
+	fprintf(stderr, "vgpu-supervisor: --%s: '%s' is not allowed\n%s", option, value, usage);
+	exit(2);
+}
+
+static uint64_t number(const char *option, const char *value, uint64_t least, uint64_t most)
+{
+	char *end;
+	unsigned long long result;
+
+	errno = 0;
+	result = strtoull(value, &end, 10);
+	if (errno || end == value || *end || *value == '-' || result < least || result > most)
+		refuse(option, value);
+	return result;
+}
+
+static const char *word(const char *option, const char *value, const char *const *words)
+{
+	for (; *words; words++)
+		if (!strcmp(*words, value))
+			return *words;
+	refuse(option, value);
+}
+
+static enum vgpu_gate_kind gate_kind(const char *value)
+{
+	for (enum vgpu_gate_kind kind = VGPU_GATE_AUTO; kind <= VGPU_GATE_SIGNAL; kind++)
+		if (!strcmp(vgpu_gate_name(kind), value))
+			return kind;
+	refuse("gate", value);
+}
+
+void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int argc,
+				  char **argv)
+{
+	static const char *const policies[] = { "best", "all", "none", NULL };
+	static const struct option names[] = {
+		{ "tenant", 1, NULL, 't' }, { "child", 1, NULL, 'c' }, { "library", 1, NULL, 'l' },
+		{ "backend", 1, NULL, 'b' }, { "sandbox", 1, NULL, 'x' }, { "gate", 1, NULL, 'g' },
+		{ "cgroup", 1, NULL, 'G' }, { "gate-limit-ms", 1, NULL, 'L' },
+		{ "spin-us", 1, NULL, 's' }, { "scratch-bytes", 1, NULL, 'T' },
+		{ "overhead-bytes", 1, NULL, 'o' }, { "resident-bytes", 1, NULL, 'r' },
+		{ "compilers", 1, NULL, 'n' },
+		{ "compiler-bytes", 1, NULL, 'B' }, { "compiler-limit-ms", 1, NULL, 'M' },
+		{ "help", 0, NULL, 'h' }, { 0 },
+	};
+	int option;
+
+	*options = (struct vgpu_supervisor_options){
+		.backend = "opencl", .sandbox = "best",
+		.scratch_bytes = 64ull << 20, .overhead_bytes = 2ull << 30,
+		.resident_bytes = 512ull << 20,
+		.compiler_bytes = 4ull << 30, .compiler_limit_ns = 300000000000ull,
+		.gate_limit_ns = 1000000000ull, .compilers = 2,
+		.spin_us = get_nprocs() > 2 ? 20 : 0,
+	};
+	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		switch (option) {
+		case 't':
+			options->tenant = optarg;
+			break;
+		case 'c':
+			options->child = optarg;
+			break;
+		case 'l':
+			options->library = optarg;
+			break;
+		case 'b':
+			options->backend = optarg;
+			break;
+		case 'x':
+			options->sandbox = word("sandbox", optarg, policies);
+			break;
+		case 'g':
+			options->gate = gate_kind(optarg);
+			break;
+		case 'G':
+			options->cgroup = optarg;
+			break;
+		case 'L':
+			options->gate_limit_ns = number("gate-limit-ms", optarg, 1, 600000) * 1000000;
+			break;
+		case 's':
+			options->spin_us = number("spin-us", optarg, 0, 10000);
+			break;
+		case 'T':
+			options->scratch_bytes = number("scratch-bytes", optarg, 1u << 20, 1ull << 40);
+			break;
+		case 'o':
+			options->overhead_bytes = number("overhead-bytes", optarg, 1u << 20, 1ull << 44);
+			break;
+		case 'r':
+			options->resident_bytes = number("resident-bytes", optarg, 1u << 20, 1ull << 44);
+			break;
+		case 'n':
+			options->compilers = (unsigned int)number("compilers", optarg, 1,
+								  VGPU_COMPILERS_MAX);
+			break;
+		case 'B':
+			options->compiler_bytes = number("compiler-bytes", optarg, 1u << 20, 1ull << 44);
+			break;
+		case 'M':
+			options->compiler_limit_ns = number("compiler-limit-ms", optarg, 1, 86400000) * 1000000;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		default:
+			fputs(usage, stderr);
+			exit(2);
+		}
+	}
+	if (optind != argc || !options->tenant || !options->child) {
+		fputs(usage, stderr);
+		exit(2);
+	}
+}
