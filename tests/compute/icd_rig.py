@@ -18,7 +18,7 @@ FLAGS = ("-std=c11", "-O1", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"
 LIMIT_S = 120.0
 
 
-def make(*targets: Path) -> None:
+def make(*targets: Path | str) -> None:
     """Build what a test needs of compute/ from the present sources."""
     subprocess.run(["make", "-s", "-C", str(ROOT / "compute"), *map(str, targets)], check=True)
 

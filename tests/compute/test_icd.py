@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compute.icd_rig import LIMIT_S, Played
+from tests.compute.icd_rig import LIMIT_S, ROOT, Played, compile_c, make
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,30 @@ def test_a_program_works_however_waits_are_spent(played: Played, scenario: str, 
 
 def test_a_wait_of_one_thread_does_not_hold_others_up(played: Played) -> None:
     done(played.run("followers", "hold"))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_replies_of_nonsense_crash_and_hang_nothing(played: Played, seed: int) -> None:
+    done(played.run("chaos", "chaos", str(seed)))
+
+
+@pytest.mark.long
+def test_replies_of_nonsense_are_not_read_beyond_their_ends(played: Played, tmp_path: Path) -> None:
+    sanitized = tmp_path / "sanitized"
+    library = sanitized / "libvgpu-opencl.so"
+    make(library, "SANITIZE=1", f"OUT={sanitized}")
+    client = compile_c(
+        tmp_path / "client", str(ROOT / "tests/compute/c/icd_client.c"), "-lOpenCL", "-fsanitize=address,undefined"
+    )
+    (tmp_path / "vendors").mkdir()
+    (tmp_path / "vendors" / "vgpu.icd").write_text(f"{library}\n")
+    more = {"OCL_ICD_VENDORS": str(tmp_path / "vendors"), "ASAN_OPTIONS": "detect_leaks=0"}
+    for scenario, mode in (("threads", "work"), ("flood", "work"), ("fork", "work"), ("lost", "lose")):
+        with played.play([mode, *(["30"] if mode == "lose" else [])]) as (environment, _):
+            done(run(client, scenario, {**environment, **more}))
+    for seed in range(20):
+        with played.play(["chaos", str(seed)]) as (environment, _):
+            done(run(client, "chaos", {**environment, **more}))
 
 
 def test_devices_do_not_show_what_is_not_carried(played: Played) -> None:

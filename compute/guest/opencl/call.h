@@ -127,6 +127,9 @@ struct _cl_event *event_new(cl_context context, cl_command_queue queue, cl_comma
 bool event_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes);
 void event_finish(struct _cl_event *event, cl_int status, const cl_ulong times[4]);
 
+/* The status and the times of a COMPLETION; of another message or none, an error and zeros. */
+cl_int completion_status(const struct vgpu_message *message, uint32_t bytes, cl_ulong times[4]);
+
 /* Waits until the event has ended; its status. */
 cl_int event_wait(struct _cl_event *event);
 

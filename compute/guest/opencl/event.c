@@ -65,26 +65,30 @@ void event_finish(struct _cl_event *event, cl_int status, const cl_ulong times[4
 	event_set(event, status);
 }
 
+cl_int completion_status(const struct vgpu_message *message, uint32_t bytes, cl_ulong times[4])
+{
+	struct vgpu_cl_completion_view view;
+
+	memset(times, 0, 4 * sizeof(*times));
+	if (!message)
+		return LOST;
+	/* Nothing here asks for VGPU_CL_PROGRESS, so a command has ended or the child does not know what it says. */
+	if (!vgpu_cl_decode_completion(message, bytes, 0, &view) || view.message->status > 0)
+		return CL_OUT_OF_RESOURCES;
+	times[0] = view.message->queued_ns;
+	times[1] = view.message->submitted_ns;
+	times[2] = view.message->started_ns;
+	times[3] = view.message->ended_ns;
+	return view.message->status;
+}
+
 bool event_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes)
 {
 	struct _cl_event *event = (struct _cl_event *)((uint8_t *)pending - offsetof(struct _cl_event, pending));
-	struct vgpu_cl_completion_view view;
+	cl_ulong times[4];
+	cl_int status = completion_status(message, bytes, times);
 
-	if (!message) {
-		event_set(event, LOST);
-	} else if (!vgpu_cl_decode_completion(message, bytes, 0, &view)) {
-		event_set(event, CL_OUT_OF_RESOURCES);
-	} else {
-		const struct vgpu_cl_completion *m = view.message;
-		cl_ulong times[4] = { m->queued_ns, m->submitted_ns, m->started_ns, m->ended_ns };
-
-		if (m->status > 0) {
-			if (m->status < atomic_load(&event->status))
-				event_set(event, m->status);
-			return false;
-		}
-		event_finish(event, m->status, times);
-	}
+	event_finish(event, status, times);
 	object_drop(event);
 	return true;
 }

@@ -163,14 +163,9 @@ struct finish {
 static bool finish_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes)
 {
 	struct finish *finish = (struct finish *)pending;
-	struct vgpu_cl_completion_view view;
+	cl_ulong times[4];
 
-	finish->status = LOST;
-	if (message)
-		finish->status = vgpu_cl_decode_completion(message, bytes, 0, &view) ? view.message->status :
-										       CL_OUT_OF_RESOURCES;
-	if (finish->status > 0)
-		return false;
+	finish->status = completion_status(message, bytes, times);
 	atomic_store(&finish->done, true);
 	return true;
 }

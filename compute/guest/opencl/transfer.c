@@ -105,25 +105,17 @@ static bool piece_reply(struct vgpu_pending *pending, const struct vgpu_message 
 {
 	struct piece *piece = (struct piece *)pending;
 	struct job *job = piece->job;
-	struct vgpu_cl_completion_view view;
-	cl_int status = LOST;
+	cl_ulong times[4];
+	cl_int status = completion_status(message, bytes, times);
 
-	if (message)
-		status = vgpu_cl_decode_completion(message, bytes, 0, &view) ? view.message->status :
-									       CL_OUT_OF_RESOURCES;
-	if (status > 0)
-		return false;
 	if (status) {
 		cl_int none = CL_SUCCESS;
 
 		atomic_compare_exchange_strong(&job->status, &none, status);
 	} else {
-		if (!job->times[3]) {
-			job->times[0] = view.message->queued_ns;
-			job->times[1] = view.message->submitted_ns;
-			job->times[2] = view.message->started_ns;
-		}
-		job->times[3] = view.message->ended_ns;
+		if (!job->times[3])
+			memcpy(job->times, times, sizeof(job->times));
+		job->times[3] = times[3];
 		if (!job->transfer.write)
 			copy_part(&job->transfer, &piece->part, vgpu_bulk_address(piece->bulk->offset), true);
 	}
@@ -500,18 +492,8 @@ struct own_wait {
 static bool own_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes)
 {
 	struct own_wait *wait = (struct own_wait *)pending;
-	struct vgpu_cl_completion_view view;
 
-	wait->status = LOST;
-	if (message && vgpu_cl_decode_completion(message, bytes, 0, &view)) {
-		wait->status = view.message->status;
-		if (wait->status > 0)
-			return false;
-		wait->times[0] = view.message->queued_ns;
-		wait->times[1] = view.message->submitted_ns;
-		wait->times[2] = view.message->started_ns;
-		wait->times[3] = view.message->ended_ns;
-	}
+	wait->status = completion_status(message, bytes, wait->times);
 	atomic_store(&wait->done, true);
 	return true;
 }
@@ -648,8 +630,8 @@ static bool in_place_reply(struct vgpu_pending *pending, const struct vgpu_messa
 {
 	struct in_place *in_place = (struct in_place *)pending;
 
-	if (in_place->event && !event_reply(&in_place->event->pending, message, bytes))
-		return false;
+	if (in_place->event)
+		event_reply(&in_place->event->pending, message, bytes);
 	if (in_place->bulk) {
 		vgpu_bulk_free(in_place->bulk);
 		atomic_fetch_sub(&staged, 1);

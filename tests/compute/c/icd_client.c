@@ -442,6 +442,115 @@ static void scenario_misuse(void)
 	_exit(printf("done\n") < 0 || fflush(stdout));
 }
 
+static uint32_t random_number(void)
+{
+	static uint32_t seed = 1;
+
+	seed = seed * 1664525u + 1013904223u;
+	return seed >> 8;
+}
+
+static void CL_CALLBACK ignore(cl_event event, cl_int status, void *user)
+{
+	(void)event;
+	(void)status;
+	(void)user;
+}
+
+static void CL_CALLBACK ignore_news(const char *text, const void *data, size_t bytes, void *user)
+{
+	(void)data;
+	(void)bytes;
+	(void)user;
+	EXPECT(!strncmp(text, "xxxx", 4));
+}
+
+/* The other side answers nonsense: any result is right that is no crash and no hang. */
+static void scenario_chaos(void)
+{
+	static char data[200000];
+	const char *source = "kernel void f() {}";
+	const size_t origin[3] = { 0 }, region[3] = { 8, 8, 1 };
+	const cl_image_format format = { CL_RGBA, CL_FLOAT };
+	cl_context_properties properties[] = { CL_CONTEXT_PLATFORM, 0, 0 };
+	cl_event event = NULL, ended;
+	cl_image_format formats[8];
+	cl_mem memory, image;
+	cl_program program;
+	cl_kernel other;
+	cl_uint count;
+	void *map;
+
+	open_all();
+	properties[1] = (cl_context_properties)platform;
+	clCreateContext(properties, 1, &device, ignore_news, NULL, NULL);
+	for (int i = 0; i < 20000; i++) {
+		switch (random_number() % 12) {
+		case 0:
+			if (event)
+				clReleaseEvent(event);
+			if (launch(0, NULL, &event) == CL_SUCCESS)
+				clSetEventCallback(event, CL_COMPLETE, ignore, NULL);
+			else
+				event = NULL;
+			break;
+		case 1:
+			clFinish(queue);
+			break;
+		case 2:
+			clEnqueueReadBuffer(queue, buffer, random_number() % 2, 0, 4096, data, event ? 1 : 0,
+					    event ? &event : NULL, NULL);
+			break;
+		case 3:
+			memory = clCreateBuffer(context, CL_MEM_ALLOC_HOST_PTR, sizeof(data), NULL, NULL);
+			if (!memory)
+				break;
+			clEnqueueWriteBuffer(queue, memory, CL_TRUE, 0, sizeof(data), data, 0, NULL, NULL);
+			clEnqueueReadBuffer(queue, memory, CL_TRUE, 0, sizeof(data), data, 0, NULL, NULL);
+			map = clEnqueueMapBuffer(queue, memory, CL_TRUE, CL_MAP_WRITE, 0, 4096, 0, NULL, NULL, NULL);
+			if (map)
+				clEnqueueUnmapMemObject(queue, memory, map, 0, NULL, NULL);
+			clReleaseMemObject(memory);
+			break;
+		case 4:
+			program = clCreateProgramWithSource(context, 1, &source, NULL, NULL);
+			if (!program)
+				break;
+			if (clBuildProgram(program, 0, NULL, "", NULL, NULL) == CL_SUCCESS) {
+				other = clCreateKernel(program, "f", NULL);
+				if (other) {
+					clGetKernelArgInfo(other, 0, CL_KERNEL_ARG_NAME, sizeof(data), data, NULL);
+					clSetKernelArg(other, 0, 8, &buffer);
+					clReleaseKernel(other);
+				}
+			}
+			clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, sizeof(data), data, NULL);
+			clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof(data), data, NULL);
+			clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, sizeof(data), data, NULL);
+			clReleaseProgram(program);
+			break;
+		case 5:
+			image = clCreateImage2D(context, 0, &format, 8, 8, 0, NULL, NULL);
+			if (!image)
+				break;
+			clEnqueueReadImage(queue, image, CL_TRUE, origin, region, 0, 0, data, 0, NULL, NULL);
+			clReleaseMemObject(image);
+			break;
+		case 6:
+			clGetSupportedImageFormats(context, 0, CL_MEM_OBJECT_IMAGE2D, 8, formats, &count);
+			break;
+		case 7:
+			if (clEnqueueMarker(queue, &ended) == CL_SUCCESS) {
+				clWaitForEvents(1, &ended);
+				clReleaseEvent(ended);
+			}
+			break;
+		default:
+			clEnqueueCopyBuffer(queue, buffer, buffer, 0, 64, 32, 0, NULL, NULL);
+		}
+	}
+}
+
 static int by_value(const void *one, const void *other)
 {
 	double a = *(const double *)one, b = *(const double *)other;
@@ -482,7 +591,7 @@ static const struct {
 } scenarios[] = {
 	{ "launch", scenario_launch }, { "none", scenario_none }, { "lost", scenario_lost },
 	{ "fork", scenario_fork }, { "callbacks", scenario_callbacks }, { "followers", scenario_followers },
-	{ "full", scenario_full }, { "broken", scenario_broken }, { "masks", scenario_masks },
+	{ "chaos", scenario_chaos }, { "full", scenario_full }, { "broken", scenario_broken }, { "masks", scenario_masks },
 	{ "misuse", scenario_misuse }, { "threads", scenario_threads }, { "flood", scenario_flood }, { "cost", scenario_cost },
 };
 

@@ -17,6 +17,7 @@
  *	garbage N	answers message N with a reply of nonsense
  *	tail N		then sets the reply ring's tail to nonsense
  *	head N		then sets the request ring's head to nonsense
+ *	chaos SEED	changes words of its replies at random, and sends some that nobody waits for
  *	hold		completes no command until a FLUSH comes
  */
 #define CL_TARGET_OPENCL_VERSION 300
@@ -60,8 +61,60 @@ static void ring_bell(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Puts a whole message into the reply ring; tests do not fill it. */
+static uint64_t state;
+
+static uint64_t number(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static void put(const struct vgpu_message *message);
+
+/* Changes a few words behind the lengths; now and then the kind of the message, or the call that it answers. */
+static void put_changed(const struct vgpu_message *message)
+{
+	static uint64_t space[VGPU_MESSAGE_BYTES / 8];
+	struct vgpu_message *changed = (struct vgpu_message *)space;
+	uint32_t words = message->bytes / 4;
+
+	memcpy(space, message, message->bytes);
+	for (uint64_t left = number() % 4; left && words > 4; left--) {
+		uint32_t value = number() % 2 ? (uint32_t)(number() % 9) : (uint32_t)number();
+
+		((uint32_t *)space)[4 + number() % (words - 4)] = value;
+	}
+	if (number() % 50 == 0)
+		changed->op = (uint16_t)(VGPU_CL_ANSWER + number() % 5);
+	if (number() % 50 == 0 && changed->bytes > 24)
+		changed->bytes = 24 + (uint32_t)(number() % (changed->bytes - 16)) / 8 * 8;
+	put(changed);
+	if (number() % 20 == 0) {
+		changed->call = number() % 2 ? number() % 64 : number();
+		put(changed);
+	}
+	if (number() % 50 == 0) {
+		struct vgpu_cl_context_news_parts news;
+
+		vgpu_cl_place_context_news(space, 16, &news);
+		news.message->context = (uint32_t)(number() % 2 ? number() % 8 : number());
+		memset(news.text, 'x', 16);
+		put(&news.message->header);
+	}
+}
+
 static void reply(const struct vgpu_message *message)
+{
+	if (strcmp(mode, "chaos") || atomic_load(&window->request.head) < 4096)
+		put(message);	/* the client shall get through its start */
+	else
+		put_changed(message);
+}
+
+/* Puts a whole message into the reply ring; tests do not fill it. */
+static void put(const struct vgpu_message *message)
 {
 	struct vgpu_ring *ring = &window->reply;
 	uint64_t tail = ring->tail, at = tail % VGPU_RING_BYTES;
@@ -327,7 +380,9 @@ int main(int argc, char **argv)
 	if (argc < 3 || strlen(argv[1]) >= sizeof(address.sun_path))
 		return 2;
 	mode = argv[2];
-	if (argc > 3)
+	if (argc > 3 && !strcmp(mode, "chaos"))
+		state = strtoull(argv[3], NULL, 10) * 0x9e3779b97f4a7c15ull + 1;
+	else if (argc > 3)
 		limit = strtoul(argv[3], NULL, 10);
 	strcpy(address.sun_path, argv[1]);
 	listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
