@@ -50,10 +50,12 @@ static bool is_busy(const struct arbiter_view *view)
 	return (view->state & 1) == VGPU_STREAM_BUSY;
 }
 
-/* Has the child been busy under the present lease, or is it now under whichever? */
-static bool has_started(const struct arbiter_tenant *tenant, const struct arbiter_view *view)
+/* Has the child been busy since the lease was offered to it, or is it now under whichever? */
+static bool has_started(const struct arbiter_tenant *tenant, const struct arbiter_stream *stream,
+			const struct arbiter_view *view)
 {
-	return is_busy(view) || view->state >> 1 == tenant->lease.number;
+	return is_busy(view) || (view->state >> 1 == tenant->lease.number &&
+				 view->dry_since_ns >= stream->offered_ns);
 }
 
 /*
@@ -64,7 +66,7 @@ static bool has_started(const struct arbiter_tenant *tenant, const struct arbite
 static bool owes_yield(const struct arbiter_tenant *tenant, const struct arbiter_stream *stream,
 		       const struct arbiter_view *view)
 {
-	return is_busy(view) || (has_started(tenant, view) && !stream->quit);
+	return is_busy(view) || (has_started(tenant, stream, view) && !stream->quit);
 }
 
 /* The lease has an end from now on; children that are dry already say nothing any more. */
@@ -203,6 +205,15 @@ static uint64_t end_by_cap_ns(const struct arbiter *arbiter, const struct arbite
 	return later(arbiter->now_ns, turns_cap_lasts_ns(&tenant->party));
 }
 
+/* The child may start, if it has work: the lease is LENT, or about to be, and it is to be woken. */
+static void offer(const struct arbiter *arbiter, struct arbiter_stream *stream)
+{
+	stream->asked = stream->want;
+	stream->expected = true;
+	stream->want = false;
+	stream->offered_ns = arbiter->now_ns;
+}
+
 static void lend(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t limit_ns)
 {
 	struct arbiter_stream *stream;
@@ -219,9 +230,9 @@ static void lend(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_
 	for (stream = tenant->streams; stream; stream = stream->next) {
 		arbiter->ops->read(stream, &view);
 		stream->idle_seen_ns = idle_ns(arbiter, tenant, &view);
-		stream->expected = stream->want || tenant->polled;
-		stream->want = false;
-		stream->quit = false;
+		stream->quit = stream->expected = stream->asked = false;
+		if (stream->want || tenant->polled)
+			offer(arbiter, stream);
 	}
 	tenant->polled = false;
 	tenant->poll_at_ns = 0;
@@ -239,15 +250,18 @@ static void finish(struct arbiter *arbiter)
 	struct arbiter_stream *stream;
 	struct arbiter_view view;
 	bool has_busy = false;
+	bool stopped;
 
 	settle(arbiter, arbiter->now_ns);
 	publish(arbiter, tenant, VGPU_LEASE_NONE, false);
-	if (arbiter->closing)
-		for (stream = tenant->streams; stream; stream = stream->next) {
-			arbiter->ops->read(stream, &view);
-			has_busy = has_busy || is_busy(&view);
-			stream->want = stream->want || is_busy(&view);
-		}
+	for (stream = tenant->streams; stream; stream = stream->next) {
+		arbiter->ops->read(stream, &view);
+		/* One that was stopped goes on later, and one that woke up too late still has its work. */
+		stopped = arbiter->closing && is_busy(&view);
+		stream->want = stream->want || stopped ||
+			       (stream->asked && stream->expected && !has_started(tenant, stream, &view));
+		has_busy = has_busy || stopped;
+	}
 	arbiter->closing = false;
 	arbiter->contended = false;
 	arbiter->holder = NULL;
@@ -257,6 +271,7 @@ static void finish(struct arbiter *arbiter)
 		tenant->debt_ns = 0;
 	}
 	tenant->ready = wants(tenant);
+	tenant->stats.dries += !tenant->ready;
 	tenant->ready_since_ns = arbiter->now_ns;
 	if (tenant->ready)
 		turns_again(&arbiter->turns, &tenant->party, tenant->kernel_id, tenant->hint_ns,
@@ -279,7 +294,7 @@ static void take_back(struct arbiter *arbiter)
 	if (tenant->lease.state == VGPU_LEASE_LENT) {
 		for (stream = tenant->streams; stream; stream = stream->next) {
 			arbiter->ops->read(stream, &view);
-			if (stream->expected && !has_started(tenant, &view))
+			if (stream->expected && !has_started(tenant, stream, &view))
 				return;
 			stream->expected = false;
 		}
@@ -349,8 +364,8 @@ static void relax(struct arbiter *arbiter)
 	arbiter->contended = false;
 	settle(arbiter, arbiter->now_ns);
 	for (stream = tenant->streams; stream; stream = stream->next) {
-		stream->expected = stream->expected || stream->want;
-		stream->want = false;
+		if (stream->want)
+			offer(arbiter, stream);
 	}
 	tenant->lease.expires_ns = end_by_cap_ns(arbiter, tenant);
 	publish(arbiter, tenant, VGPU_LEASE_LENT, true);
@@ -520,6 +535,14 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now_ns)
 
 /* ---- what is said to the arbiter */
 
+/* The child asked before it saw the lease, or that its end was moved: let it look again. */
+static void let_start(struct arbiter *arbiter, struct arbiter_stream *stream)
+{
+	stream->want = true;
+	offer(arbiter, stream);
+	publish(arbiter, stream->tenant, VGPU_LEASE_LENT, true);
+}
+
 static void yield(struct arbiter *arbiter, struct arbiter_stream *stream,
 		  const struct vgpu_stream_request *request)
 {
@@ -537,21 +560,17 @@ static void yield(struct arbiter *arbiter, struct arbiter_stream *stream,
 	if (arbiter->contended)
 		take_back(arbiter);
 	else if (want)
-		finish(arbiter);
+		let_start(arbiter, stream);
 }
 
 /* The child has work, and no lease that it knows of. */
 static void ready(struct arbiter *arbiter, struct arbiter_stream *stream)
 {
 	struct arbiter_tenant *tenant = stream->tenant;
-	struct arbiter_view view;
 
 	if (arbiter->holder == tenant && tenant->lease.state == VGPU_LEASE_LENT &&
 	    tenant->lease.expires_ns > arbiter->now_ns) {
-		/* It asked before it saw the lease, or that its end was moved: let it look again. */
-		arbiter->ops->read(stream, &view);
-		stream->expected = !has_started(tenant, &view);
-		publish(arbiter, tenant, VGPU_LEASE_LENT, true);
+		let_start(arbiter, stream);
 		return;
 	}
 	stream->want = true;

@@ -79,6 +79,7 @@ struct arbiter_ops {
  * @leases: lent
  * @leased_ns: of the accelerator, paid for
  * @lent_ns: of leases, from beginning to end, unused spans included
+ * @dries: leases that ended because all children were dry
  * @recalls: a rival came while it held the accelerator by itself
  * @waits: how often it had work and no lease
  * @waited_ns: all waits together
@@ -93,6 +94,7 @@ struct arbiter_stats {
 	uint64_t leases;
 	uint64_t leased_ns;
 	uint64_t lent_ns;
+	uint64_t dries;
 	uint64_t recalls;
 	uint64_t waits;
 	uint64_t waited_ns;
@@ -110,8 +112,10 @@ struct arbiter_stream {
 	/* private: */
 	struct arbiter_stream *next;
 	uint64_t idle_seen_ns;
+	uint64_t offered_ns;
 	bool want;	/* has work, and no lease to start it under */
-	bool expected;	/* wanted the present lease, and has not started under it yet */
+	bool asked;	/* had work when the present lease was offered to it */
+	bool expected;	/* is offered the present lease, and has not started under it yet */
 	bool quit;	/* has yielded the present lease, or was dry when it got its end */
 };
 

@@ -48,7 +48,7 @@ static void show_stats(const struct tenant *tenant, FILE *file)
 
 	fputs("\"stats\":{", file);
 	NUMBERS(file, { "leases", stats->leases }, { "leased_ns", stats->leased_ns },
-		{ "lent_ns", stats->lent_ns }, { "recalls", stats->recalls }, { "waits", stats->waits },
+		{ "lent_ns", stats->lent_ns }, { "dries", stats->dries }, { "recalls", stats->recalls }, { "waits", stats->waits },
 		{ "waited_ns", stats->waited_ns }, { "longest_wait_ns", stats->longest_wait_ns },
 		{ "gates", stats->gates }, { "gate_ns", stats->gate_ns },
 		{ "longest_gate_ns", stats->longest_gate_ns }, { "offences", stats->offences },

@@ -357,3 +357,19 @@ def test_a_child_that_is_killed_at_any_moment_leaves_the_accelerator_to_the_othe
         other: Child = children[1 - victim]
         assert other.done_ns >= 30 * MS, moment
         assert rig.overlaps == []
+
+
+def test_a_child_that_wakes_up_after_its_lease_keeps_its_place() -> None:
+    """Its lease is over before it has started: it still has work, and is not treated like one that went to sleep."""
+    rig = Rig()
+    late, other = rig.tenant("late", weight=3), rig.tenant("other")
+    child = rig.child(late, backlog(100 * US))
+    rig.child(other, backlog(100 * US))
+    rig.run_until(100 * MS)
+    rig.delays.wake_ns = 7 * MS
+    rig.run_until(400 * MS)
+    rig.delays.wake_ns = 20 * US
+    rig.run_until(1 * SECOND)
+    check_shares(rig, {late: Backlogged(weight=3), other: Backlogged(weight=1)})
+    assert (late.stats.dries, other.stats.dries) == (0, 0)
+    assert child.kernels > 1000
