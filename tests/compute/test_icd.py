@@ -17,15 +17,17 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played(tmp_path_factory.mktemp("icd"))
 
 
+def run(client: Path, scenario: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([client, scenario], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+
+
 def done(result: subprocess.CompletedProcess[str]) -> None:
     assert (result.returncode, result.stdout.splitlines()[-1:]) == (0, ["done"]), result.stderr
 
 
 def test_a_launch_carries_all_arguments_of_its_kernel(played: Played) -> None:
     with played.play(["print"]) as (environment, player):
-        done(
-            subprocess.run([played.client, "launch"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-        )
+        done(run(played.client, "launch", environment))
         player.wait(LIMIT_S)
         assert player.stdout is not None
         lines = player.stdout.read().splitlines()
@@ -44,14 +46,14 @@ def test_a_launch_carries_all_arguments_of_its_kernel(played: Played) -> None:
 def test_without_a_socket_there_is_no_platform(played: Played) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "VGPUMGR_SOCKET"}
     environment["OCL_ICD_VENDORS"] = str(played.vendors)
-    result = subprocess.run([played.client, "none"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    result = run(played.client, "none", environment)
     done(result)
     assert result.stderr == ""
 
 
 def test_a_socket_that_nobody_listens_on_is_named(played: Played, tmp_path: Path) -> None:
     environment = {**os.environ, "OCL_ICD_VENDORS": str(played.vendors), "VGPUMGR_SOCKET": str(tmp_path / "nothing")}
-    result = subprocess.run([played.client, "none"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    result = run(played.client, "none", environment)
     done(result)
     assert result.stderr == f"vgpumgr: {tmp_path / 'nothing'}: No such file or directory\n"
 
@@ -116,9 +118,7 @@ def test_devices_do_not_show_what_is_not_carried(played: Played) -> None:
 
 def test_wrong_arguments_fail_before_anything_is_sent(played: Played) -> None:
     with played.play(["print"]) as (environment, player):
-        done(
-            subprocess.run([played.client, "misuse"], env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-        )
+        done(run(played.client, "misuse", environment))
         player.wait(LIMIT_S)
         assert player.stdout is not None
         sent = player.stdout.read().splitlines()
