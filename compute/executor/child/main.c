@@ -85,6 +85,9 @@ static _Noreturn void be_child(struct vgpu_child *child,
 	child->operations = find(backends, child->options.backend);
 	check_kernel();
 	open_pages(child);
+	/* The child belongs to the generation that it starts in. */
+	child->wake_seen = atomic_load(&child->lease_page->wake);
+	vgpu_child_lease(child, VGPU_LEASE_LOOK);
 	if (vgpu_sandbox_confine(&child->options.sandbox, reason))
 		vgpu_child_end("%s", reason);
 	die_with_supervisor();
