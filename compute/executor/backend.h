@@ -103,6 +103,8 @@ struct vgpu_backend_configuration {
  * @submitted: kernels and copies ever given to the library
  * @finished: of those, how many have ended
  * @failed: of those, how many ended with an error
+ * @ended_ns: CLOCK_MONOTONIC of the latest end of a piece, 0 for not known.  The
+ *	stream has been dry since then, even if the main loop finds out later.
  */
 struct vgpu_backend_outlook {
 	bool queued;
@@ -112,6 +114,7 @@ struct vgpu_backend_outlook {
 	uint64_t submitted;
 	uint64_t finished;
 	uint64_t failed;
+	uint64_t ended_ns;
 };
 
 /**

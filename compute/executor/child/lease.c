@@ -27,11 +27,15 @@ enum vgpu_lease_result vgpu_child_lease(struct vgpu_child *child,
 {
 	const struct vgpu_lease_page *lease = child->lease_page;
 	struct vgpu_stream_page *stream = child->stream_page;
-	uint64_t loaded = 0;
+	uint64_t loaded = 0, now_ns = vgpu_child_now_ns();
 
+	/* Dry since the last piece ended, which the main loop may learn a little later. */
+	if (operation == VGPU_LEASE_DRY && child->outlook.ended_ns > child->lease.now_ns &&
+	    child->outlook.ended_ns < now_ns)
+		now_ns = child->outlook.ended_ns;
 	child->lease.kernel_id = child->outlook.kernel_id;
 	child->lease.hint_ns = child->outlook.hint_ns;
-	vgpu_lease_begin(&child->lease, operation, vgpu_child_now_ns(), 0);
+	vgpu_lease_begin(&child->lease, operation, now_ns, 0);
 	for (;;) {
 		struct vgpu_lease_step step = vgpu_lease_next(&child->lease, loaded);
 

@@ -181,6 +181,7 @@ static void outlook(struct vgpu_backend *backend, struct vgpu_backend_outlook *o
 	out->submitted = backend->submitted;
 	out->finished = backend->finished;
 	out->failed = backend->failed;
+	out->ended_ns = backend->ended_ns;
 }
 
 static bool quiesce(struct vgpu_backend *backend)

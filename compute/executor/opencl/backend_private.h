@@ -236,7 +236,7 @@ struct vgpu_backend {
 	uint32_t under_way;
 	uint64_t under_way_ns;
 	uint32_t last_kernel_id;
-	uint64_t submitted, finished, failed;
+	uint64_t submitted, finished, failed, ended_ns;
 	struct queue *listed;
 	struct queue *queues;
 	bool quiet;

@@ -145,6 +145,8 @@ static void learn(struct vgpu_backend *backend, const struct batch *batch)
 
 	if (batch->done_ns > queue->batch_done_ns)
 		queue->batch_done_ns = batch->done_ns;
+	if (batch->done_ns > backend->ended_ns)
+		backend->ended_ns = batch->done_ns;
 	if (batch->status || batch->waited)
 		return;
 	for (const struct command *command = batch->first; command; command = command->next) {

@@ -19,7 +19,7 @@
 /* Pieces that are given on one word of the lease while it has no end. */
 #define UNASKED	16u
 /* So long nothing asks for the end of what is under way, if nobody else does. */
-#define LAZY_NS	100000ull
+#define LAZY_NS	50000ull
 /* So many executions of a kernel are measured one by one. */
 #define MEASURED	8u
 
