@@ -94,6 +94,11 @@ class Child:
         values = LEASE_PAGE.unpack_from(self.lease_page.memory)
         return values[4] & 3, values[4] >> 2, values[6]
 
+    @property
+    def wake(self) -> int:
+        """The word that changes when it is to look at its lease."""
+        return int(LEASE_PAGE.unpack_from(self.lease_page.memory)[2])
+
     def say(self, *, busy: bool, number: int, dry_since_ns: int = 0, idle_ns: int = 0) -> None:
         struct.pack_into("=QQQ", self.stream_page.memory, 0, number << 1 | busy, dry_since_ns, idle_ns)
 

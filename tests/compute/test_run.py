@@ -70,6 +70,10 @@ class Host:
     def run(self, tenant: str, *command: str, **how: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(self.command(tenant, *command), capture_output=True, text=True, timeout=LIMIT_S, **how)
 
+    def apply(self) -> None:
+        """Have the broker take its file again."""
+        subprocess.run([*VGPUMGR, "broker", "apply", str(self.file)], check=True, timeout=LIMIT_S)
+
     def command(self, tenant: str, *command: str) -> list[str]:
         return [*VGPUMGR, "run", "--tenant", tenant, "--run-directory", str(self.directory), "--", *command]
 
