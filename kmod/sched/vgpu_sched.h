@@ -119,6 +119,17 @@
  *     afterwards: everybody's part by weight (the rest of the division, less than
  *     a nanosecond per slice, to idle), no lag changes.
  * 17. Legal combinations of policy, mode and band: vgpu_combination_check().
+ * 18. Leases (vgpu_lease.h).  A slice whose streams have work is one ready item.
+ *     A lease lasts what timeslice, caps and reservation budget leave of the run,
+ *     during a hold what the gap leaves (14), and at least min_chunk_ns.  It is
+ *     prolonged by a timeslice as long as the slice would be chosen again at its
+ *     end by 2 and 5, 11 has nobody better, and 7 leaves credit; without end while
+ *     no other slice is ready and no cap applies.  Who becomes ready brings the
+ *     end of the present timeslice back, who is of band L the present moment.
+ *     Expiry fails nothing: the slice pays until it yields or the gate has closed,
+ *     at the latest a chunk after the end, so a chunk is to 6, 7, 11, 12 and 14
+ *     what it is for items.  A lease that was prolonged counts as runs of one
+ *     timeslice each, whether or not anybody looked at their ends.
  *
  * Times are nanoseconds, weights have no unit.
  */
@@ -192,6 +203,7 @@
  * @VGPU_FIELD_SLICES: the group still has slices
  * @VGPU_FIELD_NO_ITEM: the slice has no ready item
  * @VGPU_FIELD_NO_OWNER: nobody's work is on the engine
+ * @VGPU_FIELD_LEASE: the engine is lent, or is not, or to another slice
  *
  * VGPU_FIELD_WEIGHT also says that a weight would push a reservation of another
  * group above its share, VGPU_FIELD_MAX_CHUNK that some were admitted for shorter
@@ -225,6 +237,7 @@ enum vgpu_sched_field {
 	VGPU_FIELD_SLICES,
 	VGPU_FIELD_NO_ITEM,
 	VGPU_FIELD_NO_OWNER,
+	VGPU_FIELD_LEASE,
 };
 
 /**
