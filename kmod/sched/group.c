@@ -210,6 +210,7 @@ enum vgpu_sched_field vgpu_group_add(struct vgpu_sched *sched,
 	vgpu_entity_init(&sched->queue, &group->entity,
 			 vgpu_has_ghosts(sched) ? 1 : params->weight,
 			 params->timeslice_ns);
+	vgpu_queue_add(&sched->queue, &group->entity);
 	vgpu_bucket_init(&group->bucket, sched->now_ns);
 	vgpu_bucket_init(&group->inversion, sched->now_ns);
 	group->bucket.of_group = true;
@@ -296,6 +297,7 @@ enum vgpu_sched_field vgpu_slice_add(struct vgpu_sched *sched,
 	vgpu_entity_init(&group->queue, &slice->entity,
 			 vgpu_has_ghosts(sched) ? 1 : params->weight,
 			 group->params.timeslice_ns);
+	vgpu_queue_add(&group->queue, &slice->entity);
 	vgpu_bucket_init(&slice->bucket, sched->now_ns);
 	apply_slice_params(sched, slice, params);
 	count_slice(sched, group, 1);

@@ -87,8 +87,8 @@ void vgpu_hold_pause(struct vgpu_sched *sched)
 	sched->holding = false;
 	sched->run_band = VGPU_BAND_FAIR;
 	sched->owner = NULL;
-	vgpu_queue_put(&slice->group->queue, &slice->entity, false);
-	vgpu_queue_put(&sched->queue, &slice->group->entity, false);
+	vgpu_queue_put(&slice->group->queue, &slice->entity, true);
+	vgpu_queue_put(&sched->queue, &slice->group->entity, true);
 }
 
 /* Before a decision: end a hold that is over. */

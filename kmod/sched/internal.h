@@ -48,6 +48,7 @@ u64 vgpu_bucket_lasts_ns(const struct vgpu_bucket *bucket);
 void vgpu_queue_init(struct vgpu_queue *queue, u64 overrun_ns);
 void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity,
 		      u32 weight, u64 timeslice_ns);
+void vgpu_queue_add(struct vgpu_queue *queue, struct vgpu_entity *entity);
 void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity);
 void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			  bool ready);

@@ -14,6 +14,7 @@
 #include <linux/log2.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
+#include <linux/overflow.h>
 #include <linux/string.h>
 #include <linux/types.h>
 
@@ -37,6 +38,8 @@ typedef int64_t s64;
 #define min_t(type, a, b) min((type)(a), (type)(b))
 #define container_of(ptr, type, member) \
 	((type *)((char *)(ptr) - offsetof(type, member)))
+
+#define check_mul_overflow(a, b, product) __builtin_mul_overflow(a, b, product)
 
 static inline u64 div64_u64(u64 a, u64 b) { return a / b; }
 static inline s64 div64_s64(s64 a, s64 b) { return a / b; }

@@ -22,7 +22,26 @@
  * just the timeslice: the bound on lag (Stoica's theorem 1) needs that no run
  * exceeds its request.  With smaller requests the overruns of many light
  * entities add up in front of a heavy one: 100 against 50 times 1, pieces up to
- * 0.4 ms, timeslice 1 ms gave a lag of 4.8 ms.
+ * 0.4 ms, timeslice 1 ms gave a lag of 4.8 ms.  So who becomes ready begins a new
+ * request, because it may run for a whole timeslice again: 64 who came back to the
+ * rest of one, all with the same deadline, kept one of half of all weight waiting
+ * for 48 of their timeslices.
+ *
+ * Who joins with credit, v below H, the furthest V has been, pulls V back, and the
+ * others wait until V is at H again.  So what all have of it together is bounded.
+ * With D = sum(weight_i * (H - v_i)) over the members, the credit that is out, and
+ * a pool P of what may still be given:
+ *
+ *	V gets ahead by service		P grows by the weight that sleeps, times that
+ *	a member leaves with v below H	D falls by its credit, P grows by it
+ *	one joins with credit		P is cut so that D + P is at most its timeslice;
+ *					it gets no more than P; D grows by that, P falls
+ *
+ * Service either lowers D or moves H.  So if T is the time that members were served
+ * and W the weight of all, asleep or not, T - (D + P at its beginning) is at most
+ * W * (H now - H then): sleepers delay nobody by more than one timeslice beyond what
+ * they would have been served, had they not slept.  With a timeslice each, 255 who
+ * returned together kept one of half of all weight waiting for 255 of them.
  */
 #include "internal.h"
 
@@ -30,6 +49,8 @@
 #define VTIME_SHIFT	14
 /* weight * (v - V) of a debt saturates here: 78 hours. */
 #define DEBT_MAX	((s64)1 << 62)
+/* The pool of credit is never of use beyond the longest timeslice. */
+#define CREDIT_MAX	(VGPU_TIMESLICE_MAX_NS << VTIME_SHIFT)
 /* A lap of virtual time; two are still comparable by difference. */
 #define VTIME_LAP	(1ull << 62)
 /* Wrap soon after the start, so that wrapping is nothing special. */
@@ -59,6 +80,52 @@ static s64 floor_div(s64 a, s64 b)
 	return a - quotient * b < 0 ? quotient - 1 : quotient;
 }
 
+static void raise_high(struct vgpu_queue *queue)
+{
+	if (vgpu_before(queue->vtime_high, queue->vtime))
+		queue->vtime_high = queue->vtime;
+}
+
+/* @weight times a stretch of virtual time, as far as it counts as credit. */
+static u64 to_credit(u64 vtime, u64 weight)
+{
+	u64 units;
+
+	if (check_mul_overflow(vtime, weight, &units))
+		return CREDIT_MAX;
+	return min(units, CREDIT_MAX);
+}
+
+/* What the pool of credit has got until now. */
+static u64 pool_units(const struct vgpu_queue *queue)
+{
+	u64 earned = to_credit(queue->vtime_high - queue->credit_mark, queue->asleep);
+
+	return min(queue->credit + earned, CREDIT_MAX);
+}
+
+/* To be called before what sleeps changes. */
+static void settle_credit(struct vgpu_queue *queue)
+{
+	queue->credit = pool_units(queue);
+	queue->credit_mark = queue->vtime_high;
+}
+
+/* How much more credit than is out there may be, by the timeslice of a returner. */
+static u64 room_units(const struct vgpu_queue *queue, u64 timeslice_ns)
+{
+	u64 most = timeslice_ns << VTIME_SHIFT;
+	u64 behind = queue->vtime_high - queue->vtime;
+	u64 out;
+
+	if (!queue->weight || !behind)
+		return most;
+	if (check_mul_overflow(behind, queue->weight, &out))
+		return 0;
+	out -= queue->vtime_rem;
+	return out < most ? most - out : 0;
+}
+
 /* sum(weight_i * (v_i - vtime)) has changed by @units: move V to the new mean. */
 static void move_vtime(struct vgpu_queue *queue, s64 units)
 {
@@ -72,8 +139,7 @@ static void move_vtime(struct vgpu_queue *queue, s64 units)
 	step = floor_div(sum, queue->weight);
 	queue->vtime += step;
 	queue->vtime_rem = sum - step * (s64)queue->weight;
-	if (vgpu_before(queue->vtime_high, queue->vtime))
-		queue->vtime_high = queue->vtime;
+	raise_high(queue);
 	while (!vgpu_before(queue->vtime, queue->vtime_mark)) {
 		queue->vtime_mark += VTIME_LAP;
 		queue->laps++;
@@ -89,7 +155,7 @@ static void new_request(struct vgpu_queue *queue, struct vgpu_entity *entity)
 }
 
 /*
- * The most credit an entity may join with puts its v at *least.  It is measured
+ * The most credit of its own an entity may have puts its v at *least.  It is measured
  * from the furthest V has been: a light entity with credit can pull V far back
  * while all heavy ones sleep, and who woke just then would gain its weight times
  * that over those who sleep on.
@@ -102,29 +168,47 @@ static bool has_too_much_credit(const struct vgpu_queue *queue,
 	       vgpu_before(entity->node.key, *least);
 }
 
-/* Invariant 4. */
+/* With which v an entity that sleeps would join, and what of the pool is left then. */
+static u64 joining_key(const struct vgpu_queue *queue,
+		       const struct vgpu_entity *entity, u64 *pool)
+{
+	u64 key = entity->node.key, least, most;
+
+	*pool = pool_units(queue);
+	if (has_too_much_credit(queue, entity, &least))
+		key = least;
+	if (!vgpu_before(key, queue->vtime_high))
+		return key;
+	*pool = min(*pool, room_units(queue, entity->timeslice_ns));
+	most = div64_u64(*pool, entity->weight);
+	if (queue->vtime_high - key > most)
+		key = queue->vtime_high - most;
+	*pool -= entity->weight * (queue->vtime_high - key);
+	return key;
+}
+
+/* Invariant 4.  The caller begins a new request. */
 static void join(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
-	u64 left = entity->node.rank - entity->node.key;
-	u64 least;
-
-	if (has_too_much_credit(queue, entity, &least)) {
-		left -= least - entity->node.key;
-		if (queue->laps - entity->left_lap > 1)
-			left = 0;
-		entity->node.key = least;
-	}
-	if ((s64)left <= 0)
-		new_request(queue, entity);
+	settle_credit(queue);
+	entity->node.key = joining_key(queue, entity, &queue->credit);
 	entity->member = true;
+	if (entity->added)
+		queue->asleep -= entity->weight;
 	queue->weight += entity->weight;
 	move_vtime(queue, -lag_units(queue, entity));
 }
 
 static void leave(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
+	settle_credit(queue);
+	if (vgpu_before(entity->node.key, queue->vtime_high))
+		queue->credit += to_credit(queue->vtime_high - entity->node.key,
+					   entity->weight);
 	entity->member = false;
 	entity->left_lap = queue->laps;
+	if (entity->added)
+		queue->asleep += entity->weight;
 	queue->weight -= entity->weight;
 	move_vtime(queue, lag_units(queue, entity));
 }
@@ -181,6 +265,7 @@ void vgpu_queue_init(struct vgpu_queue *queue, u64 overrun_ns)
 	queue->overrun_ns = overrun_ns;
 	queue->vtime = VTIME_START;
 	queue->vtime_high = VTIME_START;
+	queue->credit_mark = VTIME_START;
 	queue->vtime_mark = VTIME_START + VTIME_LAP;
 }
 
@@ -196,7 +281,15 @@ void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity
 	entity->left_lap = queue->laps;
 }
 
-/* The entity does not run. */
+/* The entity was initialized, and is there from now on. */
+void vgpu_queue_add(struct vgpu_queue *queue, struct vgpu_entity *entity)
+{
+	settle_credit(queue);
+	entity->added = true;
+	queue->asleep += entity->weight;
+}
+
+/* The entity was added, and does not run. */
 void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity)
 {
 	vgpu_queue_set_ready(queue, entity, false);
@@ -205,6 +298,9 @@ void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity)
 		leave(queue, entity);
 		release_debtors(queue);
 	}
+	settle_credit(queue);
+	queue->asleep -= entity->weight;
+	entity->added = false;
 }
 
 void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
@@ -218,6 +314,8 @@ void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		queue->nr_ready++;
 		if (!entity->member)
 			join(queue, entity);
+		if (!entity->running)
+			new_request(queue, entity);
 		vgpu_tree_insert(&queue->ready, &entity->node);
 	} else {
 		queue->nr_ready--;
@@ -246,8 +344,11 @@ void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	left = div64_s64(left * (s64)entity->weight, weight);
 	entity->node.key = origin - floor_div(lag, weight);
 	entity->node.rank = entity->node.key + left;
+	settle_credit(queue);
 	if (entity->member)
 		queue->weight += (u64)weight - entity->weight;
+	else if (entity->added)
+		queue->asleep += (u64)weight - entity->weight;
 	entity->weight = weight;
 	if (entity->member)
 		move_vtime(queue, units - lag_units(queue, entity));
@@ -289,6 +390,7 @@ static void move_vtime_past_debtors(struct vgpu_queue *queue, u64 units)
 		units -= gap * queue->weight - queue->vtime_rem;
 		queue->vtime_rem = 0;
 		queue->vtime = node->key;
+		raise_high(queue);
 		vgpu_tree_erase(&queue->debtors, node);
 		leave(queue, entity_of(node));
 	}
@@ -328,6 +430,7 @@ void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity)
 		vgpu_tree_erase(&queue->debtors, &entity->node);
 	else
 		join(queue, entity);
+	new_request(queue, entity);
 	entity->running = true;
 }
 
@@ -354,10 +457,10 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
 		      const struct vgpu_entity *entity)
 {
-	u64 least, key = entity->node.key;
+	u64 pool, key = entity->node.key;
 
-	if (!entity->member && has_too_much_credit(queue, entity, &least))
-		key = least;
+	if (!entity->member)
+		key = joining_key(queue, entity, &pool);
 	return floor_div((s64)(entity->weight * (queue->vtime - key)),
 			 1ll << VTIME_SHIFT);
 }

@@ -495,6 +495,9 @@ struct vgpu_queue {
 	u64 vtime_mark;
 	u64 laps;
 	u64 weight;
+	u64 asleep;
+	u64 credit;
+	u64 credit_mark;
 	u64 seq;
 	u64 overrun_ns;
 	u32 nr_ready;
@@ -510,6 +513,7 @@ struct vgpu_entity {
 	bool ready;
 	bool running;
 	bool member;
+	bool added;
 };
 
 /* A cap, or an inversion budget.  See bucket.c. */

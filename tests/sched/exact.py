@@ -44,9 +44,12 @@ class Level:
     """The members of one average, and R2's eligibility, R3's charge and R4's debt and credit."""
 
     def __init__(self, overrun: int) -> None:
+        self.parties: list[Party] = []
         self.members: list[Party] = []
         self.resting_v = Fraction(0)
         self.high = Fraction(0)
+        self.pool = Fraction(0)
+        self.pool_mark = Fraction(0)
         self.overrun = overrun
         self.roundings = 0
 
@@ -60,12 +63,46 @@ class Level:
     def lag(self, party: Party) -> Fraction:
         v = self.v
         if not party.member:
-            return party.weight * (v - max(party.v, self.least_v(party)))
+            return party.weight * (v - self.joining_v(party)[0])
         return party.weight * (v - party.v)
 
     def least_v(self, party: Party) -> Fraction:
         """Credit counts from the furthest V has been: one joining with credit must not help others."""
         return self.high - Fraction(party.timeslice, party.weight)
+
+    # ---- credit: what is out, and what may still be given (I4)
+
+    def add(self, party: Party) -> None:
+        self.settle_pool()
+        self.parties.append(party)
+
+    def remove(self, party: Party) -> None:
+        """It is not ready any more."""
+        if party.member:
+            self.leave(party)
+            self.settle()
+        self.settle_pool()
+        self.parties.remove(party)
+
+    def settle_pool(self) -> None:
+        asleep = sum(party.weight for party in self.parties if not party.member)
+        self.pool += asleep * (self.high - self.pool_mark)
+        self.pool_mark = self.high
+
+    def credit_out(self) -> Fraction:
+        return sum((party.weight * (self.high - party.v) for party in self.members), Fraction(0))
+
+    def joining_v(self, party: Party) -> tuple[Fraction, Fraction]:
+        """Where it joins, and what is left of the pool then."""
+        self.settle_pool()
+        v = max(party.v, self.least_v(party))
+        if v >= self.high:
+            return v, self.pool
+        pool = min(self.pool, max(Fraction(0), party.timeslice - self.credit_out()))
+        v = max(v, self.high - pool / party.weight)
+        return v, pool - party.weight * (self.high - v)
+
+    # ---- requests and service
 
     def new_request(self, party: Party) -> None:
         party.deadline = party.v + Fraction(party.timeslice + self.overrun, party.weight)
@@ -87,6 +124,9 @@ class Level:
 
     def leave(self, party: Party) -> None:
         self.resting_v = self.v
+        self.high = max(self.high, self.v)
+        self.settle_pool()
+        self.pool += max(Fraction(0), party.weight * (self.high - party.v))
         self.members.remove(party)
         party.member = False
         if self.members:
@@ -111,13 +151,15 @@ class Level:
         party.ready = ready
         if ready and not party.member:
             self.join(party)
+        if ready and not party.running:
+            self.new_request(party)
         self.settle()
 
     def join(self, party: Party) -> None:
         self.roundings += 1
-        party.v = max(party.v, on_grid(self.least_v(party)))
-        if party.deadline <= party.v:
-            self.new_request(party)
+        v, self.pool = self.joining_v(party)
+        party.v = on_grid(v)
+        self.pool = on_grid(self.pool)
         party.member = True
         self.members.append(party)
 
@@ -125,6 +167,7 @@ class Level:
         """It has nothing to execute, and pays for the engine all the same."""
         if not party.member:
             self.join(party)
+        self.new_request(party)
         party.running = True
 
     def put(self, party: Party, request_done: bool) -> None:
@@ -135,6 +178,7 @@ class Level:
 
     def set_weight(self, party: Party, weight: int) -> None:
         self.roundings += 1
+        self.settle_pool()
         v = self.v if party.member else self.high
         if not party.member and party.v < self.least_v(party):
             party.v = party.deadline = self.least_v(party)

@@ -225,6 +225,7 @@ class Model:
         self.configure_inversion(group)
         group.bucket.configure(params, params.burst_ns or params.timeslice_ns, self.now)
         self.groups.append(group)
+        self.level.add(party)
         return group
 
     def configure_inversion(self, group: ModelGroup) -> None:
@@ -251,9 +252,7 @@ class Model:
     def remove_group(self, group: ModelGroup, now: int) -> None:
         self.advance(now)
         self.groups.remove(group)
-        if group.party.member:
-            self.level.leave(group.party)
-            self.level.settle()
+        self.level.remove(group.party)
 
     def add_slice(self, group: ModelGroup, name: str, params: SliceParams, now: int) -> ModelSlice:
         self.advance(now)
@@ -262,6 +261,7 @@ class Model:
         new = ModelSlice(party, params, Bucket(self.now), group)
         new.bucket.configure(params, params.burst_ns or group.params.timeslice_ns, self.now)
         group.slices.append(new)
+        group.level.add(party)
         self.weigh(group)
         self.refresh(new)
         return new
@@ -297,9 +297,7 @@ class Model:
             self.end_run(RunReason.REMOVED)
         self.set_item(target, False)
         target.group.level.set_ready(target.party, False)
-        if target.party.member:
-            target.group.level.leave(target.party)
-            target.group.level.settle()
+        target.group.level.remove(target.party)
         target.group.slices.remove(target)
         self.weigh(target.group)
         self.refresh(target.group)
@@ -548,8 +546,8 @@ class Model:
         self.review_caps(self.owner)
         self.holding = False
         one, self.owner, self.run_band = self.owner, None, Band.FAIR
-        one.group.level.put(one.party, False)
-        self.level.put(one.group.party, False)
+        one.group.level.put(one.party, True)
+        self.level.put(one.group.party, True)
 
     def begin_in_hold(
         self, holder: ModelSlice, decision: Decision, chosen: ModelSlice | None, payer: ModelSlice | None

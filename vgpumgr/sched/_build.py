@@ -140,6 +140,7 @@ static void sched_set_vtime(struct vgpu_sched *sched, u64 vtime)
     sched->queue.vtime_mark += vtime - sched->queue.vtime;
     sched->queue.vtime = vtime;
     sched->queue.vtime_high = vtime;
+    sched->queue.credit_mark = vtime;
 }
 
 static u64 group_inner_vtime(const struct vgpu_group *group) { return group->queue.vtime; }
