@@ -96,7 +96,8 @@ static void vgpu_group_refresh(struct vgpu_sched *sched, struct vgpu_group *grou
 		vgpu_reserve_wake(group, sched->now_ns);
 	else if (!wanted || !credit)
 		group->rest_ns = 0;
-	vgpu_queue_set_ready(&sched->queue, &group->entity, wanted && credit);
+	if (vgpu_queue_set_ready(&sched->queue, &group->entity, wanted && credit))
+		vgpu_lease_recall(sched);
 	vgpu_reserve_refresh(sched, group);
 }
 
@@ -105,8 +106,9 @@ void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice)
 	bool wanted = slice->has_item || vgpu_has_ghosts(sched);
 	bool credit = has_credit(sched, &slice->bucket, wanted);
 
-	vgpu_queue_set_ready(&slice->group->queue, &slice->entity,
-			     wanted && credit);
+	if (vgpu_queue_set_ready(&slice->group->queue, &slice->entity,
+				 wanted && credit))
+		vgpu_lease_recall(sched);
 	vgpu_group_refresh(sched, slice->group);
 }
 
@@ -122,17 +124,41 @@ void vgpu_throttle_over(struct vgpu_sched *sched, struct vgpu_node *timer)
 		vgpu_slice_refresh(sched, slice_of_bucket(bucket));
 }
 
+/* What is used or earned has changed: the throttle ends at another time. */
+static void rearm(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
+{
+	if (!bucket->throttled)
+		return;
+	disarm(sched, bucket);
+	bucket->timer.key = sched->now_ns +
+			    vgpu_bucket_wait_ns(bucket, resume_credit(bucket));
+}
+
+static void overdraw(struct vgpu_sched *sched, struct vgpu_bucket *bucket, u64 ns)
+{
+	vgpu_bucket_refill(bucket, sched->now_ns);
+	vgpu_bucket_use(bucket, ns);
+	rearm(sched, bucket);
+	vgpu_throttle(sched, bucket);
+}
+
+/* The slice has used @ns beside what it is charged for. */
+void vgpu_slice_overdraw(struct vgpu_sched *sched, struct vgpu_slice *slice,
+			 u64 ns)
+{
+	overdraw(sched, &slice->bucket, ns);
+	overdraw(sched, &slice->group->bucket, ns);
+	vgpu_slice_refresh(sched, slice);
+	vgpu_lease_recall(sched);
+}
+
 /* New parameters of a cap, from now on. */
 static void set_cap(struct vgpu_sched *sched, struct vgpu_bucket *bucket,
 		    u64 cap_ns, u64 period_ns, u64 burst_ns)
 {
 	vgpu_bucket_refill(bucket, sched->now_ns);
 	vgpu_bucket_configure(bucket, cap_ns, period_ns, burst_ns);
-	if (bucket->throttled) {
-		disarm(sched, bucket);
-		bucket->timer.key = sched->now_ns +
-			vgpu_bucket_wait_ns(bucket, resume_credit(bucket));
-	}
+	rearm(sched, bucket);
 }
 
 static void apply_group_params(struct vgpu_sched *sched,
@@ -189,6 +215,7 @@ static void count_slice(struct vgpu_sched *sched, struct vgpu_group *group,
 	vgpu_group_settle(group);
 	group->nr_slices += change;
 	sched->nr_slices += change;
+	vgpu_lease_recall(sched);
 	vgpu_ghost_weigh(sched, group);
 }
 
@@ -250,6 +277,7 @@ enum vgpu_sched_field vgpu_group_update(struct vgpu_sched *sched,
 		vgpu_queue_set_weight(&sched->queue, &group->entity,
 				      params->weight);
 	vgpu_group_refresh(sched, group);
+	vgpu_lease_recall(sched);
 	vgpu_hold_bound(sched);
 	return VGPU_FIELD_NONE;
 }
@@ -322,6 +350,7 @@ enum vgpu_sched_field vgpu_slice_update(struct vgpu_sched *sched,
 		vgpu_queue_set_weight(&slice->group->queue, &slice->entity,
 				      params->weight);
 	vgpu_slice_refresh(sched, slice);
+	vgpu_lease_recall(sched);
 	vgpu_hold_bound(sched);
 	return VGPU_FIELD_NONE;
 }

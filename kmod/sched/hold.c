@@ -12,6 +12,8 @@
 
 /* So many groups are asked for an item that fits, best first. */
 #define FILLERS		4u
+/* A gap that is not longer than so many switches is not worth a lease. */
+#define FILL_SWITCHES	2u
 
 static bool is_over(const struct vgpu_slice *slice)
 {
@@ -116,6 +118,21 @@ void vgpu_hold_charge(struct vgpu_sched *sched, u64 ns)
 	vgpu_bucket_refill(&group->inversion, sched->now_ns);
 }
 
+/*
+ * The shortest lease that @slice can fill a gap with: its first kernel, about which
+ * it may lie, because a lease ends with the gap and not with the kernel.
+ */
+static u64 least_lease_ns(const struct vgpu_sched *sched,
+			  const struct vgpu_slice *slice)
+{
+	u64 ns = FILL_SWITCHES * sched->params.switch_cost_ns;
+
+	ns = max(ns, sched->params.min_chunk_ns);
+	if (!slice->described || !slice->item.hint_ns)
+		return max(ns, sched->params.max_chunk_ns);
+	return max(ns, slice->item.hint_ns);
+}
+
 /* How long the next piece of @slice is predicted to take. */
 static u64 piece_ns(const struct vgpu_sched *sched,
 		    const struct vgpu_slice *slice)
@@ -123,6 +140,8 @@ static u64 piece_ns(const struct vgpu_sched *sched,
 	u64 longest_ns = sched->params.max_chunk_ns;
 	u64 ns = longest_ns;
 
+	if (sched->loan.lends)
+		return least_lease_ns(sched, slice);
 	if (slice->described)
 		ns = vgpu_predict_duration_ns(slice->group, &slice->item);
 	return ns > slice->item_ns ? min(ns - slice->item_ns, longest_ns) :
@@ -155,6 +174,11 @@ u64 vgpu_hold_allows_ns(const struct vgpu_sched *sched,
 		return 0;
 	credit_ns = group->inversion.credit_ns;
 	elapsed_ns = sched->now_ns - holder->done_at_ns;
+	if (sched->loan.lends) {
+		gap_ns = vgpu_predict_fill_ns(group, holder->done_kernel_id,
+					      elapsed_ns, credit_ns);
+		return gap_ns < least_lease_ns(sched, slice) ? 0 : gap_ns;
+	}
 	if (needs_ns(sched, slice) <= credit_ns)
 		return piece_ns(sched, slice);
 	gap_ns = vgpu_predict_gap_ns(group, holder->done_kernel_id, elapsed_ns,

@@ -3,7 +3,7 @@
 #ifndef VGPU_SCHED_INTERNAL_H
 #define VGPU_SCHED_INTERNAL_H
 
-#include "vgpu_sched.h"
+#include "vgpu_lease.h"
 
 /*
  * Clock and virtual time both wrap, so they are compared by their difference:
@@ -50,7 +50,7 @@ void vgpu_entity_init(const struct vgpu_queue *queue, struct vgpu_entity *entity
 		      u32 weight, u64 timeslice_ns);
 void vgpu_queue_add(struct vgpu_queue *queue, struct vgpu_entity *entity);
 void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity);
-void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
+bool vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			  bool ready);
 void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			   u32 weight);
@@ -62,6 +62,10 @@ struct vgpu_entity *vgpu_queue_pick(const struct vgpu_queue *queue);
 void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 		    bool request_done);
 void vgpu_queue_resume(struct vgpu_queue *queue, struct vgpu_entity *entity);
+void vgpu_queue_owe(struct vgpu_queue *queue, struct vgpu_entity *entity,
+		    u64 ns);
+bool vgpu_queue_keeps(struct vgpu_queue *queue, struct vgpu_entity *entity,
+		      u64 ns);
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,
 		      const struct vgpu_entity *entity);
 
@@ -85,6 +89,8 @@ void vgpu_reserve_configure(struct vgpu_sched *sched, struct vgpu_group *group,
 /* predict.c: what a group's kernels are expected to do */
 void vgpu_predict_learn_duration(struct vgpu_group *group, u32 kernel_id, u64 ns);
 void vgpu_predict_learn_gap(struct vgpu_group *group, u32 kernel_id, u64 ns);
+u64 vgpu_predict_fill_ns(const struct vgpu_group *group, u32 kernel_id,
+			 u64 elapsed_ns, u64 inversion_ns);
 u64 vgpu_predict_gap_ns(const struct vgpu_group *group, u32 kernel_id,
 			u64 elapsed_ns, u64 *longest_ns);
 
@@ -107,9 +113,27 @@ void vgpu_ghost_init(struct vgpu_sched *sched);
 void vgpu_ghost_weigh(struct vgpu_sched *sched, struct vgpu_group *group);
 u64 vgpu_ghost_park(struct vgpu_sched *sched, u64 ns);
 
+/* lease.c: the engine, lent until a moment */
+static inline bool vgpu_lease_is_open(const struct vgpu_sched *sched)
+{
+	return sched->loan.lent && sched->loan.open;
+}
+
+u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns);
+void vgpu_lease_renew(struct vgpu_sched *sched, u64 runs);
+void vgpu_lease_recall(struct vgpu_sched *sched);
+
 /* run.c: who owns the engine */
 struct vgpu_slice *vgpu_first_slice(const struct vgpu_group *group);
 void vgpu_review_caps(struct vgpu_sched *sched);
+u64 vgpu_run_left_ns(const struct vgpu_sched *sched);
+u64 vgpu_funds_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice);
+struct vgpu_group *vgpu_first_of_latency(const struct vgpu_sched *sched);
+bool vgpu_run_is_due_to_others(const struct vgpu_sched *sched);
+void vgpu_decide(struct vgpu_sched *sched, struct vgpu_decision *out);
+void vgpu_run_report(struct vgpu_sched *sched, struct vgpu_ended_run *ended);
+void vgpu_run_renew(struct vgpu_sched *sched, enum vgpu_run_reason reason,
+		    u64 runs, enum vgpu_band band);
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason);
 
 /* group.c: groups and slices, and whether they can be picked */
@@ -120,6 +144,11 @@ void vgpu_slice_set_item(struct vgpu_sched *sched, struct vgpu_slice *slice,
 void vgpu_slice_refresh(struct vgpu_sched *sched, struct vgpu_slice *slice);
 void vgpu_slice_follow_group(struct vgpu_sched *sched,
 			     struct vgpu_slice *slice);
+void vgpu_slice_end_gap(struct vgpu_sched *sched, struct vgpu_slice *slice);
+void vgpu_slice_describe(struct vgpu_sched *sched, struct vgpu_slice *slice,
+			 const struct vgpu_item_info *item);
+void vgpu_slice_overdraw(struct vgpu_sched *sched, struct vgpu_slice *slice,
+			 u64 ns);
 void vgpu_throttle(struct vgpu_sched *sched, struct vgpu_bucket *bucket);
 void vgpu_throttle_over(struct vgpu_sched *sched, struct vgpu_node *timer);
 

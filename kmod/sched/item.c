@@ -6,17 +6,18 @@
 #include "internal.h"
 
 /* The gap since the last item of the same request is over. */
-static void end_gap(struct vgpu_sched *sched, struct vgpu_slice *slice)
+void vgpu_slice_end_gap(struct vgpu_sched *sched, struct vgpu_slice *slice)
 {
 	if (slice->more && !slice->has_item)
 		vgpu_predict_learn_gap(slice->group, slice->done_kernel_id,
 				       sched->now_ns - slice->done_at_ns);
 }
 
-static void describe(struct vgpu_sched *sched, struct vgpu_slice *slice,
-		     const struct vgpu_item_info *item)
+/* The slice has an item, and this is said of it. */
+void vgpu_slice_describe(struct vgpu_sched *sched, struct vgpu_slice *slice,
+			 const struct vgpu_item_info *item)
 {
-	end_gap(sched, slice);
+	vgpu_slice_end_gap(sched, slice);
 	vgpu_slice_set_item(sched, slice, true);
 	slice->item = *item;
 	slice->described = true;
@@ -30,7 +31,7 @@ enum vgpu_sched_field vgpu_slice_wake(struct vgpu_sched *sched,
 	fault = vgpu_slice_fault(sched, slice) ?: vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
-	end_gap(sched, slice);
+	vgpu_slice_end_gap(sched, slice);
 	vgpu_slice_set_item(sched, slice, true);
 	return VGPU_FIELD_NONE;
 }
@@ -46,7 +47,7 @@ enum vgpu_sched_field vgpu_slice_announce(struct vgpu_sched *sched,
 		vgpu_sched_advance(sched, now_ns);
 	if (fault)
 		return fault;
-	describe(sched, slice, item);
+	vgpu_slice_describe(sched, slice, item);
 	return VGPU_FIELD_NONE;
 }
 
@@ -77,7 +78,7 @@ enum vgpu_sched_field vgpu_slice_item_done(struct vgpu_sched *sched,
 	if (slice->more)
 		vgpu_predict_learn_gap(slice->group, slice->done_kernel_id, 0);
 	slice->item_ns = 0;
-	describe(sched, slice, next);
+	vgpu_slice_describe(sched, slice, next);
 	return VGPU_FIELD_NONE;
 }
 

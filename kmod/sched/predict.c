@@ -142,6 +142,34 @@ u64 vgpu_predict_inversion_ns(const struct vgpu_group *group, u32 kernel_id,
 	return div64_u64(sum_ns + samples - 1, samples);
 }
 
+/*
+ * The longest piece that, begun now, is expected to take no more than @inversion_ns
+ * longer than the rest of the gap; 0 if too few gaps are known.
+ */
+u64 vgpu_predict_fill_ns(const struct vgpu_group *group, u32 kernel_id,
+			 u64 elapsed_ns, u64 inversion_ns)
+{
+	const u8 *gaps = gaps_of(group, kernel_id);
+	u64 start_ns, left_ns, sum_ns = 0, ns = 0;
+	u32 i, over = 0, samples = 0;
+
+	for (i = 0; gaps && i < VGPU_PREDICT_BUCKETS; i++)
+		if (end_ns(i) > elapsed_ns)
+			samples += gaps[i];
+	for (i = 0; samples && i < VGPU_PREDICT_BUCKETS; i++) {
+		if (!gaps[i] || end_ns(i) <= elapsed_ns)
+			continue;
+		start_ns = vgpu_hist_bucket_start_ns(i);
+		left_ns = start_ns > elapsed_ns ? start_ns - elapsed_ns : 0;
+		if (sum_ns + over * (left_ns - ns) > inversion_ns * samples)
+			break;
+		sum_ns += over * (left_ns - ns);
+		ns = left_ns;
+		over += gaps[i];
+	}
+	return over ? ns + div64_u64(inversion_ns * samples - sum_ns, over) : 0;
+}
+
 /* Of the gaps that are not over, the bounds of the shortest. */
 u64 vgpu_predict_gap_ns(const struct vgpu_group *group, u32 kernel_id,
 			u64 elapsed_ns, u64 *longest_ns)

@@ -303,11 +303,12 @@ void vgpu_queue_remove(struct vgpu_queue *queue, struct vgpu_entity *entity)
 	entity->added = false;
 }
 
-void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
+/* Was it otherwise before? */
+bool vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			  bool ready)
 {
 	if (entity->ready == ready)
-		return;
+		return false;
 	lift(queue, entity);
 	entity->ready = ready;
 	if (ready) {
@@ -323,6 +324,7 @@ void vgpu_queue_set_ready(struct vgpu_queue *queue, struct vgpu_entity *entity,
 			leave_or_owe(queue, entity);
 	}
 	release_debtors(queue);
+	return true;
 }
 
 void vgpu_queue_set_weight(struct vgpu_queue *queue, struct vgpu_entity *entity,
@@ -452,6 +454,41 @@ void vgpu_queue_put(struct vgpu_queue *queue, struct vgpu_entity *entity,
 	else
 		leave_or_owe(queue, entity);
 	release_debtors(queue);
+}
+
+/* What the entity used without running. */
+void vgpu_queue_owe(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 ns)
+{
+	if (entity->member) {
+		vgpu_queue_charge(queue, entity, ns);
+		return;
+	}
+	vgpu_queue_resume(queue, entity);
+	vgpu_queue_charge(queue, entity, ns);
+	vgpu_queue_put(queue, entity, true);
+}
+
+/*
+ * Would the entity, which runs, be picked again if its request were done after @ns
+ * more, and nothing happened until then but that debtors leave?  Where V will be is
+ * known unless they do; then it is no less, and has moved no further than v.
+ */
+bool vgpu_queue_keeps(struct vgpu_queue *queue, struct vgpu_entity *entity, u64 ns)
+{
+	u64 step = div64_u64((ns << VTIME_SHIFT) + entity->remainder,
+			     entity->weight);
+	u64 least = queue->vtime + div64_u64(entity->weight * step + queue->vtime_rem,
+					     queue->weight);
+	u64 most = queue->debtors ? queue->vtime + step + 1 : least;
+	u64 key = entity->node.key + step;
+	u64 rank = key + to_vtime(entity->timeslice_ns + queue->overrun_ns,
+				  entity->weight);
+	struct vgpu_node **tree = lift(queue, entity);
+	struct vgpu_node *rival = vgpu_tree_best(queue->ready, most);
+
+	lower(tree, entity);
+	return !rival ||
+	       (!vgpu_before(least, key) && vgpu_before(rank, rival->rank));
 }
 
 s64 vgpu_queue_lag_ns(const struct vgpu_queue *queue,

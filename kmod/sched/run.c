@@ -49,6 +49,7 @@ enum vgpu_sched_field vgpu_sched_set_params(struct vgpu_sched *sched,
 	vgpu_queue_set_timeslice(&sched->queue, &sched->unsold,
 				 vgpu_ghost_timeslice_ns(sched));
 	vgpu_ghost_weigh(sched, NULL);
+	vgpu_lease_recall(sched);
 	return VGPU_FIELD_NONE;
 }
 
@@ -95,7 +96,7 @@ static void charge_owner(struct vgpu_sched *sched, u64 ns)
 	charge(&sched->queue, &group->entity, &group->bucket, ns, sched->now_ns);
 	if (owner->has_item)
 		owner->item_ns += ns;
-	if (sched->run_band == VGPU_BAND_LATENCY) {
+	if (sched->run_band == VGPU_BAND_LATENCY && !vgpu_lease_is_open(sched)) {
 		group->stats.latency_ns += ns;
 		vgpu_reserve_use(sched, group, ns);
 	}
@@ -114,9 +115,12 @@ static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 {
 	u64 elapsed_ns = now_ns - sched->now_ns;
 	u64 ns = busy_ns(sched, now_ns);
+	u64 unused_ns = min(ns, sched->loan.unused_ns);
 
 	if (!elapsed_ns)
 		return;
+	sched->loan.unused_ns -= unused_ns;
+	ns -= unused_ns;
 	sched->now_ns = now_ns;
 	sched->stats.wall_ns += elapsed_ns;
 	if (sched->parked)
@@ -130,6 +134,18 @@ static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 		vgpu_queue_charge(&sched->queue, &sched->unsold, ns);
 }
 
+/* Until @now_ns no throttle ends; runs may, within a lease. */
+static void pass_runs(struct vgpu_sched *sched, u64 now_ns)
+{
+	u64 end_ns, runs;
+
+	while ((runs = vgpu_lease_runs(sched, now_ns, &end_ns))) {
+		pass_time(sched, end_ns);
+		vgpu_lease_renew(sched, runs);
+	}
+	pass_time(sched, now_ns);
+}
+
 /* Throttles end at their own time, not when somebody looks. */
 enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 {
@@ -139,10 +155,10 @@ enum vgpu_sched_field vgpu_sched_advance(struct vgpu_sched *sched, u64 now_ns)
 		return VGPU_FIELD_TIME;
 	while ((timer = vgpu_tree_first(sched->throttled)) &&
 	       !vgpu_before(now_ns, timer->key)) {
-		pass_time(sched, timer->key);
+		pass_runs(sched, timer->key);
 		vgpu_throttle_over(sched, timer);
 	}
-	pass_time(sched, now_ns);
+	pass_runs(sched, now_ns);
 	return VGPU_FIELD_NONE;
 }
 
@@ -156,23 +172,24 @@ void vgpu_review_caps(struct vgpu_sched *sched)
 	vgpu_slice_refresh(sched, owner);
 }
 
-static u64 run_left_ns(const struct vgpu_sched *sched)
+/* Of the timeslice. */
+u64 vgpu_run_left_ns(const struct vgpu_sched *sched)
 {
 	return sched->run_charged_ns < sched->run_timeslice_ns ?
 	       sched->run_timeslice_ns - sched->run_charged_ns : 0;
 }
 
-static void count_run(struct vgpu_group *group, u64 length_ns,
-		      u64 timeslice_ns, enum vgpu_run_reason reason)
+static void count_runs(struct vgpu_group *group, u64 runs, u64 length_ns,
+		       u64 timeslice_ns, enum vgpu_run_reason reason)
 {
 	struct vgpu_group_stats *stats = &group->stats;
 
-	stats->runs++;
-	stats->histogram[vgpu_hist_bucket(length_ns)]++;
+	stats->runs += runs;
+	stats->histogram[vgpu_hist_bucket(length_ns)] += runs;
 	if (reason == VGPU_RUN_TIMESLICE) {
-		stats->uncut_runs++;
+		stats->uncut_runs += runs;
 		if (length_ns < timeslice_ns)
-			stats->short_uncut_runs++;
+			stats->short_uncut_runs += runs;
 	}
 	if (timeslice_ns == group->params.timeslice_ns)
 		stats->longest_run_ns = max(stats->longest_run_ns, length_ns);
@@ -189,7 +206,7 @@ static u64 rest_ns(const struct vgpu_sched *sched, const struct vgpu_group *grou
 	u64 left_ns = group->rest_ns ? group->rest_ns : group->params.timeslice_ns;
 
 	if (sched->run_band == VGPU_BAND_FAIR)
-		return reason == VGPU_RUN_LATENCY ? run_left_ns(sched) : 0;
+		return reason == VGPU_RUN_LATENCY ? vgpu_run_left_ns(sched) : 0;
 	return left_ns > sched->run_charged_ns ? left_ns - sched->run_charged_ns : 0;
 }
 
@@ -207,7 +224,7 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 		vgpu_reserve_use(sched, group, sched->params.switch_cost_ns);
 	sched->run_cuts = false;
 	vgpu_review_caps(sched);
-	count_run(group, length_ns, sched->run_timeslice_ns, reason);
+	count_runs(group, 1, length_ns, sched->run_timeslice_ns, reason);
 	sched->ended = (struct vgpu_ended_run){
 		.valid = true,
 		.group = group,
@@ -219,11 +236,12 @@ void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason)
 	group->rest_ns = group->entity.ready ? left_ns : 0;
 	sched->owner = NULL;
 	sched->run_band = VGPU_BAND_FAIR;
+	sched->loan.lent = false;
 	vgpu_queue_put(&group->queue, &slice->entity, done);
 	vgpu_queue_put(&sched->queue, &group->entity, group_done);
 }
 
-static struct vgpu_group *first_of_latency(const struct vgpu_sched *sched)
+struct vgpu_group *vgpu_first_of_latency(const struct vgpu_sched *sched)
 {
 	struct vgpu_node *node = vgpu_tree_first(sched->latency);
 
@@ -231,9 +249,9 @@ static struct vgpu_group *first_of_latency(const struct vgpu_sched *sched)
 }
 
 /* Invariant 11: is there somebody for whom the present run is cut? */
-static bool is_due_to_others(const struct vgpu_sched *sched)
+bool vgpu_run_is_due_to_others(const struct vgpu_sched *sched)
 {
-	const struct vgpu_group *first = first_of_latency(sched);
+	const struct vgpu_group *first = vgpu_first_of_latency(sched);
 
 	return first && (sched->run_band == VGPU_BAND_FAIR ||
 			 (first != sched->owner->group &&
@@ -243,7 +261,7 @@ static bool is_due_to_others(const struct vgpu_sched *sched)
 
 bool vgpu_sched_is_urgent(const struct vgpu_sched *sched)
 {
-	return is_executing(sched) && is_due_to_others(sched);
+	return is_executing(sched) && vgpu_run_is_due_to_others(sched);
 }
 
 /*
@@ -284,7 +302,7 @@ static bool is_run_over(const struct vgpu_sched *sched,
 {
 	const struct vgpu_group *group = sched->owner->group;
 
-	if (!run_left_ns(sched))
+	if (!vgpu_run_left_ns(sched))
 		*reason = VGPU_RUN_TIMESLICE;
 	else if (is_dry(sched))
 		*reason = VGPU_RUN_DRY;
@@ -293,7 +311,7 @@ static bool is_run_over(const struct vgpu_sched *sched,
 	else if (sched->run_band == VGPU_BAND_LATENCY &&
 		 group->reserve.budget_ns <= 0)
 		*reason = VGPU_RUN_BUDGET;
-	else if (is_due_to_others(sched))
+	else if (vgpu_run_is_due_to_others(sched))
 		*reason = VGPU_RUN_LATENCY;
 	else
 		return false;
@@ -326,14 +344,13 @@ static void review_run(struct vgpu_sched *sched)
 /* The turn of the places that are not sold. */
 static void review_unsold(struct vgpu_sched *sched)
 {
-	if (run_left_ns(sched) && sched->nr_with_item && sched->unsold.ready)
+	if (vgpu_run_left_ns(sched) && sched->nr_with_item && sched->unsold.ready)
 		return;
-	vgpu_queue_put(&sched->queue, &sched->unsold, !run_left_ns(sched));
+	vgpu_queue_put(&sched->queue, &sched->unsold, !vgpu_run_left_ns(sched));
 }
 
-static struct vgpu_slice *begin_run(struct vgpu_sched *sched,
-				    struct vgpu_group *group,
-				    enum vgpu_band band)
+static void open_run(struct vgpu_sched *sched, struct vgpu_group *group,
+		     enum vgpu_band band)
 {
 	u64 timeslice_ns = group->params.timeslice_ns;
 
@@ -347,7 +364,38 @@ static struct vgpu_slice *begin_run(struct vgpu_sched *sched,
 			  sched->ended.reason == VGPU_RUN_LATENCY;
 	group->entity.running = true;
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
+}
+
+static struct vgpu_slice *begin_run(struct vgpu_sched *sched,
+				    struct vgpu_group *group,
+				    enum vgpu_band band)
+{
+	open_run(sched, group, band);
 	return choose_slice(sched, group);
+}
+
+/*
+ * The owner's run is over and its next begins, as if it had been chosen again.  Of
+ * @runs that have ended, all but the first, and that the last, lasted a timeslice.
+ */
+void vgpu_run_renew(struct vgpu_sched *sched, enum vgpu_run_reason reason,
+		    u64 runs, enum vgpu_band band)
+{
+	struct vgpu_slice *slice = sched->owner;
+	struct vgpu_group *group = slice->group;
+	struct vgpu_loan loan = sched->loan;
+	u64 timeslice_ns = sched->run_timeslice_ns;
+
+	sched->run_charged_ns -= (runs - 1) * timeslice_ns;
+	count_runs(group, runs - 1, timeslice_ns, timeslice_ns, reason);
+	vgpu_run_end(sched, reason);
+	sched->loan = loan;
+	open_run(sched, group, band);
+	sched->run_cuts = false;
+	slice->entity.running = true;
+	vgpu_slice_follow_group(sched, slice);
+	slice->stats.runs += runs;
+	sched->owner = slice;
 }
 
 static void begin_unsold(struct vgpu_sched *sched)
@@ -360,7 +408,7 @@ static void begin_unsold(struct vgpu_sched *sched)
 /* Nobody has the engine: who does now?  The order of invariants 11, 13 and 2. */
 static struct vgpu_slice *choose(struct vgpu_sched *sched)
 {
-	struct vgpu_group *group = first_of_latency(sched);
+	struct vgpu_group *group = vgpu_first_of_latency(sched);
 	struct vgpu_entity *entity;
 
 	if (group)
@@ -384,17 +432,21 @@ static struct vgpu_slice *choose(struct vgpu_sched *sched)
 	return begin_run(sched, group, VGPU_BAND_FAIR);
 }
 
-/* Of the run, of the caps and of what is reserved. */
-static u64 left_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice)
+/* Of the caps and of what is reserved; U64_MAX if neither applies. */
+u64 vgpu_funds_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice)
 {
 	const struct vgpu_group *group = slice->group;
-	u64 left = run_left_ns(sched);
+	u64 left = min(vgpu_bucket_lasts_ns(&group->bucket),
+		       vgpu_bucket_lasts_ns(&slice->bucket));
 
-	left = min(left, vgpu_bucket_lasts_ns(&group->bucket));
-	left = min(left, vgpu_bucket_lasts_ns(&slice->bucket));
 	if (sched->run_band != VGPU_BAND_LATENCY)
 		return left;
 	return group->reserve.budget_ns > 0 ? min_t(u64, left, group->reserve.budget_ns) : 0;
+}
+
+static u64 left_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice)
+{
+	return min(vgpu_run_left_ns(sched), vgpu_funds_ns(sched, slice));
 }
 
 u64 vgpu_sched_left_ns(const struct vgpu_sched *sched)
@@ -417,7 +469,7 @@ static void pass_engine(struct vgpu_sched *sched, struct vgpu_decision *out)
 	struct vgpu_slice *slice = sched->owner;
 
 	out->slice = slice;
-	out->limit_ns = limit_ns(sched, slice);
+	out->limit_ns = sched->loan.lends ? 0 : limit_ns(sched, slice);
 	out->band = sched->run_band;
 	if (slice != sched->last_owner) {
 		out->switched = true;
@@ -439,7 +491,7 @@ static void idle(struct vgpu_sched *sched, struct vgpu_decision *out)
 		out->wake_at_ns = vgpu_hold_wake_at_ns(sched);
 	} else if (is_taken(sched)) {
 		out->idle = VGPU_IDLE_GHOST;
-		out->wake_at_ns = sched->now_ns + run_left_ns(sched);
+		out->wake_at_ns = sched->now_ns + vgpu_run_left_ns(sched);
 		sched->busy_until_ns = out->wake_at_ns;
 		sched->busy_bounded = true;
 	} else if (sched->throttled) {
@@ -447,15 +499,11 @@ static void idle(struct vgpu_sched *sched, struct vgpu_decision *out)
 	}
 }
 
-enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
-				      struct vgpu_decision *out)
+/* Who owns the engine from now on, which is charged until now. */
+void vgpu_decide(struct vgpu_sched *sched, struct vgpu_decision *out)
 {
-	enum vgpu_sched_field fault = vgpu_sched_advance(sched, now_ns);
-
 	memset(out, 0, sizeof(*out));
-	out->wake_at_ns = fault ? sched->now_ns : U64_MAX;
-	if (fault)
-		return fault;
+	out->wake_at_ns = U64_MAX;
 	sched->busy_bounded = false;
 	sched->parked = false;
 	sched->stats.picks++;
@@ -475,8 +523,30 @@ enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 		pass_engine(sched, out);
 	else
 		idle(sched, out);
-	out->ended = sched->ended;
+	vgpu_run_report(sched, &out->ended);
+}
+
+/* The last run that has ended, once. */
+void vgpu_run_report(struct vgpu_sched *sched, struct vgpu_ended_run *ended)
+{
+	*ended = sched->ended;
 	sched->ended.valid = false;
+}
+
+enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
+				      struct vgpu_decision *out)
+{
+	enum vgpu_sched_field fault;
+
+	fault = (sched->loan.lent ? VGPU_FIELD_LEASE : VGPU_FIELD_NONE) ?:
+		vgpu_sched_advance(sched, now_ns);
+	if (fault) {
+		memset(out, 0, sizeof(*out));
+		out->wake_at_ns = sched->now_ns;
+		return fault;
+	}
+	sched->loan.lends = false;
+	vgpu_decide(sched, out);
 	return VGPU_FIELD_NONE;
 }
 

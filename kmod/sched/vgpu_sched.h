@@ -418,6 +418,7 @@ struct vgpu_item_info {
  * @fills: pieces that others executed during holds
  * @inversion_ns: of them, time the group had a ready item
  * @ghost_ns: of run_ns, time the engine idled for slices without an item
+ * @debt_ns: beside run_ns, work that was found afterwards (vgpu_slice_owe())
  *
  * Under a policy with ghosts vgpu_group_settle() brings run_ns and ghost_ns up to
  * date.
@@ -439,6 +440,7 @@ struct vgpu_group_stats {
 	u64 fills;
 	u64 inversion_ns;
 	u64 ghost_ns;
+	u64 debt_ns;
 };
 
 /**
@@ -450,6 +452,7 @@ struct vgpu_group_stats {
  * @throttled_ns: as in struct vgpu_group_stats
  * @switches: times the engine was switched to this slice
  * @ghost_ns: as in struct vgpu_group_stats
+ * @debt_ns: as in struct vgpu_group_stats
  */
 struct vgpu_slice_stats {
 	u64 run_ns;
@@ -458,6 +461,7 @@ struct vgpu_slice_stats {
 	u64 throttled_ns;
 	u64 switches;
 	u64 ghost_ns;
+	u64 debt_ns;
 };
 
 /**
@@ -668,6 +672,18 @@ struct vgpu_hold {
 	u64 needs_ns;
 };
 
+/* The lease that is out, or was.  See lease.c. */
+struct vgpu_loan {
+	u64 number;
+	u64 begun_ns;
+	u64 until_ns;
+	u64 gap_end_ns;
+	u64 unused_ns;
+	bool lends;
+	bool lent;
+	bool open;
+};
+
 /**
  * struct vgpu_sched - the scheduler of one engine
  * @stats: to be read under the caller's lock
@@ -687,6 +703,7 @@ struct vgpu_sched {
 	struct vgpu_slice *owner;
 	struct vgpu_slice *last_owner;
 	struct vgpu_hold hold;
+	struct vgpu_loan loan;
 	struct vgpu_entity unsold;
 	u64 run_start_ns;
 	u64 run_charged_ns;
@@ -958,7 +975,7 @@ enum vgpu_sched_field vgpu_slice_sleep(struct vgpu_sched *sched,
  * To be called whenever the engine stops executing (an item or chunk is done),
  * when an item becomes ready while the engine is idle, and at wake_at_ns.
  *
- * Return: _TIME or VGPU_FIELD_NONE.
+ * Return: _LEASE if the engine is lent, _TIME, or VGPU_FIELD_NONE.
  */
 enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,
 				      struct vgpu_decision *out);

@@ -218,22 +218,14 @@ def nappers(draw: st.DrawFn) -> Story:
 
 
 def check_among_nappers(host: Host) -> None:
-    """R10's bound, and what naps may add to it.
-
-    Who returns with credit, or leaves with it, moves the lags of the others by at most its
-    timeslice. Who returns to an unfinished request keeps its deadline (R4) but may run for a whole
-    timeslice (R9), so its run can exceed its request, which the proof of the bound excludes.
-    """
+    """Invariant 4: however many return, together they bring at most one timeslice of credit."""
     bound = bound_of(host.story)
-    timeslices = sum(tenant.params.timeslice_ns for tenant in host.tenants)
-    nappers = [tenant for tenant in host.tenants if tenant.devices[0].work.nap_every]
-    longest_runs = sum(t.params.timeslice_ns + chunk_of(host.story) for t in nappers)
+    credit = max(tenant.params.timeslice_ns for tenant in host.tenants)
     for tenant in host.tenants:
-        if tenant not in nappers:
-            assert tenant.core.run_ns - share_of(host, tenant) >= -(bound + longest_runs)
+        if not tenant.devices[0].work.nap_every:
+            assert tenant.core.run_ns - share_of(host, tenant) >= -(bound + credit)
         if lib.group_is_member(tenant.core.c):
-            lag = host.core.group_lag_ns(tenant.core, host.clock())
-            assert abs(lag) <= bound + timeslices - tenant.params.timeslice_ns
+            assert -(bound + credit) <= host.core.group_lag_ns(tenant.core, host.clock()) <= bound
 
 
 def tiny_slices(weight: int, nap_every: int = 0) -> Tenant:

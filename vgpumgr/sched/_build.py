@@ -23,6 +23,7 @@ SOURCES = (
     "group.c",
     "hold.c",
     "item.c",
+    "lease.c",
     "params.c",
     "predict.c",
     "queue.c",
@@ -30,7 +31,7 @@ SOURCES = (
     "run.c",
     "tree.c",
 )
-HEADERS = ("internal.h", "port.h", "vgpu_sched.h")
+HEADERS = ("internal.h", "port.h", "vgpu_lease.h", "vgpu_sched.h")
 
 CDEF = """
 typedef unsigned char u8;
@@ -41,6 +42,9 @@ typedef long s64;
 #define VGPU_HIST_BUCKETS ...
 #define VGPU_PREDICT_SAMPLES ...
 #define VGPU_UNSOLD_TIMESLICE_NS ...
+#define VGPU_YIELD_WANT ...
+#define VGPU_YIELD_MORE ...
+#define VGPU_YIELD_END ...
 
 struct vgpu_sched_params {
     u64 max_chunk_ns; u64 min_chunk_ns; u64 switch_cost_ns; bool splits;
@@ -57,10 +61,11 @@ struct vgpu_group_stats {
     u64 run_ns; u64 runs; u64 uncut_runs; u64 short_uncut_runs; u64 longest_run_ns;
     u64 throttles; u64 throttled_ns; u64 switches; u64 histogram[...];
     u64 latency_ns; u64 demotions; u64 holds; u64 hold_ns; u64 fills; u64 inversion_ns;
-    u64 ghost_ns;
+    u64 ghost_ns; u64 debt_ns;
 };
 struct vgpu_slice_stats {
     u64 run_ns; u64 runs; u64 throttles; u64 throttled_ns; u64 switches; u64 ghost_ns;
+    u64 debt_ns;
 };
 struct vgpu_sched_stats { u64 wall_ns; u64 idle_ns; u64 picks; u64 switches; };
 struct vgpu_group { struct vgpu_group_stats stats; struct vgpu_group_params params; ...; };
@@ -76,6 +81,12 @@ struct vgpu_decision {
     struct vgpu_slice *slice; u64 limit_ns; u64 wake_at_ns; unsigned int idle;
     struct vgpu_slice *payer; unsigned int band; bool switched;
     struct vgpu_ended_run ended; ...;
+};
+struct vgpu_yield { u32 flags; u32 kernel_id; u64 hint_ns; };
+struct vgpu_lease {
+    struct vgpu_slice *slice; u64 number; u64 begun_ns; u64 expires_ns; u64 review_at_ns;
+    bool contended; unsigned int idle; struct vgpu_slice *payer; unsigned int band;
+    bool switched; struct vgpu_ended_run ended; ...;
 };
 struct vgpu_sched {
     struct vgpu_sched_stats stats; struct vgpu_sched_params params; u64 now_ns; ...;
@@ -110,6 +121,13 @@ int vgpu_slice_announce(struct vgpu_sched *, struct vgpu_slice *,
 int vgpu_slice_item_done(struct vgpu_sched *, struct vgpu_slice *,
                          const struct vgpu_item_info *, u64);
 int vgpu_slice_end_request(struct vgpu_sched *, struct vgpu_slice *, u64);
+int vgpu_slice_ready(struct vgpu_sched *, struct vgpu_slice *,
+                     const struct vgpu_item_info *, u64);
+int vgpu_sched_lend(struct vgpu_sched *, u64, struct vgpu_lease *);
+int vgpu_sched_review(struct vgpu_sched *, u64, struct vgpu_lease *);
+int vgpu_slice_yield(struct vgpu_sched *, struct vgpu_slice *, const struct vgpu_yield *, u64);
+int vgpu_sched_unused(struct vgpu_sched *, u64, u64);
+int vgpu_slice_owe(struct vgpu_sched *, struct vgpu_slice *, u64, u64);
 bool vgpu_sched_is_urgent(const struct vgpu_sched *);
 u64 vgpu_sched_left_ns(const struct vgpu_sched *);
 void vgpu_group_settle(struct vgpu_group *);
@@ -131,7 +149,7 @@ bool slice_is_member(const struct vgpu_slice *);
 # What tests look at and the kernel has no use for.  A virtual time can only be set while
 # the engine has no groups.
 PREAMBLE = """
-#include "vgpu_sched.h"
+#include "vgpu_lease.h"
 
 static u64 sched_vtime(const struct vgpu_sched *sched) { return sched->queue.vtime; }
 

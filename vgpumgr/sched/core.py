@@ -27,6 +27,7 @@ from vgpumgr.sched.values import (
     SchedStats,
     SliceParams,
     SliceStats,
+    Yield,
 )
 
 try:
@@ -49,6 +50,7 @@ __all__ = [
     "GroupStats",
     "Idle",
     "ItemInfo",
+    "Lease",
     "Mode",
     "ParameterError",
     "Policy",
@@ -60,6 +62,7 @@ __all__ = [
     "Slice",
     "SliceParams",
     "SliceStats",
+    "Yield",
     "combination_fault",
     "histogram_bucket",
     "histogram_bucket_start_ns",
@@ -200,7 +203,28 @@ class Decision:
     band: Band
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """`struct vgpu_lease`; a time is None for "never", `idle` and `payer` count without `slice`."""
+
+    slice: Slice | None
+    number: int
+    begun_ns: int
+    expires_ns: int | None
+    review_at_ns: int | None
+    contended: bool
+    switched: bool
+    ended: EndedRun | None
+    idle: Idle
+    payer: Slice | None
+    band: Band
+
+
 _NEVER = 2**64 - 1
+
+
+def _time_or_none(ns: int) -> int | None:
+    return None if ns == _NEVER else ns
 
 
 class Scheduler:
@@ -209,6 +233,7 @@ class Scheduler:
     def __init__(self, params: SchedParams, *, now_ns: int = 0) -> None:
         self.c: Any = ffi.new("struct vgpu_sched *")
         self._decision = ffi.new("struct vgpu_decision *")
+        self._lease = ffi.new("struct vgpu_lease *")
         # The core hands back addresses; these also keep its memory alive.
         self._slices: dict[Any, Slice] = {}
         self._groups: dict[Any, Group] = {}
@@ -296,25 +321,74 @@ class Scheduler:
     def pick(self, now_ns: int) -> Decision:
         out = self._decision
         _call(lib.vgpu_sched_pick, self.c, now_ns, out)
-        ended = None
-        if out.ended.valid:
-            ended = EndedRun(
-                self._groups[out.ended.group],
-                out.ended.start_ns,
-                out.ended.length_ns,
-                out.ended.timeslice_ns,
-                RunReason(out.ended.reason),
-            )
         return Decision(
             self._slices[out.slice] if out.slice else None,
             out.limit_ns,
-            None if out.wake_at_ns == _NEVER else out.wake_at_ns,
+            _time_or_none(out.wake_at_ns),
             out.switched,
-            ended,
+            self._ended(out.ended),
             Idle(out.idle),
             self._slices[out.payer] if out.payer else None,
             Band(out.band),
         )
+
+    def _ended(self, c: Any) -> EndedRun | None:
+        if not c.valid:
+            return None
+        return EndedRun(self._groups[c.group], c.start_ns, c.length_ns, c.timeslice_ns, RunReason(c.reason))
+
+    # ---- leases
+
+    def ready(self, target: Slice, now_ns: int, *, first: ItemInfo | None = None) -> None:
+        """Streams of the slice have work and no lease."""
+        c_first = ffi.NULL if first is None else _item(first)
+        _call(lib.vgpu_slice_ready, self.c, target.c, c_first, now_ns, subject=target)
+
+    def lend(self, now_ns: int) -> Lease:
+        """The engine is free: who gets it, and until when."""
+        _call(lib.vgpu_sched_lend, self.c, now_ns, self._lease)
+        return self._lease_now()
+
+    def review(self, now_ns: int) -> Lease:
+        """How long does the present lease last, as things are now?"""
+        _call(lib.vgpu_sched_review, self.c, now_ns, self._lease)
+        return self._lease_now()
+
+    def _lease_now(self) -> Lease:
+        out = self._lease
+        return Lease(
+            self._slices[out.slice] if out.slice else None,
+            out.number,
+            out.begun_ns,
+            _time_or_none(out.expires_ns),
+            _time_or_none(out.review_at_ns),
+            out.contended,
+            out.switched,
+            self._ended(out.ended),
+            Idle(out.idle),
+            self._slices[out.payer] if out.payer else None,
+            Band(out.band),
+        )
+
+    def yield_lease(self, target: Slice, now_ns: int, how: Yield = Yield()) -> None:  # noqa: B008
+        """The slice's work has left the engine, or the gate has closed: its lease is over."""
+        _must_fit("kernel_id", how.kernel_id, 32)
+        _must_fit("hint_ns", how.hint_ns, 64)
+        flags = 0
+        for name, flag in (("want", lib.VGPU_YIELD_WANT), ("more", lib.VGPU_YIELD_MORE), ("end", lib.VGPU_YIELD_END)):
+            flags |= flag if getattr(how, name) else 0
+        c_yield = ffi.new("struct vgpu_yield *", (flags, how.kernel_id, how.hint_ns))
+        _call(lib.vgpu_slice_yield, self.c, target.c, c_yield, now_ns, subject=target)
+
+    def unused(self, unused_ns: int, now_ns: int) -> None:
+        """Of the time since the last call, the lease was not used for so long."""
+        _must_fit("unused_ns", unused_ns, 64)
+        _call(lib.vgpu_sched_unused, self.c, unused_ns, now_ns)
+
+    def owe(self, target: Slice, ns: int, now_ns: int) -> None:
+        """Work of the slice was found that nobody charged it for."""
+        _must_fit("ns", ns, 64)
+        _call(lib.vgpu_slice_owe, self.c, target.c, ns, now_ns, subject=target)
 
     def busy_until(self, until_ns: int) -> None:
         """Say when the engine stops executing: from then on nobody is charged, until the next pick."""

@@ -40,6 +40,7 @@ class Field(enum.IntEnum):
     SLICES = 24
     NO_ITEM = 25
     NO_OWNER = 26
+    LEASE = 27
 
 
 _REASONS = {
@@ -69,6 +70,7 @@ _REASONS = {
     Field.SLICES: "the group still has slices: remove them first",
     Field.NO_ITEM: "the slice has no ready item: announce it first",
     Field.NO_OWNER: "nobody executes: pick first",
+    Field.LEASE: "the engine is lent, or is not, or to another slice: lend and yield in turns",
 }
 
 

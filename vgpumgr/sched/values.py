@@ -103,6 +103,17 @@ class ItemInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Yield:
+    """`struct vgpu_yield`: how a lease ends; by default dry."""
+
+    want: bool = False
+    more: bool = False
+    end: bool = False
+    kernel_id: int = 0
+    hint_ns: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class SchedStats:
     """`struct vgpu_sched_stats`"""
 
@@ -122,6 +133,7 @@ class SliceStats:
     throttled_ns: int
     switches: int
     ghost_ns: int
+    debt_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
