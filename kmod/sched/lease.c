@@ -3,10 +3,11 @@
  * Leases: see vgpu_lease.h for the interface and invariant 18 for the rules.
  *
  * A lease is a run whose end the arbiter knows beforehand.  Its end is kept as a
- * moment, ->until_ns, or it is ->open.  Both may lie behind the end of the present
- * run, because the owner would be chosen again then.  That run is ended, and the
- * next begun, when time passes its end (vgpu_lease_renew()), which needs no call
- * by anybody; runs of a lease without an end are counted all at once.
+ * moment, ->until_ns, or it is ->open.  If it is ->kept or ->open, it lies behind
+ * the end of the present run, because the owner would be chosen again then.  That
+ * run is ended, and the next begun, when time passes its end (vgpu_lease_renew()),
+ * which needs no call by anybody; runs of a lease without an end are counted all at
+ * once.
  *
  * What was foreseen holds only until the readiness, weight or debt of anybody
  * changes; then vgpu_lease_recall() takes back what lies behind the present run.
@@ -44,7 +45,7 @@ u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns)
 	if (vgpu_before(now_ns, *end_ns))
 		return 0;
 	if (!loan->open)
-		return vgpu_before(*end_ns, loan->until_ns);
+		return loan->kept;
 	if (!is_alone(sched))
 		return 0;
 	if (timeslice_ns != sched->owner->group->params.timeslice_ns)
@@ -59,6 +60,7 @@ void vgpu_lease_renew(struct vgpu_sched *sched, u64 runs)
 {
 	struct vgpu_slice *owner = sched->owner;
 
+	sched->loan.kept = false;
 	vgpu_review_caps(sched);
 	if (!owner->entity.ready || !owner->group->entity.ready) {
 		sched->loan.open = false;
@@ -68,13 +70,23 @@ void vgpu_lease_renew(struct vgpu_sched *sched, u64 runs)
 	vgpu_run_renew(sched, VGPU_RUN_TIMESLICE, runs, sched->run_band);
 }
 
+/* No lease ends so soon that it was not worth lending. */
+static u64 least_end_ns(const struct vgpu_sched *sched, u64 end_ns)
+{
+	u64 least_ns = sched->loan.begun_ns + sched->params.min_chunk_ns;
+
+	return vgpu_before(end_ns, least_ns) ? least_ns : end_ns;
+}
+
 /* Something has changed: nobody knows any more who is chosen after this run. */
 void vgpu_lease_recall(struct vgpu_sched *sched)
 {
 	struct vgpu_loan *loan = &sched->loan;
 
-	if (loan->lent && !loan->open)
-		loan->until_ns = vgpu_earlier(loan->until_ns, run_end_ns(sched));
+	if (!loan->lent || !loan->kept)
+		return;
+	loan->kept = false;
+	loan->until_ns = least_end_ns(sched, run_end_ns(sched));
 }
 
 /* Will the owner be chosen again at the end of its run, as things are now? */
@@ -109,21 +121,22 @@ static void end_open(struct vgpu_sched *sched)
 /* The end of the lease, as things are now. */
 static u64 end_ns(struct vgpu_sched *sched)
 {
-	const struct vgpu_loan *loan = &sched->loan;
-	u64 ns = vgpu_run_left_ns(sched);
+	struct vgpu_loan *loan = &sched->loan;
+	u64 left_ns = vgpu_run_left_ns(sched);
 	u64 funds_ns = vgpu_funds_ns(sched, sched->owner);
 	u64 at_ns;
 
+	loan->kept = false;
 	if (vgpu_run_is_due_to_others(sched))
 		return sched->now_ns;
-	if (is_kept(sched))
-		ns += sched->owner->group->params.timeslice_ns;
-	at_ns = sched->now_ns + min(ns, funds_ns);
+	if (funds_ns > left_ns && is_kept(sched)) {
+		loan->kept = true;
+		left_ns += sched->owner->group->params.timeslice_ns;
+	}
+	at_ns = sched->now_ns + min(left_ns, funds_ns);
 	if (sched->hold.slice && sched->run_band == VGPU_BAND_FAIR)
 		at_ns = vgpu_earlier(at_ns, loan->gap_end_ns);
-	if (vgpu_before(at_ns, loan->begun_ns + sched->params.min_chunk_ns))
-		at_ns = loan->begun_ns + sched->params.min_chunk_ns;
-	return at_ns;
+	return least_end_ns(sched, at_ns);
 }
 
 /* Set the end of a lease that has not expired. */
@@ -137,11 +150,13 @@ static void renew(struct vgpu_sched *sched)
 	if (is_alone(sched) && vgpu_bucket_lasts_ns(&owner->bucket) == U64_MAX &&
 	    vgpu_bucket_lasts_ns(&group->bucket) == U64_MAX) {
 		sched->loan.open = true;
+		sched->loan.kept = false;
 		return;
 	}
 	end_open(sched);
 	if (sched->run_band == VGPU_BAND_FAIR &&
-	    vgpu_first_of_latency(sched) == group)
+	    vgpu_first_of_latency(sched) == group && owner->entity.ready &&
+	    vgpu_first_slice(group) == owner)
 		vgpu_run_renew(sched, VGPU_RUN_LATENCY, 1, VGPU_BAND_LATENCY);
 	sched->loan.until_ns = end_ns(sched);
 }
@@ -223,6 +238,7 @@ enum vgpu_sched_field vgpu_sched_lend(struct vgpu_sched *sched, u64 now_ns,
 		loan->gap_end_ns = sched->now_ns + min(ns, VGPU_HOLD_MAX_NS);
 		loan->lent = true;
 		loan->open = false;
+		loan->kept = false;
 		renew(sched);
 		describe(sched, out);
 	} else {

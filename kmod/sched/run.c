@@ -386,6 +386,8 @@ void vgpu_run_renew(struct vgpu_sched *sched, enum vgpu_run_reason reason,
 	struct vgpu_loan loan = sched->loan;
 	u64 timeslice_ns = sched->run_timeslice_ns;
 
+	if (runs > 1)
+		sched->run_start_ns = sched->now_ns - timeslice_ns;
 	sched->run_charged_ns -= (runs - 1) * timeslice_ns;
 	count_runs(group, runs - 1, timeslice_ns, timeslice_ns, reason);
 	vgpu_run_end(sched, reason);

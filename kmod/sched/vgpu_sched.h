@@ -682,6 +682,7 @@ struct vgpu_loan {
 	bool lends;
 	bool lent;
 	bool open;
+	bool kept;
 };
 
 /**

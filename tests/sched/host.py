@@ -155,7 +155,7 @@ class Host:
         self.core = Scheduler(story.engine, now_ns=origin)
         if vtime is not None:
             self.core.set_virtual_time(vtime)
-        self.model = Model(story.engine, 0) if with_model else None
+        self.model = self.make_model() if with_model else None
         self.probe = probe
         self.at_pick = at_pick
         self.tenants: list[LiveTenant] = []
@@ -172,6 +172,9 @@ class Host:
             self.arrive(tenant)
         for event in story.sorted_events():
             self.at(event.at_ns, lambda event=event: self.happen(event))  # type: ignore[misc]
+
+    def make_model(self) -> Model:
+        return Model(self.story.engine, 0)
 
     # ---- the clock
 

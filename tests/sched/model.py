@@ -118,9 +118,23 @@ class Model:
             if not due:
                 break
             when, what = min(due, key=lambda t: t[0])
-            self.pass_time(when)
+            self.pass_runs(when)
             self.refresh(what)
+        self.pass_runs(now)
+
+    # What leases add: see `lease_model`.
+
+    is_open = False
+
+    def pass_runs(self, now: int) -> None:
         self.pass_time(now)
+
+    def unpaid(self, _ns: int) -> int:
+        """Of that time, what the owner does not pay."""
+        return 0
+
+    def recall(self) -> None:
+        """Nobody knows any more who is chosen after the present run."""
 
     def pass_time(self, now: int) -> None:
         ns = now - self.now
@@ -133,6 +147,10 @@ class Model:
             late = min(ns, max(0, now - self.hold_bound))
             self.idle_ns += late
             ns -= late
+        if self.owner is not None:
+            unpaid = self.unpaid(ns)
+            self.idle_ns += unpaid
+            ns -= unpaid
         self.run_charged += ns
         if self.owner is None:
             self.idle_ns += ns
@@ -150,7 +168,7 @@ class Model:
             self.owner.item_ns += ns
         elif self.has_ghosts:
             group.ghost_ns += ns
-        if self.run_band is Band.LATENCY:
+        if self.run_band is Band.LATENCY and not self.is_open:
             group.reserve.budget -= ns
             group.latency_ns += ns
         if self.holding:
@@ -169,6 +187,7 @@ class Model:
     # ---- turns that are not given away
 
     def weigh(self, group: ModelGroup | None) -> None:
+        self.recall()
         if not self.has_ghosts:
             return
         if group is not None:
@@ -203,7 +222,7 @@ class Model:
         if isinstance(what, ModelSlice):
             what.bucket.unthrottle_if_due(self.now)
             ready = (what.has_item or self.has_ghosts) and what.bucket.resume_at is None
-            what.group.level.set_ready(what.party, ready)
+            self.set_ready(what.group.level, what.party, ready)
             what = what.group
         what.bucket.unthrottle_if_due(self.now)
         ready = any(s.party.ready for s in what.slices) and what.bucket.resume_at is None
@@ -211,7 +230,13 @@ class Model:
             what.reserve.wake(self.now)
         elif not ready:
             what.rest = 0
-        self.level.set_ready(what.party, ready)
+        self.set_ready(self.level, what.party, ready)
+
+    def set_ready(self, level: Level, party: Party, ready: bool) -> None:
+        changed = party.ready != ready
+        level.set_ready(party, ready)
+        if changed:
+            self.recall()
 
     # ---- calls
 
@@ -247,6 +272,7 @@ class Model:
         if not self.has_ghosts:
             self.level.set_weight(group.party, params.weight)
         self.refresh(group)
+        self.recall()
         self.bound_hold()
 
     def remove_group(self, group: ModelGroup, now: int) -> None:
@@ -273,6 +299,7 @@ class Model:
         if not self.has_ghosts:
             target.group.level.set_weight(target.party, params.weight)
         self.refresh(target)
+        self.recall()
         self.bound_hold()
 
     def configure_slice_bucket(self, target: ModelSlice) -> None:
@@ -301,6 +328,16 @@ class Model:
         target.group.slices.remove(target)
         self.weigh(target.group)
         self.refresh(target.group)
+
+    def overdraw(self, target: ModelSlice, ns: int) -> None:
+        """Caps and what ends their throttles, after so much use that nobody saw."""
+        for bucket, credit in ((target.bucket, target.resume_credit), (target.group.bucket, target.group.resume_credit)):
+            bucket.refill(self.now)
+            bucket.credit -= ns if bucket.rate is not None else 0
+            if bucket.resume_at is not None:
+                bucket.resume_at = self.now + bucket.wait(credit)
+            bucket.throttle_if_empty(credit, self.now)
+        self.refresh(target)
 
     def wake(self, target: ModelSlice, now: int, item: ItemInfo | None = None) -> None:
         self.advance(now)
