@@ -119,6 +119,14 @@ static inline bool vgpu_lease_is_open(const struct vgpu_sched *sched)
 	return sched->loan.lent && sched->loan.open;
 }
 
+/* The last run that has ended, once. */
+static inline void vgpu_run_report(struct vgpu_sched *sched,
+				   struct vgpu_ended_run *ended)
+{
+	*ended = sched->ended;
+	sched->ended.valid = false;
+}
+
 u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns);
 void vgpu_lease_renew(struct vgpu_sched *sched, u64 runs);
 void vgpu_lease_recall(struct vgpu_sched *sched);
@@ -131,7 +139,6 @@ u64 vgpu_funds_ns(const struct vgpu_sched *sched, const struct vgpu_slice *slice
 struct vgpu_group *vgpu_first_of_latency(const struct vgpu_sched *sched);
 bool vgpu_run_is_due_to_others(const struct vgpu_sched *sched);
 void vgpu_decide(struct vgpu_sched *sched, struct vgpu_decision *out);
-void vgpu_run_report(struct vgpu_sched *sched, struct vgpu_ended_run *ended);
 void vgpu_run_renew(struct vgpu_sched *sched, enum vgpu_run_reason reason,
 		    u64 runs, enum vgpu_band band);
 void vgpu_run_end(struct vgpu_sched *sched, enum vgpu_run_reason reason);

@@ -31,7 +31,7 @@ static u64 run_end_ns(const struct vgpu_sched *sched)
 }
 
 /*
- * How many runs end within the lease, which goes on, until @now_ns, and when the
+ * A lease is out.  How many runs end within the lease, which goes on, until @now_ns, and when the
  * last of them does.  Several at once only if all last the same timeslice.
  */
 u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns)
@@ -39,7 +39,7 @@ u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns)
 	const struct vgpu_loan *loan = &sched->loan;
 	u64 timeslice_ns = sched->run_timeslice_ns;
 
-	if (!loan->lent || sched->busy_bounded)
+	if (sched->busy_bounded)
 		return 0;
 	*end_ns = run_end_ns(sched);
 	if (vgpu_before(now_ns, *end_ns))
@@ -118,25 +118,26 @@ static void end_open(struct vgpu_sched *sched)
 	vgpu_reserve_refresh(sched, group);
 }
 
-/* The end of the lease, as things are now. */
-static u64 end_ns(struct vgpu_sched *sched)
+/* The end of the lease, as things are now, if there is nobody for whom it is cut. */
+static void set_end(struct vgpu_sched *sched)
 {
 	struct vgpu_loan *loan = &sched->loan;
+	u64 timeslice_ns = sched->owner->group->params.timeslice_ns;
 	u64 left_ns = vgpu_run_left_ns(sched);
 	u64 funds_ns = vgpu_funds_ns(sched, sched->owner);
-	u64 at_ns;
+	u64 end_ns = sched->now_ns + min(left_ns, funds_ns);
+	u64 later_ns;
 
-	loan->kept = false;
-	if (vgpu_run_is_due_to_others(sched))
-		return sched->now_ns;
-	if (funds_ns > left_ns && is_kept(sched)) {
-		loan->kept = true;
-		left_ns += sched->owner->group->params.timeslice_ns;
-	}
-	at_ns = sched->now_ns + min(left_ns, funds_ns);
 	if (sched->hold.slice && sched->run_band == VGPU_BAND_FAIR)
-		at_ns = vgpu_earlier(at_ns, loan->gap_end_ns);
-	return least_end_ns(sched, at_ns);
+		end_ns = vgpu_earlier(end_ns, loan->gap_end_ns);
+	loan->until_ns = least_end_ns(sched, end_ns);
+	if (funds_ns <= left_ns || !is_kept(sched))
+		return;
+	later_ns = sched->now_ns + min(left_ns + timeslice_ns, funds_ns);
+	if (!vgpu_before(loan->until_ns, later_ns))
+		return;
+	loan->until_ns = later_ns;
+	loan->kept = true;
 }
 
 /* Set the end of a lease that has not expired. */
@@ -145,20 +146,23 @@ static void renew(struct vgpu_sched *sched)
 	struct vgpu_slice *owner = sched->owner;
 	struct vgpu_group *group = owner->group;
 
+	sched->loan.kept = false;
 	vgpu_bucket_refill(&owner->bucket, sched->now_ns);
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
 	if (is_alone(sched) && vgpu_bucket_lasts_ns(&owner->bucket) == U64_MAX &&
 	    vgpu_bucket_lasts_ns(&group->bucket) == U64_MAX) {
 		sched->loan.open = true;
-		sched->loan.kept = false;
 		return;
 	}
 	end_open(sched);
-	if (sched->run_band == VGPU_BAND_FAIR &&
+	if (sched->run_band == VGPU_BAND_FAIR && vgpu_run_left_ns(sched) &&
 	    vgpu_first_of_latency(sched) == group && owner->entity.ready &&
 	    vgpu_first_slice(group) == owner)
 		vgpu_run_renew(sched, VGPU_RUN_LATENCY, 1, VGPU_BAND_LATENCY);
-	sched->loan.until_ns = end_ns(sched);
+	if (vgpu_run_is_due_to_others(sched))
+		sched->loan.until_ns = sched->now_ns;
+	else
+		set_end(sched);
 }
 
 static u64 earlier_of(u64 at_ns, const struct vgpu_node *first)
@@ -238,7 +242,6 @@ enum vgpu_sched_field vgpu_sched_lend(struct vgpu_sched *sched, u64 now_ns,
 		loan->gap_end_ns = sched->now_ns + min(ns, VGPU_HOLD_MAX_NS);
 		loan->lent = true;
 		loan->open = false;
-		loan->kept = false;
 		renew(sched);
 		describe(sched, out);
 	} else {

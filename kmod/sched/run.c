@@ -115,12 +115,15 @@ static void pass_time(struct vgpu_sched *sched, u64 now_ns)
 {
 	u64 elapsed_ns = now_ns - sched->now_ns;
 	u64 ns = busy_ns(sched, now_ns);
-	u64 unused_ns = min(ns, sched->loan.unused_ns);
+	u64 unused_ns;
 
 	if (!elapsed_ns)
 		return;
-	sched->loan.unused_ns -= unused_ns;
-	ns -= unused_ns;
+	if (sched->loan.unused_ns) {
+		unused_ns = min(ns, sched->loan.unused_ns);
+		sched->loan.unused_ns -= unused_ns;
+		ns -= unused_ns;
+	}
 	sched->now_ns = now_ns;
 	sched->stats.wall_ns += elapsed_ns;
 	if (sched->parked)
@@ -139,7 +142,7 @@ static void pass_runs(struct vgpu_sched *sched, u64 now_ns)
 {
 	u64 end_ns, runs;
 
-	while ((runs = vgpu_lease_runs(sched, now_ns, &end_ns))) {
+	while (sched->loan.lent && (runs = vgpu_lease_runs(sched, now_ns, &end_ns))) {
 		pass_time(sched, end_ns);
 		vgpu_lease_renew(sched, runs);
 	}
@@ -526,13 +529,6 @@ void vgpu_decide(struct vgpu_sched *sched, struct vgpu_decision *out)
 	else
 		idle(sched, out);
 	vgpu_run_report(sched, &out->ended);
-}
-
-/* The last run that has ended, once. */
-void vgpu_run_report(struct vgpu_sched *sched, struct vgpu_ended_run *ended)
-{
-	*ended = sched->ended;
-	sched->ended.valid = false;
 }
 
 enum vgpu_sched_field vgpu_sched_pick(struct vgpu_sched *sched, u64 now_ns,

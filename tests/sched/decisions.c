@@ -6,8 +6,9 @@
  *	decisions count|time MODE GROUPS DECISIONS
  *
  * MODE is "chunk" (runs of several pieces, as usual) or "switch" (every decision
- * hands the engine over, the most expensive case).  "count" only decides, for an
- * instruction counter that looks at decide(); "time" prints nanoseconds: the mean
+ * hands the engine over, the most expensive case); "lease" (a yield and the next
+ * lease, which goes to another slice) or "review" (of a lease that goes on).  "count" only decides, for an
+ * instruction counter that looks at decide_*(); "time" prints nanoseconds: the mean
  * of processor time, then the median, the 99th percentile and the 99.9th of single
  * decisions by the clock, then what reading the clock alone takes.
  */
@@ -16,23 +17,47 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "vgpu_sched.h"
+#include "vgpu_lease.h"
 
 #define MS	1000000ull
 #define LENGTHS	4096u
 
 static struct vgpu_sched sched;
 static u64 now_ns, lengths[LENGTHS];
-
-__attribute__((noinline)) void decide(struct vgpu_decision *out)
-{
-	vgpu_sched_pick(&sched, now_ns, out);
-}
+static void (*decide)(struct vgpu_decision *out);
+static struct vgpu_lease lease;
 
 static void fail(const char *what)
 {
 	fprintf(stderr, "decisions: %s\n", what);
 	exit(2);
+}
+
+static void lend(void)
+{
+	static const struct vgpu_yield want = { .flags = VGPU_YIELD_WANT };
+
+	if (lease.slice && vgpu_slice_yield(&sched, lease.slice, &want, now_ns))
+		fail("a yield was refused");
+	if (vgpu_sched_lend(&sched, now_ns, &lease))
+		fail("no lease was lent");
+}
+
+__attribute__((noinline)) void decide_pick(struct vgpu_decision *out)
+{
+	vgpu_sched_pick(&sched, now_ns, out);
+}
+
+__attribute__((noinline)) void decide_lease(struct vgpu_decision *out)
+{
+	(void)out;
+	lend();
+}
+
+__attribute__((noinline)) void decide_review(struct vgpu_decision *out)
+{
+	(void)out;
+	vgpu_sched_review(&sched, now_ns, &lease);
 }
 
 static void set_up(bool switches, u32 nr)
@@ -79,6 +104,8 @@ static void run(u64 decisions)
 	u64 i;
 
 	for (i = 0; i < decisions; i++) {
+		if (decide == decide_review && now_ns >= lease.expires_ns)
+			lend();
 		decide(&out);
 		now_ns += lengths[i % LENGTHS];
 	}
@@ -102,6 +129,8 @@ static void print_times(u64 decisions)
 	run(decisions);
 	printf("%.1f", (double)(read_clock(CLOCK_THREAD_CPUTIME_ID) - before) / (double)decisions);
 	for (i = 0; i < decisions; i++) {
+		if (decide == decide_review && now_ns >= lease.expires_ns)
+			lend();
 		before = read_clock(CLOCK_MONOTONIC);
 		decide(&out);
 		took[i] = read_clock(CLOCK_MONOTONIC) - before;
@@ -123,8 +152,11 @@ int main(int argc, char **argv)
 	u64 decisions;
 
 	if (argc != 5)
-		fail("count|time chunk|switch GROUPS DECISIONS");
-	set_up(!strcmp(argv[2], "switch"), (u32)strtoul(argv[3], NULL, 10));
+		fail("count|time chunk|switch|lease|review GROUPS DECISIONS");
+	decide = !strcmp(argv[2], "lease") ? decide_lease :
+		 !strcmp(argv[2], "review") ? decide_review : decide_pick;
+	set_up(decide == decide_lease || !strcmp(argv[2], "switch"),
+	       (u32)strtoul(argv[3], NULL, 10));
 	decisions = strtoull(argv[4], NULL, 10);
 	if (strcmp(argv[1], "time")) {
 		run(decisions);

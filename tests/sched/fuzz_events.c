@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "vgpu_sched.h"
+#include "vgpu_lease.h"
 
 #define GROUPS	6
 #define SLICES	12
@@ -46,8 +46,8 @@ static struct vgpu_group *groups[GROUPS], foreign_group, removed_group;
 static struct vgpu_slice *slices[SLICES], foreign_slice, removed_slice;
 static struct seen_group seen_groups[GROUPS];
 static struct seen_slice seen_slices[SLICES];
-static u64 start_ns, last_pick_ns, gone_ns, calls, refused, idles[4];
-static bool new_piece, executes;
+static u64 start_ns, last_pick_ns, gone_ns, calls, refused, idles[4], leases, unlimited;
+static bool new_piece, executes, lends;
 static const u8 *input;
 static size_t input_left;
 
@@ -453,7 +453,16 @@ static void change_items(void)
 	enum vgpu_sched_field fault = slice_fault(slice);
 	bool had_item = !fault && slice->has_item;
 
-	if (what < 4) {
+	if (lends && what < 12) {
+		bool said = what >= 4;
+
+		if (below(8))
+			item.flags = 0;
+		if (!CALL(vgpu_slice_ready(&sched, slice, said ? &item : NULL, at_ns),
+			  fault ?: (said && item.flags ? VGPU_FIELD_ITEM_FLAGS : VGPU_FIELD_NONE) ?:
+			  time_fault(at_ns)) && (said || !had_item))
+			take_item(seen, said ? &item : NULL);
+	} else if (what < 4) {
 		if (!CALL(vgpu_slice_wake(&sched, slice, at_ns), fault ?: time_fault(at_ns)) &&
 		    !had_item)
 			take_item(seen, NULL);
@@ -626,7 +635,8 @@ static void pick(u64 at_ns)
 {
 	struct vgpu_decision decision;
 
-	if (CALL(vgpu_sched_pick(&sched, at_ns, &decision), time_fault(at_ns))) {
+	if (CALL(vgpu_sched_pick(&sched, at_ns, &decision),
+		 (sched.loan.lent ? VGPU_FIELD_LEASE : VGPU_FIELD_NONE) ?: time_fault(at_ns))) {
 		REQUIRE(!decision.slice && decision.wake_at_ns == sched.now_ns);
 		return;
 	}
@@ -635,6 +645,117 @@ static void pick(u64 at_ns)
 	last_pick_ns = sched.now_ns;
 	new_piece = true;
 	executes = decision.slice;
+}
+
+/* ---- leases */
+
+static void check_lease(const struct vgpu_lease *lease)
+{
+	const struct vgpu_slice *slice = lease->slice;
+	const struct vgpu_group *group = slice->group;
+	bool alone = sched.queue.nr_ready == 1 && group->queue.nr_ready == 1;
+	u64 most_ns = 2 * sched.run_timeslice_ns + group->params.timeslice_ns;
+
+	REQUIRE(slice == sched.owner && sched.loan.lent && lease->number == sched.loan.number);
+	REQUIRE((s64)(lease->begun_ns - sched.now_ns) <= 0);
+	if (lease->expires_ns == U64_MAX) {
+		REQUIRE(alone && !lease->contended && slice->has_item && !sched.hold.slice);
+		REQUIRE(!slice->bucket.throttled && !group->bucket.throttled);
+		return;
+	}
+	if ((s64)(lease->expires_ns - sched.now_ns) <= 0)
+		return;
+	REQUIRE(lease->expires_ns - sched.now_ns <=
+		max(most_ns, sched.params.min_chunk_ns));
+	if (lease->band == VGPU_BAND_FAIR && sched.latency)
+		REQUIRE(lease->expires_ns == sched.now_ns);
+}
+
+static void lend(u64 at_ns)
+{
+	struct vgpu_decision decision = { 0 };
+	struct vgpu_lease lease;
+
+	if (CALL(vgpu_sched_lend(&sched, at_ns, &lease),
+		 (sched.loan.lent ? VGPU_FIELD_LEASE : VGPU_FIELD_NONE) ?: time_fault(at_ns))) {
+		REQUIRE(!lease.slice && lease.review_at_ns == sched.now_ns);
+		return;
+	}
+	note_holds();
+	if (lease.slice) {
+		REQUIRE(lease.begun_ns == sched.now_ns && lease.slice->has_item);
+		REQUIRE(lease.expires_ns == U64_MAX ||
+			lease.expires_ns - sched.now_ns >= sched.params.min_chunk_ns);
+		check_lease(&lease);
+		check_ended(&lease.ended, sched.now_ns - last_pick_ns);
+		leases++;
+		unlimited += lease.expires_ns == U64_MAX;
+	} else {
+		decision.wake_at_ns = lease.review_at_ns;
+		decision.idle = lease.idle;
+		decision.payer = lease.payer;
+		decision.ended = lease.ended;
+		check_decision(&decision);
+	}
+	last_pick_ns = sched.now_ns;
+	new_piece = true;
+	executes = lease.slice;
+}
+
+static void review(u64 at_ns)
+{
+	struct vgpu_lease lease;
+
+	if (CALL(vgpu_sched_review(&sched, at_ns, &lease),
+		 (sched.loan.lent ? VGPU_FIELD_NONE : VGPU_FIELD_LEASE) ?: time_fault(at_ns)))
+		return;
+	check_lease(&lease);
+	check_ended(&lease.ended, sched.now_ns - last_pick_ns);
+}
+
+static void yield(u64 at_ns)
+{
+	struct vgpu_yield yield = {
+		.flags = below(16) ? below(8) : anything(),
+		.kernel_id = below(5),
+		.hint_ns = below(4) ? below(400001) : anything(),
+	};
+	int j = below(SLICES);
+	struct vgpu_slice *slice;
+	bool has_lease;
+
+	for (int owner = 0; owner < SLICES; owner++)
+		if (slices[owner] && slices[owner] == sched.owner && below(16))
+			j = owner;
+	slice = some_slice(j);
+	has_lease = sched.loan.lent && sched.owner == slice;
+	if (CALL(vgpu_slice_yield(&sched, slice, &yield, at_ns),
+		 slice_fault(slice) ?: (has_lease ? VGPU_FIELD_NONE : VGPU_FIELD_LEASE) ?:
+		 (yield.flags & ~7u ? VGPU_FIELD_ITEM_FLAGS : VGPU_FIELD_NONE) ?: time_fault(at_ns)))
+		return;
+	seen_slices[j].more = yield.flags == VGPU_YIELD_MORE;
+	take_item(&seen_slices[j], NULL);
+	seen_slices[j].described = yield.flags & VGPU_YIELD_WANT;
+	executes = false;
+}
+
+static void use_leases(void)
+{
+	struct vgpu_slice *slice = some_slice(below(SLICES));
+	u64 what = below(16), at_ns = when(), ns = some_time();
+
+	if (what < 6)
+		lend(at_ns);
+	else if (what < 9)
+		review(at_ns);
+	else if (what < 14)
+		yield(at_ns);
+	else if (what < 15)
+		CALL(vgpu_sched_unused(&sched, below(8) ? ns : anything(), at_ns),
+		     time_fault(at_ns));
+	else
+		CALL(vgpu_slice_owe(&sched, slice, ns, at_ns),
+		     slice_fault(slice) ?: time_fault(at_ns));
 }
 
 /* ---- what always holds */
@@ -721,8 +842,11 @@ static int check_tree(const struct vgpu_node *node, const struct vgpu_node *pare
 }
 
 /* sum(w) and sum(w * (v - V)) from the entities themselves */
-static void check_queue(const struct vgpu_queue *queue, u64 weight, s64 sum, u32 ready)
+static void check_queue(const struct vgpu_queue *queue, u64 weight, s64 sum, u32 ready,
+			u64 asleep)
 {
+	REQUIRE(queue->asleep == asleep);
+	REQUIRE((s64)(queue->vtime_high - queue->vtime) >= 0);
 	REQUIRE(queue->weight == weight);
 	REQUIRE(queue->nr_ready == ready);
 	check_tree(queue->ready, NULL);
@@ -741,7 +865,7 @@ static s64 lag_sum(const struct vgpu_queue *queue, const struct vgpu_entity *ent
 static void check_group(int i)
 {
 	struct vgpu_group *group = groups[i];
-	u64 weight = 0, charged = 0;
+	u64 weight = 0, charged = 0, asleep = 0;
 	u32 ready = 0;
 	s64 sum = 0;
 
@@ -759,13 +883,15 @@ static void check_group(int i)
 		if (slice->entity.member) {
 			weight += slice->entity.weight;
 			sum += lag_sum(&group->queue, &slice->entity);
+		} else {
+			asleep += slice->entity.weight;
 		}
 	}
 	REQUIRE(charged <= group->stats.run_ns);
 	REQUIRE(group->stats.latency_ns <= group->stats.run_ns);
 	REQUIRE(group->stats.hold_ns <= group->stats.latency_ns);
 	REQUIRE(!group->stats.short_uncut_runs);
-	check_queue(&group->queue, weight, sum, ready);
+	check_queue(&group->queue, weight, sum, ready, asleep);
 	check_windows(i);
 }
 
@@ -812,7 +938,7 @@ static void check(void)
 {
 	u64 weight = sched.unsold.member ? sched.unsold.weight : 0;
 	s64 sum = sched.unsold.member ? lag_sum(&sched.queue, &sched.unsold) : 0;
-	u64 charged = gone_ns, total = 0;
+	u64 charged = gone_ns, total = 0, asleep = 0;
 	u32 ready = sched.unsold.ready;
 
 	for (int i = 0; i < GROUPS; i++)
@@ -830,13 +956,15 @@ static void check(void)
 		if (groups[i]->entity.member) {
 			weight += groups[i]->entity.weight;
 			sum += lag_sum(&sched.queue, &groups[i]->entity);
+		} else {
+			asleep += groups[i]->entity.weight;
 		}
 	}
 	if (new_piece)
 		forget_pieces();
 	REQUIRE(is_within(sched.params.reserve_limit_permille, overdraft_of(&sched.params)));
 	REQUIRE(sched.unsold.ready == (sched.params.places > sched.nr_slices));
-	check_queue(&sched.queue, weight, sum, ready);
+	check_queue(&sched.queue, weight, sum, ready, asleep);
 	check_tree(sched.throttled, NULL);
 	check_tree(sched.latency, NULL);
 	check_tree(sched.demoted, NULL);
@@ -864,6 +992,8 @@ static void one_call(void)
 		change_engine();
 	else if (what < 44)
 		look();
+	else if (lends && below(16))
+		use_leases();
 	else
 		pick(when());
 }
@@ -882,6 +1012,7 @@ static void begin(void)
 	}
 	last_pick_ns = start_ns;
 	executes = false;
+	lends = below(2);
 	gone_ns = 0;
 	memset(&removed_group, 0, sizeof(removed_group));
 	memset(&removed_slice, 0, sizeof(removed_slice));
@@ -943,8 +1074,9 @@ int main(int argc, char **argv)
 	LLVMFuzzerTestOneInput(bytes, size);
 	free(bytes);
 	printf("%" PRIu64 " calls, %" PRIu64 " refused, %" PRIu64 " ran, %" PRIu64
-	       " idle, %" PRIu64 " held, %" PRIu64 " ghosts\n", calls, refused, idles[3],
-	       idles[VGPU_IDLE_EMPTY], idles[VGPU_IDLE_HOLD], idles[VGPU_IDLE_GHOST]);
+	       " idle, %" PRIu64 " held, %" PRIu64 " ghosts, %" PRIu64 " leases, %" PRIu64
+	       " of them unlimited\n", calls, refused, idles[3], idles[VGPU_IDLE_EMPTY],
+	       idles[VGPU_IDLE_HOLD], idles[VGPU_IDLE_GHOST], leases, unlimited);
 	return 0;
 }
 #endif

@@ -483,7 +483,7 @@ class Model:
             return
         assert decision.ended is not None, f"the run should have ended: {reason.name}"
         assert decision.ended.reason is reason
-        assert decision.ended.length_ns == charged
+        assert decision.ended.length_ns == charged, f"{decision.ended} {charged} {start} {timeslice} {reason}"
         assert decision.ended.start_ns == start
         assert decision.ended.timeslice_ns == timeslice
         self.end_run(reason)

@@ -14,10 +14,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("mode", "groups"), CEILINGS)
-def test_a_charge_and_a_pick_take_no_more_instructions(driver: Path, mode: str, groups: int) -> None:
+def test_a_decision_takes_no_more_instructions(driver: Path, mode: str, groups: int) -> None:
     assert instructions(driver, mode, groups) <= CEILINGS[mode, groups]
 
 
 def test_the_cost_grows_with_the_logarithm_of_the_groups(driver: Path) -> None:
-    few, many, most = (instructions(driver, "switch", groups) for groups in (16, 256, 4096))
-    assert most - many < 1.3 * (many - few)
+    for mode in ("switch", "lease"):
+        few, many, most = (instructions(driver, mode, groups) for groups in (16, 256, 4096))
+        assert most - many < 1.3 * (many - few), mode
