@@ -12,8 +12,8 @@ help:
 	@echo 'make demo       two real guests share one accelerator; a live table shows who gets what'
 	@echo 'make test       the tests, the lab included'
 	@echo 'make test-long  the tests that take minutes each'
-	@echo 'make test-LANE  one lane: lint unit agent api lab-tool module kmod time chain product'
-	@echo '                of the long ones: unit-long bench-api-long kmod-long module-debug kernel-debug chain-long product-long'
+	@echo 'make test-LANE  one lane: lint unit agent api compute lab-tool module kmod time chain product'
+	@echo '                of the long ones: unit-long compute-long bench-api-long kmod-long module-debug kernel-debug chain-long product-long'
 	@echo '                role-long gpu'
 	@echo 'make lint       formatting, types, import rules, shell and kernel style'
 	@echo 'make bench-sched   the scheduler beside others: tables and build/bench/sched.json'
@@ -22,6 +22,7 @@ help:
 	@echo 'make bench-api     the API with 40,000 GPUs, beside OpenStack Placement: tables and build/bench/api.json'
 	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
 	@echo 'make compute    build what shares an accelerator between programs of this machine: docs/compute.md'
+	@echo 'make bench-compute real compute through a tenant, beside the same programs run directly: build/bench/compute.json'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make openapi    write api/openapi.json anew and say what changed; refuses what breaks clients'
 	@echo 'make setup      install what is missing; every other command does this first'
@@ -77,6 +78,10 @@ bench-gpu: setup
 .PHONY: compute
 compute: setup
 	@$(MAKE) --no-print-directory -s -C compute PYTHON=$(CURDIR)/$(VENV)/bin/python
+
+.PHONY: bench-compute
+bench-compute: compute
+	@$(VENV)/bin/python -m tests.bench.compute $(BENCH)
 
 .PHONY: openapi
 openapi: setup

@@ -76,6 +76,14 @@ LANES = (
     Lane(name="agent", commands=((*PYTEST, "-m", "not long", "tests/agent"),), limit_s=1800, waits=True),
     Lane(name="api", commands=((*PYTEST, "-m", "not long", "tests/api"),), limit_s=3600),
     Lane(
+        name="compute",
+        commands=(
+            ("make", "-s", "-C", "compute", "PYTHON=../build/venv/bin/python"),
+            (*PYTEST, "-m", "not long", "tests/compute"),
+        ),
+        limit_s=1800,
+    ),
+    Lane(
         name="lab-tool",
         commands=((*PYTEST, "-m", "not long", *(f"tests/lab/test_{name}.py" for name in LAB_TOOL)),),
         limit_s=900,
@@ -269,6 +277,16 @@ LANES = (
         long=True,
         rotates=False,  # nor does a slow machine meet them: docs/api-benchmark.md has three
         usual_s=(1080,),
+    ),
+    Lane(
+        name="compute-long",
+        commands=(
+            ("make", "-s", "-C", "compute", "PYTHON=../build/venv/bin/python"),
+            (*PYTEST, "-m", "long", "tests/compute"),
+        ),
+        limit_s=2 * 3600,
+        long=True,
+        usual_s=(60, 1800),
     ),
     Lane(
         name="unit-long",
