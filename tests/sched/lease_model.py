@@ -11,10 +11,13 @@ import copy
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from tests.sched.exact import Level, Party
 from tests.sched.model import Model, ModelGroup, ModelSlice
 from vgpumgr.sched.core import Band, Decision, Idle, ItemInfo, Lease, RunReason, SchedParams, Yield
+
+if TYPE_CHECKING:
+    from tests.sched.exact import Level, Party
 
 FILL_SWITCHES = 2
 
@@ -315,7 +318,9 @@ class LeaseModel(Model):
         # Where the expected inversion, a sum of hinges, reaches the credit.
         length = max(
             (
-                Fraction(credit * samples + sum(c * left for left, c in gaps[: n + 1]), sum(c for _, c in gaps[: n + 1]))
+                Fraction(
+                    credit * samples + sum(c * left for left, c in gaps[: n + 1]), sum(c for _, c in gaps[: n + 1])
+                )
                 for n in range(len(gaps))
                 if self.expected(gaps, gaps[n][0]) <= credit * samples
             ),

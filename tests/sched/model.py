@@ -331,7 +331,10 @@ class Model:
 
     def overdraw(self, target: ModelSlice, ns: int) -> None:
         """Caps and what ends their throttles, after so much use that nobody saw."""
-        for bucket, credit in ((target.bucket, target.resume_credit), (target.group.bucket, target.group.resume_credit)):
+        for bucket, credit in (
+            (target.bucket, target.resume_credit),
+            (target.group.bucket, target.group.resume_credit),
+        ):
             bucket.refill(self.now)
             bucket.credit -= ns if bucket.rate is not None else 0
             if bucket.resume_at is not None:

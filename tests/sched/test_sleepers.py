@@ -118,7 +118,9 @@ def test_nor_do_sleepers_that_return_one_by_one(count: int, gap_us: int) -> None
 @given(data=st.data(), count=st.sampled_from(COUNTS))
 @settings(max_examples=12)
 def test_nor_do_any_others(data: st.DataObject, count: int) -> None:
-    crowd = st.tuples(st.integers(0, 300 * MS), st.integers(0, count - 1), st.integers(1, count), st.integers(0, 2 * MS))
+    crowd = st.tuples(
+        st.integers(0, 300 * MS), st.integers(0, count - 1), st.integers(1, count), st.integers(0, 2 * MS)
+    )
     wakes = []
     for at, first, many, gap in data.draw(st.lists(crowd, min_size=1, max_size=8)):
         wakes += [(at + n * gap, (first + n) % count) for n in range(many)]

@@ -374,7 +374,7 @@ def lose_commits(site: Site, deployment: Deployment, settings: Path, file: Path)
         session.execute(update(HostReport).values(unknown_slices=0))
 
     deployment.replicas[0].kill()
-    do("restore", "--force", str(file), settings=settings)
+    run("restore", "--force", str(file), settings=settings)
     database.run(undeclare)
     database.close()
     deployment.replicas[0].start()
