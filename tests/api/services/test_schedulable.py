@@ -59,6 +59,15 @@ def test_gpus_that_no_claim_can_have_are_told_from_the_others(
     assert hinted(world) == {"one": False, "other": True}
 
 
+def test_a_gpu_is_full_when_its_own_smallest_type_has_no_room(world: World) -> None:
+    """Whatever the types of others are."""
+    for name, gib in (("small", 1), ("large", 4)):
+        world.host(name, inventory=[gpu(mem_bytes=6 * GIB, types=(gib,))])
+    world.tenant("acme")
+    world.claim("acme", world.profile(share=10, gib=4), host="large")
+    assert hinted(world) == {"small": True, "large": False}
+
+
 def test_what_was_of_no_use_is_of_use_again(world: World, clock: Clock) -> None:
     cordon(world, fleet(world), clock)
     assert hinted(world) == {"one": False, "other": True}
