@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lanes of tests: the one place that says what `make test` and `make test-long` are. tests/run runs them."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,8 @@ PYTEST = ("build/venv/bin/python", "-m", "pytest", "-q", *DURATIONS)
 UNIT = ("tests/unit", "tests/sched", "tests/kfuzz", "tests/sim", "tests/policy", "tests/gpu")
 # Where the role installs our software in a lab host; tests there run the checkout's with its libraries.
 INSTALLED = "/checkout:/checkout/agent:/opt/vgpumgr/lib/python3.13/site-packages"
-LAB_PYTEST = ("--", "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", *DURATIONS)
+SUITE = ("python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", *DURATIONS)
+LAB_PYTEST = ("--", *SUITE)
 KMOD_LAB = ("--timeout", "1500")  # five minutes on a machine with nothing else to do
 # What KASAN knows of memory takes an eighth of it; everything takes several times as long.
 DEBUG_HOST = ("--bare", "--debug-kernel", "--memory", "3072", "--timeout", "10800")
@@ -29,6 +31,11 @@ def emulated(directory: str) -> tuple[str, ...]:
     """The files below with tests that need an emulated machine, on which it takes long to read all the others."""
     files = sorted((ROOT / directory).rglob("test_*.py"))
     return tuple(str(file.relative_to(ROOT)) for file in files if "mark.emulated" in file.read_text(encoding="utf-8"))
+
+
+def all_of(*commands: tuple[str, ...]) -> str:
+    """A shell command line that runs all of them, one after the other, and fails if one of them does."""
+    return "; ".join(["status=0", *(f"{shlex.join(command)} || status=$?" for command in commands), "exit $status"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +128,11 @@ LANES = (
                 "--icount",
                 "--timeout",
                 "1500",
-                *LAB_PYTEST,
-                "-m",
-                "emulated",
-                *emulated("tests/time"),
+                "--",
+                all_of(
+                    (*SUITE, "-m", "emulated", *emulated("tests/time")),
+                    (*SUITE, "tests/product/virtual_time"),
+                ),
             ),
         ),
         limit_s=1800,
@@ -150,10 +158,7 @@ LANES = (
     ),
     Lane(
         name="product",
-        commands=(
-            ("tests/lab/lab", "run", "--timeout", "1800", *LAB_PYTEST, "-m", "not long", "tests/product"),
-            ("tests/lab/lab", "run", "--icount", "--timeout", "900", *LAB_PYTEST, "tests/product/virtual_time"),
-        ),
+        commands=(("tests/lab/lab", "run", "--timeout", "1800", *LAB_PYTEST, "-m", "not long", "tests/product"),),
         limit_s=3000,
         heavy=True,
     ),
@@ -165,7 +170,17 @@ LANES = (
             ("tests/lab/lab", "run", "--kernel", "6.12", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
             ("tests/lab/lab", "run", "--kernel", "7.x", *KMOD_LAB, *LAB_PYTEST, "-m", "not long", "tests/kmod"),
             ("tests/lab/lab", "run", "--timeout", "1500", *LAB_PYTEST, "-m", "long", "tests/kmod"),
-            ("tests/lab/lab", "run", "--icount", "--timeout", "1500", *LAB_PYTEST, "tests/time"),
+            (
+                "tests/lab/lab",
+                "run",
+                "--icount",
+                "--timeout",
+                "1500",
+                "--env",
+                "STORM_MEASURED_S=3",
+                *LAB_PYTEST,
+                "tests/time",
+            ),
             ("build/venv/bin/python", "-m", "tests.bench.kmod", "--strict"),
             ("build/venv/bin/python", "-m", "tests.mutants.module"),
         ),

@@ -86,8 +86,8 @@ def traced_runs(*, buffer_kib: int = 65536) -> Iterator[list[Run]]:
 
 
 @contextmanager
-def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
-    """Record what happens while the body executes; the lists are filled at its end.
+def traced(*, buffer_kib: int = 65536, tenant: str | None = None) -> Iterator[Trace]:
+    """Record what happens, to all or to one tenant, while the body executes; the lists are filled at its end.
 
     Switching the tracer on and off stops the machine for milliseconds, engine thread included: a run it falls into
     is not the scheduler's. Raises if events were lost.
@@ -95,10 +95,12 @@ def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
     mounted()
     clock = TRACING / "trace_clock"
     before = re.findall(r"\[(\w+)\]", clock.read_text())[0]
-    enable = TRACING / "events/vgpu/enable"
+    enable, chosen = TRACING / "events/vgpu/enable", TRACING / "events/vgpu/filter"
     trace = Trace()
     try:
         clock.write_text("mono")  # which empties the buffer
+        if tenant is not None:
+            chosen.write_text(f'tenant == "{tenant}"')
         (TRACING / "buffer_size_kb").write_text(str(buffer_kib))
         enable.write_text("1")
         begun_ns = time.monotonic_ns()
@@ -110,6 +112,8 @@ def traced(*, buffer_kib: int = 65536) -> Iterator[Trace]:
             text = (TRACING / "trace").read_text()
     finally:
         clock.write_text(before)
+        if tenant is not None:
+            chosen.write_text("0")
     if "LOST" in text:
         raise RuntimeError("the trace buffer was too small")
     for match in _RUN_END.finditer(text):
