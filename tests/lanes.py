@@ -23,6 +23,7 @@ LAB_TOOL = ("labtool", "kernel_image", "mending", "user_mode")
 # User-mode Linux runs the module as a program of this machine.
 USER_MODE = ("tests/lab/lab", "run", "--kernel", "uml")
 USER_MODE_DEBUG = ("tests/lab/lab", "run", "--kernel", "uml-debug")
+USER_MODE_SMP = ("tests/lab/lab", "run", "--kernel", "uml-smp")
 # In a lab host of its own: letting each allocation fail takes longer than the rest of the suite.
 FAILURES = "tests/kmod/failures"
 
@@ -211,6 +212,39 @@ LANES = (
         limit_s=7200,  # on a new machine it builds that kernel first
         long=True,
         usual_s=(120, 60, 30, 600, 60),
+    ),
+    Lane(
+        name="module-smp",
+        commands=(
+            (*USER_MODE_SMP, "--minimal", "--", "tests/kmod/smoke"),
+            (
+                *USER_MODE_SMP,
+                "--bare",
+                "--timeout",
+                "1800",
+                *LAB_PYTEST,
+                "-m",
+                "not long and not emulated",
+                f"--ignore={FAILURES}",
+                # KUnit of 7.x does not say which cases have passed
+                "--ignore=tests/kmod/test_kunit.py",
+                "tests/kmod",
+            ),
+            (
+                *USER_MODE_SMP,
+                "--bare",
+                "--timeout",
+                "1800",
+                *LAB_PYTEST,
+                "-m",
+                "not long",
+                "tests/kmod/test_fuzz.py",
+                "tests/kmod/test_storms.py",
+            ),
+        ),
+        limit_s=3 * 3600,  # on a new machine it builds that kernel first
+        long=True,
+        usual_s=(1500, 600, 120),  # the first one builds that kernel
     ),
     Lane(
         name="kernel-debug",

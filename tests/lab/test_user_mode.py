@@ -123,6 +123,7 @@ def test_in_virtual_time_a_day_passes_at_once() -> None:
         ("--kernel", "uml", "--bare", "--icount"),
         ("--kernel", "uml", "--bare", "--neighbour", "true"),
         ("--minimal", "--virtual-time"),
+        ("--kernel", "uml-smp", "--minimal", "--virtual-time"),
     ],
 )
 def test_what_does_not_go_together_is_refused(words: tuple[str, ...]) -> None:

@@ -153,8 +153,8 @@ def _boot_options(options: argparse.Namespace) -> Options:
     user_mode = KERNELS[options.kernel].is_user_mode
     if user_mode and (not (options.minimal or options.bare) or options.icount):
         raise LabError(f"--kernel {options.kernel} goes with --minimal or --bare, and not with --icount")
-    if options.virtual_time and not user_mode:
-        raise LabError("--virtual-time goes with --kernel uml; --icount is QEMU's")
+    if options.virtual_time and (not user_mode or KERNELS[options.kernel].multiprocessor):
+        raise LabError("--virtual-time goes with --kernel uml and one processor; --icount is QEMU's")
     neighbour = getattr(options, "neighbour", None)
     if neighbour and (options.systemd or options.icount or user_mode):
         raise LabError(

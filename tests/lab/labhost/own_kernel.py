@@ -20,6 +20,8 @@ from labhost.rootfs import in_root, logged
 PACKAGES = (
     "bc", "bison", "cpio", "flex", "libelf-dev", "libssl-dev", "patch", "python3-minimal", "rsync", "xz-utils",
 )  # fmt: skip
+NEWEST = "7.x"
+"""The series that a suite has; the others are named."""
 IMAGES = {"x86_64": "arch/x86/boot/bzImage", "um": "vmlinux"}
 """By architecture: what is booted."""
 _BUILD_LIMIT_S = 4 * 3600.0
@@ -60,7 +62,7 @@ printf '%s' "$release" > /kernel-release
 
 def source_package(series: str) -> str:
     """Return the name of Debian's package with the sources of a kernel series."""
-    return f"linux-source-{series}"
+    return "linux-source" if series == NEWEST else f"linux-source-{series}"
 
 
 def build_kernel(

@@ -139,6 +139,7 @@ def user_mode_machine(paths: Paths, options: Options, parts: Ingredients, direct
         directory=directory,
         checkout=paths.checkout,
         root=parts.host_root,
+        processors=options.cpus if parts.toolchain.kernel.multiprocessor else 1,
         virtual_time=options.virtual_time,
     )
 

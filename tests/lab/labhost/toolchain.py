@@ -44,7 +44,7 @@ class Kernel:
     """A kernel of a Debian suite, with the compiler its headers want; `split` if it comes in several packages.
 
     With `fragments`, of a configuration in tests/lab/kernels, it is built here from the sources of `series`: for a
-    virtual machine, or as User-mode Linux if its `architecture` is `um`.
+    virtual machine, or as User-mode Linux if its `architecture` is `um`. The series `7.x` is whatever is the newest.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Kernel:
     series: str = ""
     fragments: tuple[str, ...] = ()
     architecture: str = "x86_64"
+    multiprocessor: bool = True
 
     @property
     def is_user_mode(self) -> bool:
@@ -61,8 +62,16 @@ class Kernel:
         return self.architecture == "um"
 
 
-def _user_mode(name: str, *fragments: str) -> Kernel:
-    return Kernel(name=name, suite="trixie", compiler="gcc-14", series="6.12", fragments=fragments, architecture="um")
+def _user_mode(name: str, *fragments: str, suite: str = "trixie", series: str = "6.12") -> Kernel:
+    return Kernel(
+        name=name,
+        suite=suite,
+        compiler="gcc-14",
+        series=series,
+        fragments=fragments,
+        architecture="um",
+        multiprocessor="uml-smp.config" in fragments,
+    )
 
 
 KERNELS = {
@@ -75,6 +84,7 @@ KERNELS = {
         Kernel(name="debug", suite="trixie", compiler="gcc-14", series="6.12", fragments=("debug.config",)),
         _user_mode("uml", "uml.config", "uml-virtual-time.config"),
         _user_mode("uml-debug", "uml.config", "uml-virtual-time.config", "uml-debug.config"),
+        _user_mode("uml-smp", "uml.config", "uml-smp.config", suite="trixie-backports", series=own_kernel.NEWEST),
     )
 }
 DEFAULT_KERNEL = "6.12"
@@ -142,7 +152,8 @@ def _debian(paths: Paths, kernel: Kernel, name: str) -> Path:
 
 def _own(paths: Paths, kernel: Kernel, name: str) -> Path:
     fragment = "".join((paths.kernel_configs / part).read_text(encoding="ascii") for part in kernel.fragments)
-    additions = sorted((paths.kernel_configs / "uml").iterdir()) if kernel.is_user_mode else []
+    names = ("lab_pci.c", f"linux-{kernel.series}.patch") if kernel.is_user_mode else ()
+    additions = [paths.kernel_configs / "uml" / addition for addition in names]
     packages = ["busybox-static", "gcc", kernel.compiler, "kmod", "libc6-dev", "make", "perl", "sparse"]
     packages += [*own_kernel.PACKAGES, own_kernel.source_package(kernel.series)]
 

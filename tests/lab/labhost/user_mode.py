@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lab host whose kernel is a program of this machine: User-mode Linux, for tests of the module alone.
 
-It boots in a second. Its processes are this machine's, so that nothing is emulated; it has one processor, the PCI bus
-of kernels/uml/lab_pci.c, and this machine's file systems (hostfs) instead of disks.
+It boots in a second. Its processes are this machine's, so that nothing is emulated; it has the PCI bus of
+kernels/uml/lab_pci.c, this machine's file systems (hostfs) instead of disks, and one processor, before Linux 7.0.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ class UserModeMachine:
     directory: Path
     checkout: Path
     root: Path | None
+    processors: int
     virtual_time: bool
 
     @property
@@ -59,6 +60,8 @@ class UserModeMachine:
             # computing takes no time, traps take a microsecond each; when all sleep it is at once as late as they wait
             # for
             *(["time-travel=inf-cpu"] if self.virtual_time else []),
+            # several of them work only where system calls are caught by seccomp(2) instead of ptrace(2)
+            *([f"seccomp=on ncpus={self.processors}"] if self.processors > 1 else []),
             "con=null con0=fd:0,fd:2",
         ]
         return [
