@@ -11,9 +11,7 @@
  * block is copied to the program by whichever thread handles its completion, before the
  * event is seen to be complete.
  */
-#include "guest/opencl/memory.h"
-
-#include <time.h>
+#include "guest/opencl/transfer_part.h"
 
 #define PIECE_BYTES (1u << 20)
 #define PIECES_AT_ONCE 6u	/* of a read that blocks: more would leave the caches */
@@ -22,11 +20,6 @@
 /* Storage in the window is used directly for what is worth a round trip. */
 #define DIRECT_READ_MIN (32u << 10)
 #define DIRECT_WRITE_MIN (256u << 10)
-
-/* Part of the region, relative to its origin. */
-struct part {
-	size_t origin[3], region[3];
-};
 
 /**
  * struct job - a transfer under way
@@ -55,34 +48,6 @@ struct piece {
 
 /* Pieces that occupy the bulk area, in the whole process. */
 static atomic_uint staged;
-
-static uint64_t part_bytes(const struct transfer *t, const struct part *part)
-{
-	return (uint64_t)part->region[0] * t->unit * part->region[1] * part->region[2];
-}
-
-/* Copies a part between the program and a dense copy. */
-static void copy_part(const struct transfer *t, const struct part *part, uint8_t *dense, bool to_program)
-{
-	size_t row = part->region[0] * t->unit;
-
-	for (size_t z = 0; z < part->region[2]; z++) {
-		uint8_t *host = t->host + (part->origin[2] + z) * t->host_slice + part->origin[1] * t->host_row +
-				part->origin[0] * t->unit;
-		size_t bytes = row, rows = part->region[1];
-
-		if (t->host_row == row || rows == 1) {	/* the whole slice at once */
-			bytes = row * rows;
-			rows = 1;
-		}
-		for (size_t y = 0; y < rows; y++, dense += bytes) {
-			if (to_program)
-				memcpy(host + y * t->host_row, dense, bytes);
-			else
-				memcpy(dense, host + y * t->host_row, bytes);
-		}
-	}
-}
 
 static void job_drop(struct job *job)
 {
@@ -117,7 +82,7 @@ static bool piece_reply(struct vgpu_pending *pending, const struct vgpu_message 
 			memcpy(job->times, times, sizeof(job->times));
 		job->times[3] = times[3];
 		if (!job->transfer.write)
-			copy_part(&job->transfer, &piece->part, vgpu_bulk_address(piece->bulk->offset), true);
+			part_copy(&job->transfer, &piece->part, vgpu_bulk_address(piece->bulk->offset), true);
 	}
 	if (piece->bulk) {
 		vgpu_bulk_free(piece->bulk);
@@ -126,41 +91,6 @@ static bool piece_reply(struct vgpu_pending *pending, const struct vgpu_message 
 	free(piece);
 	job_drop(job);
 	return true;
-}
-
-/* Takes the next part of at most @most bytes off the region; @at counts what has been taken. */
-static void next_part(const struct transfer *t, size_t at[3], uint64_t most, struct part *part)
-{
-	const size_t *region = t->region;
-	uint64_t row = region[0] * t->unit, slice = row * region[1];
-
-	memcpy(part->origin, at, sizeof(part->origin));
-	part->region[0] = region[0] - at[0];
-	part->region[1] = part->region[2] = 1;
-	if (at[0] || row > most) {
-		size_t steps = most / t->unit ? most / t->unit : 1;
-
-		if (part->region[0] > steps)
-			part->region[0] = steps;
-	} else if (at[1] || slice > most) {
-		part->region[1] = region[1] - at[1];
-		if (part->region[1] > most / row)
-			part->region[1] = most / row;
-	} else {
-		part->region[1] = region[1];
-		part->region[2] = region[2] - at[2];
-		if (part->region[2] > most / slice)
-			part->region[2] = most / slice;
-	}
-	at[0] += part->region[0];
-	if (at[0] < region[0])
-		return;
-	at[0] = 0;
-	at[1] += part->region[1];
-	if (at[1] < region[1])
-		return;
-	at[1] = 0;
-	at[2] += part->region[2];
 }
 
 struct space_wait {
@@ -199,120 +129,6 @@ static struct vgpu_bulk *find_room(uint64_t bytes, bool may_wait)
 	}
 }
 
-/* Lays a piece's command out; @inline_bytes are in the message, else it is in the bulk area. */
-static void *place(void *at, const struct transfer *t, const struct part *part, uint32_t waits, uint64_t inline_bytes,
-		   const struct vgpu_bulk *bulk, uint32_t **wait_list, uint8_t **inline_data)
-{
-	uint64_t offset = bulk ? bulk->offset : VGPU_CL_INLINE, bytes = part_bytes(t, part);
-	size_t origin[3];
-
-	for (int i = 0; i < 3; i++)
-		origin[i] = t->origin[i] + part->origin[i];
-#define PLACE(name, blob, memory_fields) \
-	do { \
-		m->memory = t->memory->object.handle; \
-		m->blob##_offset = offset; \
-		m->blob##_bytes = bytes; \
-		memory_fields \
-		*wait_list = parts.waits; \
-		return m; \
-	} while (0)
-#define RECT_FIELDS \
-	memcpy(m->origin, origin, sizeof(origin)); \
-	memcpy(m->region, part->region, sizeof(part->region)); \
-	m->row_pitch = t->row_pitch; \
-	m->slice_pitch = t->slice_pitch;
-#define IMAGE_FIELDS \
-	memcpy(m->origin, origin, sizeof(origin)); \
-	memcpy(m->region, part->region, sizeof(part->region));
-	switch (t->shape * 2 + t->write) {
-	case TRANSFER_BUFFER * 2: {
-		struct vgpu_cl_read_buffer_parts parts;
-		struct vgpu_cl_read_buffer *m = vgpu_cl_place_read_buffer(at, waits, &parts);
-
-		PLACE(read_buffer, target, m->offset = origin[0];);
-	}
-	case TRANSFER_BUFFER * 2 + 1: {
-		struct vgpu_cl_write_buffer_parts parts;
-		struct vgpu_cl_write_buffer *m = vgpu_cl_place_write_buffer(at, waits, inline_bytes, &parts);
-
-		*inline_data = parts.source;
-		PLACE(write_buffer, source, m->offset = origin[0];);
-	}
-	case TRANSFER_RECT * 2: {
-		struct vgpu_cl_read_buffer_rect_parts parts;
-		struct vgpu_cl_read_buffer_rect *m = vgpu_cl_place_read_buffer_rect(at, waits, &parts);
-
-		PLACE(read_buffer_rect, target, RECT_FIELDS);
-	}
-	case TRANSFER_RECT * 2 + 1: {
-		struct vgpu_cl_write_buffer_rect_parts parts;
-		struct vgpu_cl_write_buffer_rect *m =
-			vgpu_cl_place_write_buffer_rect(at, waits, inline_bytes, &parts);
-
-		*inline_data = parts.source;
-		PLACE(write_buffer_rect, source, RECT_FIELDS);
-	}
-	case TRANSFER_IMAGE * 2: {
-		struct vgpu_cl_read_image_parts parts;
-		struct vgpu_cl_read_image *m = vgpu_cl_place_read_image(at, waits, &parts);
-
-		PLACE(read_image, target, IMAGE_FIELDS);
-	}
-	default: {
-		struct vgpu_cl_write_image_parts parts;
-		struct vgpu_cl_write_image *m = vgpu_cl_place_write_image(at, waits, inline_bytes, &parts);
-
-		*inline_data = parts.source;
-		PLACE(write_image, source, IMAGE_FIELDS);
-	}
-	}
-#undef PLACE
-#undef RECT_FIELDS
-#undef IMAGE_FIELDS
-}
-
-static uint64_t message_bytes(const struct transfer *t, uint32_t waits, uint64_t inline_bytes)
-{
-	switch (t->shape * 2 + t->write) {
-	case TRANSFER_BUFFER * 2:
-		return vgpu_cl_bytes_of_read_buffer(waits);
-	case TRANSFER_BUFFER * 2 + 1:
-		return vgpu_cl_bytes_of_write_buffer(waits, inline_bytes);
-	case TRANSFER_RECT * 2:
-		return vgpu_cl_bytes_of_read_buffer_rect(waits);
-	case TRANSFER_RECT * 2 + 1:
-		return vgpu_cl_bytes_of_write_buffer_rect(waits, inline_bytes);
-	case TRANSFER_IMAGE * 2:
-		return vgpu_cl_bytes_of_read_image(waits);
-	default:
-		return vgpu_cl_bytes_of_write_image(waits, inline_bytes);
-	}
-}
-
-/* Sends the command of one part.  A write's data have been copied when this returns. */
-static cl_int send_part(struct command *command, const struct transfer *t, const struct part *part,
-			const struct vgpu_bulk *bulk)
-{
-	uint64_t inline_bytes = bulk ? 0 : part_bytes(t, part);
-	uint8_t *inline_data = NULL;
-	uint32_t *waits;
-	void *at, *m;
-
-	at = vgpu_send_begin((uint32_t)message_bytes(t, command->wait_count, inline_bytes));
-	if (!at)
-		return LOST;
-	m = place(at, t, part, command->wait_count, inline_bytes, bulk, &waits, &inline_data);
-	if (inline_bytes)
-		copy_part(t, part, inline_data, false);
-	if (!command_fill(command, m, waits)) {
-		vgpu_send_cancel();
-		return CL_OUT_OF_RESOURCES;
-	}
-	vgpu_send_commit();
-	return CL_SUCCESS;
-}
-
 static bool job_done(void *argument)
 {
 	return atomic_load(&((struct job *)argument)->done);
@@ -340,11 +156,11 @@ static cl_int send_piece(struct job *job, struct command *command, struct part *
 	command->pending = &piece->pending;
 	command->completes = false;
 	if (bulk && job->transfer.write)
-		copy_part(&job->transfer, part, vgpu_bulk_address(bulk->offset), false);
+		part_copy(&job->transfer, part, vgpu_bulk_address(bulk->offset), false);
 	atomic_fetch_add(&job->left, 1);
 	if (bulk)
 		atomic_fetch_add(&staged, 1);
-	status = send_part(command, &job->transfer, part, bulk);
+	status = part_send(command, &job->transfer, part, bulk);
 	if (status) {
 		if (bulk)
 			atomic_fetch_sub(&staged, 1);
@@ -387,7 +203,7 @@ static cl_int send_pieces(struct job *job, struct command *command, bool may_wai
 		if (!status && !bulk)
 			status = vgpu_usable() ? CL_MEM_OBJECT_ALLOCATION_FAILURE : LOST;
 		if (!status) {
-			next_part(t, at, bulk->bytes < most ? bulk->bytes : most, &part);
+			part_next(t, at, bulk->bytes < most ? bulk->bytes : most, &part);
 			end = at[2] >= t->region[2];
 			if (!end && chained && !(link = event_new(job->queue->context, job->queue, 0)))
 				status = CL_OUT_OF_HOST_MEMORY;
@@ -413,20 +229,11 @@ static cl_int send_pieces(struct job *job, struct command *command, bool may_wai
 	return CL_SUCCESS;
 }
 
-/* What a blocking call returns for a command that has failed. */
-static cl_int blocking_status(cl_int status, cl_uint count, const cl_event *waits)
-{
-	for (cl_uint i = 0; i < count; i++)
-		if (waits[i]->status < 0)
-			return CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-	return status;
-}
-
 /* A small write needs no record at all. */
 static cl_int write_small(const struct transfer *transfer, struct command *command, cl_event *event)
 {
-	struct part part = { { 0, 0, 0 }, { transfer->region[0], transfer->region[1], transfer->region[2] } };
-	cl_int status = send_part(command, transfer, &part, NULL);
+	struct part part = part_whole(transfer);
+	cl_int status = part_send(command, transfer, &part, NULL);
 
 	return status ? command_fail(command, status) : command_sent(command, event);
 }
@@ -481,137 +288,13 @@ static cl_int run_staged(const struct transfer *transfer, cl_command_queue queue
 	return status;
 }
 
-/* A wait for a command of this file's own. */
-struct own_wait {
-	struct vgpu_pending pending;
-	atomic_bool done;
-	cl_int status;
-	cl_ulong times[4];
-};
-
-static bool own_reply(struct vgpu_pending *pending, const struct vgpu_message *message, uint32_t bytes)
-{
-	struct own_wait *wait = (struct own_wait *)pending;
-
-	wait->status = completion_status(message, bytes, wait->times);
-	atomic_store(&wait->done, true);
-	return true;
-}
-
-static bool own_done(void *argument)
-{
-	return atomic_load(&((struct own_wait *)argument)->done);
-}
-
-/* Makes the transfer's part of the storage valid here; returns the child's status. */
-static cl_int map_storage(const struct transfer *t, cl_command_queue queue, uint32_t handle, cl_uint count,
-			  const cl_event *waits, struct own_wait *wait)
-{
-	struct vgpu_cl_map_buffer_parts map;
-	struct command command;
-	cl_int status = command_begin(&command, queue, 0, count, waits, NULL);
-	void *at;
-
-	if (status)
-		return status;
-	command.pending = &wait->pending;
-	at = vgpu_send_begin((uint32_t)vgpu_cl_bytes_of_map_buffer(command.wait_count));
-	if (!at)
-		return LOST;
-	vgpu_cl_place_map_buffer(at, command.wait_count, &map);
-	map.message->memory = t->memory->object.handle;
-	map.message->mapping = handle;
-	map.message->flags = t->write ? CL_MAP_WRITE_INVALIDATE_REGION : CL_MAP_READ;
-	map.message->offset = t->origin[0];
-	map.message->bytes = t->region[0];
-	if (!command_fill(&command, map.message, map.waits)) {
-		vgpu_send_cancel();
-		return CL_OUT_OF_RESOURCES;
-	}
-	vgpu_send_commit();
-	if (!vgpu_wait(own_done, wait))
-		return LOST;
-	return wait->status;
-}
-
-cl_int send_unmap(uint32_t handle, struct command *command)
-{
-	struct vgpu_cl_unmap_parts unmap;
-	void *at = vgpu_send_begin((uint32_t)vgpu_cl_bytes_of_unmap(command->wait_count));
-
-	if (!at)
-		return LOST;
-	vgpu_cl_place_unmap(at, command->wait_count, &unmap);
-	unmap.message->mapping = handle;
-	if (!command_fill(command, unmap.message, unmap.waits)) {
-		vgpu_send_cancel();
-		return CL_OUT_OF_RESOURCES;
-	}
-	vgpu_send_commit();
-	return CL_SUCCESS;
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
-/*
- * Maps storage in the window, copies, and unmaps it again: one copy instead of two.  The command is complete when this
- * returns, so the child need not know its event.
- */
-static cl_int run_direct(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
-			 const cl_event *waits, cl_event *event)
-{
-	uint8_t *stored = vgpu_bulk_address(t->memory->stored_offset + t->origin[0]);
-	struct own_wait wait = { .pending.reply = own_reply };
-	uint32_t handle = mapping_handle_new();
-	struct _cl_event *own = NULL;
-	struct command end;
-	cl_int status = handle ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
-	uint64_t begun;
-
-	if (!status && event) {
-		own = event_new(queue->context, queue, type);
-		if (own)
-			own->released = true;
-		else
-			status = CL_OUT_OF_HOST_MEMORY;
-	}
-	if (!status)
-		status = map_storage(t, queue, handle, count, waits, &wait);
-	if (!status) {
-		begun = now_ns();
-		if (t->write)
-			memcpy(stored, t->host, t->region[0]);
-		else
-			memcpy(t->host, stored, t->region[0]);
-		wait.times[3] += now_ns() - begun;
-		status = command_begin(&end, queue, 0, 0, NULL, NULL);
-		if (!status)
-			status = send_unmap(handle, &end);
-	}
-	mapping_handle_free(handle);
-	if (own && status) {
-		object_drop(own);
-	} else if (own) {
-		event_finish(own, CL_COMPLETE, wait.times);
-		*event = own;
-	}
-	vgpu_cl_bury();
-	return status ? blocking_status(status, count, waits) : CL_SUCCESS;
-}
-
 cl_int transfer_run(const struct transfer *t, cl_command_queue queue, bool blocking, cl_command_type type,
 		    cl_uint count, const cl_event *waits, cl_event *event)
 {
 	if (blocking && t->shape == TRANSFER_BUFFER && t->memory->stored &&
 	    (t->write ? t->region[0] >= DIRECT_WRITE_MIN && !atomic_load(&user_events_open) :
 			t->region[0] >= DIRECT_READ_MIN))
-		return run_direct(t, queue, type, count, waits, event);
+		return transfer_direct(t, queue, type, count, waits, event);
 	if (!blocking && region_bytes(t) > PIECE_BYTES && atomic_load(&user_events_open) &&
 	    region_bytes(t) > vgpu_bulk_largest() / 2)
 		return (t->write ? held_write : held_read)(t, queue, type, count, waits, event);
@@ -645,7 +328,7 @@ cl_int transfer_in_place(const struct transfer *transfer, struct vgpu_bulk *bulk
 			 cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *waits,
 			 cl_event *event)
 {
-	struct part part = { { 0, 0, 0 }, { transfer->region[0], transfer->region[1], transfer->region[2] } };
+	struct part part = part_whole(transfer);
 	struct in_place *in_place = calloc(1, sizeof(*in_place));
 	struct command command;
 	cl_int status;
@@ -665,7 +348,7 @@ cl_int transfer_in_place(const struct transfer *transfer, struct vgpu_bulk *bulk
 	command.pending = &in_place->pending;	/* with the event's hold, which event_reply() gives up */
 	if (free_bulk)
 		atomic_fetch_add(&staged, 1);
-	status = send_part(&command, transfer, &part, bulk);
+	status = part_send(&command, transfer, &part, bulk);
 	if (status) {
 		if (free_bulk)
 			atomic_fetch_sub(&staged, 1);
