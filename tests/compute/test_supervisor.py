@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A supervisor and its arbiter: children start and end by its datagrams, and share their slice's memory."""
 
+import contextlib
 import errno
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +24,10 @@ from tests.compute.executor_rig import (
     RELEASE,
     RESERVE,
     START,
+    THAW,
     Slice,
     call,
+    is_alive,
     kill,
     make_hostile_child,
     make_product,
@@ -237,3 +241,24 @@ def test_a_wrong_command_line_is_refused(tmp_path: Path, options: tuple[str, ...
     with run_slice(tmp_path, *options) as slice_:
         assert slice_.process.wait(60) == 2
         assert said in slice_.log.read_text()
+
+
+def test_compilers_are_started_at_a_bounded_rate(tenant: Slice) -> None:
+    child = tenant.start()
+    begun = time.monotonic()
+    # The sleep backend's jobs fail at once.
+    for _ in range(110):
+        assert child.window.ask(COMPILE, 8).status == errno.EIO
+    # 64 at once and 20 a second.
+    assert time.monotonic() - begun >= (110 - 64) / 20
+
+
+def test_an_arbiter_that_reads_no_answers_ends_its_supervisor(tenant: Slice) -> None:
+    child = tenant.start()
+    pid = tenant.pid_of(child.number)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for _ in range(100_000):
+            tenant.send(THAW)
+    assert tenant.process.wait(60) == 0
+    assert "the arbiter reads no answers" in tenant.log.read_text()
+    assert not is_alive(pid)

@@ -18,6 +18,27 @@
 #include "executor/supervisor/supervisor.h"
 #include "protocol/window.h"
 
+/*
+ * Compilers that may be started at once, and per second.  To start one costs the
+ * supervisor about a millisecond, which is nobody's processor time in particular.
+ */
+#define START_BURST	64u
+#define START_EVERY_NS	50000000ull
+
+/* Returns 0 if one may be started now, or else when. */
+static uint64_t take_permit(struct vgpu_supervisor *s, uint64_t now_ns)
+{
+	uint64_t spent_ns = START_BURST * START_EVERY_NS;
+
+	/* The moment up to which starts have been paid for; it may lie a burst in the past. */
+	if (now_ns > spent_ns && s->compilers_paid_ns < now_ns - spent_ns)
+		s->compilers_paid_ns = now_ns - spent_ns;
+	if (s->compilers_paid_ns + START_EVERY_NS > now_ns)
+		return s->compilers_paid_ns + START_EVERY_NS;
+	s->compilers_paid_ns += START_EVERY_NS;
+	return 0;
+}
+
 static unsigned int jobs_of(const struct vgpu_supervisor *s, uint64_t client)
 {
 	unsigned int count = 0;
@@ -118,6 +139,9 @@ void vgpu_compilers_start(struct vgpu_supervisor *s)
 
 		if (s->compilers[i].used)
 			continue;
+		s->compilers_next_ns = take_permit(s, vgpu_now_ns());
+		if (s->compilers_next_ns)
+			return;
 		chosen = choose(s);
 		error = start(s, &s->compilers[i], &s->queue[chosen]);
 		if (error) {
@@ -155,7 +179,7 @@ void vgpu_compilers_forget(struct vgpu_supervisor *s, uint64_t client)
 
 uint64_t vgpu_compilers_poll(struct vgpu_supervisor *s, uint64_t now_ns)
 {
-	uint64_t next_ns = UINT64_MAX;
+	uint64_t next_ns = s->queued && s->compilers_next_ns ? s->compilers_next_ns : UINT64_MAX;
 
 	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++) {
 		struct vgpu_supervised *compiler = &s->compilers[i];

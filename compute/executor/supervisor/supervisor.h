@@ -102,6 +102,7 @@ struct vgpu_job {
  * @gate_sequence: of the FREEZE that waits for children to stop; 0 for none
  * @gate_asked_ns: when it came
  * @hurried: children's threads run before others until they have stopped
+ * @compilers_next_ns: no compiler may be started before; 0 if one may be
  * @pending: datagrams to the arbiter for which its socket had no room
  */
 struct vgpu_supervisor {
@@ -124,6 +125,8 @@ struct vgpu_supervisor {
 	struct vgpu_supervised children[VGPU_CHILDREN_MAX];
 	struct vgpu_supervised compilers[VGPU_COMPILERS_MAX];
 	uint64_t compilers_started;
+	uint64_t compilers_paid_ns;
+	uint64_t compilers_next_ns;
 	struct vgpu_job queue[VGPU_QUEUE_MAX];
 	unsigned int queued;
 	struct vgpu_supervisor_message *pending;
