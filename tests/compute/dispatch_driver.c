@@ -21,6 +21,10 @@
 #include "executor/backend.h"
 #include "executor/link.h"
 
+/* Of a compiler; beyond those that the driver has open. */
+#define JOB_FD		900
+#define RESULT_FD	901
+
 enum to_driver { REQUEST = 1, WRITE, READ, LEASE, STATE, QUIT, ROOM };
 enum from_driver { REPLY = 1, WINDOW, NEWS, MALFORMED, CLOSED };
 
@@ -32,7 +36,7 @@ struct lease {
 
 struct state {
 	uint32_t queued, under_way, kernel_id, full;
-	uint64_t hint_ns, submitted, finished, failed, reserved;
+	uint64_t hint_ns, submitted, finished, failed, reserved, compilations;
 };
 
 struct vgpu_child {
@@ -41,7 +45,7 @@ struct vgpu_child {
 	pthread_mutex_t lock;
 	struct lease lease;
 	bool room;
-	uint64_t reserved, limit;
+	uint64_t reserved, limit, compilations;
 	struct {
 		uint64_t token;
 		int status, exit_status;
@@ -132,8 +136,8 @@ static void *run_compiler(void *argument)
 	pid_t process = fork();
 
 	if (!process) {
-		dup2(compilation->job, 10);
-		dup2(compilation->result, 11);
+		dup2(compilation->job, JOB_FD);
+		dup2(compilation->result, RESULT_FD);
 		execl("/proc/self/exe", "dispatch-driver", "--compile", child->library, NULL);
 		_exit(127);
 	}
@@ -155,6 +159,7 @@ static int compile(struct vgpu_child *child, int job, int result, uint64_t token
 	struct compilation *compilation = malloc(sizeof(*compilation));
 	pthread_t thread;
 
+	child->compilations++;
 	*compilation = (struct compilation){ child, job, result, token };
 	if (pthread_create(&thread, NULL, run_compiler, compilation))
 		abort();
@@ -223,6 +228,7 @@ static void say_state(struct vgpu_child *child, struct vgpu_backend *backend)
 		.finished = outlook.finished,
 		.failed = outlook.failed,
 		.reserved = child->reserved,
+		.compilations = child->compilations,
 	};
 	frame(child, NEWS, &state, sizeof(state));
 }
@@ -314,7 +320,7 @@ int main(int argc, char **argv)
 	struct vgpu_backend *backend;
 
 	if (argc == 3 && !strcmp(argv[1], "--compile"))
-		return vgpu_opencl_compile(argv[2], 10, 11);
+		return vgpu_opencl_compile(argv[2], JOB_FD, RESULT_FD);
 	if (argc != 4)
 		return 2;
 	child.library = configuration.library = argv[1];

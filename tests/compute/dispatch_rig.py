@@ -27,7 +27,7 @@ COMPUTE = ROOT / "compute"
 LIMIT_S = 120.0
 HEADER = struct.Struct("=IHHQ")
 FRAME = struct.Struct("=II")
-STATE = struct.Struct("=IIIIQQQQQ")
+STATE = struct.Struct("=IIIIQQQQQQ")
 LETTERS = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q"}
 
 REQUEST, WRITE, READ, LEASE, STATE_, QUIT, ROOM = range(1, 8)
@@ -185,6 +185,7 @@ class State:
     finished: int
     failed: int
     reserved: int
+    compilations: int
 
 
 class DriverError(Exception):

@@ -262,6 +262,7 @@ struct vgpu_backend {
 	/* build.c, loader.c */
 	struct build *builds;	/* that compilers work on */
 	uint64_t build_token;
+	struct kept *kept;	/* results of builds */
 	struct loader *loader;
 
 	/* Where answers are made. */

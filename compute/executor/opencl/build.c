@@ -22,110 +22,6 @@ static const cl_int failures[] = {
 	[OPENCL_LINK] = CL_LINK_PROGRAM_FAILURE,
 };
 
-static void put_program(struct job_writer *job, const struct program *program,
-			const struct build *build, bool binary)
-{
-	opencl_put_number(job, !binary);
-	if (!binary) {
-		opencl_put_blob(job, program->source, program->source_bytes);
-		return;
-	}
-	for (uint32_t i = 0; i < build->device_count; i++) {
-		struct program_device *device = opencl_program_device((struct program *)program,
-								      build->devices[i].device);
-
-		opencl_put_blob(job, device ? device->binary : NULL,
-				device ? device->binary_bytes : 0);
-	}
-}
-
-/* Names that end with NUL each: at most @most of them are put. */
-static void put_names(struct job_writer *job, const char *names, uint64_t bytes, uint64_t most)
-{
-	uint64_t count = 0, at = 0;
-
-	for (uint64_t i = 0; i < bytes && count < most; i++)
-		count += !names[i];
-	opencl_put_number(job, count);
-	for (uint64_t i = 0; i < count; i++) {
-		size_t length = strlen(names + at);
-
-		opencl_put_blob(job, names + at, length);
-		at += length + 1;
-	}
-}
-
-/* Records of struct vgpu_cl_header_file; false: they are not well formed. */
-static bool put_headers(struct job_writer *job, const char *headers, uint64_t bytes)
-{
-	struct vgpu_cl_header_file file;
-	uint64_t count = 0, at, end;
-
-	for (int pass = 0; pass < 2; pass++) {
-		if (pass)
-			opencl_put_number(job, count);
-		for (at = 0; at < bytes; at = end) {
-			if (bytes - at < sizeof(file))
-				return false;
-			memcpy(&file, headers + at, sizeof(file));
-			at += sizeof(file);
-			end = at + vgpu_padded((uint64_t)file.name_bytes + file.content_bytes);
-			if (end > bytes || file.name_bytes > VGPU_CL_PATH_MAX)
-				return false;
-			count += !pass;
-			if (!pass)
-				continue;
-			opencl_put_blob(job, headers + at, file.name_bytes);
-			opencl_put_blob(job, headers + at + file.name_bytes, file.content_bytes);
-		}
-	}
-	return true;
-}
-
-static bool put_header_programs(struct job_writer *job, const struct build *build,
-				const struct opencl_build_request *request)
-{
-	const char *name = request->header_names;
-	const char *end = name ? name + request->header_names_bytes : NULL;
-
-	opencl_put_number(job, request->header_count);
-	for (uint32_t i = 0; i < request->header_count; i++) {
-		if (name == end || !memchr(name, '\0', end - name))
-			return false;
-		opencl_put_blob(job, name, strlen(name));
-		put_program(job, request->header_programs[i], build, false);
-		name += strlen(name) + 1;
-	}
-	return true;
-}
-
-static cl_int write_job(struct job_writer *job, const struct build *build,
-			const struct opencl_build_request *request)
-{
-	opencl_put_number(job, OPENCL_JOB_MAGIC);
-	opencl_put_number(job, request->operation);
-	opencl_put_number(job, build->device_count);
-	for (uint32_t i = 0; i < build->device_count; i++)
-		opencl_put_number(job, build->devices[i].device);
-	opencl_put_blob(job, request->options, request->options ? strlen(request->options) : 0);
-	if (request->operation == OPENCL_LINK) {
-		opencl_put_number(job, request->input_count);
-		for (uint32_t i = 0; i < request->input_count; i++)
-			put_program(job, request->inputs[i], build, true);
-	} else {
-		opencl_put_number(job, 1);
-		put_program(job, request->program, build, request->program->from_binary);
-	}
-	if (!put_header_programs(job, build, request))
-		return CL_INVALID_VALUE;
-	put_names(job, request->directories, request->directories_bytes, 4096);
-	if (!put_headers(job, request->headers, request->headers_bytes))
-		return CL_INVALID_VALUE;
-	if (job->failed || job->used > VGPU_JOB_BYTES_MAX)
-		return CL_OUT_OF_HOST_MEMORY;
-	return CL_SUCCESS;
-}
-
 static cl_int choose_devices(struct build *build, const struct opencl_build_request *request)
 {
 	struct program *program = request->program;
@@ -194,105 +90,13 @@ static bool take_complete(struct build *build)
 	return true;
 }
 
-static cl_int start(struct vgpu_backend *backend, struct build *build,
-		    const struct opencl_build_request *request, bool *loads)
-{
-	struct job_writer writer = { 0 };
-	struct job_writer nothing = { 0 };
-	cl_int error = choose_devices(build, request);
-	int job, result, error_number;
-
-	if (!error && take_complete(build)) {
-		*loads = true;
-		return CL_SUCCESS;
-	}
-	if (!error)
-		error = write_job(&writer, build, request);
-	if (error) {
-		free(writer.bytes);
-		return error;
-	}
-	job = opencl_put_memfd(&writer, "vgpu-job");
-	result = opencl_put_memfd(&nothing, "vgpu-result");
-	build->result = result < 0 ? -1 : fcntl(result, F_DUPFD_CLOEXEC, 8);
-	if (job < 0 || build->result < 0) {
-		if (job >= 0)
-			close(job);
-		if (result >= 0)
-			close(result);
-		return CL_OUT_OF_HOST_MEMORY;
-	}
-	error_number = backend->services.compile(backend->services.child, job, result,
-						 build->token);
-	if (error_number) {
-		backend->services.log(backend->services.child, LOG_WARNING,
-				      "event=compiler not started: %s", strerror(error_number));
-		return CL_OUT_OF_HOST_MEMORY;
-	}
-	return CL_SUCCESS;
-}
-
-static void free_build(struct vgpu_backend *backend, struct build *build)
-{
-	for (uint32_t i = 0; i < build->device_count; i++)
-		opencl_clear_program_device(&build->devices[i]);
-	if (build->result >= 0)
-		close(build->result);
-	build->program->building = false;
-	opencl_unref(backend, build->program);
-	free(build->options);
-	free(build);
-}
-
-void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_request *request)
-{
-	struct build *build = calloc(1, sizeof(*build));
-	cl_int error = CL_OUT_OF_HOST_MEMORY;
-	bool loads = false;
-
-	if (build) {
-		build->backend = backend;
-		build->operation = request->operation;
-		build->request = *request->message;
-		build->program = opencl_ref(request->program);
-		build->context = request->program->context->library;
-		build->result = -1;
-		build->token = ++backend->build_token;
-		build->options = request->options;
-		request->program->building = true;
-		error = start(backend, build, request, &loads);
-		if (loads) {
-			opencl_load(backend, build);
-		} else if (error) {
-			build->options = NULL;
-			free_build(backend, build);
-		} else {
-			build->next = backend->builds;
-			backend->builds = build;
-		}
-	}
-	free(request->directories);
-	free(request->headers);
-	free(request->header_names);
-	if (!error)
-		return;
-	free(request->options);
-	opencl_answer(backend, request->message, error);
-}
-
 /* The result of a compiler, which may be anything; false: it is not one. */
-static bool read_result(struct build *build)
+static bool parse_result(struct build *build, const uint8_t *bytes, size_t size)
 {
-	struct job_reader reader = { 0 };
+	struct job_reader reader = { .bytes = bytes, .end = size };
 	uint64_t count;
-	uint8_t *bytes;
-	size_t size = 0;
-	bool fine;
+	bool fine = opencl_take_number(&reader) == OPENCL_RESULT_MAGIC;
 
-	bytes = opencl_read_file(build->result, VGPU_JOB_BYTES_MAX, &size);
-	reader.bytes = bytes;
-	reader.end = size;
-	fine = bytes && opencl_take_number(&reader) == OPENCL_RESULT_MAGIC;
 	if (fine)
 		build->error = (cl_int)opencl_take_number(&reader);
 	count = fine ? opencl_take_number(&reader) : 0;
@@ -312,8 +116,91 @@ static bool read_result(struct build *build)
 		fine = fine && device->log && device->binary && !reader.broken &&
 		       device->status <= CL_BUILD_SUCCESS && device->status >= CL_BUILD_IN_PROGRESS;
 	}
+	return fine;
+}
+
+/* What the compiler has written; results without an error are kept. */
+static bool read_result(struct vgpu_backend *backend, struct build *build)
+{
+	size_t size = 0;
+	uint8_t *bytes = opencl_read_file(build->result, VGPU_JOB_BYTES_MAX, &size);
+	bool fine = bytes && parse_result(build, bytes, size);
+
+	if (fine && !build->error && build->job) {
+		opencl_keep_result(backend, build->job, build->job_bytes, bytes, size);
+		build->job = NULL;
+		return true;
+	}
 	free(bytes);
 	return fine;
+}
+
+static cl_int run_compiler(struct vgpu_backend *backend, struct build *build,
+			   struct job_writer *writer)
+{
+	struct job_writer nothing = { 0 };
+	int job = opencl_put_memfd(writer, "vgpu-job");
+	int result = opencl_put_memfd(&nothing, "vgpu-result"), error_number;
+
+	build->result = result < 0 ? -1 : fcntl(result, F_DUPFD_CLOEXEC, 8);
+	if (job < 0 || build->result < 0) {
+		if (job >= 0)
+			close(job);
+		if (result >= 0)
+			close(result);
+		return CL_OUT_OF_HOST_MEMORY;
+	}
+	error_number = backend->services.compile(backend->services.child, job, result,
+						 build->token);
+	if (error_number) {
+		backend->services.log(backend->services.child, LOG_WARNING,
+				      "event=compiler not started: %s", strerror(error_number));
+		return CL_OUT_OF_HOST_MEMORY;
+	}
+	return CL_SUCCESS;
+}
+
+/* *ready: the build has its result already, from the program itself or from an earlier build. */
+static cl_int start(struct vgpu_backend *backend, struct build *build,
+		    const struct opencl_build_request *request, bool *ready)
+{
+	struct job_writer writer = { 0 };
+	cl_int error = choose_devices(build, request);
+	const uint8_t *result;
+	size_t bytes;
+
+	*ready = !error && take_complete(build);
+	if (error || *ready)
+		return error;
+	error = opencl_write_job(&writer, build, request);
+	if (error) {
+		free(writer.bytes);
+		return error;
+	}
+	result = opencl_find_result(backend, writer.bytes, writer.used, &bytes);
+	if (result && parse_result(build, result, bytes)) {
+		free(writer.bytes);
+		*ready = true;
+		return CL_SUCCESS;
+	}
+	build->job = malloc(writer.used);
+	if (build->job)
+		memcpy(build->job, writer.bytes, writer.used);
+	build->job_bytes = writer.used;
+	return run_compiler(backend, build, &writer);
+}
+
+static void free_build(struct vgpu_backend *backend, struct build *build)
+{
+	for (uint32_t i = 0; i < build->device_count; i++)
+		opencl_clear_program_device(&build->devices[i]);
+	if (build->result >= 0)
+		close(build->result);
+	build->program->building = false;
+	opencl_unref(backend, build->program);
+	free(build->options);
+	free(build->job);
+	free(build);
 }
 
 /* A compiler that came to nothing: the log is all that a program's author sees. */
@@ -402,6 +289,50 @@ static bool is_executable(const struct build *build)
 	return false;
 }
 
+static void load_or_finish(struct vgpu_backend *backend, struct build *build)
+{
+	if (!build->error && is_executable(build))
+		opencl_load(backend, build);
+	else
+		finish(backend, build);
+}
+
+void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_request *request)
+{
+	struct build *build = calloc(1, sizeof(*build));
+	cl_int error = CL_OUT_OF_HOST_MEMORY;
+	bool ready = false;
+
+	if (build) {
+		build->backend = backend;
+		build->operation = request->operation;
+		build->request = *request->message;
+		build->program = opencl_ref(request->program);
+		build->context = request->program->context->library;
+		build->result = -1;
+		build->token = ++backend->build_token;
+		build->options = request->options;
+		request->program->building = true;
+		error = start(backend, build, request, &ready);
+		if (ready) {
+			load_or_finish(backend, build);
+		} else if (error) {
+			build->options = NULL;
+			free_build(backend, build);
+		} else {
+			build->next = backend->builds;
+			backend->builds = build;
+		}
+	}
+	free(request->directories);
+	free(request->headers);
+	free(request->header_names);
+	if (!error)
+		return;
+	free(request->options);
+	opencl_answer(backend, request->message, error);
+}
+
 void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status)
 {
 	struct build *build, **link = &backend->builds;
@@ -419,13 +350,10 @@ void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, i
 		blame(build, text);
 		if (status == ENOMEM || status == EAGAIN)
 			build->error = CL_OUT_OF_HOST_MEMORY;
-	} else if (!read_result(build)) {
+	} else if (!read_result(backend, build)) {
 		blame(build, "vgpu: the compiler's result cannot be read");
 	}
-	if (!build->error && is_executable(build))
-		opencl_load(backend, build);
-	else
-		finish(backend, build);
+	load_or_finish(backend, build);
 }
 
 void opencl_collect_builds(struct vgpu_backend *backend)
@@ -451,6 +379,7 @@ void opencl_builds_close(struct vgpu_backend *backend)
 	}
 	free(backend->loader);
 	backend->loader = NULL;
+	opencl_forget_results(backend);
 	while ((build = backend->builds)) {
 		backend->builds = build->next;
 		free_build(backend, build);

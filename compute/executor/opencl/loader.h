@@ -17,6 +17,8 @@ struct build {
 	struct program *program;
 	uint64_t token;
 	int result;	/* memfd that the compiler writes */
+	uint8_t *job;	/* a copy, to keep the result by */
+	size_t job_bytes;
 	char *options;
 	cl_int error;	/* for the answer */
 	uint32_t device_count;
@@ -35,5 +37,20 @@ void opencl_loader_close(struct vgpu_backend *backend);
 void opencl_load(struct vgpu_backend *backend, struct build *build);
 /* One that is loaded or has failed, or NULL. */
 struct build *opencl_loaded(struct vgpu_backend *backend);
+
+/* build_job.c: the job of a build */
+struct job_writer;
+cl_int opencl_write_job(struct job_writer *job, const struct build *build,
+			const struct opencl_build_request *request);
+
+/*
+ * kept.c: results of earlier builds of this process, by their whole job.  keep takes
+ * both blocks; find's bytes are valid until the next keep.
+ */
+const uint8_t *opencl_find_result(struct vgpu_backend *backend, const uint8_t *job,
+				  size_t job_bytes, size_t *bytes);
+void opencl_keep_result(struct vgpu_backend *backend, uint8_t *job, size_t job_bytes,
+			uint8_t *result, size_t bytes);
+void opencl_forget_results(struct vgpu_backend *backend);
 
 #endif /* VGPU_OPENCL_LOADER_H */
