@@ -617,12 +617,13 @@ bool arbiter_request(struct arbiter *arbiter, struct arbiter_stream *stream,
 
 static void look(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t processor_ns)
 {
+	bool again = arbiter_is_confined(arbiter, tenant);
 	uint64_t fine_ns = watch_look(&tenant->watch, &arbiter->settings.watch, processor_ns,
 				      tenant->stats.leased_ns, arbiter->now_ns);
 
 	if (!fine_ns)
 		return;
-	tenant->stats.offences++;
+	tenant->stats.offences += !again;
 	tenant->debt_ns += fine_ns;
 	if (tenant != arbiter->holder)
 		review_gate(arbiter, tenant, tenant->gate_closed);

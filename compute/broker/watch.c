@@ -52,6 +52,9 @@ uint64_t watch_look(struct watch *watch, const struct watch_settings *settings,
 		return 0;
 	excess_ns = -watch->credit_ns;
 	watch->credit_ns = 0;
+	/* What it does until it is frozen belongs to the same offence. */
+	if (watch->until_ns > now_ns)
+		return excess_ns / settings->processors + 1;
 	steps = watch->offences < DOUBLINGS ? watch->offences++ : DOUBLINGS;
 	watch->until_ns = now_ns + (settings->penalty_ns << steps);
 	return excess_ns / settings->processors + 1;

@@ -59,7 +59,8 @@ void watch_reset(struct watch *watch);
  * @processor_ns: ever
  * @leased_ns: of the accelerator, paid for by their tenant, ever
  *
- * Return: for an offence, the engine time that the excess is worth; else 0.
+ * Return: for an offence, or more of one whose penalty lasts, the engine time that the
+ * excess is worth; else 0.
  */
 uint64_t watch_look(struct watch *watch, const struct watch_settings *settings,
 		    uint64_t processor_ns, uint64_t leased_ns, uint64_t now_ns);

@@ -245,10 +245,11 @@ class Broker:
     supervisor: Path
     tenants: list[dict[str, Any]] = field(default_factory=lambda: [tenant("blue"), tenant("red")])
     engine: dict[str, int] = field(default_factory=dict)
+    child: Path = Path("/bin/true")
 
     def settings(self) -> dict[str, Any]:
         return {
-            "programs": {"supervisor": str(self.supervisor), "child": str(self.supervisor), "library": "/bin/true"},
+            "programs": {"supervisor": str(self.supervisor), "child": str(self.child), "library": "/bin/true"},
             "engine": {
                 "grace_ns": 2_000_000,
                 "early_ns": 200_000,

@@ -73,7 +73,7 @@ def broker(tmp_path: Path, programs: tuple[Path, Path]) -> Iterator[Broker]:
 
 def test_a_program_gets_a_window_and_its_tenants_supervisor_a_child(broker: Broker) -> None:
     supervisor = broker.supervisors()["blue"]
-    assert supervisor.arguments == f"--tenant blue --child {broker.supervisor} --library /bin/true"
+    assert supervisor.arguments == f"--tenant blue --child /bin/true --library /bin/true"
     program = broker.connect("blue").hello()
     child = supervisor.start()
     answer = program.answer()
