@@ -52,17 +52,20 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 	struct command_head *head = message;
 	uint32_t at = 0;
 
+	/* Of those that were counted some may have completed meanwhile: then they are named although they need not be. */
+	for (int complete = 0; complete < 2; complete++) {
+		for (cl_uint i = 0; i < command->given && at < command->wait_count; i++) {
+			const struct _cl_event *event = command->waits[i];
+
+			/* The child does not know each event that is complete, but each that was not when they were counted. */
+			if ((atomic_load_explicit(&event->status, memory_order_relaxed) == CL_COMPLETE) == complete &&
+			    !(complete && event->released))
+				waits[at++] = event->object.handle;
+		}
+	}
 	atomic_fetch_add_explicit(&command->queue->sent, 1, memory_order_relaxed);
 	head->queue = command->queue->object.handle;
 	head->event = command->event ? command->event->object.handle : 0;
-	/* Some may have completed since they were counted; then they are named although they need not be. */
-	for (cl_uint i = 0; i < command->given && at < command->wait_count; i++) {
-		uint32_t left = command->given - i;
-
-		if (left <= command->wait_count - at ||
-		    atomic_load_explicit(&command->waits[i]->status, memory_order_relaxed) != CL_COMPLETE)
-			waits[at++] = command->waits[i]->object.handle;
-	}
 	if (!command->pending)
 		return true;
 	head->header.call = vgpu_expect(command->pending);

@@ -54,9 +54,9 @@ void memory_end(struct _cl_mem *memory)
 
 	for (mapping = memory->mappings; mapping; mapping = next) {
 		next = mapping->next;
+		/* The child still knows the handle of a mapping that was never ended: it is not used again. */
 		vgpu_bulk_free(mapping->bulk);
 		free(mapping->heap);
-		mapping_handle_free(mapping->handle);
 		free(mapping);
 	}
 	if (memory->storage)

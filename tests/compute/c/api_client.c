@@ -254,8 +254,10 @@ static void part_parts(void)
 	uint8_t in[4096], out[4096];
 	cl_buffer_region region = { 1024, 2048 };
 	cl_mem whole, part, parent;
+	char *map, *other;
 	size_t offset;
 	cl_mem_flags flags;
+	cl_uint count;
 
 	fill(in, sizeof(in), 3);
 	whole = buffer_of(CL_MEM_COPY_HOST_PTR, sizeof(in), in);
@@ -269,6 +271,27 @@ static void part_parts(void)
 	MUST(clEnqueueReadBuffer(queue, part, CL_TRUE, 0, 2048, out, 0, NULL, NULL));
 	printf("part %08x\n", hash(out, 2048));
 	MUST(clReleaseMemObject(part));
+
+	/* The same of memory that is the host's, mapped, both of it at once. */
+	whole = buffer_of(CL_MEM_ALLOC_HOST_PTR, 4 << 20, NULL);
+	region = (cl_buffer_region){ 1 << 20, 1 << 20 };
+	MADE(part, clCreateSubBuffer(whole, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &made_));
+	MUST(clEnqueueFillBuffer(queue, whole, "0123456789abcdef", 16, 0, 4 << 20, 0, NULL, NULL));
+	MADE(map, clEnqueueMapBuffer(queue, part, CL_TRUE, CL_MAP_WRITE, 4096, 8192, 0, NULL, NULL, &made_));
+	MADE(other, clEnqueueMapBuffer(queue, whole, CL_TRUE, CL_MAP_READ, 0, 4096, 0, NULL, NULL, &made_));
+	MUST(clGetMemObjectInfo(part, CL_MEM_MAP_COUNT, sizeof(count), &count, NULL));
+	printf("maps %d first %c\n", count <= 2, other[0]);	/* PoCL counts them for the parent */
+	fill(map, 8192, 77);
+	MUST(clEnqueueUnmapMemObject(queue, part, map, 0, NULL, NULL));
+	MUST(clEnqueueUnmapMemObject(queue, whole, other, 0, NULL, NULL));
+	RUN(clEnqueueUnmapMemObject(queue, whole, other, 0, NULL, NULL));
+	for (int i = 0; i < 2; i++) {
+		MUST(clEnqueueReadBuffer(queue, whole, i == 0, (1 << 20) + 4000, sizeof(out), out, 0, NULL, NULL));
+		MUST(clFinish(queue));
+		printf("whole %08x\n", hash(out, sizeof(out)));
+	}
+	MUST(clReleaseMemObject(part));
+	MUST(clReleaseMemObject(whole));
 }
 
 static void part_kernels(void)
