@@ -10,6 +10,7 @@
  * Exit status: 0 stopped, 1 failed, 2 wrong configuration, 4 another broker has DIR.
  * In the latter cases one line on standard error has code, field and reason.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -155,6 +156,22 @@ static int lock_directory(const char *directory)
 	return flock(fd, LOCK_EX | LOCK_NB) ? -errno : 0;
 }
 
+/* Of a broker that was killed: a program must not find a tenant that is not there. */
+static void remove_old_sockets(const char *directory)
+{
+	DIR *entries = opendir(directory);
+	struct dirent *entry;
+
+	while (entries && (entry = readdir(entries))) {
+		size_t length = strlen(entry->d_name);
+
+		if (length > 5 && !strcmp(entry->d_name + length - 5, ".sock"))
+			unlinkat(dirfd(entries), entry->d_name, 0);
+	}
+	if (entries)
+		closedir(entries);
+}
+
 static struct json *read_document(int fd, char **text, const char **error)
 {
 	size_t used = 0;
@@ -265,6 +282,7 @@ int main(int count, char **arguments)
 		return fail(STATUS_RUNNING, "broker.running", "another broker has this directory", -error);
 	if (error)
 		return fail(STATUS_FAILED, "broker.failed", broker.directory, -error);
+	remove_old_sockets(broker.directory);
 	error = loop_init(&broker.loop);
 	error = error ? error : watch_signals();
 	error = error ? error : control_open(&broker);

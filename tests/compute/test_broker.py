@@ -73,7 +73,7 @@ def broker(tmp_path: Path, programs: tuple[Path, Path]) -> Iterator[Broker]:
 
 def test_a_program_gets_a_window_and_its_tenants_supervisor_a_child(broker: Broker) -> None:
     supervisor = broker.supervisors()["blue"]
-    assert supervisor.arguments == f"--tenant blue --child /bin/true --library /bin/true"
+    assert supervisor.arguments == "--tenant blue --child /bin/true --library /bin/true"
     program = broker.connect("blue").hello()
     child = supervisor.start()
     answer = program.answer()
@@ -275,9 +275,12 @@ def test_supervisors_die_with_a_broker_that_is_killed_and_programs_hear_of_it(br
         assert poll.poll(LIMIT_S * 1000)
         os.close(pidfd)
     # Its sockets are left over; the next broker takes the directory.
+    assert (broker.run / "red.sock").exists()
+    broker.tenants = [tenant("blue")]
     broker.process = broker.start(json.dumps(broker.settings()).encode())
     assert broker.notices.recv(64) == b"READY=1"
     assert broker.control.show()["generation"] == 1
+    assert not (broker.run / "red.sock").exists()
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "stop"])
