@@ -74,6 +74,12 @@ def test_a_lost_child_ends_every_call_and_every_wait(played: Played, how: str, w
         assert result.stderr == "vgpumgr: the accelerator's process is gone; this program's device is lost\n"
 
 
+def test_a_program_learns_why_its_device_was_lost(played: Played) -> None:
+    result = played.run("lost", "tell", "30")
+    done(result)
+    assert result.stderr == "vgpumgr: this program's device is lost: the kernel did not end in time\n"
+
+
 def test_a_request_ring_of_nonsense_is_a_lost_child(played: Played) -> None:
     done(played.run("full", "head", "10"))
 

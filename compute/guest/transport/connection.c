@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+/* How long to wait for the reason of a loss. */
+#define REASON_MS 100
+
 struct vgpu_connection vgpu_connection = {
 	.socket = -1,
 	.send_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -197,12 +200,29 @@ uint8_t *vgpu_bulk_address(uint64_t offset)
 	return vgpu_connection.bulk + offset;
 }
 
+/* Says why the device is lost, if the broker does. */
+static void say_lost(const struct vgpu_connection *c)
+{
+	struct vgpu_client_message message;
+	struct pollfd word = { c->socket, POLLIN, 0 };
+
+	/* The window may tell of the end a moment before the broker gives the reason. */
+	poll(&word, 1, REASON_MS);
+	if (recv(c->socket, &message, sizeof(message), MSG_DONTWAIT) == sizeof(message) &&
+	    message.op == VGPU_CLIENT_REFUSED && message.reason[0]) {
+		message.reason[sizeof(message.reason) - 1] = 0;
+		fprintf(stderr, "vgpumgr: this program's device is lost: %s\n", message.reason);
+		return;
+	}
+	fprintf(stderr, "vgpumgr: the accelerator's process is gone; this program's device is lost\n");
+}
+
 void vgpu_lose(void)
 {
 	struct vgpu_connection *c = &vgpu_connection;
 
 	if (!atomic_exchange(&c->lost, true))
-		fprintf(stderr, "vgpumgr: the accelerator's process is gone; this program's device is lost\n");
+		say_lost(c);
 	vgpu_kick();
 	atomic_fetch_add(&c->window->request.space, 1);
 	vgpu_futex_wake(&c->window->request.space);
@@ -215,7 +235,7 @@ bool vgpu_look(void)
 
 	if (!vgpu_usable())
 		return true;
-	/* The broker sends nothing more: whatever is there is the end. */
+	/* All that the broker sends after its welcome is why it ends the connection. */
 	if (poll(&end, 1, 0) == 1) {
 		vgpu_lose();
 		return true;

@@ -13,6 +13,7 @@
  *	refuse		refuses the client
  *	lose N		is lost when it has handled N messages: LOST, as a reaper sets it
  *	vanish N	closes the connection then, and touches nothing else
+ *	tell N		is lost then, and says why, as the broker does
  *	silent N	stops handling messages then, and does not end
  *	garbage N	answers message N with a reply of nonsense
  *	tail N		then sets the reply ring's tail to nonsense
@@ -288,6 +289,17 @@ static void misbehave(const struct vgpu_message *message)
 		atomic_store(&window->child, VGPU_CHILD_LOST);
 		ring_bell(&window->reply.bell);
 		ring_bell(&window->request.space);
+	} else if (!strcmp(mode, "tell")) {
+		struct vgpu_client_message end = {
+			.version = VGPU_CONTROL_VERSION, .op = VGPU_CLIENT_REFUSED,
+			.refusal = VGPU_REFUSED_EXECUTOR, .reason = "the kernel did not end in time",
+		};
+
+		atomic_store(&window->child, VGPU_CHILD_LOST);
+		ring_bell(&window->reply.bell);
+		if (send(client, &end, sizeof(end), 0) < 0)
+			fail("send");
+		close(client);
 	} else if (!strcmp(mode, "vanish")) {
 		close(client);
 	} else if (!strcmp(mode, "garbage")) {
