@@ -21,6 +21,7 @@ from tests.compute.executor_rig import (
     make_product,
     run_slice,
     tell,
+    wait_for,
     wait_until_gone,
 )
 
@@ -106,6 +107,27 @@ def test_a_compiler_works_and_leaves_nothing(program: Path, tmp_path: Path, mach
         assert len(slice_.processes()) == 2
         supervisor = slice_.process.pid
     assert not list(Path("/tmp").glob(f"vgpu-{supervisor}-*"))
+
+
+def test_a_compiler_s_processes_end_with_the_supervisor(
+    program: Path, tmp_path: Path, machine: tuple[str, ...]
+) -> None:
+    with run_slice(tmp_path, "--backend", "hostile", "--gate", "signal", child=program, machine=machine) as slice_:
+        child = slice_.start()
+        before = slice_.processes()
+        tell(child.window, HOSTILE_COMPILE, text=b"g")
+        wait_for(lambda: len(slice_.processes()) == 3, "a compiler")
+        compiler = next(pid for pid in slice_.processes() if pid not in before)
+        wait_for(lambda: bool(children_of(compiler)), "a process of the compiler")
+        pids = [compiler, *children_of(compiler)]
+        slice_.process.kill()
+        slice_.process.wait()
+        for pid in pids:
+            wait_until_gone(pid)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_processes_of_a_child_without_a_sandbox_end_with_it(

@@ -115,6 +115,8 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	one->namespaces = spawned.namespaces;
 	one->started_ns = vgpu_now_ns();
 	one->used = true;
+	if (!(one->namespaces & CLONE_NEWPID))
+		vgpu_janitor_tell(s, spawned.pid);
 	vgpu_output_open(&one->output, pipe[0], one->started_ns);
 	vgpu_watch(s, pipe[0], EPOLLIN, one->compiler ? VGPU_EVENT_COMPILER_OUTPUT : VGPU_EVENT_OUTPUT,
 		   (unsigned int)(one - (one->compiler ? s->compilers : s->children)));

@@ -103,6 +103,8 @@ static bool finish(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 		vgpu_tree_visit(getpid(), 1, kill_orphan, &orphans);
 	if (orphans.count || !vgpu_gate_remove(&s->gate, &one->member))
 		return false;
+	if (!(one->namespaces & CLONE_NEWPID))
+		vgpu_janitor_tell(s, -one->member.pid);
 	release(s, one);
 	return true;
 }

@@ -3,18 +3,27 @@
  * A supervisor that is killed cannot remove its cgroups.  The janitor is a process
  * that waits for the supervisor's end, whatever it is, and removes them; if the
  * janitor is killed as well, the next supervisor does (vgpu_gate_sweep()).
+ *
+ * Children die with their supervisor, and in a PID namespace all that they started.
+ * Without one a compiler's linker would live on.  Each child leads a session, which
+ * its descendants cannot leave (seccomp), so the janitor kills by session.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
+#include <syslog.h>
 #include <unistd.h>
 
+#include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
+
+#define KILLS	1000u
 
 void vgpu_scratch_path(char *path, size_t bytes, pid_t supervisor, bool compiler, uint64_t number)
 {
@@ -36,9 +45,54 @@ void vgpu_scratch_remove(const char *path)
 	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
+struct sessions {
+	pid_t leaders[VGPU_CHILDREN_MAX + VGPU_COMPILERS_MAX];
+	unsigned int count;
+};
+
+static void note(struct sessions *sessions, pid_t leader)
+{
+	const unsigned int most = sizeof(sessions->leaders) / sizeof(sessions->leaders[0]);
+
+	if (leader > 0 && sessions->count < most)
+		sessions->leaders[sessions->count++] = leader;
+	for (unsigned int i = 0; leader < 0 && i < sessions->count; i++)
+		if (sessions->leaders[i] == -leader)
+			sessions->leaders[i] = sessions->leaders[--sessions->count];
+}
+
+static bool is_known(const struct sessions *sessions, pid_t session)
+{
+	for (unsigned int i = 0; i < sessions->count; i++)
+		if (sessions->leaders[i] == session)
+			return true;
+	return false;
+}
+
+/* Kills all processes in the sessions; returns how many there were. */
+static unsigned int kill_sessions(const struct sessions *sessions)
+{
+	struct dirent *entry;
+	DIR *processes = sessions->count ? opendir("/proc") : NULL;
+	unsigned int count = 0;
+
+	while (processes && (entry = readdir(processes))) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid > 0 && is_known(sessions, getsid(pid)) && !kill(pid, SIGKILL))
+			count++;
+	}
+	if (processes)
+		closedir(processes);
+	return count;
+}
+
 static _Noreturn void clean(const struct vgpu_supervisor *s, int pipe, pid_t supervisor)
 {
-	char pattern[64], byte;
+	struct sessions sessions = { .count = 0 };
+	char pattern[64];
+	pid_t leader;
+	ssize_t bytes;
 	glob_t found;
 
 	prctl(PR_SET_NAME, "vgpu-janitor");
@@ -47,8 +101,13 @@ static _Noreturn void clean(const struct vgpu_supervisor *s, int pipe, pid_t sup
 		signal(number, SIG_IGN);
 	dup2(pipe, 3);
 	close_range(4, ~0u, 0);
-	while (read(3, &byte, 1) < 0 && errno == EINTR)
-		;
+	while ((bytes = read(3, &leader, sizeof(leader))) == sizeof(leader) ||
+	       (bytes < 0 && errno == EINTR))
+		if (bytes > 0)
+			note(&sessions, leader);
+	/* A zombie that nobody reaps is found again and again. */
+	for (unsigned int i = 0; i < KILLS && kill_sessions(&sessions); i++)
+		usleep(1000);
 	if (s->gate.path[0])
 		vgpu_gate_destroy(s->gate.path);
 	if (s->memory.path[0])
@@ -65,16 +124,25 @@ int vgpu_janitor_start(struct vgpu_supervisor *s)
 	pid_t supervisor = getpid();
 	int pipe[2];
 
-	/* The supervisor never writes: its end of the pipe is closed when it ends. */
-	if (pipe2(pipe, O_CLOEXEC))
+	/* It tells of sessions by its end of the pipe, which is closed when it ends. */
+	s->janitor_pipe = -1;
+	if (pipe2(pipe, O_CLOEXEC | O_NONBLOCK))
 		return errno;
 	s->janitor = fork();
 	if (s->janitor < 0)
 		return errno;
 	if (!s->janitor) {
 		close(pipe[1]);
+		fcntl(pipe[0], F_SETFL, 0);
 		clean(s, pipe[0], supervisor);
 	}
 	close(pipe[0]);
+	s->janitor_pipe = pipe[1];
 	return 0;
+}
+
+void vgpu_janitor_tell(struct vgpu_supervisor *s, pid_t leader)
+{
+	if (s->janitor_pipe >= 0 && write(s->janitor_pipe, &leader, sizeof(leader)) < 0)
+		vgpu_log(LOG_WARNING, "event=janitor cannot be told, error=%d", errno);
 }

@@ -113,6 +113,7 @@ struct vgpu_supervisor {
 	int signals;
 	int program;
 	pid_t janitor;
+	int janitor_pipe;
 	bool ending;
 	uint64_t memory_bytes;
 	uint64_t reserved_bytes;
@@ -204,6 +205,8 @@ void vgpu_mark_lost(int window);
 
 /* janitor.c: a process that cleans up after a supervisor that was killed */
 int vgpu_janitor_start(struct vgpu_supervisor *s);
+/* The leader of a session that is to end with the supervisor; negative when it has ended. */
+void vgpu_janitor_tell(struct vgpu_supervisor *s, pid_t leader);
 /* Where a child without a mount namespace writes. */
 void vgpu_scratch_path(char *path, size_t bytes, pid_t supervisor, bool compiler, uint64_t number);
 void vgpu_scratch_remove(const char *path);
