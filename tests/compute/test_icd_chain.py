@@ -59,5 +59,11 @@ def test_results_are_those_of_the_library_itself(
     assert ours[part] == direct[part]
 
 
+@pytest.mark.long
+def test_memory_larger_than_the_window_is_moved_in_pieces(program: Path, running: Site) -> None:
+    direct = subprocess.run([program, "large"], capture_output=True, text=True, timeout=LIMIT_S, check=True).stdout
+    assert split(running.run("blue", program, "large")) == split(direct)
+
+
 def test_what_kernels_print_comes_out_of_the_program(ours: dict[str, list[str]]) -> None:
     assert sorted(ours["print"]) == [f"kernel 42 of {number}" for number in range(3)]

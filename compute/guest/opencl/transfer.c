@@ -17,9 +17,11 @@
 #define PIECES_AT_ONCE 6u	/* of a read that blocks: more would leave the caches */
 #define PIECE_BYTES_MIN (64u << 10)
 #define WRITE_INLINE_MAX (8u << 10)
-/* Storage in the window is used directly for what is worth a round trip. */
+/*
+ * Storage in the window is used directly for what is worth it: a read waits for the child anyway, but a write would not.
+ */
 #define DIRECT_READ_MIN (32u << 10)
-#define DIRECT_WRITE_MIN (256u << 10)
+#define DIRECT_WRITE_MIN (2u << 20)
 
 /**
  * struct job - a transfer under way
