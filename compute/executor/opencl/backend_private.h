@@ -32,9 +32,12 @@
 #define OPENCL_CONTEXT_BYTES	(4ull << 20)
 /* Given to the library and not known to have ended, at most. */
 #define OPENCL_UNDER_WAY_MAX	512u
-/* Expected to run until a rival gets the accelerator, and if there is none. */
+/*
+ * Expected to run, at most, while others wait; and while they do not, what there may be
+ * before one more is given: one that comes then waits for all of it.
+ */
 #define OPENCL_UNDER_WAY_RIVAL_NS	2000000ull
-#define OPENCL_UNDER_WAY_ALONE_NS	20000000ull
+#define OPENCL_UNDER_WAY_ALONE_NS	4000000ull
 /* Commands without an event of their own that one callback stands for. */
 #define OPENCL_BATCH_MAX	128u
 #define OPENCL_BATCH_NS		400000ull
@@ -43,6 +46,9 @@
 #define OPENCL_QUEUED_HARD	(1u << 18)
 #define OPENCL_QUEUED_BYTES_SOFT	(32ull << 20)
 #define OPENCL_QUEUED_BYTES_HARD	(512ull << 20)
+
+#define OPENCL_POOLS	5
+#define OPENCL_POOLED_MAX	2048u
 
 #define OPENCL_KINDS	(VGPU_CL_KIND_MAPPING + 1)
 #define OPENCL_TABLE_PAGE	1024u
@@ -240,7 +246,8 @@ struct vgpu_backend {
 	struct queue *listed;
 	struct queue *queues;
 	bool quiet;
-	void *pools[5];
+	void *pools[OPENCL_POOLS];	/* of commands, by size */
+	uint32_t pooled[OPENCL_POOLS];
 
 	/* What the library's threads leave: a stack of batches that are over. */
 	_Atomic(struct batch *) news;

@@ -26,7 +26,7 @@ struct command_head {
 static int pool_of(uint32_t bytes, uint32_t *size)
 {
 	*size = 256;
-	for (int i = 0; i < 5; i++, *size *= 2)
+	for (int i = 0; i < OPENCL_POOLS; i++, *size *= 2)
 		if (bytes <= *size)
 			return i;
 	*size = bytes;
@@ -46,6 +46,7 @@ static struct command *allocate(struct vgpu_backend *backend, uint32_t waits, ui
 	if (pool >= 0 && backend->pools[pool]) {
 		command = backend->pools[pool];
 		backend->pools[pool] = *(void **)command;
+		backend->pooled[pool]--;
 	} else {
 		command = malloc(size);
 	}
@@ -88,17 +89,18 @@ void opencl_free_command(struct vgpu_backend *backend, struct command *command)
 	opencl_unref(backend, command->event);
 	opencl_unref(backend, command->barrier);
 	opencl_unref(backend, command->queue);
-	if (pool < 0) {
+	if (pool < 0 || backend->pooled[pool] >= OPENCL_POOLED_MAX) {
 		free(command);
 		return;
 	}
 	*(void **)command = backend->pools[pool];
 	backend->pools[pool] = command;
+	backend->pooled[pool]++;
 }
 
 void opencl_free_pools(struct vgpu_backend *backend)
 {
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < OPENCL_POOLS; i++) {
 		while (backend->pools[i]) {
 			void *next = *(void **)backend->pools[i];
 

@@ -274,13 +274,14 @@ static void give(struct vgpu_backend *backend, struct command *command)
 static bool bounded(struct vgpu_backend *backend, const struct command *command)
 {
 	struct vgpu_child_services *services = &backend->services;
-	uint64_t most = services->rivals(services->child) ? OPENCL_UNDER_WAY_RIVAL_NS :
-							    OPENCL_UNDER_WAY_ALONE_NS;
 
 	if (!backend->under_way)
 		return true;
-	return backend->under_way < OPENCL_UNDER_WAY_MAX &&
-	       backend->under_way_ns + command->mean_ns <= most;
+	if (backend->under_way >= OPENCL_UNDER_WAY_MAX)
+		return false;
+	if (services->rivals(services->child))
+		return backend->under_way_ns + command->mean_ns <= OPENCL_UNDER_WAY_RIVAL_NS;
+	return backend->under_way_ns < OPENCL_UNDER_WAY_ALONE_NS;
 }
 
 static struct command *pop_ready(struct vgpu_backend *backend)
