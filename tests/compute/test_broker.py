@@ -44,6 +44,8 @@ from tests.compute.broker_rig import (
     make_broker,
     tenant,
 )
+from vgpumgr.cli.main import main
+from vgpumgr.cli.session import Session
 from vgpumgr.errors import BrokerRefusedError, BrokerUnreachableError
 
 REFUSED_VERSION, REFUSED_MESSAGE, REFUSED_PROCESSES, REFUSED_RATE = 1, 2, 3, 4
@@ -531,6 +533,39 @@ def test_a_wrong_first_configuration_ends_the_broker_and_names_the_field(
     _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 2
     assert said.startswith("vgpumgr: field.invalid: tenants.blue.memory_bytes: ")
+
+
+# ---- the command line
+
+
+def test_the_command_line_shows_tenants_and_processes(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*arguments: str) -> str:
+        session = Session(env={}, sleep=lambda _: None)
+        assert main([*arguments, "--run-directory", str(broker.run)], session) == 0
+        return capsys.readouterr().out
+
+    with joined(broker, broker.supervisors()["blue"]):
+        assert shown("broker", "show") == (
+            "TENANT  WEIGHT  TIMESLICE  BAND  MEMORY  PROCESSES  LEASE  SUPERVISOR\n"
+            "blue    100     5ms        fair  64M     1/4        none   up\n"
+            "red     100     5ms        fair  64M     0/4        none   up\n"
+            "\n"
+            "TENANT  PID   CHILD  STATE    SUBMITTED  UNDER WAY  FAILED\n"
+            "blue    {pid}  1      running  0          0          0\n"
+        ).replace("PID ", "PID".ljust(len(str(os.getpid())))).format(pid=os.getpid())
+        assert [tenant["name"] for tenant in json.loads(shown("broker", "show", "-o", "json"))["tenants"]]
+        table = shown("top", "--broker", "--once").splitlines()
+        assert table[0].split()[:4] == ["TENANT", "WEIGHT", "ENTITLED", "OBTAINED"]
+        assert table[1].split() == [*("blue", "100", "-", "0.0%", "0us", "0", "-", "0us", "1/4", "64M", "0", "0")]
+        rows = json.loads(shown("top", "--broker", "--once", "--tenant", "red", "-o", "json"))
+        assert [(row["tenant"], row["processes"], row["obtained_share"]) for row in rows] == [("red", 0, 0.0)]
+
+
+def test_the_command_line_stops_it(broker: Broker) -> None:
+    assert main(["broker", "stop", "--run-directory", str(broker.run)], Session(env={})) == 0
+    for supervisor in broker.supervisors().values():
+        supervisor.kill()
+    assert broker.process.wait(LIMIT_S) == 0
 
 
 def descriptors(broker: Broker) -> int:
