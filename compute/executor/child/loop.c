@@ -76,6 +76,15 @@ static bool take_turns(struct vgpu_child *child)
 	return false;
 }
 
+/* All has ended before the next request is looked at: the time between counts as idle. */
+static void note_end(struct vgpu_child *child)
+{
+	look_out(child);
+	if (vgpu_lease_need(&child->lease, child->outlook.queued, child->outlook.under_way,
+			    child->wake_seen) == VGPU_LEASE_NEED_DRY)
+		vgpu_child_lease(child, VGPU_LEASE_DRY);
+}
+
 /* Takes requests out of the ring; false if there may be more. */
 static bool take_requests(struct vgpu_child *child)
 {
@@ -200,6 +209,7 @@ _Noreturn void vgpu_child_serve(struct vgpu_child *child)
 		take_compiled(child);
 		if (!vgpu_reply_ring_flush(&child->replies))
 			vgpu_child_end("replies: %s", atomic_load(&child->replies.broken));
+		note_end(child);
 		done = take_requests(child);
 		done = take_turns(child) && done;
 		if (done)

@@ -231,6 +231,7 @@ struct vgpu_backend {
 	/* account.c */
 	uint64_t used_bytes, held_bytes;
 	uint64_t released_bytes;	/* of memory that only commands keep */
+	uint32_t releases;	/* of memory that the client waits for */
 	struct vgpu_message *stalled;	/* a request that waits for such memory, or NULL */
 	bool stall;	/* the request at hand shall wait */
 

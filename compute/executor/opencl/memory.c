@@ -19,6 +19,7 @@ static void destroy_memory(struct vgpu_backend *backend, struct object *object)
 	opencl_free_reserved(backend, memory->reserved_bytes);
 	if (memory->released)
 		backend->released_bytes -= memory->reserved_bytes;
+	backend->releases -= memory->answer_release;
 	if (memory->answer_release)
 		opencl_answer(backend, &request, CL_SUCCESS);
 	opencl_unref(backend, memory->parent);

@@ -117,6 +117,7 @@ bool opencl_release(struct vgpu_backend *backend, const struct vgpu_message *mes
 	if (object->kind == VGPU_CL_KIND_MEMORY && !object->error) {
 		memory = (struct memory *)object;
 		memory->answer_release = message->call;
+		backend->releases += memory->answer_release;
 		memory->release_call = message->call;
 		memory->released = true;
 		backend->released_bytes += memory->reserved_bytes;

@@ -18,8 +18,12 @@
 #define OWN_CALLBACK_NS	50000ull
 /* Pieces that are given on one word of the lease while it has no end. */
 #define UNASKED	16u
-/* So long nothing asks for the end of what is under way, if nobody else does. */
-#define LAZY_NS	50000ull
+/*
+ * So long nothing asks for the end of what is under way, if nobody else does.  Beyond
+ * the next tick of most kernels: where there is a hypervisor, a shorter sleep costs
+ * 12 us to arm its timer, as much as a whole round of the main loop.
+ */
+#define LAZY_NS	4000000ull
 /* So many executions of a kernel are measured one by one. */
 #define MEASURED	8u
 
@@ -114,7 +118,7 @@ uint64_t opencl_settle(struct vgpu_backend *backend)
 	uint64_t now_ns;
 
 	if (backend->under_way && !backend->ready_first && !backend->quiet && !backend->stalled &&
-	    !services->rivals(services->child)) {
+	    !backend->releases && !services->rivals(services->child)) {
 		now_ns = opencl_now_ns();
 		if (!backend->lazy_since_ns)
 			backend->lazy_since_ns = now_ns;
