@@ -8,6 +8,9 @@
  *	tenant.c	a tenant: its socket, lease page, supervisor and clients
  *	client.c	a client process and its child
  *	supervisor.c	a tenant's supervisor process
+ *	arbiter*.c	who may use the accelerator, and until when; pure
+ *	turns.c		the scheduler's core, to which the arbiter leaves that
+ *	watch.c		who uses the processors without a lease; pure
  *
  * Everything happens on one thread.  A tenant owns its supervisor and its clients;
  * the broker owns the tenants.

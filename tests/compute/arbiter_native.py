@@ -17,12 +17,14 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     *sorted((ROOT / "kmod/sched").glob("*.c")),
-    *(ROOT / f"compute/broker/{name}.c" for name in ("arbiter", "turns", "watch")),
+    *sorted((ROOT / "compute/broker").glob("arbiter*.c")),
+    *(ROOT / f"compute/broker/{name}.c" for name in ("turns", "watch")),
     ROOT / "compute/executor/child/lease_client.c",
 )
 HEADERS = (
     *sorted((ROOT / "kmod/sched").glob("*.h")),
-    *(ROOT / f"compute/broker/{name}.h" for name in ("arbiter", "turns", "watch")),
+    *sorted((ROOT / "compute/broker").glob("arbiter*.h")),
+    *(ROOT / f"compute/broker/{name}.h" for name in ("turns", "watch")),
     ROOT / "compute/executor/child/lease_client.h",
     ROOT / "compute/protocol/lease.h",
 )
