@@ -42,8 +42,39 @@ static struct transfer transfer_of(cl_mem memory, const struct mapping *mapping,
 	return transfer;
 }
 
+/* Takes memory for a copy: that of an earlier mapping if it is large enough. */
+static bool take_heap(cl_mem memory, struct mapping *mapping, uint64_t bytes)
+{
+	pthread_mutex_lock(&memory->lock);
+	if (memory->spare_bytes >= bytes) {
+		mapping->heap = memory->spare;
+		mapping->heap_bytes = memory->spare_bytes;
+		memory->spare = NULL;
+		memory->spare_bytes = 0;
+	}
+	pthread_mutex_unlock(&memory->lock);
+	if (mapping->heap)
+		return true;
+	mapping->heap_bytes = bytes;
+	return posix_memalign(&mapping->heap, 4096, bytes) == 0;
+}
+
+/* Keeps the memory of a mapping that has ended for the next one. */
+static void keep_heap(cl_mem memory, struct mapping *mapping)
+{
+	void *other;
+
+	pthread_mutex_lock(&memory->lock);
+	other = memory->spare;
+	memory->spare = mapping->heap;
+	memory->spare_bytes = mapping->heap_bytes;
+	pthread_mutex_unlock(&memory->lock);
+	mapping->heap = NULL;
+	free(other);
+}
+
 /* Finds the place of a copy: pitches have been set, and for CL_MEM_USE_HOST_PTR the address. */
-static cl_int place_copy(struct mapping *mapping, uint64_t bytes)
+static cl_int place_copy(cl_mem memory, struct mapping *mapping, uint64_t bytes)
 {
 	if (mapping->address)
 		return CL_SUCCESS;
@@ -52,7 +83,7 @@ static cl_int place_copy(struct mapping *mapping, uint64_t bytes)
 		mapping->address = vgpu_bulk_address(mapping->bulk->offset);
 		return CL_SUCCESS;
 	}
-	if (posix_memalign(&mapping->heap, 4096, bytes))
+	if (!take_heap(memory, mapping, bytes))
 		return CL_MAP_FAILURE;
 	mapping->address = mapping->heap;
 	return CL_SUCCESS;
@@ -168,7 +199,7 @@ API(void *, clEnqueueMapBuffer, cl_command_queue queue, cl_mem memory, cl_bool b
 		} else {
 			if (memory->host_pointer)
 				mapping->address = (uint8_t *)memory->host_pointer + offset;
-			status = place_copy(mapping, bytes);
+			status = place_copy(memory, mapping, bytes);
 			if (!status)
 				status = fill_copy(queue, memory, mapping, blocking, CL_COMMAND_MAP_BUFFER, count,
 						   waits, event);
@@ -221,7 +252,7 @@ API(void *, clEnqueueMapImage, cl_command_queue queue, cl_mem memory, cl_bool bl
 		} else {
 			image_pitches(memory, region, &mapping->row_pitch, &mapping->slice_pitch);
 		}
-		status = place_copy(mapping, region[0] * memory->element_bytes * region[1] * region[2]);
+		status = place_copy(memory, mapping, region[0] * memory->element_bytes * region[1] * region[2]);
 		if (!status)
 			status = fill_copy(queue, memory, mapping, blocking, CL_COMMAND_MAP_IMAGE, count, waits, event);
 		if (status) {
@@ -297,6 +328,8 @@ API(cl_int, clEnqueueUnmapMemObject, cl_command_queue queue, cl_mem memory, void
 		/* The data are copied before this returns. */
 		status = transfer_run(&transfer, queue, false, type, count, waits, event);
 	}
+	if (mapping->heap)
+		keep_heap(memory, mapping);
 	mapping_free(mapping);
 	return status;
 }

@@ -63,6 +63,7 @@ void memory_end(struct _cl_mem *memory)
 		release_storage(memory->object.handle, memory->storage);
 	else
 		send_release(VGPU_CL_KIND_MEMORY, memory->object.handle);
+	free(memory->spare);
 	free(memory->properties);
 	pthread_mutex_destroy(&memory->lock);
 	object_drop(memory->parent);

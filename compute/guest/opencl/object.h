@@ -118,6 +118,7 @@ struct mapping {
 	uint32_t handle;	/* of the child's, 0 if the region is a copy */
 	struct vgpu_bulk *bulk;	/* where the copy is, or NULL */
 	void *heap;	/* where the copy is if the bulk area has no room */
+	size_t heap_bytes;
 };
 
 struct _cl_mem {
@@ -142,6 +143,8 @@ struct _cl_mem {
 	pthread_mutex_t lock;	/* guards what is below */
 	struct mapping *mappings;
 	cl_uint map_count;
+	void *spare;	/* a copy's place that the next mapping may use: fresh memory is slow */
+	size_t spare_bytes;
 	struct end_callback *ends;
 };
 
