@@ -287,8 +287,8 @@ static void serve(struct vgpu_child *child, struct vgpu_backend *backend, uint8_
 	uint64_t count, until_ns = UINT64_MAX;
 
 	for (;;) {
-		/* A time to look again at, never one that a test waits for. */
-		poll(fds, 2, until_ns == UINT64_MAX ? -1 : until_ns ? 1 : 0);
+		/* No client waits for what is found out at a certain time only. */
+		poll(fds, 2, until_ns ? -1 : 0);
 		if (fds[1].revents && read(child->wake, &count, sizeof(count)) < 0)
 			exit(4);
 		operations->collect(backend);

@@ -199,7 +199,8 @@ struct batch {
 	bool waited;	/* one of its commands waits for another queue */
 	bool same;	/* all its commands are of one kind of work */
 	cl_int status;	/* the callback writes it */
-	bool tell;	/* the callback sends the last command's COMPLETION: */
+	bool wakes;	/* the main thread sends the last command's COMPLETION */
+	bool tell;	/* the callback sends it: */
 	uint64_t call;
 	uint32_t event_handle;
 	cl_int finish_status;	/* of a FINISH: the queue's error */

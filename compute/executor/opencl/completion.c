@@ -39,7 +39,7 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 	struct vgpu_backend *backend = batch->backend;
 	uint32_t event_handle = batch->event_handle;
 	uint64_t call = batch->call;
-	bool tell = batch->tell;
+	bool tell = batch->tell, wakes = batch->wakes;
 
 	(void)event;
 	batch->done_ns = opencl_now_ns();
@@ -58,7 +58,7 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 	/* The main thread may have freed the batch. */
 	if (tell)
 		opencl_send_completion(backend, call, event_handle, status, no_times);
-	if (atomic_load(&backend->wake_wanted))
+	if (wakes || atomic_load(&backend->wake_wanted))
 		backend->services.wake(backend->services.child);
 }
 

@@ -201,6 +201,7 @@ static void given(struct vgpu_backend *backend, struct command *command, struct 
 	if (callback) {
 		batch->tell = command->notify && !command->progress &&
 			      (!queue->profiling || finish);
+		batch->wakes = command->notify && !batch->tell;
 		batch->call = command->call;
 		batch->event_handle = finish ? 0 : head->event;
 		batch->finish_status = command->status;
