@@ -59,6 +59,16 @@ def test_results_are_those_of_the_library_itself(
     assert ours[part] == direct[part]
 
 
+@pytest.mark.parametrize("scenario", ["fork", "callbacks", "threads", "flood"])
+def test_forks_callbacks_and_threads_work_with_a_real_child(
+    scenario: str, running: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    client = tmp_path_factory.getbasetemp() / "icd_client"
+    if not client.exists():
+        compile_c(client, str(ROOT / "tests" / "compute" / "c" / "icd_client.c"), "-lOpenCL")
+    assert running.run("blue", client, scenario).splitlines()[-1] == "done"
+
+
 @pytest.mark.long
 def test_memory_larger_than_the_window_is_moved_in_pieces(program: Path, running: Site) -> None:
     direct = subprocess.run([program, "large"], capture_output=True, text=True, timeout=LIMIT_S, check=True).stdout
