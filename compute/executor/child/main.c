@@ -124,12 +124,16 @@ static int be_compiler(const struct vgpu_child_options *options,
 		vgpu_log(LOG_ERR, "event=compiler there is none");
 		return 2;
 	}
-	if (vgpu_sandbox_confine(&options->sandbox, reason) ||
-	    vgpu_sandbox_close(&options->sandbox, reason)) {
+	if (vgpu_sandbox_confine(&options->sandbox, reason)) {
 		vgpu_log(LOG_ERR, "event=compiler %s", reason);
 		return 2;
 	}
+	/* A change of user has cleared it, and seccomp will refuse it. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (vgpu_sandbox_close(&options->sandbox, reason)) {
+		vgpu_log(LOG_ERR, "event=compiler %s", reason);
+		return 2;
+	}
 	return compile(options->library, VGPU_FD_JOB, VGPU_FD_RESULT);
 }
 

@@ -33,7 +33,9 @@ int vgpu_receive(int socket, void *message, size_t bytes, int *descriptors, unsi
 
 	*count = 0;
 	if (length < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+		return errno == EAGAIN || errno == EINTR ? 0 : VGPU_RECEIVED_END;
+	if (!length)
+		return VGPU_RECEIVED_END;
 	for (struct cmsghdr *part = CMSG_FIRSTHDR(&datagram); part; part = CMSG_NXTHDR(&datagram, part)) {
 		unsigned int added = (unsigned int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 		int *from = (int *)CMSG_DATA(part);
@@ -52,7 +54,7 @@ int vgpu_receive(int socket, void *message, size_t bytes, int *descriptors, unsi
 	if (!fine) {
 		while (*count)
 			close(descriptors[--*count]);
-		return -1;
+		return VGPU_RECEIVED_MALFORMED;
 	}
 	return 1;
 }

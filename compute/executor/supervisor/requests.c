@@ -167,11 +167,11 @@ void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *ch
 				COMPILE_DESCRIPTORS);
 	if (!received)
 		return;
-	if (received < 0) {
-		/* The end of a child that is dying, or a datagram of another size. */
+	if (received == VGPU_RECEIVED_END) {
+		/* It is dying, and its status will say why; or it wants no answers. */
 		vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
-		vgpu_kill(s, child, "its socket ended, or it sent a malformed datagram");
-	} else if (message.version != VGPU_LINK_VERSION ||
+		vgpu_kill(s, child, NULL);
+	} else if (received < 0 || message.version != VGPU_LINK_VERSION ||
 		   count != (message.op == VGPU_LINK_COMPILE ? COMPILE_DESCRIPTORS : 0)) {
 		vgpu_kill(s, child, "it sent a malformed datagram");
 	} else {

@@ -158,7 +158,12 @@ void vgpu_control_flush(struct vgpu_supervisor *s);
 void vgpu_control_answer(struct vgpu_supervisor *s, enum vgpu_supervisor_op op, uint64_t sequence,
 			 uint64_t child, const char *reason);
 void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised *child);
-/* Receives one datagram with its descriptors; -1 at the end, 0 for none, 1. */
+enum {
+	VGPU_RECEIVED_END = -1,	/* an empty datagram looks the same */
+	VGPU_RECEIVED_MALFORMED = -2,
+};
+
+/* Receives one datagram with its descriptors: 1, 0 for none, or one of the above. */
 int vgpu_receive(int socket, void *message, size_t bytes, int *descriptors, unsigned int *count,
 		 unsigned int most);
 
