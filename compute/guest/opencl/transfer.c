@@ -184,7 +184,7 @@ static void unlink_piece(struct _cl_event *event, bool sent)
 	object_drop(event);
 }
 
-/* Sends all pieces.  The wait list is the first's, the event the last's. */
+/* Sends all pieces.  The event is the last's. */
 static cl_int send_pieces(struct job *job, struct command *command, bool may_wait)
 {
 	const struct transfer *t = &job->transfer;
@@ -193,7 +193,7 @@ static cl_int send_pieces(struct job *job, struct command *command, bool may_wai
 	struct _cl_event *before = NULL;
 	size_t at[3] = { 0, 0, 0 };
 
-	for (bool first = true, end = false; !end; first = false) {
+	for (bool end = false; !end;) {
 		struct vgpu_bulk *bulk;
 		struct _cl_event *link = NULL;
 		cl_int status = CL_SUCCESS;
@@ -215,8 +215,9 @@ static cl_int send_pieces(struct job *job, struct command *command, bool may_wai
 			unlink_piece(before, true);
 			return status;
 		}
-		if (!first) {
-			command->given = command->wait_count = before ? 1 : 0;
+		/* In order each piece has the wait list, so that one event that fails fails all of them. */
+		if (before) {
+			command->given = command->wait_count = 1;
 			command->waits = (cl_event *)&before;
 		}
 		command->event = end ? job->event : link;
@@ -283,11 +284,13 @@ static cl_int run_staged(const struct transfer *transfer, cl_command_queue queue
 	command.event = own;
 	if (status && !waits_for_it)
 		return command_fail(&command, status);
-	if (status)
+	if (status) {
 		status = blocking_status(status, count, waits);
-	/* A read that failed has an event that says so. */
-	command_sent(&command, event);
-	return status;
+		if (own)
+			vgpu_clReleaseEvent(own);
+		return status;
+	}
+	return command_sent(&command, event);
 }
 
 cl_int transfer_run(const struct transfer *t, cl_command_queue queue, bool blocking, cl_command_type type,

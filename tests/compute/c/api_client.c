@@ -227,6 +227,17 @@ static void part_order(void)
 	MUST(clReleaseEvent(events[0]));
 	MUST(clReleaseEvent(events[1]));
 	MUST(clFinish(loose));
+
+	/* A write in pieces does nothing at all then. */
+	MADE(user, clCreateUserEvent(context, &made_));
+	MUST(clEnqueueFillBuffer(queue, one, "z", 1, 0, bytes, 0, NULL, NULL));
+	MUST(clEnqueueWriteBuffer(queue, one, CL_FALSE, 0, 5 << 20, in, 1, &user, &events[0]));
+	MUST(clSetUserEventStatus(user, -5));
+	RUN(clWaitForEvents(1, events));
+	MUST(clReleaseEvent(user));
+	MUST(clReleaseEvent(events[0]));
+	MUST(clEnqueueReadBuffer(queue, one, CL_TRUE, 0, 5 << 20, out, 0, NULL, NULL));
+	printf("untouched %08x\n", hash(out, 5 << 20));
 	MUST(clReleaseMemObject(one));
 	MUST(clReleaseMemObject(other));
 	free(in);
