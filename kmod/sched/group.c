@@ -38,9 +38,23 @@ static u64 resume_credit(const struct vgpu_bucket *bucket)
 	return min(timeslice_ns, bucket->burst_ns);
 }
 
-/* If the credit is gone, throttle until enough is back. */
+/* What is used or earned has changed: the throttle ends at another time. */
+static void rearm(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
+{
+	if (!bucket->throttled)
+		return;
+	disarm(sched, bucket);
+	bucket->timer.key = sched->now_ns +
+			    vgpu_bucket_wait_ns(bucket, resume_credit(bucket));
+}
+
+/*
+ * If the credit is gone, throttle until enough is back.  Who was throttled within a
+ * lease has gone on using it.
+ */
 void vgpu_throttle(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
 {
+	rearm(sched, bucket);
 	if (bucket->throttled || !vgpu_bucket_is_empty(bucket))
 		return;
 	bucket->throttled = true;
@@ -124,21 +138,10 @@ void vgpu_throttle_over(struct vgpu_sched *sched, struct vgpu_node *timer)
 		vgpu_slice_refresh(sched, slice_of_bucket(bucket));
 }
 
-/* What is used or earned has changed: the throttle ends at another time. */
-static void rearm(struct vgpu_sched *sched, struct vgpu_bucket *bucket)
-{
-	if (!bucket->throttled)
-		return;
-	disarm(sched, bucket);
-	bucket->timer.key = sched->now_ns +
-			    vgpu_bucket_wait_ns(bucket, resume_credit(bucket));
-}
-
 static void overdraw(struct vgpu_sched *sched, struct vgpu_bucket *bucket, u64 ns)
 {
 	vgpu_bucket_refill(bucket, sched->now_ns);
 	vgpu_bucket_use(bucket, ns);
-	rearm(sched, bucket);
 	vgpu_throttle(sched, bucket);
 }
 

@@ -140,6 +140,19 @@ static void set_end(struct vgpu_sched *sched)
 	loan->kept = true;
 }
 
+/* Has the owner budget again, so that it goes on in band L? */
+static bool is_promoted(struct vgpu_sched *sched)
+{
+	struct vgpu_slice *owner = sched->owner;
+
+	if (sched->run_band == VGPU_BAND_LATENCY || !vgpu_run_left_ns(sched) ||
+	    vgpu_first_of_latency(sched) != owner->group)
+		return false;
+	vgpu_review_caps(sched);
+	return owner->entity.ready && owner->group->entity.ready &&
+	       vgpu_first_slice(owner->group) == owner;
+}
+
 /* Set the end of a lease that has not expired. */
 static void renew(struct vgpu_sched *sched)
 {
@@ -155,9 +168,7 @@ static void renew(struct vgpu_sched *sched)
 		return;
 	}
 	end_open(sched);
-	if (sched->run_band == VGPU_BAND_FAIR && vgpu_run_left_ns(sched) &&
-	    vgpu_first_of_latency(sched) == group && owner->entity.ready &&
-	    vgpu_first_slice(group) == owner)
+	if (is_promoted(sched))
 		vgpu_run_renew(sched, VGPU_RUN_LATENCY, 1, VGPU_BAND_LATENCY);
 	if (vgpu_run_is_due_to_others(sched))
 		sched->loan.until_ns = sched->now_ns;

@@ -31,14 +31,20 @@
  *     In debt it stays a member that cannot be picked, until V has reached it.
  *     Debt is never clamped or forgotten (the number saturates at three days).
  *  4. Credit.  Who returns joins at v = max(v, H - timeslice / weight), where H
- *     is the furthest V has been, and an unfinished request keeps its virtual
- *     deadline.  (Measured from V instead of H, credit is worth more while a
- *     light returner has pulled V back: of two equal sleepers the first to wake
- *     then got 365 ms ahead of the other.)  A change of weight keeps lag.  V
- *     steps back (H does not) only when a member joins with credit, by at most
- *     its part of that credit, timeslice / (W + weight), or is removed for good
- *     while in debt.  While nobody joins or leaves, |lag| <= max timeslice + max
- *     chunk; each reservation may add its reserve_ns and a chunk to that.
+ *     is the furthest V has been, and begins a new request.  (Measured from V
+ *     instead of H, credit is worth more while a light returner has pulled V back:
+ *     of two equal sleepers the first to wake then got 365 ms ahead of the other.)
+ *     All credit together, what is out and what may still be given, is at most the
+ *     timeslice of who returns, and grows by no more than the weight that sleeps
+ *     would have been served; who finds none left joins at H.  A change of weight
+ *     keeps lag.  V steps back (H does not) only when a member joins with credit or
+ *     is removed for good while in debt.  While nobody joins or leaves, |lag| <=
+ *     max timeslice + max chunk; sleepers that return, however many, make a lag at
+ *     most one max timeslice less; each reservation may add its reserve_ns and a
+ *     chunk.  So a group that is always ready gets over any window its part by
+ *     weight, among all that there are, less at most 2 * (max timeslice + max
+ *     chunk) + 2 * max timeslice times that part, unless caps or reservations or
+ *     changes of weight say otherwise.
  *  5. Two levels.  2 to 4 hold among the groups of an engine and among the
  *     slices of a group.  More slices never change the share of their group
  *     (but under VGPU_POLICY_EQUAL_SHARE and _FIXED_SHARE they are the share).
@@ -87,9 +93,10 @@
  *     group's cap and at most weight / (sum of the weights of all groups), so that
  *     a reservation is a floor inside the share.  What would break this for a
  *     reservation already given is refused as well.  So who is ready has used up
- *     its budget, or run dry, by its deadline, as long as no piece is longer than
- *     max_chunk_ns; on an engine that splits, at most min_chunk_ns later for each
- *     reservation.
+ *     its budget, or run dry, by its deadline plus one chunk (it may wake when a
+ *     piece of somebody else has just begun), as long as no piece is longer than
+ *     max_chunk_ns; on an engine that splits, at most min_chunk_ns later than that
+ *     for each reservation.
  * 13. Hold.  When a group of band L with budget runs dry after an item flagged
  *     VGPU_ITEM_MORE, it holds the engine: until it has an item again, its
  *     budget or a cap is used up, hold_max_ns have passed, the request is said to

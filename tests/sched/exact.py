@@ -244,6 +244,8 @@ class Bucket:
         return self.rate is not None and self.credit < 1
 
     def throttle_if_empty(self, resume_credit: int, now: int) -> None:
+        if self.resume_at is not None:
+            self.resume_at = now + self.wait(resume_credit)
         if self.resume_at is None and self.empty:
             self.resume_at = now + self.wait(resume_credit)
             self.since = now

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tests.sched.model import Model, ModelGroup, ModelSlice
-from vgpumgr.sched.core import Band, Decision, Idle, ItemInfo, Lease, RunReason, SchedParams, Yield
+from vgpumgr.sched.core import Band, Decision, ItemInfo, Lease, RunReason, SchedParams, Yield
 
 if TYPE_CHECKING:
     from tests.sched.exact import Level, Party
@@ -240,6 +240,9 @@ class LeaseModel(Model):
             assert lease.expires_ns is None, "nobody else is there"
             return
         self.end_open()
+        goes_first = group.in_latency_band and group.reserve.deadline == self.first_deadline()
+        if goes_first and self.run_band is Band.FAIR and self.run_charged < self.run_timeslice:
+            self.review_caps(owner)
         if self.run_band is Band.FAIR and lease.band is Band.LATENCY:
             self.begin_again(RunReason.LATENCY, Band.LATENCY)
         assert lease.band is self.run_band
@@ -315,23 +318,10 @@ class LeaseModel(Model):
         if not gaps:
             return 0
         samples = sum(count for _, count in gaps)
-        # Where the expected inversion, a sum of hinges, reaches the credit.
-        length = max(
-            (
-                Fraction(
-                    credit * samples + sum(c * left for left, c in gaps[: n + 1]), sum(c for _, c in gaps[: n + 1])
-                )
-                for n in range(len(gaps))
-                if self.expected(gaps, gaps[n][0]) <= credit * samples
-            ),
-            key=lambda ns: ns if self.expected(gaps, ns) <= credit * samples else Fraction(-1),
+        # Where the expected inversion reaches the credit: it is the largest of the sums over the first gaps.
+        length = min(
+            Fraction(credit * samples + sum(count * left for left, count in known), sum(count for _, count in known))
+            for known in (gaps[: n + 1] for n in range(len(gaps)))
         )
         whole = length.__floor__()
         return whole if whole >= self.least_lease(one) else 0
-
-    @staticmethod
-    def expected(gaps: list[tuple[int, int]], length: Fraction | int) -> Fraction:
-        return sum((count * max(Fraction(0), length - left) for left, count in gaps), Fraction(0))
-
-
-__all__ = ["Idle", "LeaseModel"]

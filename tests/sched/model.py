@@ -337,8 +337,6 @@ class Model:
         ):
             bucket.refill(self.now)
             bucket.credit -= ns if bucket.rate is not None else 0
-            if bucket.resume_at is not None:
-                bucket.resume_at = self.now + bucket.wait(credit)
             bucket.throttle_if_empty(credit, self.now)
         self.refresh(target)
 

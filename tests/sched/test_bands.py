@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sched.host import Host
-from tests.sched.story import MS, SECOND, US, Latency, SliceOf, Story, Tenant, Work
+from tests.sched.story import MS, SECOND, US, Latency, SliceOf, Story, Tenant, Work, banded_stories
 from vgpumgr.entitlement import Backlogged, entitled
 from vgpumgr.sched.core import (
     Band,
@@ -281,6 +281,43 @@ def test_what_was_reserved_is_served_in_time(story: Story) -> None:
 
     host.at_pick = check
     host.run()
+
+
+def test_a_reservation_is_used_up_by_its_deadline_and_a_chunk() -> None:
+    """A wakes with the rest of its budget just before its deadline, when a piece of B has begun."""
+    core = Scheduler(replace(ENGINE, max_chunk_ns=2 * MS))
+    a = slice_of(core, replace(LATENCY, timeslice_ns=4 * MS, reserve_ns=4 * MS, reserve_period_ns=16 * MS), "a")
+    b = slice_of(core, replace(FAIR, timeslice_ns=2 * MS), "b")
+    core.wake(a, 0)
+    core.wake(b, 0)
+    assert core.pick(0).slice is a
+    core.pick(1950 * US)
+    core.item_done(a, 3900 * US)
+    now = 3900 * US
+    while now < 15_400 * US:
+        assert core.pick(now).slice is b
+        now = min(now + 2 * MS, 15_400 * US)
+    assert core.pick(now).slice is b
+    core.wake(a, 15_550 * US)
+    decision = core.pick(now + 2 * MS)
+    assert (decision.slice, decision.band, decision.limit_ns) == (a, Band.LATENCY, 100 * US)
+    assert core.now_ns + decision.limit_ns <= 16 * MS + 2 * MS
+
+
+@given(story=banded_stories())
+@settings(max_examples=15)
+def test_no_reservation_is_late_by_more_than_a_chunk(story: Story) -> None:
+    """Whatever happens, by the exact model."""
+    engine = story.engine
+
+    def check(host: Host) -> None:
+        reserved = [t.model for t in host.tenants if t.model is not None and t.model.reserve.exists]
+        late = engine.max_chunk_ns + (engine.min_chunk_ns * len(reserved) if engine.splits else 0)
+        for group in reserved:
+            if group.in_latency_band:
+                assert host.now <= group.reserve.deadline + late
+
+    Host(story, at_pick=check).run()
 
 
 def test_an_item_of_band_l_waits_for_one_chunk_at_most() -> None:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+from vgpumgr.sim import schema
 from vgpumgr.sim.quantity import format_percent, format_time
 from vgpumgr.sim.report import Report, label, shown_value
 
@@ -25,7 +26,7 @@ def notes(found: Report) -> list[str]:
         )
         if time_ns
     ]
-    policy = f", policy {scenario.scheduler.policy}" if scenario.scheduler.name == "vgpumgr" else ""
+    policy = f", policy {scenario.scheduler.policy}" if scenario.scheduler.name in schema.CORE_SCHEDULERS else ""
     seeds = f"seeds {found.seeds[0]} to {found.seeds[-1]}" if len(found.seeds) > 1 else f"seed {found.seeds[0]}"
     measured = format_time(scenario.duration - scenario.warm_up)
     warm_up = f"after {format_time(scenario.warm_up)} of warm-up" if scenario.warm_up else "no warm-up"

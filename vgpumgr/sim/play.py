@@ -132,7 +132,7 @@ class _Play:
     def _reserves(self) -> bool:
         """Whether anybody has a reservation, sooner or later."""
         scenario = self._scenario
-        return scenario.scheduler.name == "vgpumgr" and any(
+        return scenario.scheduler.name in schema.CORE_SCHEDULERS and any(
             limits.reservation is not None for limits in (*scenario.tenants, *scenario.changes)
         )
 

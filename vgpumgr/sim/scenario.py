@@ -203,7 +203,7 @@ def _of_the_whole(root: Node, scenario: schema.Scenario) -> Iterator[str]:
     if scenario.duration // scenario.window > MAX_WINDOWS:
         yield located(root, ("window",), f"expected at most {MAX_WINDOWS} windows in the duration")
     scheduler = scenario.scheduler
-    if scheduler.name != "vgpumgr":
+    if scheduler.name not in schema.CORE_SCHEDULERS:
         for field in sorted({"policy", "places", "reserve_limit"} & scheduler.model_fields_set):
             yield located(root, ("scheduler", field), f"expected it with scheduler vgpumgr only, not {scheduler.name}")
     elif (scheduler.policy == "fixed_share") != (scheduler.places is not None):

@@ -76,6 +76,10 @@ class Engine(Part):
     preempt_latency: Time = 0
 
 
+# The kernel module's core: by items, and by leases.
+CORE_SCHEDULERS = ("vgpumgr", "vgpumgr_lease")
+
+
 class Scheduler(Part):
     """Who decides: vgpumgr's core with its policy, or a baseline with its own parameters."""
 

@@ -146,8 +146,8 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
     return {
         "name": "Cost of decisions",
         "model": "the core by itself, compiled with -O2, backlogged groups with one slice each: pieces of 50 to 400 us,"
-        " timeslices of 1 ms, weights 1 to 8 (chunk), or timeslices of 50 us, equal weights (switch, lease); review as"
-        " chunk",
+        " timeslices of 1 ms, weights 1 to 8 (chunk), or timeslices of 50 us, equal weights"
+        " (switch, lease); review is like chunk",
         "seeds": {"passes": passes, "decisions per pass": timed, "counted": counted},
         "baselines": [*BASELINES, "as simulated: they look at all slices, and were not written to be fast"],
         "hashes": {"workload": digest(DRIVER.read_bytes(), cases), "schedule": digest(hashes)},

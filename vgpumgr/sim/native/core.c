@@ -12,7 +12,7 @@ struct core_slice {
 	struct sim_slice *sim;
 };
 
-static int fault(enum vgpu_sched_field field)
+int sim_core_fault(enum vgpu_sched_field field)
 {
 	return field ? SIM_BAD_FIELD - (int)field : 0;
 }
@@ -34,19 +34,19 @@ static int core_create(struct sim *sim)
 	params.policy = sim->parameters[0];
 	params.places = sim->parameters[1];
 	params.reserve_limit_permille = sim->parameters[2];
-	return fault(vgpu_sched_init(sim->sched, &params, sim->now_ns));
+	return sim_core_fault(vgpu_sched_init(sim->sched, &params, sim->now_ns));
 }
 
 static int core_add_group(struct sim *sim, struct sim_group *group)
 {
-	return fault(vgpu_group_add(sim->sched, group->sched, &group->params,
+	return sim_core_fault(vgpu_group_add(sim->sched, group->sched, &group->params,
 				    sim->now_ns));
 }
 
 static int core_update_group(struct sim *sim, struct sim_group *group,
 			     const struct vgpu_group_params *params)
 {
-	return fault(vgpu_group_update(sim->sched, group->sched, params,
+	return sim_core_fault(vgpu_group_update(sim->sched, group->sched, params,
 				       sim->now_ns));
 }
 
@@ -58,14 +58,14 @@ static void core_remove_group(struct sim *sim, struct sim_group *group)
 static int core_add_slice(struct sim *sim, struct sim_slice *slice)
 {
 	((struct core_slice *)slice->sched)->sim = slice;
-	return fault(vgpu_slice_add(sim->sched, slice->group->sched,
+	return sim_core_fault(vgpu_slice_add(sim->sched, slice->group->sched,
 				    core_of(slice), &slice->params, sim->now_ns));
 }
 
 static int core_update_slice(struct sim *sim, struct sim_slice *slice,
 			     const struct vgpu_slice_params *params)
 {
-	return fault(vgpu_slice_update(sim->sched, core_of(slice), params,
+	return sim_core_fault(vgpu_slice_update(sim->sched, core_of(slice), params,
 				       sim->now_ns));
 }
 
@@ -140,7 +140,8 @@ struct vgpu_group *sim_core_group(struct sim *sim, u32 index)
 {
 	struct vgpu_group *group = sim->groups[index]->sched;
 
-	if (sim->scheduler != &sim_core || sim->groups[index]->removed)
+	if ((sim->scheduler != &sim_core && sim->scheduler != &sim_lease) ||
+	    sim->groups[index]->removed)
 		return NULL;
 	vgpu_sched_advance(sim->sched, sim->now_ns);
 	vgpu_group_settle(group);

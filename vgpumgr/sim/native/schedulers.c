@@ -4,6 +4,7 @@
 
 const struct sim_scheduler *const sim_schedulers[] = {
 	&sim_core,
+	&sim_lease,
 	&sim_exclusive,
 	&sim_fifo,
 	&sim_timeslice,

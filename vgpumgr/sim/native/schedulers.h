@@ -61,8 +61,11 @@ void sim_turns_pick(struct sim *sim, struct sim_turns *turns, u64 timeslice_ns,
 		    struct sim_decision *decision);
 void sim_turns_forget(struct sim_turns *turns, const struct sim_slice *slice);
 
+/* A refusal of the core as an error of the simulator's. */
+int sim_core_fault(enum vgpu_sched_field field);
+
 extern const struct sim_scheduler sim_core, sim_drr, sim_exclusive, sim_fifo,
-	sim_fikit, sim_gemini, sim_gvt_g, sim_hami, sim_kernel_rr, sim_nvshare,
+	sim_fikit, sim_gemini, sim_gvt_g, sim_hami, sim_kernel_rr, sim_lease, sim_nvshare,
 	sim_stride, sim_strict_priority, sim_tgs, sim_timeslice, sim_vcuda;
 
 #endif /* SIM_SCHEDULERS_H */
