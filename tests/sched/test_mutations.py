@@ -27,6 +27,9 @@ TESTS = (
     "tests/sched/test_attacks.py",
     "tests/sched/test_stories.py",
     "tests/sched/test_entitlement.py",
+    "tests/sched/test_leases.py",
+    "tests/sched/test_sleepers.py",
+    "tests/sched/test_lease_stories.py",
 )
 
 
@@ -41,14 +44,14 @@ def fault(name: str, file: str, old: str, new: str, *more: tuple[str, str]) -> F
     return Fault(name, file, ((old, new), *more))
 
 
-CLAMPED_JOIN = """
+CLAMPED_JOIN = """\tentity->node.key = joining_key(queue, entity, &queue->credit);
 	{
 		u64 most = queue->vtime + to_vtime(entity->timeslice_ns, entity->weight);
 
 		if (vgpu_before(most, entity->node.key))
 			entity->node.key = most;
 	}
-	if ((s64)left <= 0)"""
+"""
 
 FAULTS = [
     fault(
@@ -56,13 +59,32 @@ FAULTS = [
         "queue.c",
         "if (vgpu_before(queue->vtime, entity->node.key))\n\t\tvgpu_tree_insert(&queue->debtors",
         "if (0)\n\t\tvgpu_tree_insert(&queue->debtors",
-        ("\n\tif ((s64)left <= 0)", CLAMPED_JOIN),
+        ("\tentity->node.key = joining_key(queue, entity, &queue->credit);\n", CLAMPED_JOIN),
     ),
     fault(
         "sleepers gain unlimited credit",
         "queue.c",
         "return queue->laps - entity->left_lap > 1 ||\n\t       vgpu_before(",
         "return false && vgpu_before(",
+        ("\tif (queue->vtime_high - key > most)\n", "\tif (0)\n"),
+    ),
+    fault(
+        "each sleeper that returns has a credit of its own",
+        "queue.c",
+        "\tif (queue->vtime_high - key > most)\n",
+        "\tif (0)\n",
+    ),
+    fault(
+        "only the credit that is out is bounded",
+        "queue.c",
+        "\t*pool = min(*pool, room_units(queue, entity->timeslice_ns));\n",
+        "\t*pool = room_units(queue, entity->timeslice_ns);\n",
+    ),
+    fault(
+        "the pool of credit grows by the weight of everybody",
+        "queue.c",
+        "to_credit(queue->vtime_high - queue->credit_mark, queue->asleep);",
+        "to_credit(queue->vtime_high - queue->credit_mark, queue->asleep + queue->weight);",
     ),
     fault(
         "credit counts from where V is, not from the furthest it has been",
@@ -85,8 +107,8 @@ FAULTS = [
     fault(
         "idle time is charged to the last owner",
         "run.c",
-        "\tu64 ns = busy_ns(sched, now_ns);\n\n\tif (!elapsed_ns)",
-        "\tu64 ns;\n\n\tif (!sched->owner && !sched->unsold.running)\n"
+        "\tu64 ns = busy_ns(sched, now_ns);\n\tu64 unused_ns;\n\n\tif (!elapsed_ns)",
+        "\tu64 ns, unused_ns;\n\n\tif (!sched->owner && !sched->unsold.running)\n"
         "\t\tsched->owner = sched->last_owner;\n"
         "\tns = busy_ns(sched, now_ns);\n\tif (!elapsed_ns)",
     ),
@@ -129,10 +151,11 @@ FAULTS = [
         "",
     ),
     fault(
-        "an unfinished request loses its deadline",
+        "who returns goes on with the rest of its request",
         "queue.c",
-        "if ((s64)left <= 0)",
-        "if (1)",
+        "\t\tif (!entity->running)\n\t\t\tnew_request(queue, entity);\n",
+        "\t\tif (!entity->running && !vgpu_before(entity->node.key, entity->node.rank))\n"
+        "\t\t\tnew_request(queue, entity);\n",
     ),
     fault(
         "requests do not cover overrun",
@@ -167,8 +190,8 @@ FAULTS = [
     fault(
         "a wakeup cuts a run",
         "run.c",
-        "if (!run_left_ns(sched))\n\t\t*reason",
-        "if (!run_left_ns(sched) || sched->queue.nr_ready > 1)\n\t\t*reason",
+        "if (!vgpu_run_left_ns(sched))\n\t\t*reason",
+        "if (!vgpu_run_left_ns(sched) || sched->queue.nr_ready > 1)\n\t\t*reason",
     ),
     fault(
         "a new timeslice cuts the present run",
@@ -224,7 +247,7 @@ FAULTS = [
     fault(
         "a run that was cut begins anew",
         "run.c",
-        "reason == VGPU_RUN_LATENCY ? run_left_ns(sched) : 0;",
+        "reason == VGPU_RUN_LATENCY ? vgpu_run_left_ns(sched) : 0;",
         "0;",
     ),
     fault(
@@ -383,8 +406,11 @@ FAULTS = [
     fault(
         "gaps that are over still count",
         "predict.c",
-        "if (!gaps[i] || end_ns(i) <= elapsed_ns)",
-        "if (!gaps[i])",
+        "if (!gaps[i] || end_ns(i) <= elapsed_ns)\n\t\t\tcontinue;\n"
+        "\t\tstart_ns = vgpu_hist_bucket_start_ns(i);\n"
+        "\t\tleft_ns = start_ns > elapsed_ns ? start_ns - elapsed_ns : 0;\n\t\tsamples",
+        "if (!gaps[i])\n\t\t\tcontinue;\n\t\tstart_ns = vgpu_hist_bucket_start_ns(i);\n"
+        "\t\tleft_ns = start_ns > elapsed_ns ? start_ns - elapsed_ns : 0;\n\t\tsamples",
     ),
     fault(
         "a full count begins at nothing",
@@ -401,8 +427,8 @@ FAULTS = [
     fault(
         "time is learnt of the next item, too",
         "item.c",
-        "\tslice->item_ns = 0;\n\tdescribe(sched, slice, next);",
-        "\tdescribe(sched, slice, next);",
+        "\tslice->item_ns = 0;\n\tvgpu_slice_describe(sched, slice, next);",
+        "\tvgpu_slice_describe(sched, slice, next);",
     ),
     fault(
         "a ring for what is there renews the budget",
@@ -462,8 +488,86 @@ FAULTS = [
     fault(
         "new terms leave the present hold as it was",
         "group.c",
-        "\tvgpu_group_refresh(sched, group);\n\tvgpu_hold_bound(sched);\n",
-        "\tvgpu_group_refresh(sched, group);\n",
+        "\tvgpu_group_refresh(sched, group);\n\tvgpu_lease_recall(sched);\n\tvgpu_hold_bound(sched);\n",
+        "\tvgpu_group_refresh(sched, group);\n\tvgpu_lease_recall(sched);\n",
+    ),
+    fault(
+        "a lease is prolonged whoever waits",
+        "lease.c",
+        "\tif (funds_ns <= left_ns || !is_kept(sched))\n",
+        "\tif (funds_ns <= left_ns)\n",
+    ),
+    fault(
+        "a rival does not bring the end of a prolonged lease back",
+        "lease.c",
+        "\tif (!loan->lent || !loan->kept)\n",
+        "\tif (1)\n",
+    ),
+    fault(
+        "a lease without an end stays so when somebody comes",
+        "lease.c",
+        "\treturn sched->queue.nr_ready == 1 && owner->group->queue.nr_ready == 1 &&\n",
+        "\treturn (sched->loan.open || (sched->queue.nr_ready == 1 && owner->group->queue.nr_ready == 1)) &&\n",
+    ),
+    fault(
+        "a lease outlasts its cap",
+        "lease.c",
+        "\tu64 end_ns = sched->now_ns + min(left_ns, funds_ns);\n",
+        "\tu64 end_ns = sched->now_ns + left_ns;\n",
+    ),
+    fault(
+        "band L waits for the end of a lease",
+        "lease.c",
+        "\tif (vgpu_run_is_due_to_others(sched))\n\t\tsched->loan.until_ns",
+        "\tif (0)\n\t\tsched->loan.until_ns",
+    ),
+    fault(
+        "a lease without an end uses up the reservation",
+        "run.c",
+        "if (sched->run_band == VGPU_BAND_LATENCY && !vgpu_lease_is_open(sched)) {",
+        "if (sched->run_band == VGPU_BAND_LATENCY) {",
+    ),
+    fault(
+        "a lease is charged until the next decision, not until the yield",
+        "lease.c",
+        "\tsched->busy_until_ns = sched->now_ns;\n\tsched->busy_bounded = true;\n",
+        "",
+    ),
+    fault(
+        "nobody need pay for a lease with an end",
+        "lease.c",
+        "if (vgpu_lease_is_open(sched) && !vgpu_has_ghosts(sched))",
+        "if (sched->loan.lent)",
+    ),
+    fault(
+        "a debt leaves the caps alone",
+        "lease.c",
+        "\tvgpu_slice_overdraw(sched, slice, ns);\n",
+        "",
+    ),
+    fault(
+        "a debt leaves the virtual time alone",
+        "lease.c",
+        "\tvgpu_queue_owe(&sched->queue, &group->entity, ns);\n",
+        "",
+    ),
+    fault(
+        "a filler's lease outlasts the gap",
+        "lease.c",
+        "\t\tend_ns = vgpu_earlier(end_ns, loan->gap_end_ns);\n",
+        "\t\t;\n",
+    ),
+    fault(
+        "a throttle that began within a lease ends too early",
+        "group.c",
+        "\trearm(sched, bucket);\n\tif (bucket->throttled || ",
+        "\tif (bucket->throttled || ",
+    ),
+    fault(
+        "runs at whose end nobody looked are not counted",
+        "run.c",
+        "\tcount_runs(group, runs - 1, timeslice_ns, timeslice_ns, reason);\n",
+        "",
     ),
 ]
 QUICK = {"every wakeup renews the budget"}

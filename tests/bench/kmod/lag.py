@@ -43,13 +43,12 @@ class Account:
         if party is None:
             v = on_grid(self.level.high)
             self.parties[name] = Party(name, weight, self.timeslice_ns, v, v)
+            self.level.add(self.parties[name])
         elif weight:
             self.level.set_weight(party, weight)
         else:
             self.level.set_ready(party, False)
-            if party.member:
-                self.level.leave(party)
-                self.level.settle()
+            self.level.remove(party)
             del self.parties[name]
 
     def lags(self) -> Lags:
