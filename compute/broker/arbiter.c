@@ -17,7 +17,7 @@ void arbiter_arm(struct arbiter *arbiter)
 		others = others || (tenant->streams && tenant != arbiter->holder);
 	}
 	/* A tenant that is by itself and has no cap is not looked at. */
-	if (gate_is_watching(arbiter) && (others || lease_may_prolong(arbiter)))
+	if (gate_is_watching(arbiter) && (others || has_end(arbiter->holder)))
 		at_ns = least(at_ns, arbiter->watch_at_ns > arbiter->now_ns ?
 			      arbiter->watch_at_ns : arbiter->now_ns);
 	arbiter->ops->arm(arbiter, at_ns);
@@ -25,10 +25,11 @@ void arbiter_arm(struct arbiter *arbiter)
 
 void arbiter_timer(struct arbiter *arbiter, uint64_t now_ns)
 {
+	uint64_t due_ns = lease_at_ns(arbiter);
 	struct arbiter_tenant *tenant;
 
 	arbiter_settle(arbiter, now_ns);
-	lease_look(arbiter);
+	lease_look(arbiter, due_ns);
 	for (tenant = arbiter->tenants; tenant; tenant = tenant->next)
 		gate_review_tenant(arbiter, tenant);
 	if (gate_is_watching(arbiter) && arbiter->watch_at_ns <= arbiter->now_ns)
@@ -40,19 +41,16 @@ static void yield(struct arbiter *arbiter, struct arbiter_stream *stream,
 		  const struct vgpu_stream_request *request)
 {
 	struct arbiter_tenant *tenant = stream->tenant;
-	bool want = request->flags & VGPU_YIELD_WANT;
 
 	stream->expected = false;
-	stream->want = want;
+	stream->want = request->flags & VGPU_YIELD_WANT;
 	stream->quit = true;
-	tenant->more = arbiter->contended && request->flags & VGPU_YIELD_MORE;
-	if (request->flags & VGPU_YIELD_END)
-		turns_end_request(&arbiter->turns, &tenant->party, arbiter->now_ns);
+	tenant->flags = request->flags & ~VGPU_YIELD_WANT;
 	if (arbiter->closing)
 		return;
-	if (arbiter->contended)
+	if (has_end(tenant))
 		lease_take_back(arbiter);
-	else if (want)
+	else if (stream->want)
 		lease_let_start(arbiter, stream);
 }
 
@@ -118,6 +116,7 @@ enum vgpu_sched_field arbiter_init(struct arbiter *arbiter, const struct arbiter
 		.now_ns = now_ns,
 		.settled_ns = now_ns,
 		.look_at_ns = UINT64_MAX,
+		.poll_until_ns = UINT64_MAX,
 	};
 	return turns_init(&arbiter->turns, params, now_ns);
 }
@@ -129,8 +128,10 @@ enum vgpu_sched_field arbiter_set(struct arbiter *arbiter, const struct arbiter_
 
 	arbiter_settle(arbiter, now_ns);
 	fault = turns_set(&arbiter->turns, params, arbiter->now_ns);
-	if (!fault)
+	if (!fault) {
 		arbiter->settings = *settings;
+		lease_review_holder(arbiter);
+	}
 	arbiter_arm(arbiter);
 	return fault;
 }
@@ -154,45 +155,31 @@ enum vgpu_sched_field arbiter_tenant_update(struct arbiter *arbiter, struct arbi
 					    const struct vgpu_group_params *params,
 					    uint64_t now_ns)
 {
-	struct arbiter_tenant *holder = arbiter->holder;
 	enum vgpu_sched_field fault;
 
 	arbiter_settle(arbiter, now_ns);
 	fault = turns_update(&arbiter->turns, &tenant->party, params, arbiter->now_ns);
-	if (fault)
-		return fault;
-	if (!holder) {
-		lease_decide(arbiter);
-	} else if (arbiter->contended) {
-		lease_contend(arbiter);
-	} else if (holder == tenant) {
-		holder->lease.expires_ns = lease_end_by_cap_ns(arbiter, holder);
-		lease_publish(arbiter, holder, holder->lease.state, false);
-	}
+	if (!fault)
+		lease_review_holder(arbiter);
 	arbiter_arm(arbiter);
-	return VGPU_FIELD_NONE;
+	return fault;
 }
 
 void arbiter_tenant_remove(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t now_ns)
 {
 	struct arbiter_tenant **link = &arbiter->tenants;
-	bool was_holder = arbiter->holder == tenant;
 
 	arbiter_settle(arbiter, now_ns);
-	if (was_holder) {
+	if (arbiter->holder == tenant) {
 		lease_publish(arbiter, tenant, VGPU_LEASE_NONE, false);
 		arbiter->holder = NULL;
-		arbiter->contended = false;
 		arbiter->closing = false;
 	}
 	turns_remove(&arbiter->turns, &tenant->party, arbiter->now_ns);
 	while (*link != tenant)
 		link = &(*link)->next;
 	*link = tenant->next;
-	if (!arbiter->holder)
-		lease_decide(arbiter);
-	else
-		lease_relax(arbiter);
+	lease_review_holder(arbiter);
 	arbiter_arm(arbiter);
 }
 
@@ -217,16 +204,13 @@ void arbiter_stream_remove(struct arbiter *arbiter, struct arbiter_stream *strea
 	if (arbiter->holder == tenant) {
 		if (!tenant->streams)
 			lease_finish(arbiter);
-		else if (arbiter->contended && !arbiter->closing)
+		else if (has_end(tenant) && !arbiter->closing)
 			lease_take_back(arbiter);
 	} else if (tenant->ready && !children_want(tenant)) {
 		tenant->ready = false;
 		tenant->polled = false;
 		turns_sleep(&arbiter->turns, &tenant->party, arbiter->now_ns);
-		if (arbiter->holder)
-			lease_relax(arbiter);
-		else
-			lease_decide(arbiter);
+		lease_review_holder(arbiter);
 	}
 	if (!tenant->streams && tenant->gate_closed && arbiter->holder != tenant)
 		gate_ask(arbiter, tenant, false);

@@ -9,10 +9,9 @@
  * these; none of them may call the arbiter.  Not thread safe.
  *
  * What a tenant pays for: all time from the beginning of its lease to its end,
- * which is when all its children have yielded or the gate is closed.  While nobody
- * else has work, it does not pay for spans in which all its children say that they
- * were dry.  What they say there matters to nobody else; processor time shows if it
- * is a lie (watch.h).
+ * which is when all its children have yielded or the gate is closed.  During a lease
+ * without an end it does not pay for spans in which all its children say that they
+ * were dry: nobody else has work then, so that what they say matters to nobody.
  */
 #ifndef VGPU_BROKER_ARBITER_H
 #define VGPU_BROKER_ARBITER_H
@@ -77,7 +76,6 @@ struct arbiter_ops {
 /**
  * struct arbiter_stats - counters of a tenant; they only grow, but for the longest
  * @leases: lent
- * @leased_ns: of the accelerator, paid for
  * @lent_ns: of leases, from beginning to end, unused spans included
  * @dries: leases that ended because all children were dry
  * @recalls: a rival came while it held the accelerator by itself
@@ -92,7 +90,6 @@ struct arbiter_ops {
  */
 struct arbiter_stats {
 	uint64_t leases;
-	uint64_t leased_ns;
 	uint64_t lent_ns;
 	uint64_t dries;
 	uint64_t recalls;
@@ -129,15 +126,14 @@ struct arbiter_tenant {
 	struct arbiter_stream *streams;
 	struct watch watch;
 	uint64_t ready_since_ns;
-	uint64_t debt_ns;
 	uint64_t gate_sequence;
 	uint64_t gate_asked_ns;
 	uint64_t poll_at_ns;
-	uint32_t kernel_id;
 	uint64_t hint_ns;
+	uint32_t kernel_id;
+	uint32_t flags;	/* of the last yield */
 	bool ready;
 	bool polled;
-	bool more;
 	bool gate_closed;
 	bool gate_pending;
 };
@@ -153,7 +149,7 @@ struct arbiter {
 	uint64_t settled_ns;
 	uint64_t look_at_ns;
 	uint64_t watch_at_ns;
-	bool contended;
+	uint64_t poll_until_ns;
 	bool closing;
 };
 

@@ -97,3 +97,17 @@ void child_offer(const struct arbiter *arbiter, struct arbiter_stream *stream)
 	stream->want = false;
 	stream->offered_ns = arbiter->now_ns;
 }
+
+/* A child has started, so that its tenant has work after all. */
+bool children_have_begun(const struct arbiter *arbiter, const struct arbiter_tenant *tenant)
+{
+	struct arbiter_stream *stream;
+	struct arbiter_view view;
+
+	for (stream = tenant->streams; stream; stream = stream->next) {
+		arbiter->ops->read(stream, &view);
+		if (child_is_busy(&view))
+			return true;
+	}
+	return false;
+}

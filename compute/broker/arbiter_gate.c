@@ -50,7 +50,7 @@ void gate_look_at_processors(struct arbiter *arbiter)
 	arbiter->watch_at_ns = arbiter->now_ns + arbiter->settings.watch.every_ns;
 	for (tenant = arbiter->tenants; tenant; tenant = tenant->next)
 		if (tenant->streams && !tenant->gate_pending &&
-		    (tenant != arbiter->holder || arbiter->contended || lease_may_prolong(arbiter)))
+		    (tenant != arbiter->holder || has_end(tenant)))
 			gate_ask(arbiter, tenant, tenant->gate_closed);
 }
 
@@ -79,14 +79,17 @@ static void look(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_
 {
 	bool again = arbiter_is_confined(arbiter, tenant);
 	uint64_t fine_ns = watch_look(&tenant->watch, &arbiter->settings.watch, processor_ns,
-				      tenant->stats.leased_ns, arbiter->now_ns);
+				      turns_had_ns(&tenant->party), arbiter->now_ns);
 
 	if (!fine_ns)
 		return;
 	tenant->stats.offences += !again;
-	tenant->debt_ns += fine_ns;
+	tenant->stats.fined_ns += fine_ns;
+	turns_owe(&arbiter->turns, &tenant->party, fine_ns, arbiter->now_ns);
 	if (tenant != arbiter->holder)
 		gate_review(arbiter, tenant, tenant->gate_closed);
+	if (arbiter->holder)
+		lease_review(arbiter);
 }
 
 void arbiter_gate_answer(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t sequence,

@@ -15,6 +15,12 @@ static inline uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* Does anybody else wait for the tenant's lease, or a cap end it? */
+static inline bool has_end(const struct arbiter_tenant *tenant)
+{
+	return tenant->lease.expires_ns != UINT64_MAX;
+}
+
 /* arbiter_children.c: what children say */
 bool child_is_busy(const struct arbiter_view *view);
 bool child_has_started(const struct arbiter_tenant *tenant, const struct arbiter_stream *stream,
@@ -28,6 +34,7 @@ uint64_t children_unused_ns(struct arbiter *arbiter, struct arbiter_tenant *tena
 			    uint64_t elapsed_ns);
 bool children_want(const struct arbiter_tenant *tenant);
 void child_offer(const struct arbiter *arbiter, struct arbiter_stream *stream);
+bool children_have_begun(const struct arbiter *arbiter, const struct arbiter_tenant *tenant);
 
 /* arbiter_gate.c: the gate */
 void gate_ask(struct arbiter *arbiter, struct arbiter_tenant *tenant, bool close);
@@ -40,16 +47,12 @@ void gate_review_tenant(struct arbiter *arbiter, struct arbiter_tenant *tenant);
 void lease_publish(const struct arbiter *arbiter, struct arbiter_tenant *tenant,
 		   enum vgpu_lease_state state, bool wake);
 void lease_become_ready(struct arbiter *arbiter, struct arbiter_tenant *tenant);
-uint64_t lease_end_by_cap_ns(const struct arbiter *arbiter, const struct arbiter_tenant *tenant);
 void lease_finish(struct arbiter *arbiter);
 void lease_take_back(struct arbiter *arbiter);
-void lease_contend(struct arbiter *arbiter);
-void lease_relax(struct arbiter *arbiter);
-void lease_decide(struct arbiter *arbiter);
+void lease_review(struct arbiter *arbiter);
 void lease_review_holder(struct arbiter *arbiter);
-bool lease_may_prolong(const struct arbiter *arbiter);
 uint64_t lease_at_ns(const struct arbiter *arbiter);
-void lease_look(struct arbiter *arbiter);
+void lease_look(struct arbiter *arbiter, uint64_t due_ns);
 void lease_let_start(struct arbiter *arbiter, struct arbiter_stream *stream);
 
 /* arbiter.c: when to look again */

@@ -47,7 +47,7 @@ static void show_stats(const struct tenant *tenant, FILE *file)
 	const struct vgpu_group_stats *core = &tenant->arbiter.party.group.stats;
 
 	fputs("\"stats\":{", file);
-	NUMBERS(file, { "leases", stats->leases }, { "leased_ns", stats->leased_ns },
+	NUMBERS(file, { "leases", stats->leases }, { "leased_ns", core->run_ns },
 		{ "lent_ns", stats->lent_ns }, { "dries", stats->dries }, { "recalls", stats->recalls }, { "waits", stats->waits },
 		{ "waited_ns", stats->waited_ns }, { "longest_wait_ns", stats->longest_wait_ns },
 		{ "gates", stats->gates }, { "gate_ns", stats->gate_ns },

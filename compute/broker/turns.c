@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "broker/turns.h"
 
-#include "sched/internal.h"
-
-/* Later than anything, and not before anything for the core's comparisons. */
-#define FOREVER_NS	(1ull << 62)
-
 enum vgpu_sched_field turns_init(struct turns *turns, const struct vgpu_sched_params *params,
 				 uint64_t now_ns)
 {
@@ -42,45 +37,12 @@ void turns_remove(struct turns *turns, struct turns_party *party, uint64_t now_n
 	vgpu_group_remove(&turns->sched, &party->group, now_ns);
 }
 
-static struct vgpu_item_info item_of(const struct turns *turns, uint32_t kernel_id,
-				     uint32_t flags, uint64_t hint_ns)
-{
-	/* A longer one would be refused; no turn lets it run longer anyway. */
-	return (struct vgpu_item_info){
-		.kernel_id = kernel_id,
-		.flags = flags,
-		.hint_ns = min(hint_ns, turns->sched.params.max_chunk_ns),
-	};
-}
-
 void turns_ready(struct turns *turns, struct turns_party *party, uint32_t kernel_id,
 		 uint64_t hint_ns, uint64_t now_ns)
 {
-	struct vgpu_item_info item = item_of(turns, kernel_id, 0, hint_ns);
+	const struct vgpu_item_info first = { .kernel_id = kernel_id, .hint_ns = hint_ns };
 
-	if (kernel_id)
-		vgpu_slice_announce(&turns->sched, &party->slice, &item, now_ns);
-	else
-		vgpu_slice_wake(&turns->sched, &party->slice, now_ns);
-}
-
-void turns_done(struct turns *turns, struct turns_party *party, bool more, uint32_t kernel_id,
-		uint64_t now_ns)
-{
-	struct vgpu_item_info item = item_of(turns, kernel_id, VGPU_ITEM_MORE, 0);
-
-	if (more)
-		vgpu_slice_announce(&turns->sched, &party->slice, &item, now_ns);
-	vgpu_slice_item_done(&turns->sched, &party->slice, NULL, now_ns);
-}
-
-void turns_again(struct turns *turns, struct turns_party *party, uint32_t kernel_id,
-		 uint64_t hint_ns, uint64_t now_ns)
-{
-	struct vgpu_item_info item = item_of(turns, kernel_id, 0, hint_ns);
-
-	if (kernel_id)
-		vgpu_slice_item_done(&turns->sched, &party->slice, &item, now_ns);
+	vgpu_slice_ready(&turns->sched, &party->slice, kernel_id ? &first : NULL, now_ns);
 }
 
 void turns_sleep(struct turns *turns, struct turns_party *party, uint64_t now_ns)
@@ -88,69 +50,57 @@ void turns_sleep(struct turns *turns, struct turns_party *party, uint64_t now_ns
 	vgpu_slice_sleep(&turns->sched, &party->slice, now_ns);
 }
 
-void turns_end_request(struct turns *turns, struct turns_party *party, uint64_t now_ns)
+static void tell(const struct vgpu_lease *lease, struct turn *out)
 {
-	vgpu_slice_end_request(&turns->sched, &party->slice, now_ns);
+	*out = (struct turn){
+		.expires_ns = lease->expires_ns,
+		.look_at_ns = lease->review_at_ns,
+	};
+	if (lease->slice)
+		out->party = container_of(lease->slice, struct turns_party, slice);
 }
 
-/* The core charges up to a moment, so what was used is put first; only the sum matters. */
-void turns_charge(struct turns *turns, uint64_t idle_ns, uint64_t now_ns)
+void turns_lend(struct turns *turns, uint64_t now_ns, struct turn *out)
 {
-	struct vgpu_sched *sched = &turns->sched;
-	u64 elapsed_ns = now_ns - sched->now_ns;
+	struct vgpu_lease lease;
 
-	if (sched->executing && idle_ns)
-		vgpu_sched_busy_until(sched, now_ns - min(idle_ns, elapsed_ns));
-	vgpu_sched_advance(sched, now_ns);
-	if (sched->executing && idle_ns)
-		vgpu_sched_busy_until(sched, now_ns + FOREVER_NS);
+	vgpu_sched_lend(&turns->sched, now_ns, &lease);
+	tell(&lease, out);
 }
 
-void turns_next(struct turns *turns, uint64_t now_ns, struct turn *out)
+void turns_review(struct turns *turns, uint64_t now_ns, struct turn *out)
 {
-	struct vgpu_sched *sched = &turns->sched;
-	struct vgpu_decision decision;
+	struct vgpu_lease lease;
 
-	vgpu_sched_pick(sched, now_ns, &decision);
-	*out = (struct turn){ .look_at_ns = decision.wake_at_ns };
-	if (!decision.slice)
-		return;
-	out->party = container_of(decision.slice, struct turns_party, slice);
-	out->limit_ns = max(vgpu_sched_left_ns(sched), sched->params.min_chunk_ns);
-	/* What fills the gap of another is as long as the gap. */
-	if (sched->hold.slice && decision.band == VGPU_BAND_FAIR)
-		out->limit_ns = min(out->limit_ns, decision.limit_ns);
+	vgpu_sched_review(&turns->sched, now_ns, &lease);
+	tell(&lease, out);
 }
 
-uint64_t turns_left_ns(const struct turns *turns)
+void turns_yield(struct turns *turns, struct turns_party *party, uint32_t flags,
+		 uint32_t kernel_id, uint64_t hint_ns, uint64_t now_ns)
 {
-	return vgpu_sched_left_ns(&turns->sched);
+	const struct vgpu_yield yield = {
+		.flags = flags,
+		.kernel_id = kernel_id,
+		.hint_ns = hint_ns,
+	};
+
+	vgpu_slice_yield(&turns->sched, &party->slice, &yield, now_ns);
 }
 
-uint64_t turns_cap_lasts_ns(const struct turns_party *party)
+void turns_pass(struct turns *turns, uint64_t unused_ns, uint64_t now_ns)
 {
-	return vgpu_bucket_lasts_ns(&party->group.bucket);
+	vgpu_sched_unused(&turns->sched, unused_ns, now_ns);
 }
 
-bool turns_has_rival(const struct turns *turns, const struct turns_party *party)
+void turns_owe(struct turns *turns, struct turns_party *party, uint64_t ns, uint64_t now_ns)
 {
-	return turns->sched.nr_with_item > party->group.nr_with_item;
+	vgpu_slice_owe(&turns->sched, &party->slice, ns, now_ns);
 }
 
-bool turns_is_urgent(const struct turns *turns)
+uint64_t turns_had_ns(const struct turns_party *party)
 {
-	return vgpu_sched_is_urgent(&turns->sched);
-}
-
-/* Of virtual time and cap, like any charge; the wall clock stands still for it. */
-void turns_fine(struct turns *turns, uint64_t ns)
-{
-	struct vgpu_slice *owner = turns->sched.owner;
-
-	if (!owner)
-		return;
-	vgpu_queue_charge(&turns->sched.queue, &owner->group->entity, ns);
-	vgpu_bucket_use(&owner->group->bucket, ns);
+	return party->group.stats.run_ns;
 }
 
 const char *turns_field_name(enum vgpu_sched_field field)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose turn it is on the accelerator: all that the broker uses of the scheduler's
- * core (kmod/sched).  A tenant is a group with one slice, whose children share
- * its turns.
+ * Whose turn it is on the accelerator, and how long it lasts: all that the broker
+ * uses of the scheduler's core (kmod/sched, vgpu_lease.h).  A tenant is a group with
+ * one slice, whose children share its leases.
  *
  * Pure: the time is passed in, in ns of one monotonic clock, and never goes back.
  * Memory is the caller's.  Not thread safe.
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sched/vgpu_sched.h"
+#include "sched/vgpu_lease.h"
 
 struct turns {
 	struct vgpu_sched sched;
@@ -26,15 +26,16 @@ struct turns_party {
 };
 
 /**
- * struct turn - what turns_next() decided
- * @party: whose turn it is, NULL for nobody's
- * @limit_ns: with @party, for how long
- * @look_at_ns: without @party, when to decide again if nothing happens before;
- *	UINT64_MAX for never
+ * struct turn - whose turn it is
+ * @party: NULL for nobody's
+ * @expires_ns: with @party, when it ends; UINT64_MAX while nobody else has work and
+ *	no cap applies
+ * @look_at_ns: with @party, when to call turns_review() if nothing happens before;
+ *	without it, when to call turns_lend(); UINT64_MAX for never
  */
 struct turn {
 	struct turns_party *party;
-	uint64_t limit_ns;
+	uint64_t expires_ns;
 	uint64_t look_at_ns;
 };
 
@@ -54,49 +55,41 @@ void turns_remove(struct turns *turns, struct turns_party *party, uint64_t now_n
  * turns_ready() - a party has work
  * @kernel_id: which is first, 0 if unknown
  * @hint_ns: how long it is said to take, 0 if unknown
+ *
+ * Then call turns_lend() if it is nobody's turn, else turns_review().
  */
 void turns_ready(struct turns *turns, struct turns_party *party, uint32_t kernel_id,
 		 uint64_t hint_ns, uint64_t now_ns);
 
-/**
- * turns_done() - a party's work is done, as far as it was submitted
- * @more: none is left, and more follows soon: hold the accelerator for it
- * @kernel_id: with @more, which kernel ran last
- */
-void turns_done(struct turns *turns, struct turns_party *party, bool more, uint32_t kernel_id,
-		uint64_t now_ns);
-
-/* A party's work is done, as far as it was submitted, and it has more; as turns_ready(). */
-void turns_again(struct turns *turns, struct turns_party *party, uint32_t kernel_id,
-		 uint64_t hint_ns, uint64_t now_ns);
-
-/* A party's work was withdrawn, or nothing follows after @more. */
+/* A party that waits for its turn has no work any more. */
 void turns_sleep(struct turns *turns, struct turns_party *party, uint64_t now_ns);
-void turns_end_request(struct turns *turns, struct turns_party *party, uint64_t now_ns);
+
+/* It is nobody's turn: whose is it from now on? */
+void turns_lend(struct turns *turns, uint64_t now_ns, struct turn *out);
+
+/* It is somebody's turn: when does it end, as things are now?  One that has ended stays so. */
+void turns_review(struct turns *turns, uint64_t now_ns, struct turn *out);
 
 /**
- * turns_charge() - charge the time since the last call to whose turn it is
- * @idle_ns: of that time, so much the party did not use and does not pay
+ * turns_yield() - the turn of a party is over: nothing of its work is under way
+ * @flags: VGPU_YIELD_*; with _WANT the next two are as in turns_ready(), else
+ *	@kernel_id is what ran last
  */
-void turns_charge(struct turns *turns, uint64_t idle_ns, uint64_t now_ns);
+void turns_yield(struct turns *turns, struct turns_party *party, uint32_t flags,
+		 uint32_t kernel_id, uint64_t hint_ns, uint64_t now_ns);
 
-/* The accelerator is drained, or idle: whose turn is it from now on? */
-void turns_next(struct turns *turns, uint64_t now_ns, struct turn *out);
+/**
+ * turns_pass() - the time until now passes
+ * @unused_ns: of the time since the last call, so much whose turn it is did not use,
+ *	and does not pay if the turn has no end
+ */
+void turns_pass(struct turns *turns, uint64_t unused_ns, uint64_t now_ns);
 
-/* How much of the present turn is left; 0 if nothing is, or it is nobody's. */
-uint64_t turns_left_ns(const struct turns *turns);
+/* A party pays for @ns of the accelerator that it used outside its turns. */
+void turns_owe(struct turns *turns, struct turns_party *party, uint64_t ns, uint64_t now_ns);
 
-/* For how long the party's cap lets it go on; UINT64_MAX for ever. */
-uint64_t turns_cap_lasts_ns(const struct turns_party *party);
-
-/* Does anybody but @party have work, be it throttled or not? */
-bool turns_has_rival(const struct turns *turns, const struct turns_party *party);
-
-/* Must the present turn be cut for somebody who became ready? */
-bool turns_is_urgent(const struct turns *turns);
-
-/* Whose turn it is pays for @ns that it used outside its turns. */
-void turns_fine(struct turns *turns, uint64_t ns);
+/* What a party has had of the accelerator, ever; debts do not count. */
+uint64_t turns_had_ns(const struct turns_party *party);
 
 /* The name of the configuration's field that the core refuses; "" for NONE. */
 const char *turns_field_name(enum vgpu_sched_field field);

@@ -56,7 +56,7 @@ struct arbiter_settings {
 struct arbiter_view { uint64_t state; uint64_t dry_since_ns; uint64_t idle_ns; };
 struct arbiter_lease { uint64_t number; unsigned int state; uint64_t begun_ns; uint64_t expires_ns; };
 struct arbiter_stats {
-    uint64_t leases; uint64_t leased_ns; uint64_t lent_ns; uint64_t dries; uint64_t recalls;
+    uint64_t leases; uint64_t lent_ns; uint64_t dries; uint64_t recalls;
     uint64_t waits; uint64_t waited_ns; uint64_t longest_wait_ns; uint64_t gates; uint64_t gate_ns;
     uint64_t longest_gate_ns; uint64_t offences; uint64_t fined_ns;
 };
