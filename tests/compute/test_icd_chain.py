@@ -13,7 +13,19 @@ import pytest
 from tests.bench.compute.site import Site, site
 from tests.compute.icd_rig import BUILT, LIMIT_S, ROOT, compile_c, make
 
-PARTS = ("objects", "buffers", "order", "rects", "parts", "kernels", "images", "programs", "includes", "events")
+PARTS = (
+    "objects",
+    "buffers",
+    "order",
+    "rects",
+    "access",
+    "parts",
+    "kernels",
+    "images",
+    "programs",
+    "includes",
+    "events",
+)
 
 
 @pytest.fixture(scope="module")

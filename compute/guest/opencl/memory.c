@@ -88,10 +88,9 @@ struct _cl_mem *memory_new(cl_context context, cl_mem parent, cl_mem_object_type
 
 cl_int check_memory_flags(cl_mem_flags flags, const void *host_pointer)
 {
-	const cl_mem_flags access = flags & (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY);
-	const cl_mem_flags host = flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS);
+	const cl_mem_flags access = flags & CARRIED_FLAGS, host = flags & HOST_ACCESS_FLAGS;
 
-	if ((flags & ~(cl_mem_flags)(CARRIED_FLAGS | HOST_POINTER_FLAGS)) || (access & (access - 1)) ||
+	if ((flags & ~(cl_mem_flags)(CARRIED_FLAGS | HOST_ACCESS_FLAGS | HOST_POINTER_FLAGS)) || (access & (access - 1)) ||
 	    (host & (host - 1)))
 		return CL_INVALID_VALUE;
 	if ((flags & CL_MEM_USE_HOST_PTR) && (flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)))
@@ -257,8 +256,7 @@ API(cl_mem, clCreateBuffer, cl_context context, cl_mem_flags flags, size_t bytes
 /* What a sub-buffer does not say of its access it has of its parent; CL_INVALID_VALUE where the two disagree. */
 static cl_int inherit(cl_mem_flags parent, cl_mem_flags *flags)
 {
-	const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY;
-	const cl_mem_flags host = CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
+	const cl_mem_flags access = CARRIED_FLAGS, host = HOST_ACCESS_FLAGS;
 
 	if ((*flags & ~(access | host)) || (*flags & access & ((*flags & access) - 1)) ||
 	    (*flags & host & ((*flags & host) - 1)))

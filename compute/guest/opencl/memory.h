@@ -5,9 +5,12 @@
 
 #include "guest/opencl/context.h"
 
-/* What of cl_mem_flags the child's library is told. */
-#define CARRIED_FLAGS (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | \
-		       CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS)
+/*
+ * What of cl_mem_flags the child's library is told.  What the program may do from its side is checked here; our own copies
+ * of contents, which are reads and writes to the library, must not be refused there.
+ */
+#define CARRIED_FLAGS (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY)
+#define HOST_ACCESS_FLAGS (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS)
 #define HOST_POINTER_FLAGS (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)
 
 /* Checks flags and host pointer of a new buffer or image. */

@@ -273,6 +273,45 @@ static void part_rects(void)
 	free(out);
 }
 
+/* What the program says that it will not do is refused; contents are copied all the same. */
+static void part_access(void)
+{
+	const cl_image_format format = { CL_R, CL_FLOAT };
+	cl_image_desc line = { .image_type = CL_MEM_OBJECT_IMAGE1D, .image_width = 64 };
+	const size_t zero[3] = { 0 }, all[3] = { 64, 1, 1 }, large = 48 << 20;
+	float in[64], out[64];
+	uint8_t *big = malloc(large), *back = malloc(large);
+	cl_mem one, two, three, plain;
+	cl_int status;
+
+	fill(in, sizeof(in), 21);
+	fill(big, large, 22);
+	plain = buffer_of(0, large, NULL);
+	one = buffer_of(CL_MEM_COPY_HOST_PTR | CL_MEM_HOST_NO_ACCESS, sizeof(in), in);
+	RUN(clEnqueueReadBuffer(queue, one, CL_TRUE, 0, 4, out, 0, NULL, NULL));
+	RUN(clEnqueueWriteBuffer(queue, one, CL_TRUE, 0, 4, out, 0, NULL, NULL));
+	RUN((clEnqueueMapBuffer(queue, one, CL_TRUE, CL_MAP_READ, 0, 4, 0, NULL, NULL, &status), status));
+	MUST(clEnqueueCopyBuffer(queue, one, plain, 0, 0, sizeof(in), 0, NULL, NULL));
+	MUST(clEnqueueReadBuffer(queue, plain, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL));
+	printf("no access %08x\n", hash(out, sizeof(out)));
+	two = buffer_of(CL_MEM_COPY_HOST_PTR | CL_MEM_HOST_WRITE_ONLY, large, big);
+	RUN(clEnqueueReadBuffer(queue, two, CL_TRUE, 0, 4, out, 0, NULL, NULL));
+	RUN(clEnqueueWriteBuffer(queue, two, CL_TRUE, 0, 4, in, 0, NULL, NULL));
+	MUST(clEnqueueCopyBuffer(queue, two, plain, 0, 0, large, 0, NULL, NULL));
+	MUST(clEnqueueReadBuffer(queue, plain, CL_TRUE, 0, large, back, 0, NULL, NULL));
+	printf("write only %08x\n", hash(back, large));
+	MADE(three, clCreateImage(context, CL_MEM_COPY_HOST_PTR | CL_MEM_HOST_READ_ONLY, &format, &line, in, &made_));
+	MUST(clEnqueueReadImage(queue, three, CL_TRUE, zero, all, 0, 0, out, 0, NULL, NULL));
+	printf("read only %08x\n", hash(out, sizeof(out)));
+	RUN(clEnqueueWriteImage(queue, three, CL_TRUE, zero, all, 0, 0, out, 0, NULL, NULL));
+	MUST(clReleaseMemObject(one));
+	MUST(clReleaseMemObject(two));
+	MUST(clReleaseMemObject(three));
+	MUST(clReleaseMemObject(plain));
+	free(big);
+	free(back);
+}
+
 static void part_parts(void)
 {
 	uint8_t in[4096], out[4096];
@@ -780,7 +819,7 @@ static const struct {
 	void (*run)(void);
 } parts[] = {
 	{ "objects", part_objects }, { "buffers", part_buffers }, { "order", part_order }, { "rects", part_rects },
-	{ "parts", part_parts }, { "kernels", part_kernels }, { "print", part_print }, { "images", part_images },
+	{ "access", part_access }, { "parts", part_parts }, { "kernels", part_kernels }, { "print", part_print }, { "images", part_images },
 	{ "large", part_large }, { "programs", part_programs }, { "includes", part_includes }, { "events", part_events },
 };
 
