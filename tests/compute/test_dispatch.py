@@ -170,6 +170,23 @@ def test_a_piece_that_does_not_fit_the_lease_waits(driver: Driver) -> None:
     assert driver.completion(done).status == 0
 
 
+def test_completions_come_in_the_order_of_the_commands(driver: Driver) -> None:
+    for properties, queue in ((0, 3), (PROFILING, 4)):
+        driver.do("CREATE_QUEUE", queue=queue, context=1, properties=properties)
+        for _ in range(20):
+            driver.lease(False)
+            calls = [driver.start("LAUNCH", **add(1, queue=queue)) for _ in range(5)]
+            driver.send("LAUNCH", **add(1, queue=queue))
+            calls.append(driver.start("FINISH", queue=queue))
+            driver.lease(True)
+            assert driver.completion(calls[-1]).status == 0
+            # All before it have come already.
+            assert [kept.call for kept in driver.kept] == calls[:-1]
+            assert all((kept.status, bool(kept.ended_ns)) == (0, bool(properties)) for kept in driver.kept)
+            driver.kept.clear()
+    assert contents(driver)[0] == 2 * 20 * 6
+
+
 def test_durations_are_learnt_for_each_kernel_and_size(driver: Driver) -> None:
     rounds = 20_000_000
     spin = {"kernel": SPIN, "dimensions": 1, "global": [1, 0, 0], "queue": 1}

@@ -41,6 +41,7 @@
 /* Commands without an event of their own that one callback stands for. */
 #define OPENCL_BATCH_MAX	128u
 #define OPENCL_BATCH_NS		400000ull
+#define OPENCL_BATCH_NOTIFY_NS	100000ull	/* if the client waits for some of them */
 /* Commands that wait in the child: no more requests are taken beyond the first. */
 #define OPENCL_QUEUED_SOFT	16384u
 #define OPENCL_QUEUED_HARD	(1u << 18)
@@ -199,11 +200,10 @@ struct batch {
 	bool waited;	/* one of its commands waits for another queue */
 	bool same;	/* all its commands are of one kind of work */
 	cl_int status;	/* the callback writes it */
-	bool wakes;	/* the main thread sends the last command's COMPLETION */
-	bool tell;	/* the callback sends it: */
-	uint64_t call;
-	uint32_t event_handle;
-	cl_int finish_status;	/* of a FINISH: the queue's error */
+	bool has_notify;	/* the client waits for some of its commands */
+	bool by_main;	/* their COMPLETIONs say more than the callback knows */
+	bool counted;	/* in the backend's by_main */
+	bool tell;	/* the callback sends them, else the main thread */
 };
 
 /* What is known of the time that a kind of work takes. */
@@ -253,6 +253,7 @@ struct vgpu_backend {
 
 	/* What the library's threads leave: a stack of batches that are over. */
 	_Atomic(struct batch *) news;
+	uint32_t by_main;	/* batches whose COMPLETIONs the main thread will send */
 	atomic_bool wake_wanted;	/* the main thread is to be woken for it */
 	uint64_t lazy_since_ns;	/* see opencl_settle() */
 

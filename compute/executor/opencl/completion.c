@@ -12,12 +12,12 @@
 #define SURPRISE_FACTOR	4u
 #define SURPRISE_NS	200000ull
 
-void opencl_send_completion(struct vgpu_backend *backend, uint64_t call, uint32_t event,
-			    cl_int status, const uint64_t times_ns[4])
+static struct vgpu_cl_completion completion_of(uint64_t call, uint32_t event, cl_int status,
+					       const uint64_t times_ns[4])
 {
-	struct vgpu_cl_completion completion = {
+	return (struct vgpu_cl_completion){
 		.header = {
-			.bytes = sizeof(completion),
+			.bytes = sizeof(struct vgpu_cl_completion),
 			.op = VGPU_CL_COMPLETION,
 			.call = call,
 		},
@@ -28,23 +28,51 @@ void opencl_send_completion(struct vgpu_backend *backend, uint64_t call, uint32_
 		.started_ns = times_ns[2],
 		.ended_ns = times_ns[3],
 	};
+}
+
+void opencl_send_completion(struct vgpu_backend *backend, uint64_t call, uint32_t event,
+			    cl_int status, const uint64_t times_ns[4])
+{
+	struct vgpu_cl_completion completion = completion_of(call, event, status, times_ns);
 
 	backend->services.reply(backend->services.child, &completion.header);
 }
 
-void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
+/* What the callback tells of a batch that has ended without an error. */
+static unsigned int collect_completions(const struct batch *batch, struct vgpu_cl_completion *out)
 {
 	static const uint64_t no_times[4];
+	unsigned int count = 0;
+
+	for (const struct command *command = batch->first; command; command = command->next) {
+		const struct vgpu_cl_marker *head = (const void *)command->message;
+
+		if (command->notify)
+			out[count++] = completion_of(command->call, head->event,
+						     command->op == VGPU_CL_FINISH ?
+							     command->status : CL_COMPLETE,
+						     no_times);
+	}
+	return count;
+}
+
+void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
+{
+	struct vgpu_cl_completion completions[OPENCL_BATCH_MAX + 1];
 	struct batch *batch = user;
 	struct vgpu_backend *backend = batch->backend;
-	uint32_t event_handle = batch->event_handle;
-	uint64_t call = batch->call;
-	bool tell = batch->tell, wakes = batch->wakes;
+	unsigned int count = 0;
+	bool wakes;
 
 	(void)event;
 	batch->done_ns = opencl_now_ns();
 	batch->status = status < 0 ? status : CL_SUCCESS;
-	status = batch->status ? batch->status : batch->finish_status;
+	/* Which of the commands has failed the main thread finds out. */
+	if (batch->status)
+		batch->tell = false;
+	if (batch->tell)
+		count = collect_completions(batch, completions);
+	wakes = batch->has_notify && !batch->tell;
 	if (atomic_load_explicit(&backend->prints, memory_order_relaxed)) {
 		pthread_mutex_lock(&backend->print_lock);
 		opencl_print_drain(backend);
@@ -56,8 +84,8 @@ void CL_CALLBACK opencl_batch_done(cl_event event, cl_int status, void *user)
 						      memory_order_seq_cst, memory_order_relaxed))
 		;
 	/* The main thread may have freed the batch. */
-	if (tell)
-		opencl_send_completion(backend, call, event_handle, status, no_times);
+	for (unsigned int i = 0; i < count; i++)
+		backend->services.reply(backend->services.child, &completions[i].header);
 	if (wakes || atomic_load(&backend->wake_wanted))
 		backend->services.wake(backend->services.child);
 }
@@ -124,7 +152,7 @@ static void retire(struct vgpu_backend *backend, struct batch *batch, struct com
 	}
 	if (command->op == VGPU_CL_FINISH && !status)
 		status = command->status;
-	if (command->notify && !(batch->tell && command == batch->last)) {
+	if (command->notify && !batch->tell) {
 		profile(backend, command, times_ns);
 		opencl_send_completion(backend, command->call, head->event, status, times_ns);
 	} else if (!command->notify && !command->event && status && !command->queue->sticky) {
@@ -187,6 +215,7 @@ void opencl_collect_batches(struct vgpu_backend *backend)
 			retire(backend, batch, command);
 		}
 		opencl_unref(backend, batch->queue);
+		backend->by_main -= batch->counted;
 		if (batch->own_event)
 			backend->library->clReleaseEvent(batch->event);
 		free(batch);

@@ -64,6 +64,11 @@ static void close_batch(struct vgpu_backend *backend, struct batch *batch, cl_ev
 	if (batch->queue->open == batch)
 		batch->queue->open = NULL;
 	batch->event = event;
+	/* A client that is told of a command has been told of those before it. */
+	batch->tell = batch->has_notify && !batch->by_main && !backend->by_main &&
+		      batch->count <= OPENCL_BATCH_MAX + 1;
+	batch->counted = batch->has_notify && !batch->tell;
+	backend->by_main += batch->counted;
 	error = backend->library->clSetEventCallback(event, CL_COMPLETE, opencl_batch_done, batch);
 	if (error)
 		opencl_batch_done(event, error, batch);
@@ -91,13 +96,16 @@ static void list(struct vgpu_backend *backend, struct queue *queue)
 	backend->listed = opencl_ref(queue);
 }
 
-/* All queues that were given something: flush them, and with @settle end their batches. */
+/*
+ * All queues that were given something: flush them, and end batches that the client
+ * waits for, with @settle all.
+ */
 static void walk(struct vgpu_backend *backend, bool settle)
 {
 	struct queue *queue, **link = &backend->listed;
 
 	while ((queue = *link)) {
-		if (settle)
+		if (settle || (queue->open && queue->open->has_notify))
 			mark(backend, queue);
 		if (queue->flush)
 			backend->library->clFlush(queue->library);
@@ -198,17 +206,24 @@ static void given(struct vgpu_backend *backend, struct command *command, struct 
 		add(backend, batch, finish);
 		command = finish;
 	}
-	if (callback) {
-		batch->tell = command->notify && !command->progress &&
-			      (!queue->profiling || finish);
-		batch->wakes = command->notify && !batch->tell;
-		batch->call = command->call;
-		batch->event_handle = finish ? 0 : head->event;
-		batch->finish_status = command->status;
+	batch->has_notify |= command->notify;
+	batch->by_main |= command->notify && (command->progress || queue->profiling);
+	if (callback)
 		close_batch(backend, batch, library);
-	} else if (batch->count >= OPENCL_BATCH_MAX || batch->mean_ns >= OPENCL_BATCH_NS) {
+	else if (batch->count >= OPENCL_BATCH_MAX ||
+		 batch->mean_ns >= (batch->has_notify ? OPENCL_BATCH_NOTIFY_NS : OPENCL_BATCH_NS))
 		mark(backend, queue);
-	}
+}
+
+/*
+ * Is a callback of a later command enough?  What is next in the queue is given in this
+ * same round, or a marker is.
+ */
+static bool can_share_callback(const struct command *command)
+{
+	const struct command *next = command->next;
+
+	return next && next->unmet == 1 && !command->queue->out_of_order && !command->progress;
 }
 
 /*
@@ -225,12 +240,13 @@ static struct command *finish_behind(const struct command *command)
 
 /* Of a command that is in no queue any more, and perhaps of the finish that was behind it. */
 static void give_both(struct vgpu_backend *backend, struct command *command,
-		      struct command *finish)
+		      struct command *finish, bool shares)
 {
 	struct queue *queue = command->queue;
 	bool alone = measure(backend, command);
-	bool callback = command->notify || alone || finish || command->mean_ns >= OWN_CALLBACK_NS;
-	bool wants_event = callback || command->event;
+	bool callback = (command->notify && !shares) || alone || finish ||
+			command->mean_ns >= OWN_CALLBACK_NS;
+	bool wants_event = callback || command->event || command->notify;
 	cl_event events[VGPU_CL_WAITS_MAX + 1];
 	struct call_waits waits = { .event = wants_event ? &command->library : NULL };
 	struct batch *batch, *fresh = NULL;
@@ -257,7 +273,7 @@ static void give_both(struct vgpu_backend *backend, struct command *command,
 		free(fresh);
 		opencl_command_failed(backend, command, error);
 		if (finish)
-			give_both(backend, finish, NULL);
+			give_both(backend, finish, NULL, false);
 		return;
 	}
 	if (fresh && !(callback && queue->out_of_order))
@@ -268,12 +284,13 @@ static void give_both(struct vgpu_backend *backend, struct command *command,
 static void give(struct vgpu_backend *backend, struct command *command)
 {
 	struct command *finish = finish_behind(command);
+	bool shares = can_share_callback(command);
 
 	/* The finish first: it must not become ready by itself. */
 	if (finish)
 		opencl_command_left(backend, finish);
 	opencl_command_left(backend, command);
-	give_both(backend, command, finish);
+	give_both(backend, command, finish, shares);
 }
 
 static bool bounded(struct vgpu_backend *backend, const struct command *command)
