@@ -46,6 +46,7 @@ def hostile(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ("fork", 57, ()),
         ("vfork", 58, ()),
         ("clone a process", 56, (SIGCHLD,)),
+        ("clone a thread", 56, (0x50F00, b"x" * 128)),
         ("clone a user namespace", 56, (0x10000000 | SIGCHLD,)),
         ("execve", 59, (b"/usr/bin/ld", 0, 0)),
         ("execveat", 322, (AT_FDCWD, b"/usr/bin/ld", 0, 0, 0)),

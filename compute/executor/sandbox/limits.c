@@ -15,7 +15,7 @@
 /* Twice VGPU_JOBS_MAX and some: a memfd is memory that no other limit here counts. */
 #define DESCRIPTORS	160u
 /* Threads and processes: the library has a few for each processor. */
-#define TASKS		1024u
+#define TASKS		256u
 /* An address sanitizer needs terabytes of addresses. */
 #ifdef __SANITIZE_ADDRESS__
 #define SANITIZED	1
