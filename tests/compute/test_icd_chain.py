@@ -71,6 +71,16 @@ def test_results_are_those_of_the_library_itself(
     assert ours[part] == direct[part]
 
 
+def test_an_event_that_fails_takes_along_what_waits_for_it(program: Path, running: Site) -> None:
+    assert split(running.run("blue", program, "failures"))["failures"] == [
+        "clWaitForEvents(1, &events[1]): -14",
+        "failed 1",
+        "clWaitForEvents(1, events): -14",
+        "untouched be9c9dc5",
+        "done",
+    ]
+
+
 @pytest.mark.parametrize("scenario", ["fork", "callbacks", "threads", "flood"])
 def test_forks_callbacks_and_threads_work_with_a_real_child(
     scenario: str, running: Site, tmp_path_factory: pytest.TempPathFactory

@@ -3,7 +3,7 @@
  * Uses every part of OpenCL 1.2, and of 3.0 what is carried, and prints what came of it:
  * the same lines, whatever library does it.  A test compares them.
  *
- *	api_client [PART...]		without names all but "large"
+ *	api_client [PART...]		without names all but "large" and "failures"
  */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_0_APIS
@@ -214,8 +214,22 @@ static void part_order(void)
 	MUST(clReleaseEvent(user));
 	MUST(clReleaseEvent(events[0]));
 	MUST(clReleaseEvent(events[1]));
+	MUST(clReleaseMemObject(one));
+	MUST(clReleaseMemObject(other));
+	free(in);
+	free(out);
+}
 
-	/* An event that fails takes along what waits for it. */
+/* An event that fails takes along what waits for it.  PoCL 3.1 itself aborts now and then when it is to do this. */
+static void part_failures(void)
+{
+	size_t bytes = 5 << 20;
+	uint8_t *in = malloc(bytes), *out = malloc(bytes);
+	cl_mem one = buffer_of(0, bytes, NULL);
+	cl_event events[2], user;
+	cl_int status;
+
+	fill(in, bytes, 4);
 	MADE(user, clCreateUserEvent(context, &made_));
 	MUST(clEnqueueMarkerWithWaitList(loose, 1, &user, &events[0]));
 	MUST(clEnqueueReadBuffer(loose, one, CL_FALSE, 0, 64, out, 1, &events[0], &events[1]));
@@ -231,15 +245,14 @@ static void part_order(void)
 	/* A write in pieces does nothing at all then. */
 	MADE(user, clCreateUserEvent(context, &made_));
 	MUST(clEnqueueFillBuffer(queue, one, "z", 1, 0, bytes, 0, NULL, NULL));
-	MUST(clEnqueueWriteBuffer(queue, one, CL_FALSE, 0, 5 << 20, in, 1, &user, &events[0]));
+	MUST(clEnqueueWriteBuffer(queue, one, CL_FALSE, 0, bytes, in, 1, &user, &events[0]));
 	MUST(clSetUserEventStatus(user, -5));
 	RUN(clWaitForEvents(1, events));
 	MUST(clReleaseEvent(user));
 	MUST(clReleaseEvent(events[0]));
-	MUST(clEnqueueReadBuffer(queue, one, CL_TRUE, 0, 5 << 20, out, 0, NULL, NULL));
-	printf("untouched %08x\n", hash(out, 5 << 20));
+	MUST(clEnqueueReadBuffer(queue, one, CL_TRUE, 0, bytes, out, 0, NULL, NULL));
+	printf("untouched %08x\n", hash(out, bytes));
 	MUST(clReleaseMemObject(one));
-	MUST(clReleaseMemObject(other));
 	free(in);
 	free(out);
 }
@@ -820,7 +833,7 @@ static const struct {
 } parts[] = {
 	{ "objects", part_objects }, { "buffers", part_buffers }, { "order", part_order }, { "rects", part_rects },
 	{ "access", part_access }, { "parts", part_parts }, { "kernels", part_kernels }, { "print", part_print }, { "images", part_images },
-	{ "large", part_large }, { "programs", part_programs }, { "includes", part_includes }, { "events", part_events },
+	{ "large", part_large }, { "failures", part_failures }, { "programs", part_programs }, { "includes", part_includes }, { "events", part_events },
 };
 
 int main(int argc, char **argv)
@@ -828,7 +841,7 @@ int main(int argc, char **argv)
 	alarm(240);
 	open_all();
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		bool chosen = argc == 1 && strcmp(parts[i].name, "large");
+		bool chosen = argc == 1 && strcmp(parts[i].name, "large") && strcmp(parts[i].name, "failures");
 
 		for (int k = 1; k < argc; k++)
 			chosen |= !strcmp(argv[k], parts[i].name);
