@@ -6,21 +6,11 @@
  */
 #include <string.h>
 
-#include "backend_private.h"
+#include "resolve.h"
 
 /* Copies: what is expected before anything is known. */
 #define COPY_NS			2000ull
 #define COPY_BYTES_PER_NS	4ull
-
-#define DECODE(name) \
-	struct vgpu_cl_##name##_view view; \
-	const struct vgpu_cl_##name *m; \
-	if (!vgpu_cl_decode_##name(command->message, command->message->bytes, \
-				   backend->bulk_bytes, &view)) \
-		return false; \
-	m = view.message; \
-	(void)m; \
-	*waits = view.waits
 
 uint32_t opencl_objects_of(const struct vgpu_message *message)
 {
@@ -62,13 +52,13 @@ static uint32_t log2_of(uint64_t value)
 	return value ? 63 - __builtin_clzll(value) : 0;
 }
 
-static void expect_copy(struct vgpu_backend *backend, struct command *command, uint64_t bytes)
+void opencl_expect_copy(struct vgpu_backend *backend, struct command *command, uint64_t bytes)
 {
 	expect(backend, command, (uint32_t)command->op << 8 | log2_of(bytes),
 	       COPY_NS + bytes / COPY_BYTES_PER_NS);
 }
 
-static struct memory *use_memory(struct vgpu_backend *backend, struct command *command,
+struct memory *opencl_use_memory(struct vgpu_backend *backend, struct command *command,
 				 unsigned int at, uint32_t handle, bool image, cl_int *error)
 {
 	struct memory *memory = opencl_use(backend, VGPU_CL_KIND_MEMORY, handle, error);
@@ -82,12 +72,12 @@ static struct memory *use_memory(struct vgpu_backend *backend, struct command *c
 	return memory;
 }
 
-static bool within(const struct memory *memory, uint64_t offset, uint64_t bytes)
+bool opencl_within(const struct memory *memory, uint64_t offset, uint64_t bytes)
 {
 	return offset <= memory->bytes && bytes <= memory->bytes - offset;
 }
 
-static bool product(const uint64_t region[3], uint64_t factor, uint64_t *result)
+bool opencl_product(const uint64_t region[3], uint64_t factor, uint64_t *result)
 {
 	return !__builtin_mul_overflow(region[0], region[1], result) &&
 	       !__builtin_mul_overflow(*result, region[2], result) &&
@@ -117,7 +107,7 @@ static bool rectangle_within(const struct memory *memory, const uint64_t origin[
 	       !__builtin_add_overflow(end, last[2], &end) && end <= memory->bytes;
 }
 
-static void *pointer(struct vgpu_backend *backend, uint64_t offset, const uint8_t *inline_bytes)
+void *opencl_pointer(struct vgpu_backend *backend, uint64_t offset, const uint8_t *inline_bytes)
 {
 	return offset == VGPU_CL_INLINE ? (void *)inline_bytes : backend->bulk + offset;
 }
@@ -147,7 +137,7 @@ static cl_int resolve_argument(struct vgpu_backend *backend, struct command *com
 				       CL_SUCCESS : CL_INVALID_ARG_VALUE;
 		if (argument->value >= VGPU_CL_HANDLES_MAX)
 			return CL_INVALID_MEM_OBJECT;
-		use_memory(backend, command, 1 + i, (uint32_t)argument->value,
+		opencl_use_memory(backend, command, 1 + i, (uint32_t)argument->value,
 			   argument->kind == VGPU_CL_ARGUMENT_KIND_IMAGE, &error);
 		return error;
 	case VGPU_CL_ARGUMENT_KIND_SAMPLER:
@@ -197,11 +187,11 @@ static bool resolve_read_buffer(struct vgpu_backend *backend, struct command *co
 	struct memory *memory;
 
 	DECODE(read_buffer);
-	command->payload = pointer(backend, m->target_offset, NULL);
-	memory = use_memory(backend, command, 0, m->memory, false, error);
-	if (memory && (!m->target_bytes || !within(memory, m->offset, m->target_bytes)))
+	command->payload = opencl_pointer(backend, m->target_offset, NULL);
+	memory = opencl_use_memory(backend, command, 0, m->memory, false, error);
+	if (memory && (!m->target_bytes || !opencl_within(memory, m->offset, m->target_bytes)))
 		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->target_bytes);
+	opencl_expect_copy(backend, command, m->target_bytes);
 	return true;
 }
 
@@ -211,11 +201,11 @@ static bool resolve_write_buffer(struct vgpu_backend *backend, struct command *c
 	struct memory *memory;
 
 	DECODE(write_buffer);
-	command->payload = pointer(backend, m->source_offset, view.source);
-	memory = use_memory(backend, command, 0, m->memory, false, error);
-	if (memory && (!m->source_bytes || !within(memory, m->offset, m->source_bytes)))
+	command->payload = opencl_pointer(backend, m->source_offset, view.source);
+	memory = opencl_use_memory(backend, command, 0, m->memory, false, error);
+	if (memory && (!m->source_bytes || !opencl_within(memory, m->offset, m->source_bytes)))
 		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->source_bytes);
+	opencl_expect_copy(backend, command, m->source_bytes);
 	return true;
 }
 
@@ -226,13 +216,13 @@ static bool resolve_read_buffer_rect(struct vgpu_backend *backend, struct comman
 	uint64_t bytes;
 
 	DECODE(read_buffer_rect);
-	command->payload = pointer(backend, m->target_offset, NULL);
-	memory = use_memory(backend, command, 0, m->memory, false, error);
-	if (memory && (!product(m->region, 1, &bytes) || bytes != m->target_bytes ||
+	command->payload = opencl_pointer(backend, m->target_offset, NULL);
+	memory = opencl_use_memory(backend, command, 0, m->memory, false, error);
+	if (memory && (!opencl_product(m->region, 1, &bytes) || bytes != m->target_bytes ||
 		       !rectangle_within(memory, m->origin, m->region, m->row_pitch,
 					 m->slice_pitch)))
 		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->target_bytes);
+	opencl_expect_copy(backend, command, m->target_bytes);
 	return true;
 }
 
@@ -243,13 +233,13 @@ static bool resolve_write_buffer_rect(struct vgpu_backend *backend, struct comma
 	uint64_t bytes;
 
 	DECODE(write_buffer_rect);
-	command->payload = pointer(backend, m->source_offset, view.source);
-	memory = use_memory(backend, command, 0, m->memory, false, error);
-	if (memory && (!product(m->region, 1, &bytes) || bytes != m->source_bytes ||
+	command->payload = opencl_pointer(backend, m->source_offset, view.source);
+	memory = opencl_use_memory(backend, command, 0, m->memory, false, error);
+	if (memory && (!opencl_product(m->region, 1, &bytes) || bytes != m->source_bytes ||
 		       !rectangle_within(memory, m->origin, m->region, m->row_pitch,
 					 m->slice_pitch)))
 		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->source_bytes);
+	opencl_expect_copy(backend, command, m->source_bytes);
 	return true;
 }
 
@@ -259,13 +249,13 @@ static bool resolve_copy_buffer(struct vgpu_backend *backend, struct command *co
 	struct memory *source, *target = NULL;
 
 	DECODE(copy_buffer);
-	source = use_memory(backend, command, 0, m->source, false, error);
+	source = opencl_use_memory(backend, command, 0, m->source, false, error);
 	if (source)
-		target = use_memory(backend, command, 1, m->target, false, error);
-	if (target && (!m->bytes || !within(source, m->source_offset, m->bytes) ||
-		       !within(target, m->target_offset, m->bytes)))
+		target = opencl_use_memory(backend, command, 1, m->target, false, error);
+	if (target && (!m->bytes || !opencl_within(source, m->source_offset, m->bytes) ||
+		       !opencl_within(target, m->target_offset, m->bytes)))
 		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->bytes);
+	opencl_expect_copy(backend, command, m->bytes);
 	return true;
 }
 
@@ -276,16 +266,16 @@ static bool resolve_copy_buffer_rect(struct vgpu_backend *backend, struct comman
 	uint64_t bytes = 0;
 
 	DECODE(copy_buffer_rect);
-	source = use_memory(backend, command, 0, m->source, false, error);
+	source = opencl_use_memory(backend, command, 0, m->source, false, error);
 	if (source)
-		target = use_memory(backend, command, 1, m->target, false, error);
-	if (target && (!product(m->region, 1, &bytes) ||
+		target = opencl_use_memory(backend, command, 1, m->target, false, error);
+	if (target && (!opencl_product(m->region, 1, &bytes) ||
 		       !rectangle_within(source, m->source_origin, m->region, m->source_row_pitch,
 					 m->source_slice_pitch) ||
 		       !rectangle_within(target, m->target_origin, m->region, m->target_row_pitch,
 					 m->target_slice_pitch)))
 		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, bytes);
+	opencl_expect_copy(backend, command, bytes);
 	return true;
 }
 
@@ -296,107 +286,12 @@ static bool resolve_fill_buffer(struct vgpu_backend *backend, struct command *co
 
 	DECODE(fill_buffer);
 	command->payload = (void *)view.pattern;
-	memory = use_memory(backend, command, 0, m->memory, false, error);
+	memory = opencl_use_memory(backend, command, 0, m->memory, false, error);
 	if (memory && (!m->pattern_bytes || m->pattern_bytes & (m->pattern_bytes - 1) ||
 		       m->bytes % m->pattern_bytes || m->offset % m->pattern_bytes ||
-		       !m->bytes || !within(memory, m->offset, m->bytes)))
+		       !m->bytes || !opencl_within(memory, m->offset, m->bytes)))
 		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->bytes);
-	return true;
-}
-
-static bool resolve_read_image(struct vgpu_backend *backend, struct command *command,
-			       const uint32_t **waits, cl_int *error)
-{
-	struct memory *memory;
-	uint64_t bytes;
-
-	DECODE(read_image);
-	command->payload = pointer(backend, m->target_offset, NULL);
-	memory = use_memory(backend, command, 0, m->memory, true, error);
-	if (memory && (!product(m->region, memory->element_bytes, &bytes) || !bytes ||
-		       bytes != m->target_bytes))
-		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->target_bytes);
-	return true;
-}
-
-static bool resolve_write_image(struct vgpu_backend *backend, struct command *command,
-				const uint32_t **waits, cl_int *error)
-{
-	struct memory *memory;
-	uint64_t bytes;
-
-	DECODE(write_image);
-	command->payload = pointer(backend, m->source_offset, view.source);
-	memory = use_memory(backend, command, 0, m->memory, true, error);
-	if (memory && (!product(m->region, memory->element_bytes, &bytes) || !bytes ||
-		       bytes != m->source_bytes))
-		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, m->source_bytes);
-	return true;
-}
-
-static bool resolve_copy_image(struct vgpu_backend *backend, struct command *command,
-			       const uint32_t **waits, cl_int *error)
-{
-	struct memory *source;
-	uint64_t bytes = 0;
-
-	DECODE(copy_image);
-	source = use_memory(backend, command, 0, m->source, true, error);
-	if (source && use_memory(backend, command, 1, m->target, true, error) &&
-	    (!product(m->region, source->element_bytes, &bytes) || !bytes))
-		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, bytes);
-	return true;
-}
-
-static bool resolve_copy_image_to_buffer(struct vgpu_backend *backend, struct command *command,
-					 const uint32_t **waits, cl_int *error)
-{
-	struct memory *source, *target = NULL;
-	uint64_t bytes = 0;
-
-	DECODE(copy_image_to_buffer);
-	source = use_memory(backend, command, 0, m->source, true, error);
-	if (source)
-		target = use_memory(backend, command, 1, m->target, false, error);
-	if (target && (!product(m->region, source->element_bytes, &bytes) || !bytes ||
-		       !within(target, m->offset, bytes)))
-		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, bytes);
-	return true;
-}
-
-static bool resolve_copy_buffer_to_image(struct vgpu_backend *backend, struct command *command,
-					 const uint32_t **waits, cl_int *error)
-{
-	struct memory *source, *target = NULL;
-	uint64_t bytes = 0;
-
-	DECODE(copy_buffer_to_image);
-	source = use_memory(backend, command, 0, m->source, false, error);
-	if (source)
-		target = use_memory(backend, command, 1, m->target, true, error);
-	if (target && (!product(m->region, target->element_bytes, &bytes) || !bytes ||
-		       !within(source, m->offset, bytes)))
-		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, bytes);
-	return true;
-}
-
-static bool resolve_fill_image(struct vgpu_backend *backend, struct command *command,
-			       const uint32_t **waits, cl_int *error)
-{
-	struct memory *memory;
-	uint64_t bytes = 0;
-
-	DECODE(fill_image);
-	memory = use_memory(backend, command, 0, m->memory, true, error);
-	if (memory && (!product(m->region, memory->element_bytes, &bytes) || !bytes))
-		*error = CL_INVALID_VALUE;
-	expect_copy(backend, command, bytes);
+	opencl_expect_copy(backend, command, m->bytes);
 	return true;
 }
 
@@ -412,10 +307,10 @@ static bool resolve_map_buffer(struct vgpu_backend *backend, struct command *com
 	struct memory *memory;
 
 	DECODE(map_buffer);
-	memory = use_memory(backend, command, 0, m->memory, false, error);
+	memory = opencl_use_memory(backend, command, 0, m->memory, false, error);
 	if (memory && !memory->stored)
 		*error = CL_INVALID_OPERATION;
-	else if (memory && (!m->bytes || !within(memory, m->offset, m->bytes) ||
+	else if (memory && (!m->bytes || !opencl_within(memory, m->offset, m->bytes) ||
 			    m->flags & ~(uint64_t)(CL_MAP_READ | CL_MAP_WRITE |
 						   CL_MAP_WRITE_INVALIDATE_REGION) ||
 			    opencl_find(backend, VGPU_CL_KIND_MAPPING, m->mapping)))
@@ -503,17 +398,12 @@ bool opencl_resolve(struct vgpu_backend *backend, struct command *command, const
 	case VGPU_CL_FILL_BUFFER:
 		return resolve_fill_buffer(backend, command, waits, error);
 	case VGPU_CL_READ_IMAGE:
-		return resolve_read_image(backend, command, waits, error);
 	case VGPU_CL_WRITE_IMAGE:
-		return resolve_write_image(backend, command, waits, error);
 	case VGPU_CL_COPY_IMAGE:
-		return resolve_copy_image(backend, command, waits, error);
 	case VGPU_CL_COPY_IMAGE_TO_BUFFER:
-		return resolve_copy_image_to_buffer(backend, command, waits, error);
 	case VGPU_CL_COPY_BUFFER_TO_IMAGE:
-		return resolve_copy_buffer_to_image(backend, command, waits, error);
 	case VGPU_CL_FILL_IMAGE:
-		return resolve_fill_image(backend, command, waits, error);
+		return opencl_resolve_image(backend, command, waits, error);
 	case VGPU_CL_MAP_BUFFER:
 		return resolve_map_buffer(backend, command, waits, error);
 	case VGPU_CL_UNMAP:
