@@ -31,8 +31,8 @@ static u64 run_end_ns(const struct vgpu_sched *sched)
 }
 
 /*
- * A lease is out.  How many runs end within the lease, which goes on, until @now_ns, and when the
- * last of them does.  Several at once only if all last the same timeslice.
+ * A lease is out, and goes on: how many runs end within it until @now_ns, and when
+ * the last of them does.  Several at once only if all last the same timeslice.
  */
 u64 vgpu_lease_runs(const struct vgpu_sched *sched, u64 now_ns, u64 *end_ns)
 {

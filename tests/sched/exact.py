@@ -123,6 +123,7 @@ class Level:
         self.high = max(self.high, self.v)
 
     def leave(self, party: Party) -> None:
+        self.roundings += 1
         self.resting_v = self.v
         self.high = max(self.high, self.v)
         self.settle_pool()

@@ -487,11 +487,11 @@ class Host:
             assert tenant.model is not None
             lag = self.core.group_lag_ns(tenant.core, now)
             exact = self.model.level.lag(tenant.model.party)
-            slack = self.model.slack(self.model.level)
+            slack = self.model.lag_slack(self.model.level, tenant.model.party)
             assert abs(lag - exact) <= slack, f"{tenant.name}: lag {lag}, exactly {float(exact)}"
             inner = tenant.model.level
             for device in tenant.devices:
                 assert device.model is not None
                 lag = self.core.slice_lag_ns(device.core, now)
                 exact = inner.lag(device.model.party)
-                assert abs(lag - exact) <= self.model.slack(inner), device.core.name
+                assert abs(lag - exact) <= self.model.lag_slack(inner, device.model.party), device.core.name

@@ -106,8 +106,24 @@ class Model:
         self.calls = 0
 
     def slack(self, level: Level) -> Fraction:
-        """How far rounding may have moved a lag: one ns for each rounding, and a few for now."""
-        return Fraction(10 + 2 * level.roundings)
+        """How far rounding may have moved a lag: one ns for each rounding, and a few for now.
+
+        The pool of credit is a weight times a stretch of virtual time, of which each change of that weight rounds
+        a unit of 2^-14 ns away.
+        """
+        return 10 + level.roundings * (2 + Fraction(sum(party.weight for party in level.parties), 2**13))
+
+    def lag_slack(self, level: Level, party: Party) -> Fraction:
+        """The same for the lag of one party.
+
+        Who is outside the average has a lag against where V has been. When a heavy one leaves light ones alone, what
+        was rounded of its own v moves V by so much more.
+        """
+        slack = self.slack(level)
+        if party.member:
+            return slack
+        weights = [other.weight for other in level.parties]
+        return slack + Fraction(party.weight * level.roundings * max(weights), min(weights) * 2**14)
 
     # ---- time
 

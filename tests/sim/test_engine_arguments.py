@@ -66,7 +66,7 @@ def test_a_bad_engine_is_refused(arguments: dict[str, Any], reason: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"scheduler": "magic"}, "scheduler: 'magic' is not one of vgpumgr, exclusive, fifo"),
+        ({"scheduler": "magic"}, "scheduler: 'magic' is not one of vgpumgr, vgpumgr_lease, exclusive"),
         ({"scheduler": "fifo", "parameters": {"x": 1}}, "parameters: fifo has no 'x'; it takes none"),
         ({"scheduler": "timeslice", "parameters": {"timeslice_ns": 1}}, "timeslice_ns: 1 is not in 10000"),
         ({"scheduler": "fifo", "seed": -1}, "seed: -1 is not in 0"),
