@@ -54,7 +54,7 @@ bool opencl_is_handle_of_device(cl_device_info param)
 void opencl_adjust_device(struct vgpu_backend *backend, cl_device_info param, void *value,
 			  size_t *bytes)
 {
-	cl_ulong number;
+	cl_ulong number, most;
 
 	switch (param) {
 	case CL_DEVICE_GLOBAL_MEM_SIZE:
@@ -62,8 +62,10 @@ void opencl_adjust_device(struct vgpu_backend *backend, cl_device_info param, vo
 		if (*bytes != sizeof(number))
 			return;
 		memcpy(&number, value, sizeof(number));
-		if (number > backend->memory_bytes)
-			number = backend->memory_bytes;
+		/* Programs take two objects of the largest size for granted, and contexts cost some. */
+		most = backend->memory_bytes / (param == CL_DEVICE_GLOBAL_MEM_SIZE ? 1 : 4);
+		if (number > most)
+			number = most;
 		memcpy(value, &number, sizeof(number));
 		return;
 	case CL_DEVICE_BUILT_IN_KERNELS:
