@@ -25,6 +25,7 @@ from tests.compute.dispatch_rig import (
     build,
     padded,
     running,
+    value,
 )
 
 EXECUTABLE, COMPILED, LIBRARY = 4, 1, 2
@@ -192,6 +193,26 @@ def test_the_client_is_told_what_a_kernels_arguments_are(driver: Driver) -> None
     assert get(driver, QUERY_WORK_GROUP, 1, 0x11B1) == struct.pack("=3Q", 4, 2, 1)
     assert driver.ask("CREATE_KERNEL", kernel=2, program=1, name=b"none").status == INVALID_KERNEL_NAME
     assert get(driver, QUERY_PROGRAM, 1, 0x1168) == b"every\0"
+
+
+def test_a_type_whose_name_begins_like_an_images_is_no_image(driver: Driver) -> None:
+    source = b"""
+    typedef struct { float x; } image_row;
+    typedef struct { int a; } image_size_t;
+    kernel void fill(global image_row *rows, image_size_t size, constant image_row *first, image2d_t plain,
+        local image_row *scratch, read_write image2d_t both) {
+        rows[get_global_id(0)].x = size.a + first[0].x;
+    }
+    kernel void run(global image_row *rows, image_size_t size) { rows[get_global_id(0)].x = size.a; }"""
+    assert build(driver, 1, source, b"-cl-std=CL2.0").status == 0
+    kernel = driver.do("CREATE_KERNEL", kernel=1, program=1, name=b"fill")
+    assert [kind for kind, *_ in struct.iter_unpack("=IIIIQ", kernel.arguments)] == [2, 1, 2, 3, 5, 3]
+    driver.do("CREATE_KERNEL", kernel=2, program=1, name=b"run")
+    driver.do("CREATE_BUFFER", memory=2, context=1, flags=1, bytes=16, storage_offset=ABSENT, contents_offset=ABSENT)
+    arguments = [buffer(2), value(struct.pack("=i", 7))]
+    assert driver.run("LAUNCH", queue=1, kernel=2, dimensions=1, **{"global": [4, 0, 0]}, arguments=arguments) == 0
+    assert driver.run("READ_BUFFER", queue=1, memory=2, target_offset=0, target_bytes=16) == 0
+    assert struct.unpack("=4f", driver.get(0, 16)) == (7, 7, 7, 7)
 
 
 def test_builds_do_not_hold_up_other_requests(driver: Driver) -> None:

@@ -67,6 +67,19 @@ static void get_word(struct vgpu_backend *backend, const struct kernel *kernel, 
 	word[WORD_MAX - 1] = '\0';
 }
 
+/*
+ * Only images have an access qualifier; pipes are not offered.  The name says nothing:
+ * a program may call a type of its own image_row.
+ */
+static bool is_image(cl_kernel_arg_address_qualifier address,
+		     cl_kernel_arg_access_qualifier access)
+{
+	return address == CL_KERNEL_ARG_ADDRESS_GLOBAL &&
+	       (access == CL_KERNEL_ARG_ACCESS_READ_ONLY ||
+		access == CL_KERNEL_ARG_ACCESS_WRITE_ONLY ||
+		access == CL_KERNEL_ARG_ACCESS_READ_WRITE);
+}
+
 static void describe(struct vgpu_backend *backend, struct kernel *kernel, uint32_t i,
 		     const char *type, struct vgpu_cl_argument_information *out)
 {
@@ -77,10 +90,10 @@ static void describe(struct vgpu_backend *backend, struct kernel *kernel, uint32
 
 	*out = (struct vgpu_cl_argument_information){ .kind = VGPU_CL_ARGUMENT_KIND_UNKNOWN };
 	if (library->clGetKernelArgInfo(kernel->library, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER,
-					sizeof(address), &address, NULL))
+					sizeof(address), &address, NULL) ||
+	    library->clGetKernelArgInfo(kernel->library, i, CL_KERNEL_ARG_ACCESS_QUALIFIER,
+					sizeof(access), &access, NULL))
 		return;
-	library->clGetKernelArgInfo(kernel->library, i, CL_KERNEL_ARG_ACCESS_QUALIFIER,
-				    sizeof(access), &access, NULL);
 	library->clGetKernelArgInfo(kernel->library, i, CL_KERNEL_ARG_TYPE_QUALIFIER,
 				    sizeof(qualifier), &qualifier, NULL);
 	out->address = address;
@@ -88,7 +101,7 @@ static void describe(struct vgpu_backend *backend, struct kernel *kernel, uint32
 	out->type = qualifier;
 	if (address == CL_KERNEL_ARG_ADDRESS_LOCAL) {
 		out->kind = VGPU_CL_ARGUMENT_KIND_LOCAL;
-	} else if (!strncmp(type, "image", 5) || (access && access != CL_KERNEL_ARG_ACCESS_NONE)) {
+	} else if (is_image(address, access)) {
 		out->kind = VGPU_CL_ARGUMENT_KIND_IMAGE;
 	} else if (!strcmp(type, "sampler_t")) {
 		out->kind = VGPU_CL_ARGUMENT_KIND_SAMPLER;
