@@ -420,6 +420,26 @@ def test_accelerator_memory_is_counted_against_the_limit(dispatch_driver: Path, 
         assert driver.state().reserved == 0
 
 
+def test_an_image_is_counted_with_the_pitches_of_its_contents(dispatch_driver: Path, pocl_cache: Path) -> None:
+    with running(dispatch_driver, pocl_cache, memory=16 << 20) as driver:
+        before = driver.state().reserved
+        shape = {"context": 1, "order": 0x10B5, "type": 0x10DA, "image_type": 0x10F1, "width": 1, "height": 4}
+        contents = {"flags": 4, "row_pitch": 1 << 20, "contents_offset": 0, "contents_bytes": 4 << 20}
+        driver.do("CREATE_IMAGE", memory=1, **shape, **contents)
+        # PoCL allocates 4 MiB for these 16 bytes.
+        assert driver.state().reserved - before == 4 << 20
+        size = driver.do("GET", query=7, handle=1, param=0x1102, value_bytes=8)
+        assert struct.unpack("=Q", size.value) == (4 << 20,)
+        for handle in range(2, 16):
+            last = driver.ask("CREATE_IMAGE", memory=handle, **shape, **contents).status
+            if last:
+                break
+        assert last == MEM_OBJECT_ALLOCATION_FAILURE
+        # Without contents nobody asks for a pitch.
+        driver.do("RELEASE", kind=KINDS["MEMORY"], handle=1)
+        driver.do("CREATE_IMAGE", memory=20, flags=1, row_pitch=1 << 20, contents_offset=ABSENT, **shape)
+
+
 def test_memory_that_commands_still_keep_is_waited_for(dispatch_driver: Path, pocl_cache: Path) -> None:
     with running(dispatch_driver, pocl_cache, memory=16 << 20) as driver:
         plain = {"context": 1, "flags": 1, "storage_offset": ABSENT, "contents_offset": ABSENT}

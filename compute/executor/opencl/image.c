@@ -86,12 +86,15 @@ static uint64_t element_bytes(uint32_t order, uint32_t type)
 	}
 }
 
-/* The contents must reach as far as the library reads. */
+/*
+ * The contents must reach as far as the library reads.  The library's image has the
+ * pitches of its contents, so @needed is also what it allocates.
+ */
 static cl_int check_contents(const struct vgpu_cl_create_image *m, uint64_t row_bytes,
-			     uint64_t rows, uint64_t slices)
+			     uint64_t rows, uint64_t slices, uint64_t *needed)
 {
 	uint64_t row_pitch = m->row_pitch ? m->row_pitch : row_bytes;
-	uint64_t slice_pitch, needed;
+	uint64_t slice_pitch;
 
 	if (row_pitch < row_bytes)
 		return CL_INVALID_IMAGE_DESCRIPTOR;
@@ -100,9 +103,9 @@ static cl_int check_contents(const struct vgpu_cl_create_image *m, uint64_t row_
 	if (m->slice_pitch && m->slice_pitch < slice_pitch)
 		return CL_INVALID_IMAGE_DESCRIPTOR;
 	slice_pitch = m->slice_pitch ? m->slice_pitch : slice_pitch;
-	if (__builtin_mul_overflow(slice_pitch, slices, &needed))
+	if (__builtin_mul_overflow(slice_pitch, slices, needed))
 		return CL_INVALID_IMAGE_DESCRIPTOR;
-	return m->contents_bytes < needed ? CL_INVALID_HOST_PTR : CL_SUCCESS;
+	return m->contents_bytes < *needed ? CL_INVALID_HOST_PTR : CL_SUCCESS;
 }
 
 static cl_int make_image(struct vgpu_backend *backend, const struct vgpu_cl_create_image *m,
@@ -122,7 +125,7 @@ static cl_int make_image(struct vgpu_backend *backend, const struct vgpu_cl_crea
 		.num_samples = m->samples,
 	};
 	cl_mem_flags flags = m->flags & OPENCL_MEMORY_FLAGS;
-	uint64_t row_bytes, rows, slices;
+	uint64_t row_bytes, rows, slices, needed, pitched;
 	struct context *context;
 	struct memory *buffer = NULL;
 	size_t size;
@@ -144,19 +147,21 @@ static cl_int make_image(struct vgpu_backend *backend, const struct vgpu_cl_crea
 			m->image_type != CL_MEM_OBJECT_IMAGE2D)))
 		return CL_INVALID_IMAGE_DESCRIPTOR;
 	if (buffer && (m->row_pitch > buffer->bytes || row_bytes * rows > buffer->bytes ||
-		       (m->row_pitch && m->row_pitch * rows > buffer->bytes)))
+		       __builtin_mul_overflow(m->row_pitch, rows, &pitched) ||
+		       pitched > buffer->bytes))
 		return CL_INVALID_IMAGE_SIZE;
 	if (!buffer && m->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER)
 		return CL_INVALID_IMAGE_DESCRIPTOR;
+	needed = row_bytes * rows * slices;
 	if (contents)
-		error = check_contents(m, row_bytes, rows, slices);
+		error = check_contents(m, row_bytes, rows, slices, &needed);
 	if (error)
 		return error;
 	if (buffer) {
 		memory->parent = opencl_ref(buffer);
 		description.buffer = buffer->library;
-	} else if (opencl_reserve(backend, row_bytes * rows * slices)) {
-		memory->reserved_bytes = row_bytes * rows * slices;
+	} else if (opencl_reserve(backend, needed)) {
+		memory->reserved_bytes = needed;
 	} else {
 		return CL_MEM_OBJECT_ALLOCATION_FAILURE;
 	}
