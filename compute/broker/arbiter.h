@@ -86,7 +86,7 @@ struct arbiter_ops {
  * @gate_ns: from asking to the gate's answer, all together
  * @longest_gate_ns: the longest
  * @offences: more processor time outside leases than it may use
- * @fined_ns: engine time paid for that
+ * @fined_ns: engine time paid for what was used outside leases
  */
 struct arbiter_stats {
 	uint64_t leases;

@@ -80,13 +80,14 @@ static void look(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_
 	bool again = arbiter_is_confined(arbiter, tenant);
 	uint64_t fine_ns = watch_look(&tenant->watch, &arbiter->settings.watch, processor_ns,
 				      turns_had_ns(&tenant->party), arbiter->now_ns);
+	bool offended = !again && tenant->watch.until_ns >= arbiter->now_ns;
 
-	if (!fine_ns)
+	if (!fine_ns && !offended)
 		return;
-	tenant->stats.offences += !again;
+	tenant->stats.offences += offended;
 	tenant->stats.fined_ns += fine_ns;
 	turns_owe(&arbiter->turns, &tenant->party, fine_ns, arbiter->now_ns);
-	if (tenant != arbiter->holder)
+	if (tenant != arbiter->holder && arbiter_is_confined(arbiter, tenant))
 		gate_review(arbiter, tenant, tenant->gate_closed);
 	if (arbiter->holder)
 		lease_review(arbiter);

@@ -37,6 +37,7 @@ static const struct number_field arbiter_fields[] = {
 	NUMBER(arbiter_settings, early_ns, "early_ns", 0, SECOND_NS),
 	NUMBER(arbiter_settings, gate_limit_ns, "gate_limit_ns", 10000000, 60 * SECOND_NS),
 	NUMBER(arbiter_settings, watch.processors, "processors", 0, 65536),
+	NUMBER(arbiter_settings, watch.free_permille, "free_permille", 0, 1000000),
 	NUMBER(arbiter_settings, watch.allowance_permille, "allowance_permille", 0, 1000000),
 	NUMBER(arbiter_settings, watch.burst_ns, "allowance_burst_ns", 0, DAY_NS),
 	NUMBER(arbiter_settings, watch.every_ns, "watch_every_ns", 10000000, 60 * SECOND_NS),

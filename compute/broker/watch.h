@@ -4,12 +4,15 @@
  *
  * Where the accelerator is the host's processors (PoCL), a child can compute
  * without a lease.  Its supervisor says now and then how much processor time all
- * children have used.  What exceeds the processors' time during their leases is
- * taken from an allowance, which is for their own work: reading rings, copying,
- * answering queries.  Once that is used up the tenant has committed an offence.
+ * children have used.  The tenant pays for what exceeds the processors' time during
+ * their leases.  A small part is free, because a child needs it to take requests.
  *
- * So over any time the children use at most what their leases and the allowance
- * are worth, plus what they use between two looks.
+ * The excess is also taken from an allowance.  Once that is used up the tenant has
+ * committed an offence.  So over any time the children use at most what their leases
+ * and the allowance are worth, plus what they use between two looks.
+ *
+ * Nobody looks while nobody else has work.  A look after a long pause therefore
+ * charges for two ordinary intervals only, at the pause's mean rate.
  *
  * Pure; not thread safe.
  */
@@ -22,14 +25,17 @@
 /**
  * struct watch_settings - what is allowed
  * @processors: how many the accelerator is; 0: processor time says nothing
- * @allowance_permille: of one processor, outside leases
- * @burst_ns: the most of it that can be saved up
+ * @free_permille: of one processor, outside leases, costs nothing; what a second
+ *	earns of it can be saved up
+ * @allowance_permille: of one processor, outside leases, is no offence
+ * @burst_ns: the most of the allowance that can be saved up
  * @every_ns: how often to look
  * @penalty_ns: how long children are frozen outside leases after an offence; twice
  *	as long after each further one, up to 64 times
  */
 struct watch_settings {
 	uint32_t processors;
+	uint32_t free_permille;
 	uint32_t allowance_permille;
 	uint64_t burst_ns;
 	uint64_t every_ns;
@@ -47,6 +53,7 @@ struct watch {
 	uint64_t processor_ns;
 	uint64_t leased_ns;
 	int64_t credit_ns;
+	uint64_t free_ns;
 	uint32_t offences;
 	bool seen;
 };
@@ -59,8 +66,8 @@ void watch_reset(struct watch *watch);
  * @processor_ns: ever
  * @leased_ns: of the accelerator, paid for by their tenant, ever
  *
- * Return: for an offence, or more of one whose penalty lasts, the engine time that the
- * excess is worth; else 0.
+ * Return: the engine time to pay for use outside leases; 0 for none.  An offence moves
+ * @until_ns.
  */
 uint64_t watch_look(struct watch *watch, const struct watch_settings *settings,
 		    uint64_t processor_ns, uint64_t leased_ns, uint64_t now_ns);

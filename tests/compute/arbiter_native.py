@@ -44,7 +44,8 @@ struct vgpu_stream_request {
 };
 
 struct watch_settings {
-    uint32_t processors; uint32_t allowance_permille; uint64_t burst_ns; uint64_t every_ns; uint64_t penalty_ns;
+    uint32_t processors; uint32_t free_permille; uint32_t allowance_permille; uint64_t burst_ns;
+    uint64_t every_ns; uint64_t penalty_ns;
 };
 struct watch { uint64_t until_ns; ...; };
 void watch_reset(struct watch *);

@@ -259,6 +259,7 @@ class Broker:
                 "switch_cost_ns": 0,
                 "reserve_limit_permille": 500,
                 "processors": 0,
+                "free_permille": 0,
                 "allowance_permille": 0,
                 "allowance_burst_ns": 0,
                 "watch_every_ns": 100_000_000,

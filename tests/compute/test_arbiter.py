@@ -292,6 +292,58 @@ def test_a_confined_tenant_that_obeys_still_computes() -> None:
     assert child.kernels >= before + 50
 
 
+FREE_NS = 20 * MS  # a second, of one processor
+ALLOWANCE = {
+    "processors": 2,
+    "free_permille": 20,
+    "allowance_permille": 500,
+    "burst_ns": SECOND,
+    "every_ns": 250 * MS,
+    "penalty_ns": SECOND,
+}
+
+
+def use_outside(rig: Rig, child: Child, permille: int) -> None:
+    """A thread of the child uses so much of a processor, whoever has the lease."""
+    child.processor_ns += 10 * MS * permille // 1000
+    rig.at(rig.now + 10 * MS, lambda: use_outside(rig, child, permille))
+
+
+def test_a_tenant_pays_for_what_it_uses_outside_leases_below_its_allowance() -> None:
+    rig = Rig(watch=ALLOWANCE)
+    busy, honest = rig.tenant("busy"), rig.tenant("honest")
+    use_outside(rig, rig.child(busy, backlog(500 * US)), 400)
+    rig.child(honest, backlog(500 * US))
+    rig.run_until(20 * SECOND)
+    assert busy.stats.offences == 0
+    owed_ns = 20 * (400 * MS - FREE_NS) // 2
+    assert busy.stats.fined_ns == pytest.approx(owed_ns, rel=0.05)
+    # Leases and debt together are what the other one has.
+    assert busy.charged_ns + owed_ns == pytest.approx(honest.charged_ns, rel=0.05)
+
+
+def test_what_a_child_uses_to_take_requests_is_free() -> None:
+    rig = Rig(watch=ALLOWANCE)
+    a, b = rig.tenant("a"), rig.tenant("b")
+    for tenant in (a, b):
+        use_outside(rig, rig.child(tenant, backlog(500 * US)), 15)
+    rig.run_until(5 * SECOND)
+    assert (a.stats.fined_ns, b.stats.fined_ns) == (0, 0)
+
+
+def test_a_tenant_owes_little_for_the_time_when_nobody_else_had_work() -> None:
+    rig = Rig(watch=ALLOWANCE)
+    first, second = rig.tenant("first"), rig.tenant("second")
+    use_outside(rig, rig.child(first, eager(1 * MS, 50 * MS)), 300)
+    rig.child(second, iter((("compute", 1 * MS), ("pause", 60 * SECOND), ("compute", SECOND))))
+    rig.run_until(59 * SECOND)
+    before = first.stats.fined_ns
+    rig.run_until(61 * SECOND)
+    # The second has had work for a second by now.
+    assert first.stats.fined_ns - before <= (SECOND + 2 * 250 * MS) * 300 // 1000 // 2
+    assert first.stats.offences == 0
+
+
 def test_a_watched_tenant_that_behaves_commits_no_offence() -> None:
     watch = {"processors": 2, "allowance_permille": 0, "burst_ns": 0, "every_ns": 10 * MS, "penalty_ns": SECOND}
     rig = Rig(watch=watch)

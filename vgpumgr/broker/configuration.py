@@ -67,8 +67,9 @@ class Engine(Table):
     switch_cost_us: Annotated[int, Field(ge=0, le=10_000)] = 100
     reserve_limit_permille: Annotated[int, Field(ge=0, le=750)] = 500
     gate_limit_us: Annotated[int, Field(ge=10_000, le=60_000_000)] = 2_000_000
+    free_permille: Annotated[int, Field(ge=0, le=1_000_000)] = 20
     allowance_permille: Annotated[int, Field(ge=0, le=1_000_000)] = 500
-    allowance_burst_us: Microseconds = 10_000_000
+    allowance_burst_us: Microseconds = 1_000_000
     watch_every_us: Annotated[int, Field(ge=10_000, le=60_000_000)] = 250_000
     penalty_us: Annotated[int, Field(ge=0, le=600_000_000)] = 1_000_000
 
@@ -192,6 +193,7 @@ def _engine(engine: Engine, processors: int) -> dict[str, int]:
         "switch_cost_ns": engine.switch_cost_us * NS_PER_US,
         "reserve_limit_permille": engine.reserve_limit_permille,
         "processors": processors,
+        "free_permille": engine.free_permille,
         "allowance_permille": engine.allowance_permille,
         "allowance_burst_ns": engine.allowance_burst_us * NS_PER_US,
         "watch_every_ns": engine.watch_every_us * NS_PER_US,
