@@ -69,7 +69,6 @@ enum client_state {
  * @requests: struct vgpu_stream_request from the child
  * @child: the broker's number of it, 0 before START
  * @start: sequence of START
- * @credit: datagrams of the child that are read before it has to wait
  */
 struct client {
 	struct tenant *tenant;
@@ -87,8 +86,6 @@ struct client {
 	uint64_t child;
 	uint64_t start;
 	uint64_t since_ns;
-	uint64_t credit_at_ns;
-	uint32_t credit;
 	pid_t pid;	/* of the program, for people */
 	uid_t uid;
 	bool has_stream;	/* the arbiter knows it */
@@ -98,6 +95,7 @@ struct client {
  * struct tenant - see tenant.h
  * @leaving: it is not configured any more, and waits for its children to end
  * @refused: by enum vgpu_refusal
+ * @credit: datagrams of its children that are read before they have to wait
  */
 struct tenant {
 	struct broker *broker;
@@ -114,6 +112,8 @@ struct tenant {
 	uint64_t refused[VGPU_REFUSED_STOPPING + 1];
 	uint64_t process_credit_ns;
 	uint64_t process_credit_at_ns;
+	uint64_t credit_at_ns;
+	uint32_t credit;
 	bool leaving;
 };
 

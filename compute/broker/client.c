@@ -23,10 +23,15 @@
 /* Connections of one tenant that have not said HELLO. */
 #define GREETING_MAX	32u
 
-/* Datagrams of one child: 20 000 a second, and so many at once. */
+/*
+ * Datagrams of all children of a tenant: 5000 a second, and so many at once.  A child
+ * sends two for a lease at most.
+ */
 #define CREDIT_MAX	1000u
-#define CREDIT_NS	50000u
+#define CREDIT_NS	200000u
 #define PAUSE_NS	10000000u
+/* What a child can have said honestly since it was last heard, and a little more. */
+#define DRAIN_MAX	4u
 
 static struct loop *loop_of(const struct client *client)
 {
@@ -128,13 +133,13 @@ void client_ended(struct client *client, int status, const char *reason)
 
 /* ---- what the child asks for */
 
-static void refill_credit(struct client *client, uint64_t now_ns)
+static void refill_credit(struct tenant *tenant, uint64_t now_ns)
 {
-	uint64_t earned = (now_ns - client->credit_at_ns) / CREDIT_NS;
+	uint64_t earned = (now_ns - tenant->credit_at_ns) / CREDIT_NS;
 
-	client->credit_at_ns += earned * CREDIT_NS;
-	client->credit = earned < CREDIT_MAX - client->credit ? client->credit + (uint32_t)earned :
-								 CREDIT_MAX;
+	tenant->credit_at_ns += earned * CREDIT_NS;
+	tenant->credit = earned < CREDIT_MAX - tenant->credit ? tenant->credit + (uint32_t)earned :
+								CREDIT_MAX;
 }
 
 /* Return whether there may be more. */
@@ -166,18 +171,23 @@ static bool read_request(struct client *client)
 
 void client_drain(struct client *client)
 {
-	while (client->credit && read_request(client))
-		client->credit--;
+	struct tenant *tenant = client->tenant;
+	unsigned int left = DRAIN_MAX;
+
+	refill_credit(tenant, loop_now_ns());
+	while (left-- && tenant->credit && read_request(client))
+		tenant->credit--;
 }
 
 static void requests_ready(struct loop_watch *watch, uint32_t events)
 {
 	struct client *client = (struct client *)((char *)watch - offsetof(struct client, requests));
+	struct tenant *tenant = client->tenant;
 	uint64_t now_ns = loop_now_ns();
 
-	refill_credit(client, now_ns);
-	if (client->credit) {
-		client->credit--;
+	refill_credit(tenant, now_ns);
+	if (tenant->credit) {
+		tenant->credit--;
 		read_request(client);
 	} else if (events & (EPOLLHUP | EPOLLERR)) {
 		read_request(client);	/* no more is to come */
@@ -295,8 +305,6 @@ static void greet(struct client *client)
 		return;
 	}
 	client->state = CLIENT_STARTING;
-	client->credit = CREDIT_MAX;
-	client->credit_at_ns = now_ns;
 	client->since_ns = now_ns;
 	client->has_stream = true;
 	tenant->processes++;

@@ -21,7 +21,7 @@ void client_ended(struct client *client, int status, const char *reason);
 /* End it: its child is killed, if it has one; @refusal and @reason are told to the program. */
 void client_end(struct client *client, enum vgpu_refusal refusal, const char *reason);
 
-/* Read what its child has sent by now. */
+/* Read what its child has sent by now, a few datagrams at most. */
 void client_drain(struct client *client);
 
 #endif /* VGPU_BROKER_CLIENT_H */

@@ -6,6 +6,7 @@ Programs, supervisors and children are the test; the broker is the real one.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -389,6 +390,21 @@ def test_a_child_that_floods_its_socket_has_to_wait(broker: Broker) -> None:
         red.request(READY)
         until(lambda: red.lease[0] == LENT)
         assert broker.shown("blue")["stats"]["leases"] == 0
+
+
+def test_children_of_one_tenant_share_what_it_may_say(broker: Broker) -> None:
+    blue = broker.supervisors()["blue"]
+    with joined(broker, blue) as (_, one), joined(broker, blue) as (_, other):
+        sent = 0
+        begun = time.monotonic()
+        while time.monotonic() < begun + 1:
+            for child in (one, other):
+                child.socket.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    child.request(YIELD, lease=7)
+                    sent += 1
+        # A burst, 5000 a second, and what the two sockets hold.
+        assert 1000 < sent < 1000 + 5000 * (time.monotonic() - begun) + 2 * 1000
 
 
 def test_the_lease_of_a_child_that_ends_is_anothers(broker: Broker) -> None:
