@@ -6,6 +6,9 @@
  *
  *	dispatch-driver LIBRARY MEMORY-BYTES WINDOW-BYTES
  */
+#define CL_TARGET_OPENCL_VERSION 300
+#include <CL/cl_icd.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -16,6 +19,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "executor/backend.h"
@@ -25,7 +29,7 @@
 #define JOB_FD		900
 #define RESULT_FD	901
 
-enum to_driver { REQUEST = 1, WRITE, READ, LEASE, STATE, QUIT, ROOM };
+enum to_driver { REQUEST = 1, WRITE, READ, LEASE, STATE, QUIT, ROOM, FAIL };
 enum from_driver { REPLY = 1, WINDOW, NEWS, MALFORMED, CLOSED };
 
 struct lease {
@@ -233,11 +237,44 @@ static void say_state(struct vgpu_child *child, struct vgpu_backend *backend)
 	frame(child, NEWS, &state, sizeof(state));
 }
 
+static uint32_t markers_to_fail;
+static cl_api_clEnqueueMarkerWithWaitList real_marker;
+
+static cl_int CL_API_CALL marker(cl_command_queue queue, cl_uint count, const cl_event *waits,
+				 cl_event *event)
+{
+	if (!markers_to_fail)
+		return real_marker(queue, count, waits, event);
+	markers_to_fail--;
+	return CL_OUT_OF_HOST_MEMORY;
+}
+
+/* The library's next markers fail, as they do without memory. */
+static void fail_markers(struct vgpu_child *child, uint32_t count)
+{
+	void *library = dlopen(child->library, RTLD_NOW | RTLD_LOCAL);
+	void *(CL_API_CALL *function)(const char *);
+	clIcdGetPlatformIDsKHR_fn get;
+	cl_icd_dispatch *dispatch;
+	cl_platform_id platform;
+
+	*(void **)&function = library ? dlsym(library, "clGetExtensionFunctionAddress") : NULL;
+	*(void **)&get = function ? function("clIcdGetPlatformIDsKHR") : NULL;
+	if (!get || get(1, &platform, NULL))
+		exit(4);
+	dispatch = *(cl_icd_dispatch **)platform;
+	if (!real_marker)
+		real_marker = dispatch->clEnqueueMarkerWithWaitList;
+	dispatch->clEnqueueMarkerWithWaitList = marker;
+	markers_to_fail = count;
+}
+
 /* One frame of the test's; false: the end. */
 static bool take_frame(struct vgpu_child *child, struct vgpu_backend *backend, uint8_t *bulk)
 {
 	uint32_t head[2];
 	uint64_t range[2];
+	uint32_t count;
 	uint8_t *bytes;
 	bool more = true;
 
@@ -268,6 +305,10 @@ static bool take_frame(struct vgpu_child *child, struct vgpu_backend *backend, u
 	case STATE:
 		say_state(child, backend);
 		break;
+	case FAIL:
+		memcpy(&count, bytes, sizeof(count));
+		fail_markers(child, count);
+		break;
 	case ROOM:
 		__atomic_store_n(&child->room, bytes[0], __ATOMIC_SEQ_CST);
 		break;
@@ -276,6 +317,19 @@ static bool take_frame(struct vgpu_child *child, struct vgpu_backend *backend, u
 	}
 	free(bytes);
 	return more;
+}
+
+/* For poll(), until a time of the monotonic clock. */
+static int timeout_ms(uint64_t until_ns)
+{
+	struct timespec now;
+	uint64_t now_ns;
+
+	if (until_ns == UINT64_MAX)
+		return -1;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	now_ns = now.tv_sec * 1000000000ull + now.tv_nsec;
+	return until_ns > now_ns ? (until_ns - now_ns + 999999) / 1000000 : 0;
 }
 
 static void serve(struct vgpu_child *child, struct vgpu_backend *backend, uint8_t *bulk)
@@ -287,8 +341,7 @@ static void serve(struct vgpu_child *child, struct vgpu_backend *backend, uint8_
 	uint64_t count, until_ns = UINT64_MAX;
 
 	for (;;) {
-		/* No client waits for what is found out at a certain time only. */
-		poll(fds, 2, until_ns ? -1 : 0);
+		poll(fds, 2, timeout_ms(until_ns));
 		if (fds[1].revents && read(child->wake, &count, sizeof(count)) < 0)
 			exit(4);
 		operations->collect(backend);

@@ -30,7 +30,7 @@ FRAME = struct.Struct("=II")
 STATE = struct.Struct("=IIIIQQQQQQ")
 LETTERS = {"uint8_t": "B", "uint16_t": "H", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q"}
 
-REQUEST, WRITE, READ, LEASE, STATE_, QUIT, ROOM = range(1, 8)
+REQUEST, WRITE, READ, LEASE, STATE_, QUIT, ROOM, FAIL = range(1, 9)
 REPLY, WINDOW, NEWS, MALFORMED, CLOSED = range(1, 6)
 
 REQUESTS: dict[str, Message] = {message.name: message for message in OPENCL.requests}
@@ -307,6 +307,10 @@ class Driver:
 
     def lease(self, lent: bool, rivals: bool = False, longest_ns: int = 2**64 - 1) -> None:
         self.frame(LEASE, struct.pack("=IIQ", lent, rivals, longest_ns))
+
+    def fail_markers(self, count: int) -> None:
+        """Let the library's next markers fail, as they do without memory."""
+        self.frame(FAIL, struct.pack("=I", count))
 
     def state(self) -> State:
         self.frame(STATE_, b"")

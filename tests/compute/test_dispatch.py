@@ -2,6 +2,7 @@
 """Commands of the OpenCL backend: order, events, leases, errors, memory and results, on real PoCL."""
 
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -208,6 +209,17 @@ def test_durations_are_learnt_for_each_kernel_and_size(driver: Driver) -> None:
     # One multiplication takes no less than a tenth of a nanosecond on anything.
     assert known_long.hint_ns > rounds // 10
     assert known_long.hint_ns > known_short.hint_ns
+
+
+def test_a_marker_that_fails_is_tried_again(driver: Driver) -> None:
+    assert driver.run("FINISH", queue=1) == 0
+    before = driver.state().finished
+    driver.fail_markers(3)
+    driver.send("COPY_BUFFER", queue=1, source=1, target=1, target_offset=64, bytes=4)
+    # Any frame would have the backend look again: leave it alone until it must have done so by itself.
+    time.sleep(1)
+    after = driver.state()
+    assert (after.finished - before, after.under_way) == (1, 0)
 
 
 def test_a_user_event_holds_its_queue_alone(driver: Driver) -> None:

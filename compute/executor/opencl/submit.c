@@ -24,6 +24,8 @@
  * 12 us to arm its timer, as much as a whole round of the main loop.
  */
 #define LAZY_NS	4000000ull
+/* When to try again to end a batch for which the library had no marker. */
+#define MARK_AGAIN_NS	1000000ull
 /* So many executions of a kernel are measured one by one. */
 #define MEASURED	8u
 
@@ -139,7 +141,10 @@ uint64_t opencl_settle(struct vgpu_backend *backend)
 		walk(backend, true);
 	/* A callback leaves its batch and then looks at the flag. */
 	atomic_store(&backend->wake_wanted, true);
-	return atomic_load(&backend->news) ? 0 : UINT64_MAX;
+	if (atomic_load(&backend->news))
+		return 0;
+	/* What is still listed has a batch that no callback stands for. */
+	return backend->listed ? opencl_now_ns() + MARK_AGAIN_NS : UINT64_MAX;
 }
 
 /* The library's events for a command's wait list, or -1: one of them has failed. */
