@@ -50,7 +50,11 @@ static int make(const char *name, uint64_t bytes, int seals, void **page)
 	*page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (*page == MAP_FAILED)
 		return close_with(fd, errno);
-	/* After the mapping, which F_SEAL_FUTURE_WRITE leaves as it is. */
+	/*
+	 * After the mapping, which F_SEAL_FUTURE_WRITE leaves as it is.  Without that seal
+	 * others can punch a hole, which mlock() does not prevent either.  The next load
+	 * then gets an empty page, in the place of the one that the broker had paid for.
+	 */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | seals)) {
 		int error = errno;
 

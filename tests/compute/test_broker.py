@@ -7,6 +7,7 @@ Programs, supervisors and children are the test; the broker is the real one.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import mmap
@@ -104,6 +105,25 @@ def test_nobody_can_resize_what_is_shared_or_write_a_lease_page(broker: Broker) 
         with pytest.raises(PermissionError):
             mmap.mmap(again, 4096)
         os.close(again)
+
+
+def test_a_child_that_empties_its_pages_harms_itself_only(broker: Broker) -> None:
+    def punch_hole(fd: int) -> bool:
+        keep_size, punch = 1, 2
+        libc = ctypes.CDLL(None)
+        return not libc.fallocate(fd, keep_size | punch, ctypes.c_long(0), ctypes.c_long(4096))
+
+    found = broker.supervisors()
+    with joined(broker, found["blue"]) as (program, blue), joined(broker, found["red"]) as (_, red):
+        assert not punch_hole(blue.lease_page.fd)
+        assert punch_hole(blue.stream_page.fd)
+        assert punch_hole(blue.window.fd)
+        red.request(READY)
+        until(lambda: red.lease[0] == LENT)
+        assert broker.shown("blue")["processes"][0]["submitted"] == 0
+        found["blue"].exited(blue)
+        assert program.answer().refusal == REFUSED_EXECUTOR
+        assert broker.shown("red")["processes"]
 
 
 def test_the_sockets_permissions_are_the_configurations_and_change_with_it(broker: Broker) -> None:
