@@ -279,10 +279,11 @@ static cl_int run(struct build *build, cl_uint count, const cl_program *programs
 	else
 		message = place_link(build, count, programs);
 	if (message) {
-		message->call = vgpu_expect(&build->pending);
-		if (message->call) {
-			bool waiter = build->waiter;
+		bool waiter = build->waiter;
+		uint64_t call = vgpu_expect(&build->pending);
 
+		message->call = call;
+		if (call) {
 			vgpu_send_commit();
 			if (!waiter) {
 				vgpu_kick();

@@ -49,8 +49,11 @@ void *call_begin(struct call *call, uint64_t bytes)
 
 cl_int call_wait(struct call *call, struct vgpu_message *request)
 {
-	request->call = vgpu_expect(&call->pending);
-	if (!request->call) {
+	/* The child may write to the request, so only this copy of the number is looked at. */
+	uint64_t number = vgpu_expect(&call->pending);
+
+	request->call = number;
+	if (!number) {
 		vgpu_send_cancel();
 		return call->status = CL_OUT_OF_RESOURCES;
 	}

@@ -51,6 +51,7 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 {
 	struct command_head *head = message;
 	uint32_t at = 0;
+	uint64_t call;
 
 	/* Of those that were counted some may have completed meanwhile: then they are named although they need not be. */
 	for (int complete = 0; complete < 2; complete++) {
@@ -68,11 +69,15 @@ bool command_fill(struct command *command, void *message, uint32_t *waits)
 	head->event = command->event ? command->event->object.handle : 0;
 	if (!command->pending)
 		return true;
-	head->header.call = vgpu_expect(command->pending);
-	head->header.flags = VGPU_CL_NOTIFY;
-	if (head->header.call && command->completes)
+	/* The hold first: once the record has a number, a hostile child may answer it at any time. */
+	if (command->completes)
 		object_hold(command->event);
-	return head->header.call != 0;
+	call = vgpu_expect(command->pending);
+	head->header.call = call;
+	head->header.flags = VGPU_CL_NOTIFY;
+	if (!call && command->completes)
+		object_drop(command->event);
+	return call != 0;
 }
 
 cl_int command_fail(struct command *command, cl_int error)

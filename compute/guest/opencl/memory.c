@@ -30,6 +30,7 @@ static void release_storage(uint32_t handle, struct vgpu_bulk *bulk)
 	struct release *release = calloc(1, sizeof(*release));
 	struct vgpu_cl_release_parts parts;
 	void *at = vgpu_send_begin((uint32_t)vgpu_cl_bytes_of_release());
+	uint64_t call;
 
 	if (!at) {
 		free(release);
@@ -41,8 +42,9 @@ static void release_storage(uint32_t handle, struct vgpu_bulk *bulk)
 	if (release) {
 		release->pending.reply = release_reply;
 		release->bulk = bulk;
-		parts.message->header.call = vgpu_expect(&release->pending);
-		if (!parts.message->header.call)
+		call = vgpu_expect(&release->pending);
+		parts.message->header.call = call;
+		if (!call)
 			free(release);
 	}
 	vgpu_send_commit();
