@@ -90,6 +90,10 @@ def test_a_program_works_however_waits_are_spent(played: Played, scenario: str, 
     done(played.run(scenario, "work", VGPUMGR_SPIN_US=spin_us))
 
 
+def test_copies_of_a_program_with_busy_threads_do_not_hang(played: Played) -> None:
+    done(played.run("forks", "work"))
+
+
 def test_a_wait_of_one_thread_does_not_hold_others_up(played: Played) -> None:
     done(played.run("followers", "hold"))
 

@@ -140,6 +140,7 @@ bool held_wait(cl_command_queue queue);
 extern atomic_uint user_events_open;
 
 /* Calls @function(@user) in the callbacks' thread; @status is handed to event callbacks. */
+void callbacks_prepare(void);	/* for forks; before any other of these */
 bool callbacks_start(void);
 void callback_event(struct event_callback *callback);
 void callback_program(void (CL_CALLBACK *function)(cl_program, void *), cl_program program, void *user);

@@ -106,6 +106,18 @@ static void *work(void *argument)
 	return NULL;
 }
 
+/* The thread that waits is not in the copy. */
+static void after_fork(void)
+{
+	pthread_cond_init(&more, NULL);
+}
+
+void callbacks_prepare(void)
+{
+	vgpu_keep_over_fork(&lock);
+	pthread_atfork(NULL, NULL, after_fork);
+}
+
 bool callbacks_start(void)
 {
 	sigset_t all, before;

@@ -32,6 +32,49 @@ static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *dead;
 static atomic_bool any_dead;
 
+/* The lock that an object has, or NULL. */
+static pthread_mutex_t *lock_of(struct object *object, uint32_t kind)
+{
+	switch (kind) {
+	case VGPU_CL_KIND_CONTEXT:
+		return &((struct _cl_context *)object)->lock;
+	case VGPU_CL_KIND_MEMORY:
+		return &((struct _cl_mem *)object)->lock;
+	case VGPU_CL_KIND_PROGRAM:
+		return &((struct _cl_program *)object)->lock;
+	case VGPU_CL_KIND_EVENT:
+		return &((struct _cl_event *)object)->lock;
+	default:
+		return NULL;
+	}
+}
+
+/* In the copy nobody else unlocks what other threads held. */
+static void after_fork(void)
+{
+	for (uint32_t kind = 0; kind < sizeof(slabs) / sizeof(*slabs); kind++) {
+		struct slab *slab = &slabs[kind];
+
+		for (uint32_t i = 1; slab->base && i < slab->used; i++) {
+			struct object *object = (struct object *)(slab->base + slab->object_bytes * i);
+			pthread_mutex_t *lock = lock_of(object, kind);
+
+			if (!lock)
+				break;
+			pthread_mutex_init(lock, NULL);
+		}
+	}
+}
+
+void objects_start(void)
+{
+	for (uint32_t kind = 0; kind < sizeof(slabs) / sizeof(*slabs); kind++)
+		if (slabs[kind].most)
+			vgpu_keep_over_fork(&slabs[kind].lock);
+	vgpu_keep_over_fork(&dead_lock);
+	pthread_atfork(NULL, NULL, after_fork);
+}
+
 /* A place of the slab, cleared; the slab's lock is not held. */
 static struct object *place_new(struct slab *slab)
 {

@@ -231,6 +231,9 @@ static inline void *object_check(const void *pointer, uint32_t kind)
 	return object && object->dispatch == &vgpu_cl_dispatch && object->kind == kind ? (void *)pointer : NULL;
 }
 
+/* Prepares for forks; before the first object. */
+void objects_start(void);
+
 /* Is this any pointer to a living object of the kind?  Reads nothing outside the slab. */
 bool object_is(const void *pointer, uint32_t kind);
 

@@ -90,8 +90,11 @@ static cl_int started = CL_PLATFORM_NOT_FOUND_KHR;
 
 static void start(void)
 {
-	if (vgpu_start(other_reply) == 0)
-		started = say_hello();
+	if (vgpu_start(other_reply))
+		return;
+	objects_start();
+	callbacks_prepare();
+	started = say_hello();
 }
 
 cl_int vgpu_platform_start(void)

@@ -177,6 +177,7 @@ void vgpu_bulk_start(uint64_t bytes)
 {
 	struct vgpu_bulk *all = calloc(1, sizeof(*all));
 
+	vgpu_keep_over_fork(&lock);
 	if (!all)
 		return;
 	all->bytes = bytes & ~(UNIT - 1);

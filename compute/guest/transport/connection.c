@@ -32,6 +32,8 @@ static void after_fork(void)
 	if (vgpu_connection.socket >= 0)
 		close(vgpu_connection.socket);
 	vgpu_connection.socket = -1;
+	pthread_mutex_init(&vgpu_connection.send_lock, NULL);
+	pthread_mutex_init(&vgpu_connection.receive_lock, NULL);
 	atomic_store(&vgpu_connection.forked, true);
 }
 
@@ -117,6 +119,7 @@ static int map_window(int fd, uint64_t bytes)
 	c->bulk_bytes = bytes - VGPU_WINDOW_BULK;
 	c->tail = c->known_head = c->head = 0;
 	vgpu_bulk_start(c->bulk_bytes);
+	vgpu_pending_start();
 	return 0;
 }
 

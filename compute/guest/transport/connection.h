@@ -67,6 +67,7 @@ void vgpu_pending_lose(void);
 bool vgpu_pending_reply(const struct vgpu_message *message, uint32_t bytes);
 
 void vgpu_bulk_start(uint64_t bytes);
+void vgpu_pending_start(void);
 
 static inline void vgpu_futex_wait(_Atomic uint32_t *word, uint32_t value, long ns)
 {

@@ -102,3 +102,8 @@ void vgpu_pending_lose(void)
 		}
 	}
 }
+
+void vgpu_pending_start(void)
+{
+	vgpu_keep_over_fork(&lock);
+}

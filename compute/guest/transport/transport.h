@@ -17,6 +17,7 @@
 #ifndef VGPU_TRANSPORT_H
 #define VGPU_TRANSPORT_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,12 @@ struct vgpu_pending {
  * after one line on stderr.  Not thread-safe; call it once.
  */
 int vgpu_start(void (*other)(const struct vgpu_message *message, uint32_t bytes));
+
+/*
+ * Keeps a lock usable in copies of this process.  Call it before there are other threads
+ * that take the lock; it must be held for moments only, and no other such lock with it.
+ */
+void vgpu_keep_over_fork(pthread_mutex_t *lock);
 
 /* False in a child after fork, and when the child process on the host is lost. */
 bool vgpu_usable(void);

@@ -177,6 +177,92 @@ static void scenario_fork(void)
 	EXPECT(clFinish(queue) == CL_SUCCESS);
 }
 
+static atomic_bool forked_enough;
+
+static void CL_CALLBACK ignore(cl_event event, cl_int status, void *user)
+{
+	(void)event;
+	(void)status;
+	(void)user;
+}
+
+/* Takes the locks of lists and of objects all the time, without a wait. */
+static void *make_and_release(void *argument)
+{
+	while (!forked_enough) {
+		cl_mem memory = clCreateBuffer(context, CL_MEM_READ_WRITE, 256, NULL, NULL);
+		cl_event user = clCreateUserEvent(context, NULL);
+
+		for (int i = 0; i < 20; i++)
+			clGetProgramBuildInfo(argument, device, CL_PROGRAM_BUILD_OPTIONS, 0, NULL, NULL);
+		clSetUserEventStatus(user, CL_COMPLETE);
+		clReleaseEvent(user);
+		clReleaseMemObject(memory);
+	}
+	return argument;
+}
+
+static void *make_and_wait(void *argument)
+{
+	while (!forked_enough) {
+		cl_mem memory = clCreateBuffer(context, CL_MEM_READ_WRITE, 256, NULL, NULL);
+		cl_event user = clCreateUserEvent(context, NULL), done = NULL;
+
+		clSetEventCallback(user, CL_COMPLETE, ignore, NULL);
+		clEnqueueMarkerWithWaitList(queue, 0, NULL, &done);
+		clSetUserEventStatus(user, CL_COMPLETE);
+		clReleaseEvent(user);
+		clWaitForEvents(1, &done);
+		clReleaseEvent(done);
+		clReleaseMemObject(memory);
+	}
+	return argument;
+}
+
+/* In whatever other threads are when the process forks, its copy's calls return. */
+static void scenario_forks(void)
+{
+	pthread_t threads[4];
+	cl_program program;
+	cl_event event;
+	cl_int error;
+
+	open_all();
+	EXPECT(clGetKernelInfo(kernel, CL_KERNEL_PROGRAM, sizeof(program), &program, NULL) == CL_SUCCESS);
+	for (int i = 0; i < 4; i++)
+		EXPECT(pthread_create(&threads[i], NULL, i ? make_and_release : make_and_wait, program) == 0);
+	for (int round = 0; round < 200; round++) {
+		int status;
+		pid_t copy;
+
+		EXPECT(launch(0, NULL, &event) == CL_SUCCESS);
+		copy = fork();
+		if (copy == 0) {
+			alarm(5);
+			EXPECT(!clCreateBuffer(context, 0, 64, NULL, &error) && error == CL_DEVICE_NOT_AVAILABLE);
+			EXPECT(!clCreateUserEvent(context, &error) && error == CL_DEVICE_NOT_AVAILABLE);
+			EXPECT(!clCreateBuffer(context, CL_MEM_ALLOC_HOST_PTR, 8192, NULL, &error) &&
+			       error == CL_DEVICE_NOT_AVAILABLE);
+			EXPECT(launch(0, NULL, NULL) == CL_DEVICE_NOT_AVAILABLE);
+			EXPECT(clSetEventCallback(event, CL_COMPLETE, ignore, NULL) == CL_DEVICE_NOT_AVAILABLE);
+			EXPECT(clFinish(queue) == CL_DEVICE_NOT_AVAILABLE);
+			EXPECT(clReleaseEvent(event) == CL_SUCCESS);
+			EXPECT(clReleaseMemObject(buffer) == CL_SUCCESS);
+			EXPECT(clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_OPTIONS, 0, NULL, NULL) ==
+			       CL_SUCCESS);
+			EXPECT(clReleaseKernel(kernel) == CL_SUCCESS);
+			EXPECT(clReleaseCommandQueue(queue) == CL_SUCCESS);
+			_exit(0);
+		}
+		EXPECT(waitpid(copy, &status, 0) == copy);
+		EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		EXPECT(clReleaseEvent(event) == CL_SUCCESS);
+	}
+	forked_enough = true;
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	EXPECT(clFinish(queue) == CL_SUCCESS);
+}
 
 static atomic_int order;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -450,13 +536,6 @@ static uint32_t random_number(void)
 	return seed >> 8;
 }
 
-static void CL_CALLBACK ignore(cl_event event, cl_int status, void *user)
-{
-	(void)event;
-	(void)status;
-	(void)user;
-}
-
 static void CL_CALLBACK ignore_news(const char *text, const void *data, size_t bytes, void *user)
 {
 	(void)data;
@@ -590,7 +669,7 @@ static const struct {
 	void (*run)(void);
 } scenarios[] = {
 	{ "launch", scenario_launch }, { "none", scenario_none }, { "lost", scenario_lost },
-	{ "fork", scenario_fork }, { "callbacks", scenario_callbacks }, { "followers", scenario_followers },
+	{ "fork", scenario_fork }, { "forks", scenario_forks }, { "callbacks", scenario_callbacks }, { "followers", scenario_followers },
 	{ "chaos", scenario_chaos }, { "full", scenario_full }, { "broken", scenario_broken }, { "masks", scenario_masks },
 	{ "misuse", scenario_misuse }, { "threads", scenario_threads }, { "flood", scenario_flood }, { "cost", scenario_cost },
 };
