@@ -3,6 +3,7 @@
 
 import errno
 import os
+import signal
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,18 @@ def test_a_call_that_reaches_out_is_refused(
     hostile: tuple[Slice, Child], what: str, number: int, arguments: tuple[int | bytes, ...]
 ) -> None:
     assert call(hostile[1].window, number, *arguments) == -errno.EPERM, what
+
+
+def test_a_child_sends_itself_no_signal_but_that_of_abort(hostile: tuple[Slice, Child]) -> None:
+    window = hostile[1].window
+    pid, thread = call(window, 39), call(window, 186)
+    assert call(window, 234, pid, thread, 0) == 0
+    # The first process of a PID namespace ignores it.
+    if pid == 1:
+        assert call(window, 234, pid, thread, signal.SIGABRT) == 0
+    for number in set(range(1, 65)) - {signal.SIGABRT}:
+        assert call(window, 234, pid, thread, number) == -errno.EPERM, number
+    assert call(window, 234, pid + 1, thread, signal.SIGABRT) == -errno.EPERM
 
 
 def test_calls_by_other_numbers_do_not_exist(hostile: tuple[Slice, Child]) -> None:

@@ -12,6 +12,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -137,9 +138,25 @@ static void allow_clone(struct program *program)
 	refuse(program, EPERM);
 }
 
+/*
+ * abort(), and the question whether a thread exists.  A thread that could send itself
+ * SIGCONT in a loop would take the SIGSTOP of the gate back.
+ */
+static void allow_abort(struct program *program)
+{
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, __NR_tgkill, 0, 7);
+	load(program, offsetof(struct seccomp_data, args[0]));
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 4);
+	load(program, offsetof(struct seccomp_data, args[2]));
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0);
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, SIGABRT, 0, 1);
+	give(program, SECCOMP_RET_ALLOW);
+	refuse(program, EPERM);
+}
+
 static void write_program(struct program *program, const struct vgpu_sandbox *sandbox)
 {
-	const uint32_t self[] = { (uint32_t)getpid() }, nobody[] = { 0 };
+	const uint32_t nobody[] = { 0 };
 	const uint32_t sockets[] = { VGPU_FD_ARBITER, VGPU_FD_SUPERVISOR };
 	const uint32_t supervisor[] = { VGPU_FD_SUPERVISOR };
 	/* Names of threads and of anonymous memory. */
@@ -168,8 +185,8 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 	allow_values(program, __NR_prctl, 0, names, 3);
 	allow_values(program, __NR_fcntl, 1, controls, sizeof(controls) / sizeof(controls[0]));
 	allow_values(program, __NR_prlimit64, 0, nobody, 1);
-	/* abort() and raise(); the linker, a process of its own, has no signal to send. */
-	allow_values(program, __NR_tgkill, 0, self, 1);
+	/* The linker, a process of its own, has no signal to send. */
+	allow_abort(program);
 	if (!sandbox->compiler) {
 		allow_values(program, __NR_sendto, 0, sockets, 2);
 		allow_values(program, __NR_sendmsg, 0, sockets, 2);
