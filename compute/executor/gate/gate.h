@@ -94,6 +94,7 @@ int vgpu_gate_reopen(struct vgpu_gate *gate, struct vgpu_gate_member *const *mem
  * A thread that waits for a processor stops only when it has got one, which takes long
  * on a busy host.  To be called with true after vgpu_gate_close(), when no thread can
  * get back to its own code any more, and with false before vgpu_gate_reopen().
+ * Not for VGPU_GATE_SIGNAL, where SIGCONT takes a thread back to its own code.
  * Return: false if some thread could not be changed.
  */
 bool vgpu_gate_hurry(const struct vgpu_gate_member *member, bool hurry);

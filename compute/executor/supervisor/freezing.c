@@ -130,7 +130,8 @@ void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns
 	s->freezing = true;
 	for (unsigned int i = 0; i < LOOKS && s->freezing; i++)
 		vgpu_freeze_poll(s);
-	if (s->freezing && s->options.hurry)
+	/* SIGCONT can take a SIGSTOP back, and then threads would run on with the priority. */
+	if (s->freezing && s->options.hurry && s->gate.kind != VGPU_GATE_SIGNAL)
 		hurry(s);
 }
 
