@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gate: after DONE nothing of a slice runs, whatever its children do, with each kind of gate."""
 
+import os
+import signal
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from tests.compute.executor_rig import (
     THAW,
     Child,
     is_alive,
+    kill,
     make_hostile_child,
     make_product,
     run_slice,
@@ -185,3 +189,37 @@ def test_a_child_goes_on_with_the_priority_that_it_had(program: Path, tmp_path: 
                 assert priorities(pid) == {("0", "0")}
             slice_.thaw()
             assert priorities(pid) == {("0", "0")}
+
+
+def processor_s(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_child_that_dies_behind_a_closed_gate_costs_the_supervisor_nothing(tmp_path: Path, gate: str) -> None:
+    """A child that was frozen before its exec has copies of the descriptors that the supervisor closes."""
+    make_product()
+    with run_slice(tmp_path, "--gate", gate) as slice_:
+        cgroup = slice_.cgroup() if gate == "cgroup1" else None
+        first = slice_.start()
+        slice_.freeze()
+        later = [slice_.try_start()[0] for _ in range(3)]
+        # All that tells of its end is there when the supervisor looks.
+        pid = slice_.pid_of(first.number)
+        os.kill(slice_.process.pid, signal.SIGSTOP)
+        kill(pid)
+        if cgroup:
+            (cgroup / "compilers" / "cgroup.procs").write_text(str(pid))
+        wait_for(lambda: not is_alive(pid), "the child's end")
+        os.kill(slice_.process.pid, signal.SIGCONT)
+        slice_.wait_for_exit(first.number)
+        # In the place of the first one.
+        later.append(slice_.try_start()[0])
+        before = processor_s(slice_.process.pid)
+        time.sleep(1)
+        assert processor_s(slice_.process.pid) - before < 0.25
+        slice_.thaw()
+        for child in later:
+            child.window.wait_for_state(1)
+            assert child.window.ask(ECHO, 1).value == 0

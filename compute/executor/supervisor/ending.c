@@ -40,8 +40,16 @@ uint64_t vgpu_processor_ns(struct vgpu_supervisor *s)
 
 static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 {
+	unsigned int index = (unsigned int)(one - (one->compiler ? s->compilers : s->children));
 	char scratch[96];
 
+	/*
+	 * Closing them is not enough: a process that was frozen before its exec has copies
+	 * of all descriptors, and epoll reports a file as long as it is open anywhere.
+	 */
+	vgpu_watch(s, one->output.pipe, 0, VGPU_EVENT_OUTPUT, index);
+	if (!one->compiler)
+		vgpu_watch(s, one->link, 0, VGPU_EVENT_LINK, index);
 	vgpu_output_close(&one->output, one->compiler ? "compiler" : "child", one->number,
 			  vgpu_now_ns());
 	if (!(one->namespaces & CLONE_NEWNS)) {
