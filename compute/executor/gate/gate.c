@@ -15,6 +15,9 @@
 #include "executor/gate/cgroup.h"
 #include "executor/gate/tree.h"
 
+/* A list of threads that may not run is stable long before it was read so often. */
+#define HURRY_READS	64u
+
 static const char *const names[] = { "auto", "cgroup2", "cgroup1", "signal" };
 
 const char *vgpu_gate_name(enum vgpu_gate_kind kind)
@@ -143,25 +146,55 @@ int vgpu_gate_reopen(struct vgpu_gate *gate, struct vgpu_gate_member *const *mem
 	return 0;
 }
 
-bool vgpu_gate_hurry(const struct vgpu_gate_member *member, bool hurry)
+/* Reads the list of threads once; the number of threads, or negative if there is no list. */
+static int set_priorities(pid_t pid, int policy, int priority, bool *changed, bool *done)
 {
-	struct sched_param priority = { .sched_priority = hurry ? 1 : 0 };
-	int policy = (hurry ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK;
+	struct sched_param parameters = { .sched_priority = priority };
 	struct dirent *task;
 	char path[64];
-	bool done = true;
+	int count = 0;
 	DIR *tasks;
 
-	snprintf(path, sizeof(path), "/proc/%d/task", member->pid);
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
 	tasks = opendir(path);
 	if (!tasks)
-		return errno == ENOENT;
-	while ((task = readdir(tasks)))
-		if (task->d_name[0] != '.' &&
-		    sched_setscheduler(atoi(task->d_name), policy, &priority) && errno != ESRCH)
-			done = false;
+		return -1;
+	while ((task = readdir(tasks))) {
+		pid_t thread = atoi(task->d_name);
+
+		if (task->d_name[0] == '.')
+			continue;
+		count++;
+		if ((sched_getscheduler(thread) & ~SCHED_RESET_ON_FORK) == policy)
+			continue;
+		*changed = true;
+		if (sched_setscheduler(thread, policy | SCHED_RESET_ON_FORK, &parameters) &&
+		    errno != ESRCH)
+			*done = false;
+	}
 	closedir(tasks);
-	return done;
+	return count;
+}
+
+bool vgpu_gate_hurry(const struct vgpu_gate_member *member, bool hurry)
+{
+	int before, now = -1;
+	bool changed, done;
+
+	/* A thread may be missed while others end: read until nothing is new. */
+	for (unsigned int i = 0; i < HURRY_READS; i++) {
+		before = now;
+		changed = false;
+		done = true;
+		now = set_priorities(member->pid, hurry ? SCHED_RR : SCHED_OTHER, hurry, &changed, &done);
+		if (now < 0)
+			return errno == ENOENT;
+		if (!done)
+			return false;
+		if (!changed && now == before)
+			return true;
+	}
+	return false;
 }
 
 struct stopped {
