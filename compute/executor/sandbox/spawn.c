@@ -27,9 +27,10 @@ static _Noreturn void fail(const char *what)
 	_exit(127);
 }
 
-static void place_descriptors(const struct vgpu_spawn *spawn, int *program)
+/* Puts them into their places, @program and @go behind them, and closes all others. */
+static void place_descriptors(const struct vgpu_spawn *spawn, int *program, int *go)
 {
-	int moved[VGPU_SPAWN_DESCRIPTORS];
+	int moved[VGPU_SPAWN_DESCRIPTORS], behind = 3 + (int)spawn->descriptors_count;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(spawn->output, STDOUT_FILENO) < 0 ||
@@ -38,6 +39,9 @@ static void place_descriptors(const struct vgpu_spawn *spawn, int *program)
 	*program = fcntl(spawn->program, F_DUPFD_CLOEXEC, ABOVE);
 	if (*program < 0)
 		fail("program");
+	*go = fcntl(*go, F_DUPFD_CLOEXEC, ABOVE);
+	if (*go < 0)
+		fail("descriptors");
 	for (unsigned int i = 0; i < spawn->descriptors_count; i++) {
 		moved[i] = fcntl(spawn->descriptors[i], F_DUPFD_CLOEXEC, ABOVE);
 		if (moved[i] < 0)
@@ -46,8 +50,9 @@ static void place_descriptors(const struct vgpu_spawn *spawn, int *program)
 	for (unsigned int i = 0; i < spawn->descriptors_count; i++)
 		if (dup2(moved[i], 3 + (int)i) < 0)
 			fail("descriptors");
-	if (close_range(3 + spawn->descriptors_count, ABOVE - 1, 0) ||
-	    close_range(ABOVE, ~0u, CLOSE_RANGE_CLOEXEC))
+	*program = dup3(*program, behind, O_CLOEXEC);
+	*go = dup3(*go, behind + 1, O_CLOEXEC);
+	if (*program < 0 || *go < 0 || close_range((unsigned int)behind + 2, ~0u, 0))
 		fail("descriptors");
 }
 
@@ -71,6 +76,8 @@ static _Noreturn void become(const struct vgpu_spawn *spawn, uint64_t namespaces
 	char byte;
 
 	die_with_parent(parent, own_pids);
+	/* First: a process that is frozen from here on keeps nothing of the supervisor open. */
+	place_descriptors(spawn, &program, &go);
 	/* The supervisor has set the user's numbers and the cgroup; its death closes the pipe. */
 	if (read(go, &byte, 1) != 1)
 		_exit(127);
@@ -81,7 +88,6 @@ static _Noreturn void become(const struct vgpu_spawn *spawn, uint64_t namespaces
 	}
 	/* Gone with the change of user. */
 	die_with_parent(parent, own_pids);
-	place_descriptors(spawn, &program);
 	setsid();
 	for (int number = 1; number < NSIG; number++)
 		sigaction(number, &normal, NULL);
