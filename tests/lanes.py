@@ -86,7 +86,7 @@ LANES = (
     Lane(
         name="compute",
         commands=(
-            ("make", "-s", "-C", "compute", "PYTHON=../build/venv/bin/python"),
+            ("make", "-s", "-C", "compute", "PYTHON=build/venv/bin/python"),
             (*PYTEST, "-m", "not long", "tests/compute"),
         ),
         limit_s=1800,
@@ -330,7 +330,7 @@ LANES = (
     Lane(
         name="compute-long",
         commands=(
-            ("make", "-s", "-C", "compute", "PYTHON=../build/venv/bin/python"),
+            ("make", "-s", "-C", "compute", "PYTHON=build/venv/bin/python"),
             (*PYTEST, "-m", "long", "tests/compute"),
         ),
         limit_s=2 * 3600,

@@ -49,7 +49,10 @@ class Host:
     def has_its_gpu(self) -> bool:
         """Whether the module has the GPU and lets nobody in without a permit."""
         attach = self.gpu.sysfs.paths.gpu(self.gpu.address) / "attach"
-        return self.gpu.sysfs.driver(self.gpu.address) == "vgpumgr" and attach.read_text() == "permit\n"
+        try:
+            return self.gpu.sysfs.driver(self.gpu.address) == "vgpumgr" and attach.read_text() == "permit\n"
+        except FileNotFoundError:  # the driver's link is there before its attributes
+            return False
 
     def weights(self) -> dict[str, int]:
         """Of the configured groups."""
