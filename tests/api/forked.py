@@ -26,7 +26,7 @@ from vgpumgr_api.main import main
 
 # What is read only when it is first wanted: drivers, steps of the schema, the protocol, the event loop's part.
 for url in ("sqlite:///nowhere", "postgresql://nowhere/none"):
-    uvicorn.Config(create_app(Database(url))).load()
+    uvicorn.Config(create_app(Database(url)), log_config=None).load()
 schema.newest()
 asyncio.run(anyio.sleep(0))
 gc.collect()
