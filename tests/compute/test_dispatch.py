@@ -384,6 +384,21 @@ def test_rectangles_are_read_and_written_where_they_are(driver: Driver) -> None:
     assert driver.run("READ_BUFFER_RECT", queue=1, memory=1, target_bytes=20, **shape) == INVALID_VALUE
 
 
+def test_rectangles_of_sub_buffers_are_those_of_their_parents(driver: Driver) -> None:
+    driver.do("CREATE_SUB_BUFFER", memory=2, parent=1, flags=1, origin=512, bytes=512)
+    # 8 x 16 integers from number 128 on; 3 x 2 of them at column 4, row 5, become the first 6.
+    shape = {"origin": [16, 5, 0], "region": [12, 2, 1], "row_pitch": 64}
+    assert driver.run("READ_BUFFER_RECT", queue=1, memory=2, target_bytes=24, **shape) == 0
+    assert struct.unpack("=6i", driver.get(0, 24)) == (212, 213, 214, 228, 229, 230)
+    copy = {"source_origin": [16, 5, 0], "region": [12, 2, 1], "source_row_pitch": 64, "target_row_pitch": 12}
+    numbers(driver, 3)
+    assert driver.run("COPY_BUFFER_RECT", queue=1, source=2, target=3, target_origin=[0, 0, 0], **copy) == 0
+    assert contents(driver, 3)[:7] == [212, 213, 214, 228, 229, 230, 6]
+    copy["target_row_pitch"] = 64
+    assert driver.run("COPY_BUFFER_RECT", queue=1, source=2, target=2, target_origin=[0, 0, 0], **copy) == 0
+    assert contents(driver)[127:132] == [127, 212, 213, 214, 131]
+
+
 def test_images_and_samplers_work(driver: Driver) -> None:
     formats = driver.do("GET_IMAGE_FORMATS", context=1, image_type=0x10F1, flags=1)
     assert struct.pack("=II", 0x10B5, 0x10DA) in [formats.formats[i : i + 8] for i in range(0, len(formats.formats), 8)]

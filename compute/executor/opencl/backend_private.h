@@ -103,6 +103,7 @@ struct memory {
 	bool stored;	/* in the window, or a part of such */
 	cl_mem_object_type type;
 	uint64_t bytes;	/* of a buffer */
+	uint64_t origin;	/* of a sub-buffer, in its parent */
 	uint64_t element_bytes;	/* of an image */
 	uint64_t reserved_bytes;
 	bool released;	/* by the client; commands still need it */

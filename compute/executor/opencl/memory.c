@@ -119,6 +119,7 @@ bool opencl_create_sub_buffer(struct vgpu_backend *backend, const struct vgpu_me
 		memory->context = opencl_ref(parent->context);
 		memory->type = CL_MEM_OBJECT_BUFFER;
 		memory->bytes = m->bytes;
+		memory->origin = m->origin;
 		memory->stored = parent->stored;
 		region.origin = m->origin;
 		region.size = m->bytes;

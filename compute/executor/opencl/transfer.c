@@ -46,6 +46,35 @@ static cl_int give_buffer(const cl_icd_dispatch *library, struct command *comman
 	return CL_INVALID_OPERATION;
 }
 
+/*
+ * The buffer that has the storage, and where a rectangle of @memory begins in it. PoCL 3.1 reads through a null
+ * pointer when it is asked to copy a rectangle from or to a sub-buffer. Two parts of one buffer are the same buffer
+ * now, between which the API wants equal pitches.
+ */
+static cl_mem storage_of(const struct memory *memory, const uint64_t origin[3], size_t moved[3])
+{
+	moved[0] = origin[0] + memory->origin;
+	moved[1] = origin[1];
+	moved[2] = origin[2];
+	return memory->parent ? memory->parent->library : memory->library;
+}
+
+static cl_int copy_rectangle(const cl_icd_dispatch *library, struct command *command,
+			     const struct call_waits *waits)
+{
+	const struct vgpu_cl_copy_buffer_rect *m = (const void *)command->message;
+	size_t source_origin[3], target_origin[3];
+	cl_mem source = storage_of((struct memory *)command->objects[0], m->source_origin,
+				   source_origin);
+	cl_mem target = storage_of((struct memory *)command->objects[1], m->target_origin,
+				   target_origin);
+
+	return library->clEnqueueCopyBufferRect(
+		command->queue->library, source, target, source_origin, target_origin,
+		(const size_t *)m->region, m->source_row_pitch, m->source_slice_pitch,
+		m->target_row_pitch, m->target_slice_pitch, waits->count, waits->list, waits->event);
+}
+
 static cl_int give_rectangle(const cl_icd_dispatch *library, struct command *command,
 			     const struct call_waits *waits)
 {
@@ -69,16 +98,8 @@ static cl_int give_rectangle(const cl_icd_dispatch *library, struct command *com
 			(const size_t *)m->region, m->row_pitch, m->slice_pitch, 0, 0,
 			command->payload, waits->count, waits->list, waits->event);
 	}
-	case VGPU_CL_COPY_BUFFER_RECT: {
-		const struct vgpu_cl_copy_buffer_rect *m = (const void *)command->message;
-
-		return library->clEnqueueCopyBufferRect(
-			queue, memory_of(command, 0), memory_of(command, 1),
-			(const size_t *)m->source_origin, (const size_t *)m->target_origin,
-			(const size_t *)m->region, m->source_row_pitch, m->source_slice_pitch,
-			m->target_row_pitch, m->target_slice_pitch, waits->count, waits->list,
-			waits->event);
-	}
+	case VGPU_CL_COPY_BUFFER_RECT:
+		return copy_rectangle(library, command, waits);
 	}
 	return CL_INVALID_OPERATION;
 }
