@@ -14,14 +14,14 @@
  */
 #include "internal.h"
 
-/* Has nobody else anything to execute now, not even a ghost? */
+/* Has the owner alone anything to execute now, and is nobody a ghost? */
 static bool is_alone(const struct vgpu_sched *sched)
 {
 	const struct vgpu_slice *owner = sched->owner;
 
 	return sched->queue.nr_ready == 1 && owner->group->queue.nr_ready == 1 &&
 	       owner->entity.ready && owner->group->entity.ready &&
-	       !sched->hold.slice;
+	       owner->has_item && !sched->hold.slice;
 }
 
 /* When the present run will have lasted its timeslice. */

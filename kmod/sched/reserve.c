@@ -221,11 +221,17 @@ void vgpu_reserve_replenish(struct vgpu_sched *sched)
 	}
 }
 
-/* @ns of the budget of @group are used up. */
+/*
+ * @ns of the budget of @group are used up.  What was due before pays no debt that is
+ * made now: a lease may last for many periods.
+ */
 void vgpu_reserve_use(struct vgpu_sched *sched, struct vgpu_group *group, u64 ns)
 {
-	s64 before_ns = group->reserve.budget_ns;
+	s64 before_ns;
 
+	if (group->params.reserve_ns && group->reserve.budget_ns <= 0)
+		replenish(group, sched->now_ns);
+	before_ns = group->reserve.budget_ns;
 	group->reserve.budget_ns = max(before_ns - (s64)min(ns, OVERDRAFT_MAX_NS),
 				       -(s64)OVERDRAFT_MAX_NS);
 	if (before_ns > 0 && group->reserve.budget_ns <= 0)

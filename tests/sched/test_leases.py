@@ -104,6 +104,22 @@ def test_a_lease_is_prolonged_while_no_rival_would_be_chosen() -> None:
     assert stops_for_nothing == 0
 
 
+def test_what_was_foreseen_ends_with_the_weights_it_was_foreseen_by() -> None:
+    """Nobody looked at the prolonged lease since: what it outlasts its run by is an overrun, not a run of its own."""
+    core, (heavy, light) = engine_with(replace(FAIR, weight=10), FAIR)
+    assert core.lend(0).slice is heavy
+    core.yield_lease(heavy, 5 * MS, WANT)
+    assert core.lend(5 * MS).slice is light
+    core.yield_lease(light, 10 * MS, WANT)
+    assert core.lend(10 * MS).slice is heavy
+    assert core.review(14 * MS).expires_ns == 20 * MS
+    core.update_group(light.group, replace(FAIR, weight=10), 14 * MS)
+    core.yield_lease(heavy, 20 * MS, WANT)
+    ended = core.lend(20 * MS).ended
+    assert ended is not None
+    assert (ended.group, ended.start_ns, ended.length_ns) == (heavy.group, 10 * MS, 10 * MS)
+
+
 def test_a_capped_slice_gets_what_its_cap_leaves_even_alone() -> None:
     capped = replace(FAIR, cap_ns=2 * MS, cap_period_ns=10 * MS, burst_ns=4 * MS)
     core, (only,) = engine_with(capped)

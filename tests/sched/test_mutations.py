@@ -87,12 +87,6 @@ FAULTS = [
         "to_credit(queue->vtime_high - queue->credit_mark, queue->asleep + queue->weight);",
     ),
     fault(
-        "credit counts from where V is, not from the furthest it has been",
-        "queue.c",
-        "*least = queue->vtime_high - to_vtime(",
-        "*least = queue->vtime - to_vtime(",
-    ),
-    fault(
         "the remainder of a charge is forgotten",
         "queue.c",
         "units + entity->remainder, entity->weight",
