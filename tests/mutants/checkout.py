@@ -6,9 +6,13 @@ from pathlib import Path
 
 
 def copy_sources(tree: Path, copy: Path) -> None:
-    """Copy a checkout without what was built in it."""
+    """Copy a checkout without what was built in it, but with the tools that its tests start."""
 
     def unwanted(folder: str, names: list[str]) -> set[str]:
         return {"__pycache__", *(["build"] if Path(folder) == tree else [])} & set(names)
 
     shutil.copytree(tree, copy, ignore=unwanted, symlinks=True)
+    tools = tree / "build/promtool"
+    if tools.exists():
+        (copy / "build").mkdir()
+        (copy / "build/promtool").symlink_to(tools)
