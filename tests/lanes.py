@@ -335,7 +335,6 @@ LANES = (
         ),
         limit_s=2 * 3600,
         long=True,
-        rotates=False,  # two seeds of random messages make PoCL 3.1 itself crash, in a child of their own
     ),
     Lane(
         name="unit-long",

@@ -37,10 +37,10 @@ def test_each_day_begins_with_the_command_after_yesterdays_and_has_them_all() ->
     assert order([], DAY) == ()
 
 
-def test_what_rotates_are_the_commands_of_all_long_lanes_but_three() -> None:
+def test_what_rotates_are_the_commands_of_all_long_lanes_but_two() -> None:
     steps = order(LANES, DAY)
     chosen = {step.lane for step in steps}
-    assert {lane.name for lane in LANES if lane.long} - chosen == {"gpu", "bench-api-long", "compute-long"}
+    assert {lane.name for lane in LANES if lane.long} - chosen == {"gpu", "bench-api-long"}
     assert len(steps) == sum(len(lane.commands) for lane in LANES if lane.name in chosen)
 
 
