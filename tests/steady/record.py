@@ -2,6 +2,7 @@
 """The log of runs, one line for each lane of each run, and what it says of how steady a lane is."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -69,6 +70,11 @@ def report(runs: Sequence[Run]) -> str:
         unsteady = sum(int(run.unsteady) for run in own)
         loaded = sum(bool(run.load_seed) for run in own)
         lines.append(f"{lane}: {passed} of {len(own)} passed, {loaded} beside load, {unsteady} unsteady")
-        failures = Counter(test for run in own for test in run.failed_tests.split())
+        failures = Counter(test for run in own for test in _names(run.failed_tests))
         lines += [f"  {count} of {len(own)}: {test}" for test, count in failures.most_common()]
     return "\n".join(lines) or "no runs yet"
+
+
+def _names(tests: str) -> list[str]:
+    """Names of tests, which may have blanks in their parameters."""
+    return re.split(r" (?=tests/)", tests) if tests else []

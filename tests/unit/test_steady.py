@@ -17,7 +17,7 @@ OUTCOMES = [
         "result": "failed (1)",
         "seconds": 7.5,
         "unsteady": ["QEMU died"],
-        "failed_tests": ["a::b", "a::c"],
+        "failed_tests": ["tests/a.py::b[one two]", "tests/a.py::c"],
     },
 ]
 
@@ -30,8 +30,8 @@ def test_what_a_run_left_is_kept_and_summed_up(tmp_path: Path) -> None:
     assert report(read(log)).splitlines() == [
         "unit: 2 of 2 passed, 1 beside load, 0 unsteady",
         "time: 0 of 2 passed, 1 beside load, 2 unsteady",
-        "  2 of 2: a::b",
-        "  2 of 2: a::c",
+        "  2 of 2: tests/a.py::b[one two]",
+        "  2 of 2: tests/a.py::c",
     ]
 
 
