@@ -80,6 +80,9 @@ def claimed(host: Host) -> Iterator[Claimed]:
             host.crash(slice_id)
             eventually(lambda one=slice_id: not host.is_open(one), what="it is closed")  # type: ignore[misc]
         host.gpu.sysfs.remove(slice_id)
+    if any(claim["unnamed_since"] is not None for claim in host.remembered()["claims"]):  # it may start them for a day
+        declare_restored(host)
+        confirm_epoch(host)
     eventually(lambda: takes_claims(host), what="the host takes claims again")
 
 
@@ -92,6 +95,21 @@ def takes_claims(host: Host) -> bool:
             raise
         return False
     return True
+
+
+def declare_restored(host: Host) -> None:
+    """Say that the database is the right one though it has lost commits, as the manual has it."""
+    API.kill()
+    epoch = admin("new-epoch").strip()
+    API.start()
+    AGENT.restart()
+    eventually(lambda: host.remembered()["seen_epoch"] == epoch, what="the agent sees the new epoch")
+
+
+def confirm_epoch(host: Host) -> None:
+    host.product.text("host", "confirm-epoch", host.product.host)
+    AGENT.restart()
+    eventually(lambda: host.remembered()["trusted"], what="the agent trusts the database again")
 
 
 def test_an_empty_answer(claimed: Claimed) -> None:
@@ -108,15 +126,16 @@ def test_an_empty_answer(claimed: Claimed) -> None:
     assert rows == 2
     generation = host.remembered()["generation"]
     API.start()
-    eventually(lambda: host.remembered()["generation"] == generation + 1, what="the agent has the empty answer")
+    eventually(lambda: host.remembered()["generation"] > generation, what="the agent has the empty answer")
     assert host.remembered()["trusted"]
     claimed.nothing_happened()
     assert host.weights() == {"blue": 200}
 
 
 def test_another_database(claimed: Claimed, tmp_path: Path) -> None:
-    """A fresh one, in which this host is made and enrolled anew; then its own again."""
+    """A fresh one, in which this host is made and enrolled anew; then its own again, which is to be confirmed."""
     host = claimed.host
+    epoch = host.remembered()["epoch"]
     API.kill()
     store(tmp_path)
     token = TOKEN_FILE.read_text()
@@ -127,9 +146,7 @@ def test_another_database(claimed: Claimed, tmp_path: Path) -> None:
         API.start()
         ENROLL_TOKEN_FILE.write_text(host.api.call("POST", "/v1/hosts", {"name": host.product.host})["enroll_token"])
         AGENT.restart()
-        own = host.remembered()["host_id"]
         eventually(lambda: not host.remembered()["trusted"], what="the agent has the other database's answer")
-        assert host.remembered()["host_id"] == own
         claimed.nothing_happened()
     finally:
         API.kill()
@@ -139,7 +156,9 @@ def test_another_database(claimed: Claimed, tmp_path: Path) -> None:
         enroll = host.api.call("POST", f"/v1/hosts/{host.product.host}:reenroll")["enroll_token"]
         ENROLL_TOKEN_FILE.write_text(enroll)
         AGENT.restart()
-    eventually(lambda: host.remembered()["trusted"], what="the agent trusts its own database again")
+    eventually(lambda: host.remembered()["seen_epoch"] == epoch, what="the agent sees its own database again")
+    claimed.nothing_happened()
+    confirm_epoch(host)
     claimed.nothing_happened()
     goes_on(host, claimed)
 
@@ -168,26 +187,22 @@ def test_an_older_database(claimed: Claimed, tmp_path: Path) -> None:
     eventually(lambda: not host.remembered()["trusted"], what="the agent sees that its orders went back")
     nothing_happened()
 
-    API.kill()
-    epoch = admin("new-epoch").strip()
-    API.start()
-    AGENT.restart()
-    eventually(lambda: host.remembered()["seen_epoch"] == epoch, what="the agent sees the new epoch")
+    declare_restored(host)
     host.api.delete(claimed.standing)
     AGENT.restart()
     nothing_happened()
 
-    host.product.text("host", "confirm-epoch", host.product.host)
-    AGENT.restart()
+    confirm_epoch(host)
     eventually(lambda: host.api.slice(claimed.standing) is None, what="what was deleted is confirmed gone")
     eventually(lambda: claimed.standing not in host.devices(), what="its device is gone")
     assert host.remembered()["trusted"]
     assert host.is_open(claimed.running)
     assert host.is_open(later)
-    assert host.knows(later)
+    assert not host.knows(later), "no VM starts any more with a claim that the confirmed database lacks"
     assert not takes_claims(host)
     host.stop(later)
-    eventually(lambda: takes_claims(host), what="the host takes claims again")
+    # The agent gives the API a while to name what it knows nothing of.
+    eventually(lambda: takes_claims(host), what="the host takes claims again", timeout_s=600)
     goes_on(host, claimed)
 
 

@@ -29,6 +29,8 @@ AGENT_POINTS = (
     "reconcile.planned",
     "reconcile.acted",
     "report.sent",
+    "meter.added",
+    "meter.counted",
     "hook.configured",
     "hook.prepared",
     "hook.ready",
@@ -128,7 +130,9 @@ def test_killed_everywhere(host: Host) -> None:
 
 
 def test_every_point_is_tried() -> None:
-    assert sorted([*HELPER_POINTS, *AGENT_POINTS, *ENROLMENT]) == sorted(faults.POINTS)
+    """Those of certificates in tests/api/http/test_mutual_tls.py."""
+    tried = [*HELPER_POINTS, *AGENT_POINTS, *ENROLMENT, *faults.CERTIFICATE_POINTS]
+    assert sorted(tried) == sorted(faults.POINTS)
 
 
 def test_killed_while_enrolling(host: Host) -> None:
