@@ -14,14 +14,14 @@
  */
 #include "internal.h"
 
-/* Has the owner alone anything to execute now, and is nobody a ghost? */
+/* Has nobody else anything to execute now, not even a ghost? */
 static bool is_alone(const struct vgpu_sched *sched)
 {
 	const struct vgpu_slice *owner = sched->owner;
 
 	return sched->queue.nr_ready == 1 && owner->group->queue.nr_ready == 1 &&
 	       owner->entity.ready && owner->group->entity.ready &&
-	       owner->has_item && !sched->hold.slice;
+	       !sched->hold.slice;
 }
 
 /* When the present run will have lasted its timeslice. */
@@ -162,7 +162,8 @@ static void renew(struct vgpu_sched *sched)
 	sched->loan.kept = false;
 	vgpu_bucket_refill(&owner->bucket, sched->now_ns);
 	vgpu_bucket_refill(&group->bucket, sched->now_ns);
-	if (is_alone(sched) && vgpu_bucket_lasts_ns(&owner->bucket) == U64_MAX &&
+	if (owner->has_item && is_alone(sched) &&
+	    vgpu_bucket_lasts_ns(&owner->bucket) == U64_MAX &&
 	    vgpu_bucket_lasts_ns(&group->bucket) == U64_MAX) {
 		sched->loan.open = true;
 		return;

@@ -36,6 +36,7 @@
  *	a member leaves with v below H	D falls by its credit, P grows by it
  *	one joins with credit		P is cut so that D + P is at most its timeslice;
  *					it gets no more than P; D grows by that, P falls
+ *	one joins with next to none	it joins with none
  *
  * Service either lowers D or moves H.  So if T is the time that members were served
  * and W the weight of all, asleep or not, T - (D + P at its beginning) is at most
@@ -51,6 +52,8 @@
 #define DEBT_MAX	((s64)1 << 62)
 /* The pool of credit is never of use beyond the longest timeslice. */
 #define CREDIT_MAX	(VGPU_TIMESLICE_MAX_NS << VTIME_SHIFT)
+/* So little credit is what rounding leaves of none, and worth no cut of the pool. */
+#define NO_CREDIT	64
 /* A lap of virtual time; two are still comparable by difference. */
 #define VTIME_LAP	(1ull << 62)
 /* Wrap soon after the start, so that wrapping is nothing special. */
@@ -177,8 +180,8 @@ static u64 joining_key(const struct vgpu_queue *queue,
 	*pool = pool_units(queue);
 	if (has_too_much_credit(queue, entity, &least))
 		key = least;
-	if (!vgpu_before(key, queue->vtime_high))
-		return key;
+	if (!vgpu_before(key, queue->vtime_high - NO_CREDIT))
+		return vgpu_before(key, queue->vtime_high) ? queue->vtime_high : key;
 	*pool = min(*pool, room_units(queue, entity->timeslice_ns));
 	most = div64_u64(*pool, entity->weight);
 	if (queue->vtime_high - key > most)

@@ -222,17 +222,18 @@ void vgpu_reserve_replenish(struct vgpu_sched *sched)
 }
 
 /*
- * @ns of the budget of @group are used up.  What was due before pays no debt that is
- * made now: a lease may last for many periods.
+ * @ns of the budget of @group have been used up until now.  What was due before pays no
+ * debt that is made since: a lease may last for many periods.
  */
 void vgpu_reserve_use(struct vgpu_sched *sched, struct vgpu_group *group, u64 ns)
 {
 	s64 before_ns;
 
+	ns = min(ns, OVERDRAFT_MAX_NS);
 	if (group->params.reserve_ns && group->reserve.budget_ns <= 0)
-		replenish(group, sched->now_ns);
+		replenish(group, sched->now_ns - ns);
 	before_ns = group->reserve.budget_ns;
-	group->reserve.budget_ns = max(before_ns - (s64)min(ns, OVERDRAFT_MAX_NS),
+	group->reserve.budget_ns = max(before_ns - (s64)ns,
 				       -(s64)OVERDRAFT_MAX_NS);
 	if (before_ns > 0 && group->reserve.budget_ns <= 0)
 		group->stats.demotions++;

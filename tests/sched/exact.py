@@ -21,6 +21,9 @@ from vgpumgr.sched.core import (
 # denominators grow without limit.
 GRID = 2**70
 
+# The core takes so little credit of virtual time for none, so that nothing hangs on what it rounds.
+NO_CREDIT = Fraction(64, 2**14)
+
 
 def on_grid(value: Fraction) -> Fraction:
     return Fraction(round(value * GRID), GRID)
@@ -96,8 +99,8 @@ class Level:
         """Where it joins, and what is left of the pool then."""
         self.settle_pool()
         v = max(party.v, self.least_v(party))
-        if v >= self.high:
-            return v, self.pool
+        if v >= self.high - NO_CREDIT:
+            return max(v, self.high), self.pool
         pool = min(self.pool, max(Fraction(0), party.timeslice - self.credit_out()))
         v = max(v, self.high - pool / party.weight)
         return v, pool - party.weight * (self.high - v)
@@ -281,6 +284,12 @@ class Reserve:
         while self.exists and now >= self.deadline:
             self.budget = min(self.budget + self.params.reserve_ns, self.params.reserve_ns)
             self.deadline += self.params.reserve_period_ns
+
+    def use(self, ns: int, now: int) -> None:
+        """What was due before pays no debt that is made in these last `ns`."""
+        if self.budget <= 0:
+            self.replenish(now - ns)
+        self.budget -= ns
 
     def wake(self, now: int) -> None:
         if not self.exists:

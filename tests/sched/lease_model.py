@@ -154,7 +154,7 @@ class LeaseModel(Model):
             if outside:
                 level.put(party, True)
         if group.reserve.exists:
-            group.reserve.budget -= ns
+            group.reserve.use(ns, self.now)
         self.debts[group.party.name] += ns
         self.overdraw(target, ns)
         self.recall()
@@ -234,15 +234,16 @@ class LeaseModel(Model):
         for bucket in (owner.bucket, group.bucket):
             bucket.refill(self.now)
         loan.kept = False
-        assert lease.contended == (not self.is_alone)
-        if self.is_alone and all(bucket.lasts() is None for bucket in (owner.bucket, group.bucket)):
+        if owner.has_item and self.is_alone and all(bucket.lasts() is None for bucket in (owner.bucket, group.bucket)):
             loan.until = None
             assert lease.expires_ns is None, "nobody else is there"
+            assert not lease.contended
             return
         self.end_open()
         goes_first = group.in_latency_band and group.reserve.deadline == self.first_deadline()
         if goes_first and self.run_band is Band.FAIR and self.run_charged < self.run_timeslice:
             self.review_caps(owner)
+        assert lease.contended == (not self.is_alone)
         if self.run_band is Band.FAIR and lease.band is Band.LATENCY:
             self.begin_again(RunReason.LATENCY, Band.LATENCY)
         assert lease.band is self.run_band

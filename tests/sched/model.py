@@ -185,7 +185,7 @@ class Model:
         elif self.has_ghosts:
             group.ghost_ns += ns
         if self.run_band is Band.LATENCY and not self.is_open:
-            group.reserve.budget -= ns
+            group.reserve.use(ns, now)
             group.latency_ns += ns
         if self.holding:
             group.hold_ns += ns
@@ -409,7 +409,7 @@ class Model:
         assert self.owner is not None
         group, slice_party = self.owner.group, self.owner.party
         if self.run_cuts:
-            group.reserve.budget -= self.params.switch_cost_ns
+            group.reserve.use(self.params.switch_cost_ns, self.now)
             self.run_cuts = False
         done = reason is RunReason.TIMESLICE
         if self.run_band is Band.FAIR:
