@@ -239,10 +239,14 @@ def test_a_run_that_was_too_long_is_told(gpu: Gpu, watch: Watch) -> None:
 
 
 def test_a_listener_that_is_too_slow_gets_a_snapshot_and_goes_on(gpu: Gpu) -> None:
-    with Watch(gpu.control, buffer_bytes=4096) as watch:
+    with Watch(gpu.control, buffer_bytes=4096) as watch, Watch(gpu.control) as other:
         watch.wait()
+        other.wait()
         for number in range(100):
             gpu.tenant(f"t{number}", weight=100, timeslice_us=1000)
+        # Each is told to both at once: they have all been told before anybody reads here.
+        while not (isinstance(found := other.wait(), Event) and found.tenant == "t99"):
+            pass
         seen = told(watch)
         snapshots = [found for found in seen if isinstance(found, Snapshot)]
         assert snapshots, "100 events fitted into 4 KiB"
