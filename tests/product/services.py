@@ -18,6 +18,7 @@ from tests.rig.product import eventually
 HELPER_SOCKET = Path("/run/vgpumgr/helper.sock")
 LOGS = Path("/var/log")
 _WATCH_S = 0.05
+_START_LIMIT_S = 240  # as lab-product; beside guests that work, an emulated host starts the API slowly
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Service:
         environment = {**os.environ, "VGPUMGR_FAULT": fault}
         subprocess.run(["lab-product", "run", self.name], check=True, timeout=60, env=environment)
         if wait:
-            eventually(self.answers, what=f"the {self.name} answers")
+            eventually(self.answers, what=f"the {self.name} answers", timeout_s=_START_LIMIT_S)
 
     def restart(self, *, fault: str = "", wait: bool = True) -> None:
         self.kill()
