@@ -417,6 +417,12 @@ def test_images_and_samplers_work(driver: Driver) -> None:
     assert contents(driver)[0] == struct.unpack("=i", b"abcd")[0]
     assert driver.run("COPY_BUFFER_TO_IMAGE", queue=1, source=1, target=10, region=[2, 1, 1]) == 0
     assert driver.run("COPY_IMAGE", queue=1, source=10, target=11, region=[2, 1, 1], target_origin=[2, 3, 0]) == 0
+    driver.do("CREATE_SUB_BUFFER", memory=12, parent=1, flags=1, origin=512, bytes=512)
+    assert driver.run("COPY_IMAGE_TO_BUFFER", queue=1, **copied | {"target": 12, "offset": 4}) == 0
+    assert contents(driver)[129] == struct.unpack("=i", b"abcd")[0]
+    assert driver.run("COPY_BUFFER_TO_IMAGE", queue=1, source=12, offset=4, target=11, region=[1, 1, 1]) == 0
+    assert driver.run("READ_IMAGE", queue=1, memory=11, region=[1, 1, 1], target_bytes=4) == 0
+    assert driver.get(0, 4) == b"abcd"
     color = {"color": [1, 2, 3, 4], "region": [1, 1, 1]}
     assert driver.run("FILL_IMAGE", queue=1, memory=11, **color) == 0
     assert driver.run("READ_IMAGE", queue=1, memory=11, region=[4, 4, 1], target_bytes=64) == 0

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gives all commands but launches to the library; resolve.c has checked them. */
+#include <string.h>
+
 #include "backend_private.h"
 
 static cl_mem memory_of(const struct command *command, unsigned int at)
@@ -47,28 +49,28 @@ static cl_int give_buffer(const cl_icd_dispatch *library, struct command *comman
 }
 
 /*
- * The buffer that has the storage, and where a rectangle of @memory begins in it. PoCL 3.1 reads through a null
- * pointer when it is asked to copy a rectangle from or to a sub-buffer. Two parts of one buffer are the same buffer
- * now, between which the API wants equal pitches.
+ * The buffer that has the storage, in which @memory begins *offset later.  PoCL 3.1 reads
+ * through a null pointer when it is asked to copy between a sub-buffer and an image, or a
+ * rectangle of a sub-buffer.
  */
-static cl_mem storage_of(const struct memory *memory, const uint64_t origin[3], size_t moved[3])
+static cl_mem storage_of(const struct memory *memory, size_t *offset)
 {
-	moved[0] = origin[0] + memory->origin;
-	moved[1] = origin[1];
-	moved[2] = origin[2];
+	*offset += memory->origin;
 	return memory->parent ? memory->parent->library : memory->library;
 }
 
+/* Two parts of one buffer are the same buffer here, between which the API wants equal pitches. */
 static cl_int copy_rectangle(const cl_icd_dispatch *library, struct command *command,
 			     const struct call_waits *waits)
 {
 	const struct vgpu_cl_copy_buffer_rect *m = (const void *)command->message;
 	size_t source_origin[3], target_origin[3];
-	cl_mem source = storage_of((struct memory *)command->objects[0], m->source_origin,
-				   source_origin);
-	cl_mem target = storage_of((struct memory *)command->objects[1], m->target_origin,
-				   target_origin);
+	cl_mem source, target;
 
+	memcpy(source_origin, m->source_origin, sizeof(source_origin));
+	memcpy(target_origin, m->target_origin, sizeof(target_origin));
+	source = storage_of((struct memory *)command->objects[0], &source_origin[0]);
+	target = storage_of((struct memory *)command->objects[1], &target_origin[0]);
 	return library->clEnqueueCopyBufferRect(
 		command->queue->library, source, target, source_origin, target_origin,
 		(const size_t *)m->region, m->source_row_pitch, m->source_slice_pitch,
@@ -140,17 +142,21 @@ static cl_int give_image(const cl_icd_dispatch *library, struct command *command
 	}
 	case VGPU_CL_COPY_IMAGE_TO_BUFFER: {
 		const struct vgpu_cl_copy_image_to_buffer *m = (const void *)command->message;
+		size_t offset = m->offset;
+		cl_mem target = storage_of((struct memory *)command->objects[1], &offset);
 
 		return library->clEnqueueCopyImageToBuffer(
-			queue, memory_of(command, 0), memory_of(command, 1),
-			(const size_t *)m->origin, (const size_t *)m->region, m->offset,
+			queue, memory_of(command, 0), target,
+			(const size_t *)m->origin, (const size_t *)m->region, offset,
 			waits->count, waits->list, waits->event);
 	}
 	case VGPU_CL_COPY_BUFFER_TO_IMAGE: {
 		const struct vgpu_cl_copy_buffer_to_image *m = (const void *)command->message;
+		size_t offset = m->offset;
+		cl_mem source = storage_of((struct memory *)command->objects[0], &offset);
 
 		return library->clEnqueueCopyBufferToImage(
-			queue, memory_of(command, 0), memory_of(command, 1), m->offset,
+			queue, source, memory_of(command, 1), offset,
 			(const size_t *)m->origin, (const size_t *)m->region, waits->count,
 			waits->list, waits->event);
 	}
