@@ -4,12 +4,14 @@
 import errno
 import json
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from vgpumgr.errors import BrokerAnswerError, BrokerRefusedError, BrokerUnreachableError
 
 CONTROL = "control"
+CONTROL_DENIED = "only the user who runs the broker, and root, may see and change it; ask again as that user"
 LIMIT_S = 10.0
 MAX_BYTES = 64 << 20
 
@@ -41,7 +43,7 @@ class Control:
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 answer = _line(connection)
         except OSError as error:
-            raise unreachable(path, error) from None
+            raise unreachable(path, error, denied=CONTROL_DENIED) from None
         try:
             found = json.loads(answer)
         except ValueError:
@@ -73,15 +75,20 @@ def refused(answer: dict[str, Any]) -> BrokerRefusedError:
     )
 
 
-def unreachable(path: Path, error: OSError) -> BrokerUnreachableError | BrokerRefusedError:
-    """Return what it means that a socket of the broker cannot be connected to."""
+def unreachable(path: Path, error: OSError, *, denied: str) -> BrokerUnreachableError | BrokerRefusedError:
+    """Return what it means that a socket of the broker cannot be connected to. `denied`: who may, and what to do."""
     if error.errno in (errno.EACCES, errno.EPERM):
-        return BrokerRefusedError(
-            f"{path}: you may not use this socket; its mode and group are the tenant's socket_mode and socket_group",
-            code="permission.denied",
-        )
+        return BrokerRefusedError(f"{path}: {denied}", code="permission.denied")
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.ENOTSOCK):
         return BrokerUnreachableError(
             f"{path}: no broker is there; start one with `vgpumgr broker run FILE`, or give its --run-directory"
         )
     return BrokerUnreachableError(f"{path}: {(error.strerror or str(error)).lower()}")
+
+
+def no_tenant(directory: Path, name: str, there: Iterable[str]) -> BrokerRefusedError:
+    """Return what it means that the broker does not have the tenant; `there`: those that it has."""
+    return BrokerRefusedError(
+        f"the broker in {directory} has no tenant {name!r}; it has {', '.join(sorted(there)) or 'none'}",
+        code="object.unknown",
+    )

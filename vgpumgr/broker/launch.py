@@ -8,14 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vgpumgr.broker.control import CONTROL, unreachable
+from vgpumgr.broker.control import CONTROL, no_tenant, unreachable
 from vgpumgr.broker.places import Programs
-from vgpumgr.errors import ArgumentError, BrokerRefusedError, BrokerUnreachableError, SettingsError
+from vgpumgr.errors import ArgumentError, BrokerUnreachableError, SettingsError
 
 VENDORS = "vendors"
 SOCKET_VARIABLE = "VGPUMGR_SOCKET"
 VENDORS_VARIABLE = "OCL_ICD_VENDORS"
+SOCKET_PATH_MAX = 107
+"""sun_path of sockaddr_un, without its final zero."""
 LIMIT_S = 10.0
+TENANT_DENIED = (
+    "you may not use this tenant's accelerator; the user who runs the broker sets who may: socket_mode and"
+    " socket_group of the tenant, in a run directory that you can enter"
+)
 
 
 def make_directory(directory: Path, programs: Programs) -> None:
@@ -55,20 +61,18 @@ def environment(directory: Path, tenant: str, env: Mapping[str, str]) -> dict[st
 def check_socket(directory: Path, tenant: str) -> None:
     """Find out whether a program could connect. BrokerUnreachableError, BrokerRefusedError."""
     path = directory / f"{tenant}.sock"
-    if not path.exists() and (directory / CONTROL).exists():
-        there = sorted(file.stem for file in directory.glob("*.sock"))
-        raise BrokerRefusedError(
-            f"the broker in {directory} has no tenant {tenant!r}; it has {', '.join(there) or 'none'}",
-            code="object.unknown",
-        )
-    if len(os.fsencode(path)) > 107:
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
         raise BrokerUnreachableError(f"{path} is too long for a socket; use a shorter run directory")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(LIMIT_S)
             connection.connect(str(path))
+    except FileNotFoundError as error:
+        if (directory / CONTROL).exists():
+            raise no_tenant(directory, tenant, (file.stem for file in directory.glob("*.sock"))) from None
+        raise unreachable(path, error, denied=TENANT_DENIED) from None
     except OSError as error:
-        raise unreachable(path, error) from None
+        raise unreachable(path, error, denied=TENANT_DENIED) from None
 
 
 def become_program(command: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -57,7 +57,14 @@ def find_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path:
     """Return the run directory whose broker a program of this user would use: its own, or the host's."""
     own = default_directory(env, root=root)
     host = root / "run" / DIRECTORY_NAME
-    return host if RUN_DIRECTORY not in env and not own.is_dir() and host.is_dir() else own
+    return host if RUN_DIRECTORY not in env and not _is_directory(own) and _is_directory(host) else own
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except PermissionError:  # after sudo, XDG_RUNTIME_DIR can be another user's
+        return False
 
 
 def pocl_library(vendors: Path = VENDORS, directories: tuple[str, ...] = LIBRARY_DIRECTORIES) -> Path:

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`broker`, `run` and `top --broker` against a control socket that the test answers."""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+
+
+class Broker:
+    """The control socket of a broker. It answers `show` and `set`, one connection after the other, and notes them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.tenants: list[dict[str, Any]] = [shown("blue"), shown("red", processes=1)]
+        self.generation = 1
+        self.asked: list[dict[str, Any]] = []
+        directory.mkdir(parents=True, exist_ok=True)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(directory / "control"))
+        self.listener.listen(8)
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:  # it is closed
+                return
+            with connection, connection.makefile("rwb") as stream:
+                request = json.loads(stream.readline())
+                self.asked.append(request)
+                stream.write(json.dumps(self._answer(request)).encode() + b"\n")
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["op"] == "set":
+            self.generation += 1
+            return {"ok": True, "generation": self.generation}
+        return {
+            "ok": True,
+            "generation": self.generation,
+            "now_ns": 2 * 10**9,
+            "started_ns": 0,
+            "tenants": self.tenants,
+        }
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+
+
+def shown(name: str, *, processes: int = 0, leaving: bool = False) -> dict[str, Any]:
+    """A tenant, as far as these commands look at it."""
+    stats = ("leased_ns", "leases", "waits", "waited_ns", "longest_wait_ns", "gates", "throttled_ns")
+    return {
+        "name": name,
+        "leaving": leaving,
+        "confined": False,
+        "band": "fair",
+        "weight": 100,
+        "cap_ns": 0,
+        "cap_period_ns": 0,
+        "memory_bytes": 2**30,
+        "max_processes": 16,
+        "processes": [{"under_way": 0}] * processes,
+        "stats": dict.fromkeys(stats, 0),
+    }
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    running = Broker(tmp_path / "run/vgpumgr-broker")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def denied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests may run as root, whom no socket's mode stops."""
+
+    def connect(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    class Denying(socket.socket):
+        pass
+
+    monkeypatch.setattr(Denying, "connect", connect, raising=False)
+    monkeypatch.setattr(socket, "socket", Denying)
+
+
+# ---- who may
+
+
+@pytest.mark.parametrize("command", ["broker show", "broker stop", "top --broker --once"])
+def test_the_control_socket_is_its_users_alone(cli: Cli, denied: None, command: str) -> None:
+    result = cli(*command.split(), "--run-directory", "there")
+    assert result.status == 5
+    assert result.err == (
+        "vgpumgr: permission.denied: there/control: only the user who runs the broker, and root, may see and change it;"
+        " ask again as that user\n"
+    )
+
+
+def test_a_tenants_socket_is_for_whom_its_mode_and_group_let(cli: Cli, denied: None) -> None:
+    result = cli("run", "--tenant", "blue", "--run-directory", "there", "--", "true")
+    assert result.status == 5
+    assert result.err.startswith("vgpumgr: permission.denied: there/blue.sock: you may not use this tenant's")
+    assert "socket_mode and socket_group" in result.err
+
+
+def test_a_runtime_directory_of_another_user_is_passed_over(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stat(path: Path, **_: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Path, "stat", stat)
+    cli.env["XDG_RUNTIME_DIR"] = str(tmp_path / "of-another")
+    result = cli("broker", "show")
+    assert (result.status, result.err.split(": ")[1]) == (7, "broker.unreachable")
