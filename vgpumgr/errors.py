@@ -234,7 +234,7 @@ class BrokerAnswerError(VgpumgrError):
 
 
 class BrokerRefusedError(VgpumgrError):
-    """A broker refused, and changed nothing; `code` is the one that it gave. `field`: at fault, "" if it is none."""
+    """A broker refused or would refuse, and changed nothing; `code` is its own. `field`: at fault, "" if it is none."""
 
     code = "broker.refused"
 

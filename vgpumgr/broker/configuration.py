@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from vgpumgr.broker.control import field_invalid
 from vgpumgr.broker.places import Programs, pocl_library
 from vgpumgr.errors import ArgumentError, SettingsError
 
@@ -156,18 +157,18 @@ def _problem(error: Any) -> str:
 
 
 def document(configuration: Configuration, programs: Programs) -> dict[str, Any]:
-    """Return what the broker takes: everything filled in, in bytes and nanoseconds. SettingsError."""
+    """Return what the broker takes: everything filled in, in bytes and nanoseconds.
+
+    SettingsError, which names what this machine does not have; BrokerRefusedError for what it has less of.
+    """
     library = _library(configuration.accelerator)
-    processors = configuration.accelerator.processors
-    if processors is None:
-        processors = len(os.sched_getaffinity(0)) if "pocl" in library.name else 0
     return {
         "programs": {
             "supervisor": str(programs.supervisor),
             "child": str(programs.child),
             "library": str(library),
         },
-        "engine": _engine(configuration.engine, processors),
+        "engine": _engine(configuration.engine, _processors(configuration.accelerator, library)),
         "tenants": [_tenant(name, tenant) for name, tenant in configuration.tenants.items()],
     }
 
@@ -181,6 +182,18 @@ def _library(accelerator: Accelerator) -> Path:
     if not library.is_file():
         raise SettingsError(f"accelerator.library: {library} is not there")
     return library
+
+
+def _processors(accelerator: Accelerator, library: Path) -> int:
+    if accelerator.processors is None:
+        return len(os.sched_getaffinity(0)) if "pocl" in library.name else 0
+    there = os.cpu_count() or 1
+    if accelerator.processors > there:
+        raise field_invalid(
+            "accelerator.processors",
+            f"{accelerator.processors} is more than the {there} of this machine; leave it out to take all",
+        )
+    return accelerator.processors
 
 
 def _engine(engine: Engine, processors: int) -> dict[str, int]:

@@ -75,6 +75,11 @@ def refused(answer: dict[str, Any]) -> BrokerRefusedError:
     )
 
 
+def field_invalid(field: str, detail: str) -> BrokerRefusedError:
+    """Return the error that the broker has for a field, for what is found before it is asked."""
+    return refused({"code": "field.invalid", "field": field, "detail": detail})
+
+
 def unreachable(path: Path, error: OSError, *, denied: str) -> BrokerUnreachableError | BrokerRefusedError:
     """Return what it means that a socket of the broker cannot be connected to. `denied`: who may, and what to do."""
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -2,7 +2,7 @@
 """`broker`: share an accelerator of this host between tenants whose programs run natively."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +27,7 @@ def run(
     context: typer.Context,
     file: FileArgument,
     check: Annotated[bool, typer.Option("--check", help="only check the configuration")] = False,
+    run_directory: DirectoryOption = None,
 ) -> None:
     """Run a broker in the foreground. It ends on Ctrl-C or SIGTERM, and its tenants' programs with it."""
     from vgpumgr.broker.configuration import document, read
@@ -40,7 +41,7 @@ def run(
     if check:
         session.note(f"{file}: {len(configuration.tenants)} tenants; the scheduler checks the rest when it is applied")
         return
-    directory = _directory(session, configuration)
+    directory = _directory(session, run_directory, configuration)
     make_directory(directory, found)
     become_broker(directory, found, settings)
 
@@ -52,6 +53,7 @@ def apply(
     if_generation: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="only if it is still of this generation")
     ] = None,
+    run_directory: DirectoryOption = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
     """Change a running broker to a configuration: all of it, or nothing. Programs go on.
@@ -63,13 +65,16 @@ def apply(
 
     session = begin(context, output)
     configuration = read(Path(file))
-    control = _control(_directory(session, configuration))
-    seen = int(control.show()["generation"]) if if_generation is None else if_generation
-    generation = control.set(document(configuration, programs()), generation=seen)
+    control = _control(_directory(session, run_directory, configuration))
+    settings = document(configuration, programs())
+    before = _show(control, configuration)
+    generation = control.set(settings, generation=if_generation or int(before["generation"]))
     if session.output == Output.JSON:
         session.print_json({"generation": generation})
     else:
         session.note(f"applied; the configuration is generation {generation}")
+    if configuration.run_directory and Path(configuration.run_directory) != control.directory:
+        session.note(f"run_directory = {configuration.run_directory!r} counts when the broker is started again")
 
 
 @broker.command("show")
@@ -132,13 +137,28 @@ def _control(directory: Path) -> "Control":
     return Control(directory)
 
 
-def _directory(session: Session, configuration: "Configuration") -> Path:
-    """Where the broker of this configuration has its sockets."""
+def _directory(session: Session, given: str | None, configuration: "Configuration") -> Path:
+    """Where the broker of this configuration has its sockets: option, file, variable, default."""
     from vgpumgr.broker.places import default_directory
 
-    if configuration.run_directory:
-        return Path(configuration.run_directory)
+    if wanted := given or configuration.run_directory:
+        return Path(wanted)
     return default_directory(session.env, root=session.root)
+
+
+def _show(control: "Control", configuration: "Configuration") -> dict[str, Any]:
+    """What the broker that is to be changed tells. BrokerUnreachableError."""
+    from vgpumgr.errors import BrokerUnreachableError
+
+    try:
+        return control.show()
+    except BrokerUnreachableError as error:
+        if str(control.directory) != configuration.run_directory:
+            raise
+        raise BrokerUnreachableError(
+            f"{error}; `apply` cannot change run_directory: if the broker runs in another one, name that with"
+            " --run-directory, or stop the broker and start it again"
+        ) from None
 
 
 def find(session: Session, given: str | None) -> Path:

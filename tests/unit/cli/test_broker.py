@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.conftest import Cli
+from vgpumgr.broker import launch, places
+from vgpumgr.broker.places import Programs
 
 
 class Broker:
@@ -128,3 +130,66 @@ def test_a_runtime_directory_of_another_user_is_passed_over(
     cli.env["XDG_RUNTIME_DIR"] = str(tmp_path / "of-another")
     result = cli("broker", "show")
     assert (result.status, result.err.split(": ")[1]) == (7, "broker.unreachable")
+
+
+# ---- where it is
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """The broker's programs, as if they were built."""
+    found = Programs(broker=Path("/p/b"), supervisor=Path("/p/s"), child=Path("/p/c"), library=Path("/p/l.so"))
+    monkeypatch.setattr(places, "programs", lambda: found)
+    return found
+
+
+@pytest.fixture
+def started(made: Programs, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The directories of brokers that were to be started."""
+    directories: list[Path] = []
+    monkeypatch.setattr(launch, "become_broker", lambda directory, *_: directories.append(directory))
+    return directories
+
+
+def configuration(tmp_path: Path, text: str = "", tenants: str = "[tenants.blue]\n[tenants.red]\n") -> str:
+    file = tmp_path / "broker.toml"
+    file.write_text(f'{text}\n[accelerator]\nlibrary = "/bin/sh"\n{tenants}')
+    return str(file)
+
+
+def test_the_option_wins_over_the_file_and_the_file_over_the_variable(
+    cli: Cli, tmp_path: Path, started: list[Path]
+) -> None:
+    in_file = configuration(tmp_path, f'run_directory = "{tmp_path}/file"')
+    cli.env["VGPUMGR_RUN_DIRECTORY"] = f"{tmp_path}/variable"
+    assert cli("broker", "run", in_file, "--run-directory", f"{tmp_path}/option").status == 0
+    assert cli("broker", "run", in_file).status == 0
+    assert cli("broker", "run", configuration(tmp_path)).status == 0
+    del cli.env["VGPUMGR_RUN_DIRECTORY"]
+    assert cli("broker", "run", configuration(tmp_path)).status == 0
+    assert [directory.relative_to(tmp_path).as_posix() for directory in started] == [
+        "option",
+        "file",
+        "variable",
+        "run/vgpumgr-broker",
+    ]
+
+
+def test_a_run_directory_that_changed_is_not_applied(cli: Cli, tmp_path: Path, broker: Broker, made: Programs) -> None:
+    file = configuration(tmp_path, f'run_directory = "{tmp_path}/new"')
+    result = cli("broker", "apply", file)
+    assert result.status == 7
+    assert "`apply` cannot change run_directory: if the broker runs in another one, name that with" in result.err
+    result = cli("broker", "apply", file, "--run-directory", str(broker.directory))
+    assert result.status == 0
+    assert f"run_directory = '{tmp_path}/new' counts when the broker is started again" in result.err
+
+
+def test_more_processors_than_the_machine_has_are_refused(cli: Cli, tmp_path: Path, made: Programs) -> None:
+    file = configuration(tmp_path, tenants="processors = 65536\n[tenants.blue]\n")
+    result = cli("broker", "run", "--check", file)
+    assert result.status == 2
+    assert result.err == (
+        f"vgpumgr: field.invalid: accelerator.processors: 65536 is more than the {os.cpu_count()} of this machine;"
+        " leave it out to take all\n"
+    )
