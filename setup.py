@@ -3,8 +3,8 @@
 
 ``vgpumgr.sched`` is the scheduler core of kmod/sched behind cffi, ``vgpumgr.sim`` the simulator's
 engine beside it; ``vgpumgr.gpu`` has a library for LD_PRELOAD. Only the simulator, the GPU
-experiments and the tests use them, so a machine without a C compiler still gets everything else,
-with a warning.
+experiments and the tests need them, so a machine without a C compiler still gets everything else,
+with a warning. Where the core is there, a broker's configuration is also checked by it in advance.
 """
 
 import runpy

@@ -5,12 +5,14 @@
     weight = 3
     memory = "2G"
 
-What only the scheduler can judge (do all reservations fit?) the broker checks, before it changes anything.
+What only the scheduler can judge (do all reservations fit?) its core is asked, and the broker asks it again before it
+changes anything.
 """
 
 import grp
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -73,6 +75,15 @@ class Engine(Table):
     allowance_burst_us: Microseconds = 1_000_000
     watch_every_us: Annotated[int, Field(ge=10_000, le=60_000_000)] = 250_000
     penalty_us: Annotated[int, Field(ge=0, le=600_000_000)] = 1_000_000
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.chunk_us < self.grace_us:
+            raise ValueError(
+                f"chunk_us is {self.chunk_us}, and must be at least grace_us, {self.grace_us}:"
+                " it is the grace and what freezing takes"
+            )
+        return self
 
 
 class Tenant(Table):
@@ -171,6 +182,19 @@ def document(configuration: Configuration, programs: Programs) -> dict[str, Any]
         "engine": _engine(configuration.engine, _processors(configuration.accelerator, library)),
         "tenants": [_tenant(name, tenant) for name, tenant in configuration.tenants.items()],
     }
+
+
+def check_by_scheduler(settings: Mapping[str, Any]) -> bool:
+    """Refuse a document that the scheduler would refuse. BrokerRefusedError, whose field is the file's.
+
+    Return False if its core is not compiled here, so that only the broker can tell.
+    """
+    try:
+        from vgpumgr.broker.admission import check
+    except ImportError:
+        return False
+    check(settings)
+    return True
 
 
 def _library(accelerator: Accelerator) -> Path:

@@ -30,7 +30,7 @@ def run(
     run_directory: DirectoryOption = None,
 ) -> None:
     """Run a broker in the foreground. It ends on Ctrl-C or SIGTERM, and its tenants' programs with it."""
-    from vgpumgr.broker.configuration import document, read
+    from vgpumgr.broker.configuration import check_by_scheduler, document, read
     from vgpumgr.broker.launch import become_broker, make_directory
     from vgpumgr.broker.places import programs
 
@@ -38,8 +38,10 @@ def run(
     configuration = read(Path(file))
     found = programs()
     settings = document(configuration, found)
+    checked = check_by_scheduler(settings)
     if check:
-        session.note(f"{file}: {len(configuration.tenants)} tenants; the scheduler checks the rest when it is applied")
+        left = "" if checked else "; the broker checks whether its scheduler can keep it, which is not compiled here"
+        session.note(f"{file}: OK, {_count(len(configuration.tenants), 'tenant')}{left}")
         return
     directory = _directory(session, run_directory, configuration)
     make_directory(directory, found)
@@ -60,13 +62,14 @@ def apply(
 
     Tenants that are not in it any more are removed, and their programs lose the accelerator.
     """
-    from vgpumgr.broker.configuration import document, read
+    from vgpumgr.broker.configuration import check_by_scheduler, document, read
     from vgpumgr.broker.places import programs
 
     session = begin(context, output)
     configuration = read(Path(file))
     control = _control(_directory(session, run_directory, configuration))
     settings = document(configuration, programs())
+    check_by_scheduler(settings)
     before = _show(control, configuration)
     generation = control.set(settings, generation=if_generation or int(before["generation"]))
     if session.output == Output.JSON:
@@ -129,6 +132,10 @@ def stop(context: typer.Context, run_directory: DirectoryOption = None) -> None:
     """Let a broker end, and its tenants' programs lose the accelerator."""
     session = begin(context, Output.TABLE)
     _control(find(session, run_directory)).stop()
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _control(directory: Path) -> "Control":

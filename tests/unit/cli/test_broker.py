@@ -193,3 +193,21 @@ def test_more_processors_than_the_machine_has_are_refused(cli: Cli, tmp_path: Pa
         f"vgpumgr: field.invalid: accelerator.processors: 65536 is more than the {os.cpu_count()} of this machine;"
         " leave it out to take all\n"
     )
+
+
+# ---- what the scheduler cannot keep
+
+
+def test_a_check_asks_the_scheduler_too(cli: Cli, tmp_path: Path, made: Programs) -> None:
+    good = configuration(tmp_path)
+    assert cli("broker", "run", "--check", good).err == f"{good}: OK, 2 tenants\n"
+    result = cli("broker", "run", "--check", configuration(tmp_path, tenants="[tenants.blue]\ntimeslice_us = 1000\n"))
+    assert result.status == 2
+    assert result.err.startswith("vgpumgr: field.invalid: tenants.blue.timeslice_us: at least 2000: 20 times engine.")
+
+
+def test_what_the_scheduler_cannot_keep_is_not_sent(cli: Cli, tmp_path: Path, broker: Broker, made: Programs) -> None:
+    file = configuration(tmp_path, tenants="[tenants.blue]\ntimeslice_us = 1000\n")
+    result = cli("broker", "apply", file, "--run-directory", str(broker.directory))
+    assert (result.status, result.err.split(": ")[1]) == (2, "field.invalid")
+    assert broker.asked == []
