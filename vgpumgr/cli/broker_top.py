@@ -33,12 +33,15 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def broker_top(session: Session, directory: Path, *, interval_s: float, count: int | None, tenant: str | None) -> None:
-    """Print a table after each interval, `count` of them or until interrupted."""
-    from vgpumgr.broker.control import Control
+    """Print a table after each interval, `count` of them or until interrupted. BrokerRefusedError: no such tenant."""
+    from vgpumgr.broker.control import Control, no_tenant
     from vgpumgr.broker.table import rows
 
     control = Control(directory)
     before = control.show()
+    there = [str(each["name"]) for each in before["tenants"]]
+    if tenant is not None and tenant not in there:
+        raise no_tenant(directory, tenant, there)
     printed = 0
     try:
         while count is None or printed < count:

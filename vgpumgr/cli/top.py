@@ -51,7 +51,10 @@ def top(
     run_directory: DirectoryOption = None,
     output: JsonOutputOption = JsonOutput.TABLE,
 ) -> None:
-    """Show which share each tenant is entitled to and which it got. Ends with Ctrl-C."""
+    """Show which share each tenant is entitled to and which it got. Ends with Ctrl-C.
+
+    With --broker, LONGEST WAIT and GATES count since the broker started, and all else in the interval.
+    """
     from vgpumgr.cli.usage_window import Samples
 
     session = begin(context, output)

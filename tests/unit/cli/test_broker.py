@@ -211,3 +211,16 @@ def test_what_the_scheduler_cannot_keep_is_not_sent(cli: Cli, tmp_path: Path, br
     result = cli("broker", "apply", file, "--run-directory", str(broker.directory))
     assert (result.status, result.err.split(": ")[1]) == (2, "field.invalid")
     assert broker.asked == []
+
+
+# ---- who gets what
+
+
+def test_a_table_of_a_tenant_that_is_not_there_is_refused(cli: Cli, broker: Broker) -> None:
+    top = ("top", "--broker", "--once", "--run-directory", str(broker.directory), "--tenant")
+    result = cli(*top, "green")
+    assert (result.status, result.out) == (3, "")
+    assert result.err == (
+        f"vgpumgr: object.unknown: the broker in {broker.directory} has no tenant 'green'; it has blue, red\n"
+    )
+    assert [line.split()[0] for line in cli(*top, "blue").out.splitlines()] == ["TENANT", "blue"]
