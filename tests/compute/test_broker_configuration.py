@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from vgpumgr.broker.configuration import document, read
+from vgpumgr.broker.configuration import Engine, Tenant, document, read
 from vgpumgr.broker.places import Programs, default_directory, find_directory, pocl_library, programs
+from vgpumgr.cli.units import format_size
 from vgpumgr.errors import BrokerMissingError, SettingsError
 
 PROGRAMS = Programs(broker=Path("/p/b"), supervisor=Path("/p/s"), child=Path("/p/c"), library=Path("/p/l.so"))
@@ -67,12 +68,17 @@ def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "tenants: Field required"),
-        ("[tenants]\n", "tenants: Dictionary should have at least 1 item"),
+        ("", "tenants: give at least one tenant, like [tenants.blue]"),
+        ("[tenants]\n", "tenants: give at least one tenant, like [tenants.blue]"),
+        ("tenants = 3\n", "tenants: must be a table: write [tenants.blue] for a tenant blue"),
+        ("[tenants]\nblue = 3\n", "tenants.blue: must be a table: write [tenants.blue]"),
+        ("engine = 3\n" + BLUE, "engine: must be a table: write [engine]"),
+        ("".join(f"[tenants.t{number}]\n" for number in range(257)), "tenants: there are at most 256"),
+        ("run_directory = 3\n" + BLUE, "run_directory: must be a text in quotes"),
         ("colour = 3\n" + BLUE, "colour: there is no such field"),
         (BLUE + "wieght = 3\n", "tenants.blue.wieght: there is no such field"),
-        (BLUE + "weight = 0\n", "tenants.blue.weight: Input should be greater than or equal to 1"),
-        (BLUE + "weight = '3'\n", "tenants.blue.weight: Input should be a valid integer"),
+        (BLUE + "weight = 0\n", "tenants.blue.weight: must be at least 1"),
+        (BLUE + "weight = '3'\n", "tenants.blue.weight: must be a whole number"),
         (BLUE + "weight = 3\nshare_permille = 3\n", "tenants.blue: weight and share_permille are the same"),
         (BLUE + "reserve_us = 3\n", "tenants.blue: reserve_us and reserve_period_us go together"),
         (
@@ -80,17 +86,41 @@ def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
             "tenants.blue: hold_max_us and inversion_permille are for a tenant with reserve_us",
         ),
         (BLUE + "memory = '2GB'\n", "tenants.blue.memory: size '2GB' is ambiguous; write 2G or 2GiB"),
-        (BLUE + "memory = '64K'\n", "tenants.blue.memory: Input should be greater than or equal to 1048576"),
-        (BLUE + "window = 4194305\n", "tenants.blue.window: Input should be a multiple of 4096"),
-        (BLUE + "socket_mode = '660'\n", 'tenants.blue.socket_mode: a mode like "0660" is expected'),
-        (BLUE + "max_processes = 65\n", "tenants.blue.max_processes: Input should be less than or equal to 64"),
+        (BLUE + "memory = 1.5\n", 'tenants.blue.memory: must be a whole number of bytes, or a text like "64M"'),
+        (BLUE + "window = '32G'\n", "tenants.blue.window: must be at most 16G"),
+        (BLUE + "socket_mode = 660\n", 'tenants.blue.socket_mode: must be a mode in quotes, like "0660"'),
+        (BLUE + "memory = '64K'\n", "tenants.blue.memory: must be at least 1M"),
+        (BLUE + "window = 4194305\n", "tenants.blue.window: must be a multiple of 4K"),
+        (BLUE + "socket_mode = '660'\n", 'tenants.blue.socket_mode: must be a mode in quotes, like "0660"'),
+        (BLUE + "max_processes = 65\n", "tenants.blue.max_processes: must be at most 64"),
         ("[tenants.Blue]\n", "tenants.Blue: a tenant's name has 1 to 63 characters"),
         ('[tenants."a/b"]\n', "tenants.a/b: a tenant's name has 1 to 63 characters"),
-        ("[engine]\ngrace_us = -1\n" + BLUE, "engine.grace_us: Input should be greater than or equal to 0"),
+        ("[engine]\ngrace_us = -1\n" + BLUE, "engine.grace_us: must be at least 0"),
     ],
 )
 def test_what_is_wrong_is_refused_by_field(tmp_path: Path, text: str, said: str) -> None:
-    assert refusal(tmp_path, text).startswith(said)
+    found = refusal(tmp_path, text)
+    assert found.startswith(said)
+    assert "Input" not in found  # a word of pydantic's
+
+
+def rows_of_the_manual() -> dict[str, list[str]]:
+    """The cells of each row that is about one field: default, bounds, what it is."""
+    manual = (Path(__file__).resolve().parents[2] / "docs/compute.md").read_text()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in manual.splitlines() if line.startswith("| `")]
+    return {first.strip("`"): rest for first, *rest in cells}
+
+
+@pytest.mark.parametrize("table", [Tenant, Engine])
+def test_every_field_is_in_the_manual_with_its_bounds(table: type[Tenant] | type[Engine]) -> None:
+    rows = rows_of_the_manual()
+    for name, field in table.model_json_schema()["properties"].items():
+        bounds = field.get("anyOf", [field])[0]
+        if "maximum" in bounds:
+            least, most = bounds["minimum"], bounds["maximum"]
+            shown = [format_size(each) if name in ("memory", "window") else str(each) for each in (least, most)]
+            assert rows[name][1] == " to ".join(shown), name
+        assert name in rows
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from vgpumgr.broker.control import field_invalid
 from vgpumgr.broker.places import Programs, pocl_library
+from vgpumgr.broker.problems import problem
 from vgpumgr.errors import ArgumentError, SettingsError
 
 MAX_BYTES = 1 << 20
@@ -148,23 +149,10 @@ def read(path: Path) -> Configuration:
     try:
         return Configuration.model_validate(found)
     except ValidationError as error:
-        problems = [_problem(each) for each in error.errors()]
+        problems = [problem(each) for each in error.errors()]
         more = len(problems) - PROBLEMS_SHOWN
         shown = "; ".join(problems[:PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
         raise SettingsError(f"{path}: {shown}") from None
-
-
-def _problem(error: Any) -> str:
-    """One of pydantic's errors, by the field's name in the file."""
-    where = ".".join(str(part) for part in error["loc"] if part != "[key]")
-    said = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        said = "there is no such field"
-    elif error["type"] == "string_pattern_mismatch" and error["loc"][-1] == "[key]":
-        said = "a tenant's name has 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"
-    elif error["type"] == "string_pattern_mismatch":
-        said = 'a mode like "0660" is expected'
-    return f"{where}: {said}" if where else said
 
 
 def document(configuration: Configuration, programs: Programs) -> dict[str, Any]:
