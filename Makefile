@@ -78,6 +78,7 @@ bench-gpu: setup
 .PHONY: compute
 compute: setup
 	@$(MAKE) --no-print-directory -s -C compute PYTHON=$(CURDIR)/$(VENV)/bin/python
+	@echo 'now: docs/compute.md'
 
 .PHONY: bench-compute
 bench-compute: compute

@@ -24,6 +24,8 @@ Codes are never changed or given another meaning; a code that nothing raises is 
     ├── ScenarioError               scenario.invalid        a simulator's scenario, trace or setting is wrong
     ├── SimulatorMissingError       simulator.missing       the simulator or what it needs is not installed
     ├── ProbeRefusedError           probe.refused           a GPU cannot be measured; an instance carries its code
+    ├── ProgramMissingError         program.missing         a program that was to be started is nowhere
+    ├── ProgramUnusableError        program.unusable        a program that was to be started cannot be executed
     ├── BrokerMissingError          broker.missing          the broker's programs are not built or not installed
     ├── BrokerUnreachableError      broker.unreachable      no broker has this run directory, or it is silent
     ├── BrokerAnswerError           broker.answer           what answers there is no broker
@@ -213,6 +215,18 @@ class ProbeRefusedError(VgpumgrError):
     def __init__(self, code: str, detail: str) -> None:
         self.code = code
         super().__init__(detail)
+
+
+class ProgramMissingError(VgpumgrError):
+    """No file has this name, or an interpreter that the file names is not there."""
+
+    code = "program.missing"
+
+
+class ProgramUnusableError(VgpumgrError):
+    """The file is there and is no program, or not one that this user may execute."""
+
+    code = "program.unusable"
 
 
 class BrokerMissingError(VgpumgrError):

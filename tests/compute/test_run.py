@@ -271,7 +271,7 @@ def is_alive(pid: int) -> bool:
     ("arguments", "status", "said"),
     [
         (("--tenant", "green", "--", "true"), 3, "vgpumgr: object.unknown: the broker in {directory} has no tenant"),
-        (("--tenant", "blue", "--", "no-such-program"), 2, "vgpumgr: argument.invalid: no-such-program: no such file"),
+        (("--tenant", "blue", "--", "no-such-program"), 127, "vgpumgr: program.missing: no-such-program: no such file"),
     ],
 )
 def test_what_cannot_be_started_is_one_line_with_a_code(

@@ -38,6 +38,8 @@ FROZEN = {
     "scenario.invalid",
     "simulator.missing",
     "probe.refused",
+    "program.missing",
+    "program.unusable",
     "broker.missing",
     "broker.unreachable",
     "broker.answer",

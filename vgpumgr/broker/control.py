@@ -3,6 +3,7 @@
 
 import errno
 import json
+import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from vgpumgr.errors import BrokerAnswerError, BrokerRefusedError, BrokerUnreachableError
 
 CONTROL = "control"
+SOCKET_PATH_MAX = 107
+"""sun_path of sockaddr_un, without its final zero."""
 CONTROL_DENIED = "only the user who runs the broker, and root, may see and change it; ask again as that user"
 LIMIT_S = 10.0
 MAX_BYTES = 64 << 20
@@ -36,6 +39,8 @@ class Control:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         path = self.directory / CONTROL
+        if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+            raise BrokerUnreachableError(f"{path} is too long for a socket; no broker can have this run directory")
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(LIMIT_S)

@@ -4,19 +4,17 @@
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vgpumgr.broker.control import CONTROL, no_tenant, unreachable
-from vgpumgr.broker.places import Programs
-from vgpumgr.errors import ArgumentError, BrokerUnreachableError, SettingsError
+from vgpumgr.broker.control import CONTROL, SOCKET_PATH_MAX, no_tenant, unreachable
+from vgpumgr.broker.places import DIRECTORY_NAME, RUNTIME_DIRECTORY, Programs
+from vgpumgr.errors import BrokerUnreachableError, ProgramMissingError, ProgramUnusableError, SettingsError
 
 VENDORS = "vendors"
 SOCKET_VARIABLE = "VGPUMGR_SOCKET"
 VENDORS_VARIABLE = "OCL_ICD_VENDORS"
-SOCKET_PATH_MAX = 107
-"""sun_path of sockaddr_un, without its final zero."""
 LIMIT_S = 10.0
 TENANT_DENIED = (
     "you may not use this tenant's accelerator; the user who runs the broker sets who may: socket_mode and"
@@ -24,7 +22,20 @@ TENANT_DENIED = (
 )
 
 
-def make_directory(directory: Path, programs: Programs) -> None:
+def check_paths(directory: Path, tenants: Iterable[str]) -> None:
+    """Find out whether the sockets' paths are short enough. SettingsError."""
+    names = [CONTROL, *(f"{tenant}.sock" for tenant in tenants)]
+    longest = max(names, key=len)
+    limit = SOCKET_PATH_MAX - len(longest) - 1
+    size = len(os.fsencode(directory.absolute()))
+    if size > limit:
+        raise SettingsError(
+            f"run_directory: {directory.absolute()} has {size} characters, and may have {limit}: a path of a socket has"
+            f" at most {SOCKET_PATH_MAX}, and its longest name here is {longest}"
+        )
+
+
+def make_directory(directory: Path, programs: Programs, env: Mapping[str, str]) -> None:
     """Make the run directory, and in it what lets OpenCL's loader find our library. SettingsError."""
     vendors = directory / VENDORS
     try:
@@ -37,7 +48,10 @@ def make_directory(directory: Path, programs: Programs) -> None:
             )
         (vendors / "vgpumgr.icd").write_text(f"{programs.library}\n", encoding="utf-8")
     except OSError as error:
-        raise SettingsError(f"run_directory: {directory}: {(error.strerror or str(error)).lower()}") from None
+        todo = ""
+        if isinstance(error, PermissionError) and directory.name == DIRECTORY_NAME and not env.get(RUNTIME_DIRECTORY):
+            todo = f"; set {RUNTIME_DIRECTORY} or run_directory"
+        raise SettingsError(f"run_directory: {directory}: {_reason(error)}{todo}") from None
 
 
 def become_broker(directory: Path, programs: Programs, settings: dict[str, Any]) -> NoReturn:
@@ -61,7 +75,7 @@ def environment(directory: Path, tenant: str, env: Mapping[str, str]) -> dict[st
 def check_socket(directory: Path, tenant: str) -> None:
     """Find out whether a program could connect. BrokerUnreachableError, BrokerRefusedError."""
     path = directory / f"{tenant}.sock"
-    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+    if len(os.fsencode(path.absolute())) > SOCKET_PATH_MAX:
         raise BrokerUnreachableError(f"{path} is too long for a socket; use a shorter run directory")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -76,8 +90,14 @@ def check_socket(directory: Path, tenant: str) -> None:
 
 
 def become_program(command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Turn this process into the program. ArgumentError if there is no such program."""
+    """Turn this process into the program. ProgramMissingError, ProgramUnusableError."""
     try:
         os.execvpe(command[0], list(command), dict(env))
+    except FileNotFoundError as error:
+        raise ProgramMissingError(f"{command[0]}: {_reason(error)}; give a program") from None
     except OSError as error:
-        raise ArgumentError(f"{command[0]}: {(error.strerror or str(error)).lower()}; give a program") from None
+        raise ProgramUnusableError(f"{command[0]}: {_reason(error)}; give a program that you may execute") from None
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -11,6 +11,7 @@ from vgpumgr.errors import BrokerMissingError, SettingsError
 INSTALLED = Path("/usr/lib/vgpumgr")
 CHECKOUT = Path(__file__).resolve().parents[2] / "build/compute"
 RUN_DIRECTORY = "VGPUMGR_RUN_DIRECTORY"
+RUNTIME_DIRECTORY = "XDG_RUNTIME_DIR"
 DIRECTORY_NAME = "vgpumgr-broker"
 LIBRARY_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 VENDORS = Path("/etc/OpenCL/vendors")
@@ -48,7 +49,7 @@ def default_directory(env: Mapping[str, str], *, root: Path = Path("/")) -> Path
     """Return the run directory that a broker of this user would have."""
     if given := env.get(RUN_DIRECTORY):
         return Path(given)
-    if os.geteuid() != 0 and (base := env.get("XDG_RUNTIME_DIR")):
+    if os.geteuid() != 0 and (base := env.get(RUNTIME_DIRECTORY)):
         return Path(base) / DIRECTORY_NAME
     return root / "run" / DIRECTORY_NAME
 

@@ -31,7 +31,7 @@ def run(
 ) -> None:
     """Run a broker in the foreground. It ends on Ctrl-C or SIGTERM, and its tenants' programs with it."""
     from vgpumgr.broker.configuration import check_by_scheduler, document, read
-    from vgpumgr.broker.launch import become_broker, make_directory
+    from vgpumgr.broker.launch import become_broker, check_paths, make_directory
     from vgpumgr.broker.places import programs
 
     session = begin(context, Output.TABLE)
@@ -39,12 +39,13 @@ def run(
     found = programs()
     settings = document(configuration, found)
     checked = check_by_scheduler(settings)
+    directory = _directory(session, run_directory, configuration)
+    check_paths(directory, configuration.tenants)
     if check:
         left = "" if checked else "; the broker checks whether its scheduler can keep it, which is not compiled here"
         session.note(f"{file}: OK, {_count(len(configuration.tenants), 'tenant')}{left}")
         return
-    directory = _directory(session, run_directory, configuration)
-    make_directory(directory, found)
+    make_directory(directory, found, session.env)
     become_broker(directory, found, settings)
 
 
@@ -63,19 +64,28 @@ def apply(
     Tenants that are not in it any more are removed, and their programs lose the accelerator.
     """
     from vgpumgr.broker.configuration import check_by_scheduler, document, read
+    from vgpumgr.broker.launch import check_paths
     from vgpumgr.broker.places import programs
 
     session = begin(context, output)
     configuration = read(Path(file))
     control = _control(_directory(session, run_directory, configuration))
+    check_paths(control.directory, configuration.tenants)
     settings = document(configuration, programs())
     check_by_scheduler(settings)
     before = _show(control, configuration)
     generation = control.set(settings, generation=if_generation or int(before["generation"]))
+    there = {str(each["name"]): len(each["processes"]) for each in before["tenants"] if not each["leaving"]}
+    removed = {name: count for name, count in sorted(there.items()) if name not in configuration.tenants}
+    added = sorted(configuration.tenants.keys() - there)
     if session.output == Output.JSON:
-        session.print_json({"generation": generation})
-    else:
-        session.note(f"applied; the configuration is generation {generation}")
+        session.print_json({"generation": generation, "removed": list(removed), "added": added})
+    said = [f"applied; the configuration is generation {generation}"]
+    if removed:
+        said.append("removed: " + ", ".join(_removed(name, count) for name, count in removed.items()))
+    if added:
+        said.append("added: " + ", ".join(added))
+    session.note("; ".join(said))
     if configuration.run_directory and Path(configuration.run_directory) != control.directory:
         session.note(f"run_directory = {configuration.run_directory!r} counts when the broker is started again")
 
@@ -132,6 +142,12 @@ def stop(context: typer.Context, run_directory: DirectoryOption = None) -> None:
     """Let a broker end, and its tenants' programs lose the accelerator."""
     session = begin(context, Output.TABLE)
     _control(find(session, run_directory)).stop()
+
+
+def _removed(name: str, programs: int) -> str:
+    if not programs:
+        return name
+    return f"{name} ({_count(programs, 'program')} {'ends' if programs == 1 else 'end'})"
 
 
 def _count(number: int, what: str) -> str:

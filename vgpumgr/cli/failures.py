@@ -21,6 +21,8 @@ class Status(IntEnum):
     NO_CAPACITY = 6
     UNREACHABLE = 7
     WARNINGS = 8  # of `host doctor`, `host probe-gpu` is inconclusive, a target of `simulate` is missed
+    PROGRAM_UNUSABLE = 126  # of `run`, like those of env(1) and shells
+    PROGRAM_MISSING = 127
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -35,6 +37,8 @@ _BY_KIND: dict[type[errors.VgpumgrError], Status] = {
     errors.ClaimMismatchError: Status.CONFLICT,
     errors.AgentRefusedError: Status.DENIED,
     errors.BrokerUnreachableError: Status.UNREACHABLE,
+    errors.ProgramMissingError: Status.PROGRAM_MISSING,
+    errors.ProgramUnusableError: Status.PROGRAM_UNUSABLE,
 }
 
 _BY_CODE = {

@@ -115,6 +115,8 @@ def _usage(error: typer.TyperException) -> str:
         todo = "it goes after the command, as in `vgpumgr get hosts -o json`"
     elif command != "vgpumgr" and option in ("--url", "--token-file", "--ca-file"):
         todo = f"it goes before the command, as in `vgpumgr {option} ... get hosts`"
+    elif command == "vgpumgr run" and said.startswith("No such option"):
+        todo = "put -- before the program, as in `vgpumgr run --tenant blue -- ls -l`"
     elif option == "--config":
         todo = "the settings are always in ~/.config/vgpumgr/config.toml, or below XDG_CONFIG_HOME"
     elif option in _WAITING and _WAITING[option] in _options(error):

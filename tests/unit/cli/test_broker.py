@@ -80,7 +80,7 @@ def shown(name: str, *, processes: int = 0, leaving: bool = False) -> dict[str, 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    running = Broker(tmp_path / "run/vgpumgr-broker")
+    running = Broker(tmp_path / "b")
     yield running
     running.close()
 
@@ -224,3 +224,84 @@ def test_a_table_of_a_tenant_that_is_not_there_is_refused(cli: Cli, broker: Brok
         f"vgpumgr: object.unknown: the broker in {broker.directory} has no tenant 'green'; it has blue, red\n"
     )
     assert [line.split()[0] for line in cli(*top, "blue").out.splitlines()] == ["TENANT", "blue"]
+
+
+# ---- what is said of it
+
+
+def test_apply_names_what_it_removes_and_adds(cli: Cli, tmp_path: Path, broker: Broker, made: Programs) -> None:
+    apply = ("broker", "apply", "--run-directory", str(broker.directory))
+    broker.tenants += [shown("old"), shown("gone", leaving=True)]
+    result = cli(*apply, configuration(tmp_path, tenants="[tenants.blue]\n[tenants.green]\n"))
+    assert result.err == (
+        "applied; the configuration is generation 2; removed: old, red (1 program ends); added: green\n"
+    )
+    result = cli(*apply, configuration(tmp_path, tenants="[tenants.blue]\n[tenants.red]\n[tenants.old]\n"))
+    assert result.err == "applied; the configuration is generation 3\n"
+    result = cli(*apply, configuration(tmp_path), "-o", "json")
+    assert json.loads(result.out) == {"generation": 4, "removed": ["old"], "added": []}
+
+
+def test_a_programs_option_needs_two_dashes(cli: Cli) -> None:
+    result = cli("run", "--tenant", "blue", "ls", "-l", "/dev/null")
+    assert result.status == 2
+    assert result.err == (
+        "vgpumgr: argument.invalid: No such option: -l;"
+        " put -- before the program, as in `vgpumgr run --tenant blue -- ls -l`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "code"),
+    [
+        ("no-such-program", 127, "program.missing: no-such-program: no such file or directory"),
+        ("{folder}/no/program", 127, "program.missing: {folder}/no/program: no such file or directory"),
+        ("{folder}", 126, "program.unusable: {folder}: permission denied"),
+        ("{folder}/file", 126, "program.unusable: {folder}/file: permission denied"),
+        ("{folder}/garbage", 126, "program.unusable: {folder}/garbage: exec format error"),
+    ],
+)
+def test_a_program_that_cannot_be_started_ends_as_with_env(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, status: int, code: str
+) -> None:
+    monkeypatch.setattr(launch, "check_socket", lambda *_: None)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "garbage").write_bytes(b"\0garbage")
+    (tmp_path / "garbage").chmod(0o755)
+    result = cli("run", "--tenant", "blue", "--", program.format(folder=tmp_path))
+    assert result.status == status
+    assert result.err.startswith(f"vgpumgr: {code.format(folder=tmp_path)}; give a program")
+
+
+def test_a_run_directory_has_room_for_the_longest_socket(cli: Cli, tmp_path: Path, started: list[Path]) -> None:
+    file = configuration(tmp_path)
+    longest = 107 - len("/blue.sock")
+    fits = f"{tmp_path}/".ljust(longest, "x")
+    assert cli("broker", "run", file, "--run-directory", fits).status == 0
+    for command in (("broker", "run", "--check"), ("broker", "run"), ("broker", "apply")):
+        result = cli(*command, file, "--run-directory", fits + "x")
+        assert result.status == 2
+        assert result.err == (
+            f"vgpumgr: settings.invalid: run_directory: {fits}x has {longest + 1} characters, and may have {longest}:"
+            " a path of a socket has at most 107, and its longest name here is blue.sock\n"
+        )
+    assert cli("broker", "show", "--run-directory", "x" * 100).err == (
+        f"vgpumgr: broker.unreachable: {'x' * 100}/control is too long for a socket;"
+        " no broker can have this run directory\n"
+    )
+
+
+@pytest.mark.parametrize(("runtime", "todo"), [("", "; set XDG_RUNTIME_DIR or run_directory"), ("{folder}", "")])
+def test_without_a_runtime_directory_it_is_said_which_to_set(
+    cli: Cli, tmp_path: Path, started: list[Path], monkeypatch: pytest.MonkeyPatch, runtime: str, todo: str
+) -> None:
+    def mkdir(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    file = configuration(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    cli.env["XDG_RUNTIME_DIR"] = runtime.format(folder=tmp_path)
+    result = cli("broker", "run", file)
+    assert result.status == 2
+    assert result.err.endswith(f"/vgpumgr-broker: permission denied{todo}\n")
