@@ -14,13 +14,19 @@ import subprocess
 import sys
 import time
 
-from tests.bench.compute import calls, gaps, programs, sharing
+from tests.bench.compute import calls, gaps, programs, sharing, starts
 from tests.bench.compute.site import ROOT
 from tests.bench.sched.__main__ import empty_document, missed
 from tests.bench.sched.result import show
 
 OUTPUT = ROOT / "build" / "bench" / "compute.json"
-EXPERIMENTS = {"calls": calls.measure, "programs": programs.measure, "sharing": sharing.measure, "gaps": gaps.measure}
+EXPERIMENTS = {
+    "calls": calls.measure,
+    "programs": programs.measure,
+    "starts": starts.measure,
+    "sharing": sharing.measure,
+    "gaps": gaps.measure,
+}
 
 
 def main(arguments: list[str]) -> int:
