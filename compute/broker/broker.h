@@ -41,6 +41,7 @@ enum supervisor_state {
  * @socket: struct vgpu_supervisor_message; fd -1 while there is none
  * @process: its pidfd
  * @failures: starts in a row that did not last
+ * @compilers: started by this process, as it said last; so for the next two
  */
 struct supervisor {
 	struct tenant *tenant;
@@ -53,6 +54,9 @@ struct supervisor {
 	uint64_t sequence;
 	uint32_t failures;
 	uint64_t starts;
+	uint64_t compilers;
+	uint64_t compile_hits;
+	uint64_t compile_kept_bytes;
 	bool ended;	/* is not started again */
 };
 

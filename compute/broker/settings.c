@@ -62,6 +62,7 @@ static const struct number_field tenant_fields[] = {
 	NUMBER(settings_tenant, memory_bytes, "memory_bytes", 1, UINT64_MAX / 2),
 	NUMBER(settings_tenant, window_bytes, "window_bytes", VGPU_WINDOW_BYTES_MIN,
 	       VGPU_WINDOW_BYTES_MAX),
+	NUMBER(settings_tenant, compile_cache_bytes, "compile_cache_bytes", 0, 1ull << 40),
 	NUMBER(settings_tenant, max_processes, "max_processes", 1, SETTINGS_PROCESSES_MAX),
 	NUMBER(settings_tenant, process_interval_ns, "process_interval_ns", 0, DAY_NS),
 	NUMBER(settings_tenant, process_burst, "process_burst", 1, 65536),

@@ -24,6 +24,7 @@ struct settings_tenant {
 	struct vgpu_group_params terms;
 	uint64_t memory_bytes;
 	uint64_t window_bytes;
+	uint64_t compile_cache_bytes;	/* its supervisor has it from its start */
 	uint64_t process_interval_ns;	/* one new process in this time, on average */
 	uint32_t process_burst;
 	uint32_t max_processes;

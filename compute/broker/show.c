@@ -88,7 +88,10 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 	fprintf(file, "\"supervisor\":{\"state\":\"%s\",",
 		tenant->supervisor.state == SUPERVISOR_UP ? "up" : "down");
 	NUMBERS(file, { "pid", (uint64_t)tenant->supervisor.pid },
-		{ "starts", tenant->supervisor.starts });
+		{ "starts", tenant->supervisor.starts },
+		{ "compilers", tenant->supervisor.compilers },
+		{ "compile_hits", tenant->supervisor.compile_hits },
+		{ "compile_kept_bytes", tenant->supervisor.compile_kept_bytes });
 	fputs("},\"refused\":{", file);
 	for (unsigned int i = VGPU_REFUSED_VERSION; i <= VGPU_REFUSED_STOPPING; i++)
 		fprintf(file, "%s\"%s\":%llu", i > VGPU_REFUSED_VERSION ? "," : "", refusals[i],

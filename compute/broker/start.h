@@ -4,7 +4,7 @@
  *
  * A supervisor is started as
  *
- *	vgpu-supervisor --tenant NAME --child PATH --library PATH
+ *	vgpu-supervisor --tenant NAME --child PATH --library PATH --compile-cache-bytes N
  *
  * with its socket (SOCK_SEQPACKET, struct vgpu_supervisor_message) as descriptor
  * VGPU_FD_SUPERVISOR_SOCKET, /dev/null as standard input, and the broker's

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -46,16 +47,20 @@ static struct loop *loop_of(struct supervisor *supervisor)
 static void become(const struct tenant *tenant, int socket, pid_t parent)
 {
 	const struct settings *settings = &tenant->broker->settings;
+	char compile_cache_bytes[24];
 	const char *const arguments[] = {
 		settings->supervisor,
 		"--tenant", tenant->settings.name,
 		"--child", settings->child,
 		"--library", settings->library,
+		"--compile-cache-bytes", compile_cache_bytes,
 		NULL,
 	};
 	sigset_t none;
 	int null;
 
+	snprintf(compile_cache_bytes, sizeof(compile_cache_bytes), "%llu",
+		 (unsigned long long)tenant->settings.compile_cache_bytes);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
@@ -121,6 +126,7 @@ static int start(struct supervisor *supervisor)
 		return error;
 	}
 	supervisor->state = SUPERVISOR_UP;
+	supervisor->compilers = supervisor->compile_hits = supervisor->compile_kept_bytes = 0;
 	supervisor->started_ns = loop_now_ns();
 	supervisor->starts++;
 	vgpu_log(LOG_INFO, "tenant=%s event=supervisor.started pid=%d",

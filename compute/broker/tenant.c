@@ -124,6 +124,9 @@ void tenant_supervisor_said(struct tenant *tenant, const struct vgpu_supervisor_
 	bool done = message->op == VGPU_SUPERVISOR_DONE;
 	struct client *client;
 
+	tenant->supervisor.compilers = message->compilers;
+	tenant->supervisor.compile_hits = message->compile_hits;
+	tenant->supervisor.compile_kept_bytes = message->compile_kept_bytes;
 	if (message->op == VGPU_SUPERVISOR_EXITED) {
 		client = client_of_child(tenant, message->child);
 		if (client)

@@ -59,9 +59,8 @@ struct vgpu_child;	/* the main loop's own; tests have another */
  * @reserve: count @bytes of the slice's accelerator memory; 0 or ENOMEM.  Main
  *	thread.  It may ask the supervisor, which takes tens of microseconds.
  * @release: give back what reserve() counted.  Main thread.
- * @compile: start a compiler with two memfds, which the callee closes in any
- *	case.  0, or a positive errno value and then compiled() is not called.
- *	Main thread.
+ * @compile: have a job compiled, a memfd that the callee closes in any case.  0, or a
+ *	positive errno value and then compiled() is not called.  Main thread.
  * @log: one line, without a line's end; @level is of syslog.h.  Any thread.
  */
 struct vgpu_child_services {
@@ -73,7 +72,7 @@ struct vgpu_child_services {
 	bool (*rivals)(struct vgpu_child *child);
 	int (*reserve)(struct vgpu_child *child, uint64_t bytes);
 	void (*release)(struct vgpu_child *child, uint64_t bytes);
-	int (*compile)(struct vgpu_child *child, int job, int result, uint64_t token);
+	int (*compile)(struct vgpu_child *child, int job, uint64_t token);
 	void (*log)(struct vgpu_child *child, int level, const char *format, ...)
 		__attribute__((format(printf, 3, 4)));
 };
@@ -138,7 +137,7 @@ struct vgpu_backend_outlook {
  *	and the main loop finds out a little later that it is dry.
  * @outlook: see there; cheap
  * @compiled: the answer to compile(): @status and @exit_status as in
- *	executor/link.h
+ *	executor/link.h; @result is a memfd to read, which the caller closes, or -1
  * @quiesce: forget what is queued and submit nothing any more; true when nothing
  *	is under way.  To be called again after each wake() until it is true.
  * @close: release everything; only after quiesce() said true
@@ -155,7 +154,7 @@ struct vgpu_backend_operations {
 	uint64_t (*settle)(struct vgpu_backend *backend);
 	void (*outlook)(struct vgpu_backend *backend, struct vgpu_backend_outlook *outlook);
 	void (*compiled)(struct vgpu_backend *backend, uint64_t token, int status,
-			 int exit_status);
+			 int exit_status, int result);
 	bool (*quiesce)(struct vgpu_backend *backend);
 	void (*close)(struct vgpu_backend *backend);
 };
@@ -169,7 +168,7 @@ extern const struct vgpu_backend_operations vgpu_opencl_backend;
  * @result: memfd to write
  *
  * Runs in a process of its own, which may start the linker and has no window.
- * Return: the process's exit status, 0 if the result is complete.
+ * Return: the process's exit status, as in executor/link.h.
  */
 int vgpu_opencl_compile(const char *library, int job, int result);
 

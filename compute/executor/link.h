@@ -13,13 +13,17 @@
  *	FAILED			none		none: the child exits
  *	RESERVE			none		ANSWER: 0 or ENOMEM
  *	RELEASE			none		none
- *	COMPILE			job, result	ANSWER when the compiler has ended
+ *	COMPILE			job		ANSWER with the result, when the compiler
+ *							has ended
  *
  * A compiler is a process of its own: `vgpu-child --compile`, in a sandbox that
  * may start the linker.  It has the job as VGPU_FD_JOB and writes the result to
- * VGPU_FD_RESULT; both are memfds of the child, whose contents only the child and
- * its compiler know.  It exits with 0 if the result is complete.  It has no other
- * descriptor, and no window.
+ * VGPU_FD_RESULT.  It has no other descriptor, and no window.
+ *
+ * The job is a memfd of the child; what the compiler gets is a copy where the result may
+ * be kept.  The result is a memfd of the supervisor.  It is sealed when nothing of the
+ * compiler is left, and the child is given a descriptor of it: a child could hold up who
+ * writes into a memfd of its own.  Only children and compilers know what is in them.
  */
 #ifndef VGPU_EXECUTOR_LINK_H
 #define VGPU_EXECUTOR_LINK_H
@@ -43,6 +47,9 @@ enum vgpu_compiler_fd {
 	VGPU_FD_JOB = 3,	/* memfd to read */
 	VGPU_FD_RESULT = 4,	/* memfd to write, at most VGPU_JOB_BYTES_MAX */
 };
+
+/* A compiler's exit status, besides 0: what it exits with otherwise has no result. */
+#define VGPU_COMPILER_REFUSED	16	/* the result says why, and is not worth keeping */
 
 enum vgpu_link_op {
 	VGPU_LINK_SERVING = 1,	/* the sandbox is closed, requests are taken */

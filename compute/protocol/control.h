@@ -77,6 +77,9 @@ struct vgpu_supervisor_message {
 	uint64_t window_bytes;	/* of START */
 	uint64_t memory_bytes;	/* of START: the slice's accelerator memory */
 	uint64_t processor_ns;	/* of DONE, EXITED: used by all children, ever */
+	uint64_t compilers;	/* of DONE, EXITED: started ever */
+	uint64_t compile_hits;	/* of DONE, EXITED: jobs that needed none */
+	uint64_t compile_kept_bytes;	/* of DONE, EXITED: results that are kept, and their jobs */
 	int32_t status;	/* of EXITED: as waitpid() gives it */
 	uint32_t reserved;
 	char reason[VGPU_REASON_BYTES];	/* of FAILED, EXITED */

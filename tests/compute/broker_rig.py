@@ -30,7 +30,7 @@ WANT = 1
 NONE, LENT, RECALLED, EXPIRED = range(4)
 GATE = 1 << 63
 CLIENT_MESSAGE = struct.Struct("=IIIIQ192s")
-SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQiI192s")
+SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQQQQiI192s")
 STREAM_REQUEST = struct.Struct("=IIQIIQ")
 LEASE_PAGE = struct.Struct("=IIIIQQQQ")
 STREAM_PAGE = struct.Struct("=QQQQQQ")
@@ -157,8 +157,9 @@ class Supervisor:
         return Child(child, sequence, window, memory, fds)
 
     def send(self, op: int, *, sequence: int = 0, child: int = 0, status: int = 0, reason: str = "") -> None:
+        counters = (self.processor_ns, 0, 0, 0)
         self.socket.send(
-            SUPERVISOR_MESSAGE.pack(VERSION, op, sequence, child, 0, 0, self.processor_ns, status, 0, reason.encode())
+            SUPERVISOR_MESSAGE.pack(VERSION, op, sequence, child, 0, 0, *counters, status, 0, reason.encode())
         )
 
     def exited(self, child: Child, *, status: int = 9, reason: str = "") -> None:
@@ -227,6 +228,7 @@ def tenant(name: str, **more: Any) -> dict[str, Any]:
         "inversion_burst_ns": 0,
         "memory_bytes": 64 * MIB,
         "window_bytes": 4 * MIB,
+        "compile_cache_bytes": 8 * MIB,
         "max_processes": 4,
         "process_interval_ns": 1,
         "process_burst": 1000,

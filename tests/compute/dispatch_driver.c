@@ -52,7 +52,7 @@ struct vgpu_child {
 	uint64_t reserved, limit, compilations;
 	struct {
 		uint64_t token;
-		int status, exit_status;
+		int status, exit_status, result;
 	} compiled[256];
 	unsigned int compiled_count;
 };
@@ -146,11 +146,12 @@ static void *run_compiler(void *argument)
 		_exit(127);
 	}
 	close(compilation->job);
-	close(compilation->result);
 	waitpid(process, &status, 0);
 	pthread_mutex_lock(&child->lock);
 	child->compiled[child->compiled_count].token = compilation->token;
-	child->compiled[child->compiled_count].status = status ? EIO : 0;
+	child->compiled[child->compiled_count].status =
+		status && WEXITSTATUS(status) != VGPU_COMPILER_REFUSED ? EIO : 0;
+	child->compiled[child->compiled_count].result = compilation->result;
 	child->compiled[child->compiled_count++].exit_status = status;
 	pthread_mutex_unlock(&child->lock);
 	wake(child);
@@ -158,13 +159,15 @@ static void *run_compiler(void *argument)
 	return NULL;
 }
 
-static int compile(struct vgpu_child *child, int job, int result, uint64_t token)
+static int compile(struct vgpu_child *child, int job, uint64_t token)
 {
 	struct compilation *compilation = malloc(sizeof(*compilation));
 	pthread_t thread;
 
 	child->compilations++;
-	*compilation = (struct compilation){ child, job, result, token };
+	*compilation = (struct compilation){
+		child, job, memfd_create("result", MFD_CLOEXEC), token,
+	};
 	if (pthread_create(&thread, NULL, run_compiler, compilation))
 		abort();
 	pthread_detach(thread);
@@ -208,9 +211,11 @@ static void take_compiled(struct vgpu_child *child, struct vgpu_backend *backend
 		unsigned int i = --child->compiled_count;
 		uint64_t token = child->compiled[i].token;
 		int status = child->compiled[i].status, exit_status = child->compiled[i].exit_status;
+		int result = child->compiled[i].result;
 
 		pthread_mutex_unlock(&child->lock);
-		operations->compiled(backend, token, status, exit_status);
+		operations->compiled(backend, token, status, exit_status, result);
+		close(result);
 		pthread_mutex_lock(&child->lock);
 	}
 	pthread_mutex_unlock(&child->lock);

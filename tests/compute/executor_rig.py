@@ -35,7 +35,7 @@ FOREVER = 2**64 - 1
 
 # protocol/control.h
 START, KILL, FREEZE, THAW, DONE, FAILED, EXITED = range(1, 8)
-CONTROL = struct.Struct("=IIQQQQQiI192s")
+CONTROL = struct.Struct("=IIQQQQQQQQiI192s")
 # protocol/lease.h
 NONE, LENT, RECALLED, EXPIRED = range(4)
 READY, YIELD = 1, 2
@@ -103,6 +103,9 @@ class Message:
     sequence: int
     child: int
     processor_ns: int
+    compilers: int
+    hits: int
+    kept_bytes: int
     status: int
     reason: str
 
@@ -312,7 +315,7 @@ class Slice:
     def send(self, op: int, *, child: int = 0, descriptors: tuple[int, ...] = (), **sizes: int) -> int:
         self.sequence += 1
         message = CONTROL.pack(
-            1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, b""
+            1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, 0, 0, 0, b""
         )
         socket.send_fds(self.control, [message], list(descriptors))
         return self.sequence
@@ -322,8 +325,9 @@ class Slice:
         self.control.settimeout(LIMIT_S)
         data = self.control.recv(CONTROL.size + 1)
         assert len(data) == CONTROL.size, "the supervisor has ended"
-        _, op, sequence, child, _, _, processor_ns, status, _, reason = CONTROL.unpack(data)
-        return Message(op, sequence, child, processor_ns, status, reason.split(b"\0")[0].decode())
+        _, op, sequence, child, _, _, processor_ns, compilers, hits, kept, status, _, reason = CONTROL.unpack(data)
+        said = reason.split(b"\0")[0].decode()
+        return Message(op, sequence, child, processor_ns, compilers, hits, kept, status, said)
 
     def answer(self, sequence: int) -> Message:
         """The answer to a request; what has exited meanwhile is kept."""

@@ -15,9 +15,13 @@
 #include <unistd.h>
 
 #include "executor/child/child.h"
+#include "executor/link.h"
 
 #define SPINNERS	2u
 #define TEXT_BYTES	512u
+/* Where it keeps its last job and the last result that it was given. */
+#define JOB	100
+#define RESULT	101
 
 enum hostile_op {
 	HOSTILE_CALL = 1,	/* answered with the result of the last one */
@@ -48,11 +52,6 @@ struct vgpu_backend {
 	volatile uint64_t *counters;
 	_Atomic int spinning;
 	pthread_t spinners[SPINNERS];
-	int result;
-	uint64_t call;
-	int status;
-	int exit_status;
-	bool has_compiled;
 };
 
 static long make_call(long number, const uint64_t *a)
@@ -144,11 +143,9 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 			backend->counters[1]++;
 	case HOSTILE_COMPILE:
 		job = memfd_create("job", MFD_CLOEXEC);
-		backend->result = memfd_create("result", MFD_CLOEXEC);
-		backend->call = message->call;
-		if (job < 0 || backend->result < 0 || write(job, request.text, TEXT_BYTES) < 0)
+		if (job < 0 || write(job, request.text, TEXT_BYTES) < 0 || dup2(job, JOB) < 0)
 			return false;
-		if (backend->services.compile(backend->services.child, job, dup(backend->result), 0))
+		if (backend->services.compile(backend->services.child, job, message->call))
 			answer(backend, message->call, -EAGAIN, NULL);
 		return true;
 	case HOSTILE_FORK:
@@ -186,16 +183,15 @@ static void outlook(struct vgpu_backend *backend, struct vgpu_backend_outlook *t
 	memset(to, 0, sizeof(*to));
 }
 
-static void compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status)
+static void compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status,
+		     int result)
 {
 	unsigned char text[TEXT_BYTES] = { 0 };
 
-	(void)token;
 	(void)exit_status;
-	if (pread(backend->result, text, sizeof(text), 0) < 0)
+	if (result >= 0 && (pread(result, text, sizeof(text), 0) < 0 || dup2(result, RESULT) < 0))
 		status = errno;
-	close(backend->result);
-	answer(backend, backend->call, status, text);
+	answer(backend, token, status, text);
 }
 
 static const struct vgpu_backend_operations hostile_backend = {
@@ -227,10 +223,11 @@ static int compile(const char *library, int job, int result)
 		return 4;
 	switch (what) {
 	case 'c':	/* copy */
+	case 'r':	/* and say that it is the reason of a failure */
 		while (read(job, page, 1) == 1)
 			if (write(result, page, 1) != 1)
 				return 5;
-		return 0;
+		return what == 'c' ? 0 : VGPU_COMPILER_REFUSED;
 	case 's':	/* for ever */
 		for (;;)
 			;

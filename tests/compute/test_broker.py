@@ -77,7 +77,8 @@ def broker(tmp_path: Path, programs: tuple[Path, Path]) -> Iterator[Broker]:
 
 def test_a_program_gets_a_window_and_its_tenants_supervisor_a_child(broker: Broker) -> None:
     supervisor = broker.supervisors()["blue"]
-    assert supervisor.arguments == "--tenant blue --child /bin/true --library /bin/true"
+    words = "--tenant blue --child /bin/true --library /bin/true --compile-cache-bytes 8388608"
+    assert supervisor.arguments == words
     program = broker.connect("blue").hello()
     child = supervisor.start()
     answer = program.answer()

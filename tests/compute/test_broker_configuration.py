@@ -38,6 +38,7 @@ def test_a_tenant_without_fields_has_defaults(tmp_path: Path) -> None:
     blue = found["tenants"][0]
     assert (blue["name"], blue["weight"], blue["timeslice_ns"], blue["band"]) == ("blue", 100, 5_000_000, "fair")
     assert (blue["cap_ns"], blue["reserve_ns"], blue["memory_bytes"], blue["window_bytes"]) == (0, 0, 2**30, 2**26)
+    assert blue["compile_cache_bytes"] == 2**26
     assert (blue["max_processes"], blue["socket_mode"], blue["socket_gid"]) == (16, 0o600, 2**32 - 1)
 
 
@@ -52,6 +53,7 @@ def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
     reserve_period_us = 40000
     memory = "2G"
     window = 8388608
+    compile_cache = "8M"
     socket_mode = "0660"
     socket_group = "root"
     processes_per_minute = 60
@@ -60,7 +62,7 @@ def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
     assert (blue["weight"], blue["band"]) == (250, "latency")
     assert (blue["cap_ns"], blue["cap_period_ns"], blue["burst_ns"]) == (15_000_000, 50_000_000, 9_000_000)
     assert (blue["reserve_ns"], blue["reserve_period_ns"]) == (1_500_000, 40_000_000)
-    assert (blue["memory_bytes"], blue["window_bytes"]) == (2**31, 2**23)
+    assert (blue["memory_bytes"], blue["window_bytes"], blue["compile_cache_bytes"]) == (2**31, 2**23, 2**23)
     assert (blue["socket_mode"], blue["socket_gid"]) == (0o660, 0)
     assert blue["process_interval_ns"] == 10**9
 

@@ -157,21 +157,6 @@ def test_a_binary_makes_the_same_program_in_another_process(
         assert (bad.status, bad.statuses) == (INVALID_BINARY, [INVALID_BINARY])
 
 
-def test_the_same_source_is_compiled_once_in_a_process(driver: Driver) -> None:
-    for program, options in ((1, b"-DVALUE=31"), (2, b"-DVALUE=32"), (3, b"-DVALUE=31")):
-        driver.do("CREATE_PROGRAM_WITH_SOURCE", program=program, context=1, source=SET)
-        driver.do("BUILD_PROGRAM", program=program, options=options)
-        driver.do("CREATE_KERNEL", kernel=program, program=program, name=b"set")
-    assert [result(driver, kernel) for kernel in (1, 2, 3)] == [31, 32, 31]
-    assert get(driver, QUERY_BUILD, 3, 0x1182) == b"-DVALUE=31\0"
-    assert driver.state().compilations == 2
-    # A failure is told by a compiler each time.
-    for _ in range(2):
-        assert build(driver, 4, SET).status == BUILD_PROGRAM_FAILURE
-        driver.do("RELEASE", kind=KINDS["PROGRAM"], handle=4)
-    assert driver.state().compilations == 4
-
-
 def test_the_client_is_told_what_a_kernels_arguments_are(driver: Driver) -> None:
     source = b"""
     typedef struct { int a, b; } pair;

@@ -103,6 +103,7 @@ class Tenant(Table):
     inversion_permille: Permille = 0
     memory: Annotated[Size, Field(ge=MIB, le=2**62)] = 1024 * MIB
     window: Annotated[Size, Field(ge=4 * MIB, le=16384 * MIB, multiple_of=4096)] = 64 * MIB
+    compile_cache: Annotated[Size, Field(ge=0, le=2**40)] = 64 * MIB
     max_processes: Annotated[int, Field(ge=1, le=64)] = 16
     processes_per_minute: Annotated[int, Field(ge=1, le=60_000)] = 600
     socket_mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0600"
@@ -244,6 +245,7 @@ def _tenant(name: str, tenant: Tenant) -> dict[str, Any]:
         "inversion_burst_ns": 0,
         "memory_bytes": tenant.memory,
         "window_bytes": tenant.window,
+        "compile_cache_bytes": tenant.compile_cache,
         "max_processes": tenant.max_processes,
         "process_interval_ns": 60 * 10**9 // tenant.processes_per_minute,
         "process_burst": max(2 * tenant.max_processes, 10),

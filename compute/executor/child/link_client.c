@@ -16,30 +16,31 @@ static _Noreturn void orphaned(void)
 	_exit(1);
 }
 
-static void send_message(int socket, const struct vgpu_link_message *message,
-			 const int *descriptors, unsigned int count)
+/* @job: goes with it, or -1 */
+static void send_message(int socket, const struct vgpu_link_message *message, int job)
 {
 	union {
 		struct cmsghdr header;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		char bytes[CMSG_SPACE(sizeof(int))];
 	} control = { 0 };
 	struct iovec part = { .iov_base = (void *)message, .iov_len = sizeof(*message) };
 	struct msghdr datagram = { .msg_iov = &part, .msg_iovlen = 1 };
 
-	if (count) {
+	if (job >= 0) {
 		datagram.msg_control = &control;
-		datagram.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		datagram.msg_controllen = sizeof(control);
 		control.header.cmsg_level = SOL_SOCKET;
 		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(&control.header), descriptors, count * sizeof(int));
+		control.header.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.header), &job, sizeof(int));
 	}
 	while (sendmsg(socket, &datagram, MSG_NOSIGNAL) < 0)
 		if (errno != EINTR)
 			orphaned();
 }
 
-static void take_answer(struct vgpu_link *link, const struct vgpu_link_message *answer)
+static void take_answer(struct vgpu_link *link, const struct vgpu_link_message *answer,
+			int result)
 {
 	bool compiled = false;
 
@@ -53,6 +54,7 @@ static void take_answer(struct vgpu_link *link, const struct vgpu_link_message *
 			.token = link->jobs[i].token,
 			.status = answer->status,
 			.exit_status = answer->exit_status,
+			.result = result,
 		};
 		compiled = true;
 		break;
@@ -74,14 +76,27 @@ static void *receive(void *argument)
 
 	for (;;) {
 		struct vgpu_link_message answer;
-		ssize_t bytes = recv(link->socket, &answer, sizeof(answer), 0);
+		union {
+			struct cmsghdr header;
+			char bytes[CMSG_SPACE(sizeof(int))];
+		} control = { 0 };
+		struct iovec part = { .iov_base = &answer, .iov_len = sizeof(answer) };
+		struct msghdr datagram = {
+			.msg_iov = &part, .msg_iovlen = 1,
+			.msg_control = &control, .msg_controllen = sizeof(control),
+		};
+		ssize_t bytes = recvmsg(link->socket, &datagram, MSG_CMSG_CLOEXEC);
+		int result = -1;
 
 		if (bytes < 0 && errno == EINTR)
 			continue;
 		if (bytes != sizeof(answer))
 			orphaned();
+		/* None is left of it when this process has no more descriptors. */
+		if (CMSG_FIRSTHDR(&datagram) && control.header.cmsg_len == CMSG_LEN(sizeof(int)))
+			memcpy(&result, CMSG_DATA(&control.header), sizeof(int));
 		if (answer.op == VGPU_LINK_ANSWER && answer.sequence)
-			take_answer(link, &answer);
+			take_answer(link, &answer, result);
 	}
 	return NULL;
 }
@@ -113,7 +128,7 @@ static int ask(struct vgpu_link *link, uint64_t bytes)
 	};
 	uint32_t answered = atomic_load(&link->answered);
 
-	send_message(link->socket, &request, NULL, 0);
+	send_message(link->socket, &request, -1);
 	for (;;) {
 		uint32_t now = atomic_load(&link->answered);
 
@@ -157,17 +172,16 @@ void vgpu_link_release(struct vgpu_link *link, uint64_t bytes)
 		return;
 	message.bytes = link->unused_bytes - VGPU_LINK_STEP_BYTES;
 	link->unused_bytes = VGPU_LINK_STEP_BYTES;
-	send_message(link->socket, &message, NULL, 0);
+	send_message(link->socket, &message, -1);
 }
 
-int vgpu_link_compile(struct vgpu_link *link, int job, int result, uint64_t token)
+int vgpu_link_compile(struct vgpu_link *link, int job, uint64_t token)
 {
 	const struct vgpu_link_message request = {
 		.version = VGPU_LINK_VERSION,
 		.op = VGPU_LINK_COMPILE,
 		.sequence = ++link->sequence,
 	};
-	const int descriptors[2] = { job, result };
 	int status = EAGAIN;
 
 	pthread_mutex_lock(&link->lock);
@@ -184,9 +198,8 @@ int vgpu_link_compile(struct vgpu_link *link, int job, int result, uint64_t toke
 	}
 	pthread_mutex_unlock(&link->lock);
 	if (!status)
-		send_message(link->socket, &request, descriptors, 2);
+		send_message(link->socket, &request, job);
 	close(job);
-	close(result);
 	return status;
 }
 
@@ -208,5 +221,5 @@ void vgpu_link_say(int socket, enum vgpu_link_op op, const char *reason)
 	struct vgpu_link_message message = { .version = VGPU_LINK_VERSION, .op = op };
 
 	snprintf(message.reason, sizeof(message.reason), "%s", reason ? reason : "");
-	send_message(socket, &message, NULL, 0);
+	send_message(socket, &message, -1);
 }

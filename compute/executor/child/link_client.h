@@ -21,6 +21,7 @@ struct vgpu_link_compiled {
 	uint64_t token;
 	int status;
 	int exit_status;
+	int result;	/* the taker closes it; -1 for none */
 };
 
 struct vgpu_link {
@@ -57,12 +58,12 @@ void vgpu_link_release(struct vgpu_link *link, uint64_t bytes);
 
 /**
  * vgpu_link_compile() - ask for a compiler; main thread
- * @job: closed in any case, and so is @result
+ * @job: closed in any case
  *
  * Return: 0, and the answer comes by vgpu_link_take_compiled(); or EAGAIN when
  * VGPU_JOBS_MAX answers are outstanding.
  */
-int vgpu_link_compile(struct vgpu_link *link, int job, int result, uint64_t token);
+int vgpu_link_compile(struct vgpu_link *link, int job, uint64_t token);
 bool vgpu_link_take_compiled(struct vgpu_link *link, struct vgpu_link_compiled *compiled);
 
 /* SERVING, or FAILED with a reason.  Needs no vgpu_link_open(). */

@@ -111,9 +111,12 @@ static void take_compiled(struct vgpu_child *child)
 {
 	struct vgpu_link_compiled compiled;
 
-	while (vgpu_link_take_compiled(&child->link, &compiled))
+	while (vgpu_link_take_compiled(&child->link, &compiled)) {
 		child->operations->compiled(child->backend, compiled.token, compiled.status,
-					    compiled.exit_status);
+					    compiled.exit_status, compiled.result);
+		if (compiled.result >= 0)
+			close(compiled.result);
+	}
 }
 
 static bool has_news(const struct vgpu_child *child, uint32_t alarm, bool listens)

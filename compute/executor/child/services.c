@@ -67,9 +67,9 @@ static void release(struct vgpu_child *child, uint64_t bytes)
 	vgpu_link_release(&child->link, bytes);
 }
 
-static int compile(struct vgpu_child *child, int job, int result, uint64_t token)
+static int compile(struct vgpu_child *child, int job, uint64_t token)
 {
-	return vgpu_link_compile(&child->link, job, result, token);
+	return vgpu_link_compile(&child->link, job, token);
 }
 
 static void log_line(struct vgpu_child *child, int level, const char *format, ...)

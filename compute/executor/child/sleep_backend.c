@@ -109,12 +109,12 @@ static void answer(struct vgpu_backend *backend, const struct vgpu_sleep_request
 static uint32_t compile(struct vgpu_backend *backend, const struct vgpu_sleep_request *request)
 {
 	uint64_t token = backend->token++ % 256;
-	int job = memfd_create("job", MFD_CLOEXEC), result = memfd_create("result", MFD_CLOEXEC);
+	int job = memfd_create("job", MFD_CLOEXEC);
 
-	if (job < 0 || result < 0 || ftruncate(job, (off_t)request->value))
+	if (job < 0 || ftruncate(job, (off_t)request->value))
 		return (uint32_t)errno;
 	backend->compiling[token] = *request;
-	return (uint32_t)backend->services.compile(backend->services.child, job, result, token);
+	return (uint32_t)backend->services.compile(backend->services.child, job, token);
 }
 
 static bool handle(struct vgpu_backend *backend, const struct vgpu_message *message)
@@ -213,8 +213,10 @@ static void outlook(struct vgpu_backend *backend, struct vgpu_backend_outlook *t
 	}
 }
 
-static void compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status)
+static void compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status,
+		     int result)
 {
+	(void)result;
 	answer(backend, &backend->compiling[token], (uint64_t)exit_status, (uint32_t)status);
 }
 

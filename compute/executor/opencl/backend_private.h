@@ -273,7 +273,6 @@ struct vgpu_backend {
 	/* build.c, loader.c */
 	struct build *builds;	/* that compilers work on */
 	uint64_t build_token;
-	struct kept *kept;	/* results of builds */
 	struct loader *loader;
 
 	/* Where answers are made. */
@@ -412,7 +411,8 @@ void opencl_print_drain(struct vgpu_backend *backend);
 
 /* build.c */
 struct program;
-void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status);
+void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status,
+		     int result);
 void opencl_collect_builds(struct vgpu_backend *backend);
 void opencl_builds_close(struct vgpu_backend *backend);
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
-#include <unistd.h>
 
 #include "executor/link.h"
 #include "job.h"
@@ -119,18 +118,13 @@ static bool parse_result(struct build *build, const uint8_t *bytes, size_t size)
 	return fine;
 }
 
-/* What the compiler has written; results without an error are kept. */
-static bool read_result(struct vgpu_backend *backend, struct build *build)
+/* What the compiler has written. */
+static bool read_result(struct build *build, int result)
 {
 	size_t size = 0;
-	uint8_t *bytes = opencl_read_file(build->result, VGPU_JOB_BYTES_MAX, &size);
+	uint8_t *bytes = opencl_read_file(result, VGPU_JOB_BYTES_MAX, &size);
 	bool fine = bytes && parse_result(build, bytes, size);
 
-	if (fine && !build->error && build->job) {
-		opencl_keep_result(backend, build->job, build->job_bytes, bytes, size);
-		build->job = NULL;
-		return true;
-	}
 	free(bytes);
 	return fine;
 }
@@ -138,20 +132,11 @@ static bool read_result(struct vgpu_backend *backend, struct build *build)
 static cl_int run_compiler(struct vgpu_backend *backend, struct build *build,
 			   struct job_writer *writer)
 {
-	struct job_writer nothing = { 0 };
-	int job = opencl_put_memfd(writer, "vgpu-job");
-	int result = opencl_put_memfd(&nothing, "vgpu-result"), error_number;
+	int job = opencl_put_memfd(writer, "vgpu-job"), error_number;
 
-	build->result = result < 0 ? -1 : fcntl(result, F_DUPFD_CLOEXEC, 8);
-	if (job < 0 || build->result < 0) {
-		if (job >= 0)
-			close(job);
-		if (result >= 0)
-			close(result);
+	if (job < 0)
 		return CL_OUT_OF_HOST_MEMORY;
-	}
-	error_number = backend->services.compile(backend->services.child, job, result,
-						 build->token);
+	error_number = backend->services.compile(backend->services.child, job, build->token);
 	if (error_number) {
 		backend->services.log(backend->services.child, LOG_WARNING,
 				      "event=compiler not started: %s", strerror(error_number));
@@ -160,14 +145,12 @@ static cl_int run_compiler(struct vgpu_backend *backend, struct build *build,
 	return CL_SUCCESS;
 }
 
-/* *ready: the build has its result already, from the program itself or from an earlier build. */
+/* *ready: the build has its result already, from the program itself. */
 static cl_int start(struct vgpu_backend *backend, struct build *build,
 		    const struct opencl_build_request *request, bool *ready)
 {
 	struct job_writer writer = { 0 };
 	cl_int error = choose_devices(build, request);
-	const uint8_t *result;
-	size_t bytes;
 
 	*ready = !error && take_complete(build);
 	if (error || *ready)
@@ -177,16 +160,6 @@ static cl_int start(struct vgpu_backend *backend, struct build *build,
 		free(writer.bytes);
 		return error;
 	}
-	result = opencl_find_result(backend, writer.bytes, writer.used, &bytes);
-	if (result && parse_result(build, result, bytes)) {
-		free(writer.bytes);
-		*ready = true;
-		return CL_SUCCESS;
-	}
-	build->job = malloc(writer.used);
-	if (build->job)
-		memcpy(build->job, writer.bytes, writer.used);
-	build->job_bytes = writer.used;
 	return run_compiler(backend, build, &writer);
 }
 
@@ -194,12 +167,9 @@ static void free_build(struct vgpu_backend *backend, struct build *build)
 {
 	for (uint32_t i = 0; i < build->device_count; i++)
 		opencl_clear_program_device(&build->devices[i]);
-	if (build->result >= 0)
-		close(build->result);
 	build->program->building = false;
 	opencl_unref(backend, build->program);
 	free(build->options);
-	free(build->job);
 	free(build);
 }
 
@@ -309,7 +279,6 @@ void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_reques
 		build->request = *request->message;
 		build->program = opencl_ref(request->program);
 		build->context = request->program->context->library;
-		build->result = -1;
 		build->token = ++backend->build_token;
 		build->options = request->options;
 		request->program->building = true;
@@ -333,7 +302,8 @@ void opencl_start_build(struct vgpu_backend *backend, struct opencl_build_reques
 	opencl_answer(backend, request->message, error);
 }
 
-void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status)
+void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status,
+		     int result)
 {
 	struct build *build, **link = &backend->builds;
 	char text[128];
@@ -350,7 +320,7 @@ void opencl_compiled(struct vgpu_backend *backend, uint64_t token, int status, i
 		blame(build, text);
 		if (status == ENOMEM || status == EAGAIN)
 			build->error = CL_OUT_OF_HOST_MEMORY;
-	} else if (!read_result(backend, build)) {
+	} else if (!read_result(build, result)) {
 		blame(build, "vgpu: the compiler's result cannot be read");
 	}
 	load_or_finish(backend, build);
@@ -379,7 +349,6 @@ void opencl_builds_close(struct vgpu_backend *backend)
 	}
 	free(backend->loader);
 	backend->loader = NULL;
-	opencl_forget_results(backend);
 	while ((build = backend->builds)) {
 		backend->builds = build->next;
 		free_build(backend, build);

@@ -324,5 +324,7 @@ int vgpu_opencl_compile(const char *library, int job, int result)
 	put_result(&compiler, &writer, error);
 	if (compiler.root[0])
 		nftw(compiler.root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-	return opencl_put_file(&writer, result) ? 0 : 4;
+	if (!opencl_put_file(&writer, result))
+		return 4;
+	return error ? VGPU_COMPILER_REFUSED : 0;
 }

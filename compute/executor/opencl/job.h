@@ -36,7 +36,7 @@ struct job_reader {
 
 void opencl_put_number(struct job_writer *writer, uint64_t value);
 void opencl_put_blob(struct job_writer *writer, const void *bytes, size_t count);
-/* A sealed-size memfd with what was written, at offset 0; or -1.  Frees the writer's memory. */
+/* A memfd with what was written, at offset 0; or -1.  Frees the writer's memory. */
 int opencl_put_memfd(struct job_writer *writer, const char *name);
 /* All at once into an open file; false: it failed. */
 bool opencl_put_file(struct job_writer *writer, int file);

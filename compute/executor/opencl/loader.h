@@ -16,9 +16,6 @@ struct build {
 	struct vgpu_message request;	/* its header, for the answer */
 	struct program *program;
 	uint64_t token;
-	int result;	/* memfd that the compiler writes */
-	uint8_t *job;	/* a copy, to keep the result by */
-	size_t job_bytes;
 	char *options;
 	cl_int error;	/* for the answer */
 	uint32_t device_count;
@@ -42,15 +39,5 @@ struct build *opencl_loaded(struct vgpu_backend *backend);
 struct job_writer;
 cl_int opencl_write_job(struct job_writer *job, const struct build *build,
 			const struct opencl_build_request *request);
-
-/*
- * kept.c: results of earlier builds of this process, by their whole job.  keep takes
- * both blocks; find's bytes are valid until the next keep.
- */
-const uint8_t *opencl_find_result(struct vgpu_backend *backend, const uint8_t *job,
-				  size_t job_bytes, size_t *bytes);
-void opencl_keep_result(struct vgpu_backend *backend, uint8_t *job, size_t job_bytes,
-			uint8_t *result, size_t bytes);
-void opencl_forget_results(struct vgpu_backend *backend);
 
 #endif /* VGPU_OPENCL_LOADER_H */

@@ -2,13 +2,14 @@
 /*
  * Compilers: processes beside the children, a bounded number at a time, each bounded
  * in time and memory.  They run while the gate is closed, because they use nothing of
- * the accelerator.
+ * the accelerator.  A job that was compiled before needs none (kept.h).
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <syslog.h>
@@ -24,6 +25,11 @@
  */
 #define START_BURST	64u
 #define START_EVERY_NS	50000000ull
+/*
+ * Descriptors besides those of jobs that wait and of results that are kept: at most 5 of
+ * a child and 6 of a compiler, and the supervisor's own.
+ */
+#define OTHER_DESCRIPTORS	(5 * VGPU_CHILDREN_MAX + 6 * VGPU_COMPILERS_MAX + 64)
 
 /* Returns 0 if one may be started now, or else when. */
 static uint64_t take_permit(struct vgpu_supervisor *s, uint64_t now_ns)
@@ -56,27 +62,75 @@ static bool is_memfd(int descriptor)
 	return fcntl(descriptor, F_GET_SEALS) >= 0;
 }
 
-int vgpu_compilers_queue(struct vgpu_supervisor *s, struct vgpu_supervised *child,
-			 uint64_t sequence, int job, int result)
+/* It changes no more: what could write to it has ended, or has never had it. */
+static bool seal(int file)
 {
-	struct stat status;
-	struct vgpu_job *last = &s->queue[s->queued];
+	return !fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
 
-	if (!is_memfd(job) || !is_memfd(result) || fstat(job, &status))
+static int copy_of(const struct vgpu_kept_job *job)
+{
+	int file = memfd_create("vgpu-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (file >= 0 && pwrite(file, job->data, job->bytes, 0) == (ssize_t)job->bytes && seal(file))
+		return file;
+	if (file >= 0)
+		close(file);
+	return -1;
+}
+
+void vgpu_compilers_open(struct vgpu_supervisor *s)
+{
+	struct rlimit limit = { 0 };
+	uint64_t left;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	left = limit.rlim_cur > OTHER_DESCRIPTORS ? limit.rlim_cur - OTHER_DESCRIPTORS : 0;
+	s->kept.limit_bytes = s->options.compile_cache_bytes;
+	s->kept.limit_results = left / 4 < VGPU_KEPT_RESULTS_MAX ? (unsigned int)left / 4 :
+								  VGPU_KEPT_RESULTS_MAX;
+	left -= s->kept.limit_results;
+	s->places = left < VGPU_QUEUE_MAX ? (unsigned int)left : VGPU_QUEUE_MAX;
+	if (s->places < 2 * VGPU_CHILDREN_MAX)
+		vgpu_log(LOG_WARNING, "event=descriptors %llu are few for many children",
+			 (unsigned long long)limit.rlim_cur);
+}
+
+/* The last places are for children that have no job yet. */
+static bool has_place(const struct vgpu_supervisor *s, uint64_t client)
+{
+	unsigned int jobs = jobs_of(s, client);
+
+	return jobs < VGPU_JOBS_MAX && s->queued + (jobs ? VGPU_CHILDREN_MAX : 0) < s->places;
+}
+
+int vgpu_compilers_queue(struct vgpu_supervisor *s, struct vgpu_supervised *child,
+			 uint64_t sequence, int file)
+{
+	struct vgpu_job *last = &s->queue[s->queued];
+	struct stat status;
+	int result;
+
+	if (!is_memfd(file) || fstat(file, &status))
 		return EINVAL;
 	if (status.st_size < 0 || (uint64_t)status.st_size > VGPU_JOB_BYTES_MAX)
 		return E2BIG;
-	if (jobs_of(s, child->number) >= VGPU_JOBS_MAX || s->queued == VGPU_QUEUE_MAX)
+	if (!has_place(s, child->number))
 		return EAGAIN;
-	*last = (struct vgpu_job){
-		.client = child->number,
-		.sequence = sequence,
-		.job = fcntl(job, F_DUPFD_CLOEXEC, 0),
-		.result = fcntl(result, F_DUPFD_CLOEXEC, 0),
-	};
-	if (last->job < 0 || last->result < 0) {
-		if (last->job >= 0)
-			close(last->job);
+	*last = (struct vgpu_job){ .client = child->number, .sequence = sequence };
+	last->job = vgpu_kept_read(&s->kept, file, (size_t)status.st_size, vgpu_now_ns());
+	result = last->job ? vgpu_kept_find(&s->kept, last->job) : -1;
+	if (result >= 0) {
+		s->kept.hits++;
+		vgpu_kept_drop(&s->kept, last->job);
+		vgpu_requests_answer(s, child->number, sequence, 0, 0, result);
+		return 0;
+	}
+	last->file = last->job ? copy_of(last->job) : fcntl(file, F_DUPFD_CLOEXEC, 0);
+	if (last->file < 0) {
+		vgpu_kept_drop(&s->kept, last->job);
 		return EAGAIN;
 	}
 	s->queued++;
@@ -84,12 +138,17 @@ int vgpu_compilers_queue(struct vgpu_supervisor *s, struct vgpu_supervised *chil
 	return 0;
 }
 
-static void drop(struct vgpu_supervisor *s, unsigned int index)
+static void take_out(struct vgpu_supervisor *s, unsigned int index)
 {
-	close(s->queue[index].job);
-	close(s->queue[index].result);
+	close(s->queue[index].file);
 	s->queued--;
 	memmove(&s->queue[index], &s->queue[index + 1], (s->queued - index) * sizeof(s->queue[0]));
+}
+
+static void drop(struct vgpu_supervisor *s, unsigned int index)
+{
+	vgpu_kept_drop(&s->kept, s->queue[index].job);
+	take_out(s, index);
 }
 
 /* The first job of the child with the fewest compilers, so that a flood delays its own child. */
@@ -110,21 +169,27 @@ static unsigned int choose(const struct vgpu_supervisor *s)
 	return best;
 }
 
+/* The job becomes the compiler's if it starts. */
 static int start(struct vgpu_supervisor *s, struct vgpu_supervised *compiler,
 		 const struct vgpu_job *job)
 {
-	const int descriptors[2] = { job->job, job->result };
+	int descriptors[2] = { job->file, memfd_create("vgpu-result", MFD_CLOEXEC | MFD_ALLOW_SEALING) };
 	int error;
 
-	/* The child has written the job by this descriptor. */
-	lseek(job->job, 0, SEEK_SET);
+	if (descriptors[1] < 0)
+		return errno;
+	/* The child has written the job by this descriptor, if it is no copy. */
+	lseek(job->file, 0, SEEK_SET);
 	*compiler = (struct vgpu_supervised){
 		.compiler = true, .number = ++s->compilers_started, .link = -1, .window = -1,
-		.client = job->client, .sequence = job->sequence,
+		.client = job->client, .sequence = job->sequence, .result = descriptors[1],
+		.job = job->job,
 	};
 	error = vgpu_start(s, compiler, 0, VGPU_WINDOW_BYTES_MIN, descriptors, 2);
 	compiler->deadline_ns = vgpu_now_ns() + s->options.compiler_limit_ns;
-	if (!error)
+	if (error)
+		close(compiler->result);
+	else
 		vgpu_log(LOG_DEBUG, "compiler=%llu event=started child=%llu pid=%d",
 			 (unsigned long long)compiler->number, (unsigned long long)job->client,
 			 compiler->member.pid);
@@ -144,18 +209,41 @@ void vgpu_compilers_start(struct vgpu_supervisor *s)
 			return;
 		chosen = choose(s);
 		error = start(s, &s->compilers[i], &s->queue[chosen]);
-		if (error) {
-			vgpu_log(LOG_ERR, "event=compiler cannot be started, error=%d", error);
-			vgpu_requests_answer(s, s->queue[chosen].client, s->queue[chosen].sequence,
-					     EIO, 0);
+		if (!error) {
+			take_out(s, chosen);
+			continue;
 		}
+		vgpu_log(LOG_ERR, "event=compiler cannot be started, error=%d", error);
+		vgpu_requests_answer(s, s->queue[chosen].client, s->queue[chosen].sequence, EIO, 0, -1);
 		drop(s, chosen);
 	}
 }
 
+/* Jobs that wait and whose result was just kept. */
+static void answer_same(struct vgpu_supervisor *s, uint64_t hash)
+{
+	for (unsigned int i = s->queued; i--;) {
+		struct vgpu_job *job = &s->queue[i];
+		int result = job->job && job->job->hash == hash ? vgpu_kept_find(&s->kept, job->job) : -1;
+
+		if (result < 0)
+			continue;
+		s->kept.hits++;
+		vgpu_requests_answer(s, job->client, job->sequence, 0, 0, result);
+		drop(s, i);
+	}
+}
+
+static bool has_result(const struct vgpu_supervised *compiler)
+{
+	return !compiler->timed_out && WIFEXITED(compiler->status) &&
+	       (WEXITSTATUS(compiler->status) == 0 ||
+		WEXITSTATUS(compiler->status) == VGPU_COMPILER_REFUSED) && seal(compiler->result);
+}
+
 void vgpu_compilers_ended(struct vgpu_supervisor *s, struct vgpu_supervised *compiler)
 {
-	int status = compiler->timed_out ? ETIMEDOUT : compiler->status ? EIO : 0;
+	int status = has_result(compiler) ? 0 : compiler->timed_out ? ETIMEDOUT : EIO;
 
 	vgpu_log(status ? LOG_WARNING : LOG_DEBUG,
 		 "compiler=%llu event=ended child=%llu status=0x%x after_ms=%llu processor_ms=%llu%s",
@@ -164,7 +252,17 @@ void vgpu_compilers_ended(struct vgpu_supervisor *s, struct vgpu_supervised *com
 		 (unsigned long long)(vgpu_now_ns() - compiler->started_ns) / 1000000,
 		 (unsigned long long)compiler->processor_ns / 1000000,
 		 compiler->timed_out ? " timed out" : "");
-	vgpu_requests_answer(s, compiler->client, compiler->sequence, status, compiler->status);
+	vgpu_requests_answer(s, compiler->client, compiler->sequence, status, compiler->status,
+			     status ? -1 : compiler->result);
+	if (!status && !compiler->status && compiler->job) {
+		uint64_t hash = compiler->job->hash;
+
+		vgpu_kept_add(&s->kept, compiler->job, compiler->result);
+		answer_same(s, hash);
+	} else {
+		vgpu_kept_drop(&s->kept, compiler->job);
+		close(compiler->result);
+	}
 }
 
 void vgpu_compilers_forget(struct vgpu_supervisor *s, uint64_t client)

@@ -102,6 +102,9 @@ void vgpu_control_answer(struct vgpu_supervisor *s, enum vgpu_supervisor_op op, 
 		.sequence = sequence,
 		.child = child,
 		.processor_ns = vgpu_processor_ns(s),
+		.compilers = s->compilers_started,
+		.compile_hits = s->kept.hits,
+		.compile_kept_bytes = s->kept.bytes,
 	};
 
 	snprintf(message.reason, sizeof(message.reason), "%s", reason ? reason : "");
@@ -115,6 +118,9 @@ void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised
 		.op = VGPU_SUPERVISOR_EXITED,
 		.child = child->number,
 		.processor_ns = vgpu_processor_ns(s),
+		.compilers = s->compilers_started,
+		.compile_hits = s->kept.hits,
+		.compile_kept_bytes = s->kept.bytes,
 		.status = child->status,
 	};
 

@@ -95,6 +95,7 @@ static void open_supervisor(struct vgpu_supervisor *s)
 	error = vgpu_janitor_start(s);
 	if (error)
 		vgpu_log(LOG_WARNING, "event=janitor none: error=%d", error);
+	vgpu_compilers_open(s);
 	hurry(s);
 	vgpu_watch(s, VGPU_CONTROL_SOCKET, EPOLLIN, VGPU_EVENT_CONTROL, 0);
 	vgpu_watch(s, s->signals, EPOLLIN, VGPU_EVENT_SIGNAL, 0);

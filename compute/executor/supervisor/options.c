@@ -28,7 +28,8 @@ static const char usage[] =
 	"                            (default 512 MiB)\n"
 	"  --compilers N             at a time, 1 to 8 (default 2)\n"
 	"  --compiler-bytes N        address space of a compiler (default 4 GiB)\n"
-	"  --compiler-limit-ms N     time for one job (default 300000)\n";
+	"  --compiler-limit-ms N     time for one job (default 300000)\n"
+	"  --compile-cache-bytes N   results of compilers that are kept (default 64 MiB, 0 for none)\n";
 
 static _Noreturn void refuse(const char *option, const char *value)
 {
@@ -76,6 +77,7 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 		{ "overhead-bytes", 1, NULL, 'o' }, { "resident-bytes", 1, NULL, 'r' },
 		{ "compilers", 1, NULL, 'n' },
 		{ "compiler-bytes", 1, NULL, 'B' }, { "compiler-limit-ms", 1, NULL, 'M' },
+		{ "compile-cache-bytes", 1, NULL, 'C' },
 		{ "help", 0, NULL, 'h' }, { 0 },
 	};
 	int option;
@@ -85,6 +87,7 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 		.scratch_bytes = 64ull << 20, .overhead_bytes = 2ull << 30,
 		.resident_bytes = 512ull << 20,
 		.compiler_bytes = 4ull << 30, .compiler_limit_ns = 300000000000ull,
+		.compile_cache_bytes = 64ull << 20,
 		.gate_limit_ns = 1000000000ull, .compilers = 2,
 		.spin_us = get_nprocs() > 2 ? 20 : 0,
 	};
@@ -135,6 +138,9 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 			break;
 		case 'M':
 			options->compiler_limit_ns = number("compiler-limit-ms", optarg, 1, 86400000) * 1000000;
+			break;
+		case 'C':
+			options->compile_cache_bytes = number("compile-cache-bytes", optarg, 0, 1ull << 40);
 			break;
 		case 'h':
 			fputs(usage, stdout);

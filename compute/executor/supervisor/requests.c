@@ -11,33 +11,53 @@
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
-#define COMPILE_DESCRIPTORS	2u
+#define COMPILE_DESCRIPTORS	1u
 #define LAST_WORDS	1024u
 
 static void answer(struct vgpu_supervisor *s, struct vgpu_supervised *child, uint64_t sequence,
-		   int status, int exit_status)
+		   int status, int exit_status, int result)
 {
-	const struct vgpu_link_message message = {
+	struct vgpu_link_message message = {
 		.version = VGPU_LINK_VERSION,
 		.op = VGPU_LINK_ANSWER,
 		.sequence = sequence,
 		.status = status,
 		.exit_status = exit_status,
 	};
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec part = { .iov_base = &message, .iov_len = sizeof(message) };
+	struct msghdr datagram = { .msg_iov = &part, .msg_iovlen = 1 };
+	ssize_t sent;
 
+	if (result >= 0) {
+		datagram.msg_control = &control;
+		datagram.msg_controllen = sizeof(control);
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.header), &result, sizeof(int));
+	}
+	sent = sendmsg(child->link, &datagram, MSG_DONTWAIT | MSG_NOSIGNAL);
+	/* Too many descriptors that nobody has received yet. */
+	if (sent < 0 && errno == ETOOMANYREFS) {
+		message.status = EAGAIN;
+		sent = send(child->link, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
 	/* The child asks for one thing at a time and VGPU_JOBS_MAX compilers, which fit. */
-	if (send(child->link, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
-	    errno == EAGAIN)
+	if (sent < 0 && errno == EAGAIN)
 		vgpu_kill(s, child, "it does not read its supervisor's answers");
 }
 
 void vgpu_requests_answer(struct vgpu_supervisor *s, uint64_t client, uint64_t sequence, int status,
-			  int exit_status)
+			  int exit_status, int result)
 {
 	struct vgpu_supervised *child = vgpu_child_find(s, client);
 
 	if (child && !child->died)
-		answer(s, child, sequence, status, exit_status);
+		answer(s, child, sequence, status, exit_status, result);
 }
 
 static void reserve(struct vgpu_supervisor *s, struct vgpu_supervised *child,
@@ -50,7 +70,7 @@ static void reserve(struct vgpu_supervisor *s, struct vgpu_supervised *child,
 		s->reserved_bytes += message->bytes;
 		child->reserved_bytes += message->bytes;
 	}
-	answer(s, child, message->sequence, fits ? 0 : ENOMEM, 0);
+	answer(s, child, message->sequence, fits ? 0 : ENOMEM, 0, -1);
 }
 
 static void release(struct vgpu_supervisor *s, struct vgpu_supervised *child,
@@ -95,10 +115,9 @@ static void handle(struct vgpu_supervisor *s, struct vgpu_supervised *child,
 		release(s, child, message);
 		break;
 	case VGPU_LINK_COMPILE:
-		error = vgpu_compilers_queue(s, child, message->sequence, descriptors[0],
-					     descriptors[1]);
+		error = vgpu_compilers_queue(s, child, message->sequence, descriptors[0]);
 		if (error)
-			answer(s, child, message->sequence, error, 0);
+			answer(s, child, message->sequence, error, 0, -1);
 		break;
 	default:
 		vgpu_kill(s, child, "it sent a datagram that its supervisor does not know");

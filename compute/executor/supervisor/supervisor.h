@@ -17,6 +17,7 @@
 #include "executor/gate/memory.h"
 #include "executor/link.h"
 #include "executor/sandbox/spawn.h"
+#include "executor/supervisor/kept.h"
 #include "executor/supervisor/output.h"
 
 #define VGPU_CHILDREN_MAX	64u
@@ -42,6 +43,7 @@ struct vgpu_supervisor_options {
 	uint64_t resident_bytes;
 	uint64_t compiler_bytes;
 	uint64_t compiler_limit_ns;
+	uint64_t compile_cache_bytes;
 	uint64_t gate_limit_ns;
 	unsigned int compilers;
 	bool hurry;
@@ -60,6 +62,8 @@ struct vgpu_supervisor_options {
  * @deadline_ns: of a compiler
  * @client: of a compiler: number of the child that asked
  * @sequence: of a compiler: of the child's datagram
+ * @result: of a compiler: memfd that it writes
+ * @job: of a compiler: its job, or NULL if the result is not to be kept
  */
 struct vgpu_supervised {
 	bool used;
@@ -86,13 +90,19 @@ struct vgpu_supervised {
 	uint64_t deadline_ns;
 	uint64_t client;
 	uint64_t sequence;
+	int result;
+	struct vgpu_kept_job *job;
 };
 
+/**
+ * struct vgpu_job - a job that waits for a compiler
+ * @file: a sealed copy of @job; without that the child's own memfd
+ */
 struct vgpu_job {
 	uint64_t client;
 	uint64_t sequence;
-	int job;
-	int result;
+	int file;
+	struct vgpu_kept_job *job;
 };
 
 /**
@@ -103,6 +113,7 @@ struct vgpu_job {
  * @gate_asked_ns: when it came
  * @hurried: children's threads run before others until they have stopped
  * @compilers_next_ns: no compiler may be started before; 0 if one may be
+ * @places: how many jobs may wait; each has a descriptor
  * @pending: datagrams to the arbiter for which its socket had no room
  */
 struct vgpu_supervisor {
@@ -130,6 +141,8 @@ struct vgpu_supervisor {
 	uint64_t compilers_next_ns;
 	struct vgpu_job queue[VGPU_QUEUE_MAX];
 	unsigned int queued;
+	unsigned int places;
+	struct vgpu_kept kept;
 	struct vgpu_supervisor_message *pending;
 	unsigned int pending_count;
 };
@@ -193,12 +206,16 @@ void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *ch
 /* Of a child that has ended: why it did, if it said so. */
 void vgpu_requests_last_words(struct vgpu_supervised *child);
 void vgpu_requests_unmute(struct vgpu_supervisor *s, uint64_t now_ns);
+/* @result: goes with it, and stays the caller's; or -1 */
 void vgpu_requests_answer(struct vgpu_supervisor *s, uint64_t client, uint64_t sequence, int status,
-			  int exit_status);
+			  int exit_status, int result);
 
 /* compilers.c */
+/* Finds out how many jobs may wait, and how many results may be kept. */
+void vgpu_compilers_open(struct vgpu_supervisor *s);
+/* 0, and it is answered now or later; or a positive errno value.  @file is the caller's. */
 int vgpu_compilers_queue(struct vgpu_supervisor *s, struct vgpu_supervised *child,
-			 uint64_t sequence, int job, int result);
+			 uint64_t sequence, int file);
 void vgpu_compilers_start(struct vgpu_supervisor *s);
 void vgpu_compilers_ended(struct vgpu_supervisor *s, struct vgpu_supervised *compiler);
 /* Kills those that take too long; returns when to call it again. */
