@@ -4,6 +4,7 @@
 import os
 import signal
 import struct
+import subprocess
 import time
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from tests.compute.executor_rig import (
     FREEZE,
     HANG,
     LENT,
+    ROOT,
     SPIN,
     THAW,
     Child,
+    build,
     is_alive,
     kill,
     make_hostile_child,
@@ -223,3 +226,16 @@ def test_a_child_that_dies_behind_a_closed_gate_costs_the_supervisor_nothing(tmp
         for child in later:
             child.window.wait_for_state(1)
             assert child.window.ask(ECHO, 1).value == 0
+
+
+def test_a_number_that_has_become_a_stranger_s_is_not_signalled(tmp_path: Path) -> None:
+    sources = [ROOT / "compute/executor/gate" / f"{name}.c" for name in ("gate", "tree", "cgroup", "latency")]
+    program = build(
+        tmp_path / "reused-pid",
+        ROOT / "tests/compute/reused_pid.c",
+        *sources,
+        flags=("-Wl,--wrap=pidfd_open",),
+    )
+    command = ("unshare", "--fork", "--pid", "--mount-proc", str(program))
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "runs\n"), ran.stderr

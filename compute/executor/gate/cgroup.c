@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -163,6 +164,20 @@ int vgpu_cgroup_add(struct vgpu_gate *gate, struct vgpu_gate_member *member)
 	return member->procs < 0 ? errno : 0;
 }
 
+static bool is_listed(int directory, int wanted)
+{
+	int procs = openat(directory, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	FILE *list = procs < 0 ? NULL : fdopen(procs, "r");
+	bool listed = false;
+	int pid;
+
+	while (list && !listed && fscanf(list, "%d", &pid) == 1)
+		listed = pid == wanted;
+	if (list)
+		fclose(list);
+	return listed;
+}
+
 /* Kills what is in a cgroup, and then moves it to another one, unless that is -1. */
 static void kill_listed(int directory, int to)
 {
@@ -174,10 +189,16 @@ static void kill_listed(int directory, int to)
 	if (!list)
 		return;
 	while (fscanf(list, "%d", &pid) == 1) {
-		kill(pid, SIGKILL);
-		snprintf(number, sizeof(number), "%d", pid);
-		if (to >= 0)
+		int process = pidfd_open(pid, 0);
+
+		if (process < 0)
+			continue;
+		/* Its number may have become another's before the pidfd was open. */
+		if (is_listed(directory, pid) && !pidfd_send_signal(process, SIGKILL, NULL, 0) && to >= 0) {
+			snprintf(number, sizeof(number), "%d", pid);
 			write_text(to, "cgroup.procs", number);
+		}
+		close(process);
 	}
 	fclose(list);
 }

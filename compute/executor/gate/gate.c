@@ -78,9 +78,10 @@ struct signal_to_all {
 	int number;
 };
 
-static void send_to(pid_t pid, void *context)
+static void send_to(pid_t pid, int process, void *context)
 {
-	kill(pid, ((struct signal_to_all *)context)->number);
+	(void)pid;
+	pidfd_send_signal(process, ((struct signal_to_all *)context)->number, NULL, 0);
 }
 
 /* Until no process is new: one that was made before its parent stopped is found next time. */
@@ -93,7 +94,7 @@ static void signal_tree(const struct vgpu_gate_member *member, int number)
 		return;
 	do {
 		before = now;
-		now = vgpu_tree_visit(member->pid, VGPU_TREE_ALL, send_to, &all);
+		now = vgpu_tree_visit(member->pid, member->pidfd, VGPU_TREE_ALL, send_to, &all);
 	} while (now > before);
 }
 
@@ -201,10 +202,11 @@ struct stopped {
 	bool all;
 };
 
-static void check(pid_t pid, void *context)
+static void check(pid_t pid, int process, void *context)
 {
 	struct stopped *stopped = context;
 
+	(void)process;
 	stopped->all = stopped->all && vgpu_tree_is_stopped(pid);
 }
 
@@ -219,7 +221,7 @@ bool vgpu_gate_has_stopped(struct vgpu_gate *gate, const struct vgpu_gate_member
 	if (waitid(P_PIDFD, (id_t)member->pidfd, &information,
 		   WSTOPPED | WEXITED | WNOHANG | WNOWAIT) || !information.si_pid)
 		return false;
-	vgpu_tree_visit(member->pid, VGPU_TREE_ALL, check, &stopped);
+	vgpu_tree_visit(member->pid, member->pidfd, VGPU_TREE_ALL, check, &stopped);
 	return stopped.all;
 }
 

@@ -2,12 +2,51 @@
 #include "executor/gate/tree.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
 
-unsigned int vgpu_tree_visit(pid_t pid, unsigned int depth,
-			     void (*visit)(pid_t pid, void *context), void *context)
+/* What follows the name in a stat file; "" if there is none. */
+static void read_stat(const char *path, char *rest, size_t bytes)
+{
+	char line[512] = "";
+	const char *end;
+	FILE *file = fopen(path, "re");
+
+	rest[0] = 0;
+	if (!file)
+		return;
+	if (!fgets(line, sizeof(line), file))
+		line[0] = 0;
+	fclose(file);
+	/* The name between the parentheses is the process's own, and may hold anything. */
+	end = strrchr(line, ')');
+	if (end && end[1] == ' ')
+		snprintf(rest, bytes, "%s", end + 2);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	char path[64], rest[512];
+	int parent;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	read_stat(path, rest, sizeof(rest));
+	return sscanf(rest, "%*c %d", &parent) == 1 ? parent : -1;
+}
+
+/* Both numbers are the processes' as long as these are not reaped, which is asked last. */
+static bool is_child(pid_t child, int process, pid_t parent, int parent_process)
+{
+	return parent_of(child) == parent && !pidfd_send_signal(process, 0, NULL, 0) &&
+	       !pidfd_send_signal(parent_process, 0, NULL, 0);
+}
+
+unsigned int vgpu_tree_visit(pid_t pid, int process, unsigned int depth,
+			     void (*visit)(pid_t pid, int process, void *context), void *context)
 {
 	char path[64];
 	struct dirent *task;
@@ -30,8 +69,15 @@ unsigned int vgpu_tree_visit(pid_t pid, unsigned int depth,
 		if (!children)
 			continue;
 		while (fscanf(children, "%d", &child) == 1) {
-			visit(child, context);
-			count += 1 + vgpu_tree_visit(child, depth - 1, visit, context);
+			int found = pidfd_open(child, 0);
+
+			if (found < 0)
+				continue;
+			if (is_child(child, found, pid, process)) {
+				visit(child, found, context);
+				count += 1 + vgpu_tree_visit(child, found, depth - 1, visit, context);
+			}
+			close(found);
 		}
 		fclose(children);
 	}
@@ -41,20 +87,11 @@ unsigned int vgpu_tree_visit(pid_t pid, unsigned int depth,
 
 static char state_of(pid_t pid, const char *task)
 {
-	char path[64], line[512] = "";
-	const char *end;
-	FILE *file;
+	char path[64], rest[512];
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", pid, task);
-	file = fopen(path, "re");
-	if (!file)
-		return 'X';
-	if (!fgets(line, sizeof(line), file))
-		line[0] = 0;
-	fclose(file);
-	/* The name between the parentheses is the process's own, and may hold anything. */
-	end = strrchr(line, ')');
-	return end && end[1] == ' ' ? end[2] : 'X';
+	read_stat(path, rest, sizeof(rest));
+	return rest[0] ? rest[0] : 'X';
 }
 
 bool vgpu_tree_is_stopped(pid_t pid)

@@ -10,13 +10,18 @@
 
 /**
  * vgpu_tree_visit() - call @visit for each descendant of @pid, parents first
+ * @process: pidfd of @pid, which is the caller itself or is held by it
  * @depth: 1 for children only
  *
+ * @visit gets a pidfd too.  A process of the tenant can end at any moment, and its
+ * number can then be anybody's.  The pidfd is of a process that was a descendant when
+ * it was open already.
  * A process that is made meanwhile may be missed: repeat until nothing is new.
  * Return: how many were visited.
  */
-unsigned int vgpu_tree_visit(pid_t pid, unsigned int depth,
-			     void (*visit)(pid_t pid, void *context), void *context);
+unsigned int vgpu_tree_visit(pid_t pid, int process, unsigned int depth,
+			     void (*visit)(pid_t pid, int process, void *context),
+			     void *context);
 
 /* Is each thread of the process stopped, dying or gone? */
 bool vgpu_tree_is_stopped(pid_t pid);

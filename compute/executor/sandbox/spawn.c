@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -135,7 +136,7 @@ static void reap(struct vgpu_spawned *spawned)
 {
 	siginfo_t information;
 
-	kill(spawned->pid, SIGKILL);
+	pidfd_send_signal(spawned->pidfd, SIGKILL, NULL, 0);
 	while (waitid(P_PIDFD, (id_t)spawned->pidfd, &information, WEXITED) < 0 && errno == EINTR)
 		;
 	close(spawned->pidfd);

@@ -27,9 +27,10 @@
 #define START_EVERY_NS	50000000ull
 /*
  * Descriptors besides those of jobs that wait and of results that are kept: at most 5 of
- * a child and 6 of a compiler, and the supervisor's own.
+ * a child and 6 of a compiler, three for each level of a tree of processes, and the
+ * supervisor's own.
  */
-#define OTHER_DESCRIPTORS	(5 * VGPU_CHILDREN_MAX + 6 * VGPU_COMPILERS_MAX + 64)
+#define OTHER_DESCRIPTORS	(5 * VGPU_CHILDREN_MAX + 6 * VGPU_COMPILERS_MAX + 160)
 
 /* Returns 0 if one may be started now, or else when. */
 static uint64_t take_permit(struct vgpu_supervisor *s, uint64_t now_ns)

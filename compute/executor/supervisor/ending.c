@@ -2,6 +2,7 @@
 /* Notices what has ended, waits until nothing of it is left, and counts what it used. */
 #include <sched.h>
 #include <signal.h>
+#include <sys/pidfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -83,7 +84,7 @@ struct orphans {
 };
 
 /* What outlived the first process of a child has become the supervisor's own child. */
-static void kill_orphan(pid_t pid, void *context)
+static void kill_orphan(pid_t pid, int process, void *context)
 {
 	struct orphans *orphans = context;
 	struct vgpu_supervisor *s = orphans->supervisor;
@@ -96,8 +97,21 @@ static void kill_orphan(pid_t pid, void *context)
 	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
 		if (s->compilers[i].used && !s->compilers[i].died && s->compilers[i].member.pid == pid)
 			return;
-	kill(pid, SIGKILL);
+	pidfd_send_signal(process, SIGKILL, NULL, 0);
 	orphans->count++;
+}
+
+static void kill_orphans(struct orphans *orphans)
+{
+	int self = pidfd_open(getpid(), 0);
+
+	if (self < 0) {
+		/* Come again when there are descriptors. */
+		orphans->count = 1;
+		return;
+	}
+	vgpu_tree_visit(getpid(), self, 1, kill_orphan, orphans);
+	close(self);
 }
 
 /* Lets go of a child whose first process has ended, unless some other process of it is left. */
@@ -108,7 +122,7 @@ static bool finish(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 	if (!one->used || !one->died)
 		return true;
 	if (!(one->namespaces & CLONE_NEWPID) && s->gate.kind == VGPU_GATE_SIGNAL)
-		vgpu_tree_visit(getpid(), 1, kill_orphan, &orphans);
+		kill_orphans(&orphans);
 	if (orphans.count || !vgpu_gate_remove(&s->gate, &one->member))
 		return false;
 	if (!(one->namespaces & CLONE_NEWPID))

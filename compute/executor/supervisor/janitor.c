@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -78,9 +79,14 @@ static unsigned int kill_sessions(const struct sessions *sessions)
 
 	while (processes && (entry = readdir(processes))) {
 		pid_t pid = atoi(entry->d_name);
+		int process = pid > 0 && is_known(sessions, getsid(pid)) ? pidfd_open(pid, 0) : -1;
 
-		if (pid > 0 && is_known(sessions, getsid(pid)) && !kill(pid, SIGKILL))
+		if (process < 0)
+			continue;
+		/* Its number may have become another's before the pidfd was open. */
+		if (is_known(sessions, getsid(pid)) && !pidfd_send_signal(process, SIGKILL, NULL, 0))
 			count++;
+		close(process);
 	}
 	if (processes)
 		closedir(processes);
