@@ -25,7 +25,7 @@ WORDS = {
 }
 OWN_CACHES_OFF = {"DEV": "CL", "CCACHE": "0", "PYOPENCL_NO_CACHE": "1"}
 TURNS, AGAIN = 3, 3
-MOST = 2.0
+MOST = 1.5
 
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
