@@ -105,8 +105,9 @@ def test_a_compiler_works_and_leaves_nothing(program: Path, tmp_path: Path, mach
             tell(child.window, HOSTILE_COMPILE, text=job)
             assert int.from_bytes(child.window.reply().data[:8], "little") == 0, job
         assert len(slice_.processes()) == 2
-        supervisor = slice_.process.pid
-    assert not list(Path("/tmp").glob(f"vgpu-{supervisor}-*"))
+        words = Path(f"/proc/{slice_.pid_of(child.number)}/cmdline").read_text().split("\0")
+        scratch = Path(words[words.index("--scratch") + 1])
+    assert not scratch.parent.exists()
 
 
 def test_a_compiler_s_processes_end_with_the_supervisor(

@@ -115,7 +115,7 @@ static _Noreturn void be_child(struct vgpu_child *child,
 	vgpu_child_serve(child);
 }
 
-static int be_compiler(const struct vgpu_child_options *options,
+static int be_compiler(struct vgpu_child_options *options,
 		       int (*compile)(const char *library, int job, int result))
 {
 	char reason[VGPU_REASON_BYTES] = "";

@@ -138,9 +138,6 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 		fputs(usage, stderr);
 		exit(2);
 	}
-	/* With a mount namespace a tmpfs is mounted instead. */
-	if (options->sandbox.namespaces & CLONE_NEWNS)
-		options->sandbox.scratch = NULL;
 	options->sandbox.compiler = options->compile;
 	options->sandbox.library = options->library;
 }

@@ -70,7 +70,7 @@ static int allow_all(const struct vgpu_sandbox *sandbox, int ruleset, uint64_t h
 		}
 	}
 	if (!error)
-		error = allow(ruleset, sandbox->scratch ? sandbox->scratch : VGPU_SANDBOX_SCRATCH,
+		error = allow(ruleset, sandbox->scratch,
 			      handled & ~(LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
 					  LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO));
 	return error;

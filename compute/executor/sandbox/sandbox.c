@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
 
 #include "executor/log.h"
-#include "executor/sandbox/spawn.h"
 #include "protocol/control.h"
 
 const struct vgpu_namespace vgpu_namespaces[] = {
@@ -58,50 +56,52 @@ static bool has_all_namespaces(const struct vgpu_sandbox *sandbox, char *reason)
 	return true;
 }
 
-/* It is removed by the supervisor. */
-static int make_scratch(const struct vgpu_sandbox *sandbox)
+/* A new root has a tmpfs instead of the host's directory. */
+static int make_root(struct vgpu_sandbox *sandbox)
 {
-	bool is_root = !geteuid() && !(sandbox->namespaces & CLONE_NEWUSER) &&
-		       sandbox->policy != VGPU_SANDBOX_NONE;
+	int error = sandbox->namespaces & CLONE_NEWNS ? vgpu_sandbox_root(sandbox) : 0;
 
-	if (!sandbox->scratch)
-		return 0;
-	if (mkdir(sandbox->scratch, 0700))
-		return errno;
-	/* A root that may not give files away may not become nobody either. */
-	if (is_root && chown(sandbox->scratch, VGPU_NOBODY, VGPU_NOBODY) && errno != EPERM &&
-	    errno != EINVAL)
-		return errno;
-	return 0;
+	if (!error && sandbox->namespaces & CLONE_NEWNS)
+		sandbox->scratch = VGPU_SANDBOX_SCRATCH;
+	return error;
 }
 
-int vgpu_sandbox_confine(const struct vgpu_sandbox *sandbox, char *reason)
+/* Without one of its own the library would keep programs where a stranger can put some. */
+static bool has_scratch(const struct vgpu_sandbox *sandbox, char *reason)
 {
-	const char *scratch = sandbox->scratch ? sandbox->scratch : VGPU_SANDBOX_SCRATCH;
+	if (sandbox->scratch && !access(sandbox->scratch, W_OK | X_OK))
+		return true;
+	snprintf(reason, VGPU_REASON_BYTES, "sandbox: no scratch: %s",
+		 sandbox->scratch ? strerror(errno) : "none was given");
+	vgpu_log(LOG_ERR, "event=sandbox missing=scratch");
+	return false;
+}
+
+int vgpu_sandbox_confine(struct vgpu_sandbox *sandbox, char *reason)
+{
 	char cache[256];
 
-	if (!settle(sandbox, "scratch", make_scratch(sandbox), reason))
-		return -1;
 	if (sandbox->policy == VGPU_SANDBOX_NONE) {
 		vgpu_log(LOG_WARNING, "event=sandbox missing=all: it was switched off");
+		if (!has_scratch(sandbox, reason))
+			return -1;
 	} else {
 		if (!has_all_namespaces(sandbox, reason))
 			return -1;
 		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
 		    !settle(sandbox, "no-new-privileges", errno, reason))
 			return -1;
-		if (sandbox->namespaces & CLONE_NEWNS &&
-		    !settle(sandbox, "root", vgpu_sandbox_root(sandbox), reason))
+		if (!settle(sandbox, "root", make_root(sandbox), reason) || !has_scratch(sandbox, reason))
 			return -1;
 		if (!settle(sandbox, "limits", vgpu_sandbox_limits(sandbox), reason) ||
 		    !settle(sandbox, "privileges", vgpu_sandbox_privileges(sandbox), reason) ||
 		    !settle(sandbox, "landlock", vgpu_sandbox_landlock(sandbox), reason))
 			return -1;
 	}
-	snprintf(cache, sizeof(cache), "%s/pocl", scratch);
+	snprintf(cache, sizeof(cache), "%s/pocl", sandbox->scratch);
 	setenv("POCL_CACHE_DIR", cache, 1);
-	setenv("TMPDIR", scratch, 1);
-	setenv("HOME", scratch, 1);
+	setenv("TMPDIR", sandbox->scratch, 1);
+	setenv("HOME", sandbox->scratch, 1);
 	return 0;
 }
 

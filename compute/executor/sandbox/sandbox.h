@@ -36,8 +36,8 @@ extern const unsigned int vgpu_namespaces_count;
  * @namespaces: which the process has for itself already, as flags of clone(2)
  * @compiler: may start the linker, and has no window
  * @library: path of the accelerator's own library, or NULL
- * @scratch: an empty directory to write in, where there is no mount namespace;
- *	NULL if there is one, and then a tmpfs is mounted
+ * @scratch: an empty directory to write in, which the supervisor has made; with a new
+ *	root it becomes VGPU_SANDBOX_SCRATCH, where a tmpfs is mounted
  * @scratch_bytes: of the tmpfs, and of the longest file
  * @address_bytes: address space that the process may have, and so memory, however
  *	it is made; 0 for no limit
@@ -58,7 +58,7 @@ struct vgpu_sandbox {
  *
  * Return: 0, or -1 with a reason.  To be called before other threads are started.
  */
-int vgpu_sandbox_confine(const struct vgpu_sandbox *sandbox, char *reason);
+int vgpu_sandbox_confine(struct vgpu_sandbox *sandbox, char *reason);
 
 /* System calls, in all threads; result as above. */
 int vgpu_sandbox_close(const struct vgpu_sandbox *sandbox, char *reason);

@@ -77,7 +77,15 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 		vgpu_gate_remove(&s->gate, &one->member);
 		return error;
 	}
-	vgpu_scratch_path(scratch, sizeof(scratch), getpid(), one->compiler, one->number);
+	error = vgpu_scratch_make(&s->scratch, one, strcmp(s->options.sandbox, "none"), scratch,
+				  sizeof(scratch));
+	if (error) {
+		vgpu_log(LOG_ERR, "event=scratch %s error=%d", scratch, error);
+		close(pipe[0]);
+		close(pipe[1]);
+		vgpu_gate_remove(&s->gate, &one->member);
+		return EIO;
+	}
 	add(&arguments, "vgpu-child", NULL);
 	add(&arguments, "--namespaces", "");
 	spawn.namespaces_argument = arguments.count - 1;
@@ -106,6 +114,7 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	close(pipe[1]);
 	if (error) {
 		close(pipe[0]);
+		vgpu_scratch_remove(&s->scratch, one);
 		vgpu_gate_remove(&s->gate, &one->member);
 		return error;
 	}

@@ -42,7 +42,6 @@ uint64_t vgpu_processor_ns(struct vgpu_supervisor *s)
 static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 {
 	unsigned int index = (unsigned int)(one - (one->compiler ? s->compilers : s->children));
-	char scratch[96];
 
 	/*
 	 * Closing them is not enough: a process that was frozen before its exec has copies
@@ -53,10 +52,7 @@ static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 		vgpu_watch(s, one->link, 0, VGPU_EVENT_LINK, index);
 	vgpu_output_close(&one->output, one->compiler ? "compiler" : "child", one->number,
 			  vgpu_now_ns());
-	if (!(one->namespaces & CLONE_NEWNS)) {
-		vgpu_scratch_path(scratch, sizeof(scratch), getpid(), one->compiler, one->number);
-		vgpu_scratch_remove(scratch);
-	}
+	vgpu_scratch_remove(&s->scratch, one);
 	if (one->compiler) {
 		vgpu_compilers_ended(s, one);
 	} else {

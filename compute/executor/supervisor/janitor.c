@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A supervisor that is killed cannot remove its cgroups.  The janitor is a process
- * that waits for the supervisor's end, whatever it is, and removes them; if the
- * janitor is killed as well, the next supervisor does (vgpu_gate_sweep()).
+ * A supervisor that is killed cannot remove its cgroups and its scratch.  The janitor is
+ * a process that waits for the supervisor's end, whatever it is, and removes them; if the
+ * janitor is killed as well, the next supervisor removes cgroups (vgpu_gate_sweep()).
  *
  * Children die with their supervisor, and in a PID namespace all that they started.
  * Without one a compiler's linker would live on.  Each child leads a session, which
@@ -11,8 +11,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,26 +23,6 @@
 #include "executor/supervisor/supervisor.h"
 
 #define KILLS	1000u
-
-void vgpu_scratch_path(char *path, size_t bytes, pid_t supervisor, bool compiler, uint64_t number)
-{
-	snprintf(path, bytes, "/tmp/vgpu-%d-%s-%llu", supervisor, compiler ? "compiler" : "child",
-		 (unsigned long long)number);
-}
-
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *position)
-{
-	(void)status;
-	(void)type;
-	(void)position;
-	remove(path);
-	return 0;
-}
-
-void vgpu_scratch_remove(const char *path)
-{
-	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-}
 
 struct sessions {
 	pid_t leaders[VGPU_CHILDREN_MAX + VGPU_COMPILERS_MAX];
@@ -93,20 +71,20 @@ static unsigned int kill_sessions(const struct sessions *sessions)
 	return count;
 }
 
-static _Noreturn void clean(const struct vgpu_supervisor *s, int pipe, pid_t supervisor)
+static _Noreturn void clean(const struct vgpu_supervisor *s, int pipe)
 {
 	struct sessions sessions = { .count = 0 };
-	char pattern[64];
+	struct vgpu_scratch scratch = s->scratch;
 	pid_t leader;
 	ssize_t bytes;
-	glob_t found;
 
 	prctl(PR_SET_NAME, "vgpu-janitor");
 	setsid();
 	for (int number = 1; number < NSIG; number++)
 		signal(number, SIG_IGN);
 	dup2(pipe, 3);
-	close_range(4, ~0u, 0);
+	scratch.directory = dup2(scratch.directory, 4);
+	close_range(5, ~0u, 0);
 	while ((bytes = read(3, &leader, sizeof(leader))) == sizeof(leader) ||
 	       (bytes < 0 && errno == EINTR))
 		if (bytes > 0)
@@ -118,16 +96,12 @@ static _Noreturn void clean(const struct vgpu_supervisor *s, int pipe, pid_t sup
 		vgpu_gate_destroy(s->gate.path);
 	if (s->memory.path[0])
 		vgpu_gate_destroy(s->memory.path);
-	snprintf(pattern, sizeof(pattern), "/tmp/vgpu-%d-*", supervisor);
-	if (!glob(pattern, GLOB_NOSORT, NULL, &found))
-		for (size_t i = 0; i < found.gl_pathc; i++)
-			vgpu_scratch_remove(found.gl_pathv[i]);
+	vgpu_scratch_close(&scratch);
 	_exit(0);
 }
 
 int vgpu_janitor_start(struct vgpu_supervisor *s)
 {
-	pid_t supervisor = getpid();
 	int pipe[2];
 
 	/* It tells of sessions by its end of the pipe, which is closed when it ends. */
@@ -140,7 +114,7 @@ int vgpu_janitor_start(struct vgpu_supervisor *s)
 	if (!s->janitor) {
 		close(pipe[1]);
 		fcntl(pipe[0], F_SETFL, 0);
-		clean(s, pipe[0], supervisor);
+		clean(s, pipe[0]);
 	}
 	close(pipe[0]);
 	s->janitor_pipe = pipe[1];

@@ -88,6 +88,11 @@ static void open_supervisor(struct vgpu_supervisor *s)
 			strerror(error ? error : errno));
 		exit(1);
 	}
+	error = vgpu_scratch_open(&s->scratch);
+	if (error) {
+		fprintf(stderr, "vgpu-supervisor: %s: %s\n", s->scratch.path, strerror(error));
+		exit(1);
+	}
 	error = vgpu_memory_open(&s->memory, &s->gate);
 	if (error)
 		vgpu_log(LOG_WARNING, "event=memory no controller, error=%d: address space alone bounds it",
@@ -198,6 +203,7 @@ static void end(struct vgpu_supervisor *s)
 		vgpu_freeze_report(s);
 	vgpu_gate_release(&s->gate);
 	vgpu_memory_release(&s->memory);
+	vgpu_scratch_close(&s->scratch);
 	vgpu_log(LOG_INFO, "event=ended");
 }
 

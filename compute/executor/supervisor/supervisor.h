@@ -105,6 +105,12 @@ struct vgpu_job {
 	struct vgpu_kept_job *job;
 };
 
+/* A directory of this supervisor alone, with one for each child and compiler. */
+struct vgpu_scratch {
+	int directory;
+	char path[32];
+};
+
 /**
  * struct vgpu_supervisor - all of it
  * @memory_bytes: the slice's accelerator memory, as the last START said
@@ -120,6 +126,7 @@ struct vgpu_supervisor {
 	struct vgpu_supervisor_options options;
 	struct vgpu_gate gate;
 	struct vgpu_memory memory;
+	struct vgpu_scratch scratch;
 	int epoll;
 	int signals;
 	int program;
@@ -229,8 +236,14 @@ void vgpu_mark_lost(int window);
 int vgpu_janitor_start(struct vgpu_supervisor *s);
 /* The leader of a session that is to end with the supervisor; negative when it has ended. */
 void vgpu_janitor_tell(struct vgpu_supervisor *s, pid_t leader);
-/* Where a child without a mount namespace writes. */
-void vgpu_scratch_path(char *path, size_t bytes, pid_t supervisor, bool compiler, uint64_t number);
-void vgpu_scratch_remove(const char *path);
+
+/* scratch.c: 0, or a positive errno value */
+int vgpu_scratch_open(struct vgpu_scratch *scratch);
+/* @as_nobody: the child of a root will not be root outside.  Writes where it is to @path. */
+int vgpu_scratch_make(const struct vgpu_scratch *scratch, const struct vgpu_supervised *one,
+		      bool as_nobody, char *path, size_t bytes);
+void vgpu_scratch_remove(const struct vgpu_scratch *scratch, const struct vgpu_supervised *one);
+/* Removes it all. */
+void vgpu_scratch_close(const struct vgpu_scratch *scratch);
 
 #endif /* VGPU_EXECUTOR_SUPERVISOR_H */
