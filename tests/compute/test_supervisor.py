@@ -6,6 +6,8 @@ import errno
 import os
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from tests.compute.executor_rig import (
     LOST,
     RELEASE,
     RESERVE,
+    SERVING,
     START,
     THAW,
     Slice,
@@ -264,3 +267,26 @@ def test_an_arbiter_that_reads_no_answers_ends_its_supervisor(tenant: Slice) -> 
     assert tenant.process.wait(60) == 0
     assert "the arbiter reads no answers" in tenant.log.read_text()
     assert not is_alive(pid)
+
+
+FLOOD = """
+import socket, sys
+null = open("/dev/null")
+socket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b"x"], [null.fileno()] * 240)
+"""
+
+
+def test_a_child_outlives_descriptors_that_others_of_its_user_have_under_way(tenant: Slice) -> None:
+    child = tenant.start()
+    user = 65534 if os.geteuid() == 0 else None
+    ours, theirs = socket.socketpair()
+    # Linux counts them for the user until they are received.
+    flood = [sys.executable, "-I", "-c", FLOOD, str(theirs.fileno())]
+    subprocess.run(flood, pass_fds=(theirs.fileno(),), user=user, check=True)
+    theirs.close()
+    child.window.put(COMPILE, 8)
+    time.sleep(0.1)
+    assert child.window.take() is None
+    assert child.window.state == SERVING
+    ours.close()
+    assert child.window.reply().status == errno.EIO

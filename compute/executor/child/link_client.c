@@ -10,10 +10,22 @@
 
 #include "executor/child/futex.h"
 
+#define RETRY_US	1000u
+
 /* The supervisor's end is closed: its death is the child's. */
 static _Noreturn void orphaned(void)
 {
 	_exit(1);
+}
+
+/*
+ * Linux counts descriptors that nobody has received yet for all processes of a user, and
+ * children of all tenants can be one user: another one's may leave no room for ours.
+ */
+static bool is_passing(int error)
+{
+	return error == EINTR || error == ETOOMANYREFS || error == EAGAIN || error == ENOBUFS ||
+	       error == ENOMEM;
 }
 
 /* @job: goes with it, or -1 */
@@ -34,9 +46,12 @@ static void send_message(int socket, const struct vgpu_link_message *message, in
 		control.header.cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(&control.header), &job, sizeof(int));
 	}
-	while (sendmsg(socket, &datagram, MSG_NOSIGNAL) < 0)
-		if (errno != EINTR)
+	while (sendmsg(socket, &datagram, MSG_NOSIGNAL) < 0) {
+		if (!is_passing(errno))
 			orphaned();
+		if (errno != EINTR)
+			usleep(RETRY_US);
+	}
 }
 
 static void take_answer(struct vgpu_link *link, const struct vgpu_link_message *answer,
