@@ -37,10 +37,20 @@ void gate_review(struct arbiter *arbiter, struct arbiter_tenant *tenant, bool ha
 		tenant->poll_at_ns = arbiter->now_ns + POLL_EVERY_NS;
 }
 
-/* Somebody may be harmed by what is computed without a lease. */
+/* May somebody be harmed by what @tenant computes without a lease, or its cap? */
+static bool is_watched(const struct arbiter *arbiter, const struct arbiter_tenant *tenant)
+{
+	return tenant->streams && (arbiter->holder || tenant->party.group.params.cap_ns);
+}
+
 bool gate_is_watching(const struct arbiter *arbiter)
 {
-	return arbiter->settings.watch.processors && arbiter->holder;
+	const struct arbiter_tenant *tenant;
+
+	for (tenant = arbiter->tenants; tenant; tenant = tenant->next)
+		if (is_watched(arbiter, tenant))
+			return arbiter->settings.watch.processors;
+	return false;
 }
 
 void gate_look_at_processors(struct arbiter *arbiter)
@@ -49,7 +59,7 @@ void gate_look_at_processors(struct arbiter *arbiter)
 
 	arbiter->watch_at_ns = arbiter->now_ns + arbiter->settings.watch.every_ns;
 	for (tenant = arbiter->tenants; tenant; tenant = tenant->next)
-		if (tenant->streams && !tenant->gate_pending &&
+		if (is_watched(arbiter, tenant) && !tenant->gate_pending &&
 		    (tenant != arbiter->holder || has_end(tenant)))
 			gate_ask(arbiter, tenant, tenant->gate_closed);
 }

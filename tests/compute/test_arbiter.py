@@ -275,6 +275,26 @@ def test_a_child_that_computes_without_a_lease_is_confined_and_pays() -> None:
     assert child.done_ns >= rig.now * 45 // 100
 
 
+def test_a_cap_holds_for_a_child_that_never_asks_beside_an_idle_neighbour() -> None:
+    watch = {
+        "processors": 2,
+        "allowance_permille": 100,
+        "burst_ns": 20 * MS,
+        "every_ns": 50 * MS,
+        "penalty_ns": 500 * MS,
+    }
+    rig = Rig(watch=watch)
+    capped = rig.tenant("capped", cap_ns=30 * MS, cap_period_ns=100 * MS, burst_ns=10 * MS)
+    idle = rig.tenant("idle")
+    child = rig.child(capped, ())
+    rig.child(idle, ())
+    use_outside(rig, child, 2000)
+    rig.run_until(10 * SECOND)
+    assert capped.stats.offences >= 1
+    assert lib.arbiter_is_confined(rig.c, capped.c)
+    assert idle.stats.fined_ns == 0
+
+
 def test_a_confined_tenant_that_obeys_still_computes() -> None:
     """After an offence its children are frozen outside leases; one with work is found without asking."""
     watch = {"processors": 2, "allowance_permille": 0, "burst_ns": 0, "every_ns": 50 * MS, "penalty_ns": 5 * SECOND}
