@@ -7,6 +7,7 @@
  *			says what there is
  *	tenant.c	a tenant: its socket, lease page, supervisor and clients
  *	client.c	a client process and its child
+ *	rate.c		how fast a tenant starts processes
  *	supervisor.c	a tenant's supervisor process
  *	arbiter*.c	who may use the accelerator, and until when; pure
  *	turns.c		the scheduler's core, to which the arbiter leaves that
@@ -99,6 +100,7 @@ struct client {
  * struct tenant - see tenant.h
  * @leaving: it is not configured any more, and waits for its children to end
  * @refused: by enum vgpu_refusal
+ * @process_credit_ns: rate.c; a start costs process_interval_ns
  * @credit: datagrams of its children that are read before they have to wait
  */
 struct tenant {

@@ -14,10 +14,12 @@
 
 #include "broker/datagram.h"
 #include "broker/memory.h"
+#include "broker/rate.h"
 #include "broker/supervisor.h"
 #include "broker/tenant.h"
 #include "executor/log.h"
 
+#define SECOND_NS	1000000000ull
 #define HELLO_WITHIN_NS	5000000000ull
 #define END_WITHIN_NS	5000000000ull
 /* Connections of one tenant that have not said HELLO. */
@@ -208,22 +210,6 @@ static void refill_due(struct loop_timer *timer, uint64_t now_ns)
 
 /* ---- a new process */
 
-static bool take_process_credit(struct tenant *tenant, uint64_t now_ns)
-{
-	uint64_t interval_ns = tenant->settings.process_interval_ns;
-	uint64_t most_ns = interval_ns * tenant->settings.process_burst;
-	uint64_t earned_ns = now_ns - tenant->process_credit_at_ns;
-
-	tenant->process_credit_at_ns = now_ns;
-	tenant->process_credit_ns = earned_ns < most_ns - tenant->process_credit_ns &&
-				    tenant->process_credit_ns < most_ns ?
-					    tenant->process_credit_ns + earned_ns : most_ns;
-	if (tenant->process_credit_ns < interval_ns)
-		return false;
-	tenant->process_credit_ns -= interval_ns;
-	return true;
-}
-
 static bool send_start(struct client *client, int stream_fd, int requests_fd)
 {
 	struct tenant *tenant = client->tenant;
@@ -273,7 +259,7 @@ static enum vgpu_refusal start_child(struct client *client)
 static void greet(struct client *client)
 {
 	struct tenant *tenant = client->tenant;
-	uint64_t now_ns = loop_now_ns();
+	uint64_t now_ns = loop_now_ns(), wait_ns;
 	enum vgpu_refusal refusal;
 	char text[VGPU_REASON_BYTES];
 
@@ -293,8 +279,12 @@ static void greet(struct client *client)
 		       "the tenant's supervisor is being started again; try in a moment");
 		return;
 	}
-	if (!take_process_credit(tenant, now_ns)) {
-		refuse(client, VGPU_REFUSED_RATE, "the tenant starts processes too fast; try in a moment");
+	wait_ns = rate_take(tenant, now_ns);
+	if (wait_ns) {
+		snprintf(text, sizeof(text), "processes_per_minute is %llu; try in %llu s",
+			 60 * SECOND_NS / tenant->settings.process_interval_ns,
+			 (wait_ns + SECOND_NS - 1) / SECOND_NS);
+		refuse(client, VGPU_REFUSED_RATE, text);
 		return;
 	}
 	refusal = start_child(client);

@@ -16,6 +16,7 @@
 
 #include "broker/client.h"
 #include "broker/memory.h"
+#include "broker/rate.h"
 #include "broker/supervisor.h"
 #include "executor/log.h"
 
@@ -257,8 +258,7 @@ struct tenant *tenant_create(struct broker *broker, const struct settings_tenant
 	tenant->settings = *settings;
 	tenant->socket = (struct loop_watch){ .fd = -1, .ready = socket_ready };
 	tenant->farewell.due = farewell_due;
-	tenant->process_credit_at_ns = loop_now_ns();
-	tenant->process_credit_ns = settings->process_interval_ns * settings->process_burst;
+	rate_init(tenant, loop_now_ns());
 	tenant->lease_fd = memory_lease(&tenant->lease);
 	if (tenant->lease_fd < 0)
 		return cannot(tenant, fault, tenant->lease_fd);
@@ -276,6 +276,7 @@ struct tenant *tenant_create(struct broker *broker, const struct settings_tenant
 
 void tenant_configure(struct tenant *tenant, const struct settings_tenant *settings)
 {
+	rate_change(tenant, settings, loop_now_ns());
 	tenant->settings = *settings;
 	set_permissions(tenant);
 }

@@ -12,6 +12,7 @@ import fcntl
 import json
 import mmap
 import os
+import re
 import select
 import signal
 import socket
@@ -206,6 +207,33 @@ def test_new_processes_come_at_a_bounded_rate(tmp_path: Path, programs: tuple[Pa
                 supervisor.expect(KILL)
                 supervisor.exited(child)
         assert broker.connect("blue").hello().answer().refusal == REFUSED_RATE
+
+
+def test_a_slower_rate_counts_what_was_started_lately_and_says_when(
+    tmp_path: Path, programs: tuple[Path, Path]
+) -> None:
+    hour = 3600 * 10**9
+    with Broker(tmp_path, *programs, tenants=[tenant("blue", process_interval_ns=hour, process_burst=8)]) as broker:
+        supervisor = broker.supervisors()["blue"]
+
+        def start() -> None:
+            with joined(broker, supervisor) as (program, child):
+                program.close()
+                supervisor.expect(KILL)
+                supervisor.exited(child)
+
+        start()
+        broker.tenants[0] |= {"process_interval_ns": 20 * hour, "process_burst": 4}
+        broker.control.set(broker.settings(), generation=1)
+        for _ in range(3):
+            start()
+        assert broker.connect("blue").hello().answer().refusal == REFUSED_RATE
+        # Another change forgives none of them.
+        broker.tenants[0] |= {"process_interval_ns": 10 * 10**9, "process_burst": 3}
+        broker.control.set(broker.settings(), generation=2)
+        answer = broker.connect("blue").hello().answer()
+        assert answer.refusal == REFUSED_RATE
+        assert re.fullmatch("processes_per_minute is 6; try in [0-9]+ s", answer.reason)
 
 
 def test_connections_without_a_hello_are_bounded(broker: Broker) -> None:
