@@ -94,6 +94,7 @@ struct client {
 	pid_t pid;	/* of the program, for people */
 	uid_t uid;
 	bool has_stream;	/* the arbiter knows it */
+	bool left;	/* it is ENDING because its program hung up */
 };
 
 /**

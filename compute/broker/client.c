@@ -2,6 +2,7 @@
 #include "broker/client.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,8 @@
 #define PAUSE_NS	10000000u
 /* What a child can have said honestly since it was last heard, and a little more. */
 #define DRAIN_MAX	4u
+
+#define PROGRAM_ENDED	"the program has ended and its child was removed"
 
 static struct loop *loop_of(const struct client *client)
 {
@@ -86,7 +89,7 @@ static void refuse(struct client *client, enum vgpu_refusal refusal, const char 
 	struct tenant *tenant = client->tenant;
 
 	tenant->refused[refusal]++;
-	vgpu_log(LOG_NOTICE, "tenant=%s event=client.refused pid=%d refusal=%d %s", tenant->settings.name,
+	vgpu_log(LOG_NOTICE, "tenant=%s event=client.refused program_pid=%d refusal=%d %s", tenant->settings.name,
 		 client->pid, refusal, reason);
 	client_end(client, refusal, reason);
 }
@@ -98,6 +101,9 @@ void client_end(struct client *client, enum vgpu_refusal refusal, const char *re
 		.child = client->child,
 	};
 
+	if (client->state != CLIENT_ENDING)
+		client->left = refusal == VGPU_REFUSED_NOTHING;
+	snprintf(message.reason, sizeof(message.reason), "%s", client->left ? PROGRAM_ENDED : reason);
 	hang_up(client, refusal, reason);
 	if (client->state == CLIENT_GREETING) {
 		client_free(client);
@@ -116,14 +122,16 @@ void client_ended(struct client *client, int status, const char *reason)
 	const char *name = client->tenant->settings.name;
 	char text[VGPU_REASON_BYTES];
 
-	if (WIFSIGNALED(status))
+	if (client->left && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+		snprintf(text, sizeof(text), "%s", PROGRAM_ENDED);
+	else if (WIFSIGNALED(status))
 		snprintf(text, sizeof(text), "the child was ended by signal %d%s%.120s", WTERMSIG(status),
 			 *reason ? ": " : "", reason);
 	else
 		snprintf(text, sizeof(text), "the child exited with status %d%s%.120s",
 			 WEXITSTATUS(status), *reason ? ": " : "", reason);
 	vgpu_log(client->state == CLIENT_ENDING ? LOG_INFO : LOG_WARNING,
-		 "tenant=%s event=child.ended child=%llu pid=%d %s", name, (unsigned long long)client->child,
+		 "tenant=%s event=child.ended child=%llu program_pid=%d %s", name, (unsigned long long)client->child,
 		 client->pid, text);
 	if (client->window)
 		memory_window_lost(client->window);
@@ -332,7 +340,7 @@ void client_started(struct client *client, bool done, const char *reason)
 	}
 	close(client->window_fd);
 	client->window_fd = -1;
-	vgpu_log(LOG_INFO, "tenant=%s event=child.started child=%llu pid=%d uid=%d",
+	vgpu_log(LOG_INFO, "tenant=%s event=child.started child=%llu program_pid=%d uid=%d",
 		 client->tenant->settings.name, (unsigned long long)client->child, client->pid, client->uid);
 }
 

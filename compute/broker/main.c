@@ -290,6 +290,8 @@ int main(int count, char **arguments)
 		return fail(STATUS_FAILED, "broker.failed", "it cannot start", -error);
 	if (!configure((int)settings, &fault))
 		return say(STATUS_SETTINGS, &fault);
+	vgpu_log(LOG_INFO, "event=ready directory=%s tenants=%u", broker.directory,
+		 broker.settings.tenant_count);
 	notify_ready();
 	loop_run(&broker.loop);
 	vgpu_log(LOG_INFO, "event=broker.stopped");

@@ -129,7 +129,7 @@ static int start(struct supervisor *supervisor)
 	supervisor->compilers = supervisor->compile_hits = supervisor->compile_kept_bytes = 0;
 	supervisor->started_ns = loop_now_ns();
 	supervisor->starts++;
-	vgpu_log(LOG_INFO, "tenant=%s event=supervisor.started pid=%d",
+	vgpu_log(LOG_INFO, "tenant=%s event=supervisor.started supervisor_pid=%d",
 		 supervisor->tenant->settings.name, supervisor->pid);
 	return 0;
 }
@@ -163,7 +163,7 @@ static void process_ready(struct loop_watch *watch, uint32_t events)
 	if (waitpid(supervisor->pid, &status, WNOHANG) != supervisor->pid)
 		return;
 	vgpu_log(supervisor->ended ? LOG_INFO : LOG_WARNING,
-		 "tenant=%s event=supervisor.ended pid=%d %s=%d", tenant->settings.name, supervisor->pid,
+		 "tenant=%s event=supervisor.ended supervisor_pid=%d %s=%d", tenant->settings.name, supervisor->pid,
 		 WIFSIGNALED(status) ? "signal" : "status",
 		 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	if (now_ns - supervisor->started_ns > LASTED_NS)

@@ -82,7 +82,7 @@ struct vgpu_supervisor_message {
 	uint64_t compile_kept_bytes;	/* of DONE, EXITED: results that are kept, and their jobs */
 	int32_t status;	/* of EXITED: as waitpid() gives it */
 	uint32_t reserved;
-	char reason[VGPU_REASON_BYTES];	/* of FAILED, EXITED */
+	char reason[VGPU_REASON_BYTES];	/* of KILL, FAILED, EXITED; ends with NUL */
 };
 
 #endif /* VGPU_CONTROL_H */

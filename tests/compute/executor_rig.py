@@ -312,10 +312,13 @@ class Slice:
     sequence: int = 0
     exited: dict[int, Message] = field(default_factory=dict)
 
-    def send(self, op: int, *, child: int = 0, descriptors: tuple[int, ...] = (), **sizes: int) -> int:
+    def send(
+        self, op: int, *, child: int = 0, descriptors: tuple[int, ...] = (), reason: str = "", **sizes: int
+    ) -> int:
         self.sequence += 1
         message = CONTROL.pack(
-            1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, 0, 0, 0, b""
+            *(1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, 0, 0, 0),
+            reason.encode(),
         )
         socket.send_fds(self.control, [message], list(descriptors))
         return self.sequence
@@ -373,8 +376,8 @@ class Slice:
         os.close(stream)
         return child, self.answer(sequence)
 
-    def kill(self, child: int) -> Message:
-        return self.answer(self.send(KILL, child=child))
+    def kill(self, child: int, *, reason: str = "") -> Message:
+        return self.answer(self.send(KILL, child=child, reason=reason))
 
     def freeze(self) -> Message:
         return self.answer(self.send(FREEZE))
@@ -395,7 +398,7 @@ class Slice:
 
     def pid_of(self, child: int) -> int:
         """The child's process, as the log names it."""
-        wanted = f"child={child} event=started pid="
+        wanted = f"child={child} event=started child_pid="
         for line in self.log.read_text().splitlines():
             if wanted in line:
                 return int(line.split("pid=")[1].split()[0])

@@ -270,6 +270,26 @@ def test_the_end_of_a_program_kills_its_child(broker: Broker) -> None:
     assert broker.shown("blue")["processes"] == []
 
 
+def test_the_log_tells_a_programs_end_from_a_kill_and_names_whose_pid_it_is(broker: Broker) -> None:
+    supervisor = broker.supervisors()["blue"]
+    with joined(broker, supervisor) as (program, child):
+        program.close()
+        supervisor.expect(KILL)
+        supervisor.exited(child, reason="the program has ended and its child was removed")
+    with joined(broker, supervisor) as (program, child):
+        program.hello()
+        supervisor.expect(KILL)
+        supervisor.exited(child, reason="it broke the protocol")
+    assert broker.shown("blue")["processes"] == []
+    log = broker.log()
+    assert log.count(f"level=info event=ready directory={broker.run} tenants=2\n") == 1
+    pid = f"program_pid={os.getpid()}"
+    assert f"event=child.ended child=1 {pid} the program has ended and its child was removed\n" in log
+    assert f"event=child.ended child=2 {pid} the child was ended by signal 9: it broke the protocol\n" in log
+    assert f"event=client.refused {pid} " in log
+    assert f"event=supervisor.started supervisor_pid={supervisor.pid}\n" in log
+
+
 def test_the_end_of_a_child_is_told_to_its_program(broker: Broker) -> None:
     supervisor = broker.supervisors()["blue"]
     with joined(broker, supervisor) as (program, child):

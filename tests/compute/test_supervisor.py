@@ -71,6 +71,15 @@ def test_a_child_serves_until_it_is_killed(tenant: Slice) -> None:
     assert tenant.kill(child.number).reason == "there is no child with this number"
 
 
+def test_the_reason_of_a_kill_is_the_arbiter_s(tenant: Slice) -> None:
+    child = tenant.start()
+    tenant.kill(child.number, reason="the program has ended")
+    assert tenant.wait_for_exit(child.number).reason == "the program has ended"
+    said = f"child={child.number} event=exited status=0x9"
+    line = next(line for line in tenant.log.read_text().splitlines() if said in line)
+    assert line.endswith('reason="the program has ended"')
+
+
 def test_children_are_told_apart_by_the_arbiter_s_numbers(tenant: Slice) -> None:
     first, second = tenant.start(), tenant.start()
     _, message = tenant.try_start(number=first.number)

@@ -196,7 +196,7 @@ int vgpu_child_start(struct vgpu_supervisor *s, const struct vgpu_supervisor_mes
 	child->window_bytes = start->window_bytes;
 	vgpu_limit_memory(s);
 	vgpu_watch(s, child->link, EPOLLIN, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
-	vgpu_log(LOG_INFO, "child=%llu event=started pid=%d window_bytes=%llu namespaces=%s",
+	vgpu_log(LOG_INFO, "child=%llu event=started child_pid=%d window_bytes=%llu namespaces=%s",
 		 (unsigned long long)child->number, child->member.pid,
 		 (unsigned long long)start->window_bytes, child->namespaces ? "own" : "none");
 	return 0;

@@ -156,7 +156,7 @@ static void kill_child(struct vgpu_supervisor *s, const struct vgpu_supervisor_m
 	struct vgpu_supervised *child = vgpu_child_find(s, message->child);
 
 	if (child)
-		vgpu_kill(s, child, "the arbiter killed it");
+		vgpu_kill(s, child, message->reason[0] ? message->reason : "the arbiter killed it");
 	vgpu_control_answer(s, child ? VGPU_SUPERVISOR_DONE : VGPU_SUPERVISOR_FAILED,
 			    message->sequence, message->child,
 			    child ? NULL : "there is no child with this number");
@@ -178,6 +178,7 @@ void vgpu_control_receive(struct vgpu_supervisor *s)
 		vgpu_log(LOG_NOTICE, "event=end the arbiter's socket has ended");
 		s->ending = true;
 	} else {
+		message.reason[sizeof(message.reason) - 1] = '\0';
 		switch (message.op) {
 		case VGPU_SUPERVISOR_START:
 			start(s, &message, descriptors);
