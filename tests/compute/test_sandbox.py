@@ -175,6 +175,16 @@ def test_memory_beyond_the_limit_is_not_given(program: Path, tmp_path: Path) -> 
         assert call(window, 9, 0, 200 << 20, 3, 0x21, -1, 0) == -errno.ENOMEM
 
 
+@pytest.mark.parametrize("size", [0, 21 << 26, 30 << 26], ids=["default", "2 MiB", "1 GiB"])
+def test_huge_pages_which_no_limit_counts_are_refused(hostile: tuple[Slice, Child], size: int) -> None:
+    window = hostile[1].window
+    assert call(window, 9, 0, 1 << 30, 3, 0x40022 | size, -1, 0) == -errno.ENOMEM
+    assert call(window, 319, b"huge", 0x4 | size) == -errno.EINVAL  # memfd_create
+    descriptor = call(window, 319, b"small", 0)
+    assert descriptor > 0
+    call(window, 3, descriptor)
+
+
 def test_a_child_that_lies_about_its_memory_is_killed_alone(program: Path, tmp_path: Path) -> None:
     """It has the addresses, and reserves nothing; the slice's memory is a bound on what it touches."""
     options = ("--backend", "hostile", "--resident-bytes", str(64 << 20))

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -112,6 +113,17 @@ static void refuse_call(struct program *program, int number, int error)
 	refuse(program, error);
 }
 
+/* Refuse if an argument has one of these flags. */
+static void refuse_flags(struct program *program, int number, unsigned int argument,
+			 uint32_t flags, int error)
+{
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 4);
+	load(program, offsetof(struct seccomp_data, args[argument]));
+	emit(program, BPF_JMP | BPF_JSET | BPF_K, flags, 0, 1);
+	refuse(program, error);
+	load(program, offsetof(struct seccomp_data, nr));
+}
+
 /* Allow if the low half of an argument is one of a few values; the high half is not used by any. */
 static void allow_values(struct program *program, int number, unsigned int argument,
 			 const uint32_t *values, unsigned int count)
@@ -154,6 +166,13 @@ static void allow_abort(struct program *program)
 	refuse(program, EPERM);
 }
 
+/* Huge pages are in no limit of a process, and in none of a memory cgroup. */
+static void refuse_memory(struct program *program)
+{
+	refuse_flags(program, __NR_mmap, 3, MAP_HUGETLB, ENOMEM);
+	refuse_flags(program, __NR_memfd_create, 1, MFD_HUGETLB, EINVAL);
+}
+
 static void write_program(struct program *program, const struct vgpu_sandbox *sandbox)
 {
 	const uint32_t nobody[] = { 0 };
@@ -173,6 +192,7 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 	emit(program, BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1);
 	refuse(program, ENOSYS);
 #endif
+	refuse_memory(program);
 	for (unsigned int i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
 		allow(program, allowed[i]);
 	for (unsigned int i = 0; sandbox->compiler && i < sizeof(compiler_allowed) / sizeof(int); i++)
