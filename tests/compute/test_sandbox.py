@@ -185,6 +185,19 @@ def test_huge_pages_which_no_limit_counts_are_refused(hostile: tuple[Slice, Chil
     call(window, 3, descriptor)
 
 
+def test_calls_that_delay_the_gate_are_refused(hostile: tuple[Slice, Child]) -> None:
+    window = hostile[1].window
+    assert call(window, 9, 0, 4096, 3, 0x8022, -1, 0) == -errno.EOPNOTSUPP  # MAP_POPULATE
+    memory = call(window, 9, 0, 4096, 3, 0x22, -1, 0)
+    assert memory > 0
+    for advice in (22, 23):  # MADV_POPULATE_READ and _WRITE
+        assert call(window, 28, memory, 4096, advice) == -errno.EINVAL
+    assert call(window, 28, memory, 4096, 4) == 0  # MADV_DONTNEED
+    for command in (1, 2, 4):  # membarrier: those of all processors
+        assert call(window, 324, command, 0, 0) == -errno.EINVAL
+    assert call(window, 324, 16, 0, 0) == call(window, 324, 8, 0, 0) == 0
+
+
 def test_a_child_that_lies_about_its_memory_is_killed_alone(program: Path, tmp_path: Path) -> None:
     """It has the addresses, and reserves nothing; the slice's memory is a bound on what it touches."""
     options = ("--backend", "hostile", "--resident-bytes", str(64 << 20))

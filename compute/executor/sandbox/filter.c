@@ -124,6 +124,16 @@ static void refuse_flags(struct program *program, int number, unsigned int argum
 	load(program, offsetof(struct seccomp_data, nr));
 }
 
+static void refuse_value(struct program *program, int number, unsigned int argument,
+			 uint32_t value, int error)
+{
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 4);
+	load(program, offsetof(struct seccomp_data, args[argument]));
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1);
+	refuse(program, error);
+	load(program, offsetof(struct seccomp_data, nr));
+}
+
 /* Allow if the low half of an argument is one of a few values; the high half is not used by any. */
 static void allow_values(struct program *program, int number, unsigned int argument,
 			 const uint32_t *values, unsigned int count)
@@ -171,6 +181,15 @@ static void refuse_memory(struct program *program)
 {
 	refuse_flags(program, __NR_mmap, 3, MAP_HUGETLB, ENOMEM);
 	refuse_flags(program, __NR_memfd_create, 1, MFD_HUGETLB, EINVAL);
+	/*
+	 * These go on for as long as they take, whatever signal or freezer stops the thread,
+	 * and delay the gate: filling memory at once, and waiting for all processors of the
+	 * host (the commands GLOBAL, GLOBAL_EXPEDITED and its registration).
+	 */
+	refuse_flags(program, __NR_mmap, 3, MAP_POPULATE, EOPNOTSUPP);
+	refuse_value(program, __NR_madvise, 2, MADV_POPULATE_READ, EINVAL);
+	refuse_value(program, __NR_madvise, 2, MADV_POPULATE_WRITE, EINVAL);
+	refuse_flags(program, __NR_membarrier, 0, 7, EINVAL);
 }
 
 static void write_program(struct program *program, const struct vgpu_sandbox *sandbox)
