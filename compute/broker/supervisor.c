@@ -27,6 +27,9 @@
 #define LASTED_NS	30000000000ull
 /* Until it is killed if it does not exit at the end of its socket. */
 #define END_WITHIN_NS	2000000000ull
+/* What a child has to stop, which others wait for: four chunks, within these. */
+#define GATE_LIMIT_MIN_NS	100000000ull
+#define GATE_LIMIT_MAX_NS	600000000000ull
 
 static struct supervisor *of_socket(struct loop_watch *watch)
 {
@@ -47,13 +50,15 @@ static struct loop *loop_of(struct supervisor *supervisor)
 static void become(const struct tenant *tenant, int socket, pid_t parent)
 {
 	const struct settings *settings = &tenant->broker->settings;
-	char compile_cache_bytes[24];
+	uint64_t gate_limit_ns = 4 * settings->engine.max_chunk_ns;
+	char compile_cache_bytes[24], gate_limit_ms[24];
 	const char *const arguments[] = {
 		settings->supervisor,
 		"--tenant", tenant->settings.name,
 		"--child", settings->child,
 		"--library", settings->library,
 		"--compile-cache-bytes", compile_cache_bytes,
+		"--gate-limit-ms", gate_limit_ms,
 		NULL,
 	};
 	sigset_t none;
@@ -61,6 +66,12 @@ static void become(const struct tenant *tenant, int socket, pid_t parent)
 
 	snprintf(compile_cache_bytes, sizeof(compile_cache_bytes), "%llu",
 		 (unsigned long long)tenant->settings.compile_cache_bytes);
+	if (gate_limit_ns < GATE_LIMIT_MIN_NS)
+		gate_limit_ns = GATE_LIMIT_MIN_NS;
+	if (gate_limit_ns > GATE_LIMIT_MAX_NS)
+		gate_limit_ns = GATE_LIMIT_MAX_NS;
+	snprintf(gate_limit_ms, sizeof(gate_limit_ms), "%llu",
+		 (unsigned long long)gate_limit_ns / 1000000);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);

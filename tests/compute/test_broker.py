@@ -437,6 +437,20 @@ def test_a_supervisor_that_does_not_freeze_its_children_is_killed(tmp_path: Path
         assert "event=gate.lost" in broker.log()
 
 
+@pytest.mark.parametrize(("chunk_ns", "limit_ms"), [(5_000_000, 100), (50_000_000, 200)])
+def test_a_supervisor_gives_children_four_chunks_to_stop(
+    tmp_path: Path, programs: tuple[Path, Path], chunk_ns: int, limit_ms: int
+) -> None:
+    with Broker(tmp_path, *programs, engine={"chunk_ns": chunk_ns}) as broker:
+        broker.supervisors()
+        pid = broker.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        assert len(children) == len(broker.tenants)
+        for child in children:
+            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            assert words[words.index("--gate-limit-ms") + 1] == str(limit_ms)
+
+
 def test_a_child_that_breaks_the_protocol_is_killed(broker: Broker) -> None:
     supervisor = broker.supervisors()["blue"]
     for nonsense in (b"x", b"\xff" * 32, b"\x02\0\0\0\xff\xff\xff\xff" + bytes(24)):
