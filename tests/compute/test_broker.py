@@ -78,7 +78,7 @@ def broker(tmp_path: Path, programs: tuple[Path, Path]) -> Iterator[Broker]:
 
 def test_a_program_gets_a_window_and_its_tenants_supervisor_a_child(broker: Broker) -> None:
     supervisor = broker.supervisors()["blue"]
-    words = "--tenant blue --child /bin/true --library /bin/true --compile-cache-bytes 8388608"
+    words = "--tenant blue --child /bin/true --library /bin/true --compile-cache-bytes 8388608 --gate-limit-ms 100"
     assert supervisor.arguments == words
     program = broker.connect("blue").hello()
     child = supervisor.start()
