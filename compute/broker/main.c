@@ -156,6 +156,35 @@ static int lock_directory(const char *directory)
 	return flock(fd, LOCK_EX | LOCK_NB) ? -errno : 0;
 }
 
+/* The pid of the broker that has @directory, or 0. */
+static pid_t pid_of_other(const char *directory)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct ucred peer = { 0 };
+	socklen_t size = sizeof(peer);
+	int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", directory);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (length < (int)sizeof(address.sun_path) && fd >= 0 &&
+	    !connect(fd, (struct sockaddr *)&address, sizeof(address)))
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	if (fd >= 0)
+		close(fd);
+	return peer.pid;
+}
+
+static int say_running(const char *directory)
+{
+	struct settings_fault fault = { 0 };
+	pid_t pid = pid_of_other(directory);
+	char name[32] = "another broker";
+
+	if (pid)
+		snprintf(name, sizeof(name), "the broker with pid %d", pid);
+	settings_refuse(&fault, "broker.running", "", "%s has this directory", name);
+	return say(STATUS_RUNNING, &fault);
+}
+
 /* Of a broker that was killed: a program must not find a tenant that is not there. */
 static void remove_old_sockets(const char *directory)
 {
@@ -279,7 +308,7 @@ int main(int count, char **arguments)
 	broker.farewell.due = farewell_due;
 	error = lock_directory(broker.directory);
 	if (error == -EWOULDBLOCK)
-		return fail(STATUS_RUNNING, "broker.running", "another broker has this directory", -error);
+		return say_running(broker.directory);
 	if (error)
 		return fail(STATUS_FAILED, "broker.failed", broker.directory, -error);
 	remove_old_sockets(broker.directory);
