@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.compute.icd_rig import LIMIT_S, ROOT, Played, compile_c, make
+from tests.compute.icd_rig import LIBRARY, LIMIT_S, ROOT, Played, compile_c, make
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,16 @@ def test_without_a_socket_there_is_no_platform(played: Played) -> None:
     environment["OCL_ICD_VENDORS"] = str(played.vendors)
     result = run(played.client, "none", environment)
     done(result)
-    assert result.stderr == ""
+    wanted = "vgpumgr: VGPUMGR_SOCKET is not set; use vgpumgr run --tenant NAME -- PROGRAM\n"
+    assert result.stderr == wanted
+    # Where it is installed for everybody, most programs do not want it.
+    del environment["OCL_ICD_VENDORS"]
+    call = f"CDLL({str(LIBRARY)!r}).clIcdGetPlatformIDsKHR(0, None, byref(c_uint()))"
+    code = f"from ctypes import CDLL, byref, c_uint; print({call})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert (result.stdout, result.stderr) == ("-1001\n", "")
 
 
 def test_a_socket_that_nobody_listens_on_is_named(played: Played, tmp_path: Path) -> None:
@@ -72,6 +82,12 @@ def test_a_lost_child_ends_every_call_and_every_wait(played: Played, how: str, w
     done(result)
     if how != "garbage":
         assert result.stderr == "vgpumgr: the accelerator's process is gone; this program's device is lost\n"
+
+
+def test_a_child_that_cannot_serve_is_one_line_for_its_program(played: Played) -> None:
+    result = played.run("none", "tell", "0")
+    done(result)
+    assert result.stderr == "vgpumgr: this program's device is lost: the kernel did not end in time\n"
 
 
 def test_a_program_learns_why_its_device_was_lost(played: Played) -> None:

@@ -3,6 +3,7 @@
 #include "guest/opencl/context.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 struct _cl_platform_id vgpu_platform = { { &vgpu_cl_dispatch, KIND_PLATFORM, 0, 1, 1, NULL } };
 struct _cl_device_id vgpu_devices[VGPU_CL_DEVICES_MAX];
@@ -68,6 +69,10 @@ static cl_int say_hello(void)
 	vgpu_cl_place_hello(at, &parts);
 	parts.message->version = VGPU_CL_VERSION;
 	status = call_wait(&call, &parts.message->header);
+	if (!vgpu_usable()) {	/* the reason of the loss has been printed */
+		call_end(&call);
+		return LOST;
+	}
 	if (status || !call.message || !vgpu_cl_decode_hello_answer(call.message, call.bytes, 0, &view) ||
 	    view.message->version != VGPU_CL_VERSION || view.message->device_count > VGPU_CL_DEVICES_MAX) {
 		fprintf(stderr, "vgpumgr: the accelerator's process speaks another version of OpenCL's messages\n");
@@ -88,8 +93,23 @@ static cl_int say_hello(void)
 
 static cl_int started = CL_PLATFORM_NOT_FOUND_KHR;
 
+/*
+ * Without its variable the library is silent where it is installed for all programs
+ * of a machine: most of them do not want it.  OCL_ICD_VENDORS is set by people who do.
+ */
+static void say_no_socket(void)
+{
+	const char *vendors = secure_getenv("OCL_ICD_VENDORS");
+	const char *path = secure_getenv("VGPUMGR_SOCKET");
+
+	if (vendors && *vendors && (!path || !*path))
+		fprintf(stderr,
+			"vgpumgr: VGPUMGR_SOCKET is not set; use vgpumgr run --tenant NAME -- PROGRAM\n");
+}
+
 static void start(void)
 {
+	say_no_socket();
 	if (vgpu_start(other_reply))
 		return;
 	objects_start();
