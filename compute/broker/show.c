@@ -26,6 +26,25 @@ static const char *const refusals[] = {
 	"nothing", "version", "message", "processes", "rate", "memory", "executor", "stopping",
 };
 
+static uint64_t memory_of(const struct client *client)
+{
+	uint64_t most = client->tenant->settings.memory_bytes;
+	uint64_t bytes = client->page ? atomic_load(&client->page->memory_bytes) : 0;
+
+	return bytes < most ? bytes : most;
+}
+
+/* A tenant's children can lie about it, to its own people; what is kept is the supervisor's count. */
+static uint64_t memory_used(const struct tenant *tenant)
+{
+	const struct client *client;
+	uint64_t bytes = 0;
+
+	for (client = tenant->clients; client; client = client->next)
+		bytes += memory_of(client);
+	return bytes < tenant->settings.memory_bytes ? bytes : tenant->settings.memory_bytes;
+}
+
 /* What a child writes is shown as it is, but never more under way than there can be. */
 static void show_client(const struct client *client, FILE *file)
 {
@@ -37,6 +56,7 @@ static void show_client(const struct client *client, FILE *file)
 		{ "uid", client->uid }, { "since_ns", client->since_ns }, { "submitted", submitted },
 		{ "finished", finished },
 		{ "failed", client->page ? atomic_load(&client->page->failed) : 0 },
+		{ "memory_used_bytes", memory_of(client) },
 		{ "under_way", submitted > finished ? submitted - finished : 0 });
 	fputc('}', file);
 }
@@ -77,7 +97,8 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 	NUMBERS(file, { "weight", terms->weight }, { "timeslice_ns", terms->timeslice_ns },
 		{ "cap_ns", terms->cap_ns }, { "cap_period_ns", terms->cap_period_ns },
 		{ "reserve_ns", terms->reserve_ns }, { "reserve_period_ns", terms->reserve_period_ns },
-		{ "memory_bytes", settings->memory_bytes }, { "window_bytes", settings->window_bytes },
+		{ "memory_bytes", settings->memory_bytes },
+		{ "memory_used_bytes", memory_used(tenant) }, { "window_bytes", settings->window_bytes },
 		{ "max_processes", settings->max_processes }, { "processes_ever", tenant->processes });
 	fprintf(file, ",\"lease\":{\"state\":\"%s\",", lease_states[tenant->arbiter.lease.state]);
 	NUMBERS(file, { "number", tenant->arbiter.lease.number },

@@ -105,6 +105,8 @@ enum vgpu_stream_state {
  * @submitted: kernels and copies ever given to the library
  * @finished: of those, how many have ended
  * @failed: of those, how many ended with an error
+ * @memory_bytes: accelerator memory that the child has reserved of the slice's; for
+ *	people, the supervisor has a count of its own
  */
 struct vgpu_stream_page {
 	_Atomic uint64_t state;
@@ -113,6 +115,7 @@ struct vgpu_stream_page {
 	_Atomic uint64_t submitted;
 	_Atomic uint64_t finished;
 	_Atomic uint64_t failed;
+	_Atomic uint64_t memory_bytes;
 };
 
 enum vgpu_stream_op {

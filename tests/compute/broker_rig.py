@@ -33,7 +33,7 @@ CLIENT_MESSAGE = struct.Struct("=IIIIQ192s")
 SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQQQQiI192s")
 STREAM_REQUEST = struct.Struct("=IIQIIQ")
 LEASE_PAGE = struct.Struct("=IIIIQQQQ")
-STREAM_PAGE = struct.Struct("=QQQQQQ")
+STREAM_PAGE = struct.Struct("=QQQQQQQ")
 CHILD_STATE_OFFSET = 64  # of struct vgpu_window
 MIB = 1 << 20
 

@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -256,6 +257,22 @@ def test_a_child_that_does_not_start_is_a_refusal_with_the_reason(broker: Broker
     answer = program.answer()
     assert (answer.refusal, "no such library" in answer.reason) == (REFUSED_EXECUTOR, True)
     assert broker.shown("blue")["processes"] == []
+
+
+def test_a_tenants_used_memory_is_what_its_children_say_up_to_its_limit(broker: Broker) -> None:
+    supervisor = broker.supervisors()["blue"]
+
+    def used() -> tuple[int, list[int]]:
+        shown = broker.shown("blue")
+        return shown["memory_used_bytes"], sorted(each["memory_used_bytes"] for each in shown["processes"])
+
+    assert used() == (0, [])
+    with joined(broker, supervisor) as (_, one), joined(broker, supervisor) as (_, other):
+        struct.pack_into("=Q", one.stream_page.memory, 48, 8 * MIB)
+        struct.pack_into("=Q", other.stream_page.memory, 48, 4 * MIB)
+        assert used() == (12 * MIB, [4 * MIB, 8 * MIB])
+        struct.pack_into("=Q", one.stream_page.memory, 48, 2**64 - 1)
+        assert used() == (64 * MIB, [4 * MIB, 64 * MIB])
 
 
 # ---- what ends what

@@ -154,6 +154,9 @@ def test_a_crash_is_told_with_its_signal(hostile_program: Path, tmp_path: Path) 
 def test_children_share_the_memory_of_their_slice(tenant: Slice) -> None:
     one, other = tenant.start(memory=100 * MIB), tenant.start(memory=100 * MIB)
     assert one.window.ask(RESERVE, 60 * MIB).status == 0
+    # For people: what the supervisor counts for this child.
+    assert one.stream.wholes[6] == 60 * MIB
+    assert other.stream.wholes[6] == 0
     assert other.window.ask(RESERVE, 41 * MIB).status == errno.ENOMEM
     assert other.window.ask(RESERVE, 40 * MIB).status == 0
     assert one.window.ask(RESERVE, 1).status == errno.ENOMEM

@@ -57,14 +57,26 @@ static bool rivals(struct vgpu_child *child)
 	return atomic_load(&child->lease_page->expires_ns) != UINT64_MAX;
 }
 
+/* All that the supervisor counts for this child, so what it keeps for later as well. */
+static void show_memory(struct vgpu_child *child)
+{
+	atomic_store_explicit(&child->stream_page->memory_bytes,
+			      child->link.reserved_bytes + child->link.unused_bytes,
+			      memory_order_relaxed);
+}
+
 static int reserve(struct vgpu_child *child, uint64_t bytes)
 {
-	return vgpu_link_reserve(&child->link, bytes);
+	int error = vgpu_link_reserve(&child->link, bytes);
+
+	show_memory(child);
+	return error;
 }
 
 static void release(struct vgpu_child *child, uint64_t bytes)
 {
 	vgpu_link_release(&child->link, bytes);
+	show_memory(child);
 }
 
 static int compile(struct vgpu_child *child, int job, uint64_t token)
