@@ -252,15 +252,17 @@ def test_a_gate_that_does_not_answer_is_lost_and_the_others_go_on() -> None:
     assert child.done_ns > 1_900 * MS
 
 
+STRICT = {
+    "processors": 2,
+    "allowance_permille": 100,
+    "burst_ns": 20 * MS,
+    "every_ns": 50 * MS,
+    "penalty_ns": 500 * MS,
+}
+
+
 def test_a_child_that_computes_without_a_lease_is_confined_and_pays() -> None:
-    watch = {
-        "processors": 2,
-        "allowance_permille": 100,
-        "burst_ns": 20 * MS,
-        "every_ns": 50 * MS,
-        "penalty_ns": 500 * MS,
-    }
-    rig = Rig(watch=watch)
+    rig = Rig(watch=STRICT)
     hostile, honest = rig.tenant("hostile"), rig.tenant("honest")
     rig.child(hostile, backlog(2 * MS), deaf=True)
     child = rig.child(honest, backlog(200 * US))
@@ -276,14 +278,7 @@ def test_a_child_that_computes_without_a_lease_is_confined_and_pays() -> None:
 
 
 def test_a_cap_holds_for_a_child_that_never_asks_beside_an_idle_neighbour() -> None:
-    watch = {
-        "processors": 2,
-        "allowance_permille": 100,
-        "burst_ns": 20 * MS,
-        "every_ns": 50 * MS,
-        "penalty_ns": 500 * MS,
-    }
-    rig = Rig(watch=watch)
+    rig = Rig(watch=STRICT)
     capped = rig.tenant("capped", cap_ns=30 * MS, cap_period_ns=100 * MS, burst_ns=10 * MS)
     idle = rig.tenant("idle")
     child = rig.child(capped, ())

@@ -2,10 +2,10 @@
 /*
  * Where children without a mount namespace write.
  *
- * /tmp is everybody's: who knows a name before it is used can take it.  So a supervisor
- * has one directory of a name that nobody can guess, in which only it makes others; the
- * child's user gets one of those.  What is in that is the tenant's, who may exchange it
- * for a link at any moment: it is opened and removed only by its parent's descriptor.
+ * Anybody can create files in /tmp, also under a name that a program is about to use.
+ * So a supervisor makes one directory with a name that nobody can guess, and a directory
+ * in it for each child.  A tenant can replace its files by links at any moment, so they
+ * are opened and removed only by the descriptor of their directory.
  */
 #include <dirent.h>
 #include <errno.h>
