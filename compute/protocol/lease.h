@@ -121,6 +121,8 @@ struct vgpu_stream_page {
 enum vgpu_stream_op {
 	VGPU_STREAM_READY = 1,	/* work is queued and there is no lease */
 	VGPU_STREAM_YIELD = 2,
+	/* To the kernel module only, all else 0: the guest is to look at its window. */
+	VGPU_STREAM_RING = 3,
 };
 
 /* Flags of YIELD. */

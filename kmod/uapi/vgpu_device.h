@@ -11,6 +11,7 @@
  *   0x1000  doorbell      write: the new submission tail
  *   0x1008  sent          write: bytes put into the byte channel
  *   0x100c  received      write: bytes taken out of the byte channel
+ *   0x1010  window bell   write: number of a window whose child is to wake up
  *   0x2000  MSI-X table
  *   0x3000  MSI-X pending bits
  *
@@ -48,6 +49,16 @@
  * channel ends with the executor that served it first (VGPU_CHANNEL_CLOSED) and begins
  * anew when the device is enabled again.
  *
+ * Windows. Where VGPU_REG_FEATURES has VGPU_FEATURE_WINDOWS, BAR2 is memory: as many windows
+ * of equal size as VGPU_REG_WINDOWS says, each shared with one process of the host, its
+ * executor's child. Nothing that is in a window concerns the device. The guest's kernel
+ * gives each of its processes a window of its own: it opens one that is free (WINDOW_OPEN)
+ * and closes it when the process is gone (WINDOW_CLOSE); it is free again, and zeroed, when
+ * the host has let go of it. A write of a window's number to 0x1010 rings: the child wakes
+ * up and looks. When the child rings, or a window's state changes, its bit in WINDOW_EVENTS
+ * is set, and the completion vector comes when there was none set. A reset closes all
+ * windows. No window costs engine time, and none is needed for items.
+ *
  * Errors are sticky: a malformed descriptor, address, ring or doorbell stops
  * this slice, sets VGPU_STATUS_ERROR, VGPU_REG_ERROR and VGPU_REG_ERROR_INDEX,
  * and raises the error vector. Items already completed stay valid. Only a
@@ -71,6 +82,7 @@
 #define VGPU_BAR0_DOORBELL	0x1000
 #define VGPU_BAR0_SENT		0x1008
 #define VGPU_BAR0_RECEIVED	0x100c
+#define VGPU_BAR0_WINDOW_BELL	0x1010
 #define VGPU_BAR0_MSIX_TABLE	0x2000
 #define VGPU_BAR0_MSIX_PBA	0x3000
 
@@ -109,13 +121,20 @@
 #define VGPU_REG_FEATURES	0x64	/* VGPU_FEATURE_*; zero before ABI 1.2 */
 #define VGPU_REG_CHANNEL_LO	0x68	/* RW: struct vgpu_channel_area, 64-byte */
 #define VGPU_REG_CHANNEL_HI	0x6c	/* aligned; zero for none */
+#define VGPU_REG_WINDOWS	0x70	/* how many BAR2 has, at most 16 */
+#define VGPU_REG_WINDOW_BYTES	0x74	/* size of each, a multiple of 4096 */
+#define VGPU_REG_WINDOW_OPEN	0x78	/* write, always: number of a free window */
+#define VGPU_REG_WINDOW_CLOSE	0x7c	/* write, always: number of an open or lost one */
+#define VGPU_REG_WINDOW_STATES	0x80	/* bits 2n and 2n + 1: enum vgpu_window_state of n */
+#define VGPU_REG_WINDOW_EVENTS	0x84	/* bit n: of window n; reading clears them */
 
 #define VGPU_ID			0x55504756	/* "VGPU" */
 #define VGPU_ABI_MAJOR		1
-#define VGPU_ABI_MINOR		2
+#define VGPU_ABI_MINOR		3
 #define VGPU_ABI		(VGPU_ABI_MAJOR << 16 | VGPU_ABI_MINOR)
 
 #define VGPU_FEATURE_CHANNEL	(1u << 0)	/* there is a byte channel */
+#define VGPU_FEATURE_WINDOWS	(1u << 1)	/* BAR2 has windows */
 
 #define VGPU_CONTROL_ENABLE	(1u << 0)
 #define VGPU_CONTROL_RESET	(1u << 1)	/* reads as zero */
@@ -126,6 +145,25 @@
 
 #define VGPU_RING_ENTRIES_MIN	8
 #define VGPU_RING_ENTRIES_MAX	4096
+
+#define VGPU_WINDOWS_MAX	16
+
+/**
+ * enum vgpu_window_state - a window as the guest sees it
+ * @VGPU_WINDOW_FREE: zeroed, and nobody's
+ * @VGPU_WINDOW_OPEN: the host has given it a child, or will; the child says so in the window
+ * @VGPU_WINDOW_CLOSING: the guest is done with it, the host is not yet
+ * @VGPU_WINDOW_LOST: its child has ended, and no other one comes: the guest closes it
+ *
+ * Opening a window that is not free changes nothing, nor does closing one that is free
+ * or closing.
+ */
+enum vgpu_window_state {
+	VGPU_WINDOW_FREE = 0,
+	VGPU_WINDOW_OPEN = 1,
+	VGPU_WINDOW_CLOSING = 2,
+	VGPU_WINDOW_LOST = 3,
+};
 
 /**
  * enum vgpu_error - why a slice stopped (VGPU_REG_ERROR)

@@ -152,4 +152,52 @@ struct vgpu_guest_info {
 /* Stop, forget every item, clear the error and enable again. */
 #define VGPU_GUEST_RESET	_IO(VGPU_GUEST_IOCTL, 0x43)
 
+/*
+ * /dev/vgpuN-compute: windows of the device (VGPU_FEATURE_WINDOWS; the node is there only
+ * with it). Any number of processes may open it, mode 0666. Each open file is one window:
+ * open() takes a free one and waits for up to VGPU_GUEST_WINDOW_OPEN_MS if others are just
+ * being given back (with O_NONBLOCK not at all). -ENOSPC: all are in use. -ENODEV: the
+ * device is gone. -EINTR: a signal. Closing the last copy of the file gives the window back.
+ *
+ * mmap(MAP_SHARED) of offset 0 and up to the window's size, also in parts; it is not
+ * inherited by fork() and cannot grow. Once the device is gone, or was reset, an access
+ * is SIGBUS.
+ *
+ * poll(): EPOLLHUP once the window is lost.
+ */
+#define VGPU_GUEST_WINDOW_OPEN_MS	5000
+
+/**
+ * struct vgpu_guest_window - what was opened
+ * @bytes: size of the window
+ * @number: of the window, for people
+ * @reserved: zero
+ */
+struct vgpu_guest_window {
+	__u64 bytes;
+	__u32 number;
+	__u32 reserved;
+};
+
+/**
+ * struct vgpu_guest_window_wait - sleep until a word of the window has changed
+ * @offset: of a 32-bit word in the window, a multiple of 4
+ * @value: what the caller has read there
+ * @timeout_ns: at most so long; UINT64_MAX for ever
+ *
+ * Return 0: the word is another, or the child has rung since the call began: look again.
+ * -ETIMEDOUT. -EINTR: a signal. -EINVAL: @offset. -EPIPE: the window is lost, or the
+ * device was reset. -ENODEV: the device is gone.
+ */
+struct vgpu_guest_window_wait {
+	__u32 offset;
+	__u32 value;
+	__u64 timeout_ns;
+};
+
+#define VGPU_GUEST_WINDOW_INFO	_IOR(VGPU_GUEST_IOCTL, 0x10, struct vgpu_guest_window)
+#define VGPU_GUEST_WINDOW_WAIT	_IOW(VGPU_GUEST_IOCTL, 0x11, struct vgpu_guest_window_wait)
+/* The child wakes up and looks; also wakes who waits for a word of this window here. */
+#define VGPU_GUEST_WINDOW_RING	_IO(VGPU_GUEST_IOCTL, 0x12)
+
 #endif /* _UAPI_VGPU_GUEST_H */
