@@ -9,9 +9,9 @@
  *	client.c	a client process and its child
  *	rate.c		how fast a tenant starts processes
  *	supervisor.c	a tenant's supervisor process
- *	arbiter*.c	who may use the accelerator, and until when; pure
- *	turns.c		the scheduler's core, to which the arbiter leaves that
- *	watch.c		who uses the processors without a lease; pure
+ *	turns.c		the scheduler's core, to which the arbiter leaves whose turn it is
+ *
+ * Who may use the accelerator, and until when, the arbiter of kmod/sched says.
  *
  * Everything happens on one thread.  A tenant owns its supervisor and its clients;
  * the broker owns the tenants.
@@ -23,10 +23,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "broker/arbiter.h"
 #include "broker/loop.h"
 #include "broker/settings.h"
 #include "protocol/control.h"
+#include "sched/vgpu_arbiter.h"
 
 struct broker;
 struct tenant;

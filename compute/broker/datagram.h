@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datagrams of a fixed size on non-blocking SOCK_SEQPACKET sockets (protocol/control.h, lease.h). */
+/*
+ * Datagrams of a fixed size on non-blocking SOCK_SEQPACKET sockets (protocol/control.h,
+ * uapi/vgpu_lease_page.h).
+ */
 #ifndef VGPU_BROKER_DATAGRAM_H
 #define VGPU_BROKER_DATAGRAM_H
 

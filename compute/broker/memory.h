@@ -11,8 +11,8 @@
 
 #include <stdint.h>
 
-#include "protocol/lease.h"
 #include "protocol/window.h"
+#include "uapi/vgpu_lease_page.h"
 
 /**
  * memory_window() - a window, of which the first page is filled and mapped

@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "broker/arbiter.h"
 #include "broker/json.h"
+#include "sched/vgpu_arbiter.h"
 
 #define SETTINGS_TENANTS_MAX	256u
 #define SETTINGS_NAME_MAX	63u

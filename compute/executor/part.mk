@@ -5,8 +5,9 @@ EXECUTOR := $(OUT)/compute/executor
 EXECUTOR_SANDBOX := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/sandbox/*.c))
 EXECUTOR_CHILD := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/child/*.c))
 EXECUTOR_OPENCL := $(if $(wildcard $(ROOT)/compute/executor/opencl/backend.c),$(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/opencl/*.c)))
-# Durations of kernels are learnt by the scheduler core's predictor.
-EXECUTOR_CORE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/kmod/sched/*.c))
+# Durations of kernels are learnt by the scheduler core's predictor.  A child has no use for the arbiter.
+EXECUTOR_CORE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(filter-out %/watch.c $(wildcard $(ROOT)/kmod/sched/arbiter*.c),\
+	$(wildcard $(ROOT)/kmod/sched/*.c)))
 EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/supervisor/*.c $(ROOT)/compute/executor/gate/*.c))
 
 PROGRAMS += $(OUT)/vgpu-child $(OUT)/vgpu-supervisor

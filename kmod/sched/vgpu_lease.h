@@ -33,7 +33,7 @@
 
 #include "vgpu_sched.h"
 
-/* Flags of struct vgpu_yield; the values are those of compute/protocol/lease.h. */
+/* Flags of struct vgpu_yield; the values are those of uapi/vgpu_lease_page.h. */
 #define VGPU_YIELD_WANT	(1u << 0)	/* work is queued: ready again at once */
 #define VGPU_YIELD_MORE	(1u << 1)	/* more follows soon (invariant 13) */
 #define VGPU_YIELD_END	(1u << 2)	/* the request is over */

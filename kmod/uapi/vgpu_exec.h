@@ -94,7 +94,7 @@ struct vgpu_exec_complete {
 #define VGPU_EXEC_COMPLETE	_IOW(VGPU_EXEC_IOCTL, 0x52, struct vgpu_exec_complete)
 
 /*
- * Engine ``lease``: the engine is lent for a time instead of for one item (vgpu_lease.h),
+ * Engine ``lease``: the engine is lent for a time instead of for one item (vgpu_lease_page.h),
  * and guest processes reach the executor through windows (vgpu_device.h). The executor
  * binds a file to a slice, starts a child for each window that its guest opens, and
  * operates the slice's gate. A child has nothing but the three files of its window.

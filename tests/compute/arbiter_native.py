@@ -17,16 +17,14 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     *sorted((ROOT / "kmod/sched").glob("*.c")),
-    *sorted((ROOT / "compute/broker").glob("arbiter*.c")),
-    *(ROOT / f"compute/broker/{name}.c" for name in ("turns", "watch")),
+    ROOT / "compute/broker/turns.c",
     ROOT / "compute/executor/child/lease_client.c",
 )
 HEADERS = (
     *sorted((ROOT / "kmod/sched").glob("*.h")),
-    *sorted((ROOT / "compute/broker").glob("arbiter*.h")),
-    *(ROOT / f"compute/broker/{name}.h" for name in ("turns", "watch")),
+    ROOT / "compute/broker/turns.h",
     ROOT / "compute/executor/child/lease_client.h",
-    ROOT / "compute/protocol/lease.h",
+    ROOT / "kmod/uapi/vgpu_lease_page.h",
 )
 
 CDEF = """
@@ -114,8 +112,8 @@ int vgpu_lease_need(const struct vgpu_lease_client *, bool, bool, uint32_t);
 """
 
 PREAMBLE = """
-#include "broker/arbiter.h"
 #include "executor/child/lease_client.h"
+#include "sched/vgpu_arbiter.h"
 
 static void on_publish(struct arbiter_tenant *, const struct arbiter_lease *, bool);
 static void on_read(struct arbiter_stream *, struct arbiter_view *);

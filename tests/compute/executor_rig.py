@@ -36,7 +36,7 @@ FOREVER = 2**64 - 1
 # protocol/control.h
 START, KILL, FREEZE, THAW, DONE, FAILED, EXITED = range(1, 8)
 CONTROL = struct.Struct("=IIQQQQQQQQiI192s")
-# protocol/lease.h
+# kmod/uapi/vgpu_lease_page.h
 NONE, LENT, RECALLED, EXPIRED = range(4)
 READY, YIELD = 1, 2
 WANT = 1

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The child's side of protocol/lease.h, as a pure state machine.
+ * The child's side of uapi/vgpu_lease_page.h, as a pure state machine.
  *
  * The machine touches no memory but its own, makes no system call and reads no
  * clock.  An operation is begun with the present time; vgpu_lease_next() then
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "protocol/lease.h"
+#include "uapi/vgpu_lease_page.h"
 
 enum vgpu_lease_operation {
 	VGPU_LEASE_START,	/* there is work: become busy under the present lease */

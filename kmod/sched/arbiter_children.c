@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /* What the children of a tenant say in their pages, and what that means for a lease. */
-#include "broker/arbiter_private.h"
+#include "arbiter_private.h"
 
 bool child_is_busy(const struct arbiter_view *view)
 {

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "broker/watch.h"
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+#include "watch.h"
 
 #define DOUBLINGS	6u
 #define SECOND_NS	1000000000ull

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The arbiter: lends the accelerator to one tenant at a time (protocol/lease.h),
+ * The arbiter: lends the accelerator to one tenant at a time (uapi/vgpu_lease_page.h),
  * in the turns that turns.h decides.
  *
  * Pure: no clock, no socket, no memory of its own.  The caller passes the time
@@ -20,8 +20,8 @@
 #include <stdint.h>
 
 #include "broker/turns.h"
-#include "broker/watch.h"
-#include "protocol/lease.h"
+#include "watch.h"
+#include "uapi/vgpu_lease_page.h"
 
 struct arbiter;
 struct arbiter_tenant;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * How much processor time a tenant's children use outside their leases.
  *

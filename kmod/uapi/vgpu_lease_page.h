@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: (GPL-2.0 WITH Linux-syscall-note) OR MIT */
 /*
  * Leases: how an arbiter lends the accelerator to the children of a slice.
  *
- * The arbiter is the kernel module, or the broker where there is no VM.  It
- * runs the scheduler's core (kmod/sched).  A slice is one party in the
- * scheduler's eyes; its children are its streams.  All streams of a slice share
+ * The arbiter is the kernel module, or the broker where there is no VM. Both
+ * run the same code (kmod/sched/vgpu_arbiter.h). A slice is one party in the
+ * scheduler's eyes; its children are its streams. All streams of a slice share
  * one lease.
  *
  * The arbiter writes a lease page, which the slice's children map read-only.
@@ -18,14 +18,14 @@
  *		still LENT with that number and not past expires_ns: submit.
  *		Otherwise state = DRY; send READY; wait for @wake to change.
  *	dry:	all work done and none queued: dry_since_ns = now;
- *		state = DRY; full barrier; read the lease page.  Under LENT
+ *		state = DRY; full barrier; read the lease page. Under LENT
  *		without an end (expires_ns is UINT64_MAX) nothing is sent: the
- *		child may start again by itself.  Otherwise send YIELD.
+ *		child may start again by itself. Otherwise send YIELD.
  *	expiry:	at expires_ns, or when EXPIRED is seen, stop submitting; when
  *		what is under way is done, state = DRY and send YIELD, with
  *		VGPU_YIELD_WANT if work is queued.
  *
- * So a slice that is alone makes no system call per lease.  When another slice
+ * So a slice that is alone makes no system call per lease. When another slice
  * becomes ready, the arbiter turns LENT into RECALLED, has a full barrier, and
  * reads the stream pages: if all are DRY it takes the lease back at once, else
  * it waits for the yields, at the latest until expiry, and then for the gate.
@@ -36,7 +36,7 @@
  * before the children that asked for it have started: a child takes time to wake
  * up, and would lose each lease to a rival that asks meanwhile.
  *
- * tests/compute/lease_model.c plays both sides in every order.  It shows what an
+ * tests/compute/lease_model.c plays both sides in every order. It shows what an
  * arbiter must do besides: count a stream as busy whatever the number beside BUSY
  * (a child that was frozen goes on under a later lease without a drain); keep
  * WANT of a yield that comes too late; on a yield of a lease that is LENT still,
@@ -47,11 +47,21 @@
  * did not yield in time the gate stops, and processor time (on PoCL) or channel
  * state (on a GPU) shows work after a yield.
  */
-#ifndef VGPU_LEASE_H
-#define VGPU_LEASE_H
+#ifndef _UAPI_VGPU_LEASE_PAGE_H
+#define _UAPI_VGPU_LEASE_PAGE_H
 
+#include <linux/types.h>
+
+/*
+ * What both sides access while the other one may write. In the kernel these words are
+ * plain: READ_ONCE(), WRITE_ONCE(), smp_store_release().
+ */
+#ifdef __KERNEL__
+#define VGPU_SHARED
+#else
 #include <stdatomic.h>
-#include <stdint.h>
+#define VGPU_SHARED	_Atomic
+#endif
 
 #define VGPU_LEASE_MAGIC	0x6c767067u
 #define VGPU_LEASE_VERSION	1u
@@ -81,14 +91,14 @@ enum vgpu_lease_state {
  * @generation: changes with each reset of the slice
  */
 struct vgpu_lease_page {
-	uint32_t magic;
-	uint32_t version;
-	_Atomic uint32_t wake;
-	uint32_t reserved;
-	_Atomic uint64_t lease;
-	_Atomic uint64_t begun_ns;
-	_Atomic uint64_t expires_ns;
-	_Atomic uint64_t generation;
+	__u32 magic;
+	__u32 version;
+	VGPU_SHARED __u32 wake;
+	__u32 reserved;
+	VGPU_SHARED __u64 lease;
+	VGPU_SHARED __u64 begun_ns;
+	VGPU_SHARED __u64 expires_ns;
+	VGPU_SHARED __u64 generation;
 };
 
 enum vgpu_stream_state {
@@ -109,13 +119,13 @@ enum vgpu_stream_state {
  *	people, the supervisor has a count of its own
  */
 struct vgpu_stream_page {
-	_Atomic uint64_t state;
-	_Atomic uint64_t dry_since_ns;
-	_Atomic uint64_t idle_ns;
-	_Atomic uint64_t submitted;
-	_Atomic uint64_t finished;
-	_Atomic uint64_t failed;
-	_Atomic uint64_t memory_bytes;
+	VGPU_SHARED __u64 state;
+	VGPU_SHARED __u64 dry_since_ns;
+	VGPU_SHARED __u64 idle_ns;
+	VGPU_SHARED __u64 submitted;
+	VGPU_SHARED __u64 finished;
+	VGPU_SHARED __u64 failed;
+	VGPU_SHARED __u64 memory_bytes;
 };
 
 enum vgpu_stream_op {
@@ -141,12 +151,12 @@ enum vgpu_stream_op {
  * @hint_ns: what the first piece of work is expected to take, 0 for unknown
  */
 struct vgpu_stream_request {
-	uint32_t op;
-	uint32_t flags;
-	uint64_t lease;
-	uint32_t kernel_id;
-	uint32_t reserved;
-	uint64_t hint_ns;
+	__u32 op;
+	__u32 flags;
+	__u64 lease;
+	__u32 kernel_id;
+	__u32 reserved;
+	__u64 hint_ns;
 };
 
-#endif /* VGPU_LEASE_H */
+#endif /* _UAPI_VGPU_LEASE_PAGE_H */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * The life of a lease:
  *
@@ -12,7 +12,7 @@
  *	             | the gate closes: closing
  *	  finish <---'  from each of these, once all are dry or the gate is closed
  */
-#include "broker/arbiter_private.h"
+#include "arbiter_private.h"
 
 #include <stddef.h>
 

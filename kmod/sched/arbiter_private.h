@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /* What the files of the arbiter share with each other only. */
 #ifndef VGPU_BROKER_ARBITER_PRIVATE_H
 #define VGPU_BROKER_ARBITER_PRIVATE_H
 
-#include "broker/arbiter.h"
+#include "vgpu_arbiter.h"
 
 static inline uint64_t later(uint64_t at_ns, uint64_t by_ns)
 {

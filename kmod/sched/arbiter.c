@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /* The arbiter's entry points: who is there, what is said to it, and when it looks again. */
-#include "broker/arbiter_private.h"
+#include "arbiter_private.h"
 
 void arbiter_arm(struct arbiter *arbiter)
 {

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * The gate of a tenant: when it is to be open, and whose children must not run outside
  * leases.
@@ -7,7 +7,7 @@
  * only.  Frozen children cannot say that they have work, so a confined tenant gets a
  * short lease now and then without having asked.
  */
-#include "broker/arbiter_private.h"
+#include "arbiter_private.h"
 
 /* How often children that are frozen are let run to say if they have work. */
 #define POLL_EVERY_NS	20000000ull
