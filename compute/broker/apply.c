@@ -21,9 +21,9 @@ static bool refuse_terms(struct settings_fault *fault, const char *tenant,
 	char name[sizeof(fault->field)];
 
 	if (tenant)
-		snprintf(name, sizeof(name), "tenants.%s.%s", tenant, turns_field_name(field));
+		snprintf(name, sizeof(name), "tenants.%s.%s", tenant, settings_field_name(field));
 	else
-		snprintf(name, sizeof(name), "engine.%s", turns_field_name(field));
+		snprintf(name, sizeof(name), "engine.%s", settings_field_name(field));
 	settings_refuse(fault, "field.invalid", name,
 			field == VGPU_FIELD_RESERVE || field == VGPU_FIELD_WEIGHT ?
 			"the scheduler cannot keep it, with what the other tenants have and reserve" :
@@ -31,26 +31,32 @@ static bool refuse_terms(struct settings_fault *fault, const char *tenant,
 	return false;
 }
 
+struct seat {
+	struct vgpu_group group;
+	struct vgpu_slice slice;
+};
+
 /* Would an engine with nobody else take all of this? */
 static bool is_possible(const struct settings *settings, struct settings_fault *fault)
 {
-	struct turns turns;
-	struct turns_party *parties;
-	enum vgpu_sched_field refused = turns_init(&turns, &settings->engine, 0);
+	struct vgpu_sched sched;
+	struct seat *seats;
+	enum vgpu_sched_field refused = vgpu_sched_init(&sched, &settings->engine, 0);
 
 	if (refused)
 		return refuse_terms(fault, NULL, refused);
-	parties = calloc(settings->tenant_count + 1, sizeof(*parties));
-	if (!parties) {
+	seats = calloc(settings->tenant_count + 1, sizeof(*seats));
+	if (!seats) {
 		settings_refuse(fault, "broker.failed", "tenants", "there is no memory for them");
 		return false;
 	}
 	for (uint32_t i = 0; i < settings->tenant_count && !refused; i++) {
-		refused = turns_add(&turns, &parties[i], &settings->tenants[i].terms, 0);
+		refused = tenant_join(&sched, &seats[i].group, &seats[i].slice,
+				      &settings->tenants[i].terms, 0);
 		if (refused)
 			refuse_terms(fault, settings->tenants[i].name, refused);
 	}
-	free(parties);
+	free(seats);
 	return !refused;
 }
 
@@ -75,9 +81,9 @@ static bool is_reachable(const struct broker *broker, const struct settings *set
 	return true;
 }
 
-static bool update(struct broker *broker, struct tenant *tenant, const struct vgpu_group_params *terms)
+static bool update(struct tenant *tenant, const struct vgpu_group_params *terms, uint64_t now_ns)
 {
-	return !arbiter_tenant_update(&broker->arbiter, &tenant->arbiter, terms, loop_now_ns());
+	return !vgpu_group_update(&tenant->broker->sched, &tenant->group, terms, now_ns);
 }
 
 /*
@@ -87,6 +93,7 @@ static bool update(struct broker *broker, struct tenant *tenant, const struct vg
  */
 static void change(struct broker *broker, const struct settings *settings)
 {
+	uint64_t now_ns = vgpu_arbiter_settle(&broker->arbiter, loop_now_ns());
 	const struct settings_tenant *wanted;
 	struct vgpu_group_params terms;
 	struct tenant *tenant;
@@ -96,7 +103,7 @@ static void change(struct broker *broker, const struct settings *settings)
 		if (tenant->leaving)
 			continue;
 		if (!wanted) {
-			update(broker, tenant, &leaving_terms);
+			update(tenant, &leaving_terms, now_ns);
 			continue;
 		}
 		if (!memcmp(&tenant->settings.terms, &wanted->terms, sizeof(wanted->terms)) &&
@@ -108,14 +115,17 @@ static void change(struct broker *broker, const struct settings *settings)
 		terms.inversion_permille = 0;
 		terms.inversion_burst_ns = 0;
 		if (wanted->terms.band == VGPU_BAND_LATENCY || tenant->settings.terms.reserve_ns)
-			update(broker, tenant, &terms);
+			update(tenant, &terms, now_ns);
 	}
-	arbiter_set(&broker->arbiter, &settings->arbiter, &settings->engine, loop_now_ns());
+	if (vgpu_sched_set_params(&broker->sched, &settings->engine, now_ns))
+		vgpu_log(LOG_ERR, "event=engine.refused");
 	for (tenant = broker->tenants; tenant; tenant = tenant->next) {
 		wanted = settings_tenant(settings, tenant->settings.name);
-		if (!tenant->leaving && wanted && !update(broker, tenant, &wanted->terms))
+		if (!tenant->leaving && wanted && !update(tenant, &wanted->terms, now_ns))
 			vgpu_log(LOG_ERR, "tenant=%s event=terms.refused", tenant->settings.name);
 	}
+	vgpu_arbiter_configure(&broker->arbiter, &settings->arbiter, now_ns);
+	vgpu_arbiter_changed(&broker->arbiter, now_ns);
 }
 
 static bool add(struct broker *broker, const struct settings *settings, struct settings_fault *fault)

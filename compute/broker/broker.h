@@ -9,9 +9,9 @@
  *	client.c	a client process and its child
  *	rate.c		how fast a tenant starts processes
  *	supervisor.c	a tenant's supervisor process
- *	turns.c		the scheduler's core, to which the arbiter leaves whose turn it is
  *
- * Who may use the accelerator, and until when, the arbiter of kmod/sched says.
+ * The arbiter and the scheduler of kmod/sched decide who may use the accelerator, and
+ * until when.  A tenant is a group with one slice, and a child is a stream.
  *
  * Everything happens on one thread.  A tenant owns its supervisor and its clients;
  * the broker owns the tenants.
@@ -83,7 +83,7 @@ struct client {
 	struct loop_watch requests;
 	struct loop_timer patience;
 	struct loop_timer refill;
-	struct arbiter_stream stream;
+	struct vgpu_stream stream;
 	struct vgpu_stream_page *page;
 	struct vgpu_window *window;
 	int window_fd;
@@ -108,7 +108,9 @@ struct tenant {
 	struct broker *broker;
 	struct tenant *next;
 	struct settings_tenant settings;
-	struct arbiter_tenant arbiter;
+	struct vgpu_group group;
+	struct vgpu_slice slice;
+	struct vgpu_party party;
 	struct supervisor supervisor;
 	struct loop_watch socket;
 	struct loop_timer farewell;
@@ -126,7 +128,8 @@ struct tenant {
 
 struct broker {
 	struct loop loop;
-	struct arbiter arbiter;
+	struct vgpu_sched sched;
+	struct vgpu_arbiter arbiter;
 	struct loop_timer arbiter_timer;
 	struct loop_timer farewell;
 	struct settings settings;

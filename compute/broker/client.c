@@ -43,7 +43,7 @@ static struct loop *loop_of(const struct client *client)
 	return &client->tenant->broker->loop;
 }
 
-static struct arbiter *arbiter_of(const struct client *client)
+static struct vgpu_arbiter *arbiter_of(const struct client *client)
 {
 	return &client->tenant->broker->arbiter;
 }
@@ -137,7 +137,7 @@ void client_ended(struct client *client, int status, const char *reason)
 		memory_window_lost(client->window);
 	hang_up(client, VGPU_REFUSED_EXECUTOR, text);
 	if (client->has_stream)
-		arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
+		vgpu_arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
 	client_free(client);
 }
 
@@ -166,7 +166,7 @@ static bool read_request(struct client *client)
 	if (got == 1) {
 		/* What a dying child still asks for is nobody's. */
 		if (client->state == CLIENT_ENDING ||
-		    arbiter_request(arbiter_of(client), &client->stream, &request, loop_now_ns()))
+		    vgpu_arbiter_request(arbiter_of(client), &client->stream, &request, loop_now_ns()))
 			return true;
 	}
 	loop_remove(loop_of(client), &client->requests);
@@ -306,7 +306,7 @@ static void greet(struct client *client)
 	client->since_ns = now_ns;
 	client->has_stream = true;
 	tenant->processes++;
-	arbiter_stream_add(arbiter_of(client), &tenant->arbiter, &client->stream, now_ns);
+	vgpu_arbiter_stream_add(arbiter_of(client), &tenant->party, &client->stream, false, now_ns);
 	loop_arm(loop_of(client), &client->patience, now_ns + HELLO_WITHIN_NS);
 }
 
@@ -326,7 +326,7 @@ void client_started(struct client *client, bool done, const char *reason)
 		vgpu_log(LOG_WARNING, "tenant=%s event=child.failed child=%llu %s",
 			 client->tenant->settings.name, (unsigned long long)client->child, text);
 		hang_up(client, VGPU_REFUSED_EXECUTOR, text);
-		arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
+		vgpu_arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
 		client_free(client);
 		return;
 	}

@@ -70,7 +70,7 @@ static int fail(int status, const char *code, const char *what, int error)
 static void arbiter_due(struct loop_timer *timer, uint64_t now_ns)
 {
 	(void)timer;
-	arbiter_timer(&broker.arbiter, now_ns);
+	vgpu_arbiter_timer(&broker.arbiter, now_ns);
 }
 
 /* ---- the end */
@@ -230,6 +230,7 @@ static bool configure(int fd, struct settings_fault *fault)
 	enum vgpu_sched_field refused;
 	struct json *document;
 	const char *error;
+	uint64_t now_ns;
 	char *text;
 	bool done = false;
 
@@ -241,13 +242,16 @@ static bool configure(int fd, struct settings_fault *fault)
 		return false;
 	}
 	if (settings_read(&settings, document, fault)) {
-		refused = arbiter_init(&broker.arbiter, &tenant_arbiter_ops, &settings.arbiter,
-				       &settings.engine, loop_now_ns());
-		if (refused)
+		now_ns = loop_now_ns();
+		refused = vgpu_sched_init(&broker.sched, &settings.engine, now_ns);
+		if (refused) {
 			settings_refuse(fault, "field.invalid", "engine", "%s is not accepted",
-					turns_field_name(refused));
-		else
+					settings_field_name(refused));
+		} else {
+			vgpu_arbiter_init(&broker.arbiter, &broker.sched, &tenant_arbiter_ops,
+					  &settings.arbiter, now_ns);
 			done = apply(&broker, &settings, fault);
+		}
 	}
 	settings_free(&settings);
 	json_free(document);

@@ -33,15 +33,15 @@ static const struct number_field engine_fields[] = {
 };
 
 static const struct number_field arbiter_fields[] = {
-	NUMBER(arbiter_settings, grace_ns, "grace_ns", 0, 10 * SECOND_NS),
-	NUMBER(arbiter_settings, early_ns, "early_ns", 0, SECOND_NS),
-	NUMBER(arbiter_settings, gate_limit_ns, "gate_limit_ns", 10000000, 60 * SECOND_NS),
-	NUMBER(arbiter_settings, watch.processors, "processors", 0, 65536),
-	NUMBER(arbiter_settings, watch.free_permille, "free_permille", 0, 1000000),
-	NUMBER(arbiter_settings, watch.allowance_permille, "allowance_permille", 0, 1000000),
-	NUMBER(arbiter_settings, watch.burst_ns, "allowance_burst_ns", 0, DAY_NS),
-	NUMBER(arbiter_settings, watch.every_ns, "watch_every_ns", 10000000, 60 * SECOND_NS),
-	NUMBER(arbiter_settings, watch.penalty_ns, "penalty_ns", 0, 600 * SECOND_NS),
+	NUMBER(vgpu_arbiter_settings, grace_ns, "grace_ns", 0, 10 * SECOND_NS),
+	NUMBER(vgpu_arbiter_settings, early_ns, "early_ns", 0, SECOND_NS),
+	NUMBER(vgpu_arbiter_settings, gate_limit_ns, "gate_limit_ns", 10000000, 60 * SECOND_NS),
+	NUMBER(vgpu_arbiter_settings, watch.processors, "processors", 0, 65536),
+	NUMBER(vgpu_arbiter_settings, watch.free_permille, "free_permille", 0, 1000000),
+	NUMBER(vgpu_arbiter_settings, watch.allowance_permille, "allowance_permille", 0, 1000000),
+	NUMBER(vgpu_arbiter_settings, watch.burst_ns, "allowance_burst_ns", 0, DAY_NS),
+	NUMBER(vgpu_arbiter_settings, watch.every_ns, "watch_every_ns", 10000000, 60 * SECOND_NS),
+	NUMBER(vgpu_arbiter_settings, watch.penalty_ns, "penalty_ns", 0, 600 * SECOND_NS),
 };
 
 /* The scheduler's core checks what it is given itself. */
@@ -212,6 +212,46 @@ void settings_free(struct settings *settings)
 	free(settings->library);
 	free(settings->tenants);
 	*settings = (struct settings){ 0 };
+}
+
+const char *settings_field_name(enum vgpu_sched_field field)
+{
+	switch (field) {
+	case VGPU_FIELD_NONE:
+		return "";
+	case VGPU_FIELD_MAX_CHUNK:
+		return "chunk_us";
+	case VGPU_FIELD_SWITCH_COST:
+		return "switch_cost_us";
+	case VGPU_FIELD_WEIGHT:
+		return "weight";
+	case VGPU_FIELD_TIMESLICE:
+		return "timeslice_us";
+	case VGPU_FIELD_CAP:
+		return "cap_permille";
+	case VGPU_FIELD_CAP_PERIOD:
+		return "cap_period_us";
+	case VGPU_FIELD_BURST:
+		return "burst_us";
+	case VGPU_FIELD_RESERVE_LIMIT:
+		return "reserve_limit_permille";
+	case VGPU_FIELD_RESERVE:
+		return "reserve_us";
+	case VGPU_FIELD_RESERVE_PERIOD:
+		return "reserve_period_us";
+	case VGPU_FIELD_HOLD:
+		return "hold_max_us";
+	case VGPU_FIELD_INVERSION:
+		return "inversion_permille";
+	case VGPU_FIELD_INVERSION_BURST:
+		return "inversion_burst_us";
+	case VGPU_FIELD_BAND:
+		return "band";
+	case VGPU_FIELD_MODE:
+		return "mode";
+	default:
+		return "scheduler";
+	}
 }
 
 const struct settings_tenant *settings_tenant(const struct settings *settings, const char *name)

@@ -37,7 +37,7 @@ struct settings {
 	char *child;
 	char *library;
 	struct vgpu_sched_params engine;
-	struct arbiter_settings arbiter;
+	struct vgpu_arbiter_settings arbiter;
 	struct settings_tenant *tenants;
 	uint32_t tenant_count;
 };
@@ -66,6 +66,9 @@ void settings_free(struct settings *settings);
 
 /* The tenant of this name, or NULL. */
 const struct settings_tenant *settings_tenant(const struct settings *settings, const char *name);
+
+/* The name of the field that the scheduler refuses; "" for NONE. */
+const char *settings_field_name(enum vgpu_sched_field field);
 
 void settings_refuse(struct settings_fault *fault, const char *code, const char *field,
 		     const char *format, ...) __attribute__((format(printf, 4, 5)));

@@ -63,8 +63,8 @@ static void show_client(const struct client *client, FILE *file)
 
 static void show_stats(const struct tenant *tenant, FILE *file)
 {
-	const struct arbiter_stats *stats = &tenant->arbiter.stats;
-	const struct vgpu_group_stats *core = &tenant->arbiter.party.group.stats;
+	const struct vgpu_party_stats *stats = &tenant->party.stats;
+	const struct vgpu_group_stats *core = &tenant->group.stats;
 
 	fputs("\"stats\":{", file);
 	NUMBERS(file, { "leases", stats->leases }, { "leased_ns", core->run_ns },
@@ -83,7 +83,7 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 {
 	const struct settings_tenant *settings = &tenant->settings;
 	const struct vgpu_group_params *terms = &settings->terms;
-	const struct arbiter *arbiter = &tenant->broker->arbiter;
+	const struct vgpu_arbiter *arbiter = &tenant->broker->arbiter;
 	const struct client *client;
 	const char *comma = "";
 
@@ -91,8 +91,8 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 	json_write(file, settings->name);
 	fprintf(file, ",\"leaving\":%s,\"confined\":%s,\"holds_lease\":%s,\"band\":\"%s\",",
 		tenant->leaving ? "true" : "false",
-		arbiter_is_confined(arbiter, &tenant->arbiter) ? "true" : "false",
-		arbiter_holder(arbiter) == &tenant->arbiter ? "true" : "false",
+		vgpu_arbiter_is_confined(arbiter, &tenant->party) ? "true" : "false",
+		vgpu_arbiter_holder(arbiter) == &tenant->party ? "true" : "false",
 		terms->band == VGPU_BAND_LATENCY ? "latency" : "fair");
 	NUMBERS(file, { "weight", terms->weight }, { "timeslice_ns", terms->timeslice_ns },
 		{ "cap_ns", terms->cap_ns }, { "cap_period_ns", terms->cap_period_ns },
@@ -100,10 +100,10 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 		{ "memory_bytes", settings->memory_bytes },
 		{ "memory_used_bytes", memory_used(tenant) }, { "window_bytes", settings->window_bytes },
 		{ "max_processes", settings->max_processes }, { "processes_ever", tenant->processes });
-	fprintf(file, ",\"lease\":{\"state\":\"%s\",", lease_states[tenant->arbiter.lease.state]);
-	NUMBERS(file, { "number", tenant->arbiter.lease.number },
-		{ "begun_ns", tenant->arbiter.lease.begun_ns },
-		{ "expires_ns", tenant->arbiter.lease.expires_ns });
+	fprintf(file, ",\"lease\":{\"state\":\"%s\",", lease_states[tenant->party.lease.state]);
+	NUMBERS(file, { "number", tenant->party.lease.number },
+		{ "begun_ns", tenant->party.lease.begun_ns },
+		{ "expires_ns", tenant->party.lease.expires_ns });
 	fputs("},", file);
 	show_stats(tenant, file);
 	fprintf(file, "\"supervisor\":{\"state\":\"%s\",",
@@ -130,11 +130,11 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 
 void show(struct broker *broker, FILE *file)
 {
-	const struct vgpu_sched_stats *stats = &broker->arbiter.turns.sched.stats;
+	const struct vgpu_sched_stats *stats = &broker->sched.stats;
 	const struct tenant *tenant;
 	uint64_t now_ns = loop_now_ns();
 
-	arbiter_settle(&broker->arbiter, now_ns);
+	vgpu_arbiter_settle(&broker->arbiter, now_ns);
 	fputs("{\"ok\":true,", file);
 	NUMBERS(file, { "generation", broker->generation }, { "now_ns", now_ns },
 		{ "started_ns", broker->started_ns });

@@ -27,14 +27,19 @@
 
 /* ---- the arbiter's operations */
 
-static struct tenant *of_arbiter(struct arbiter_tenant *arbiter)
+static struct tenant *of_party(struct vgpu_party *party)
 {
-	return (struct tenant *)((char *)arbiter - offsetof(struct tenant, arbiter));
+	return container_of(party, struct tenant, party);
 }
 
-static void publish(struct arbiter_tenant *arbiter, const struct arbiter_lease *lease, bool wake)
+static struct vgpu_party *party_of(struct vgpu_slice *slice)
 {
-	struct vgpu_lease_page *page = of_arbiter(arbiter)->lease;
+	return &container_of(slice, struct tenant, slice)->party;
+}
+
+static void publish(struct vgpu_party *party, const struct vgpu_arbiter_lease *lease, bool wake)
+{
+	struct vgpu_lease_page *page = of_party(party)->lease;
 
 	atomic_store(&page->begun_ns, lease->begun_ns);
 	atomic_store(&page->expires_ns, lease->expires_ns);
@@ -45,17 +50,16 @@ static void publish(struct arbiter_tenant *arbiter, const struct arbiter_lease *
 		memory_lease_wake(page);
 }
 
-static void read_stream(struct arbiter_stream *stream, struct arbiter_view *view)
+static void read_stream(struct vgpu_stream *stream, struct vgpu_stream_view *view)
 {
-	const struct client *client =
-		(struct client *)((char *)stream - offsetof(struct client, stream));
+	const struct client *client = container_of(stream, struct client, stream);
 
 	view->state = atomic_load(&client->page->state);
 	view->dry_since_ns = atomic_load(&client->page->dry_since_ns);
 	view->idle_ns = atomic_load(&client->page->idle_ns);
 }
 
-static void gate(struct arbiter_tenant *arbiter, bool close, uint64_t sequence)
+static void gate(struct vgpu_party *party, bool close, uint64_t sequence)
 {
 	struct vgpu_supervisor_message message = {
 		.op = close ? VGPU_SUPERVISOR_FREEZE : VGPU_SUPERVISOR_THAW,
@@ -63,25 +67,26 @@ static void gate(struct arbiter_tenant *arbiter, bool close, uint64_t sequence)
 	};
 
 	/* If it is not sent, the arbiter misses the answer, or the supervisor's end comes first. */
-	supervisor_send(&of_arbiter(arbiter)->supervisor, &message, NULL, 0);
+	supervisor_send(&of_party(party)->supervisor, &message, NULL, 0);
 }
 
-static void gate_lost(struct arbiter_tenant *arbiter)
+static void gate_lost(struct vgpu_party *party)
 {
-	struct tenant *tenant = of_arbiter(arbiter);
+	struct tenant *tenant = of_party(party);
 
 	vgpu_log(LOG_ERR, "tenant=%s event=gate.lost", tenant->settings.name);
 	supervisor_kill(&tenant->supervisor);
 }
 
-static void arm(struct arbiter *arbiter, uint64_t at_ns)
+static void arm(struct vgpu_arbiter *arbiter, uint64_t at_ns)
 {
-	struct broker *broker = (struct broker *)((char *)arbiter - offsetof(struct broker, arbiter));
+	struct broker *broker = container_of(arbiter, struct broker, arbiter);
 
 	loop_arm(&broker->loop, &broker->arbiter_timer, at_ns);
 }
 
-const struct arbiter_ops tenant_arbiter_ops = {
+const struct vgpu_arbiter_ops tenant_arbiter_ops = {
+	.party = party_of,
 	.publish = publish,
 	.read = read_stream,
 	.gate = gate,
@@ -116,7 +121,7 @@ static void gate_answered(struct tenant *tenant, uint64_t sequence, bool done, u
 
 	for (client = tenant->clients; client; client = client->next)
 		client_drain(client);
-	arbiter_gate_answer(&tenant->broker->arbiter, &tenant->arbiter, sequence, done, processor_ns,
+	vgpu_arbiter_gate_answer(&tenant->broker->arbiter, &tenant->party, sequence, done, processor_ns,
 			    loop_now_ns());
 }
 
@@ -150,7 +155,7 @@ void tenant_supervisor_lost(struct tenant *tenant)
 {
 	struct client *client = tenant->clients, *next;
 
-	arbiter_gate_reset(&tenant->broker->arbiter, &tenant->arbiter, loop_now_ns());
+	vgpu_arbiter_gate_reset(&tenant->broker->arbiter, &tenant->party, loop_now_ns());
 	for (; client; client = next) {
 		next = client->next;
 		if (client->state != CLIENT_GREETING)
@@ -243,11 +248,49 @@ static struct tenant *cannot(struct tenant *tenant, struct settings_fault *fault
 	return NULL;
 }
 
+enum vgpu_sched_field tenant_join(struct vgpu_sched *sched, struct vgpu_group *group,
+				  struct vgpu_slice *slice, const struct vgpu_group_params *terms,
+				  uint64_t now_ns)
+{
+	const struct vgpu_slice_params whole = { .weight = 1 };
+	enum vgpu_sched_field refused = vgpu_group_add(sched, group, terms, now_ns);
+
+	if (refused)
+		return refused;
+	refused = vgpu_slice_add(sched, group, slice, &whole, now_ns);
+	if (refused)
+		vgpu_group_remove(sched, group, now_ns);
+	return refused;
+}
+
+static enum vgpu_sched_field enter(struct tenant *tenant)
+{
+	struct broker *broker = tenant->broker;
+	uint64_t now_ns = vgpu_arbiter_settle(&broker->arbiter, loop_now_ns());
+	enum vgpu_sched_field refused = tenant_join(&broker->sched, &tenant->group, &tenant->slice,
+						    &tenant->settings.terms, now_ns);
+
+	if (!refused)
+		vgpu_arbiter_party_add(&broker->arbiter, &tenant->party, &tenant->slice, now_ns);
+	vgpu_arbiter_changed(&broker->arbiter, now_ns);
+	return refused;
+}
+
+static void leave(struct tenant *tenant, uint64_t now_ns)
+{
+	struct broker *broker = tenant->broker;
+
+	vgpu_arbiter_party_remove(&broker->arbiter, &tenant->party, now_ns);
+	now_ns = vgpu_arbiter_settle(&broker->arbiter, now_ns);
+	vgpu_slice_remove(&broker->sched, &tenant->slice, now_ns);
+	vgpu_group_remove(&broker->sched, &tenant->group, now_ns);
+	vgpu_arbiter_changed(&broker->arbiter, now_ns);
+}
+
 struct tenant *tenant_create(struct broker *broker, const struct settings_tenant *settings,
 			     struct settings_fault *fault)
 {
 	struct tenant *tenant = calloc(1, sizeof(*tenant));
-	enum vgpu_sched_field refused;
 	int error;
 
 	if (!tenant) {
@@ -265,8 +308,7 @@ struct tenant *tenant_create(struct broker *broker, const struct settings_tenant
 	error = open_socket(tenant);
 	if (error)
 		return cannot(tenant, fault, error);
-	refused = arbiter_tenant_add(&broker->arbiter, &tenant->arbiter, &settings->terms, loop_now_ns());
-	if (refused)
+	if (enter(tenant))
 		return cannot(tenant, fault, -EINVAL);
 	tenant->next = broker->tenants;
 	broker->tenants = tenant;
@@ -321,7 +363,7 @@ static void farewell_due(struct loop_timer *timer, uint64_t now_ns)
 	while (*link != tenant)
 		link = &(*link)->next;
 	*link = tenant->next;
-	arbiter_tenant_remove(&broker->arbiter, &tenant->arbiter, now_ns);
+	leave(tenant, now_ns);
 	supervisor_end(&tenant->supervisor);
 	memory_unmap(tenant->lease);
 	close(tenant->lease_fd);

@@ -16,6 +16,11 @@
 struct tenant *tenant_create(struct broker *broker, const struct settings_tenant *settings,
 			     struct settings_fault *fault);
 
+/* Add a tenant's group, with its slice, to a scheduler.  If it is refused nothing has changed. */
+enum vgpu_sched_field tenant_join(struct vgpu_sched *sched, struct vgpu_group *group,
+				  struct vgpu_slice *slice, const struct vgpu_group_params *terms,
+				  uint64_t now_ns);
+
 /* All but the scheduler's terms, which the caller has changed. */
 void tenant_configure(struct tenant *tenant, const struct settings_tenant *settings);
 
@@ -35,6 +40,6 @@ void tenant_supervisor_said(struct tenant *tenant, const struct vgpu_supervisor_
 void tenant_supervisor_lost(struct tenant *tenant);
 
 /* What the arbiter has done to tenants. */
-extern const struct arbiter_ops tenant_arbiter_ops;
+extern const struct vgpu_arbiter_ops tenant_arbiter_ops;
 
 #endif /* VGPU_BROKER_TENANT_H */

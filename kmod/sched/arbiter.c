@@ -1,80 +1,79 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* The arbiter's entry points: who is there, what is said to it, and when it looks again. */
+/* The arbiter's entry points: who is there, what it is told, and when it looks again. */
 #include "arbiter_private.h"
 
-void arbiter_arm(struct arbiter *arbiter)
+void vgpu_arbiter_arm(struct vgpu_arbiter *arbiter)
 {
-	const struct arbiter_tenant *tenant;
-	uint64_t at_ns = lease_at_ns(arbiter);
+	const struct vgpu_party *party;
+	u64 at_ns = vgpu_arbiter_lease_at_ns(arbiter);
 	bool others = false;
 
-	for (tenant = arbiter->tenants; tenant; tenant = tenant->next) {
-		if (tenant->gate_pending)
-			at_ns = least(at_ns, later(tenant->gate_asked_ns,
-						   arbiter->settings.gate_limit_ns));
-		if (tenant->poll_at_ns)
-			at_ns = least(at_ns, tenant->poll_at_ns);
-		others = others || (tenant->streams && tenant != arbiter->holder);
+	for (party = arbiter->parties; party; party = party->next) {
+		if (party->gate_pending)
+			at_ns = min(at_ns, later(party->gate_asked_ns,
+						 arbiter->settings.gate_limit_ns));
+		if (party->poll_at_ns)
+			at_ns = min(at_ns, party->poll_at_ns);
+		others = others || (party->streams && party != arbiter->holder);
 	}
-	/* A tenant that is by itself and has no cap is not looked at. */
-	if (gate_is_watching(arbiter) && (others || has_end(arbiter->holder)))
-		at_ns = least(at_ns, arbiter->watch_at_ns > arbiter->now_ns ?
-			      arbiter->watch_at_ns : arbiter->now_ns);
+	/* A party that is by itself and has no cap is not looked at. */
+	if (vgpu_gate_is_watching(arbiter) && (others || has_end(arbiter->holder)))
+		at_ns = min(at_ns, max(arbiter->watch_at_ns, arbiter->now_ns));
 	arbiter->ops->arm(arbiter, at_ns);
 }
 
-void arbiter_timer(struct arbiter *arbiter, uint64_t now_ns)
+void vgpu_arbiter_timer(struct vgpu_arbiter *arbiter, u64 now_ns)
 {
-	uint64_t due_ns = lease_at_ns(arbiter);
-	struct arbiter_tenant *tenant;
+	u64 due_ns = vgpu_arbiter_lease_at_ns(arbiter);
+	struct vgpu_party *party;
 
-	arbiter_settle(arbiter, now_ns);
-	lease_look(arbiter, due_ns);
-	for (tenant = arbiter->tenants; tenant; tenant = tenant->next)
-		gate_review_tenant(arbiter, tenant);
-	if (gate_is_watching(arbiter) && arbiter->watch_at_ns <= arbiter->now_ns)
-		gate_look_at_processors(arbiter);
-	arbiter_arm(arbiter);
+	vgpu_arbiter_settle(arbiter, now_ns);
+	vgpu_arbiter_lease_look(arbiter, due_ns);
+	for (party = arbiter->parties; party; party = party->next)
+		vgpu_gate_review_party(arbiter, party);
+	if (vgpu_gate_is_watching(arbiter) && arbiter->watch_at_ns <= arbiter->now_ns)
+		vgpu_gate_look_at_processors(arbiter);
+	vgpu_arbiter_arm(arbiter);
 }
 
-static void yield(struct arbiter *arbiter, struct arbiter_stream *stream,
-		  const struct vgpu_stream_request *request)
+static void yielded(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream,
+		    const struct vgpu_stream_request *request)
 {
-	struct arbiter_tenant *tenant = stream->tenant;
+	struct vgpu_party *party = stream->party;
 
 	stream->expected = false;
 	stream->want = request->flags & VGPU_YIELD_WANT;
 	stream->quit = true;
-	tenant->flags = request->flags & ~VGPU_YIELD_WANT;
+	party->flags = request->flags & ~VGPU_YIELD_WANT;
 	if (arbiter->closing)
 		return;
-	if (has_end(tenant))
-		lease_take_back(arbiter);
+	if (has_end(party))
+		vgpu_arbiter_take_back(arbiter);
 	else if (stream->want)
-		lease_let_start(arbiter, stream);
+		vgpu_arbiter_let_start(arbiter, stream);
 }
 
 /* The child has work, and no lease that it knows of. */
-static void ready(struct arbiter *arbiter, struct arbiter_stream *stream)
+static void ready(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream)
 {
-	struct arbiter_tenant *tenant = stream->tenant;
+	struct vgpu_party *party = stream->party;
 
-	if (arbiter->holder == tenant && tenant->lease.state == VGPU_LEASE_LENT &&
-	    tenant->lease.expires_ns > arbiter->now_ns) {
-		lease_let_start(arbiter, stream);
+	if (arbiter->holder == party && party->lease.state == VGPU_LEASE_LENT &&
+	    party->lease.expires_ns > arbiter->now_ns) {
+		vgpu_arbiter_let_start(arbiter, stream);
 		return;
 	}
 	stream->want = true;
 	stream->expected = false;
-	if (arbiter->holder == tenant) {
+	if (arbiter->holder == party) {
 		if (!arbiter->closing)
-			lease_take_back(arbiter);
+			vgpu_arbiter_take_back(arbiter);
 		return;
 	}
-	if (tenant->ready)
+	if (party->ready)
 		return;
-	lease_become_ready(arbiter, tenant);
-	lease_review_holder(arbiter);
+	vgpu_arbiter_make_ready(arbiter, party);
+	vgpu_arbiter_review_holder(arbiter);
 }
 
 static bool is_sensible(const struct vgpu_stream_request *request)
@@ -87,132 +86,151 @@ static bool is_sensible(const struct vgpu_stream_request *request)
 	       !(request->flags & ~(VGPU_YIELD_WANT | VGPU_YIELD_MORE | VGPU_YIELD_END));
 }
 
-bool arbiter_request(struct arbiter *arbiter, struct arbiter_stream *stream,
-		     const struct vgpu_stream_request *request, uint64_t now_ns)
+bool vgpu_arbiter_request(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream,
+			  const struct vgpu_stream_request *request, u64 now_ns)
 {
-	struct arbiter_tenant *tenant = stream->tenant;
+	struct vgpu_party *party = stream->party;
 
 	if (!is_sensible(request))
 		return false;
-	arbiter_settle(arbiter, now_ns);
-	tenant->kernel_id = request->kernel_id;
-	tenant->hint_ns = request->hint_ns;
-	if (request->op == VGPU_STREAM_YIELD && arbiter->holder == tenant &&
-	    request->lease == tenant->lease.number)
-		yield(arbiter, stream, request);
+	vgpu_arbiter_settle(arbiter, now_ns);
+	party->kernel_id = request->kernel_id;
+	party->hint_ns = request->hint_ns;
+	if (request->op == VGPU_STREAM_YIELD && arbiter->holder == party &&
+	    request->lease == party->lease.number)
+		yielded(arbiter, stream, request);
 	else if (request->op == VGPU_STREAM_READY || request->flags & VGPU_YIELD_WANT)
 		ready(arbiter, stream);
-	arbiter_arm(arbiter);
+	vgpu_arbiter_arm(arbiter);
 	return true;
 }
 
-enum vgpu_sched_field arbiter_init(struct arbiter *arbiter, const struct arbiter_ops *ops,
-				   const struct arbiter_settings *settings,
-				   const struct vgpu_sched_params *params, uint64_t now_ns)
+void vgpu_arbiter_init(struct vgpu_arbiter *arbiter, struct vgpu_sched *sched,
+		       const struct vgpu_arbiter_ops *ops,
+		       const struct vgpu_arbiter_settings *settings, u64 now_ns)
 {
-	*arbiter = (struct arbiter){
+	*arbiter = (struct vgpu_arbiter){
 		.settings = *settings,
+		.sched = sched,
 		.ops = ops,
 		.now_ns = now_ns,
 		.settled_ns = now_ns,
-		.look_at_ns = UINT64_MAX,
-		.poll_until_ns = UINT64_MAX,
+		.look_at_ns = U64_MAX,
+		.poll_until_ns = U64_MAX,
 	};
-	return turns_init(&arbiter->turns, params, now_ns);
 }
 
-enum vgpu_sched_field arbiter_set(struct arbiter *arbiter, const struct arbiter_settings *settings,
-				  const struct vgpu_sched_params *params, uint64_t now_ns)
+void vgpu_arbiter_configure(struct vgpu_arbiter *arbiter,
+			    const struct vgpu_arbiter_settings *settings, u64 now_ns)
 {
-	enum vgpu_sched_field fault;
+	vgpu_arbiter_settle(arbiter, now_ns);
+	arbiter->settings = *settings;
+	vgpu_arbiter_arm(arbiter);
+}
 
-	arbiter_settle(arbiter, now_ns);
-	fault = turns_set(&arbiter->turns, params, arbiter->now_ns);
-	if (!fault) {
-		arbiter->settings = *settings;
-		lease_review_holder(arbiter);
+void vgpu_arbiter_changed(struct vgpu_arbiter *arbiter, u64 now_ns)
+{
+	vgpu_arbiter_settle(arbiter, now_ns);
+	vgpu_arbiter_review_holder(arbiter);
+	vgpu_arbiter_arm(arbiter);
+}
+
+void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			    struct vgpu_slice *slice, u64 now_ns)
+{
+	vgpu_arbiter_settle(arbiter, now_ns);
+	party->slice = slice;
+	party->next = arbiter->parties;
+	arbiter->parties = party;
+	/* What was seen before belongs to another slice's account. */
+	vgpu_watch_reset(&party->watch);
+	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
+}
+
+static void detach_streams(struct vgpu_party *party)
+{
+	struct vgpu_stream *stream;
+
+	while (party->streams) {
+		stream = party->streams;
+		party->streams = stream->next;
+		memset(stream, 0, sizeof(*stream));
 	}
-	arbiter_arm(arbiter);
-	return fault;
 }
 
-enum vgpu_sched_field arbiter_tenant_add(struct arbiter *arbiter, struct arbiter_tenant *tenant,
-					 const struct vgpu_group_params *params, uint64_t now_ns)
+void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
+			       struct vgpu_party *party, u64 now_ns)
 {
-	enum vgpu_sched_field fault;
+	struct vgpu_party **link = &arbiter->parties;
 
-	arbiter_settle(arbiter, now_ns);
-	fault = turns_add(&arbiter->turns, &tenant->party, params, arbiter->now_ns);
-	if (fault)
-		return fault;
-	tenant->next = arbiter->tenants;
-	arbiter->tenants = tenant;
-	lease_publish(arbiter, tenant, VGPU_LEASE_NONE, false);
-	return VGPU_FIELD_NONE;
-}
-
-enum vgpu_sched_field arbiter_tenant_update(struct arbiter *arbiter, struct arbiter_tenant *tenant,
-					    const struct vgpu_group_params *params,
-					    uint64_t now_ns)
-{
-	enum vgpu_sched_field fault;
-
-	arbiter_settle(arbiter, now_ns);
-	fault = turns_update(&arbiter->turns, &tenant->party, params, arbiter->now_ns);
-	if (!fault)
-		lease_review_holder(arbiter);
-	arbiter_arm(arbiter);
-	return fault;
-}
-
-void arbiter_tenant_remove(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t now_ns)
-{
-	struct arbiter_tenant **link = &arbiter->tenants;
-
-	arbiter_settle(arbiter, now_ns);
-	if (arbiter->holder == tenant) {
-		lease_publish(arbiter, tenant, VGPU_LEASE_NONE, false);
-		arbiter->holder = NULL;
-		arbiter->closing = false;
-	}
-	turns_remove(&arbiter->turns, &tenant->party, arbiter->now_ns);
-	while (*link != tenant)
+	vgpu_arbiter_settle(arbiter, now_ns);
+	if (arbiter->holder == party)
+		vgpu_arbiter_revoke(arbiter);
+	else if (party->ready)
+		vgpu_arbiter_sleep(arbiter, party);
+	detach_streams(party);
+	while (*link != party)
 		link = &(*link)->next;
-	*link = tenant->next;
-	lease_review_holder(arbiter);
-	arbiter_arm(arbiter);
+	*link = party->next;
+	party->slice = NULL;
+	party->poll_at_ns = 0;
+	party->kernel_id = 0;
+	party->hint_ns = 0;
+	vgpu_arbiter_review_holder(arbiter);
+	vgpu_arbiter_arm(arbiter);
 }
 
-void arbiter_stream_add(struct arbiter *arbiter, struct arbiter_tenant *tenant,
-			struct arbiter_stream *stream, uint64_t now_ns)
+/* Streams that come back: what the gate has stopped stays stopped; others must be able to ask. */
+static void review_gate_of(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool busy)
 {
-	arbiter_settle(arbiter, now_ns);
-	*stream = (struct arbiter_stream){ .tenant = tenant, .next = tenant->streams };
-	tenant->streams = stream;
-	arbiter_arm(arbiter);
+	if (party == arbiter->holder || party->poll_at_ns)
+		return;
+	if (busy || (party->gate_closed && !party->ready))
+		vgpu_gate_review(arbiter, party, busy);
 }
 
-void arbiter_stream_remove(struct arbiter *arbiter, struct arbiter_stream *stream, uint64_t now_ns)
+void vgpu_arbiter_stream_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			     struct vgpu_stream *stream, bool want, u64 now_ns)
 {
-	struct arbiter_tenant *tenant = stream->tenant;
-	struct arbiter_stream **link = &tenant->streams;
+	struct vgpu_stream_view view;
+	bool busy;
 
-	arbiter_settle(arbiter, now_ns);
+	vgpu_arbiter_settle(arbiter, now_ns);
+	*stream = (struct vgpu_stream){ .party = party, .next = party->streams };
+	party->streams = stream;
+	arbiter->ops->read(stream, &view);
+	stream->idle_seen_ns = vgpu_child_idle_ns(arbiter, party, &view);
+	busy = vgpu_child_is_busy(&view);
+	if (want || busy)
+		ready(arbiter, stream);
+	review_gate_of(arbiter, party, busy);
+	vgpu_arbiter_arm(arbiter);
+}
+
+void vgpu_arbiter_stream_remove(struct vgpu_arbiter *arbiter,
+				struct vgpu_stream *stream, u64 now_ns)
+{
+	struct vgpu_party *party = stream->party;
+	struct vgpu_stream **link;
+
+	if (!party)
+		return;
+	vgpu_arbiter_settle(arbiter, now_ns);
+	link = &party->streams;
 	while (*link != stream)
 		link = &(*link)->next;
 	*link = stream->next;
-	if (arbiter->holder == tenant) {
-		if (!tenant->streams)
-			lease_finish(arbiter);
-		else if (has_end(tenant) && !arbiter->closing)
-			lease_take_back(arbiter);
-	} else if (tenant->ready && !children_want(tenant)) {
-		tenant->ready = false;
-		tenant->polled = false;
-		turns_sleep(&arbiter->turns, &tenant->party, arbiter->now_ns);
-		lease_review_holder(arbiter);
+	stream->party = NULL;
+	if (arbiter->holder == party) {
+		if (!party->streams)
+			vgpu_arbiter_finish(arbiter);
+		else if (has_end(party) && !arbiter->closing)
+			vgpu_arbiter_take_back(arbiter);
+	} else if (party->ready && !vgpu_children_want(party)) {
+		vgpu_arbiter_sleep(arbiter, party);
+		vgpu_arbiter_review_holder(arbiter);
 	}
-	if (!tenant->streams && tenant->gate_closed && arbiter->holder != tenant)
-		gate_ask(arbiter, tenant, false);
-	arbiter_arm(arbiter);
+	if (!party->streams && party->gate_closed && arbiter->holder != party)
+		vgpu_gate_ask(arbiter, party, false);
+	vgpu_arbiter_arm(arbiter);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The gate of a tenant: when it is to be open, and whose children must not run outside
+ * The gate of a party: when it is to be open, and whose children must not run outside
  * leases.
  *
- * A tenant is confined after an offence (watch.h): its gate is open during its leases
- * only.  Frozen children cannot say that they have work, so a confined tenant gets a
+ * A party is confined after an offence (watch.h): its gate is open during its leases
+ * only.  Frozen children cannot say that they have work, so a confined party gets a
  * short lease now and then without having asked.
  */
 #include "arbiter_private.h"
@@ -12,130 +12,133 @@
 /* How often children that are frozen are let run to say if they have work. */
 #define POLL_EVERY_NS	20000000ull
 
-void gate_ask(struct arbiter *arbiter, struct arbiter_tenant *tenant, bool close)
+void vgpu_gate_ask(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool close)
 {
-	tenant->gate_closed = close;
-	tenant->gate_pending = true;
-	tenant->gate_asked_ns = arbiter->now_ns;
-	arbiter->ops->gate(tenant, close, ++tenant->gate_sequence);
+	party->gate_closed = close;
+	party->gate_pending = true;
+	party->gate_asked_ns = arbiter->now_ns;
+	arbiter->ops->gate(party, close, ++party->gate_sequence);
 }
 
-bool arbiter_is_confined(const struct arbiter *arbiter, const struct arbiter_tenant *tenant)
+bool vgpu_arbiter_is_confined(const struct vgpu_arbiter *arbiter, const struct vgpu_party *party)
 {
-	return tenant->watch.until_ns > arbiter->now_ns;
+	return party->watch.until_ns > arbiter->now_ns;
 }
 
-/* What the gate of a tenant without a lease ought to be, when nobody is to be stopped any more. */
-void gate_review(struct arbiter *arbiter, struct arbiter_tenant *tenant, bool has_busy)
+/* What the gate of a party without a lease ought to be, when nobody is to be stopped any more. */
+void vgpu_gate_review(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool has_busy)
 {
-	bool confined = arbiter_is_confined(arbiter, tenant);
-	bool close = tenant->streams && (has_busy || confined);
+	bool confined = vgpu_arbiter_is_confined(arbiter, party);
+	bool close = party->streams && (has_busy || confined);
 
-	if (close != tenant->gate_closed)
-		gate_ask(arbiter, tenant, close);
-	if (close && confined && !tenant->ready)
-		tenant->poll_at_ns = arbiter->now_ns + POLL_EVERY_NS;
+	if (close != party->gate_closed)
+		vgpu_gate_ask(arbiter, party, close);
+	if (close && confined && !party->ready)
+		party->poll_at_ns = arbiter->now_ns + POLL_EVERY_NS;
 }
 
-/* May somebody be harmed by what @tenant computes without a lease, or its cap? */
-static bool is_watched(const struct arbiter *arbiter, const struct arbiter_tenant *tenant)
+/* May somebody be harmed by what @party computes without a lease, or its cap? */
+static bool is_watched(const struct vgpu_arbiter *arbiter, const struct vgpu_party *party)
 {
-	return tenant->streams && (arbiter->holder || tenant->party.group.params.cap_ns);
+	const struct vgpu_slice *slice = party->slice;
+
+	return party->streams && (arbiter->holder || slice->params.cap_ns ||
+				  slice->group->params.cap_ns);
 }
 
-bool gate_is_watching(const struct arbiter *arbiter)
+bool vgpu_gate_is_watching(const struct vgpu_arbiter *arbiter)
 {
-	const struct arbiter_tenant *tenant;
+	const struct vgpu_party *party;
 
-	for (tenant = arbiter->tenants; tenant; tenant = tenant->next)
-		if (is_watched(arbiter, tenant))
+	for (party = arbiter->parties; party; party = party->next)
+		if (is_watched(arbiter, party))
 			return arbiter->settings.watch.processors;
 	return false;
 }
 
-void gate_look_at_processors(struct arbiter *arbiter)
+void vgpu_gate_look_at_processors(struct vgpu_arbiter *arbiter)
 {
-	struct arbiter_tenant *tenant;
+	struct vgpu_party *party;
 
 	arbiter->watch_at_ns = arbiter->now_ns + arbiter->settings.watch.every_ns;
-	for (tenant = arbiter->tenants; tenant; tenant = tenant->next)
-		if (is_watched(arbiter, tenant) && !tenant->gate_pending &&
-		    (tenant != arbiter->holder || has_end(tenant)))
-			gate_ask(arbiter, tenant, tenant->gate_closed);
+	for (party = arbiter->parties; party; party = party->next)
+		if (is_watched(arbiter, party) && !party->gate_pending &&
+		    (party != arbiter->holder || has_end(party)))
+			vgpu_gate_ask(arbiter, party, party->gate_closed);
 }
 
-void gate_review_tenant(struct arbiter *arbiter, struct arbiter_tenant *tenant)
+void vgpu_gate_review_party(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
-	if (tenant->gate_pending &&
-	    later(tenant->gate_asked_ns, arbiter->settings.gate_limit_ns) <= arbiter->now_ns) {
-		tenant->gate_pending = false;
-		arbiter->ops->gate_lost(tenant);
+	if (party->gate_pending &&
+	    later(party->gate_asked_ns, arbiter->settings.gate_limit_ns) <= arbiter->now_ns) {
+		party->gate_pending = false;
+		arbiter->ops->gate_lost(party);
 	}
-	if (!tenant->poll_at_ns || tenant->poll_at_ns > arbiter->now_ns)
+	if (!party->poll_at_ns || party->poll_at_ns > arbiter->now_ns)
 		return;
-	tenant->poll_at_ns = 0;
-	if (tenant == arbiter->holder || tenant->ready)
+	party->poll_at_ns = 0;
+	if (party == arbiter->holder || party->ready)
 		return;
-	if (!arbiter_is_confined(arbiter, tenant)) {
-		gate_review(arbiter, tenant, false);
+	if (!vgpu_arbiter_is_confined(arbiter, party)) {
+		vgpu_gate_review(arbiter, party, false);
 		return;
 	}
-	tenant->polled = true;
-	lease_become_ready(arbiter, tenant);
-	lease_review_holder(arbiter);
+	party->polled = true;
+	vgpu_arbiter_make_ready(arbiter, party);
+	vgpu_arbiter_review_holder(arbiter);
 }
 
-static void look(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t processor_ns)
+static void look(struct vgpu_arbiter *arbiter, struct vgpu_party *party, u64 processor_ns)
 {
-	bool again = arbiter_is_confined(arbiter, tenant);
-	uint64_t fine_ns = watch_look(&tenant->watch, &arbiter->settings.watch, processor_ns,
-				      turns_had_ns(&tenant->party), arbiter->now_ns);
-	bool offended = !again && tenant->watch.until_ns >= arbiter->now_ns;
+	bool again = vgpu_arbiter_is_confined(arbiter, party);
+	u64 fine_ns = vgpu_watch_look(&party->watch, &arbiter->settings.watch, processor_ns,
+				      party->slice->stats.run_ns, arbiter->now_ns);
+	bool offended = !again && party->watch.until_ns >= arbiter->now_ns;
 
 	if (!fine_ns && !offended)
 		return;
-	tenant->stats.offences += offended;
-	tenant->stats.fined_ns += fine_ns;
-	turns_owe(&arbiter->turns, &tenant->party, fine_ns, arbiter->now_ns);
-	if (tenant != arbiter->holder && arbiter_is_confined(arbiter, tenant))
-		gate_review(arbiter, tenant, tenant->gate_closed);
+	party->stats.offences += offended;
+	party->stats.fined_ns += fine_ns;
+	vgpu_slice_owe(arbiter->sched, party->slice, fine_ns, arbiter->now_ns);
+	if (party != arbiter->holder && vgpu_arbiter_is_confined(arbiter, party))
+		vgpu_gate_review(arbiter, party, party->gate_closed);
 	if (arbiter->holder)
-		lease_review(arbiter);
+		vgpu_arbiter_review(arbiter);
 }
 
-void arbiter_gate_answer(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t sequence,
-			 bool done, uint64_t processor_ns, uint64_t now_ns)
+void vgpu_arbiter_gate_answer(struct vgpu_arbiter *arbiter, struct vgpu_party *party, u64 sequence,
+			      bool done, u64 processor_ns, u64 now_ns)
 {
-	uint64_t took_ns;
+	u64 took_ns;
 
-	arbiter_settle(arbiter, now_ns);
-	if (done)
-		look(arbiter, tenant, processor_ns);
-	if (!tenant->gate_pending || sequence != tenant->gate_sequence) {
-		arbiter_arm(arbiter);
+	vgpu_arbiter_settle(arbiter, now_ns);
+	if (done && party->slice)
+		look(arbiter, party, processor_ns);
+	if (!party->gate_pending || sequence != party->gate_sequence) {
+		vgpu_arbiter_arm(arbiter);
 		return;
 	}
-	tenant->gate_pending = false;
+	party->gate_pending = false;
 	if (!done) {
-		arbiter->ops->gate_lost(tenant);
-	} else if (arbiter->holder == tenant && arbiter->closing) {
-		took_ns = arbiter->now_ns - tenant->gate_asked_ns;
-		tenant->stats.gates++;
-		tenant->stats.gate_ns += took_ns;
-		if (took_ns > tenant->stats.longest_gate_ns)
-			tenant->stats.longest_gate_ns = took_ns;
-		lease_finish(arbiter);
+		arbiter->ops->gate_lost(party);
+	} else if (arbiter->holder == party && arbiter->closing) {
+		took_ns = arbiter->now_ns - party->gate_asked_ns;
+		party->stats.gates++;
+		party->stats.gate_ns += took_ns;
+		if (took_ns > party->stats.longest_gate_ns)
+			party->stats.longest_gate_ns = took_ns;
+		vgpu_arbiter_finish(arbiter);
 	}
-	arbiter_arm(arbiter);
+	vgpu_arbiter_arm(arbiter);
 }
 
-void arbiter_gate_reset(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t now_ns)
+void vgpu_arbiter_gate_reset(struct vgpu_arbiter *arbiter, struct vgpu_party *party, u64 now_ns)
 {
-	arbiter_settle(arbiter, now_ns);
-	tenant->gate_pending = false;
-	tenant->gate_closed = false;
-	if (arbiter->holder == tenant)
+	vgpu_arbiter_settle(arbiter, now_ns);
+	party->gate_pending = false;
+	party->gate_closed = false;
+	if (arbiter->holder == party)
 		arbiter->closing = false;
-	watch_reset(&tenant->watch);
-	arbiter_arm(arbiter);
+	vgpu_watch_reset(&party->watch);
+	vgpu_arbiter_arm(arbiter);
 }

@@ -14,25 +14,21 @@
  */
 #include "arbiter_private.h"
 
-#include <stddef.h>
-
 /* For how long children that are frozen outside leases are let run without having asked. */
 #define POLL_LIMIT_NS	1000000ull
 
-static void decide(struct arbiter *arbiter);
-
-void lease_publish(const struct arbiter *arbiter, struct arbiter_tenant *tenant,
-		   enum vgpu_lease_state state, bool wake)
+void vgpu_arbiter_publish(const struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			  enum vgpu_lease_state state, bool wake)
 {
-	tenant->lease.state = state;
-	arbiter->ops->publish(tenant, &tenant->lease, wake);
+	party->lease.state = state;
+	arbiter->ops->publish(party, &party->lease, wake);
 }
 
-/* Let the time until now pass.  To be called before anything that lets the core look at the time. */
-void arbiter_settle(struct arbiter *arbiter, uint64_t now_ns)
+/* To be called before anything that lets the scheduler look at the time. */
+u64 vgpu_arbiter_settle(struct vgpu_arbiter *arbiter, u64 now_ns)
 {
-	struct arbiter_tenant *holder = arbiter->holder;
-	uint64_t elapsed_ns, unused = 0;
+	struct vgpu_party *holder = arbiter->holder;
+	u64 elapsed_ns, unused = 0;
 
 	if (now_ns > arbiter->now_ns)
 		arbiter->now_ns = now_ns;
@@ -40,227 +36,275 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now_ns)
 	arbiter->settled_ns = arbiter->now_ns;
 	if (holder) {
 		if (!has_end(holder))
-			unused = children_unused_ns(arbiter, holder, elapsed_ns);
+			unused = vgpu_children_unused_ns(arbiter, holder, elapsed_ns);
 		holder->stats.lent_ns += elapsed_ns;
 	}
-	turns_pass(&arbiter->turns, unused, arbiter->now_ns);
+	vgpu_sched_unused(arbiter->sched, unused, arbiter->now_ns);
+	return arbiter->now_ns;
 }
 
-static void count_wait(struct arbiter *arbiter, struct arbiter_tenant *tenant)
+static void count_wait(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
-	uint64_t waited_ns = arbiter->now_ns - tenant->ready_since_ns;
+	u64 waited_ns = arbiter->now_ns - party->ready_since_ns;
 
-	tenant->stats.waits++;
-	tenant->stats.waited_ns += waited_ns;
-	if (waited_ns > tenant->stats.longest_wait_ns)
-		tenant->stats.longest_wait_ns = waited_ns;
+	party->stats.waits++;
+	party->stats.waited_ns += waited_ns;
+	if (waited_ns > party->stats.longest_wait_ns)
+		party->stats.longest_wait_ns = waited_ns;
 }
 
-void lease_become_ready(struct arbiter *arbiter, struct arbiter_tenant *tenant)
+void vgpu_arbiter_make_ready(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
-	if (!tenant->ready)
-		tenant->ready_since_ns = arbiter->now_ns;
-	tenant->ready = true;
-	turns_ready(&arbiter->turns, &tenant->party, tenant->kernel_id, tenant->hint_ns,
-		    arbiter->now_ns);
+	const struct vgpu_item_info first = {
+		.kernel_id = party->kernel_id,
+		.hint_ns = party->hint_ns,
+	};
+
+	if (!party->ready)
+		party->ready_since_ns = arbiter->now_ns;
+	party->ready = true;
+	vgpu_slice_ready(arbiter->sched, party->slice, party->kernel_id ? &first : NULL,
+			 arbiter->now_ns);
 }
 
-/* A tenant that was not asked for its work gets no more than the time to say that it has some. */
-static uint64_t end_ns(const struct arbiter *arbiter, const struct turn *turn)
+/* A party that waits for a lease has no work any more. */
+void vgpu_arbiter_sleep(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
-	return least(turn->expires_ns, arbiter->poll_until_ns);
+	party->ready = false;
+	party->polled = false;
+	vgpu_slice_sleep(arbiter->sched, party->slice, arbiter->now_ns);
 }
 
-static void lend(struct arbiter *arbiter, struct arbiter_tenant *tenant, const struct turn *turn)
+/* A party that was not asked for its work gets no more than the time to say that it has some. */
+static u64 end_ns(const struct vgpu_arbiter *arbiter, const struct vgpu_lease *lease)
 {
-	struct arbiter_stream *stream;
-	struct arbiter_view view;
+	return min(lease->expires_ns, arbiter->poll_until_ns);
+}
 
-	arbiter->holder = tenant;
-	arbiter->poll_until_ns = tenant->polled && !children_want(tenant) ?
-				 arbiter->now_ns + POLL_LIMIT_NS : UINT64_MAX;
-	count_wait(arbiter, tenant);
-	tenant->stats.leases++;
-	tenant->lease.number++;
-	tenant->lease.begun_ns = arbiter->now_ns;
-	for (stream = tenant->streams; stream; stream = stream->next) {
+static void lend(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+		 const struct vgpu_lease *lease)
+{
+	struct vgpu_stream *stream;
+	struct vgpu_stream_view view;
+
+	arbiter->holder = party;
+	arbiter->poll_until_ns = party->polled && !vgpu_children_want(party) ?
+				 arbiter->now_ns + POLL_LIMIT_NS : U64_MAX;
+	count_wait(arbiter, party);
+	party->stats.leases++;
+	party->lease.number++;
+	party->lease.begun_ns = arbiter->now_ns;
+	for (stream = party->streams; stream; stream = stream->next) {
 		arbiter->ops->read(stream, &view);
-		stream->idle_seen_ns = child_idle_ns(arbiter, tenant, &view);
-		stream->quit = stream->expected = stream->asked = false;
-		if (stream->want || tenant->polled)
-			child_offer(arbiter, stream);
+		stream->idle_seen_ns = vgpu_child_idle_ns(arbiter, party, &view);
+		stream->quit = false;
+		stream->expected = false;
+		stream->asked = false;
+		if (stream->want || party->polled)
+			vgpu_child_offer(arbiter, stream);
 	}
-	tenant->polled = false;
-	tenant->poll_at_ns = 0;
-	tenant->lease.expires_ns = end_ns(arbiter, turn);
-	lease_publish(arbiter, tenant, VGPU_LEASE_LENT, true);
-	if (tenant->gate_closed)
-		gate_ask(arbiter, tenant, false);
+	party->polled = false;
+	party->poll_at_ns = 0;
+	party->lease.expires_ns = end_ns(arbiter, lease);
+	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_LENT, true);
+	if (party->gate_closed)
+		vgpu_gate_ask(arbiter, party, false);
 }
 
-/* The accelerator is drained, or the gate is closed. */
-void lease_finish(struct arbiter *arbiter)
+/* The engine is nobody's. */
+static void decide(struct vgpu_arbiter *arbiter)
 {
-	struct arbiter_tenant *tenant = arbiter->holder;
-	struct arbiter_stream *stream;
-	struct arbiter_view view;
+	struct vgpu_lease lease;
+
+	vgpu_sched_lend(arbiter->sched, arbiter->now_ns, &lease);
+	arbiter->look_at_ns = lease.review_at_ns;
+	if (lease.slice)
+		lend(arbiter, arbiter->ops->party(lease.slice), &lease);
+}
+
+static void end_lease(struct vgpu_arbiter *arbiter, struct vgpu_party *party, u32 flags)
+{
+	const struct vgpu_yield yield = {
+		.flags = flags,
+		.kernel_id = party->kernel_id,
+		.hint_ns = party->hint_ns,
+	};
+
+	arbiter->closing = false;
+	arbiter->holder = NULL;
+	party->flags = 0;
+	vgpu_slice_yield(arbiter->sched, party->slice, &yield, arbiter->now_ns);
+}
+
+/* The party is to have no lease any more, whatever its children do. */
+void vgpu_arbiter_revoke(struct vgpu_arbiter *arbiter)
+{
+	struct vgpu_party *party = arbiter->holder;
+
+	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
+	if (!party->gate_closed && vgpu_children_have_begun(arbiter, party))
+		vgpu_gate_ask(arbiter, party, true);
+	party->ready = false;
+	end_lease(arbiter, party, 0);
+}
+
+/* A child that woke up too late for its lease still has its work. */
+static bool has_missed(const struct vgpu_party *party, const struct vgpu_stream *stream,
+		       const struct vgpu_stream_view *view)
+{
+	return stream->asked && stream->expected &&
+	       !vgpu_child_has_started(party, stream, view);
+}
+
+/* The engine is drained, or the gate is closed. */
+void vgpu_arbiter_finish(struct vgpu_arbiter *arbiter)
+{
+	struct vgpu_party *party = arbiter->holder;
+	struct vgpu_stream *stream;
+	struct vgpu_stream_view view;
 	bool has_busy = false;
 	bool stopped;
 
-	arbiter_settle(arbiter, arbiter->now_ns);
-	lease_publish(arbiter, tenant, VGPU_LEASE_NONE, false);
-	for (stream = tenant->streams; stream; stream = stream->next) {
+	vgpu_arbiter_settle(arbiter, arbiter->now_ns);
+	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
+	for (stream = party->streams; stream; stream = stream->next) {
 		arbiter->ops->read(stream, &view);
-		/* One that was stopped goes on later, and one that woke up too late still has its work. */
-		stopped = arbiter->closing && child_is_busy(&view);
-		stream->want = stream->want || stopped ||
-			       (stream->asked && stream->expected && !child_has_started(tenant, stream, &view));
+		/* One that was stopped goes on later. */
+		stopped = arbiter->closing && vgpu_child_is_busy(&view);
+		stream->want = stream->want || stopped || has_missed(party, stream, &view);
 		has_busy = has_busy || stopped;
 	}
-	arbiter->closing = false;
-	arbiter->holder = NULL;
-	tenant->ready = children_want(tenant);
-	tenant->stats.dries += !tenant->ready;
-	tenant->ready_since_ns = arbiter->now_ns;
-	turns_yield(&arbiter->turns, &tenant->party,
-		    tenant->ready ? VGPU_YIELD_WANT : tenant->flags, tenant->kernel_id,
-		    tenant->hint_ns, arbiter->now_ns);
-	tenant->flags = 0;
-	gate_review(arbiter, tenant, has_busy);
+	party->ready = vgpu_children_want(party);
+	party->stats.dries += !party->ready;
+	party->ready_since_ns = arbiter->now_ns;
+	end_lease(arbiter, party, party->ready ? VGPU_YIELD_WANT : party->flags);
+	vgpu_gate_review(arbiter, party, has_busy);
 	decide(arbiter);
 }
 
 /* Take a lease that others wait for back, if all children are dry. */
-void lease_take_back(struct arbiter *arbiter)
+void vgpu_arbiter_take_back(struct vgpu_arbiter *arbiter)
 {
-	struct arbiter_tenant *tenant = arbiter->holder;
-	struct arbiter_stream *stream;
-	struct arbiter_view view;
+	struct vgpu_party *party = arbiter->holder;
+	struct vgpu_stream *stream;
+	struct vgpu_stream_view view;
 
-	if (tenant->lease.state == VGPU_LEASE_LENT) {
-		for (stream = tenant->streams; stream; stream = stream->next) {
+	if (party->lease.state == VGPU_LEASE_LENT) {
+		for (stream = party->streams; stream; stream = stream->next) {
 			arbiter->ops->read(stream, &view);
-			if (stream->expected && !child_has_started(tenant, stream, &view))
+			if (stream->expected && !vgpu_child_has_started(party, stream, &view))
 				return;
 			stream->expected = false;
 		}
-		lease_publish(arbiter, tenant, VGPU_LEASE_RECALLED, false);
+		vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_RECALLED, false);
 	}
-	for (stream = tenant->streams; stream; stream = stream->next) {
+	for (stream = party->streams; stream; stream = stream->next) {
 		arbiter->ops->read(stream, &view);
-		stream->quit = stream->quit && !child_is_busy(&view);
-		if (child_owes_yield(tenant, stream, &view))
+		stream->quit = stream->quit && !vgpu_child_is_busy(&view);
+		if (vgpu_child_owes_yield(party, stream, &view))
 			return;
 	}
-	lease_finish(arbiter);
+	vgpu_arbiter_finish(arbiter);
 }
 
 /* Children submit no more; what is under way is waited for a little. */
-static void expire(struct arbiter *arbiter)
+static void expire(struct vgpu_arbiter *arbiter)
 {
-	struct arbiter_tenant *tenant = arbiter->holder;
+	struct vgpu_party *party = arbiter->holder;
 
-	tenant->lease.expires_ns = least(tenant->lease.expires_ns, arbiter->now_ns);
-	lease_publish(arbiter, tenant, VGPU_LEASE_EXPIRED, false);
-	lease_take_back(arbiter);
+	party->lease.expires_ns = min(party->lease.expires_ns, arbiter->now_ns);
+	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_EXPIRED, false);
+	vgpu_arbiter_take_back(arbiter);
 }
 
 /* Nobody waits any more: all children may start again. */
-static void relax(struct arbiter *arbiter, struct arbiter_tenant *tenant)
+static void relax(struct vgpu_arbiter *arbiter, struct vgpu_party *party)
 {
-	struct arbiter_stream *stream;
-	struct arbiter_view view;
+	struct vgpu_stream *stream;
+	struct vgpu_stream_view view;
 
-	for (stream = tenant->streams; stream; stream = stream->next) {
+	for (stream = party->streams; stream; stream = stream->next) {
 		arbiter->ops->read(stream, &view);
-		stream->idle_seen_ns = child_idle_ns(arbiter, tenant, &view);
+		stream->idle_seen_ns = vgpu_child_idle_ns(arbiter, party, &view);
 		if (stream->want)
-			child_offer(arbiter, stream);
+			vgpu_child_offer(arbiter, stream);
 	}
-	lease_publish(arbiter, tenant, VGPU_LEASE_LENT, true);
+	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_LENT, true);
 }
 
 /* Something has changed, or time has passed: the lease may end earlier or later. */
-void lease_review(struct arbiter *arbiter)
+void vgpu_arbiter_review(struct vgpu_arbiter *arbiter)
 {
-	struct arbiter_tenant *tenant = arbiter->holder;
-	uint64_t old_ns = tenant->lease.expires_ns;
-	bool had_end = has_end(tenant);
-	struct turn turn;
+	struct vgpu_party *party = arbiter->holder;
+	u64 old_ns = party->lease.expires_ns;
+	bool had_end = has_end(party);
+	struct vgpu_lease lease;
+	bool revived;
 
-	if (tenant->lease.state == VGPU_LEASE_EXPIRED)
+	if (party->lease.state == VGPU_LEASE_EXPIRED)
 		return;
-	turns_review(&arbiter->turns, arbiter->now_ns, &turn);
+	vgpu_sched_review(arbiter->sched, arbiter->now_ns, &lease);
 	/* What is due now was looked at now. */
-	arbiter->look_at_ns = turn.look_at_ns > arbiter->now_ns ? turn.look_at_ns : UINT64_MAX;
-	tenant->lease.expires_ns = end_ns(arbiter, &turn);
-	if (had_end && !has_end(tenant)) {
-		relax(arbiter, tenant);
+	arbiter->look_at_ns = lease.review_at_ns > arbiter->now_ns ?
+			      lease.review_at_ns : U64_MAX;
+	party->lease.expires_ns = end_ns(arbiter, &lease);
+	if (had_end && !has_end(party)) {
+		relax(arbiter, party);
 		return;
 	}
 	/* Children that saw it expire wait for a sign. */
-	lease_publish(arbiter, tenant, tenant->lease.state,
-		      old_ns <= arbiter->now_ns && tenant->lease.expires_ns > arbiter->now_ns);
-	if (!had_end && has_end(tenant)) {
-		tenant->stats.recalls++;
-		children_expect_yields(arbiter, tenant);
-		lease_take_back(arbiter);
+	revived = old_ns <= arbiter->now_ns && party->lease.expires_ns > arbiter->now_ns;
+	vgpu_arbiter_publish(arbiter, party, party->lease.state, revived);
+	if (!had_end && has_end(party)) {
+		party->stats.recalls++;
+		vgpu_children_expect_yields(arbiter, party);
+		vgpu_arbiter_take_back(arbiter);
 	}
-	if (arbiter->holder == tenant && tenant->lease.state != VGPU_LEASE_EXPIRED &&
-	    tenant->lease.expires_ns <= arbiter->now_ns)
+	if (arbiter->holder == party && party->lease.state != VGPU_LEASE_EXPIRED &&
+	    party->lease.expires_ns <= arbiter->now_ns)
 		expire(arbiter);
 }
 
-/* The accelerator is nobody's. */
-static void decide(struct arbiter *arbiter)
-{
-	struct turn turn;
-
-	turns_lend(&arbiter->turns, arbiter->now_ns, &turn);
-	arbiter->look_at_ns = turn.look_at_ns;
-	if (turn.party)
-		lend(arbiter, (struct arbiter_tenant *)((char *)turn.party -
-							offsetof(struct arbiter_tenant, party)),
-		     &turn);
-}
-
-void lease_review_holder(struct arbiter *arbiter)
+void vgpu_arbiter_review_holder(struct vgpu_arbiter *arbiter)
 {
 	if (arbiter->holder)
-		lease_review(arbiter);
+		vgpu_arbiter_review(arbiter);
 	else
 		decide(arbiter);
 }
 
-/* A little before a lease ends it is looked at again: perhaps nobody else would get the next one. */
-static uint64_t early_ns(const struct arbiter *arbiter)
+/*
+ * A little before a lease ends it is looked at again: perhaps nobody else would get the
+ * next one.
+ */
+static u64 early_ns(const struct vgpu_arbiter *arbiter)
 {
-	uint64_t expires_ns = arbiter->holder->lease.expires_ns;
+	u64 expires_ns = arbiter->holder->lease.expires_ns;
 
 	return has_end(arbiter->holder) && expires_ns > arbiter->settings.early_ns ?
-	       expires_ns - arbiter->settings.early_ns : UINT64_MAX;
+	       expires_ns - arbiter->settings.early_ns : U64_MAX;
 }
 
 /* When the holder's lease is to be looked at. */
-uint64_t lease_at_ns(const struct arbiter *arbiter)
+u64 vgpu_arbiter_lease_at_ns(const struct vgpu_arbiter *arbiter)
 {
-	const struct arbiter_tenant *holder = arbiter->holder;
-	uint64_t at_ns = arbiter->look_at_ns;
+	const struct vgpu_party *holder = arbiter->holder;
+	u64 at_ns = arbiter->look_at_ns;
 
 	if (!holder)
 		return at_ns;
 	if (arbiter->closing)
-		return UINT64_MAX;
+		return U64_MAX;
 	if (holder->lease.state == VGPU_LEASE_EXPIRED)
 		return later(holder->lease.expires_ns, arbiter->settings.grace_ns);
 	if (early_ns(arbiter) > arbiter->now_ns)
-		at_ns = least(at_ns, early_ns(arbiter));
-	return least(at_ns, holder->lease.expires_ns);
+		at_ns = min(at_ns, early_ns(arbiter));
+	return min(at_ns, holder->lease.expires_ns);
 }
 
-void lease_look(struct arbiter *arbiter, uint64_t due_ns)
+void vgpu_arbiter_lease_look(struct vgpu_arbiter *arbiter, u64 due_ns)
 {
-	struct arbiter_tenant *holder = arbiter->holder;
+	struct vgpu_party *holder = arbiter->holder;
 
 	if (due_ns > arbiter->now_ns)
 		return;
@@ -268,18 +312,19 @@ void lease_look(struct arbiter *arbiter, uint64_t due_ns)
 		decide(arbiter);
 	} else if (holder->lease.state == VGPU_LEASE_EXPIRED) {
 		arbiter->closing = true;
-		gate_ask(arbiter, holder, true);
+		vgpu_gate_ask(arbiter, holder, true);
 	} else {
-		if (arbiter->poll_until_ns <= arbiter->now_ns && children_have_begun(arbiter, holder))
-			arbiter->poll_until_ns = UINT64_MAX;
-		lease_review(arbiter);
+		if (arbiter->poll_until_ns <= arbiter->now_ns &&
+		    vgpu_children_have_begun(arbiter, holder))
+			arbiter->poll_until_ns = U64_MAX;
+		vgpu_arbiter_review(arbiter);
 	}
 }
 
 /* The child asked before it saw the lease, or that its end was moved: let it look again. */
-void lease_let_start(struct arbiter *arbiter, struct arbiter_stream *stream)
+void vgpu_arbiter_let_start(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream)
 {
 	stream->want = true;
-	child_offer(arbiter, stream);
-	lease_publish(arbiter, stream->tenant, VGPU_LEASE_LENT, true);
+	vgpu_child_offer(arbiter, stream);
+	vgpu_arbiter_publish(arbiter, stream->party, VGPU_LEASE_LENT, true);
 }

@@ -1,61 +1,63 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /* What the files of the arbiter share with each other only. */
-#ifndef VGPU_BROKER_ARBITER_PRIVATE_H
-#define VGPU_BROKER_ARBITER_PRIVATE_H
+#ifndef VGPU_SCHED_ARBITER_PRIVATE_H
+#define VGPU_SCHED_ARBITER_PRIVATE_H
 
 #include "vgpu_arbiter.h"
 
-static inline uint64_t later(uint64_t at_ns, uint64_t by_ns)
+static inline u64 later(u64 at_ns, u64 by_ns)
 {
-	return by_ns > UINT64_MAX - at_ns ? UINT64_MAX : at_ns + by_ns;
+	return by_ns > U64_MAX - at_ns ? U64_MAX : at_ns + by_ns;
 }
 
-static inline uint64_t least(uint64_t a, uint64_t b)
+/* Does anybody else wait for the party's lease, or a cap end it? */
+static inline bool has_end(const struct vgpu_party *party)
 {
-	return a < b ? a : b;
-}
-
-/* Does anybody else wait for the tenant's lease, or a cap end it? */
-static inline bool has_end(const struct arbiter_tenant *tenant)
-{
-	return tenant->lease.expires_ns != UINT64_MAX;
+	return party->lease.expires_ns != U64_MAX;
 }
 
 /* arbiter_children.c: what children say */
-bool child_is_busy(const struct arbiter_view *view);
-bool child_has_started(const struct arbiter_tenant *tenant, const struct arbiter_stream *stream,
-		       const struct arbiter_view *view);
-bool child_owes_yield(const struct arbiter_tenant *tenant, const struct arbiter_stream *stream,
-		      const struct arbiter_view *view);
-void children_expect_yields(struct arbiter *arbiter, struct arbiter_tenant *tenant);
-uint64_t child_idle_ns(const struct arbiter *arbiter, const struct arbiter_tenant *tenant,
-		       const struct arbiter_view *view);
-uint64_t children_unused_ns(struct arbiter *arbiter, struct arbiter_tenant *tenant,
-			    uint64_t elapsed_ns);
-bool children_want(const struct arbiter_tenant *tenant);
-void child_offer(const struct arbiter *arbiter, struct arbiter_stream *stream);
-bool children_have_begun(const struct arbiter *arbiter, const struct arbiter_tenant *tenant);
+bool vgpu_child_is_busy(const struct vgpu_stream_view *view);
+bool vgpu_child_has_started(const struct vgpu_party *party,
+			    const struct vgpu_stream *stream,
+			    const struct vgpu_stream_view *view);
+bool vgpu_child_owes_yield(const struct vgpu_party *party,
+			   const struct vgpu_stream *stream,
+			   const struct vgpu_stream_view *view);
+void vgpu_children_expect_yields(struct vgpu_arbiter *arbiter,
+				 struct vgpu_party *party);
+u64 vgpu_child_idle_ns(const struct vgpu_arbiter *arbiter,
+		       const struct vgpu_party *party,
+		       const struct vgpu_stream_view *view);
+u64 vgpu_children_unused_ns(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			    u64 elapsed_ns);
+bool vgpu_children_want(const struct vgpu_party *party);
+void vgpu_child_offer(const struct vgpu_arbiter *arbiter, struct vgpu_stream *stream);
+bool vgpu_children_have_begun(const struct vgpu_arbiter *arbiter,
+			      const struct vgpu_party *party);
 
 /* arbiter_gate.c: the gate */
-void gate_ask(struct arbiter *arbiter, struct arbiter_tenant *tenant, bool close);
-void gate_review(struct arbiter *arbiter, struct arbiter_tenant *tenant, bool has_busy);
-bool gate_is_watching(const struct arbiter *arbiter);
-void gate_look_at_processors(struct arbiter *arbiter);
-void gate_review_tenant(struct arbiter *arbiter, struct arbiter_tenant *tenant);
+void vgpu_gate_ask(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool close);
+void vgpu_gate_review(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool has_busy);
+bool vgpu_gate_is_watching(const struct vgpu_arbiter *arbiter);
+void vgpu_gate_look_at_processors(struct vgpu_arbiter *arbiter);
+void vgpu_gate_review_party(struct vgpu_arbiter *arbiter, struct vgpu_party *party);
 
 /* arbiter_lease.c: the life of a lease */
-void lease_publish(const struct arbiter *arbiter, struct arbiter_tenant *tenant,
-		   enum vgpu_lease_state state, bool wake);
-void lease_become_ready(struct arbiter *arbiter, struct arbiter_tenant *tenant);
-void lease_finish(struct arbiter *arbiter);
-void lease_take_back(struct arbiter *arbiter);
-void lease_review(struct arbiter *arbiter);
-void lease_review_holder(struct arbiter *arbiter);
-uint64_t lease_at_ns(const struct arbiter *arbiter);
-void lease_look(struct arbiter *arbiter, uint64_t due_ns);
-void lease_let_start(struct arbiter *arbiter, struct arbiter_stream *stream);
+void vgpu_arbiter_publish(const struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			  enum vgpu_lease_state state, bool wake);
+void vgpu_arbiter_make_ready(struct vgpu_arbiter *arbiter, struct vgpu_party *party);
+void vgpu_arbiter_finish(struct vgpu_arbiter *arbiter);
+void vgpu_arbiter_revoke(struct vgpu_arbiter *arbiter);
+void vgpu_arbiter_sleep(struct vgpu_arbiter *arbiter, struct vgpu_party *party);
+void vgpu_arbiter_take_back(struct vgpu_arbiter *arbiter);
+void vgpu_arbiter_review(struct vgpu_arbiter *arbiter);
+void vgpu_arbiter_review_holder(struct vgpu_arbiter *arbiter);
+u64 vgpu_arbiter_lease_at_ns(const struct vgpu_arbiter *arbiter);
+void vgpu_arbiter_lease_look(struct vgpu_arbiter *arbiter, u64 due_ns);
+void vgpu_arbiter_let_start(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream);
 
 /* arbiter.c: when to look again */
-void arbiter_arm(struct arbiter *arbiter);
+void vgpu_arbiter_arm(struct vgpu_arbiter *arbiter);
 
-#endif /* VGPU_BROKER_ARBITER_PRIVATE_H */
+#endif /* VGPU_SCHED_ARBITER_PRIVATE_H */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Everything the scheduler core takes from its surroundings.  No other file of
- * kmod/sched/ includes a header from outside this directory.
+ * kmod/sched/ includes a header from outside this directory, but vgpu_arbiter.h
+ * that of what it says to children, uapi/vgpu_lease_page.h.
  */
 #ifndef VGPU_SCHED_PORT_H
 #define VGPU_SCHED_PORT_H
@@ -44,6 +45,11 @@ typedef int64_t s64;
 static inline u64 div64_u64(u64 a, u64 b) { return a / b; }
 static inline s64 div64_s64(s64 a, s64 b) { return a / b; }
 static inline u64 div64_u64_rem(u64 a, u64 b, u64 *rem) { *rem = a % b; return a / b; }
+static inline u64 mul_u64_u64_div_u64(u64 a, u64 b, u64 c)
+{
+	return (__uint128_t)a * b / c;
+}
+
 static inline int ilog2(u64 x) { return 63 - __builtin_clzll(x); }
 
 #endif /* __KERNEL__ */

@@ -1,84 +1,106 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The arbiter: lends the accelerator to one tenant at a time (uapi/vgpu_lease_page.h),
- * in the turns that turns.h decides.
+ * The arbiter: lends an engine to one party at a time (uapi/vgpu_lease_page.h), in
+ * the order and for the times that the scheduler decides (vgpu_lease.h).
  *
- * Pure: no clock, no socket, no memory of its own.  The caller passes the time
- * (CLOCK_MONOTONIC, ns), tells what children and supervisors say, and carries out
- * the operations of struct arbiter_ops.  Each public function may call any of
- * these; none of them may call the arbiter.  Not thread safe.
+ * A party is a slice of the scheduler whose work is done by children, each of which
+ * is a stream.  In the kernel module a party is a slice of a VM; in the broker it
+ * is a tenant, which is a group of one slice.
  *
- * What a tenant pays for: all time from the beginning of its lease to its end,
- * which is when all its children have yielded or the gate is closed.  During a lease
- * without an end it does not pay for spans in which all its children say that they
- * were dry: nobody else has work then, so that what they say matters to nobody.
+ * Pure: no clock, no lock, no sleep, no memory of its own.  The caller passes the
+ * time (CLOCK_MONOTONIC, ns), says what children and gates have said, and carries
+ * out the operations of struct vgpu_arbiter_ops.  Each public function may call any
+ * of these operations, and none of them may call the arbiter.
+ *
+ * Rules for callers:
+ *
+ *  - All calls for one engine are serialized, with the calls of its scheduler, by
+ *    one lock of the caller.  They may be made, and the operations must work, in
+ *    any context in which that lock may be taken, hard interrupts included.
+ *  - The caller owns the scheduler.  It initializes the scheduler before the
+ *    arbiter; it adds, changes and removes groups and slices.  Only the arbiter
+ *    calls the functions of vgpu_lease.h.
+ *  - To change the scheduler, the caller first calls vgpu_arbiter_settle(), which
+ *    accounts for the past and returns the time to pass to the scheduler.  Then come
+ *    any number of calls of vgpu_sched.h.  vgpu_arbiter_changed() at the end reviews
+ *    the present lease, or lends the engine, and arms the timer.
+ *  - A slice is in the scheduler before its party is added, and its party is removed
+ *    before the slice leaves the scheduler.  A party may be removed with streams and
+ *    be added again.
+ *
+ * What a party pays for: all time from the beginning of its lease to its end, which
+ * is when all its children have yielded or the gate is closed.  During a lease without
+ * an end it does not pay for spans in which all its children say that they were dry.
+ * Nobody else has work then, so a false statement harms nobody.
  */
-#ifndef VGPU_BROKER_ARBITER_H
-#define VGPU_BROKER_ARBITER_H
+#ifndef VGPU_ARBITER_H
+#define VGPU_ARBITER_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "broker/turns.h"
+#include "vgpu_lease.h"
 #include "watch.h"
+/* The one header from outside this directory; it has no dependencies. */
 #include "uapi/vgpu_lease_page.h"
 
-struct arbiter;
-struct arbiter_tenant;
-struct arbiter_stream;
+struct vgpu_arbiter;
+struct vgpu_party;
+struct vgpu_stream;
 
 /**
- * struct arbiter_settings - of the accelerator
+ * struct vgpu_arbiter_settings - of the engine
  * @grace_ns: how long after a lease's end the gate begins to close
  * @early_ns: how long before its end a lease is prolonged that nobody else waits for
  * @gate_limit_ns: a gate that does not answer for so long is lost
  * @watch: what children may use of the processor outside their leases
  */
-struct arbiter_settings {
-	uint64_t grace_ns;
-	uint64_t early_ns;
-	uint64_t gate_limit_ns;
-	struct watch_settings watch;
+struct vgpu_arbiter_settings {
+	u64 grace_ns;
+	u64 early_ns;
+	u64 gate_limit_ns;
+	struct vgpu_watch_settings watch;
 };
 
 /* What a child says in its stream page. */
-struct arbiter_view {
-	uint64_t state;
-	uint64_t dry_since_ns;
-	uint64_t idle_ns;
+struct vgpu_stream_view {
+	u64 state;
+	u64 dry_since_ns;
+	u64 idle_ns;
 };
 
-struct arbiter_lease {
-	uint64_t number;
+/* What a lease page is to say. */
+struct vgpu_arbiter_lease {
+	u64 number;
 	enum vgpu_lease_state state;
-	uint64_t begun_ns;
-	uint64_t expires_ns;
+	u64 begun_ns;
+	u64 expires_ns;
 };
 
 /**
- * struct arbiter_ops - what the arbiter has done
- * @publish: write the tenant's lease page, the lease word last, then a full
+ * struct vgpu_arbiter_ops - what the arbiter has done
+ * @party: the party of a slice; only for slices of parties that are added
+ * @publish: write the party's lease page, the lease word last, then a full
  *	barrier; with @wake change and wake the wake word
  * @read: copy a child's stream page
- * @gate: close or open the tenant's gate; the answer, with @sequence, goes to
- *	arbiter_gate_answer().  To open an open gate changes nothing.
- * @gate_lost: the gate does not work: kill the tenant's supervisor and children
- * @arm: call arbiter_timer() at this moment; UINT64_MAX for never
+ * @gate: close or open the party's gate; the answer, with @sequence, goes to
+ *	vgpu_arbiter_gate_answer().  To open an open gate changes nothing.
+ * @gate_lost: the gate does not work: kill the executor with its children
+ * @arm: call vgpu_arbiter_timer() at this moment; U64_MAX for never
  */
-struct arbiter_ops {
-	void (*publish)(struct arbiter_tenant *tenant, const struct arbiter_lease *lease, bool wake);
-	void (*read)(struct arbiter_stream *stream, struct arbiter_view *view);
-	void (*gate)(struct arbiter_tenant *tenant, bool close, uint64_t sequence);
-	void (*gate_lost)(struct arbiter_tenant *tenant);
-	void (*arm)(struct arbiter *arbiter, uint64_t at_ns);
+struct vgpu_arbiter_ops {
+	struct vgpu_party *(*party)(struct vgpu_slice *slice);
+	void (*publish)(struct vgpu_party *party,
+			const struct vgpu_arbiter_lease *lease, bool wake);
+	void (*read)(struct vgpu_stream *stream, struct vgpu_stream_view *view);
+	void (*gate)(struct vgpu_party *party, bool close, u64 sequence);
+	void (*gate_lost)(struct vgpu_party *party);
+	void (*arm)(struct vgpu_arbiter *arbiter, u64 at_ns);
 };
 
 /**
- * struct arbiter_stats - counters of a tenant; they only grow, but for the longest
+ * struct vgpu_party_stats - counters of a party; all but the longest only grow
  * @leases: lent
  * @lent_ns: of leases, from beginning to end, unused spans included
  * @dries: leases that ended because all children were dry
- * @recalls: a rival came while it held the accelerator by itself
+ * @recalls: a rival came while it held the engine by itself
  * @waits: how often it had work and no lease
  * @waited_ns: all waits together
  * @longest_wait_ns: the longest
@@ -88,124 +110,203 @@ struct arbiter_ops {
  * @offences: more processor time outside leases than it may use
  * @fined_ns: engine time paid for what was used outside leases
  */
-struct arbiter_stats {
-	uint64_t leases;
-	uint64_t lent_ns;
-	uint64_t dries;
-	uint64_t recalls;
-	uint64_t waits;
-	uint64_t waited_ns;
-	uint64_t longest_wait_ns;
-	uint64_t gates;
-	uint64_t gate_ns;
-	uint64_t longest_gate_ns;
-	uint64_t offences;
-	uint64_t fined_ns;
+struct vgpu_party_stats {
+	u64 leases;
+	u64 lent_ns;
+	u64 dries;
+	u64 recalls;
+	u64 waits;
+	u64 waited_ns;
+	u64 longest_wait_ns;
+	u64 gates;
+	u64 gate_ns;
+	u64 longest_gate_ns;
+	u64 offences;
+	u64 fined_ns;
 };
 
-/* One child.  Zeroed before it is added; must stay until it is removed. */
-struct arbiter_stream {
-	struct arbiter_tenant *tenant;
+/**
+ * struct vgpu_stream - one child
+ * @party: NULL while the stream is not added, or was detached with its party
+ *
+ * Zeroed before it is added for the first time; must stay until it is removed or
+ * detached.
+ */
+struct vgpu_stream {
+	struct vgpu_party *party;
 	/* private: */
-	struct arbiter_stream *next;
-	uint64_t idle_seen_ns;
-	uint64_t offered_ns;
+	struct vgpu_stream *next;
+	u64 idle_seen_ns;
+	u64 offered_ns;
 	bool want;	/* has work, and no lease to start it under */
 	bool asked;	/* had work when the present lease was offered to it */
 	bool expected;	/* is offered the present lease, and has not started under it yet */
 	bool quit;	/* has yielded the present lease, or was dry when it got its end */
 };
 
-/* Zeroed before it is added; must stay until it is removed. */
-struct arbiter_tenant {
-	struct arbiter_stats stats;
-	struct arbiter_lease lease;
+/**
+ * struct vgpu_party - a slice whose children compute in leases
+ * @slice: NULL while the party is not added
+ * @stats: counters, ever
+ * @lease: the present lease, or the last one
+ *
+ * Zeroed before it is added for the first time; must stay until it is removed.
+ * Counters, the number of the lease and the state of the gate are kept for the next
+ * time it is added.
+ */
+struct vgpu_party {
+	struct vgpu_slice *slice;
+	struct vgpu_party_stats stats;
+	struct vgpu_arbiter_lease lease;
 	/* private: */
-	struct turns_party party;
-	struct arbiter_tenant *next;
-	struct arbiter_stream *streams;
-	struct watch watch;
-	uint64_t ready_since_ns;
-	uint64_t gate_sequence;
-	uint64_t gate_asked_ns;
-	uint64_t poll_at_ns;
-	uint64_t hint_ns;
-	uint32_t kernel_id;
-	uint32_t flags;	/* of the last yield */
+	struct vgpu_party *next;
+	struct vgpu_stream *streams;
+	struct vgpu_watch watch;
+	u64 ready_since_ns;
+	u64 gate_sequence;
+	u64 gate_asked_ns;
+	u64 poll_at_ns;
+	u64 hint_ns;
+	u32 kernel_id;
+	u32 flags;	/* of the last yield */
 	bool ready;
 	bool polled;
 	bool gate_closed;
 	bool gate_pending;
 };
 
-struct arbiter {
-	struct arbiter_settings settings;
-	const struct arbiter_ops *ops;
+struct vgpu_arbiter {
+	struct vgpu_arbiter_settings settings;
+	struct vgpu_sched *sched;
+	const struct vgpu_arbiter_ops *ops;
 	/* private: */
-	struct turns turns;
-	struct arbiter_tenant *tenants;
-	struct arbiter_tenant *holder;
-	uint64_t now_ns;
-	uint64_t settled_ns;
-	uint64_t look_at_ns;
-	uint64_t watch_at_ns;
-	uint64_t poll_until_ns;
+	struct vgpu_party *parties;
+	struct vgpu_party *holder;
+	u64 now_ns;
+	u64 settled_ns;
+	u64 look_at_ns;
+	u64 watch_at_ns;
+	u64 poll_until_ns;
 	bool closing;
 };
 
-/* Return: VGPU_FIELD_NONE, or the parameter at fault and nothing has changed. */
-enum vgpu_sched_field arbiter_init(struct arbiter *arbiter, const struct arbiter_ops *ops,
-				   const struct arbiter_settings *settings,
-				   const struct vgpu_sched_params *params, uint64_t now_ns);
-enum vgpu_sched_field arbiter_set(struct arbiter *arbiter, const struct arbiter_settings *settings,
-				  const struct vgpu_sched_params *params, uint64_t now_ns);
-enum vgpu_sched_field arbiter_tenant_add(struct arbiter *arbiter, struct arbiter_tenant *tenant,
-					 const struct vgpu_group_params *params, uint64_t now_ns);
-enum vgpu_sched_field arbiter_tenant_update(struct arbiter *arbiter, struct arbiter_tenant *tenant,
-					    const struct vgpu_group_params *params,
-					    uint64_t now_ns);
-/* The tenant has no streams. */
-void arbiter_tenant_remove(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t now_ns);
+/* @sched is initialized and has lent nothing. */
+void vgpu_arbiter_init(struct vgpu_arbiter *arbiter, struct vgpu_sched *sched,
+		       const struct vgpu_arbiter_ops *ops,
+		       const struct vgpu_arbiter_settings *settings, u64 now_ns);
 
-void arbiter_stream_add(struct arbiter *arbiter, struct arbiter_tenant *tenant,
-			struct arbiter_stream *stream, uint64_t now_ns);
-/* Nothing of the child is left. */
-void arbiter_stream_remove(struct arbiter *arbiter, struct arbiter_stream *stream, uint64_t now_ns);
+/* The new settings count from now on. */
+void vgpu_arbiter_configure(struct vgpu_arbiter *arbiter,
+			    const struct vgpu_arbiter_settings *settings,
+			    u64 now_ns);
 
 /**
- * arbiter_request() - a child's datagram
+ * vgpu_arbiter_settle() - bring all counters up to date
+ * @arbiter: of the engine
+ * @now_ns: the present
+ *
+ * To be called before the caller calls the scheduler, be it to change something or
+ * to ask for something.
+ *
+ * Return: the time to pass to the scheduler, @now_ns if time has not stepped back.
+ */
+u64 vgpu_arbiter_settle(struct vgpu_arbiter *arbiter, u64 now_ns);
+
+/**
+ * vgpu_arbiter_changed() - the caller has changed the scheduler
+ * @arbiter: of the engine
+ * @now_ns: the present
+ *
+ * Groups or slices were added, changed or removed, or the scheduler's parameters were
+ * set.
+ */
+void vgpu_arbiter_changed(struct vgpu_arbiter *arbiter, u64 now_ns);
+
+/**
+ * vgpu_arbiter_party_add() - a slice computes in leases
+ * @arbiter: of the engine
+ * @party: not added
+ * @slice: of the arbiter's scheduler, without a ready item
+ * @now_ns: the present
+ *
+ * Publishes that there is no lease.  The party has no streams yet.
+ */
+void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			    struct vgpu_slice *slice, u64 now_ns);
+
+/**
+ * vgpu_arbiter_party_remove() - the party's slice is about to leave the scheduler
+ * @arbiter: of the engine
+ * @party: added
+ * @now_ns: the present
+ *
+ * Its streams are detached and keep nothing; the caller may add them again after the
+ * party.  Its lease, if it has one, is over at once.  Children that are still busy
+ * under it are stopped by the gate, which is asked to close, but nobody waits for
+ * its answer.  A closed gate stays closed while the party is not added.
+ */
+void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
+			       struct vgpu_party *party, u64 now_ns);
+
+/**
+ * vgpu_arbiter_stream_add() - the party has another child
+ * @arbiter: of the engine
+ * @party: added
+ * @stream: not added
+ * @want: it has work already, like a stream that was detached and had some
+ * @now_ns: the present
+ *
+ * A child whose page says that it is busy has work, whatever @want says.
+ */
+void vgpu_arbiter_stream_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			     struct vgpu_stream *stream, bool want, u64 now_ns);
+
+/* Nothing of the child is left.  Does nothing to a stream that is not added. */
+void vgpu_arbiter_stream_remove(struct vgpu_arbiter *arbiter,
+				struct vgpu_stream *stream, u64 now_ns);
+
+/**
+ * vgpu_arbiter_request() - a child's datagram
+ * @arbiter: of the engine
+ * @stream: added
+ * @request: as the child wrote it; a copy that it cannot change
+ * @now_ns: the present
  *
  * Return: false if it makes no sense and nothing has changed; the child is to be
  * killed.
  */
-bool arbiter_request(struct arbiter *arbiter, struct arbiter_stream *stream,
-		     const struct vgpu_stream_request *request, uint64_t now_ns);
+bool vgpu_arbiter_request(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream,
+			  const struct vgpu_stream_request *request, u64 now_ns);
 
 /**
- * arbiter_gate_answer() - a supervisor's answer to FREEZE or THAW
+ * vgpu_arbiter_gate_answer() - the answer to @gate of struct vgpu_arbiter_ops
+ * @arbiter: of the engine
+ * @party: whose gate; it need not be added any more
  * @sequence: of the request; an answer to another than the last counts for
  *	@processor_ns only
  * @done: the gate is as asked
- * @processor_ns: used by all the tenant's children, ever
+ * @processor_ns: used by all the party's children, ever
+ * @now_ns: the present
  */
-void arbiter_gate_answer(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t sequence,
-			 bool done, uint64_t processor_ns, uint64_t now_ns);
+void vgpu_arbiter_gate_answer(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			      u64 sequence, bool done, u64 processor_ns, u64 now_ns);
 
-/* The supervisor has died with all its children, whose streams are removed next. */
-void arbiter_gate_reset(struct arbiter *arbiter, struct arbiter_tenant *tenant, uint64_t now_ns);
+/* The executor has died with all its children, whose streams are removed next. */
+void vgpu_arbiter_gate_reset(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
+			     u64 now_ns);
 
-void arbiter_timer(struct arbiter *arbiter, uint64_t now_ns);
+/* It is as late as @arm of struct vgpu_arbiter_ops said; an earlier call is harmless. */
+void vgpu_arbiter_timer(struct vgpu_arbiter *arbiter, u64 now_ns);
 
-/* Bring the counters up to date. */
-void arbiter_settle(struct arbiter *arbiter, uint64_t now_ns);
-
-/* Who holds the accelerator, NULL for nobody. */
-static inline struct arbiter_tenant *arbiter_holder(const struct arbiter *arbiter)
+/* Who holds the engine, NULL for nobody. */
+static inline struct vgpu_party *
+vgpu_arbiter_holder(const struct vgpu_arbiter *arbiter)
 {
 	return arbiter->holder;
 }
 
-/* Are the tenant's children frozen outside their leases? */
-bool arbiter_is_confined(const struct arbiter *arbiter, const struct arbiter_tenant *tenant);
+/* Are the party's children frozen outside their leases? */
+bool vgpu_arbiter_is_confined(const struct vgpu_arbiter *arbiter,
+			      const struct vgpu_party *party);
 
-#endif /* VGPU_BROKER_ARBITER_H */
+#endif /* VGPU_ARBITER_H */

@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
+/* What children use of the processors outside their leases: see watch.h. */
 #include "watch.h"
 
 #define DOUBLINGS	6u
 #define SECOND_NS	1000000000ull
 
-void watch_reset(struct watch *watch)
+void vgpu_watch_reset(struct vgpu_watch *watch)
 {
 	watch->seen = false;
 }
 
-static void see(struct watch *watch, uint64_t processor_ns, uint64_t leased_ns, uint64_t now_ns)
+/* Without overflow as long as the result has none. */
+static u64 permille_of(u64 ns, u32 permille)
+{
+	u64 rest_ns;
+	u64 us = div64_u64_rem(ns, 1000, &rest_ns);
+
+	return us * permille + div64_u64(rest_ns * permille, 1000);
+}
+
+static void see(struct vgpu_watch *watch, u64 processor_ns, u64 leased_ns, u64 now_ns)
 {
 	watch->seen = true;
 	watch->at_ns = now_ns;
@@ -18,7 +28,8 @@ static void see(struct watch *watch, uint64_t processor_ns, uint64_t leased_ns, 
 }
 
 /* A penalty that has been over for as long as it lasted is forgotten step by step. */
-static void forgive(struct watch *watch, const struct watch_settings *settings, uint64_t now_ns)
+static void forgive(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
+		    u64 now_ns)
 {
 	if (watch->offences && now_ns > watch->until_ns + 10 * settings->penalty_ns) {
 		watch->offences--;
@@ -26,16 +37,16 @@ static void forgive(struct watch *watch, const struct watch_settings *settings, 
 	}
 }
 
-/* Whether the tenant has used up its allowance, and no penalty lasts yet. */
-static void allow(struct watch *watch, const struct watch_settings *settings, uint64_t excess_ns,
-		  uint64_t now_ns)
+/* Whether the party has used up its allowance, and no penalty lasts yet. */
+static void allow(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
+		  u64 excess_ns, u64 now_ns)
 {
-	uint64_t steps;
+	u64 steps;
 
-	watch->credit_ns += (now_ns - watch->at_ns) * settings->allowance_permille / 1000;
+	watch->credit_ns += permille_of(now_ns - watch->at_ns, settings->allowance_permille);
 	/* Before the bound: after a long pause, what was used then was earned then. */
 	watch->credit_ns -= excess_ns;
-	if (watch->credit_ns > (int64_t)settings->burst_ns)
+	if (watch->credit_ns > (s64)settings->burst_ns)
 		watch->credit_ns = settings->burst_ns;
 	if (watch->credit_ns >= 0)
 		return;
@@ -48,28 +59,28 @@ static void allow(struct watch *watch, const struct watch_settings *settings, ui
 }
 
 /* Return the processor time that costs something. */
-static uint64_t charge(struct watch *watch, const struct watch_settings *settings, uint64_t excess_ns,
-		       uint64_t elapsed_ns)
+static u64 charge(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
+		  u64 excess_ns, u64 elapsed_ns)
 {
-	uint64_t most_ns = SECOND_NS * settings->free_permille / 1000;
-	uint64_t watched_ns = 2 * settings->every_ns;
-	uint64_t earned_ns, free_ns;
+	u64 most_ns = permille_of(SECOND_NS, settings->free_permille);
+	u64 watched_ns = 2 * settings->every_ns;
+	u64 earned_ns, free_ns;
 
 	if (elapsed_ns > watched_ns) {
-		excess_ns = (uint64_t)((double)excess_ns / elapsed_ns * watched_ns);
+		excess_ns = mul_u64_u64_div_u64(excess_ns, watched_ns, elapsed_ns);
 		elapsed_ns = watched_ns;
 	}
-	earned_ns = watch->free_ns + elapsed_ns * settings->free_permille / 1000;
-	watch->free_ns = earned_ns < most_ns ? earned_ns : most_ns;
-	free_ns = excess_ns < watch->free_ns ? excess_ns : watch->free_ns;
+	earned_ns = watch->free_ns + permille_of(elapsed_ns, settings->free_permille);
+	watch->free_ns = min(earned_ns, most_ns);
+	free_ns = min(excess_ns, watch->free_ns);
 	watch->free_ns -= free_ns;
 	return excess_ns - free_ns;
 }
 
-uint64_t watch_look(struct watch *watch, const struct watch_settings *settings,
-		    uint64_t processor_ns, uint64_t leased_ns, uint64_t now_ns)
+u64 vgpu_watch_look(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
+		    u64 processor_ns, u64 leased_ns, u64 now_ns)
 {
-	uint64_t used_ns, covered_ns, excess_ns, costs_ns;
+	u64 used_ns, covered_ns, excess_ns, costs_ns;
 
 	if (!settings->processors)
 		return 0;
@@ -87,5 +98,5 @@ uint64_t watch_look(struct watch *watch, const struct watch_settings *settings,
 	costs_ns = charge(watch, settings, excess_ns, now_ns - watch->at_ns);
 	allow(watch, settings, excess_ns, now_ns);
 	see(watch, processor_ns, leased_ns, now_ns);
-	return costs_ns ? costs_ns / settings->processors + 1 : 0;
+	return costs_ns ? div64_u64(costs_ns, settings->processors) + 1 : 0;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * How much processor time a tenant's children use outside their leases.
+ * How much processor time a party's children use outside their leases.
  *
  * Where the accelerator is the host's processors (PoCL), a child can compute
  * without a lease.  Its supervisor says now and then how much processor time all
- * children have used.  The tenant pays for what exceeds the processors' time during
+ * children have used.  The party pays for what exceeds the processors' time during
  * their leases.  A small part is free, because a child needs it to take requests.
  *
- * The excess is also taken from an allowance.  Once that is used up the tenant has
+ * The excess is also taken from an allowance.  Once that is used up the party has
  * committed an offence.  So over any time the children use at most what their leases
  * and the allowance are worth, plus what they use between two looks.
  *
@@ -16,14 +16,13 @@
  *
  * Pure; not thread safe.
  */
-#ifndef VGPU_BROKER_WATCH_H
-#define VGPU_BROKER_WATCH_H
+#ifndef VGPU_SCHED_WATCH_H
+#define VGPU_SCHED_WATCH_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "port.h"
 
 /**
- * struct watch_settings - what is allowed
+ * struct vgpu_watch_settings - what is allowed
  * @processors: how many the accelerator is; 0: processor time says nothing
  * @free_permille: of one processor, outside leases, costs nothing; what a second
  *	earns of it can be saved up
@@ -33,43 +32,46 @@
  * @penalty_ns: how long children are frozen outside leases after an offence; twice
  *	as long after each further one, up to 64 times
  */
-struct watch_settings {
-	uint32_t processors;
-	uint32_t free_permille;
-	uint32_t allowance_permille;
-	uint64_t burst_ns;
-	uint64_t every_ns;
-	uint64_t penalty_ns;
+struct vgpu_watch_settings {
+	u32 processors;
+	u32 free_permille;
+	u32 allowance_permille;
+	u64 burst_ns;
+	u64 every_ns;
+	u64 penalty_ns;
 };
 
 /**
- * struct watch - of one tenant
+ * struct vgpu_watch - of one party
  * @until_ns: the penalty ends; 0 for none
  */
-struct watch {
-	uint64_t until_ns;
+struct vgpu_watch {
+	u64 until_ns;
 	/* private: */
-	uint64_t at_ns;
-	uint64_t processor_ns;
-	uint64_t leased_ns;
-	int64_t credit_ns;
-	uint64_t free_ns;
-	uint32_t offences;
+	u64 at_ns;
+	u64 processor_ns;
+	u64 leased_ns;
+	s64 credit_ns;
+	u64 free_ns;
+	u32 offences;
 	bool seen;
 };
 
-/* What was seen belongs to processes that are gone. */
-void watch_reset(struct watch *watch);
+/* What was seen belongs to processes or to a slice that are gone. */
+void vgpu_watch_reset(struct vgpu_watch *watch);
 
 /**
- * watch_look() - the children have used so much by now
- * @processor_ns: ever
- * @leased_ns: of the accelerator, paid for by their tenant, ever
+ * vgpu_watch_look() - the children have used so much by now
+ * @watch: of their party
+ * @settings: what is allowed
+ * @processor_ns: used by them, ever
+ * @leased_ns: of the accelerator, paid for by their party, ever
+ * @now_ns: the present
  *
  * Return: the engine time to pay for use outside leases; 0 for none.  An offence moves
  * @until_ns.
  */
-uint64_t watch_look(struct watch *watch, const struct watch_settings *settings,
-		    uint64_t processor_ns, uint64_t leased_ns, uint64_t now_ns);
+u64 vgpu_watch_look(struct vgpu_watch *watch, const struct vgpu_watch_settings *settings,
+		    u64 processor_ns, u64 leased_ns, u64 now_ns);
 
-#endif /* VGPU_BROKER_WATCH_H */
+#endif /* VGPU_SCHED_WATCH_H */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's arbiter and the child's lease machine, compiled for tests in virtual time.
+"""The arbiter and the child's lease machine, compiled for tests in virtual time.
 
 The extension is built from the present sources when it is not there yet, into build/compute/tests.
 """
@@ -17,12 +17,10 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     *sorted((ROOT / "kmod/sched").glob("*.c")),
-    ROOT / "compute/broker/turns.c",
     ROOT / "compute/executor/child/lease_client.c",
 )
 HEADERS = (
     *sorted((ROOT / "kmod/sched").glob("*.h")),
-    ROOT / "compute/broker/turns.h",
     ROOT / "compute/executor/child/lease_client.h",
     ROOT / "kmod/uapi/vgpu_lease_page.h",
 )
@@ -37,58 +35,79 @@ struct vgpu_group_params {
     unsigned int mode; unsigned int band; uint64_t reserve_ns; uint64_t reserve_period_ns;
     uint64_t hold_max_ns; uint32_t inversion_permille; uint64_t inversion_burst_ns; ...;
 };
+struct vgpu_slice_params { uint32_t weight; uint64_t cap_ns; uint64_t cap_period_ns; uint64_t burst_ns; };
 struct vgpu_stream_request {
     uint32_t op; uint32_t flags; uint64_t lease; uint32_t kernel_id; uint32_t reserved; uint64_t hint_ns;
 };
 
-struct watch_settings {
+struct vgpu_watch_settings {
     uint32_t processors; uint32_t free_permille; uint32_t allowance_permille; uint64_t burst_ns;
     uint64_t every_ns; uint64_t penalty_ns;
 };
-struct watch { uint64_t until_ns; ...; };
-void watch_reset(struct watch *);
-uint64_t watch_look(struct watch *, const struct watch_settings *, uint64_t, uint64_t, uint64_t);
+struct vgpu_watch { uint64_t until_ns; ...; };
+void vgpu_watch_reset(struct vgpu_watch *);
+uint64_t vgpu_watch_look(struct vgpu_watch *, const struct vgpu_watch_settings *, uint64_t, uint64_t, uint64_t);
 
-struct arbiter_settings {
-    uint64_t grace_ns; uint64_t early_ns; uint64_t gate_limit_ns; struct watch_settings watch;
+struct vgpu_arbiter_settings {
+    uint64_t grace_ns; uint64_t early_ns; uint64_t gate_limit_ns; struct vgpu_watch_settings watch;
 };
-struct arbiter_view { uint64_t state; uint64_t dry_since_ns; uint64_t idle_ns; };
-struct arbiter_lease { uint64_t number; unsigned int state; uint64_t begun_ns; uint64_t expires_ns; };
-struct arbiter_stats {
+struct vgpu_stream_view { uint64_t state; uint64_t dry_since_ns; uint64_t idle_ns; };
+struct vgpu_arbiter_lease { uint64_t number; unsigned int state; uint64_t begun_ns; uint64_t expires_ns; };
+struct vgpu_party_stats {
     uint64_t leases; uint64_t lent_ns; uint64_t dries; uint64_t recalls;
     uint64_t waits; uint64_t waited_ns; uint64_t longest_wait_ns; uint64_t gates; uint64_t gate_ns;
     uint64_t longest_gate_ns; uint64_t offences; uint64_t fined_ns;
 };
-struct arbiter_stream { struct arbiter_tenant *tenant; ...; };
-struct arbiter_tenant { struct arbiter_stats stats; struct arbiter_lease lease; ...; };
-struct arbiter { struct arbiter_settings settings; ...; };
-struct arbiter_ops { ...; };
-const struct arbiter_ops *python_ops(void);
+struct vgpu_sched_stats { uint64_t idle_ns; ...; };
+struct vgpu_sched { struct vgpu_sched_stats stats; ...; };
+struct vgpu_group_stats { uint64_t run_ns; ...; };
+struct vgpu_group { struct vgpu_group_stats stats; ...; };
+struct vgpu_slice { ...; };
+struct vgpu_stream { struct vgpu_party *party; ...; };
+struct vgpu_party {
+    struct vgpu_slice *slice; struct vgpu_party_stats stats; struct vgpu_arbiter_lease lease; ...;
+};
+struct vgpu_arbiter { struct vgpu_arbiter_settings settings; ...; };
+struct vgpu_arbiter_ops { ...; };
+const struct vgpu_arbiter_ops *python_ops(void);
 
-int arbiter_init(struct arbiter *, const struct arbiter_ops *, const struct arbiter_settings *,
-                 const struct vgpu_sched_params *, uint64_t);
-int arbiter_set(struct arbiter *, const struct arbiter_settings *, const struct vgpu_sched_params *, uint64_t);
-int arbiter_tenant_add(struct arbiter *, struct arbiter_tenant *, const struct vgpu_group_params *, uint64_t);
-int arbiter_tenant_update(struct arbiter *, struct arbiter_tenant *, const struct vgpu_group_params *, uint64_t);
-void arbiter_tenant_remove(struct arbiter *, struct arbiter_tenant *, uint64_t);
-void arbiter_stream_add(struct arbiter *, struct arbiter_tenant *, struct arbiter_stream *, uint64_t);
-void arbiter_stream_remove(struct arbiter *, struct arbiter_stream *, uint64_t);
-bool arbiter_request(struct arbiter *, struct arbiter_stream *, const struct vgpu_stream_request *, uint64_t);
-void arbiter_gate_answer(struct arbiter *, struct arbiter_tenant *, uint64_t, bool, uint64_t, uint64_t);
-void arbiter_gate_reset(struct arbiter *, struct arbiter_tenant *, uint64_t);
-void arbiter_timer(struct arbiter *, uint64_t);
-void arbiter_settle(struct arbiter *, uint64_t);
-struct arbiter_tenant *arbiter_holder(const struct arbiter *);
-bool arbiter_is_confined(const struct arbiter *, const struct arbiter_tenant *);
-uint64_t charged_ns(const struct arbiter_tenant *);
-uint64_t engine_idle_ns(const struct arbiter *);
-const char *turns_field_name(int);
+int vgpu_sched_init(struct vgpu_sched *, const struct vgpu_sched_params *, uint64_t);
+int vgpu_sched_set_params(struct vgpu_sched *, const struct vgpu_sched_params *, uint64_t);
+int vgpu_group_add(struct vgpu_sched *, struct vgpu_group *, const struct vgpu_group_params *, uint64_t);
+int vgpu_group_update(struct vgpu_sched *, struct vgpu_group *, const struct vgpu_group_params *, uint64_t);
+int vgpu_group_remove(struct vgpu_sched *, struct vgpu_group *, uint64_t);
+int vgpu_slice_add(struct vgpu_sched *, struct vgpu_group *, struct vgpu_slice *, const struct vgpu_slice_params *,
+                   uint64_t);
+int vgpu_slice_remove(struct vgpu_sched *, struct vgpu_slice *, uint64_t);
 
-extern "Python" void on_publish(struct arbiter_tenant *, const struct arbiter_lease *, bool);
-extern "Python" void on_read(struct arbiter_stream *, struct arbiter_view *);
-extern "Python" void on_gate(struct arbiter_tenant *, bool, uint64_t);
-extern "Python" void on_gate_lost(struct arbiter_tenant *);
-extern "Python" void on_arm(struct arbiter *, uint64_t);
+void vgpu_arbiter_init(struct vgpu_arbiter *, struct vgpu_sched *, const struct vgpu_arbiter_ops *,
+                       const struct vgpu_arbiter_settings *, uint64_t);
+void vgpu_arbiter_configure(struct vgpu_arbiter *, const struct vgpu_arbiter_settings *, uint64_t);
+uint64_t vgpu_arbiter_settle(struct vgpu_arbiter *, uint64_t);
+void vgpu_arbiter_changed(struct vgpu_arbiter *, uint64_t);
+void vgpu_arbiter_party_add(struct vgpu_arbiter *, struct vgpu_party *, struct vgpu_slice *, uint64_t);
+void vgpu_arbiter_party_remove(struct vgpu_arbiter *, struct vgpu_party *, uint64_t);
+void vgpu_arbiter_stream_add(struct vgpu_arbiter *, struct vgpu_party *, struct vgpu_stream *, bool, uint64_t);
+void vgpu_arbiter_stream_remove(struct vgpu_arbiter *, struct vgpu_stream *, uint64_t);
+bool vgpu_arbiter_request(struct vgpu_arbiter *, struct vgpu_stream *, const struct vgpu_stream_request *, uint64_t);
+void vgpu_arbiter_gate_answer(struct vgpu_arbiter *, struct vgpu_party *, uint64_t, bool, uint64_t, uint64_t);
+void vgpu_arbiter_gate_reset(struct vgpu_arbiter *, struct vgpu_party *, uint64_t);
+void vgpu_arbiter_timer(struct vgpu_arbiter *, uint64_t);
+struct vgpu_party *vgpu_arbiter_holder(const struct vgpu_arbiter *);
+bool vgpu_arbiter_is_confined(const struct vgpu_arbiter *, const struct vgpu_party *);
+
+#define VGPU_FIELD_NONE ...
+#define VGPU_FIELD_WEIGHT ...
+#define VGPU_FIELD_TIMESLICE ...
+#define VGPU_FIELD_CAP ...
+#define VGPU_FIELD_RESERVE_PERIOD ...
+
+extern "Python" struct vgpu_party *on_party(struct vgpu_slice *);
+extern "Python" void on_publish(struct vgpu_party *, const struct vgpu_arbiter_lease *, bool);
+extern "Python" void on_read(struct vgpu_stream *, struct vgpu_stream_view *);
+extern "Python" void on_gate(struct vgpu_party *, bool, uint64_t);
+extern "Python" void on_gate_lost(struct vgpu_party *);
+extern "Python" void on_arm(struct vgpu_arbiter *, uint64_t);
 
 #define VGPU_LEASE_GO ...
 #define VGPU_LEASE_NEED_START ...
@@ -115,29 +134,21 @@ PREAMBLE = """
 #include "executor/child/lease_client.h"
 #include "sched/vgpu_arbiter.h"
 
-static void on_publish(struct arbiter_tenant *, const struct arbiter_lease *, bool);
-static void on_read(struct arbiter_stream *, struct arbiter_view *);
-static void on_gate(struct arbiter_tenant *, bool, uint64_t);
-static void on_gate_lost(struct arbiter_tenant *);
-static void on_arm(struct arbiter *, uint64_t);
+static struct vgpu_party *on_party(struct vgpu_slice *);
+static void on_publish(struct vgpu_party *, const struct vgpu_arbiter_lease *, bool);
+static void on_read(struct vgpu_stream *, struct vgpu_stream_view *);
+static void on_gate(struct vgpu_party *, bool, uint64_t);
+static void on_gate_lost(struct vgpu_party *);
+static void on_arm(struct vgpu_arbiter *, uint64_t);
 
-static const struct arbiter_ops operations = {
-    .publish = on_publish, .read = on_read, .gate = on_gate, .gate_lost = on_gate_lost, .arm = on_arm,
+static const struct vgpu_arbiter_ops operations = {
+    .party = on_party, .publish = on_publish, .read = on_read, .gate = on_gate, .gate_lost = on_gate_lost,
+    .arm = on_arm,
 };
 
-static const struct arbiter_ops *python_ops(void)
+static const struct vgpu_arbiter_ops *python_ops(void)
 {
     return &operations;
-}
-
-static uint64_t charged_ns(const struct arbiter_tenant *tenant)
-{
-    return tenant->party.group.stats.run_ns;
-}
-
-static uint64_t engine_idle_ns(const struct arbiter *arbiter)
-{
-    return arbiter->turns.sched.stats.idle_ns;
 }
 
 /* What a child sees and says; one operation of its machine happens at one moment. */

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +56,7 @@ class Child:
         self.program = iter(program)
         self.width = width
         self.deaf = deaf
-        self.c: Any = ffi.new("struct arbiter_stream *")
+        self.c: Any = ffi.new("struct vgpu_stream *")
         self.machine: Any = ffi.new("struct vgpu_lease_client *")
         self.pages: Any = ffi.new("struct pages *")
         self.queued: int | None = None
@@ -196,7 +197,9 @@ class Tenant:
     def __init__(self, rig: Rig, name: str) -> None:
         self.rig = rig
         self.name = name
-        self.c: Any = ffi.new("struct arbiter_tenant *")
+        self.c: Any = ffi.new("struct vgpu_party *")
+        self.group: Any = ffi.new("struct vgpu_group *")
+        self.slice: Any = ffi.new("struct vgpu_slice *")
         self.page = Page()
         self.children: list[Child] = []
         self.frozen = False
@@ -208,12 +211,12 @@ class Tenant:
 
     @property
     def charged_ns(self) -> int:
-        lib.arbiter_settle(self.rig.c, self.rig.now)
-        return int(lib.charged_ns(self.c))
+        lib.vgpu_arbiter_settle(self.rig.c, self.rig.now)
+        return int(self.group.stats.run_ns)
 
     @property
     def stats(self) -> Any:
-        lib.arbiter_settle(self.rig.c, self.rig.now)
+        lib.vgpu_arbiter_settle(self.rig.c, self.rig.now)
         return self.c.stats
 
     @property
@@ -244,7 +247,7 @@ class Tenant:
         rig.at(rig.now + rig.delays.message_ns, lambda: self.answer(sequence, processor_ns))
 
     def answer(self, sequence: int, processor_ns: int) -> None:
-        lib.arbiter_gate_answer(self.rig.c, self.c, sequence, True, processor_ns, self.rig.now)
+        lib.vgpu_arbiter_gate_answer(self.rig.c, self.c, sequence, True, processor_ns, self.rig.now)
 
 
 @dataclass
@@ -264,18 +267,20 @@ class Rig:
         self.events: list[list[Any]] = []
         self.order = itertools.count()
         self.tenants: dict[Any, Tenant] = {}
+        self.slices: dict[Any, Tenant] = {}
         self.streams: dict[Any, Child] = {}
         self.armed_ns = NEVER
         self.timers = 0
         self.overlaps: list[tuple[int, str, str]] = []
-        self.c: Any = ffi.new("struct arbiter *")
-        fault = lib.arbiter_init(self.c, lib.python_ops(), self.settings(), self.params(), 0)
-        assert not fault, field_name(fault)
+        self.sched: Any = ffi.new("struct vgpu_sched *")
+        self.c: Any = ffi.new("struct vgpu_arbiter *")
+        assert lib.vgpu_sched_init(self.sched, self.params(), 0) == lib.VGPU_FIELD_NONE
+        lib.vgpu_arbiter_init(self.c, self.sched, lib.python_ops(), self.settings(), 0)
         _rigs.append(self)
 
     def settings(self) -> Any:
         return ffi.new(
-            "struct arbiter_settings *",
+            "struct vgpu_arbiter_settings *",
             {"grace_ns": self.grace_ns, "early_ns": 200 * US, "gate_limit_ns": 1 * SECOND, "watch": self.watch},
         )
 
@@ -295,13 +300,36 @@ class Rig:
     def tenant(self, name: str, *, weight: int = 1, timeslice_ns: int = 5 * MS, **more: int) -> Tenant:
         tenant = Tenant(self, name)
         self.tenants[tenant.c] = tenant
-        fault = lib.arbiter_tenant_add(self.c, tenant.c, self.terms(weight, timeslice_ns, more), self.now)
-        assert not fault, field_name(fault)
+        self.slices[tenant.slice] = tenant
+        self.enter(tenant, self.terms(weight, timeslice_ns, more))
         return tenant
 
-    def update(self, tenant: Tenant, *, weight: int = 1, timeslice_ns: int = 5 * MS, **more: int) -> str:
-        """Return the name of the field at fault, "" for none."""
-        return field_name(lib.arbiter_tenant_update(self.c, tenant.c, self.terms(weight, timeslice_ns, more), self.now))
+    def enter(self, tenant: Tenant, terms: Any, **whole: int) -> None:
+        """Add the tenant's group, slice and party. `whole`: of the slice."""
+        slice_params = ffi.new("struct vgpu_slice_params *", {"weight": 1, **whole})
+        with self.change():
+            assert not lib.vgpu_group_add(self.sched, tenant.group, terms, self.now)
+            assert not lib.vgpu_slice_add(self.sched, tenant.group, tenant.slice, slice_params, self.now)
+            lib.vgpu_arbiter_party_add(self.c, tenant.c, tenant.slice, self.now)
+
+    def leave(self, tenant: Tenant) -> None:
+        """Remove what `enter` added; the tenant's streams are detached."""
+        lib.vgpu_arbiter_party_remove(self.c, tenant.c, self.now)
+        with self.change():
+            assert not lib.vgpu_slice_remove(self.sched, tenant.slice, self.now)
+            assert not lib.vgpu_group_remove(self.sched, tenant.group, self.now)
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        assert lib.vgpu_arbiter_settle(self.c, self.now) == self.now
+        yield
+        lib.vgpu_arbiter_changed(self.c, self.now)
+
+    def update(self, tenant: Tenant, *, weight: int = 1, timeslice_ns: int = 5 * MS, **more: int) -> int:
+        """Return the field at fault, VGPU_FIELD_NONE for none."""
+        terms = self.terms(weight, timeslice_ns, more)
+        with self.change():
+            return int(lib.vgpu_group_update(self.sched, tenant.group, terms, self.now))
 
     @staticmethod
     def terms(weight: int, timeslice_ns: int, more: dict[str, int]) -> Any:
@@ -311,7 +339,7 @@ class Rig:
         child = Child(self, tenant, program, width=width, deaf=deaf)
         self.streams[child.c] = child
         tenant.children.append(child)
-        lib.arbiter_stream_add(self.c, tenant.c, child.c, self.now)
+        lib.vgpu_arbiter_stream_add(self.c, tenant.c, child.c, False, self.now)
         self.at(self.now, child.resume)
         return child
 
@@ -320,17 +348,17 @@ class Rig:
         child.pause()
         child.tenant.children.remove(child)
         child.tenant.past_processor_ns += child.processor_ns
-        lib.arbiter_stream_remove(self.c, child.c, self.now)
+        lib.vgpu_arbiter_stream_remove(self.c, child.c, self.now)
 
     def remove_tenant(self, tenant: Tenant) -> None:
         for child in list(tenant.children):
             self.remove(child)
-        lib.arbiter_tenant_remove(self.c, tenant.c, self.now)
+        self.leave(tenant)
         del self.tenants[tenant.c]
 
     @property
     def holder(self) -> Tenant | None:
-        found = lib.arbiter_holder(self.c)
+        found = lib.vgpu_arbiter_holder(self.c)
         return self.tenants[found] if found else None
 
     # ---- time
@@ -349,7 +377,7 @@ class Rig:
                 self.now = max(self.now, self.armed_ns)
                 self.armed_ns = NEVER
                 self.timers += 1
-                lib.arbiter_timer(self.c, self.now)
+                lib.vgpu_arbiter_timer(self.c, self.now)
                 continue
             when, _, what = heapq.heappop(self.events)
             self.now = when
@@ -362,7 +390,7 @@ class Rig:
     def request(self, child: Child, request: Any) -> None:
         child.tenant.requests += 1
         if child in child.tenant.children:
-            assert lib.arbiter_request(self.c, child.c, request, self.now)
+            assert lib.vgpu_arbiter_request(self.c, child.c, request, self.now)
 
     def computing(self, child: Child) -> None:
         for other in self.tenants.values():
@@ -377,6 +405,11 @@ _rigs: list[Rig] = []
 
 def _owner(tenant: Any) -> Tenant:
     return next(rig.tenants[tenant] for rig in reversed(_rigs) if tenant in rig.tenants)
+
+
+@ffi.def_extern()  # type: ignore[untyped-decorator]
+def on_party(c_slice: Any) -> Any:
+    return next(rig.slices[c_slice] for rig in reversed(_rigs) if c_slice in rig.slices).c
 
 
 @ffi.def_extern()  # type: ignore[untyped-decorator]
@@ -416,7 +449,7 @@ def lose(tenant: Tenant) -> None:
     """The supervisor is killed, and its children with it; another one starts."""
     tenant.frozen = False
     tenant.gate_works = True
-    lib.arbiter_gate_reset(tenant.rig.c, tenant.c, tenant.rig.now)
+    lib.vgpu_arbiter_gate_reset(tenant.rig.c, tenant.c, tenant.rig.now)
     for child in list(tenant.children):
         tenant.rig.remove(child)
     tenant.past_processor_ns = 0
@@ -428,7 +461,3 @@ def on_arm(c_arbiter: Any, at_ns: int) -> None:
         if rig.c == c_arbiter:
             rig.armed_ns = at_ns
             return
-
-
-def field_name(fault: int) -> str:
-    return str(ffi.string(lib.turns_field_name(fault)).decode())

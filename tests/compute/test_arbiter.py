@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's arbiter in virtual time: who gets how much of the accelerator, against the fluid reference.
+"""The arbiter in virtual time: who gets how much of the accelerator, against the fluid reference.
 
 The bound is the scheduler's: nobody is further from what it is entitled to than the longest
 timeslice and one chunk, where the chunk is what a lease can overrun by until the gate is closed.
@@ -268,7 +268,7 @@ def test_a_child_that_computes_without_a_lease_is_confined_and_pays() -> None:
     child = rig.child(honest, backlog(200 * US))
     rig.run_until(10 * SECOND)
     assert hostile.stats.offences >= 1
-    assert lib.arbiter_is_confined(rig.c, hostile.c)
+    assert lib.vgpu_arbiter_is_confined(rig.c, hostile.c)
     # All that it may have: the allowance, and what it used until somebody looked, once per penalty.
     until_seen_ns = 2 * (50 * MS + rig.delays.gate_ns) * hostile.stats.offences
     allowed_ns = 20 * MS + rig.now // 10
@@ -286,7 +286,7 @@ def test_a_cap_holds_for_a_child_that_never_asks_beside_an_idle_neighbour() -> N
     use_outside(rig, child, 2000)
     rig.run_until(10 * SECOND)
     assert capped.stats.offences >= 1
-    assert lib.arbiter_is_confined(rig.c, capped.c)
+    assert lib.vgpu_arbiter_is_confined(rig.c, capped.c)
     assert idle.stats.fined_ns == 0
 
 
@@ -379,7 +379,7 @@ def test_weights_change_live() -> None:
         rig.child(tenant, backlog(500 * US))
     rig.run_until(1 * SECOND)
     before = a.charged_ns
-    assert rig.update(a, weight=3) == ""
+    assert rig.update(a, weight=3) == lib.VGPU_FIELD_NONE
     rig.run_until(2 * SECOND)
     assert abs(a.charged_ns - before - 750 * MS) <= 10 * MS + rig.max_chunk_ns
 
@@ -389,11 +389,11 @@ def test_a_cap_is_given_to_and_taken_from_a_tenant_that_is_alone() -> None:
     alone = rig.tenant("alone")
     child = rig.child(alone, backlog(500 * US))
     rig.run_until(1 * SECOND)
-    assert rig.update(alone, cap_ns=10 * MS, cap_period_ns=100 * MS, burst_ns=10 * MS) == ""
+    assert rig.update(alone, cap_ns=10 * MS, cap_period_ns=100 * MS, burst_ns=10 * MS) == lib.VGPU_FIELD_NONE
     rig.run_until(2 * SECOND)
     capped = child.done_ns
     assert abs(capped - 1_100 * MS) <= 10 * MS + rig.max_chunk_ns
-    assert rig.update(alone) == ""
+    assert rig.update(alone) == lib.VGPU_FIELD_NONE
     rig.run_until(3 * SECOND)
     assert child.done_ns - capped >= 990 * MS
 
@@ -401,10 +401,10 @@ def test_a_cap_is_given_to_and_taken_from_a_tenant_that_is_alone() -> None:
 def test_what_cannot_be_kept_is_refused_and_changes_nothing() -> None:
     rig = Rig()
     a = rig.tenant("a")
-    assert rig.update(a, weight=0) == "weight"
-    assert rig.update(a, timeslice_ns=1) == "timeslice_us"
-    assert rig.update(a, cap_ns=2 * MS, cap_period_ns=1 * MS) == "cap_permille"
-    assert rig.update(a, band=1, reserve_ns=1, reserve_period_ns=1) == "reserve_period_us"
+    assert rig.update(a, weight=0) == lib.VGPU_FIELD_WEIGHT
+    assert rig.update(a, timeslice_ns=1) == lib.VGPU_FIELD_TIMESLICE
+    assert rig.update(a, cap_ns=2 * MS, cap_period_ns=1 * MS) == lib.VGPU_FIELD_CAP
+    assert rig.update(a, band=1, reserve_ns=1, reserve_period_ns=1) == lib.VGPU_FIELD_RESERVE_PERIOD
     rig.child(a, backlog(1 * MS))
     rig.run_until(10 * MS)
     assert a.charged_ns >= 9 * MS

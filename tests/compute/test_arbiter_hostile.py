@@ -50,14 +50,14 @@ class Liar(Child):
         request.kernel_id = numbers.choice((0, 1, numbers.getrandbits(32)))
         request.hint_ns = self.value()
         request.reserved = numbers.choice((0, 0, 0, 1))
-        lib.arbiter_request(self.rig.c, self.c, request, self.rig.now)
+        lib.vgpu_arbiter_request(self.rig.c, self.c, request, self.rig.now)
 
 
 def lie(rig: Rig, tenant: Tenant, numbers: random.Random) -> Liar:
     liar = Liar(rig, tenant, numbers)
     rig.streams[liar.c] = liar
     tenant.children.append(liar)
-    lib.arbiter_stream_add(rig.c, tenant.c, liar.c, rig.now)
+    lib.vgpu_arbiter_stream_add(rig.c, tenant.c, liar.c, False, rig.now)
     rig.at(rig.now, liar.run)
     return liar
 
@@ -87,7 +87,7 @@ def play(seed: int, steps: int) -> None:
         {"band": 1, "reserve_ns": 1 * MS, "reserve_period_ns": 20 * MS, "hold_max_ns": 2 * MS},
     )
     for tenant in liars:
-        assert rig.update(tenant, **numbers.choice(kinds)) == ""
+        assert rig.update(tenant, **numbers.choice(kinds)) == lib.VGPU_FIELD_NONE
         lie(rig, tenant, numbers)
     for _ in range(steps):
         rig.run_until(rig.now + numbers.randrange(1, 4 * MS))
