@@ -86,6 +86,11 @@ static bool is_sensible(const struct vgpu_stream_request *request)
 	       !(request->flags & ~(VGPU_YIELD_WANT | VGPU_YIELD_MORE | VGPU_YIELD_END));
 }
 
+static bool has_work(const struct vgpu_stream_request *request)
+{
+	return request->op == VGPU_STREAM_READY || request->flags & VGPU_YIELD_WANT;
+}
+
 bool vgpu_arbiter_request(struct vgpu_arbiter *arbiter, struct vgpu_stream *stream,
 			  const struct vgpu_stream_request *request, u64 now_ns)
 {
@@ -93,13 +98,17 @@ bool vgpu_arbiter_request(struct vgpu_arbiter *arbiter, struct vgpu_stream *stre
 
 	if (!is_sensible(request))
 		return false;
+	if (!party) {
+		stream->want = has_work(request);
+		return true;
+	}
 	vgpu_arbiter_settle(arbiter, now_ns);
 	party->kernel_id = request->kernel_id;
 	party->hint_ns = request->hint_ns;
 	if (request->op == VGPU_STREAM_YIELD && arbiter->holder == party &&
 	    request->lease == party->lease.number)
 		yielded(arbiter, stream, request);
-	else if (request->op == VGPU_STREAM_READY || request->flags & VGPU_YIELD_WANT)
+	else if (has_work(request))
 		ready(arbiter, stream);
 	vgpu_arbiter_arm(arbiter);
 	return true;
@@ -154,7 +163,7 @@ static void detach_streams(struct vgpu_party *party)
 	while (party->streams) {
 		stream = party->streams;
 		party->streams = stream->next;
-		memset(stream, 0, sizeof(*stream));
+		*stream = (struct vgpu_stream){ .want = stream->want };
 	}
 }
 

@@ -136,18 +136,6 @@ static void end_lease(struct vgpu_arbiter *arbiter, struct vgpu_party *party, u3
 	vgpu_slice_yield(arbiter->sched, party->slice, &yield, arbiter->now_ns);
 }
 
-/* The party is to have no lease any more, whatever its children do. */
-void vgpu_arbiter_revoke(struct vgpu_arbiter *arbiter)
-{
-	struct vgpu_party *party = arbiter->holder;
-
-	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
-	if (!party->gate_closed && vgpu_children_have_begun(arbiter, party))
-		vgpu_gate_ask(arbiter, party, true);
-	party->ready = false;
-	end_lease(arbiter, party, 0);
-}
-
 /* A child that woke up too late for its lease still has its work. */
 static bool has_missed(const struct vgpu_party *party, const struct vgpu_stream *stream,
 		       const struct vgpu_stream_view *view)
@@ -156,24 +144,46 @@ static bool has_missed(const struct vgpu_party *party, const struct vgpu_stream 
 	       !vgpu_child_has_started(party, stream, view);
 }
 
-/* The engine is drained, or the gate is closed. */
-void vgpu_arbiter_finish(struct vgpu_arbiter *arbiter)
+/*
+ * Nobody starts under the lease any more.  @stops: children that are busy are stopped
+ * by the gate, and go on later.  Return whether there are any.
+ */
+static bool withdraw(struct vgpu_arbiter *arbiter, struct vgpu_party *party, bool stops)
 {
-	struct vgpu_party *party = arbiter->holder;
 	struct vgpu_stream *stream;
 	struct vgpu_stream_view view;
 	bool has_busy = false;
 	bool stopped;
 
-	vgpu_arbiter_settle(arbiter, arbiter->now_ns);
 	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
 	for (stream = party->streams; stream; stream = stream->next) {
 		arbiter->ops->read(stream, &view);
-		/* One that was stopped goes on later. */
-		stopped = arbiter->closing && vgpu_child_is_busy(&view);
+		stopped = stops && vgpu_child_is_busy(&view);
 		stream->want = stream->want || stopped || has_missed(party, stream, &view);
 		has_busy = has_busy || stopped;
 	}
+	return has_busy;
+}
+
+/* The party is to have no lease any more, whatever its children do. */
+void vgpu_arbiter_revoke(struct vgpu_arbiter *arbiter)
+{
+	struct vgpu_party *party = arbiter->holder;
+
+	if (withdraw(arbiter, party, true) && !party->gate_closed)
+		vgpu_gate_ask(arbiter, party, true);
+	party->ready = false;
+	end_lease(arbiter, party, 0);
+}
+
+/* The engine is drained, or the gate is closed. */
+void vgpu_arbiter_finish(struct vgpu_arbiter *arbiter)
+{
+	struct vgpu_party *party = arbiter->holder;
+	bool has_busy;
+
+	vgpu_arbiter_settle(arbiter, arbiter->now_ns);
+	has_busy = withdraw(arbiter, party, arbiter->closing);
 	party->ready = vgpu_children_want(party);
 	party->stats.dries += !party->ready;
 	party->ready_since_ns = arbiter->now_ns;

@@ -128,17 +128,19 @@ struct vgpu_party_stats {
 /**
  * struct vgpu_stream - one child
  * @party: NULL while the stream is not added, or was detached with its party
+ * @want: it has work, and no lease to start it under; kept while it is detached, and
+ *	then what to say when it is added again
  *
  * Zeroed before it is added for the first time; must stay until it is removed or
  * detached.
  */
 struct vgpu_stream {
 	struct vgpu_party *party;
+	bool want;
 	/* private: */
 	struct vgpu_stream *next;
 	u64 idle_seen_ns;
 	u64 offered_ns;
-	bool want;	/* has work, and no lease to start it under */
 	bool asked;	/* had work when the present lease was offered to it */
 	bool expected;	/* is offered the present lease, and has not started under it yet */
 	bool quit;	/* has yielded the present lease, or was dry when it got its end */
@@ -240,10 +242,11 @@ void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *par
  * @party: added
  * @now_ns: the present
  *
- * Its streams are detached and keep nothing; the caller may add them again after the
- * party.  Its lease, if it has one, is over at once.  Children that are still busy
- * under it are stopped by the gate, which is asked to close, but nobody waits for
- * its answer.  A closed gate stays closed while the party is not added.
+ * Its streams are detached and keep nothing but what they want; the caller may add
+ * them again after the party.  Its lease, if it has one, is over at once.  Children
+ * that are still busy under it are stopped by the gate, which is asked to close, but
+ * nobody waits for its answer.  A closed gate stays closed while the party is not
+ * added.
  */
 void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 			       struct vgpu_party *party, u64 now_ns);
@@ -253,7 +256,7 @@ void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
  * @arbiter: of the engine
  * @party: added
  * @stream: not added
- * @want: it has work already, like a stream that was detached and had some
+ * @want: it has work already: of a stream that was detached, its own @want
  * @now_ns: the present
  *
  * A child whose page says that it is busy has work, whatever @want says.
@@ -268,9 +271,11 @@ void vgpu_arbiter_stream_remove(struct vgpu_arbiter *arbiter,
 /**
  * vgpu_arbiter_request() - a child's datagram
  * @arbiter: of the engine
- * @stream: added
+ * @stream: added or detached
  * @request: as the child wrote it; a copy that it cannot change
  * @now_ns: the present
+ *
+ * Of a detached stream it says only whether the stream has work.
  *
  * Return: false if it makes no sense and nothing has changed; the child is to be
  * killed.

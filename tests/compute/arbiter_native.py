@@ -63,7 +63,7 @@ struct vgpu_sched { struct vgpu_sched_stats stats; ...; };
 struct vgpu_group_stats { uint64_t run_ns; ...; };
 struct vgpu_group { struct vgpu_group_stats stats; ...; };
 struct vgpu_slice { ...; };
-struct vgpu_stream { struct vgpu_party *party; ...; };
+struct vgpu_stream { struct vgpu_party *party; bool want; ...; };
 struct vgpu_party {
     struct vgpu_slice *slice; struct vgpu_party_stats stats; struct vgpu_arbiter_lease lease; ...;
 };

@@ -204,6 +204,7 @@ class Tenant:
         self.children: list[Child] = []
         self.frozen = False
         self.gate_works = True
+        self.asked_to_close = 0
         self.lost = False
         self.past_processor_ns = 0
         self.published = 0
@@ -226,6 +227,8 @@ class Tenant:
         return sum(child.done_ns for child in self.children)
 
     def gate(self, close: bool, sequence: int) -> None:
+        if close:
+            self.asked_to_close = sequence
         if not self.gate_works:
             return
         rig = self.rig
@@ -318,6 +321,12 @@ class Rig:
         with self.change():
             assert not lib.vgpu_slice_remove(self.sched, tenant.slice, self.now)
             assert not lib.vgpu_group_remove(self.sched, tenant.group, self.now)
+
+    def come_back(self, tenant: Tenant, **whole: int) -> None:
+        """Add again what `leave` removed, with the streams of the children that are left."""
+        self.enter(tenant, self.terms(1, 5 * MS, {}), **whole)
+        for child in tenant.children:
+            lib.vgpu_arbiter_stream_add(self.c, tenant.c, child.c, child.c.want, self.now)
 
     @contextmanager
     def change(self) -> Iterator[None]:

@@ -99,6 +99,11 @@ def play(seed: int, steps: int) -> None:
             lie(rig, tenant, numbers)
         elif numbers.random() < 0.05:
             rig.update(tenant, **numbers.choice(kinds))
+        elif numbers.random() < 0.05:
+            rig.leave(tenant)
+            rig.run_until(rig.now + numbers.randrange(4 * MS))
+            check_one_lease(rig)
+            rig.come_back(tenant)
     # Half is due to it, and it always has work; the others may reserve a tenth.
     bound = 5 * MS + rig.max_chunk_ns + 4 * (1 * MS + rig.max_chunk_ns)
     assert honest.charged_ns >= rig.now // 2 - bound, seed
