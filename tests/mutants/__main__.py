@@ -29,6 +29,7 @@ LIMIT_S = 3600.0
 PYTEST = ("python", "-m", "pytest", "-q", "-x", "--no-header", "--tb=line")
 _USER_MODE = ("tests/lab/lab", "run", "--kernel", "uml", "--bare", "--timeout", "1200")
 _IN_LAB = ("--", "python3", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line")
+_ARBITER = tuple(f"tests/compute/test_arbiter{part}.py" for part in ("", "_parties", "_hostile"))
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "module": (
         (*_USER_MODE, "--virtual-time", *_IN_LAB, "-m", "not emulated", "tests/time"),
@@ -36,7 +37,10 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("tests/lab/lab", "run", "--bare", "--icount", "--timeout", "1500", *_IN_LAB, "-m", "emulated", "tests/time"),
         ("tests/lab/lab", "run", "--bare", "--timeout", "1500", *_IN_LAB, "-m", "emulated and not long", "tests/kmod"),
     ),
-    "scheduler": ((*PYTEST, "-m", "not long", "tests/sched", "tests/kfuzz", "tests/sim"),),
+    "scheduler": (
+        (*PYTEST, "-m", "not long", "tests/sched", "tests/kfuzz", "tests/sim"),
+        (*PYTEST, "-m", "not long", *_ARBITER),
+    ),
     "agent": ((*PYTEST, "-m", "not long", "tests/agent", "tests/unit"),),
     "api": ((*PYTEST, "-m", "not long", "tests/api"),),
 }
