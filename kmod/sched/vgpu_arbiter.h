@@ -260,6 +260,10 @@ void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
  * @now_ns: the present
  *
  * A child whose page says that it is busy has work, whatever @want says.
+ *
+ * @want must not be said on suspicion.  A child that has no work does not answer to
+ * the lease that it is offered.  Its party then is lent one lease after the other,
+ * and each lasts until it expires.
  */
 void vgpu_arbiter_stream_add(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			     struct vgpu_stream *stream, bool want, u64 now_ns);
