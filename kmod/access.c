@@ -4,12 +4,14 @@
  * questions and commands of VFIO.
  *
  * A region's index is in the upper bits of the file offset. Every region exists;
- * all but configuration space and BAR0 are empty. A slice that was revoked answers
+ * all but configuration space, BAR0 and, where there are windows, BAR2 are empty. BAR2 is
+ * for mapping: reads are ones, and writes are lost. A slice that was revoked answers
  * as a function that was pulled out: reads are ones, writes are lost.
  */
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "engine.h"
 #include "migration.h"
 
 #define VGPU_REGION_SHIFT	40
@@ -26,13 +28,15 @@ static u32 vgpu_access_bytes(u64 offset, size_t bytes)
 	return size;
 }
 
-static ssize_t vgpu_region_bytes(u32 index)
+static ssize_t vgpu_region_bytes(const struct vgpu_device *device, u32 index)
 {
 	switch (index) {
 	case VFIO_PCI_CONFIG_REGION_INDEX:
 		return VGPU_CONFIG_BYTES;
 	case VFIO_PCI_BAR0_REGION_INDEX:
 		return VGPU_BAR0_BYTES;
+	case VFIO_PCI_BAR2_REGION_INDEX:
+		return vgpu_windows_offered(device) ? VGPU_BAR2_BYTES : 0;
 	default:
 		return index < VFIO_PCI_NUM_REGIONS ? 0 : -EINVAL;
 	}
@@ -42,7 +46,9 @@ static ssize_t vgpu_region_bytes(u32 index)
 static void vgpu_region_move(struct vgpu_device *device, u32 index, u32 offset,
 			     u8 *data, u32 bytes, bool write)
 {
-	if (index == VFIO_PCI_CONFIG_REGION_INDEX && write)
+	if (index == VFIO_PCI_BAR2_REGION_INDEX)
+		memset(data, 0xff, bytes);
+	else if (index == VFIO_PCI_CONFIG_REGION_INDEX && write)
 		vgpu_config_write(device, offset, data, bytes);
 	else if (index == VFIO_PCI_CONFIG_REGION_INDEX)
 		vgpu_config_read(device, offset, data, bytes);
@@ -87,7 +93,7 @@ static ssize_t vgpu_access_clip(struct vgpu_device *device, loff_t at, size_t co
 {
 	u32 index = (u64)at >> VGPU_REGION_SHIFT;
 	u64 offset = at & VGPU_REGION_MASK;
-	ssize_t size = vgpu_region_bytes(index);
+	ssize_t size = vgpu_region_bytes(device, index);
 
 	if (at < 0 || size < 0 || offset >= size)
 		return vgpu_refused(device, "access", "offset", -EINVAL);
@@ -140,6 +146,17 @@ ssize_t vgpu_access_write(struct vfio_device *vdev, const char __user *buffer, s
 	return left < 0 ? left : done;
 }
 
+int vgpu_access_mmap(struct vfio_device *vdev, struct vm_area_struct *vma)
+{
+	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
+	u64 at = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	int ret = -EINVAL;
+
+	if (at >> VGPU_REGION_SHIFT == VFIO_PCI_BAR2_REGION_INDEX)
+		ret = vgpu_window_mmap(device, at & VGPU_REGION_MASK, vma);
+	return ret == -EINVAL ? vgpu_refused(device, "mmap", "offset", ret) : ret;
+}
+
 static u32 vgpu_irq_count(u32 index)
 {
 	switch (index) {
@@ -170,38 +187,89 @@ static long vgpu_get_info(struct vgpu_device *device, void __user *arg)
 /* Fill in what describes the region @info->index. */
 static int vgpu_region_describe(struct vgpu_device *device, struct vfio_region_info *info)
 {
-	ssize_t bytes = vgpu_region_bytes(info->index);
+	ssize_t bytes = vgpu_region_bytes(device, info->index);
 
 	if (bytes < 0)
 		return vgpu_refused(device, "GET_REGION_INFO", "index", bytes);
 	info->size = bytes;
 	info->offset = VGPU_REGION_OFFSET(info->index);
 	info->flags = bytes ? VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE : 0;
+	if (bytes && info->index == VFIO_PCI_BAR2_REGION_INDEX)
+		info->flags |= VFIO_REGION_INFO_FLAG_MMAP;
 	return 0;
+}
+
+/* Each window is mapped by itself, because each is another file. */
+static int vgpu_region_describe_windows(const struct vfio_region_info *info,
+					struct vfio_info_cap *caps)
+{
+	struct vfio_region_info_cap_sparse_mmap *sparse;
+	size_t bytes = struct_size(sparse, areas, VGPU_WINDOWS_MAX);
+	u32 i;
+	int ret;
+
+	if (!(info->flags & VFIO_REGION_INFO_FLAG_MMAP))
+		return 0;
+	sparse = kzalloc(bytes, GFP_KERNEL);
+	if (!sparse)
+		return -ENOMEM;
+	sparse->header.id = VFIO_REGION_INFO_CAP_SPARSE_MMAP;
+	sparse->header.version = 1;
+	sparse->nr_areas = VGPU_WINDOWS_MAX;
+	for (i = 0; i < VGPU_WINDOWS_MAX; i++) {
+		sparse->areas[i].offset = i * VGPU_WINDOW_BYTES;
+		sparse->areas[i].size = VGPU_WINDOW_BYTES;
+	}
+	ret = vfio_info_add_capability(caps, &sparse->header, bytes);
+	kfree(sparse);
+	return ret;
 }
 
 #ifdef VGPU_HAVE_VFIO_REGION_INFO_CAPS
 int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *info,
 			    struct vfio_info_cap *caps)
 {
-	return vgpu_region_describe(vgpu_vdev_to_device(vdev), info);
+	return vgpu_region_describe(vgpu_vdev_to_device(vdev), info) ?:
+	       vgpu_region_describe_windows(info, caps);
 }
 #else
+/* Tell what @caps has, if there is room for it, and how much it takes. */
+static long vgpu_region_info_put_caps(struct vfio_region_info *info, struct vfio_info_cap *caps,
+				      void __user *arg)
+{
+	u32 given = info->argsz;
+
+	info->argsz = sizeof(*info);
+	info->cap_offset = 0;
+	if (!caps->size)
+		return 0;
+	info->flags |= VFIO_REGION_INFO_FLAG_CAPS;
+	info->argsz += caps->size;
+	if (given < info->argsz)
+		return 0;
+	vfio_info_cap_shift(caps, sizeof(*info));
+	if (copy_to_user(arg + sizeof(*info), caps->buf, caps->size))
+		return -EFAULT;
+	info->cap_offset = sizeof(*info);
+	return 0;
+}
+
 static long vgpu_get_region_info(struct vgpu_device *device, void __user *arg)
 {
 	const unsigned long size = offsetofend(struct vfio_region_info, offset);
+	struct vfio_info_cap caps = {};
 	struct vfio_region_info info;
-	int ret;
+	long ret;
 
 	if (copy_from_user(&info, arg, size))
 		return -EFAULT;
 	if (info.argsz < size)
 		return vgpu_refused(device, "GET_REGION_INFO", "argsz", -EINVAL);
-	ret = vgpu_region_describe(device, &info);
+	ret = vgpu_region_describe(device, &info) ?: vgpu_region_describe_windows(&info, &caps);
+	ret = ret ?: vgpu_region_info_put_caps(&info, &caps, arg);
+	kfree(caps.buf);
 	if (ret)
 		return ret;
-	info.argsz = size;
-	info.cap_offset = 0;
 	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
 }
 #endif

@@ -9,6 +9,9 @@
 
 #include <linux/crc32.h>
 #include <linux/eventfd.h>
+#include <linux/fs.h>
+#include <linux/hrtimer.h>
+#include <linux/shmem_fs.h>
 #ifdef VGPU_HAVE_LINUX_UNALIGNED
 #include <linux/unaligned.h>
 #else
@@ -81,6 +84,38 @@ static inline u32 vgpu_crc32c(u32 crc, const void *data, size_t bytes)
 	return __crc32c_le(crc, data, bytes);
 #else
 	return crc32c(crc, data, bytes);
+#endif
+}
+
+/* A file without a name that takes part in the accounting of memory. */
+static inline struct file *vgpu_shmem_file_setup(const char *name, loff_t bytes)
+{
+#ifdef VGPU_HAVE_VMA_FLAGS
+	return shmem_file_setup(name, bytes, EMPTY_VMA_FLAGS);
+#else
+	return shmem_file_setup(name, bytes, 0);
+#endif
+}
+
+/* Let another file map what is being mapped. */
+static inline int vgpu_call_mmap(struct file *file, struct vm_area_struct *vma)
+{
+#ifdef VGPU_HAVE_VFS_MMAP
+	return vfs_mmap(file, vma);
+#else
+	return call_mmap(file, vma);
+#endif
+}
+
+static inline void vgpu_hrtimer_setup(struct hrtimer *timer,
+				      enum hrtimer_restart (*function)(struct hrtimer *),
+				      clockid_t clock, enum hrtimer_mode mode)
+{
+#ifdef VGPU_HAVE_HRTIMER_SETUP
+	hrtimer_setup(timer, function, clock, mode);
+#else
+	hrtimer_init(timer, clock, mode);
+	timer->function = function;
 #endif
 }
 

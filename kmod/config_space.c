@@ -36,8 +36,8 @@ static void vgpu_config_put32(u8 *config, u32 offset, u32 value)
 	vgpu_config_put16(config, offset + 2, value >> 16);
 }
 
-/* Bits of one byte that a write may change. */
-static u8 vgpu_config_write_mask(u32 offset)
+/* Bits of one byte that a write may change; @windows: there is a BAR2. */
+static u8 vgpu_config_write_mask(u32 offset, bool windows)
 {
 	switch (offset) {
 	case PCI_COMMAND:
@@ -48,6 +48,10 @@ static u8 vgpu_config_write_mask(u32 offset)
 		return 0xff;
 	case PCI_BASE_ADDRESS_0 ... PCI_BASE_ADDRESS_0 + 3:
 		return (u32)~(VGPU_BAR0_BYTES - 1) >> (8 * (offset - PCI_BASE_ADDRESS_0));
+	case PCI_BASE_ADDRESS_2 ... PCI_BASE_ADDRESS_2 + 7:
+		if (!windows)
+			return 0;
+		return ~(u64)(VGPU_BAR2_BYTES - 1) >> (8 * (offset - PCI_BASE_ADDRESS_2));
 	case VGPU_CAP_MSIX + PCI_MSIX_FLAGS + 1:
 		return (PCI_MSIX_FLAGS_ENABLE | PCI_MSIX_FLAGS_MASKALL) >> 8;
 	case VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL:
@@ -64,7 +68,7 @@ bool vgpu_device_masters_bus(const struct vgpu_device *device)
 	return READ_ONCE(device->config[PCI_COMMAND]) & PCI_COMMAND_MASTER;
 }
 
-static void vgpu_config_power_on(u8 *config)
+static void vgpu_config_power_on(u8 *config, bool windows)
 {
 	memset(config, 0, VGPU_CONFIG_BYTES);
 	vgpu_config_put16(config, PCI_VENDOR_ID, VGPU_PCI_VENDOR_ID);
@@ -72,6 +76,9 @@ static void vgpu_config_power_on(u8 *config)
 	vgpu_config_put16(config, PCI_STATUS, PCI_STATUS_CAP_LIST);
 	vgpu_config_put32(config, PCI_CLASS_REVISION, VGPU_PCI_CLASS << 8);
 	vgpu_config_put32(config, PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_32);
+	if (windows)
+		vgpu_config_put32(config, PCI_BASE_ADDRESS_2,
+				  PCI_BASE_ADDRESS_MEM_TYPE_64 | PCI_BASE_ADDRESS_MEM_PREFETCH);
 	vgpu_config_put16(config, PCI_SUBSYSTEM_VENDOR_ID, VGPU_PCI_VENDOR_ID);
 	vgpu_config_put16(config, PCI_SUBSYSTEM_ID, VGPU_PCI_DEVICE_ID);
 	config[PCI_CAPABILITY_LIST] = VGPU_CAP_MSIX;
@@ -100,11 +107,11 @@ static void vgpu_config_power_on(u8 *config)
  */
 void vgpu_config_reset(struct vgpu_device *device)
 {
-	vgpu_config_power_on(device->config);
+	vgpu_config_power_on(device->config, vgpu_windows_offered(device));
 }
 
 /**
- * vgpu_config_describe - what configuration space can be
+ * vgpu_config_describe - what configuration space can be, of a function without windows
  * @config: out, VGPU_CONFIG_BYTES: after power on
  * @writable: out, VGPU_CONFIG_BYTES: bits that a write may change
  */
@@ -112,9 +119,9 @@ void vgpu_config_describe(u8 *config, u8 *writable)
 {
 	u32 i;
 
-	vgpu_config_power_on(config);
+	vgpu_config_power_on(config, false);
 	for (i = 0; i < VGPU_CONFIG_BYTES; i++)
-		writable[i] = vgpu_config_write_mask(i);
+		writable[i] = vgpu_config_write_mask(i, false);
 }
 
 void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u32 bytes)
@@ -136,10 +143,11 @@ void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u
 {
 	u32 devctl = VGPU_CAP_EXPRESS + PCI_EXP_DEVCTL + 1;
 	bool mastered = vgpu_device_masters_bus(device);
+	bool windows = vgpu_windows_offered(device);
 	u32 i;
 
 	for (i = 0; i < bytes; i++) {
-		u8 mask = vgpu_config_write_mask(offset + i);
+		u8 mask = vgpu_config_write_mask(offset + i, windows);
 		u8 *byte = &device->config[offset + i];
 
 		WRITE_ONCE(*byte, (*byte & ~mask) | (data[i] & mask));

@@ -24,3 +24,9 @@ ccflags-y += $(call vgpu-has,ASSIGN_STR_SOURCE,trace/stages/stage6_event_callbac
 ccflags-y += $(call vgpu-has,LINUX_UNALIGNED,linux/unaligned.h,get_unaligned)
 # 6.14: __crc32c_le() by another name
 ccflags-y += $(call vgpu-has,CRC32C_LE,linux/crc32.h,\<__crc32c_le\>)
+# 6.15: a timer gets its function when it is set up
+ccflags-y += $(call vgpu-has,HRTIMER_SETUP,linux/hrtimer.h,\<hrtimer_setup\>.struct)
+# 6.17: a file may be mapped in two ways
+ccflags-y += $(call vgpu-has,VFS_MMAP,linux/fs.h,\<vfs_mmap\>.struct)
+# 7.0: flags of a mapping are a type of their own
+ccflags-y += $(call vgpu-has,VMA_FLAGS,linux/shmem_fs.h,shmem_file_setup.*vma_flags_t)

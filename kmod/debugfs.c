@@ -23,7 +23,7 @@ static void vgpu_debugfs_tenant(struct seq_file *file, struct vgpu_tenant *tenan
 	u32 i;
 
 	spin_lock_irq(&engine->lock);
-	now_ns = ktime_get_ns();
+	now_ns = vgpu_engine_advance(engine, ktime_get_ns());
 	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, now_ns);
 	vgpu_engine_settle(engine, &tenant->group, now_ns);
 	*stats = tenant->group.stats;

@@ -16,6 +16,7 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 
+#include "binding.h"
 #include "engine.h"
 #include "executor.h"
 #include "migration.h"
@@ -54,6 +55,8 @@ static void vgpu_device_clear(struct vgpu_device *device)
 	lockdep_assert_held(&device->state_lock);
 	vgpu_device_disable(device);
 	vgpu_registers_reset(device);
+	vgpu_windows_reset(device);
+	vgpu_binding_reset(device);
 	spin_lock_irq(&engine->lock);
 	WRITE_ONCE(device->error, VGPU_ERROR_NONE);
 	WRITE_ONCE(device->error_index, 0);
@@ -124,6 +127,8 @@ static int vgpu_vfio_init(struct vfio_device *vdev)
 	device->parent = container_of(mdev->type->parent, struct vgpu_parent, mdev);
 	kref_get(&device->parent->refs);
 	device->uuid = mdev->uuid;
+	vgpu_windows_init(device);
+	INIT_LIST_HEAD(&device->children);
 	device->memory_bytes = container_of(mdev->type, struct vgpu_memory_class,
 					    type)->bytes;
 	device->params.weight = 1;
@@ -143,6 +148,7 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
 
 	mutex_destroy(&device->state_lock);
+	vgpu_windows_free(device);
 	vgpu_parent_put(device->parent);
 	vgpu_vfio_free_device(vdev);
 	/* Module exit waits for whoever is in here, and then for whoever has yet to return. */
@@ -180,10 +186,27 @@ static void vgpu_device_give_back(struct vgpu_device *device)
 	mutex_unlock(&device->parent->lock);
 }
 
+/* Where the engine lends, device memory is the executor's, and items have a page of it. */
+static int vgpu_device_allocate(struct vgpu_device *device)
+{
+	u64 bytes = vgpu_windows_offered(device) ? PAGE_SIZE : device->memory_bytes;
+	int ret;
+
+	device->memory = vgpu_memory_create(bytes);
+	if (!device->memory)
+		return -ENOMEM;
+	ret = vgpu_windows_open(device);
+	if (!ret)
+		return 0;
+	vgpu_memory_put(device->memory);
+	device->memory = NULL;
+	return ret;
+}
+
 static int vgpu_vfio_open(struct vfio_device *vdev)
 {
 	struct vgpu_device *device = vgpu_vdev_to_device(vdev);
-	int ret = 0;
+	int ret;
 
 	if (!vgpu_device_take(device)) {
 		if (__ratelimit(&device->log))
@@ -192,12 +215,7 @@ static int vgpu_vfio_open(struct vfio_device *vdev)
 		return -EPERM;
 	}
 	mutex_lock(&device->state_lock);
-	if (device->revoked)
-		ret = -ENODEV;
-	else
-		device->memory = vgpu_memory_create(device->memory_bytes);
-	if (!ret && !device->memory)
-		ret = -ENOMEM;
+	ret = device->revoked ? -ENODEV : vgpu_device_allocate(device);
 	if (!ret) {
 		vgpu_config_reset(device);
 		vgpu_registers_reset(device);
@@ -217,6 +235,7 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 	vgpu_device_clear(device);
 	vgpu_migration_end(device);
 	vgpu_irqs_release(device);
+	vgpu_windows_close(device);
 	vgpu_memory_put(device->memory);
 	device->memory = NULL;
 	mutex_unlock(&device->state_lock);
@@ -237,6 +256,7 @@ static const struct vfio_device_ops vgpu_vfio_ops = {
 	.read = vgpu_access_read,
 	.write = vgpu_access_write,
 	.ioctl = vgpu_access_ioctl,
+	.mmap = vgpu_access_mmap,
 	.request = vgpu_vfio_request,
 	VGPU_IOMMUFD_OPS
 	VGPU_REGION_INFO_OPS

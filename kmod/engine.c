@@ -41,6 +41,23 @@ void vgpu_engine_trace_hold(struct vgpu_engine *engine)
 }
 
 /**
+ * vgpu_engine_advance - let the time until now pass
+ * @engine: engine->lock held
+ * @now_ns: the present
+ *
+ * Before the scheduler is asked or changed.
+ *
+ * Return: the present, as the scheduler is to be told.
+ */
+u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns)
+{
+	if (engine->ops->lends)
+		now_ns = vgpu_arbiter_settle(&engine->arbiter, now_ns);
+	vgpu_sched_advance(&engine->sched, now_ns);
+	return now_ns;
+}
+
+/**
  * vgpu_engine_settle - bring the counters of a group up to date
  * @engine: engine->lock held
  * @group: of this engine
@@ -53,7 +70,7 @@ void vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u6
 	u64 before_ns;
 
 	lockdep_assert_held(&engine->lock);
-	vgpu_sched_advance(&engine->sched, now_ns);
+	vgpu_engine_advance(engine, now_ns);
 	before_ns = group->stats.ghost_ns;
 	vgpu_group_settle(group);
 	if (group->stats.ghost_ns != before_ns)
@@ -169,6 +186,10 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	struct vgpu_item *item;
 
 	spin_lock_irq(&engine->lock);
+	if (engine->ops->lends) {
+		vgpu_engine_park(engine, U64_MAX);
+		return NULL;
+	}
 	engine->parked = false;
 	before = engine->sched.owner;
 	vgpu_sched_pick(&engine->sched, ktime_get_ns(), &decision);
@@ -279,7 +300,9 @@ static int vgpu_engine_thread(void *data)
 void vgpu_engine_kick(struct vgpu_engine *engine)
 {
 	lockdep_assert_held(&engine->lock);
-	if (!engine->parked)
+	if (engine->ops->lends)
+		vgpu_arbiter_changed(&engine->arbiter, ktime_get_ns());
+	if (!engine->parked || engine->ops->lends)
 		return;
 	engine->parked = false;
 	wake_up_process(engine->thread);
@@ -343,7 +366,8 @@ enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
 	enum vgpu_sched_field fault;
 
 	spin_lock_irq(&engine->lock);
-	fault = vgpu_sched_set_params(&engine->sched, params, ktime_get_ns());
+	fault = vgpu_sched_set_params(&engine->sched, params,
+				      vgpu_engine_advance(engine, ktime_get_ns()));
 	/* The engine may sleep for the turn of a place that is gone. */
 	if (!fault)
 		vgpu_engine_kick(engine);
@@ -377,13 +401,16 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 	engine->name = name;
 	spin_lock_init(&engine->lock);
 	INIT_LIST_HEAD(&engine->rings);
+	vgpu_lending_init(engine);
 	engine->state = ops->start(engine, pdev, &calibration);
 	if (IS_ERR(engine->state))
 		return PTR_ERR(engine->state);
 	engine->fact_ps = calibration.fact_ps;
 	params.switch_cost_ns = calibration.switch_cost_ns;
+	params.max_chunk_ns = calibration.max_chunk_ns ?: params.max_chunk_ns;
 	if (vgpu_sched_init(&engine->sched, &params, ktime_get_ns()))
 		goto stop;
+	vgpu_lending_begin(engine, ktime_get_ns());
 	ret = vgpu_events_start(engine);
 	if (ret)
 		goto stop;
@@ -440,13 +467,18 @@ int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops 
 	spin_lock_irq(&engine->lock);
 	params = engine->sched.params;
 	params.switch_cost_ns = calibration.switch_cost_ns;
-	fault = vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
+	params.max_chunk_ns = calibration.max_chunk_ns ?: params.max_chunk_ns;
+	fault = vgpu_sched_set_params(&engine->sched, &params,
+				      vgpu_engine_advance(engine, ktime_get_ns()));
 	if (!fault) {
 		swap(engine->state, state);
 		swap(engine->ops, ops);
+		vgpu_lending_begin(engine, ktime_get_ns());
 		engine->fact_ps = calibration.fact_ps;
 		WRITE_ONCE(engine->wedged, false);
 	}
+	/* It has parked for the one, and there may be work for the other. */
+	wake_up_process(engine->thread);
 	spin_unlock_irq(&engine->lock);
 	ops->stop(state);
 	return fault ? -ERANGE : 0;
@@ -461,6 +493,7 @@ int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops 
 void vgpu_engine_stop(struct vgpu_engine *engine)
 {
 	kthread_stop(engine->thread);
+	hrtimer_cancel(&engine->lease_timer);
 	vgpu_events_stop(engine);
 	engine->ops->stop(engine->state);
 }

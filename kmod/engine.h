@@ -4,6 +4,9 @@
 
 #include "vgpu.h"
 
+struct vgpu_child;
+struct vgpu_exec_gate;
+
 /* What an item pays for noticing its end and deciding what is next. */
 #define VGPU_ENGINE_NOTICE_NS	(50 * NSEC_PER_USEC)
 
@@ -21,6 +24,7 @@ void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns);
 void vgpu_engine_kick(struct vgpu_engine *engine);
 void vgpu_engine_resume(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns);
 void vgpu_engine_trace_hold(struct vgpu_engine *engine);
+u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns);
 void vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns);
 
 /* engines.c */
@@ -31,6 +35,20 @@ ssize_t vgpu_engines_show(struct pci_dev *pdev, char *text);
 extern const struct vgpu_engine_ops vgpu_soft_engine;
 extern const struct vgpu_engine_ops vgpu_edu_engine;
 extern const struct vgpu_engine_ops vgpu_exec_engine;
+extern const struct vgpu_engine_ops vgpu_lease_engine;
+
+/* lending.c: engine->lock held, but for the first two */
+void vgpu_lending_init(struct vgpu_engine *engine);
+void vgpu_lending_begin(struct vgpu_engine *engine, u64 now_ns);
+void vgpu_lending_add(struct vgpu_device *device, u64 now_ns);
+void vgpu_lending_remove(struct vgpu_device *device, u64 now_ns);
+void vgpu_lending_attach(struct vgpu_child *child, bool want, u64 now_ns);
+void vgpu_lending_detach(struct vgpu_child *child, u64 now_ns);
+bool vgpu_lending_request(struct vgpu_child *child, const struct vgpu_stream_request *request,
+			  u64 now_ns);
+void vgpu_lending_gate_answer(struct vgpu_device *device, const struct vgpu_exec_gate *gate,
+			      u64 now_ns);
+void vgpu_lending_gate_is_gone(struct vgpu_device *device, u64 now_ns);
 
 static inline bool vgpu_engine_executes(const struct vgpu_engine *engine, u16 op)
 {

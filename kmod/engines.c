@@ -11,6 +11,7 @@ static const struct vgpu_engine_ops *const vgpu_engines[] = {
 	&vgpu_soft_engine,
 	&vgpu_edu_engine,
 	&vgpu_exec_engine,
+	&vgpu_lease_engine,
 };
 
 /* What a function gets when it is bound; set with the module parameter only. */
@@ -72,4 +73,4 @@ static const struct kernel_param_ops vgpu_engine_param_ops = {
 	.get = vgpu_engine_param_get,
 };
 module_param_cb(engine, &vgpu_engine_param_ops, NULL, 0444);
-MODULE_PARM_DESC(engine, "engine of each accelerator when it is bound: soft (default), edu, exec");
+MODULE_PARM_DESC(engine, "engine of each accelerator when it is bound: soft (default), edu, exec, lease");

@@ -23,6 +23,7 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 
+#include "binding.h"
 #include "channel.h"
 #include "engine.h"
 #include "executor.h"
@@ -115,6 +116,8 @@ void vgpu_executor_end(struct vgpu_device *device)
 	struct vgpu_ring *ring = device->ring;
 
 	lockdep_assert_held(&engine->lock);
+	/* Nobody looks at what its guest is told: the slice is being taken away. */
+	vgpu_binding_end(device);
 	if (!executor)
 		return;
 	device->executor = NULL;

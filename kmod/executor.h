@@ -31,6 +31,8 @@ enum vgpu_grant_state {
  * @lock: one attaches, reads or writes bytes at a time; may be held over a page fault,
  *	outside all other locks
  * @device: what it is attached to, with a reference; set once under @lock
+ * @binding: the slice that it is bound to, if the engine lends, instead of @device and all
+ *	below; set once under @lock
  * @log: how often the log is told of it
  * @wait: for grants, bytes and the end
  * @notifier: wakes all in @wait, from attaching until the file is closed
@@ -49,6 +51,7 @@ struct vgpu_executor {
 	struct kref refs;
 	struct mutex lock;	/* attaching, bytes */
 	struct vgpu_device *device;
+	struct vgpu_binding *binding;
 	struct ratelimit_state log;
 	wait_queue_head_t wait;
 	struct task_struct *notifier;

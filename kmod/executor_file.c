@@ -10,6 +10,7 @@
 #include <linux/ratelimit.h>
 #include <linux/uaccess.h>
 
+#include "binding.h"
 #include "channel.h"
 #include "engine.h"
 #include "executor.h"
@@ -23,8 +24,19 @@ static int vgpu_executor_open(struct inode *inode, struct file *file)
 
 static int vgpu_executor_close(struct inode *inode, struct file *file)
 {
-	vgpu_executor_release(file->private_data);
+	struct vgpu_executor *executor = file->private_data;
+
+	if (executor->binding)
+		vgpu_binding_release(executor->binding);
+	vgpu_executor_release(executor);
 	return 0;
+}
+
+/* What the executor is bound to, NULL if nothing. Once it is, it stays so. */
+static struct vgpu_binding *vgpu_executor_binding(struct vgpu_executor *executor)
+{
+	/* Pairs with vgpu_executor_bind(). */
+	return smp_load_acquire(&executor->binding);
 }
 
 /* The slice if the executor is attached. Once it is, it stays so. */
@@ -131,6 +143,10 @@ static ssize_t vgpu_executor_move(struct file *file, void __user *user, size_t c
 static ssize_t vgpu_executor_read(struct file *file, char __user *to, size_t count,
 				  loff_t *position)
 {
+	struct vgpu_binding *binding = vgpu_executor_binding(file->private_data);
+
+	if (binding)
+		return vgpu_binding_read(binding, file, to, count);
 	return vgpu_executor_move(file, to, count, false);
 }
 
@@ -144,8 +160,11 @@ static __poll_t vgpu_executor_poll(struct file *file, poll_table *wait)
 {
 	struct vgpu_executor *executor = file->private_data;
 	struct vgpu_executor_view view;
+	struct vgpu_binding *binding = vgpu_executor_binding(executor);
 	__poll_t events = 0;
 
+	if (binding)
+		return vgpu_binding_poll(binding, file, wait);
 	poll_wait(file, &executor->wait, wait);
 	if (!vgpu_executor_device(executor))
 		return 0;
@@ -254,11 +273,68 @@ static long vgpu_executor_ioctl_complete(struct vgpu_executor *executor, void __
 	return vgpu_executor_refused(executor, &executor->device->uuid, "COMPLETE", field, ret);
 }
 
+static int vgpu_executor_bind(struct vgpu_executor *executor, const guid_t *uuid)
+{
+	struct vgpu_binding *binding;
+
+	lockdep_assert_held(&executor->lock);
+	if (executor->device || executor->binding)
+		return -EBUSY;
+	binding = vgpu_binding_create(uuid);
+	if (IS_ERR(binding))
+		return PTR_ERR(binding);
+	/* Pairs with vgpu_executor_binding(): complete when it can be seen. */
+	smp_store_release(&executor->binding, binding);
+	return 0;
+}
+
+static long vgpu_executor_ioctl_bind(struct vgpu_executor *executor, void __user *user)
+{
+	struct vgpu_exec_bind bind;
+	guid_t uuid;
+	int ret;
+
+	if (copy_from_user(&bind, user, sizeof(bind)))
+		return -EFAULT;
+	if (strnlen(bind.uuid, sizeof(bind.uuid)) != UUID_STRING_LEN ||
+	    guid_parse(bind.uuid, &uuid))
+		return vgpu_executor_refused(executor, NULL, "BIND", "uuid", -EINVAL);
+	if (bind.reserved)
+		return vgpu_executor_refused(executor, NULL, "BIND", "reserved", -EINVAL);
+	mutex_lock(&executor->lock);
+	ret = vgpu_executor_bind(executor, &uuid);
+	mutex_unlock(&executor->lock);
+	if (ret)
+		return vgpu_executor_refused(executor, &uuid, "BIND",
+					     vgpu_executor_attach_fault(ret), ret);
+	bind.windows = VGPU_WINDOWS_MAX;
+	bind.window_bytes = VGPU_WINDOW_BYTES;
+	bind.memory_bytes = executor->binding->device->memory_bytes;
+	return copy_to_user(user, &bind, sizeof(bind)) ? -EFAULT : 0;
+}
+
+static long vgpu_executor_ioctl_bound(struct vgpu_executor *executor, unsigned int command,
+				      void __user *user)
+{
+	struct vgpu_binding *binding = executor->binding;
+	const char *field;
+	long ret;
+
+	ret = vgpu_binding_ioctl(binding, command, user, &field);
+	if (ret == -EINVAL)
+		vgpu_executor_refused(executor, &binding->device->uuid, "command", field, ret);
+	return ret;
+}
+
 static long vgpu_executor_ioctl(struct file *file, unsigned int command, unsigned long arg)
 {
 	struct vgpu_executor *executor = file->private_data;
 	void __user *user = (void __user *)arg;
 
+	if (command == VGPU_EXEC_BIND)
+		return vgpu_executor_ioctl_bind(executor, user);
+	if (vgpu_executor_binding(executor))
+		return vgpu_executor_ioctl_bound(executor, command, user);
 	if (command == VGPU_EXEC_ATTACH)
 		return vgpu_executor_ioctl_attach(executor, user);
 	if (command != VGPU_EXEC_TAKE && command != VGPU_EXEC_COMPLETE)

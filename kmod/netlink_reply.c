@@ -44,7 +44,7 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	list_for_each(node, &parent->devices)
 		slices++;
 	spin_lock_irq(&engine->lock);
-	vgpu_sched_advance(&engine->sched, ktime_get_ns());
+	vgpu_engine_advance(engine, ktime_get_ns());
 	params = engine->sched.params;
 	stats = engine->sched.stats;
 	wedged = engine->wedged;
@@ -183,7 +183,7 @@ int vgpu_put_tenant(struct sk_buff *skb, struct vgpu_tenant *tenant)
 
 	spin_lock_irq(&engine->lock);
 	/* First: asking for the lag charges the time until now. */
-	now_ns = ktime_get_ns();
+	now_ns = vgpu_engine_advance(engine, ktime_get_ns());
 	lag_ns = vgpu_group_lag_ns(&engine->sched, &tenant->group, now_ns);
 	vgpu_engine_settle(engine, &tenant->group, now_ns);
 	stats = tenant->group.stats;
@@ -251,7 +251,7 @@ int vgpu_put_slice(struct sk_buff *skb, struct vgpu_device *device)
 	lockdep_assert_held(&device->parent->lock);
 	snprintf(uuid, sizeof(uuid), "%pUl", &device->uuid);
 	spin_lock_irq(&engine->lock);
-	now_ns = ktime_get_ns();
+	now_ns = vgpu_engine_advance(engine, ktime_get_ns());
 	scheduled = device->scheduled;
 	if (scheduled) { /* charges the time until now */
 		vgpu_slice_lag_ns(&engine->sched, &device->slice, now_ns);

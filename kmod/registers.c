@@ -91,11 +91,20 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	case VGPU_REG_FACT_PS:
 		return engine->fact_ps;
 	case VGPU_REG_FEATURES:
-		return engine->ops->executors ? VGPU_FEATURE_CHANNEL : 0;
+		return (engine->ops->executors ? VGPU_FEATURE_CHANNEL : 0) |
+		       (engine->ops->lends ? VGPU_FEATURE_WINDOWS : 0);
 	case VGPU_REG_CHANNEL_LO:
 		return lower_32_bits(device->channel_address);
 	case VGPU_REG_CHANNEL_HI:
 		return upper_32_bits(device->channel_address);
+	case VGPU_REG_WINDOWS:
+		return engine->ops->lends ? VGPU_WINDOWS_MAX : 0;
+	case VGPU_REG_WINDOW_BYTES:
+		return engine->ops->lends ? VGPU_WINDOW_BYTES : 0;
+	case VGPU_REG_WINDOW_STATES:
+		return vgpu_windows_states(device);
+	case VGPU_REG_WINDOW_EVENTS:
+		return vgpu_windows_take_events(device);
 	case VGPU_REG_FETCHED:
 		return device->ring ? READ_ONCE(device->ring->fetched) : 0;
 	case VGPU_REG_COMPLETED:
@@ -169,6 +178,13 @@ static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 valu
 			vgpu_device_reset(device);
 		else if (value & VGPU_CONTROL_ENABLE)
 			vgpu_enable(device);
+		return;
+	}
+	if (offset == VGPU_REG_WINDOW_OPEN || offset == VGPU_REG_WINDOW_CLOSE) {
+		if (offset == VGPU_REG_WINDOW_OPEN)
+			vgpu_window_open(device, value);
+		else
+			vgpu_window_close(device, value);
 		return;
 	}
 	if (device->ring)
@@ -316,6 +332,8 @@ void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u
 			vgpu_device_doorbell(device, value);
 		else if (offset + i == VGPU_BAR0_SENT || offset + i == VGPU_BAR0_RECEIVED)
 			vgpu_device_channel_doorbell(device, offset + i, value);
+		else if (offset + i == VGPU_BAR0_WINDOW_BELL)
+			vgpu_window_bell(device, value);
 		else if (offset + i < VGPU_BAR0_DOORBELL)
 			vgpu_register_write(device, offset + i, value);
 	}

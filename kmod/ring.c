@@ -242,6 +242,9 @@ void vgpu_ring_rest(struct vgpu_ring *ring)
 	struct vgpu_slice *slice = &ring->device->slice;
 	u64 now_ns = ktime_get_ns();
 
+	/* Its executor's children have work or not, whatever becomes of its rings. */
+	if (engine->ops->lends)
+		return;
 	vgpu_slice_sleep(&engine->sched, slice, now_ns);
 	vgpu_slice_end_request(&engine->sched, slice, now_ns);
 	/* It may have held the engine. */

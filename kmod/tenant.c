@@ -120,6 +120,7 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 					&device->slice, &device->params, now_ns)))
 		return;
 	WRITE_ONCE(device->scheduled, true);
+	vgpu_lending_add(device, now_ns);
 	device->events.throttles = 0;
 	if (device->ring && !device->ring->dead) {
 		vgpu_ring_kick(device->ring);
@@ -146,6 +147,7 @@ void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 	vgpu_engine_settle(engine, device->slice.group, now_ns);
 	if (engine->holder == &device->slice)
 		vgpu_engine_trace_hold(engine);
+	vgpu_lending_remove(device, now_ns);
 	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
 	WRITE_ONCE(device->scheduled, false);
 	/* It may have held the engine, or have been the one whose turn it is. */
@@ -210,7 +212,7 @@ vgpu_tenant_schedule(struct vgpu_tenant *tenant, const struct vgpu_group_params 
 	u64 now_ns;
 
 	spin_lock_irq(&engine->lock);
-	now_ns = ktime_get_ns();
+	now_ns = vgpu_engine_advance(engine, ktime_get_ns());
 	if (tenant->configured) {
 		fault = vgpu_group_update(&engine->sched, &tenant->group, params, now_ns);
 	} else {
@@ -298,7 +300,7 @@ int vgpu_device_set_params(struct vgpu_device *device,
 	spin_lock_irq(&engine->lock);
 	if (device->scheduled) {
 		*fault = vgpu_slice_update(&engine->sched, &device->slice, params,
-					   ktime_get_ns());
+					   vgpu_engine_advance(engine, ktime_get_ns()));
 		if (!*fault)
 			vgpu_engine_kick(engine);
 	} else {

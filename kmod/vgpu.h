@@ -13,17 +13,19 @@
  * item     one fetched descriptor with everything it needs to be executed.
  *
  * Locks, outermost first:
- *   executor->lock       attaching a process, bytes on their way to it
+ *   executor->lock       attaching or binding a process, bytes on their way to it
  *   vgpu_parents_lock    the list of parents; nobody waits for parent->lock with it
  *   parent->lock         tenants, devices, memberships, memory, who is open
  *   device->state_lock   registers, configuration space, the ring
- *   engine->lock         (spin, irq) scheduler, rings' item lists, dead flags
+ *   engine->lock         (spin, irq) scheduler, rings' item lists, dead flags, leases
+ *   windows->lock        (spin, irq) what the windows of a device are
  *   device->irq_lock     (spin, irq) eventfd contexts
  */
 #ifndef VGPU_H
 #define VGPU_H
 
 #include <linux/completion.h>
+#include <linux/hrtimer.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/llist.h>
@@ -41,8 +43,10 @@
 #include "events.h"
 #include "processor.h"
 #include "ring_setup.h"
+#include "sched/vgpu_arbiter.h"
 #include "sched/vgpu_sched.h"
 #include "uapi/vgpu_device.h"
+#include "window.h"
 
 #define VGPU_ITEM_BYTES_MAX	(1U << 20)
 #define VGPU_DELAY_NS_MAX	(1000U * NSEC_PER_MSEC)
@@ -50,6 +54,7 @@
 #define VGPU_INFLIGHT_BYTES	(8U << 20)
 #define VGPU_CONFIG_BYTES	256
 
+struct vgpu_binding;
 struct vgpu_channel;
 struct vgpu_device;
 struct vgpu_engine;
@@ -63,10 +68,12 @@ struct vgpu_ring;
  * struct vgpu_calibration - what an engine was measured to cost
  * @switch_cost_ns: of changing from one slice to another
  * @fact_ps: of one multiplication of VGPU_OP_FACT, ps
+ * @max_chunk_ns: to begin with; 0 for no other than that of the engine before
  */
 struct vgpu_calibration {
 	u64 switch_cost_ns;
 	u32 fact_ps;
+	u64 max_chunk_ns;
 };
 
 /**
@@ -76,6 +83,8 @@ struct vgpu_calibration {
  * @whole_items: it can neither split an item nor stop it, so that one longer than
  *	max_chunk is refused
  * @executors: a process executes, one for each slice (executor.c)
+ * @lends: it executes nothing itself: processes use the accelerator in turns, one executor
+ *	with its children for each slice (lending.c). Has no @execute and no @estimate_ns
  * @drives: whether it can drive a PCI function
  * @start: take the function and measure the engine; its state, or an ERR_PTR with
  *	nothing left behind. May take seconds.
@@ -95,6 +104,7 @@ struct vgpu_engine_ops {
 	u32 operations;
 	bool whole_items;
 	bool executors;
+	bool lends;
 	bool (*drives)(struct pci_dev *pdev);
 	void *(*start)(struct vgpu_engine *engine, struct pci_dev *pdev,
 		       struct vgpu_calibration *calibration);
@@ -131,6 +141,8 @@ struct vgpu_engine_ops {
  * @busy_ns: for how long it was awake at brief items, less four times what it slept
  * @events: on their way to listeners, @lock
  * @wedged: the hardware does not answer: nothing is executed until it is started again
+ * @arbiter: lends an engine that lends, @lock
+ * @lease_timer: when it is to look again
  */
 struct vgpu_engine {
 	const struct vgpu_engine_ops *ops;
@@ -154,6 +166,8 @@ struct vgpu_engine {
 	u64 busy_ns;
 	struct vgpu_events events;
 	bool wedged;
+	struct vgpu_arbiter arbiter;
+	struct hrtimer lease_timer;
 };
 
 /**
@@ -392,6 +406,11 @@ struct vgpu_device_stats {
  * @scheduled: @slice is in the scheduler: it has a configured tenant and is not
  *	revoked; engine->lock, set with parent->lock held too
  * @executor: who executes its items if the engine asks a process; engine->lock
+ * @binding: who executes for it if the engine lends; changes under engine->lock and
+ *	windows.lock
+ * @party: what the arbiter sees of it; engine->lock
+ * @children: of @binding, by whose leave they work; engine->lock
+ * @windows: BAR2, if the engine lends
  * @dma_lock: held during each access to guest memory, by the worker of @ring
  * @state_lock: protects everything below
  * @memory: device memory while open
@@ -435,6 +454,10 @@ struct vgpu_device {
 	struct vgpu_slice slice;
 	bool scheduled;
 	struct vgpu_executor *executor;
+	struct vgpu_binding *binding;
+	struct vgpu_party party;
+	struct list_head children;
+	struct vgpu_windows windows;
 	struct mutex dma_lock;		/* one access to guest memory */
 	struct mutex state_lock;	/* registers, the ring */
 	bool revoked;
@@ -547,6 +570,7 @@ ssize_t vgpu_access_read(struct vfio_device *vdev, char __user *buffer, size_t c
 ssize_t vgpu_access_write(struct vfio_device *vdev, const char __user *buffer, size_t count,
 			  loff_t *position);
 long vgpu_access_ioctl(struct vfio_device *vdev, unsigned int command, unsigned long arg);
+int vgpu_access_mmap(struct vfio_device *vdev, struct vm_area_struct *vma);
 #ifdef VGPU_HAVE_VFIO_REGION_INFO_CAPS
 int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *info,
 			    struct vfio_info_cap *caps);

@@ -28,7 +28,7 @@ from tests.rig.ring import CRC32C, NOP, REG_STATUS, SRC_DEVICE, Guest, delay, de
 from tests.rig.vfio import BAR0, CONFIG, Device, opened
 
 MEMORY_BYTES = 16 << 20
-ABI_MINOR = 2  # kmod/uapi/vgpu_device.h
+ABI_MINOR = 3  # kmod/uapi/vgpu_device.h
 BAD_STREAM = os.strerror(errno.EINVAL)
 
 

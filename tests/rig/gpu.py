@@ -92,6 +92,16 @@ class Gpu:
             self.clear()
             poll(self._takes_soft)
 
+    @contextmanager
+    def leasing(self) -> Iterator["Gpu"]:
+        """With the engine `lease` while the body runs."""
+        self.sysfs.write_gpu(self.address, "engine", "lease")
+        try:
+            yield self
+        finally:
+            self.clear()
+            poll(self._takes_soft)
+
     def _takes_soft(self) -> bool:
         """Not before the engine's thread has let go of what it had granted."""
         with suppress(BusyError):

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef VGPU_BINDING_H
+#define VGPU_BINDING_H
+
+#include <linux/kref.h>
+#include <linux/mm.h>
+#include <linux/poll.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "uapi/vgpu_exec.h"
+#include "uapi/vgpu_lease_page.h"
+
+struct vgpu_device;
+
+/**
+ * struct vgpu_binding - an executor that serves a slice whose engine lends
+ * @refs: its file, and @end while it is queued
+ * @device: its slice, with a reference
+ * @pid: who bound, to be killed if its gate fails
+ * @page: struct vgpu_lease_page
+ * @wait: for events
+ * @end: ends it where that cannot be done at once
+ * @ended: every call fails from now on; engine->lock, as all below
+ * @gate: the gate is to be so; valid with @gate_sequence
+ * @gate_sequence: of the last request to it, 0 for none
+ * @gate_told: the executor knows of that
+ */
+struct vgpu_binding {
+	struct kref refs;
+	struct vgpu_device *device;
+	struct pid *pid;
+	struct page *page;
+	wait_queue_head_t wait;
+	struct work_struct end;
+	bool ended;
+	enum vgpu_exec_event_kind gate;
+	u64 gate_sequence;
+	bool gate_told;
+};
+
+static inline struct vgpu_lease_page *vgpu_binding_lease(const struct vgpu_binding *binding)
+{
+	return page_address(binding->page);
+}
+
+/* binding.c */
+struct vgpu_binding *vgpu_binding_create(const guid_t *uuid);
+void vgpu_binding_release(struct vgpu_binding *binding);
+bool vgpu_binding_end(struct vgpu_device *device);	/* engine->lock held */
+void vgpu_binding_ask_gate(struct vgpu_device *device, bool close, u64 sequence);
+void vgpu_binding_kill(struct vgpu_device *device);
+void vgpu_binding_reset(struct vgpu_device *device);
+
+/* binding_file.c */
+ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char __user *to,
+			  size_t count);
+__poll_t vgpu_binding_poll(struct vgpu_binding *binding, struct file *file, poll_table *wait);
+long vgpu_binding_ioctl(struct vgpu_binding *binding, unsigned int command, void __user *user,
+			const char **field);
+
+#endif /* VGPU_BINDING_H */
