@@ -32,8 +32,8 @@ static int vgpu_file_open(struct inode *inode, struct file *file)
 	mutex_lock(&guest->lock);
 	if (guest->gone) {
 		rc = -ENODEV;
-	} else if (guest->opened) {
-		rc = -EBUSY;
+	} else if (guest->opened || vgpu_windows_busy(guest)) {
+		rc = -EBUSY; /* opening resets the device */
 	} else {
 		rc = vgpu_ring_start(guest);
 		if (rc && !guest->gone)

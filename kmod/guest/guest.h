@@ -3,19 +3,25 @@
  * vgpumgr guest driver: what its files share.
  *
  * main.c binds the PCI function, ring.c talks to the device, area.c owns the
- * operand memory, channel.c moves bytes, file.c is /dev/vgpuN.
+ * operand memory, channel.c moves bytes, file.c is /dev/vgpuN. windows.c has the
+ * windows of the device, window.c what a process does with one, space.c what finds
+ * its mappings, window_node.c is /dev/vgpuN-compute and window_attrs.c its attributes.
  *
- * Lifetime: struct vgpu_guest is held by the binding and by the open file. The
- * device and the DMA memory belong to the binding: whoever uses them holds
- * @lock and has seen @gone false under it.
+ * Lifetime: struct vgpu_guest is held by the binding, by the open file and by struct
+ * vgpu_windows. That is held by the binding, by the node and by each open window. The
+ * device, the DMA memory and BAR2 belong to the binding: whoever uses them holds
+ * @lock and has seen @gone false under it, or the window's error zero.
  *
- * Lock order: vgpu_guest.lock, then vgpu_guest_area.lock. User memory is
- * accessed under neither, so that unbinding never waits for a user's page
- * fault; mmap takes the area lock only.
+ * Lock order: mmap_lock, then vgpu_guest_area.lock or vgpu_window.lock, in which page
+ * tables are allocated; vgpu_guest.lock, then one of these, or the i_mmap_rwsem of a
+ * window's address space. User memory is accessed under none of ours, so that unbinding
+ * never waits for a user's page fault; mmap and page faults never take vgpu_guest.lock.
  */
 #ifndef _VGPU_GUEST_GUEST_H
 #define _VGPU_GUEST_GUEST_H
 
+#include <linux/cdev.h>
+#include <linux/device.h>
 #include <linux/kref.h>
 #include <linux/miscdevice.h>
 #include <linux/mutex.h>
@@ -43,6 +49,64 @@ struct vgpu_guest_area {
 };
 
 /**
+ * struct vgpu_slot - one window of a device
+ * @wait: of who waits for it or polls it; woken in interrupts
+ * @events: times that the device has told of it
+ * @owner: the open file that has it, or NULL; vgpu_guest.lock
+ */
+struct vgpu_slot {
+	wait_queue_head_t wait;
+	atomic_t events;
+	struct vgpu_window *owner;
+};
+
+/**
+ * struct vgpu_windows - the windows of a device
+ * @node: /dev/vgpuN-compute; its references are those to this structure
+ * @cdev: of @node
+ * @guest: whose windows they are
+ * @memory: BAR2, while bound
+ * @start: of BAR2, as the processor sees it
+ * @count: how many windows
+ * @bytes: size of each
+ * @slots: the windows
+ */
+struct vgpu_windows {
+	struct device node;
+	struct cdev cdev;
+	struct vgpu_guest *guest;
+	void *memory;
+	phys_addr_t start;
+	u32 count;
+	u32 bytes;
+	struct vgpu_slot slots[VGPU_WINDOWS_MAX];
+};
+
+/**
+ * struct vgpu_window - an open file that was given a window
+ * @windows: of the device
+ * @space: inode whose address space has the mappings
+ * @rings: times that a process has rung here
+ * @number: which window it is
+ * @seen: its events when the device was last asked for its state
+ * @lost: its child has ended
+ * @lock: makes a page fault see @error
+ * @error: why the file has no window any more, or zero. Written under both locks
+ *
+ * From @number on vgpu_guest.lock protects all that changes.
+ */
+struct vgpu_window {
+	struct vgpu_windows *windows;
+	struct inode *space;
+	atomic_t rings;
+	u32 number;
+	u32 seen;
+	bool lost;
+	struct mutex lock; /* page faults against the window's end */
+	int error;
+};
+
+/**
  * struct vgpu_guest - one bound function
  * @ref: the binding and the open file
  * @misc: the character device
@@ -51,6 +115,7 @@ struct vgpu_guest_area {
  * @pdev: the function
  * @bar: BAR0
  * @area: operand memory
+ * @windows: of the device, NULL if it has none; set while bound
  * @wait: woken by interrupts, reset and removal
  * @interrupts: completion interrupts
  * @error_interrupts: error interrupts
@@ -86,6 +151,7 @@ struct vgpu_guest {
 	struct pci_dev *pdev;
 	void __iomem *bar;
 	struct vgpu_guest_area area;
+	struct vgpu_windows *windows;
 	wait_queue_head_t wait;
 	atomic64_t interrupts;
 	atomic64_t error_interrupts;
@@ -122,6 +188,7 @@ void vgpu_ring_free(struct vgpu_guest *guest);
 int vgpu_ring_start(struct vgpu_guest *guest);
 int vgpu_ring_stop(struct vgpu_guest *guest);
 int vgpu_ring_check(struct vgpu_guest *guest);
+int vgpu_ring_lost(struct vgpu_guest *guest);
 int vgpu_ring_ready(struct vgpu_guest *guest, u32 *ready);
 int vgpu_ring_submit(struct vgpu_guest *guest, const struct vgpu_desc *descs,
 		     u32 count, bool phase, u32 *outstanding);
@@ -145,6 +212,35 @@ void vgpu_area_unbind(struct vgpu_guest_area *area);
 int vgpu_area_mmap(struct vgpu_guest_area *area, struct vm_area_struct *vma);
 int vgpu_area_translate(struct vgpu_guest_area *area, struct vgpu_desc *desc);
 
+int vgpu_windows_start(struct vgpu_guest *guest);
+void vgpu_windows_stop(struct vgpu_guest *guest);
+bool vgpu_windows_busy(struct vgpu_guest *guest);
+void vgpu_windows_end(struct vgpu_guest *guest, int error);
+void vgpu_windows_interrupt(struct vgpu_windows *windows);
+void vgpu_windows_wake(struct vgpu_windows *windows);
+int vgpu_windows_states(struct vgpu_guest *guest, u32 *states);
+int vgpu_window_take(struct vgpu_window *window);
+void vgpu_window_give(struct vgpu_window *window);
+int vgpu_window_check(struct vgpu_window *window, bool ask);
+
+static inline enum vgpu_window_state vgpu_window_state(u32 states, u32 number)
+{
+	return states >> 2 * number & 3;
+}
+
+int vgpu_window_mmap(struct vgpu_window *window, struct vm_area_struct *vma);
+long vgpu_window_ioctl(struct vgpu_window *window, unsigned int command, unsigned long arg);
+
+struct inode *vgpu_space_create(void);
+void vgpu_space_free(struct inode *space);
+
+int vgpu_nodes_register(void);
+void vgpu_nodes_unregister(void);
+void vgpu_node_init(struct vgpu_windows *windows);
+int vgpu_node_add(struct vgpu_guest *guest);
+void vgpu_node_remove(struct vgpu_guest *guest);
+
 extern const struct file_operations vgpu_file_ops;
+extern const struct attribute_group *vgpu_node_groups[];
 
 #endif /* _VGPU_GUEST_GUEST_H */

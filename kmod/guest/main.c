@@ -5,6 +5,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/idr.h>
 #include <linux/interrupt.h>
+#include <linux/kdev_t.h>
 #include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -42,7 +43,7 @@ static struct vgpu_guest *vgpu_guest_create(struct pci_dev *pdev)
 	guest = kzalloc(sizeof(*guest), GFP_KERNEL);
 	if (!guest)
 		return ERR_PTR(-ENOMEM);
-	id = ida_alloc(&vgpu_guest_ids, GFP_KERNEL);
+	id = ida_alloc_max(&vgpu_guest_ids, MINORMASK, GFP_KERNEL);
 	if (id < 0) {
 		kfree(guest);
 		return ERR_PTR(id);
@@ -66,6 +67,8 @@ static irqreturn_t vgpu_completion_irq(int irq, void *data)
 {
 	struct vgpu_guest *guest = data;
 
+	if (guest->windows)
+		vgpu_windows_interrupt(guest->windows);
 	atomic64_inc(&guest->interrupts);
 	wake_up_all(&guest->wait);
 	return IRQ_HANDLED;
@@ -75,6 +78,8 @@ static irqreturn_t vgpu_error_irq(int irq, void *data)
 {
 	struct vgpu_guest *guest = data;
 
+	if (guest->windows)
+		vgpu_windows_wake(guest->windows);
 	atomic64_inc(&guest->error_interrupts);
 	wake_up_all(&guest->wait);
 	return IRQ_HANDLED;
@@ -131,6 +136,39 @@ static int vgpu_map_registers(struct vgpu_guest *guest)
 	return -ENODEV;
 }
 
+/* Stop the device, and let everybody who has a file open find it gone. */
+static void vgpu_halt(struct vgpu_guest *guest)
+{
+	mutex_lock(&guest->lock);
+	vgpu_windows_end(guest, -ENODEV);
+	if (!guest->gone)
+		vgpu_ring_stop(guest);
+	guest->gone = true;
+	mutex_unlock(&guest->lock);
+	wake_up_all(&guest->wait);
+}
+
+/* A file may still be open. Once the device is gone nobody else touches it or its memory. */
+static void vgpu_unbind(struct vgpu_guest *guest)
+{
+	struct pci_dev *pdev = guest->pdev;
+
+	misc_deregister(&guest->misc);
+	vgpu_halt(guest);
+	vgpu_irqs_free(guest);
+	pci_clear_master(pdev);
+	vgpu_area_unbind(&guest->area);
+	vgpu_ring_free(guest);
+	mutex_lock(&guest->lock);
+	vgpu_channel_free(guest);
+	mutex_unlock(&guest->lock);
+	vgpu_windows_stop(guest);
+	pci_iounmap(pdev, guest->bar);
+	pci_release_region(pdev, 0);
+	pci_disable_device(pdev);
+	vgpu_guest_put(guest);
+}
+
 static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct vgpu_guest *guest;
@@ -152,9 +190,12 @@ static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	rc = vgpu_map_registers(guest);
 	if (rc)
 		goto release_region;
-	rc = vgpu_ring_alloc(guest, ring_entries);
+	rc = vgpu_windows_start(guest);
 	if (rc)
 		goto unmap;
+	rc = vgpu_ring_alloc(guest, ring_entries);
+	if (rc)
+		goto stop_windows;
 	rc = vgpu_channel_alloc(guest);
 	if (rc)
 		goto free_ring;
@@ -166,7 +207,13 @@ static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	rc = misc_register(&guest->misc);
 	if (rc)
 		goto free_irqs;
-	pci_info(pdev, "%s: %u ring entries\n", guest->name, guest->entries);
+	rc = vgpu_node_add(guest);
+	if (rc) {
+		vgpu_unbind(guest);
+		return rc;
+	}
+	pci_info(pdev, "%s: %u ring entries, %u windows\n", guest->name, guest->entries,
+		 guest->windows ? guest->windows->count : 0);
 	return 0;
 
 free_irqs:
@@ -176,6 +223,8 @@ clear_master:
 	vgpu_channel_free(guest);
 free_ring:
 	vgpu_ring_free(guest);
+stop_windows:
+	vgpu_windows_stop(guest);
 unmap:
 	pci_iounmap(pdev, guest->bar);
 release_region:
@@ -187,45 +236,17 @@ put:
 	return rc;
 }
 
-/*
- * A file may still be open. Under the lock the device stops and is declared
- * gone; from then on nobody else touches it or the memory it used.
- */
 static void vgpu_remove(struct pci_dev *pdev)
 {
 	struct vgpu_guest *guest = pci_get_drvdata(pdev);
 
-	misc_deregister(&guest->misc);
-	mutex_lock(&guest->lock);
-	if (!guest->gone)
-		vgpu_ring_stop(guest);
-	guest->gone = true;
-	mutex_unlock(&guest->lock);
-	wake_up_all(&guest->wait);
-
-	vgpu_irqs_free(guest);
-	pci_clear_master(pdev);
-	vgpu_area_unbind(&guest->area);
-	vgpu_ring_free(guest);
-	mutex_lock(&guest->lock);
-	vgpu_channel_free(guest);
-	mutex_unlock(&guest->lock);
-	pci_iounmap(pdev, guest->bar);
-	pci_release_region(pdev, 0);
-	pci_disable_device(pdev);
-	vgpu_guest_put(guest);
+	vgpu_node_remove(guest);
+	vgpu_unbind(guest);
 }
 
 static void vgpu_shutdown(struct pci_dev *pdev)
 {
-	struct vgpu_guest *guest = pci_get_drvdata(pdev);
-
-	mutex_lock(&guest->lock);
-	if (!guest->gone)
-		vgpu_ring_stop(guest);
-	guest->gone = true;
-	mutex_unlock(&guest->lock);
-	wake_up_all(&guest->wait);
+	vgpu_halt(pci_get_drvdata(pdev));
 }
 
 /*
@@ -238,6 +259,7 @@ static void vgpu_reset_prepare(struct pci_dev *pdev)
 	struct vgpu_guest *guest = pci_get_drvdata(pdev);
 
 	mutex_lock(&guest->lock);
+	vgpu_windows_end(guest, -EPIPE);
 	if (!guest->gone)
 		vgpu_ring_stop(guest);
 }
@@ -249,6 +271,9 @@ static void vgpu_reset_done(struct pci_dev *pdev)
 
 	if (!guest->gone)
 		vgpu_ring_check(guest);
+	/* What the device told meanwhile came without an interrupt, and keeps others off. */
+	if (!guest->gone && guest->windows)
+		vgpu_windows_interrupt(guest->windows);
 	mutex_unlock(&guest->lock);
 	wake_up_all(&guest->wait);
 }
@@ -275,6 +300,8 @@ static struct pci_driver vgpu_driver = {
 
 static int __init vgpu_init(void)
 {
+	int rc;
+
 	if (!is_power_of_2(ring_entries) ||
 	    ring_entries < VGPU_RING_ENTRIES_MIN ||
 	    ring_entries > VGPU_RING_ENTRIES_MAX) {
@@ -283,13 +310,20 @@ static int __init vgpu_init(void)
 		       VGPU_RING_ENTRIES_MAX);
 		return -EINVAL;
 	}
-	return pci_register_driver(&vgpu_driver);
+	rc = vgpu_nodes_register();
+	if (rc)
+		return rc;
+	rc = pci_register_driver(&vgpu_driver);
+	if (rc)
+		vgpu_nodes_unregister();
+	return rc;
 }
 module_init(vgpu_init);
 
 static void __exit vgpu_exit(void)
 {
 	pci_unregister_driver(&vgpu_driver);
+	vgpu_nodes_unregister();
 	ida_destroy(&vgpu_guest_ids);
 }
 module_exit(vgpu_exit);

@@ -88,10 +88,16 @@ void vgpu_ring_free(struct vgpu_guest *guest)
 	guest->ring = NULL;
 }
 
-/* The device answers no more: let nobody wait for it. */
-static int vgpu_ring_lost(struct vgpu_guest *guest)
+/**
+ * vgpu_ring_lost - the device answers no more: let nobody wait for it
+ * @guest: not gone
+ *
+ * Return: -ENODEV.
+ */
+int vgpu_ring_lost(struct vgpu_guest *guest)
 {
 	guest->gone = true;
+	vgpu_windows_end(guest, -ENODEV);
 	wake_up_all(&guest->wait);
 	pci_err(guest->pdev, "device is gone\n");
 	return -ENODEV;

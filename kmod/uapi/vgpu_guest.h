@@ -2,9 +2,10 @@
 /*
  * vgpumgr guest driver: the interface of /dev/vgpuN.
  *
- * One process opens the device at a time (-EBUSY otherwise). It maps operand
- * memory, submits descriptors of struct vgpu_desc whose guest addresses are
- * offsets in that memory, and waits for completions. Closing resets the device.
+ * One process opens the device at a time, and none while a process has a window
+ * (-EBUSY otherwise; see /dev/vgpuN-compute below). It maps operand memory, submits
+ * descriptors of struct vgpu_desc whose guest addresses are offsets in that memory,
+ * and waits for completions. Closing resets the device.
  *
  * Every call answers -ENODEV once the device is gone or the driver was
  * unbound; memory that is mapped then stays readable and is nobody's target.
@@ -157,13 +158,19 @@ struct vgpu_guest_info {
  * with it). Any number of processes may open it, mode 0666. Each open file is one window:
  * open() takes a free one and waits for up to VGPU_GUEST_WINDOW_OPEN_MS if others are just
  * being given back (with O_NONBLOCK not at all). -ENOSPC: all are in use. -ENODEV: the
- * device is gone. -EINTR: a signal. Closing the last copy of the file gives the window back.
+ * device is gone. -EINTR: a signal. -EBUSY: /dev/vgpuN is open. -EIO: the device does not
+ * open a window that is free. Closing the last copy of the file, and the last mapping,
+ * gives the window back.
+ *
+ * Opening and closing /dev/vgpuN resets the device, which would take all windows away.
+ * So it cannot be opened while a process has a window, nor can a window while it is open.
  *
  * mmap(MAP_SHARED) of offset 0 and up to the window's size, also in parts; it is not
- * inherited by fork() and cannot grow. Once the device is gone, or was reset, an access
- * is SIGBUS.
+ * inherited by fork(), cannot grow and cannot be executed (-EPERM). Once the device is
+ * gone, or was reset, an access is SIGBUS, and calls answer -ENODEV or -EPIPE; another
+ * open() after the reset gives a new window.
  *
- * poll(): EPOLLHUP once the window is lost.
+ * poll(): EPOLLHUP once the window is lost, or the device was reset or is gone.
  */
 #define VGPU_GUEST_WINDOW_OPEN_MS	5000
 

@@ -19,6 +19,7 @@ FIELDS = ("What", "Date", "KernelVersion", "Contact", "Description")
 PLACES = {
     "vgpu_parent_attrs": "/sys/bus/pci/devices/<address>/vgpu/",
     "vgpu_device_attrs": "/sys/bus/mdev/devices/<uuid>/",
+    "vgpu_node_attrs": "/sys/class/vgpu_guest/<node>/",
 }
 
 

@@ -20,6 +20,7 @@ TESTED: dict[str, dict[str, str]] = {
     },
     "tests/kmod/failures/test_loading.py::test_loading_the_driver_of_guests": {
         "guest/main.c vgpu_init": "pci_register_driver",
+        "guest/window_node.c vgpu_nodes_register": "alloc_chrdev_region class_register",
     },
     "tests/kmod/failures/test_loading.py::test_binding": {
         "parent.c vgpu_pci_probe": "kzalloc mdev_register_parent",
@@ -90,6 +91,10 @@ TESTED: dict[str, dict[str, str]] = {
     "tests/chain/test_guest_driver.py::test_binding_to_a_device_with_a_channel": {
         "guest/channel.c vgpu_channel_alloc": "dma_alloc_coherent",
     },
+    "tests/chain/test_guest_driver.py::test_binding_to_a_device_with_windows": {
+        "guest/windows.c vgpu_windows_map": "pci_request_region",
+        "guest/windows.c vgpu_windows_start": "kzalloc",
+    },
     "tests/chain/test_guest_driver.py::test_work": {
         "guest/area.c vgpu_area_insert": "vm_insert_page",
         "guest/area.c vgpu_piece_alloc": "alloc_pages",
@@ -100,6 +105,10 @@ TESTED: dict[str, dict[str, str]] = {
         "guest/channel.c vgpu_channel_read": "kmalloc",
         "guest/channel.c vgpu_channel_write": "memdup_user",
     },
+    "tests/chain/test_guest_driver.py::test_windows": {
+        "guest/space.c vgpu_space_create": "alloc_anon_inode",
+        "guest/window_node.c vgpu_window_create": "kzalloc",
+    },
 }
 
 UNTESTED: dict[str, str] = {
@@ -107,7 +116,7 @@ UNTESTED: dict[str, str] = {
     # failure is told, and why is not known.
     "edu.c edu_take": "pci_enable_device pci_request_region",
     "guest/main.c vgpu_probe": "pci_enable_device",
-    "guest/main.c vgpu_guest_create": "ida_alloc",  # asks for memory from the 64th device on only
+    "guest/main.c vgpu_guest_create": "ida_alloc_max",  # asks for memory from the 64th device on only
 }
 
 # The log does not tell of who asks with __GFP_NOWARN: only these tests' own findings say that it failed.
