@@ -30,6 +30,7 @@ def test_a_guest_reads_the_function_and_resets_it(gpu: Gpu, guests: Guests) -> N
     uuid = gpu.slice("blue")
     command = (
         f"{FIND} echo vgpu.config=$(base64 -w0 config); echo vgpu.methods=$(cat reset_method); "
+        "echo vgpu.windows=$(ls /dev | grep -c compute); "
         "vgpu-guest verify --json; echo vgpu.fresh=$?; echo 1 >reset; vgpu-guest verify --json; echo vgpu.idle=$?; "
         f"{WORK} --progress-ms 100 >/tmp/work & until grep -q progress /tmp/work; do sleep 0.1; done; "
         "echo 1 >reset; wait $!; echo vgpu.work=$?; "
@@ -44,6 +45,7 @@ def test_a_guest_reads_the_function_and_resets_it(gpu: Gpu, guests: Guests) -> N
     config = base64.b64decode(printed(guest, "config"))
     assert {at: config[at] for at in FIXED} == {at: POWER_ON[at] for at in FIXED}
     assert printed(guest, "methods") == "flr"
+    assert printed(guest, "windows") == "0"
     assert printed(guest, "fresh") == "0"
     assert printed(guest, "idle") == "0"
     assert printed(guest, "work") == str(EXIT_ERROR)

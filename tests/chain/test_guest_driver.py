@@ -172,6 +172,15 @@ def test_binding_to_a_device_with_a_channel(gpu: Gpu, guests: Guests) -> None:
             guest.destroy()
 
 
+def test_binding_to_a_device_with_windows(gpu: Gpu, guests: Guests) -> None:
+    with gpu.leasing():
+        guest = start(gpu, guests, BINDING)
+        try:
+            check(guest, least=10)
+        finally:
+            guest.destroy()
+
+
 def test_work(gpu: Gpu, guests: Guests) -> None:
     check(start(gpu, guests, each_use("submit copy 65536")), least=3)
 
@@ -188,6 +197,15 @@ def test_bytes(gpu: Gpu, guests: Guests) -> None:
             finally:
                 guest.destroy()
             served.result()
+
+
+def test_windows(gpu: Gpu, guests: Guests) -> None:
+    with gpu.leasing():
+        guest = start(gpu, guests, each_use("windows memory"))
+        try:
+            check(guest, least=2)
+        finally:
+            guest.destroy()
 
 
 def serve(uuid: str, guest: Guest) -> None:

@@ -13,8 +13,10 @@
 #include "saturate.h"
 #include "selftest.h"
 #include "verify.h"
+#include "windows.h"
 
 #define DEFAULT_DEVICE "/dev/vgpu0"
+#define DEFAULT_WINDOWS DEFAULT_DEVICE "-compute"
 
 static void help(void)
 {
@@ -30,9 +32,11 @@ static void help(void)
 	       "  fuzz              descriptors of any content for --seconds; --seed\n"
 	       "                    chooses (needs CAP_SYS_RAWIO)\n"
 	       "  channel BYTES     send bytes, expect them back, and one launch\n"
+	       "  windows NAME|all  what windows must keep, with an executor of tests;\n"
+	       "                    windows list names the cases\n"
 	       "  selftest          check this program without a device\n\n"
 	       "options:\n"
-	       "  --device PATH     (" DEFAULT_DEVICE ")\n"
+	       "  --device PATH     (" DEFAULT_DEVICE ", windows: " DEFAULT_WINDOWS ")\n"
 	       "  --json            one JSON object per line\n"
 	       "  --ready           saturate: print a ready record, begin on end of\n"
 	       "                    line or file\n\n"
@@ -96,6 +100,23 @@ static int run_hostile(struct command *command, struct transport *transport)
 	if (status >= 0)
 		return status;
 	fprintf(stderr, "vgpu-guest: hostile: no case %s, see hostile list\n",
+		command->argv[0]);
+	return EXIT_USAGE;
+}
+
+static int run_windows(const struct command *command)
+{
+	const char *path = command->device ? command->device : DEFAULT_WINDOWS;
+	int status;
+
+	if (!strcmp(command->argv[0], "list")) {
+		windows_list();
+		return EXIT_OK;
+	}
+	status = windows_run(path, command->argv[0], command->json);
+	if (status >= 0)
+		return status;
+	fprintf(stderr, "vgpu-guest: windows: no case %s, see windows list\n",
 		command->argv[0]);
 	return EXIT_USAGE;
 }
@@ -170,6 +191,11 @@ int main(int argc, char **argv)
 			return EXIT_OK;
 		}
 		return with_device(&command, run_hostile);
+	}
+	if (!strcmp(name, "windows")) {
+		if (command.argc != 1)
+			return usage("windows: the name of a case, all or list");
+		return run_windows(&command);
 	}
 	if (!strcmp(name, "channel")) {
 		if (command.argc != 1)

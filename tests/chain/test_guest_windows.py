@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows in a real guest: what kmod/uapi/vgpu_guest.h promises of /dev/vgpuN-compute, and how a window ends."""
+
+import errno
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chain.guests import BOOT_S, records
+from tests.chain.test_function import FIND, printed
+from tests.rig.gpu import Gpu, poll
+from tests.rig.guest import Guests
+from tests.rig.window_executor import window_executor
+
+# A process that has a window, maps all of it and waits; $! until it is taken away.
+HOLD = """
+hold() {
+    vgpu-guest windows hold --json >/tmp/hold &
+    until grep -q held /tmp/hold; do sleep 0.1; done
+}
+ended() {
+    wait $!
+    echo vgpu.$1=$?
+    cat /tmp/hold
+}
+"""
+
+
+@pytest.fixture
+def leases(gpu: Gpu) -> Iterator[Gpu]:
+    with gpu.leasing():
+        gpu.tenant("blue", weight=100, timeslice_us=100_000)
+        yield gpu
+
+
+def test_a_guest_keeps_what_its_header_promises(leases: Gpu, guests: Guests) -> None:
+    """Patience first: there the executor does not let go of any window until somebody waits for one."""
+    uuid = leases.slice("blue")
+    node = "/sys/class/vgpu_guest/vgpu0-compute"
+    command = (
+        f"echo vgpu.mode=$(stat -c %a /dev/vgpu0-compute) vgpu.size=$(cat {node}/size); "
+        "vgpu-guest windows patience --json; vgpu-guest windows all --json; echo vgpu.all=$?; "
+        f"until [ $(tr -s ' ' '\\n' <{node}/states | grep -c free) = 16 ]; do sleep 0.1; done; echo vgpu.free=16"
+    )
+    with window_executor(uuid) as executor:
+        executor.lets_go.clear()
+        guest = guests.start("guest-blue", slices=(uuid,), command=command)
+        guest.wait_for(r"^vgpu\.mode=666 vgpu\.size=4194304\s", timeout_s=BOOT_S)
+        guest.wait_for('"record": "waiting"', timeout_s=BOOT_S)
+        executor.lets_go.set()
+        printed(guest, "all")
+        found = {case["case"]: case.get("message", "") for case in records(guest, "windows")}
+        assert {name: why for name, why in found.items() if why} == {}
+        assert found.keys() >= {"patience", "memory", "four", "full", "mappings", "waiting", "rung", "lost"}
+        guest.wait_for(r"^vgpu\.free=16\s", timeout_s=BOOT_S)
+        guest.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
+        assert executor.rings >= 100
+
+
+def test_a_window_ends_with_a_reset_the_driver_and_the_device(leases: Gpu, guests: Guests) -> None:
+    """Whoever waits is told, memory is out of reach, nothing keeps the driver, and others get windows afterwards."""
+    uuid = leases.slice("blue")
+    command = (
+        f"{HOLD}{FIND} address=$(basename $PWD); "
+        "hold; echo 1 >reset; ended reset; vgpu-guest windows memory; echo vgpu.after_reset=$?; "
+        "hold; echo $address >driver/unbind; ended unbind; "
+        "echo vgpu.nodes=$(ls /dev | grep -c vgpu); rmmod vgpu_guest; echo vgpu.rmmod=$?; "
+        "insmod /vgpu_guest.ko; vgpu-guest windows memory; echo vgpu.after_unbind=$?; "
+        "hold; echo vgpu.holding=1; ended removal"
+    )
+    with window_executor(uuid):
+        guest = guests.start("guest-blue", slices=(uuid,), command=command, keep=True)
+        for name in ("reset", "after_reset", "unbind", "nodes", "rmmod", "after_unbind"):
+            assert printed(guest, name) == "0", name
+        printed(guest, "holding")
+        remover = threading.Thread(target=leases.sysfs.remove, args=(uuid,), daemon=True)
+        remover.start()
+        assert printed(guest, "removal") == "0"
+        remover.join(timeout=120)
+        assert not remover.is_alive()
+    guest.wait_for("^vgpu.exit=", timeout_s=BOOT_S)
+    assert [one["value"] for one in records(guest, "taken")] == [errno.EPIPE, errno.ENODEV, errno.ENODEV]
+    assert [one["ok"] for one in records(guest, "windows")] == [True] * 3
+    poll(lambda: leases.slices() == {})
