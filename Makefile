@@ -22,6 +22,8 @@ help:
 	@echo 'make bench-api     the API with 40,000 GPUs, beside OpenStack Placement: tables and build/bench/api.json'
 	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
 	@echo 'make compute    build what shares an accelerator between programs of this machine: docs/compute.md'
+	@echo 'make guest-package  dist/vgpu-guest_*.deb, which a Debian VM installs to compute: docs/deploy.md'
+	@echo 'make install-guest  the same below DESTDIR, for other systems'
 	@echo 'make bench-compute real compute through a tenant, beside the same programs run directly: build/bench/compute.json'
 	@echo 'make lab        a shell in a fresh lab host, checkout mounted'
 	@echo 'make openapi    write api/openapi.json anew and say what changed; refuses what breaks clients'
@@ -83,6 +85,14 @@ compute: setup
 .PHONY: bench-compute
 bench-compute: compute
 	@$(VENV)/bin/python -m tests.bench.compute $(BENCH)
+
+# In a VM, too, so without setup: what they need is gcc, make and python3.
+.PHONY: guest-package install-guest
+guest-package:
+	@$(MAKE) --no-print-directory -s -C kmod/guest/package deb
+
+install-guest:
+	@$(MAKE) --no-print-directory -s -C kmod/guest/package install DESTDIR='$(DESTDIR)'
 
 .PHONY: openapi
 openapi: setup

@@ -6,6 +6,7 @@ mediated devices.
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +120,29 @@ def test_dkms_builds_the_guest_driver_for_every_kernel(machine: Machine) -> None
     machine.run(f"dkms remove vgpumgr-guest/{VERSION} --all")
     for kernel in kernels:
         assert "vgpu_guest" not in machine.run(f"find /usr/lib/modules/{kernel} -name 'vgpu_guest*'")
+
+
+def test_the_package_for_guests_builds_its_driver_and_goes_without_a_trace(machine: Machine, tmp_path: Path) -> None:
+    recipe = ["make", "-s", "-C", CHECKOUT / "kmod/guest/package", "deb", f"BUILD={tmp_path}", f"DIST={tmp_path}"]
+    subprocess.run(recipe, check=True, timeout=600)
+    (package,) = tmp_path.glob("*.deb")
+    shutil.copy(package, machine.checkout)
+    traces = (
+        "find /usr/src/vgpumgr* /usr/lib/vgpumgr /etc/OpenCL /usr/bin/vgpu-guest /usr/lib/modules -name '*vgpu*' || :"
+    )
+    assert ".ko" not in machine.run(traces)
+
+    machine.run(f"dpkg --install /checkout/{package.name}")
+    assert machine.run("dkms status -m vgpumgr-guest").count(": installed") == 3
+    for name in ("cloud", "6.12", "7.x"):
+        assert machine.modinfo(machine.kernel(name), "vgpu_guest")["version"] == VERSION
+    assert "icd       ok" in machine.run("vgpu-guest status || :")
+    machine.run(f"dpkg --install /checkout/{package.name}")
+    assert machine.run("dkms status -m vgpumgr-guest").count(": installed") == 3
+
+    machine.run("dpkg --purge vgpu-guest")
+    assert machine.run("dkms status") == ""
+    assert [line for line in machine.run(traces).splitlines() if "No such file" not in line] == []
 
 
 def test_a_defect_in_the_hosts_module_does_not_keep_dkms_from_building_the_guests(machine: Machine) -> None:

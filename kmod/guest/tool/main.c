@@ -12,6 +12,7 @@
 #include "hostile.h"
 #include "saturate.h"
 #include "selftest.h"
+#include "status.h"
 #include "verify.h"
 #include "windows.h"
 
@@ -22,6 +23,8 @@ static void help(void)
 {
 	printf("usage: vgpu-guest [--device PATH] [--json] COMMAND ...\n\n"
 	       "commands:\n"
+	       "  status            what this guest has to compute with, and why something\n"
+	       "                    does not work\n"
 	       "  info              limits, registers and counters\n"
 	       "  submit OP [SIZE]  one item, its result checked; SIZE: bytes, the\n"
 	       "                    dimension of gemm, the ns of delay\n"
@@ -37,11 +40,23 @@ static void help(void)
 	       "  selftest          check this program without a device\n\n"
 	       "options:\n"
 	       "  --device PATH     (" DEFAULT_DEVICE ", windows: " DEFAULT_WINDOWS ")\n"
+	       "  --root DIR        status: look there instead of at /\n"
 	       "  --json            one JSON object per line\n"
 	       "  --ready           saturate: print a ready record, begin on end of\n"
 	       "                    line or file\n\n"
 	       "saturate options:\n%s\n%s",
 	       saturate_help, exit_help);
+}
+
+static const char *root = "";
+
+static int guest_option(struct command *command, const char *key, const char *value)
+{
+	(void)command;
+	if (strcmp(key, "root") || !value)
+		return 0;
+	root = value;
+	return 1;
 }
 
 static struct transport *open_device(const struct command *command)
@@ -158,7 +173,7 @@ static int usage(const char *why)
 
 int main(int argc, char **argv)
 {
-	struct command command = { 0 };
+	struct command command = { .option = guest_option };
 	const char *name;
 
 	switch (command_parse(&command, "vgpu-guest", argc, argv)) {
@@ -205,6 +220,8 @@ int main(int argc, char **argv)
 	}
 	if (command.argc)
 		return usage("too many arguments");
+	if (!strcmp(name, "status"))
+		return status_run(root, command.json);
 	if (!strcmp(name, "info"))
 		return with_device(&command, run_info);
 	if (!strcmp(name, "verify"))
