@@ -25,6 +25,7 @@
 
 #include "broker/loop.h"
 #include "broker/settings.h"
+#include "executor/rate.h"
 #include "protocol/control.h"
 #include "sched/vgpu_arbiter.h"
 
@@ -101,7 +102,7 @@ struct client {
  * struct tenant - see tenant.h
  * @leaving: it is not configured any more, and waits for its children to end
  * @refused: by enum vgpu_refusal
- * @process_credit_ns: rate.c; a start costs process_interval_ns
+ * @starts: rate.c
  * @credit: datagrams of its children that are read before they have to wait
  */
 struct tenant {
@@ -119,8 +120,7 @@ struct tenant {
 	struct client *clients;
 	uint64_t processes;	/* ever */
 	uint64_t refused[VGPU_REFUSED_STOPPING + 1];
-	uint64_t process_credit_ns;
-	uint64_t process_credit_at_ns;
+	struct vgpu_rate starts;
 	uint64_t credit_at_ns;
 	uint32_t credit;
 	bool leaving;

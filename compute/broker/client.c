@@ -13,11 +13,11 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "broker/datagram.h"
 #include "broker/memory.h"
 #include "broker/rate.h"
 #include "broker/supervisor.h"
 #include "broker/tenant.h"
+#include "executor/datagram.h"
 #include "executor/log.h"
 
 #define SECOND_NS	1000000000ull
@@ -80,7 +80,7 @@ static void hang_up(struct client *client, enum vgpu_refusal refusal, const char
 	if (client->socket.fd < 0)
 		return;
 	snprintf(message.reason, sizeof(message.reason), "%s", reason);
-	datagram_send(client->socket.fd, &message, sizeof(message), NULL, 0);
+	vgpu_datagram_send(client->socket.fd, &message, sizeof(message), NULL, 0);
 	loop_remove(loop_of(client), &client->socket);
 }
 
@@ -160,7 +160,7 @@ static bool read_request(struct client *client)
 
 	if (client->requests.fd < 0)
 		return false;
-	got = datagram_receive(client->requests.fd, &request, sizeof(request));
+	got = vgpu_datagram_receive(client->requests.fd, &request, sizeof(request));
 	if (!got)
 		return false;
 	if (got == 1) {
@@ -334,7 +334,7 @@ void client_started(struct client *client, bool done, const char *reason)
 		return;
 	loop_arm(loop_of(client), &client->patience, UINT64_MAX);
 	client->state = CLIENT_RUNNING;
-	if (datagram_send(client->socket.fd, &message, sizeof(message), &client->window_fd, 1)) {
+	if (vgpu_datagram_send(client->socket.fd, &message, sizeof(message), &client->window_fd, 1)) {
 		client_end(client, VGPU_REFUSED_NOTHING, "");
 		return;
 	}
@@ -350,7 +350,7 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 {
 	struct client *client = (struct client *)((char *)watch - offsetof(struct client, socket));
 	struct vgpu_client_message message;
-	int got = datagram_receive(watch->fd, &message, sizeof(message));
+	int got = vgpu_datagram_receive(watch->fd, &message, sizeof(message));
 
 	(void)events;
 	if (!got)

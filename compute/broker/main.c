@@ -33,10 +33,10 @@
 #include "broker/broker.h"
 #include "broker/control.h"
 #include "broker/json.h"
-#include "broker/priority.h"
 #include "broker/supervisor.h"
 #include "broker/tenant.h"
 #include "executor/log.h"
+#include "executor/priority.h"
 
 #define DOCUMENT_MAX_BYTES	(4u << 20)
 /* Until supervisors that do not end are killed, and then until nobody waits any more. */
@@ -302,7 +302,7 @@ int main(int count, char **arguments)
 		return usage();
 	vgpu_log_open("vgpu-broker");
 	raise_descriptor_limit();
-	error = priority_raise();
+	error = vgpu_priority_raise();
 	if (error)
 		vgpu_log(LOG_NOTICE, "event=priority.ordinary hand-overs are slow while all processors are busy: %s",
 			 strerror(-error));

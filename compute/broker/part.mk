@@ -3,7 +3,7 @@
 
 BROKER_OBJECTS := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,\
 	$(wildcard $(ROOT)/compute/broker/*.c) $(wildcard $(ROOT)/kmod/sched/*.c) \
-	$(ROOT)/compute/executor/log.c)
+	$(wildcard $(ROOT)/compute/executor/*.c))
 
 PROGRAMS += $(OUT)/vgpu-broker
 

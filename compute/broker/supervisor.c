@@ -2,24 +2,18 @@
 #include "broker/supervisor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <syslog.h>
 #include <unistd.h>
 
-#include "broker/datagram.h"
-#include "broker/start.h"
 #include "broker/tenant.h"
+#include "executor/datagram.h"
 #include "executor/log.h"
+#include "executor/start.h"
 
 #define PAUSE_NS	100000000ull
 #define DOUBLINGS	8u
@@ -27,9 +21,6 @@
 #define LASTED_NS	30000000000ull
 /* Until it is killed if it does not exit at the end of its socket. */
 #define END_WITHIN_NS	2000000000ull
-/* What a child has to stop, which others wait for: four chunks, within these. */
-#define GATE_LIMIT_MIN_NS	100000000ull
-#define GATE_LIMIT_MAX_NS	600000000000ull
 
 static struct supervisor *of_socket(struct loop_watch *watch)
 {
@@ -44,50 +35,6 @@ static struct supervisor *of_process(struct loop_watch *watch)
 static struct loop *loop_of(struct supervisor *supervisor)
 {
 	return &supervisor->tenant->broker->loop;
-}
-
-/* In the new process: never returns. */
-static void become(const struct tenant *tenant, int socket, pid_t parent)
-{
-	const struct settings *settings = &tenant->broker->settings;
-	uint64_t gate_limit_ns = 4 * settings->engine.max_chunk_ns;
-	char compile_cache_bytes[24], gate_limit_ms[24];
-	const char *const arguments[] = {
-		settings->supervisor,
-		"--tenant", tenant->settings.name,
-		"--child", settings->child,
-		"--library", settings->library,
-		"--compile-cache-bytes", compile_cache_bytes,
-		"--gate-limit-ms", gate_limit_ms,
-		NULL,
-	};
-	sigset_t none;
-	int null;
-
-	snprintf(compile_cache_bytes, sizeof(compile_cache_bytes), "%llu",
-		 (unsigned long long)tenant->settings.compile_cache_bytes);
-	if (gate_limit_ns < GATE_LIMIT_MIN_NS)
-		gate_limit_ns = GATE_LIMIT_MIN_NS;
-	if (gate_limit_ns > GATE_LIMIT_MAX_NS)
-		gate_limit_ns = GATE_LIMIT_MAX_NS;
-	snprintf(gate_limit_ms, sizeof(gate_limit_ms), "%llu",
-		 (unsigned long long)gate_limit_ns / 1000000);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	signal(SIGPIPE, SIG_DFL);
-	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* The broker may have died before that was said. */
-	if (getppid() != parent)
-		_exit(127);
-	null = open("/dev/null", O_RDONLY);
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(socket, VGPU_FD_SUPERVISOR_SOCKET) < 0)
-		_exit(127);
-	/* dup2() of a descriptor to itself keeps close-on-exec. */
-	if (fcntl(VGPU_FD_SUPERVISOR_SOCKET, F_SETFD, 0) || close_range(VGPU_FD_SUPERVISOR_SOCKET + 1, ~0u, 0))
-		_exit(127);
-	execv(settings->supervisor, (char *const *)arguments);
-	_exit(127);
 }
 
 static void forget(struct supervisor *supervisor)
@@ -108,27 +55,26 @@ static void restart_later(struct supervisor *supervisor, uint64_t now_ns)
 
 static int start(struct supervisor *supervisor)
 {
+	const struct tenant *tenant = supervisor->tenant;
+	const struct vgpu_supervisor_settings settings = {
+		.program = tenant->broker->settings.supervisor,
+		.tenant = tenant->settings.name,
+		.child = tenant->broker->settings.child,
+		.library = tenant->broker->settings.library,
+		.compile_cache_bytes = tenant->settings.compile_cache_bytes,
+		/* What a child has to stop, which others wait for: four chunks. */
+		.gate_limit_ns = 4 * tenant->broker->settings.engine.max_chunk_ns,
+	};
 	struct loop *loop = loop_of(supervisor);
-	pid_t parent = getpid();
-	int pair[2];
-	int error;
+	struct vgpu_supervisor_process process;
+	int error = vgpu_supervisor_start(&settings, &process);
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return -errno;
-	supervisor->pid = fork();
-	if (supervisor->pid < 0) {
-		error = errno;
-		close(pair[0]);
-		close(pair[1]);
-		return -error;
-	}
-	if (!supervisor->pid)
-		become(supervisor->tenant, pair[1], parent);
-	close(pair[1]);
-	supervisor->socket.fd = pair[0];
-	supervisor->process.fd = (int)syscall(SYS_pidfd_open, supervisor->pid, 0);
-	error = supervisor->process.fd < 0 ? -errno : 0;
-	error = error ? error : loop_add(loop, &supervisor->socket, EPOLLIN);
+	if (error)
+		return error;
+	supervisor->pid = process.pid;
+	supervisor->socket.fd = process.socket;
+	supervisor->process.fd = process.pidfd;
+	error = loop_add(loop, &supervisor->socket, EPOLLIN);
 	error = error ? error : loop_add(loop, &supervisor->process, EPOLLIN);
 	if (error) {
 		kill(supervisor->pid, SIGKILL);
@@ -190,7 +136,7 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 {
 	struct supervisor *supervisor = of_socket(watch);
 	struct vgpu_supervisor_message message;
-	int got = datagram_receive(watch->fd, &message, sizeof(message));
+	int got = vgpu_datagram_receive(watch->fd, &message, sizeof(message));
 
 	(void)events;
 	if (!got)
@@ -247,7 +193,7 @@ bool supervisor_send(struct supervisor *supervisor, struct vgpu_supervisor_messa
 	message->version = VGPU_CONTROL_VERSION;
 	if (!message->sequence)
 		message->sequence = ++supervisor->sequence;
-	error = datagram_send(supervisor->socket.fd, message, sizeof(*message), fds, count);
+	error = vgpu_datagram_send(supervisor->socket.fd, message, sizeof(*message), fds, count);
 	if (!error)
 		return true;
 	if (error == -EMFILE || error == -ETOOMANYREFS)	/* of our own making; it is fine itself */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tenant's supervisor: started as start.h says, started again with a growing
+ * A tenant's supervisor: started as executor/start.h says, started again with a growing
  * pause when it dies, killed when it makes no sense or does not answer.
  */
 #ifndef VGPU_BROKER_SUPERVISOR_H

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "broker/start.h"
+#include "executor/start.h"
 
 int main(int count, char **arguments)
 {

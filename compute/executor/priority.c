@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "broker/priority.h"
+#include "executor/priority.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -7,7 +7,7 @@
 
 #define NICE	(-15)
 
-int priority_raise(void)
+int vgpu_priority_raise(void)
 {
 	const struct sched_param none = { 0 };
 

@@ -3,23 +3,23 @@
  * Datagrams of a fixed size on non-blocking SOCK_SEQPACKET sockets (protocol/control.h,
  * uapi/vgpu_lease_page.h).
  */
-#ifndef VGPU_BROKER_DATAGRAM_H
-#define VGPU_BROKER_DATAGRAM_H
+#ifndef VGPU_EXECUTOR_DATAGRAM_H
+#define VGPU_EXECUTOR_DATAGRAM_H
 
 #include <stddef.h>
 
-#define DATAGRAM_FDS_MAX	4u
+#define VGPU_DATAGRAM_FDS_MAX	4u
 
 /* @fds: @count descriptors to send along, which stay the caller's.  Return: 0 or -errno. */
-int datagram_send(int fd, const void *data, size_t bytes, const int *fds, unsigned int count);
+int vgpu_datagram_send(int fd, const void *data, size_t bytes, const int *fds, unsigned int count);
 
 /**
- * datagram_receive() - read one datagram that has no descriptors
+ * vgpu_datagram_receive() - read one datagram that has no descriptors
  *
  * Return: 1 if @data is filled, 0 if there is none, -EPIPE at the end of the
  * connection, -EBADMSG for another size or with descriptors (which are closed),
  * or another -errno.
  */
-int datagram_receive(int fd, void *data, size_t bytes);
+int vgpu_datagram_receive(int fd, void *data, size_t bytes);
 
-#endif /* VGPU_BROKER_DATAGRAM_H */
+#endif /* VGPU_EXECUTOR_DATAGRAM_H */

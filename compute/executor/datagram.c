@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "broker/datagram.h"
+#include "executor/datagram.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-int datagram_send(int fd, const void *data, size_t bytes, const int *fds, unsigned int count)
+int vgpu_datagram_send(int fd, const void *data, size_t bytes, const int *fds, unsigned int count)
 {
 	union {
 		struct cmsghdr header;
-		char space[CMSG_SPACE(DATAGRAM_FDS_MAX * sizeof(int))];
+		char space[CMSG_SPACE(VGPU_DATAGRAM_FDS_MAX * sizeof(int))];
 	} control = { 0 };
 	struct iovec part = { (void *)data, bytes };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
@@ -53,11 +53,11 @@ static int close_received(struct msghdr *message)
 	return found;
 }
 
-int datagram_receive(int fd, void *data, size_t bytes)
+int vgpu_datagram_receive(int fd, void *data, size_t bytes)
 {
 	union {
 		struct cmsghdr header;
-		char space[CMSG_SPACE(DATAGRAM_FDS_MAX * sizeof(int))];
+		char space[CMSG_SPACE(VGPU_DATAGRAM_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec part = { data, bytes };
 	struct msghdr message = {
