@@ -18,6 +18,7 @@
 #include "broker/supervisor.h"
 #include "broker/tenant.h"
 #include "executor/datagram.h"
+#include "executor/header.h"
 #include "executor/log.h"
 
 #define SECOND_NS	1000000000ull
@@ -124,12 +125,8 @@ void client_ended(struct client *client, int status, const char *reason)
 
 	if (client->left && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
 		snprintf(text, sizeof(text), "%s", PROGRAM_ENDED);
-	else if (WIFSIGNALED(status))
-		snprintf(text, sizeof(text), "the child was ended by signal %d%s%.120s", WTERMSIG(status),
-			 *reason ? ": " : "", reason);
 	else
-		snprintf(text, sizeof(text), "the child exited with status %d%s%.120s",
-			 WEXITSTATUS(status), *reason ? ": " : "", reason);
+		vgpu_exit_text(text, status, reason);
 	vgpu_log(client->state == CLIENT_ENDING ? LOG_INFO : LOG_WARNING,
 		 "tenant=%s event=child.ended child=%llu program_pid=%d %s", name, (unsigned long long)client->child,
 		 client->pid, text);

@@ -15,5 +15,5 @@ PROGRAMS += $(OUT)/vgpu-child $(OUT)/vgpu-supervisor
 $(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL) $(EXECUTOR_CORE)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl
 
-$(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
+$(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR)/header.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
 	$(CC) $(CFLAGS) -o $@ $^

@@ -36,6 +36,7 @@
 #define VGPU_WINDOW_BYTES_MIN	(4ull << 20)
 #define VGPU_WINDOW_BYTES_DEFAULT	(64ull << 20)
 #define VGPU_WINDOW_BYTES_MAX	(16ull << 30)
+#define VGPU_WINDOW_REASON_BYTES	192u
 
 /**
  * struct vgpu_ring - indices of a ring with one producer and one consumer
@@ -94,6 +95,11 @@ enum vgpu_child_state {
  *	sets LOST and wakes @reply.bell and @request.space
  * @request: from client to child; its data are at VGPU_WINDOW_REQUEST
  * @reply: from child to client; its data are at VGPU_WINDOW_REPLY
+ * @reason: for people: why @child is LOST.  Whoever sets LOST writes it before.  The
+ *	client copies it, ends it with NUL and prints no control characters of it.
+ *
+ * In a VM the client can map the window before the host has written anything into it.
+ * It waits until @child is READY or LOST, and writes nothing before.
  */
 struct vgpu_window {
 	uint32_t magic;
@@ -102,6 +108,7 @@ struct vgpu_window {
 	_Alignas(64) _Atomic uint32_t child;
 	struct vgpu_ring request;
 	struct vgpu_ring reply;
+	char reason[VGPU_WINDOW_REASON_BYTES];
 };
 
 /* Offsets in a window. */

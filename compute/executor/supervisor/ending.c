@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "executor/gate/tree.h"
+#include "executor/header.h"
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
@@ -39,6 +40,14 @@ uint64_t vgpu_processor_ns(struct vgpu_supervisor *s)
 	return sum;
 }
 
+static void tell_client(const struct vgpu_supervised *child)
+{
+	char text[VGPU_REASON_BYTES];
+
+	vgpu_exit_text(text, child->status, child->reason);
+	vgpu_header_lose(child->window, text);
+}
+
 static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 {
 	unsigned int index = (unsigned int)(one - (one->compiler ? s->compilers : s->children));
@@ -57,7 +66,7 @@ static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 		vgpu_compilers_ended(s, one);
 	} else {
 		vgpu_requests_last_words(one);
-		vgpu_mark_lost(one->window);
+		tell_client(one);
 		close(one->window);
 		close(one->link);
 		s->reserved_bytes -= one->reserved_bytes;

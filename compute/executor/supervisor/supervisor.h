@@ -229,9 +229,6 @@ void vgpu_compilers_ended(struct vgpu_supervisor *s, struct vgpu_supervised *com
 uint64_t vgpu_compilers_poll(struct vgpu_supervisor *s, uint64_t now_ns);
 void vgpu_compilers_forget(struct vgpu_supervisor *s, uint64_t client);
 
-/* lost.c: tell a client that its child is gone; touches nothing that could fault */
-void vgpu_mark_lost(int window);
-
 /* janitor.c: a process that cleans up after a supervisor that was killed */
 int vgpu_janitor_start(struct vgpu_supervisor *s);
 /* The leader of a session that is to end with the supervisor; negative when it has ended. */
