@@ -101,6 +101,11 @@ static void produce(uint64_t from, uint64_t *state)
 	header->request.tail = tail;
 }
 
+static void wake_nobody(_Atomic uint32_t *word)
+{
+	(void)word;
+}
+
 int main(int argc, char **argv)
 {
 	static struct vgpu_request_ring requests;
@@ -115,8 +120,8 @@ int main(int argc, char **argv)
 	window = mmap(NULL, VGPU_WINDOW_BULK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (window == MAP_FAILED || !copy || pthread_create(&writer, NULL, write_anything, NULL))
 		return 2;
-	vgpu_request_ring_open(&requests, window);
-	vgpu_reply_ring_open(&replies, window);
+	vgpu_request_ring_open(&requests, window, wake_nobody);
+	vgpu_reply_ring_open(&replies, window, wake_nobody);
 	while (taken < messages) {
 		const struct vgpu_message *message;
 
@@ -139,13 +144,13 @@ int main(int argc, char **argv)
 			if (!vgpu_reply_ring_put(&replies, (void *)copy)) {
 				broken_replies++;
 				free(replies.overflow);
-				vgpu_reply_ring_open(&replies, window);
+				vgpu_reply_ring_open(&replies, window, wake_nobody);
 			}
 		}
 		vgpu_request_ring_publish(&requests);
 		if (requests.broken) {
 			broken_requests++;
-			vgpu_request_ring_open(&requests, window);
+			vgpu_request_ring_open(&requests, window, wake_nobody);
 			requests.head = random_from(&state) % VGPU_RING_BYTES & ~7ull;
 		}
 	}

@@ -3,8 +3,8 @@
  * A child: the process that serves one client.
  *
  * It has one main thread, which never waits for anything but futex words; the
- * thread of link_client.c; and the library's threads, which reach it by the
- * services of executor/backend.h.
+ * thread of link_client.c, and in front of a VM that of arbiter.c; and the library's
+ * threads, which reach it by the services of executor/backend.h.
  */
 #ifndef VGPU_EXECUTOR_CHILD_H
 #define VGPU_EXECUTOR_CHILD_H
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "executor/backend.h"
+#include "executor/child/arbiter.h"
 #include "executor/child/lease_client.h"
 #include "executor/child/link_client.h"
 #include "executor/child/reply_ring.h"
@@ -49,6 +50,7 @@ struct vgpu_child_options {
 struct vgpu_child {
 	struct vgpu_child_options options;
 	const struct vgpu_backend_operations *operations;
+	const struct vgpu_arbiter *arbiter;
 	struct vgpu_backend *backend;
 	struct vgpu_window *window;
 	const struct vgpu_lease_page *lease_page;
@@ -82,6 +84,9 @@ _Noreturn void vgpu_child_serve(struct vgpu_child *child);
 
 /* Ends the child, with a reason for its supervisor.  Any thread. */
 _Noreturn void vgpu_child_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A thread that takes no signals.  0, or a positive errno value. */
+int vgpu_child_thread(pthread_t *thread, void *(*run)(void *argument), void *argument);
 
 /* The services that @child's backend gets. */
 struct vgpu_child_services vgpu_child_services(struct vgpu_child *child);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Makes the accesses that the lease machine asks for. */
-#include <errno.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include "executor/child/child.h"
@@ -12,14 +10,6 @@ uint64_t vgpu_child_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static void send_request(const struct vgpu_stream_request *request)
-{
-	/* The arbiter reads at once; if it does not, it has more requests of ours than it needs. */
-	while (send(VGPU_FD_ARBITER, request, sizeof(*request), MSG_NOSIGNAL) < 0)
-		if (errno != EINTR)
-			vgpu_child_end("the arbiter's socket: error %d", errno);
 }
 
 enum vgpu_lease_result vgpu_child_lease(struct vgpu_child *child,
@@ -69,7 +59,7 @@ enum vgpu_lease_result vgpu_child_lease(struct vgpu_child *child,
 			atomic_thread_fence(memory_order_seq_cst);
 			break;
 		case VGPU_LEASE_SEND:
-			send_request(&step.request);
+			child->arbiter->send(&step.request);
 			break;
 		case VGPU_LEASE_RESULT:
 			if (step.result == VGPU_LEASE_RESET)

@@ -2,12 +2,12 @@
 #include "executor/child/link_client.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "executor/child/child.h"
 #include "executor/child/futex.h"
 
 #define RETRY_US	1000u
@@ -118,19 +118,12 @@ static void *receive(void *argument)
 
 int vgpu_link_open(struct vgpu_link *link, int socket, void (*wake)(void *context), void *context)
 {
-	sigset_t all, before;
-	int error;
-
 	memset(link, 0, sizeof(*link));
 	link->socket = socket;
 	link->wake = wake;
 	link->context = context;
 	pthread_mutex_init(&link->lock, NULL);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&link->thread, NULL, receive, link);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error;
+	return vgpu_child_thread(&link->thread, receive, link);
 }
 
 static int ask(struct vgpu_link *link, uint64_t bytes)

@@ -160,6 +160,14 @@ static void note_sleep(struct vgpu_child *child, uint64_t slept_ns)
 		child->spins++;
 }
 
+/* What the main thread sleeps on; elsewhere the module's rings change the alarm instead. */
+static void watch_word(const struct vgpu_child *child, struct futex_waitv *words,
+		       unsigned int *count, const _Atomic uint32_t *word, uint32_t value)
+{
+	if (child->arbiter->wakes_by_words)
+		vgpu_futex_watch(words, count, word, value, true);
+}
+
 static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 {
 	struct futex_waitv words[4];
@@ -178,13 +186,13 @@ static void sleep_until_news(struct vgpu_child *child, uint32_t alarm)
 		asleep_ns = vgpu_child_now_ns();
 	atomic_store(&child->asleep, true);
 	vgpu_futex_watch(words, &count, &child->alarm, alarm, false);
-	vgpu_futex_watch(words, &count, &child->lease_page->wake, child->wake_seen, true);
+	watch_word(child, words, &count, &child->lease_page->wake, child->wake_seen);
 	if (listens) {
 		fine = vgpu_request_ring_sleep(&child->requests, &value);
-		vgpu_futex_watch(words, &count, &child->requests.ring->bell, value, true);
+		watch_word(child, words, &count, &child->requests.ring->bell, value);
 	} else if (atomic_load(&child->replies.waiting)) {
 		fine = vgpu_reply_ring_sleep(&child->replies, &value);
-		vgpu_futex_watch(words, &count, &child->replies.ring->space, value, true);
+		watch_word(child, words, &count, &child->replies.ring->space, value);
 	}
 	if (fine && vgpu_futex_wait_any(words, count, until_ns) < 0 && errno != EAGAIN &&
 	    errno != EINTR && errno != ETIMEDOUT)

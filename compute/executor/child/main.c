@@ -59,12 +59,14 @@ static void die_with_supervisor(void)
 		_exit(1);
 }
 
-static void say_ready(struct vgpu_window *window)
+static void say_ready(const struct vgpu_child *child)
 {
+	struct vgpu_window *window = child->window;
+
 	atomic_store(&window->child, VGPU_CHILD_READY);
-	vgpu_futex_wake(&window->child, true);
+	child->arbiter->wake_client(&window->child);
 	atomic_fetch_add(&window->reply.bell, 1);
-	vgpu_futex_wake(&window->reply.bell, true);
+	child->arbiter->wake_client(&window->reply.bell);
 }
 
 static const struct vgpu_backend_operations *
@@ -84,6 +86,7 @@ static _Noreturn void be_child(struct vgpu_child *child,
 
 	child->operations = find(backends, child->options.backend);
 	check_kernel();
+	child->arbiter = vgpu_arbiter_find();
 	open_pages(child);
 	/* The child belongs to the generation that it starts in. */
 	child->wake_seen = atomic_load(&child->lease_page->wake);
@@ -91,11 +94,14 @@ static _Noreturn void be_child(struct vgpu_child *child,
 	if (vgpu_sandbox_confine(&child->options.sandbox, reason))
 		vgpu_child_end("%s", reason);
 	die_with_supervisor();
-	vgpu_request_ring_open(&child->requests, child->window);
-	vgpu_reply_ring_open(&child->replies, child->window);
+	vgpu_request_ring_open(&child->requests, child->window, child->arbiter->wake_client);
+	vgpu_reply_ring_open(&child->replies, child->window, child->arbiter->wake_client);
 	error = vgpu_link_open(&child->link, VGPU_FD_SUPERVISOR, vgpu_child_wake, child);
 	if (error)
 		vgpu_child_end("the thread for the supervisor's answers: %s", strerror(error));
+	error = child->arbiter->listen(vgpu_child_wake, child);
+	if (error)
+		vgpu_child_end("the thread for the module's stream: %s", strerror(error));
 
 	const struct vgpu_backend_configuration configuration = {
 		.library = child->options.library,
@@ -111,7 +117,7 @@ static _Noreturn void be_child(struct vgpu_child *child,
 	if (vgpu_sandbox_close(&child->options.sandbox, reason))
 		vgpu_child_end("%s", reason);
 	vgpu_link_say(VGPU_FD_SUPERVISOR, VGPU_LINK_SERVING, NULL);
-	say_ready(child->window);
+	say_ready(child);
 	vgpu_child_serve(child);
 }
 

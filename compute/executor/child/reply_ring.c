@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/child/futex.h"
-
-void vgpu_reply_ring_open(struct vgpu_reply_ring *replies, void *window)
+void vgpu_reply_ring_open(struct vgpu_reply_ring *replies, void *window,
+			  void (*wake_client)(_Atomic uint32_t *word))
 {
 	memset(replies, 0, sizeof(*replies));
+	replies->wake_client = wake_client;
 	pthread_mutex_init(&replies->lock, NULL);
 	replies->ring = &((struct vgpu_window *)window)->reply;
 	replies->data = (unsigned char *)window + VGPU_WINDOW_REPLY;
@@ -54,12 +54,14 @@ static int produce(struct vgpu_reply_ring *replies, const struct vgpu_message *m
 	return 1;
 }
 
-static void ring_bell(struct vgpu_ring *ring)
+static void ring_bell(const struct vgpu_reply_ring *replies)
 {
+	struct vgpu_ring *ring = replies->ring;
+
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&ring->sleeping, memory_order_relaxed)) {
 		atomic_fetch_add(&ring->bell, 1);
-		vgpu_futex_wake(&ring->bell, true);
+		replies->wake_client(&ring->bell);
 	}
 }
 
@@ -114,7 +116,7 @@ static bool flush(struct vgpu_reply_ring *replies)
 		replies->overflow_from = 0;
 	}
 	if (moved)
-		ring_bell(replies->ring);
+		ring_bell(replies);
 	return true;
 }
 
@@ -136,7 +138,7 @@ bool vgpu_reply_ring_put(struct vgpu_reply_ring *replies, const struct vgpu_mess
 	}
 	pthread_mutex_unlock(&replies->lock);
 	if (produced > 0)
-		ring_bell(replies->ring);
+		ring_bell(replies);
 	return fine;
 }
 

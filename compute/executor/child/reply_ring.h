@@ -27,6 +27,7 @@
 struct vgpu_reply_ring {
 	pthread_mutex_t lock;
 	struct vgpu_ring *ring;
+	void (*wake_client)(_Atomic uint32_t *word);
 	unsigned char *data;
 	uint64_t tail;
 	_Atomic(const char *) broken;
@@ -36,7 +37,8 @@ struct vgpu_reply_ring {
 	_Atomic size_t waiting;
 };
 
-void vgpu_reply_ring_open(struct vgpu_reply_ring *replies, void *window);
+void vgpu_reply_ring_open(struct vgpu_reply_ring *replies, void *window,
+			  void (*wake_client)(_Atomic uint32_t *word));
 
 /**
  * vgpu_reply_ring_put() - send a message, or keep it until there is room

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "executor/child/futex.h"
-
-void vgpu_request_ring_open(struct vgpu_request_ring *requests, void *window)
+void vgpu_request_ring_open(struct vgpu_request_ring *requests, void *window,
+			    void (*wake_client)(_Atomic uint32_t *word))
 {
 	memset(requests, 0, sizeof(*requests));
+	requests->wake_client = wake_client;
 	requests->ring = &((struct vgpu_window *)window)->request;
 	requests->data = (unsigned char *)window + VGPU_WINDOW_REQUEST;
 }
@@ -76,7 +76,7 @@ void vgpu_request_ring_publish(struct vgpu_request_ring *requests)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&ring->full, memory_order_relaxed)) {
 		atomic_fetch_add(&ring->space, 1);
-		vgpu_futex_wake(&ring->space, true);
+		requests->wake_client(&ring->space);
 	}
 }
 

@@ -17,6 +17,7 @@
 
 struct vgpu_request_ring {
 	struct vgpu_ring *ring;
+	void (*wake_client)(_Atomic uint32_t *word);
 	const unsigned char *data;
 	uint64_t head;
 	uint64_t published;	/* the head that the client has seen */
@@ -24,7 +25,8 @@ struct vgpu_request_ring {
 	_Alignas(VGPU_MESSAGE_ALIGN) unsigned char copy[VGPU_MESSAGE_BYTES];
 };
 
-void vgpu_request_ring_open(struct vgpu_request_ring *requests, void *window);
+void vgpu_request_ring_open(struct vgpu_request_ring *requests, void *window,
+			    void (*wake_client)(_Atomic uint32_t *word));
 
 /**
  * vgpu_request_ring_next() - take the next message out of the ring

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a backend gets of the main loop: executor/backend.h. */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -108,6 +110,18 @@ struct vgpu_child_services vgpu_child_services(struct vgpu_child *child)
 		.compile = compile,
 		.log = log_line,
 	};
+}
+
+int vgpu_child_thread(pthread_t *thread, void *(*run)(void *argument), void *argument)
+{
+	sigset_t all, before;
+	int error;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(thread, NULL, run, argument);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
 }
 
 _Noreturn void vgpu_child_end(const char *format, ...)
