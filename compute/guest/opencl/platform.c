@@ -2,6 +2,7 @@
 /* The platform: its start, and what it says of itself. */
 #include "guest/opencl/context.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -93,24 +94,32 @@ static cl_int say_hello(void)
 
 static cl_int started = CL_PLATFORM_NOT_FOUND_KHR;
 
+static bool is_set(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value && *value;
+}
+
 /*
- * Without its variable the library is silent where it is installed for all programs
+ * With nothing to connect to, the library is silent where it is installed for all programs
  * of a machine: most of them do not want it.  OCL_ICD_VENDORS is set by people who do.
  */
-static void say_no_socket(void)
+static void say_nothing_found(void)
 {
-	const char *vendors = secure_getenv("OCL_ICD_VENDORS");
-	const char *path = secure_getenv("VGPUMGR_SOCKET");
-
-	if (vendors && *vendors && (!path || !*path))
+	if (is_set("OCL_ICD_VENDORS") && !is_set("VGPUMGR_SOCKET") && !is_set("VGPUMGR_DEVICE"))
 		fprintf(stderr,
-			"vgpumgr: VGPUMGR_SOCKET is not set; use vgpumgr run --tenant NAME -- PROGRAM\n");
+			"vgpumgr: VGPUMGR_SOCKET is not set; use vgpumgr run --tenant NAME -- PROGRAM "
+			"(in a VM: there is no /dev/vgpu*-compute)\n");
 }
 
 static void start(void)
 {
-	say_no_socket();
-	if (vgpu_start(other_reply))
+	int error = vgpu_start(other_reply);
+
+	if (error == -ENOENT)
+		say_nothing_found();
+	if (error)
 		return;
 	objects_start();
 	callbacks_prepare();

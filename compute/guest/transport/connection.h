@@ -12,16 +12,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "guest/transport/carrier.h"
 #include "guest/transport/transport.h"
 
-/* How long a thread sleeps before it looks whether the broker is still there. */
-#define VGPU_LOOK_NS 200000000l
+/* How long a thread sleeps before it looks whether the other side is still there. */
+#define VGPU_LOOK_NS 200000000ull
 
 /**
  * struct vgpu_connection - the one of this process
  * @window: NULL until connected
  * @bulk_bytes: of the window's bulk area
- * @socket: its end is the child's end
+ * @carrier: what the window came by, and how both sides wake each other
+ * @fd: the carrier's; its end is the child's end
  * @forked: this process is a copy of the one that connected
  * @lost: the child is gone
  * @send_lock: guards the producer's side of the request ring
@@ -38,7 +40,8 @@ struct vgpu_connection {
 	struct vgpu_window *window;
 	uint8_t *request_data, *reply_data, *bulk;
 	uint64_t bulk_bytes;
-	int socket;
+	const struct vgpu_carrier *carrier;
+	int fd;
 	atomic_bool forked, lost;
 	void (*other)(const struct vgpu_message *message, uint32_t bytes);
 
@@ -57,8 +60,14 @@ extern struct vgpu_connection vgpu_connection;
 /* Marks the child as lost and lets every waiting thread see it; from any thread. */
 void vgpu_lose(void);
 
-/* Looks at the child's state and at the socket; returns true if the child is lost. */
+/* Looks at the child's state and at the carrier; returns true if the child is lost. */
 bool vgpu_look(void);
+
+/*
+ * Sleeps for a while at most, unless this word of the window has another value by now, and
+ * looks afterwards; returns false if the child is lost.
+ */
+bool vgpu_sleep(_Atomic uint32_t *word, uint32_t value);
 
 /* Tells all pending records that the child is lost; the receiving lock is held. */
 void vgpu_pending_lose(void);
@@ -69,9 +78,10 @@ bool vgpu_pending_reply(const struct vgpu_message *message, uint32_t bytes);
 void vgpu_bulk_start(uint64_t bytes);
 void vgpu_pending_start(void);
 
-static inline void vgpu_futex_wait(_Atomic uint32_t *word, uint32_t value, long ns)
+/* Words of this process, and what the carrier of one machine does with those of the window. */
+static inline void vgpu_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 {
-	struct timespec timeout = { ns / 1000000000l, ns % 1000000000l };
+	struct timespec timeout = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
 
 	syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0);
 }

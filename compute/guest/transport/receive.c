@@ -50,7 +50,7 @@ static bool take_one(struct vgpu_connection *c)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&ring->full, memory_order_relaxed)) {
 		atomic_fetch_add(&ring->space, 1);
-		vgpu_futex_wake(&ring->space);
+		c->carrier->wake(&ring->space);
 	}
 	if (head.op != VGPU_OP_SKIP) {
 		const struct vgpu_message *message = (const struct vgpu_message *)copy;
@@ -113,8 +113,7 @@ static void sleep_for_reply(struct vgpu_connection *c, uint32_t turn)
 	atomic_thread_fence(memory_order_seq_cst);
 	/* vgpu_kick() changes the turn before it rings. */
 	if (atomic_load(&ring->tail) == c->head && atomic_load(&c->turn) == turn) {
-		vgpu_futex_wait(&ring->bell, bell, VGPU_LOOK_NS);
-		vgpu_look();
+		vgpu_sleep(&ring->bell, bell);
 	}
 	atomic_store(&ring->sleeping, 0);
 }
@@ -177,6 +176,6 @@ void vgpu_kick(void)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (c->window && atomic_load(&c->window->reply.sleeping)) {
 		atomic_fetch_add(&c->window->reply.bell, 1);
-		vgpu_futex_wake(&c->window->reply.bell);
+		c->carrier->wake(&c->window->reply.bell);
 	}
 }

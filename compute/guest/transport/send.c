@@ -30,8 +30,7 @@ static bool wait_for_room(struct vgpu_connection *c, uint64_t bytes)
 		atomic_thread_fence(memory_order_seq_cst);
 		if (!has_room(c, bytes)) {
 			vgpu_drain();
-			vgpu_futex_wait(&ring->space, space, VGPU_LOOK_NS);
-			if (vgpu_look())
+			if (!vgpu_sleep(&ring->space, space))
 				return false;
 		}
 		atomic_store(&ring->full, 0);
@@ -78,7 +77,7 @@ void vgpu_send_commit(void)
 	/* One wake is enough: what follows while the child wakes up need not wake it again. */
 	if (atomic_load_explicit(&ring->sleeping, memory_order_relaxed) && atomic_exchange(&ring->sleeping, 0)) {
 		atomic_fetch_add(&ring->bell, 1);
-		vgpu_futex_wake(&ring->bell);
+		c->carrier->wake(&ring->bell);
 	}
 	pthread_mutex_unlock(&c->send_lock);
 }

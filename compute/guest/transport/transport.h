@@ -36,12 +36,15 @@ struct vgpu_pending {
 };
 
 /**
- * vgpu_start() - connects to the socket that VGPUMGR_SOCKET names and maps the window
+ * vgpu_start() - connects and maps the window
  * @other: called for a reply that belongs to no pending record, like struct
  *	vgpu_pending.reply; may be called from any thread that waits
  *
- * Returns 0, -ENOENT if the variable is not set, or another negative error number
- * after one line on stderr.  Not thread-safe; call it once.
+ * Connects to the socket that VGPUMGR_SOCKET names; if it is not set, to the device that
+ * VGPUMGR_DEVICE names, or else to the first /dev/vgpu*-compute.
+ *
+ * Returns 0, -ENOENT if there is none of these, or another negative error number after
+ * one line on stderr.  Not thread-safe; call it once.
  */
 int vgpu_start(void (*other)(const struct vgpu_message *message, uint32_t bytes));
 
