@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The host's side of a slice: vgpu-supervisor and vgpu-child.
+# The host's side of a slice: vgpu-supervisor and vgpu-child, and vgpu-executor in front of a VM.
 
 EXECUTOR := $(OUT)/compute/executor
 EXECUTOR_SANDBOX := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/sandbox/*.c))
@@ -10,10 +10,17 @@ EXECUTOR_CORE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(filter-out %/watch.c $(wild
 	$(wildcard $(ROOT)/kmod/sched/*.c)))
 EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/supervisor/*.c $(ROOT)/compute/executor/gate/*.c))
 
-PROGRAMS += $(OUT)/vgpu-child $(OUT)/vgpu-supervisor
+# What broker and vgpu-executor have in common.
+EXECUTOR_COMMON := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/*.c))
+EXECUTOR_SLICE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/slice/*.c))
+
+PROGRAMS += $(OUT)/vgpu-child $(OUT)/vgpu-supervisor $(OUT)/vgpu-executor
 
 $(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL) $(EXECUTOR_CORE)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl
 
 $(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR)/header.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
+	$(CC) $(CFLAGS) -o $@ $^
+
+$(OUT)/vgpu-executor: $(EXECUTOR_COMMON) $(EXECUTOR_SLICE)
 	$(CC) $(CFLAGS) -o $@ $^

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The module tells what the guest has done with a window, the supervisor what became of
+ * its child.  What is told here goes to the other one of the two.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "executor/header.h"
+#include "executor/log.h"
+#include "executor/slice/slice.h"
+
+/* New processes of the guest: ten a second, and twice as many as it has windows at once. */
+#define START_INTERVAL_NS	100000000ull
+#define SECOND_NS	1000000000ull
+
+void windows_init(struct slice *slice, uint64_t now_ns)
+{
+	vgpu_rate_open(&slice->starts, START_INTERVAL_NS, 2 * slice->window_count, now_ns);
+	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++)
+		slice->windows[i] = (struct window){ .memory = -1, .patience_ns = UINT64_MAX };
+}
+
+/* Nothing is left of its child, or there never was one. */
+static void let_go(struct slice *slice, struct window *window)
+{
+	unsigned int number = (unsigned int)(window - slice->windows);
+	bool closing = window->closing;
+
+	if (window->memory >= 0)
+		close(window->memory);
+	*window = (struct window){ .memory = -1, .patience_ns = UINT64_MAX };
+	if (closing)
+		module_closed(slice, number);
+	else
+		module_lost(slice, number);
+}
+
+static void refuse(struct slice *slice, unsigned int number, int memory, const char *reason)
+{
+	slice_note(slice, LOG_NOTICE, "window=%u event=window.refused %s", number, reason);
+	vgpu_header_lose(memory, reason);
+	if (memory >= 0)
+		close(memory);
+	module_lost(slice, number);
+}
+
+/* Has a child started; false with a reason, and then the files are the caller's still. */
+static bool start(struct slice *slice, unsigned int number, const struct vgpu_exec_window *files,
+		  uint64_t now_ns, char *reason)
+{
+	struct window *window = &slice->windows[number];
+	uint64_t wait_ns = vgpu_rate_take(&slice->starts, now_ns), sequence;
+	int error;
+
+	if (wait_ns) {
+		snprintf(reason, VGPU_REASON_BYTES, "too many programs have started of late; try in %llu s",
+			 (unsigned long long)(wait_ns + SECOND_NS - 1) / SECOND_NS);
+		return false;
+	}
+	error = vgpu_header_begin(files->memory, slice->window_bytes);
+	if (error) {
+		snprintf(reason, VGPU_REASON_BYTES, "its window cannot be used: %s",
+			 error == EBUSY ? "something is in it already" : strerror(error));
+		return false;
+	}
+	sequence = children_start(slice, slice->children + 1, files);
+	if (!sequence) {
+		snprintf(reason, VGPU_REASON_BYTES, "the host's supervisor takes no child");
+		return false;
+	}
+	*window = (struct window){
+		.state = WINDOW_STARTING, .memory = files->memory, .child = ++slice->children,
+		.start = sequence, .patience_ns = now_ns + SLICE_PATIENCE_NS,
+	};
+	return true;
+}
+
+void window_opened(struct slice *slice, unsigned int number, uint64_t now_ns)
+{
+	struct vgpu_exec_window files;
+	char reason[VGPU_REASON_BYTES];
+	int error;
+
+	if (slice->windows[number].state != WINDOW_IDLE) {
+		vgpu_log(LOG_ERR, "window=%u event=module.senseless it was opened twice", number);
+		return;
+	}
+	error = module_files(slice, number, &files);
+	/* It has been closed meanwhile, which is told next. */
+	if (error == ENXIO)
+		return;
+	if (error) {
+		snprintf(reason, sizeof(reason), "its window cannot be had: %s", strerror(error));
+		refuse(slice, number, -1, reason);
+		return;
+	}
+	if (!start(slice, number, &files, now_ns, reason))
+		refuse(slice, number, files.memory, reason);
+	close(files.lease);
+	close(files.stream);
+}
+
+static void end(struct slice *slice, struct window *window, const char *reason, uint64_t now_ns)
+{
+	if (window->state == WINDOW_IDLE || window->state == WINDOW_ENDING)
+		return;
+	window->state = WINDOW_ENDING;
+	window->patience_ns = now_ns + SLICE_PATIENCE_NS;
+	children_kill(slice, window->child, reason);
+}
+
+void window_closed(struct slice *slice, unsigned int number, uint64_t now_ns)
+{
+	struct window *window = &slice->windows[number];
+
+	window->closing = true;
+	if (window->state == WINDOW_IDLE)
+		let_go(slice, window);
+	else
+		end(slice, window, "the program has ended and its child was removed", now_ns);
+}
+
+void window_started(struct slice *slice, uint64_t sequence, bool done, const char *reason)
+{
+	struct window *window = slice->windows;
+	char text[VGPU_REASON_BYTES];
+
+	while (window < slice->windows + VGPU_WINDOWS_MAX && window->start != sequence)
+		window++;
+	if (window == slice->windows + VGPU_WINDOWS_MAX)
+		return;
+	window->start = 0;
+	if (done && window->state == WINDOW_STARTING) {
+		window->state = WINDOW_RUNNING;
+		window->patience_ns = UINT64_MAX;
+		slice_note(slice, LOG_INFO, "window=%u event=child.started child=%llu",
+			   (unsigned int)(window - slice->windows), (unsigned long long)window->child);
+	} else if (!done) {
+		snprintf(text, sizeof(text), "the child did not start: %.150s", reason);
+		slice_note(slice, LOG_WARNING, "window=%u event=child.failed child=%llu %s",
+			   (unsigned int)(window - slice->windows), (unsigned long long)window->child, text);
+		vgpu_header_lose(window->memory, text);
+		let_go(slice, window);
+	}
+}
+
+void window_exited(struct slice *slice, uint64_t child, int status, const char *reason)
+{
+	struct window *window = slice->windows;
+	char text[VGPU_REASON_BYTES];
+
+	while (window < slice->windows + VGPU_WINDOWS_MAX &&
+	       (window->state == WINDOW_IDLE || window->child != child))
+		window++;
+	if (window == slice->windows + VGPU_WINDOWS_MAX)
+		return;
+	vgpu_exit_text(text, status, reason);
+	slice_note(slice, window->closing ? LOG_INFO : LOG_WARNING, "window=%u event=child.ended child=%llu %s",
+		   (unsigned int)(window - slice->windows), (unsigned long long)child, text);
+	/* The supervisor has told the client so in the window, before it closed its own descriptor. */
+	let_go(slice, window);
+}
+
+/* Windows that are closing are left to the next executor: a killed child takes a moment to go. */
+void windows_lose(struct slice *slice, const char *reason)
+{
+	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++) {
+		struct window *window = &slice->windows[i];
+
+		if (window->state == WINDOW_IDLE || window->closing)
+			continue;
+		vgpu_header_lose(window->memory, reason);
+		let_go(slice, window);
+	}
+}
+
+void windows_kill(struct slice *slice, const char *reason)
+{
+	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++)
+		end(slice, &slice->windows[i], reason, 0);
+}
+
+uint64_t windows_patience_ns(const struct slice *slice)
+{
+	uint64_t first_ns = UINT64_MAX;
+
+	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++)
+		if (slice->windows[i].patience_ns < first_ns)
+			first_ns = slice->windows[i].patience_ns;
+	return first_ns;
+}
