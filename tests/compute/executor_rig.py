@@ -38,7 +38,7 @@ START, KILL, FREEZE, THAW, DONE, FAILED, EXITED = range(1, 8)
 CONTROL = struct.Struct("=IIQQQQQQQQiI192s")
 # kmod/uapi/vgpu_lease_page.h
 NONE, LENT, RECALLED, EXPIRED = range(4)
-READY, YIELD = 1, 2
+READY, YIELD, RING = 1, 2, 3
 WANT = 1
 REQUEST = struct.Struct("=IIQIIQ")
 LEASE_MAGIC = 0x6C767067
@@ -51,6 +51,8 @@ CHILD_AT = 64
 REQUEST_RING_AT = 128
 RING_SIZE = 4 * 64
 REPLY_RING_AT = REQUEST_RING_AT + RING_SIZE
+REASON_AT = REPLY_RING_AT + RING_SIZE
+REASON_BYTES = 192
 TAIL, HEAD, SLEEPING, BELL, FULL, SPACE = 0, 64, 128, 132, 192, 196
 REQUEST_DATA_AT = PAGE
 REPLY_DATA_AT = PAGE + RING_BYTES
@@ -178,6 +180,11 @@ class Window:
     @property
     def state(self) -> int:
         return int(self.words.halves[CHILD_AT // 4])
+
+    @property
+    def reason(self) -> str:
+        """Why the child is lost."""
+        return bytes(self.memory[REASON_AT : REASON_AT + REASON_BYTES]).split(b"\0")[0].decode()
 
     def word(self, ring: int, field_at: int) -> int:
         at = ring + field_at
@@ -349,9 +356,9 @@ class Slice:
                 self.exited[message.child] = message
         return self.exited[child]
 
-    def start(self, *, window: int = WINDOW_BYTES, memory: int = 1 << 30) -> Child:
+    def start(self, *, window: int = WINDOW_BYTES, memory: int = 1 << 30, arbiter: int | None = None) -> Child:
         """Start a child and wait until it serves."""
-        child, message = self.try_start(window=window, memory=memory)
+        child, message = self.try_start(window=window, memory=memory, arbiter=arbiter)
         assert message.op == DONE, message.reason
         try:
             child.window.wait_for_state(SERVING)
@@ -360,16 +367,22 @@ class Slice:
         return child
 
     def try_start(
-        self, *, window: int = WINDOW_BYTES, memory: int = 1 << 30, number: int | None = None
+        self,
+        *,
+        window: int = WINDOW_BYTES,
+        memory: int = 1 << 30,
+        number: int | None = None,
+        arbiter: int | None = None,
     ) -> tuple[Child, Message]:
-        """Ask for a child; its window is of the size that is really needed."""
+        """Ask for a child; its window is of the size that is really needed. `arbiter`: what it gets for a socket."""
         if number is None:
             self.number += 1
             number = self.number
         shared = Window(window if WINDOW_BYTES <= window < 1 << 32 and not window % PAGE else WINDOW_BYTES)
         stream = memfd("stream", PAGE)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        descriptors = (shared.descriptor, self.lease_descriptor, stream, theirs.fileno())
+        arbiter = theirs.fileno() if arbiter is None else arbiter
+        descriptors = (shared.descriptor, self.lease_descriptor, stream, arbiter)
         sequence = self.send(START, child=number, descriptors=descriptors, window=window, memory=memory)
         theirs.close()
         child = Child(number, shared, Words(mmap.mmap(stream, PAGE)), ours)

@@ -68,6 +68,7 @@ def test_a_child_serves_until_it_is_killed(tenant: Slice) -> None:
     assert exited.reason == "the arbiter killed it"
     assert exited.processor_ns > 0
     assert child.window.state == LOST
+    assert child.window.reason == "the child was ended by signal 9: the arbiter killed it"
     assert tenant.kill(child.number).reason == "there is no child with this number"
 
 
@@ -106,6 +107,7 @@ def test_a_child_that_cannot_serve_says_why(tmp_path: Path) -> None:
         assert message.op == DONE
         exited = slice_.wait_for_exit(child.number)
         assert exited.reason == "there is no backend 'nothing'"
+        assert child.window.reason == "the child exited with status 1: there is no backend 'nothing'"
         assert os.WEXITSTATUS(exited.status) == 1
 
 
