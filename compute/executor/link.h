@@ -5,8 +5,9 @@
  *
  * A child is code of the tenant.  The supervisor checks the size, the version,
  * the operation and the number of descriptors of each datagram, and kills a child
- * that sends another.  It reads at most VGPU_LINK_RATE datagrams a second from a
- * child; the child then waits on its own socket.
+ * that sends another.  A child may send VGPU_LINK_BURST datagrams at once.  Beyond that, all
+ * children together are read at VGPU_LINK_RATE, in equal parts; a child that sends more
+ * waits on its own socket.
  *
  *	child -> supervisor	descriptors	answer
  *	SERVING			none		none
@@ -34,9 +35,9 @@
 
 #define VGPU_LINK_VERSION	1u
 
-/* Datagrams per second and child, and how many may come at once. */
+/* Datagrams per second of all children, and how many of each may come at once. */
 #define VGPU_LINK_RATE		2000u
-#define VGPU_LINK_BURST		256u
+#define VGPU_LINK_BURST		64u
 
 /* Of one job, and of one result. */
 #define VGPU_JOB_BYTES_MAX	(64ull << 20)

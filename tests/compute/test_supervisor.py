@@ -36,6 +36,7 @@ from tests.compute.executor_rig import (
     make_product,
     run_slice,
     tell,
+    wait_for,
 )
 
 MIB = 1 << 20
@@ -207,6 +208,25 @@ def test_a_flood_of_datagrams_delays_its_own_child(hostile_program: Path, tmp_pa
         assert call(neighbour.window, 39) == 1
         slice_.kill(child.number)
         assert slice_.wait_for_exit(child.number).reason == "the arbiter killed it"
+
+
+def test_datagrams_of_all_children_together_are_read_at_a_bounded_rate(hostile_program: Path, tmp_path: Path) -> None:
+    datagram = link_datagram(1, 0)
+    many, children = 1000, 8
+    with run_slice(tmp_path, "--backend", "hostile", child=hostile_program) as slice_:
+        floods = [slice_.start() for _ in range(children)]
+        begun = time.monotonic()
+        for child in floods:
+            tell(
+                child.window, CALL, number=SENDTO, times=many, arguments=(SUPERVISOR, datagram, len(datagram), 0, 0, 0)
+            )
+        for child in floods:
+            child.window.reply()
+        # Each sent 64 at once, and no more than 300 are in its socket.
+        assert time.monotonic() - begun >= children * (many - 64 - 300) / 2000
+        # One that was quiet is heard before the others.
+        quiet = slice_.start().number
+        wait_for(lambda: f"child={quiet} event=serving" in slice_.log.read_text(), "the first datagram of a quiet child")
 
 
 def test_what_a_child_prints_is_bounded_and_made_printable(hostile_program: Path, tmp_path: Path) -> None:

@@ -178,8 +178,8 @@ int vgpu_child_start(struct vgpu_supervisor *s, const struct vgpu_supervisor_mes
 		return errno;
 	*child = (struct vgpu_supervised){
 		.number = start->child, .link = link[0], .window = -1,
-		.permits = VGPU_LINK_BURST, .permits_at_ns = vgpu_now_ns(),
 	};
+	vgpu_requests_open(child);
 	memcpy(all, descriptors, 4 * sizeof(int));
 	all[VGPU_FD_SUPERVISOR - VGPU_FD_WINDOW] = link[1];
 	child->window = fcntl(descriptors[0], F_DUPFD_CLOEXEC, 0);

@@ -13,6 +13,11 @@
 
 #define COMPILE_DESCRIPTORS	1u
 #define LAST_WORDS	1024u
+/* What one datagram costs of a child's credit, and the most that it saves up. */
+#define DATAGRAM_NS	(1000000000u / VGPU_LINK_RATE)
+#define BURST_NS	((uint64_t)VGPU_LINK_BURST * DATAGRAM_NS)
+/* A child without credit is not looked at before it has some for so many. */
+#define MUTED_DATAGRAMS	8u
 
 static void answer(struct vgpu_supervisor *s, struct vgpu_supervised *child, uint64_t sequence,
 		   int status, int exit_status, int result)
@@ -124,21 +129,49 @@ static void handle(struct vgpu_supervisor *s, struct vgpu_supervised *child,
 	}
 }
 
+void vgpu_requests_open(struct vgpu_supervised *child)
+{
+	child->credit_ns = BURST_NS;
+}
+
+/*
+ * Time that passes is credit for one datagram in each DATAGRAM_NS.  Children that have used
+ * some of their burst get it in equal parts, so that however many there are, they cost the
+ * supervisor no more than one.  Returns how many they are.
+ */
+static unsigned int share_time(struct vgpu_supervisor *s, uint64_t now_ns)
+{
+	unsigned int sharing = 0;
+	uint64_t each_ns;
+
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		sharing += s->children[i].used && s->children[i].credit_ns < BURST_NS;
+	if (!sharing) {
+		s->links_at_ns = now_ns;
+		return 0;
+	}
+	each_ns = (now_ns - s->links_at_ns) / sharing;
+	s->links_at_ns += each_ns * sharing;
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
+		struct vgpu_supervised *child = &s->children[i];
+
+		if (child->used)
+			child->credit_ns = each_ns < BURST_NS - child->credit_ns ?
+						   child->credit_ns + each_ns : BURST_NS;
+	}
+	return sharing;
+}
+
 static bool may_read(struct vgpu_supervisor *s, struct vgpu_supervised *child, uint64_t now_ns)
 {
-	uint64_t more = (now_ns - child->permits_at_ns) * VGPU_LINK_RATE / 1000000000u;
+	unsigned int sharing = share_time(s, now_ns);
 
-	if (more) {
-		child->permits_at_ns = now_ns;
-		child->permits = more > VGPU_LINK_BURST - child->permits ? VGPU_LINK_BURST :
-									   child->permits + more;
-	}
-	if (child->permits) {
-		child->permits--;
+	if (child->credit_ns >= DATAGRAM_NS) {
+		child->credit_ns -= DATAGRAM_NS;
 		return true;
 	}
 	/* The child waits on its own socket, and costs nobody else anything. */
-	child->muted_until_ns = now_ns + 1000000000u / VGPU_LINK_RATE * 16;
+	child->muted_until_ns = now_ns + MUTED_DATAGRAMS * DATAGRAM_NS * sharing;
 	vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
 	return false;
 }

@@ -56,7 +56,7 @@ struct vgpu_supervisor_options {
  * @window: a child's window, to mark it lost
  * @output: pipe with what it prints
  * @reserved_bytes: of the slice's accelerator memory
- * @permits: datagrams that may be read now (VGPU_LINK_RATE)
+ * @credit_ns: of the time that a datagram costs, what was saved up
  * @muted_until_ns: nothing is read from @link until then; 0 if it is read
  * @died: the first process was reaped; others may be left
  * @deadline_ns: of a compiler
@@ -81,8 +81,7 @@ struct vgpu_supervised {
 	struct vgpu_output output;
 	uint64_t window_bytes;
 	uint64_t reserved_bytes;
-	uint64_t permits;
-	uint64_t permits_at_ns;
+	uint64_t credit_ns;
 	uint64_t muted_until_ns;
 	uint64_t processor_ns;
 	int status;
@@ -119,6 +118,7 @@ struct vgpu_scratch {
  * @gate_asked_ns: when it came
  * @hurried: children's threads run before others until they have stopped
  * @compilers_next_ns: no compiler may be started before; 0 if one may be
+ * @links_at_ns: time up to which children were given credit for their datagrams
  * @places: how many jobs may wait; each has a descriptor
  * @pending: datagrams to the arbiter for which its socket had no room
  */
@@ -143,6 +143,7 @@ struct vgpu_supervisor {
 	bool hurried;
 	struct vgpu_supervised children[VGPU_CHILDREN_MAX];
 	struct vgpu_supervised compilers[VGPU_COMPILERS_MAX];
+	uint64_t links_at_ns;
 	uint64_t compilers_started;
 	uint64_t compilers_paid_ns;
 	uint64_t compilers_next_ns;
@@ -210,6 +211,8 @@ void vgpu_freeze_poll(struct vgpu_supervisor *s);
 
 /* requests.c: datagrams of children */
 void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *child);
+/* A new child has its whole burst. */
+void vgpu_requests_open(struct vgpu_supervised *child);
 /* Of a child that has ended: why it did, if it said so. */
 void vgpu_requests_last_words(struct vgpu_supervised *child);
 void vgpu_requests_unmute(struct vgpu_supervisor *s, uint64_t now_ns);
