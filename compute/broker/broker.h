@@ -25,6 +25,7 @@
 
 #include "broker/loop.h"
 #include "broker/settings.h"
+#include "executor/notice.h"
 #include "executor/rate.h"
 #include "protocol/control.h"
 #include "sched/vgpu_arbiter.h"
@@ -102,6 +103,7 @@ struct client {
  * struct tenant - see tenant.h
  * @leaving: it is not configured any more, and waits for its children to end
  * @refused: by enum vgpu_refusal
+ * @refusals: lines of the log about refused programs
  * @starts: rate.c
  * @credit: datagrams of its children that are read before they have to wait
  */
@@ -120,18 +122,24 @@ struct tenant {
 	struct client *clients;
 	uint64_t processes;	/* ever */
 	uint64_t refused[VGPU_REFUSED_STOPPING + 1];
+	struct vgpu_notice refusals;
 	struct vgpu_rate starts;
 	uint64_t credit_at_ns;
 	uint32_t credit;
 	bool leaving;
 };
 
+/**
+ * struct broker - all of it
+ * @refusals: tells how many lines about refused programs were left out
+ */
 struct broker {
 	struct loop loop;
 	struct vgpu_sched sched;
 	struct vgpu_arbiter arbiter;
 	struct loop_timer arbiter_timer;
 	struct loop_timer farewell;
+	struct loop_timer refusals;
 	struct settings settings;
 	struct tenant *tenants;
 	const char *directory;

@@ -85,13 +85,43 @@ static void hang_up(struct client *client, enum vgpu_refusal refusal, const char
 	loop_remove(loop_of(client), &client->socket);
 }
 
+/* Programs can be refused as fast as they come. */
+static void arm_refusals(struct broker *broker)
+{
+	const struct tenant *tenant;
+	uint64_t due_ns = UINT64_MAX;
+
+	for (tenant = broker->tenants; tenant; tenant = tenant->next)
+		if (vgpu_notice_due_ns(&tenant->refusals) < due_ns)
+			due_ns = vgpu_notice_due_ns(&tenant->refusals);
+	loop_arm(&broker->loop, &broker->refusals, due_ns);
+}
+
+void client_refusals_due(struct loop_timer *timer, uint64_t now_ns)
+{
+	struct broker *broker = (struct broker *)((char *)timer - offsetof(struct broker, refusals));
+	struct tenant *tenant;
+
+	for (tenant = broker->tenants; tenant; tenant = tenant->next) {
+		uint64_t left_out = vgpu_notice_take(&tenant->refusals, now_ns);
+
+		if (left_out)
+			vgpu_log(LOG_NOTICE, "tenant=%s event=client.refused left_out=%llu", tenant->settings.name,
+				 (unsigned long long)left_out);
+	}
+	arm_refusals(broker);
+}
+
 static void refuse(struct client *client, enum vgpu_refusal refusal, const char *reason)
 {
 	struct tenant *tenant = client->tenant;
 
 	tenant->refused[refusal]++;
-	vgpu_log(LOG_NOTICE, "tenant=%s event=client.refused program_pid=%d refusal=%d %s", tenant->settings.name,
-		 client->pid, refusal, reason);
+	if (vgpu_notice_may(&tenant->refusals, loop_now_ns()))
+		vgpu_log(LOG_NOTICE, "tenant=%s event=client.refused program_pid=%d refusal=%d %s",
+			 tenant->settings.name, client->pid, refusal, reason);
+	else
+		arm_refusals(tenant->broker);
 	client_end(client, refusal, reason);
 }
 

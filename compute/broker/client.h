@@ -21,6 +21,9 @@ void client_ended(struct client *client, int status, const char *reason);
 /* End it: its child is killed, if it has one; @refusal and @reason are told to the program. */
 void client_end(struct client *client, enum vgpu_refusal refusal, const char *reason);
 
+/* Of the broker's timer @refusals. */
+void client_refusals_due(struct loop_timer *timer, uint64_t now_ns);
+
 /* Read what its child has sent by now, a few datagrams at most. */
 void client_drain(struct client *client);
 

@@ -31,6 +31,7 @@
 
 #include "broker/apply.h"
 #include "broker/broker.h"
+#include "broker/client.h"
 #include "broker/control.h"
 #include "broker/json.h"
 #include "broker/supervisor.h"
@@ -310,6 +311,7 @@ int main(int count, char **arguments)
 	broker.started_ns = loop_now_ns();
 	broker.arbiter_timer.due = arbiter_due;
 	broker.farewell.due = farewell_due;
+	broker.refusals.due = client_refusals_due;
 	error = lock_directory(broker.directory);
 	if (error == -EWOULDBLOCK)
 		return say_running(broker.directory);

@@ -48,6 +48,7 @@ from tests.compute.broker_rig import (
     make_broker,
     tenant,
 )
+from tests.compute.executor_rig import wait_for
 from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Session
 from vgpumgr.errors import BrokerRefusedError, BrokerUnreachableError
@@ -285,6 +286,27 @@ def test_the_end_of_a_program_kills_its_child(broker: Broker) -> None:
         assert supervisor.expect(KILL)[1] == child.number
         supervisor.exited(child)
     assert broker.shown("blue")["processes"] == []
+
+
+def test_refused_programs_cost_their_tenant_a_line_a_second(broker: Broker) -> None:
+    broker.supervisors()
+    many = 400
+    begun = time.monotonic()
+    for name in ("blue", "red"):
+        for _ in range(many):
+            broker.connect(name).hello(version=99).answer()
+    for name in ("blue", "red"):
+        assert broker.shown(name)["refused"]["version"] == many
+
+    def told(name: str) -> tuple[int, int]:
+        """Lines, and refusals that they tell of."""
+        lines = [line for line in broker.log().splitlines() if f"tenant={name} event=client.refused" in line]
+        counts = [int(line.rpartition("left_out=")[2]) if "left_out=" in line else 1 for line in lines]
+        return len(counts), sum(counts)
+
+    wait_for(lambda: all(told(name)[1] == many for name in ("blue", "red")), "the count of refused programs")
+    for name in ("blue", "red"):
+        assert told(name)[0] <= 2 + time.monotonic() - begun
 
 
 def test_the_log_tells_a_programs_end_from_a_kill_and_names_whose_pid_it_is(broker: Broker) -> None:
