@@ -19,13 +19,13 @@ BEGUN = struct.Struct("=IIQ")
 class Rate(ctypes.Structure):
     """struct vgpu_rate"""
 
-    _fields_ = [(name, ctypes.c_uint64) for name in ("interval_ns", "burst", "credit_ns", "at_ns")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_uint64) for name in ("interval_ns", "burst", "credit_ns", "at_ns")]
 
 
 class Notice(ctypes.Structure):
     """struct vgpu_notice"""
 
-    _fields_ = [(name, ctypes.c_uint64) for name in ("until_ns", "left_out")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_uint64) for name in ("until_ns", "left_out")]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import mmap
 import os
 import struct
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -144,8 +143,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[list[str], str]:
 
 
 @pytest.fixture
-def device(client: Path, tmp_path: Path) -> Iterator[Device]:
-    yield Device(client, tmp_path / "vgpu0-compute")
+def device(client: Path, tmp_path: Path) -> Device:
+    return Device(client, tmp_path / "vgpu0-compute")
 
 
 def test_requests_and_replies_pass_while_both_sides_sleep(device: Device) -> None:

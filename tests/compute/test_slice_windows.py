@@ -99,7 +99,16 @@ def test_at_the_end_each_child_is_killed_once(player: Path) -> None:
 
 def test_the_supervisor_must_answer_and_must_end_what_it_is_to_kill(player: Path) -> None:
     told = play(
-        player, "patience", "opened 0", "patience", "started 101", "patience", "closed 0", "patience", "exited 1", "patience"
+        player,
+        "patience",
+        "opened 0",
+        "patience",
+        "started 101",
+        "patience",
+        "closed 0",
+        "patience",
+        "exited 1",
+        "patience",
     )
     never = f"patience {-1 - 10**9}"
     waits = "patience 5000000000"

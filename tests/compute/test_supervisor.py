@@ -226,7 +226,9 @@ def test_datagrams_of_all_children_together_are_read_at_a_bounded_rate(hostile_p
         assert time.monotonic() - begun >= children * (many - 64 - 300) / 2000
         # One that was quiet is heard before the others.
         quiet = slice_.start().number
-        wait_for(lambda: f"child={quiet} event=serving" in slice_.log.read_text(), "the first datagram of a quiet child")
+        wait_for(
+            lambda: f"child={quiet} event=serving" in slice_.log.read_text(), "the first datagram of a quiet child"
+        )
 
 
 def test_what_a_child_prints_is_bounded_and_made_printable(hostile_program: Path, tmp_path: Path) -> None:
