@@ -218,6 +218,7 @@ def test_a_program_outlives_a_reset_while_it_waits(device: Device) -> None:
     device.begin(SERVING)
     process = device.start("wait")
     device.take()
+    device.wait_for_waits(1)
     # Its pages are gone: an access is SIGBUS.
     device.control.halves[0] = RESET
     os.ftruncate(device.file.fileno(), 0)
@@ -263,6 +264,7 @@ def test_the_device_with_the_lowest_number_is_chosen(
     [
         (errno.ENOSPC, "as many programs use it as it has windows for"),
         (errno.ENODEV, "the device is gone"),
+        (errno.EPIPE, "the device was reset"),
         (errno.EACCES, "Permission denied"),
         (errno.ENOTTY, "this is no compute device of vgpumgr"),
     ],

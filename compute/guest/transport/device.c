@@ -129,6 +129,8 @@ const char *vgpu_device_problem(int error)
 	case ENODEV:
 	case ENXIO:
 		return "the device is gone";
+	case EPIPE:
+		return "the device was reset";
 	case ENOTTY:
 		return "this is no compute device of vgpumgr";
 	case EPROTO:
