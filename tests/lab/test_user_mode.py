@@ -122,7 +122,9 @@ def test_in_virtual_time_a_day_passes_at_once() -> None:
         ("--kernel", "uml", "--systemd"),
         ("--kernel", "uml", "--bare", "--icount"),
         ("--kernel", "uml", "--bare", "--neighbour", "true"),
+        ("--kernel", "uml", "--bare", "--compute"),
         ("--minimal", "--virtual-time"),
+        ("--minimal", "--compute"),
         ("--kernel", "uml-smp", "--minimal", "--virtual-time"),
     ],
 )

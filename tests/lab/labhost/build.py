@@ -9,6 +9,7 @@ from labhost import initrd, qemu
 from labhost.artefacts import Artefacts, kernel_modules, tools
 from labhost.cache import Cache
 from labhost.checkpatch import checkpatch
+from labhost.compute import Compute, compute
 from labhost.debian import bare_image, host_root, qemu_root
 from labhost.deploy import host_image
 from labhost.paths import Paths
@@ -27,11 +28,13 @@ class Ingredients:
     initrds: tuple[Path, Path]
     qemu: Sequence[str] = ()
     host_image: Path | None = None
+    compute_image: Path | None = None
     host_root: Path | None = None
 
 
 def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool = False) -> None:
-    """Build `host`, `modules`, both (`all`), `selftests`, or `checkpatch`, as far as the cache does not have it.
+    """Build `host`, `modules`, both (`all`), `compute`, `selftests`, or `checkpatch`, as far as the cache does not have
+    it.
 
     Without `kernels` the modules are built for all of Debian's. `sparse` checks them, if they have changed, under the
     default kernel or under `kernels`. `refresh` forgets cached Debian systems first, which
@@ -45,6 +48,8 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
         if what == "all":
             cache.forget("host-root")
             cache.forget("qemu")
+    if what == "compute":
+        compute(paths)
     if what == "selftests":
         vfio_selftests(paths)
     if what == "checkpatch":
@@ -64,10 +69,19 @@ def build(paths: Paths, what: str, *, kernels: Sequence[str] = (), refresh: bool
 
 
 def ingredients(
-    paths: Paths, kernel: str, *, mode: str, guest_kernel: str = DEFAULT_KERNEL, artefacts: bool = True
+    paths: Paths,
+    kernel: str,
+    *,
+    mode: str,
+    guest_kernel: str = DEFAULT_KERNEL,
+    artefacts: bool = True,
+    computes: bool = False,
 ) -> Ingredients:
     """Return what a lab host under a kernel needs; builds what is missing or out of date."""
-    chain, initrds = ingredients_of_kernel(paths, kernel, guest_kernel=guest_kernel, artefacts=artefacts)
+    computing = compute(paths) if computes else None
+    chain, initrds = ingredients_of_kernel(
+        paths, kernel, guest_kernel=guest_kernel, artefacts=artefacts, computing=computing
+    )
     if chain.kernel.is_user_mode:
         return Ingredients(toolchain=chain, initrds=initrds, host_root=host_root(paths) if mode == "bare" else None)
     image = {"minimal": None, "bare": bare_image}.get(mode, host_image)
@@ -76,11 +90,17 @@ def ingredients(
         toolchain=chain,
         initrds=initrds,
         host_image=image(paths) if image else None,
+        compute_image=computing.image if computing else None,
     )
 
 
 def ingredients_of_kernel(
-    paths: Paths, kernel: str, *, guest_kernel: str = DEFAULT_KERNEL, artefacts: bool = True
+    paths: Paths,
+    kernel: str,
+    *,
+    guest_kernel: str = DEFAULT_KERNEL,
+    artefacts: bool = True,
+    computing: Compute | None = None,
 ) -> tuple[Toolchain, tuple[Path, Path]]:
     """Return a kernel's toolchain and the two cached archives of its initial RAM disk."""
     chain = toolchain(paths, KERNELS[kernel])
@@ -91,4 +111,5 @@ def ingredients_of_kernel(
         programs = tools(paths, toolchain(paths, KERNELS[DEFAULT_KERNEL]))
         built = Artefacts(modules=kernel_modules(paths, chain), binaries=programs)
         guests = built if chain == guest_chain else Artefacts(modules=kernel_modules(paths, guest_chain))
-    return chain, (initrd.base(paths, chain, built), initrd.with_artefacts(paths, built, guest_chain, guests.of_guests))
+    last = initrd.with_artefacts(paths, built, guest_chain, guests.of_guests, computing)
+    return chain, (initrd.base(paths, chain, built), last)

@@ -34,6 +34,7 @@ examples:
   lab run --minimal -- 'lab-insmod && ls /sys/class/mdev_bus'       seconds; busybox only
   lab run --icount -- python3 -m pytest -q tests/time       virtual time: results do not depend on this machine's load
   lab run -- 'lab-product && vgpumgr get gpus' the deployed product
+  lab run --compute -- /usr/lib/vgpumgr/mandelbrot --frames 8    OpenCL on PoCL; guests have OpenCL, too
   lab run --kernel uml --bare -- python3 -m pytest -q tests/kmod    User-mode Linux: the module alone
   lab run --systemd -- systemctl --failed      a lab host that systemd has booted
   lab run --systemd --reboots -- 'echo $LAB_BOOT; [ $LAB_BOOT = 2 ] || lab-reboot'         a reboot
@@ -46,6 +47,7 @@ in a lab host:
   /lab/bin (on PATH)                           vgpu-guest, vgpu-client: static programs
   /lab/guest/kernel, /lab/guest/initrd         to start guests with; kernel command line: console=ttyS0
                                                vgpu.run=SHELL-COMMAND, by gzip and base64 [vgpu.keep=1]
+  /usr/lib/vgpumgr                             with --compute: programs of compute/ and of tests/chain/programs
   lab-product                                  starts what our ansible roles installed: API, agent, helper, hook;
                                                returns when the host is enrolled and online with its GPU
   lab-reboot [--hard]                          with --reboots: COMMAND runs again, $LAB_BOOT counts; the disk stays
@@ -155,6 +157,8 @@ def _boot_options(options: argparse.Namespace) -> Options:
         raise LabError(f"--kernel {options.kernel} goes with --minimal or --bare, and not with --icount")
     if options.virtual_time and (not user_mode or KERNELS[options.kernel].multiprocessor):
         raise LabError("--virtual-time goes with --kernel uml and one processor; --icount is QEMU's")
+    if options.compute and (options.minimal or user_mode):
+        raise LabError("--compute goes with a lab host that has a root disk: not with --minimal, nor with --kernel uml")
     neighbour = getattr(options, "neighbour", None)
     if neighbour and (options.systemd or options.icount or user_mode):
         raise LabError(
@@ -174,6 +178,7 @@ def _boot_options(options: argparse.Namespace) -> Options:
         timeout_s=options.timeout,
         allow_splats=options.allow_splats,
         artefacts=not options.no_artefacts,
+        compute=options.compute,
         reboots=options.reboots,
         neighbour=neighbour,
         environ=environ,
@@ -190,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
 
     builder = commands.add_parser("build", help="build what boots need, as far as it is not cached (needs root)")
-    whats = ("host", "modules", "all", "selftests", "checkpatch", "sparse")
+    whats = ("host", "modules", "all", "compute", "selftests", "checkpatch", "sparse")
     builder.add_argument("--what", choices=whats, default="all", help="default: all")
     builder.add_argument(
         "--kernel",
@@ -261,4 +266,5 @@ def _add_boot_options(parser: argparse.ArgumentParser, *, timeout_s: int) -> Non
     )
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="for COMMAND; may be repeated")
     parser.add_argument("--allow-splats", action="store_true", help="kernel complaints do not fail the run")
+    parser.add_argument("--compute", action="store_true", help="with PoCL, and with OpenCL in guests")
     parser.add_argument("--no-artefacts", action="store_true", help="without anything built from kmod/")

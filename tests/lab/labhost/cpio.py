@@ -30,6 +30,12 @@ class Archive:
         """Add a copy of a file, executable if the source is."""
         self.add_data(name, source.read_bytes(), mode=0o755 if os.access(source, os.X_OK) else 0o644)
 
+    def add_tree(self, name: str, source: Path) -> None:
+        """Add the regular files of a directory below `name`, which is empty for the root directory."""
+        for file in sorted(source.rglob("*")):
+            if file.is_file():
+                self.add_file(str(Path(name) / file.relative_to(source)), file)
+
     def add_symlink(self, name: str, target: str) -> None:
         """Add a symbolic link."""
         self._add_parents(name)

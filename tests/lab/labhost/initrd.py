@@ -3,7 +3,7 @@
 
     base        per kernel: busybox, modules to reach the disks (or all that the minimal lane has), our scripts
     artefacts   what was built from kmod/, below /lab, and the guests' initial RAM disk, and their kernel if it is not
-                the usual one
+                the usual one; for lab hosts that compute, also what was built from compute/
     job         the command of this boot, below /lab/job
 
 so that a change in kmod/ never rebuilds the image of the lab host.
@@ -16,13 +16,17 @@ from typing import BinaryIO
 from labhost import kernel_image
 from labhost.artefacts import Artefacts
 from labhost.cache import SHORT_LIVED_S, Cache, digest
+from labhost.compute import Compute
 from labhost.cpio import Archive
 from labhost.modules import Module, ModuleTree, needed_by
 from labhost.paths import Paths
 from labhost.toolchain import DEFAULT_KERNEL, Toolchain
 
 _BOOT_MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "ext4", "9p", "9pnet_virtio")
-_OPTIONAL_MODULES = ("crc32c_generic", "crc32c_intel", "libcrc32c")  # ext4 asks for crc32c by its alias
+_OPTIONAL_MODULES = (
+    "crc32c_generic", "crc32c_intel", "libcrc32c",  # ext4 asks for crc32c by its alias
+    "overlay",  # lab hosts that compute
+)  # fmt: skip
 _MINIMAL_MODULES = ("vfio", "vfio_iommu_type1", "mdev", "irqbypass", "virtio_net")
 
 
@@ -44,7 +48,13 @@ def base(paths: Paths, toolchain: Toolchain, artefacts: Artefacts) -> Path:
     return Cache(paths.cache).entry("initrd-base", key, build, unused_limit_s=SHORT_LIVED_S) / "base.cpio"
 
 
-def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_modules: Sequence[Path]) -> Path:
+def with_artefacts(
+    paths: Paths,
+    artefacts: Artefacts,
+    guest: Toolchain,
+    guest_modules: Sequence[Path],
+    compute: Compute | None = None,
+) -> Path:
     """Return the second archive, for lab hosts of the artefacts' kernel; `guest_modules` are for the guests' kernel."""
     guest_init = paths.inside_scripts / "guest-init"
     binaries = sorted(artefacts.binaries)
@@ -54,6 +64,10 @@ def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_m
         initrd = directory / "guest-initrd"
         with initrd.open("wb") as stream:
             _write_guest(stream, guest, guest_init, guest_modules, binaries)
+            if compute:
+                archive = Archive(stream)
+                archive.add_tree("", compute.guest)
+                archive.close()
         with (directory / "artefacts.cpio").open("wb") as stream:
             archive = Archive(stream)
             archive.add_directory("lab/bin")
@@ -61,13 +75,16 @@ def with_artefacts(paths: Paths, artefacts: Artefacts, guest: Toolchain, guest_m
                 archive.add_file(f"lab/{module.name}", module)
             for binary in binaries:
                 archive.add_file(f"lab/bin/{binary.name}", binary)
+            if compute:
+                archive.add_tree("lab/compute", compute.host)
             if not guest.kernel.is_user_mode:
                 archive.add_file("lab/guest/initrd", initrd)
                 if guest.kernel.name != DEFAULT_KERNEL:  # which is in the lab host's image
                     archive.add_file("lab/guest/kernel", kernel_image.bootable(paths, guest))
             archive.close()
 
-    key = digest([guest.directory.name, *_contents(sources), _own_source()])
+    made_of = [guest.directory.name, compute.guest.parent.name if compute else "", *_contents(sources)]
+    key = digest([*made_of, _own_source()])
     return Cache(paths.cache).entry("initrd-artefacts", key, build, unused_limit_s=SHORT_LIVED_S) / "artefacts.cpio"
 
 

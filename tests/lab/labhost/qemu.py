@@ -79,6 +79,7 @@ class Machine:
     checkout: Path
     root_image: Path | None = None
     modules_image: Path | None = None
+    compute_image: Path | None = None
     ssh_port: int | None = None
     wire: Wire | None = None
     reboots: bool = False
@@ -109,6 +110,8 @@ class Machine:
             options += _disk("root", self.root_image, "snapshot=on")
         if self.modules_image:
             options += _disk("modules", self.modules_image, "readonly=on")
+        if self.compute_image:
+            options += _disk("compute", self.compute_image, "readonly=on")
         if self.ssh_port is not None:
             # restrict=on: the lab host reaches nothing outside; the forwarded port still works
             user = f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.ssh_port}-:22"

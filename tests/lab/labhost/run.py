@@ -54,6 +54,7 @@ class Options:
     timeout_s: float = 600.0
     allow_splats: bool = False
     artefacts: bool = True
+    compute: bool = False
     reboots: bool = False
     neighbour: str | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +73,7 @@ def parts_of(paths: Paths, options: Options) -> Ingredients:
         mode=options.mode,
         guest_kernel=options.guest_kernel,
         artefacts=options.artefacts,
+        computes=options.compute,
     )
 
 
@@ -123,6 +125,7 @@ def machine(
         root_image=parts.host_image,
         # the host's image has the default kernel's, with our module that DKMS built among them
         modules_image=None if options.minimal or options.kernel == DEFAULT_KERNEL else parts.toolchain.modules_image,
+        compute_image=parts.compute_image,
         ssh_port=ssh_port,
         wire=wire,
         reboots=options.reboots,
