@@ -144,6 +144,7 @@ LANES = (
             (
                 "tests/lab/lab",
                 "run",
+                "--compute",
                 "--timeout",
                 "2400",
                 "--env",
@@ -271,6 +272,7 @@ LANES = (
             (
                 "tests/lab/lab",
                 "run",
+                "--compute",
                 "--timeout",
                 "1500",
                 "--env",
