@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenCL programs in real guests: guest's library, window, executor, PoCL, in leases of the kernel's engine."""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.chain.guests import BOOT_S
+from tests.rig.drawing import COMPUTE, OPENCL_ERROR, Frames, frames, wrong, zoom
+from tests.rig.figures import Record
+from tests.rig.gpu import Gpu, poll
+from tests.rig.guest import Guest, Guests
+from tests.rig.slice_executor import SliceExecutor
+
+pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute")
+
+POINT = 0.01
+TIMESLICE_US, CHUNK_US = 5_000, 20_000
+SPANS = 200  # of timeslice and chunk, that lease time is looked at over
+COMPILED_S = 120.0  # until a program has its first frame, emulated
+MEMORY_MIB = 128
+AGAIN_S = 60.0
+# Some tens of ms a frame and a few a kernel, emulated; enough of them under way that a busy guest does not run dry.
+DRAWING = ("--iterations", "1000", "--rows", "8", "--ahead", "8")
+DRAW = " ".join(("mandelbrot", *DRAWING))
+# A life is from one start of the program to the next. What ends it says so; the next one does not begin at once, else
+# a program without a device would fill the console.
+LIVES = f"""
+while :; do
+    {DRAW}
+    echo "vgpu.ended=$?"
+    sleep 1
+done
+"""
+# The first life ends by a kill in the guest.
+KILLED = f"""
+{DRAW} >/tmp/first &
+until grep -q '"frame": 3' /tmp/first; do sleep 0.1; done
+kill -9 $!
+wait $!
+status=$?
+cat /tmp/first
+echo "vgpu.ended=$status"
+"""
+SIDE_BY_SIDE = f"""
+for number in 1 2 3 4; do
+    {DRAW} --frames 8 >/tmp/$number || echo "vgpu.failed=$?" &
+done
+wait
+for number in 1 2 3 4; do
+    cat /tmp/$number
+    echo "vgpu.ended=$number"
+done
+"""
+ENDED = re.compile(r"^vgpu\.ended=(\d+)\s*$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def right() -> Frames:
+    """Each frame of the zoom as PoCL computes it without us."""
+    return zoom(*DRAWING)
+
+
+@pytest.fixture
+def leasing(gpu: Gpu) -> Iterator[Gpu]:
+    with gpu.lending(max_chunk_us=CHUNK_US, engine="lease"):
+        yield gpu
+
+
+@dataclass(frozen=True)
+class Painter:
+    """A guest that draws for a tenant, on a slice that has an executor."""
+
+    tenant: str
+    uuid: str
+    guest: Guest
+    executor: SliceExecutor
+
+    def lives(self) -> list[Frames]:
+        """The frames that each life of the program has drawn so far; the last one may go on."""
+        return [frames(said) for said in ENDED.split(self.guest.console())[::2]]
+
+    def statuses(self) -> list[int]:
+        """With which of them the program ended."""
+        return [int(status) for status in ENDED.findall(self.guest.console())]
+
+    def drawn(self) -> int:
+        """How many frames there are, of all lives."""
+        return sum(len(life) for life in self.lives())
+
+    def wait_drawn(self, more: int, *, timeout_s: float = AGAIN_S) -> None:
+        """Until it has drawn so many more than now."""
+        least = self.drawn() + more
+        poll(lambda: self.drawn() >= least, timeout_s=timeout_s)
+
+    def wait_life(self, after: int) -> None:
+        """Until a life has drawn that follows the first `after`; those between may have found no device."""
+        poll(lambda: any(len(life) > 1 for life in self.lives()[after:]), timeout_s=COMPILED_S)
+
+    def wrong(self, right: Frames) -> list[Frames]:
+        return [found for life in self.lives() if (found := wrong(life, right))]
+
+
+@pytest.fixture
+def painting(leasing: Gpu, guests: Guests) -> Iterator[Callable[..., list[Painter]]]:
+    """Starts guests that draw: `painting({"blue": "shell command"})`; returns once all have."""
+    running: list[SliceExecutor] = []
+
+    def start(commands: dict[str, str], *, wait: bool = True) -> list[Painter]:
+        uuids = {tenant: leasing.slice(tenant) for tenant in commands}
+        painters = []
+        for tenant, command in commands.items():
+            executor = SliceExecutor(uuids[tenant])
+            executor.start()
+            running.append(executor)
+            guest = guests.start(
+                f"guest-{tenant}", slices=(uuids[tenant],), command=command, memory_mib=MEMORY_MIB, keep=True
+            )
+            painters.append(Painter(tenant, uuids[tenant], guest, executor))
+        for painter in painters if wait else []:
+            painter.guest.wait_for(r'"record": "frame"', timeout_s=BOOT_S)
+        return painters
+
+    yield start
+    guests.destroy()
+    poll(lambda: not any(one.open for one in leasing.slices().values()))
+    for executor in running:
+        executor.end()
+
+
+def test_two_guests_share_three_to_one_and_follow_a_change(
+    leasing: Gpu, painting: Callable[..., list[Painter]], right: Frames, figures: Record
+) -> None:
+    for tenant, weight in (("blue", 300), ("green", 100)):
+        leasing.tenant(tenant, weight=weight, timeslice_us=TIMESLICE_US)
+    painters = painting(dict.fromkeys(("blue", "green"), LIVES))
+    seconds = SPANS * (TIMESLICE_US + CHUNK_US) / 1e6
+
+    before = {painter.tenant: painter.drawn() for painter in painters}
+    window = leasing.measured_over(seconds)
+    rates = {
+        painter.tenant: (painter.drawn() - before[painter.tenant]) * 1e9 / window.run_ns[painter.tenant]
+        for painter in painters
+    }
+    figures("3:1, frames of blue in a leased second", rates["blue"], against=rates["green"], unit="of green")
+    figures("3:1, lease time of blue by counters", window.share["blue"], against=0.75, unit="of the lease time")
+    assert window.share["blue"] == pytest.approx(0.75, abs=POINT)
+
+    leasing.tenant("green", weight=900)
+    window = leasing.measured_over(seconds)
+    figures("1:3, lease time of blue by counters", window.share["blue"], against=0.25, unit="of the lease time")
+    assert window.share["blue"] == pytest.approx(0.25, abs=POINT)
+
+    for painter in painters:
+        assert painter.wrong(right) == []
+        assert painter.statuses() == []
+
+
+def test_four_programs_of_one_guest_compute_side_by_side(
+    leasing: Gpu, painting: Callable[..., list[Painter]], right: Frames
+) -> None:
+    leasing.tenant("blue", weight=100, timeslice_us=TIMESLICE_US)
+    (painter,) = painting({"blue": SIDE_BY_SIDE}, wait=False)
+    painter.guest.wait_for(r"^vgpu.exit=0\s", timeout_s=2 * BOOT_S)
+    assert "vgpu.failed" not in painter.guest.console()
+    *lives, _ = painter.lives()
+    assert lives == [{number: right[number] for number in range(8)}] * 4
+    poll(lambda: painter.executor.children() == [])
+
+
+def test_whatever_is_killed_the_neighbour_goes_on_and_its_guest_computes_again(
+    leasing: Gpu, guests: Guests, painting: Callable[..., list[Painter]], right: Frames
+) -> None:
+    for tenant in ("blue", "green"):
+        leasing.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
+    victim, neighbour = painting({"blue": KILLED + LIVES, "green": LIVES})
+    executor = victim.executor
+
+    # The program itself, in the guest: its child ends with it, and the next one gets a child of its own.
+    victim.wait_life(after=1)
+    poll(lambda: len(executor.children()) == 1)
+    neighbour.wait_drawn(2)
+
+    lives = len(victim.lives())
+    os.kill(executor.children()[0], signal.SIGKILL)
+    victim.wait_life(lives)
+    neighbour.wait_drawn(2)
+
+    lives = len(victim.lives())
+    os.kill(executor.supervisor(), signal.SIGKILL)
+    assert executor.wait() == 1
+    executor.start()
+    victim.wait_life(lives)
+    neighbour.wait_drawn(2)
+
+    lives = len(victim.lives())
+    os.kill(executor.pid, signal.SIGKILL)
+    executor.wait()
+    executor.start()
+    victim.wait_life(lives)
+    neighbour.wait_drawn(2)
+    first, *others = victim.statuses()
+    assert (first, set(others)) == (128 + signal.SIGKILL, {OPENCL_ERROR})
+    assert victim.wrong(right) == []
+
+    os.kill(victim.guest.qemu_pid(), signal.SIGKILL)
+    poll(lambda: not leasing.slice_stats(victim.uuid).open)
+    poll(lambda: executor.children() == [])
+    neighbour.wait_drawn(2)
+    again = guests.start("guest-again", slices=(victim.uuid,), command=f"{DRAW} --frames 2", memory_mib=MEMORY_MIB)
+    again.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
+    assert wrong(frames(again.console()), right) == {}
+
+    neighbour.wait_drawn(2)
+    assert neighbour.statuses() == []
+    assert neighbour.wrong(right) == []
+
+
+def test_without_a_device_a_guests_program_finds_no_opencl_and_says_so(guests: Guests) -> None:
+    guest = guests.start("guest-bare", slices=(), command="mandelbrot")
+    guest.wait_for(rf"^vgpu.exit={OPENCL_ERROR}\s", timeout_s=BOOT_S)
+    assert "CL_PLATFORM_NOT_FOUND_KHR" in guest.console()
