@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -19,10 +20,12 @@ from tests.rig.slice_executor import SliceExecutor
 pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute")
 
 POINT = 0.01
-TIMESLICE_US, CHUNK_US = 5_000, 20_000
-SPANS = 200  # of timeslice and chunk, that lease time is looked at over
+TIMESLICE_US, CHUNK_US = 5_000, 5_000  # the latter: VGPU_LENDING_CHUNK_NS of the module
+SPANS = 200  # of timeslice and chunk, at least, that lease time is looked at over
+WINDOW_S = max(3.0, SPANS * (TIMESLICE_US + CHUNK_US) / 1e6)
 COMPILED_S = 120.0  # until a program has its first frame, emulated
 MEMORY_MIB = 128
+SLICE_MEMORY = "mem64m"  # a child takes 16 MiB of it at a time
 AGAIN_S = 60.0
 # Some tens of ms a frame and a few a kernel, emulated; enough of them under way that a busy guest does not run dry.
 DRAWING = ("--iterations", "1000", "--rows", "8", "--ahead", "8")
@@ -60,14 +63,15 @@ ENDED = re.compile(r"^vgpu\.ended=(\d+)\s*$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def right() -> Frames:
-    """Each frame of the zoom as PoCL computes it without us."""
-    return zoom(*DRAWING)
+def right() -> Iterator[Future[Frames]]:
+    """Each frame of the zoom as PoCL computes it without us, while guests boot."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(zoom, *DRAWING)
 
 
 @pytest.fixture
 def leasing(gpu: Gpu) -> Iterator[Gpu]:
-    with gpu.lending(max_chunk_us=CHUNK_US, engine="lease"):
+    with gpu.leasing():
         yield gpu
 
 
@@ -111,7 +115,7 @@ def painting(leasing: Gpu, guests: Guests) -> Iterator[Callable[..., list[Painte
     running: list[SliceExecutor] = []
 
     def start(commands: dict[str, str], *, wait: bool = True) -> list[Painter]:
-        uuids = {tenant: leasing.slice(tenant) for tenant in commands}
+        uuids = {tenant: leasing.slice(tenant, memory=SLICE_MEMORY) for tenant in commands}
         painters = []
         for tenant, command in commands.items():
             executor = SliceExecutor(uuids[tenant])
@@ -133,15 +137,15 @@ def painting(leasing: Gpu, guests: Guests) -> Iterator[Callable[..., list[Painte
 
 
 def test_two_guests_share_three_to_one_and_follow_a_change(
-    leasing: Gpu, painting: Callable[..., list[Painter]], right: Frames, figures: Record
+    leasing: Gpu, painting: Callable[..., list[Painter]], right: Future[Frames], figures: Record
 ) -> None:
     for tenant, weight in (("blue", 300), ("green", 100)):
         leasing.tenant(tenant, weight=weight, timeslice_us=TIMESLICE_US)
     painters = painting(dict.fromkeys(("blue", "green"), LIVES))
-    seconds = SPANS * (TIMESLICE_US + CHUNK_US) / 1e6
+    expected = right.result()
 
     before = {painter.tenant: painter.drawn() for painter in painters}
-    window = leasing.measured_over(seconds)
+    window = leasing.measured_over(WINDOW_S)
     rates = {
         painter.tenant: (painter.drawn() - before[painter.tenant]) * 1e9 / window.run_ns[painter.tenant]
         for painter in painters
@@ -151,34 +155,36 @@ def test_two_guests_share_three_to_one_and_follow_a_change(
     assert window.share["blue"] == pytest.approx(0.75, abs=POINT)
 
     leasing.tenant("green", weight=900)
-    window = leasing.measured_over(seconds)
+    window = leasing.measured_over(WINDOW_S)
     figures("1:3, lease time of blue by counters", window.share["blue"], against=0.25, unit="of the lease time")
     assert window.share["blue"] == pytest.approx(0.25, abs=POINT)
 
     for painter in painters:
-        assert painter.wrong(right) == []
+        assert painter.wrong(expected) == []
         assert painter.statuses() == []
 
 
 def test_four_programs_of_one_guest_compute_side_by_side(
-    leasing: Gpu, painting: Callable[..., list[Painter]], right: Frames
+    leasing: Gpu, painting: Callable[..., list[Painter]], right: Future[Frames]
 ) -> None:
     leasing.tenant("blue", weight=100, timeslice_us=TIMESLICE_US)
     (painter,) = painting({"blue": SIDE_BY_SIDE}, wait=False)
     painter.guest.wait_for(r"^vgpu.exit=0\s", timeout_s=2 * BOOT_S)
     assert "vgpu.failed" not in painter.guest.console()
     *lives, _ = painter.lives()
-    assert lives == [{number: right[number] for number in range(8)}] * 4
+    expected = right.result()
+    assert lives == [{number: expected[number] for number in range(8)}] * 4
     poll(lambda: painter.executor.children() == [])
 
 
+@pytest.mark.long
 def test_whatever_is_killed_the_neighbour_goes_on_and_its_guest_computes_again(
-    leasing: Gpu, guests: Guests, painting: Callable[..., list[Painter]], right: Frames
+    leasing: Gpu, guests: Guests, painting: Callable[..., list[Painter]], right: Future[Frames]
 ) -> None:
     for tenant in ("blue", "green"):
         leasing.tenant(tenant, weight=100, timeslice_us=TIMESLICE_US)
     victim, neighbour = painting({"blue": KILLED + LIVES, "green": LIVES})
-    executor = victim.executor
+    executor, expected = victim.executor, right.result()
 
     # The program itself, in the guest: its child ends with it, and the next one gets a child of its own.
     victim.wait_life(after=1)
@@ -205,7 +211,7 @@ def test_whatever_is_killed_the_neighbour_goes_on_and_its_guest_computes_again(
     neighbour.wait_drawn(2)
     first, *others = victim.statuses()
     assert (first, set(others)) == (128 + signal.SIGKILL, {OPENCL_ERROR})
-    assert victim.wrong(right) == []
+    assert victim.wrong(expected) == []
 
     os.kill(victim.guest.qemu_pid(), signal.SIGKILL)
     poll(lambda: not leasing.slice_stats(victim.uuid).open)
@@ -213,13 +219,14 @@ def test_whatever_is_killed_the_neighbour_goes_on_and_its_guest_computes_again(
     neighbour.wait_drawn(2)
     again = guests.start("guest-again", slices=(victim.uuid,), command=f"{DRAW} --frames 2", memory_mib=MEMORY_MIB)
     again.wait_for(r"^vgpu.exit=0\s", timeout_s=BOOT_S)
-    assert wrong(frames(again.console()), right) == {}
+    assert wrong(frames(again.console()), expected) == {}
 
     neighbour.wait_drawn(2)
     assert neighbour.statuses() == []
-    assert neighbour.wrong(right) == []
+    assert neighbour.wrong(expected) == []
 
 
+@pytest.mark.long
 def test_without_a_device_a_guests_program_finds_no_opencl_and_says_so(guests: Guests) -> None:
     guest = guests.start("guest-bare", slices=(), command="mandelbrot")
     guest.wait_for(rf"^vgpu.exit={OPENCL_ERROR}\s", timeout_s=BOOT_S)

@@ -17,7 +17,10 @@ from tests.rig.product import BIN
 from vgpumgr.broker.control import Control
 from vgpumgr.errors import BrokerUnreachableError
 
-pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute"),
+]
 
 CONFIGURATION = """
 run_directory = "{directory}"

@@ -82,11 +82,9 @@ class Gpu:
         self.sysfs.write_gpu(self.address, "attach", "any")
 
     @contextmanager
-    def lending(self, *, max_chunk_us: int, engine: str = "exec") -> Iterator["Gpu"]:
-        """With an engine that executors serve, while the body runs: `exec` grants so much time at once, of `lease` it
-        is the longest that an executor needs to stop.
-        """
-        self.sysfs.write_gpu(self.address, "engine", engine)
+    def lending(self, *, max_chunk_us: int) -> Iterator["Gpu"]:
+        """With the engine `exec`, which grants so much time at once, while the body runs."""
+        self.sysfs.write_gpu(self.address, "engine", "exec")
         try:
             self.set_max_chunk_us(max_chunk_us)
             yield self
