@@ -148,38 +148,21 @@ static int ask(struct vgpu_link *link, uint64_t bytes)
 
 int vgpu_link_reserve(struct vgpu_link *link, uint64_t bytes)
 {
-	uint64_t missing, step;
-
-	if (bytes > link->unused_bytes) {
-		missing = bytes - link->unused_bytes;
-		step = missing < VGPU_LINK_STEP_BYTES ? VGPU_LINK_STEP_BYTES : missing;
-		if (!ask(link, step))
-			link->unused_bytes += step;
-		else if (step != missing && !ask(link, missing))
-			link->unused_bytes += missing;
-		else
-			return ENOMEM;
-	}
-	link->unused_bytes -= bytes;
+	if (ask(link, bytes))
+		return ENOMEM;
 	link->reserved_bytes += bytes;
 	return 0;
 }
 
 void vgpu_link_release(struct vgpu_link *link, uint64_t bytes)
 {
-	struct vgpu_link_message message = {
+	const struct vgpu_link_message message = {
 		.version = VGPU_LINK_VERSION,
 		.op = VGPU_LINK_RELEASE,
+		.bytes = bytes < link->reserved_bytes ? bytes : link->reserved_bytes,
 	};
 
-	if (bytes > link->reserved_bytes)
-		bytes = link->reserved_bytes;
-	link->reserved_bytes -= bytes;
-	link->unused_bytes += bytes;
-	if (link->unused_bytes < 2 * VGPU_LINK_STEP_BYTES)
-		return;
-	message.bytes = link->unused_bytes - VGPU_LINK_STEP_BYTES;
-	link->unused_bytes = VGPU_LINK_STEP_BYTES;
+	link->reserved_bytes -= message.bytes;
 	send_message(link->socket, &message, -1);
 }
 

@@ -14,9 +14,6 @@
 
 #include "executor/link.h"
 
-/* Reserved at once, and kept when less than twice of it is unused. */
-#define VGPU_LINK_STEP_BYTES	(16ull << 20)
-
 struct vgpu_link_compiled {
 	uint64_t token;
 	int status;
@@ -31,7 +28,6 @@ struct vgpu_link {
 	pthread_t thread;
 	/* main thread only */
 	uint64_t sequence;
-	uint64_t unused_bytes;
 	uint64_t reserved_bytes;
 	/* between the threads */
 	_Atomic uint32_t answered;	/* futex word */
@@ -52,7 +48,7 @@ struct vgpu_link {
  */
 int vgpu_link_open(struct vgpu_link *link, int socket, void (*wake)(void *context), void *context);
 
-/* Main thread.  0 or ENOMEM; waits for the supervisor if the last step is used up. */
+/* Main thread.  0 or ENOMEM; waits for the supervisor. */
 int vgpu_link_reserve(struct vgpu_link *link, uint64_t bytes);
 void vgpu_link_release(struct vgpu_link *link, uint64_t bytes);
 

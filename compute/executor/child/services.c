@@ -62,8 +62,7 @@ static bool rivals(struct vgpu_child *child)
 /* All that the supervisor counts for this child, so what it keeps for later as well. */
 static void show_memory(struct vgpu_child *child)
 {
-	atomic_store_explicit(&child->stream_page->memory_bytes,
-			      child->link.reserved_bytes + child->link.unused_bytes,
+	atomic_store_explicit(&child->stream_page->memory_bytes, child->link.reserved_bytes,
 			      memory_order_relaxed);
 }
 
