@@ -146,8 +146,8 @@ def window_executor(uuid: str) -> Iterator[WindowExecutor]:
             os.close(end)
             thread.join()
             os.close(ended)
-        if raised:
-            raise raised[0]
+            if raised:  # beside what the body raised: that may follow from it
+                raise raised[0]
 
 
 def main() -> None:

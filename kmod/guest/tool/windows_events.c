@@ -20,6 +20,8 @@
 
 #define NAP_NS (100 * NS_PER_MS)
 #define TICK_US 50000
+/* So many that a call which finds out by itself, once a second, takes too long for any test. */
+#define ROUNDS 600
 
 /* Tell the child what to do, without waiting for it. */
 static int command(const struct window *window, enum windows_command what)
@@ -48,7 +50,7 @@ bool windows_echo(struct windows_test *test)
 
 	if (!windows_open(test, &window))
 		return false;
-	for (int i = 0; right && i < 100; i++)
+	for (int i = 0; right && i < ROUNDS; i++)
 		right = windows_expect(test, "RING", command(&window, WINDOWS_ECHO), 0) &&
 			windows_expect(test, "WAIT", answered(&window), 0);
 	window_close(&window);
@@ -101,39 +103,48 @@ bool windows_waiting(struct windows_test *test)
 	return right && !*test->why;
 }
 
-struct sleeper {
+struct player {
 	const struct window *window;
+	uint32_t first;
 	int rc;
 };
 
-static void *sleep_there(void *argument)
+/* Wait for one's turn, whose number is in a word, and give it to the other one. */
+static void *play(void *argument)
 {
-	struct sleeper *sleeper = argument;
+	struct player *player = argument;
+	const struct window *window = player->window;
 
-	sleeper->rc = window_wait(sleeper->window, WINDOWS_FREE, 0, WINDOW_FOREVER);
+	for (uint32_t turn = player->first; !player->rc && turn < ROUNDS; turn += 2) {
+		uint32_t seen;
+
+		while (!player->rc && (seen = window_word(window, WINDOWS_FREE)) != turn)
+			player->rc = window_wait(window, WINDOWS_FREE, seen, WINDOW_FOREVER);
+		window_set_word(window, WINDOWS_FREE, turn + 1);
+		if (!player->rc)
+			player->rc = window_ring(window);
+	}
 	return NULL;
 }
 
-/* A ring wakes who waits here, in whichever order the two come. */
+/* A ring wakes who waits here. */
 bool windows_here(struct windows_test *test)
 {
 	struct window window;
-	struct sleeper sleeper = { .window = &window };
+	struct player here = { .window = &window }, there = { .window = &window, .first = 1 };
 	pthread_t thread;
-	bool right;
 
 	if (!windows_open(test, &window))
 		return false;
-	if (pthread_create(&thread, NULL, sleep_there, &sleeper)) {
+	if (pthread_create(&thread, NULL, play, &there)) {
 		window_close(&window);
 		return windows_fail(test, "no thread");
 	}
-	clock_sleep_ns(NAP_NS); /* mostly it sleeps by then */
-	window_set_word(&window, WINDOWS_FREE, 1);
-	right = windows_expect(test, "RING", window_ring(&window), 0);
+	play(&here);
 	pthread_join(thread, NULL);
 	window_close(&window);
-	return right && windows_expect(test, "WAIT beside RING", sleeper.rc, 0);
+	return windows_expect(test, "WAIT and RING here", here.rc, 0) &&
+		windows_expect(test, "WAIT and RING there", there.rc, 0);
 }
 
 /* The child's ring ends a wait although no word has changed. */

@@ -40,21 +40,28 @@ bool windows_again(struct windows_test *test)
 	return true;
 }
 
-/* A process with a window that nobody else sees; its exit status. */
+/*
+ * A process with a window that nobody else sees: at which step it failed, or 0. It says when
+ * it has written, whatever becomes of that, and looks when all have.
+ */
 static int separate(struct windows_test *test, int ready, int go)
 {
 	struct window window;
 	uint32_t mine = getpid();
+	int failed = 0;
 	char byte = 0;
 
 	if (!windows_open(test, &window))
-		return 1;
-	if (!window_is_filled(&window, 0))
-		return 2;
-	window_fill(&window, mine);
+		failed = 1;
+	else if (!window_is_filled(&window, 0))
+		failed = 2;
+	else
+		window_fill(&window, mine);
 	if (write(ready, &byte, 1) != 1 || read(go, &byte, 1))
 		return 3;
-	return window_is_filled(&window, mine) ? 0 : 4;
+	if (!failed && !window_is_filled(&window, mine))
+		failed = 4;
+	return failed;
 }
 
 bool windows_four(struct windows_test *test)
