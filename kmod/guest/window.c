@@ -18,16 +18,37 @@
 /* How long a waiter sleeps before it looks whether the device is still there. */
 #define VGPU_PRESENCE_NS	NSEC_PER_SEC
 
-static vm_fault_t vgpu_window_fault(struct vm_fault *vmf)
+static int vgpu_window_insert(pte_t *pte, unsigned long address, void *data)
 {
-	struct vgpu_window *window = vmf->vma->vm_private_data;
+	struct vm_area_struct *vma = data;
+	struct vgpu_window *window = vma->vm_private_data;
 	struct vgpu_windows *windows = window->windows;
 	u64 start = windows->start + (u64)window->number * windows->bytes;
+	unsigned long page = vma->vm_pgoff + ((address - vma->vm_start) >> PAGE_SHIFT);
+
+	if (pte_none(ptep_get(pte)))
+		set_pte_at(vma->vm_mm, address, pte,
+			   pte_mkspecial(pfn_pte(PHYS_PFN(start) + page,
+						 pgprot_decrypted(vma->vm_page_prot))));
+	return 0;
+}
+
+/*
+ * Insert all pages at once. vmf_insert_pfn() would ask the processor's MTRRs how to cache
+ * them. Firmware calls all below 4 GiB that is not RAM uncachable, but behind BAR2 is memory
+ * of the host, and a processor that believes its guest would access that uncached.
+ */
+static vm_fault_t vgpu_window_fault(struct vm_fault *vmf)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	struct vgpu_window *window = vma->vm_private_data;
 	vm_fault_t rc = VM_FAULT_SIGBUS;
 
 	mutex_lock(&window->lock);
 	if (!window->error)
-		rc = vmf_insert_pfn(vmf->vma, vmf->address, PHYS_PFN(start) + vmf->pgoff);
+		rc = apply_to_page_range(vma->vm_mm, vma->vm_start, vma->vm_end - vma->vm_start,
+					 vgpu_window_insert, vma) ?
+		     VM_FAULT_OOM : VM_FAULT_NOPAGE;
 	mutex_unlock(&window->lock);
 	return rc;
 }

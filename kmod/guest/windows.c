@@ -53,7 +53,7 @@ static int vgpu_windows_map(struct vgpu_windows *windows)
 	if (rc)
 		return rc;
 	windows->start = pci_resource_start(pdev, VGPU_WINDOWS_BAR);
-	/* On x86 this makes the mappings of users write-back, too. */
+	/* For single words, so that it does not matter how x86 really maps it. */
 	windows->memory = memremap(windows->start, bytes, MEMREMAP_WB);
 	if (windows->memory)
 		return 0;
