@@ -14,8 +14,9 @@ KMOD = ROOT / "kmod"
 # Everything a guest or its VMM reaches, and what executes; of the operator's side (netlink, sysfs) only
 # fuzz_dump.c has something.
 MODULE = tuple(
-    "access channel config_space device engine executor executor_file fault irq item".split()  # noqa: SIM905
-    + "executor_notifier memory migration migration_file numbers processor registers ring soft tenant worker".split()  # noqa: SIM905
+    "access binding binding_file channel child config_space device engine executor executor_file".split()  # noqa: SIM905
+    + "executor_notifier fault irq item lending memory migration migration_file numbers".split()  # noqa: SIM905
+    + "processor registers ring soft tenant window worker".split()  # noqa: SIM905
 )
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")

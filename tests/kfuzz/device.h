@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Devices, mediated devices, VFIO, and files that a driver gives away. */
+/* Devices, mediated devices and VFIO. */
 #ifndef KFUZZ_DEVICE_H
 #define KFUZZ_DEVICE_H
 
@@ -48,7 +48,6 @@ struct mdev_driver {
 #define dev_name(device) ((device)->name)
 #define sysfs_emit(text, ...) ((ssize_t)sprintf(text, __VA_ARGS__))
 
-struct file;
 struct iommufd_ctx;
 struct vfio_device;
 struct vfio_device_ops {
@@ -61,6 +60,7 @@ struct vfio_device_ops {
 	ssize_t (*write)(struct vfio_device *vdev, const char *buffer, size_t count,
 			 loff_t *position);
 	long (*ioctl)(struct vfio_device *vdev, unsigned int command, unsigned long arg);
+	int (*mmap)(struct vfio_device *vdev, struct vm_area_struct *vma);
 	void (*request)(struct vfio_device *vdev, unsigned int count);
 	void (*dma_unmap)(struct vfio_device *vdev, u64 iova, u64 length);
 	int (*get_region_info_caps)(struct vfio_device *vdev, struct vfio_region_info *info,
@@ -76,60 +76,8 @@ struct vfio_device {
 	struct device device;
 };
 
-/* ---- files that a driver gives to user space, and migration */
+/* ---- references, and migration */
 
-struct inode;
-typedef struct { int unused; } poll_table;
-typedef unsigned int __poll_t;
-#define poll_wait(file, head, table) ((void)(head))
-#define EPOLLIN 1u
-#define EPOLLPRI 2u
-#define EPOLLOUT 4u
-#define EPOLLHUP 16u
-#define EPOLLRDNORM 64u
-#define EPOLLWRNORM 256u
-#define O_NONBLOCK 2048
-
-struct file_operations {
-	struct module *owner;
-	ssize_t (*read)(struct file *file, char *buffer, size_t count, loff_t *position);
-	ssize_t (*write)(struct file *file, const char *buffer, size_t count, loff_t *position);
-	int (*open)(struct inode *inode, struct file *file);
-	int (*release)(struct inode *inode, struct file *file);
-	long (*unlocked_ioctl)(struct file *file, unsigned int command, unsigned long arg);
-	long (*compat_ioctl)(struct file *file, unsigned int command, unsigned long arg);
-	__poll_t (*poll)(struct file *file, poll_table *wait);
-};
-
-struct miscdevice {
-	int minor;
-	const char *name;
-	const struct file_operations *fops;
-	unsigned int mode;
-};
-
-/* The one device file of the module. */
-extern struct miscdevice *kfuzz_misc;
-#define MISC_DYNAMIC_MINOR 255
-#define misc_register(misc) (kfuzz_misc = (misc), 0)
-#define misc_deregister(misc) ((void)(misc))
-#define compat_ptr_ioctl NULL
-
-struct file {
-	const struct file_operations *f_op;
-	void *private_data;
-	struct inode *f_inode;
-	unsigned int f_flags;
-	int refs;
-};
-
-struct file *anon_inode_getfile(const char *name, const struct file_operations *ops, void *data,
-				int flags);
-struct file *get_file(struct file *file);
-void fput(struct file *file);
-static inline int stream_open(struct inode *inode, struct file *file) { return 0; }
-#define O_RDONLY 0
-#define O_WRONLY 1
 void get_device(struct device *device);
 void put_device(struct device *device);	/* of a vfio_device */
 
@@ -158,6 +106,11 @@ int vfio_register_emulated_iommu_dev(struct vfio_device *vdev);
 void vfio_unregister_group_dev(struct vfio_device *vdev);
 int vfio_set_irqs_validate_and_prepare(struct vfio_irq_set *set, int irqs, int most,
 				       size_t *bytes);
+
+struct vfio_info_cap { struct vfio_info_cap_header *buf; size_t size; };
+int vfio_info_add_capability(struct vfio_info_cap *caps, struct vfio_info_cap_header *cap,
+			     size_t bytes);
+void vfio_info_cap_shift(struct vfio_info_cap *caps, size_t offset);
 int vfio_dma_rw(struct vfio_device *vdev, dma_addr_t guest, void *data, size_t bytes,
 		bool write);
 

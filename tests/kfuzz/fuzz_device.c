@@ -260,12 +260,14 @@ static void run(const u8 *input, size_t bytes)
 	vgpu_engine_stop(&parent->engine);
 	vgpu_executor_unregister();
 	vgpu_rings_exit();
+	sim_finish_work();
 	REQUIRE(parent->refs.count == 1 && !parent->memory_reserved);
 	leaks = sim_leaks();
-	if (leaks.allocations || leaks.memcgs || leaks.eventfds || leaks.threads || leaks.timers) {
-		fprintf(stderr, "left: %lu allocations, %lu cgroups, %lu eventfds, %lu threads, %lu timers\n",
+	if (leaks.allocations || leaks.memcgs || leaks.eventfds || leaks.threads || leaks.timers ||
+	    leaks.files || leaks.pids) {
+		fprintf(stderr, "left: %lu allocations, %lu cgroups, %lu eventfds, %lu threads, %lu timers, %lu files, %lu pids\n",
 			leaks.allocations, leaks.memcgs, leaks.eventfds, leaks.threads,
-			leaks.timers);
+			leaks.timers, leaks.files, leaks.pids);
 		abort();
 	}
 }

@@ -17,8 +17,6 @@ struct eventfd_ctx {
 unsigned int sim_failures;
 struct sim_counts sim_counts;
 
-struct miscdevice *kfuzz_misc;
-
 static struct eventfd_ctx eventfds[EVENTFDS];
 static u64 allocations, memcgs;
 static const void *user_memory;
@@ -211,6 +209,7 @@ void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
 struct sim_leaks sim_leaks(void)
 {
 	struct sim_leaks leaks = { .allocations = allocations, .memcgs = memcgs,
+				   .files = sim_files_left(), .pids = sim_pids_left(),
 				   .threads = sim_threads_left(), .timers = sim_timers_left() };
 
 	for (unsigned int i = 0; i < EVENTFDS; i++)
@@ -273,35 +272,6 @@ void put_device(struct device *device)
 }
 
 void vfio_put_device(struct vfio_device *vdev) { put_device(&vdev->device); }
-
-struct file *anon_inode_getfile(const char *name, const struct file_operations *ops, void *data,
-				int flags)
-{
-	struct file *file = kfuzz_alloc(sizeof(*file), GFP_KERNEL);
-
-	(void)name;
-	(void)flags;
-	if (!file)
-		return ERR_PTR(-ENOMEM);
-	*file = (struct file){ .f_op = ops, .private_data = data, .refs = 1 };
-	return file;
-}
-
-struct file *get_file(struct file *file)
-{
-	REQUIRE(file->refs > 0);
-	file->refs++;
-	return file;
-}
-
-void fput(struct file *file)
-{
-	REQUIRE(file->refs > 0);
-	if (--file->refs)
-		return;
-	file->f_op->release(file->f_inode, file);
-	kfree(file);
-}
 
 /* The way between two states, with P2P; drivers/vfio/vfio_main.c has it as a table. */
 int vfio_mig_get_next_state(struct vfio_device *vdev, enum vfio_device_mig_state now,
@@ -375,6 +345,39 @@ int vfio_set_irqs_validate_and_prepare(struct vfio_irq_set *set, int irqs, int m
 		*bytes = set->count * size;
 	}
 	return 0;
+}
+
+/* As drivers/vfio/vfio_main.c has them. */
+int vfio_info_add_capability(struct vfio_info_cap *caps, struct vfio_info_cap_header *cap,
+			     size_t bytes)
+{
+	struct vfio_info_cap_header *buf, *last;
+
+	bytes = (bytes + 7) & ~7ul;
+	buf = kfuzz_alloc(caps->size + bytes, GFP_KERNEL);
+	if (!buf)
+		return -ENOMEM;
+	if (caps->size)
+		memcpy(buf, caps->buf, caps->size);
+	for (last = buf; caps->size && last->next;)
+		last = (void *)((u8 *)buf + last->next);
+	if (caps->size)
+		last->next = caps->size;
+	memcpy((u8 *)buf + caps->size, cap, bytes);
+	((struct vfio_info_cap_header *)((u8 *)buf + caps->size))->next = 0;
+	kfree(caps->buf);
+	*caps = (struct vfio_info_cap){ .buf = buf, .size = caps->size + bytes };
+	return 0;
+}
+
+void vfio_info_cap_shift(struct vfio_info_cap *caps, size_t offset)
+{
+	struct vfio_info_cap_header *cap = caps->buf;
+
+	for (u32 next = cap->next; next; next = cap->next) {
+		cap->next += offset;
+		cap = (void *)((u8 *)caps->buf + next);
+	}
 }
 
 /*

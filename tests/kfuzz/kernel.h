@@ -63,6 +63,7 @@ typedef s64 ktime_t;
 
 #define S32_MAX INT32_MAX
 #define S64_MAX INT64_MAX
+#define KTIME_MAX S64_MAX
 #define NSEC_PER_USEC 1000L
 #define NSEC_PER_MSEC 1000000L
 #define NSEC_PER_SEC 1000000000L
@@ -74,6 +75,7 @@ typedef s64 ktime_t;
 #define WRITE_ONCE(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
 #define xchg(pointer, value) __atomic_exchange_n(pointer, value, __ATOMIC_SEQ_CST)
 #define smp_load_acquire(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define smp_mb() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define smp_store_release(p, value) __atomic_store_n(p, value, __ATOMIC_RELEASE)
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define array_index_nospec(index, size) (index)
@@ -203,6 +205,8 @@ typedef struct { s64 counter; } atomic64_t;
 #define atomic_inc_return(a) (++(a)->counter)
 #define atomic_dec_and_test(a) (!--(a)->counter)
 #define atomic64_inc_return(a) (++(a)->counter)
+#define atomic64_inc(a) ((void)(a)->counter++)
+#define atomic64_xchg(a, n) xchg(&(a)->counter, n)
 #define atomic64_read(a) ((a)->counter)
 #define atomic64_set(a, n) ((a)->counter = (n))
 
@@ -256,6 +260,7 @@ struct eventfd_ctx *eventfd_ctx_fdget(int fd);
 void eventfd_ctx_put(struct eventfd_ctx *ctx);
 void vgpu_eventfd_signal(struct eventfd_ctx *ctx);
 
+#include "files.h"
 #include "device.h"
 #include "genetlink.h"
 

@@ -23,12 +23,21 @@ void sim_sleep(u64 ns);
 extern unsigned int sim_failures;
 /* What is left of a life: everything must be zero when the last device is gone. */
 struct sim_leaks {
-	u64 allocations, memcgs, eventfds, threads, timers;
+	u64 allocations, memcgs, eventfds, threads, timers, files, pids;
 };
 struct sim_leaks sim_leaks(void);
 u64 sim_threads_left(void);
 bool sim_will_run(const struct task_struct *task);	/* whatever others do */
 u64 sim_timers_left(void);
+u64 sim_files_left(void);	/* and pages, mappings and descriptors */
+u64 sim_pids_left(void);
+void sim_finish_work(void);	/* nothing is pending afterwards */
+
+/* What a process does with files: a descriptor's becomes its own, and a file is mapped. */
+struct file *sim_take_fd(unsigned int fd);
+struct vm_area_struct *sim_map_begin(struct file *file, u64 offset, u64 bytes,
+				     unsigned long flags);
+void sim_unmap(struct vm_area_struct *vma);
 
 /* Words that begin like this come from a guest and from nobody else. */
 #define SIM_GUESTS 0x6775657374730000ull
@@ -63,6 +72,7 @@ struct sim_counts {
 	u64 preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
 	u64 spinlocks, wakes;	/* by the process */
 	u64 woken;		/* times that all who wait in user space were */
+	u64 interrupts;		/* of timers */
 	u64 torn_looks;		/* at what was being written */
 	u64 told_stops;		/* lines in the log about slices that have stopped */
 };

@@ -3,17 +3,20 @@
 #ifndef KFUZZ_TASK_H
 #define KFUZZ_TASK_H
 
-typedef struct { bool held; } spinlock_t;
+/* Held by who may be interrupted, and wanted by an interrupt, it would never be free. */
+typedef struct { bool held, interruptible, interrupts; } spinlock_t;
 struct mutex { struct task_struct *owner; };
 typedef struct { u64 woken; } wait_queue_head_t;
 
 void spin_lock_init(spinlock_t *lock);
 void spin_lock(spinlock_t *lock);
 void spin_unlock(spinlock_t *lock);
-#define spin_lock_irq(lock) spin_lock(lock)
-#define spin_unlock_irq(lock) spin_unlock(lock)
-#define spin_lock_irqsave(lock, flags) ((void)((flags) = 0), spin_lock(lock))
-#define spin_unlock_irqrestore(lock, flags) ((void)(flags), spin_unlock(lock))
+void spin_lock_irq(spinlock_t *lock);
+void spin_unlock_irq(spinlock_t *lock);
+#define spin_lock_irqsave(lock, flags) ((flags) = kfuzz_irqs_off(), spin_lock(lock))
+#define spin_unlock_irqrestore(lock, flags) kfuzz_spin_unlock(lock, flags)
+bool kfuzz_irqs_off(void);	/* from now on; whether they were */
+void kfuzz_spin_unlock(spinlock_t *lock, bool irqs_off);
 
 #define DEFINE_MUTEX(name) struct mutex name
 void mutex_init(struct mutex *lock);
@@ -51,8 +54,20 @@ void wake_up_all(wait_queue_head_t *head);
 		while (!(condition)) \
 			kfuzz_wait(); \
 	} while (0)
+/* Who sleeps is woken, or has a signal. */
 #define wait_event_interruptible(head, condition) \
-	({ wait_event(head, condition); 0; })
+	({ \
+		int error_ = 0; \
+		u64 woken_ = (head).woken; \
+		might_sleep(); \
+		while (!(condition) && !error_) { \
+			error_ = kfuzz_sleep_on(&(head), woken_); \
+			woken_ = (head).woken; \
+		} \
+		error_; \
+	})
+int kfuzz_sleep_on(const wait_queue_head_t *head, u64 woken);	/* if not woken since */
+void wake_up_interruptible(wait_queue_head_t *head);
 void kfuzz_wait(void);	/* let the others run until something happens */
 
 /* ---- tasks and time */
@@ -67,6 +82,7 @@ struct task_struct {
 	unsigned long nivcsw;
 	struct { u64 sum_exec_runtime; } se;
 	struct mm_struct *mm;
+	struct pid *tgid;
 	struct kfuzz_coroutine *coroutine;
 };
 
@@ -76,7 +92,14 @@ struct task_struct {
 #define TASK_UNINTERRUPTIBLE 1
 #define SIGKILL 9
 #define MIN_NICE (-20)
-#define HRTIMER_MODE_ABS 0
+#define num_online_cpus() 2u
+
+/* Of a thread group; whose is current is the program's to say. */
+struct pid { int refs; bool killed; };
+#define task_tgid(task) ((task)->tgid)
+struct pid *get_pid(struct pid *pid);
+void put_pid(struct pid *pid);
+int kill_pid(struct pid *pid, int number, int privileged);
 
 extern struct task_struct *current;
 struct task_struct *kfuzz_thread_create(int (*run)(void *data), void *data);
@@ -94,6 +117,7 @@ void set_current_state(int state);
 void schedule(void);
 int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode);
 long schedule_timeout_killable(long ticks);
+unsigned long msleep_interruptible(unsigned int ms);
 #define schedule_timeout_idle(ticks) schedule_timeout_killable(ticks)
 #define schedule_timeout_uninterruptible(ticks) schedule_timeout_killable(ticks)
 void cond_resched(void);
@@ -150,6 +174,24 @@ void mod_timer(struct timer_list *timer, unsigned long expires);
 int timer_delete_sync(struct timer_list *timer);
 #define timer_shutdown_sync(timer) timer_delete_sync(timer)
 
+/* Fires in an interrupt, wherever there may be one. */
+enum hrtimer_restart { HRTIMER_NORESTART };
+enum hrtimer_mode { HRTIMER_MODE_ABS };
+#define CLOCK_MONOTONIC 1
+struct hrtimer {
+	enum hrtimer_restart (*function)(struct hrtimer *timer);
+	u64 expires_ns;
+	struct hrtimer *next;	/* of those that are armed */
+	bool armed;
+};
+
+void vgpu_hrtimer_setup(struct hrtimer *timer,
+			enum hrtimer_restart (*function)(struct hrtimer *timer), int clock,
+			enum hrtimer_mode mode);
+void hrtimer_start(struct hrtimer *timer, ktime_t expires, enum hrtimer_mode mode);
+int hrtimer_try_to_cancel(struct hrtimer *timer);
+int hrtimer_cancel(struct hrtimer *timer);
+
 struct work_struct {
 	void (*run)(struct work_struct *work);
 	struct work_struct *next;	/* of those that are pending */
@@ -157,6 +199,7 @@ struct work_struct {
 };
 struct delayed_work { struct work_struct work; };
 struct workqueue_struct { int unused; };
+extern struct workqueue_struct *system_wq;
 #define TASK_COMM_LEN 16
 #define WQ_UNBOUND 0
 #define WQ_MEM_RECLAIM 0

@@ -16,9 +16,9 @@ import pytest
 
 from tests.kfuzz.build import HERE, build
 
-ITEM = ("fuzz_item", "descriptor", "kernel", "threads")
-DUMP = ("fuzz_dump", "kernel", "threads")
-DEVICE = ("fuzz_device", "process", "lend", "vmm", "migrate", "guest", "descriptor", "kernel", "threads")
+ITEM = ("fuzz_item", "descriptor", "kernel", "files", "threads")
+DUMP = ("fuzz_dump", "kernel", "files", "threads")
+DEVICE = ("fuzz_device", "process", "lend", "vmm", "migrate", "guest", "descriptor", "kernel", "files", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
 

@@ -24,6 +24,8 @@ struct kfuzz_coroutine {
 	int state;	/* what it will be when it calls schedule() */
 	bool used, started, sleeping, done, should_stop, killed, waits;
 	bool drives;	/* an engine: others have no say in their priority */
+	const wait_queue_head_t *head;	/* by which it is woken, once that counts another number */
+	u64 woken;
 	enum { NO_LOOK, LOOKS, TORN } look;	/* at what a seqcount guards */
 };
 
@@ -35,8 +37,11 @@ struct task_struct *current;
 
 static struct kfuzz_coroutine coroutines[THREADS_MAX]; /* the first is the process */
 static struct timer_list *timers;
+static struct hrtimer *hrtimers;
 static struct work_struct *work;
+static struct pid process_pid;
 static u64 generator, spinlocks;
+static bool irqs_off, in_interrupt;
 static const void *process_stack;
 static size_t process_bytes;
 
@@ -61,6 +66,8 @@ void sim_begin(const u8 *input, size_t bytes)
 	process->used = true;
 	process->task.coroutine = process;
 	process->task.mm = (struct mm_struct *)process;
+	process->task.tgid = &process_pid;
+	process_pid = (struct pid){ .refs = 1 };
 	current = &process->task;
 }
 
@@ -121,11 +128,16 @@ static void switch_to(struct kfuzz_coroutine *next)
 	__sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
 }
 
+static bool was_woken(const struct kfuzz_coroutine *coroutine)
+{
+	return coroutine->head && coroutine->head->woken != coroutine->woken;
+}
+
 static bool runnable(const struct kfuzz_coroutine *coroutine)
 {
 	return coroutine->used && !coroutine->done &&
 	       (!coroutine->sleeping || (coroutine->killed && coroutine->state != TASK_IDLE) ||
-		coroutine->wake_at_ns <= sim_now_ns);
+		coroutine->wake_at_ns <= sim_now_ns || was_woken(coroutine));
 }
 
 static struct kfuzz_coroutine *other(void)
@@ -141,12 +153,44 @@ static struct kfuzz_coroutine *other(void)
 	return NULL;
 }
 
+/* With interrupts off; nobody counts it as done by who was interrupted. */
+static void interrupt(struct hrtimer **at)
+{
+	struct hrtimer *timer = *at;
+
+	*at = timer->next;
+	timer->armed = false;
+	irqs_off = in_interrupt = true;
+	spinlocks++;
+	timer->function(timer);
+	spinlocks--;
+	irqs_off = in_interrupt = false;
+	REQUIRE(!spinlocks);
+	sim_counts.interrupts++;
+}
+
+static void run_hrtimers(void)
+{
+	struct hrtimer **at = &hrtimers;
+
+	while (*at) {
+		if ((*at)->expires_ns > sim_now_ns) {
+			at = &(*at)->next;
+			continue;
+		}
+		interrupt(at);
+		at = &hrtimers;
+	}
+}
+
 void sim_preempt(void)
 {
 	struct kfuzz_coroutine *next;
 
-	if (spinlocks)
+	if (spinlocks || irqs_off)
 		return;
+	if (sim_random() & 3)
+		run_hrtimers();
 	next = other();
 	if (!next)
 		return;
@@ -199,6 +243,8 @@ static bool time_passes(void)
 
 	for (struct timer_list *timer = timers; timer; timer = timer->next)
 		next = min(next, timer->expires_ns);
+	for (struct hrtimer *timer = hrtimers; timer; timer = timer->next)
+		next = min(next, timer->expires_ns);
 	for (unsigned int i = 0; i < THREADS_MAX; i++) {
 		if (!coroutines[i].used || coroutines[i].done || !coroutines[i].sleeping)
 			continue;
@@ -210,6 +256,7 @@ static bool time_passes(void)
 		return false;
 	sim_now_ns = max(sim_now_ns, next);
 	run_timers();
+	run_hrtimers();
 	return true;
 }
 
@@ -270,6 +317,30 @@ long schedule_timeout_killable(long ticks)
 	return 0;
 }
 
+int kfuzz_sleep_on(const wait_queue_head_t *head, u64 woken)
+{
+	struct kfuzz_coroutine *self = current->coroutine;
+
+	if (self->killed)
+		return -ERESTARTSYS;
+	set_current_state(TASK_INTERRUPTIBLE);
+	self->head = head;
+	self->woken = woken;
+	schedule();
+	self->head = NULL;
+	return 0;
+}
+
+unsigned long msleep_interruptible(unsigned int ms)
+{
+	if (current->coroutine->killed || !(sim_random() & 31))
+		return ms;
+	set_current_state(TASK_INTERRUPTIBLE);
+	current->coroutine->wake_at_ns = sim_now_ns + ms * NSEC_PER_MSEC;
+	schedule();
+	return 0;
+}
+
 long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks)
 {
 	u64 until_ns = sim_now_ns + ticks * (NSEC_PER_SEC / HZ);
@@ -288,6 +359,7 @@ void sim_sleep(u64 ns)
 	current->coroutine->wake_at_ns = sim_now_ns + ns;
 	schedule();
 	run_timers();
+	run_hrtimers();
 }
 
 struct task_struct *kfuzz_thread_create(int (*run)(void *data), void *data)
@@ -428,6 +500,44 @@ void mod_timer(struct timer_list *timer, unsigned long expires)
 	timers = timer;
 }
 
+void vgpu_hrtimer_setup(struct hrtimer *timer,
+			enum hrtimer_restart (*function)(struct hrtimer *timer), int clock,
+			enum hrtimer_mode mode)
+{
+	REQUIRE(clock == CLOCK_MONOTONIC && mode == HRTIMER_MODE_ABS);
+	*timer = (struct hrtimer){ .function = function };
+}
+
+int hrtimer_try_to_cancel(struct hrtimer *timer)
+{
+	for (struct hrtimer **at = &hrtimers; *at; at = &(*at)->next) {
+		if (*at != timer)
+			continue;
+		*at = timer->next;
+		timer->armed = false;
+		return 1;
+	}
+	return 0;
+}
+
+int hrtimer_cancel(struct hrtimer *timer)
+{
+	might_sleep();	/* whoever has what its function waits for may not wait for that */
+	return hrtimer_try_to_cancel(timer);
+}
+
+void hrtimer_start(struct hrtimer *timer, ktime_t expires, enum hrtimer_mode mode)
+{
+	REQUIRE(timer->function && expires >= 0 && mode == HRTIMER_MODE_ABS);
+	hrtimer_try_to_cancel(timer);
+	timer->expires_ns = expires;
+	timer->next = hrtimers;
+	timer->armed = true;
+	hrtimers = timer;
+}
+
+struct workqueue_struct *system_wq;
+
 struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active)
 {
 	static struct workqueue_struct queue;
@@ -441,6 +551,11 @@ struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active
 void destroy_workqueue(struct workqueue_struct *queue)
 {
 	(void)queue;
+	sim_finish_work();
+}
+
+void sim_finish_work(void)
+{
 	while (run_work())
 		;
 }
@@ -468,6 +583,32 @@ void wake_up_all(wait_queue_head_t *head)
 	sim_counts.woken++;
 }
 
+void wake_up_interruptible(wait_queue_head_t *head) { head->woken++; }
+
+/* ---- whose threads are whose */
+
+struct pid *get_pid(struct pid *pid)
+{
+	REQUIRE(pid->refs > 0);
+	pid->refs++;
+	return pid;
+}
+
+void put_pid(struct pid *pid)
+{
+	REQUIRE(pid->refs > 0);
+	pid->refs--;
+}
+
+int kill_pid(struct pid *pid, int number, int privileged)
+{
+	REQUIRE(pid->refs > 0 && number == SIGKILL && privileged);
+	pid->killed = true;
+	return 0;
+}
+
+u64 sim_pids_left(void) { return process_pid.refs - 1; }
+
 /* ---- locks */
 
 /* Nobody goes on with what was looked at before it is known to be of one moment. */
@@ -475,13 +616,23 @@ static void check_look(void) { REQUIRE(current->coroutine->look == NO_LOOK); }
 
 void might_sleep(void)
 {
-	REQUIRE(!spinlocks);
+	REQUIRE(!spinlocks && !irqs_off);
 	check_look();
 }
 
-void spin_lock_init(spinlock_t *lock) { lock->held = false; }
+void spin_lock_init(spinlock_t *lock) { *lock = (spinlock_t){}; }
 bool kfuzz_spinlock_held(const spinlock_t *lock) { return lock->held; }
 bool kfuzz_mutex_held(const struct mutex *lock) { return lock->owner == current; }
+
+bool kfuzz_irqs_off(void)
+{
+	bool were = irqs_off;
+
+	if (!spinlocks && !irqs_off)
+		sim_maybe_preempt();
+	irqs_off = true;
+	return were;
+}
 
 void spin_lock(spinlock_t *lock)
 {
@@ -489,16 +640,29 @@ void spin_lock(spinlock_t *lock)
 	sim_maybe_preempt();
 	REQUIRE(!lock->held);
 	lock->held = true;
+	lock->interruptible |= !irqs_off;
+	lock->interrupts |= in_interrupt;
+	REQUIRE(!lock->interruptible || !lock->interrupts);
 	spinlocks++;
-	sim_counts.spinlocks += current->coroutine == coroutines;
+	sim_counts.spinlocks += current->coroutine == coroutines && !in_interrupt;
 }
 
-void spin_unlock(spinlock_t *lock)
+void spin_lock_irq(spinlock_t *lock)
+{
+	REQUIRE(!kfuzz_irqs_off());
+	spin_lock(lock);
+}
+
+void spin_unlock(spinlock_t *lock) { kfuzz_spin_unlock(lock, irqs_off); }
+void spin_unlock_irq(spinlock_t *lock) { kfuzz_spin_unlock(lock, false); }
+
+void kfuzz_spin_unlock(spinlock_t *lock, bool were_off)
 {
 	check_look();
 	REQUIRE(lock->held);
 	lock->held = false;
 	spinlocks--;
+	irqs_off = were_off;
 	sim_maybe_preempt();
 }
 
@@ -567,6 +731,8 @@ u64 sim_timers_left(void)
 	u64 left = 0;
 
 	for (struct timer_list *timer = timers; timer; timer = timer->next)
+		left++;
+	for (struct hrtimer *timer = hrtimers; timer; timer = timer->next)
 		left++;
 	return left;
 }
