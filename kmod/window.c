@@ -11,6 +11,7 @@
  * not notice.
  */
 #include <linux/cred.h>
+#include <linux/dcache.h>
 #include <linux/delay.h>
 #include <linux/file.h>
 #include <linux/jiffies.h>
@@ -477,6 +478,15 @@ bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing)
 	return may;
 }
 
+/*
+ * A file that was opened anew through /proc is not @given any more, but has its name, as have
+ * @given and the VMM's, which the device may have let go of.
+ */
+static bool vgpu_memory_is_held(const struct file *given)
+{
+	return file_count(given) > 1 || d_count(given->f_path.dentry) > 2;
+}
+
 static bool vgpu_window_is_held(struct vgpu_device *device, u32 number)
 {
 	struct vgpu_windows *windows = &device->windows;
@@ -484,7 +494,7 @@ static bool vgpu_window_is_held(struct vgpu_device *device, u32 number)
 	bool held;
 
 	spin_lock_irq(&windows->lock);
-	held = window->given && file_count(window->given) > 1;
+	held = window->given && vgpu_memory_is_held(window->given);
 	spin_unlock_irq(&windows->lock);
 	return held;
 }

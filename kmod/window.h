@@ -21,7 +21,7 @@ struct vgpu_exec_event;
  *	device is open
  * @state: enum vgpu_window_state
  * @given: the same memory by a file of its own, which a child has got and was not said to
- *	be gone; as long as anybody has it open or mapped it has more than one reference
+ *	be gone; as long as anybody has it open or mapped, it or its name has more references
  * @told: the executor knows of @state
  * @child: to ring for
  */

@@ -35,7 +35,14 @@ void shmem_truncate_range(struct inode *inode, loff_t start, loff_t last);
 
 /* ---- files */
 
-struct path { struct inode *inode; };
+struct path {
+	union {
+		struct inode *inode;
+		struct inode *dentry;	/* each file has its reference, and nobody else */
+	};
+};
+
+#define d_count(dentry) ((dentry)->files)
 
 struct file_operations {
 	struct module *owner;

@@ -222,6 +222,21 @@ def test_a_window_is_nobody_elses_as_long_as_any_process_has_its_memory(uuid: st
         assert guest.state(0) is State.FREE
 
 
+def test_a_file_that_was_opened_anew_keeps_a_window_as_well(uuid: str) -> None:
+    with function(uuid) as guest, bound(uuid) as executor:
+        guest.open(0)
+        executor.event()
+        held = Child(executor.window(0))
+        again = os.open(f"/proc/self/fd/{held.memory}", os.O_RDONLY)
+        held.close()
+        guest.close(0)
+        executor.event()
+        assert refused(executor.closed, 0) == "EBUSY"
+        os.close(again)
+        executor.closed(0)
+        assert guest.state(0) is State.FREE
+
+
 @pytest.mark.parametrize("how", ["register", "vfio", "close"])
 def test_a_reset_closes_all_windows_and_ends_the_generation(uuid: str, how: str) -> None:
     with bound(uuid) as executor:
