@@ -88,34 +88,41 @@ struct vgpu_window_files {
 	int fd[3];
 };
 
-/* All or none. The files' references are used up either way. */
-static int vgpu_window_files_install(struct vgpu_window_files *files,
-				     struct vgpu_exec_window *answer, void __user *user)
+/* Tell user space the files' numbers, which are nobody's yet. */
+static int vgpu_window_files_announce(struct vgpu_window_files *files,
+				      struct vgpu_exec_window *answer, void __user *user)
 {
 	unsigned int i;
-	int ret = 0;
 
-	for (i = 0; i < ARRAY_SIZE(files->fd); i++)
-		files->fd[i] = -1;
-	for (i = 0; i < ARRAY_SIZE(files->fd) && !ret; i++) {
+	for (i = 0; i < ARRAY_SIZE(files->fd); i++) {
 		files->fd[i] = get_unused_fd_flags(O_CLOEXEC);
-		ret = min(files->fd[i], 0);
+		if (files->fd[i] < 0)
+			return files->fd[i];
 	}
 	answer->memory = files->fd[0];
 	answer->lease = files->fd[1];
 	answer->stream = files->fd[2];
-	if (!ret && copy_to_user(user, answer, sizeof(*answer)))
-		ret = -EFAULT;
+	return copy_to_user(user, answer, sizeof(*answer)) ? -EFAULT : 0;
+}
+
+static void vgpu_window_files_install(const struct vgpu_window_files *files)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(files->fd); i++)
+		fd_install(files->fd[i], files->file[i]);
+}
+
+/* Nobody got the files. */
+static void vgpu_window_files_drop(const struct vgpu_window_files *files)
+{
+	unsigned int i;
+
 	for (i = 0; i < ARRAY_SIZE(files->fd); i++) {
-		if (!ret) {
-			fd_install(files->fd[i], files->file[i]);
-			continue;
-		}
 		if (files->fd[i] >= 0)
 			put_unused_fd(files->fd[i]);
 		fput(files->file[i]);
 	}
-	return ret;
 }
 
 /* All of a child's files, or none. */
@@ -176,10 +183,9 @@ static void vgpu_child_leave(struct vgpu_binding *binding, u32 window)
 static long vgpu_binding_window(struct vgpu_binding *binding, void __user *user,
 				const char **field)
 {
+	struct vgpu_window_files files = { .fd = { -1, -1, -1 } };
 	struct vgpu_exec_window window;
-	struct vgpu_window_files files;
 	struct vgpu_child *child;
-	unsigned int i;
 	long ret;
 
 	if (copy_from_user(&window, user, sizeof(window)))
@@ -193,18 +199,13 @@ static long vgpu_binding_window(struct vgpu_binding *binding, void __user *user,
 	ret = vgpu_window_files_open(binding, child, &files);
 	if (ret)
 		goto put;
-	ret = vgpu_child_enter(binding, child, files.file[0]);
-	if (ret) {
-		for (i = 0; i < ARRAY_SIZE(files.file); i++)
-			fput(files.file[i]);
-		goto put;
-	}
-	ret = vgpu_window_files_install(&files, &window, user);
-	/* Nobody has its files: the window is as it was, and is told again. */
-	if (ret) {
-		vgpu_child_leave(binding, window.window);
-		vgpu_window_unserve(binding->device, window.window);
-	}
+	/* Entering comes last: what can fail after it would have to be undone while others look. */
+	ret = vgpu_window_files_announce(&files, &window, user) ?:
+	      vgpu_child_enter(binding, child, files.file[0]);
+	if (ret)
+		vgpu_window_files_drop(&files);
+	else
+		vgpu_window_files_install(&files);
 put:
 	vgpu_child_put(child);
 	return ret;

@@ -437,29 +437,6 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
 }
 
 /**
- * vgpu_window_unserve - nobody got the files that vgpu_window_serve() was for
- * @device: a slice
- * @number: of the window
- */
-void vgpu_window_unserve(struct vgpu_device *device, u32 number)
-{
-	struct vgpu_windows *windows = &device->windows;
-	struct vgpu_window *window = &windows->window[number];
-	struct file *given;
-	bool finish;
-
-	spin_lock_irq(&windows->lock);
-	given = window->given;
-	window->given = NULL;
-	window->told = false;
-	finish = window->state == VGPU_WINDOW_CLOSING;
-	spin_unlock_irq(&windows->lock);
-	fput(given);
-	if (finish)
-		vgpu_window_finish(device, number, true);
-}
-
-/**
  * vgpu_window_may_end - whether an executor may say that a window's child is gone
  * @device: its slice
  * @number: of the window

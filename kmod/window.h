@@ -68,7 +68,6 @@ bool vgpu_windows_have_event(struct vgpu_device *device);
 void vgpu_windows_tell_again(struct vgpu_device *device);
 struct file *vgpu_window_offer(struct vgpu_device *device, u32 number);
 int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, struct file *given);
-void vgpu_window_unserve(struct vgpu_device *device, u32 number);
 bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing);
 int vgpu_window_await_release(struct vgpu_device *device, u32 number);
 int vgpu_window_lose(struct vgpu_device *device, u32 number);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows: memory that a guest shares with an executor's children, in BAR2 of a slice whose engine lends."""
 
+import ctypes
+import errno
 import mmap
 import os
 import select
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.rig.gpu import Gpu, poll
-from tests.rig.leasing import Child, Event, State, bound, child, refused
+from tests.rig.leasing import WINDOW, Child, Event, State, bound, child, refused
 from tests.rig.vfio import BAR0, MSIX, Device, eventfd, opened, taken
 
 BAR2 = 2
@@ -235,6 +237,34 @@ def test_a_file_that_was_opened_anew_keeps_a_window_as_well(uuid: str) -> None:
         os.close(again)
         executor.closed(0)
         assert guest.state(0) is State.FREE
+
+
+def lowest_free_fd() -> int:
+    fd = os.dup(0)
+    os.close(fd)
+    return fd
+
+
+def test_an_executor_that_could_not_get_a_windows_files_may_ask_again(uuid: str) -> None:
+    with function(uuid) as guest, bound(uuid) as executor:
+        guest.open(0)
+        executor.event()
+        free = lowest_free_fd()
+        with mmap.mmap(-1, mmap.PAGESIZE) as page:
+            struct.pack_into("<I", page, 0, 0)
+            readable = (ctypes.c_char * 20).from_buffer(page)
+            address = ctypes.addressof(readable)
+            libc = ctypes.CDLL(None, use_errno=True)
+            assert libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ) == 0
+            assert libc.ioctl(executor.fd, ctypes.c_ulong(WINDOW), ctypes.c_void_p(address)) == -1
+            assert ctypes.get_errno() == errno.EFAULT
+            del readable
+        assert lowest_free_fd() == free
+        guest.bell(0)
+        with child(executor, 0) as served:
+            assert served.signalled(0) == 0
+            guest.bell(0)
+            assert served.signalled() == 1
 
 
 @pytest.mark.parametrize("how", ["register", "vfio", "close"])
