@@ -136,9 +136,10 @@ bool vgpu_binding_end(struct vgpu_device *device)
 	lockdep_assert_held(&device->parent->engine.lock);
 	if (!binding)
 		return false;
-	vgpu_lending_gate_is_gone(device, ktime_get_ns());
 	list_for_each_entry_safe(child, next, &device->children, node)
 		vgpu_child_end(child);
+	/* With the last child, lest the gate be asked again, and the next executor pay for it. */
+	vgpu_lending_gate_is_gone(device, ktime_get_ns());
 	spin_lock(&device->windows.lock);
 	device->binding = NULL;
 	spin_unlock(&device->windows.lock);

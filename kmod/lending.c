@@ -244,7 +244,7 @@ void vgpu_lending_gate_answer(struct vgpu_device *device, const struct vgpu_exec
 
 /**
  * vgpu_lending_gate_is_gone - an executor has ended, and with it its gate
- * @device: its slice, engine->lock held; its children end next
+ * @device: its slice, engine->lock held; its children have ended
  * @now_ns: the present
  */
 void vgpu_lending_gate_is_gone(struct vgpu_device *device, u64 now_ns)

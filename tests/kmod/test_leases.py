@@ -155,6 +155,29 @@ def test_the_end_of_an_executor_ends_its_lease(lending: Gpu, blue: Slice) -> Non
         gone.close()
 
 
+def test_who_is_bound_next_does_not_answer_for_the_gate_of_who_was_before(lending: Gpu) -> None:
+    uuid = lending.slice("blue")
+    with function(uuid) as guest:
+        with served(lending.slice("green")) as green:
+            rival = green.child()
+            with bound(uuid) as executor:
+                children = []
+                for number in range(2):
+                    guest.open(number)
+                    executor.event()
+                    children.append(Child(executor.window(number)))
+                children[0].start()
+                rival.ready()
+                # more than it may use outside leases: from now on its gate is closed then
+                for processor_ns in (1, 3 * 10**9):
+                    executor.gate(0, processor_ns=processor_ns)
+            for left in children:
+                left.close()
+        # longer than a gate may take
+        code = f"from tests.rig.leasing import bound\nwith bound({uuid!r}) as executor: executor.poll(3)"
+        assert subprocess.run([sys.executable, "-c", code], check=False, cwd=CHECKOUT).returncode == 0
+
+
 def test_a_child_that_ends_under_a_lease_gives_it_back(blue: Slice, green: Slice) -> None:
     rival = green.child()
     ours = blue.child()
