@@ -199,7 +199,7 @@ void vgpu_binding_kill(struct vgpu_device *device)
 		return;
 	kill_pid(binding->pid, SIGKILL, 1);
 	kref_get(&binding->refs);
-	if (!queue_work(system_wq, &binding->end))
+	if (!schedule_work(&binding->end))
 		kref_put(&binding->refs, vgpu_binding_free);
 }
 

@@ -200,6 +200,7 @@ struct work_struct {
 struct delayed_work { struct work_struct work; };
 struct workqueue_struct { int unused; };
 extern struct workqueue_struct *system_wq;
+#define schedule_work(work) queue_work(system_wq, work)
 #define TASK_COMM_LEN 16
 #define WQ_UNBOUND 0
 #define WQ_MEM_RECLAIM 0
