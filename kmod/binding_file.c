@@ -166,7 +166,7 @@ static int vgpu_child_enter(struct vgpu_binding *binding, struct vgpu_child *chi
 }
 
 /* The child is gone, whether or not it ever was. */
-static void vgpu_child_leave(struct vgpu_binding *binding, u32 window)
+static void vgpu_child_leave(struct vgpu_binding *binding, u32 window, u64 opened)
 {
 	struct vgpu_device *device = binding->device;
 	struct vgpu_engine *engine = &device->parent->engine;
@@ -175,7 +175,7 @@ static void vgpu_child_leave(struct vgpu_binding *binding, u32 window)
 	spin_lock_irq(&engine->lock);
 	if (device->binding == binding)
 		child = vgpu_child_find(device, window);
-	if (child)
+	if (child && child->opened == opened)
 		vgpu_child_end(child);
 	spin_unlock_irq(&engine->lock);
 }
@@ -216,6 +216,7 @@ static long vgpu_binding_child(struct vgpu_binding *binding, unsigned int comman
 			       void __user *user, const char **field)
 {
 	struct vgpu_exec_child child;
+	u64 opened;
 	long ret;
 
 	if (copy_from_user(&child, user, sizeof(child)))
@@ -225,15 +226,16 @@ static long vgpu_binding_child(struct vgpu_binding *binding, unsigned int comman
 		return -EINVAL;
 	if (command == VGPU_EXEC_RING)
 		return vgpu_window_ring(binding->device, child.window);
-	if (!vgpu_window_may_end(binding->device, child.window, command == VGPU_EXEC_CLOSED))
+	if (!vgpu_window_may_end(binding->device, child.window, command == VGPU_EXEC_CLOSED,
+				 &opened))
 		return -ENXIO;
-	ret = vgpu_window_await_release(binding->device, child.window);
+	ret = vgpu_window_await_release(binding->device, child.window, opened);
 	if (ret)
 		return ret;
-	vgpu_child_leave(binding, child.window);
+	vgpu_child_leave(binding, child.window, opened);
 	if (command == VGPU_EXEC_LOST)
-		return vgpu_window_lose(binding->device, child.window);
-	return vgpu_window_free(binding->device, child.window);
+		return vgpu_window_lose(binding->device, child.window, opened);
+	return vgpu_window_free(binding->device, child.window, opened);
 }
 
 static long vgpu_binding_gate(struct vgpu_binding *binding, void __user *user, const char **field)

@@ -16,6 +16,7 @@ struct vgpu_device;
  * @refs: its file, its binding's list
  * @device: its slice, with a reference
  * @window: number of its window
+ * @opened: which of its openings; engine->lock
  * @node: in device->children until it ends; engine->lock
  * @stream: what the arbiter sees; engine->lock
  * @attached: @stream is in the arbiter; engine->lock
@@ -28,6 +29,7 @@ struct vgpu_child {
 	struct kref refs;
 	struct vgpu_device *device;
 	u32 window;
+	u64 opened;
 	struct list_head node;
 	struct vgpu_stream stream;
 	bool attached;

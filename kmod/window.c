@@ -262,6 +262,7 @@ void vgpu_window_open(struct vgpu_device *device, u32 number)
 	spin_lock_irq(&windows->lock);
 	if (window->state == VGPU_WINDOW_FREE && window->memory) {
 		window->state = VGPU_WINDOW_OPEN;
+		window->opened++;
 		window->told = false;
 		vgpu_windows_wake_executor(device);
 	}
@@ -428,6 +429,7 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
 	if (window->state == VGPU_WINDOW_OPEN && !window->given && window->memory &&
 	    file_inode(window->memory) == file_inode(given)) {
 		window->child = child;
+		child->opened = window->opened;
 		window->given = get_file(given);
 		window->told = true;
 		ret = 0;
@@ -441,8 +443,9 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
  * @device: its slice
  * @number: of the window
  * @closing: of a window that the guest is done with, or of one that is open
+ * @opened: out: which of its openings that is about
  */
-bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing)
+bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing, u64 *opened)
 {
 	struct vgpu_windows *windows = &device->windows;
 	struct vgpu_window *window = &windows->window[number];
@@ -451,6 +454,7 @@ bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing)
 	spin_lock_irq(&windows->lock);
 	may = closing ? window->state == VGPU_WINDOW_CLOSING && window->given :
 			window->state == VGPU_WINDOW_OPEN;
+	*opened = window->opened;
 	spin_unlock_irq(&windows->lock);
 	return may;
 }
@@ -464,14 +468,14 @@ static bool vgpu_memory_is_held(const struct file *given)
 	return file_count(given) > 1 || d_count(given->f_path.dentry) > 2;
 }
 
-static bool vgpu_window_is_held(struct vgpu_device *device, u32 number)
+static bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened)
 {
 	struct vgpu_windows *windows = &device->windows;
 	struct vgpu_window *window = &windows->window[number];
 	bool held;
 
 	spin_lock_irq(&windows->lock);
-	held = window->given && vgpu_memory_is_held(window->given);
+	held = window->opened == opened && window->given && vgpu_memory_is_held(window->given);
 	spin_unlock_irq(&windows->lock);
 	return held;
 }
@@ -480,17 +484,18 @@ static bool vgpu_window_is_held(struct vgpu_device *device, u32 number)
  * vgpu_window_await_release - until nobody on the host has a window's memory
  * @device: a slice
  * @number: of the window
+ * @opened: which of its openings
  *
  * Its executor says that the child is gone, and a process that has ended has let go of all.
  * This is for one that has not, or that an earlier executor has left.
  *
  * Return: 0; -EBUSY if it does not come to that soon; -EINTR.
  */
-int vgpu_window_await_release(struct vgpu_device *device, u32 number)
+int vgpu_window_await_release(struct vgpu_device *device, u32 number, u64 opened)
 {
 	unsigned long until = jiffies + msecs_to_jiffies(VGPU_RELEASE_MS);
 
-	while (vgpu_window_is_held(device, number)) {
+	while (vgpu_window_is_held(device, number, opened)) {
 		if (time_after(jiffies, until))
 			return -EBUSY;
 		if (msleep_interruptible(VGPU_RELEASE_STEP_MS))
@@ -503,10 +508,11 @@ int vgpu_window_await_release(struct vgpu_device *device, u32 number)
  * vgpu_window_lose - a window's child has ended, or does not come
  * @device: a slice
  * @number: of the window
+ * @opened: which of its openings
  *
- * Return: 0; -ENXIO if it is not open.
+ * Return: 0; -ENXIO if it is not open, or was opened again.
  */
-int vgpu_window_lose(struct vgpu_device *device, u32 number)
+int vgpu_window_lose(struct vgpu_device *device, u32 number, u64 opened)
 {
 	struct vgpu_windows *windows = &device->windows;
 	struct vgpu_window *window = &windows->window[number];
@@ -515,7 +521,7 @@ int vgpu_window_lose(struct vgpu_device *device, u32 number)
 	int ret = -ENXIO;
 
 	spin_lock_irq(&windows->lock);
-	if (window->state == VGPU_WINDOW_OPEN) {
+	if (window->state == VGPU_WINDOW_OPEN && window->opened == opened) {
 		window->state = VGPU_WINDOW_LOST;
 		swap(window->given, given);
 		raise = vgpu_windows_note(windows, BIT(number));
@@ -533,17 +539,18 @@ int vgpu_window_lose(struct vgpu_device *device, u32 number)
  * vgpu_window_free - nothing is left of the child of a window that is closing
  * @device: a slice
  * @number: of the window
+ * @opened: which of its openings
  *
- * Return: 0; -ENXIO if it is not closing, or has no child to wait for.
+ * Return: 0; -ENXIO if it is not closing, has no child to wait for, or was opened again.
  */
-int vgpu_window_free(struct vgpu_device *device, u32 number)
+int vgpu_window_free(struct vgpu_device *device, u32 number, u64 opened)
 {
 	struct vgpu_windows *windows = &device->windows;
 	struct vgpu_window *window = &windows->window[number];
 	struct file *given = NULL;
 
 	spin_lock_irq(&windows->lock);
-	if (window->state == VGPU_WINDOW_CLOSING)
+	if (window->state == VGPU_WINDOW_CLOSING && window->opened == opened)
 		swap(window->given, given);
 	spin_unlock_irq(&windows->lock);
 	if (!given)

@@ -20,6 +20,7 @@ struct vgpu_exec_event;
  * @memory: a file of its own, so that who may map it can map nothing else; while the
  *	device is open
  * @state: enum vgpu_window_state
+ * @opened: how often it was, so that what is said of an earlier time can be told from that
  * @given: the same memory by a file of its own, which a child has got and was not said to
  *	be gone; as long as anybody has it open or mapped, it or its name has more references
  * @told: the executor knows of @state
@@ -28,6 +29,7 @@ struct vgpu_exec_event;
 struct vgpu_window {
 	struct file *memory;
 	u32 state;
+	u64 opened;
 	struct file *given;
 	bool told;
 	struct vgpu_child *child;
@@ -68,10 +70,11 @@ bool vgpu_windows_have_event(struct vgpu_device *device);
 void vgpu_windows_tell_again(struct vgpu_device *device);
 struct file *vgpu_window_offer(struct vgpu_device *device, u32 number);
 int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, struct file *given);
-bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing);
-int vgpu_window_await_release(struct vgpu_device *device, u32 number);
-int vgpu_window_lose(struct vgpu_device *device, u32 number);
-int vgpu_window_free(struct vgpu_device *device, u32 number);
+bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing,
+			 u64 *opened);
+int vgpu_window_await_release(struct vgpu_device *device, u32 number, u64 opened);
+int vgpu_window_lose(struct vgpu_device *device, u32 number, u64 opened);
+int vgpu_window_free(struct vgpu_device *device, u32 number, u64 opened);
 int vgpu_window_ring(struct vgpu_device *device, u32 number);
 bool vgpu_windows_abandon(struct vgpu_device *device);	/* engine->lock held */
 
