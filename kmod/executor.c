@@ -116,8 +116,6 @@ void vgpu_executor_end(struct vgpu_device *device)
 	struct vgpu_ring *ring = device->ring;
 
 	lockdep_assert_held(&engine->lock);
-	/* Nobody looks at what its guest is told: the slice is being taken away. */
-	vgpu_binding_end(device);
 	if (!executor)
 		return;
 	device->executor = NULL;
@@ -134,6 +132,18 @@ void vgpu_executor_end(struct vgpu_device *device)
 	if (device->scheduled)
 		vgpu_ring_rest(ring);
 	vgpu_ring_kick(ring);
+}
+
+/**
+ * vgpu_device_dismiss - let whoever executes for a slice go
+ * @device: the slice, engine->lock held; it is being taken away, or gets another tenant
+ *
+ * Nobody looks at what its guest is told.
+ */
+void vgpu_device_dismiss(struct vgpu_device *device)
+{
+	vgpu_executor_end(device);
+	vgpu_binding_end(device);
 }
 
 /**

@@ -85,6 +85,7 @@ struct vgpu_executor *vgpu_executor_create(void);
 void vgpu_executor_put(struct vgpu_executor *executor);
 void vgpu_executor_connect(struct vgpu_device *device);	/* engine->lock held */
 void vgpu_executor_end(struct vgpu_device *device);	/* engine->lock held */
+void vgpu_device_dismiss(struct vgpu_device *device);	/* engine->lock held */
 bool vgpu_executor_serves(const struct vgpu_device *device);	/* engine->lock held */
 void vgpu_executor_wake(struct vgpu_device *device);
 int vgpu_executor_attach(struct vgpu_executor *executor, const guid_t *uuid);

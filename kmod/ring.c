@@ -341,7 +341,7 @@ void vgpu_device_stop(struct vgpu_device *device)
 			vgpu_ring_kill(ring, &dropped);
 		vgpu_worker_break_off(ring);
 	}
-	vgpu_executor_end(device);
+	vgpu_device_dismiss(device);
 	vgpu_device_leave(device);
 	spin_unlock_irq(&engine->lock);
 	vgpu_items_free(&dropped);

@@ -378,7 +378,7 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	now_ns = ktime_get_ns();
 	vgpu_device_leave_group(device, now_ns);
 	if (before)
-		vgpu_executor_end(device);
+		vgpu_device_dismiss(device);
 	device->tenant = tenant;
 	if (tenant->configured)
 		vgpu_device_schedule(device, now_ns);
@@ -404,7 +404,7 @@ void vgpu_device_unassign(struct vgpu_device *device)
 		return;
 	spin_lock_irq(&engine->lock);
 	vgpu_device_leave_group(device, ktime_get_ns());
-	vgpu_executor_end(device);
+	vgpu_device_dismiss(device);
 	device->tenant = NULL;
 	spin_unlock_irq(&engine->lock);
 	vgpu_tenant_forget_device(tenant);

@@ -17,6 +17,7 @@ import pytest
 
 from tests.rig.gpu import Gpu, poll
 from tests.rig.leasing import WINDOW, Child, Event, State, bound, child, refused
+from tests.rig.ring import DOORBELL, ERROR, REG_STATUS, Guest
 from tests.rig.vfio import BAR0, MSIX, Device, eventfd, opened, taken
 
 BAR2 = 2
@@ -312,6 +313,28 @@ def test_a_reset_closes_all_windows_and_ends_the_generation(uuid: str, how: str)
             assert executor.poll() == 0
         with function(uuid) as guest, guest.map(0) as seen:
             assert (guest.states(), seen[0]) == ([State.FREE] * 16, 0)
+
+
+@pytest.mark.parametrize("how", ["error", "reset"])
+def test_a_ring_that_ends_leaves_the_executor_and_its_windows(uuid: str, how: str) -> None:
+    ring = Guest()
+    with function(uuid) as guest, bound(uuid) as executor:
+        ring.attach(guest.device)
+        ring.enable(guest.device)
+        guest.open(0)
+        executor.event()
+        with child(executor, 0) as served:
+            if how == "error":
+                guest.device.set_register(DOORBELL, 1 << 20)
+                assert guest.device.register(REG_STATUS) & ERROR
+                assert guest.state(0) is State.OPEN
+                served.ring()
+                assert guest.events() == 1
+            else:
+                guest.device.set_register(CONTROL, RESET)
+                assert executor.event() == (Event.CLOSED, 0, 0)
+            served.let_go()
+        assert not executor.poll() & select.POLLHUP
 
 
 def test_a_removed_slice_lets_its_executor_go(lending: Gpu) -> None:
