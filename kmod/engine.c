@@ -64,17 +64,20 @@ u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns)
  * @now_ns: the present
  *
  * Before they are read, and before anything that would do so without a trace.
+ *
+ * Return: the present, as the scheduler is to be told.
  */
-void vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns)
+u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns)
 {
 	u64 before_ns;
 
 	lockdep_assert_held(&engine->lock);
-	vgpu_engine_advance(engine, now_ns);
+	now_ns = vgpu_engine_advance(engine, now_ns);
 	before_ns = group->stats.ghost_ns;
 	vgpu_group_settle(group);
 	if (group->stats.ghost_ns != before_ns)
 		trace_vgpu_parked(engine, group, group->stats.ghost_ns - before_ns);
+	return now_ns;
 }
 
 /* @before: who owned the engine until the decision, or NULL */

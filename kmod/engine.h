@@ -25,7 +25,7 @@ void vgpu_engine_kick(struct vgpu_engine *engine);
 void vgpu_engine_resume(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns);
 void vgpu_engine_trace_hold(struct vgpu_engine *engine);
 u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns);
-void vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns);
+u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns);
 
 /* engines.c */
 extern const struct vgpu_engine_ops *vgpu_engine_default;

@@ -90,8 +90,7 @@ static void vgpu_tenant_free(struct vgpu_tenant *tenant)
 	vgpu_event_tenant(tenant, VGPUMGR_CMD_REMOVED_NTF);
 	spin_lock_irq(&engine->lock);
 	if (tenant->configured) {
-		now_ns = ktime_get_ns();
-		vgpu_engine_settle(engine, &tenant->group, now_ns);
+		now_ns = vgpu_engine_settle(engine, &tenant->group, ktime_get_ns());
 		WARN_ON_ONCE(vgpu_group_remove(&engine->sched, &tenant->group, now_ns));
 	}
 	vgpu_event_source_forget(&tenant->events);
@@ -115,7 +114,7 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 	struct vgpu_engine *engine = &device->parent->engine;
 
 	lockdep_assert_held(&engine->lock);
-	vgpu_engine_settle(engine, &device->tenant->group, now_ns);
+	now_ns = vgpu_engine_settle(engine, &device->tenant->group, now_ns);
 	if (WARN_ON_ONCE(vgpu_slice_add(&engine->sched, &device->tenant->group,
 					&device->slice, &device->params, now_ns)))
 		return;
@@ -144,7 +143,7 @@ void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
 		engine->leaving = NULL;
 	if (!device->scheduled)
 		return;
-	vgpu_engine_settle(engine, device->slice.group, now_ns);
+	now_ns = vgpu_engine_settle(engine, device->slice.group, now_ns);
 	if (engine->holder == &device->slice)
 		vgpu_engine_trace_hold(engine);
 	vgpu_lending_remove(device, now_ns);
