@@ -40,6 +40,18 @@ struct file *anon_inode_getfile(const char *name, const struct file_operations *
 	return file_alloc(ops, data, flags);
 }
 
+struct file *sim_open(const struct file_operations *ops)
+{
+	struct file *file = file_alloc(ops, NULL, O_RDWR);
+	int ret = IS_ERR(file) ? PTR_ERR(file) : ops->open(NULL, file);
+
+	if (!ret || IS_ERR(file))
+		return file;
+	files--;
+	kfree(file);
+	return ERR_PTR(ret);
+}
+
 struct file *get_file(struct file *file)
 {
 	REQUIRE(file->refs > 0);
@@ -223,7 +235,7 @@ int vgpu_call_mmap(struct file *file, struct vm_area_struct *vma)
 	return file->f_op->mmap(file, vma);
 }
 
-/* As mmap() does of what the module cannot see; may be zero. */
+/* What mmap() has made when it asks the file. */
 struct vm_area_struct *sim_map_begin(struct file *file, u64 offset, u64 bytes,
 				     unsigned long flags)
 {
@@ -232,7 +244,7 @@ struct vm_area_struct *sim_map_begin(struct file *file, u64 offset, u64 bytes,
 	REQUIRE(vma);
 	*vma = (struct vm_area_struct){ .vm_start = 1ul << 30, .vm_end = (1ul << 30) + bytes,
 					.vm_pgoff = offset >> PAGE_SHIFT, .vm_flags = flags,
-					.vm_file = file ? get_file(file) : NULL };
+					.vm_file = get_file(file) };
 	mappings++;
 	return vma;
 }
@@ -241,8 +253,7 @@ void sim_unmap(struct vm_area_struct *vma)
 {
 	if (vma->page)
 		put_page(vma->page);
-	if (vma->vm_file)
-		fput(vma->vm_file);
+	fput(vma->vm_file);
 	free(vma);
 	mappings--;
 }

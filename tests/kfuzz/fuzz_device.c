@@ -7,8 +7,10 @@
  *
  *	fuzz_device SEED STEPS		or -- FILE ..., or libFuzzer, with -DLIBFUZZER
  */
+#include "bound.h"
 #include "lend.h"
 #include "process.h"
+#include "slices.h"
 #include "vmm.h"
 
 #include "descriptor.h"
@@ -23,6 +25,7 @@ static struct vgpu_parent *parent;
 static struct vgpu_device *device;
 static struct mdev_device mdev;
 static bool opened;
+static bool lending;		/* the engine is */
 static u64 last_tenant;		/* the one under which it was opened last */
 static u64 lives, opens, refused_opens, refused_probes, neighbours;
 
@@ -35,11 +38,15 @@ void vgpu_parent_put(struct vgpu_parent *is)
 
 struct vgpu_device *vgpu_device_lock(const guid_t *uuid)
 {
-	if (!device || memcmp(uuid, &device->uuid, sizeof(*uuid)))
-		return NULL;
+	struct vgpu_device *found;
+
 	kref_get(&parent->refs);
 	mutex_lock(&parent->lock);
-	return device;
+	list_for_each_entry(found, &parent->devices, node)
+		if (guid_equal(&found->uuid, uuid))
+			return found;
+	vgpu_parent_unlock(parent);
+	return NULL;
 }
 
 void vgpu_netlink_changed(void) { }
@@ -61,6 +68,7 @@ static void close_device(void)
 	if (!opened)
 		return;
 	device->vdev.ops->close_device(&device->vdev);
+	slices_closed();
 	guest_disabled();
 	if (sim_one_in(2))	/* otherwise it outlives the device's file */
 		migrate_closed();
@@ -70,7 +78,7 @@ static void close_device(void)
 
 void guest_let_go(struct vfio_device *vdev)
 {
-	if (!opened)
+	if (slices_let_go(vdev) || !opened)
 		return;
 	vdev->ops->request(vdev, 0);
 	if (sim_one_in(2))
@@ -92,22 +100,25 @@ static void configure_tenant(const char *name, const struct vgpu_group_params *p
 	last_generation = tenant->generation;
 }
 
+/* What the engine takes to change hands must be worth it. */
+static u64 timeslice_ns(void) { return (lending ? 20 : 1) * NSEC_PER_MSEC; }
+
 static void configure(void)
 {
 	struct vgpu_group_params params = { .weight = 1 + sim_below(100),
-					    .timeslice_ns = NSEC_PER_MSEC };
+					    .timeslice_ns = timeslice_ns() };
 	struct vgpu_slice_params slice = { .weight = 1 + sim_below(9) };
 	struct vgpu_tenant *tenant;
 	enum vgpu_sched_field fault;
 	const char *name = sim_below(2) ? "blue" : "red";
 
 	if (sim_one_in(3)) {
-		params.cap_period_ns = 10 * NSEC_PER_MSEC;
+		params.cap_period_ns = 10 * timeslice_ns();
 		params.cap_ns = params.cap_period_ns / (1 + sim_below(20));
 	}
 	if (sim_one_in(3)) {
 		params.band = VGPU_BAND_LATENCY;
-		params.reserve_period_ns = 10 * NSEC_PER_MSEC;
+		params.reserve_period_ns = 10 * timeslice_ns();
 		params.reserve_ns = params.reserve_period_ns / (1 + sim_below(20));
 		params.hold_max_ns = sim_below(2) * NSEC_PER_MSEC;
 	}
@@ -119,7 +130,9 @@ static void configure(void)
 			vgpu_tenant_unconfigure(tenant);
 		break;
 	case 1:
+		tenant = device->tenant;
 		vgpu_device_assign(device, name, &slice, &fault);
+		slices_moves[0] += tenant && device->tenant != tenant;
 		break;
 	default:
 		configure_tenant(name, &params);
@@ -129,14 +142,10 @@ static void configure(void)
 
 static void set_chunk(void)
 {
-	struct vgpu_engine *engine = &parent->engine;
-	struct vgpu_sched_params params;
+	struct vgpu_sched_params params = vgpu_engine_params(&parent->engine);
 
-	spin_lock_irq(&engine->lock);
-	params = engine->sched.params;
 	params.max_chunk_ns = sim_below(2000) * NSEC_PER_USEC;
-	vgpu_sched_set_params(&engine->sched, &params, ktime_get_ns());
-	spin_unlock_irq(&engine->lock);
+	vgpu_engine_configure(&parent->engine, &params);
 }
 
 /* Another accelerator comes and goes: what it is measured to take is nothing to this one. */
@@ -145,13 +154,14 @@ static void have_a_neighbour(void)
 	static struct vgpu_engine neighbour;
 	struct vgpu_engine *engine = &parent->engine;
 	const struct vgpu_item item = { .desc = { .op = VGPU_OP_FACT, .arg = { 1u << 30 } } };
-	u64 estimate_ns = engine->ops->estimate_ns(engine, &item);
+	bool estimates = engine->ops->estimate_ns;
+	u64 estimate_ns = estimates ? engine->ops->estimate_ns(engine, &item) : 0;
 	int ret;
 
 	neighbour = (struct vgpu_engine){};
 	ret = vgpu_engine_start(&neighbour, engine->ops, NULL, "neighbour");
 	REQUIRE(!ret || (ret == -ENOMEM && sim_failures));
-	REQUIRE(engine->ops->estimate_ns(engine, &item) == estimate_ns);
+	REQUIRE(!estimates || engine->ops->estimate_ns(engine, &item) == estimate_ns);
 	if (ret)
 		return;
 	vgpu_engine_stop(&neighbour);
@@ -173,8 +183,21 @@ static void create(void)
 		return;
 	}
 	device = dev_get_drvdata(&mdev.dev);
+	slices_created(device);
 	last_tenant = 0;
 	lives++;
+}
+
+static void remove_device(void)
+{
+	struct vgpu_device *removed = device;
+
+	/* Others may look at it until it is known to be gone. */
+	get_device(&removed->vdev.device);
+	vgpu_mdev_driver.remove(&mdev);
+	device = NULL;
+	slices_removed();
+	put_device(&removed->vdev.device);
 }
 
 static void open_device(void)
@@ -188,15 +211,23 @@ static void open_device(void)
 		return;
 	}
 	opened = true;
+	slices_opened();
 	tenant = device->tenant ? device->tenant->id : 0;
 	guest_begin(device);
 	vmm_opened(device, tenant != last_tenant);
 	last_tenant = tenant;
 }
 
+/* The engine lends: processes and guests of several slices. */
+static void share(void)
+{
+	bound_step();
+	slices_step();
+}
+
 static void live(unsigned int steps)
 {
-	while (steps-- && sim_input_left) {
+	while (steps-- && (sim_input_left || lending)) {
 		if (!device)
 			create();
 		else if (!opened)
@@ -209,19 +240,29 @@ static void live(unsigned int steps)
 			sim_one_in(2) ? set_chunk() : have_a_neighbour();
 		else if (parent->engine.ops->executors && sim_below(2))
 			process_step();
+		else if (lending && sim_below(8))
+			share();
 		else
 			vmm_step();
-		if (device && sim_one_in(150)) {
-			vgpu_mdev_driver.remove(&mdev);
-			device = NULL;
-		}
+		if (device && sim_one_in(150))
+			remove_device();
 	}
+}
+
+/* One that executes, one that processes execute for, one that is lent to processes. */
+static const struct vgpu_engine_ops *some_engine(void)
+{
+	u64 number = sim_below(4);
+
+	descriptor_launches = number == 0;
+	lending = number == 1;
+	return number == 0 ? lend_engine() : number == 1 ? &vgpu_lease_engine : &vgpu_soft_engine;
 }
 
 static void run(const u8 *input, size_t bytes)
 {
 	static struct vgpu_parent storage;
-	struct vgpu_group_params params = { .weight = 100, .timeslice_ns = NSEC_PER_MSEC };
+	struct vgpu_group_params params = { .weight = 100 };
 	enum vgpu_sched_field fault;
 	struct sim_leaks leaks;
 
@@ -235,9 +276,11 @@ static void run(const u8 *input, size_t bytes)
 	INIT_LIST_HEAD(&parent->devices);
 	REQUIRE(!vgpu_rings_init());
 	REQUIRE(!vgpu_executor_register());
-	descriptor_launches = sim_one_in(4);
-	REQUIRE(!vgpu_engine_start(&parent->engine, descriptor_launches ? lend_engine() :
-				   &vgpu_soft_engine, NULL, "gpu"));
+	REQUIRE(!vgpu_engine_start(&parent->engine, some_engine(), NULL, "gpu"));
+	slices_begin(parent);
+	if (lending)
+		bound_begin();
+	params.timeslice_ns = timeslice_ns();
 	mutex_lock(&parent->lock);
 	REQUIRE(!vgpu_tenant_configure(parent, "blue", &params, &fault));
 	mutex_unlock(&parent->lock);
@@ -250,8 +293,10 @@ static void run(const u8 *input, size_t bytes)
 	live(STEPS_PER_LIFE);
 	sim_failures = 0;
 	if (device)
-		vgpu_mdev_driver.remove(&mdev);
-	device = NULL;
+		remove_device();
+	slices_end();
+	if (lending)
+		bound_end();
 	process_end();
 	migrate_closed();
 	mutex_lock(&parent->lock);
@@ -334,6 +379,33 @@ int main(int argc, char **argv)
 	COUNT("for_nothing", process_counts.for_nothing);
 	COUNT("told", process_counts.told);
 	COUNT("woken", sim_counts.woken);
+	COUNT("interrupts", sim_counts.interrupts);
+	COUNT("opened_windows", slice_counts.opened_windows);
+	COUNT("closed_windows", slice_counts.closed_windows);
+	COUNT("lost_windows", slice_counts.lost_windows);
+	COUNT("freed_windows", slice_counts.freed_windows);
+	COUNT("bells", slice_counts.bells);
+	COUNT("mapped", slice_counts.mapped);
+	COUNT("raised", slice_counts.raised);
+	COUNT("checked_vectors", slice_counts.checked_vectors);
+	COUNT("checked_leases", slice_counts.checked_leases);
+	COUNT("bound", bound_counts.bound);
+	COUNT("refused_binds", bound_counts.refused);
+	COUNT("events", bound_counts.events);
+	COUNT("gates", bound_counts.gates);
+	COUNT("served_windows", bound_counts.windows);
+	COUNT("said_lost", bound_counts.lost);
+	COUNT("said_closed", bound_counts.closed);
+	COUNT("busy_windows", bound_counts.busy);
+	COUNT("killed", bound_counts.killed);
+	COUNT("bindings_ended", bound_counts.ended);
+	COUNT("bindings_moved", bound_counts.moved);
+	COUNT("blocked_reads", bound_counts.blocked);
+	COUNT("news", bound_counts.news);
+	COUNT("asked", bound_counts.asked);
+	COUNT("nonsense", bound_counts.nonsense);
+	COUNT("recalled", bound_counts.recalled);
+	COUNT("expired", bound_counts.expired);
 	COUNT("after_long", lend_counts.after_long);
 	COUNT("after_brief", lend_counts.after_brief);
 	COUNT("no_longer_brief", lend_counts.no_longer_brief);

@@ -8,7 +8,7 @@
 #include <malloc.h>
 #include <stdarg.h>
 
-#define EVENTFDS 16
+#define EVENTFDS 24
 
 struct eventfd_ctx {
 	u64 refs, signals;
@@ -19,16 +19,12 @@ struct sim_counts sim_counts;
 
 static struct eventfd_ctx eventfds[EVENTFDS];
 static u64 allocations, memcgs;
-static const void *user_memory;
-static size_t user_bytes;
 
 /* ---- the log */
 
-static char told[128];
-
 void kfuzz_tell(const char *format, ...)
 {
-	char line[sizeof(told)];
+	char line[sizeof(current->told)];
 	va_list arguments;
 
 	va_start(arguments, format);
@@ -37,7 +33,7 @@ void kfuzz_tell(const char *format, ...)
 	if (!strncmp(line, "stopped for ", 12))
 		sim_counts.told_stops++;	/* by a thread, maybe */
 	else if (strstr(line, " refused"))
-		memcpy(told, line, sizeof(told));
+		memcpy(current->told, line, sizeof(line));
 }
 
 bool sim_told(const char *field)
@@ -45,20 +41,20 @@ bool sim_told(const char *field)
 	char wanted[40];
 
 	snprintf(wanted, sizeof(wanted), " refused for %s: ", field);
-	return strstr(told, wanted);
+	return strstr(current->told, wanted);
 }
 
-bool sim_told_nothing(void) { return !*told; }
+bool sim_told_nothing(void) { return !*current->told; }
 
 bool sim_told_restoring(const char *fault)
 {
 	char wanted[80];
 
 	snprintf(wanted, sizeof(wanted), "restoring refused: %s", fault);
-	return !strncmp(told, wanted, strlen(wanted));
+	return !strncmp(current->told, wanted, strlen(wanted));
 }
 
-void sim_forget_told(void) { *told = 0; }
+void sim_forget_told(void) { *current->told = 0; }
 
 /* ---- memory */
 
@@ -121,18 +117,18 @@ void mem_cgroup_put(struct mem_cgroup *group)
 
 void sim_user(void *memory, size_t bytes)
 {
-	user_memory = memory;
-	user_bytes = bytes;
+	current->user_memory = memory;
+	current->user_bytes = bytes;
 	if (memory)
-		*told = 0;
+		sim_forget_told();
 }
 
 static bool is_user(const void *at, size_t bytes)
 {
-	size_t offset = (const char *)at - (const char *)user_memory;
+	size_t offset = (const char *)at - (const char *)current->user_memory;
 
 	might_sleep();
-	return offset <= user_bytes && bytes <= user_bytes - offset;
+	return offset <= current->user_bytes && bytes <= current->user_bytes - offset;
 }
 
 unsigned long copy_from_user(void *to, const void *from, unsigned long bytes)
@@ -205,6 +201,8 @@ void vgpu_eventfd_signal(struct eventfd_ctx *ctx)
 	ctx->signals++;
 	sim_counts.signals++;
 }
+
+u64 sim_signals(int fd) { return eventfds[fd].signals; }
 
 struct sim_leaks sim_leaks(void)
 {

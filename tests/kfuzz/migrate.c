@@ -348,7 +348,8 @@ static void round_trip(struct vgpu_device *device)
 void migrate_step(struct vgpu_device *device)
 {
 	/* What an executor knows cannot be saved. */
-	REQUIRE(!device->vdev.mig_ops == device->parent->engine.ops->executors);
+	REQUIRE(!device->vdev.mig_ops == (device->parent->engine.ops->executors ||
+					  device->parent->engine.ops->lends));
 	if (!device->vdev.mig_ops)
 		return;
 	if (!(sim_random() & 31) && !device->revoked)

@@ -28,13 +28,16 @@ struct sim_leaks {
 struct sim_leaks sim_leaks(void);
 u64 sim_threads_left(void);
 bool sim_will_run(const struct task_struct *task);	/* whatever others do */
+bool sim_is_asleep(const struct task_struct *task);	/* and has to be woken, and was not */
 u64 sim_timers_left(void);
 u64 sim_files_left(void);	/* and pages, mappings and descriptors */
 u64 sim_pids_left(void);
+bool sim_work_is_done(void);
 void sim_finish_work(void);	/* nothing is pending afterwards */
 
 /* What a process does with files: a descriptor's becomes its own, and a file is mapped. */
 struct file *sim_take_fd(unsigned int fd);
+struct file *sim_open(const struct file_operations *ops);	/* or an ERR_PTR */
 struct vm_area_struct *sim_map_begin(struct file *file, u64 offset, u64 bytes,
 				     unsigned long flags);
 void sim_unmap(struct vm_area_struct *vma);
@@ -71,11 +74,14 @@ void guest_let_go(struct vfio_device *vdev);
 struct sim_counts {
 	u64 preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
 	u64 spinlocks, wakes;	/* by the process */
+	u64 watched_locks;	/* times that it took that one */
 	u64 woken;		/* times that all who wait in user space were */
 	u64 interrupts;		/* of timers */
 	u64 torn_looks;		/* at what was being written */
 	u64 told_stops;		/* lines in the log about slices that have stopped */
 };
 extern struct sim_counts sim_counts;
+extern const spinlock_t *sim_watched_lock;
+u64 sim_signals(int fd);	/* of an eventfd, ever */
 
 #endif /* KFUZZ_SIM_H */

@@ -83,6 +83,9 @@ struct task_struct {
 	struct { u64 sum_exec_runtime; } se;
 	struct mm_struct *mm;
 	struct pid *tgid;
+	const void *user_memory;	/* what its system call may touch */
+	size_t user_bytes;
+	char told[128];			/* the log's last refusal since then */
 	struct kfuzz_coroutine *coroutine;
 };
 

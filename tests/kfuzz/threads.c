@@ -34,13 +34,15 @@ size_t sim_input_left;
 u64 sim_now_ns;
 struct sim_sleeps sim_sleeps;
 struct task_struct *current;
+const spinlock_t *sim_watched_lock;
 
 static struct kfuzz_coroutine coroutines[THREADS_MAX]; /* the first is the process */
 static struct timer_list *timers;
 static struct hrtimer *hrtimers;
 static struct work_struct *work;
 static struct pid process_pid;
-static u64 generator, spinlocks;
+static u64 generator, spinlocks, pid_refs;
+static unsigned int working;
 static bool irqs_off, in_interrupt;
 static const void *process_stack;
 static size_t process_bytes;
@@ -232,9 +234,13 @@ static bool run_work(void)
 		return false;
 	work = now->next;
 	now->pending = false;
+	working++;
 	now->run(now);
+	working--;
 	return true;
 }
+
+bool sim_work_is_done(void) { return !work && !working; }
 
 /* Nobody can run: the clock jumps to what happens next. False if nothing will. */
 static bool time_passes(void)
@@ -333,7 +339,7 @@ int kfuzz_sleep_on(const wait_queue_head_t *head, u64 woken)
 
 unsigned long msleep_interruptible(unsigned int ms)
 {
-	if (current->coroutine->killed || !(sim_random() & 31))
+	if (current->coroutine->killed || !(sim_random() & 1023))
 		return ms;
 	set_current_state(TASK_INTERRUPTIBLE);
 	current->coroutine->wake_at_ns = sim_now_ns + ms * NSEC_PER_MSEC;
@@ -465,6 +471,11 @@ bool sim_will_run(const struct task_struct *task)
 	return !task->coroutine->sleeping || task->coroutine->wake_at_ns != U64_MAX;
 }
 
+bool sim_is_asleep(const struct task_struct *task)
+{
+	return task->coroutine->head && task->coroutine->sleeping && !runnable(task->coroutine);
+}
+
 u64 ktime_get_ns(void)
 {
 	sim_now_ns += 200 + (sim_random() & 255);
@@ -591,13 +602,15 @@ struct pid *get_pid(struct pid *pid)
 {
 	REQUIRE(pid->refs > 0);
 	pid->refs++;
+	pid_refs++;
 	return pid;
 }
 
 void put_pid(struct pid *pid)
 {
-	REQUIRE(pid->refs > 0);
+	REQUIRE(pid->refs > 0 && pid_refs > 0);
 	pid->refs--;
+	pid_refs--;
 }
 
 int kill_pid(struct pid *pid, int number, int privileged)
@@ -607,7 +620,7 @@ int kill_pid(struct pid *pid, int number, int privileged)
 	return 0;
 }
 
-u64 sim_pids_left(void) { return process_pid.refs - 1; }
+u64 sim_pids_left(void) { return pid_refs; }
 
 /* ---- locks */
 
@@ -644,7 +657,10 @@ void spin_lock(spinlock_t *lock)
 	lock->interrupts |= in_interrupt;
 	REQUIRE(!lock->interruptible || !lock->interrupts);
 	spinlocks++;
-	sim_counts.spinlocks += current->coroutine == coroutines && !in_interrupt;
+	if (current->coroutine == coroutines && !in_interrupt) {
+		sim_counts.spinlocks++;
+		sim_counts.watched_locks += lock == sim_watched_lock;
+	}
 }
 
 void spin_lock_irq(spinlock_t *lock)

@@ -11,6 +11,7 @@
 #define CONFIG_BYTES 256u
 #define EXPRESS_DEVCTL 0x58u
 #define ACCESS_MAX 80u
+#define BAR2_BYTES (16u * (4u << 20))
 
 struct vmm_counts vmm_counts;
 
@@ -70,6 +71,17 @@ static void put_config(u32 offset, u32 value, size_t bytes)
 
 /* ---- what must hold */
 
+static bool has_executors(void) { return device->parent->engine.ops->executors; }
+static bool lends(void) { return device->parent->engine.ops->lends; }
+
+/* Those that engine can do. */
+static u32 operations(void) { return has_executors() ? 0x81 : lends() ? 0 : 0x7f; }
+
+static u32 features(void)
+{
+	return has_executors() ? VGPU_FEATURE_CHANNEL : lends() ? VGPU_FEATURE_WINDOWS : 0;
+}
+
 /* Bits that PCI makes writable in what this function has; FLR reads as zero. */
 static u8 writable(u32 offset)
 {
@@ -79,6 +91,8 @@ static u8 writable(u32 offset)
 	case PCI_CACHE_LINE_SIZE: case PCI_INTERRUPT_LINE: return 0xff;
 	case PCI_BASE_ADDRESS_0 + 1: return 0xc0;
 	case PCI_BASE_ADDRESS_0 + 2: case PCI_BASE_ADDRESS_0 + 3: return 0xff;
+	case PCI_BASE_ADDRESS_2 + 3: return lends() ? 0xfc : 0;
+	case PCI_BASE_ADDRESS_2 + 4 ... PCI_BASE_ADDRESS_2 + 7: return lends() ? 0xff : 0;
 	case 0x40 + PCI_MSIX_FLAGS + 1: return 0xc0;
 	case EXPRESS_DEVCTL: return 0xff;
 	case EXPRESS_DEVCTL + 1: return 0x78;
@@ -131,7 +145,6 @@ static void look_at_rings(void)
 	known = device->ring;
 }
 
-static bool has_executors(void) { return device->parent->engine.ops->executors; }
 
 static void look_at_error(u32 error)
 {
@@ -142,7 +155,8 @@ static void look_at_error(u32 error)
 		return;
 	known_error = error;
 	vmm_counts.faults[error]++;
-	if (error >= VGPU_ERROR_OP && error <= VGPU_ERROR_CHUNK)
+	/* Where the engine lends there is no operation that it knows. */
+	if (error >= VGPU_ERROR_OP && error <= VGPU_ERROR_CHUNK && !lends())
 		REQUIRE(guest_deserves(number, error));
 }
 
@@ -190,9 +204,10 @@ void vmm_look(void)
 	completed = get(VGPU_REG_COMPLETED);
 	fetched = get(VGPU_REG_FETCHED);
 	REQUIRE(get(VGPU_REG_ID) == VGPU_ID && get(VGPU_REG_ABI) == VGPU_ABI);
-	REQUIRE(get(VGPU_REG_FLAGS) == VGPU_DESC_FLAGS && 
-		get(VGPU_REG_OPS) == (has_executors() ? 0x81 : 0x7f) &&
-		get(VGPU_REG_FEATURES) == (has_executors() ? VGPU_FEATURE_CHANNEL : 0));
+	REQUIRE(get(VGPU_REG_FLAGS) == VGPU_DESC_FLAGS && get(VGPU_REG_OPS) == operations() &&
+		get(VGPU_REG_FEATURES) == features() &&
+		get(VGPU_REG_WINDOWS) == (lends() ? 16 : 0) &&
+		get(VGPU_REG_WINDOW_BYTES) == (lends() ? 4u << 20 : 0));
 	REQUIRE(get(VGPU_REG_MEMORY_LO) == device->memory_bytes);
 	status = get(VGPU_REG_STATUS);
 	error = get(VGPU_REG_ERROR);
@@ -218,7 +233,8 @@ void vmm_opened(struct vgpu_device *opened, bool first)
 	known = NULL;
 	known_error = 0;
 	look_at_run_ns(0);
-	if (first)
+	/* An executor may have said that its children use the processor, before there were any. */
+	if (first && !lends())
 		REQUIRE(!known_run_ns);
 	REQUIRE(transfer(CONFIG, first_config, CONFIG_BYTES, false) == CONFIG_BYTES);
 	REQUIRE(!(first_config[PCI_COMMAND] & PCI_COMMAND_MASTER));
@@ -318,9 +334,19 @@ static u64 some_position(void)
 	case 3: offset = VGPU_BAR0_BYTES - 16 + sim_below(32); break;
 	case 4: offset = CONFIG_BYTES - 16 + sim_below(32); break;
 	case 5: offset = EXPRESS_DEVCTL - 4 + sim_below(8); break;
-	default: offset = sim_below(0x68);
+	default: offset = sim_below(0x88);
 	}
 	return REGION(index) + offset;
+}
+
+static size_t region_bytes(u64 index)
+{
+	switch (index) {
+	case VFIO_PCI_BAR0_REGION_INDEX: return VGPU_BAR0_BYTES;
+	case VFIO_PCI_BAR2_REGION_INDEX: return lends() ? BAR2_BYTES : 0;
+	case VFIO_PCI_CONFIG_REGION_INDEX: return CONFIG_BYTES;
+	default: return 0;
+	}
 }
 
 static void access_anything(bool write)
@@ -330,7 +356,7 @@ static void access_anything(bool write)
 	u8 data[ACCESS_MAX], before[ACCESS_MAX];
 	ssize_t done;
 
-	size = index == VFIO_PCI_CONFIG_REGION_INDEX ? CONFIG_BYTES : index ? 0 : VGPU_BAR0_BYTES;
+	size = region_bytes(index);
 	for (size_t i = 0; i < bytes; i++)
 		before[i] = data[i] = sim_one_in(3) ? 0xff : sim_random();
 	done = transfer(position, data, bytes, write);
@@ -340,6 +366,9 @@ static void access_anything(bool write)
 		expected = min(bytes, size - offset);
 		REQUIRE(done == (ssize_t)expected);
 		REQUIRE(!memcmp(data + expected, before + expected, bytes - expected));
+		/* A window is memory to be mapped, and nothing else. */
+		for (size_t i = 0; i < expected && index == VFIO_PCI_BAR2_REGION_INDEX; i++)
+			REQUIRE(data[i] == (write ? before[i] : 0xff));
 	}
 }
 
@@ -386,7 +415,7 @@ static void ask_anything(void)
 		REQUIRE(ret == -EFAULT);
 	else if (ret == 0 && which == 1)
 		REQUIRE(index < VFIO_PCI_NUM_REGIONS && words[3] == REGION(index) &&
-			(words[2] <= CONFIG_BYTES || words[2] == VGPU_BAR0_BYTES));
+			words[2] == region_bytes(index));
 	else if (ret == 0 && which == 2)
 		REQUIRE(index < VFIO_PCI_NUM_IRQS && fields[3] <= VGPU_VECTORS);
 	else
@@ -395,6 +424,36 @@ static void ask_anything(void)
 		REQUIRE(sim_told(argsz < sizes[which] ? "argsz" : "index"));
 	else
 		REQUIRE(sim_told_nothing());
+}
+
+/* Each window is mapped by itself; who has too little room is told how much it takes. */
+static void ask_windows(void)
+{
+	struct {
+		struct vfio_region_info info;
+		struct vfio_region_info_cap_sparse_mmap sparse;
+		struct vfio_region_sparse_mmap_area areas[16];
+	} answer = {};
+	size_t room = sim_one_in(4) ? sizeof(answer.info) + sim_below(sizeof(answer)) : sizeof(answer);
+	u32 needed = offsetof(typeof(answer), areas) + sizeof(answer.areas);
+	long ret;
+
+	room = min(room, sizeof(answer));
+	answer.info.argsz = room;
+	answer.info.index = VFIO_PCI_BAR2_REGION_INDEX;
+	ret = call(VFIO_DEVICE_GET_REGION_INFO, &answer, room);
+	REQUIRE(!ret || (ret == -ENOMEM && sim_failures));
+	if (ret)
+		return;
+	REQUIRE(answer.info.size == BAR2_BYTES && answer.info.argsz == needed &&
+		answer.info.flags == (VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE |
+				      VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS));
+	REQUIRE(answer.info.cap_offset == (room < needed ? 0 : sizeof(answer.info)));
+	for (u32 i = 0; room >= needed && i < 16; i++)
+		REQUIRE(answer.areas[i].offset == i * (4u << 20) && answer.areas[i].size == 4u << 20);
+	if (room >= needed)
+		REQUIRE(answer.sparse.header.id == VFIO_REGION_INFO_CAP_SPARSE_MMAP &&
+			!answer.sparse.header.next && answer.sparse.nr_areas == 16);
 }
 
 /* What of a request about an interrupt that there is cannot be. */
@@ -541,7 +600,7 @@ void vmm_step(void)
 	case 0: case 1: start(); break;
 	case 2: access_anything(false); break;
 	case 3: case 4: access_anything(true); break;
-	case 5: ask_anything(); break;
+	case 5: lends() && sim_one_in(2) ? ask_windows() : ask_anything(); break;
 	case 6: set_irqs(); break;
 	case 7: reset(); break;
 	case 8: put(sim_below(32) * 4, sim_random()); break;
