@@ -58,13 +58,22 @@ bool vgpu_windows_offered(const struct vgpu_device *device)
 	return device->parent->engine.ops->lends;
 }
 
-/* A file that nobody can make shorter: who has mapped it would meet SIGBUS. */
+/*
+ * A file that nobody can make shorter: who has mapped it would meet SIGBUS. Nor can a child
+ * open it again, through /proc: it would keep the memory when @given is gone.
+ */
 static struct file *vgpu_window_memory(void)
 {
 	struct file *memory = vgpu_shmem_file_setup("vgpu-window", VGPU_WINDOW_BYTES);
+	struct inode *inode;
 
-	if (!IS_ERR(memory))
-		SHMEM_I(file_inode(memory))->seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
+	if (IS_ERR(memory))
+		return memory;
+	inode = file_inode(memory);
+	inode->i_uid = GLOBAL_ROOT_UID;
+	inode->i_gid = GLOBAL_ROOT_GID;
+	inode->i_mode &= ~0777;
+	SHMEM_I(inode)->seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
 	return memory;
 }
 

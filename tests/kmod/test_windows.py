@@ -7,6 +7,8 @@ import mmap
 import os
 import select
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -398,6 +400,23 @@ def test_a_child_cannot_change_its_windows_size_or_its_lease_page(uuid: str) -> 
             ):
                 assert refused(served.request, **request) == "EINVAL"
             assert refused(served.request, op=3, flags=1) == "EINVAL"
+
+
+def test_a_child_cannot_open_its_windows_memory_again(uuid: str) -> None:
+    with function(uuid) as guest, bound(uuid) as executor:
+        guest.open(0)
+        executor.event()
+        with child(executor, 0) as served:
+            path = f"/proc/self/fd/{served.memory}"
+            script = (
+                f"import os; os.fstat({served.memory})\n"
+                f"for call in (lambda: os.open({path!r}, os.O_RDONLY), lambda: os.fchmod({served.memory}, 0o777)):\n"
+                " try: call(); print('done')\n"
+                " except PermissionError: pass\n"
+            )
+            command = [sys.executable, "-c", script]
+            found = subprocess.run(command, user=65534, pass_fds=(served.memory,), check=True, capture_output=True)
+            assert found.stdout == b""
 
 
 def test_a_vmm_maps_windows_one_by_one_and_shared(uuid: str) -> None:
