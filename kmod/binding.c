@@ -164,6 +164,9 @@ void vgpu_binding_release(struct vgpu_binding *binding)
 	spin_unlock_irq(&engine->lock);
 	if (raise)
 		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+	/* It is not queued again. The module may be gone soon after its files. */
+	if (cancel_work_sync(&binding->end))
+		kref_put(&binding->refs, vgpu_binding_free);
 	kref_put(&binding->refs, vgpu_binding_free);
 }
 
