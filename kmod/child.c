@@ -124,18 +124,32 @@ static bool vgpu_child_has_news(const struct vgpu_child *child)
 	return atomic64_read(&child->signals) || READ_ONCE(child->ended);
 }
 
+/* Others need the lock under which it is woken: it may not be slow to wake. */
+static int vgpu_child_await_news(struct vgpu_child *child)
+{
+	int ret;
+
+	if (atomic_xchg(&child->reading, 1))
+		return -EBUSY;
+	ret = wait_event_interruptible(child->wait, vgpu_child_has_news(child));
+	atomic_set(&child->reading, 0);
+	return ret;
+}
+
 static ssize_t vgpu_child_read(struct file *file, char __user *to, size_t count,
 			       loff_t *position)
 {
 	struct vgpu_child *child = file->private_data;
 	u64 signals;
+	int ret;
 
 	if (count != sizeof(signals))
 		return -EINVAL;
 	if (file->f_flags & O_NONBLOCK && !vgpu_child_has_news(child))
 		return -EAGAIN;
-	if (wait_event_interruptible(child->wait, vgpu_child_has_news(child)))
-		return -ERESTARTSYS;
+	ret = vgpu_child_await_news(child);
+	if (ret)
+		return ret;
 	if (READ_ONCE(child->ended))
 		return 0;
 	signals = atomic64_xchg(&child->signals, 0);
@@ -187,6 +201,8 @@ static __poll_t vgpu_child_poll(struct file *file, poll_table *wait)
 {
 	struct vgpu_child *child = file->private_data;
 
+	if (!poll_does_not_wait(wait) && waitqueue_active(&child->wait))
+		return EPOLLERR;
 	poll_wait(file, &child->wait, wait);
 	if (READ_ONCE(child->ended))
 		return EPOLLIN | EPOLLRDNORM | EPOLLHUP;

@@ -21,7 +21,8 @@ struct vgpu_device;
  * @stream: what the arbiter sees; engine->lock
  * @attached: @stream is in the arbiter; engine->lock
  * @page: struct vgpu_stream_page, which the child writes
- * @wait: of its threads that read
+ * @wait: of a thread that reads or polls; woken under engine->lock, so one is enough
+ * @reading: a thread waits in read()
  * @signals: rings and changes of the lease page that were not read yet
  * @ended: nothing more comes; engine->lock to write
  */
@@ -35,6 +36,7 @@ struct vgpu_child {
 	bool attached;
 	struct page *page;
 	wait_queue_head_t wait;
+	atomic_t reading;
 	atomic64_t signals;
 	bool ended;
 };

@@ -164,7 +164,8 @@ struct vgpu_exec_event {
  * @stream: out: the child's stream page to map; write() takes one struct
  *	vgpu_stream_request, or rings for the guest; read() waits for a ring of the guest's
  *	or a change of the lease page's wake word, and gives how many there were as a __u64;
- *	at the window's end it gives 0, and poll() EPOLLHUP
+ *	at the window's end it gives 0, and poll() EPOLLHUP. One thread waits at a time:
+ *	another one gets -EBUSY of read(), and EPOLLERR of poll()
  * @reserved: zero
  *
  * All are close-on-exec. The stream begins here. -EINVAL: number; -ENXIO: the window is not

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -417,6 +418,32 @@ def test_a_child_cannot_open_its_windows_memory_again(uuid: str) -> None:
             command = [sys.executable, "-c", script]
             found = subprocess.run(command, user=65534, pass_fds=(served.memory,), check=True, capture_output=True)
             assert found.stdout == b""
+
+
+def test_one_thread_of_a_child_polls_at_a_time(uuid: str) -> None:
+    with function(uuid) as guest, bound(uuid) as executor:
+        guest.open(0)
+        executor.event()
+        with child(executor, 0) as served:
+            first, second = select.epoll(), select.poll()
+            first.register(served.stream, select.EPOLLIN)
+            second.register(served.stream, select.POLLIN)
+            assert second.poll(20_000) == [(served.stream, select.POLLERR)]
+            assert first.poll(0) == []
+            guest.bell(0)
+            assert first.poll(20) == [(served.stream, select.EPOLLIN)]
+            first.close()
+            assert second.poll(0) == [(served.stream, select.POLLIN)]
+
+
+def test_one_thread_of_a_child_reads_at_a_time(uuid: str) -> None:
+    with function(uuid) as guest, bound(uuid) as executor:
+        guest.open(0)
+        executor.event()
+        with ThreadPoolExecutor(2) as threads, child(executor, 0) as served:
+            reads = [threads.submit(refused, os.read, served.stream, 8) for _ in range(2)]
+            refusals = [read.result() for read in as_completed(reads, timeout=20) if guest.bell(0) is None]
+            assert refusals == ["EBUSY", ""]
 
 
 def test_a_vmm_maps_windows_one_by_one_and_shared(uuid: str) -> None:
