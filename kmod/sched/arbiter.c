@@ -156,17 +156,6 @@ void vgpu_arbiter_party_add(struct vgpu_arbiter *arbiter, struct vgpu_party *par
 	vgpu_arbiter_publish(arbiter, party, VGPU_LEASE_NONE, false);
 }
 
-static void detach_streams(struct vgpu_party *party)
-{
-	struct vgpu_stream *stream;
-
-	while (party->streams) {
-		stream = party->streams;
-		party->streams = stream->next;
-		*stream = (struct vgpu_stream){ .want = stream->want };
-	}
-}
-
 void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 			       struct vgpu_party *party, u64 now_ns)
 {
@@ -177,7 +166,7 @@ void vgpu_arbiter_party_remove(struct vgpu_arbiter *arbiter,
 		vgpu_arbiter_revoke(arbiter);
 	else if (party->ready)
 		vgpu_arbiter_sleep(arbiter, party);
-	detach_streams(party);
+	vgpu_children_detach(party);
 	while (*link != party)
 		link = &(*link)->next;
 	*link = party->next;

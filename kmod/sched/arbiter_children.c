@@ -113,3 +113,15 @@ bool vgpu_children_have_begun(const struct vgpu_arbiter *arbiter, const struct v
 	}
 	return false;
 }
+
+/* Nothing is kept of them but what they want. */
+void vgpu_children_detach(struct vgpu_party *party)
+{
+	struct vgpu_stream *stream;
+
+	while (party->streams) {
+		stream = party->streams;
+		party->streams = stream->next;
+		*stream = (struct vgpu_stream){ .want = stream->want };
+	}
+}

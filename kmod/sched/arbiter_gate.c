@@ -137,8 +137,16 @@ void vgpu_arbiter_gate_reset(struct vgpu_arbiter *arbiter, struct vgpu_party *pa
 	vgpu_arbiter_settle(arbiter, now_ns);
 	party->gate_pending = false;
 	party->gate_closed = false;
-	if (arbiter->holder == party)
-		arbiter->closing = false;
+	party->poll_at_ns = 0;
 	vgpu_watch_reset(&party->watch);
+	/* All at once: nothing is asked of a gate that is gone, nor of the next one. */
+	vgpu_children_detach(party);
+	if (arbiter->holder == party) {
+		arbiter->closing = false;
+		vgpu_arbiter_finish(arbiter);
+	} else if (party->ready) {
+		vgpu_arbiter_sleep(arbiter, party);
+		vgpu_arbiter_review_holder(arbiter);
+	}
 	vgpu_arbiter_arm(arbiter);
 }

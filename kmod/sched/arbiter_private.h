@@ -33,6 +33,7 @@ u64 vgpu_children_unused_ns(struct vgpu_arbiter *arbiter, struct vgpu_party *par
 			    u64 elapsed_ns);
 bool vgpu_children_want(const struct vgpu_party *party);
 void vgpu_child_offer(const struct vgpu_arbiter *arbiter, struct vgpu_stream *stream);
+void vgpu_children_detach(struct vgpu_party *party);
 bool vgpu_children_have_begun(const struct vgpu_arbiter *arbiter,
 			      const struct vgpu_party *party);
 

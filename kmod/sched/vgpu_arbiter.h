@@ -300,7 +300,7 @@ bool vgpu_arbiter_request(struct vgpu_arbiter *arbiter, struct vgpu_stream *stre
 void vgpu_arbiter_gate_answer(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			      u64 sequence, bool done, u64 processor_ns, u64 now_ns);
 
-/* The executor has died with all its children; their streams were removed, or are next. */
+/* The executor has died with all its children; this detaches the streams that are left. */
 void vgpu_arbiter_gate_reset(struct vgpu_arbiter *arbiter, struct vgpu_party *party,
 			     u64 now_ns);
 

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from tests.compute.arbiter_native import ffi, lib
-from tests.compute.arbiter_rig import LENT, MS, NEVER, SECOND, US, Delays, Rig, Tenant, backlog, eager
+from tests.compute.arbiter_rig import LENT, MS, NEVER, SECOND, US, Delays, Rig, Tenant, backlog, eager, lose
 
 LEASE_NONE = 0
 
@@ -300,3 +300,30 @@ def test_after_a_pause_of_years_two_intervals_are_charged_at_the_mean_rate() -> 
     pause_ns = 10 * 366 * 86_400 * SECOND
     fine_ns = lib.vgpu_watch_look(watch, settings, pause_ns // 3, 0, SECOND + pause_ns)
     assert fine_ns == pytest.approx(2 * 50 * MS // 3, abs=2)
+
+
+def test_nothing_is_asked_of_the_gate_of_an_executor_that_has_died() -> None:
+    """Its party is confined and has the engine; the next executor would not know of the request, and be killed."""
+    rig = Rig(watch=WATCH, delays=QUICK_GATE)
+    pair, other = rig.tenant("pair"), rig.tenant("other")
+    rig.child(pair, backlog(3 * MS))
+    rig.child(pair, ())
+    rig.child(other, backlog(300 * US))
+    rig.run_until(20 * MS)
+    for processor_ns in (0, 1 * SECOND):
+        lib.vgpu_arbiter_gate_answer(rig.c, pair.c, 0, True, processor_ns, rig.now)
+    assert lib.vgpu_arbiter_is_confined(rig.c, pair.c)
+    while rig.holder is not pair or pair.frozen:
+        rig.run_until(rig.now + 1 * MS)
+    assert pair.page.expires_ns != NEVER
+    asked: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pair, "gate", lambda close, _: asked.append(close))
+        lose(pair)
+    assert (asked, pair.page.lease & 3) == ([], LEASE_NONE)
+    rig.run_until(rig.now + 100 * MS)
+    assert rig.holder is other
+    assert other.page.expires_ns == NEVER
+    rig.child(pair, iter((("compute", 1 * MS),)))
+    rig.run_until(rig.now + 2 * SECOND)
+    assert (pair.children[0].kernels, pair.lost) == (1, False)
