@@ -215,7 +215,7 @@ int vgpu_executor_attach(struct vgpu_executor *executor, const guid_t *uuid)
 	int ret = -ENOENT;
 
 	lockdep_assert_held(&executor->lock);
-	if (executor->device)
+	if (executor->device || executor->binding)
 		return -EBUSY;
 	/* Before the lock that all slices of a GPU need. */
 	notifier = vgpu_executor_start(executor, uuid);
