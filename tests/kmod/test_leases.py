@@ -12,10 +12,11 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.kmod.test_windows import Function, function
+from tests.kmod.test_windows import CONTROL, RESET, Function, function
 from tests.rig.executor import CHECKOUT
 from tests.rig.gpu import Gpu, poll
 from tests.rig.leasing import FOREVER_NS, Bound, Child, Event, Lease, State, bound, child
+from tests.rig.ring import enable_unused
 from vgpumgr.errors import BusyError
 
 LONG_US = 100_000
@@ -211,5 +212,9 @@ def test_a_changed_cap_ends_a_lease_that_had_no_end(lending: Gpu, blue: Slice) -
 
 def test_items_are_refused_by_an_engine_that_only_lends(lending: Gpu, blue: Slice) -> None:
     assert blue.guest.device.register(0x08) == 0
+    enable_unused(blue.guest.device)
+    blue.guest.device.set_register(CONTROL, RESET)
+    # it serves the windows, whatever becomes of the rings
+    assert blue.child().start() == 1
     with pytest.raises(BusyError):
         lending.sysfs.write_gpu(lending.address, "engine", "soft")

@@ -3,7 +3,7 @@
 
 Each is a file and a function: what is called there. tests/unit/test_failure_sites.py holds this against the sources,
 where an allocation that is new has no test yet. The log tells of each failure with its stack: `reached` in conftest.py
-holds this against what failed in a test, for those of test_host.py and test_vmm.py.
+holds this against what failed in a test, for those of test_host.py, test_lending.py and test_vmm.py.
 """
 
 import re
@@ -54,6 +54,18 @@ TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_host.py::test_attaching_an_executor": {
         "executor.c vgpu_executor_create": "kzalloc",
         "executor_notifier.c vgpu_executor_start": "kthread_create",
+    },
+    "tests/kmod/failures/test_lending.py::test_binding_an_executor": {
+        "binding.c vgpu_binding_alloc": "alloc_page kzalloc",
+    },
+    "tests/kmod/failures/test_lending.py::test_a_childs_files_and_pages": {
+        "child.c vgpu_child_create": "alloc_page kzalloc",
+        "child.c vgpu_child_file": "anon_inode_getfile",
+        "child.c vgpu_lease_file": "anon_inode_getfile",
+        "child.c vgpu_page_mmap": "vm_insert_page",
+    },
+    "tests/kmod/failures/test_lending.py::test_the_region_of_the_windows": {
+        "access.c vgpu_region_describe_windows": "kzalloc",
     },
     "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {
         "memory.c vgpu_memory_create": "__vmalloc kzalloc",
