@@ -56,7 +56,7 @@ bool children_open(struct slice *slice)
 	int error = vgpu_supervisor_start(&settings, &slice->supervisor);
 
 	if (error) {
-		vgpu_log(LOG_ERR, "event=supervisor.failed %s", strerror(-error));
+		slice_fail("supervisor.failed", "%s: %s", settings.program, strerror(-error));
 		return false;
 	}
 	vgpu_log(LOG_INFO, "event=supervisor.started supervisor_pid=%d", slice->supervisor.pid);
@@ -80,6 +80,7 @@ static void handle(struct slice *slice, const struct vgpu_supervisor_message *me
 		vgpu_log(LOG_INFO, "event=ready windows=%u window_bytes=%llu memory_bytes=%llu",
 			 slice->window_count, (unsigned long long)slice->window_bytes,
 			 (unsigned long long)slice->memory_bytes);
+		slice_notify("READY=1\nSTATUS=serving the slice");
 	} else if (message->sequence) {
 		window_started(slice, message->sequence, done, message->reason);
 	}
@@ -122,8 +123,8 @@ void children_died(struct slice *slice)
 	if (waitpid(slice->supervisor.pid, &status, WNOHANG) != slice->supervisor.pid)
 		return;
 	slice->supervisor.pid = 0;
-	vgpu_log(LOG_ERR, "event=supervisor.ended %s=%d", WIFSIGNALED(status) ? "signal" : "status",
-		 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	slice_fail("supervisor.ended", "the supervisor ended with %s %d", WIFSIGNALED(status) ? "signal" : "status",
+		   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	windows_lose(slice, "its supervisor died");
 	slice_stop(slice, SLICE_FAILED);
 }

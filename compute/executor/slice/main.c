@@ -113,7 +113,7 @@ static void run(struct slice *slice, int signals)
 			module_receive(slice);
 		now_ns = slice_now_ns();
 		if (patience_ns(slice) <= now_ns) {
-			vgpu_log(LOG_ERR, "event=supervisor.silent");
+			slice_fail("supervisor.silent", "the supervisor does not answer");
 			children_give_up(slice);
 		}
 		tell_left_out(slice, now_ns);
@@ -128,6 +128,7 @@ static int end(struct slice *slice)
 		[SLICE_FAILED] = "the host's executor has failed",
 	};
 
+	slice_notify("STOPPING=1");
 	vgpu_log(slice->end == SLICE_FAILED ? LOG_ERR : LOG_INFO, "event=ending %s", reasons[slice->end]);
 	windows_kill(slice, reasons[slice->end]);
 	children_close(&slice->supervisor);
@@ -146,9 +147,10 @@ int main(int argc, char **argv)
 		return slice_check(&slice.options);
 	snprintf(prefix, sizeof(prefix), "vgpu-executor slice=%s", slice.options.slice);
 	vgpu_log_open(prefix);
+	slice_notify_open();
 	signals = watch_signals();
 	if (signals < 0) {
-		vgpu_log(LOG_ERR, "event=signals.failed %m");
+		slice_fail("signals.failed", "%s", strerror(errno));
 		return STATUS_FAILED;
 	}
 	error = vgpu_priority_raise();

@@ -37,17 +37,17 @@ bool module_open(struct slice *slice)
 	memcpy(bind.uuid, slice->options.slice, strlen(slice->options.slice));
 	slice->module = open(slice->options.device, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	if (slice->module < 0) {
-		vgpu_log(LOG_ERR, "event=module.failed %s: %m", slice->options.device);
+		slice_fail("module.failed", "%s: %s", slice->options.device, strerror(errno));
 		return false;
 	}
 	if (ioctl(slice->module, VGPU_EXEC_BIND, &bind)) {
-		vgpu_log(LOG_ERR, "event=module.failed %s", bind_problem(errno));
+		slice_fail("module.failed", "%s", bind_problem(errno));
 		return false;
 	}
 	if (!bind.windows || bind.windows > VGPU_WINDOWS_MAX || bind.window_bytes < VGPU_WINDOW_BYTES_MIN ||
 	    bind.window_bytes > VGPU_WINDOW_BYTES_MAX || bind.window_bytes % VGPU_WINDOW_PAGE) {
-		vgpu_log(LOG_ERR, "event=module.failed %u windows of %llu bytes are not possible", bind.windows,
-			 (unsigned long long)bind.window_bytes);
+		slice_fail("module.failed", "%u windows of %llu bytes are not possible", bind.windows,
+			   (unsigned long long)bind.window_bytes);
 		return false;
 	}
 	slice->window_count = bind.windows;
@@ -65,7 +65,7 @@ static void note_error(struct slice *slice, const char *what, int error)
 		slice_stop(slice, SLICE_GONE);
 		return;
 	}
-	vgpu_log(LOG_ERR, "event=module.failed %s: %s", what, strerror(error));
+	slice_fail("module.failed", "%s: %s", what, strerror(error));
 	slice_stop(slice, SLICE_FAILED);
 }
 
@@ -86,7 +86,7 @@ static void handle(struct slice *slice, const struct vgpu_exec_event *event)
 			window_closed(slice, event->window, slice_now_ns());
 		return;
 	}
-	vgpu_log(LOG_ERR, "event=module.senseless kind=%u window=%u", event->kind, event->window);
+	slice_fail("module.senseless", "kind=%u window=%u", event->kind, event->window);
 	slice_stop(slice, SLICE_FAILED);
 }
 

@@ -7,6 +7,7 @@
  *	module.c	the module's file (kmod/uapi/vgpu_exec.h)
  *	children.c	the supervisor, which starts, kills and freezes children
  *	windows.c	what becomes of each window
+ *	notify.c	what whoever started it is told
  *	check.c		--check
  *	options.c	the command line
  *
@@ -110,6 +111,15 @@ void slice_stop(struct slice *slice, enum slice_end end);
 /* A line that the guest can cause. */
 void slice_note(struct slice *slice, int level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* notify.c */
+/* Before the first call of the others, and before a process is started. */
+void slice_notify_open(void);
+/* Lines of sd_notify(3). */
+void slice_notify(const char *text);
+/* The reason why this process ends: a line in the log, and the status that is told. */
+void slice_fail(const char *event, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* options.c: prints what is wrong and exits with 2 */
 void slice_read_options(struct slice_options *options, int argc, char **argv);
