@@ -16,6 +16,7 @@ from vgpumgr.control.listed import Unusable, unusable
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
 from vgpumgr_agent import faults, kernel_events, metrics, report, udev
+from vgpumgr_agent.actions import Actions, Outcome
 from vgpumgr_agent.api import Api
 from vgpumgr_agent.attempts import Attempts
 from vgpumgr_agent.backends import (
@@ -29,7 +30,6 @@ from vgpumgr_agent.backends import (
 from vgpumgr_agent.config import Config
 from vgpumgr_agent.control_plane import ControlPlane
 from vgpumgr_agent.documents import Kept
-from vgpumgr_agent.executor import Executor, Outcome
 from vgpumgr_agent.grace import Grace
 from vgpumgr_agent.hooks import Hooks
 from vgpumgr_agent.meter_store import Meter
@@ -75,7 +75,7 @@ class Agent:
         self._grace = Grace(lambda: store.clock.now().boottime_s)
         self._attempts = Attempts(lambda: store.clock.now().boottime_s)
         acting = threading.Lock()
-        self._executor = Executor(backend=backend, store=store, meter=meter, released=self._released, acting=acting)
+        self._actions = Actions(backend=backend, store=store, meter=meter, released=self._released, acting=acting)
         self.control_plane = ControlPlane(
             api=api,
             store=store,
@@ -169,7 +169,7 @@ class Agent:
         refusals: list[str] = []
         if actions := bindings(self._unusable, due=self._attempts.due([found.gpu for found in self._unusable])):
             with contextlib.suppress(BackendUnavailableError):  # the next look at the host says so
-                refusals = self._executor.run(actions).refusals
+                refusals = self._actions.run(actions).refusals
             self._unusable = unusable(self._sysfs)
         return refusals
 
@@ -182,7 +182,7 @@ class Agent:
             if not actions:
                 break
             faults.point("reconcile.planned")
-            outcome = self._executor.run(actions)
+            outcome = self._actions.run(actions)
             total.refusals, total.slices = outcome.refusals, outcome.slices
             kept = self._store.kept
             observed = self._meter.watch(self._backend.observe)

@@ -100,7 +100,7 @@ def test_a_group_on_a_gpu_that_is_open_to_all_is_somebody_elses(forgetful: Host)
 
 
 def test_a_group_that_is_named_meanwhile_is_not_removed(claimed: Host) -> None:
-    outcome = claimed.agent._executor.run([ForgetGroup(GREEN)])
+    outcome = claimed.agent._actions.run([ForgetGroup(GREEN)])
     assert (outcome.done, groups(claimed)) == (0, {BLUE, GREEN})
 
 
@@ -140,7 +140,7 @@ def test_a_device_that_is_claimed_meanwhile_is_not_removed(claimed: Host) -> Non
     uuid = stray(claimed)
     claimed.api.set(slices=[*claimed.api.document.slices, claim(uuid, vm=VM)])
     claimed.agent.control_plane._step()
-    outcome = claimed.agent._executor.run([RemoveSlice(uuid, Why.ORPHAN)])
+    outcome = claimed.agent._actions.run([RemoveSlice(uuid, Why.ORPHAN)])
     assert (outcome.done, claimed.slices()) == (0, {uuid})
 
 
@@ -202,5 +202,5 @@ def test_while_the_api_is_away_nothing_is_an_orphan(claimed: Host) -> None:
 def test_what_was_overdue_a_moment_ago_stays_once_the_api_has_gone(claimed: Host) -> None:
     uuid = stray(claimed)
     claimed.clock.go(FRESH_S + 1)
-    outcome = claimed.agent._executor.run([RemoveSlice(uuid, Why.ORPHAN)])
+    outcome = claimed.agent._actions.run([RemoveSlice(uuid, Why.ORPHAN)])
     assert (outcome.done, claimed.slices()) == (0, {uuid})

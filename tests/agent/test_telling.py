@@ -58,7 +58,7 @@ def test_reports_that_the_api_refuses_are_named_once(
 
 def test_the_watchdog_hears_of_each_action_done_or_refused(claimed: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bool] = []
-    monkeypatch.setattr("vgpumgr_agent.executor.notify", lambda *, watchdog: said.append(watchdog))
+    monkeypatch.setattr("vgpumgr_agent.actions.notify", lambda *, watchdog: said.append(watchdog))
     claimed.kernel.fail["set_tenant"] = [errno.ERANGE]
     claimed.api.set(groups=[group("blue", 150), group("green", 150)])
     claimed.agent.control_plane._step()

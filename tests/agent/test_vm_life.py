@@ -59,7 +59,7 @@ def test_a_release_for_another_vm_removes_nothing(claimed: Host) -> None:
 
 def test_a_planned_removal_is_dropped_when_the_vm_starts_again_meanwhile(claimed: Host) -> None:
     claimed.start(A)
-    outcome = claimed.agent._executor.run([RemoveSlice(A, Why.RELEASED), RemoveSlice(A, Why.TOMBSTONE)])
+    outcome = claimed.agent._actions.run([RemoveSlice(A, Why.RELEASED), RemoveSlice(A, Why.TOMBSTONE)])
     assert (outcome.done, claimed.slices()) == (0, {A})
 
 

@@ -31,7 +31,7 @@ class Outcome:
     slices: dict[UUID, str] = field(default_factory=dict)
 
 
-class Executor:
+class Actions:
     """Acts through one backend. `acting`: held during each action, so that no VM start comes in between."""
 
     def __init__(
