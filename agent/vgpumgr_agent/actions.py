@@ -8,18 +8,31 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from vgpumgr.control.listed import Trouble
+from vgpumgr.errors import NotFoundError
 from vgpumgr.notify import notify
 from vgpumgr_agent import faults
 from vgpumgr_agent.backends import BackendError, BackendRefusedError, SliceBackend
+from vgpumgr_agent.executions import Executions
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.meter_store import Meter
-from vgpumgr_agent.reconcile import Action, ApplySlice, BindGpu, ConfigureGroup, ForgetGroup, RemoveSlice, Why
+from vgpumgr_agent.reconcile import (
+    Action,
+    ApplySlice,
+    BindGpu,
+    ConfigureGroup,
+    ForgetGroup,
+    HaltExecutor,
+    RemoveSlice,
+    StartExecutor,
+    Why,
+)
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
 
 log = logging.getLogger(__name__)
 
 _OVERTAKEN = (Code.SLICE_OPEN, Code.SLICE_PERMITTED, Code.SLICE_REMOVING)
+_GONE = (Code.SLICE_REMOVING, Code.RECORD_MISSING, NotFoundError.code)
 
 
 @dataclass
@@ -35,12 +48,20 @@ class Actions:
     """Acts through one backend. `acting`: held during each action, so that no VM start comes in between."""
 
     def __init__(
-        self, *, backend: SliceBackend, store: Store, meter: Meter, released: Released, acting: threading.Lock
+        self,
+        *,
+        backend: SliceBackend,
+        store: Store,
+        meter: Meter,
+        released: Released,
+        executions: Executions,
+        acting: threading.Lock,
     ) -> None:
         self._backend = backend
         self._store = store
         self._meter = meter
         self._released = released
+        self._executions = executions
         self._acting = acting
 
     def run(self, actions: Sequence[Action]) -> Outcome:
@@ -52,6 +73,8 @@ class Actions:
                     outcome.done += self._act(action)
                 faults.point("reconcile.acted")
             except BackendRefusedError as error:
+                if isinstance(action, StartExecutor) and error.code == Code.EXECUTOR_FAILED:
+                    self._executions.failed(action.uuid, error.reason)
                 _note(outcome, action, error)
             notify(watchdog=True)  # each may take seconds, and there may be many
         return outcome
@@ -74,6 +97,14 @@ class Actions:
                 log.info("tenant %s on GPU %s: group forgotten", key[1], key[0])
             case ApplySlice(claim):
                 self._backend.apply(claim)
+            case StartExecutor(uuid):
+                if not self._backend.execute(uuid):
+                    return False
+                self._executions.restarted(uuid)
+                log.info("slice %s: its executor was started again", uuid)
+            case HaltExecutor(uuid):
+                self._backend.halt(uuid)
+                log.info("slice %s: its executor, which it left, was ended", uuid)
             case RemoveSlice(uuid, why):
                 if not self._still(uuid, why):
                     return False
@@ -102,6 +133,12 @@ def _note(outcome: Outcome, action: Action, error: BackendError) -> None:
             outcome.refusals.append(f"tenant {key[1]} on GPU {key[0]}: not forgotten: {error.reason}")
         case ApplySlice(claim):
             outcome.slices[claim.id] = error.reason
+        case StartExecutor(uuid):
+            if error.code not in _GONE:
+                outcome.slices[uuid] = error.reason
+        case HaltExecutor(uuid):
+            if error.code != Code.EXECUTOR_NEEDED:
+                outcome.refusals.append(f"slice {uuid}: its executor was not ended: {error.reason}")
         case RemoveSlice(uuid, _):
             if error.code not in _OVERTAKEN:
                 outcome.slices[uuid] = error.reason

@@ -3,10 +3,11 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from vgpumgr.control import executor_settings
 from vgpumgr_agent.helper.protocol import SOCKET_PATH
 
 PATH = Path("/etc/vgpumgr/agent.toml")
@@ -27,7 +28,8 @@ class Config(BaseModel):
 
     `report_interval_s`: how often everything is compared when nothing happens, the API hears that this host lives, and
     systemd's watchdog that we do. `counters_interval_s`: how often the API is told counters that move. `metrics_file`:
-    where Prometheus' node exporter looks for text; none is written without.
+    where Prometheus' node exporter looks for text; none is written without. `executor`, `gpus`: not for the agent, see
+    `vgpumgr.control.executor_settings`; here they are only checked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,6 +43,13 @@ class Config(BaseModel):
     metrics_file: Annotated[Path, AfterValidator(_for_the_collector)] | None = None
     hook_socket: Path = Path("/run/vgpumgr/hook.sock")
     helper_socket: Path = Path(SOCKET_PATH)
+    executor: dict[str, Any] = {}
+    gpus: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _check_executors(self) -> Self:
+        executor_settings.parse({"executor": self.executor, "gpus": self.gpus})
+        return self
 
 
 def load(path: Path = PATH) -> Config:
@@ -53,5 +62,5 @@ def load(path: Path = PATH) -> Config:
         raise ConfigError(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
+        where = "".join(f"{part}: " for part in [".".join(str(part) for part in first["loc"])] if part)
+        raise ConfigError(f"{path}: {where}{first['msg'].removeprefix('Value error, ')}") from error

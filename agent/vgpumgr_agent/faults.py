@@ -18,10 +18,13 @@ HELPER_POINTS = (
     "prepare.recorded",
     "prepare.created",
     "prepare.set",
+    "execute.launched",
+    "execute.started",
     "prepare.granted",
     "apply.set",
     "withdraw.withdrawn",
     "remove.closed",
+    "remove.stopped",
     "remove.removed",
     "remove.forgotten",
 )

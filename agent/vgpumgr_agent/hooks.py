@@ -4,7 +4,7 @@
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
 claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.maintenance,
 host.unconfirmed, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of the API when it refuses to
-bind, and those of the helper and the kernel, as capacity.none or slice.open.
+bind, and those of the helper and the kernel, as capacity.none, slice.open or executor.failed.
 """
 
 import logging

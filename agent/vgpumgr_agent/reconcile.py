@@ -80,8 +80,22 @@ class RemoveSlice:
     why: Why
 
 
+@dataclass(frozen=True)
+class StartExecutor:
+    """Start the executor of a device that has none."""
+
+    uuid: UUID
+
+
+@dataclass(frozen=True)
+class HaltExecutor:
+    """End the executor of a device that is gone."""
+
+    uuid: UUID
+
+
 _NONE = Orphans()
-Action = BindGpu | ConfigureGroup | ForgetGroup | ApplySlice | RemoveSlice
+Action = BindGpu | ConfigureGroup | ForgetGroup | ApplySlice | RemoveSlice | StartExecutor | HaltExecutor
 
 
 def bindings(unusable: Sequence[Unusable], *, due: frozenset[str]) -> list[BindGpu]:
@@ -95,20 +109,45 @@ def plan(
     *,
     released: frozenset[UUID] = frozenset(),
     overdue: Orphans = _NONE,
+    executed: frozenset[UUID] = frozenset(),
 ) -> list[Action]:
     """Return what brings `observed` to `wanted`, in order; nothing once it is there.
 
-    `released`: slices whose VM libvirt has declared gone; `overdue`: orphans that go if they still are.
+    `released`: slices whose VM libvirt has declared gone; `overdue`: orphans that go if they still are; `executed`:
+    slices whose executor is to be started now, if it is `lacking`.
     """
     nobodys = orphans(wanted, observed)
     return [
         *_groups(wanted, observed),
         *_slices(wanted, observed, released),
+        *(StartExecutor(uuid) for uuid in sorted(executed & lacking(wanted, observed, released=released).keys())),
+        *(HaltExecutor(uuid) for uuid in sorted(_left_over(observed))),
         *(RemoveSlice(uuid, Why.STALE_RECORD) for uuid in sorted(observed.stale_records - observed.removing)),
         *(RemoveSlice(uuid, Why.ORPHAN) for uuid in sorted(overdue.slices & nobodys.slices)),
         *_forgotten(wanted, observed),
         *(ForgetGroup(key) for key in sorted(overdue.groups & nobodys.groups)),
     ]
+
+
+def lacking(wanted: Wanted, observed: Observed, *, released: frozenset[UUID] = frozenset()) -> dict[UUID, str]:
+    """Return the devices that stay and have no executor though they are to have one, with the reason if it is known."""
+    claimed = {claim.id for claim in wanted.slices}
+    found = {}
+    for uuid, each in observed.slices.items():
+        executor = observed.executors.get(uuid)
+        if executor is not None and executor.state != "failed":
+            continue
+        if not each.recorded or uuid in observed.removing or not observed.lends(uuid):
+            continue
+        dead = uuid in wanted.tombstones
+        if _unwanted(each, claimed=uuid in claimed, dead=dead, released=uuid in released) is None:
+            found[uuid] = executor.reason if executor is not None else ""
+    return found
+
+
+def _left_over(observed: Observed) -> frozenset[UUID]:
+    """Executors whose device is gone, and is not on its way out."""
+    return frozenset(observed.executors.keys() - observed.slices.keys() - observed.removing - observed.stale_records)
 
 
 def orphans(wanted: Wanted, observed: Observed) -> Orphans:

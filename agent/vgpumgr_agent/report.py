@@ -6,11 +6,12 @@ from fractions import Fraction
 from uuid import UUID
 
 from vgpumgr import __version__
-from vgpumgr.wire.common import PERMILLE, Policy
-from vgpumgr.wire.fleet import Report, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
+from vgpumgr.wire.common import PERMILLE, ExecutorState, Policy
+from vgpumgr.wire.fleet import Report, ReportedExecutor, ReportedGpu, ReportedGroup, ReportedSlice, ReportedType
 from vgpumgr_agent import documents
 from vgpumgr_agent.backends import Observed, ObservedGpu, ObservedGroup, ObservedSlice
 from vgpumgr_agent.documents import Kept
+from vgpumgr_agent.executions import Standing
 
 REFUSALS_MAX = 100
 _ERROR_CHARACTERS = 200
@@ -23,12 +24,14 @@ def build(
     others: Sequence[ObservedGpu] = (),
     refusals: Sequence[str] = (),
     errors: Mapping[UUID, str] | None = None,
+    executors: Mapping[UUID, Standing] | None = None,
     agent_epoch: int,
     seq: int,
 ) -> Report:
     """Return a report. `kept`: as it was before `observed` was looked at, so that an absence in it is one after.
 
-    `others`: GPUs that are not shared; `errors`: why slices are not as they should be.
+    `others`: GPUs that are not shared; `errors`: why slices are not as they should be; `executors`: of
+    those that are there.
     """
     gpus = [*observed.gpus.values(), *(gpu for gpu in others if gpu.address not in observed.gpus)]
     return Report(
@@ -40,7 +43,7 @@ def build(
         desired_generation=kept.generation if kept else 0,
         gpus=[_gpu(gpu) for gpu in gpus],
         groups=[_group(group, observed) for group in observed.groups.values() if group.configured],
-        slices=_slices(observed, kept, errors or {}),
+        slices=_slices(observed, kept, errors or {}, executors or {}),
         refusals=[text[:500] for text in [*refusals, *(kept.doubts if kept else ())]][:REFUSALS_MAX],
     )
 
@@ -122,7 +125,9 @@ def _group(group: ObservedGroup, observed: Observed) -> ReportedGroup:
     )
 
 
-def _slices(observed: Observed, kept: Kept | None, errors: Mapping[UUID, str]) -> list[ReportedSlice]:
+def _slices(
+    observed: Observed, kept: Kept | None, errors: Mapping[UUID, str], executors: Mapping[UUID, Standing]
+) -> list[ReportedSlice]:
     generations = {claim.slice.id: claim.slice.generation for claim in kept.claims} if kept else {}
     generations |= {tombstone.id: tombstone.generation for tombstone in kept.tombstones} if kept else {}
     ours = {uuid for uuid, found in observed.slices.items() if found.recorded}
@@ -131,7 +136,18 @@ def _slices(observed: Observed, kept: Kept | None, errors: Mapping[UUID, str]) -
         for uuid in sorted(generations.keys() | ours)
     ]
     startable = documents.startable(kept)
-    return [one.model_copy(update={"startable": one.id in startable}) for one in said]
+    return [
+        one.model_copy(update={"startable": one.id in startable, "executor": _executor(executors.get(one.id))})
+        for one in said
+    ]
+
+
+def _executor(standing: Standing | None) -> ReportedExecutor:
+    if standing is None:
+        return ReportedExecutor()
+    return ReportedExecutor(
+        state=ExecutorState(standing.state), restarts=standing.restarts, reason=standing.reason[:_ERROR_CHARACTERS]
+    )
 
 
 def _slice(uuid: UUID, generation: int, observed: Observed, error: str) -> ReportedSlice:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from vgpumgr.control.listed import Unusable, unusable
@@ -30,10 +30,11 @@ from vgpumgr_agent.backends import (
 from vgpumgr_agent.config import Config
 from vgpumgr_agent.control_plane import ControlPlane
 from vgpumgr_agent.documents import Kept
+from vgpumgr_agent.executions import FAILED, Ends, Executions, Standing
 from vgpumgr_agent.grace import Grace
 from vgpumgr_agent.hooks import Hooks
 from vgpumgr_agent.meter_store import Meter
-from vgpumgr_agent.reconcile import Action, Orphans, Wanted, bindings, orphans, plan
+from vgpumgr_agent.reconcile import Action, Orphans, Wanted, bindings, lacking, orphans, plan
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.reporter import Reporter
 from vgpumgr_agent.store import Store
@@ -74,8 +75,18 @@ class Agent:
         self._released = Released()
         self._grace = Grace(lambda: store.clock.now().boottime_s)
         self._attempts = Attempts(lambda: store.clock.now().boottime_s)
+        self._executions = Executions(lambda: store.clock.now().boottime_s)
+        self._executors: Mapping[UUID, Standing] = {}
+        self._ends = Ends(self.wake)
         acting = threading.Lock()
-        self._actions = Actions(backend=backend, store=store, meter=meter, released=self._released, acting=acting)
+        self._actions = Actions(
+            backend=backend,
+            store=store,
+            meter=meter,
+            released=self._released,
+            executions=self._executions,
+            acting=acting,
+        )
         self.control_plane = ControlPlane(
             api=api,
             store=store,
@@ -128,6 +139,7 @@ class Agent:
             "usage": self.control_plane.tell_usage,
             "udev": lambda: udev.watch(self.wake, self._stop),
             "events": lambda: kernel_events.watch(self.wake, self._stop),
+            "executors": lambda: self._ends.watch(self._stop),
         }
         ready = False
         while not self._stop.is_set():
@@ -139,7 +151,7 @@ class Agent:
                 ready = True
                 notify(ready=True)
             notify(watchdog=True, status=self._status())
-            self._woken.wait(self._config.report_interval_s)
+            self._woken.wait(min(self._config.report_interval_s, self._executions.look_again_s(self._executors)))
         notify(stopping=True)
         if self._failed:
             raise AgentFailedError(f"{', '.join(self._failed)} failed; see the log above")
@@ -159,6 +171,7 @@ class Agent:
             self._reconcile(refusals)
         except BackendError as error:
             refusals.insert(0, error.reason)
+            self._executors = {}
             self._note(refusals)
             self._show(None)
             self._report_blind(error, refusals)
@@ -189,6 +202,7 @@ class Agent:
             if not outcome.done:
                 break
         self._gpus = list(observed.gpus.values())
+        self._watch_executors(observed)
         self._prove(kept, observed)
         total.refusals = [*refusals, *total.refusals, *_unclaimed(kept, observed)]
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
@@ -200,11 +214,22 @@ class Agent:
                 kept=kept,
                 others=self._others(),
                 refusals=total.refusals,
-                errors={**self.hooks.failed(), **_in_use(kept, observed), **total.slices},
+                errors={
+                    **_not_executed(self._executors),
+                    **self.hooks.failed(),
+                    **_in_use(kept, observed),
+                    **total.slices,
+                },
+                executors=self._executors,
                 agent_epoch=self._store.agent_epoch,
                 seq=self._seq,
             )
         )
+
+    def _watch_executors(self, observed: Observed) -> None:
+        self._executions.keep_only(observed.slices)
+        self._executors = self._executions.standings(observed)
+        self._ends.follow([found.pid for found in observed.executors.values() if found.pid])
 
     def _prove(self, kept: Kept | None, observed: Observed) -> None:
         if kept is not None:
@@ -220,7 +245,8 @@ class Agent:
             return []
         wanted = kept.wanted()
         overdue = self._grace.overdue(orphans(wanted, observed) if self._store.fresh() else Orphans())
-        return plan(wanted, observed, released=released, overdue=overdue)
+        executed = self._executions.due(lacking(wanted, observed, released=released))
+        return plan(wanted, observed, released=released, overdue=overdue, executed=executed)
 
     def _report_blind(self, error: BackendError, refusals: Sequence[str]) -> None:
         """A module that refuses has no GPUs for us; a helper that is away says nothing about them."""
@@ -279,6 +305,14 @@ def _unclaimed(kept: Kept | None, observed: Observed) -> list[str]:
         for uuid, found in sorted(observed.slices.items())
         if found.recorded and uuid not in known
     ]
+
+
+def _not_executed(executors: Mapping[UUID, Standing]) -> dict[UUID, str]:
+    return {
+        uuid: f"its executor does not run: {each.reason or 'see the log of vgpumgr-agent'}"
+        for uuid, each in executors.items()
+        if each.state == FAILED
+    }
 
 
 def _in_use(kept: Kept | None, observed: Observed) -> dict[UUID, str]:

@@ -2,6 +2,7 @@
 """A host without a kernel of its own: fake root, a thread that plays the kernel, a helper."""
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.operations import Operations
+from vgpumgr_agent.helper.processes import Processes
 from vgpumgr_agent.helper.records import Records
 from vgpumgr_agent.helper.server import Server
 
+from tests.agent import fakeexecutor
 from tests.agent.fakeapi import FakeApi, claim, group
 from tests.agent.fakekernel import FakeControl, FakeKernel, FakeSysfs
 from tests.agent.host import OTHER_VM, VM, A, B, C, Host
@@ -33,9 +36,19 @@ def records(tmp_path: Path) -> Records:
 
 
 @pytest.fixture
-def operations(kernel: FakeKernel, records: Records) -> Operations:
+def executors(tmp_path: Path) -> Iterator[Processes]:
+    """Executors as a host without systemd has them; at the end there are none."""
+    found = fakeexecutor.processes(tmp_path)
+    yield found
+    for each in found.all():
+        found.stop(each.uuid)
+    shutil.rmtree(fakeexecutor.directory(tmp_path), ignore_errors=True)
+
+
+@pytest.fixture
+def operations(kernel: FakeKernel, records: Records, executors: Processes) -> Operations:
     sysfs = FakeSysfs(HostPaths(kernel.root))
-    return Operations(sysfs=sysfs, open_control=lambda: FakeControl(kernel.root), records=records)
+    return Operations(sysfs=sysfs, open_control=lambda: FakeControl(kernel.root), records=records, executors=executors)
 
 
 @pytest.fixture

@@ -81,6 +81,7 @@ class FakeKernel:
             self.paths.gpu(gpu).mkdir(parents=True)
             self._file(self.paths.gpu(gpu) / "attach", "any")
             self._file(self.paths.gpu(gpu) / "abi_version", "1.0")
+            self._file(self.paths.gpu(gpu) / "engine", "soft")
             for kind, mem_bytes in TYPES.items():
                 directory = self.paths.mdev_types(gpu) / kind
                 directory.mkdir(parents=True)
@@ -164,6 +165,7 @@ class FakeKernel:
             link.symlink_to(self.root / "sys/bus/pci/drivers" / driver)
         if driver == "vgpumgr":
             self._file(self.paths.gpu(gpu) / "attach", "any")
+            self._file(self.paths.gpu(gpu) / "engine", "soft")
             shared.symlink_to(self.paths.pci_device(gpu))
 
     def _rules(self, gpu: str) -> None:
@@ -244,10 +246,18 @@ class FakeKernel:
                 self._permit(parts[-2], value)
             elif parts[-1] == "uevent":
                 self._rules(parts[-2])
+            elif parts[-1] == "engine":
+                self._set_engine(parts[-3], value)
             elif parts[-1] == "attach":
                 self._file(self.root / path, value)
             else:
                 raise OSError(errno.EACCES, "read-only")
+
+    def _set_engine(self, gpu: str, engine: str) -> None:
+        used = any(found.gpu == gpu for found in self.slices.values())
+        if used or any(key[0] == gpu for key in self.tenants):
+            raise OSError(errno.EBUSY, "in use")
+        self._file(self.paths.gpu(gpu) / "engine", engine)
 
     def _create(self, *, gpu: str, kind: str, uuid: str) -> None:
         if self.create_late:
@@ -314,7 +324,7 @@ class FakeKernel:
     def _gpu(self, gpu: str) -> dict[str, Any]:
         return {
             "name": gpu,
-            "engine": "soft",
+            "engine": (self.paths.gpu(gpu) / "engine").read_text().strip(),
             "memory_total_bytes": MEMORY_BYTES,
             "memory_reserved_bytes": 0,
             "attach": (self.paths.gpu(gpu) / "attach").read_text().strip(),

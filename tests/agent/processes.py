@@ -12,6 +12,7 @@ from vgpumgr_agent.helper.operations import Operations
 from vgpumgr_agent.helper.records import Records
 from vgpumgr_agent.helper.server import Server
 
+from tests.agent import fakeexecutor
 from tests.agent.fakekernel import FakeControl, FakeSysfs
 from vgpumgr.control.sysfs import HostPaths
 
@@ -19,7 +20,12 @@ from vgpumgr.control.sysfs import HostPaths
 def helper(root: Path) -> None:
     records = Records(root / "records")
     records.make_directory()
-    operations = Operations(sysfs=FakeSysfs(HostPaths(root)), open_control=lambda: FakeControl(root), records=records)
+    operations = Operations(
+        sysfs=FakeSysfs(HostPaths(root)),
+        open_control=lambda: FakeControl(root),
+        records=records,
+        executors=fakeexecutor.processes(root),
+    )
     Server(root / "helper.sock", operations.run, uids={os.getuid()}).serve()
 
 

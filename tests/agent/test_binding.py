@@ -24,6 +24,7 @@ CODES = {
     "gpu.held",
     "module.missing",
     "gpu.unbound",
+    "gpu.engine",
     "gpu.open_to_all",
 }
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Agent and helper are killed at every fault point; started again, they make the host what it shall be.
 
-The story: enrol, learn of two claims, one of them unbound; start its VMs, change a quota, stop one VM, delete the
-other's claim, start the first again. Whatever is killed is started again as systemd would; libvirt is told what it is
-told when a hook fails, and the user tries again.
+The story: enrol, learn of two claims, one of them unbound; start its VMs, change a quota, lose an executor, stop one
+VM, delete the other's claim, start the first again. Whatever is killed is started again as systemd would; libvirt is
+told what it is told when a hook fails, and the user tries again.
 """
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +23,9 @@ from uuid import UUID
 import pytest
 from vgpumgr_agent import faults
 
+from tests.agent import fakeexecutor
 from tests.agent.fakeapi import FakeApi, HttpServer, claim, group
+from tests.agent.fakeexecutor import alive
 from tests.agent.fakekernel import GPU, FakeKernel
 
 A, B = UUID(int=1), UUID(int=2)
@@ -137,6 +140,7 @@ def until(condition: Callable[[], Any], timeout_s: float = 30) -> None:
 @pytest.fixture
 def run_host(kernel: FakeKernel) -> Iterator[Callable[[str], Host]]:
     hosts: list[Host] = []
+    fakeexecutor.install(kernel.root)
 
     def run(point: str) -> Host:
         hosts.append(Host(kernel, FakeApi(), point))
@@ -145,6 +149,15 @@ def run_host(kernel: FakeKernel) -> Iterator[Callable[[str], Host]]:
     yield run
     for host in hosts:
         host.end()
+    executors = fakeexecutor.processes(kernel.root)
+    for each in executors.all():
+        executors.stop(each.uuid)
+    shutil.rmtree(fakeexecutor.directory(kernel.root), ignore_errors=True)
+
+
+def executing(host: Host) -> list[str]:
+    """Slices that have a process."""
+    return [str(uuid) for uuid in (A, B) for _ in alive(host.kernel.root, uuid)]
 
 
 def slices(host: Host) -> dict[str, Any]:
@@ -174,8 +187,13 @@ def live(host: Host) -> None:
     api.set(groups=[group("blue", 150), group("green", 200)], slices=halved)
     until(lambda: slices(host)[str(A)][3] == 150 and kernel.state()["groups"][GPU, "blue"][0] == 150)
 
+    (executor,) = alive(kernel.root, A)
+    os.kill(executor, signal.SIGKILL)
+    until(lambda: alive(kernel.root, A) not in ([], [executor]))
+
     host.stop_vm(A, VM)
     until(lambda: set(slices(host)) == {str(B)} and host.records() == {str(B)})
+    until(lambda: executing(host) == [str(B)])
 
     api.delete(B, groups=[group("blue", 150)])
     until(lambda: any(each.id == B and each.open for each in api.reports[-1].slices))
@@ -183,7 +201,7 @@ def live(host: Host) -> None:
     host.stop_vm(B, OTHER_VM)
     until(lambda: host.absent(B))
     until(lambda: kernel.state() == {"slices": {}, "groups": {(GPU, "blue"): (150, 1000, 0)}})
-    until(lambda: host.records() == set())
+    until(lambda: host.records() == set() and executing(host) == [])
     api.set(tombstones=[])
 
     # A start that libvirt gives up leaves nothing, once its permit is over.
@@ -200,6 +218,7 @@ def live(host: Host) -> None:
     host.start_vm(A, VM)
     assert slices(host) == {str(A): (GPU, kind, "blue", 150, 0, True)}
     assert host.records() == {str(A)}
+    assert executing(host) == [str(A)]
 
 
 def test_the_story_without_a_fault(run_host: Callable[[str], Host]) -> None:

@@ -339,6 +339,8 @@ VALID: dict[str, dict[str, Any]] = {
     "apply": {name: SLICE[name] for name in ("uuid", "tenant", "weight", "cap_us", "cap_period_us")},
     "withdraw": {"uuid": UUID},
     "remove": {"uuid": UUID, "vm_gone": False, "withdraw": True},
+    "execute": {"uuid": UUID},
+    "halt": {"uuid": UUID},
     "adopt": {"uuid": UUID},
 }
 HOSTILE: dict[str, list[Any]] = {

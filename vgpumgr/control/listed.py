@@ -8,6 +8,7 @@ appears. What is here only looks: the agent has udev's rule run again through it
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vgpumgr.control.executor_settings import ExecutorSettingsError, load
 from vgpumgr.control.sysfs import DRIVER, HostPaths, Sysfs, is_pci_address
 from vgpumgr.errors import VgpumgrError
 
@@ -23,10 +24,14 @@ class Trouble(StrEnum):
     HELD = "gpu.held"
     MODULE_MISSING = "module.missing"
     UNBOUND = "gpu.unbound"
+    ENGINE = "gpu.engine"
     OPEN_TO_ALL = "gpu.open_to_all"
 
 
-MENDABLE = frozenset({Trouble.MODULE_MISSING, Trouble.UNBOUND, Trouble.OPEN_TO_ALL})
+SETTINGS = frozenset({Trouble.ENGINE, Trouble.OPEN_TO_ALL})
+"""What writing an attribute of the GPU may mend."""
+
+MENDABLE = frozenset({Trouble.MODULE_MISSING, Trouble.UNBOUND}) | SETTINGS
 """What binding the GPU once more may mend. A GPU that another driver holds is never taken from it."""
 
 
@@ -80,7 +85,7 @@ def unusable(sysfs: Sysfs, *, bound_only: bool = False) -> list[Unusable]:
 
 def trouble(sysfs: Sysfs, gpu: str) -> Unusable | None:
     """Return why a GPU cannot be shared, None if it can."""
-    return _binding(sysfs, gpu) or _attach(sysfs, gpu)
+    return _binding(sysfs, gpu) or _engine(sysfs, gpu) or _attach(sysfs, gpu)
 
 
 def _binding(sysfs: Sysfs, gpu: str) -> Unusable | None:
@@ -109,6 +114,23 @@ def _binding(sysfs: Sysfs, gpu: str) -> Unusable | None:
     if not paths.module.is_dir():
         return found(Trouble.MODULE_MISSING, "vgpumgr.ko is not loaded, and udev did not load it", "`modprobe vgpumgr`")
     return found(Trouble.UNBOUND, "vgpumgr.ko does not have it", "see dmesg, and whether udev has 60-vgpumgr.rules")
+
+
+def _engine(sysfs: Sysfs, gpu: str) -> Unusable | None:
+    """Settings that cannot be read ask for nothing here; whoever starts an executor refuses."""
+    try:
+        wanted = load(sysfs.paths.agent_settings).of(gpu).engine
+        present = sysfs.read_gpu(gpu, "engine") if wanted else ""
+    except (ExecutorSettingsError, VgpumgrError):
+        return None
+    if wanted == present:
+        return None
+    return Unusable(
+        gpu=gpu,
+        code=Trouble.ENGINE,
+        found=f"its engine is {present}, and {sysfs.paths.agent_settings} asks for {wanted}",
+        todo="stop the VMs that use it, and unbind it from vgpumgr once; the agent binds it again",
+    )
 
 
 def _attach(sysfs: Sysfs, gpu: str) -> Unusable | None:

@@ -53,6 +53,11 @@ class HostPaths:
         """The host's configuration: which GPUs our module is given, see `vgpumgr.control.listed`."""
         return self.root / "etc/vgpumgr/gpus"
 
+    @property
+    def agent_settings(self) -> Path:
+        """The agent's settings, see `vgpumgr.control.executor_settings` for what others read of them."""
+        return self.root / "etc/vgpumgr/agent.toml"
+
     def gpu(self, address: str) -> Path:
         """Directory of a GPU's own attributes."""
         return self.pci_device(address) / "vgpu"

@@ -101,6 +101,15 @@ class Band(StrEnum):
     LATENCY = "latency"
 
 
+class ExecutorState(StrEnum):
+    """How the host process is that runs a slice's work. `absent`: there is no device, or its engine needs none."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"
+
+
 class Policy(StrEnum):
     """What a GPU does with time that nobody uses: gives it to who has work, or leaves it to whose part it is."""
 

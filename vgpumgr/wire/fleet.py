@@ -11,6 +11,7 @@ from vgpumgr.wire.common import (
     PERMILLE,
     Answer,
     Band,
+    ExecutorState,
     Generation,
     Instant,
     MdevTypeId,
@@ -192,6 +193,14 @@ class ReportedGroup(Request):
     idle_ns: Counter
 
 
+class ReportedExecutor(Request):
+    """The process that runs a slice's work. `restarts`: since its agent's start; `reason`: why it ended last."""
+
+    state: Annotated[ExecutorState, Field(strict=False)] = ExecutorState.ABSENT
+    restarts: Counter = 0
+    reason: Annotated[str, Field(max_length=200)] = ""
+
+
 class ReportedSlice(Request):
     """One device, or the absence of one that the API named. `generation`: of the claim that was applied.
 
@@ -208,6 +217,7 @@ class ReportedSlice(Request):
     items: Counter
     error: Annotated[str, Field(max_length=200)] = ""
     startable: bool = False
+    executor: ReportedExecutor = Field(default_factory=ReportedExecutor)
 
 
 class Report(Request):

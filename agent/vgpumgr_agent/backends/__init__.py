@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
+from vgpumgr.control.executor_settings import LENDING
 from vgpumgr.wire.fleet import DesiredGroup, DesiredSlice
 
 GroupKey = tuple[str, str]
@@ -125,8 +126,20 @@ class ObservedSlice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ObservedExecutor:
+    """The process that runs a slice's work. `state`: starting, running, or failed for `reason`; `pid`: 0 for none."""
+
+    state: str
+    pid: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observed:
-    """Everything that is there. `stale_records`: of ours that do not exist; `removing`: on their way out."""
+    """Everything that is there. `stale_records`: of ours that do not exist; `removing`: on their way out.
+
+    `executors`: those that were started, by slice, which may be gone.
+    """
 
     boot_id: UUID
     gpus: Mapping[str, ObservedGpu] = field(default_factory=dict)
@@ -134,6 +147,12 @@ class Observed:
     slices: Mapping[UUID, ObservedSlice] = field(default_factory=dict)
     stale_records: frozenset[UUID] = frozenset()
     removing: frozenset[UUID] = frozenset()
+    executors: Mapping[UUID, ObservedExecutor] = field(default_factory=dict)
+
+    def lends(self, uuid: UUID) -> bool:
+        """Whether a slice that is there is to have an executor."""
+        gpu = self.gpus.get(self.slices[uuid].gpu)
+        return gpu is not None and gpu.engine == LENDING
 
     def taken(self, gpu: str) -> frozenset[UUID]:
         """Return the devices of ours on a GPU; where all are ours, also without a record those that a VM has open."""
@@ -167,7 +186,13 @@ class SliceBackend(Protocol):
         """Forget a group without slices."""
 
     def prepare(self, claim: DesiredSlice, *, vm_uuid: UUID, timeout_s: float) -> bool:
-        """Make a slice unless it is there, and permit one opening. Whether it was made."""
+        """Make a slice unless it is there, with its executor, and permit one opening. Whether it was made."""
+
+    def execute(self, uuid: UUID) -> bool:
+        """Start the executor of a slice that has none, and do not wait for it. False if there is one that runs."""
+
+    def halt(self, uuid: UUID) -> None:
+        """End the executor of a slice that is gone."""
 
     def apply(self, claim: DesiredSlice) -> None:
         """Bring a slice's tenant, weight and cap up to date, also while it is in use."""

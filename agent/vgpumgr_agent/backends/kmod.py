@@ -11,6 +11,7 @@ from vgpumgr_agent.backends import (
     Capabilities,
     GroupKey,
     Observed,
+    ObservedExecutor,
     ObservedGpu,
     ObservedGroup,
     ObservedSlice,
@@ -71,6 +72,14 @@ class KmodBackend:
         )
         return answer.get("created") is True
 
+    def execute(self, uuid: UUID) -> bool:
+        """Start an executor."""
+        return self._call("execute", uuid=str(uuid)).get("started") is True
+
+    def halt(self, uuid: UUID) -> None:
+        """End an executor."""
+        self._call("halt", uuid=str(uuid))
+
     def apply(self, claim: DesiredSlice) -> None:
         """Set tenant, weight and cap."""
         self._call("apply", **_share(claim))
@@ -113,6 +122,7 @@ def _observed(answer: dict[str, Any]) -> Observed:
         slices=slices,
         stale_records=frozenset(records.keys() - slices.keys()),
         removing=frozenset(UUID(uuid) for uuid in answer["removing"]),
+        executors={UUID(found["uuid"]): _executor(found) for found in answer["executors"]},
     )
 
 
@@ -125,6 +135,10 @@ def _gpu(found: dict[str, Any]) -> ObservedGpu:
 def _group(found: dict[str, Any]) -> ObservedGroup:
     values = {name: value for name, value in found.items() if name != "name"}
     return ObservedGroup(tenant=found["name"], **values)
+
+
+def _executor(found: dict[str, Any]) -> ObservedExecutor:
+    return ObservedExecutor(**{name: value for name, value in found.items() if name != "uuid"})
 
 
 def _slice(found: dict[str, Any], record: dict[str, Any] | None) -> ObservedSlice:

@@ -9,5 +9,10 @@ the agent talks to a network, so what it asks for is checked again here.
     records     which slices are ours, on disk
     operations  what is done, step by step
     removals    removing devices, which can block
+    execution   which slices have executors, and with what settings
+    executors   what both ways to run them have in common
+    units       executors under systemd
+    processes   executors without it
+    cgroups     what systemd would make for them
     server      the socket
 """

@@ -14,10 +14,14 @@ from vgpumgr.control.netlink import Control
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
 from vgpumgr_agent.helper.client import HelperClient, HelperUnavailableError
+from vgpumgr_agent.helper.executors import Executors
 from vgpumgr_agent.helper.operations import Operations
+from vgpumgr_agent.helper.processes import Processes
 from vgpumgr_agent.helper.protocol import SOCKET_PATH, HelperRefusedError
 from vgpumgr_agent.helper.records import DIRECTORY, Records
 from vgpumgr_agent.helper.server import Server
+from vgpumgr_agent.helper.units import DIRECTORY as UNITS_DIRECTORY
+from vgpumgr_agent.helper.units import Units
 
 AGENT_USER = "vgpumgr"
 
@@ -50,7 +54,7 @@ def _serve(path: Path, directory: Path, user: str) -> None:
     records = Records(directory)
     records.make_directory()
     path.parent.mkdir(parents=True, exist_ok=True)
-    operations = Operations(sysfs=Sysfs(), open_control=Control, records=records)
+    operations = Operations(sysfs=Sysfs(), open_control=Control, records=records, executors=_executors())
     server = Server(path, operations.run, uids={0, account.pw_uid}, gid=account.pw_gid)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -61,6 +65,11 @@ def _serve(path: Path, directory: Path, user: str) -> None:
     notify(ready=True, status="serving the agent")
     server.serve()
     notify(stopping=True)
+
+
+def _executors() -> Executors:
+    """Whoever runs services on this host runs executors, too: sd_booted(3)."""
+    return Units() if UNITS_DIRECTORY.is_dir() else Processes()
 
 
 def _reason(error: Exception, user: str) -> str:

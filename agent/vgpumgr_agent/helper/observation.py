@@ -2,7 +2,7 @@
 """Everything the kernel and our records say about this host, as one answer."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -72,11 +72,18 @@ class Readable(Protocol):
     def slices(self, gpu: str | None = None) -> list[Slice]: ...
 
 
-def observe(sysfs: Sysfs, control: Readable, records: Records, removing: Sequence[str]) -> dict[str, Any]:
-    """Return boot id, GPUs, groups, slices, records. VgpumgrError.
+def observe(
+    sysfs: Sysfs,
+    control: Readable,
+    records: Records,
+    *,
+    removing: Sequence[str],
+    executors: Callable[[], Sequence[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Return boot id, GPUs, groups, slices, records, executors. VgpumgrError.
 
     Permits are read before the kernel's list of slices: a permit that has gone by then has expired, or its slice is
-    seen open.
+    seen open. Executors are read last: the slice of one may have been made meanwhile.
     """
     permits: dict[str, int] = {}
     types: dict[str, str] = {}
@@ -87,7 +94,7 @@ def observe(sysfs: Sysfs, control: Readable, records: Records, removing: Sequenc
                 types[uuid] = sysfs.slice_type(uuid)
             except NotFoundError:  # went meanwhile
                 permits.pop(uuid, None)
-    return {
+    answer: dict[str, Any] = {
         "boot_id": sysfs.boot_id(),
         "gpus": [_gpu(gpu, sysfs.types(gpu.name)) for gpu in control.gpus()],
         "groups": [_members(group, _GROUP) for group in control.tenants()],
@@ -102,6 +109,7 @@ def observe(sysfs: Sysfs, control: Readable, records: Records, removing: Sequenc
         "records": [asdict(record) for record in records.all()],
         "removing": list(removing),
     }
+    return {**answer, "executors": executors()}
 
 
 def _gpu(gpu: Gpu, types: Sequence[MdevType]) -> dict[str, Any]:

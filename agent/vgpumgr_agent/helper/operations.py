@@ -11,14 +11,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
-from vgpumgr.control.listed import MENDABLE, Trouble, listed, trouble
+from vgpumgr.control.listed import MENDABLE, SETTINGS, listed, trouble
 from vgpumgr.control.model import Gpu, Slice, Tenant
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import BusyError, NotFoundError, RefusedError, UnknownGpuError
 from vgpumgr_agent import faults
+from vgpumgr_agent.helper.execution import Execution
+from vgpumgr_agent.helper.executors import Executors
 from vgpumgr_agent.helper.observation import observe
 from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
 from vgpumgr_agent.helper.records import Record, Records
@@ -72,11 +74,14 @@ class NetlinkControl(Protocol):
 class Operations:
     """The helper's operations. Threads may share it: those about one slice or one group wait for each other."""
 
-    def __init__(self, *, sysfs: Sysfs, open_control: Callable[[], NetlinkControl], records: Records) -> None:
+    def __init__(
+        self, *, sysfs: Sysfs, open_control: Callable[[], NetlinkControl], records: Records, executors: Executors
+    ) -> None:
         """`open_control`: makes a client of the module that is loaded now; it is closed after each operation."""
         self._sysfs = sysfs
         self._open_control = open_control
         self._records = records
+        self._execution = Execution(sysfs, executors)
         self._removals = Removals()
         self._guard = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
@@ -100,7 +105,7 @@ class Operations:
     # ---- GPUs
 
     def _bind(self, *, gpu: str) -> dict[str, Any]:
-        """Have a listed GPU bound to the module, by udev's rule, and closed to VMs without a permit.
+        """Have a listed GPU bound to the module, by udev's rule, with its engine, and closed to VMs without a permit.
 
         What needs more than this process may do (loading a module, looking for a driver) is udev's to do. It may take
         longer than is waited for here; the caller looks again.
@@ -114,13 +119,18 @@ class Operations:
                 return {"changed": False}
             if found.code not in MENDABLE:
                 raise HelperRefusedError(found.code, found.reason)
-            if found.code is Trouble.OPEN_TO_ALL:
+            if found.code not in SETTINGS:
+                self._sysfs.announce(gpu)
+                deadline = time.monotonic() + _BIND_WAIT_S
+                while (found := trouble(self._sysfs, gpu)) is not None and time.monotonic() < deadline:
+                    if found.code in SETTINGS:
+                        break
+                    time.sleep(_BIND_PAUSE_S)
+            if found is not None and found.code in SETTINGS:
+                # VMs have no way in before it has its engine, which cannot change once they are there.
+                self._execution.set_engine(gpu)
                 self._require_permits(gpu)
-                return {"changed": True}
-            self._sysfs.announce(gpu)
-            deadline = time.monotonic() + _BIND_WAIT_S
-            while (found := trouble(self._sysfs, gpu)) is not None and time.monotonic() < deadline:
-                time.sleep(_BIND_PAUSE_S)
+                found = None
             return {"changed": found is None}
 
     # ---- groups
@@ -142,6 +152,8 @@ class Operations:
     ) -> dict[str, Any]:
         self._known(gpu)
         with self._locked(f"{gpu} {tenant}"):
+            with suppress(HelperRefusedError):  # shares of VMs that run count whatever the settings say
+                self._execution.set_engine(gpu)
             self._require_permits(gpu)
             faults.point("configure.attached")
             # A full bucket earns nothing while its group waits for its turn: one timeslice of burst costs a busy group
@@ -190,6 +202,7 @@ class Operations:
         wanted = Record(uuid=uuid, gpu=gpu, mdev_type=mdev_type, tenant=tenant, vm_uuid=vm_uuid)
         with self._locked(uuid), ExitStack() as undo:
             exists = self._usable(control, wanted)
+            self._execution.set_engine(gpu)
             self._require_permits(gpu)
             faults.point("prepare.attached")
             self._records.save(wanted)
@@ -203,6 +216,7 @@ class Operations:
             faults.point("prepare.created")
             control.set_slice(uuid, tenant=tenant, weight=weight, **_cap(cap_us, cap_period_us))
             faults.point("prepare.set")
+            self._execution.start(uuid=uuid, gpu=gpu, tenant=tenant, wait=True)
             self._sysfs.grant(uuid)
             undo.pop_all()
             faults.point("prepare.granted")
@@ -212,7 +226,7 @@ class Operations:
         """Remove what was just made. If that fails it stays ours, and the reason for undoing matters more."""
         try:
             self._remove_now(uuid)
-        except (RefusedError, OSError) as error:
+        except (RefusedError, HelperRefusedError, OSError) as error:
             log.warning("slice %s: not undone: %s", uuid, error)
 
     def _usable(self, control: NetlinkControl, wanted: Record) -> bool:
@@ -256,6 +270,7 @@ class Operations:
         with self._locked(uuid):
             if not self._removals.running(uuid):
                 if not self._sysfs.exists(uuid):
+                    self._execution.stop(uuid)
                     self._records.delete(uuid)
                     return {"state": "absent"}
                 self._recorded(uuid)
@@ -280,6 +295,8 @@ class Operations:
             time.sleep(_CLOSE_PAUSE_S)
 
     def _remove_now(self, uuid: str) -> None:
+        self._execution.stop(uuid)
+        faults.point("remove.stopped")
         try:
             self._sysfs.remove(uuid)
         except RefusedError:  # mdev says EAGAIN or ENODEV to the slower of two removals
@@ -298,7 +315,28 @@ class Operations:
             return {}
 
     def _observe(self, control: NetlinkControl) -> dict[str, Any]:
-        return observe(self._sysfs, control, self._records, self._removals.all())
+        return observe(
+            self._sysfs, control, self._records, removing=self._removals.all(), executors=self._execution.all
+        )
+
+    # ---- executors
+
+    def _execute(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:
+        """Start the executor of a slice of ours that has lost its own; whoever asks looks what becomes of it."""
+        with self._locked(uuid):
+            self._recorded(uuid)
+            if self._removals.running(uuid):
+                raise HelperRefusedError(Code.SLICE_REMOVING, f"slice {uuid} is being removed; try again")
+            found = control.slice(uuid)
+            return {"started": self._execution.start(uuid=uuid, gpu=found.gpu, tenant=found.tenant, wait=False)}
+
+    def _halt(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:  # noqa: ARG002 - see run
+        """End the executor of a slice that is gone."""
+        with self._locked(uuid):
+            if self._sysfs.exists(uuid):
+                raise HelperRefusedError(Code.EXECUTOR_NEEDED, f"slice {uuid} is there, and keeps its executor")
+            self._execution.stop(uuid)
+            return {}
 
     # ---- checks
 

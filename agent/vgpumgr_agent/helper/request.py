@@ -69,6 +69,8 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "apply": ("uuid", "tenant", *_SHARE),
     "withdraw": ("uuid",),
     "remove": ("uuid", "vm_gone", "withdraw"),
+    "execute": ("uuid",),
+    "halt": ("uuid",),
     "adopt": ("uuid",),
 }
 """Members of each operation, all required, besides `v` and `op`."""

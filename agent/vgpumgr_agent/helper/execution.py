@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which slices have executors, and with what root's settings have them started."""
+
+import logging
+from typing import Any
+
+from vgpumgr.control.executor_settings import LENDING, ExecutorSettingsError, HostSettings, load
+from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.errors import BusyError
+from vgpumgr_agent import faults
+from vgpumgr_agent.helper.executors import ExecutorFailedError, Executors, Launch
+from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+
+log = logging.getLogger(__name__)
+
+READY_S = 5.0
+"""How long a VM's start waits for an executor."""
+
+
+class Execution:
+    """Executors of the slices of GPUs whose engine lends. Callers serialise what concerns one slice."""
+
+    def __init__(self, sysfs: Sysfs, executors: Executors) -> None:
+        self._sysfs = sysfs
+        self._executors = executors
+
+    def set_engine(self, gpu: str) -> None:
+        """Give a GPU the engine that is set for it, if one is. HelperRefusedError; VgpumgrError."""
+        wanted = self._settings().of(gpu).engine
+        if not wanted or (present := self._sysfs.read_gpu(gpu, "engine")) == wanted:
+            return
+        try:
+            self._sysfs.write_gpu(gpu, "engine", wanted)
+        except BusyError as error:
+            raise HelperRefusedError(
+                Code.GPU_ENGINE,
+                f"GPU {gpu} has engine {present}, and {self._sysfs.paths.agent_settings} asks for {wanted}; stop the "
+                "VMs that use it, and unbind it from vgpumgr once",
+            ) from error
+        log.info("GPU %s: engine %s instead of %s", gpu, wanted, present)
+
+    def start(self, *, uuid: str, gpu: str, tenant: str, wait: bool) -> bool:
+        """Have a slice's executor run if its GPU lends; whether one was started.
+
+        `wait`: until it is ready. HelperRefusedError, after which there is none.
+        """
+        if self._sysfs.read_gpu(gpu, "engine") != LENDING:
+            return False
+        settings = self._settings().of(gpu).executor
+        try:
+            if settings.library is None:
+                where = self._sysfs.paths.agent_settings
+                raise ExecutorFailedError(f"{where} names no library for GPU {gpu}; set executor.library")
+            launch = Launch(uuid=uuid, tenant=tenant, settings=settings)
+            started = self._executors.start(launch, wait_s=READY_S if wait else 0)
+        except (ExecutorFailedError, OSError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+            raise HelperRefusedError(
+                Code.EXECUTOR_FAILED, f"the executor of slice {uuid} does not run: {reason}"
+            ) from error
+        faults.point("execute.started")
+        return started
+
+    def stop(self, uuid: str) -> None:
+        """End a slice's executor, if it has one. HelperRefusedError."""
+        try:
+            self._executors.stop(uuid)
+        except (ExecutorFailedError, OSError) as error:
+            raise HelperRefusedError(
+                Code.EXECUTOR_FAILED, f"the executor of slice {uuid} was not stopped: {error}"
+            ) from error
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return every executor, for the answer to `observe`."""
+        return [
+            {"uuid": found.uuid, "state": str(found.state), "pid": found.pid, "reason": found.reason}
+            for found in self._executors.all()
+        ]
+
+    def _settings(self) -> HostSettings:
+        try:
+            return load(self._sysfs.paths.agent_settings, trusted=True)
+        except ExecutorSettingsError as error:
+            raise HelperRefusedError(Code.SETTINGS_INVALID, str(error)) from error

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executors of a host without systemd: there before a VM opens its slice, watched, and gone with the slice."""
+
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from vgpumgr_agent.executions import Ends
+from vgpumgr_agent.helper import execution, processes
+from vgpumgr_agent.helper.client import HelperClient
+from vgpumgr_agent.helper.processes import Processes
+from vgpumgr_agent.hookproto import HookRefusedError
+
+from tests.agent import fakeexecutor
+from tests.agent.fakeapi import claim, group
+from tests.agent.fakeexecutor import alive, behave
+from tests.agent.fakekernel import GPU, FakeKernel
+from tests.agent.host import VM, A, B, Host
+from tests.agent.test_helper import GROUP, SLICE, UUID, refusal, remove
+from vgpumgr.wire.common import ExecutorState
+from vgpumgr.wire.fleet import ReportedExecutor
+
+WITHIN_S = 30.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def lending(kernel: FakeKernel) -> FakeKernel:
+    """A host that is set to have executors."""
+    fakeexecutor.install(kernel.root)
+    return kernel
+
+
+@pytest.fixture
+def computing(lending: FakeKernel, host: Host) -> Host:
+    """An agent that claims for a VM on the GPU that lends."""
+    host.api.set(groups=[group("blue", 600)], slices=[claim(A, vm=VM), claim(B, vm=VM)])
+    host.learn()
+    return host
+
+
+def executor(host: Host) -> ReportedExecutor:
+    """What was reported of the first slice's."""
+    return {each.id: each for each in host.api.last().slices}[A].executor
+
+
+def kill(host: Host, uuid: object = A) -> None:
+    """Kill the process, and see it gone."""
+    (pid,) = alive(host.kernel.root, uuid)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: alive(host.kernel.root, uuid) == [])
+
+
+# ---- the helper
+
+
+def test_prepare_permits_only_when_the_executor_is_ready(helper: HelperClient, lending: FakeKernel) -> None:
+    helper.call("configure", **GROUP)
+    assert helper.call("prepare", **SLICE) == {"created": True}
+    (pid,) = alive(lending.root, UUID)
+    assert helper.call("observe")["executors"] == [{"uuid": UUID, "state": "running", "pid": pid, "reason": ""}]
+    assert lending.permit_s(UUID) == 120
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    assert command[command.index("--slice") : -1] == [
+        *("--slice", UUID, "--library", "/usr/lib/libpocl.so.2"),
+        *("--compile-cache-bytes", str(64 << 20), "--gate-limit-ms", "1000"),
+    ]
+    assert os.getsid(pid) == pid
+
+
+def test_prepare_again_keeps_the_executor_that_runs(helper: HelperClient, lending: FakeKernel) -> None:
+    helper.call("prepare", **SLICE)
+    before = alive(lending.root, UUID)
+    helper.call("prepare", **SLICE)
+    assert alive(lending.root, UUID) == before
+
+
+def test_another_tenant_or_library_takes_another_executor(helper: HelperClient, lending: FakeKernel) -> None:
+    helper.call("prepare", **SLICE)
+    (first,) = alive(lending.root, UUID)
+    helper.call("prepare", **{**SLICE, "tenant": "green"})
+    (second,) = alive(lending.root, UUID)
+    fakeexecutor.install(lending.root, more="gate_limit_ms = 7")
+    helper.call("prepare", **{**SLICE, "tenant": "green"})
+    (third,) = alive(lending.root, UUID)
+    assert len({first, second, third}) == 3
+
+
+def test_without_an_executor_nothing_is_made_and_the_reason_is_its_own(
+    helper: HelperClient, lending: FakeKernel, executors: Processes
+) -> None:
+    behave(lending.root, "the module is of another version")
+    with pytest.raises(Exception, match=r"executor\.failed: .* does not run: the module is of another version$"):
+        helper.call("prepare", **SLICE)
+    assert (lending.state()["slices"], executors.all(), alive(lending.root, UUID)) == ({}, [], [])
+
+
+def test_one_that_is_never_ready_is_ended(
+    helper: HelperClient, lending: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "READY_S", 0.3)
+    behave(lending.root, "hangs")
+    assert refusal(helper, "prepare", **SLICE) == "executor.failed"
+    assert (lending.state()["slices"], alive(lending.root, UUID)) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (f'[gpus."{GPU}"]\nengine = "lease"', "executor.failed", "names no library"),
+        ('[executor]\nlibrary = "/lib/x y"', "settings.invalid", r"executor\.library: a whole path"),
+        ("[executor", "settings.invalid", "not TOML"),
+    ],
+)
+def test_settings_that_say_too_little_or_nonsense_are_named(
+    helper: HelperClient, lending: FakeKernel, text: str, code: str, said: str
+) -> None:
+    helper.call("configure", **GROUP)
+    lending.paths.agent_settings.write_text(text)
+    with pytest.raises(Exception, match=f"{code}: .*{said}"):
+        helper.call("prepare", **SLICE)
+    assert lending.state()["slices"] == {}
+
+
+def test_settings_that_others_may_write_start_nothing(helper: HelperClient, lending: FakeKernel) -> None:
+    helper.call("configure", **GROUP)
+    lending.paths.agent_settings.chmod(0o664)
+    assert refusal(helper, "prepare", **SLICE) == "settings.invalid"
+    assert alive(lending.root, UUID) == []
+
+
+def test_removing_a_slice_ends_its_executor_first(
+    helper: HelperClient, lending: FakeKernel, executors: Processes
+) -> None:
+    helper.call("prepare", **SLICE)
+    lending.fail["remove"] = [errno.EAGAIN]
+    assert refusal(helper, "remove", uuid=UUID, vm_gone=False, withdraw=True) == "control.refused"
+    assert (alive(lending.root, UUID), executors.all()) == ([], [])
+    assert remove(helper, withdraw=True) == "absent"
+
+
+def test_a_slice_in_use_keeps_its_executor(helper: HelperClient, lending: FakeKernel) -> None:
+    helper.call("prepare", **SLICE)
+    lending.open(UUID)
+    assert refusal(helper, "remove", uuid=UUID, vm_gone=False, withdraw=True) == "slice.open"
+    assert refusal(helper, "halt", uuid=UUID) == "executor.needed"
+    assert len(alive(lending.root, UUID)) == 1
+
+
+def test_the_next_helper_finds_what_runs_and_can_end_it(helper: HelperClient, lending: FakeKernel) -> None:
+    helper.call("prepare", **SLICE)
+    (pid,) = alive(lending.root, UUID)
+    heir = fakeexecutor.processes(lending.root)
+    (found,) = heir.all()
+    assert (found.uuid, found.state, found.pid) == (UUID, "running", pid)
+    heir.stop(UUID)
+    assert (heir.all(), alive(lending.root, UUID)) == ([], [])
+
+
+def test_one_that_was_not_ready_when_its_helper_died_is_started_anew(
+    lending: FakeKernel, executors: Processes, helper: HelperClient
+) -> None:
+    behave(lending.root, "hangs")
+    helper.call("configure", **GROUP)
+    lending.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", UUID)
+    helper.call("adopt", uuid=UUID)
+    assert helper.call("execute", uuid=UUID) == {"started": True}
+    until(lambda: alive(lending.root, UUID) and executors.all()[0].pid)
+    (before,) = alive(lending.root, UUID)
+    (found,) = fakeexecutor.processes(lending.root).all()
+    assert (found.state, found.reason) == ("failed", "the helper ended before it was ready")
+    executors._started.clear()
+    behave(lending.root)
+    assert helper.call("execute", uuid=UUID) == {"started": True}
+    until(lambda: executors.all()[0].state == "running")
+    assert before not in alive(lending.root, UUID)
+
+
+def test_a_number_that_another_process_has_now_is_nobodys(lending: FakeKernel, executors: Processes) -> None:
+    directory = fakeexecutor.directory(lending.root) / UUID
+    directory.mkdir(parents=True)
+    (directory / "ready").touch()
+    (directory / "pid").write_text(f"{os.getpid()}\n")
+    assert executors.all()[0].state == "failed"
+    executors.stop(UUID)
+    assert executors.all() == []
+
+
+def test_an_executor_is_in_a_cgroup_of_its_tenant_with_its_limits(helper: HelperClient, lending: FakeKernel) -> None:
+    mount = lending.root / "sys/fs/cgroup"
+    cgroup = mount / "vgpumgr/blue" / UUID
+    cgroup.mkdir(parents=True)
+    for path in (mount / "cgroup.controllers", *(cgroup / name for name in ("memory.max", "pids.max", "cgroup.kill"))):
+        path.touch()
+    fakeexecutor.install(lending.root, more="memory_max_bytes = 4096\ntasks_max = 0")
+    helper.call("prepare", **SLICE)
+    assert [int((cgroup / "cgroup.procs").read_text())] == alive(lending.root, UUID)
+    assert ((cgroup / "memory.max").read_text(), (cgroup / "pids.max").read_text()) == ("4096", "max")
+
+
+@pytest.mark.parametrize("operation", ["execute", "halt"])
+def test_executors_of_others_slices_are_not_touched(helper: HelperClient, lending: FakeKernel, operation: str) -> None:
+    lending.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", UUID)
+    assert refusal(helper, operation, uuid=UUID) in ("record.missing", "executor.needed")
+
+
+# ---- the engine
+
+
+def test_a_listed_gpu_gets_its_engine_before_anything_is_on_it(helper: HelperClient, lending: FakeKernel) -> None:
+    lending.list_gpus(GPU)
+    assert helper.call("bind", gpu=GPU) == {"changed": True}
+    assert [entry[1] for entry in lending.log] == ["engine", "attach"]
+    assert helper.call("observe")["gpus"][0]["engine"] == "lease"
+
+
+def test_a_gpu_that_comes_late_gets_its_engine_too(helper: HelperClient, lending: FakeKernel) -> None:
+    lending.list_gpus(GPU)
+    lending.hand_to(GPU, None)
+    assert helper.call("bind", gpu=GPU) == {"changed": True}
+    assert helper.call("observe")["gpus"][0]["engine"] == "lease"
+
+
+def test_an_engine_in_use_stays_and_no_vm_starts_on_it(helper: HelperClient, kernel: FakeKernel) -> None:
+    kernel.list_gpus(GPU)
+    helper.call("configure", **GROUP)
+    fakeexecutor.install(kernel.root)
+    assert helper.call("configure", **{**GROUP, "weight": 200}) == {"changed": True}
+    assert refusal(helper, "prepare", **SLICE) == "gpu.engine"
+    assert refusal(helper, "bind", gpu=GPU) == "gpu.engine"
+    assert helper.call("observe")["gpus"][0]["engine"] == "soft"
+    assert kernel.state()["slices"] == {}
+
+
+def test_on_another_engine_a_slice_has_no_executor(helper: HelperClient, kernel: FakeKernel) -> None:
+    fakeexecutor.install(kernel.root, engine="soft")
+    helper.call("prepare", **SLICE)
+    assert alive(kernel.root, UUID) == []
+    assert helper.call("observe")["executors"] == []
+
+
+# ---- the agent
+
+
+def test_a_vm_starts_with_an_executor_per_slice_and_they_go_with_it(computing: Host) -> None:
+    root = computing.kernel.root
+    computing.start(A, B)
+    assert (len(alive(root, A)), len(alive(root, B))) == (1, 1)
+    computing.reconcile()
+    assert executor(computing) == ReportedExecutor(state=ExecutorState.RUNNING)
+    computing.release(A, B)
+    computing.reconcile()
+    assert (alive(root, A), alive(root, B), computing.slices()) == ([], [], set())
+    assert executor(computing) == ReportedExecutor()
+    assert not list(fakeexecutor.directory(root).iterdir())
+
+
+def test_a_vm_whose_executor_does_not_run_does_not_start_and_is_told_why(computing: Host) -> None:
+    behave(computing.kernel.root, "there is no such library")
+    with pytest.raises(HookRefusedError, match="there is no such library") as refused:
+        computing.start(A, B)
+    assert refused.value.code == "executor.failed"
+    computing.reconcile()
+    assert computing.slices() == set()
+    said = {each.id: each for each in computing.api.last().slices}[A]
+    why = f"the executor of slice {A} does not run: there is no such library"
+    assert said.error == f"a VM did not start: executor.failed: {why}"
+
+
+def test_one_that_is_killed_is_started_again_and_counted(computing: Host) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    kill(computing)
+    computing.reconcile()
+    until(lambda: alive(computing.kernel.root, A))
+    until(lambda: (computing.reconcile(), executor(computing).state)[1] == ExecutorState.RUNNING)
+    assert (executor(computing).restarts, executor(computing).reason) == (1, "it was killed by SIGKILL")
+    assert {each.id: each for each in computing.api.last().slices}[A].error == ""
+
+
+def test_one_that_ends_again_and_again_is_started_less_and_less_often(computing: Host) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    behave(computing.kernel.root, "no")
+    kill(computing)
+    starts, began_s = [], computing.clock.stamp.boottime_s
+    for _ in range(120):
+        before = executor_starts(computing)
+        computing.reconcile()
+        if executor_starts(computing) > before:
+            starts.append(computing.clock.stamp.boottime_s - began_s)
+            until(lambda: executor_failed(computing))
+            computing.reconcile()
+        assert computing.agent._executions.look_again_s(computing.agent._executors) > 0
+        computing.clock.go(1)
+    assert starts == [0, 1, 3, 7, 15, 31, 63]
+    assert (executor(computing).state, executor(computing).reason) == (ExecutorState.FAILED, "no")
+    assert {each.id: each for each in computing.api.last().slices}[A].error == "its executor does not run: no"
+    behave(computing.kernel.root)
+    computing.clock.go(60)
+    computing.reconcile()
+    until(lambda: (computing.reconcile(), executor(computing).state)[1] == ExecutorState.RUNNING)
+
+
+def executor_starts(host: Host) -> int:
+    return host.agent._executions._restarts.get(A, 0)
+
+
+def executor_failed(host: Host) -> bool:
+    return [each["state"] for each in host.helper.call("observe")["executors"]] == ["failed"]
+
+
+def test_after_a_restart_the_agent_finds_the_executors_that_run(computing: Host) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    before = alive(computing.kernel.root, A)
+    computing.restart()
+    computing.reconcile()
+    assert alive(computing.kernel.root, A) == before
+    assert executor(computing) == ReportedExecutor(state=ExecutorState.RUNNING)
+
+
+def test_an_executor_whose_slice_went_by_itself_is_ended(computing: Host, executors: Processes) -> None:
+    computing.start(A)
+    computing.kernel.do_write(f"sys/bus/mdev/devices/{A}/remove", "1")
+    (computing.directory / "records" / f"{A}.json").unlink()
+    computing.reconcile()
+    assert (alive(computing.kernel.root, A), executors.all()) == ([], [])
+
+
+def test_the_agent_looks_at_once_when_an_executor_ends(computing: Host) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    computing.reconcile()
+    told, stop = threading.Event(), threading.Event()
+    ends = Ends(told.set)
+    threading.Thread(target=ends.watch, args=(stop,), daemon=True).start()
+    ends.follow([found.pid for found in computing.agent._backend.observe().executors.values()])
+    assert not told.is_set()
+    kill(computing)
+    assert told.wait(WITHIN_S)
+    stop.set()
+
+
+def test_a_process_that_ended_before_it_was_followed_is_told_of_or_left_out() -> None:
+    told, stop = threading.Event(), threading.Event()
+    ends = Ends(told.set)
+    threading.Thread(target=ends.watch, args=(stop,), daemon=True).start()
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    ends.follow([child])
+    assert told.wait(WITHIN_S)
+    os.waitpid(child, 0)
+    ends.follow([])
+    ends.follow([child])
+    stop.set()
+
+
+def test_one_that_is_starting_is_looked_at_soon(computing: Host) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    behave(computing.kernel.root, "hangs")
+    kill(computing)
+    computing.reconcile()
+    assert executor(computing).state == ExecutorState.STARTING
+    assert computing.agent._executions.look_again_s(computing.agent._executors) == 1
+
+
+def test_one_that_hangs_while_starting_has_failed_in_the_end(computing: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    behave(computing.kernel.root, "hangs")
+    kill(computing)
+    computing.reconcile()
+    monkeypatch.setattr(processes, "READY_WITHIN_S", 0)
+    computing.reconcile()
+    assert (executor(computing).state, executor(computing).reason) == (
+        ExecutorState.FAILED, "it was not ready in time"
+    )  # fmt: skip

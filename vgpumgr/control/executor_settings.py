@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What root has set for the executors of this host: the tables `executor` and `gpus` of /etc/vgpumgr/agent.toml.
+
+The root helper reads the file itself, because what it names is run as root: it takes no path from the agent. The agent
+and `host doctor` read the same file to say what is wrong. The standard library only.
+"""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.control.sysfs import is_pci_address
+
+LENDING = "lease"
+"""The engine whose slices have executors."""
+
+DIRECTORY = Path("/usr/lib/vgpumgr")
+PROGRAMS = ("vgpu-executor", "vgpu-supervisor", "vgpu-child")
+
+# Without blanks, quotes and what systemd expands.
+_PATH = re.compile(r"/[A-Za-z0-9_./+:@~-]{1,250}")
+_ENGINE = re.compile(r"[a-z]{1,31}")
+
+
+class ExecutorSettingsError(Exception):
+    """The file cannot be used. The text names it, the setting and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorSettings:
+    """How an executor is started. `library`: the accelerator's own OpenCL library, None: there are no executors.
+
+    `directory`: where the programs are. `memory_max_bytes`, `tasks_max`: of everything that runs for one slice on the
+    host, 0 for no limit. `compile_cache_bytes`, `gate_limit_ms`: see `vgpu-executor --help`.
+    """
+
+    library: Path | None = None
+    directory: Path = DIRECTORY
+    memory_max_bytes: int = 0
+    tasks_max: int = 0
+    compile_cache_bytes: int = 64 << 20
+    gate_limit_ms: int = 1000
+
+    @property
+    def program(self) -> Path:
+        """What is started."""
+        return self.directory / PROGRAMS[0]
+
+    def options(self) -> list[str]:
+        """Return its arguments, besides the slice."""
+        return [
+            *("--library", str(self.library)),
+            *("--compile-cache-bytes", str(self.compile_cache_bytes)),
+            *("--gate-limit-ms", str(self.gate_limit_ms)),
+        ]
+
+
+_RANGES = {
+    "memory_max_bytes": (0, 1 << 50),
+    "tasks_max": (0, 1 << 22),
+    "compile_cache_bytes": (0, 1 << 40),
+    "gate_limit_ms": (1, 600_000),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSettings:
+    """What is set for one GPU. `engine`: "" to leave it as it is."""
+
+    engine: str = ""
+    executor: ExecutorSettings = ExecutorSettings()
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """What is set for GPUs by address, and for all others."""
+
+    others: GpuSettings
+    gpus: Mapping[str, GpuSettings]
+
+    def of(self, gpu: str) -> GpuSettings:
+        """Return what counts for a GPU."""
+        return self.gpus.get(gpu, self.others)
+
+
+def parse(tables: Mapping[str, Any]) -> HostSettings:
+    """Return what a document's `executor` and `gpus` say. ValueError with setting and reason."""
+    common = _executor("executor", tables.get("executor", {}), ExecutorSettings())
+    gpus = {}
+    for gpu, said in _table("gpus", tables.get("gpus", {})).items():
+        where = f"gpus.{gpu!a}"
+        if not is_pci_address(gpu):
+            raise ValueError(f"{where}: no PCI address; `lspci -D` prints them, as 0000:3b:00.0")
+        of_gpu = _table(where, said)
+        _known(where, of_gpu, {"engine", "executor"})
+        engine = of_gpu.get("engine", "")
+        if not isinstance(engine, str) or (engine and not _ENGINE.fullmatch(engine)):
+            raise ValueError(f"{where}.engine: no name of an engine; `cat vgpu/engines` below the GPU lists them")
+        executor = _executor(f"{where}.executor", of_gpu.get("executor", {}), common)
+        gpus[gpu] = GpuSettings(engine=engine, executor=executor)
+    return HostSettings(GpuSettings(executor=common), gpus)
+
+
+def load(path: Path, *, trusted: bool = False) -> HostSettings:
+    """Return what a file says; nothing is set without a file. ExecutorSettingsError.
+
+    `trusted`: refuse a file that somebody else than this user and root may write.
+    """
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            document = tomllib.load(file)
+    except FileNotFoundError:
+        return parse({})
+    except OSError as error:
+        raise ExecutorSettingsError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExecutorSettingsError(f"{path}: not TOML: {error}") from error
+    if trusted and (status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        raise ExecutorSettingsError(f"{path}: others than root may write it; chown root and chmod 644")
+    try:
+        return parse(document)
+    except ValueError as error:
+        raise ExecutorSettingsError(f"{path}: {error}") from error
+
+
+def _executor(where: str, said: object, base: ExecutorSettings) -> ExecutorSettings:
+    table = _table(where, said)
+    _known(where, table, {each.name for each in fields(ExecutorSettings)})
+    changes: dict[str, Any] = {}
+    for name, value in table.items():
+        if name in _RANGES:
+            least, most = _RANGES[name]
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{where}.{name}: a number from {least} to {most}")
+            changes[name] = value
+        elif isinstance(value, str) and _PATH.fullmatch(value):
+            changes[name] = Path(value)
+        else:
+            raise ValueError(f"{where}.{name}: a whole path of letters, digits and _./+:@~-")
+    return replace(base, **changes)
+
+
+def _table(where: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: a table")
+    return value
+
+
+def _known(where: str, table: Mapping[str, Any], names: set[str]) -> None:
+    for name in table:
+        if name not in names:
+            raise ValueError(f"{where}.{name}: there is no such setting; there are {', '.join(sorted(names))}")
