@@ -201,7 +201,8 @@ static __poll_t vgpu_child_poll(struct file *file, poll_table *wait)
 {
 	struct vgpu_child *child = file->private_data;
 
-	if (!poll_does_not_wait(wait) && waitqueue_active(&child->wait))
+	/* Threads that get here at once may all pass: that is one more wait each, not many. */
+	if (vgpu_poll_waits(wait) && waitqueue_active(&child->wait))
 		return EPOLLERR;
 	poll_wait(file, &child->wait, wait);
 	if (READ_ONCE(child->ended))

@@ -11,6 +11,7 @@
 #include <linux/eventfd.h>
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
+#include <linux/poll.h>
 #include <linux/shmem_fs.h>
 #ifdef VGPU_HAVE_LINUX_UNALIGNED
 #include <linux/unaligned.h>
@@ -105,6 +106,12 @@ static inline int vgpu_call_mmap(struct file *file, struct vm_area_struct *vma)
 #else
 	return call_mmap(file, vma);
 #endif
+}
+
+/* Whether poll_wait() adds a wait. Newer kernels have no function for that. */
+static inline bool vgpu_poll_waits(const poll_table *wait)
+{
+	return wait && wait->_qproc;
 }
 
 static inline void vgpu_hrtimer_setup(struct hrtimer *timer,
