@@ -16,7 +16,7 @@ struct vgpu_device;
  * @refs: its file, its binding's list
  * @device: its slice, with a reference
  * @window: number of its window
- * @opened: which of its openings; engine->lock
+ * @opened: as of @window when it got there; engine->lock
  * @node: in device->children until it ends; engine->lock
  * @stream: what the arbiter sees; engine->lock
  * @attached: @stream is in the arbiter; engine->lock

@@ -438,7 +438,7 @@ int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, stru
 	if (window->state == VGPU_WINDOW_OPEN && !window->given && window->memory &&
 	    file_inode(window->memory) == file_inode(given)) {
 		window->child = child;
-		child->opened = window->opened;
+		child->opened = ++window->opened;
 		window->given = get_file(given);
 		window->told = true;
 		ret = 0;

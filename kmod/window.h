@@ -20,7 +20,8 @@ struct vgpu_exec_event;
  * @memory: a file of its own, so that who may map it can map nothing else; while the
  *	device is open
  * @state: enum vgpu_window_state
- * @opened: how often it was, so that what is said of an earlier time can be told from that
+ * @opened: how often it was, or got a child, so that what is said of an earlier time can be
+ *	told from that
  * @given: the same memory by a file of its own, which a child has got and was not said to
  *	be gone; as long as anybody has it open or mapped, it or its name has more references
  * @told: the executor knows of @state
