@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Executors of an engine that lends, each with a thread that operates and one that listens, and
- * their children, for which a few threads act. All do mostly what uapi/vgpu_exec.h asks
- * for, and now and then anything; they run beside the VMMs wherever a kernel could.
+ * Executors of an engine that lends, each with a thread that operates, one that interferes and
+ * one that listens, and their children, for which a few threads act. All do mostly what
+ * uapi/vgpu_exec.h asks for, and now and then anything; they run beside the VMMs wherever a
+ * kernel could.
  */
 #include "bound.h"
 
@@ -16,7 +17,7 @@
 #define EXECUTORS 4
 #define CHILDREN 12
 #define ACTORS 3
-#define THREADS (2 * EXECUTORS + ACTORS)
+#define THREADS (3 * EXECUTORS + ACTORS)
 
 struct bound_counts bound_counts;
 
@@ -27,6 +28,7 @@ struct executor {
 	struct vgpu_device *device;	/* as long as it is bound */
 	unsigned int slice;
 	u64 moves;		/* as slices_moves when it was bound */
+	bool knows_moves;	/* there was none meanwhile */
 	bool moved;		/* its slice has got another tenant, and it knows */
 	u32 opened, closed;	/* windows: what it was told and has not done yet */
 	struct vgpu_exec_event gate;
@@ -415,8 +417,11 @@ static void executor_dies(struct executor *executor)
 
 static void executor_begins(struct executor *executor)
 {
-	struct file *file = sim_open(ops());
+	struct file *file;
 
+	if (executor->pid.refs > 1)	/* there is something of the last one */
+		return;
+	file = sim_open(ops());
 	if (IS_ERR(file)) {
 		REQUIRE(sim_failures && PTR_ERR(file) == -ENOMEM);
 		return;
@@ -457,6 +462,7 @@ static void bind(struct executor *executor)
 	get_device(&executor->device->vdev.device);
 	executor->slice = slice;
 	executor->moves = good ? moves : U64_MAX;
+	executor->knows_moves = good && moves == slices_moves[slice];
 	executor->binding = mine->binding;
 	if (ret)
 		return;
@@ -478,7 +484,7 @@ static u32 some_window(u32 mask)
 	return sim_below(4);
 }
 
-static void serve(struct executor *executor)
+static void serve(struct executor *executor, struct file *file)
 {
 	struct vgpu_exec_window window = { .window = some_window(executor->opened) };
 	u32 number = window.window;
@@ -489,7 +495,7 @@ static void serve(struct executor *executor)
 		window.reserved = 1;
 	if (number < VGPU_WINDOWS_MAX)
 		executor->opened &= ~BIT(number);
-	ret = call(executor->file, VGPU_EXEC_WINDOW, &window, sizeof(window));
+	ret = call(file, VGPU_EXEC_WINDOW, &window, sizeof(window));
 	REQUIRE(!ret || ret == -EFAULT || ret == -ENXIO || ret == -ENODEV ||
 		(ret == -ENOTTY && !bound) ||
 		(ret == -EINVAL && (number >= VGPU_WINDOWS_MAX || window.reserved)) ||
@@ -526,7 +532,7 @@ static bool has_memory(const struct inode *memory, u64 serial)
 	return false;
 }
 
-static void end_child(struct executor *executor, unsigned int command)
+static void end_child(struct executor *executor, struct file *file, unsigned int command)
 {
 	u32 mask = command == VGPU_EXEC_CLOSED ? executor->closed : executor->opened;
 	struct vgpu_exec_child child = { .window = some_window(mask) };
@@ -544,7 +550,7 @@ static void end_child(struct executor *executor, unsigned int command)
 		if (sim_below(8))
 			children_die(executor, number);
 	}
-	ret = call(executor->file, command, &child, sizeof(child));
+	ret = call(file, command, &child, sizeof(child));
 	REQUIRE(!ret || ret == -EFAULT || ret == -ENXIO || ret == -ENODEV || ret == -EBUSY ||
 		ret == -EINTR || (ret == -ENOTTY && !bound) ||
 		(ret == -EINVAL && (number >= VGPU_WINDOWS_MAX || child.reserved)));
@@ -561,14 +567,14 @@ static void end_child(struct executor *executor, unsigned int command)
 	bound_counts.closed += command == VGPU_EXEC_CLOSED;
 }
 
-static void ring_guest(struct executor *executor)
+static void ring_guest(struct file *file)
 {
 	struct vgpu_exec_child child = { .window = some_window(0xff) };
 	long ret;
 
 	if (sim_one_in(64))
 		child.reserved = 1;
-	ret = call(executor->file, VGPU_EXEC_RING, &child, sizeof(child));
+	ret = call(file, VGPU_EXEC_RING, &child, sizeof(child));
 	REQUIRE(!ret || ret == -EFAULT || ret == -ENXIO || ret == -ENODEV || ret == -ENOTTY ||
 		(ret == -EINVAL && (child.window >= VGPU_WINDOWS_MAX || child.reserved)));
 }
@@ -661,8 +667,9 @@ static void attach(struct executor *executor)
 static void operator_acts(struct thread *thread)
 {
 	struct executor *executor = thread->executor;
+	struct file *file = executor->file;
 
-	if (!executor->file) {
+	if (!file) {
 		executor_begins(executor);
 		return;
 	}
@@ -681,14 +688,32 @@ static void operator_acts(struct thread *thread)
 	}
 	switch (sim_below(16)) {
 	case 0: bind(executor); break;
-	case 1: case 2: case 3: case 4: case 5: serve(executor); break;
-	case 6: case 7: case 8: end_child(executor, VGPU_EXEC_CLOSED); break;
-	case 9: if (sim_one_in(2)) end_child(executor, VGPU_EXEC_LOST); break;
-	case 10: case 11: ring_guest(executor); break;
+	case 1: case 2: case 3: case 4: case 5: serve(executor, file); break;
+	case 6: case 7: case 8: end_child(executor, file, VGPU_EXEC_CLOSED); break;
+	case 9: if (sim_one_in(2)) end_child(executor, file, VGPU_EXEC_LOST); break;
+	case 10: case 11: ring_guest(file); break;
 	case 12: if (sim_one_in(4)) answer_gate(executor); break;
 	case 13: attach(executor); break;
 	default: look(executor);
 	}
+}
+
+/* Says what it likes of windows, also while the other one does. */
+static void meddler_acts(struct thread *thread)
+{
+	struct executor *executor = thread->executor;
+	struct file *file;
+
+	if (!executor->binding)
+		return;
+	file = get_file(executor->file);
+	switch (sim_below(8)) {
+	case 0: case 1: case 2: serve(executor, file); break;
+	case 3: case 4: case 5: end_child(executor, file, VGPU_EXEC_LOST); break;
+	case 6: end_child(executor, file, VGPU_EXEC_CLOSED); break;
+	default: ring_guest(file);
+	}
+	close_file(&file);
 }
 
 /* ---- their threads: each does one thing whenever it gets a turn */
@@ -725,10 +750,11 @@ void bound_begin(void)
 	memset(children, 0, sizeof(children));
 	for (int i = 0; i < EXECUTORS; i++) {
 		executors[i].pid.refs = 1;
-		start(&threads[2 * i], operator_acts, &executors[i]);
-		start(&threads[2 * i + 1], listener_acts, &executors[i]);
+		start(&threads[3 * i], operator_acts, &executors[i]);
+		start(&threads[3 * i + 1], listener_acts, &executors[i]);
+		start(&threads[3 * i + 2], meddler_acts, &executors[i]);
 	}
-	for (int i = 2 * EXECUTORS; i < THREADS; i++)
+	for (int i = 3 * EXECUTORS; i < THREADS; i++)
 		start(&threads[i], child_acts, NULL);
 }
 
