@@ -339,7 +339,7 @@ static void child_reads(struct thread *thread, struct child *child)
 	done = file->f_op->read(file, (char *)&signals, sim_one_in(64) ? 4 : sizeof(signals), NULL);
 	sim_user(NULL, 0);
 	thread->reads = NULL;
-	REQUIRE(done == -EAGAIN || done == -ERESTARTSYS || done == -EINVAL || !done ||
+	REQUIRE(done == -EAGAIN || done == -EBUSY || done == -ERESTARTSYS || done == -EINVAL || !done ||
 		(done == sizeof(signals) && signals));
 	if (!done)
 		REQUIRE(file->f_op->poll(file, NULL) & EPOLLHUP);

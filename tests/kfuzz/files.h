@@ -10,9 +10,12 @@ struct vm_area_struct;
 typedef struct { int unused; } poll_table;
 typedef unsigned int __poll_t;
 #define poll_wait(file, head, table) ((void)(head))
+#define vgpu_poll_waits(table) false
+#define waitqueue_active(head) ((void)(head), false)
 #define EPOLLIN 1u
 #define EPOLLPRI 2u
 #define EPOLLOUT 4u
+#define EPOLLERR 8u
 #define EPOLLHUP 16u
 #define EPOLLRDNORM 64u
 #define EPOLLWRNORM 256u
@@ -26,9 +29,13 @@ struct inode {
 	u64 bytes;
 	unsigned int files;	/* of this memory that are open */
 	struct shmem_inode_info shmem;
+	int i_uid, i_gid;
+	unsigned int i_mode;
 	bool written[KFUZZ_PARTS];
 };
 
+#define GLOBAL_ROOT_UID 0
+#define GLOBAL_ROOT_GID 0
 #define SHMEM_I(inode) (&(inode)->shmem)
 struct file *vgpu_shmem_file_setup(const char *name, loff_t bytes);
 void shmem_truncate_range(struct inode *inode, loff_t start, loff_t last);

@@ -206,6 +206,7 @@ typedef struct { s64 counter; } atomic64_t;
 #define atomic_dec_and_test(a) (!--(a)->counter)
 #define atomic64_inc_return(a) (++(a)->counter)
 #define atomic64_inc(a) ((void)(a)->counter++)
+#define atomic_xchg(a, n) xchg(&(a)->counter, n)
 #define atomic64_xchg(a, n) xchg(&(a)->counter, n)
 #define atomic64_read(a) ((a)->counter)
 #define atomic64_set(a, n) ((a)->counter = (n))

@@ -212,5 +212,6 @@ extern struct workqueue_struct *system_wq;
 struct workqueue_struct *alloc_workqueue(const char *name, int flags, int active);
 void destroy_workqueue(struct workqueue_struct *queue);
 bool queue_work(struct workqueue_struct *queue, struct work_struct *work);
+bool cancel_work_sync(struct work_struct *work);
 
 #endif /* KFUZZ_TASK_H */

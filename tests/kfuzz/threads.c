@@ -42,7 +42,8 @@ static struct hrtimer *hrtimers;
 static struct work_struct *work;
 static struct pid process_pid;
 static u64 generator, spinlocks, pid_refs;
-static unsigned int working;
+static struct work_struct *at_work[8];
+static unsigned int working;	/* of @at_work */
 static bool irqs_off, in_interrupt;
 static const void *process_stack;
 static size_t process_bytes;
@@ -234,10 +235,24 @@ static bool run_work(void)
 		return false;
 	work = now->next;
 	now->pending = false;
-	working++;
+	REQUIRE(working < ARRAY_SIZE(at_work));
+	at_work[working++] = now;
 	now->run(now);
-	working--;
+	/* It may be freed by now, and others may have begun or ended meanwhile. */
+	for (unsigned int i = 0; i < working; i++)
+		if (at_work[i] == now) {
+			at_work[i] = at_work[--working];
+			break;
+		}
 	return true;
+}
+
+static bool is_at_work(const struct work_struct *some)
+{
+	for (unsigned int i = 0; i < working; i++)
+		if (at_work[i] == some)
+			return true;
+	return false;
 }
 
 bool sim_work_is_done(void) { return !work && !working; }
@@ -580,6 +595,24 @@ bool queue_work(struct workqueue_struct *queue, struct work_struct *new)
 	new->next = work;
 	work = new;
 	return true;
+}
+
+/* Whether it was pending; it is not at work afterwards either. */
+bool cancel_work_sync(struct work_struct *old)
+{
+	struct work_struct **link = &work;
+	bool pending = old->pending;
+
+	might_sleep();
+	if (pending) {
+		while (*link != old)
+			link = &(*link)->next;
+		*link = old->next;
+		old->pending = false;
+	}
+	while (is_at_work(old))
+		kfuzz_wait();
+	return pending;
 }
 
 /* Takes as long as user space likes: nobody does this for whom, or for whose lock, others wait. */
