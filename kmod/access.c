@@ -46,9 +46,7 @@ static ssize_t vgpu_region_bytes(const struct vgpu_device *device, u32 index)
 static void vgpu_region_move(struct vgpu_device *device, u32 index, u32 offset,
 			     u8 *data, u32 bytes, bool write)
 {
-	if (index == VFIO_PCI_BAR2_REGION_INDEX)
-		memset(data, 0xff, bytes);
-	else if (index == VFIO_PCI_CONFIG_REGION_INDEX && write)
+	if (index == VFIO_PCI_CONFIG_REGION_INDEX && write)
 		vgpu_config_write(device, offset, data, bytes);
 	else if (index == VFIO_PCI_CONFIG_REGION_INDEX)
 		vgpu_config_read(device, offset, data, bytes);
@@ -73,16 +71,16 @@ static void vgpu_device_await_dma(struct vgpu_device *device)
 static void vgpu_region_access(struct vgpu_device *device, u32 index, u32 offset,
 			       u8 *data, u32 bytes, bool write)
 {
-	bool revoked = READ_ONCE(device->revoked);
+	bool absent = READ_ONCE(device->revoked) || index == VFIO_PCI_BAR2_REGION_INDEX;
 
-	if (!revoked) {
+	if (!absent) {
 		mutex_lock(&device->state_lock);
-		revoked = READ_ONCE(device->revoked);
-		if (!revoked)
+		absent = READ_ONCE(device->revoked);
+		if (!absent)
 			vgpu_region_move(device, index, offset, data, bytes, write);
 		mutex_unlock(&device->state_lock);
 	}
-	if (revoked && !write) {
+	if (absent && !write) {
 		vgpu_device_await_dma(device);
 		memset(data, 0xff, bytes);
 	}

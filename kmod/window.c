@@ -472,7 +472,7 @@ bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing, u
  * A file that was opened anew through /proc is not @given any more, but has its name, as have
  * @given and the VMM's, which the device may have let go of.
  */
-static bool vgpu_memory_is_held(const struct file *given)
+static bool vgpu_memory_is_held(struct file *given)
 {
 	return file_count(given) > 1 || d_count(given->f_path.dentry) > 2;
 }

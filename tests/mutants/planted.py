@@ -108,6 +108,13 @@ DEFECTS = (
         new=";",
     ),
     Defect(
+        tests="tests/kmod/test_leases.py",
+        wrong="a child is not told that it has ended",
+        source="child.c",
+        old="WRITE_ONCE(child->ended, true);",
+        new=";",
+    ),
+    Defect(
         tests="tests/kmod/test_lifetime.py",
         wrong="what a slice has used is told of its next tenant",
         source="tenant.c",
@@ -184,6 +191,13 @@ DEFECTS = (
 		parent->generation = vgpu_generation_next();
 	mutex_unlock(&parent->lock);
 	return ret ? vgpu_attr_refused(dev, attribute, ret) : count;""",
+    ),
+    Defect(
+        tests="tests/kmod/test_windows.py",
+        wrong="a window is free while some process has its memory",
+        source="window.c",
+        old="return file_count(given) > 1 || d_count(given->f_path.dentry) > 2;",
+        new="return false;",
     ),
     Defect(
         tests="tests/kmod/control/test_attributes.py",
