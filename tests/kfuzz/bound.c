@@ -255,7 +255,8 @@ static void child_writes_page(const struct child *child)
 		page->idle_ns += sim_now_ns - page->dry_since_ns;
 }
 
-static void child_sends(const struct child *child, struct vgpu_stream_request *request, bool sensible)
+static void child_sends(const struct child *child, const struct vgpu_stream_request *request,
+			bool sensible)
 {
 	size_t bytes = sim_one_in(32) ? sim_below(2 * sizeof(*request)) : sizeof(*request);
 	size_t there = sim_one_in(64) ? sim_below(bytes + 1) : bytes;
@@ -429,6 +430,30 @@ static void executor_begins(struct executor *executor)
 	executor->file = file;
 }
 
+/* Which opening of a window a new executor has to know of, 0 for none. */
+static u64 opening(const struct vgpu_window *window)
+{
+	if (window->state == VGPU_WINDOW_OPEN ||
+	    (window->state == VGPU_WINDOW_CLOSING && window->given))
+		return window->opened;
+	return 0;
+}
+
+/* Nobody has read yet, and it is told of each that was there all the time. */
+static void check_told(struct file *file, const struct vgpu_device *device)
+{
+	const struct vgpu_window *windows = device->windows.window;
+	u64 before[VGPU_WINDOWS_MAX];
+	__poll_t events;
+
+	for (u32 i = 0; i < VGPU_WINDOWS_MAX; i++)
+		before[i] = opening(&windows[i]);
+	events = file->f_op->poll(file, NULL);
+	for (u32 i = 0; i < VGPU_WINDOWS_MAX; i++)
+		if (before[i] && opening(&windows[i]) == before[i])
+			REQUIRE(events & (EPOLLIN | EPOLLHUP));
+}
+
 static void bind(struct executor *executor)
 {
 	struct vgpu_exec_bind bind = { .uuid = "00000000-0000-0000-0000-000000000000" };
@@ -463,6 +488,7 @@ static void bind(struct executor *executor)
 	executor->slice = slice;
 	executor->moves = good ? moves : U64_MAX;
 	executor->knows_moves = good && moves == slices_moves[slice];
+	check_told(executor->file, executor->device);
 	executor->binding = mine->binding;
 	if (ret)
 		return;

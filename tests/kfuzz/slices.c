@@ -135,6 +135,9 @@ static void check_window(const struct vgpu_window *window)
 		REQUIRE(!window->given);
 	if (window->state == VGPU_WINDOW_FREE || window->state == VGPU_WINDOW_LOST)
 		REQUIRE(!window->child);
+	/* Whose executor is gone is not left open. */
+	if (window->state == VGPU_WINDOW_OPEN && window->given && bound_is_quiet())
+		REQUIRE(window->child);
 	for (int i = 0; memory && window->state == VGPU_WINDOW_FREE && i < KFUZZ_PARTS; i++)
 		REQUIRE(!memory->written[i]);
 }
@@ -224,6 +227,17 @@ static void connect(struct slice *slice)
 	slice->least = slice->most = 0;
 }
 
+/* Children learn that what they know belongs to a time that is over. */
+static void reset_by_register(struct vgpu_device *device)
+{
+	const struct vgpu_binding *binding = device->binding;
+	u64 generation = binding ? vgpu_binding_lease(binding)->generation : 0;
+
+	put(device, VGPU_REG_CONTROL, VGPU_CONTROL_RESET);
+	if (binding && device->binding == binding)
+		REQUIRE(vgpu_binding_lease(binding)->generation != generation);
+}
+
 static void reset(struct slice *slice)
 {
 	bool some = slice->device->windows.events;
@@ -232,7 +246,7 @@ static void reset(struct slice *slice)
 	slice->least += some;
 	slice->most++;
 	if (sim_below(4)) {
-		put(slice->device, VGPU_REG_CONTROL, VGPU_CONTROL_RESET);
+		reset_by_register(slice->device);
 		look_at_states(slice, VGPU_WINDOWS_MAX, CLOSES);
 		return;
 	}
