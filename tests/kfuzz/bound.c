@@ -519,9 +519,9 @@ static void serve(struct executor *executor, struct file *file)
 
 	if (sim_one_in(64))
 		window.reserved = 1;
+	ret = call(file, VGPU_EXEC_WINDOW, &window, sizeof(window));
 	if (number < VGPU_WINDOWS_MAX)
 		executor->opened &= ~BIT(number);
-	ret = call(file, VGPU_EXEC_WINDOW, &window, sizeof(window));
 	REQUIRE(!ret || ret == -EFAULT || ret == -ENXIO || ret == -ENODEV ||
 		(ret == -ENOTTY && !bound) ||
 		(ret == -EINVAL && (number >= VGPU_WINDOWS_MAX || window.reserved)) ||
@@ -734,8 +734,8 @@ static void meddler_acts(struct thread *thread)
 		return;
 	file = get_file(executor->file);
 	switch (sim_below(8)) {
-	case 0: case 1: case 2: serve(executor, file); break;
-	case 3: case 4: case 5: end_child(executor, file, VGPU_EXEC_LOST); break;
+	case 0: case 1: case 2: case 3: serve(executor, file); break;
+	case 4: case 5: end_child(executor, file, VGPU_EXEC_LOST); break;
 	case 6: end_child(executor, file, VGPU_EXEC_CLOSED); break;
 	default: ring_guest(file);
 	}
@@ -784,13 +784,21 @@ void bound_begin(void)
 		start(&threads[i], child_acts, NULL);
 }
 
+/* Who meddles does so while the other one acts. */
+static void wake(struct thread *thread)
+{
+	wake_up_process(thread->task);
+	if (thread->act == meddler_acts && thread[-2].parked)
+		wake_up_process(thread[-2].task);
+}
+
 void bound_step(void)
 {
 	for (u64 turns = 1 + sim_below(4); turns; turns--) {
 		struct thread *thread = &threads[sim_below(THREADS)];
 
 		if (thread->parked)
-			wake_up_process(thread->task);
+			wake(thread);
 		else if (thread->reads && sim_one_in(16))
 			send_sig(SIGKILL, thread->task, 1);
 		sim_maybe_preempt();
@@ -848,8 +856,18 @@ static void check_reader(const struct thread *thread)
 /* It serves its slice until that goes or gets another tenant, or until it is killed. */
 static void check_executor(struct executor *executor)
 {
-	if (!executor->binding || !executor->binding->ended || executor->device->revoked ||
-	    executor->pid.killed || executor->moved)
+	bool killed = executor->pid.killed;
+	bool over;
+
+	if (!executor->binding)
+		return;
+	over = executor->device->revoked ||
+	       (executor->knows_moves && executor->moves != slices_moves[executor->slice]);
+	if (!executor->binding->ended) {
+		REQUIRE(!over && !(killed && sim_work_is_done()));
+		return;
+	}
+	if (executor->device->revoked || killed || executor->moved)
 		return;
 	REQUIRE(executor->moves != slices_moves[executor->slice]);
 	executor->moved = true;

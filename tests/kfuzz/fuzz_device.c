@@ -8,6 +8,7 @@
  *	fuzz_device SEED STEPS		or -- FILE ..., or libFuzzer, with -DLIBFUZZER
  */
 #include "bound.h"
+#include "leases.h"
 #include "lend.h"
 #include "process.h"
 #include "slices.h"
@@ -406,6 +407,10 @@ int main(int argc, char **argv)
 	COUNT("nonsense", bound_counts.nonsense);
 	COUNT("recalled", bound_counts.recalled);
 	COUNT("expired", bound_counts.expired);
+	COUNT("awaited_ends", lease_counts.ends);
+	COUNT("awaited_gates", lease_counts.gates);
+	COUNT("awaited_turns", lease_counts.turns);
+	COUNT("lease_pages", lease_counts.pages);
 	COUNT("after_long", lend_counts.after_long);
 	COUNT("after_brief", lend_counts.after_brief);
 	COUNT("no_longer_brief", lend_counts.no_longer_brief);

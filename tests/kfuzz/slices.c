@@ -8,6 +8,7 @@
 #include "slices.h"
 
 #include "bound.h"
+#include "leases.h"
 
 #include "binding.h"
 #include "child.h"
@@ -465,6 +466,7 @@ void slices_look(void)
 		check_vector(&slices[i]);
 	}
 	check_leases();
+	leases_look(parent);
 	bound_look();
 }
 

@@ -18,8 +18,8 @@ from tests.kfuzz.build import HERE, build
 
 ITEM = ("fuzz_item", "descriptor", "kernel", "files", "threads")
 DUMP = ("fuzz_dump", "kernel", "files", "threads")
-DEVICE = ("fuzz_device", "process", "lend", "slices", "bound", "vmm", "migrate", "guest", "descriptor", "kernel")
-DEVICE += ("files", "threads")
+DEVICE = ("fuzz_device", "process", "lend", "slices", "bound", "leases", "vmm", "migrate", "guest")
+DEVICE += ("descriptor", "kernel", "files", "threads")
 CASES_LONG = 10_000_000
 LIBFUZZER_S = 300
 

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Nothing that is shared is left to somebody who does not answer: whatever children and gates
+ * say or do not say, there is a moment at which the module looks again. What the children of
+ * a slice read is what has become of its lease.
+ */
+#include "leases.h"
+
+#include "binding.h"
+#include "engine.h"
+
+struct lease_counts lease_counts;
+
+/* It is not taken twice; later is too late. */
+static void check_alarm(const struct vgpu_engine *engine, u64 at_ns)
+{
+	REQUIRE(engine->lease_timer.armed && engine->lease_timer.expires_ns <= at_ns);
+}
+
+static void check_holder(const struct vgpu_engine *engine)
+{
+	const struct vgpu_arbiter *arbiter = &engine->arbiter;
+	const struct vgpu_party *holder = vgpu_arbiter_holder(arbiter);
+	u64 grace_ns = arbiter->settings.grace_ns;
+
+	if (!holder || holder->lease.expires_ns == U64_MAX)
+		return;
+	lease_counts.ends++;
+	if (holder->lease.state != VGPU_LEASE_EXPIRED)
+		check_alarm(engine, holder->lease.expires_ns);
+	else if (!arbiter->closing)
+		check_alarm(engine, holder->lease.expires_ns + grace_ns);
+	else
+		/* It answers, or it is killed, and then has no child any more. */
+		REQUIRE(holder->gate_pending || !sim_work_is_done());
+}
+
+/* Only an executor that is there has been asked, and not for ever. */
+static void check_gate(const struct vgpu_device *device)
+{
+	const struct vgpu_engine *engine = &device->parent->engine;
+	const struct vgpu_party *party = &device->party;
+
+	if (!party->gate_pending)
+		return;
+	lease_counts.gates++;
+	REQUIRE(device->binding);
+	REQUIRE(device->binding->gate_sequence == party->gate_sequence);
+	if (party->slice)
+		check_alarm(engine, party->gate_asked_ns + engine->arbiter.settings.gate_limit_ns);
+}
+
+/* Who has work, and nobody has the engine, is let wait by its cap. */
+static void check_turn(const struct vgpu_device *device)
+{
+	const struct vgpu_engine *engine = &device->parent->engine;
+
+	if (!device->party.ready || vgpu_arbiter_holder(&engine->arbiter))
+		return;
+	lease_counts.turns++;
+	check_alarm(engine, KTIME_MAX);
+}
+
+static void check_page(const struct vgpu_device *device)
+{
+	const struct vgpu_arbiter_lease *lease = &device->party.lease;
+	const struct vgpu_lease_page *page;
+
+	if (!device->binding)
+		return;
+	page = vgpu_binding_lease(device->binding);
+	/* Until something becomes of it there is none. */
+	if (!page->lease)
+		return;
+	lease_counts.pages++;
+	REQUIRE(page->lease == (lease->number << VGPU_LEASE_STATE_BITS | lease->state));
+	REQUIRE(page->begun_ns == lease->begun_ns && page->expires_ns == lease->expires_ns);
+}
+
+void leases_look(struct vgpu_parent *parent)
+{
+	const struct vgpu_device *device;
+
+	check_holder(&parent->engine);
+	list_for_each_entry(device, &parent->devices, node) {
+		check_gate(device);
+		check_turn(device);
+		check_page(device);
+	}
+}
