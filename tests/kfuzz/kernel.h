@@ -24,6 +24,11 @@
 
 #include "sched/port.h"
 
+/* Its words are plain in a kernel, and here. */
+#define __KERNEL__
+#include "uapi/vgpu_lease_page.h"
+#undef __KERNEL__
+
 /* ---- what went wrong */
 
 #define REQUIRE(condition) \

@@ -429,31 +429,31 @@ static void ask_anything(void)
 /* Each window is mapped by itself; who has too little room is told how much it takes. */
 static void ask_windows(void)
 {
-	struct {
-		struct vfio_region_info info;
-		struct vfio_region_info_cap_sparse_mmap sparse;
-		struct vfio_region_sparse_mmap_area areas[16];
-	} answer = {};
-	size_t room = sim_one_in(4) ? sizeof(answer.info) + sim_below(sizeof(answer)) : sizeof(answer);
-	u32 needed = offsetof(typeof(answer), areas) + sizeof(answer.areas);
+	const u32 bytes = sizeof(struct vfio_region_info) +
+			  sizeof(struct vfio_region_info_cap_sparse_mmap) +
+			  16 * sizeof(struct vfio_region_sparse_mmap_area);
+	u64 words[64] = {};
+	struct vfio_region_info *info = (void *)words;
+	const struct vfio_region_info_cap_sparse_mmap *sparse = (void *)(info + 1);
+	size_t room = sim_one_in(4) ? sizeof(*info) + sim_below(bytes) : bytes;
 	long ret;
 
-	room = min(room, sizeof(answer));
-	answer.info.argsz = room;
-	answer.info.index = VFIO_PCI_BAR2_REGION_INDEX;
-	ret = call(VFIO_DEVICE_GET_REGION_INFO, &answer, room);
+	info->argsz = room;
+	info->index = VFIO_PCI_BAR2_REGION_INDEX;
+	ret = call(VFIO_DEVICE_GET_REGION_INFO, words, room);
 	REQUIRE(!ret || (ret == -ENOMEM && sim_failures));
 	if (ret)
 		return;
-	REQUIRE(answer.info.size == BAR2_BYTES && answer.info.argsz == needed &&
-		answer.info.flags == (VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE |
-				      VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS));
-	REQUIRE(answer.info.cap_offset == (room < needed ? 0 : sizeof(answer.info)));
-	for (u32 i = 0; room >= needed && i < 16; i++)
-		REQUIRE(answer.areas[i].offset == i * (4u << 20) && answer.areas[i].size == 4u << 20);
-	if (room >= needed)
-		REQUIRE(answer.sparse.header.id == VFIO_REGION_INFO_CAP_SPARSE_MMAP &&
-			!answer.sparse.header.next && answer.sparse.nr_areas == 16);
+	REQUIRE(info->size == BAR2_BYTES && info->argsz == bytes &&
+		info->flags == (VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE |
+				VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS));
+	REQUIRE(info->cap_offset == (room < bytes ? 0 : sizeof(*info)));
+	if (room < bytes)
+		return;
+	REQUIRE(sparse->header.id == VFIO_REGION_INFO_CAP_SPARSE_MMAP && !sparse->header.next &&
+		sparse->nr_areas == 16);
+	for (u32 i = 0; i < 16; i++)
+		REQUIRE(sparse->areas[i].offset == i * (4u << 20) && sparse->areas[i].size == 4u << 20);
 }
 
 /* What of a request about an interrupt that there is cannot be. */
