@@ -8,12 +8,14 @@ at work.
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from vgpumgr import __version__
 from vgpumgr.control.listed import Unusable
 from vgpumgr_agent.backends import Observed, ObservedSlice
+from vgpumgr_agent.executions import ABSENT, RUNNING, Standing
 from vgpumgr_agent.reconcile import Orphans
 
 Labels = Mapping[str, str]
@@ -26,8 +28,8 @@ Family = tuple[str, str, str, Sequence[Sample]]
 class State:
     """The agent at one moment. `observed` None: the host cannot be looked at. `told`: see `Reporter.counts`.
 
-    `contact_s`: see `Store.contact_s`. `certificate_s`: how long ago the host's certificate came, None if it has none
-    or nobody knows.
+    `executors`: how that of each slice is. `contact_s`: see `Store.contact_s`. `certificate_s`: how long ago the host's
+    certificate came, None if it has none or nobody knows.
     """
 
     observed: Observed | None
@@ -37,6 +39,7 @@ class State:
     api_reachable: bool
     contact_s: float | None
     certificate_s: float | None
+    executors: Mapping[UUID, Standing] = field(default_factory=dict)
     told: Mapping[tuple[str, str], int]
     at_s: float
 
@@ -54,6 +57,7 @@ def write(path: Path, text: str) -> None:
 def text(state: State) -> str:
     """Return all of it in Prometheus' format."""
     families = [*_agent(state), *(_host(state.observed) if state.observed is not None else ())]
+    families += _executors(state.executors)
     return "".join(_family(*family) for family in families)
 
 
@@ -124,6 +128,15 @@ def _slices(observed: Observed) -> Iterable[Family]:
     yield "gauge", "vgpumgr_slice_info", "Always 1.", named
     for kind, name, what, value in _OF_A_SLICE:
         yield kind, f"vgpumgr_slice_{name}", what, [(labels, value(found)) for labels, found in slices]
+
+
+def _executors(executors: Mapping[UUID, Standing]) -> Iterable[Family]:
+    """Of slices that are to have one."""
+    there = [({"slice": str(uuid)}, each) for uuid, each in sorted(executors.items()) if each.state != ABSENT]
+    up = [(labels, float(each.state == RUNNING)) for labels, each in there]
+    yield "gauge", "vgpumgr_slice_executor_up", "Whether its executor runs.", up
+    restarts = [(labels, float(each.restarts)) for labels, each in there]
+    yield "counter", "vgpumgr_slice_executor_restarts_total", "How often it was started again.", restarts
 
 
 _OF_A_SLICE: Sequence[tuple[str, str, str, Callable[[ObservedSlice], float]]] = (

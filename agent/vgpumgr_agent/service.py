@@ -276,6 +276,7 @@ class Agent:
             observed=observed,
             orphans=Orphans() if observed is None or kept is None else orphans(kept.wanted(), observed),
             unusable=self._unusable,
+            executors=self._executors,
             problems=len(self._problems),
             api_reachable=not self.control_plane.trouble,
             contact_s=self._store.contact_s,

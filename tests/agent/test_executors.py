@@ -390,3 +390,26 @@ def test_one_that_hangs_while_starting_has_failed_in_the_end(computing: Host, mo
     assert (executor(computing).state, executor(computing).reason) == (
         ExecutorState.FAILED, "it was not ready in time"
     )  # fmt: skip
+
+
+def test_metrics_say_whether_an_executor_runs_and_how_often_it_was_started_again(
+    computing: Host, tmp_path: Path
+) -> None:
+    shown = tmp_path / "agent.prom"
+    computing.agent._config = computing.agent._config.model_copy(update={"metrics_file": shown})
+    computing.reconcile()
+    assert "vgpumgr_slice_executor_up{" not in shown.read_text()
+    computing.start(A)
+    computing.kernel.open(str(A))
+    behave(computing.kernel.root, "no")
+    kill(computing)
+    computing.reconcile()
+    until(lambda: executor_failed(computing))
+    computing.reconcile()
+    for line in (f'executor_up{{slice="{A}"}} 0.0', f'executor_restarts_total{{slice="{A}"}} 1.0'):
+        assert f"vgpumgr_slice_{line}\n" in shown.read_text()
+    behave(computing.kernel.root)
+    computing.clock.go(1)
+    computing.reconcile()
+    until(lambda: (computing.reconcile(), executor(computing).state)[1] == ExecutorState.RUNNING)
+    assert f'vgpumgr_slice_executor_up{{slice="{A}"}} 1.0\n' in shown.read_text()

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import JSON, ForeignKey, String
+from sqlalchemy import JSON, ForeignKey, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from vgpumgr_api.db.models import Base
@@ -50,6 +50,9 @@ class SliceObservation(Base):
     run_ns: Mapped[int]
     items: Mapped[int]
     error: Mapped[str] = mapped_column(String(200))
+    executor_state: Mapped[str] = mapped_column(String(16), server_default="absent")
+    executor_restarts: Mapped[int] = mapped_column(server_default="0")
+    executor_reason: Mapped[str] = mapped_column(String(200), server_default=text("''"))
     reported_at: Mapped[datetime]
 
 

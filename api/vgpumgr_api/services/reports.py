@@ -177,6 +177,9 @@ def _observe_slices(session: Session, here: Collection[UUID], report: Report) ->
                 "run_ns": one.run_ns,
                 "items": one.items,
                 "error": printable(one.error),
+                "executor_state": one.executor.state.value,
+                "executor_restarts": one.executor.restarts,
+                "executor_reason": printable(one.executor.reason),
                 "reported_at": now(session),
             }
             for one in report.slices

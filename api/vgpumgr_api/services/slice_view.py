@@ -10,8 +10,8 @@ from uuid import UUID
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Bundle, aliased
 
-from vgpumgr.wire.common import Band, Mode, Policy
-from vgpumgr.wire.resources import Enforcement, Level, Observation, Slice, SliceState, SliceTie
+from vgpumgr.wire.common import Band, ExecutorState, Mode, Policy
+from vgpumgr.wire.resources import Enforcement, Level, Observation, ObservedExecutor, Slice, SliceState, SliceTie
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import SliceObservation
 from vgpumgr_api.db.progress import SliceProgress
@@ -35,6 +35,7 @@ _OBSERVED: Bundle[Any] = Bundle(
     "observed",
     *(SliceObservation.applied_permille, SliceObservation.present, SliceObservation.open),
     *(SliceObservation.run_ns, SliceObservation.items, SliceObservation.reported_at),
+    *(SliceObservation.executor_state, SliceObservation.executor_restarts, SliceObservation.executor_reason),
 )
 _PROGRESS: Bundle[Any] = Bundle(
     "progress", *(SliceProgress.state, SliceProgress.since, SliceProgress.reason, SliceProgress.detail)
@@ -186,6 +187,11 @@ def answer(seen: View) -> Slice:
             open=observed.open,
             run_ns=observed.run_ns,
             items=observed.items,
+            executor=ObservedExecutor(
+                state=ExecutorState(observed.executor_state),
+                restarts=observed.executor_restarts,
+                reason=observed.executor_reason,
+            ),
             reported_at=observed.reported_at,
         )
         if observed

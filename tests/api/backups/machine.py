@@ -17,6 +17,7 @@ from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.service import Agent
 from vgpumgr_agent.store import Store
 
+from tests.agent import fakeexecutor
 from tests.agent.fakekernel import FakeControl, FakeKernel, FakeSysfs
 from tests.agent.host import FakeClock
 from vgpumgr.control.sysfs import HostPaths
@@ -32,7 +33,12 @@ class Machine:
         records = Records(directory / "records")
         records.make_directory()
         sysfs = FakeSysfs(HostPaths(self.kernel.root))
-        operations = Operations(sysfs=sysfs, open_control=lambda: FakeControl(self.kernel.root), records=records)
+        operations = Operations(
+            sysfs=sysfs,
+            open_control=lambda: FakeControl(self.kernel.root),
+            records=records,
+            executors=fakeexecutor.processes(self.kernel.root),
+        )
         uid = os.getuid()
         self._server = Server(directory / "helper.sock", operations.run, uids={uid}, root_uid=uid, deadline_s=60)
         threading.Thread(target=self._server.serve, daemon=True).start()

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from promql_parser import parse, parse_duration
 from vgpumgr_agent import metrics
+from vgpumgr_agent.executions import Standing
 from vgpumgr_agent.reconcile import Orphans
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db import schema
@@ -71,6 +72,7 @@ def _of_an_agent() -> str:
         "orphans": Orphans(),
         "api_reachable": True,
         "told": {("any", "failed"): 1},
+        "executors": {UUID(int=1): Standing(state="running")},
         "unusable": (Unusable(gpu="any", code=Trouble.ABSENT, found="any", todo="any"),),
     }
     numbers = {field.name: 1.0 for field in fields(metrics.State) if field.name not in state}

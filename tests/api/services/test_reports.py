@@ -10,9 +10,10 @@ from vgpumgr_api.services.paging import PageRequest
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
 from tests.api.world import ADDRESS, GIB, Agent, World, absent, gpu
+from vgpumgr.wire.common import ExecutorState
 from vgpumgr.wire.fleet import ReportedGroup, ReportedType
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Usage
+from vgpumgr.wire.resources import ObservedExecutor, Usage
 
 B = "0000:00:11.0"
 
@@ -136,10 +137,22 @@ def test_what_is_said_of_slices_is_shown_with_them(world: World, agent: Agent, c
     agent.report(slices=[there, absent(uuid4(), present=True)])
     seen = world.slice(claimed.id)
     assert seen.observed is not None
+    assert seen.observed.executor == ObservedExecutor(state=ExecutorState.ABSENT, restarts=0, reason="")
     assert (seen.observed.open, seen.observed.run_ns, seen.observed.items) == (True, (1 << 63) - 1, 3)
     assert seen.observed.reported_at == clock.now
     assert seen.enforcement.applied_permille == 249
     assert seen.generation == claimed.generation
+
+
+def test_what_is_said_of_an_executor_is_shown_with_its_slice(world: World, agent: Agent) -> None:
+    world.tenant("acme")
+    claimed = world.claim("acme", world.profile())
+    said = {"state": "failed", "restarts": 7, "reason": "it was killed\x1b by SIGKILL"}
+    agent.report(slices=[absent(claimed.id, present=True, executor=said)])
+    seen = world.slice(claimed.id)
+    assert seen.observed is not None
+    expected = ObservedExecutor(state=ExecutorState.FAILED, restarts=7, reason="it was killed? by SIGKILL")
+    assert seen.observed.executor == expected
 
 
 def test_usage_is_what_was_reported_last_of_tenants_with_slices_there(world: World, agent: Agent) -> None:

@@ -53,7 +53,14 @@ def slice_of(slice_id: UUID, tenant: str, *, vm: UUID | None, state: str = "clai
             "enforced_by": "kernel",
             "mem_enforced_by": "kernel",
         },
-        "observed": {"present": True, "open": True, "run_ns": 5_000_000, "items": 17, "reported_at": MADE},
+        "observed": {
+            "present": True,
+            "open": True,
+            "run_ns": 5_000_000,
+            "items": 17,
+            "executor": {"state": "failed", "restarts": 2, "reason": "it was killed by SIGKILL"},
+            "reported_at": MADE,
+        },
         "generation": 3,
         "created_at": MADE,
     }

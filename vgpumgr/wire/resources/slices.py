@@ -10,6 +10,7 @@ from pydantic import Field
 from vgpumgr.wire.common import (
     Answer,
     Band,
+    ExecutorState,
     Generation,
     Instant,
     LabelKey,
@@ -141,6 +142,16 @@ class Enforcement(Answer):
     policy: Policy = Policy.BEST_EFFORT
 
 
+class ObservedExecutor(Answer):
+    """The process of the host that runs a slice's work. `restarts`: since its agent's start; `reason`: why it ended
+    last, or does not run.
+    """
+
+    state: ExecutorState = ExecutorState.ABSENT
+    restarts: int = 0
+    reason: str = ""
+
+
 class Observation(Answer):
     """What the slice's host last said. Times are engine time; counters restart when the slice is made again."""
 
@@ -148,6 +159,7 @@ class Observation(Answer):
     open: bool
     run_ns: int
     items: int
+    executor: ObservedExecutor = Field(default_factory=ObservedExecutor)
     reported_at: Instant
 
 
