@@ -32,10 +32,15 @@ def doctor(
     Exit status 0 when all is well, 8 when there are warnings only, 1 when something fails.
     """
     from vgpumgr.cli.checks import local_checks, virsh_refusal
+    from vgpumgr.cli.executor_checks import executors
 
     session = begin(context, output)
     virsh = session.virsh or virsh_refusal
-    findings = [*local_checks(Path(root), virsh=virsh), report_age(session, name or os.uname().nodename.split(".")[0])]
+    findings = [
+        *local_checks(Path(root), virsh=virsh),
+        *executors(Path(root)),
+        report_age(session, name or os.uname().nodename.split(".")[0]),
+    ]
     _print(session, findings)
     worst = max(finding.grade for finding in findings)
     raise typer.Exit((Status.OK, Status.WARNINGS, Status.ERROR)[worst])
