@@ -14,7 +14,16 @@ EXECUTOR_SUPERVISOR := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/comp
 EXECUTOR_COMMON := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/*.c))
 EXECUTOR_SLICE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/executor/slice/*.c))
 
-PROGRAMS += $(OUT)/vgpu-child $(OUT)/vgpu-supervisor $(OUT)/vgpu-executor
+EXECUTOR_PROGRAMS := $(OUT)/vgpu-child $(OUT)/vgpu-supervisor $(OUT)/vgpu-executor
+PROGRAMS += $(EXECUTOR_PROGRAMS)
+
+# Where the agent looks for them, unless its settings say otherwise.
+LIBDIR ?= /usr/lib/vgpumgr
+
+.PHONY: install-executor
+install-executor: $(EXECUTOR_PROGRAMS)
+	install -d $(DESTDIR)$(LIBDIR)
+	install -m 0755 $^ $(DESTDIR)$(LIBDIR)
 
 $(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL) $(EXECUTOR_CORE)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl

@@ -8,6 +8,7 @@ import pytest
 from vgpumgr_agent.config import load
 
 from tests.api import playbooks
+from vgpumgr.control import executor_settings
 
 ROOT = Path(__file__).parents[2]
 ROLE = ROOT / "ansible/roles/vgpumgr_host"
@@ -18,6 +19,8 @@ GOOD: dict[str, object] = {
     "vgpumgr_host_report_interval_s": 10,
     "vgpumgr_host_counters_interval_s": 60,
     "vgpumgr_host_metrics_directory": "",
+    "vgpumgr_host_executor_programs": "",
+    "vgpumgr_host_gpu_settings": {},
 }
 URL, REPORT_S, COUNTERS_S = (f"vgpumgr_host_{name}" for name in ("api_url", "report_interval_s", "counters_interval_s"))
 WRONG: tuple[tuple[str, object], ...] = (
@@ -25,9 +28,13 @@ WRONG: tuple[tuple[str, object], ...] = (
     *((REPORT_S, interval_s) for interval_s in (0.9, 31)),
     *((COUNTERS_S, interval_s) for interval_s in (0.5, 601)),
     ("vgpumgr_host_metrics_directory", "here"),
+    ("vgpumgr_host_executor_programs", "/nowhere"),
 )
 RIGHT = (("", 1), ("http://127.0.0.1:8470", 30), ("http://[::1]:8470", 1.5), ("https://api", 10))
 """URLs, each with how often the agent reports."""
+
+
+LENDS = {"0000:3b:00.0": {"engine": "lease"}}
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +42,19 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Why the role refuses each of `WRONG` and `RIGHT`, "" if it does not."""
     cases = {f"{name} {value}": GOOD | {name: value} for name, value in WRONG}
     cases |= {f"{url} {interval_s}": GOOD | {URL: url, REPORT_S: interval_s} for url, interval_s in RIGHT}
+    cases["lends without programs"] = GOOD | {"vgpumgr_host_gpu_settings": LENDS}
+    cases["does not lend"] = GOOD | {"vgpumgr_host_gpu_settings": {"0000:3b:00.0": {"executor": {}}}}
     return playbooks.refused(ROLE / "tasks/check.yml", cases, tmp_path_factory.mktemp("check"))
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
 def test_what_is_wrong_is_named(refusals: dict[str, str], name: str, value: object) -> None:
     assert refusals[f"{name} {value}"].startswith(f"{name} is {value}")
+
+
+def test_an_accelerator_that_lends_needs_programs(refusals: dict[str, str]) -> None:
+    assert refusals["lends without programs"].startswith("vgpumgr_host_executor_programs is not set, and 0000:3b:00.0")
+    assert refusals["does not lend"] == ""
 
 
 @pytest.mark.parametrize(("url", "interval_s"), RIGHT)
@@ -57,6 +71,11 @@ def test_the_agent_reads_what_the_role_writes(tmp_path: Path) -> None:
             COUNTERS_S: 30,
             "vgpumgr_host_metrics_directory": "/var/lib/prometheus/node-exporter",
         },
+        "executors": {
+            URL: "https://api",
+            "vgpumgr_host_executor": {"library": "/lib/pocl.so", "tasks_max": 9},
+            "vgpumgr_host_gpu_settings": {**LENDS, "0000:d8:00.0": {"executor": {"library": "/lib/nvidia.so"}}},
+        },
     }
     configs = {}
     for case, text in playbooks.written(
@@ -66,6 +85,11 @@ def test_the_agent_reads_what_the_role_writes(tmp_path: Path) -> None:
         configs[case] = load(tmp_path / "agent.toml")
     found = configs["nothing"]
     assert (found.report_interval_s, found.counters_interval_s, found.metrics_file) == (10, 60, None)
+    assert executor_settings.parse(found.model_dump()) == executor_settings.parse({})
+    said = executor_settings.parse(configs["executors"].model_dump())
+    lends, other = said.of("0000:3b:00.0"), said.of("0000:d8:00.0")
+    assert (lends.engine, str(lends.executor.library), lends.executor.tasks_max) == ("lease", "/lib/pocl.so", 9)
+    assert (other.engine, str(other.executor.library)) == ("", "/lib/nvidia.so")
     found = configs["intervals"]
     assert (found.report_interval_s, found.counters_interval_s) == (3, 30)
     unit = (ROOT / "agent/systemd/vgpumgr-agent.service").read_text()
