@@ -7,14 +7,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID as UUID_
 
 import pytest
-from vgpumgr_agent.executions import Ends
+from vgpumgr_agent.backends import Observed, ObservedExecutor, ObservedSlice
+from vgpumgr_agent.executions import Ends, Executions, Standing
 from vgpumgr_agent.helper import execution, processes
 from vgpumgr_agent.helper.client import HelperClient
 from vgpumgr_agent.helper.processes import Processes
 from vgpumgr_agent.hookproto import HookRefusedError
+from vgpumgr_agent.reconcile import HaltExecutor, StartExecutor, Wanted, lacking, plan
 
 from tests.agent import fakeexecutor
 from tests.agent.fakeapi import claim, group
@@ -22,6 +27,7 @@ from tests.agent.fakeexecutor import alive, behave
 from tests.agent.fakekernel import GPU, FakeKernel
 from tests.agent.host import VM, A, B, Host
 from tests.agent.test_helper import GROUP, SLICE, UUID, refusal, remove
+from tests.agent.test_reconcile import gpu, observed, seen
 from vgpumgr.wire.common import ExecutorState
 from vgpumgr.wire.fleet import ReportedExecutor
 
@@ -176,7 +182,8 @@ def test_one_that_was_not_ready_when_its_helper_died_is_started_anew(
     lending.do_write(f"sys/bus/pci/devices/{GPU}/mdev_supported_types/vgpumgr-mem16m/create", UUID)
     helper.call("adopt", uuid=UUID)
     assert helper.call("execute", uuid=UUID) == {"started": True}
-    until(lambda: alive(lending.root, UUID) and executors.all()[0].pid)
+    number = fakeexecutor.directory(lending.root) / UUID / "pid"
+    until(lambda: number.exists() and number.read_text())
     (before,) = alive(lending.root, UUID)
     (found,) = fakeexecutor.processes(lending.root).all()
     assert (found.state, found.reason) == ("failed", "the helper ended before it was ready")
@@ -413,3 +420,108 @@ def test_metrics_say_whether_an_executor_runs_and_how_often_it_was_started_again
     computing.reconcile()
     until(lambda: (computing.reconcile(), executor(computing).state)[1] == ExecutorState.RUNNING)
     assert f'vgpumgr_slice_executor_up{{slice="{A}"}} 1.0\n' in shown.read_text()
+
+
+def test_a_device_that_was_there_is_left_without_an_executor_that_hangs(
+    helper: HelperClient, lending: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper.call("prepare", **SLICE)
+    monkeypatch.setattr(execution, "READY_S", 0.3)
+    behave(lending.root, "hangs")
+    assert refusal(helper, "prepare", **{**SLICE, "tenant": "green"}) == "executor.failed"
+    assert (set(lending.slices), alive(lending.root, UUID)) == ({UUID}, [])
+
+
+def test_a_host_that_cannot_be_looked_at_is_not_looked_at_without_pause(computing: Host) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    behave(computing.kernel.root, "no")
+    kill(computing)
+    computing.reconcile()
+    until(lambda: executor_failed(computing))
+    computing.reconcile()
+    computing.kernel.unload()
+    computing.clock.go(99)
+    computing.reconcile()
+    assert computing.agent._executions.look_again_s(computing.agent._executors) == float("inf")
+
+
+def test_a_slice_that_was_made_meanwhile_keeps_its_executor(computing: Host) -> None:
+    computing.start(A)
+    outcome = computing.agent._actions.run([HaltExecutor(A), StartExecutor(B)])
+    assert (outcome.done, outcome.refusals, outcome.slices) == (0, [], {})
+    assert len(alive(computing.kernel.root, A)) == 1
+
+
+# ---- when one is started again
+
+
+RUNS = ObservedExecutor(state="running", pid=7)
+ENDED = ObservedExecutor(state="failed", reason="why")
+
+
+def lent(*slices: ObservedSlice, **changes: Any) -> Observed:
+    return observed(*slices, gpus={GPU: replace(gpu(), engine="lease")}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        (lent(seen(A, open=True)), {A: ""}),
+        (lent(seen(A, open=True), executors={A: ENDED}), {A: "why"}),
+        (lent(seen(A, open=True), executors={A: RUNS}), {}),
+        (lent(seen(A, open=True), executors={A: ObservedExecutor(state="starting")}), {}),
+        (lent(seen(A, permit_s=9)), {A: ""}),
+        (lent(seen(A)), {}),  # it goes
+        (lent(seen(A, open=True), removing=frozenset({A})), {}),
+        (lent(seen(A, open=True, recorded=False)), {}),
+        (observed(seen(A, open=True)), {}),
+    ],
+)
+def test_what_stays_and_is_ours_gets_its_executor_back(there: Observed, found: dict[UUID_, str]) -> None:
+    wanted = Wanted(slices=(claim(A, vm=VM),))
+    assert lacking(wanted, there) == found
+    everything = frozenset({A, B})
+    started = [action for action in plan(wanted, there, executed=everything) if isinstance(action, StartExecutor)]
+    assert started == [StartExecutor(uuid) for uuid in found]
+
+
+def test_one_that_lived_long_is_started_at_once_and_what_is_gone_is_forgotten() -> None:
+    now_s = 0.0
+    executions = Executions(lambda: now_s)
+    assert executions.due({A: "one", B: ""}) == {A, B}
+    executions.restarted(A)
+    now_s = 1
+    assert executions.due({A: "two"}) == {A}
+    now_s = 2
+    assert executions.due({A: ""}) == frozenset()
+    now_s = 400
+    assert executions.due({A: ""}) == {A}
+    now_s = 401
+    assert executions.due({A: ""}) == {A}  # the pauses began anew
+    there = lent(seen(A, open=True), seen(B, open=True), executors={B: RUNS})
+    assert executions.standings(there) == {
+        A: Standing(state="failed", restarts=1, reason="two"), B: Standing(state="running"),
+    }  # fmt: skip
+    executions.keep_only({B})
+    assert executions.standings(there)[A] == Standing(state="failed")
+    assert executions.due({A: ""}) == {A}
+
+
+def test_processes_are_followed_again_and_let_go() -> None:
+    told, stop = threading.Event(), threading.Event()
+    ends = Ends(told.set)
+    threading.Thread(target=ends.watch, args=(stop,), daemon=True).start()
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    for _ in range(2):  # whoever looked may have been faster than its parent
+        ends.follow([child])
+        assert told.wait(WITHIN_S)
+        told.clear()
+    os.waitpid(child, 0)
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    ends.follow([])
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before - 1
+    stop.set()

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's root helper and real executors of real slices.
+
+In a lab host that systemd has booted (`lab run --systemd --compute`) an executor is a unit, else a process in a cgroup
+of its own.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rig.drawing import COMPUTE
+from tests.rig.gpu import Gpu, poll
+from tests.rig.slice_executor import children_of
+from vgpumgr.broker.places import pocl_library
+from vgpumgr.control.netlink import Control
+from vgpumgr.control.sysfs import Sysfs
+
+CHECKOUT = Path(__file__).parents[2]
+sys.path.append(str(CHECKOUT / "agent"))  # which in a lab host is not installed, unless the product is
+
+pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute")
+
+UUID = "c0ffee00-0000-4000-8000-0000000000e1"
+VM = "c0ffee00-0000-4000-8000-0000000000aa"
+SETTINGS = Path("/etc/vgpumgr/agent.toml")
+UNITS = Path("/run/systemd/system")
+TEMPLATE = "vgpumgr-executor@.service"
+READY_S = 60.0  # emulated
+
+
+@pytest.fixture
+def helper(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Its operations, with the settings of a host whose GPU lends."""
+    from vgpumgr_agent.helper import execution, main
+    from vgpumgr_agent.helper.operations import Operations
+    from vgpumgr_agent.helper.records import Records
+
+    monkeypatch.setattr(execution, "READY_S", READY_S)
+    before = SETTINGS.read_bytes() if SETTINGS.exists() else None
+    SETTINGS.parent.mkdir(exist_ok=True)
+    SETTINGS.write_text(
+        f'[executor]\nlibrary = "{pocl_library()}"\ndirectory = "{COMPUTE}"\nmemory_max_bytes = 1073741824'
+    )
+    if UNITS.is_dir():
+        shutil.copy(CHECKOUT / "agent/systemd" / TEMPLATE, UNITS)
+    records = Records(tmp_path / "records")
+    records.make_directory()
+    operations = Operations(sysfs=Sysfs(), open_control=Control, records=records, executors=main._executors())
+    with gpu.lending(max_chunk_us=20_000, engine="lease"):
+        yield operations
+        operations.run("remove", {"uuid": UUID, "vm_gone": False, "withdraw": True})
+        gpu.sysfs.write_gpu(gpu.address, "attach", "any")
+    SETTINGS.unlink() if before is None else SETTINGS.write_bytes(before)
+
+
+def prepare(helper: Any, gpu: Gpu, tenant: str = "blue") -> None:
+    share = {"weight": 100, "cap_us": 0, "cap_period_us": 0}
+    members = {"uuid": UUID, "gpu": gpu.address, "mdev_type": "vgpumgr-mem64m", "tenant": tenant, "vm_uuid": VM}
+    helper.run("prepare", {**members, **share})
+
+
+def executor(helper: Any) -> dict[str, Any]:
+    (found,) = helper.run("observe", {})["executors"]
+    return dict(found)
+
+
+def test_an_executor_is_ready_before_the_vm_restarted_when_killed_and_gone_with_its_slice(
+    helper: Any, gpu: Gpu
+) -> None:
+    prepare(helper, gpu)
+    first = executor(helper)
+    assert first["state"] == "running", first
+    assert gpu.sysfs.permit_s(UUID) > 0
+    assert len(children_of(first["pid"], "vgpu-supervisor")) == 1
+    cgroup = Path(f"/proc/{first['pid']}/cgroup").read_text()
+    unit = f"vgpumgr-blue.slice/vgpumgr-executor@{UUID}.service"
+    assert (unit if UNITS.is_dir() else f"vgpumgr/blue/{UUID}") in cgroup
+
+    os.kill(first["pid"], signal.SIGKILL)
+    poll(lambda: executor(helper)["state"] == "failed")
+    assert executor(helper)["reason"] == "it was killed by SIGKILL"
+    assert helper.run("execute", {"uuid": UUID}) == {"started": True}
+    poll(lambda: executor(helper)["state"] == "running", timeout_s=READY_S)
+    second = executor(helper)
+    assert second["pid"] != first["pid"]
+
+    assert helper.run("remove", {"uuid": UUID, "vm_gone": False, "withdraw": True})["state"] in ("absent", "pending")
+    poll(lambda: not gpu.sysfs.exists(UUID))
+    assert helper.run("observe", {})["executors"] == []
+    assert not Path(f"/proc/{second['pid']}").exists()
+    assert not list(Path("/sys/fs/cgroup").rglob(f"*{UUID}*"))
+
+
+def test_an_executor_that_cannot_bind_says_so_and_no_device_is_left(helper: Any, gpu: Gpu) -> None:
+    from vgpumgr_agent.helper.protocol import HelperRefusedError
+
+    SETTINGS.write_text(f'[executor]\nlibrary = "{pocl_library()}"\ndirectory = "/usr/bin"\n')
+    with pytest.raises(HelperRefusedError, match=r"executor\.failed"):
+        prepare(helper, gpu)
+    assert not gpu.sysfs.exists(UUID)
+    assert helper.run("observe", {})["executors"] == []
+
+
+def test_another_tenant_gets_another_executor(helper: Any, gpu: Gpu) -> None:
+    prepare(helper, gpu)
+    before = executor(helper)
+    prepare(helper, gpu, tenant="blue-team")
+    after = executor(helper)
+    assert (after["state"], after["pid"] != before["pid"]) == ("running", True)
