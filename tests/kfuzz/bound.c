@@ -32,6 +32,7 @@ struct executor {
 	bool moved;		/* its slice has got another tenant, and it knows */
 	u32 opened, closed;	/* windows: what it was told and has not done yet */
 	struct vgpu_exec_event gate;
+	u64 used_ns, used_at_ns;	/* what its children have used of the processors */
 };
 
 /* What a child has, as long as it has it. */
@@ -255,14 +256,31 @@ static void child_writes_page(const struct child *child)
 		page->idle_ns += sim_now_ns - page->dry_since_ns;
 }
 
-static void child_sends(const struct child *child, const struct vgpu_stream_request *request,
-			bool sensible)
+/* As uapi/vgpu_lease_page.h says. */
+static bool is_sensible(const struct vgpu_stream_request *request)
+{
+	switch (request->op) {
+	case VGPU_STREAM_READY:
+		return !request->flags && !request->reserved;
+	case VGPU_STREAM_YIELD:
+		return !(request->flags & ~7u) && !request->reserved;
+	case VGPU_STREAM_RING:
+		return !request->flags && !request->lease && !request->kernel_id &&
+		       !request->reserved && !request->hint_ns;
+	default:
+		return false;
+	}
+}
+
+static void child_sends(const struct child *child, const struct vgpu_stream_request *request)
 {
 	size_t bytes = sim_one_in(32) ? sim_below(2 * sizeof(*request)) : sizeof(*request);
 	size_t there = sim_one_in(64) ? sim_below(bytes + 1) : bytes;
 	struct file *file = child->stream;
+	const struct vgpu_child *is = file->private_data;
 	u8 *user = calloc(1, max(bytes, sizeof(*request)));
 	ssize_t done;
+	bool ended;
 
 	REQUIRE(user);
 	memcpy(user, request, sizeof(*request));
@@ -271,6 +289,7 @@ static void child_sends(const struct child *child, const struct vgpu_stream_requ
 	sim_user(user, there);
 	done = file->f_op->write(file, (char *)user, bytes, NULL);
 	sim_user(NULL, 0);
+	ended = is->ended;
 	fput(file);
 	calls--;
 	free(user);
@@ -278,11 +297,12 @@ static void child_sends(const struct child *child, const struct vgpu_stream_requ
 		REQUIRE(done == -EINVAL);
 	else if (there < bytes)
 		REQUIRE(done == -EFAULT);
-	else if (sensible)
-		REQUIRE(done == sizeof(*request) || done == -ENODEV);
+	else if (!ended)
+		REQUIRE(done == (is_sensible(request) ? (ssize_t)sizeof(*request) : -EINVAL));
 	else
 		/* What comes when it is over is not looked at any more. */
-		REQUIRE(done == -EINVAL || done == -ENODEV || done == sizeof(*request));
+		REQUIRE(done == -ENODEV || done == sizeof(*request) ||
+			(done == -EINVAL && !is_sensible(request)));
 	bound_counts.asked += done > 0;
 	bound_counts.nonsense += done == -EINVAL;
 }
@@ -303,7 +323,7 @@ static void child_asks(const struct child *child)
 	}
 	bound_counts.recalled += (word & VGPU_LEASE_STATE_MASK) == VGPU_LEASE_RECALLED;
 	bound_counts.expired += (word & VGPU_LEASE_STATE_MASK) == VGPU_LEASE_EXPIRED;
-	child_sends(child, &request, true);
+	child_sends(child, &request);
 }
 
 static void child_says_anything(const struct child *child)
@@ -313,12 +333,12 @@ static void child_says_anything(const struct child *child)
 	for (size_t i = 0; i < sizeof(request); i++)
 		((u8 *)&request)[i] = sim_one_in(2) ? 0 : sim_random();
 	request.op = sim_below(5);
-	child_sends(child, &request, false);
+	child_sends(child, &request);
 }
 
 static void child_rings(const struct child *child)
 {
-	child_sends(child, &(struct vgpu_stream_request){ .op = VGPU_STREAM_RING }, true);
+	child_sends(child, &(struct vgpu_stream_request){ .op = VGPU_STREAM_RING });
 }
 
 static void child_reads(struct thread *thread, struct child *child)
@@ -608,12 +628,14 @@ static void ring_guest(struct file *file)
 static void answer_gate(struct executor *executor)
 {
 	struct vgpu_exec_gate gate = { .sequence = executor->gate.sequence,
-				       .done = !sim_one_in(24),
-				       .processor_ns = sim_now_ns / (1 + sim_below(4)) };
+				       .done = !sim_one_in(24) };
 	bool good;
 	long ret;
 
-	if (sim_one_in(4))
+	executor->used_ns += sim_below(8 * (sim_now_ns - executor->used_at_ns) + 1);
+	executor->used_at_ns = sim_now_ns;
+	gate.processor_ns = executor->used_ns;
+	if (sim_one_in(16))
 		gate.processor_ns = sim_one_in(4) ? sim_random() : 0;
 	if (sim_one_in(24))
 		gate.sequence = sim_random();
@@ -735,7 +757,10 @@ static void meddler_acts(struct thread *thread)
 	file = get_file(executor->file);
 	switch (sim_below(8)) {
 	case 0: case 1: case 2: case 3: serve(executor, file); break;
-	case 4: case 5: end_child(executor, file, VGPU_EXEC_LOST); break;
+	case 4: case 5:
+		if (executor->opened || sim_one_in(8))
+			end_child(executor, file, VGPU_EXEC_LOST);
+		break;
 	case 6: end_child(executor, file, VGPU_EXEC_CLOSED); break;
 	default: ring_guest(file);
 	}

@@ -411,6 +411,7 @@ int main(int argc, char **argv)
 	COUNT("awaited_gates", lease_counts.gates);
 	COUNT("awaited_turns", lease_counts.turns);
 	COUNT("lease_pages", lease_counts.pages);
+	COUNT("confined", lease_counts.confined);
 	COUNT("after_long", lend_counts.after_long);
 	COUNT("after_brief", lend_counts.after_brief);
 	COUNT("no_longer_brief", lend_counts.no_longer_brief);

@@ -86,5 +86,7 @@ void leases_look(struct vgpu_parent *parent)
 		check_gate(device);
 		check_turn(device);
 		check_page(device);
+		lease_counts.confined += vgpu_arbiter_is_confined(&parent->engine.arbiter,
+								  &device->party);
 	}
 }

@@ -7,9 +7,9 @@
 
 #include "vgpu.h"
 
-/* How often somebody waited for a lease's end, a gate, or a turn that comes with time. */
+/* How often somebody waited for a lease's end, a gate, or a turn that comes with time, ... */
 struct lease_counts {
-	u64 ends, gates, turns, pages;
+	u64 ends, gates, turns, pages, confined;
 };
 
 extern struct lease_counts lease_counts;
