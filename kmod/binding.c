@@ -27,10 +27,9 @@ static void vgpu_binding_free(struct kref *refs)
 	kfree(binding);
 }
 
-/* Where the gate is lost, or the slice is taken away, under a lock that lets nothing end. */
-static void vgpu_binding_end_later(struct work_struct *work)
+/* Unless it has ended, or another one serves the slice by now. */
+static void vgpu_binding_leave(struct vgpu_binding *binding)
 {
-	struct vgpu_binding *binding = container_of(work, struct vgpu_binding, end);
 	struct vgpu_device *device = binding->device;
 	struct vgpu_engine *engine = &device->parent->engine;
 	bool raise = false;
@@ -41,6 +40,14 @@ static void vgpu_binding_end_later(struct work_struct *work)
 	spin_unlock_irq(&engine->lock);
 	if (raise)
 		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+}
+
+/* The gate is lost, which is found under a lock that lets nothing end. */
+static void vgpu_binding_end_later(struct work_struct *work)
+{
+	struct vgpu_binding *binding = container_of(work, struct vgpu_binding, end);
+
+	vgpu_binding_leave(binding);
 	kref_put(&binding->refs, vgpu_binding_free);
 }
 
@@ -154,17 +161,8 @@ bool vgpu_binding_end(struct vgpu_device *device)
  */
 void vgpu_binding_release(struct vgpu_binding *binding)
 {
-	struct vgpu_device *device = binding->device;
-	struct vgpu_engine *engine = &device->parent->engine;
-	bool raise = false;
-
-	spin_lock_irq(&engine->lock);
-	if (device->binding == binding)
-		raise = vgpu_binding_end(device);
-	spin_unlock_irq(&engine->lock);
-	if (raise)
-		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
-	/* It is not queued again. The module may be gone soon after its files. */
+	vgpu_binding_leave(binding);
+	/* The work is not queued again. The module may be gone soon after its files. */
 	if (cancel_work_sync(&binding->end))
 		kref_put(&binding->refs, vgpu_binding_free);
 	kref_put(&binding->refs, vgpu_binding_free);

@@ -62,10 +62,14 @@ void vgpu_window_open(struct vgpu_device *device, u32 number);
 void vgpu_window_close(struct vgpu_device *device, u32 number);
 void vgpu_window_bell(struct vgpu_device *device, u32 number);
 
+/* What both sides of a window need */
+bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits);	/* windows->lock held */
+void vgpu_window_finish(struct vgpu_device *device, u32 number, bool notify);
+
 /* What a VMM does with the region */
 int vgpu_window_mmap(struct vgpu_device *device, u64 offset, struct vm_area_struct *vma);
 
-/* What an executor does */
+/* window_executor.c: what an executor does */
 bool vgpu_windows_event(struct vgpu_device *device, struct vgpu_exec_event *event);
 bool vgpu_windows_have_event(struct vgpu_device *device);
 void vgpu_windows_tell_again(struct vgpu_device *device);

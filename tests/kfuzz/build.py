@@ -16,7 +16,7 @@ KMOD = ROOT / "kmod"
 MODULE = tuple(
     "access binding binding_file channel child config_space device engine executor executor_file".split()  # noqa: SIM905
     + "executor_notifier fault irq item lending memory migration migration_file numbers".split()  # noqa: SIM905
-    + "processor registers ring soft tenant window worker".split()  # noqa: SIM905
+    + "processor registers ring soft tenant window window_executor worker".split()  # noqa: SIM905
 )
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")

@@ -195,7 +195,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_windows.py",
         wrong="a window is free while some process has its memory",
-        source="window.c",
+        source="window_executor.c",
         old="return file_count(given) > 1 || d_count(given->f_path.dentry) > 2;",
         new="return false;",
     ),
