@@ -53,7 +53,7 @@ def helper(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     records = Records(tmp_path / "records")
     records.make_directory()
     operations = Operations(sysfs=Sysfs(), open_control=Control, records=records, executors=main._executors())
-    with gpu.lending(max_chunk_us=20_000, engine="lease"):
+    with gpu.leasing():
         yield operations
         operations.run("remove", {"uuid": UUID, "vm_gone": False, "withdraw": True})
         gpu.sysfs.write_gpu(gpu.address, "attach", "any")
