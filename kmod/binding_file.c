@@ -72,7 +72,7 @@ ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char 
  * vgpu_binding_poll - whether there is an event
  * @binding: of the file
  * @file: the file
- * @wait: who waits
+ * @wait: of the caller of poll()
  */
 __poll_t vgpu_binding_poll(struct vgpu_binding *binding, struct file *file, poll_table *wait)
 {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cgroup for each executor where systemd makes none: vgpumgr/TENANT/UUID in the unified hierarchy.
 
-Processor time and memory of an executor are then its tenant's. What is not there to be written is left out: without the
+Processor time and memory of an executor are then its tenant's. A controller that is missing is left out: without the
 unified hierarchy an executor has no cgroup of its own.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors of slices as the helper has them: what is started, what has become of it, and who does both.
+"""The executors of slices: the interface by which the helper starts, watches and ends them.
 
 An executor lives until it is stopped, whatever becomes of the helper and the agent: `Units` hands it to systemd, and
 `Processes` starts it in a session and a cgroup of its own. Both find what an earlier helper has started.

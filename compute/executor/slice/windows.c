@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The module tells what the guest has done with a window, the supervisor what became of
- * its child.  What is told here goes to the other one of the two.
+ * The module says what the guest has done with a window, and the supervisor what became
+ * of the window's child.  This file passes what each says to the other.
  */
 #include <errno.h>
 #include <stdio.h>
