@@ -18,8 +18,6 @@ HELPER_POINTS = (
     "prepare.recorded",
     "prepare.created",
     "prepare.set",
-    "execute.launched",
-    "execute.started",
     "prepare.granted",
     "apply.set",
     "withdraw.withdrawn",
@@ -28,6 +26,8 @@ HELPER_POINTS = (
     "remove.removed",
     "remove.forgotten",
 )
+EXECUTOR_POINTS = ("execute.launched", "execute.started")
+"""Of the helper, where the GPU's engine lends; the former without systemd only."""
 AGENT_POINTS = (
     "enroll.answered",
     "enroll.stored",
@@ -48,7 +48,7 @@ AGENT_POINTS = (
 CERTIFICATE_POINTS = ("renew.answered", "renew.stored")
 """Of the agent, where the API gives certificates."""
 
-POINTS = HELPER_POINTS + AGENT_POINTS + CERTIFICATE_POINTS
+POINTS = HELPER_POINTS + EXECUTOR_POINTS + AGENT_POINTS + CERTIFICATE_POINTS
 
 
 def point(name: str) -> None:

@@ -73,7 +73,7 @@ class Host:
         self.web = HttpServer(api)
         root = str(kernel.root)
         (kernel.root / "token").write_text("one-time")
-        self.helper = Service("helper", root, point=point if point in faults.HELPER_POINTS else "")
+        self.helper = Service("helper", root, point=point if point in OF_HELPER else "")
         self.agent = Service("agent", root, self.web.url, point=point if point in faults.AGENT_POINTS else "")
 
     def end(self) -> None:
@@ -227,11 +227,12 @@ def test_the_story_without_a_fault(run_host: Callable[[str], Host]) -> None:
     assert host.deaths == []
 
 
+OF_HELPER = faults.HELPER_POINTS + faults.EXECUTOR_POINTS
 ENROLMENT_LOST = "enroll.answered"
 
 
 # What happens at those of certificates takes TLS: tests/api/http/test_mutual_tls.py.
-HERE = [point for point in faults.HELPER_POINTS + faults.AGENT_POINTS if point != ENROLMENT_LOST]
+HERE = [point for point in OF_HELPER + faults.AGENT_POINTS if point != ENROLMENT_LOST]
 
 
 @pytest.mark.parametrize("point", HERE)

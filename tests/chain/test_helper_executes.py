@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from vgpumgr.control.sysfs import Sysfs
 
 CHECKOUT = Path(__file__).parents[2]
 sys.path.append(str(CHECKOUT / "agent"))  # which in a lab host is not installed, unless the product is
+from vgpumgr_agent import faults
 
 pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute")
 
@@ -64,6 +65,24 @@ def prepare(helper: Any, gpu: Gpu, tenant: str = "blue") -> None:
     share = {"weight": 100, "cap_us": 0, "cap_period_us": 0}
     members = {"uuid": UUID, "gpu": gpu.address, "mdev_type": "vgpumgr-mem64m", "tenant": tenant, "vm_uuid": VM}
     helper.run("prepare", {**members, **share})
+
+
+def dies_at(point: str, operation: Callable[[], None]) -> None:
+    """Have a helper do it that is killed at a fault point, and nobody else harmed."""
+    pid = os.fork()
+    if pid == 0:
+        os.environ[faults.VARIABLE] = point
+        try:
+            operation()
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+
+
+def executors() -> list[int]:
+    """Process numbers of this slice's, whoever knows of them."""
+    words = ((int(path.parent.name), path.read_bytes().split(b"\0")) for path in Path("/proc").glob("[0-9]*/cmdline"))
+    return [pid for pid, line in words if line[0].endswith(b"vgpu-executor") and UUID.encode() in line]
 
 
 def executor(helper: Any) -> dict[str, Any]:
@@ -114,3 +133,23 @@ def test_another_tenant_gets_another_executor(helper: Any, gpu: Gpu) -> None:
     prepare(helper, gpu, tenant="blue-team")
     after = executor(helper)
     assert (after["state"], after["pid"] != before["pid"]) == ("running", True)
+
+
+@pytest.mark.parametrize("point", faults.EXECUTOR_POINTS)
+def test_what_a_killed_helper_started_becomes_the_executor_or_goes(helper: Any, gpu: Gpu, point: str) -> None:
+    if point == "execute.launched" and UNITS.is_dir():
+        pytest.skip("systemd starts what it is told to start")
+    dies_at(point, lambda: prepare(helper, gpu))
+    prepare(helper, gpu)
+    found = executor(helper)
+    assert found["state"] == "running"
+    assert executors() == [found["pid"]]
+
+
+def test_a_removal_that_is_killed_is_done_again(helper: Any, gpu: Gpu) -> None:
+    prepare(helper, gpu)
+    removal = {"uuid": UUID, "vm_gone": False, "withdraw": True}
+    dies_at("remove.stopped", lambda: helper.run("remove", removal))
+    helper.run("remove", removal)
+    poll(lambda: not gpu.sysfs.exists(UUID))
+    assert (helper.run("observe", {})["executors"], executors()) == ([], [])

@@ -37,9 +37,10 @@ class Service:
         return int(Path(f"/run/lab/{self.name}.pid").read_text())
 
     def runs(self) -> bool:
-        """Not when it has ended, noticed or not."""
+        """Not when it has ended, noticed or not. Its command line would be empty for a moment of each exec, too."""
         try:
-            return Path(f"/proc/{self.pid()}/cmdline").read_bytes() != b""
+            _, _, state = Path(f"/proc/{self.pid()}/stat").read_text().rpartition(") ")
+            return state[0] not in "ZX"
         except (FileNotFoundError, ProcessLookupError):
             return False
 

@@ -48,6 +48,7 @@ HELPER_POINTS = (
     "prepare.granted",
     "apply.set",
     "remove.closed",
+    "remove.stopped",
     "remove.removed",
     "withdraw.withdrawn",
     "remove.forgotten",
@@ -130,8 +131,8 @@ def test_killed_everywhere(host: Host) -> None:
 
 
 def test_every_point_is_tried() -> None:
-    """Those of certificates in tests/api/http/test_mutual_tls.py."""
-    tried = [*HELPER_POINTS, *AGENT_POINTS, *ENROLMENT, *faults.CERTIFICATE_POINTS]
+    """Those of certificates in tests/api/http/test_mutual_tls.py, of executors in tests/chain/test_helper_executes.py."""
+    tried = [*HELPER_POINTS, *faults.EXECUTOR_POINTS, *AGENT_POINTS, *ENROLMENT, *faults.CERTIFICATE_POINTS]
     assert sorted(tried) == sorted(faults.POINTS)
 
 
