@@ -24,7 +24,7 @@ from vgpumgr.control.sysfs import Sysfs
 
 CHECKOUT = Path(__file__).parents[2]
 sys.path.append(str(CHECKOUT / "agent"))  # which in a lab host is not installed, unless the product is
-from vgpumgr_agent import faults
+from vgpumgr_agent import faults  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not COMPUTE.exists(), reason="this lab host does not compute: lab run --compute")
 

@@ -131,7 +131,7 @@ def test_killed_everywhere(host: Host) -> None:
 
 
 def test_every_point_is_tried() -> None:
-    """Those of certificates in tests/api/http/test_mutual_tls.py, of executors in tests/chain/test_helper_executes.py."""
+    """Those of certificates in tests/api/http/test_mutual_tls.py, those of executors in tests/chain."""
     tried = [*HELPER_POINTS, *faults.EXECUTOR_POINTS, *AGENT_POINTS, *ENROLMENT, *faults.CERTIFICATE_POINTS]
     assert sorted(tried) == sorted(faults.POINTS)
 
