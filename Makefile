@@ -9,7 +9,7 @@ RUN := $(VENV)/bin/python tests/run
 
 .PHONY: help
 help:
-	@echo 'make demo       two real guests share one accelerator; a live table shows who gets what'
+	@echo 'make demo       two real guests compute on one accelerator; tables and pictures show who got what'
 	@echo 'make test       the tests, the lab included'
 	@echo 'make test-long  the tests that take minutes each'
 	@echo 'make test-LANE  one lane: lint unit agent api compute lab-tool module kmod time chain product'

@@ -2,11 +2,14 @@
 """The demo itself; runs in a lab host as root.
 
 The product as our ansible role deployed it, used as an operator uses it: tenants, quotas and claims through the CLI,
-two real guests through libvirt, whose hook attaches their slices. Every figure and every check ends in
-build/demo/summary.json; the exit status is 1 if a check failed.
+two real guests through libvirt, whose hook attaches their slices. In each an OpenCL program draws; the accelerator is
+PoCL, which the kernel module lends to them in turns. Every figure and every check ends in build/demo/summary.json; the
+exit status is 1 if a check failed.
 """
 
 import argparse
+import base64
+import gzip
 import os
 import platform
 import re
@@ -14,33 +17,45 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import libvirt
 
-from tests.demo.summary import Summary
+from tests.demo import timeline
+from tests.demo.summary import PATH, Summary
 from tests.rig.api import Api
+from tests.rig.drawing import COMPUTE, Frames, draw, frames, wrong, zoom
 from tests.rig.guest import Guest, Guests, libvirt_guests
 from tests.rig.product import BIN, Product, deployed, eventually, new_vm_uuid
+from vgpumgr.broker.places import pocl_library
 from vgpumgr.cli.domain import NAMESPACE
 from vgpumgr.control.netlink import Control
 
 SHARES = {"blue": 750, "green": 250}
-TIMESLICES_US = {"blue": 2000, "green": 5000}
+TIMESLICES_US = {"blue": 5000, "green": 5000}
 LIVE_TABLES = 3
 LOOK_S = 2
 LIVE_S = 12  # as long as that many tables take
 AGENT_SETTINGS = Path("/etc/vgpumgr/agent.toml")
 COUNTERS_S = 1  # the agent looks every 3 s, and tells each time
-POINTS = 2.0  # how far a share may be from its entitlement under emulation, in points of the engine
+POINTS = 1.0  # how far a share may be from its entitlement, in points of the lease time
 BOOT_S = 600  # of both guests, until they have checked every operation
 MDEVS = Path("/sys/bus/mdev/devices")
+GPU = "0000:00:10.0"
+MEMORY = "64M"  # a process of the guest takes 16 MiB of it
+GUEST_MEMORY_MIB = 128
+# Enough under way that a busy guest does not run dry.
+DRAWING = ("--iterations", "1000", "--rows", "8", "--ahead", "8")
+PICTURE_FRAMES = {"blue": 24, "green": 48}
+# The picture first, then frames without end, for time to be divided.
 GUEST_COMMAND = """
-vgpu-guest verify --json && echo vgpu.verified=1
-echo vgpu.saturating=1
-vgpu-guest saturate --json --op delay --delay-us 500 --depth 900 --seconds 14400
+mandelbrot {options} --frames {frames} --output /tmp/picture >/tmp/drawn || echo vgpu.failed=$?
+echo "vgpu.picture=$(gzip -c /tmp/picture | base64 -w 0)"
+mandelbrot {options}
 """
 
 
@@ -52,6 +67,7 @@ class Demo:
     product: Product
     guests: Guests
     api: Api
+    right: Future[Frames]
 
     def shown(self, *arguments: str) -> str:
         """Run the CLI as an operator would, and show both command and output."""
@@ -72,13 +88,14 @@ class Demo:
         vm_uuid = new_vm_uuid()
         self.shown("create", "tenant", tenant, "-o", "name")
         self.shown(
-            "set", "quota", tenant, "--share-permille", str(share), "--memory", "64M", "--slices", "1",
+            "set", "quota", tenant, "--share-permille", str(share), "--memory", MEMORY, "--slices", "1",
             "--timeslice-us", str(TIMESLICES_US[tenant]),
         )  # fmt: skip
-        self.shown("create", "profile", f"p{share}", "--share-permille", str(share), "--memory", "16M", "-o", "name")
+        self.shown("create", "profile", f"p{share}", "--share-permille", str(share), "--memory", MEMORY, "-o", "name")
         self.shown("create", "slice", "--tenant", tenant, "--profile", f"p{share}", "--vm", vm_uuid)
         name = f"guest-{tenant}"
-        guest = self.guests.define(name, vm_uuid=vm_uuid, command=GUEST_COMMAND, keep=keep)
+        command = GUEST_COMMAND.format(options=" ".join(DRAWING), frames=PICTURE_FRAMES[tenant])
+        guest = self.guests.define(name, vm_uuid=vm_uuid, command=command, memory_mib=GUEST_MEMORY_MIB, keep=keep)
         self.shown("attach", self.slice_of(tenant), "--domain", name)
         print(f"$ virsh start {name}", flush=True)
         guest.start()
@@ -106,12 +123,22 @@ class Demo:
         done = subprocess.run([BIN / "vgpumgr", *arguments], capture_output=True, text=True, timeout=60, check=False)
         return done.stderr.strip().splitlines()[0] if done.returncode else ""
 
-    def both_work(self, started: dict[str, Guest]) -> None:
-        """Wait until both guests saturate their slice."""
+    def both_draw(self, started: dict[str, Guest]) -> None:
+        """Wait until both guests have sent their picture, and draw without end."""
+        pictures = self.summary.figures["pictures"] = {}
         for tenant, guest in started.items():
-            guest.wait_for(r"^vgpu.saturating=1", timeout_s=BOOT_S)
-            verified = "vgpu.verified=1" in guest.console()
-            self.summary.check(f"guest of {tenant}: works on its slice, results verified", verified)
+            sent = guest.wait_for(r"^vgpu\.picture=(\S*)\s", timeout_s=BOOT_S).group(1)
+            picture = gzip.decompress(base64.b64decode(sent))
+            count = PICTURE_FRAMES[tenant]
+            file = PATH.with_name(f"{tenant}.ppm")
+            file.write_bytes(picture)
+            pictures[tenant] = {"file": file.name, "frame": count - 1}
+            self.summary.check(
+                f"guest of {tenant}: drew a picture on its slice, bit for bit as PoCL draws it without us",
+                picture == drawn_directly(count),
+                frame=count - 1,
+            )
+            guest.wait_for(r'"record": "frame"', timeout_s=BOOT_S)
 
     def slice_of(self, tenant: str) -> str:
         (claim,) = self.api.items(f"/v1/slices?tenant={tenant}")
@@ -136,9 +163,23 @@ class Demo:
                 f"{phase}: {tenant} gets the share it is entitled to",
                 abs(row["entitled_share"] - share) < 0.001 and 100 * abs(obtained - share) <= POINTS,
                 entitled=f"{100 * row['entitled_share']:.1f}%",
-                obtained=f"{100 * obtained:.1f}% of the time the engine worked"
+                obtained=f"{100 * obtained:.1f}% of the lease time"
                 f" ({100 * row['obtained_share']:.1f}% of these {row['window_ns'] / 1e9:.0f} s)",
                 timeslice=f"{row['timeslice_us']} us",
+            )
+
+    def frames_of(self, started: dict[str, Guest], samples: list[timeline.Sample], before: dict[str, int]) -> None:
+        """Say how much was computed in the time that was lent, and that all of it is right."""
+        leased_ns = timeline.gained(samples[0], samples[-1])
+        for tenant, guest in started.items():
+            found = frames(guest.console())
+            bad = wrong(found, self.right.result())
+            self.summary.check(
+                f"guest of {tenant}: every frame is as PoCL draws it",
+                bool(found) and not bad,
+                frames=len(found),
+                wrong=sorted(bad),
+                in_a_leased_second=f"{(len(found) - before[tenant]) * 1e9 / leased_ns[tenant]:.1f}",
             )
 
     def settle(self) -> None:
@@ -156,7 +197,8 @@ class Demo:
         self.summary.step("blue's quota is cut from 750 to 250 permille while both work: the shares follow")
         pids = {tenant: guest.qemu_pid() for tenant, guest in started.items()}
         slice_id = self.slice_of("blue")
-        self.shown("set", "quota", "blue", "--share-permille", "250", "--timeslice-us", "1000")
+        self.shown("set", "quota", "blue", "--share-permille", "250")
+        self.summary.figures["changes_s"] = [self.summary.elapsed_s()]
 
         def followed() -> bool:
             return bool(self.api.call("GET", f"/v1/slices/{slice_id}")["enforcement"]["applied_permille"] == 250)
@@ -199,7 +241,7 @@ class Demo:
     def works_again(self, guest: Guest) -> None:
         self.summary.step("green's VM has booted again")
         slice_id = self.slice_of("green")
-        guest.wait_for(r"^vgpu.saturating=1", timeout_s=BOOT_S)
+        guest.wait_for(r'"record": "frame"', timeout_s=BOOT_S)
         self.summary.check("the VM works again on the same slice", (MDEVS / slice_id).exists(), slice=slice_id)
 
     def give_back(self, guest: Guest) -> None:
@@ -222,33 +264,54 @@ def reserved_memory() -> tuple[int, set[str]]:
         return gpu.memory_reserved_bytes, {device.uuid for device in control.slices()}
 
 
-def tell_counters_often() -> None:
-    """A host tells its counters once a minute; a live table of a demo has less time."""
+def drawn_directly(count: int) -> bytes:
+    """The last of so many frames, drawn by PoCL in this lab host."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "picture"
+        draw(*DRAWING, "--frames", str(count), "--output", str(file))
+        return file.read_bytes()
+
+
+def set_up_agent() -> None:
+    """Write what the role writes for a host whose GPU is an OpenCL library, and what a live table takes."""
     text, changed = re.subn(
         r"^counters_interval_s = .*$", f"counters_interval_s = {COUNTERS_S}", AGENT_SETTINGS.read_text(), flags=re.M
     )
     if changed != 1:
         raise RuntimeError(f"{AGENT_SETTINGS} does not say how often counters are told")
-    AGENT_SETTINGS.write_text(text)
-    print(f"{AGENT_SETTINGS}: counters_interval_s = {COUNTERS_S} instead of 60, for live tables", flush=True)
+    tables = f"""
+[executor]
+library = "{pocl_library()}"
+directory = "{COMPUTE}"
+
+[gpus."{GPU}"]
+engine = "lease"
+"""
+    AGENT_SETTINGS.write_text(text + tables)
+    print(f"{AGENT_SETTINGS}: counters_interval_s = {COUNTERS_S} instead of 60, for live tables; and", flush=True)
+    print(tables, flush=True)
 
 
 def run(summary: Summary, *, keep: bool) -> None:
     summary.figures["kernel"] = platform.release()
     summary.step("starting what the role deployed: API (SQLite), root helper, host agent, libvirt with our hook")
-    tell_counters_often()
+    set_up_agent()
     product = deployed()
-    with libvirt_guests(keep=keep) as guests:
-        demo = Demo(summary, product, guests, Api())
+    with libvirt_guests(keep=keep) as guests, ThreadPoolExecutor(1) as pool:
+        demo = Demo(summary, product, guests, Api(), pool.submit(zoom, *DRAWING))
         demo.shown("get", "hosts")
         demo.shown("get", "gpus")
         started = {tenant: demo.tenant_with_a_vm(tenant, keep=keep) for tenant in SHARES}
         demo.quotas_hold()
         demo.without_a_claim()
-        demo.both_work(started)
-        summary.step("both guests work; entitled against obtained, live")
-        demo.watch("as claimed", {tenant: share / 1000 for tenant, share in SHARES.items()})
-        demo.change_quota(started)
+        demo.both_draw(started)
+        with timeline.recorded(tuple(SHARES), summary.started_s) as samples:
+            before = {tenant: len(frames(guest.console())) for tenant, guest in started.items()}
+            summary.step("both guests draw; entitled against obtained, live")
+            demo.watch("as claimed", {tenant: share / 1000 for tenant, share in SHARES.items()})
+            demo.change_quota(started)
+        summary.figures["timeline"] = samples
+        demo.frames_of(started, samples, before)
         demo.kill_and_start_again(started["green"])
         if not keep:
             demo.give_back(started["blue"])
@@ -270,7 +333,7 @@ def main() -> int:
         summary.figures["seconds"] = round(time.monotonic() - summary.started_s, 1)
         summary.write()
     passed = sum(check["ok"] for check in summary.checks)
-    print("\nRuns longer than timeslice and chunk are the emulated processors' doing: see make test-time.")
+    print("\nA run longer than timeslice and kernel is the emulated processors' doing: see make test-time.")
     print(f"{passed} of {len(summary.checks)} checks ok, {summary.figures['seconds']} s", flush=True)
     return 0 if summary.ok else 1
 

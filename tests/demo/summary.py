@@ -18,8 +18,11 @@ class Summary:
     checks: list[dict[str, Any]] = field(default_factory=list)
     started_s: float = field(default_factory=time.monotonic)
 
+    def elapsed_s(self) -> float:
+        return round(time.monotonic() - self.started_s, 1)
+
     def step(self, text: str) -> None:
-        print(f"\n[{time.monotonic() - self.started_s:5.1f} s] {text}", flush=True)
+        print(f"\n[{self.elapsed_s():5.1f} s] {text}", flush=True)
 
     def check(self, name: str, ok: bool, **details: object) -> None:
         self.checks.append({"check": name, "ok": bool(ok), **details})
