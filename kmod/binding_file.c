@@ -217,7 +217,6 @@ static long vgpu_binding_child(struct vgpu_binding *binding, unsigned int comman
 {
 	struct vgpu_exec_child child;
 	u64 opened;
-	long ret;
 
 	if (copy_from_user(&child, user, sizeof(child)))
 		return -EFAULT;
@@ -229,9 +228,8 @@ static long vgpu_binding_child(struct vgpu_binding *binding, unsigned int comman
 	if (!vgpu_window_may_end(binding->device, child.window, command == VGPU_EXEC_CLOSED,
 				 &opened))
 		return -ENXIO;
-	ret = vgpu_window_await_release(binding->device, child.window, opened);
-	if (ret)
-		return ret;
+	if (vgpu_window_is_held(binding->device, child.window, opened))
+		return -EBUSY;
 	vgpu_child_leave(binding, child.window, opened);
 	if (command == VGPU_EXEC_LOST)
 		return vgpu_window_lose(binding->device, child.window, opened);

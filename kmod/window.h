@@ -77,7 +77,7 @@ struct file *vgpu_window_offer(struct vgpu_device *device, u32 number);
 int vgpu_window_serve(struct vgpu_device *device, struct vgpu_child *child, struct file *given);
 bool vgpu_window_may_end(struct vgpu_device *device, u32 number, bool closing,
 			 u64 *opened);
-int vgpu_window_await_release(struct vgpu_device *device, u32 number, u64 opened);
+bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened);
 int vgpu_window_lose(struct vgpu_device *device, u32 number, u64 opened);
 int vgpu_window_free(struct vgpu_device *device, u32 number, u64 opened);
 int vgpu_window_ring(struct vgpu_device *device, u32 number);

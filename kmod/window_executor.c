@@ -6,19 +6,13 @@
  */
 #include <linux/cred.h>
 #include <linux/dcache.h>
-#include <linux/delay.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/jiffies.h>
 
 #include "binding.h"
 #include "child.h"
 #include "engine.h"
 #include "window.h"
-
-/* How long who says that a child is gone waits for its files, and how often it looks. */
-#define VGPU_RELEASE_MS		2000U
-#define VGPU_RELEASE_STEP_MS	5U
 
 static u32 vgpu_window_event(const struct vgpu_window *window)
 {
@@ -171,7 +165,16 @@ static bool vgpu_memory_is_held(struct file *given)
 	return file_count(given) > 1 || d_count(given->f_path.dentry) > 2;
 }
 
-static bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened)
+/**
+ * vgpu_window_is_held - whether some process of the host has a window's memory
+ * @device: a slice
+ * @number: of the window
+ * @opened: which of its openings
+ *
+ * Its executor says that the child is gone, and a process that has ended has let go of all.
+ * This is for one that has not, or that an earlier executor has left.
+ */
+bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 opened)
 {
 	struct vgpu_windows *windows = &device->windows;
 	struct vgpu_window *window = &windows->window[number];
@@ -181,30 +184,6 @@ static bool vgpu_window_is_held(struct vgpu_device *device, u32 number, u64 open
 	held = window->opened == opened && window->given && vgpu_memory_is_held(window->given);
 	spin_unlock_irq(&windows->lock);
 	return held;
-}
-
-/**
- * vgpu_window_await_release - until nobody on the host has a window's memory
- * @device: a slice
- * @number: of the window
- * @opened: which of its openings
- *
- * Its executor says that the child is gone, and a process that has ended has let go of all.
- * This is for one that has not, or that an earlier executor has left.
- *
- * Return: 0; -EBUSY if it does not come to that soon; -EINTR.
- */
-int vgpu_window_await_release(struct vgpu_device *device, u32 number, u64 opened)
-{
-	unsigned long until = jiffies + msecs_to_jiffies(VGPU_RELEASE_MS);
-
-	while (vgpu_window_is_held(device, number, opened)) {
-		if (time_after(jiffies, until))
-			return -EBUSY;
-		if (msleep_interruptible(VGPU_RELEASE_STEP_MS))
-			return -EINTR;
-	}
-	return 0;
 }
 
 /**

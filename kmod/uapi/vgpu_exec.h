@@ -187,8 +187,8 @@ struct vgpu_exec_window {
  * LOST: the child has ended, or could not be started, and nothing of it is left; the guest
  * sees a lost window. CLOSED: the same, of a window that is closing: it is zeroed and free.
  * RING: the guest is to look. -EINVAL: number; -EBUSY: some process has the window's memory
- * still, for two seconds; -EINTR: a signal came while waiting for that; -ENXIO: the window
- * is not open (LOST, RING) or not closing (CLOSED); -ENODEV.
+ * still, so try again; -ENXIO: the window is not open (LOST, RING) or not closing (CLOSED);
+ * -ENODEV.
  */
 struct vgpu_exec_child {
 	__u32 window;

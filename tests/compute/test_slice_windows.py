@@ -113,3 +113,23 @@ def test_the_supervisor_must_answer_and_must_end_what_it_is_to_kill(player: Path
     never = f"patience {-1 - 10**9}"
     waits = "patience 5000000000"
     assert [line for line in told if line.startswith("patience")] == [never, waits, never, waits, never]
+
+
+def test_what_the_module_does_not_take_it_is_told_again_ever_later(player: Path) -> None:
+    told = play(player, "opened 1", "started 101", "closed 1", "held 3", "exited 1", "retry", "at 1001000000", "retry",
+                "at 1003000000", "retry", "at 1007000000", "retry", "opened 1", kept=1)  # fmt: skip
+    tries = ["held", "due in 1000 us", "held", "due in 2000 us", "held", "due in 4000 us"]
+    assert told[2:] == [*tries, "closed 1", "nothing is due", "start 2 sequence 102"]
+
+
+def test_a_lost_window_that_closes_while_its_memory_is_held_is_told_as_closed(player: Path) -> None:
+    told = play(player, "opened 1", "started 101", "held 2", "exited 1", "closed 1", "died", "kill", "at 2000000000",
+                "retry")  # fmt: skip
+    assert told[1:] == ["held", "held", "closed 1", "nothing is due"]
+
+
+def test_a_refused_window_is_told_again_as_well(player: Path) -> None:
+    told = play(player, "deaf", "held 1", "opened 1", "at 2000000000", "retry")
+    assert told[0] == "held"
+    assert told[1].startswith("lost 1")
+    assert told[2] == "nothing is due"

@@ -120,7 +120,6 @@ void set_current_state(int state);
 void schedule(void);
 int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode);
 long schedule_timeout_killable(long ticks);
-unsigned long msleep_interruptible(unsigned int ms);
 #define schedule_timeout_idle(ticks) schedule_timeout_killable(ticks)
 #define schedule_timeout_uninterruptible(ticks) schedule_timeout_killable(ticks)
 void cond_resched(void);

@@ -352,16 +352,6 @@ int kfuzz_sleep_on(const wait_queue_head_t *head, u64 woken)
 	return 0;
 }
 
-unsigned long msleep_interruptible(unsigned int ms)
-{
-	if (current->coroutine->killed || !(sim_random() & 1023))
-		return ms;
-	set_current_state(TASK_INTERRUPTIBLE);
-	current->coroutine->wake_at_ns = sim_now_ns + ms * NSEC_PER_MSEC;
-	schedule();
-	return 0;
-}
-
 long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks)
 {
 	u64 until_ns = sim_now_ns + ticks * (NSEC_PER_SEC / HZ);

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -242,25 +241,6 @@ def test_a_file_that_was_opened_anew_keeps_a_window_as_well(uuid: str) -> None:
         os.close(again)
         executor.closed(0)
         assert guest.state(0) is State.FREE
-
-
-def test_what_is_said_of_a_lost_child_is_not_about_the_next_one(uuid: str) -> None:
-    with function(uuid) as guest, bound(uuid) as executor:
-        guest.open(0)
-        executor.event()
-        held = Child(executor.window(0))
-        waiting = os.fork()
-        if not waiting:
-            held.close()
-            os._exit(getattr(errno, refused(executor.lost, 0), 0))
-        poll(lambda: Path(f"/proc/{waiting}/stat").read_text().split()[2] == "S")
-        guest.close(0)
-        executor.event()
-        held.close()
-        executor.closed(0)
-        guest.open(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(waiting, 0)[1]) == errno.ENXIO
-        assert guest.state(0) is State.OPEN
 
 
 def lowest_free_fd() -> int:

@@ -71,7 +71,7 @@ static void handle(struct slice *slice, const struct vgpu_supervisor_message *me
 	bool done = message->op == VGPU_SUPERVISOR_DONE;
 
 	if (message->op == VGPU_SUPERVISOR_EXITED) {
-		window_exited(slice, message->child, message->status, message->reason);
+		window_exited(slice, message->child, message->status, message->reason, slice_now_ns());
 	} else if (message->sequence & GATE_SEQUENCE) {
 		module_gate(slice, message->sequence & ~GATE_SEQUENCE, message->processor_ns, done);
 	} else if (slice->hello && message->sequence == slice->hello) {
@@ -82,7 +82,7 @@ static void handle(struct slice *slice, const struct vgpu_supervisor_message *me
 			 (unsigned long long)slice->memory_bytes);
 		slice_notify("READY=1\nSTATUS=serving the slice");
 	} else if (message->sequence) {
-		window_started(slice, message->sequence, done, message->reason);
+		window_started(slice, message->sequence, done, message->reason, slice_now_ns());
 	}
 }
 
@@ -125,7 +125,7 @@ void children_died(struct slice *slice)
 	slice->supervisor.pid = 0;
 	slice_fail("supervisor.ended", "the supervisor ended with %s %d", WIFSIGNALED(status) ? "signal" : "status",
 		   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-	windows_lose(slice, "its supervisor died");
+	windows_lose(slice, "its supervisor died", slice_now_ns());
 	slice_stop(slice, SLICE_FAILED);
 }
 

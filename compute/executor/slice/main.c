@@ -75,12 +75,15 @@ static uint64_t patience_ns(const struct slice *slice)
 }
 
 /* For poll(); rounded up, so that what is due then is. */
-static int timeout_ms(const struct slice *slice, uint64_t now_ns)
+static int timeout_ms(struct slice *slice, uint64_t now_ns)
 {
 	uint64_t due_ns = patience_ns(slice), notice_ns = vgpu_notice_due_ns(&slice->notice);
+	uint64_t retry_ns = windows_retry(slice, now_ns);
 
 	if (notice_ns < due_ns)
 		due_ns = notice_ns;
+	if (retry_ns < due_ns)
+		due_ns = retry_ns;
 	if (due_ns == UINT64_MAX)
 		return -1;
 	return due_ns > now_ns ? (int)((due_ns - now_ns + 999999) / 1000000) : 0;

@@ -113,22 +113,26 @@ int module_files(struct slice *slice, unsigned int number, struct vgpu_exec_wind
 	return errno;
 }
 
-static void tell(struct slice *slice, unsigned int number, unsigned long request, const char *what)
+static bool tell(struct slice *slice, unsigned int number, unsigned long request, const char *what)
 {
 	const struct vgpu_exec_child child = { .window = number };
 
-	if (ioctl(slice->module, request, &child))
-		note_error(slice, what, errno);
+	if (!ioctl(slice->module, request, &child))
+		return true;
+	if (errno == EBUSY)
+		return false;
+	note_error(slice, what, errno);
+	return true;
 }
 
-void module_lost(struct slice *slice, unsigned int number)
+bool module_lost(struct slice *slice, unsigned int number)
 {
-	tell(slice, number, VGPU_EXEC_LOST, "VGPU_EXEC_LOST");
+	return tell(slice, number, VGPU_EXEC_LOST, "VGPU_EXEC_LOST");
 }
 
-void module_closed(struct slice *slice, unsigned int number)
+bool module_closed(struct slice *slice, unsigned int number)
 {
-	tell(slice, number, VGPU_EXEC_CLOSED, "VGPU_EXEC_CLOSED");
+	return tell(slice, number, VGPU_EXEC_CLOSED, "VGPU_EXEC_CLOSED");
 }
 
 void module_gate(struct slice *slice, uint64_t sequence, uint64_t processor_ns, bool done)

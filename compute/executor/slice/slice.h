@@ -52,6 +52,7 @@ enum window_state {
 	WINDOW_STARTING,	/* START has been sent */
 	WINDOW_RUNNING,
 	WINDOW_ENDING,	/* its child is being killed */
+	WINDOW_LEAVING,	/* its child is gone, and some process has its memory still */
 };
 
 /**
@@ -61,6 +62,7 @@ enum window_state {
  * @child: number of its child; no number is used twice
  * @start: sequence of START until that is answered, else 0
  * @patience_ns: when the supervisor must have answered; UINT64_MAX if it need not
+ * @wait_ns, @again_ns: while it is leaving: how long and until when the module is left in peace
  */
 struct window {
 	enum window_state state;
@@ -69,6 +71,8 @@ struct window {
 	uint64_t child;
 	uint64_t start;
 	uint64_t patience_ns;
+	uint64_t wait_ns;
+	uint64_t again_ns;
 };
 
 enum slice_end {
@@ -134,9 +138,12 @@ bool module_open(struct slice *slice);
 void module_receive(struct slice *slice);
 /* 0 or a positive errno value; ENXIO: it is not open any more. */
 int module_files(struct slice *slice, unsigned int number, struct vgpu_exec_window *files);
-/* Nothing is left of the window's child: the guest sees a lost window, or it is free. */
-void module_lost(struct slice *slice, unsigned int number);
-void module_closed(struct slice *slice, unsigned int number);
+/*
+ * Nothing is left of the window's child: the guest sees a lost window, or it is free. False if
+ * some process has the window's memory still.
+ */
+bool module_lost(struct slice *slice, unsigned int number);
+bool module_closed(struct slice *slice, unsigned int number);
 void module_gate(struct slice *slice, uint64_t sequence, uint64_t processor_ns, bool done);
 
 /* children.c */
@@ -161,13 +168,15 @@ void windows_init(struct slice *slice, uint64_t now_ns);
 void window_opened(struct slice *slice, unsigned int number, uint64_t now_ns);
 void window_closed(struct slice *slice, unsigned int number, uint64_t now_ns);
 /* Answers and news of the supervisor. */
-void window_started(struct slice *slice, uint64_t start, bool done, const char *reason);
-void window_exited(struct slice *slice, uint64_t child, int status, const char *reason);
+void window_started(struct slice *slice, uint64_t start, bool done, const char *reason, uint64_t now_ns);
+void window_exited(struct slice *slice, uint64_t child, int status, const char *reason, uint64_t now_ns);
 /* The supervisor is dead, and all children with it. */
-void windows_lose(struct slice *slice, const char *reason);
+void windows_lose(struct slice *slice, const char *reason, uint64_t now_ns);
 /* All children are to be killed. */
 void windows_kill(struct slice *slice, const char *reason);
 /* When the supervisor has to be given up, UINT64_MAX for never. */
 uint64_t windows_patience_ns(const struct slice *slice);
+/* Tells the module again what it did not take; returns when the next try is due. */
+uint64_t windows_retry(struct slice *slice, uint64_t now_ns);
 
 #endif /* VGPU_EXECUTOR_SLICE_H */

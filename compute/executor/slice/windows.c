@@ -16,6 +16,9 @@
 /* New processes of the guest: ten a second, and twice as many as it has windows at once. */
 #define START_INTERVAL_NS	100000000ull
 #define SECOND_NS	1000000000ull
+/* How long the module is left in peace that has not taken what it was told, and at most. */
+#define RETRY_NS	1000000ull
+#define RETRY_MAX_NS	256000000ull
 
 void windows_init(struct slice *slice, uint64_t now_ns)
 {
@@ -24,28 +27,42 @@ void windows_init(struct slice *slice, uint64_t now_ns)
 		slice->windows[i] = (struct window){ .memory = -1, .patience_ns = UINT64_MAX };
 }
 
-/* Nothing is left of its child, or there never was one. */
-static void let_go(struct slice *slice, struct window *window)
+/* Tells the module that nothing is left of a window's child. */
+static void leave(struct slice *slice, struct window *window, uint64_t now_ns)
 {
 	unsigned int number = (unsigned int)(window - slice->windows);
-	bool closing = window->closing;
+	bool taken = window->closing ? module_closed(slice, number) : module_lost(slice, number);
 
-	if (window->memory >= 0)
-		close(window->memory);
-	*window = (struct window){ .memory = -1, .patience_ns = UINT64_MAX };
-	if (closing)
-		module_closed(slice, number);
-	else
-		module_lost(slice, number);
+	if (taken) {
+		*window = (struct window){ .memory = -1, .patience_ns = UINT64_MAX };
+		return;
+	}
+	window->again_ns = now_ns + window->wait_ns;
+	if (window->wait_ns == RETRY_MAX_NS)
+		return;
+	window->wait_ns *= 2;
+	if (window->wait_ns == RETRY_MAX_NS)
+		slice_note(slice, LOG_WARNING, "window=%u event=window.held some process has its memory", number);
 }
 
-static void refuse(struct slice *slice, unsigned int number, int memory, const char *reason)
+/* Nothing is left of its child, or there never was one. */
+static void let_go(struct slice *slice, struct window *window, uint64_t now_ns)
+{
+	if (window->memory >= 0)
+		close(window->memory);
+	*window = (struct window){
+		.state = WINDOW_LEAVING, .closing = window->closing, .memory = -1,
+		.patience_ns = UINT64_MAX, .wait_ns = RETRY_NS,
+	};
+	leave(slice, window, now_ns);
+}
+
+static void refuse(struct slice *slice, unsigned int number, int memory, const char *reason, uint64_t now_ns)
 {
 	slice_note(slice, LOG_NOTICE, "window=%u event=window.refused %s", number, reason);
 	vgpu_header_lose(memory, reason);
-	if (memory >= 0)
-		close(memory);
-	module_lost(slice, number);
+	slice->windows[number].memory = memory;
+	let_go(slice, &slice->windows[number], now_ns);
 }
 
 /* Has a child started; false with a reason, and then the files are the caller's still. */
@@ -95,18 +112,18 @@ void window_opened(struct slice *slice, unsigned int number, uint64_t now_ns)
 		return;
 	if (error) {
 		snprintf(reason, sizeof(reason), "its window cannot be had: %s", strerror(error));
-		refuse(slice, number, -1, reason);
+		refuse(slice, number, -1, reason, now_ns);
 		return;
 	}
 	if (!start(slice, number, &files, now_ns, reason))
-		refuse(slice, number, files.memory, reason);
+		refuse(slice, number, files.memory, reason, now_ns);
 	close(files.lease);
 	close(files.stream);
 }
 
 static void end(struct slice *slice, struct window *window, const char *reason, uint64_t now_ns)
 {
-	if (window->state == WINDOW_IDLE || window->state == WINDOW_ENDING)
+	if (window->state != WINDOW_STARTING && window->state != WINDOW_RUNNING)
 		return;
 	window->state = WINDOW_ENDING;
 	window->patience_ns = now_ns + SLICE_PATIENCE_NS;
@@ -118,13 +135,13 @@ void window_closed(struct slice *slice, unsigned int number, uint64_t now_ns)
 	struct window *window = &slice->windows[number];
 
 	window->closing = true;
-	if (window->state == WINDOW_IDLE)
-		let_go(slice, window);
+	if (window->state == WINDOW_IDLE || window->state == WINDOW_LEAVING)
+		let_go(slice, window, now_ns);
 	else
 		end(slice, window, "the program has ended and its child was removed", now_ns);
 }
 
-void window_started(struct slice *slice, uint64_t sequence, bool done, const char *reason)
+void window_started(struct slice *slice, uint64_t sequence, bool done, const char *reason, uint64_t now_ns)
 {
 	struct window *window = slice->windows;
 	char text[VGPU_REASON_BYTES];
@@ -144,11 +161,11 @@ void window_started(struct slice *slice, uint64_t sequence, bool done, const cha
 		slice_note(slice, LOG_WARNING, "window=%u event=child.failed child=%llu %s",
 			   (unsigned int)(window - slice->windows), (unsigned long long)window->child, text);
 		vgpu_header_lose(window->memory, text);
-		let_go(slice, window);
+		let_go(slice, window, now_ns);
 	}
 }
 
-void window_exited(struct slice *slice, uint64_t child, int status, const char *reason)
+void window_exited(struct slice *slice, uint64_t child, int status, const char *reason, uint64_t now_ns)
 {
 	struct window *window = slice->windows;
 	char text[VGPU_REASON_BYTES];
@@ -162,19 +179,19 @@ void window_exited(struct slice *slice, uint64_t child, int status, const char *
 	slice_note(slice, window->closing ? LOG_INFO : LOG_WARNING, "window=%u event=child.ended child=%llu %s",
 		   (unsigned int)(window - slice->windows), (unsigned long long)child, text);
 	/* The supervisor has told the client so in the window, before it closed its own descriptor. */
-	let_go(slice, window);
+	let_go(slice, window, now_ns);
 }
 
 /* Windows that are closing are left to the next executor: a killed child takes a moment to go. */
-void windows_lose(struct slice *slice, const char *reason)
+void windows_lose(struct slice *slice, const char *reason, uint64_t now_ns)
 {
 	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++) {
 		struct window *window = &slice->windows[i];
 
-		if (window->state == WINDOW_IDLE || window->closing)
+		if (window->state == WINDOW_IDLE || window->state == WINDOW_LEAVING || window->closing)
 			continue;
 		vgpu_header_lose(window->memory, reason);
-		let_go(slice, window);
+		let_go(slice, window, now_ns);
 	}
 }
 
@@ -191,5 +208,20 @@ uint64_t windows_patience_ns(const struct slice *slice)
 	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++)
 		if (slice->windows[i].patience_ns < first_ns)
 			first_ns = slice->windows[i].patience_ns;
+	return first_ns;
+}
+
+uint64_t windows_retry(struct slice *slice, uint64_t now_ns)
+{
+	uint64_t first_ns = UINT64_MAX;
+
+	for (unsigned int i = 0; i < VGPU_WINDOWS_MAX; i++) {
+		struct window *window = &slice->windows[i];
+
+		if (window->state == WINDOW_LEAVING && window->again_ns <= now_ns)
+			leave(slice, window, now_ns);
+		if (window->state == WINDOW_LEAVING && window->again_ns < first_ns)
+			first_ns = window->again_ns;
+	}
 	return first_ns;
 }

@@ -4,10 +4,11 @@
  * what one of them tells, what the other one is told is printed:
  *
  *	opened N | closed N | started SEQUENCE | failed SEQUENCE | exited CHILD | died
- *	| kill | at NS | used N | missing N | deaf
+ *	| kill | at NS | used N | missing N | deaf | held N | retry
  *
  * `used` leaves something in the next window of that number, `missing` makes the module
- * say that it is not open, `deaf` makes the supervisor take nothing more.
+ * say that it is not open, `deaf` makes the supervisor take nothing more, `held` makes some
+ * process have the memory of windows the next N times that the module is told of one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +28,7 @@ static struct slice slice = { .window_count = 3, .window_bytes = VGPU_WINDOW_BYT
 static int memory[VGPU_WINDOWS_MAX];
 static bool used[VGPU_WINDOWS_MAX], missing[VGPU_WINDOWS_MAX], deaf;
 static uint64_t sequence = 100;
+static unsigned long long held;
 
 void slice_note(struct slice *unused, int level, const char *format, ...)
 {
@@ -76,16 +78,31 @@ static void print_window(const char *what, unsigned int number)
 	putchar('\n');
 }
 
-void module_lost(struct slice *unused, unsigned int number)
+static bool is_held(void)
 {
-	(void)unused;
-	print_window("lost", number);
+	if (!held)
+		return false;
+	held--;
+	puts("held");
+	return true;
 }
 
-void module_closed(struct slice *unused, unsigned int number)
+bool module_lost(struct slice *unused, unsigned int number)
 {
 	(void)unused;
+	if (is_held())
+		return false;
+	print_window("lost", number);
+	return true;
+}
+
+bool module_closed(struct slice *unused, unsigned int number)
+{
+	(void)unused;
+	if (is_held())
+		return false;
 	printf("closed %u\n", number);
+	return true;
 }
 
 uint64_t children_start(struct slice *unused, uint64_t child, const struct vgpu_exec_window *files)
@@ -105,6 +122,14 @@ void children_kill(struct slice *unused, uint64_t child, const char *reason)
 {
 	(void)unused;
 	printf("kill %llu: %s\n", (unsigned long long)child, reason);
+}
+
+static void print_due(uint64_t due_ns, uint64_t now_ns)
+{
+	if (due_ns == UINT64_MAX)
+		puts("nothing is due");
+	else
+		printf("due in %llu us\n", (unsigned long long)(due_ns - now_ns) / 1000);
 }
 
 static unsigned int count_descriptors(void)
@@ -136,15 +161,19 @@ int main(void)
 		else if (!strcmp(word, "closed"))
 			window_closed(&slice, (unsigned int)number, now_ns);
 		else if (!strcmp(word, "started") || !strcmp(word, "failed"))
-			window_started(&slice, number, *word == 's', "no namespace");
+			window_started(&slice, number, *word == 's', "no namespace", now_ns);
 		else if (!strcmp(word, "exited"))
-			window_exited(&slice, number, 9, "a reason");
+			window_exited(&slice, number, 9, "a reason", now_ns);
 		else if (!strcmp(word, "died"))
-			windows_lose(&slice, "its supervisor died");
+			windows_lose(&slice, "its supervisor died", now_ns);
 		else if (!strcmp(word, "kill"))
 			windows_kill(&slice, "the end");
 		else if (!strcmp(word, "at"))
 			now_ns = number;
+		else if (!strcmp(word, "held"))
+			held = number;
+		else if (!strcmp(word, "retry"))
+			print_due(windows_retry(&slice, now_ns), now_ns);
 		else if (!strcmp(word, "used"))
 			used[number] = true;
 		else if (!strcmp(word, "missing"))
