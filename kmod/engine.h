@@ -30,7 +30,8 @@ u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64
 /* engines.c */
 extern const struct vgpu_engine_ops *vgpu_engine_default;
 const struct vgpu_engine_ops *vgpu_engine_find(const char *name);
-ssize_t vgpu_engines_show(struct pci_dev *pdev, char *text);
+bool vgpu_engine_suits(const struct vgpu_engine_ops *ops, const struct vgpu_parent *parent);
+ssize_t vgpu_engines_show(const struct vgpu_parent *parent, char *text);
 
 extern const struct vgpu_engine_ops vgpu_soft_engine;
 extern const struct vgpu_engine_ops vgpu_edu_engine;

@@ -34,17 +34,27 @@ const struct vgpu_engine_ops *vgpu_engine_find(const char *name)
 }
 
 /**
- * vgpu_engines_show - names of the engines that can drive a function
- * @pdev: the function
+ * vgpu_engine_suits - whether an engine can drive an accelerator
+ * @ops: the engine
+ * @parent: the accelerator; an adopted one is its vendor's driver's to drive
+ */
+bool vgpu_engine_suits(const struct vgpu_engine_ops *ops, const struct vgpu_parent *parent)
+{
+	return parent->adopted ? ops->lends : ops->drives(parent->pdev);
+}
+
+/**
+ * vgpu_engines_show - names of the engines that can drive an accelerator
+ * @parent: the accelerator
  * @text: of a sysfs attribute
  */
-ssize_t vgpu_engines_show(struct pci_dev *pdev, char *text)
+ssize_t vgpu_engines_show(const struct vgpu_parent *parent, char *text)
 {
 	ssize_t length = 0;
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(vgpu_engines); i++)
-		if (vgpu_engines[i]->drives(pdev))
+		if (vgpu_engine_suits(vgpu_engines[i], parent))
 			length += sysfs_emit_at(text, length, "%s%s", length ? " " : "",
 						vgpu_engines[i]->name);
 	return length + sysfs_emit_at(text, length, "\n");

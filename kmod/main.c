@@ -5,6 +5,7 @@
  */
 #include <linux/module.h>
 
+#include "adopt.h"
 #include "debugfs.h"
 #include "events.h"
 #include "executor.h"
@@ -29,9 +30,12 @@ static int __init vgpu_init(void)
 	ret = vgpu_device_driver_register();
 	if (ret)
 		goto events;
-	ret = vgpu_netlink_register();
+	ret = vgpu_adoption_init();
 	if (ret)
 		goto device;
+	ret = vgpu_netlink_register();
+	if (ret)
+		goto adoption;
 	ret = vgpu_parent_driver_register();
 	if (ret)
 		goto netlink;
@@ -44,7 +48,10 @@ static int __init vgpu_init(void)
 parent:
 	vgpu_parent_driver_unregister();
 netlink:
+	vgpu_adoption_end();
 	vgpu_netlink_unregister();
+adoption:
+	vgpu_adoption_exit();
 device:
 	vgpu_device_driver_unregister();
 events:
@@ -61,7 +68,9 @@ static void __exit vgpu_exit(void)
 {
 	vgpu_executor_unregister();
 	vgpu_parent_driver_unregister();
+	vgpu_adoption_end();
 	vgpu_netlink_unregister();
+	vgpu_adoption_exit();
 	vgpu_device_driver_unregister();
 	vgpu_debugfs_exit();
 	vgpu_events_exit();

@@ -61,6 +61,11 @@ static const struct nla_policy vgpu_gpu_policy[VGPUMGR_A_GPU_NAME + 1] = {
 	[VGPUMGR_A_GPU_NAME] = { .type = NLA_NUL_STRING, .len = VGPU_GPU_NAME_BYTES - 1 },
 };
 
+static const struct nla_policy vgpu_gpu_adopt_policy[VGPUMGR_A_GPU_ATTACH + 1] = {
+	[VGPUMGR_A_GPU_NAME] = { .type = NLA_NUL_STRING, .len = VGPU_GPU_NAME_BYTES - 1 },
+	[VGPUMGR_A_GPU_ATTACH] = NLA_POLICY_MAX(NLA_U32, VGPUMGR_ATTACH_PERMIT),
+};
+
 static const struct nla_policy vgpu_gpu_set_policy[VGPUMGR_A_GPU_IF_GENERATION + 1] = {
 	[VGPUMGR_A_GPU_NAME] = { .type = NLA_NUL_STRING, .len = VGPU_GPU_NAME_BYTES - 1 },
 	[VGPUMGR_A_GPU_MAX_CHUNK_US] =
@@ -133,6 +138,20 @@ static const struct genl_ops vgpu_ops[] = {
 		.doit = vgpu_gpu_set,
 		.policy = vgpu_gpu_set_policy,
 		.maxattr = VGPUMGR_A_GPU_IF_GENERATION,
+	},
+	{
+		.cmd = VGPUMGR_CMD_GPU_ADOPT,
+		.flags = GENL_ADMIN_PERM,
+		.doit = vgpu_gpu_adopt,
+		.policy = vgpu_gpu_adopt_policy,
+		.maxattr = VGPUMGR_A_GPU_ATTACH,
+	},
+	{
+		.cmd = VGPUMGR_CMD_GPU_RELEASE,
+		.flags = GENL_ADMIN_PERM,
+		.doit = vgpu_gpu_release,
+		.policy = vgpu_gpu_policy,
+		.maxattr = VGPUMGR_A_GPU_NAME,
 	},
 	{
 		.cmd = VGPUMGR_CMD_TENANT_GET,

@@ -33,8 +33,11 @@ int vgpu_slice_set(struct sk_buff *request, struct genl_info *info);
 
 /* netlink_gpu.c */
 int vgpu_gpu_set(struct sk_buff *request, struct genl_info *info);
+int vgpu_gpu_adopt(struct sk_buff *request, struct genl_info *info);
+int vgpu_gpu_release(struct sk_buff *request, struct genl_info *info);
 
 /* netlink_refuse.c */
+void vgpu_refuse_adoption(struct genl_info *info, int ret);
 void vgpu_refuse_gpu(struct genl_info *info, enum vgpu_sched_field fault, bool in_use);
 void vgpu_refuse_tenant(struct genl_info *info, enum vgpu_sched_field fault,
 			const struct vgpu_parent *parent, const struct vgpu_group_params *params);

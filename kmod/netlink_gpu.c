@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Netlink requests that change how a GPU is shared. */
+/* Netlink requests that change how a GPU is shared, or that it is. */
 #include <net/genetlink.h>
 
+#include "adopt.h"
 #include "engine.h"
 #include "netlink.h"
 #include "policy.h"
@@ -70,4 +71,35 @@ int vgpu_gpu_set(struct sk_buff *request, struct genl_info *info)
 		ret = nla_put_u64_64bit(skb, VGPUMGR_A_GPU_GENERATION, generation,
 					VGPUMGR_A_GPU_PAD);
 	return vgpu_reply_send(info, skb, header, ret);
+}
+
+int vgpu_gpu_adopt(struct sk_buff *request, struct genl_info *info)
+{
+	struct nlattr *attach = info->attrs[VGPUMGR_A_GPU_ATTACH];
+	int ret;
+
+	ret = vgpu_require(info, VGPUMGR_A_GPU_NAME);
+	if (ret)
+		return ret;
+	ret = vgpu_adopt(nla_data(info->attrs[VGPUMGR_A_GPU_NAME]),
+			 attach && nla_get_u32(attach) == VGPUMGR_ATTACH_PERMIT);
+	if (ret)
+		vgpu_refuse_adoption(info, ret);
+	return ret;
+}
+
+int vgpu_gpu_release(struct sk_buff *request, struct genl_info *info)
+{
+	struct nlattr *name = info->attrs[VGPUMGR_A_GPU_NAME];
+	int ret;
+
+	ret = vgpu_require(info, VGPUMGR_A_GPU_NAME);
+	if (ret)
+		return ret;
+	ret = vgpu_release(nla_data(name));
+	if (ret == -ENODEV)
+		NL_SET_ERR_MSG_ATTR(info->extack, name, "name: there is no such adopted GPU");
+	else if (ret == -EBUSY)
+		NL_SET_ERR_MSG_ATTR(info->extack, name, "name: the GPU has slices");
+	return ret;
 }

@@ -24,6 +24,41 @@ static void vgpu_refuse_unknown(struct genl_info *info, enum vgpu_sched_field fa
 }
 
 /**
+ * vgpu_refuse_adoption - say why a function was not adopted
+ * @info: the request
+ * @ret: what vgpu_adopt() returned
+ */
+void vgpu_refuse_adoption(struct genl_info *info, int ret)
+{
+	switch (ret) {
+	case -ENODEV:
+		GENL_SET_ERR_MSG(info, "name: there is no such PCI function");
+		break;
+	case -ENXIO:
+		GENL_SET_ERR_MSG(info, "name: no driver is bound to the function");
+		break;
+	case -EEXIST:
+		GENL_SET_ERR_MSG(info, "name: the GPU is shared already");
+		break;
+	case -EBUSY:
+		GENL_SET_ERR_MSG(info, "name: slices of an earlier adoption are still open");
+		break;
+	case -EAGAIN:
+		GENL_SET_ERR_MSG(info, "name: a driver is being bound or unbound; try again");
+		break;
+	case -EOPNOTSUPP:
+		GENL_SET_ERR_MSG(info, "name: the function's driver shares it by itself");
+		break;
+	case -ESHUTDOWN:
+		GENL_SET_ERR_MSG(info, "the module is being unloaded");
+		return;
+	default: /* no memory */
+		return;
+	}
+	vgpu_blame(info, VGPUMGR_A_GPU_NAME);
+}
+
+/**
  * vgpu_refuse_gpu - say why a change of a GPU was refused
  * @info: the request
  * @fault: the parameter

@@ -81,7 +81,9 @@ int vgpu_put_gpu(struct sk_buff *skb, struct vgpu_parent *parent)
 	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_GENERATION, parent->generation,
 			      VGPUMGR_A_GPU_PAD) ||
 	    nla_put_u64_64bit(skb, VGPUMGR_A_GPU_EVENT_SEQ, event_seq, VGPUMGR_A_GPU_PAD) ||
-	    vgpu_put_flag(skb, VGPUMGR_A_GPU_WEDGED, wedged))
+	    vgpu_put_flag(skb, VGPUMGR_A_GPU_WEDGED, wedged) ||
+	    nla_put_string(skb, VGPUMGR_A_GPU_DRIVER, parent->driver) ||
+	    vgpu_put_flag(skb, VGPUMGR_A_GPU_ADOPTED, parent->adopted))
 		return -EMSGSIZE;
 	return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An accelerator: a PCI function that was given to this driver by name
- * (driver_override), its memory classes as mdev types, its engine and the
- * attributes of both.
+ * An accelerator: its memory classes as mdev types, its engine and the attributes of
+ * both. It is a PCI function that was given to this driver by name (driver_override),
+ * or one that its vendor's driver keeps (adopt.c).
  */
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -36,7 +36,7 @@ static const struct {
 
 static ssize_t attach_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%s\n", READ_ONCE(parent->attach_permit) ? "permit" : "any");
 }
@@ -74,7 +74,7 @@ int vgpu_attr_refused_for(struct device *dev, const char *attribute, const char 
 static ssize_t attach_store(struct device *dev, struct device_attribute *attr,
 			    const char *text, size_t count)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 	bool permit = sysfs_streq(text, "permit");
 
 	if (!permit && !sysfs_streq(text, "any"))
@@ -89,7 +89,7 @@ static DEVICE_ATTR_RW(attach);
 static ssize_t timeslice_min_us_show(struct device *dev, struct device_attribute *attr,
 				     char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 	u64 floor_ns;
 
 	spin_lock_irq(&parent->engine.lock);
@@ -102,7 +102,7 @@ static DEVICE_ATTR_RO(timeslice_min_us);
 static ssize_t memory_total_show(struct device *dev, struct device_attribute *attr,
 				 char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%llu\n", READ_ONCE(parent->memory_total));
 }
@@ -110,7 +110,7 @@ static ssize_t memory_total_show(struct device *dev, struct device_attribute *at
 static ssize_t memory_total_store(struct device *dev, struct device_attribute *attr,
 				  const char *text, size_t count)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 	u64 bytes;
 	int ret;
 
@@ -131,7 +131,7 @@ static DEVICE_ATTR_RW(memory_total);
 
 static ssize_t engine_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%s\n", READ_ONCE(parent->engine.ops)->name);
 }
@@ -139,14 +139,14 @@ static ssize_t engine_show(struct device *dev, struct device_attribute *attr, ch
 static ssize_t engine_store(struct device *dev, struct device_attribute *attr,
 			    const char *text, size_t count)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 	const struct vgpu_engine_ops *ops = vgpu_engine_find(text);
 	int ret;
 
 	mutex_lock(&parent->lock);
 	if (!ops)
 		ret = -EINVAL;
-	else if (!ops->drives(parent->pdev))
+	else if (!vgpu_engine_suits(ops, parent))
 		ret = -EOPNOTSUPP;
 	else if (!list_empty(&parent->devices) || !list_empty(&parent->tenants))
 		ret = -EBUSY;
@@ -159,16 +159,16 @@ static DEVICE_ATTR_RW(engine);
 
 static ssize_t engines_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
-	return vgpu_engines_show(parent->pdev, text);
+	return vgpu_engines_show(parent, text);
 }
 static DEVICE_ATTR_RO(engines);
 
 static ssize_t engine_state_show(struct device *dev, struct device_attribute *attr,
 				 char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%s\n",
 			  READ_ONCE(parent->engine.wedged) ? "wedged" : "working");
@@ -229,6 +229,141 @@ static void vgpu_parent_init_types(struct vgpu_parent *parent)
 	parent->nr_types = VGPU_MEMORY_CLASSES;
 }
 
+/**
+ * vgpu_parent_create - start an engine for a function that is to be shared
+ * @pdev: the function, bound to a driver and its device lock held
+ * @ops: the engine; it drives @pdev
+ *
+ * Return: the accelerator, which nobody sees yet; or an ERR_PTR, and nothing is left behind.
+ */
+struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_engine_ops *ops)
+{
+	struct vgpu_parent *parent;
+	int ret;
+
+	parent = kzalloc(sizeof(*parent), GFP_KERNEL);
+	if (!parent)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&parent->refs);
+	mutex_init(&parent->lock);
+	INIT_LIST_HEAD(&parent->tenants);
+	INIT_LIST_HEAD(&parent->devices);
+	parent->pdev = pdev;
+	strscpy(parent->name, pci_name(pdev), sizeof(parent->name));
+	strscpy(parent->driver, pdev->dev.driver->name, sizeof(parent->driver));
+	parent->generation = vgpu_generation_next();
+	parent->memory_total = (u64)vgpu_memory_mib.value << 20;
+	vgpu_parent_init_types(parent);
+	ret = vgpu_engine_start(&parent->engine, ops, pdev, parent->name);
+	if (!ret)
+		return parent;
+	vgpu_parent_put(parent);
+	return ERR_PTR(ret);
+}
+
+/**
+ * vgpu_parent_revoke - take all slices of an accelerator away, and let none be made
+ * @parent: parent->lock held
+ *
+ * Waits for nobody. The mdev core removes one slice after the other: all are revoked
+ * first, so that none works on while the VM of another is slow.
+ */
+void vgpu_parent_revoke(struct vgpu_parent *parent)
+{
+	struct vgpu_device *device;
+
+	lockdep_assert_held(&parent->lock);
+	parent->removed = true;
+	list_for_each_entry(device, &parent->devices, node)
+		vgpu_device_revoke(device);
+}
+
+static void vgpu_parent_forget(struct vgpu_parent *parent)
+{
+	mutex_lock(&vgpu_parents_lock);
+	list_del(&parent->node);
+	vgpu_netlink_changed();
+	mutex_unlock(&vgpu_parents_lock);
+	mutex_lock(&parent->lock);
+	vgpu_tenants_free(parent);
+	mutex_unlock(&parent->lock);
+}
+
+/*
+ * The driver core adds and removes the attributes of a function that is bound to this
+ * driver. What is adopted is in the list first, for its attributes to be found.
+ */
+static int vgpu_parent_add_attrs(struct vgpu_parent *parent)
+{
+	return parent->adopted ?
+		sysfs_create_group(&parent->pdev->dev.kobj, &vgpu_parent_group) : 0;
+}
+
+static void vgpu_parent_remove_attrs(struct vgpu_parent *parent)
+{
+	if (parent->adopted)
+		sysfs_remove_group(&parent->pdev->dev.kobj, &vgpu_parent_group);
+}
+
+/**
+ * vgpu_parent_register - let slices of an accelerator be made
+ * @parent: from vgpu_parent_create(), the device lock of its function still held
+ *
+ * Return: 0, or a negative errno: then nobody sees it any more.
+ */
+int vgpu_parent_register(struct vgpu_parent *parent)
+{
+	int ret;
+
+	mutex_lock(&vgpu_parents_lock);
+	list_add_tail(&parent->node, &vgpu_parents);
+	vgpu_netlink_changed();
+	mutex_unlock(&vgpu_parents_lock);
+	ret = vgpu_parent_add_attrs(parent);
+	if (ret)
+		goto forget;
+	ret = mdev_register_parent(&parent->mdev, &parent->pdev->dev, &vgpu_mdev_driver,
+				   parent->types, parent->nr_types);
+	if (ret)
+		goto attrs;
+	vgpu_event_gpu(parent, VGPUMGR_CMD_CREATED_NTF);
+	pci_info(parent->pdev, "sharing by engine %s, %u MiB of device memory\n",
+		 parent->engine.ops->name, vgpu_memory_mib.value);
+	return 0;
+
+attrs:
+	vgpu_parent_remove_attrs(parent);
+forget:
+	/* Somebody may have found it in the list, and configured a tenant. */
+	mutex_lock(&parent->lock);
+	vgpu_parent_revoke(parent);
+	mutex_unlock(&parent->lock);
+	vgpu_parent_forget(parent);
+	return ret;
+}
+
+/**
+ * vgpu_parent_unregister - the reverse; waits until every VM has let go of its slice
+ * @parent: revoked
+ */
+void vgpu_parent_unregister(struct vgpu_parent *parent)
+{
+	mdev_unregister_parent(&parent->mdev);
+	vgpu_parent_remove_attrs(parent);
+	vgpu_parent_forget(parent);
+	vgpu_event_gpu(parent, VGPUMGR_CMD_REMOVED_NTF);
+}
+
+/**
+ * vgpu_parent_destroy - stop the engine
+ * @parent: not registered; the caller's reference is given up
+ */
+void vgpu_parent_destroy(struct vgpu_parent *parent)
+{
+	vgpu_engine_stop(&parent->engine);
+	vgpu_parent_put(parent);
+}
+
 static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	const struct vgpu_engine_ops *ops = vgpu_engine_default;
@@ -240,68 +375,29 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 			ops->name);
 		return -EOPNOTSUPP;
 	}
-	parent = kzalloc(sizeof(*parent), GFP_KERNEL);
-	if (!parent)
-		return -ENOMEM;
-	kref_init(&parent->refs);
-	mutex_init(&parent->lock);
-	INIT_LIST_HEAD(&parent->tenants);
-	INIT_LIST_HEAD(&parent->devices);
-	parent->pdev = pdev;
-	strscpy(parent->name, pci_name(pdev), sizeof(parent->name));
-	parent->generation = vgpu_generation_next();
-	parent->memory_total = (u64)vgpu_memory_mib.value << 20;
-	vgpu_parent_init_types(parent);
-
-	ret = vgpu_engine_start(&parent->engine, ops, pdev, parent->name);
-	if (ret)
-		goto put;
+	if (vgpu_parent_of(&pdev->dev)) {
+		pci_err(pdev, "slices of the time when it was adopted are still open\n");
+		return -EBUSY;
+	}
+	parent = vgpu_parent_create(pdev, ops);
+	if (IS_ERR(parent))
+		return PTR_ERR(parent);
 	pci_set_drvdata(pdev, parent);
-	ret = mdev_register_parent(&parent->mdev, &pdev->dev, &vgpu_mdev_driver,
-				   parent->types, parent->nr_types);
+	ret = vgpu_parent_register(parent);
 	if (ret)
-		goto stop;
-	mutex_lock(&vgpu_parents_lock);
-	list_add_tail(&parent->node, &vgpu_parents);
-	vgpu_netlink_changed();
-	vgpu_event_gpu(parent, VGPUMGR_CMD_CREATED_NTF);
-	mutex_unlock(&vgpu_parents_lock);
-	pci_info(pdev, "sharing by engine %s, %u MiB of device memory\n",
-		 parent->engine.ops->name, vgpu_memory_mib.value);
-	return 0;
-
-stop:
-	vgpu_engine_stop(&parent->engine);
-put:
-	vgpu_parent_put(parent);
+		vgpu_parent_destroy(parent);
 	return ret;
 }
 
-/*
- * Waits until every VM has let go of its slice. The mdev core removes one slice after
- * the other: all are revoked first, so that none works on while another VM is slow.
- */
 static void vgpu_pci_remove(struct pci_dev *pdev)
 {
 	struct vgpu_parent *parent = pci_get_drvdata(pdev);
-	struct vgpu_device *device;
 
 	mutex_lock(&parent->lock);
-	parent->removed = true;
-	list_for_each_entry(device, &parent->devices, node)
-		vgpu_device_revoke(device);
+	vgpu_parent_revoke(parent);
 	mutex_unlock(&parent->lock);
-	mdev_unregister_parent(&parent->mdev);
-	mutex_lock(&vgpu_parents_lock);
-	list_del(&parent->node);
-	vgpu_netlink_changed();
-	mutex_unlock(&vgpu_parents_lock);
-	mutex_lock(&parent->lock);
-	vgpu_tenants_free(parent);
-	mutex_unlock(&parent->lock);
-	vgpu_event_gpu(parent, VGPUMGR_CMD_REMOVED_NTF);
-	vgpu_engine_stop(&parent->engine);
-	vgpu_parent_put(parent);
+	vgpu_parent_unregister(parent);
+	vgpu_parent_destroy(parent);
 }
 
 /* No ids: a function is ours only when driver_override says so. */

@@ -22,6 +22,25 @@ struct vgpu_parent *vgpu_parent_find(const char *name)
 }
 
 /**
+ * vgpu_parent_of - the accelerator that a device is
+ * @dev: a PCI function; its device lock is held, or one of the attributes in its directory
+ *	``vgpu`` is at work: they are gone before the accelerator is
+ *
+ * Its driver's data is not ours where its driver is not.
+ *
+ * Return: the accelerator, or NULL if it is none.
+ */
+struct vgpu_parent *vgpu_parent_of(const struct device *dev)
+{
+	struct vgpu_parent *parent;
+
+	mutex_lock(&vgpu_parents_lock);
+	parent = vgpu_parent_find(dev_name(dev));
+	mutex_unlock(&vgpu_parents_lock);
+	return parent;
+}
+
+/**
  * vgpu_parent_next - go through all accelerators without keeping any from coming or going
  * @name: of the last one, or an empty string
  * @inclusive: the one of this name is not done yet

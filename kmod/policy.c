@@ -60,7 +60,7 @@ static ssize_t vgpu_attr_store_u32(struct device *dev, const char *attribute, co
 				   size_t count,
 				   void (*set)(struct vgpu_sched_params *params, u32 value))
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 	struct vgpu_sched_params params;
 	enum vgpu_sched_field fault;
 	u32 value;
@@ -79,7 +79,7 @@ static ssize_t vgpu_attr_store_u32(struct device *dev, const char *attribute, co
 
 static ssize_t policy_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%s\n",
 			  vgpu_policy_names[vgpu_engine_params(&parent->engine).policy]);
@@ -110,7 +110,7 @@ static int vgpu_policy_parse(char *text, struct vgpu_sched_params *params, const
 static ssize_t policy_store(struct device *dev, struct device_attribute *attr, const char *text,
 			    size_t count)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 	struct vgpu_sched_params params;
 	enum vgpu_sched_field fault;
 	const char *field;
@@ -134,7 +134,7 @@ DEVICE_ATTR_RW(policy);
 
 static ssize_t places_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%u\n", vgpu_engine_params(&parent->engine).places);
 }
@@ -154,7 +154,7 @@ DEVICE_ATTR_RW(places);
 static ssize_t reserve_limit_permille_show(struct device *dev, struct device_attribute *attr,
 					   char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%u\n",
 			  vgpu_engine_params(&parent->engine).reserve_limit_permille);
@@ -175,7 +175,7 @@ DEVICE_ATTR_RW(reserve_limit_permille);
 
 static ssize_t max_chunk_us_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	struct vgpu_parent *parent = dev_get_drvdata(dev);
+	struct vgpu_parent *parent = vgpu_parent_of(dev);
 
 	return sysfs_emit(text, "%llu\n",
 			  div_u64(vgpu_engine_params(&parent->engine).max_chunk_ns,

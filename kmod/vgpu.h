@@ -2,8 +2,9 @@
 /*
  * vgpumgr kernel module: the objects and who owns them.
  *
- * parent   one accelerator (a PCI function bound to this driver), its mdev
- *          types and its engine. Its storage stays until the module goes.
+ * parent   one accelerator (a PCI function bound to this driver, or adopted while
+ *          it is bound to its vendor's), its mdev types and its engine. Its storage
+ *          stays until the module goes.
  * engine   executes items on one parent: a kernel thread, a scheduler, a lock.
  * tenant   the scheduler group of one tenant on one parent, and its name.
  * device   one slice: the mdev that a VM opens.
@@ -13,6 +14,7 @@
  * item     one fetched descriptor with everything it needs to be executed.
  *
  * Locks, outermost first:
+ *   the function's device lock   binding, unbinding, adopting it
  *   executor->lock       attaching or binding a process, bytes on their way to it
  *   vgpu_parents_lock    the list of parents; nobody waits for parent->lock with it
  *   parent->lock         tenants, devices, memberships, memory, who is open
@@ -181,14 +183,19 @@ struct vgpu_memory_class {
 };
 
 #define VGPU_MEMORY_CLASSES	4
+#define VGPU_DRIVER_NAME_BYTES	32
 
 /**
  * struct vgpu_parent - one accelerator
- * @refs: one for the driver binding, one for each device until its release
+ * @refs: one for the driver binding or adoption, one for each device until its release
  * @node: in vgpu_parents
  * @gone: in the list of those to free when the module goes
  * @pdev: the PCI function; valid while @mdev is registered
  * @name: PCI address; how every control surface names a parent
+ * @driver: name of the driver that the function was bound to when it came
+ * @adopted: that driver is not this one
+ * @leave: unregisters it, once it is not adopted any more
+ * @left: @leave has done so
  * @mdev: registration with the mdev core
  * @lock: protects everything below up to @engine
  * @tenants: struct vgpu_tenant
@@ -197,7 +204,8 @@ struct vgpu_memory_class {
  * @memory_reserved: sum over created devices
  * @attach_permit: opening a device consumes a permit
  * @generation: of how the engine is shared, vgpu_generation_next()
- * @removed: the driver is being unbound; nothing new may be added
+ * @removed: the driver is being unbound, or does not share any more; nothing new may be
+ *	added
  * @engine: its engine
  * @classes: memory classes, indexed like @types
  * @types: pointers handed to the mdev core
@@ -209,6 +217,10 @@ struct vgpu_parent {
 	struct llist_node gone;
 	struct pci_dev *pdev;
 	char name[16];
+	char driver[VGPU_DRIVER_NAME_BYTES];
+	bool adopted;
+	struct work_struct leave;
+	struct completion left;
 	struct mdev_parent mdev;
 	struct mutex lock;	/* tenants, devices, memory */
 	struct list_head tenants;
@@ -489,12 +501,18 @@ struct vgpu_device {
 extern struct mutex vgpu_parents_lock;
 extern struct list_head vgpu_parents;
 struct vgpu_parent *vgpu_parent_find(const char *name);	/* vgpu_parents_lock held */
+struct vgpu_parent *vgpu_parent_of(const struct device *dev);
 struct vgpu_parent *vgpu_parent_next(const char *name, bool inclusive);
 void vgpu_parent_put(struct vgpu_parent *parent);
 void vgpu_parents_free(void);
 struct vgpu_device *vgpu_device_lock(const guid_t *uuid);
 
 /* parent.c */
+struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_engine_ops *ops);
+int vgpu_parent_register(struct vgpu_parent *parent);
+void vgpu_parent_revoke(struct vgpu_parent *parent);	/* parent->lock held */
+void vgpu_parent_unregister(struct vgpu_parent *parent);
+void vgpu_parent_destroy(struct vgpu_parent *parent);
 int vgpu_parent_driver_register(void);
 void vgpu_parent_driver_unregister(void);
 int vgpu_attr_refused(struct device *dev, const char *attribute, int ret);

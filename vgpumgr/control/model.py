@@ -43,7 +43,8 @@ class Gpu:
     belonged to nobody. `tenants`: how many tenants are configured here or named by a slice. `policy`: "best_effort",
     "equal_share" or "fixed_share", which sells `places`. `reserve_limit_permille`: the most of the engine that may be
     reserved. `generation`: for `if_generation`. `event_seq`: number of the last event, of any GPU. `wedged`: the
-    engine does not answer any more, and executes nothing until the driver is bound again.
+    engine does not answer any more, and executes nothing until the driver is bound again. `driver`: which the function
+    was bound to when it came; "" if the module does not tell. `adopted`: that driver is its vendor's.
     """
 
     name: str
@@ -65,6 +66,8 @@ class Gpu:
     generation: int = 0
     event_seq: int = 0
     wedged: bool = False
+    driver: str = ""
+    adopted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

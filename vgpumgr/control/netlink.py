@@ -123,6 +123,27 @@ class Control:
         }
         return int(self._do(Command.GPU_SET, _given(request))["generation"])
 
+    def adopt_gpu(self, name: str, *, attach: str | None = None) -> None:
+        """Share a PCI function that stays bound to its vendor's driver, until that driver lets go of it.
+
+        `attach`: "any" (default) or "permit". UnknownGpuError for an address that is not there; AlreadyExistsError for
+        a GPU that is shared already; BusyError while VMs keep slices of an earlier adoption open; NotPermittedError;
+        else RefusedError: the function has no driver, one that shares it by itself, or one that is just being bound or
+        unbound (EAGAIN).
+        """
+        request: Options = {
+            GpuAttribute.NAME: name,
+            GpuAttribute.ATTACH: _number_of(Command.GPU_ADOPT, "attach", protocol.Attach, attach),
+        }
+        self._do(Command.GPU_ADOPT, _given(request))
+
+    def release_gpu(self, name: str) -> None:
+        """Share an adopted GPU no more; its tenants go with it.
+
+        BusyError while it has slices; UnknownGpuError, also for one that was not adopted; NotPermittedError.
+        """
+        self._do(Command.GPU_RELEASE, {GpuAttribute.NAME: name})
+
     def set_tenant(
         self,
         gpu: str,

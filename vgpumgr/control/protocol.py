@@ -18,6 +18,8 @@ class Command(IntEnum):
 
     GPU_GET = 1
     GPU_SET = 2
+    GPU_ADOPT = 3
+    GPU_RELEASE = 4
     TENANT_GET = 8
     TENANT_SET = 9
     TENANT_DEL = 10
@@ -87,6 +89,8 @@ class GpuAttribute(IntEnum):
     GENERATION = 19
     EVENT_SEQ = 20
     WEDGED = 21
+    DRIVER = 22
+    ADOPTED = 23
 
 
 class TenantAttribute(IntEnum):
@@ -200,6 +204,8 @@ _GPU_TYPES: Mapping[IntEnum, str] = {
     GpuAttribute.PLACES: "u32",
     GpuAttribute.RESERVE_LIMIT_PERMILLE: "u32",
     GpuAttribute.WEDGED: "flag",
+    GpuAttribute.DRIVER: "string",
+    GpuAttribute.ADOPTED: "flag",
 }
 _TENANT_TYPES: Mapping[IntEnum, str] = {
     TenantAttribute.PAD: "pad",
@@ -284,6 +290,8 @@ EVENT = AttributeSet(EventAttribute, _EVENT_TYPES)
 ATTRIBUTES: Mapping[Command, AttributeSet] = {
     Command.GPU_GET: GPU,
     Command.GPU_SET: GPU,
+    Command.GPU_ADOPT: GPU,
+    Command.GPU_RELEASE: GPU,
     Command.TENANT_GET: TENANT,
     Command.TENANT_SET: TENANT,
     Command.TENANT_DEL: TENANT,
