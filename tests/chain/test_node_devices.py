@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices as libvirt's node devices: defined with attributes, started, refused; libvirt as it is."""
+"""Slices as libvirt's node devices: defined with attributes, started, refused; libvirt as it is.
 
+Of a GPU that is bound to our driver, and of one that its vendor's driver keeps.
+"""
+
+import re
 import subprocess
 import uuid as uuids
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.chain.guests import NODE_DEVICE, virsh
-from tests.rig.gpu import Gpu
+from tests.rig import vendor
+from tests.rig.gpu import Gpu, poll
 from tests.rig.guest import Guests
+from vgpumgr.control.sysfs import DRIVER
 
 XML = """
 <device>
   <parent>{parent}</parent>
   <capability type='mdev'>
-    <type id='vgpumgr-mem16m'/>
+    <type id='{driver}-mem16m'/>
     <uuid>{uuid}</uuid>
     {attributes}
   </capability>
@@ -26,12 +33,12 @@ XML = """
 
 
 @contextmanager
-def defined(folder: Path, **attributes: str) -> Iterator[tuple[str, str]]:
+def defined(folder: Path, *, driver: str = DRIVER, **attributes: str) -> Iterator[tuple[str, str]]:
     """UUID and node device of a slice that libvirt knows and has not started."""
     uuid = str(uuids.uuid4())
     described = "".join(f"<attr name='{name}' value='{value}'/>" for name, value in attributes.items())
     path = folder / "slice.xml"
-    path.write_text(XML.format(parent=NODE_DEVICE, uuid=uuid, attributes=described))
+    path.write_text(XML.format(parent=NODE_DEVICE, driver=driver, uuid=uuid, attributes=described))
     name = virsh("nodedev-define", str(path)).split("'")[1]
     try:
         yield uuid, name
@@ -60,3 +67,37 @@ def test_libvirt_starts_no_slice_with_a_bad_attribute(
             virsh("nodedev-start", name)
         assert f"to attribute {list(attributes)[-1]}" in caught.value.stderr
         assert uuid not in gpu.slices()
+
+
+def mdevctl(*arguments: str) -> str:
+    return subprocess.run(["mdevctl", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def mdev_types() -> list[str]:
+    """Those that libvirt finds in the function's node device."""
+    described = ET.fromstring(virsh("nodedev-dumpxml", NODE_DEVICE))
+    return sorted(kind.get("id", "") for kind in described.findall(".//capability[@type='mdev_types']/type"))
+
+
+def is_active(name: str) -> bool:
+    """Whether libvirt, which looks at what mdevctl has defined some time after that has changed, has come to know."""
+    return re.search(r"^Active: +yes$", virsh("nodedev-info", name), re.MULTILINE) is not None
+
+
+def test_libvirt_and_mdevctl_see_an_adopted_gpu_as_any(gpu: Gpu, guests: Guests, tmp_path: Path) -> None:
+    """Without being told: types, and slices that they start with attributes. Then its driver lets go."""
+    with vendor.has_function(gpu.sysfs), vendor.adopted(gpu):
+        poll(lambda: len(mdev_types()) == 4)
+        assert mdev_types() == [f"{vendor.DRIVER}-{name}" for name in ("mem16m", "mem1g", "mem256m", "mem64m")]
+        assert f"<driver>\n    <name>{vendor.DRIVER}</name>" in virsh("nodedev-dumpxml", NODE_DEVICE)
+        assert f"{vendor.DRIVER}-mem16m" in mdevctl("types")
+        with defined(tmp_path, driver=vendor.DRIVER, sched_config="tenant=blue weight=5") as (uuid, name):
+            virsh("nodedev-start", name)
+            found = gpu.slice_stats(uuid)
+            listed = mdevctl("list")
+            poll(lambda: is_active(name))
+            virsh("nodedev-destroy", name)
+        assert (found.tenant, found.weight) == ("blue", 5)
+        assert f"{uuid} {gpu.address} {vendor.DRIVER}-mem16m" in listed
+        gpu.control.release_gpu(gpu.address)
+        poll(lambda: mdev_types() == [])

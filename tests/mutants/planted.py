@@ -21,6 +21,20 @@ class Defect:
 
 DEFECTS = (
     Defect(
+        tests="tests/kmod/test_adopt.py",
+        wrong="an adopted GPU is open to VMs without a permit at first",
+        source="adopt.c",
+        old="parent->attach_permit = attach_permit;",
+        new=";",
+    ),
+    Defect(
+        tests="tests/kmod/test_adopt_ends.py",
+        wrong="a function that its driver lets go of is cut off slice by slice",
+        source="adopt.c",
+        old="vgpu_parent_revoke(parent);",
+        new="parent->removed = true;",
+    ),
+    Defect(
         tests="tests/kmod/test_answers.py",
         wrong="the shadow is written although the guest has none",
         source="worker.c",

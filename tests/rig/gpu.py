@@ -59,7 +59,7 @@ class Gpu:
     def slice(self, tenant: str | None = None, *, memory: str = "mem16m", weight: int = 1) -> str:
         """Create a slice, for a tenant unless it is None; return its UUID."""
         uuid = str(uuids.uuid4())
-        self.sysfs.create(self.address, f"vgpumgr-{memory}", uuid)
+        self.sysfs.create(self.address, memory, uuid)
         if tenant is not None:
             self.control.set_slice(uuid, tenant=tenant, weight=weight)
         return uuid

@@ -93,7 +93,7 @@ def licences_for(path: Path) -> set[str]:
         return CORE_LICENCES
     # The client is linked with the tool of kmod/guest, the fuzzer with the module, the others with the kernel's own.
     linked = (
-        path.parts[:3] in {("tests", "kmod", "client"), ("tests", "kmod", "defects")}
+        path.parts[:3] in {("tests", "kmod", name) for name in ("client", "defects", "vendor")}
         or path.match("tests/kfuzz/*.[ch]")
         or path.match("tests/kmod/selftests/*.c")
         or path.match("tests/lab/kernels/uml/*.c")

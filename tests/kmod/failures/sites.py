@@ -3,13 +3,15 @@
 
 Each is a file and a function: what is called there. tests/unit/test_failure_sites.py holds this against the sources,
 where an allocation that is new has no test yet. The log tells of each failure with its stack: `reached` in conftest.py
-holds this against what failed in a test, for those of test_host.py, test_lending.py and test_vmm.py.
+holds this against what failed in a test, for those of test_adopting.py, test_host.py, test_lending.py and
+test_vmm.py.
 """
 
 import re
 
 TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_loading.py::test_loading_while_a_function_waits_for_the_driver": {
+        "adopt.c vgpu_adoption_init": "alloc_workqueue bus_register_notifier",
         "debugfs.c vgpu_debugfs_init": "debugfs_create_dir debugfs_create_file",
         "device.c vgpu_device_driver_register": "mdev_register_driver",
         "executor_file.c vgpu_executor_register": "misc_register",
@@ -23,7 +25,8 @@ TESTED: dict[str, dict[str, str]] = {
         "guest/window_node.c vgpu_nodes_register": "alloc_chrdev_region class_register",
     },
     "tests/kmod/failures/test_loading.py::test_binding": {
-        "parent.c vgpu_pci_probe": "kzalloc mdev_register_parent",
+        "parent.c vgpu_parent_create": "kzalloc",
+        "parent.c vgpu_parent_register": "mdev_register_parent",
         "soft.c soft_start": "kzalloc kzalloc",
     },
     "tests/kmod/failures/test_loading.py::test_binding_without_any_memory_for_events": {
@@ -31,6 +34,9 @@ TESTED: dict[str, dict[str, str]] = {
     },
     "tests/kmod/failures/test_loading.py::test_binding_without_a_thread": {
         "engine.c vgpu_engine_start": "kthread_create",
+    },
+    "tests/kmod/failures/test_adopting.py::test_adopting": {
+        "parent.c vgpu_parent_add_attrs": "sysfs_create_group",
     },
     "tests/kmod/failures/test_host.py::test_configuring_a_tenant": {
         "tenant.c vgpu_tenant_create": "kzalloc",

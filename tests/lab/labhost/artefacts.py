@@ -19,8 +19,9 @@ from labhost.rootfs import in_root
 from labhost.snapshot import Snapshot
 from labhost.toolchain import Kernel, Toolchain
 
-SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "VERSION")
-_MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko")
+SOURCES = ("kmod", "tests/kmod/client", "tests/kmod/defects", "tests/kmod/vendor", "VERSION")
+_MODULES = ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", "tests/kmod/vendor/vgpu_vendor.ko")
+"""Ours, and a driver that has a function which ours adopts."""
 _MODULES_OF_OWN_KERNEL = ("kmod/kunit/vgpumgr_kunit.ko", "tests/kmod/defects/vgpu_defects.ko")
 """KUnit's cases, and what proves that a kernel which is built here to find defects does."""
 _TOOLS = {"kmod/guest/tool": "vgpu-guest", "tests/kmod/client": "vgpu-client"}
@@ -63,10 +64,10 @@ def kernel_modules(paths: Paths, toolchain: Toolchain) -> Sequence[Path]:
             make = ["make", f"-j{os.cpu_count() or 1}", "-C", "kmod", f"KDIR={toolchain.headers}", *strict, "modules"]
             command = in_root(toolchain.root, tree, make)
             build_step(command, name=name, log=paths.cache / "logs" / f"{name}.log", timeout_s=_BUILD_LIMIT_S)
-            if toolchain.kernel.fragments:
-                make = ["make", "-C", toolchain.headers, "M=/src/tests/kmod/defects", *strict, "modules"]
+            for tested in ("vendor", "defects") if toolchain.kernel.fragments else ("vendor",):
+                make = ["make", "-C", toolchain.headers, f"M=/src/tests/kmod/{tested}", *strict, "modules"]
                 command = in_root(toolchain.root, tree, make)
-                build_step(command, name=name, log=paths.cache / "logs" / "defects.log", timeout_s=_BUILD_LIMIT_S)
+                build_step(command, name=name, log=paths.cache / "logs" / f"{tested}.log", timeout_s=_BUILD_LIMIT_S)
             built = built_modules(tree, toolchain.kernel)
             for module in built:
                 shutil.copy2(tree / module, directory)
