@@ -83,7 +83,7 @@ class Actions:
         match action:
             case BindGpu(gpu):
                 bound = self._backend.bind(gpu)
-                log.info("GPU %s: %s", gpu, "bound to the module" if bound else "udev was asked to bind it")
+                log.info("GPU %s: %s", gpu, "shared by the module" if bound else "udev was asked to bind it")
                 return bound
             case ConfigureGroup(group):
                 self._backend.apply_group(group)

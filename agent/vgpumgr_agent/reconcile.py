@@ -46,7 +46,7 @@ class Orphans:
 
 @dataclass(frozen=True)
 class BindGpu:
-    """Have a listed GPU bound to the module and closed to VMs without a permit."""
+    """Have a GPU of the configuration bound to the module or adopted, and closed to VMs without a permit."""
 
     gpu: str
 
@@ -99,7 +99,7 @@ Action = BindGpu | ConfigureGroup | ForgetGroup | ApplySlice | RemoveSlice | Sta
 
 
 def bindings(unusable: Sequence[Unusable], *, due: frozenset[str]) -> list[BindGpu]:
-    """Return what may make listed GPUs usable. `due`: those that have not been tried just now."""
+    """Return what may make GPUs of the configuration usable. `due`: those that have not been tried just now."""
     return [BindGpu(found.gpu) for found in unusable if found.code in MENDABLE and found.gpu in due]
 
 

@@ -150,10 +150,12 @@ class FakeKernel:
             self._driver(gpu, driver)
 
     def unload(self) -> None:
-        """Remove the module; its GPUs have no driver then."""
+        """Remove the module; its GPUs have no driver then, and those that it adopted keep theirs."""
         with self.lock:
             for gpu in (GPU, OTHER_GPU):
-                self._driver(gpu, None)
+                link = self.paths.pci_device(gpu) / "driver"
+                driver = link.readlink().name if link.is_symlink() else None
+                self._driver(gpu, None if driver == "vgpumgr" else driver)
             self.paths.module.rmdir()
             self.loaded = False
 
@@ -164,18 +166,27 @@ class FakeKernel:
         if driver is not None:
             link.symlink_to(self.root / "sys/bus/pci/drivers" / driver)
         if driver == "vgpumgr":
-            self._file(self.paths.gpu(gpu) / "attach", "any")
-            self._file(self.paths.gpu(gpu) / "engine", "soft")
-            shared.symlink_to(self.paths.pci_device(gpu))
+            self._share(gpu, engine="soft", attach="any")
+
+    def _share(self, gpu: str, *, engine: str, attach: str) -> None:
+        self._file(self.paths.gpu(gpu) / "attach", attach)
+        self._file(self.paths.gpu(gpu) / "engine", engine)
+        (self.paths.mdev_bus / gpu).symlink_to(self.paths.pci_device(gpu))
 
     def _rules(self, gpu: str) -> None:
         """What 60-vgpumgr.rules does when udev hears that a function has appeared."""
-        if not self.udev or gpu not in self.paths.listed_gpus.read_text().splitlines():
+        if not self.udev:
+            return
+        listed, settings = (
+            path.read_text().splitlines() if path.exists() else []
+            for path in (self.paths.listed_gpus, self.paths.agent_settings)
+        )
+        if gpu not in listed and not any(line.startswith("[gpus") and gpu in line for line in settings):
             return
         if not self.loaded and self.loads:
             self.paths.module.mkdir()
             self.loaded = True
-        if self.loaded and not (self.paths.pci_device(gpu) / "driver").is_symlink():
+        if gpu in listed and self.loaded and not (self.paths.pci_device(gpu) / "driver").is_symlink():
             self._driver(gpu, "vgpumgr")
             self._file(self.paths.gpu(gpu) / "attach", "permit")
 
@@ -316,6 +327,17 @@ class FakeKernel:
 
     # ---- netlink
 
+    def do_adopt_gpu(self, gpu: str, attach: str | None) -> None:
+        self._module()
+        with self.lock:
+            self.log.append(("adopt_gpu", gpu, attach or "any"))
+            self._failing("adopt_gpu")
+            if not (self.paths.pci_device(gpu) / "driver").is_symlink():
+                raise OSError(errno.ENXIO, "no driver is bound to the function")
+            if (self.paths.mdev_bus / gpu).exists():
+                raise OSError(errno.EEXIST, "the GPU is shared already")
+            self._share(gpu, engine="lease", attach=attach or "any")
+
     def do_gpus(self) -> list[dict[str, Any]]:
         self._module()
         with self.lock:
@@ -454,6 +476,9 @@ class FakeControl:
             return ask(self.root, do, *arguments)
         except OSError as error:
             raise refused(operation=do, errno=error.errno or 0, reason=error.strerror or "") from error
+
+    def adopt_gpu(self, name: str, *, attach: str | None = None) -> None:
+        self._ask("adopt_gpu", name, attach)
 
     def gpus(self) -> list[Gpu]:
         return [Gpu(**found) for found in self._ask("gpus")]

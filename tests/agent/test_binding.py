@@ -24,6 +24,9 @@ CODES = {
     "gpu.held",
     "module.missing",
     "gpu.unbound",
+    "gpu.twice",
+    "gpu.driverless",
+    "gpu.unadopted",
     "gpu.engine",
     "gpu.open_to_all",
 }

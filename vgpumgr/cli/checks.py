@@ -11,7 +11,7 @@ from pathlib import Path
 from vgpumgr.cli.agent_socket import HELPER_SOCKET, HOOK_SOCKET, exchange
 from vgpumgr.cli.privilege import as_root, to_be_permitted
 from vgpumgr.control.listed import unusable
-from vgpumgr.control.sysfs import HostPaths, Sysfs
+from vgpumgr.control.sysfs import DRIVER, HostPaths, Sysfs
 from vgpumgr.errors import AgentUnreachableError, NotFoundError, NotPermittedError, VgpumgrError
 
 ABI_MAJOR = "1"
@@ -94,15 +94,21 @@ def gpus(root: Path) -> Iterator[Finding]:
     if not found:
         yield fail("gpus", "no GPU is bound to vgpumgr.ko", "name the host's GPUs to the role, or bind one by hand")
         return
-    yield ok("gpus", ", ".join(found))
+    yield ok("gpus", ", ".join(_with_driver(sysfs, gpu) for gpu in found))
     for gpu in found:
         yield _abi(sysfs, gpu)
         yield _policy(sysfs, gpu)
         yield _attach(sysfs, gpu)
 
 
+def _with_driver(sysfs: Sysfs, gpu: str) -> str:
+    """What vgpumgr.ko has adopted is its vendor's driver's."""
+    driver = sysfs.driver(gpu)
+    return gpu if driver in (None, DRIVER) else f"{gpu} (adopted, driver {driver})"
+
+
 def listed_gpus(root: Path) -> Iterator[Finding]:
-    """What keeps a GPU that the host's configuration lists from the module; nothing where it has all of them."""
+    """What keeps a GPU of the host's configuration from being shared; nothing where all of them are."""
     for each in unusable(Sysfs(HostPaths(root)), bound_only=True):
         yield fail(f"gpu {each.gpu}".rstrip(), f"{each.found} ({each.code})", each.todo)
 

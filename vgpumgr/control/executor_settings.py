@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from vgpumgr.control.sysfs import is_pci_address
+from vgpumgr.control.sysfs import DRIVER, is_pci_address
 
 LENDING = "lease"
 """The engine whose slices have executors."""
@@ -25,6 +25,7 @@ PROGRAMS = ("vgpu-executor", "vgpu-supervisor", "vgpu-child")
 # Without blanks, quotes and what systemd expands.
 _PATH = re.compile(r"/[A-Za-z0-9_./+:@~-]{1,250}")
 _ENGINE = re.compile(r"[a-z]{1,31}")
+_DRIVER = re.compile(r"[A-Za-z0-9_-]{1,31}")
 
 
 class ExecutorSettingsError(Exception):
@@ -70,9 +71,13 @@ _RANGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSettings:
-    """What is set for one GPU. `engine`: "" to leave it as it is."""
+    """What is set for one GPU. `engine`: "" to leave it as it is.
+
+    `driver`: its vendor's, which keeps the function: our module adopts it. "" for a GPU that is given to our module.
+    """
 
     engine: str = ""
+    driver: str = ""
     executor: ExecutorSettings = ExecutorSettings()
 
 
@@ -97,12 +102,13 @@ def parse(tables: Mapping[str, Any]) -> HostSettings:
         if not is_pci_address(gpu):
             raise ValueError(f"{where}: no PCI address; `lspci -D` prints them, as 0000:3b:00.0")
         of_gpu = _table(where, said)
-        _known(where, of_gpu, {"engine", "executor"})
+        _known(where, of_gpu, {"engine", "driver", "executor"})
         engine = of_gpu.get("engine", "")
         if not isinstance(engine, str) or (engine and not _ENGINE.fullmatch(engine)):
             raise ValueError(f"{where}.engine: no name of an engine; `cat vgpu/engines` below the GPU lists them")
+        driver = _driver(f"{where}.driver", of_gpu.get("driver", ""), engine)
         executor = _executor(f"{where}.executor", of_gpu.get("executor", {}), common)
-        gpus[gpu] = GpuSettings(engine=engine, executor=executor)
+        gpus[gpu] = GpuSettings(engine=engine, driver=driver, executor=executor)
     return HostSettings(GpuSettings(executor=common), gpus)
 
 
@@ -127,6 +133,18 @@ def load(path: Path, *, trusted: bool = False) -> HostSettings:
         return parse(document)
     except ValueError as error:
         raise ExecutorSettingsError(f"{path}: {error}") from error
+
+
+def _driver(where: str, said: object, engine: str) -> str:
+    if not said:
+        return ""
+    if not isinstance(said, str) or not _DRIVER.fullmatch(said):
+        raise ValueError(f"{where}: no name of a driver; `lspci -k` prints it, as nvidia")
+    if said == DRIVER:
+        raise ValueError(f"{where}: leave it out for a GPU that is given to {DRIVER}, and list that in gpus")
+    if engine != LENDING:
+        raise ValueError(f"{where}: a GPU that {said} keeps needs engine {LENDING!r}")
+    return said
 
 
 def _executor(where: str, said: object, base: ExecutorSettings) -> ExecutorSettings:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs that this host's configuration gives to our module, and why one of them cannot be shared.
+"""The GPUs that this host's configuration has our module share, and why one of them cannot be shared.
 
-`/etc/vgpumgr/gpus` lists them, one PCI address a line; udev's rule 60-vgpumgr.rules reads the same file when a function
-appears. What is here only looks: the agent has udev's rule run again through its helper, `host doctor` tells people.
+`/etc/vgpumgr/gpus` lists those that are given to the module, one PCI address a line; udev's rule 60-vgpumgr.rules reads
+the same file when a function appears. Those that their vendor's driver keeps, and the module adopts, are in agent.toml.
+What is here only looks: the agent has udev's rule run again, or a GPU adopted, through its helper, and `host doctor`
+tells people.
 """
 
 from dataclasses import dataclass
@@ -24,6 +26,9 @@ class Trouble(StrEnum):
     HELD = "gpu.held"
     MODULE_MISSING = "module.missing"
     UNBOUND = "gpu.unbound"
+    TWICE = "gpu.twice"
+    DRIVERLESS = "gpu.driverless"
+    UNADOPTED = "gpu.unadopted"
     ENGINE = "gpu.engine"
     OPEN_TO_ALL = "gpu.open_to_all"
 
@@ -31,8 +36,8 @@ class Trouble(StrEnum):
 SETTINGS = frozenset({Trouble.ENGINE, Trouble.OPEN_TO_ALL})
 """What writing an attribute of the GPU may mend."""
 
-MENDABLE = frozenset({Trouble.MODULE_MISSING, Trouble.UNBOUND}) | SETTINGS
-"""What binding the GPU once more may mend. A GPU that another driver holds is never taken from it."""
+MENDABLE = frozenset({Trouble.MODULE_MISSING, Trouble.UNBOUND, Trouble.UNADOPTED}) | SETTINGS
+"""What binding or adopting the GPU once more may mend. A GPU that another driver holds is never taken from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +68,20 @@ def listed(paths: HostPaths) -> list[str]:
     return list(dict.fromkeys(line for line in text.splitlines() if line.strip() and not line.startswith("#")))
 
 
+def adoptable(paths: HostPaths) -> dict[str, str]:
+    """Return the drivers of the GPUs that their vendor's driver keeps, by address.
+
+    Settings that cannot be read name none; `host doctor` and whoever starts an executor tell of them.
+    """
+    try:
+        settings = load(paths.agent_settings)
+    except ExecutorSettingsError:
+        return {}
+    return {gpu: found.driver for gpu, found in settings.gpus.items() if found.driver}
+
+
 def unusable(sysfs: Sysfs, *, bound_only: bool = False) -> list[Unusable]:
-    """Return every listed GPU that cannot be shared at this moment, with the reason.
+    """Return every GPU of the configuration that cannot be shared at this moment, with the reason.
 
     `bound_only`: look only whether the module has it, not whom it lets in.
     """
@@ -80,6 +97,7 @@ def unusable(sysfs: Sysfs, *, bound_only: bool = False) -> list[Unusable]:
             )
         ]
     check = _binding if bound_only else trouble
+    gpus += [gpu for gpu in adoptable(sysfs.paths) if gpu not in gpus]
     return [found for gpu in gpus if (found := check(sysfs, gpu)) is not None]
 
 
@@ -101,10 +119,12 @@ def _binding(sysfs: Sysfs, gpu: str) -> Unusable | None:
             found=f"a line of {paths.listed_gpus} that is no PCI address",
             todo="write it as `lspci -D` does, as 0000:3b:00.0",
         )
+    kept_by = adoptable(paths).get(gpu)
+    where = paths.agent_settings if kept_by else paths.listed_gpus
     if not paths.pci_device(gpu).is_dir():
-        return found(
-            Trouble.ABSENT, "this host has no such PCI function", f"see `lspci -D`, and correct {paths.listed_gpus}"
-        )
+        return found(Trouble.ABSENT, "this host has no such PCI function", f"see `lspci -D`, and correct {where}")
+    if kept_by:
+        return _adoption(sysfs, gpu, kept_by)
     driver = sysfs.driver(gpu)
     if driver not in (None, DRIVER):
         todo = f"stop what uses it and unbind it, or take it out of {paths.listed_gpus}"
@@ -114,6 +134,36 @@ def _binding(sysfs: Sysfs, gpu: str) -> Unusable | None:
     if not paths.module.is_dir():
         return found(Trouble.MODULE_MISSING, "vgpumgr.ko is not loaded, and udev did not load it", "`modprobe vgpumgr`")
     return found(Trouble.UNBOUND, "vgpumgr.ko does not have it", "see dmesg, and whether udev has 60-vgpumgr.rules")
+
+
+def _adoption(sysfs: Sysfs, gpu: str, wanted: str) -> Unusable | None:
+    paths = sysfs.paths
+    driver = sysfs.driver(gpu)
+
+    def found(code: Trouble, what: str, todo: str) -> Unusable:
+        return Unusable(gpu=gpu, code=code, found=what, todo=todo)
+
+    if _is_listed(paths, gpu):
+        what = f"{paths.listed_gpus} gives it to {DRIVER}, and {paths.agent_settings} says that {wanted} keeps it"
+        return found(Trouble.TWICE, what, "take it out of one of them")
+    if driver is None:
+        what = f"no driver has it, and {paths.agent_settings} says that {wanted} does"
+        return found(Trouble.DRIVERLESS, what, f"`modprobe {wanted}`; see dmesg if that does not take it")
+    if driver != wanted:
+        what = f"the driver {driver} has it, and {paths.agent_settings} says that {wanted} does"
+        return found(Trouble.HELD, what, f"correct that, or unbind it from {driver} and bind it to {wanted}")
+    if not paths.module.is_dir():
+        return found(Trouble.MODULE_MISSING, "vgpumgr.ko is not loaded, and udev did not load it", "`modprobe vgpumgr`")
+    if gpu not in sysfs.gpus():
+        return found(Trouble.UNADOPTED, "vgpumgr.ko has not adopted it", "see dmesg, and the agent's log")
+    return None
+
+
+def _is_listed(paths: HostPaths, gpu: str) -> bool:
+    try:
+        return gpu in listed(paths)
+    except OSError:  # which is told by itself
+        return False
 
 
 def _engine(sysfs: Sysfs, gpu: str) -> Unusable | None:

@@ -49,7 +49,7 @@ class KmodBackend:
             ) from error
 
     def bind(self, gpu: str) -> bool:
-        """Have udev give a GPU to the module; never takes it from another driver."""
+        """Have a GPU given to the module by udev, or adopted; never takes it from another driver."""
         return self._call("bind", gpu=gpu).get("changed") is True
 
     def apply_group(self, group: DesiredGroup) -> None:

@@ -24,6 +24,12 @@ class Execution:
         self._sysfs = sysfs
         self._executors = executors
 
+    def require_adoptable(self, gpu: str) -> None:
+        """Refuse a GPU that no file which root alone may write has adopted. HelperRefusedError."""
+        if not self._settings().of(gpu).driver:
+            where = self._sysfs.paths.agent_settings
+            raise HelperRefusedError(Code.GPU_UNLISTED, f"GPU {gpu} has no driver in {where}")
+
     def set_engine(self, gpu: str) -> None:
         """Give a GPU the engine that is set for it, if one is. HelperRefusedError; VgpumgrError."""
         wanted = self._settings().of(gpu).engine

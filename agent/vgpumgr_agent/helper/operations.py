@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
-from vgpumgr.control.listed import MENDABLE, SETTINGS, listed, trouble
+from vgpumgr.control.listed import MENDABLE, SETTINGS, Trouble, adoptable, listed, trouble
 from vgpumgr.control.model import Gpu, Slice, Tenant
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import BusyError, NotFoundError, RefusedError, UnknownGpuError
@@ -33,11 +33,13 @@ _REMOVE_WAIT_S = 2.0
 _CLOSE_WAIT_S, _CLOSE_PAUSE_S = 1.0, 0.05
 _BIND_WAIT_S, _BIND_PAUSE_S = 1.0, 0.05
 _LOCK_WAIT_S = 6.0
+_OURS_TO_MEND = SETTINGS | {Trouble.UNADOPTED}
 
 
 class NetlinkControl(Protocol):
     """What is used of `vgpumgr.control.netlink.Control`."""
 
+    def adopt_gpu(self, name: str, *, attach: str | None = None) -> None: ...
     def gpus(self) -> list[Gpu]: ...
     def tenant(self, gpu: str, tenant: str) -> Tenant: ...
     def tenants(self, gpu: str | None = None) -> list[Tenant]: ...
@@ -105,13 +107,15 @@ class Operations:
     # ---- GPUs
 
     def _bind(self, *, gpu: str) -> dict[str, Any]:
-        """Have a listed GPU bound to the module, by udev's rule, with its engine, and closed to VMs without a permit.
+        """Have a GPU of the configuration shared, with its engine, and closed to VMs without a permit.
+
+        Udev's rule binds it to the module; one that its vendor's driver keeps is adopted, and never taken from there.
 
         What needs more than this process may do (loading a module, looking for a driver) is udev's to do. It may take
         longer than is waited for here; the caller looks again.
         """
         with self._locked(gpu):
-            if gpu not in listed(self._sysfs.paths):
+            if gpu not in listed(self._sysfs.paths) and gpu not in adoptable(self._sysfs.paths):
                 where = self._sysfs.paths.listed_gpus
                 raise HelperRefusedError(Code.GPU_UNLISTED, f"GPU {gpu} is not listed in {where}")
             found = trouble(self._sysfs, gpu)
@@ -119,19 +123,31 @@ class Operations:
                 return {"changed": False}
             if found.code not in MENDABLE:
                 raise HelperRefusedError(found.code, found.reason)
-            if found.code not in SETTINGS:
+            if found.code not in _OURS_TO_MEND:
                 self._sysfs.announce(gpu)
                 deadline = time.monotonic() + _BIND_WAIT_S
                 while (found := trouble(self._sysfs, gpu)) is not None and time.monotonic() < deadline:
-                    if found.code in SETTINGS:
+                    if found.code in _OURS_TO_MEND:
                         break
                     time.sleep(_BIND_PAUSE_S)
+            if found is not None and found.code is Trouble.UNADOPTED:
+                self._adopt_gpu(gpu)
+                found = trouble(self._sysfs, gpu)
             if found is not None and found.code in SETTINGS:
                 # VMs have no way in before it has its engine, which cannot change once they are there.
                 self._execution.set_engine(gpu)
                 self._require_permits(gpu)
                 found = None
             return {"changed": found is None}
+
+    def _adopt_gpu(self, gpu: str) -> None:
+        """Closed to VMs without a permit from the first moment. VgpumgrError as the kernel says."""
+        self._execution.require_adoptable(gpu)
+        control = self._open_control()
+        try:
+            control.adopt_gpu(gpu, attach="permit")
+        finally:
+            control.close()
 
     # ---- groups
 

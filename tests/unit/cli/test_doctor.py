@@ -232,6 +232,28 @@ def test_a_listed_gpu_that_the_module_does_not_have_is_named_with_its_code(cli: 
     assert f"gpu {GPU}" not in findings
 
 
+def test_an_adopted_gpu_is_told_from_others_and_why_another_is_none(cli: Cli, root: Path) -> None:
+    drivers = root / "sys/bus/pci/drivers"
+    (root / f"sys/bus/pci/devices/{GPU}/driver").symlink_to(drivers / "nvidia")
+    write(root / "etc/vgpumgr/agent.toml", f'[gpus."{GPU}"]\nengine = "lease"\ndriver = "nvidia"\n')
+    write(root / f"sys/bus/pci/devices/{GPU}/vgpu/engine", "lease\n")
+    _, findings = examine(cli, root)
+    assert findings["gpus"][1] == f"{GPU} (adopted, driver nvidia)"
+    assert f"gpu {GPU}" not in findings
+    write(root / "etc/vgpumgr/agent.toml", '[gpus."0000:3b:00.0"]\nengine = "lease"\ndriver = "nvidia"\n')
+    other = root / "sys/bus/pci/devices/0000:3b:00.0"
+    other.mkdir()
+    assert examine(cli, root)[1]["gpu 0000:3b:00.0"] == (
+        "fail",
+        f"no driver has it, and {root}/etc/vgpumgr/agent.toml says that nvidia does (gpu.driverless)",
+        "`modprobe nvidia`; see dmesg if that does not take it",
+    )
+    (other / "driver").symlink_to(drivers / "nvidia")
+    status, findings = examine(cli, root)
+    assert status == 1
+    assert findings["gpu 0000:3b:00.0"][1] == "vgpumgr.ko has not adopted it (gpu.unadopted)"
+
+
 @pytest.mark.parametrize(
     ("version", "grade"),
     [
