@@ -70,6 +70,8 @@ VALUES: dict[str, Any] = {
 OF_MODELS: dict[tuple[str, str], Any] = {
     ("EventPage", "epoch"): "e90c00000000",
     ("Explanation", "detail"): None,
+    ("Gpu", "adopted"): False,
+    ("Gpu", "driver"): "vgpumgr",
     ("Gpu", "mem_bytes"): 1 << 30,
     ("Gpu", "share_permille"): 1000,
     ("Enforcement", "enforced_by"): "kernel",

@@ -135,6 +135,7 @@ def _gpu(gpu: "Gpu") -> tuple[str, ...]:
         gpu.host,
         gpu.address,
         gpu.engine or "-",
+        f"{gpu.driver} (adopted)" if gpu.adopted else gpu.driver or "-",
         f"{gpu.used_share_permille}/{gpu.share_permille}",
         f"{format_size(gpu.used_mem_bytes)}/{format_size(gpu.mem_bytes)}",
         ",".join(format_size(offered.mem_bytes) for offered in gpu.types) or "-",
@@ -284,7 +285,7 @@ KINDS = (
     Kind(
         singular="gpu",
         plural="gpus",
-        header=("HOST", "GPU", "ENGINE", "SHARE(PERMILLE)", "MEMORY", "CLASSES", "FAIR RATIO", "PRESENT"),
+        header=("HOST", "GPU", "ENGINE", "DRIVER", "SHARE(PERMILLE)", "MEMORY", "CLASSES", "FAIR RATIO", "PRESENT"),
         row=_gpu,
         name=lambda gpu: f"{gpu.host}/{gpu.address}",
         listed=lambda client, filters: client.gpus(

@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from vgpumgr.control.sysfs import DRIVER
 from vgpumgr.wire.common import Page, Policy
 from vgpumgr.wire.resources import Gpu, GpuPatch, HostState, MemoryClass
 from vgpumgr_api.db import models
@@ -111,13 +112,21 @@ def _types(session: Session, gpus: Iterable[UUID]) -> dict[UUID, list[MemoryClas
     return types
 
 
+def _driver(types: Sequence[MemoryClass]) -> str:
+    """The kernel begins the id of each mdev type with the name of the driver that the function is bound to."""
+    return types[0].id.rpartition("-")[0] if types else ""
+
+
 def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str, str]) -> Gpu:
+    driver = _driver(types)
     return Gpu(
         id=gpu.id,
         host=host,
         address=gpu.address,
         engine=gpu.engine,
         backend=gpu.backend,
+        driver=driver,
+        adopted=driver not in ("", DRIVER),
         mem_bytes=gpu.mem_bytes,
         used_share_permille=gpu.share_used,
         used_mem_bytes=gpu.mem_used,

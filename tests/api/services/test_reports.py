@@ -109,6 +109,27 @@ def test_inventory_follows_reports_and_what_is_used_stays(world: World, agent: A
     assert [one.present for one in world.gpus()] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "driver", "adopted"),
+    [
+        (["vgpumgr-mem16m", "vgpumgr-mem1g"], "vgpumgr", False),
+        (["nvidia-mem16m", "nvidia-mem1g"], "nvidia", True),
+        (["pci-stub-mem16m"], "pci-stub", True),
+        (["x"], "", False),
+        ([], "", False),
+    ],
+)
+def test_a_gpu_says_which_driver_has_it(
+    world: World, agent: Agent, kinds: list[str], driver: str, adopted: bool
+) -> None:
+    """By the ids of its mdev types, as the kernel makes them."""
+    types = [ReportedType(id=kind, mem_bytes=GIB << n) for n, kind in enumerate(kinds)]
+    agent.inventory = [gpu().model_copy(update={"types": types})]
+    assert agent.report()
+    (found,) = world.gpus()
+    assert (found.driver, found.adopted) == (driver, adopted)
+
+
 def test_a_gpu_that_shrank_below_its_use_takes_no_more_and_keeps_what_it_has(world: World, agent: Agent) -> None:
     world.tenant("acme")
     claimed = world.claim("acme", world.profile(share=100, gib=4))

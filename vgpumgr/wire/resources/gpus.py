@@ -44,6 +44,9 @@ class Gpu(Answer):
     `policy`: how its host shares it; only claims of profiles of that policy go there. `places`: how many slices
     fixed_share sells. `reserve_limit_permille`: how much of its time latency slices may reserve; they count
     `used_reserve_permille`, each its share and one longest piece of work per period.
+
+    `driver`: which its function is bound to, "" if that is not known. `adopted`: that is its vendor's driver, and our
+    module shares the GPU all the same.
     """
 
     id: UUID
@@ -51,6 +54,8 @@ class Gpu(Answer):
     address: PciAddress
     engine: str
     backend: str
+    driver: str = ""
+    adopted: bool = False
     mem_bytes: int
     share_permille: int = PERMILLE
     used_share_permille: int
