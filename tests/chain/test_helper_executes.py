@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,34 +37,40 @@ TEMPLATE = "vgpumgr-executor@.service"
 READY_S = 60.0  # emulated
 
 
-@pytest.fixture
-def helper(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Its operations, with the settings of a host whose GPU lends."""
+@contextmanager
+def helpers_operations(records_at: Path, more: str = "") -> Iterator[Any]:
+    """With the settings of a host whose executors compute, and `more`."""
     from vgpumgr_agent.helper import execution, main
     from vgpumgr_agent.helper.operations import Operations
     from vgpumgr_agent.helper.records import Records
 
-    monkeypatch.setattr(execution, "READY_S", READY_S)
     before = SETTINGS.read_bytes() if SETTINGS.exists() else None
     SETTINGS.parent.mkdir(exist_ok=True)
     SETTINGS.write_text(
-        f'[executor]\nlibrary = "{pocl_library()}"\ndirectory = "{COMPUTE}"\nmemory_max_bytes = 1073741824'
+        f'[executor]\nlibrary = "{pocl_library()}"\ndirectory = "{COMPUTE}"\nmemory_max_bytes = 1073741824\n{more}'
     )
     if UNITS.is_dir():
         shutil.copy(CHECKOUT / "agent/systemd" / TEMPLATE, UNITS)
-    records = Records(tmp_path / "records")
+    records = Records(records_at)
     records.make_directory()
-    operations = Operations(sysfs=Sysfs(), open_control=Control, records=records, executors=main._executors())
-    with gpu.leasing():
-        yield operations
-        operations.run("remove", {"uuid": UUID, "vm_gone": False, "withdraw": True})
-        gpu.sysfs.write_gpu(gpu.address, "attach", "any")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execution, "READY_S", READY_S)
+        yield Operations(sysfs=Sysfs(), open_control=Control, records=records, executors=main._executors())
     SETTINGS.unlink() if before is None else SETTINGS.write_bytes(before)
 
 
-def prepare(helper: Any, gpu: Gpu, tenant: str = "blue") -> None:
+@pytest.fixture
+def helper(gpu: Gpu, tmp_path: Path) -> Iterator[Any]:
+    """Its operations, with the settings of a host whose GPU lends."""
+    with helpers_operations(tmp_path / "records") as operations, gpu.leasing():
+        yield operations
+        operations.run("remove", {"uuid": UUID, "vm_gone": False, "withdraw": True})
+        gpu.sysfs.write_gpu(gpu.address, "attach", "any")
+
+
+def prepare(helper: Any, gpu: Gpu, tenant: str = "blue", driver: str = "vgpumgr") -> None:
     share = {"weight": 100, "cap_us": 0, "cap_period_us": 0}
-    members = {"uuid": UUID, "gpu": gpu.address, "mdev_type": "vgpumgr-mem64m", "tenant": tenant, "vm_uuid": VM}
+    members = {"uuid": UUID, "gpu": gpu.address, "mdev_type": f"{driver}-mem64m", "tenant": tenant, "vm_uuid": VM}
     helper.run("prepare", {**members, **share})
 
 
