@@ -23,8 +23,18 @@ from vgpumgr.control import protocol, wire
 from vgpumgr.control.protocol import Command, GpuAttribute, SliceAttribute, TenantAttribute
 
 # kmod/uapi/vgpumgr.yaml, and those of netlink itself.
-DOCUMENTED = {"EINVAL", "ERANGE", "ENODEV", "ENOENT", "EBUSY", "ESTALE", "EOPNOTSUPP", "EPERM", "ENOSPC"}
-SETTERS = {Command.GPU_SET, Command.TENANT_SET, Command.TENANT_DEL, Command.SLICE_SET}
+DOCUMENTED = {
+    *("EINVAL", "ERANGE", "ENODEV", "ENOENT", "EBUSY", "ESTALE", "EOPNOTSUPP", "EPERM", "ENOSPC"),
+    *("EEXIST", "ENXIO", "EAGAIN"),  # of gpu-adopt
+}
+SETTERS = {
+    Command.GPU_ADOPT,
+    Command.GPU_RELEASE,
+    Command.GPU_SET,
+    Command.TENANT_SET,
+    Command.TENANT_DEL,
+    Command.SLICE_SET,
+}
 UNPRIVILEGED = 65534
 NUMBERS = [0, 1, 2, 99, 100, 1000, 10000, 10001, 10**6, 2**31, 2**32 - 1]
 ABSENT = ["0000:00:11.0", "green", "11111111-0000-4000-8000-000000000001"]
@@ -36,6 +46,8 @@ _SLICE = [SliceAttribute.UUID]
 REQUIRED: dict[Command, list[IntEnum]] = {
     Command.GPU_GET: [*_GPU],
     Command.GPU_SET: [*_GPU, GpuAttribute.MAX_CHUNK_US],
+    Command.GPU_ADOPT: [*_GPU],
+    Command.GPU_RELEASE: [*_GPU],
     Command.TENANT_GET: [*_TENANT],
     Command.TENANT_SET: [*_TENANT, TenantAttribute.WEIGHT, TenantAttribute.TIMESLICE_US],
     Command.TENANT_DEL: [*_TENANT],
@@ -43,6 +55,7 @@ REQUIRED: dict[Command, list[IntEnum]] = {
     Command.SLICE_SET: [*_SLICE, SliceAttribute.WEIGHT],
 }
 OPTIONAL: dict[Command, list[IntEnum]] = {
+    Command.GPU_ADOPT: [GpuAttribute.ATTACH],
     Command.GPU_SET: [
         GpuAttribute.POLICY,
         GpuAttribute.PLACES,
