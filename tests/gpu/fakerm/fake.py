@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 class FakeRm:
     """Owns the server process and its folder.
 
-    style: words that cuda.c knows. cuda_version: of libcuda, where it is not the driver's.
+    style: words that cuda.c knows. cuda_version: of libcuda, where it is not the driver's. directory: the caller's, for
+    socket and clock.
     """
 
     def __init__(
@@ -34,6 +35,9 @@ class FakeRm:
         style: str = "",
         refuse_timeslice: bool = False,
         refuse_wfi: bool = False,
+        refuse_disable: bool = False,
+        disable_s: float = 0.0,
+        directory: Path | None = None,
         dies_after_ns: int | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
@@ -41,12 +45,14 @@ class FakeRm:
             "version": version,
             "refuse_timeslice": refuse_timeslice,
             "refuse_wfi": refuse_wfi,
+            "refuse_disable": refuse_disable,
+            "disable_s": disable_s,
             "dies_after_ns": dies_after_ns,
         }
         self._cuda_version = cuda_version or version
         self._style = style
-        self._folder = tempfile.TemporaryDirectory(prefix="fakerm-")
-        self.directory = Path(self._folder.name)
+        self._folder = None if directory else tempfile.TemporaryDirectory(prefix="fakerm-")
+        self.directory = directory or Path(self._folder.name)  # type: ignore[union-attr]
 
     def __enter__(self) -> Self:
         options = json.dumps({"directory": str(self.directory), **self._options})
@@ -63,7 +69,8 @@ class FakeRm:
 
     def __exit__(self, *_: object) -> None:
         self._server.communicate(timeout=30)
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     @property
     def environment(self) -> dict[str, str]:

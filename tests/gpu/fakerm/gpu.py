@@ -60,6 +60,10 @@ class Group:
     noted_us: int = DEFAULT_TIMESLICE_US
     timeslice_ns: int = DEFAULT_TIMESLICE_US * 1000
     unpreemptible: bool = False
+    # Its channels are disabled; and what becomes of groups for which two such calls came at once.
+    disabled: bool = False
+    stuck: bool = False
+    ran_ns: int = 0
     queue: deque[Kernel] = field(default_factory=deque)
     submitted: int = 0
     done: int = 0
@@ -75,6 +79,7 @@ class Gpu:
         self._show_time = show_time
         self.now_ns = 1_000_000_000
         self._groups: list[Group] = []
+        self._made: list[Group] = []
         self._numbers = itertools.count()
         self._sleepers: list[tuple[int, int, Callable[[], None]]] = []
         self._current: Group | None = None
@@ -87,6 +92,7 @@ class Gpu:
     def new_group(self, pid: int) -> Group:
         """In the order of who was started first, however soon each got to this."""
         group = Group(index=next(self._numbers), pid=pid)
+        self._made.append(group)
         bisect.insort(self._groups, group, key=lambda one: (one.pid, one.index))
         return group
 
@@ -109,6 +115,19 @@ class Gpu:
         group.timeslice_ns = wanted_us * 1000
         if self._current is group:
             self._slice_ends_ns = max(began_ns + group.timeslice_ns, self.now_ns)
+
+    def disable(self, group: Group, *, disable: bool) -> None:
+        """Takes effect at once, also in the middle of a kernel, which goes on when the group is enabled again."""
+        group.disabled = disable
+
+    @property
+    def has_stopped(self) -> bool:
+        """Is there work that only an enabling can let go on?"""
+        return any(group.queue and (group.disabled or group.stuck) for group in self._groups)
+
+    def progress_ns(self, index: int) -> int:
+        """What the group that was made so many-th has run, counted from 0."""
+        return self._made[index].ran_ns
 
     def submit(self, group: Group, length_ns: int, *, memory_bound: bool) -> int:
         self._renew_of_one_alone(group)
@@ -146,7 +165,7 @@ class Gpu:
         if current is not None and self.now_ns < self._switching_until_ns:
             ends.append(self._switching_until_ns)
         elif current is not None:
-            if current.queue:
+            if current.queue and self._wants(current):
                 running = current
                 ends.append(self.now_ns + current.queue[0].left_ns)
             if self._must_share(current) and self.now_ns < self._slice_ends_ns:
@@ -165,6 +184,7 @@ class Gpu:
     def _run(self, group: Group, length_ns: int) -> None:
         kernel = group.queue[0]
         kernel.left_ns -= length_ns
+        group.ran_ns += length_ns
         if kernel.left_ns > 0:
             return
         group.queue.popleft()
@@ -175,6 +195,8 @@ class Gpu:
             answer()
 
     def _wants(self, group: Group) -> bool:
+        if group.disabled or group.stuck:
+            return False
         return bool(group.queue) or self.behaviour.caps
 
     def _must_share(self, group: Group) -> bool:

@@ -36,9 +36,11 @@ struct fake_answer {
 #define FAKE_WAIT 3
 #define FAKE_SLEEP 4
 #define FAKE_LEAVE 5
+#define FAKE_PROGRESS 6
 
 /* JOIN, LEAVE: nothing; of a thread. SUBMIT: client, group, nanoseconds, kind; answers with a number in `value`.
- * WAIT: client, group, number. SLEEP: value is nanoseconds. */
+ * WAIT: client, group, number. SLEEP: value is nanoseconds. PROGRESS: group counts groups of the GPU; answers with
+ * the nanoseconds that it has run, whoever asks. */
 struct fake_work {
 	uint32_t client;
 	uint32_t group;

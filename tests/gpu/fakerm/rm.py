@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 OK = 0x00
 INSERT_DUPLICATE_NAME = 0x19
+INSUFFICIENT_RESOURCES = 0x1A
 INSUFFICIENT_PERMISSIONS = 0x1B
 INVALID_ARGUMENT = 0x1F
 INVALID_CLASS = 0x22
@@ -46,9 +47,19 @@ CONTROLS: dict[int, tuple[int, tuple[int, ...]]] = {
     0xA06C0104: (CHANNEL_GROUP, (8,)),
     0xA06C0105: (CHANNEL_GROUP, (8,)),
     0xA06C0106: (CHANNEL_GROUP, (4,)),
+    0xA06C0102: (CHANNEL_GROUP, (4,)),
+    0xA06C0107: (CHANNEL_GROUP, (4,)),
+    0xA06F0103: (CHANNEL, (3,)),
+    0x2080110B: (SUBDEVICE, (536,)),
+    0x20800110: (SUBDEVICE, (132,)),
+    0x20801201: (SUBDEVICE, (32,)),
     0x20801210: (SUBDEVICE, (32,)),
     0x20801211: (SUBDEVICE, (104, 112)),
 }
+
+
+SCHEDULE, DISABLE_CHANNELS = 0xA06C0101, 0x2080110B
+DISABLE_MAX = 64
 
 
 class Owner(Protocol):
@@ -76,11 +87,20 @@ class Client:
 class ResourceManager:
     """Answers calls; `log` has every control and allocation that was asked for, in order."""
 
-    def __init__(self, gpu: Gpu, *, version: str, refuse_timeslice: bool = False, refuse_wfi: bool = False) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        *,
+        version: str,
+        refuse_timeslice: bool = False,
+        refuse_wfi: bool = False,
+        refuse_disable: bool = False,
+    ) -> None:
         self._gpu = gpu
         self._version = version
         self._refuse_timeslice = refuse_timeslice
         self._refuse_wfi = refuse_wfi
+        self._refuse_disable = refuse_disable
         self._clients: dict[int, Client] = {}
         self._next_client = 0xC1D00001
         self.log: list[dict[str, int | str]] = []
@@ -216,6 +236,16 @@ class ResourceManager:
             return INVALID_PARAM_STRUCT, nested
         if nested is None or len(nested) != size:
             return INVALID_POINTER, nested
+        if cmd == SCHEDULE:
+            # As bad as it may be: nobody has tried whether this lets disabled channels go on.
+            if nested[0] and entry.group is not None:
+                self._gpu.disable(entry.group, disable=False)
+            return OK, nested
+        if cmd == DISABLE_CHANNELS:
+            groups, status = self.to_disable(client_handle, entry, nested)
+            for group in groups:
+                self._gpu.disable(group, disable=bool(nested[0]))
+            return status, nested
         if cmd == 0xA06C0103:
             return self._set_timeslice(entry, struct.unpack("=Q", nested)[0]), nested
         if cmd == 0xA06C0104:
@@ -223,6 +253,51 @@ class ResourceManager:
         if cmd in (0x20801210, 0x20801211):
             return self._set_preemption(client, cmd, nested), nested
         return OK, nested
+
+    def groups_of(self, owner: Owner, header: bytes, nested: bytes | None) -> list[Group]:
+        """Whose channels a control call would disable or enable; none if it is another call, or would be refused."""
+        client_handle, handle, cmd = struct.unpack_from("=III", header)
+        client = self._clients.get(client_handle)
+        if cmd != DISABLE_CHANNELS or client is None or client.owner != owner or nested is None or len(nested) != 536:
+            return []
+        entry = client.entries.get(handle)
+        if entry is None or entry.class_id != SUBDEVICE:
+            return []
+        return self.to_disable(client_handle, entry, nested)[0]
+
+    def to_disable(self, client_handle: int, subdevice: Entry, nested: bytes) -> tuple[list[Group], int]:
+        """The groups, or why not. The subdevice must be the own client's: else a status says no, and no errno."""
+        count, event = struct.unpack_from("=I", nested, 4)[0], struct.unpack_from("=Q", nested, 16)[0]
+        if self._refuse_disable:
+            return [], NOT_SUPPORTED
+        if count > DISABLE_MAX or event:
+            return [], INVALID_ARGUMENT
+        client, groups = self._clients[client_handle], []
+        for index in range(count):
+            owner = struct.unpack_from("=I", nested, 24 + 4 * index)[0]
+            channel = client.entries.get(struct.unpack_from("=I", nested, 280 + 4 * index)[0])
+            if owner != client_handle or channel is None or channel.class_id != CHANNEL:
+                return [], INVALID_OBJECT_PARENT
+            if client.entries[channel.parent].parent != subdevice.parent:
+                return [], INVALID_OBJECT_PARENT
+            if channel.group is not None:
+                groups.append(channel.group)
+        return groups, OK
+
+    def duplicate(self, owner: Owner, header: bytes) -> bytes | None:
+        if len(header) != 28:
+            return None
+        client_handle, _, wanted, source_client, source, _, _ = struct.unpack("=7I", header)
+        clients = [self._clients.get(handle) for handle in (client_handle, source_client)]
+        status = OK
+        if any(client is None or client.owner != owner for client in clients):
+            status = INVALID_CLIENT
+        elif clients[1] is None or source not in clients[1].entries:
+            status = OBJECT_NOT_FOUND
+        elif clients[0] is not None:
+            clients[0].entries[wanted] = clients[1].entries[source]
+        self.log.append({"call": "dup", "object": source, "status": status})
+        return header[:24] + struct.pack("=I", status)
 
     def _set_timeslice(self, entry: Entry, timeslice_us: int) -> int:
         if self._refuse_timeslice:

@@ -17,19 +17,21 @@ import selectors
 import socket
 import struct
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.fakerm.gpu import Behaviour, Gpu
+from tests.gpu.fakerm.gpu import Behaviour, Gpu, Group
 from tests.gpu.fakerm.rm import ResourceManager
 
 REQUEST = struct.Struct("=IIIIQ")
 ANSWER = struct.Struct("=iiII")
 WORK = struct.Struct("=IIQII")
 RM_MAGIC, FAKE_MAGIC = ord("F"), ord("K")
-FREE, CONTROL, ALLOC, REGISTER_FD, CHECK_VERSION = 0x29, 0x2A, 0x2B, 201, 210
-JOIN, SUBMIT, WAIT, SLEEP, LEAVE = 1, 2, 3, 4, 5
+FREE, CONTROL, ALLOC, DUP, REGISTER_FD, CHECK_VERSION = 0x29, 0x2A, 0x2B, 0x34, 201, 210
+JOIN, SUBMIT, WAIT, SLEEP, LEAVE, PROGRESS = 1, 2, 3, 4, 5, 6
 PACKET_MAX = 65536
 
 
@@ -45,13 +47,19 @@ class File:
 
 @dataclass(kw_only=True)
 class Options:
-    """Beside what the GPU does: which driver this is, what it refuses, when it dies."""
+    """Beside what the GPU does: which driver this is, what it refuses, when it dies.
+
+    disable_s: how long a call takes that disables or enables channels, in real time. Another one that comes meanwhile
+    leaves the groups of both stuck, as on a real GPU.
+    """
 
     directory: Path
     behaviour: Behaviour = field(default_factory=Behaviour)
     version: str = "580.142"
     refuse_timeslice: bool = False
     refuse_wfi: bool = False
+    refuse_disable: bool = False
+    disable_s: float = 0.0
     dies_after_ns: int | None = None
 
     @classmethod
@@ -79,8 +87,13 @@ class Server:
             version=options.version,
             refuse_timeslice=options.refuse_timeslice,
             refuse_wfi=options.refuse_wfi,
+            refuse_disable=options.refuse_disable,
         )
         self._files: set[File] = set()
+        # Calls under way: until when, whose groups, and what then is done.
+        self._under_way: list[tuple[float, list[Group], Callable[[], None]]] = []
+        # Only a call can let the GPU go on.
+        self._stands = False
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(options.directory / "socket"))
@@ -92,7 +105,7 @@ class Server:
         self._selector.register(sys.stdin, selectors.EVENT_READ)
         print("ready", flush=True)
         while True:
-            ready = self._selector.select(0 if self._may_advance() else None)
+            ready = self._selector.select(0 if self._may_advance() else self._end_calls())
             for key, _ in ready:
                 if key.fileobj is sys.stdin:
                     self._write_log()
@@ -104,6 +117,9 @@ class Server:
             if not ready and self._may_advance():
                 # Time stands still until whoever was woken by this waits again.
                 if not self._gpu.advance():
+                    self._stands = self._gpu.has_stopped
+                    if self._stands:
+                        continue
                     raise RuntimeError("every process waits for something that will never happen")
                 dies = self._options.dies_after_ns
                 if dies is not None and self._gpu.now_ns - self._started_ns >= dies:
@@ -113,7 +129,16 @@ class Server:
     def _show_time(self, now_ns: int) -> None:
         self._clock.value = now_ns
 
+    def _end_calls(self) -> float | None:
+        """Ends the calls whose time is over; until the next one's is."""
+        while self._under_way and self._under_way[0][0] <= time.monotonic():
+            self._under_way.pop(0)[2]()
+            self._stands = False
+        return max(self._under_way[0][0] - time.monotonic(), 0) if self._under_way else None
+
     def _may_advance(self) -> bool:
+        if self._under_way or self._stands:
+            return False
         joined = [file for file in self._files if file.threads > 0]
         return bool(joined) and all(file.waits >= file.threads for file in joined)
 
@@ -145,12 +170,35 @@ class Server:
             self._answer(file, packet, answer_to)
 
     def _answer(self, file: File, packet: bytes, answer_to: socket.socket) -> None:
+        self._stands = False
         request, header_size, nested_size, fault, _ = REQUEST.unpack_from(packet)
         header = packet[REQUEST.size : REQUEST.size + header_size]
         nested = packet[REQUEST.size + header_size :] if nested_size and not fault else None
         if request >> 8 == FAKE_MAGIC:
             self._work(file, request & 0xFF, header, answer_to)
             return
+        if request & 0xFF == CONTROL and len(header) == 32 and self._options.disable_s:
+            groups = self._rm.groups_of(file, header, nested)
+            if groups:
+                self._take_time(file, request, header, nested, answer_to.dup(), groups)
+                return
+        self._finish(file, request, header, nested, answer_to)
+
+    def _take_time(
+        self, file: File, request: int, header: bytes, nested: bytes | None, kept: socket.socket, groups: list[Group]
+    ) -> None:
+        """A call that is over later. Two at once are what a real GPU does not bear."""
+        for _, others, _ in self._under_way:
+            for group in (*others, *groups):
+                group.stuck = True
+
+        def end() -> None:
+            with kept:
+                self._finish(file, request, header, nested, kept)
+
+        self._under_way.append((time.monotonic() + self._options.disable_s, groups, end))
+
+    def _finish(self, file: File, request: int, header: bytes, nested: bytes | None, answer_to: socket.socket) -> None:
         outcome = self._call(file, request & 0xFF, header, nested)
         if isinstance(outcome, int):
             _send(answer_to, -1, outcome, b"", None)
@@ -173,6 +221,9 @@ class Server:
         if escape == FREE:
             answer = self._rm.free(file, header)
             return errno.EINVAL if answer is None else (0, answer, None)
+        if escape == DUP:
+            answer = self._rm.duplicate(file, header)
+            return errno.EINVAL if answer is None else (0, answer, None)
         if escape == CONTROL:
             outcome = self._rm.control(file, header, nested)
             return errno.EINVAL if outcome is None else (0, *outcome)
@@ -184,6 +235,8 @@ class Server:
             file.threads += 1
         elif kind == LEAVE:
             file.threads -= 1
+        elif kind == PROGRESS:
+            header = WORK.pack(client, handle, self._gpu.progress_ns(handle), 0, 0)
         elif kind == SLEEP:
             self._gpu.sleep(value, self._waiting(file, answer_to))
             return

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The few structures of NVIDIA's resource manager (RM) that pass through ioctl() and that the shim
- * reads: names, sizes and offsets as in the open kernel modules (nvos.h, nv-ioctl.h, ctrla06c.h,
- * ctrl2080gr.h). They are the same in the driver branches RM_MAJOR_FIRST to RM_MAJOR_LAST, but for
- * one that has grown: its size tells which it is.
+ * and the executor's relay read: names, sizes and offsets as in the open kernel modules (nvos.h,
+ * nv-ioctl.h, ctrla06c.h, ctrl2080gr.h, ctrl2080fifo.h). They are the same in the driver branches
+ * RM_MAJOR_FIRST to RM_MAJOR_LAST, but for one that has grown: its size tells which it is.
+ *
+ * The gate of the executor stops channels on RM_GATE_MAJOR alone, where it was measured.
  */
 #ifndef VGPUMGR_RM_ABI_H
 #define VGPUMGR_RM_ABI_H
@@ -14,11 +16,13 @@
 
 #define RM_MAJOR_FIRST 515
 #define RM_MAJOR_LAST 610
+#define RM_GATE_MAJOR 580
 
 #define RM_MAGIC 'F'
 #define RM_ESC_FREE 0x29
 #define RM_ESC_CONTROL 0x2a
 #define RM_ESC_ALLOC 0x2b
+#define RM_ESC_DUP 0x34
 #define RM_ESC_REGISTER_FD 201
 #define RM_ESC_CHECK_VERSION 210
 #define RM_ESC_XFER 211
@@ -33,9 +37,17 @@
 #define RM_ENGINE_GR0 1
 #define RM_ENGINE_GR_LAST 8
 
+#define RM_ENGINE_COPY0 9
+#define RM_ENGINE_COPY_LAST 18
+
+#define RM_CMD_GROUP_SCHEDULE 0xa06c0101
+#define RM_CMD_GROUP_BIND 0xa06c0102
 #define RM_CMD_SET_TIMESLICE 0xa06c0103
 #define RM_CMD_GET_TIMESLICE 0xa06c0104
 #define RM_CMD_GROUP_GET_INFO 0xa06c0106
+#define RM_CMD_CHANNEL_SCHEDULE 0xa06f0103
+#define RM_CMD_CHANNEL_BIND 0xa06f0104
+#define RM_CMD_DISABLE_CHANNELS 0x2080110b
 #define RM_CMD_SET_PREEMPTION_MODE 0x20801210
 #define RM_CMD_PREEMPTION_BIND 0x20801211
 
@@ -43,7 +55,10 @@
 #define RM_COMPUTE_WFI 0
 #define RM_COMPUTE_CILP 2
 
+#define RM_DISABLE_CHANNELS_MAX 64
+
 #define RM_OK 0x0
+#define RM_ERR_INSUFFICIENT_RESOURCES 0x1a
 #define RM_ERR_INSUFFICIENT_PERMISSIONS 0x1b
 #define RM_ERR_INVALID_ARGUMENT 0x1f
 #define RM_ERR_INVALID_CLASS 0x22
@@ -97,6 +112,17 @@ struct rm_alloc_long {
 	uint32_t status;
 };
 
+/* NVOS55: a second handle of an object, in another client perhaps. */
+struct rm_dup {
+	uint32_t client;
+	uint32_t parent;
+	uint32_t object;
+	uint32_t source_client;
+	uint32_t source_object;
+	uint32_t flags;
+	uint32_t status;
+};
+
 /* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
 struct rm_group_params {
 	uint32_t object_error;
@@ -104,6 +130,24 @@ struct rm_group_params {
 	uint32_t vaspace;
 	uint32_t engine_type;
 	uint8_t from_vgpu_plugin;
+};
+
+/* NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS, and the same of a channel */
+struct rm_schedule {
+	uint8_t enable;
+	uint8_t skip_submit;
+	uint8_t skip_enable;
+};
+
+/* NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS */
+struct rm_disable_channels {
+	uint8_t disable;
+	uint32_t count;
+	uint8_t only_scheduling;
+	uint8_t rewind;
+	uint64_t event;
+	uint32_t clients[RM_DISABLE_CHANNELS_MAX];
+	uint32_t channels[RM_DISABLE_CHANNELS_MAX];
 };
 
 /* NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS */
@@ -166,6 +210,11 @@ static_assert(offsetof(struct rm_alloc_short, status) == 28, "NVOS21.status");
 static_assert(sizeof(struct rm_alloc_long) == 48, "NVOS64");
 static_assert(offsetof(struct rm_alloc_long, params_size) == 32, "NVOS64.paramsSize");
 static_assert(offsetof(struct rm_alloc_long, status) == 40, "NVOS64.status");
+static_assert(sizeof(struct rm_dup) == 28, "NVOS55");
+static_assert(sizeof(struct rm_schedule) == 3, "GPFIFO_SCHEDULE");
+static_assert(sizeof(struct rm_disable_channels) == 536, "FIFO_DISABLE_CHANNELS");
+static_assert(offsetof(struct rm_disable_channels, clients) == 24, "hClientList");
+static_assert(offsetof(struct rm_disable_channels, channels) == 280, "hChannelList");
 static_assert(sizeof(struct rm_group_params) == 20, "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS");
 static_assert(offsetof(struct rm_group_params, engine_type) == 12, "engineType");
 static_assert(sizeof(struct rm_preemption_mode) == 32, "SET_CTXSW_PREEMPTION_MODE");
