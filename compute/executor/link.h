@@ -16,6 +16,8 @@
  *	RELEASE			none		none
  *	COMPILE			job		ANSWER with the result, when the compiler
  *							has ended
+ *	RELAY			listener	ANSWER: a relay answers for the child's ioctl()
+ *							from then on (gate/relay.h)
  *
  * A compiler is a process of its own: `vgpu-child --compile`, in a sandbox that
  * may start the linker.  It has the job as VGPU_FD_JOB and writes the result to
@@ -59,6 +61,7 @@ enum vgpu_link_op {
 	VGPU_LINK_RELEASE,	/* @bytes that were reserved */
 	VGPU_LINK_COMPILE,
 	VGPU_LINK_ANSWER,	/* of the supervisor */
+	VGPU_LINK_RELAY,	/* before SERVING, and once, of a child that was told to */
 };
 
 /**

@@ -28,7 +28,7 @@ install-executor: $(EXECUTOR_PROGRAMS)
 $(OUT)/vgpu-child: $(EXECUTOR)/log.o $(EXECUTOR_SANDBOX) $(EXECUTOR_CHILD) $(EXECUTOR_OPENCL) $(EXECUTOR_CORE)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl
 
-$(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR)/header.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
+$(OUT)/vgpu-supervisor: $(EXECUTOR)/log.o $(EXECUTOR)/header.o $(EXECUTOR)/notice.o $(EXECUTOR_SANDBOX) $(EXECUTOR_SUPERVISOR)
 	$(CC) $(CFLAGS) -o $@ $^
 
 $(OUT)/vgpu-executor: $(EXECUTOR_COMMON) $(EXECUTOR_SLICE)

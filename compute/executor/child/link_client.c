@@ -207,6 +207,21 @@ bool vgpu_link_take_compiled(struct vgpu_link *link, struct vgpu_link_compiled *
 	return some;
 }
 
+int vgpu_link_relay(int socket, int listener)
+{
+	const struct vgpu_link_message request = { .version = VGPU_LINK_VERSION, .op = VGPU_LINK_RELAY };
+	struct vgpu_link_message answer;
+	ssize_t received;
+
+	send_message(socket, &request, listener);
+	do
+		received = recv(socket, &answer, sizeof(answer), 0);
+	while (received < 0 && errno == EINTR);
+	if (received != sizeof(answer) || answer.op != VGPU_LINK_ANSWER)
+		orphaned();
+	return answer.status;
+}
+
 void vgpu_link_say(int socket, enum vgpu_link_op op, const char *reason)
 {
 	struct vgpu_link_message message = { .version = VGPU_LINK_VERSION, .op = op };

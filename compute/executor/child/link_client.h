@@ -62,6 +62,14 @@ void vgpu_link_release(struct vgpu_link *link, uint64_t bytes);
 int vgpu_link_compile(struct vgpu_link *link, int job, uint64_t token);
 bool vgpu_link_take_compiled(struct vgpu_link *link, struct vgpu_link_compiled *compiled);
 
+/**
+ * vgpu_link_relay() - have the supervisor answer for this process's ioctl()
+ * @listener: of vgpu_sandbox_listen()
+ *
+ * Before vgpu_link_open().  Return: 0 when it does, or a positive errno value.
+ */
+int vgpu_link_relay(int socket, int listener);
+
 /* SERVING, or FAILED with a reason.  Needs no vgpu_link_open(). */
 void vgpu_link_say(int socket, enum vgpu_link_op op, const char *reason);
 

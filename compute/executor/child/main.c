@@ -59,6 +59,21 @@ static void die_with_supervisor(void)
 		_exit(1);
 }
 
+static void be_relayed(const struct vgpu_child *child)
+{
+	int listener, error;
+
+	if (!child->options.sandbox.relayed)
+		return;
+	listener = vgpu_sandbox_listen();
+	if (listener < 0)
+		vgpu_child_end("calls to the driver cannot be relayed: %s", strerror(-listener));
+	error = vgpu_link_relay(VGPU_FD_SUPERVISOR, listener);
+	close(listener);
+	if (error)
+		vgpu_child_end("there is no relay: %s", strerror(error));
+}
+
 static void say_ready(const struct vgpu_child *child)
 {
 	struct vgpu_window *window = child->window;
@@ -94,6 +109,7 @@ static _Noreturn void be_child(struct vgpu_child *child,
 	if (vgpu_sandbox_confine(&child->options.sandbox, reason))
 		vgpu_child_end("%s", reason);
 	die_with_supervisor();
+	be_relayed(child);
 	vgpu_request_ring_open(&child->requests, child->window, child->arbiter->wake_client);
 	vgpu_reply_ring_open(&child->replies, child->window, child->arbiter->wake_client);
 	error = vgpu_link_open(&child->link, VGPU_FD_SUPERVISOR, vgpu_child_wake, child);

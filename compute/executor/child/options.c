@@ -20,7 +20,8 @@ static const char usage[] =
 	"  --namespaces LIST     which this process has for itself\n"
 	"  --scratch PATH        where to write, without a mount namespace\n"
 	"  --scratch-bytes N     of the scratch space (default 64 MiB)\n"
-	"  --address-bytes N     address space, 0 for no limit (default)\n";
+	"  --address-bytes N     address space, 0 for no limit (default)\n"
+	"  --nvidia N            computes on /dev/nvidiaN, and has the supervisor answer for its ioctl()\n";
 
 static _Noreturn void refuse(const char *option, const char *value)
 {
@@ -79,13 +80,13 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 		{ "spin-us", 1, NULL, 's' }, { "sandbox", 1, NULL, 'x' },
 		{ "namespaces", 1, NULL, 'n' }, { "scratch", 1, NULL, 't' },
 		{ "scratch-bytes", 1, NULL, 'T' }, { "address-bytes", 1, NULL, 'd' },
-		{ "compile", 0, NULL, 'c' }, { "help", 0, NULL, 'h' }, { 0 },
+		{ "nvidia", 1, NULL, 'g' }, { "compile", 0, NULL, 'c' }, { "help", 0, NULL, 'h' }, { 0 },
 	};
 	int option;
 
 	*options = (struct vgpu_child_options){
 		.backend = "opencl",
-		.sandbox = { .scratch_bytes = 64ull << 20 },
+		.sandbox = { .scratch_bytes = 64ull << 20, .gpu = -1 },
 	};
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
 		switch (option) {
@@ -123,6 +124,10 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 		case 'd':
 			options->sandbox.address_bytes = number("address-bytes", optarg);
 			break;
+		case 'g':
+			options->sandbox.gpu = (int)number("nvidia", optarg);
+			options->sandbox.relayed = true;
+			break;
 		case 'c':
 			options->compile = true;
 			break;
@@ -140,4 +145,5 @@ void vgpu_child_read_options(struct vgpu_child_options *options, int argc, char 
 	}
 	options->sandbox.compiler = options->compile;
 	options->sandbox.library = options->library;
+	options->sandbox.relayed = options->sandbox.relayed && !options->compile;
 }

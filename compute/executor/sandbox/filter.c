@@ -218,7 +218,10 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 		allow(program, compiler_allowed[i]);
 	/* Its flags are in memory, where they cannot be checked; glibc then uses clone. */
 	refuse_call(program, __NR_clone3, ENOSYS);
-	refuse_call(program, __NR_ioctl, ENOTTY);
+	if (sandbox->relayed)
+		allow(program, __NR_ioctl);
+	else
+		refuse_call(program, __NR_ioctl, ENOTTY);
 	if (sandbox->compiler)
 		allow_clone(program);
 	allow_values(program, __NR_prctl, 0, names, 3);

@@ -40,7 +40,7 @@ static int allow(int ruleset, const char *path, uint64_t access)
 		error = errno;
 	else if (!S_ISDIR(status.st_mode))
 		rule.allowed_access &= LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_EXECUTE |
-				       LANDLOCK_ACCESS_FS_WRITE_FILE;
+				       LANDLOCK_ACCESS_FS_WRITE_FILE | IOCTL;
 	if (!error && syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0))
 		error = errno;
 	close(rule.parent_fd);
@@ -49,7 +49,9 @@ static int allow(int ruleset, const char *path, uint64_t access)
 
 static int allow_all(const struct vgpu_sandbox *sandbox, int ruleset, uint64_t handled)
 {
+	char gpu[VGPU_SANDBOX_GPU_PATH];
 	const char *const *path;
+	const char *file;
 	char *library, *end;
 	int error = 0;
 
@@ -59,6 +61,8 @@ static int allow_all(const struct vgpu_sandbox *sandbox, int ruleset, uint64_t h
 		error = allow(ruleset, *path, READ | LANDLOCK_ACCESS_FS_EXECUTE);
 	if (!error)
 		error = allow(ruleset, "/dev/null", READ | LANDLOCK_ACCESS_FS_WRITE_FILE);
+	for (unsigned int i = 0; !error && (file = vgpu_sandbox_gpu_file(sandbox, i, gpu)); i++)
+		error = allow(ruleset, file, READ | LANDLOCK_ACCESS_FS_WRITE_FILE | (handled & IOCTL));
 	if (!error && sandbox->library && strchr(sandbox->library, '/')) {
 		library = realpath(sandbox->library, NULL);
 		if (library) {

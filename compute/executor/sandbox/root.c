@@ -168,6 +168,17 @@ static int enter(uint64_t scratch_bytes)
 	return 0;
 }
 
+static int add_gpu(struct trees *trees, const struct vgpu_sandbox *sandbox)
+{
+	char path[VGPU_SANDBOX_GPU_PATH];
+	const char *file;
+	int error = 0;
+
+	for (unsigned int i = 0; !error && (file = vgpu_sandbox_gpu_file(sandbox, i, path)); i++)
+		error = add(trees, file);
+	return error;
+}
+
 int vgpu_sandbox_root(const struct vgpu_sandbox *sandbox)
 {
 	struct trees trees = { .list = calloc(TREES, sizeof(struct tree)) };
@@ -180,6 +191,8 @@ int vgpu_sandbox_root(const struct vgpu_sandbox *sandbox)
 		error = add(&trees, *path);
 	for (path = vgpu_sandbox_compiler_files; !error && sandbox->compiler && *path; path++)
 		error = add(&trees, *path);
+	if (!error)
+		error = add_gpu(&trees, sandbox);
 	if (!error)
 		error = add_library(&trees, sandbox->library);
 	if (!error && mount("tmpfs", NEW_ROOT, "tmpfs", MS_NOSUID | MS_NODEV,

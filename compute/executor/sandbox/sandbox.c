@@ -31,6 +31,18 @@ const char *const vgpu_sandbox_compiler_files[] = {
 	"/usr/bin/ld", "/usr/bin/ld.bfd", "/usr/bin/ld.lld", NULL,
 };
 
+const char *vgpu_sandbox_gpu_file(const struct vgpu_sandbox *sandbox, unsigned int number, char *path)
+{
+	static const char *const shared[] = { "/dev/nvidiactl", "/dev/nvidia-uvm" };
+
+	if (sandbox->gpu < 0 || sandbox->compiler || number > 2)
+		return NULL;
+	if (number < 2)
+		return shared[number];
+	snprintf(path, VGPU_SANDBOX_GPU_PATH, "/dev/nvidia%d", sandbox->gpu);
+	return path;
+}
+
 /* False if the sandbox is not to be had without this part. */
 static bool settle(const struct vgpu_sandbox *sandbox, const char *part, int error, char *reason)
 {

@@ -41,6 +41,8 @@ extern const unsigned int vgpu_namespaces_count;
  * @scratch_bytes: of the tmpfs, and of the longest file
  * @address_bytes: address space that the process may have, and so memory, however
  *	it is made; 0 for no limit
+ * @gpu: minor number of the NVIDIA GPU whose files it may open, or -1
+ * @relayed: a relay answers for its ioctl() calls; else they are refused
  */
 struct vgpu_sandbox {
 	enum vgpu_sandbox_policy policy;
@@ -50,6 +52,8 @@ struct vgpu_sandbox {
 	const char *scratch;
 	uint64_t scratch_bytes;
 	uint64_t address_bytes;
+	int gpu;
+	bool relayed;
 };
 
 /**
@@ -63,6 +67,15 @@ int vgpu_sandbox_confine(struct vgpu_sandbox *sandbox, char *reason);
 /* System calls, in all threads; result as above. */
 int vgpu_sandbox_close(const struct vgpu_sandbox *sandbox, char *reason);
 
+/**
+ * vgpu_sandbox_listen() - have somebody else answer for each ioctl() from now on
+ *
+ * Before other threads are started.  The process must pass on what this returns, and close
+ * it: while nobody has it open, its ioctl() calls fail with ENOSYS.
+ * Return: a descriptor, or -errno.
+ */
+int vgpu_sandbox_listen(void);
+
 /* The parts, for sandbox.c: 0, or a positive errno value. */
 int vgpu_sandbox_root(const struct vgpu_sandbox *sandbox);
 int vgpu_sandbox_landlock(const struct vgpu_sandbox *sandbox);
@@ -73,6 +86,9 @@ int vgpu_sandbox_filter(const struct vgpu_sandbox *sandbox);
 /* Files that a confined process sees, in the order of their mounts; ends with NULL. */
 extern const char *const vgpu_sandbox_files[];
 extern const char *const vgpu_sandbox_compiler_files[];
+/* The files of NVIDIA's driver that @gpu gives, by number; NULL behind the last. */
+#define VGPU_SANDBOX_GPU_PATH	32u
+const char *vgpu_sandbox_gpu_file(const struct vgpu_sandbox *sandbox, unsigned int number, char *path);
 /* Where a process in a mount namespace writes. */
 #define VGPU_SANDBOX_SCRATCH	"/tmp"
 

@@ -102,6 +102,8 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	add_number(&arguments, "--spin-us", s->options.spin_us);
 	add_number(&arguments, "--address-bytes", one->compiler ? s->options.compiler_bytes :
 						  window_bytes + memory_bytes + s->options.overhead_bytes);
+	if (s->options.gpu >= 0 && !one->compiler)
+		add_number(&arguments, "--nvidia", (uint64_t)s->options.gpu);
 	copy_environment(environment);
 	memcpy(spawn.descriptors, descriptors, count * sizeof(int));
 	spawn.descriptors_count = count;

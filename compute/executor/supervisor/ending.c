@@ -97,7 +97,8 @@ static void kill_orphan(pid_t pid, int process, void *context)
 	if (pid == s->janitor)
 		return;
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
-		if (s->children[i].used && !s->children[i].died && s->children[i].member.pid == pid)
+		if (s->children[i].used && (s->children[i].relay == pid ||
+					    (!s->children[i].died && s->children[i].member.pid == pid)))
 			return;
 	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
 		if (s->compilers[i].used && !s->compilers[i].died && s->compilers[i].member.pid == pid)
@@ -128,6 +129,8 @@ static bool finish(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 		return true;
 	if (!(one->namespaces & CLONE_NEWPID) && s->gate.kind == VGPU_GATE_SIGNAL)
 		kill_orphans(&orphans);
+	if (!vgpu_relay_end(one))
+		return false;
 	if (orphans.count || !vgpu_gate_remove(&s->gate, &one->member))
 		return false;
 	if (!(one->namespaces & CLONE_NEWPID))
@@ -174,6 +177,7 @@ bool vgpu_reap(struct vgpu_supervisor *s)
 		processor_ns = ((uint64_t)used.ru_utime.tv_sec + (uint64_t)used.ru_stime.tv_sec) *
 				       1000000000u +
 			       ((uint64_t)used.ru_utime.tv_usec + (uint64_t)used.ru_stime.tv_usec) * 1000u;
+		vgpu_relay_note_end(s, information.si_pid, status_of(&information));
 		for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
 			note_end(&s->children[i], information.si_pid, status_of(&information), processor_ns);
 		for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)

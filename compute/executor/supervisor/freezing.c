@@ -2,8 +2,10 @@
 /*
  * The gate, as the arbiter asks for it.  DONE is sent when each child has stopped, so
  * nothing of the slice runs from then on.  A child that does not stop in time is
- * killed; DONE then comes when it is dead.
+ * killed; DONE then comes when it is dead.  What children have under way on a GPU is
+ * stopped after them, and started before them.
  */
+#include <errno.h>
 #include <syslog.h>
 
 #include "executor/log.h"
@@ -92,7 +94,7 @@ void vgpu_freeze_poll(struct vgpu_supervisor *s)
 
 	if (!s->freezing)
 		return;
-	if (has_stopped(s)) {
+	if (has_stopped(s) && vgpu_relays_close(s)) {
 		vgpu_latency_add(&s->gate.latency, vgpu_now_ns() - s->gate_asked_ns);
 		s->freezing = false;
 		s->gate_killed = false;
@@ -146,7 +148,9 @@ void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence)
 				    "the gate was opened before it was closed");
 	}
 	calm(s);
-	if (s->gate.closed)
+	if (!vgpu_relays_reopen(s))
+		error = EBUSY;
+	else if (s->gate.closed)
 		error = vgpu_gate_reopen(&s->gate, list, members(s, list));
 	vgpu_control_answer(s, error ? VGPU_SUPERVISOR_FAILED : VGPU_SUPERVISOR_DONE, sequence, 0,
 			    error ? "the gate cannot be opened" : NULL);

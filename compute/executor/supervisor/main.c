@@ -100,6 +100,11 @@ static void open_supervisor(struct vgpu_supervisor *s)
 	error = vgpu_janitor_start(s);
 	if (error)
 		vgpu_log(LOG_WARNING, "event=janitor none: error=%d", error);
+	error = vgpu_relays_open(s);
+	if (error) {
+		fprintf(stderr, "vgpu-supervisor: --gate-lock: %s\n", strerror(error));
+		exit(1);
+	}
 	vgpu_compilers_open(s);
 	hurry(s);
 	vgpu_watch(s, VGPU_CONTROL_SOCKET, EPOLLIN, VGPU_EVENT_CONTROL, 0);

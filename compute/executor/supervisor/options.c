@@ -18,6 +18,9 @@ static const char usage[] =
 	"                            none: for a debugger\n"
 	"  --gate KIND               auto (default), cgroup2, cgroup1 or signal\n"
 	"  --cgroup PATH             a cgroup that was delegated to this supervisor (default: its own)\n"
+	"  --nvidia N                children compute on /dev/nvidiaN, and the gate stops its channels too\n"
+	"  --gate-lock PATH          what supervisors of one host lock for that (default\n"
+	"                            /run/vgpumgr-gate.lock, or in $XDG_RUNTIME_DIR)\n"
 	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
 	"  --spin-us N               how long a child looks at its ring before it sleeps, if that pays\n"
 	"                            (default 20, and 0 with less than 3 processors)\n"
@@ -78,6 +81,7 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 		{ "compilers", 1, NULL, 'n' },
 		{ "compiler-bytes", 1, NULL, 'B' }, { "compiler-limit-ms", 1, NULL, 'M' },
 		{ "compile-cache-bytes", 1, NULL, 'C' },
+		{ "nvidia", 1, NULL, 'N' }, { "gate-lock", 1, NULL, 'K' },
 		{ "help", 0, NULL, 'h' }, { 0 },
 	};
 	int option;
@@ -89,6 +93,7 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 		.compiler_bytes = 4ull << 30, .compiler_limit_ns = 300000000000ull,
 		.compile_cache_bytes = 64ull << 20,
 		.gate_limit_ns = 1000000000ull, .compilers = 2,
+		.gpu = -1,
 		.spin_us = get_nprocs() > 2 ? 20 : 0,
 	};
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
@@ -141,6 +146,12 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 			break;
 		case 'C':
 			options->compile_cache_bytes = number("compile-cache-bytes", optarg, 0, 1ull << 40);
+			break;
+		case 'N':
+			options->gpu = (int)number("nvidia", optarg, 0, 31);
+			break;
+		case 'K':
+			options->gate_lock = optarg;
 			break;
 		case 'h':
 			fputs(usage, stdout);

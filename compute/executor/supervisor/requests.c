@@ -11,7 +11,7 @@
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
-#define COMPILE_DESCRIPTORS	1u
+#define DESCRIPTORS_MAX	1u
 #define LAST_WORDS	1024u
 /* What one datagram costs of a child's credit, and the most that it saves up. */
 #define DATAGRAM_NS	(1000000000u / VGPU_LINK_RATE)
@@ -104,6 +104,10 @@ static void handle(struct vgpu_supervisor *s, struct vgpu_supervised *child,
 
 	switch (message->op) {
 	case VGPU_LINK_SERVING:
+		if (s->options.gpu >= 0 && !child->relay) {
+			vgpu_kill(s, child, "it would serve without a relay");
+			break;
+		}
 		if (!child->serving)
 			vgpu_log(LOG_INFO, "child=%llu event=serving after_us=%llu",
 				 (unsigned long long)child->number,
@@ -123,6 +127,17 @@ static void handle(struct vgpu_supervisor *s, struct vgpu_supervised *child,
 		error = vgpu_compilers_queue(s, child, message->sequence, descriptors[0]);
 		if (error)
 			answer(s, child, message->sequence, error, 0, -1);
+		break;
+	case VGPU_LINK_RELAY:
+		if (s->options.gpu < 0 || child->relay || child->serving) {
+			vgpu_kill(s, child, "it has no relay to ask for");
+			break;
+		}
+		error = vgpu_relay_start(s, child, descriptors[0]);
+		if (error)
+			vgpu_log(LOG_ERR, "child=%llu event=relay error=%d",
+				 (unsigned long long)child->number, error);
+		answer(s, child, message->sequence, error, 0, -1);
 		break;
 	default:
 		vgpu_kill(s, child, "it sent a datagram that its supervisor does not know");
@@ -191,13 +206,13 @@ void vgpu_requests_unmute(struct vgpu_supervisor *s, uint64_t now_ns)
 void vgpu_requests_last_words(struct vgpu_supervised *child)
 {
 	struct vgpu_link_message message;
-	int descriptors[COMPILE_DESCRIPTORS];
+	int descriptors[DESCRIPTORS_MAX];
 	unsigned int count = 0;
 
 	/* No more than its socket holds, and nobody writes to it any more. */
 	for (unsigned int i = 0; i < LAST_WORDS; i++) {
 		if (vgpu_receive(child->link, &message, sizeof(message), descriptors, &count,
-				 COMPILE_DESCRIPTORS) <= 0)
+				 DESCRIPTORS_MAX) <= 0)
 			break;
 		if (message.version == VGPU_LINK_VERSION && message.op == VGPU_LINK_FAILED)
 			fail(child, &message);
@@ -206,17 +221,22 @@ void vgpu_requests_last_words(struct vgpu_supervised *child)
 	}
 }
 
+static unsigned int descriptors_of(uint32_t op)
+{
+	return op == VGPU_LINK_COMPILE || op == VGPU_LINK_RELAY ? 1 : 0;
+}
+
 void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *child)
 {
 	struct vgpu_link_message message;
-	int descriptors[COMPILE_DESCRIPTORS];
+	int descriptors[DESCRIPTORS_MAX];
 	unsigned int count = 0;
 	int received;
 
 	if (!may_read(s, child, vgpu_now_ns()))
 		return;
 	received = vgpu_receive(child->link, &message, sizeof(message), descriptors, &count,
-				COMPILE_DESCRIPTORS);
+				DESCRIPTORS_MAX);
 	if (!received)
 		return;
 	if (received == VGPU_RECEIVED_END) {
@@ -224,7 +244,7 @@ void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *ch
 		vgpu_watch(s, child->link, 0, VGPU_EVENT_LINK, (unsigned int)(child - s->children));
 		vgpu_kill(s, child, NULL);
 	} else if (received < 0 || message.version != VGPU_LINK_VERSION ||
-		   count != (message.op == VGPU_LINK_COMPILE ? COMPILE_DESCRIPTORS : 0)) {
+		   count != descriptors_of(message.op)) {
 		vgpu_kill(s, child, "it sent a malformed datagram");
 	} else {
 		handle(s, child, &message, descriptors);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/resource.h>
 
+#include "executor/gate/channels.h"
 #include "executor/gate/gate.h"
 #include "executor/gate/memory.h"
 #include "executor/link.h"
@@ -28,7 +29,10 @@ enum {
 	VGPU_CONTROL_SOCKET = 3,	/* to the arbiter */
 };
 
-/* The command line; times in ns. */
+/*
+ * The command line; times in ns.  @gpu is the minor number of the NVIDIA GPU that children
+ * compute on, whose channels the gate stops, or -1.
+ */
 struct vgpu_supervisor_options {
 	const char *tenant;
 	const char *child;
@@ -46,6 +50,8 @@ struct vgpu_supervisor_options {
 	uint64_t compile_cache_bytes;
 	uint64_t gate_limit_ns;
 	unsigned int compilers;
+	int gpu;
+	const char *gate_lock;
 	bool hurry;
 };
 
@@ -58,6 +64,8 @@ struct vgpu_supervisor_options {
  * @reserved_bytes: of the slice's accelerator memory
  * @credit_ns: of the time that a datagram costs, what was saved up
  * @muted_until_ns: nothing is read from @link until then; 0 if it is read
+ * @relay: makes the child's calls to the driver (gate/relay.h), or 0
+ * @channels: of a child with a relay: what it has under way
  * @died: the first process was reaped; others may be left
  * @deadline_ns: of a compiler
  * @client: of a compiler: number of the child that asked
@@ -79,6 +87,8 @@ struct vgpu_supervised {
 	int link;
 	int window;
 	struct vgpu_output output;
+	pid_t relay;
+	struct vgpu_channels channels;
 	uint64_t window_bytes;
 	uint64_t reserved_bytes;
 	uint64_t credit_ns;
@@ -116,6 +126,7 @@ struct vgpu_scratch {
  * @gone_ns: processor time of children that have ended
  * @gate_sequence: of the FREEZE that waits for children to stop; 0 for none
  * @gate_asked_ns: when it came
+ * @gate_lock: file to lock for calls that stop channels, or -1
  * @hurried: children's threads run before others until they have stopped
  * @compilers_next_ns: no compiler may be started before; 0 if one may be
  * @links_at_ns: time up to which children were given credit for their datagrams
@@ -140,6 +151,7 @@ struct vgpu_supervisor {
 	uint64_t gate_sequence;
 	uint64_t gate_asked_ns;
 	bool gate_killed;
+	int gate_lock;
 	bool hurried;
 	struct vgpu_supervised children[VGPU_CHILDREN_MAX];
 	struct vgpu_supervised compilers[VGPU_COMPILERS_MAX];
@@ -208,6 +220,20 @@ void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns
 void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence);
 void vgpu_freeze_report(const struct vgpu_supervisor *s);
 void vgpu_freeze_poll(struct vgpu_supervisor *s);
+
+/* relays.c: what children have under way on an NVIDIA GPU */
+/* 0 or a positive errno value. */
+int vgpu_relays_open(struct vgpu_supervisor *s);
+/* The child's listener stays the caller's.  0 or a positive errno value. */
+int vgpu_relay_start(struct vgpu_supervisor *s, struct vgpu_supervised *child, int listener);
+/* This process has ended, with a status as of waitpid(). */
+void vgpu_relay_note_end(struct vgpu_supervisor *s, pid_t pid, int status);
+/* Of a child that has ended: false while its relay has not; frees what they shared. */
+bool vgpu_relay_end(struct vgpu_supervised *child);
+/* All children are stopped: stops what they have under way.  False: call it again soon. */
+bool vgpu_relays_close(struct vgpu_supervisor *s);
+/* Before children go on.  False if it cannot be done now. */
+bool vgpu_relays_reopen(struct vgpu_supervisor *s);
 
 /* requests.c: datagrams of children */
 void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *child);

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/gate/channels.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+#include "rm_abi.h"
+
+#define ROOT_LOCK	"/run/vgpumgr-gate.lock"
+/* In force beside a neighbour that works; alone a group runs whatever its timeslice is. */
+#define CLOSED_US	1u
+#define OPEN_US	20000u
+
+int vgpu_channels_lock_open(const char *path)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	char own[4096];
+
+	if (!path && !geteuid())
+		path = ROOT_LOCK;
+	if (!path) {
+		if (!runtime || snprintf(own, sizeof(own), "%s/vgpumgr-gate.lock", runtime) >= (int)sizeof(own)) {
+			errno = ENOENT;
+			return -1;
+		}
+		path = own;
+	}
+	return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+bool vgpu_channels_lock(int lock)
+{
+	return !flock(lock, LOCK_EX | LOCK_NB);
+}
+
+void vgpu_channels_unlock(int lock)
+{
+	flock(lock, LOCK_UN);
+}
+
+/* Copy engines have groups of their own. */
+static bool runs_kernels(const struct rm_object *group)
+{
+	return group->kind == RM_GROUP &&
+	       (group->engine < RM_ENGINE_COPY0 || group->engine > RM_ENGINE_COPY_LAST);
+}
+
+static bool fail(char *reason, const char *what, uint32_t number)
+{
+	snprintf(reason, VGPU_CHANNELS_REASON, "%s 0x%x", what, number);
+	return false;
+}
+
+/**
+ * struct turn - one way for all groups of a child
+ * @refused: out: the driver does not take such calls at all
+ */
+struct turn {
+	struct rm_objects *objects;
+	int process;
+	bool close;
+	char *reason;
+	bool refused;
+};
+
+/* Makes a control call with a file of the child's: the driver asks which file, not who. */
+static bool control(struct turn *turn, uint32_t client, uint32_t object, uint32_t command,
+		    void *parameters, uint32_t bytes)
+{
+	struct rm_control call = {
+		.client = client, .object = object, .cmd = command,
+		.params = (uintptr_t)parameters, .params_size = bytes, .status = UINT32_MAX,
+	};
+	const struct rm_object *owner = rm_find(turn->objects, client, client);
+	int file = owner ? pidfd_getfd(turn->process, owner->file, 0) : -1, result, error;
+
+	if (file < 0)
+		return fail(turn->reason, "no file of client", client);
+	result = ioctl(file, _IOWR(RM_MAGIC, RM_ESC_CONTROL, struct rm_control), &call);
+	error = errno;
+	close(file);
+	if (result < 0)
+		return fail(turn->reason, "driver: errno", (uint32_t)error);
+	if (call.status == RM_OK)
+		return true;
+	turn->refused = call.status == RM_ERR_NOT_SUPPORTED ||
+			call.status == RM_ERR_INSUFFICIENT_PERMISSIONS;
+	return fail(turn->reason, "driver: status", call.status);
+}
+
+static bool flush(struct turn *turn, const struct rm_object *subdevice, struct rm_disable_channels *list)
+{
+	bool done = !list->count || control(turn, subdevice->client, subdevice->handle,
+					    RM_CMD_DISABLE_CHANNELS, list, sizeof(*list));
+
+	list->count = 0;
+	return done;
+}
+
+static bool list_channels(struct turn *turn, const struct rm_object *subdevice,
+			  const struct rm_object *group, struct rm_disable_channels *list)
+{
+	for (uint32_t i = 0; i < turn->objects->count; i++) {
+		const struct rm_object *channel = &turn->objects->list[i];
+
+		if (channel->kind != RM_CHANNEL || channel->client != group->client ||
+		    channel->parent != group->handle)
+			continue;
+		if (list->count == RM_DISABLE_CHANNELS_MAX && !flush(turn, subdevice, list))
+			return false;
+		list->clients[list->count] = channel->client;
+		list->channels[list->count++] = channel->handle;
+	}
+	return true;
+}
+
+/* All groups of a device: the driver takes a list only on a subdevice of their own client. */
+static bool disable_device(struct turn *turn, const struct rm_object *device)
+{
+	struct rm_disable_channels list = { .disable = turn->close };
+	const struct rm_object *subdevice = NULL;
+
+	for (uint32_t i = 0; i < turn->objects->count && !subdevice; i++) {
+		const struct rm_object *object = &turn->objects->list[i];
+
+		if (object->kind == RM_SUBDEVICE && object->client == device->client &&
+		    object->parent == device->handle)
+			subdevice = object;
+	}
+	for (uint32_t i = 0; i < turn->objects->count; i++) {
+		const struct rm_object *group = &turn->objects->list[i];
+
+		if (!runs_kernels(group) || group->client != device->client ||
+		    group->parent != device->handle)
+			continue;
+		if (!subdevice)
+			return fail(turn->reason, "no subdevice of client", device->client);
+		if (!list_channels(turn, subdevice, group, &list))
+			return false;
+	}
+	return flush(turn, subdevice, &list);
+}
+
+static bool disable(struct turn *turn)
+{
+	for (uint32_t i = 0; i < turn->objects->count; i++)
+		if (turn->objects->list[i].kind == RM_DEVICE &&
+		    !disable_device(turn, &turn->objects->list[i]))
+			return false;
+	return true;
+}
+
+static bool set_timeslices(struct turn *turn)
+{
+	for (uint32_t i = 0; i < turn->objects->count; i++) {
+		const struct rm_object *group = &turn->objects->list[i];
+		uint64_t timeslice_us = turn->close ? CLOSED_US : OPEN_US;
+
+		if (runs_kernels(group) && !control(turn, group->client, group->handle, RM_CMD_SET_TIMESLICE,
+						    &timeslice_us, sizeof(timeslice_us)))
+			return false;
+	}
+	return true;
+}
+
+bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason)
+{
+	struct turn turn = {
+		.objects = channels->objects, .process = process, .close = close, .reason = reason,
+	};
+
+	if (close)
+		channels->closed = true;
+	if (!channels->by_timeslice) {
+		if (disable(&turn)) {
+			channels->closed = close;
+			return true;
+		}
+		if (!turn.refused || !close)
+			return false;
+		channels->by_timeslice = true;
+	}
+	if (!set_timeslices(&turn))
+		return false;
+	channels->closed = close;
+	return true;
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/gate/relay.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "executor/gate/relay_call.h"
+#include "executor/gate/rm_calls.h"
+#include "executor/log.h"
+#include "executor/notice.h"
+
+/* Its descriptors. */
+enum { LISTENER = 3, PROCESS, MEMORY, BEHIND };
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* To look into the child, whose user namespace is its own, and for nothing else. */
+static bool drop_privileges(uid_t user)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct kept[_LINUX_CAPABILITY_U32S_3] = { 0 };
+	const uint32_t look = 1u << CAP_SYS_PTRACE;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return false;
+	if (geteuid())
+		return true;
+	kept[0].permitted = kept[0].effective = look;
+	return !prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) && !setgroups(0, NULL) &&
+	       !setresgid(user, user, user) && !setresuid(user, user, user) &&
+	       !syscall(SYS_capset, &header, kept);
+}
+
+/* The kernel writes as much as it knows of, however much the caller has room for. */
+static bool fits(void)
+{
+	struct seccomp_notif_sizes sizes;
+
+	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes))
+		return false;
+	errno = E2BIG;
+	return sizes.seccomp_notif <= sizeof(struct seccomp_notif) &&
+	       sizes.seccomp_notif_resp <= sizeof(struct seccomp_notif_resp);
+}
+
+/* Into their places, and all others closed. */
+static bool place_descriptors(struct vgpu_relay *relay)
+{
+	int *descriptors[] = { &relay->listener, &relay->process, &relay->memory };
+
+	for (unsigned int i = 0; i < 3; i++) {
+		int above = dup2(*descriptors[i], 64 + (int)i);
+
+		if (above < 0)
+			return false;
+		*descriptors[i] = above;
+	}
+	for (unsigned int i = 0; i < 3; i++)
+		if (dup2(*descriptors[i], LISTENER + (int)i) < 0)
+			return false;
+	relay->listener = LISTENER;
+	relay->process = PROCESS;
+	relay->memory = MEMORY;
+	return !close_range(BEHIND, ~0u, 0);
+}
+
+/* Lines that the child causes. */
+static void say_refused(const struct relay_state *state, struct vgpu_notice *notice,
+			const struct relay_call *call)
+{
+	uint64_t now = now_ns();
+	uint64_t left_out = vgpu_notice_take(notice, now);
+
+	if (left_out)
+		vgpu_log(LOG_NOTICE, "child=%llu event=lines.left_out count=%llu",
+			 (unsigned long long)state->relay->number, (unsigned long long)left_out);
+	if (!vgpu_notice_may(notice, now))
+		return;
+	vgpu_log(LOG_NOTICE, "child=%llu event=call.refused what=%s number=0x%x driver=%s",
+		 (unsigned long long)state->relay->number, call->refused, call->detail,
+		 state->known ? "known" : state->version[0] ? "unknown" : "unasked");
+}
+
+static void answer(const struct seccomp_notif *told, struct seccomp_notif_resp *said,
+		   struct relay_state *state, struct vgpu_notice *notice)
+{
+	struct relay_call call = {
+		.file = (int)told->data.args[0], .address = told->data.args[2],
+	};
+
+	*said = (struct seccomp_notif_resp){ .id = told->id };
+	switch (rm_request((uint32_t)told->data.args[1], &call.escape, &call.bytes)) {
+	case RM_CONTINUE:
+		said->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		break;
+	case RM_PERFORM:
+		said->error = -relay_perform(state, &call);
+		break;
+	case RM_REFUSE:
+		said->error = _IOC_TYPE((uint32_t)told->data.args[1]) == RM_MAGIC ? -EPERM : -ENOTTY;
+		call.refused = "ioctl";
+		call.detail = (uint32_t)told->data.args[1];
+	}
+	if (call.refused && said->error != -ENOTTY)
+		say_refused(state, notice, &call);
+}
+
+static void serve(struct relay_state *state)
+{
+	struct pollfd listener = { .fd = LISTENER, .events = POLLIN };
+	struct vgpu_notice notice = { 0 };
+	struct seccomp_notif_resp said;
+	struct seccomp_notif told;
+
+	for (;;) {
+		if (poll(&listener, 1, -1) < 0)
+			continue;
+		if (!(listener.revents & POLLIN))	/* nobody has the filter any more */
+			return;
+		memset(&told, 0, sizeof(told));
+		/* A thread that was killed meanwhile asks no more. */
+		if (ioctl(LISTENER, SECCOMP_IOCTL_NOTIF_RECV, &told))
+			continue;
+		answer(&told, &said, state, &notice);
+		ioctl(LISTENER, SECCOMP_IOCTL_NOTIF_SEND, &said);
+	}
+}
+
+_Noreturn void vgpu_relay_run(const struct vgpu_relay *given)
+{
+	static struct relay_state state;
+	static struct vgpu_relay relay;
+	sigset_t none;
+
+	relay = *given;
+	state.relay = &relay;
+	memset(state.devices, -1, sizeof(state.devices));
+	prctl(PR_SET_NAME, "vgpu-relay");
+	setsid();
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (!place_descriptors(&relay) || !drop_privileges(relay.user) || !fits()) {
+		vgpu_log(LOG_ERR, "child=%llu event=relay cannot begin, error=%d",
+			 (unsigned long long)relay.number, errno);
+		_exit(1);
+	}
+	/* A change of user has cleared it. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != relay.parent)
+		_exit(1);
+	serve(&state);
+	_exit(0);
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/gate/relay_call.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "executor/gate/rm_calls.h"
+
+#define NVIDIA_MAJOR	195
+/* Rights that an allocation asks for: a mask of one word. */
+#define RIGHTS_BYTES	4u
+
+static bool take(const struct relay_state *state, void *to, uint64_t from, uint64_t bytes)
+{
+	return !bytes || pread(state->relay->memory, to, bytes, (off_t)from) == (ssize_t)bytes;
+}
+
+static bool give(const struct relay_state *state, uint64_t to, const void *from, uint64_t bytes)
+{
+	return !bytes || pwrite(state->relay->memory, from, bytes, (off_t)to) == (ssize_t)bytes;
+}
+
+/* A call without an errno has a status; the result is an errno value. */
+static int make(int file, uint32_t escape, uint32_t bytes, void *structure)
+{
+	if (ioctl(file, _IOC(_IOC_READ | _IOC_WRITE, RM_MAGIC, escape, bytes), structure) < 0)
+		return errno;
+	return 0;
+}
+
+static void refuse(struct relay_call *call, const char *why, uint32_t detail)
+{
+	call->refused = why;
+	call->detail = detail;
+}
+
+static int check_version(struct relay_state *state, const struct relay_call *call, int file)
+{
+	struct rm_version version;
+	int error;
+
+	if (!take(state, &version, call->address, sizeof(version)))
+		return EFAULT;
+	error = make(file, call->escape, sizeof(version), &version);
+	memcpy(state->version, version.text, sizeof(state->version));
+	state->version[sizeof(state->version) - 1] = '\0';
+	state->known = !error && rm_is_known(state->version, sizeof(state->version));
+	if (!give(state, call->address, &version, sizeof(version)))
+		return EFAULT;
+	return error;
+}
+
+static void widen(const void *structure, uint32_t bytes, struct rm_alloc_long *alloc)
+{
+	const struct rm_alloc_short *brief = structure;
+
+	if (bytes == sizeof(*alloc)) {
+		memcpy(alloc, structure, sizeof(*alloc));
+		return;
+	}
+	*alloc = (struct rm_alloc_long){
+		.client = brief->client, .parent = brief->parent, .object = brief->object,
+		.class_id = brief->class_id, .params = brief->params, .params_size = brief->params_size,
+	};
+}
+
+/* The structure that the child has, of the length that it has chosen. */
+static bool give_alloc(const struct relay_state *state, const struct relay_call *call,
+		       const struct rm_alloc_long *alloc)
+{
+	struct rm_alloc_short brief = {
+		.client = alloc->client, .parent = alloc->parent, .object = alloc->object,
+		.class_id = alloc->class_id, .params = alloc->params, .params_size = alloc->params_size,
+		.status = alloc->status,
+	};
+
+	if (call->bytes == sizeof(brief))
+		return give(state, call->address, &brief, sizeof(brief));
+	return give(state, call->address, alloc, sizeof(*alloc));
+}
+
+static void note_made(struct relay_state *state, const struct relay_call *call,
+		      const struct rm_alloc_long *alloc, struct rm_object *made)
+{
+	if (made->kind == RM_UNTRACKED)
+		return;
+	made->handle = alloc->object;
+	if (made->kind == RM_CLIENT) {
+		made->client = alloc->object;
+		made->parent = 0;
+		made->file = call->file;
+	}
+	rm_add(state->relay->objects, made);
+}
+
+/* The driver may have changed the parameters; the pointers stay the child's. */
+static int make_alloc(struct relay_state *state, struct relay_call *call, int file,
+		      struct rm_alloc_long *alloc, void *parameters, uint32_t bytes, void *rights)
+{
+	uint64_t parameters_at = alloc->params, rights_at = alloc->rights;
+	struct rm_object made;
+	int error = 0;
+
+	alloc->status = rm_check_alloc(state->relay->objects, alloc, parameters, bytes, &made);
+	if (alloc->status) {
+		refuse(call, "allocation", alloc->class_id);
+	} else {
+		alloc->params = parameters_at ? (uintptr_t)parameters : 0;
+		alloc->rights = rights_at ? (uintptr_t)rights : 0;
+		/* The short form has no rights, which the driver takes for none. */
+		error = make(file, RM_ESC_ALLOC, sizeof(*alloc), alloc);
+		alloc->params = parameters_at;
+		alloc->rights = rights_at;
+		if (!error && alloc->status == RM_OK) {
+			note_made(state, call, alloc, &made);
+			if (!give(state, parameters_at, parameters, bytes))
+				return EFAULT;
+		}
+	}
+	return give_alloc(state, call, alloc) ? error : EFAULT;
+}
+
+static int perform_alloc(struct relay_state *state, struct relay_call *call, int file)
+{
+	_Alignas(8) char structure[sizeof(struct rm_alloc_long)], parameters[RM_CLASS_BYTES_MAX] = { 0 };
+	char rights[RIGHTS_BYTES];
+	const struct rm_class *class;
+	struct rm_alloc_long alloc;
+	uint32_t bytes = 0;
+
+	if (!take(state, structure, call->address, call->bytes))
+		return EFAULT;
+	widen(structure, call->bytes, &alloc);
+	if (!state->known) {
+		refuse(call, "driver", 0);
+		alloc.status = RM_ERR_NOT_SUPPORTED;
+		return give_alloc(state, call, &alloc) ? 0 : EFAULT;
+	}
+	class = rm_class_find(alloc.class_id);
+	if (alloc.params && class)
+		bytes = alloc.params_size ? alloc.params_size : class->bytes;
+	if (bytes > sizeof(parameters)) {
+		refuse(call, "parameters", bytes);
+		alloc.status = RM_ERR_INVALID_PARAM_STRUCT;
+		return give_alloc(state, call, &alloc) ? 0 : EFAULT;
+	}
+	if (!take(state, parameters, alloc.params, bytes) ||
+	    (alloc.rights && !take(state, rights, alloc.rights, sizeof(rights))))
+		return EFAULT;
+	return make_alloc(state, call, file, &alloc, parameters, bytes, rights);
+}
+
+static int perform_free(struct relay_state *state, struct relay_call *call, int file)
+{
+	struct rm_free release;
+	int error = 0;
+
+	if (!take(state, &release, call->address, sizeof(release)))
+		return EFAULT;
+	if (!rm_owns(state->relay->objects, release.client)) {
+		refuse(call, "client", release.client);
+		release.status = RM_ERR_INVALID_CLIENT;
+	} else {
+		error = make(file, RM_ESC_FREE, sizeof(release), &release);
+		if (!error && release.status == RM_OK)
+			rm_forget(state->relay->objects, release.client, release.object);
+	}
+	return give(state, call->address, &release, sizeof(release)) ? error : EFAULT;
+}
+
+static int perform_dup(struct relay_state *state, struct relay_call *call, int file)
+{
+	struct rm_dup dup;
+	int error = 0;
+
+	if (!take(state, &dup, call->address, sizeof(dup)))
+		return EFAULT;
+	dup.status = rm_check_dup(state->relay->objects, &dup);
+	if (dup.status)
+		refuse(call, "duplicate", dup.source_object);
+	else
+		error = make(file, RM_ESC_DUP, sizeof(dup), &dup);
+	return give(state, call->address, &dup, sizeof(dup)) ? error : EFAULT;
+}
+
+/* Copies of what a control call's parameters point to. */
+struct lists {
+	uint64_t at[RM_POINTERS_MAX];
+	uint32_t bytes;
+	_Alignas(8) char copies[RM_POINTERS_MAX][RM_LIST_BYTES_MAX];
+};
+
+static int take_lists(const struct relay_state *state, const struct rm_layout *layout,
+		      char *parameters, struct lists *lists)
+{
+	uint32_t length = 0;
+
+	if (layout->count)
+		memcpy(&length, parameters + layout->length, sizeof(length));
+	if (length > RM_LIST_BYTES_MAX / (layout->element ? layout->element : 1))
+		return E2BIG;
+	lists->bytes = length * layout->element;
+	for (uint32_t i = 0; i < layout->count; i++) {
+		char *pointer = parameters + layout->pointers[i];
+		uint64_t copy = (uintptr_t)lists->copies[i];
+
+		memcpy(&lists->at[i], pointer, sizeof(lists->at[i]));
+		if (!lists->at[i])
+			continue;
+		if (!take(state, lists->copies[i], lists->at[i], lists->bytes))
+			return EFAULT;
+		memcpy(pointer, &copy, sizeof(copy));
+	}
+	return 0;
+}
+
+static bool give_lists(const struct relay_state *state, const struct rm_layout *layout,
+		       char *parameters, const struct lists *lists)
+{
+	bool given = true;
+
+	for (uint32_t i = 0; i < layout->count; i++) {
+		memcpy(parameters + layout->pointers[i], &lists->at[i], sizeof(lists->at[i]));
+		if (lists->at[i])
+			given = give(state, lists->at[i], lists->copies[i], lists->bytes) && given;
+	}
+	return given;
+}
+
+static int make_control(struct relay_state *state, int file, struct rm_control *control, char *parameters)
+{
+	const struct rm_layout *layout = rm_control_layout(control->cmd);
+	static struct lists lists;
+	uint64_t parameters_at = control->params;
+	int error = take_lists(state, layout, parameters, &lists);
+
+	if (error)
+		return error;
+	control->params = parameters_at ? (uintptr_t)parameters : 0;
+	error = make(file, RM_ESC_CONTROL, sizeof(*control), control);
+	control->params = parameters_at;
+	if (!give_lists(state, layout, parameters, &lists) ||
+	    (parameters_at && !give(state, parameters_at, parameters, control->params_size)))
+		return EFAULT;
+	if (!error && control->status == RM_OK)
+		rm_note_control(state->relay->objects, control);
+	return error;
+}
+
+static int perform_control(struct relay_state *state, struct relay_call *call, int file)
+{
+	static _Alignas(8) char parameters[RM_CONTROL_BYTES_MAX];
+	struct rm_control control;
+	int error = 0;
+
+	if (!take(state, &control, call->address, sizeof(control)))
+		return EFAULT;
+	memset(parameters, 0, sizeof(parameters));
+	if (!state->known) {
+		refuse(call, "driver", 0);
+		control.status = RM_ERR_NOT_SUPPORTED;
+	} else if (control.params_size > sizeof(parameters)) {
+		refuse(call, "parameters", control.params_size);
+		control.status = RM_ERR_INVALID_PARAM_STRUCT;
+	} else if (control.params && !take(state, parameters, control.params, control.params_size)) {
+		return EFAULT;
+	} else {
+		control.status = rm_check_control(state->relay->objects, &control, parameters);
+		if (control.status)
+			refuse(call, "control", control.cmd);
+		else
+			error = make_control(state, file, &control, parameters);
+	}
+	return give(state, call->address, &control, sizeof(control)) ? error : EFAULT;
+}
+
+/* Takes a call out of its envelope; what then is not performed is refused. */
+static int open_envelope(const struct relay_state *state, struct relay_call *call)
+{
+	struct rm_xfer envelope;
+
+	if (!take(state, &envelope, call->address, sizeof(envelope)))
+		return EFAULT;
+	call->escape = envelope.cmd;
+	call->bytes = envelope.size;
+	call->address = envelope.pointer;
+	if (rm_is_performed(call->escape, call->bytes))
+		return 0;
+	refuse(call, "envelope", call->escape);
+	return EPERM;
+}
+
+static void keep_device(struct relay_state *state, int file)
+{
+	struct stat status;
+	unsigned int number;
+	char path[32];
+
+	if (fstat(file, &status) || !S_ISCHR(status.st_mode) || major(status.st_rdev) != NVIDIA_MAJOR)
+		return;
+	number = minor(status.st_rdev);
+	if (number >= sizeof(state->devices) / sizeof(state->devices[0]) || state->devices[number] >= 0)
+		return;
+	snprintf(path, sizeof(path), "/dev/nvidia%u", number);
+	state->devices[number] = open(path, O_RDWR | O_CLOEXEC);
+}
+
+int relay_perform(struct relay_state *state, struct relay_call *call)
+{
+	int error = call->escape == RM_ESC_XFER ? open_envelope(state, call) : 0, file;
+
+	if (error)
+		return error;
+	file = pidfd_getfd(state->relay->process, call->file, 0);
+	if (file < 0)
+		return EBADF;
+	keep_device(state, file);
+	switch (call->escape) {
+	case RM_ESC_CHECK_VERSION:
+		error = check_version(state, call, file);
+		break;
+	case RM_ESC_ALLOC:
+		error = perform_alloc(state, call, file);
+		break;
+	case RM_ESC_FREE:
+		error = perform_free(state, call, file);
+		break;
+	case RM_ESC_DUP:
+		error = perform_dup(state, call, file);
+		break;
+	default:
+		error = perform_control(state, call, file);
+	}
+	close(file);
+	return error;
+}

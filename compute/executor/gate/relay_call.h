@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call of a child, made on copies. */
+#ifndef VGPU_EXECUTOR_RELAY_CALL_H
+#define VGPU_EXECUTOR_RELAY_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "executor/gate/relay.h"
+
+/**
+ * struct relay_state - of a relay
+ * @known: the driver has said that it is of a version that the gate knows
+ * @version: what it has said
+ * @devices: descriptors of its own for the GPUs that the child uses, by minor number, or -1:
+ *	the driver makes a device only for a process that has its file open
+ */
+struct relay_state {
+	const struct vgpu_relay *relay;
+	bool known;
+	char version[64];
+	int devices[32];
+};
+
+/**
+ * struct relay_call - what a notification says, and what became of it
+ * @refused: out: why for the log, or NULL; @detail is a number that goes with it
+ */
+struct relay_call {
+	int file;
+	uint32_t escape;
+	uint32_t bytes;
+	uint64_t address;
+	const char *refused;
+	uint32_t detail;
+};
+
+/* Return: 0, or a positive errno value for the child. */
+int relay_perform(struct relay_state *state, struct relay_call *call);
+
+#endif /* VGPU_EXECUTOR_RELAY_CALL_H */

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "executor/gate/rm_calls.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
+
+/*
+ * Calls about memory, events and the machine.  None makes or changes a channel: where one
+ * makes an object, the driver takes classes of memory only.
+ */
+static const uint8_t continued[] = {
+	0x27,	/* RM_ALLOC_MEMORY */
+	0x4a,	/* RM_VID_HEAP_CONTROL */
+	0x4e,	/* RM_MAP_MEMORY */
+	0x4f,	/* RM_UNMAP_MEMORY */
+	0x5e,	/* RM_UPDATE_DEVICE_MAPPING_INFO */
+	200,	/* CARD_INFO */
+	201,	/* REGISTER_FD */
+	206,	/* ALLOC_OS_EVENT */
+	207,	/* FREE_OS_EVENT */
+	212,	/* ATTACH_GPUS_TO_FD */
+	214,	/* SYS_PARAMS */
+	215,	/* NUMA_INFO */
+	218,	/* WAIT_OPEN_COMPLETE */
+};
+
+/*
+ * Of /dev/nvidia-uvm: whole numbers, of which the driver's other files take none, because
+ * they say a size of 0 or more than 4096 bytes.  None makes a channel.  What would make the
+ * driver copy on channels of its own is missing: managed memory and its migration.
+ */
+static const uint32_t continued_uvm[] = {
+	0x30000001,	/* INITIALIZE */
+	0x30000002,	/* DEINITIALIZE */
+	23, 24,	/* CREATE_RANGE_GROUP, DESTROY_RANGE_GROUP */
+	25, 26,	/* REGISTER_GPU_VASPACE, UNREGISTER_GPU_VASPACE */
+	27, 28,	/* REGISTER_CHANNEL, UNREGISTER_CHANNEL */
+	33, 34,	/* MAP_EXTERNAL_ALLOCATION, FREE */
+	37, 38,	/* REGISTER_GPU, UNREGISTER_GPU */
+	39,	/* PAGEABLE_MEM_ACCESS */
+	65, 66,	/* MAP_DYNAMIC_PARALLELISM_REGION, UNMAP_EXTERNAL */
+	68,	/* ALLOC_SEMAPHORE_POOL */
+	72, 73, 75,	/* VALIDATE_VA_RANGE, CREATE_EXTERNAL_RANGE, MM_INITIALIZE */
+};
+
+bool rm_is_performed(uint32_t escape, uint32_t bytes)
+{
+	switch (escape) {
+	case RM_ESC_CHECK_VERSION:
+		return bytes == sizeof(struct rm_version);
+	case RM_ESC_ALLOC:
+		return bytes == sizeof(struct rm_alloc_short) || bytes == sizeof(struct rm_alloc_long);
+	case RM_ESC_FREE:
+		return bytes == sizeof(struct rm_free);
+	case RM_ESC_CONTROL:
+		return bytes == sizeof(struct rm_control);
+	case RM_ESC_DUP:
+		return bytes == sizeof(struct rm_dup);
+	default:
+		return false;
+	}
+}
+
+enum rm_action rm_request(uint32_t request, uint32_t *escape, uint32_t *bytes)
+{
+	*escape = _IOC_NR(request);
+	*bytes = _IOC_SIZE(request);
+	for (unsigned int i = 0; i < COUNT(continued_uvm); i++)
+		if (request == continued_uvm[i])
+			return RM_CONTINUE;
+	if (_IOC_TYPE(request) != RM_MAGIC || _IOC_DIR(request) != (_IOC_READ | _IOC_WRITE))
+		return RM_REFUSE;
+	for (unsigned int i = 0; i < COUNT(continued); i++)
+		if (*escape == continued[i])
+			return RM_CONTINUE;
+	if (*escape == RM_ESC_XFER && *bytes == sizeof(struct rm_xfer))
+		return RM_PERFORM;
+	return rm_is_performed(*escape, *bytes) ? RM_PERFORM : RM_REFUSE;
+}
+
+static const struct rm_class classes[] = {
+	{ RM_CLASS_ROOT, 4 }, { 0x1, 4 }, { RM_CLASS_ROOT_CLIENT, 4 },
+	{ RM_CLASS_DEVICE, 56 }, { RM_CLASS_SUBDEVICE, 4 }, { RM_CLASS_GROUP, 20 },
+	/* channels: Volta, Turing, Ampere, Hopper */
+	{ 0xc36f, 368 }, { 0xc46f, 368 }, { 0xc56f, 368 }, { 0xc86f, 368 },
+	/* memory */
+	{ 0x3e, 128 }, { 0x40, 128 }, { 0x70, 24 }, { 0x50a0, 128 },
+	{ 0x79, 24 },	/* EVENT_OS_EVENT */
+	{ 0xde, 8 },	/* RM_USER_SHARED_DATA */
+	{ 0x9067, 12 },	/* CONTEXT_SHARE */
+	{ 0x90f1, 56 },	/* VASPACE */
+	{ 0x2081, 4 },	/* BINAPI */
+	{ 0x83de, 12 },	/* DEBUGGER, without which no context begins */
+	{ 0x90e6, 0 },	/* SUBDEVICE_MASTER */
+	{ 0xcb33, 4 },	/* CONFIDENTIAL_COMPUTE */
+	/* doorbells */
+	{ 0xc361, 0 }, { 0xc461, 0 }, { 0xc661, 2 },
+	/* copy engines: Turing, Ampere, Hopper */
+	{ 0xc5b5, 8 }, { 0xc6b5, 8 }, { 0xc7b5, 8 }, { 0xc8b5, 8 },
+	/* compute: Volta, Turing, Ampere, Ada, Hopper */
+	{ 0xc3c0, 16 }, { 0xc5c0, 16 }, { 0xc6c0, 16 }, { 0xc7c0, 16 }, { 0xc9c0, 16 }, { 0xcbc0, 16 },
+};
+
+const struct rm_class *rm_class_find(uint32_t number)
+{
+	for (unsigned int i = 0; i < COUNT(classes); i++)
+		if (classes[i].number == number)
+			return &classes[i];
+	return NULL;
+}
+
+static bool is_root(uint32_t number)
+{
+	return number == RM_CLASS_ROOT || number == 0x1 || number == RM_CLASS_ROOT_CLIENT;
+}
+
+static enum rm_kind kind_of(uint32_t number)
+{
+	if (is_root(number))
+		return RM_CLIENT;
+	if (number == RM_CLASS_DEVICE)
+		return RM_DEVICE;
+	if (number == RM_CLASS_SUBDEVICE)
+		return RM_SUBDEVICE;
+	if (number == RM_CLASS_GROUP)
+		return RM_GROUP;
+	return (number & 0xff) == RM_CLASS_CHANNEL_LOW_BYTE ? RM_CHANNEL : RM_UNTRACKED;
+}
+
+static uint32_t word(const void *parameters, unsigned int at)
+{
+	uint32_t value;
+
+	memcpy(&value, (const char *)parameters + at, sizeof(value));
+	return value;
+}
+
+/* Parameters that name another client, by which something would be shared or watched. */
+static bool names_another(struct rm_objects *objects, uint32_t number, const void *parameters)
+{
+	switch (number) {
+	case RM_CLASS_DEVICE:	/* hClientShare, hTargetClient */
+		return (word(parameters, 4) && !rm_owns(objects, word(parameters, 4))) ||
+		       (word(parameters, 8) && !rm_owns(objects, word(parameters, 8)));
+	case 0x79:	/* hParentClient */
+		return !rm_owns(objects, word(parameters, 0));
+	case 0x83de:	/* hAppClient */
+		return word(parameters, 4) && !rm_owns(objects, word(parameters, 4));
+	case 0xcb33:	/* hClient */
+		return word(parameters, 0) && !rm_owns(objects, word(parameters, 0));
+	default:
+		return false;
+	}
+}
+
+uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *alloc,
+			const void *parameters, uint32_t bytes, struct rm_object *made)
+{
+	enum rm_kind kind = kind_of(alloc->class_id);
+	const struct rm_object *parent;
+
+	*made = (struct rm_object){ .client = alloc->client, .parent = alloc->parent, .kind = kind };
+	if (!rm_class_find(alloc->class_id))
+		return RM_ERR_INVALID_CLASS;
+	if (kind != RM_UNTRACKED && rm_is_full(objects))
+		return RM_ERR_INSUFFICIENT_RESOURCES;
+	if (kind == RM_CLIENT)
+		return RM_OK;
+	if (!rm_owns(objects, alloc->client) || names_another(objects, alloc->class_id, parameters))
+		return RM_ERR_INVALID_CLIENT;
+	if (kind == RM_GROUP) {
+		if (bytes != sizeof(struct rm_group_params))
+			return RM_ERR_INVALID_PARAM_STRUCT;
+		made->engine = ((const struct rm_group_params *)parameters)->engine_type;
+		if (((const struct rm_group_params *)parameters)->from_vgpu_plugin)
+			return RM_ERR_INSUFFICIENT_PERMISSIONS;
+	}
+	/* Outside of a group the driver would make one that nobody sees. */
+	parent = rm_find(objects, alloc->client, alloc->parent);
+	if (kind == RM_CHANNEL && (!parent || parent->kind != RM_GROUP))
+		return RM_ERR_INVALID_OBJECT_PARENT;
+	if (kind != RM_UNTRACKED && !parent)
+		return RM_ERR_INVALID_OBJECT_PARENT;
+	return RM_OK;
+}
+
+uint32_t rm_check_dup(struct rm_objects *objects, const struct rm_dup *dup)
+{
+	if (!rm_owns(objects, dup->client) || !rm_owns(objects, dup->source_client))
+		return RM_ERR_INVALID_CLIENT;
+	if (rm_find(objects, dup->source_client, dup->source_object))
+		return RM_ERR_INSUFFICIENT_PERMISSIONS;
+	return RM_OK;
+}
+
+bool rm_is_known(const char *version, uint32_t bytes)
+{
+	char text[16] = { 0 };
+
+	for (uint32_t i = 0; i < bytes && i < sizeof(text) - 1 && isdigit((unsigned char)version[i]); i++)
+		text[i] = version[i];
+	return strtoul(text, NULL, 10) == RM_GATE_MAJOR && version[strlen(text)] == '.';
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a child has made at NVIDIA's resource manager (RM), as far as the gate must know it:
+ * clients, devices, subdevices, channel groups and channels.
+ *
+ * The child's relay writes the table, from calls that it made itself.  The supervisor
+ * reads it while the child is stopped, and then no call is under way.
+ */
+#ifndef VGPU_EXECUTOR_RM_OBJECTS_H
+#define VGPU_EXECUTOR_RM_OBJECTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A context has some 30 objects. */
+#define RM_OBJECTS_MAX	1024u
+
+enum rm_kind {
+	RM_UNTRACKED,	/* nothing that the gate must know */
+	RM_CLIENT,
+	RM_DEVICE,
+	RM_SUBDEVICE,
+	RM_GROUP,
+	RM_CHANNEL,
+};
+
+/**
+ * struct rm_object - one of them; the client's handle is its own
+ * @file: of a client: the child's descriptor on which it was made
+ * @engine: of a group
+ * @scheduled: of a group or channel: the child has had it scheduled, which it may once
+ */
+struct rm_object {
+	uint32_t client;
+	uint32_t handle;
+	uint32_t parent;
+	uint32_t kind;
+	int32_t file;
+	uint32_t engine;
+	uint32_t scheduled;
+};
+
+struct rm_objects {
+	uint32_t count;
+	struct rm_object list[RM_OBJECTS_MAX];
+};
+
+/* NULL if there is none. */
+struct rm_object *rm_find(struct rm_objects *objects, uint32_t client, uint32_t handle);
+bool rm_owns(struct rm_objects *objects, uint32_t client);
+bool rm_is_full(const struct rm_objects *objects);
+/* Only if it is not full.  An object that had the handle is forgotten. */
+void rm_add(struct rm_objects *objects, const struct rm_object *object);
+/* With all below it. */
+void rm_forget(struct rm_objects *objects, uint32_t client, uint32_t handle);
+
+#endif /* VGPU_EXECUTOR_RM_OBJECTS_H */

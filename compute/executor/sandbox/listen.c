@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A filter under which the kernel asks somebody else about each ioctl() of this process.
+ * The one of filter.c is laid over it, and takes nothing of it back.
+ */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "executor/sandbox/sandbox.h"
+
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV	(1ul << 5)	/* Linux 5.19 */
+#endif
+
+int vgpu_sandbox_listen(void)
+{
+	/* Whatever the architecture: filter.c refuses the numbers of others. */
+	struct sock_filter code[] = {
+		{ BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr) },
+		{ BPF_JMP | BPF_JEQ | BPF_K, 0, 1, __NR_ioctl },
+		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF },
+		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW },
+	};
+	struct sock_fprog filter = { .len = sizeof(code) / sizeof(code[0]), .filter = code };
+	long listener;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -errno;
+	/*
+	 * Without WAIT_KILLABLE_RECV a thread that is frozen while the call is made for it would
+	 * ask a second time afterwards, and the call would be made twice.
+	 */
+	listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+			   SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+			   &filter);
+	return listener < 0 ? -errno : (int)listener;
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Children that compute on an NVIDIA GPU: a relay for each, and the gate's part of the GPU.
+ *
+ * A child is stopped before its channels are, so that it makes no others meanwhile, and goes
+ * on after them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "executor/gate/relay.h"
+#include "executor/log.h"
+#include "executor/supervisor/supervisor.h"
+
+/* Others hold the lock for a call or two of half a millisecond. */
+#define LOCK_LIMIT_NS	200000000u
+#define LOCK_LOOK_NS	50000
+
+int vgpu_relays_open(struct vgpu_supervisor *s)
+{
+	s->gate_lock = -1;
+	if (s->options.gpu < 0)
+		return 0;
+	s->gate_lock = vgpu_channels_lock_open(s->options.gate_lock);
+	return s->gate_lock < 0 ? errno : 0;
+}
+
+static int fork_relay(const struct vgpu_relay *relay)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		vgpu_relay_run(relay);
+	return pid;
+}
+
+int vgpu_relay_start(struct vgpu_supervisor *s, struct vgpu_supervised *child, int listener)
+{
+	struct vgpu_relay relay = {
+		.listener = listener, .process = child->member.pidfd, .memory = -1,
+		.number = child->number, .user = VGPU_NOBODY, .parent = getpid(),
+	};
+	char path[32];
+	int error;
+
+	(void)s;
+	relay.objects = mmap(NULL, sizeof(*relay.objects), PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (relay.objects == MAP_FAILED)
+		return errno;
+	/* This process has not reaped the child, so the number is still the child's. */
+	snprintf(path, sizeof(path), "/proc/%d/mem", child->member.pid);
+	relay.memory = open(path, O_RDWR | O_CLOEXEC);
+	child->relay = relay.memory < 0 ? -1 : fork_relay(&relay);
+	error = errno;
+	if (relay.memory >= 0)
+		close(relay.memory);
+	if (child->relay > 0) {
+		child->channels.objects = relay.objects;
+		return 0;
+	}
+	child->relay = 0;
+	munmap(relay.objects, sizeof(*relay.objects));
+	return error;
+}
+
+void vgpu_relay_note_end(struct vgpu_supervisor *s, pid_t pid, int status)
+{
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
+		struct vgpu_supervised *child = &s->children[i];
+
+		if (!child->used || child->relay != pid)
+			continue;
+		child->relay = 0;
+		/* With 0 it ends after the child, which may not have been noticed yet. */
+		if (status)
+			vgpu_kill(s, child, "its relay has ended");
+	}
+}
+
+bool vgpu_relay_end(struct vgpu_supervised *child)
+{
+	/* It may be in a call with a file of the child's, and what is on the GPU stays until then. */
+	if (child->relay) {
+		kill(child->relay, SIGKILL);
+		return false;
+	}
+	if (child->channels.objects)
+		munmap(child->channels.objects, sizeof(*child->channels.objects));
+	child->channels.objects = NULL;
+	return true;
+}
+
+static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool close)
+{
+	char reason[VGPU_CHANNELS_REASON] = "";
+	bool before = child->channels.by_timeslice;
+
+	if (!vgpu_channels_set(&child->channels, child->member.pidfd, close, reason)) {
+		vgpu_log(LOG_ERR, "child=%llu event=gate its channels cannot be %s: %s",
+			 (unsigned long long)child->number, close ? "closed" : "opened", reason);
+		vgpu_kill(s, child, close ? "what it has on the GPU could not be stopped" :
+					    "what it has on the GPU could not be started");
+		return false;
+	}
+	if (child->channels.by_timeslice != before)
+		vgpu_log(LOG_WARNING, "child=%llu event=gate by timeslices: %s",
+			 (unsigned long long)child->number, reason);
+	return true;
+}
+
+bool vgpu_relays_close(struct vgpu_supervisor *s)
+{
+	bool all = true;
+
+	if (s->gate_lock < 0)
+		return true;
+	if (!vgpu_channels_lock(s->gate_lock))
+		return false;
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
+		struct vgpu_supervised *child = &s->children[i];
+
+		if (!child->used || !child->channels.objects)
+			continue;
+		/* What it has under way ends with it, which is seen when it is not used any more. */
+		if (child->died || child->killed)
+			all = false;
+		else if (!child->channels.closed)
+			all = set(s, child, true) && all;
+	}
+	vgpu_channels_unlock(s->gate_lock);
+	return all;
+}
+
+static bool wait_for_lock(const struct vgpu_supervisor *s)
+{
+	const struct timespec look = { 0, LOCK_LOOK_NS };
+	uint64_t end_ns = vgpu_now_ns() + LOCK_LIMIT_NS;
+
+	while (!vgpu_channels_lock(s->gate_lock)) {
+		if (vgpu_now_ns() >= end_ns)
+			return false;
+		nanosleep(&look, NULL);
+	}
+	return true;
+}
+
+bool vgpu_relays_reopen(struct vgpu_supervisor *s)
+{
+	unsigned int closed = 0;
+
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		closed += s->children[i].used && s->children[i].channels.closed;
+	if (!closed)
+		return true;
+	if (!wait_for_lock(s))
+		return false;
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
+		struct vgpu_supervised *child = &s->children[i];
+
+		if (child->used && !child->died && !child->killed && child->channels.closed)
+			set(s, child, false);
+	}
+	vgpu_channels_unlock(s->gate_lock);
+	return true;
+}

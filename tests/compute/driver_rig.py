@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the gate on NVIDIA's driver share: a supervisor whose children compute on the fake driver.
+
+A child's ioctl() is a real one on a real descriptor, which is stopped by the kernel and answered by the child's relay.
+Relay and supervisor have the fake driver loaded, as a machine with a GPU has the real one.
+"""
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.compute.executor_rig import FLAGS, ROOT, Child, Slice, build, child_objects, run_slice
+from tests.gpu.fakerm.build import device_library
+from tests.gpu.fakerm.client import FakeClient
+from tests.gpu.fakerm.fake import FakeRm
+
+NATIVE = ROOT / "vgpumgr" / "gpu" / "native"
+FAKE = ROOT / "tests" / "gpu" / "fakerm"
+DRIVER, OTHER = 100, 101
+
+# tests/compute/c/driver_child.c
+CALL, RACE, HANDLES = 1, 2, 3
+BYTES = 1024
+REQUEST = struct.Struct(f"=IHHQII4IIIQ{BYTES}s")
+REPLY = struct.Struct(f"=IHHQq2Q{BYTES}s")
+
+# vgpumgr/gpu/native/rm_abi.h, as the driver has them
+FREE, CONTROL, ALLOC, DUP, CHECK_VERSION, XFER = 0x29, 0x2A, 0x2B, 0x34, 210, 211
+OK, NO_ROOM, NOT_PERMITTED, NO_CLASS, NO_CLIENT, NO_PARENT, NO_SUCH = 0, 0x1A, 0x1B, 0x22, 0x23, 0x36, 0x56
+ROOT_CLIENT, DEVICE, SUBDEVICE, GROUP, CHANNEL = 0x41, 0x80, 0x2080, 0xA06C, 0xC86F
+SCHEDULE, SET_TIMESLICE, DISABLE, NAME = 0xA06C0101, 0xA06C0103, 0x2080110B, 0x20800110
+PARAMETERS_AT = 64
+
+
+def number(escape: int, size: int, *, letter: str = "F") -> int:
+    """Of an ioctl() of the driver."""
+    return 3 << 30 | size << 16 | ord(letter) << 8 | escape
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an ioctl() came to: its result, or an errno value below 0, and the bytes as they were then."""
+
+    result: int
+    data: bytes
+    ok: int = 0
+    refused: int = 0
+
+    def word(self, at: int) -> int:
+        return int(struct.unpack_from("=I", self.data, at)[0])
+
+
+@dataclass(frozen=True)
+class Context:
+    """Handles of what a child makes when it begins."""
+
+    client: int
+    device: int
+    subdevice: int
+    group: int
+    channel: int
+
+
+class DriverChild:
+    """A child that makes calls as it is told."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        answer = self._tell(HANDLES, 0, b"")
+        self.context = Context(*struct.unpack_from("=5I", answer.data))
+
+    def _tell(
+        self, op: int, request: int, data: bytes, *, pointers: tuple[int, ...] = (), file: int = DRIVER, **race: int
+    ) -> Answer:
+        window = self.child.window
+        window.call += 1
+        where = (*pointers, 0, 0, 0, 0)[:4]
+        fixed = (REQUEST.size, op, 0, window.call, request, file, *where, race.get("at", 0), race.get("other", 0))
+        window.put_raw(REQUEST.pack(*fixed, race.get("times", 1), data))
+        # The header of a reply is not among its data.
+        *_, result, ok, refused, changed = REPLY.unpack(bytes(16) + window.reply().data)
+        return Answer(result, changed, ok, refused)
+
+    def ioctl(self, request: int, data: bytes = b"", *, pointers: tuple[int, ...] = (), file: int = DRIVER) -> Answer:
+        return self._tell(CALL, request, data, pointers=pointers, file=file)
+
+    def control(
+        self, target: int, command: int, parameters: bytes = b"", *, client: int | None = None, flags: int = 0
+    ) -> Answer:
+        """One control call: `word(28)` is its status."""
+        header = self._control(target, command, parameters, client, flags)
+        return self.ioctl(number(CONTROL, 32), header + parameters, pointers=(16,))
+
+    def race(self, target: int, command: int, other: int, parameters: bytes, *, times: int) -> Answer:
+        """The same while a thread changes the command to another one and back."""
+        header = self._control(target, command, parameters, None, 0)
+        return self._tell(
+            RACE, number(CONTROL, 32), header + parameters, pointers=(16,), at=8, other=other, times=times
+        )
+
+    def _control(self, target: int, command: int, parameters: bytes, client: int | None, flags: int) -> bytes:
+        owner = self.context.client if client is None else client
+        where = PARAMETERS_AT if parameters else 0
+        # An offset of 0 becomes an address all the same; the driver asks for none where the size is 0.
+        header = struct.pack("=4IQ2I", owner, target, command, flags, where, len(parameters), 0xFFFFFFFF)
+        return header.ljust(PARAMETERS_AT, b"\0")
+
+    def alloc(
+        self, parent: int, class_id: int, parameters: bytes = b"", *, handle: int = 0, client: int | None = None
+    ) -> Answer:
+        """An allocation: `word(8)` is its handle and `word(40)` its status."""
+        owner = self.context.client if client is None else client
+        header = struct.pack(
+            "=4IQQ4I", owner, parent, handle, class_id, PARAMETERS_AT, 0, len(parameters), 0, 0xFFFFFFFF, 0
+        )
+        data = header.ljust(PARAMETERS_AT, b"\0") + parameters
+        return self.ioctl(number(ALLOC, 48), data, pointers=(16,))
+
+    def group(self, engine: int = 1) -> int:
+        """A channel group on an engine."""
+        answer = self.alloc(self.context.device, GROUP, struct.pack("=IIIIB3x", 0, 0, 0, engine, 0))
+        assert (answer.result, answer.word(40)) == (0, OK)
+        return answer.word(8)
+
+    def channel(self, group: int) -> int:
+        answer = self.alloc(group, CHANNEL, bytes(368))
+        assert (answer.result, answer.word(40)) == (0, OK)
+        return answer.word(8)
+
+    def free(self, handle: int, *, client: int | None = None) -> Answer:
+        """`word(12)` is the status."""
+        owner = self.context.client if client is None else client
+        return self.ioctl(number(FREE, 16), struct.pack("=4I", owner, 0, handle, 0xFFFFFFFF))
+
+
+def make_driver_child(directory: Path) -> Path:
+    """The child of driver_child.c."""
+    source = ROOT / "tests" / "compute" / "c" / "driver_child.c"
+    output = build(directory / "driver-child", source, *child_objects(), flags=(f"-I{NATIVE}", f"-I{FAKE}", *FLAGS[:1]))
+    output.chmod(0o755)
+    return output
+
+
+@dataclass
+class Gpu:
+    """The fake driver with its GPU, and a process on it that lets time pass."""
+
+    fake: FakeRm
+    version: str
+
+    @property
+    def library(self) -> Path:
+        """What children take for the accelerator's library: tells them where the driver is, and which."""
+        return self.fake.directory / self.version
+
+    @contextmanager
+    def observer(self) -> Iterator[FakeClient]:
+        with FakeClient(self.fake.directory) as client:
+            client.join()
+            yield client
+
+
+@contextmanager
+def run_gpu(version: str = "580.142", **options: object) -> Iterator[Gpu]:
+    """A fake GPU. Its folder is not below /tmp, where a child's sandbox has another one."""
+    with (
+        tempfile.TemporaryDirectory(prefix="fakerm-", dir="/var/tmp") as folder,
+        FakeRm(version=version, directory=Path(folder), **options) as fake,  # type: ignore[arg-type]
+    ):
+        Path(folder).chmod(0o755)
+        (fake.directory / "socket").chmod(0o777)
+        (fake.directory / version).touch()
+        yield Gpu(fake, version)
+
+
+@contextmanager
+def run_driver_slice(tmp_path: Path, gpu: Gpu, child: Path, *options: str) -> Iterator[Slice]:
+    """A supervisor whose children compute on that GPU."""
+    loaded = ("env", f"LD_PRELOAD={device_library()}", f"FAKERM_SOCKET={gpu.fake.directory / 'socket'}")
+    words = ("--backend", "driver", "--library", str(gpu.library), "--nvidia", "0")
+    lock = ("--gate-lock", str(tmp_path / "gate.lock"))
+    with run_slice(tmp_path, *words, *lock, *options, child=child, machine=loaded) as slice_:
+        yield slice_

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A child's calls to NVIDIA's driver are made for it, on copies: what was decided upon is what is done."""
+
+import errno
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compute.driver_rig import (
+    ALLOC,
+    CHANNEL,
+    CHECK_VERSION,
+    CONTROL,
+    DEVICE,
+    DISABLE,
+    DUP,
+    GROUP,
+    NAME,
+    NO_CLASS,
+    NO_CLIENT,
+    NO_PARENT,
+    NO_ROOM,
+    NO_SUCH,
+    NOT_PERMITTED,
+    OK,
+    OTHER,
+    ROOT_CLIENT,
+    SCHEDULE,
+    SET_TIMESLICE,
+    SUBDEVICE,
+    XFER,
+    DriverChild,
+    Gpu,
+    make_driver_child,
+    number,
+    run_driver_slice,
+    run_gpu,
+)
+from tests.compute.executor_rig import Slice, make_product
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make_product()
+    return make_driver_child(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with run_gpu() as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def tenant(tmp_path: Path, gpu: Gpu, program: Path) -> Iterator[Slice]:
+    with run_driver_slice(tmp_path, gpu, program) as slice_:
+        yield slice_
+
+
+@pytest.fixture
+def child(tenant: Slice) -> DriverChild:
+    return DriverChild(tenant.start())
+
+
+def commands(gpu: Gpu) -> list[int]:
+    """Control calls that reached the driver. Ends it."""
+    return [int(entry["cmd"]) for entry in gpu.fake.log() if entry["call"] == "control"]
+
+
+def test_a_context_begins_and_the_driver_answers(child: DriverChild) -> None:
+    answer = child.control(child.context.subdevice, NAME, bytes(132))
+    assert (answer.result, answer.word(28)) == (0, OK)
+
+
+def test_a_command_that_changes_while_it_is_looked_at_is_done_as_it_was_allowed(child: DriverChild, gpu: Gpu) -> None:
+    timeslice = struct.pack("=Q", 1000000)
+    answer = child.race(child.context.group, 0xA06C0104, SET_TIMESLICE, timeslice, times=2000)
+    assert answer.result == 0
+    assert answer.ok + answer.refused == 2000
+    # Both were seen: some calls were allowed and some were not.
+    assert answer.ok > 0
+    assert answer.refused > 0
+    reached = commands(gpu)
+    assert SET_TIMESLICE not in reached
+    assert reached.count(0xA06C0104) == answer.ok
+
+
+@pytest.mark.parametrize(
+    ("command", "parameters"),
+    [
+        (SCHEDULE, bytes((0, 0, 0))),
+        (SCHEDULE, bytes((1, 0, 0))),  # a second time
+        (SCHEDULE, bytes((1, 0, 1))),
+        (0xA06C0102, struct.pack("=I", 9)),
+        (SET_TIMESLICE, struct.pack("=Q", 1000000)),
+        (0xA06C0105, bytes(8)),
+        (0xA06C0107, struct.pack("=I", 2)),
+        (0xA06C0110, bytes(4)),
+        (0xA06C0202, struct.pack("=Q", 1)),
+    ],
+)
+def test_what_a_group_gets_is_not_the_child_s_to_say(
+    child: DriverChild, gpu: Gpu, command: int, parameters: bytes
+) -> None:
+    answer = child.control(child.context.group, command, parameters)
+    assert (answer.result, answer.word(28)) == (0, NOT_PERMITTED)
+    # Its first scheduling, when it began, is all that the driver heard of.
+    assert commands(gpu) == [SCHEDULE]
+
+
+@pytest.mark.parametrize("command", [0xA06F0103, 0xA06F0109, 0xA06F0111, 0xA06F0112, 0x906F0102], ids=hex)
+def test_nor_what_a_channel_gets(child: DriverChild, gpu: Gpu, command: int) -> None:
+    first = child.control(child.context.channel, command, bytes((0, 0, 0)))
+    assert (first.result, first.word(28)) == (0, NOT_PERMITTED)
+    assert commands(gpu) == [SCHEDULE]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [DISABLE, 0x20801110, 0x20801115, 0x20801117, 0x20801119, 0x20801121, 0x2080200A, 0x20800194, 0x12345678],
+    ids=hex,
+)
+def test_nor_what_the_gpu_does(child: DriverChild, gpu: Gpu, command: int) -> None:
+    answer = child.control(child.context.subdevice, command, bytes(536))
+    assert (answer.result, answer.word(28)) == (0, NOT_PERMITTED)
+    assert commands(gpu) == [SCHEDULE]
+
+
+def preemption(channel: int, mode: int, flags: int = 1) -> bytes:
+    return struct.pack("=IIIIIxxxxQ", flags, channel, 0, mode, 0, 0)
+
+
+def test_kernels_stay_preemptible(child: DriverChild, gpu: Gpu) -> None:
+    for mode, status in ((0, NOT_PERMITTED), (1, NOT_PERMITTED), (2, OK)):
+        answer = child.control(child.context.subdevice, 0x20801210, preemption(child.context.channel, mode))
+        assert (answer.result, answer.word(28)) == (0, status)
+    bind = struct.pack("=III", 1, child.context.client, child.context.channel).ljust(104, b"\0")
+    answer = child.control(child.context.subdevice, 0x20801211, bind)
+    assert answer.word(28) == NOT_PERMITTED
+    assert commands(gpu) == [SCHEDULE, 0x20801210]
+
+
+def test_a_control_call_with_flags_or_another_client_is_none(child: DriverChild, gpu: Gpu) -> None:
+    answer = child.control(child.context.subdevice, NAME, bytes(132), flags=4)
+    assert answer.word(28) == NOT_PERMITTED
+    answer = child.control(child.context.subdevice, NAME, bytes(132), client=child.context.client + 1)
+    assert answer.word(28) == NO_CLIENT
+    assert commands(gpu) == [SCHEDULE]
+
+
+def test_lists_that_parameters_point_to_are_copied(child: DriverChild) -> None:
+    """The driver is given addresses of the relay's copies, and the child keeps its own."""
+    at = 64
+    parameters = struct.pack("=IxxxxQ", 2, at + 32).ljust(32, b"\0") + struct.pack("=4I", 7, 0, 8, 0)
+    header = struct.pack("=4IQ2I", child.context.client, child.context.subdevice, 0x20801201, 0, at, 32, 0xFFFFFFFF)
+    data = header.ljust(at, b"\0") + parameters
+    answer = child.ioctl(number(CONTROL, 32), data, pointers=(16, at + 8))
+    assert (answer.result, answer.word(28)) == (0, OK)
+    # Both pointers are as far apart as they were.
+    first, second = (struct.unpack_from("=Q", answer.data, where)[0] for where in (16, at + 8))
+    assert second - first == 32
+    # A list without an end, and one that is nowhere.
+    endless = header.ljust(at, b"\0") + struct.pack("=IxxxxQ", 0xFFFFFFFF, at + 32).ljust(32, b"\0")
+    assert child.ioctl(number(CONTROL, 32), endless, pointers=(16, at + 8)).result == -errno.E2BIG
+    nowhere = header.ljust(at, b"\0") + struct.pack("=IxxxxQ", 2, 8).ljust(32, b"\0")
+    assert child.ioctl(number(CONTROL, 32), nowhere, pointers=(16,)).result == -errno.EFAULT
+
+
+def test_an_envelope_hides_nothing(child: DriverChild, gpu: Gpu) -> None:
+    control = struct.pack("=4IQ2I", child.context.client, child.context.group, SET_TIMESLICE, 0, 96, 8, 0xFFFFFFFF)
+    data = struct.pack("=IIQ", CONTROL, 32, 32).ljust(32, b"\0") + control.ljust(64, b"\0") + struct.pack("=Q", 1)
+    answer = child.ioctl(number(XFER, 16), data, pointers=(8, 48))
+    assert (answer.result, answer.word(32 + 28)) == (0, NOT_PERMITTED)
+    # What may be done without one only because its number cannot change any more.
+    assert child.ioctl(number(XFER, 16), struct.pack("=IIQ", 0x4E, 56, 32), pointers=(8,)).result == -errno.EPERM
+    assert child.ioctl(number(XFER, 16), struct.pack("=IIQ", XFER, 16, 32), pointers=(8,)).result == -errno.EPERM
+    assert commands(gpu) == [SCHEDULE]
+
+
+@pytest.mark.parametrize("letter", ["K", "v", "\0", "G"])
+def test_the_driver_looks_at_no_letter_so_only_one_is_let_through(child: DriverChild, letter: str) -> None:
+    assert child.ioctl(number(CONTROL, 32, letter=letter), bytes(32)).result == -errno.ENOTTY
+
+
+@pytest.mark.parametrize("escape", [0x28, 0x35, 0x41, 0x54, 0x57, 0x58, 0x5C, 0x5D, 209, 213, 217, 219, 255])
+def test_calls_that_nobody_needs_are_refused(child: DriverChild, escape: int) -> None:
+    assert child.ioctl(number(escape, 64), bytes(64)).result == -errno.EPERM
+
+
+@pytest.mark.parametrize(
+    "request_number",
+    [number(0x4E, 56), number(0x27, 56), number(0x4A, 184), number(201, 4), 0x30000001, 27, 37, 75],
+    ids=hex,
+)
+def test_calls_whose_number_says_all_go_on_in_the_child(child: DriverChild, request_number: int) -> None:
+    """The kernel answers: it knows none of the driver's calls on a socket."""
+    assert child.ioctl(request_number, bytes(256)).result == -errno.ENOTTY
+
+
+@pytest.mark.parametrize("size", [0, 16, 31, 33, 48, 4096])
+def test_a_control_call_of_another_size_is_refused(child: DriverChild, size: int) -> None:
+    assert child.ioctl(number(CONTROL, size), bytes(64)).result == -errno.EPERM
+
+
+def test_a_call_without_a_file_or_memory_is_an_error(child: DriverChild) -> None:
+    assert child.ioctl(number(CONTROL, 32), bytes(32), file=90).result == -errno.EBADF
+    answer = child.ioctl(number(XFER, 16), struct.pack("=IIQ", CONTROL, 32, 4096))
+    assert answer.result == -errno.EFAULT
+    header = struct.pack("=4IQ2I", child.context.client, child.context.subdevice, NAME, 0, 4096, 132, 0)
+    assert child.ioctl(number(CONTROL, 32), header).result == -errno.EFAULT
+
+
+def test_parameters_without_an_end_are_not_copied(child: DriverChild) -> None:
+    header = struct.pack("=4IQ2I", child.context.client, child.context.subdevice, NAME, 0, 64, 1 << 30, 0)
+    answer = child.ioctl(number(CONTROL, 32), header, pointers=(16,))
+    assert (answer.result, answer.word(28)) == (0, 0x3A)
+    header = struct.pack("=4IQQ4I", child.context.client, child.context.device, 0, GROUP, 64, 0, 1 << 30, 0, 0, 0)
+    answer = child.ioctl(number(ALLOC, 48), header, pointers=(16,))
+    assert (answer.result, answer.word(40)) == (0, 0x3A)
+
+
+def test_objects_that_the_gate_would_not_know_are_not_made(child: DriverChild, gpu: Gpu) -> None:
+    context = child.context
+    # A channel outside of a group, for which the driver makes one by itself.
+    assert child.alloc(context.device, CHANNEL, bytes(368)).word(40) == NO_PARENT
+    assert child.alloc(context.subdevice, CHANNEL, bytes(368)).word(40) == NO_PARENT
+    # A class that is in no list; a group with parameters of another branch.
+    assert child.alloc(context.device, 0xC96F, bytes(368)).word(40) == NO_CLASS
+    assert child.alloc(context.device, 0x5080, bytes(4)).word(40) == NO_CLASS
+    assert child.alloc(context.device, GROUP, bytes(28)).word(40) == 0x3A
+    # A device that shares another client's memory, an event of another client's.
+    assert child.alloc(context.client, DEVICE, struct.pack("=II", 0, 0xC1D00099).ljust(56, b"\0")).word(40) == NO_CLIENT
+    assert child.alloc(context.client, DEVICE, struct.pack("=3I", 0, 0, 9).ljust(56, b"\0")).word(40) == NO_CLIENT
+    assert child.alloc(context.client, 0x79, struct.pack("=I", 0xC1D00099).ljust(24, b"\0")).word(40) == NO_CLIENT
+    # Objects of a client that is not the child's.
+    assert child.alloc(0xC1D00099, DEVICE, bytes(56), client=0xC1D00099).word(40) == NO_CLIENT
+    assert child.free(0xC1D00099, client=0xC1D00099).word(12) == NO_CLIENT
+    made = [entry["class"] for entry in gpu.fake.log() if entry["call"] == "alloc"]
+    assert made == [ROOT_CLIENT, DEVICE, SUBDEVICE, GROUP, CHANNEL]
+
+
+def test_groups_and_channels_have_no_second_handle(child: DriverChild, gpu: Gpu) -> None:
+    context = child.context
+    other = 0x5C00AAAA
+    for source in (context.client, context.device, context.subdevice, context.group, context.channel):
+        dup = struct.pack("=7I", context.client, context.device, other, context.client, source, 0, 0xFFFFFFFF)
+        assert child.ioctl(number(DUP, 28), dup).word(24) == NOT_PERMITTED
+    dup = struct.pack("=7I", context.client, context.device, other, 0xC1D00099, context.group, 0, 0xFFFFFFFF)
+    assert child.ioctl(number(DUP, 28), dup).word(24) == NO_CLIENT
+    assert not [entry for entry in gpu.fake.log() if entry["call"] == "dup"]
+
+
+def test_the_table_has_an_end(child: DriverChild) -> None:
+    statuses = [
+        child.alloc(child.context.device, GROUP, struct.pack("=IIIIB3x", 0, 0, 0, 9, 0)).word(40) for _ in range(1024)
+    ]
+    assert statuses.count(OK) == 1024 - 5
+    assert set(statuses[1024 - 5 :]) == {NO_ROOM}
+    # What is freed gives room.
+    assert child.free(child.context.channel).word(12) == OK
+    child.group(9)
+
+
+def test_freed_objects_take_what_is_below_them_along(child: DriverChild) -> None:
+    assert child.free(child.context.device).word(12) == OK
+    answer = child.control(child.context.group, 0xA06C0106, bytes(4))
+    assert answer.word(28) == 0x57
+    # The numbers may be given again.
+    again = child.alloc(child.context.client, DEVICE, bytes(56), handle=child.context.device)
+    assert again.word(40) == OK
+    group = child.group()
+    assert child.control(group, SCHEDULE, bytes((1, 0, 0))).word(28) == OK
+
+
+@pytest.mark.parametrize("version", ["590.10", "570.124.04", "58.1", "5800.1", "580"])
+def test_a_driver_that_is_not_known_is_refused_with_the_reason(tmp_path: Path, program: Path, version: str) -> None:
+    with run_gpu(version) as gpu, run_driver_slice(tmp_path, gpu, program) as slice_:
+        child, _ = slice_.try_start()
+        exited = slice_.wait_for_exit(child.number)
+        assert exited.reason == f"no context on driver {version}: No such device"
+        assert "event=call.refused what=driver number=0x0 driver=unknown" in slice_.log.read_text()
+        assert gpu.fake.log() == []
+
+
+def test_a_driver_that_was_not_asked_for_its_version_is_not_known(child: DriverChild, gpu: Gpu) -> None:
+    """Nor one that has said another since."""
+    wrong = struct.pack("=II64s", 0, 0, b"580.999")
+    answer = child.ioctl(number(CHECK_VERSION, 72), wrong)
+    assert answer.result == -errno.EINVAL
+    assert answer.data[8:15] == b"580.142"
+    assert child.control(child.context.subdevice, NAME, bytes(132)).word(28) == NO_SUCH
+    assert commands(gpu) == [SCHEDULE]
+
+
+def test_another_file_is_another_file(child: DriverChild) -> None:
+    """The driver tells clients by the file they were made on, and the relay makes a call on the file that was named."""
+    header = struct.pack("=4IQ2I", child.context.client, child.context.subdevice, NAME, 0, 64, 132, 0)
+    answer = child.ioctl(number(CONTROL, 32), header.ljust(64 + 132, b"\0"), pointers=(16,), file=OTHER)
+    assert (answer.result, answer.word(28)) == (0, NO_CLIENT)
