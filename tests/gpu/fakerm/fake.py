@@ -37,6 +37,7 @@ class FakeRm:
         refuse_wfi: bool = False,
         refuse_disable: bool = False,
         disable_s: float = 0.0,
+        info_s: float = 0.0,
         directory: Path | None = None,
         dies_after_ns: int | None = None,
     ) -> None:
@@ -47,6 +48,7 @@ class FakeRm:
             "refuse_wfi": refuse_wfi,
             "refuse_disable": refuse_disable,
             "disable_s": disable_s,
+            "info_s": info_s,
             "dies_after_ns": dies_after_ns,
         }
         self._cuda_version = cuda_version or version

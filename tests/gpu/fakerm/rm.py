@@ -216,7 +216,7 @@ class ResourceManager:
         client_handle, handle, cmd, _, _, size, _ = struct.unpack("=IIIIQII", header)
         status, params = self._control(owner, client_handle, handle, cmd, size, nested)
         self.log.append(
-            {"call": "control", "cmd": cmd, "status": status, "params": (nested or b"")[:128].hex(), "object": handle}
+            {"call": "control", "cmd": cmd, "status": status, "params": (nested or b"")[:536].hex(), "object": handle}
         )
         return header[:28] + struct.pack("=I", status), params
 

@@ -31,6 +31,7 @@ ANSWER = struct.Struct("=iiII")
 WORK = struct.Struct("=IIQII")
 RM_MAGIC, FAKE_MAGIC = ord("F"), ord("K")
 FREE, CONTROL, ALLOC, DUP, REGISTER_FD, CHECK_VERSION = 0x29, 0x2A, 0x2B, 0x34, 201, 210
+GROUP_GET_INFO = 0xA06C0106
 JOIN, SUBMIT, WAIT, SLEEP, LEAVE, PROGRESS = 1, 2, 3, 4, 5, 6
 PACKET_MAX = 65536
 
@@ -50,7 +51,7 @@ class Options:
     """Beside what the GPU does: which driver this is, what it refuses, when it dies.
 
     disable_s: how long a call takes that disables or enables channels, in real time. Another one that comes meanwhile
-    leaves the groups of both stuck, as on a real GPU.
+    leaves the groups of both stuck, as on a real GPU. info_s: the same of a call that only asks.
     """
 
     directory: Path
@@ -60,6 +61,7 @@ class Options:
     refuse_wfi: bool = False
     refuse_disable: bool = False
     disable_s: float = 0.0
+    info_s: float = 0.0
     dies_after_ns: int | None = None
 
     @classmethod
@@ -177,26 +179,36 @@ class Server:
         if request >> 8 == FAKE_MAGIC:
             self._work(file, request & 0xFF, header, answer_to)
             return
-        if request & 0xFF == CONTROL and len(header) == 32 and self._options.disable_s:
+        if request & 0xFF == CONTROL and len(header) == 32:
             groups = self._rm.groups_of(file, header, nested)
-            if groups:
-                self._take_time(file, request, header, nested, answer_to.dup(), groups)
+            asks = struct.unpack_from("=I", header, 8)[0] == GROUP_GET_INFO
+            lasts_s = self._options.disable_s if groups else self._options.info_s if asks else 0
+            if lasts_s:
+                self._take_time(file, request, header, nested, answer_to.dup(), groups, lasts_s)
                 return
         self._finish(file, request, header, nested, answer_to)
 
     def _take_time(
-        self, file: File, request: int, header: bytes, nested: bytes | None, kept: socket.socket, groups: list[Group]
+        self,
+        file: File,
+        request: int,
+        header: bytes,
+        nested: bytes | None,
+        kept: socket.socket,
+        groups: list[Group],
+        lasts_s: float,
     ) -> None:
         """A call that is over later. Two at once are what a real GPU does not bear."""
         for _, others, _ in self._under_way:
-            for group in (*others, *groups):
+            for group in (*others, *groups) if others and groups else ():
                 group.stuck = True
 
         def end() -> None:
             with kept:
                 self._finish(file, request, header, nested, kept)
 
-        self._under_way.append((time.monotonic() + self._options.disable_s, groups, end))
+        self._under_way.append((time.monotonic() + lasts_s, groups, end))
+        self._under_way.sort(key=lambda call: call[0])
 
     def _finish(self, file: File, request: int, header: bytes, nested: bytes | None, answer_to: socket.socket) -> None:
         outcome = self._call(file, request & 0xFF, header, nested)

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate on NVIDIA's driver: what a child has on the GPU stops with it, and goes on with it.
+
+Time on the fake GPU passes only while the observer lets it, so that what a group runs meanwhile is exact.
+"""
+
+import fcntl
+import os
+import signal
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compute.driver_rig import (
+    DISABLE,
+    OK,
+    SET_TIMESLICE,
+    DriverChild,
+    Gpu,
+    make_driver_child,
+    run_driver_slice,
+    run_gpu,
+)
+from tests.compute.executor_rig import (
+    DONE,
+    EXECUTOR,
+    FAILED,
+    FREEZE,
+    GATE,
+    LIMIT_S,
+    Slice,
+    is_alive,
+    kill,
+    make_product,
+    run_slice,
+    wait_for,
+    wait_until_gone,
+)
+from tests.gpu.fakerm.client import FakeClient
+
+MS = 1_000_000
+# A turn begins with a switch.
+SWITCH_NS = 100_000
+INFO = 0xA06C0106
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make_product()
+    return make_driver_child(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpu() -> Iterator[Gpu]:
+    with run_gpu() as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def observer(gpu: Gpu) -> Iterator[FakeClient]:
+    with gpu.observer() as client:
+        yield client
+
+
+@pytest.fixture
+def tenant(tmp_path: Path, gpu: Gpu, program: Path) -> Iterator[Slice]:
+    with run_driver_slice(tmp_path, gpu, program) as slice_:
+        yield slice_
+
+
+def runs(observer: FakeClient, *, group: int = 0, ns: int = 10 * MS) -> int:
+    """How much of a time a group runs."""
+    before = observer.progress_ns(group)
+    observer.pass_time(ns)
+    return observer.progress_ns(group) - before
+
+
+def disablings(gpu: Gpu) -> list[tuple[bool, set[int]]]:
+    """Calls that disabled or enabled channels, and which. Ends the driver."""
+    found = []
+    for entry in gpu.fake.log():
+        if entry.get("cmd") == DISABLE:
+            parameters = bytes.fromhex(entry["params"])
+            (count,) = struct.unpack_from("=I", parameters, 4)
+            found.append((bool(parameters[0]), set(struct.unpack_from(f"={count}I", parameters, 280))))
+    return found
+
+
+def relay_of(tenant: Slice) -> int:
+    """The relay of the only child."""
+    (relay,) = [pid for pid in tenant.processes() if Path(f"/proc/{pid}/comm").read_text() == "vgpu-relay\n"]
+    return relay
+
+
+@pytest.mark.parametrize("gate", ["auto", "signal"])
+def test_what_a_child_has_on_the_gpu_stops_in_the_middle_of_a_kernel(
+    tmp_path: Path, gpu: Gpu, observer: FakeClient, program: Path, gate: str
+) -> None:
+    with run_driver_slice(tmp_path, gpu, program, "--gate", gate) as tenant:
+        tenant.start()
+        assert runs(observer) == 10 * MS - SWITCH_NS
+        for _ in range(3):
+            assert tenant.freeze().op == DONE
+            assert runs(observer, ns=1000 * MS) == 0
+            assert tenant.thaw().op == DONE
+            assert runs(observer) == 10 * MS
+
+
+def test_the_gate_s_time_and_strength_are_told(tenant: Slice) -> None:
+    tenant.start()
+    closed = tenant.freeze()
+    assert (closed.op, closed.enforced) == (DONE, GATE)
+    opened = tenant.thaw()
+    assert (opened.op, opened.enforced) == (DONE, GATE)
+    assert opened.gate_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("library", "enforced"), [("/usr/lib/libpocl.so.2", GATE), ("/usr/lib/libOther.so.1", EXECUTOR)]
+)
+def test_without_a_gpu_of_its_own_only_what_runs_in_children_is_stopped(
+    tmp_path: Path, library: str, enforced: int
+) -> None:
+    make_product()
+    with run_slice(tmp_path, "--backend", "opencl", "--library", library) as slice_:
+        assert slice_.thaw().enforced == enforced
+
+
+def test_groups_made_later_are_stopped_and_freed_ones_are_forgotten(tenant: Slice, gpu: Gpu) -> None:
+    child = DriverChild(tenant.start())
+    first = child.context.channel
+    later = child.channel(child.group())
+    more = [child.channel(child.group()) for _ in range(2)]
+    copies = child.channel(child.group(9))
+    tenant.freeze()
+    tenant.thaw()
+    assert child.free(later).word(12) == OK
+    tenant.freeze()
+    tenant.thaw()
+    all_of_them = {first, later, *more}
+    assert copies not in all_of_them
+    assert disablings(gpu) == [
+        (True, all_of_them),
+        (False, all_of_them),
+        (True, {first, *more}),
+        (False, {first, *more}),
+    ]
+
+
+def test_a_list_is_no_longer_than_the_driver_takes(tenant: Slice, gpu: Gpu) -> None:
+    child = DriverChild(tenant.start())
+    group = child.group()
+    channels = {child.channel(group) for _ in range(100)}
+    tenant.freeze()
+    closed = disablings(gpu)
+    assert [len(some) for _, some in closed] == [64, 37]
+    assert closed[0][1] | closed[1][1] == channels | {child.context.channel}
+
+
+def test_all_children_of_a_tenant_are_stopped(tenant: Slice, observer: FakeClient) -> None:
+    for _ in range(3):
+        tenant.start()
+    tenant.freeze()
+    for group in range(3):
+        assert runs(observer, group=group) == 0
+    tenant.thaw()
+    assert sum(runs(observer, group=group, ns=90 * MS) for group in range(3)) > 0
+
+
+def test_a_tenant_that_is_stopped_leaves_the_gpu_to_its_neighbour(
+    tenant: Slice, observer: FakeClient, gpu: Gpu
+) -> None:
+    tenant.start()
+    with FakeClient(gpu.fake.directory) as neighbour:
+        neighbour.submit(neighbour.begin(gpu.version), 10**12)
+        alone = 1000 * MS
+        tenant.freeze()
+        observer.pass_time(10 * MS)
+        assert runs(observer, group=1, ns=alone) == alone
+        tenant.thaw()
+        assert runs(observer, group=1, ns=alone) == pytest.approx(alone / 2, rel=0.1)
+
+
+def test_one_call_at_a_time_over_all_slices(tmp_path: Path, program: Path) -> None:
+    """Two at once leave both stuck, so gates of two supervisors that close and open together wait for each other."""
+    with (
+        run_gpu(disable_s=0.02) as gpu,
+        gpu.observer() as observer,
+        run_driver_slice(tmp_path, gpu, program) as blue,
+        run_driver_slice(tmp_path, gpu, program) as red,
+    ):
+        blue.start()
+        red.start()
+        for _ in range(5):
+            for ask in ("freeze", "thaw"):
+                threads = [threading.Thread(target=getattr(slice_, ask)) for slice_ in (blue, red)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(LIMIT_S)
+        for group in range(2):
+            assert runs(observer, group=group, ns=100 * MS) > 0
+
+
+def test_a_lock_that_somebody_keeps_is_waited_for_and_then_the_child_is_killed(
+    tmp_path: Path, gpu: Gpu, program: Path
+) -> None:
+    with run_driver_slice(tmp_path, gpu, program, "--gate-limit-ms", "300") as tenant:
+        child = tenant.start()
+        with (tmp_path / "gate.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            sequence = tenant.send(FREEZE)
+            exited = tenant.wait_for_exit(child.number)
+            assert exited.reason == "it did not stop when the gate closed"
+        assert tenant.answer(sequence).op == DONE
+
+
+def test_a_gate_that_cannot_be_opened_says_so_and_stays_closed(
+    tenant: Slice, tmp_path: Path, observer: FakeClient
+) -> None:
+    tenant.start()
+    tenant.freeze()
+    with (tmp_path / "gate.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = tenant.thaw()
+        assert (refused.op, refused.reason) == (FAILED, "the gate cannot be opened")
+        assert runs(observer) == 0
+    assert tenant.thaw().op == DONE
+    assert runs(observer) > 0
+
+
+def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, program: Path) -> None:
+    with run_gpu(refuse_disable=True) as gpu, run_driver_slice(tmp_path, gpu, program) as tenant:
+        child = DriverChild(tenant.start())
+        for _ in range(2):
+            assert tenant.freeze().op == DONE
+            # A timeslice is a weight: nobody is stopped beside an idle neighbour.
+            assert tenant.thaw().enforced == EXECUTOR
+        assert "event=gate by timeslices: driver: status 0x56" in tenant.log.read_text()
+        log: list[dict[str, Any]] = gpu.fake.log()
+    calls = [entry for entry in log if entry.get("cmd") in (DISABLE, SET_TIMESLICE)]
+    assert [entry["cmd"] for entry in calls] == [DISABLE, *[SET_TIMESLICE] * 4]
+    assert [int.from_bytes(bytes.fromhex(entry["params"]), "little") for entry in calls[1:]] == [1, 20000, 1, 20000]
+    assert {entry["object"] for entry in calls[1:]} == {child.context.group}
+
+
+def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, observer: FakeClient) -> None:
+    """It has given back the subdevice, without which the driver takes no list."""
+    first = tenant.start()
+    hostile = DriverChild(tenant.start())
+    assert hostile.free(hostile.context.subdevice).word(12) == OK
+    sequence = tenant.send(FREEZE)
+    exited = tenant.wait_for_exit(hostile.child.number)
+    assert exited.reason == "what it has on the GPU could not be stopped"
+    assert tenant.answer(sequence).op == DONE
+    assert runs(observer, group=1) == 0
+    # The other one is stopped, and lives.
+    assert runs(observer) == 0
+    tenant.thaw()
+    assert runs(observer) > 0
+    assert first.window.state == 1
+    assert "its channels cannot be closed: no subdevice of client" in tenant.log.read_text()
+
+
+def test_a_call_that_is_under_way_is_made_once_and_the_gate_waits_for_it(tmp_path: Path, program: Path) -> None:
+    """A thread that were frozen meanwhile would ask for the call a second time."""
+    with run_gpu(info_s=0.3) as gpu, run_driver_slice(tmp_path, gpu, program) as tenant:
+        child = DriverChild(tenant.start())
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(child.control(child.context.group, INFO, bytes(4))))
+        asking.start()
+        # The relay waits for the driver: recvfrom(), in the fake.
+        relay = Path(f"/proc/{relay_of(tenant)}/syscall")
+        wait_for(lambda: relay.read_text().startswith("45 "), "the call")
+        assert tenant.freeze().op == DONE
+        tenant.thaw()
+        asking.join(LIMIT_S)
+        assert [(answer.result, answer.word(28)) for answer in answers] == [(0, OK)]
+        assert [entry["cmd"] for entry in gpu.fake.log() if entry["call"] == "control"].count(INFO) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone has something to give up")
+def test_a_relay_has_no_privilege_but_to_look_into_its_child(tenant: Slice) -> None:
+    tenant.start()
+    status = Path(f"/proc/{relay_of(tenant)}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert fields["Uid"].split() == ["65534"] * 4
+    assert fields["Groups"].strip() == ""
+    assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 1 << 19
+    assert fields["NoNewPrivs"] == "1"
+    descriptors = sorted(int(path.name) for path in Path(f"/proc/{relay_of(tenant)}/fd").iterdir())
+    assert descriptors == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_child_does_not_outlive_its_relay(tenant: Slice) -> None:
+    child = tenant.start()
+    kill(relay_of(tenant))
+    assert tenant.wait_for_exit(child.number).reason == "its relay has ended"
+
+
+def test_a_relay_ends_with_its_child_and_with_its_supervisor(tenant: Slice, observer: FakeClient) -> None:
+    child = tenant.start()
+    relay = relay_of(tenant)
+    tenant.kill(child.number)
+    exited = tenant.wait_for_exit(child.number)
+    assert exited.reason == "the arbiter killed it"
+    assert not is_alive(relay)
+    assert runs(observer) == 0
+    child = tenant.start()
+    relay = relay_of(tenant)
+    os.kill(tenant.process.pid, signal.SIGKILL)
+    wait_until_gone(relay)
+    wait_until_gone(tenant.pid_of(child.number))
+    wait_for(lambda: runs(observer, group=1) == 0, "the end of what it had on the GPU")
+
+
+def test_a_child_that_is_killed_while_it_is_stopped_is_gone_from_the_gpu(tenant: Slice, observer: FakeClient) -> None:
+    child = tenant.start()
+    tenant.freeze()
+    tenant.kill(child.number)
+    tenant.wait_for_exit(child.number)
+    tenant.thaw()
+    assert runs(observer) == 0
+    tenant.start()
+    assert runs(observer, group=1) > 0
