@@ -71,6 +71,11 @@ static bool is_reachable(const struct broker *broker, const struct settings *set
 				"it cannot change while the broker runs; start the broker again");
 		return false;
 	}
+	if (broker->generation && strcmp(broker->settings.nvidia, settings->nvidia)) {
+		settings_refuse(fault, "field.invalid", "accelerator.nvidia",
+				"it cannot change while the broker runs; start the broker again");
+		return false;
+	}
 	for (tenant = broker->tenants; tenant; tenant = tenant->next)
 		if (tenant->leaving && settings_tenant(settings, tenant->settings.name)) {
 			settings_refuse(fault, "object.in_use", "tenants",

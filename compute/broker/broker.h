@@ -60,6 +60,8 @@ struct supervisor {
 	uint64_t compilers;
 	uint64_t compile_hits;
 	uint64_t compile_kept_bytes;
+	uint32_t enforced;
+	uint64_t gate_ns;
 	bool ended;	/* is not started again */
 };
 

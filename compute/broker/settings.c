@@ -188,6 +188,19 @@ static bool read_tenants(struct settings *settings, const struct json *list,
 	return true;
 }
 
+/* A number, or not there. */
+static bool read_nvidia(struct settings *settings, const struct json *programs, struct settings_fault *fault)
+{
+	const struct json *number = json_get(programs, "nvidia");
+
+	if (!number || number->type == JSON_NULL)
+		return true;
+	if (number->type != JSON_NUMBER || number->number > 31)
+		return refuse_field(fault, "programs", "nvidia", "0 to 31");
+	snprintf(settings->nvidia, sizeof(settings->nvidia), "%u", (unsigned int)number->number);
+	return true;
+}
+
 bool settings_read(struct settings *settings, const struct json *document,
 		   struct settings_fault *fault)
 {
@@ -198,6 +211,7 @@ bool settings_read(struct settings *settings, const struct json *document,
 	return read_program(&settings->supervisor, programs, "supervisor", X_OK, fault) &&
 	       read_program(&settings->child, programs, "child", X_OK, fault) &&
 	       read_program(&settings->library, programs, "library", R_OK, fault) &&
+	       read_nvidia(settings, programs, fault) &&
 	       read_numbers(&settings->engine, engine_fields, LENGTH(engine_fields), engine, "engine",
 			    fault) &&
 	       read_numbers(&settings->arbiter, arbiter_fields, LENGTH(arbiter_fields), engine, "engine",

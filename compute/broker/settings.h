@@ -36,6 +36,7 @@ struct settings {
 	char *supervisor;
 	char *child;
 	char *library;
+	char nvidia[4];	/* minor number of the GPU whose channels the gate stops; "" for none */
 	struct vgpu_sched_params engine;
 	struct vgpu_arbiter_settings arbiter;
 	struct settings_tenant *tenants;

@@ -26,6 +26,11 @@ static const char *const refusals[] = {
 	"nothing", "version", "message", "processes", "rate", "memory", "executor", "stopping",
 };
 
+static const char *const enforcers[] = {
+	[VGPU_ENFORCED_UNKNOWN] = "unknown", [VGPU_ENFORCED_EXECUTOR] = "executor",
+	[VGPU_ENFORCED_GATE] = "broker+gate",
+};
+
 static uint64_t memory_of(const struct client *client)
 {
 	uint64_t most = client->tenant->settings.memory_bytes;
@@ -112,7 +117,9 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 		{ "starts", tenant->supervisor.starts },
 		{ "compilers", tenant->supervisor.compilers },
 		{ "compile_hits", tenant->supervisor.compile_hits },
-		{ "compile_kept_bytes", tenant->supervisor.compile_kept_bytes });
+		{ "compile_kept_bytes", tenant->supervisor.compile_kept_bytes },
+		{ "gate_p99_ns", tenant->supervisor.gate_ns });
+	fprintf(file, ",\"enforced_by\":\"%s\"", enforcers[tenant->supervisor.enforced]);
 	fputs("},\"refused\":{", file);
 	for (unsigned int i = VGPU_REFUSED_VERSION; i <= VGPU_REFUSED_STOPPING; i++)
 		fprintf(file, "%s\"%s\":%llu", i > VGPU_REFUSED_VERSION ? "," : "", refusals[i],

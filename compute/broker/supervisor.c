@@ -61,6 +61,7 @@ static int start(struct supervisor *supervisor)
 		.tenant = tenant->settings.name,
 		.child = tenant->broker->settings.child,
 		.library = tenant->broker->settings.library,
+		.nvidia = tenant->broker->settings.nvidia[0] ? tenant->broker->settings.nvidia : NULL,
 		.compile_cache_bytes = tenant->settings.compile_cache_bytes,
 		/* What a child has to stop, which others wait for: four chunks. */
 		.gate_limit_ns = 4 * tenant->broker->settings.engine.max_chunk_ns,
@@ -82,6 +83,8 @@ static int start(struct supervisor *supervisor)
 		forget(supervisor);
 		return error;
 	}
+	supervisor->enforced = VGPU_ENFORCED_UNKNOWN;
+	supervisor->gate_ns = 0;
 	supervisor->state = SUPERVISOR_UP;
 	supervisor->compilers = supervisor->compile_hits = supervisor->compile_kept_bytes = 0;
 	supervisor->started_ns = loop_now_ns();

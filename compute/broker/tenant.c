@@ -133,6 +133,9 @@ void tenant_supervisor_said(struct tenant *tenant, const struct vgpu_supervisor_
 	tenant->supervisor.compilers = message->compilers;
 	tenant->supervisor.compile_hits = message->compile_hits;
 	tenant->supervisor.compile_kept_bytes = message->compile_kept_bytes;
+	tenant->supervisor.enforced = message->enforced <= VGPU_ENFORCED_GATE ? message->enforced :
+										VGPU_ENFORCED_UNKNOWN;
+	tenant->supervisor.gate_ns = message->gate_ns;
 	if (message->op == VGPU_SUPERVISOR_EXITED) {
 		client = client_of_child(tenant, message->child);
 		if (client)

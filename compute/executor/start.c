@@ -34,6 +34,7 @@ static void become(const struct vgpu_supervisor_settings *settings, int socket, 
 		"--library", settings->library,
 		"--compile-cache-bytes", compile_cache_bytes,
 		"--gate-limit-ms", gate_limit,
+		settings->nvidia ? "--nvidia" : NULL, settings->nvidia,
 		NULL,
 	};
 	sigset_t none;

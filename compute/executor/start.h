@@ -7,6 +7,7 @@
  *
  *	vgpu-supervisor --tenant NAME --child PATH --library PATH --compile-cache-bytes N
  *
+ * and --nvidia N where children compute on an NVIDIA GPU whose channels the gate stops,
  * with its socket (SOCK_SEQPACKET, struct vgpu_supervisor_message) as descriptor
  * VGPU_FD_SUPERVISOR_SOCKET, /dev/null as standard input, and the starter's
  * standard output and error.  It has no other descriptor.  --child is the program
@@ -33,6 +34,7 @@
  * struct vgpu_supervisor_settings - its command line
  * @program: path of vgpu-supervisor
  * @tenant: for its log
+ * @nvidia: NULL, or the minor number of the NVIDIA GPU that children compute on, as text
  * @gate_limit_ns: a child that has not stopped by then is killed; it is brought within
  *	what the supervisor allows
  */
@@ -41,6 +43,7 @@ struct vgpu_supervisor_settings {
 	const char *tenant;
 	const char *child;
 	const char *library;
+	const char *nvidia;
 	uint64_t compile_cache_bytes;
 	uint64_t gate_limit_ns;
 };

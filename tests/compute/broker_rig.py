@@ -30,7 +30,7 @@ WANT = 1
 NONE, LENT, RECALLED, EXPIRED = range(4)
 GATE = 1 << 63
 CLIENT_MESSAGE = struct.Struct("=IIIIQ192s")
-SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQQQQiI192s")
+SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQQQQQiI192s")
 STREAM_REQUEST = struct.Struct("=IIQIIQ")
 LEASE_PAGE = struct.Struct("=IIIIQQQQ")
 STREAM_PAGE = struct.Struct("=QQQQQQQ")
@@ -119,6 +119,8 @@ class Supervisor:
         self.pid = pid
         self.gates: list[int] = []
         self.processor_ns = 0
+        self.gate_ns = 0
+        self.enforced = 0
 
     @property
     def tenant(self) -> str:
@@ -157,9 +159,11 @@ class Supervisor:
         return Child(child, sequence, window, memory, fds)
 
     def send(self, op: int, *, sequence: int = 0, child: int = 0, status: int = 0, reason: str = "") -> None:
-        counters = (self.processor_ns, 0, 0, 0)
+        counters = (self.processor_ns, 0, 0, 0, self.gate_ns)
         self.socket.send(
-            SUPERVISOR_MESSAGE.pack(VERSION, op, sequence, child, 0, 0, *counters, status, 0, reason.encode())
+            SUPERVISOR_MESSAGE.pack(
+                *(VERSION, op, sequence, child, 0, 0, *counters, status, self.enforced, reason.encode())
+            )
         )
 
     def exited(self, child: Child, *, status: int = 9, reason: str = "") -> None:
@@ -248,10 +252,12 @@ class Broker:
     tenants: list[dict[str, Any]] = field(default_factory=lambda: [tenant("blue"), tenant("red")])
     engine: dict[str, int] = field(default_factory=dict)
     child: Path = Path("/bin/true")
+    nvidia: object = None
 
     def settings(self) -> dict[str, Any]:
+        programs = {"supervisor": str(self.supervisor), "child": str(self.child), "library": "/bin/true"}
         return {
-            "programs": {"supervisor": str(self.supervisor), "child": str(self.child), "library": "/bin/true"},
+            "programs": programs | ({} if self.nvidia is None else {"nvidia": self.nvidia}),
             "engine": {
                 "grace_ns": 2_000_000,
                 "early_ns": 200_000,

@@ -35,7 +35,8 @@ FOREVER = 2**64 - 1
 
 # protocol/control.h
 START, KILL, FREEZE, THAW, DONE, FAILED, EXITED = range(1, 8)
-CONTROL = struct.Struct("=IIQQQQQQQQiI192s")
+CONTROL = struct.Struct("=IIQQQQQQQQQiI192s")
+UNKNOWN, EXECUTOR, GATE = range(3)
 # kmod/uapi/vgpu_lease_page.h
 NONE, LENT, RECALLED, EXPIRED = range(4)
 READY, YIELD, RING = 1, 2, 3
@@ -108,7 +109,9 @@ class Message:
     compilers: int
     hits: int
     kept_bytes: int
+    gate_ns: int
     status: int
+    enforced: int
     reason: str
 
 
@@ -324,7 +327,7 @@ class Slice:
     ) -> int:
         self.sequence += 1
         message = CONTROL.pack(
-            *(1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, 0, 0, 0),
+            *(1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, 0, 0, 0, 0),
             reason.encode(),
         )
         socket.send_fds(self.control, [message], list(descriptors))
@@ -335,9 +338,8 @@ class Slice:
         self.control.settimeout(LIMIT_S)
         data = self.control.recv(CONTROL.size + 1)
         assert len(data) == CONTROL.size, "the supervisor has ended"
-        _, op, sequence, child, _, _, processor_ns, compilers, hits, kept, status, _, reason = CONTROL.unpack(data)
-        said = reason.split(b"\0")[0].decode()
-        return Message(op, sequence, child, processor_ns, compilers, hits, kept, status, said)
+        _, op, sequence, child, _, _, *counts, reason = CONTROL.unpack(data)
+        return Message(op, sequence, child, *counts, reason.split(b"\0")[0].decode())
 
     def answer(self, sequence: int) -> Message:
         """The answer to a request; what has exited meanwhile is kept."""

@@ -42,6 +42,12 @@ def test_a_tenant_without_fields_has_defaults(tmp_path: Path) -> None:
     assert (blue["max_processes"], blue["socket_mode"], blue["socket_gid"]) == (16, 0o600, 2**32 - 1)
 
 
+def test_a_gpu_whose_channels_the_gate_stops(tmp_path: Path) -> None:
+    assert settings(tmp_path, LIBRARY + "nvidia = 3\n" + BLUE)["programs"]["nvidia"] == 3
+    assert "accelerator.nvidia" in refusal(tmp_path, LIBRARY + "nvidia = 32\n" + BLUE)
+    assert "accelerator.nvidia" in refusal(tmp_path, LIBRARY + "nvidia = -1\n" + BLUE)
+
+
 def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
     text = """
     share_permille = 250

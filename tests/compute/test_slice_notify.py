@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.compute.broker_rig import build_fake_supervisor
-from tests.compute.executor_rig import CONTROL, DONE, LIMIT_S, ROOT, build
+from tests.compute.executor_rig import CONTROL, DONE, EXECUTOR, GATE, LIMIT_S, ROOT, build
 
 SLICE = "c0ffee00-0000-4000-8000-000000000001"
 VERSION, OP, SEQUENCE = range(3)
+ENFORCED = -2
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +87,10 @@ def served(programs: Path, folder: Path, manager: Manager) -> Iterator[tuple[sub
                 yield process, supervisor
 
 
-def answer(supervisor: socket.socket) -> None:
+def answer(supervisor: socket.socket, *, enforced: int = GATE) -> None:
     """The supervisor says that it is there."""
     asked = list(CONTROL.unpack(supervisor.recv(CONTROL.size)))
-    asked[OP] = DONE
+    asked[OP], asked[ENFORCED] = DONE, enforced
     supervisor.send(CONTROL.pack(*asked))
 
 
@@ -99,9 +100,17 @@ def test_it_is_ready_when_its_supervisor_answers_and_says_when_it_ends(
     with served(programs, tmp_path, manager) as (process, supervisor):
         assert manager.silence()
         answer(supervisor)
-        assert manager.hears() == ["READY=1", "STATUS=serving the slice"]
+        assert manager.hears() == ["READY=1", "STATUS=serving the slice; enforced_by=kernel+gate gate_p99_us=0"]
         process.send_signal(signal.SIGTERM)
         assert manager.hears() == ["STOPPING=1"]
+
+
+def test_it_says_that_nobody_stops_what_children_have_under_way(
+    programs: Path, tmp_path: Path, manager: Manager
+) -> None:
+    with served(programs, tmp_path, manager) as (_, supervisor):
+        answer(supervisor, enforced=EXECUTOR)
+        assert manager.hears() == ["READY=1", "STATUS=serving the slice; enforced_by=executor gate_p99_us=0"]
 
 
 def test_it_says_that_its_supervisor_died(programs: Path, tmp_path: Path, manager: Manager) -> None:

@@ -56,10 +56,12 @@ class Table(BaseModel):
 
 class Accelerator(Table):
     """`library`: of OpenCL; PoCL's if it is not given. `processors`: how many of the host's it is made of, 0 for none
-    (a GPU); all, if the library is PoCL's and it is not given."""
+    (a GPU); all, if the library is PoCL's and it is not given. `nvidia`: it is /dev/nvidiaN, and the gate stops its
+    channels."""
 
     library: str = ""
     processors: Annotated[int, Field(ge=0, le=65536)] | None = None
+    nvidia: Annotated[int, Field(ge=0, le=31)] | None = None
 
 
 class Engine(Table):
@@ -162,12 +164,14 @@ def document(configuration: Configuration, programs: Programs) -> dict[str, Any]
     SettingsError, which names what this machine does not have; BrokerRefusedError for what it has less of.
     """
     library = _library(configuration.accelerator)
+    nvidia = configuration.accelerator.nvidia
     return {
         "programs": {
             "supervisor": str(programs.supervisor),
             "child": str(programs.child),
             "library": str(library),
-        },
+        }
+        | ({} if nvidia is None else {"nvidia": nvidia}),
         "engine": _engine(configuration.engine, _processors(configuration.accelerator, library)),
         "tenants": [_tenant(name, tenant) for name, tenant in configuration.tenants.items()],
     }

@@ -13,7 +13,7 @@ from typing import Protocol
 from vgpumgr.control.executor_settings import ExecutorSettings
 
 SERVING = "serving the slice"
-"""The status of an executor that has no trouble."""
+"""How the status of an executor begins that has no trouble."""
 
 READY_WITHIN_S = 30.0
 """An executor that is not ready by then has failed."""
@@ -75,7 +75,7 @@ class Executors(Protocol):
 
 def why(*, status: str, exited: int | None = None, killed: int | None = None) -> str:
     """Return why an executor failed: in its own words, else by how it ended. `exited`, `killed`: status, or signal."""
-    if status and status != SERVING:
+    if status and not status.startswith(SERVING):
         return " ".join(status.split())[:_REASON_CHARACTERS]
     if killed is not None:
         return f"it was killed by {_signal(killed)}"

@@ -121,7 +121,7 @@ int slice_check(const struct slice_options *options)
 {
 	const struct vgpu_supervisor_settings settings = {
 		.program = options->supervisor, .tenant = "check", .child = options->child,
-		.library = options->library, .gate_limit_ns = options->gate_limit_ns,
+		.library = options->library, .nvidia = options->nvidia, .gate_limit_ns = options->gate_limit_ns,
 	};
 	struct check check = { .reason = "" };
 	int error = vgpu_supervisor_start(&settings, &check.supervisor);

@@ -48,6 +48,7 @@ bool children_open(struct slice *slice)
 		.tenant = slice->options.slice,
 		.child = slice->options.child,
 		.library = slice->options.library,
+		.nvidia = slice->options.nvidia,
 		.compile_cache_bytes = slice->options.compile_cache_bytes,
 		.gate_limit_ns = slice->options.gate_limit_ns,
 	};
@@ -74,13 +75,15 @@ static void handle(struct slice *slice, const struct vgpu_supervisor_message *me
 		window_exited(slice, message->child, message->status, message->reason, slice_now_ns());
 	} else if (message->sequence & GATE_SEQUENCE) {
 		module_gate(slice, message->sequence & ~GATE_SEQUENCE, message->processor_ns, done);
+		if (done)
+			slice_notify_serving(slice, message->enforced, message->gate_ns, false);
 	} else if (slice->hello && message->sequence == slice->hello) {
 		slice->hello = 0;
 		slice->hello_by_ns = UINT64_MAX;
 		vgpu_log(LOG_INFO, "event=ready windows=%u window_bytes=%llu memory_bytes=%llu",
 			 slice->window_count, (unsigned long long)slice->window_bytes,
 			 (unsigned long long)slice->memory_bytes);
-		slice_notify("READY=1\nSTATUS=serving the slice");
+		slice_notify_serving(slice, message->enforced, message->gate_ns, true);
 	} else if (message->sequence) {
 		window_started(slice, message->sequence, done, message->reason, slice_now_ns());
 	}

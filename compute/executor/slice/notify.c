@@ -18,6 +18,7 @@
 
 #define STATUS_PREFIX	"STATUS="
 #define STATUS_BYTES	256u
+#define TELL_EVERY_NS	10000000000ull
 
 static struct sockaddr_un address;
 static socklen_t address_bytes;
@@ -49,6 +50,21 @@ void slice_notify(const char *text)
 		return;
 	sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address, address_bytes);
 	close(fd);
+}
+
+void slice_notify_serving(struct slice *slice, uint32_t enforced, uint64_t gate_ns, bool ready)
+{
+	const char *who = enforced == VGPU_ENFORCED_GATE ? "kernel+gate" : "executor";
+	uint64_t now_ns = slice_now_ns();
+	char text[STATUS_BYTES];
+
+	if (!ready && enforced == slice->enforced && now_ns < slice->told_until_ns)
+		return;
+	slice->enforced = enforced;
+	slice->told_until_ns = now_ns + TELL_EVERY_NS;
+	snprintf(text, sizeof(text), "%sSTATUS=serving the slice; enforced_by=%s gate_p99_us=%llu",
+		 ready ? "READY=1\n" : "", who, (unsigned long long)gate_ns / 1000);
+	slice_notify(text);
 }
 
 void slice_fail(const char *event, const char *format, ...)

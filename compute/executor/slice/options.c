@@ -18,6 +18,7 @@ static const char usage[] =
 	"Executes OpenCL for the programs of one slice's VM, in the leases that the kernel module lends.\n"
 	"  --slice UUID              whose engine is `lease`\n"
 	"  --library PATH            the accelerator's own library\n"
+	"  --nvidia N                children compute on /dev/nvidiaN, and the gate stops its channels too\n"
 	"  --device PATH             default /dev/vgpumgr-exec\n"
 	"  --supervisor PATH         default vgpu-supervisor beside this program\n"
 	"  --child PATH              default vgpu-child beside this program\n"
@@ -65,7 +66,7 @@ void slice_read_options(struct slice_options *options, int argc, char **argv)
 		{ "slice", 1, NULL, 's' }, { "library", 1, NULL, 'l' }, { "device", 1, NULL, 'd' },
 		{ "supervisor", 1, NULL, 'S' }, { "child", 1, NULL, 'c' }, { "memory-bytes", 1, NULL, 'm' },
 		{ "compile-cache-bytes", 1, NULL, 'C' }, { "gate-limit-ms", 1, NULL, 'L' },
-		{ "check", 0, NULL, 'k' }, { "help", 0, NULL, 'h' }, { 0 },
+		{ "nvidia", 1, NULL, 'N' }, { "check", 0, NULL, 'k' }, { "help", 0, NULL, 'h' }, { 0 },
 	};
 	int option;
 
@@ -100,6 +101,10 @@ void slice_read_options(struct slice_options *options, int argc, char **argv)
 			break;
 		case 'L':
 			options->gate_limit_ns = number("gate-limit-ms", optarg, 1, 600000) * 1000000;
+			break;
+		case 'N':
+			number("nvidia", optarg, 0, 31);
+			options->nvidia = optarg;
 			break;
 		case 'k':
 			options->check = true;

@@ -33,6 +33,7 @@
 /**
  * struct slice_options - the command line
  * @slice: UUID
+ * @nvidia: minor number of the GPU whose channels the gate stops, or NULL
  * @memory_bytes: accelerator memory; 0: as much as the module says
  */
 struct slice_options {
@@ -41,6 +42,7 @@ struct slice_options {
 	const char *supervisor;
 	const char *child;
 	const char *library;
+	const char *nvidia;
 	uint64_t memory_bytes;
 	uint64_t compile_cache_bytes;
 	uint64_t gate_limit_ns;
@@ -90,6 +92,7 @@ enum slice_end {
  * @hello_by_ns: when it must have been
  * @starts: how fast the guest starts processes
  * @notice: of what the guest can cause
+ * @enforced: what was told of last, and until @told_until_ns nothing else is
  */
 struct slice {
 	struct slice_options options;
@@ -105,6 +108,8 @@ struct slice {
 	uint64_t children;
 	struct vgpu_rate starts;
 	struct vgpu_notice notice;
+	uint32_t enforced;
+	uint64_t told_until_ns;
 	struct window windows[VGPU_WINDOWS_MAX];
 };
 
@@ -121,6 +126,8 @@ void slice_note(struct slice *slice, int level, const char *format, ...)
 void slice_notify_open(void);
 /* Lines of sd_notify(3). */
 void slice_notify(const char *text);
+/* The status while it serves: who enforces, and what closing the gate takes.  @ready: for the first time. */
+void slice_notify_serving(struct slice *slice, uint32_t enforced, uint64_t gate_ns, bool ready);
 /* The reason why this process ends: a line in the log, and the status that is told. */
 void slice_fail(const char *event, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

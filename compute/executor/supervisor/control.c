@@ -105,6 +105,8 @@ void vgpu_control_answer(struct vgpu_supervisor *s, enum vgpu_supervisor_op op, 
 		.compilers = s->compilers_started,
 		.compile_hits = s->kept.hits,
 		.compile_kept_bytes = s->kept.bytes,
+		.gate_ns = vgpu_latency_quantile(&s->gate.latency, 990),
+		.enforced = vgpu_enforced(s),
 	};
 
 	snprintf(message.reason, sizeof(message.reason), "%s", reason ? reason : "");
@@ -121,6 +123,8 @@ void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised
 		.compilers = s->compilers_started,
 		.compile_hits = s->kept.hits,
 		.compile_kept_bytes = s->kept.bytes,
+		.gate_ns = vgpu_latency_quantile(&s->gate.latency, 990),
+		.enforced = vgpu_enforced(s),
 		.status = child->status,
 	};
 

@@ -6,6 +6,7 @@
  * stopped after them, and started before them.
  */
 #include <errno.h>
+#include <string.h>
 #include <syslog.h>
 
 #include "executor/log.h"
@@ -24,6 +25,24 @@ static unsigned int members(struct vgpu_supervisor *s, struct vgpu_gate_member *
 		if (s->children[i].used && !s->children[i].died)
 			list[count++] = &s->children[i].member;
 	return count;
+}
+
+/* Of a library of the machine's own processors, what is under way are the children's threads. */
+static bool computes_in_children(const struct vgpu_supervisor *s)
+{
+	const char *library = s->options.library, *name;
+
+	if (!library || strcmp(s->options.backend, "opencl"))
+		return true;
+	name = strrchr(library, '/');
+	return strstr(name ? name : library, "pocl");
+}
+
+uint32_t vgpu_enforced(const struct vgpu_supervisor *s)
+{
+	if (s->options.gpu >= 0)
+		return s->by_timeslice ? VGPU_ENFORCED_EXECUTOR : VGPU_ENFORCED_GATE;
+	return computes_in_children(s) ? VGPU_ENFORCED_GATE : VGPU_ENFORCED_EXECUTOR;
 }
 
 void vgpu_freeze_report(const struct vgpu_supervisor *s)

@@ -109,6 +109,7 @@ static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool c
 					    "what it has on the GPU could not be started");
 		return false;
 	}
+	s->by_timeslice = s->by_timeslice || child->channels.by_timeslice;
 	if (child->channels.by_timeslice != before)
 		vgpu_log(LOG_WARNING, "child=%llu event=gate by timeslices: %s",
 			 (unsigned long long)child->number, reason);

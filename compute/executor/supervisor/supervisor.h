@@ -126,6 +126,7 @@ struct vgpu_scratch {
  * @gone_ns: processor time of children that have ended
  * @gate_sequence: of the FREEZE that waits for children to stop; 0 for none
  * @gate_asked_ns: when it came
+ * @by_timeslice: the driver has refused to disable some child's channels
  * @gate_lock: file to lock for calls that stop channels, or -1
  * @hurried: children's threads run before others until they have stopped
  * @compilers_next_ns: no compiler may be started before; 0 if one may be
@@ -152,6 +153,7 @@ struct vgpu_supervisor {
 	uint64_t gate_asked_ns;
 	bool gate_killed;
 	int gate_lock;
+	bool by_timeslice;
 	bool hurried;
 	struct vgpu_supervised children[VGPU_CHILDREN_MAX];
 	struct vgpu_supervised compilers[VGPU_COMPILERS_MAX];
@@ -218,6 +220,8 @@ uint64_t vgpu_processor_ns(struct vgpu_supervisor *s);
 /* freezing.c: the gate */
 void vgpu_freeze(struct vgpu_supervisor *s, uint64_t sequence, uint64_t asked_ns);
 void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence);
+/* enum vgpu_enforced */
+uint32_t vgpu_enforced(const struct vgpu_supervisor *s);
 void vgpu_freeze_report(const struct vgpu_supervisor *s);
 void vgpu_freeze_poll(struct vgpu_supervisor *s);
 
