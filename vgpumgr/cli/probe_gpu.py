@@ -19,6 +19,7 @@ _TESTS = {
     "T2": "shares follow timeslices",
     "T4": "idle time goes to who has work",
     "T10": "what a switch costs",
+    "T11": "another process stops a tenant, and lets it go on",
 }
 
 
@@ -109,11 +110,17 @@ def _text(one: dict[str, Any]) -> str:
         (word["member"], word["word"], str(word["use"]), word["because"]) for word in one["enforcement"]
     )
     parts = [
-        f"GPU {gpu['index']}  {gpu['name']}  {gpu['uuid']}  driver {gpu['driver']}\ntimeslices: {one['timeslices']}\n",
+        "\n".join(
+            (
+                f"GPU {gpu['index']}  {gpu['name']}  {gpu['uuid']}  driver {gpu['driver']}",
+                f"timeslices: {one['timeslices']}",
+                f"gate: {one['gate']}\n",
+            )
+        ),
         table(("TEST", "VERDICT", "WHETHER", "BECAUSE"), rows),
         table(("TIMESLICE A", "B", "EXPECTED", "SHARE OF A, 95 % INTERVAL"), shares),
         "granularity: " + (f"finer than {finer} us" if finer else f"unknown: {one['granularity']['because']}") + "\n"
-        f"switch cost: {_cost(cost)}\n",
+        f"switch cost: {_cost(cost)}\n{_gate(tests['T11']['figures'])}",
         table(("ENFORCEMENT", "MAY SAY", "USE", "BECAUSE"), words),
     ]
     if not one["conclusive"]:
@@ -138,6 +145,13 @@ def _cost(cost: dict[str, float] | None) -> str:
     if cost["low"] <= 0:
         return f"not distinguishable from 0; at most {max(cost['high'], 0):.0f} us"
     return f"{cost['mean']:.0f} us, {cost['low']:.0f} to {cost['high']:.0f}"
+
+
+def _gate(figures: dict[str, Any]) -> str:
+    if not figures:
+        return ""
+    calls = f"closing takes {figures['close_us']['mean']:.0f} us, opening {figures['open_us']['mean']:.0f} us"
+    return f"gate: {calls}; at the longest {figures['longest_resume_us'] or 0:.0f} us until the next kernel's end\n"
 
 
 def _us(us: int | None) -> str:

@@ -101,6 +101,13 @@ def answer(tests: Tests) -> Answer:
     return {Honoured.YES: Answer.HONOURED, Honoured.PARTLY: Answer.PARTLY}.get(found, Answer.UNKNOWN)
 
 
+def gate_answer(tests: Tests) -> Use:
+    """Whether another process can stop a tenant's work: T11, on a rig that passed T1."""
+    if verdict(tests, "T1") != Verdict.PASS:
+        return Use.UNKNOWN
+    return {Verdict.PASS: Use.YES, Verdict.FAIL: Use.NO}.get(verdict(tests, "T11"), Use.UNKNOWN)
+
+
 def _served_alike(tests: Tests) -> bool:
     """Whatever was set, and taken by the driver: T2 has no result where that refused."""
     ignored = [setting["outcome"] == "ignored" for setting in tests["T2"]["settings"]]
@@ -226,6 +233,12 @@ def _enforced_by(tests: Tests) -> Iterator[Word]:
         use=Use.NO,
         because="no kernel module of ours decides: the driver passes timeslices on to the GPU's firmware",
     )
+    has = gate_answer(tests)
+    because = f"T11: {tests['T11']['reason']}" if "T11" in tests else "T11 was not run"
+    if has == Use.YES:
+        because = "if tenants' work runs in executors that know of the GPU: what has not yielded is stopped (T11)"
+    for word in ("kernel+gate", "broker+gate"):
+        yield Word(member="enforced_by", word=word, use=Use.IF if has == Use.YES else has, because=because)
     use, because = _by_honour(
         tests,
         yes=Use.IF,

@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from vgpumgr.errors import ProbeRefusedError
-from vgpumgr.gpu import shares
+from vgpumgr.gpu import gate, shares
 from vgpumgr.gpu.duel import Rig, RigError
-from vgpumgr.gpu.enforcement import answer, conclusive, granularity, words
+from vgpumgr.gpu.enforcement import Verdict, answer, conclusive, gate_answer, granularity, words
 from vgpumgr.gpu.refusals import Refusal, refuse
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def probe(
     watch = Watch(nvml, gpu)
     try:
         with watch:
-            tests = shares.run(replace(rig or Rig(), device=gpu.uuid, on_child=watch.ours), effort=effort, told=told)
+            measured = replace(rig or Rig(), device=gpu.uuid, on_child=watch.ours)
+            tests = shares.run(measured, effort=effort, told=told)
+            tests["T11"] = _t11(tests, measured, effort, told)
     except RigError as error:
         watch.check()  # who was in the way may be why it failed
         code, detail = Refusal(f"probe.{error.code}"), error.detail
@@ -109,9 +111,20 @@ def probe(
         "timeslices": answer(tests),
         "tests": tests,
         "granularity": asdict(granularity(tests)),
+        "gate": gate_answer(tests),
         "switch_cost_us": tests["T10"]["figures"].get("switch_cost_us"),
         "enforcement": [asdict(word) for word in words(tests)],
     }
+
+
+def _t11(
+    tests: dict[str, dict[str, Any]], rig: Rig, effort: shares.Effort, told: Callable[[str], None]
+) -> dict[str, Any]:
+    """Nothing is stopped on a rig that does not treat equals alike."""
+    if tests["T1"]["verdict"] != Verdict.PASS:
+        reason = f"T1: {tests['T1']['reason']}"
+        return {"verdict": Verdict.NOT_RUN, "reason": reason, "figures": {}, "settings": []}
+    return gate.run(rig, effort=effort, told=told)
 
 
 def refused(gpu: Gpu, error: ProbeRefusedError) -> dict[str, Any]:

@@ -7,32 +7,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import sys
 
 from vgpumgr.gpu import abi
-
-_SYS_PIDFD_GETFD = 438
-
-
-def take_file(pid: int, fd: int) -> int:
-    """A descriptor of ours for another process's open file. Raises OSError."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        taken = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, pidfd, fd, 0))
-    finally:
-        os.close(pidfd)
-    if taken < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return taken
 
 
 def main() -> int:
     pid, fd, client, group, timeslice_us = map(int, sys.argv[1:])
     try:
-        taken = take_file(pid, fd)
+        taken = abi.take_file(pid, fd)
         said = {"status": abi.set_timeslice(taken, client=client, group=group, timeslice_us=timeslice_us)}
     except OSError as error:
         said = {"errno": error.errno or 0}

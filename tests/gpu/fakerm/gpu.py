@@ -29,6 +29,9 @@ class Behaviour:
     preempts: bool = True
     # Does a group that has nothing to run keep its turns to itself?
     caps: bool = False
+    # Does a group whose channels are disabled stop, and go on when they are enabled again?
+    stops: bool = True
+    resumes: bool = True
     # Turns in a row that the oldest group gets: a rig that is unfair by itself.
     turns_of_first: int = 1
 
@@ -118,7 +121,8 @@ class Gpu:
 
     def disable(self, group: Group, *, disable: bool) -> None:
         """Takes effect at once, also in the middle of a kernel, which goes on when the group is enabled again."""
-        group.disabled = disable
+        group.disabled = disable and self.behaviour.stops
+        group.stuck = group.stuck or (not disable and not self.behaviour.resumes)
 
     @property
     def has_stopped(self) -> bool:

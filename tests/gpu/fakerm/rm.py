@@ -239,7 +239,7 @@ class ResourceManager:
         if cmd == SCHEDULE:
             # As bad as it may be: nobody has tried whether this lets disabled channels go on.
             if nested[0] and entry.group is not None:
-                self._gpu.disable(entry.group, disable=False)
+                entry.group.disabled = False
             return OK, nested
         if cmd == DISABLE_CHANNELS:
             groups, status = self.to_disable(client_handle, entry, nested)

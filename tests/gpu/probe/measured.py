@@ -22,6 +22,7 @@ def measured(
     honoured: str = "yes",
     t4: str = "pass",
     t10: str = "pass",
+    t11: str = "pass",
     settings: Sequence[dict[str, Any]] = (),
 ) -> dict[str, dict[str, Any]]:
     """Of a GPU that honours timeslices, except for what is given."""
@@ -35,4 +36,5 @@ def measured(
         },
         "T4": {"verdict": t4, "reason": "", "figures": {}, "settings": []},
         "T10": {"verdict": t10, "reason": "", "figures": {}, "settings": []},
+        "T11": {"verdict": t11, "reason": "so it is", "figures": {}, "settings": []},
     }

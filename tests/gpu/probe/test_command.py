@@ -22,7 +22,7 @@ from vgpumgr.cli.main import main
 from vgpumgr.cli.session import Session
 from vgpumgr.gpu import probe as probe_module
 from vgpumgr.gpu import shares
-from vgpumgr.gpu.abi import GET_TIMESLICE, SET_PREEMPTION_MODE, SET_TIMESLICE
+from vgpumgr.gpu.abi import DISABLE_CHANNELS, GET_TIMESLICE, SET_PREEMPTION_MODE, SET_TIMESLICE
 from vgpumgr.gpu.duel import Rig, RigError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,7 +30,7 @@ SCHEMA = json.loads((ROOT / "docs/probe-gpu.schema.json").read_text())
 QUICK = ("--repeats", "3", "--seconds", "1")
 # What a probe may send to the driver besides making and freeing objects: controls of a channel group or of a channel
 # of its own. libcuda asks for a preemption mode of each of its channels by itself.
-PER_GROUP = {0xA06C0101, 0xA06C0102, SET_TIMESLICE, GET_TIMESLICE, 0xA06C0106, SET_PREEMPTION_MODE}
+PER_GROUP = {0xA06C0101, 0xA06C0102, DISABLE_CHANNELS, SET_TIMESLICE, GET_TIMESLICE, 0xA06C0106, SET_PREEMPTION_MODE}
 
 
 class Command:
@@ -93,13 +93,15 @@ def results(monkeypatch: pytest.MonkeyPatch, *, cost_is_told: bool = True, **ver
         return found
 
     monkeypatch.setattr(probe_module.shares, "run", run)
+    monkeypatch.setattr(probe_module.gate, "run", lambda *_, **__: measured()["T11"])
 
 
 def check_honoured(one: dict[str, Any]) -> None:
     assert one["conclusive"]
-    passed = dict.fromkeys(("T1", "T2", "T4", "T10"), "pass")
+    passed = dict.fromkeys(("T1", "T2", "T4", "T10", "T11"), "pass")
     assert {name: test["verdict"] for name, test in one["tests"].items()} == passed
     assert one["granularity"]["finer_than_us"] <= 1000
+    assert one["gate"] == "yes"
     assert one["switch_cost_us"]["mean"] == pytest.approx(100, abs=20)
     uses = {(word["member"], word["word"]): word["use"] for word in one["enforcement"]}
     assert uses["enforced_by", "firmware"] == "if"
@@ -136,7 +138,9 @@ def test_a_gpu_that_ignores_them(command: Command, fakerm: Callable[..., FakeRm]
     fakerm(Behaviour(honour="ignore"))
     status, out, _ = command(*QUICK)
     assert status == 0
-    assert out.splitlines()[1] == "timeslices: ignored"
+    assert out.splitlines()[1:3] == ["timeslices: ignored", "gate: yes"]
+    assert "\ngate: closing takes " in out
+    assert "T11 pass another process stops a tenant, and lets it go on" in " ".join(out.split())
     assert "T2 fail shares follow timeslices shares do not follow timeslices" in " ".join(out.split())
     assert "timeslices are not honoured (T2)" in out
     assert "inconclusive" not in out

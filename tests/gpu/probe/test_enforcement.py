@@ -17,6 +17,8 @@ NAMES = {
     ("semantics", "weight"),
     ("semantics", "cap"),
     ("enforced_by", "kernel"),
+    ("enforced_by", "kernel+gate"),
+    ("enforced_by", "broker+gate"),
     ("enforced_by", "firmware"),
     ("enforced_by", "cooperative"),
 }
@@ -39,6 +41,8 @@ def test_a_gpu_that_honours_timeslices_shares_by_weight_under_conditions() -> No
         "semantics weight": "yes",
         "semantics cap": "no",
         "enforced_by kernel": "no",
+        "enforced_by kernel+gate": "if",
+        "enforced_by broker+gate": "if",
         "enforced_by firmware": "if",
         "enforced_by cooperative": "yes",
     }
@@ -48,6 +52,8 @@ def test_a_gpu_that_ignores_timeslices_enforces_nothing_per_tenant() -> None:
     ignored = [setting(2048, 6144, 0.5, outcome="ignored")]
     found = uses(measured(t2="fail", honoured="no", settings=ignored))
     assert found.pop("requested timeslice_us") == found.pop("scope gpu") == "yes"
+    # What stops a tenant needs no timeslices.
+    assert found.pop("enforced_by kernel+gate") == found.pop("enforced_by broker+gate") == "if"
     assert set(found.values()) == {"no"}
 
 
