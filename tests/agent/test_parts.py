@@ -44,12 +44,14 @@ def test_what_is_set_for_one_gpu_counts_before_what_is_set_for_all() -> None:
     found = executor_settings.parse(
         {
             "executor": {"library": "/lib/pocl.so", "tasks_max": 9},
-            "gpus": {"0000:3b:00.0": {"engine": "lease", "executor": {"library": "/lib/nvidia.so"}}},
+            "gpus": {"0000:3b:00.0": {"engine": "lease", "executor": {"library": "/lib/nvidia.so", "nvidia": 3}}},
         }
     )
     special, other = found.of("0000:3b:00.0"), found.of(GPU)
     assert (special.engine, str(special.executor.library), special.executor.tasks_max) == ("lease", "/lib/nvidia.so", 9)
     assert (other.engine, str(other.executor.library)) == ("", "/lib/pocl.so")
+    assert special.executor.options()[-2:] == ["--nvidia", "3"]
+    assert "--nvidia" not in other.executor.options()
     assert str(other.executor.program) == "/usr/lib/vgpumgr/vgpu-executor"
 
 
@@ -63,7 +65,8 @@ def test_what_is_set_for_one_gpu_counts_before_what_is_set_for_all() -> None:
      ('api_url = "x"\n[gpus.0]\nengine = "lease"', "gpus.'0': no PCI address"),
      ('api_url = "x"\n[gpus."0000:3b:00.0"]\nengine = ""\nname = 1', "3b:00.0'.name: there is no such setting"),
      ('api_url = "x"\n[gpus."0000:3b:00.0"]\nengine = "Lease"', "3b:00.0'.engine: no name of an engine"),
-     ('api_url = "x"\n[gpus."0000:3b:00.0".executor]\ntasks_max = -1', "tasks_max: a number from 0")],
+     ('api_url = "x"\n[gpus."0000:3b:00.0".executor]\ntasks_max = -1', "tasks_max: a number from 0"),
+     ('api_url = "x"\n[gpus."0000:3b:00.0".executor]\nnvidia = 32', "nvidia: a number from 0 to 31")],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_named_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: str

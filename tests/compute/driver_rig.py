@@ -177,9 +177,11 @@ def run_gpu(version: str = "580.142", **options: object) -> Iterator[Gpu]:
 
 
 @contextmanager
-def run_driver_slice(tmp_path: Path, gpu: Gpu, child: Path, *options: str) -> Iterator[Slice]:
-    """A supervisor whose children compute on that GPU."""
-    loaded = ("env", f"LD_PRELOAD={device_library()}", f"FAKERM_SOCKET={gpu.fake.directory / 'socket'}")
+def run_driver_slice(
+    tmp_path: Path, gpu: Gpu, child: Path, *options: str, user: tuple[str, ...] = ()
+) -> Iterator[Slice]:
+    """A supervisor whose children compute on that GPU. `user`: a command that becomes somebody else."""
+    loaded = (*user, "env", f"LD_PRELOAD={device_library()}", f"FAKERM_SOCKET={gpu.fake.directory / 'socket'}")
     words = ("--backend", "driver", "--library", str(gpu.library), "--nvidia", "0")
     lock = ("--gate-lock", str(tmp_path / "gate.lock"))
     with run_slice(tmp_path, *words, *lock, *options, child=child, machine=loaded) as slice_:

@@ -2,9 +2,13 @@
 """A child's calls to NVIDIA's driver are made for it, on copies: what was decided upon is what is done."""
 
 import errno
+import os
+import shutil
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -38,7 +42,7 @@ from tests.compute.driver_rig import (
     run_driver_slice,
     run_gpu,
 )
-from tests.compute.executor_rig import Slice, make_product
+from tests.compute.executor_rig import DONE, Slice, make_product
 
 
 @pytest.fixture(scope="module")
@@ -299,3 +303,49 @@ def test_another_file_is_another_file(child: DriverChild) -> None:
     header = struct.pack("=4IQ2I", child.context.client, child.context.subdevice, NAME, 0, 64, 132, 0)
     answer = child.ioctl(number(CONTROL, 32), header.ljust(64 + 132, b"\0"), pointers=(16,), file=OTHER)
     assert (answer.result, answer.word(28)) == (0, NO_CLIENT)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_an_ordinary_user_s_children_are_relayed_too(gpu: Gpu, program: Path) -> None:
+    """The user owns the child's user namespace, and so may look into the child."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.chown(folder, 23456, 23456)
+        user = ("setpriv", "--reuid=23456", "--regid=23456", "--clear-groups")
+        own = Path(shutil.copy(program, folder))
+        with run_driver_slice(Path(folder), gpu, own, user=user) as slice_:
+            child = DriverChild(slice_.start())
+            answer = child.control(child.context.subdevice, NAME, bytes(132))
+            assert (answer.result, answer.word(28)) == (0, OK)
+            answer = child.control(child.context.group, SET_TIMESLICE, bytes(8))
+            assert (answer.result, answer.word(28)) == (0, NOT_PERMITTED)
+            assert slice_.freeze().op == DONE
+            assert slice_.thaw().op == DONE
+
+
+def test_whatever_bytes_a_child_sends_its_relay_lives(child: DriverChild, gpu: Gpu) -> None:
+    """And nothing reaches the driver that would have been refused had it been asked for plainly."""
+    random = Random(20)
+    words = [
+        *(child.context.client, child.context.device, child.context.subdevice, child.context.group),
+        *(0, 1, 64, 8, 0xFFFFFFFF, 0x41, DEVICE, SUBDEVICE, GROUP, CHANNEL, 0x79, 0x83DE),
+        *(SCHEDULE, SET_TIMESLICE, DISABLE, NAME, 0x20801201, 0x101, 0x80170D, 0x20801210, 0x20801211),
+        *(CONTROL, ALLOC, DUP, 0x29),
+    ]
+    sizes = {CONTROL: 32, ALLOC: 48, DUP: 28, 0x29: 16, XFER: 16, CHECK_VERSION: 72}
+    for _ in range(3000):
+        escape = random.choice(list(sizes))
+        data = b"".join(
+            struct.pack("=I", random.choice(words) if random.random() < 0.8 else random.getrandbits(32))
+            for _ in range(64)
+        )
+        pointers = tuple(random.sample((8, 16, 24, 72, 80, 88), random.randrange(3)))
+        # An offset that a pointer is made of stays within what the child has.
+        for at in pointers:
+            data = data[:at] + struct.pack("=Q", random.randrange(0, 512, 8)) + data[at + 8 :]
+        if escape == CHECK_VERSION:
+            data = struct.pack("=II64s", 0, 0, b"580.142") + data[72:]
+        child.ioctl(number(escape, sizes[escape]), data, pointers=pointers)
+    answer = child.control(child.context.subdevice, NAME, bytes(132))
+    assert answer.result == 0
+    reached = set(commands(gpu))
+    assert not reached & {SET_TIMESLICE, DISABLE}

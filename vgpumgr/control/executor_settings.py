@@ -37,13 +37,15 @@ class ExecutorSettings:
     """How an executor is started. `library`: the accelerator's own OpenCL library, None: there are no executors.
 
     `directory`: where the programs are. `memory_max_bytes`, `tasks_max`: of everything that runs for one slice on the
-    host, 0 for no limit. `compile_cache_bytes`, `gate_limit_ms`: see `vgpu-executor --help`.
+    host, 0 for no limit. `nvidia`: the accelerator is /dev/nvidiaN, whose channels the gate stops; None: it is not
+    known, or not NVIDIA's. `compile_cache_bytes`, `gate_limit_ms`: see `vgpu-executor --help`.
     """
 
     library: Path | None = None
     directory: Path = DIRECTORY
     memory_max_bytes: int = 0
     tasks_max: int = 0
+    nvidia: int | None = None
     compile_cache_bytes: int = 64 << 20
     gate_limit_ms: int = 1000
 
@@ -58,12 +60,14 @@ class ExecutorSettings:
             *("--library", str(self.library)),
             *("--compile-cache-bytes", str(self.compile_cache_bytes)),
             *("--gate-limit-ms", str(self.gate_limit_ms)),
+            *(() if self.nvidia is None else ("--nvidia", str(self.nvidia))),
         ]
 
 
 _RANGES = {
     "memory_max_bytes": (0, 1 << 50),
     "tasks_max": (0, 1 << 22),
+    "nvidia": (0, 31),
     "compile_cache_bytes": (0, 1 << 40),
     "gate_limit_ms": (1, 600_000),
 }

@@ -57,6 +57,15 @@ static void copy_environment(char **environment)
 	environment[count] = NULL;
 }
 
+/* 0 for no limit: NVIDIA's library takes addresses for all memory of host and GPU, and little memory. */
+static uint64_t address_bytes(const struct vgpu_supervisor *s, const struct vgpu_supervised *one,
+			      uint64_t own_bytes)
+{
+	if (one->compiler)
+		return s->options.compiler_bytes;
+	return s->options.gpu < 0 ? own_bytes + s->options.overhead_bytes : 0;
+}
+
 int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t memory_bytes,
 	       uint64_t window_bytes, const int *descriptors, unsigned int count)
 {
@@ -100,8 +109,7 @@ int vgpu_start(struct vgpu_supervisor *s, struct vgpu_supervised *one, uint64_t 
 	add_number(&arguments, "--window-bytes", window_bytes);
 	add_number(&arguments, "--memory-bytes", memory_bytes);
 	add_number(&arguments, "--spin-us", s->options.spin_us);
-	add_number(&arguments, "--address-bytes", one->compiler ? s->options.compiler_bytes :
-						  window_bytes + memory_bytes + s->options.overhead_bytes);
+	add_number(&arguments, "--address-bytes", address_bytes(s, one, memory_bytes + window_bytes));
 	if (s->options.gpu >= 0 && !one->compiler)
 		add_number(&arguments, "--nvidia", (uint64_t)s->options.gpu);
 	copy_environment(environment);
