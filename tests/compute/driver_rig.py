@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.compute.executor_rig import FLAGS, ROOT, Child, Slice, build, child_objects, run_slice
+from tests.compute.executor_rig import FLAGS, ROOT, Slice, Window, build, child_objects, run_slice
 from tests.gpu.fakerm.build import device_library
 from tests.gpu.fakerm.client import FakeClient
 from tests.gpu.fakerm.fake import FakeRm
@@ -22,7 +22,7 @@ FAKE = ROOT / "tests" / "gpu" / "fakerm"
 DRIVER, OTHER = 100, 101
 
 # tests/compute/c/driver_child.c
-CALL, RACE, HANDLES = 1, 2, 3
+CALL, RACE, HANDLES, HOG = 1, 2, 3, 4
 BYTES = 1024
 REQUEST = struct.Struct(f"=IHHQII4IIIQ{BYTES}s")
 REPLY = struct.Struct(f"=IHHQq2Q{BYTES}s")
@@ -67,15 +67,15 @@ class Context:
 class DriverChild:
     """A child that makes calls as it is told."""
 
-    def __init__(self, child: Child) -> None:
-        self.child = child
+    def __init__(self, window: Window) -> None:
+        self.window = window
         answer = self._tell(HANDLES, 0, b"")
         self.context = Context(*struct.unpack_from("=5I", answer.data))
 
     def _tell(
         self, op: int, request: int, data: bytes, *, pointers: tuple[int, ...] = (), file: int = DRIVER, **race: int
     ) -> Answer:
-        window = self.child.window
+        window = self.window
         window.call += 1
         where = (*pointers, 0, 0, 0, 0)[:4]
         fixed = (REQUEST.size, op, 0, window.call, request, file, *where, race.get("at", 0), race.get("other", 0))
@@ -83,6 +83,10 @@ class DriverChild:
         # The header of a reply is not among its data.
         *_, result, ok, refused, changed = REPLY.unpack(bytes(16) + window.reply().data)
         return Answer(result, changed, ok, refused)
+
+    def hog(self) -> None:
+        """It wants a lease, and never gives one back."""
+        self._tell(HOG, 0, b"")
 
     def ioctl(self, request: int, data: bytes = b"", *, pointers: tuple[int, ...] = (), file: int = DRIVER) -> Answer:
         return self._tell(CALL, request, data, pointers=pointers, file=file)
@@ -156,6 +160,11 @@ class Gpu:
         """What children take for the accelerator's library: tells them where the driver is, and which."""
         return self.fake.directory / self.version
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that has the driver."""
+        return {"LD_PRELOAD": str(device_library()), "FAKERM_SOCKET": str(self.fake.directory / "socket")}
+
     @contextmanager
     def observer(self) -> Iterator[FakeClient]:
         with FakeClient(self.fake.directory) as client:
@@ -181,7 +190,7 @@ def run_driver_slice(
     tmp_path: Path, gpu: Gpu, child: Path, *options: str, user: tuple[str, ...] = ()
 ) -> Iterator[Slice]:
     """A supervisor whose children compute on that GPU. `user`: a command that becomes somebody else."""
-    loaded = (*user, "env", f"LD_PRELOAD={device_library()}", f"FAKERM_SOCKET={gpu.fake.directory / 'socket'}")
+    loaded = (*user, "env", *(f"{name}={value}" for name, value in gpu.environment.items()))
     words = ("--backend", "driver", "--library", str(gpu.library), "--nvidia", "0")
     lock = ("--gate-lock", str(tmp_path / "gate.lock"))
     with run_slice(tmp_path, *words, *lock, *options, child=child, machine=loaded) as slice_:

@@ -170,12 +170,13 @@ class Words:
 class Window:
     """A client's side of a window."""
 
-    def __init__(self, size: int = WINDOW_BYTES) -> None:
+    def __init__(self, size: int = WINDOW_BYTES, *, descriptor: int | None = None) -> None:
         self.size = size
-        self.descriptor = memfd("window", size)
+        self.descriptor = memfd("window", size) if descriptor is None else descriptor
         self.memory = mmap.mmap(self.descriptor, size)
         self.words = Words(self.memory)
-        struct.pack_into("=IIQ", self.memory, 0, WINDOW_MAGIC, 1, size)
+        if descriptor is None:
+            struct.pack_into("=IIQ", self.memory, 0, WINDOW_MAGIC, 1, size)
         self.tail = 0
         self.head = 0
         self.call = 0

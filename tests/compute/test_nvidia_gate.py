@@ -131,7 +131,7 @@ def test_without_a_gpu_of_its_own_only_what_runs_in_children_is_stopped(
 
 
 def test_groups_made_later_are_stopped_and_freed_ones_are_forgotten(tenant: Slice, gpu: Gpu) -> None:
-    child = DriverChild(tenant.start())
+    child = DriverChild(tenant.start().window)
     first = child.context.channel
     later = child.channel(child.group())
     more = [child.channel(child.group()) for _ in range(2)]
@@ -152,7 +152,7 @@ def test_groups_made_later_are_stopped_and_freed_ones_are_forgotten(tenant: Slic
 
 
 def test_a_list_is_no_longer_than_the_driver_takes(tenant: Slice, gpu: Gpu) -> None:
-    child = DriverChild(tenant.start())
+    child = DriverChild(tenant.start().window)
     group = child.group()
     channels = {child.channel(group) for _ in range(100)}
     tenant.freeze()
@@ -235,7 +235,7 @@ def test_a_gate_that_cannot_be_opened_says_so_and_stays_closed(
 
 def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, program: Path) -> None:
     with run_gpu(refuse_disable=True) as gpu, run_driver_slice(tmp_path, gpu, program) as tenant:
-        child = DriverChild(tenant.start())
+        child = DriverChild(tenant.start().window)
         for _ in range(2):
             assert tenant.freeze().op == DONE
             # A timeslice is a weight: nobody is stopped beside an idle neighbour.
@@ -251,10 +251,11 @@ def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, p
 def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, observer: FakeClient) -> None:
     """It has given back the subdevice, without which the driver takes no list."""
     first = tenant.start()
-    hostile = DriverChild(tenant.start())
+    hostile_child = tenant.start()
+    hostile = DriverChild(hostile_child.window)
     assert hostile.free(hostile.context.subdevice).word(12) == OK
     sequence = tenant.send(FREEZE)
-    exited = tenant.wait_for_exit(hostile.child.number)
+    exited = tenant.wait_for_exit(hostile_child.number)
     assert exited.reason == "what it has on the GPU could not be stopped"
     assert tenant.answer(sequence).op == DONE
     assert runs(observer, group=1) == 0
@@ -269,7 +270,7 @@ def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, obser
 def test_a_call_that_is_under_way_is_made_once_and_the_gate_waits_for_it(tmp_path: Path, program: Path) -> None:
     """A thread that were frozen meanwhile would ask for the call a second time."""
     with run_gpu(info_s=0.3) as gpu, run_driver_slice(tmp_path, gpu, program) as tenant:
-        child = DriverChild(tenant.start())
+        child = DriverChild(tenant.start().window)
         answers = []
         asking = threading.Thread(target=lambda: answers.append(child.control(child.context.group, INFO, bytes(4))))
         asking.start()

@@ -65,7 +65,7 @@ def tenant(tmp_path: Path, gpu: Gpu, program: Path) -> Iterator[Slice]:
 
 @pytest.fixture
 def child(tenant: Slice) -> DriverChild:
-    return DriverChild(tenant.start())
+    return DriverChild(tenant.start().window)
 
 
 def commands(gpu: Gpu) -> list[int]:
@@ -313,7 +313,7 @@ def test_an_ordinary_user_s_children_are_relayed_too(gpu: Gpu, program: Path) ->
         user = ("setpriv", "--reuid=23456", "--regid=23456", "--clear-groups")
         own = Path(shutil.copy(program, folder))
         with run_driver_slice(Path(folder), gpu, own, user=user) as slice_:
-            child = DriverChild(slice_.start())
+            child = DriverChild(slice_.start().window)
             answer = child.control(child.context.subdevice, NAME, bytes(132))
             assert (answer.result, answer.word(28)) == (0, OK)
             answer = child.control(child.context.group, SET_TIMESLICE, bytes(8))

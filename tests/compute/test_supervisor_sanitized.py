@@ -19,7 +19,13 @@ WITHOUT = "not memory and not crash and not sanitized and not kernel and not mod
 def test_no_sanitizer_finds_anything() -> None:
     files = sorted(
         path
-        for pattern in ("test_supervisor*.py", "test_child_*.py", "test_gate.py", "test_nvidia_*.py", "test_sandbox*.py")
+        for pattern in (
+            "test_supervisor*.py",
+            "test_child_*.py",
+            "test_gate.py",
+            "test_nvidia_*.py",
+            "test_sandbox*.py",
+        )
         for path in FOLDER.glob(pattern)
         if path != Path(__file__).resolve()
     )

@@ -32,6 +32,7 @@ enum driver_op {
 	DRIVER_CALL = 1,	/* answered with the result and the bytes as they are then */
 	DRIVER_RACE,	/* the same many times, while a thread changes the command */
 	DRIVER_HANDLES,	/* answered with those of the context */
+	DRIVER_HOG,	/* wants a lease from now on, and gives none back; answered */
 };
 
 /**
@@ -66,6 +67,7 @@ struct vgpu_backend {
 	_Atomic(volatile uint32_t *) raced;
 	_Atomic uint32_t race[2];
 	_Atomic int resting;
+	bool hog;
 };
 
 static int make_ioctl(int file, unsigned long request, void *argument)
@@ -266,6 +268,9 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 	case DRIVER_HANDLES:
 		memcpy(request.bytes, handles, sizeof(handles));
 		break;
+	case DRIVER_HOG:
+		backend->hog = true;
+		break;
 	default:
 		return false;
 	}
@@ -293,8 +298,8 @@ static void nothing(struct vgpu_backend *backend)
 
 static void outlook(struct vgpu_backend *backend, struct vgpu_backend_outlook *to)
 {
-	(void)backend;
 	memset(to, 0, sizeof(*to));
+	to->queued = to->under_way = backend->hog;
 }
 
 static void compiled(struct vgpu_backend *backend, uint64_t token, int status, int exit_status, int result)
