@@ -328,3 +328,44 @@ def test_a_child_that_is_killed_while_it_is_stopped_is_gone_from_the_gpu(tenant:
     assert runs(observer) == 0
     tenant.start()
     assert runs(observer, group=1) > 0
+
+
+def with_module(version: str) -> tuple[str, ...]:
+    """A machine whose kernel has NVIDIA's module."""
+    script = f'mount -t tmpfs none /sys/module && mkdir /sys/module/nvidia && echo {version} > "$0" && exec "$@"'
+    return ("unshare", "--mount", "sh", "-c", script, "/sys/module/nvidia/version")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can pretend that there is a module")
+@pytest.mark.parametrize("version", ["590.10", "570.124.04", "5801.1", "rubbish"])
+def test_a_supervisor_does_not_start_on_a_driver_that_is_not_known(tmp_path: Path, version: str) -> None:
+    make_product()
+    lock = ("--gate-lock", str(tmp_path / "gate.lock"))
+    with run_slice(tmp_path, "--nvidia", "0", *lock, machine=with_module(version)) as slice_:
+        assert slice_.process.wait(LIMIT_S) == 1
+        said = f"--nvidia: the gate is not known to work on driver {version}, only on 580\n"
+        assert slice_.log.read_text().endswith(said)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can pretend that there is a module")
+def test_it_starts_on_one_that_is(tmp_path: Path) -> None:
+    make_product()
+    lock = ("--gate-lock", str(tmp_path / "gate.lock"))
+    with run_slice(tmp_path, "--nvidia", "0", *lock, machine=with_module("580.159.04")) as slice_:
+        assert slice_.thaw().enforced == GATE
+
+
+def test_a_supervisor_does_not_start_without_a_lock(tmp_path: Path) -> None:
+    make_product()
+    with run_slice(tmp_path, "--nvidia", "0", "--gate-lock", str(tmp_path / "no" / "lock")) as slice_:
+        assert slice_.process.wait(LIMIT_S) == 1
+        said = "--nvidia: there is no lock for the gate: No such file or directory\n"
+        assert slice_.log.read_text().endswith(said)
+
+
+@pytest.mark.parametrize("number", ["-1", "32", "x", ""])
+def test_no_gpu_has_such_a_number(tmp_path: Path, number: str) -> None:
+    make_product()
+    with run_slice(tmp_path, "--nvidia", number) as slice_:
+        assert slice_.process.wait(LIMIT_S) == 2
+        assert f"--nvidia: '{number}' is not allowed" in slice_.log.read_text()

@@ -63,6 +63,7 @@ static void hurry(struct vgpu_supervisor *s)
 
 static void open_supervisor(struct vgpu_supervisor *s)
 {
+	char reason[VGPU_REASON_BYTES] = "";
 	sigset_t signals;
 	int error;
 
@@ -100,9 +101,8 @@ static void open_supervisor(struct vgpu_supervisor *s)
 	error = vgpu_janitor_start(s);
 	if (error)
 		vgpu_log(LOG_WARNING, "event=janitor none: error=%d", error);
-	error = vgpu_relays_open(s);
-	if (error) {
-		fprintf(stderr, "vgpu-supervisor: --gate-lock: %s\n", strerror(error));
+	if (!vgpu_relays_open(s, reason, sizeof(reason))) {
+		fprintf(stderr, "vgpu-supervisor: --nvidia: %s\n", reason);
 		exit(1);
 	}
 	vgpu_compilers_open(s);

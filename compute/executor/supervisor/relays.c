@@ -9,12 +9,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "executor/gate/relay.h"
+#include "executor/gate/rm_calls.h"
 #include "executor/log.h"
 #include "executor/supervisor/supervisor.h"
 
@@ -22,13 +24,34 @@
 #define LOCK_LIMIT_NS	200000000u
 #define LOCK_LOOK_NS	50000
 
-int vgpu_relays_open(struct vgpu_supervisor *s)
+/* What the module says; each child's relay asks the driver itself once more. */
+static bool is_driver_known(char *reason, size_t bytes)
+{
+	char version[64] = "";
+	int file = open("/sys/module/nvidia/version", O_RDONLY | O_CLOEXEC);
+	ssize_t length = file < 0 ? 0 : read(file, version, sizeof(version) - 1);
+
+	if (file >= 0)
+		close(file);
+	if (length <= 0 || rm_is_known(version, sizeof(version)))
+		return true;
+	version[strcspn(version, "\n")] = '\0';
+	vgpu_log_clean(version, strlen(version));
+	snprintf(reason, bytes, "the gate is not known to work on driver %s, only on %d", version, RM_GATE_MAJOR);
+	return false;
+}
+
+bool vgpu_relays_open(struct vgpu_supervisor *s, char *reason, size_t bytes)
 {
 	s->gate_lock = -1;
 	if (s->options.gpu < 0)
-		return 0;
+		return true;
+	if (!is_driver_known(reason, bytes))
+		return false;
 	s->gate_lock = vgpu_channels_lock_open(s->options.gate_lock);
-	return s->gate_lock < 0 ? errno : 0;
+	if (s->gate_lock < 0)
+		snprintf(reason, bytes, "there is no lock for the gate: %s", strerror(errno));
+	return s->gate_lock >= 0;
 }
 
 static int fork_relay(const struct vgpu_relay *relay)

@@ -226,8 +226,8 @@ void vgpu_freeze_report(const struct vgpu_supervisor *s);
 void vgpu_freeze_poll(struct vgpu_supervisor *s);
 
 /* relays.c: what children have under way on an NVIDIA GPU */
-/* 0 or a positive errno value. */
-int vgpu_relays_open(struct vgpu_supervisor *s);
+/* False with a reason for people. */
+bool vgpu_relays_open(struct vgpu_supervisor *s, char *reason, size_t bytes);
 /* The child's listener stays the caller's.  0 or a positive errno value. */
 int vgpu_relay_start(struct vgpu_supervisor *s, struct vgpu_supervised *child, int listener);
 /* This process has ended, with a status as of waitpid(). */
