@@ -30,8 +30,8 @@ static const uint8_t continued[] = {
 
 /*
  * Of /dev/nvidia-uvm: whole numbers, of which the driver's other files take none, because
- * they say a size of 0 or more than 4096 bytes.  None makes a channel.  What would make the
- * driver copy on channels of its own is missing: managed memory and its migration.
+ * they say a size of 0 or more than 4096 bytes.  None makes a channel.  Those that place and
+ * migrate managed memory are missing: the driver copies it on channels of its own.
  */
 static const uint32_t continued_uvm[] = {
 	0x30000001,	/* INITIALIZE */
