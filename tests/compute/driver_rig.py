@@ -22,7 +22,7 @@ FAKE = ROOT / "tests" / "gpu" / "fakerm"
 DRIVER, OTHER = 100, 101
 
 # tests/compute/c/driver_child.c
-CALL, RACE, HANDLES, HOG = 1, 2, 3, 4
+CALL, RACE, HANDLES, CLOSE, HOG = range(1, 6)
 BYTES = 1024
 REQUEST = struct.Struct(f"=IHHQII4IIIQ{BYTES}s")
 REPLY = struct.Struct(f"=IHHQq2Q{BYTES}s")
@@ -84,6 +84,9 @@ class DriverChild:
         *_, result, ok, refused, changed = REPLY.unpack(bytes(16) + window.reply().data)
         return Answer(result, changed, ok, refused)
 
+    def close(self, file: int) -> None:
+        assert self._tell(CLOSE, 0, b"", file=file).result == 0
+
     def hog(self) -> None:
         """It wants a lease, and never gives one back."""
         self._tell(HOG, 0, b"")
@@ -113,7 +116,14 @@ class DriverChild:
         return header.ljust(PARAMETERS_AT, b"\0")
 
     def alloc(
-        self, parent: int, class_id: int, parameters: bytes = b"", *, handle: int = 0, client: int | None = None
+        self,
+        parent: int,
+        class_id: int,
+        parameters: bytes = b"",
+        *,
+        handle: int = 0,
+        client: int | None = None,
+        file: int = DRIVER,
     ) -> Answer:
         """An allocation: `word(8)` is its handle and `word(40)` its status."""
         owner = self.context.client if client is None else client
@@ -121,7 +131,7 @@ class DriverChild:
             "=4IQQ4I", owner, parent, handle, class_id, PARAMETERS_AT, 0, len(parameters), 0, 0xFFFFFFFF, 0
         )
         data = header.ljust(PARAMETERS_AT, b"\0") + parameters
-        return self.ioctl(number(ALLOC, 48), data, pointers=(16,))
+        return self.ioctl(number(ALLOC, 48), data, pointers=(16,), file=file)
 
     def group(self, engine: int = 1) -> int:
         """A channel group on an engine."""

@@ -42,7 +42,7 @@ from tests.compute.driver_rig import (
     run_driver_slice,
     run_gpu,
 )
-from tests.compute.executor_rig import DONE, Slice, make_product
+from tests.compute.executor_rig import DONE, FREEZE, Slice, make_product
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +265,23 @@ def test_the_table_has_an_end(child: DriverChild) -> None:
     # What is freed gives room.
     assert child.free(child.context.channel).word(12) == OK
     child.group(9)
+
+
+def test_a_client_is_not_forgotten_because_a_descriptor_was_closed(child: DriverChild, tenant: Slice) -> None:
+    """Another descriptor of the file may be left, and channels with it. Such a child is killed."""
+    client = child.alloc(0, ROOT_CLIENT, file=OTHER).word(8)
+    device = child.alloc(client, DEVICE, bytes(56), client=client, file=OTHER).word(8)
+    child.alloc(device, SUBDEVICE, bytes(4), client=client, file=OTHER)
+    parameters = struct.pack("=IIIIB3x", 0, 0, 0, 1, 0)
+    group = child.alloc(device, GROUP, parameters, client=client, file=OTHER).word(8)
+    assert child.alloc(group, CHANNEL, bytes(368), client=client, file=OTHER).word(40) == OK
+    assert tenant.freeze().op == DONE
+    tenant.thaw()
+    child.close(OTHER)
+    sequence = tenant.send(FREEZE)
+    assert tenant.wait_for_exit(1).reason == "what it has on the GPU could not be stopped"
+    assert tenant.answer(sequence).op == DONE
+    assert f"its channels cannot be closed: no file of client {client:#x}" in tenant.log.read_text()
 
 
 def test_freed_objects_take_what_is_below_them_along(child: DriverChild) -> None:

@@ -26,28 +26,31 @@ static void remove_at(struct rm_objects *objects, uint32_t at)
 	objects->list[at] = objects->list[--objects->count];
 }
 
-/* The first whose parent is not there any more; the count if there is none. */
-static uint32_t find_orphan(struct rm_objects *objects)
+/* Objects whose parent is not there any more; false if there was none. */
+static bool remove_orphans(struct rm_objects *objects)
 {
-	for (uint32_t i = 0; i < objects->count; i++) {
+	uint32_t before = objects->count;
+
+	for (uint32_t i = 0; i < objects->count;) {
 		const struct rm_object *object = &objects->list[i];
 
 		if (object->kind != RM_CLIENT && !rm_find(objects, object->client, object->parent))
-			return i;
+			remove_at(objects, i);
+		else
+			i++;
 	}
-	return objects->count;
+	return objects->count < before;
 }
 
 void rm_forget(struct rm_objects *objects, uint32_t client, uint32_t handle)
 {
 	struct rm_object *object = rm_find(objects, client, handle);
-	uint32_t orphan;
 
 	if (!object)
 		return;
 	remove_at(objects, (uint32_t)(object - objects->list));
-	while ((orphan = find_orphan(objects)) < objects->count)
-		remove_at(objects, orphan);
+	while (remove_orphans(objects))
+		;
 }
 
 void rm_add(struct rm_objects *objects, const struct rm_object *object)

@@ -3,6 +3,10 @@
  * What a child has made at NVIDIA's resource manager (RM), as far as the gate must know it:
  * clients, devices, subdevices, channel groups and channels.
  *
+ * An object is forgotten when the child frees it by a call that the relay makes, and not when
+ * a file is closed: whether that was the last descriptor of the file, nobody knows.  A client
+ * that was forgotten too early would have channels that nobody stops.
+ *
  * The child's relay writes the table, from calls that it made itself.  The supervisor
  * reads it while the child is stopped, and then no call is under way.
  */

@@ -32,6 +32,7 @@ enum driver_op {
 	DRIVER_CALL = 1,	/* answered with the result and the bytes as they are then */
 	DRIVER_RACE,	/* the same many times, while a thread changes the command */
 	DRIVER_HANDLES,	/* answered with those of the context */
+	DRIVER_CLOSE,	/* @file */
 	DRIVER_HOG,	/* wants a lease from now on, and gives none back; answered */
 };
 
@@ -267,6 +268,9 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 		break;
 	case DRIVER_HANDLES:
 		memcpy(request.bytes, handles, sizeof(handles));
+		break;
+	case DRIVER_CLOSE:
+		reply.result = close((int)request.file);
 		break;
 	case DRIVER_HOG:
 		backend->hog = true;
