@@ -294,7 +294,9 @@ def test_a_relay_has_no_privilege_but_to_look_into_its_child(tenant: Slice) -> N
     assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 1 << 19
     assert fields["NoNewPrivs"] == "1"
     descriptors = sorted(int(path.name) for path in Path(f"/proc/{relay_of(tenant)}/fd").iterdir())
-    assert descriptors == [0, 1, 2, 3, 4, 5]
+    # Standard ones, the child's calls, process and memory, and the GPU, without which the driver makes no device.
+    assert descriptors == [0, 1, 2, 3, 4, 5, 6]
+    assert "cannot open" not in tenant.log.read_text()
 
 
 def test_a_child_does_not_outlive_its_relay(tenant: Slice) -> None:

@@ -2,11 +2,13 @@
 #include "executor/gate/relay.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -147,11 +149,11 @@ _Noreturn void vgpu_relay_run(const struct vgpu_relay *given)
 {
 	static struct relay_state state;
 	static struct vgpu_relay relay;
+	char path[32];
 	sigset_t none;
 
 	relay = *given;
 	state.relay = &relay;
-	memset(state.devices, -1, sizeof(state.devices));
 	prctl(PR_SET_NAME, "vgpu-relay");
 	setsid();
 	sigemptyset(&none);
@@ -164,6 +166,10 @@ _Noreturn void vgpu_relay_run(const struct vgpu_relay *given)
 	/* A change of user has cleared it. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != relay.parent)
 		_exit(1);
+	snprintf(path, sizeof(path), "/dev/nvidia%d", relay.gpu);
+	if (open(path, O_RDWR | O_CLOEXEC) < 0)
+		vgpu_log(LOG_WARNING, "child=%llu event=relay cannot open %s, error=%d",
+			 (unsigned long long)relay.number, path, errno);
 	serve(&state);
 	_exit(0);
 }

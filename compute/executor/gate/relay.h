@@ -28,6 +28,8 @@
  * @process: the child's pidfd
  * @memory: the child's memory, opened while the child could not have ended
  * @objects: shared with the supervisor
+ * @gpu: minor number of the GPU, whose file the relay opens as well: the driver makes a
+ *	device only for a process that has it open
  * @number: the child's, for the log
  * @user: whom to become if it is root
  * @parent: the supervisor, whose end is the relay's
@@ -37,6 +39,7 @@ struct vgpu_relay {
 	int process;
 	int memory;
 	struct rm_objects *objects;
+	int gpu;
 	uint64_t number;
 	uid_t user;
 	pid_t parent;

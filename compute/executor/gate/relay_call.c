@@ -2,18 +2,13 @@
 #include "executor/gate/relay_call.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/pidfd.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "executor/gate/rm_calls.h"
 
-#define NVIDIA_MAJOR	195
 /* Rights that an allocation asks for: a mask of one word. */
 #define RIGHTS_BYTES	4u
 
@@ -297,21 +292,6 @@ static int open_envelope(const struct relay_state *state, struct relay_call *cal
 	return EPERM;
 }
 
-static void keep_device(struct relay_state *state, int file)
-{
-	struct stat status;
-	unsigned int number;
-	char path[32];
-
-	if (fstat(file, &status) || !S_ISCHR(status.st_mode) || major(status.st_rdev) != NVIDIA_MAJOR)
-		return;
-	number = minor(status.st_rdev);
-	if (number >= sizeof(state->devices) / sizeof(state->devices[0]) || state->devices[number] >= 0)
-		return;
-	snprintf(path, sizeof(path), "/dev/nvidia%u", number);
-	state->devices[number] = open(path, O_RDWR | O_CLOEXEC);
-}
-
 int relay_perform(struct relay_state *state, struct relay_call *call)
 {
 	int error = call->escape == RM_ESC_XFER ? open_envelope(state, call) : 0, file;
@@ -321,7 +301,6 @@ int relay_perform(struct relay_state *state, struct relay_call *call)
 	file = pidfd_getfd(state->relay->process, call->file, 0);
 	if (file < 0)
 		return EBADF;
-	keep_device(state, file);
 	switch (call->escape) {
 	case RM_ESC_CHECK_VERSION:
 		error = check_version(state, call, file);

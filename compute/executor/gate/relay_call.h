@@ -12,14 +12,11 @@
  * struct relay_state - of a relay
  * @known: the driver has said that it is of a version that the gate knows
  * @version: what it has said
- * @devices: descriptors of its own for the GPUs that the child uses, by minor number, or -1:
- *	the driver makes a device only for a process that has its file open
  */
 struct relay_state {
 	const struct vgpu_relay *relay;
 	bool known;
 	char version[64];
-	int devices[32];
 };
 
 /**

@@ -67,12 +67,11 @@ int vgpu_relay_start(struct vgpu_supervisor *s, struct vgpu_supervised *child, i
 {
 	struct vgpu_relay relay = {
 		.listener = listener, .process = child->member.pidfd, .memory = -1,
-		.number = child->number, .user = VGPU_NOBODY, .parent = getpid(),
+		.gpu = s->options.gpu, .number = child->number, .user = VGPU_NOBODY, .parent = getpid(),
 	};
 	char path[32];
 	int error;
 
-	(void)s;
 	relay.objects = mmap(NULL, sizeof(*relay.objects), PROT_READ | PROT_WRITE,
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (relay.objects == MAP_FAILED)
