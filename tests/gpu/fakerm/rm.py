@@ -126,13 +126,16 @@ class ResourceManager:
             return -1, struct.pack("=II", 0, 0) + ours
         return 0, header[:4] + struct.pack("=I", 1) + ours
 
-    def allocate(self, owner: Owner, header: bytes, nested: bytes | None) -> bytes | None:
-        """None where the ioctl itself is refused."""
+    def allocate(self, owner: Owner, header: bytes, nested: bytes | None, *, has_open: bool = True) -> bytes | None:
+        """None where the ioctl itself is refused. A device is for a process that has one of the driver's files open."""
         if len(header) not in (32, 48):
             return None
         client, parent, wanted, class_id = struct.unpack_from("=IIII", header)
         pointer = struct.unpack_from("=Q", header, 16)[0]
-        handle, status = self._allocate(owner, client, parent, wanted, class_id, nested, has_params=pointer != 0)
+        if class_id == DEVICE and not has_open:
+            handle, status = 0, INSUFFICIENT_PERMISSIONS
+        else:
+            handle, status = self._allocate(owner, client, parent, wanted, class_id, nested, has_params=pointer != 0)
         self.log.append({"call": "alloc", "class": class_id, "status": status})
         answer = bytearray(header)
         if status == OK:

@@ -94,11 +94,15 @@ class Server:
         self._files: set[File] = set()
         # Calls under way: until when, whose groups, and what then is done.
         self._under_way: list[tuple[float, list[Group], Callable[[], None]]] = []
+        # Who makes the present call.
+        self._caller = 0
         # Only a call can let the GPU go on.
         self._stands = False
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(options.directory / "socket"))
+        # The kernel says who sends a packet: the process that makes a call need not be the one that opened the file.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._listener.listen(64)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
@@ -159,15 +163,18 @@ class Server:
 
     def _receive(self, file: File) -> None:
         try:
-            packet, ancillary, _, _ = file.connection.recvmsg(PACKET_MAX, socket.CMSG_SPACE(4))
+            packet, ancillary, _, _ = file.connection.recvmsg(PACKET_MAX, socket.CMSG_SPACE(4) + socket.CMSG_SPACE(12))
         except ConnectionError:
             packet, ancillary = b"", []
         if not packet:
             self._close(file)
             return
         descriptors = array.array("i")
-        for _, _, data in ancillary:
-            descriptors.frombytes(data[:4])
+        for _, kind, data in ancillary:
+            if kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(data[:4])
+            else:
+                self._caller = struct.unpack("=iII", data[:12])[0]
         with socket.socket(fileno=descriptors[0]) as answer_to:
             self._answer(file, packet, answer_to)
 
@@ -228,7 +235,8 @@ class Server:
         if escape == REGISTER_FD:
             return 0, header, None
         if escape == ALLOC:
-            answer = self._rm.allocate(file, header, nested)
+            has_open = any(each.pid == self._caller for each in self._files)
+            answer = self._rm.allocate(file, header, nested, has_open=has_open)
             return errno.EINVAL if answer is None else (0, answer, nested)
         if escape == FREE:
             answer = self._rm.free(file, header)
