@@ -293,10 +293,29 @@ def test_a_relay_has_no_privilege_but_to_look_into_its_child(tenant: Slice) -> N
     assert fields["Groups"].strip() == ""
     assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 1 << 19
     assert fields["NoNewPrivs"] == "1"
+    # Its one capability counts in the child's user namespace only.
+    namespaces = [Path(f"/proc/{pid}/ns/user").readlink() for pid in (relay_of(tenant), tenant.pid_of(1), os.getpid())]
+    assert namespaces[0] == namespaces[1] != namespaces[2]
     descriptors = sorted(int(path.name) for path in Path(f"/proc/{relay_of(tenant)}/fd").iterdir())
     # Standard ones, the child's calls, process and memory, and the GPU, without which the driver makes no device.
     assert descriptors == [0, 1, 2, 3, 4, 5, 6]
     assert "cannot open" not in tenant.log.read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write into a relay")
+def test_a_table_without_an_end_is_not_believed(tenant: Slice) -> None:
+    """A relay that was taken over shares its memory with the supervisor."""
+    child = tenant.start()
+    relay = relay_of(tenant)
+    maps = Path(f"/proc/{relay}/maps").read_text().splitlines()
+    (start,) = [int(line.split("-")[0], 16) for line in maps if line.endswith("/dev/zero (deleted)")]
+    with Path(f"/proc/{relay}/mem").open("r+b", buffering=0) as memory:
+        memory.seek(start)
+        memory.write(struct.pack("=I", 0x7FFFFFFF))
+    sequence = tenant.send(FREEZE)
+    assert tenant.wait_for_exit(child.number).reason == "what it has on the GPU could not be stopped"
+    assert tenant.answer(sequence).op == DONE
+    assert "its channels cannot be closed: objects 0x7fffffff" in tenant.log.read_text()
 
 
 def test_a_child_does_not_outlive_its_relay(tenant: Slice) -> None:

@@ -172,12 +172,17 @@ static bool set_timeslices(struct turn *turn)
 
 bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason)
 {
+	/* A relay that was taken over could write anything, at any time. */
+	static struct rm_objects objects;
 	struct turn turn = {
-		.objects = channels->objects, .process = process, .close = close, .reason = reason,
+		.objects = &objects, .process = process, .close = close, .reason = reason,
 	};
 
+	memcpy(&objects, channels->objects, sizeof(objects));
 	if (close)
 		channels->closed = true;
+	if (objects.count > RM_OBJECTS_MAX)
+		return fail(reason, "objects", objects.count);
 	if (!channels->by_timeslice) {
 		if (disable(&turn)) {
 			channels->closed = close;

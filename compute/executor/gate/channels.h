@@ -41,7 +41,7 @@ void vgpu_channels_unlock(int lock);
  * @process: the child's pidfd; the child is stopped
  * @reason: VGPU_CHANNELS_REASON bytes for people, if it fails
  *
- * The caller holds the lock.  Return: whether the driver said that all is as asked.  A
+ * One thread at a time.  The caller holds the lock.  Return: whether the driver said that all is as asked.  A
  * child of which it did not may run on, and has to be killed.
  */
 bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason);

@@ -7,6 +7,7 @@
 #include <linux/capability.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,21 +34,36 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* To look into the child, whose user namespace is its own, and for nothing else. */
-static bool drop_privileges(uid_t user)
+/* Of a capability to look into the child, in the user namespace that the process is in. */
+static bool keep_look(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct kept[_LINUX_CAPABILITY_U32S_3] = { 0 };
-	const uint32_t look = 1u << CAP_SYS_PTRACE;
+
+	kept[0].permitted = kept[0].effective = 1u << CAP_SYS_PTRACE;
+	return !syscall(SYS_capset, &header, kept);
+}
+
+/* In the child's own user namespace it is the child's user, and can look into nobody else. */
+static bool enter_namespace(void)
+{
+	if (!geteuid() && setgroups(0, NULL))
+		return false;
+	return !setns(PROCESS, CLONE_NEWUSER) && !setresgid(0, 0, 0) && !setresuid(0, 0, 0) && keep_look();
+}
+
+static bool drop_privileges(const struct vgpu_relay *relay)
+{
+	uid_t user = relay->user;
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return false;
+	if (relay->has_namespace)
+		return enter_namespace();
 	if (geteuid())
 		return true;
-	kept[0].permitted = kept[0].effective = look;
 	return !prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) && !setgroups(0, NULL) &&
-	       !setresgid(user, user, user) && !setresuid(user, user, user) &&
-	       !syscall(SYS_capset, &header, kept);
+	       !setresgid(user, user, user) && !setresuid(user, user, user) && keep_look();
 }
 
 /* The kernel writes as much as it knows of, however much the caller has room for. */
@@ -158,7 +174,7 @@ _Noreturn void vgpu_relay_run(const struct vgpu_relay *given)
 	setsid();
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (!place_descriptors(&relay) || !drop_privileges(relay.user) || !fits()) {
+	if (!place_descriptors(&relay) || !drop_privileges(&relay) || !fits()) {
 		vgpu_log(LOG_ERR, "child=%llu event=relay cannot begin, error=%d",
 			 (unsigned long long)relay.number, errno);
 		_exit(1);

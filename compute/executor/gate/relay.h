@@ -8,8 +8,9 @@
  * So what was decided upon is what is done, whatever the child does with its memory.
  *
  * The supervisor starts one relay for each child, because it reads what a tenant writes,
- * and because a call of the driver's can take long.  It is the same user as the child, and
- * keeps of root's privileges the one to look into the child.  It lives as long as both.
+ * and because a call of the driver's can take long.  It is the same user as the child, in the
+ * child's user namespace, and has one privilege there: to look into the child.  On a machine
+ * without user namespaces it keeps that one of root's.  It lives as long as both.
  *
  * A child that is being stopped stops when its calls are done: the kernel lets a thread
  * wait for the relay's answer before it freezes.  So while a child is stopped, none of its
@@ -18,6 +19,7 @@
 #ifndef VGPU_EXECUTOR_RELAY_H
 #define VGPU_EXECUTOR_RELAY_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "executor/gate/rm_objects.h"
@@ -31,7 +33,8 @@
  * @gpu: minor number of the GPU, whose file the relay opens as well: the driver makes a
  *	device only for a process that has it open
  * @number: the child's, for the log
- * @user: whom to become if it is root
+ * @has_namespace: the child has a user namespace, which the relay enters
+ * @user: whom to become if it is root and there is none
  * @parent: the supervisor, whose end is the relay's
  */
 struct vgpu_relay {
@@ -41,6 +44,7 @@ struct vgpu_relay {
 	struct rm_objects *objects;
 	int gpu;
 	uint64_t number;
+	bool has_namespace;
 	uid_t user;
 	pid_t parent;
 };

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +69,7 @@ int vgpu_relay_start(struct vgpu_supervisor *s, struct vgpu_supervised *child, i
 	struct vgpu_relay relay = {
 		.listener = listener, .process = child->member.pidfd, .memory = -1,
 		.gpu = s->options.gpu, .number = child->number, .user = VGPU_NOBODY, .parent = getpid(),
+		.has_namespace = child->namespaces & CLONE_NEWUSER,
 	};
 	char path[32];
 	int error;
