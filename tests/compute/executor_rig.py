@@ -322,6 +322,8 @@ class Slice:
     number: int = 0
     sequence: int = 0
     exited: dict[int, Message] = field(default_factory=dict)
+    # Closed with it: select() of a whole lane takes no more than a thousand.
+    windows: list[Window] = field(default_factory=list)
 
     def send(
         self, op: int, *, child: int = 0, descriptors: tuple[int, ...] = (), reason: str = "", **sizes: int
@@ -382,6 +384,7 @@ class Slice:
             self.number += 1
             number = self.number
         shared = Window(window if WINDOW_BYTES <= window < 1 << 32 and not window % PAGE else WINDOW_BYTES)
+        self.windows.append(shared)
         stream = memfd("stream", PAGE)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arbiter = theirs.fileno() if arbiter is None else arbiter
@@ -465,6 +468,8 @@ def run_slice(
         yield slice_
     finally:
         ours.close()
+        for descriptor in (slice_.lease_descriptor, *(window.descriptor for window in slice_.windows)):
+            os.close(descriptor)
         try:
             process.wait(LIMIT_S)
         finally:

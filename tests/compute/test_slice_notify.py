@@ -58,9 +58,11 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 @contextmanager
-def executor(programs: Path, device: Path, *, address: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+def executor(
+    programs: Path, device: Path, *options: str, address: str, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
     command = [programs / "vgpu-executor", "--slice", SLICE, "--library", "none", "--device", device]
-    command += ["--supervisor", programs / "fake-supervisor", "--child", "none"]
+    command += ["--supervisor", programs / "fake-supervisor", "--child", "none", *options]
     with subprocess.Popen(command, env={**os.environ, "NOTIFY_SOCKET": address, **more}) as process:
         try:
             yield process
@@ -69,7 +71,9 @@ def executor(programs: Path, device: Path, *, address: str, **more: str) -> Iter
 
 
 @contextmanager
-def served(programs: Path, folder: Path, manager: Manager) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+def served(
+    programs: Path, folder: Path, manager: Manager, *options: str
+) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
     """One whose module binds, and the test's end of its supervisor's socket."""
     device = folder / "device"
     os.mkfifo(device)
@@ -78,7 +82,7 @@ def served(programs: Path, folder: Path, manager: Manager) -> Iterator[tuple[sub
         listener.listen(1)
         listener.settimeout(LIMIT_S)
         preload = {"LD_PRELOAD": str(programs / "module.so"), "VGPU_TEST_SUPERVISOR": str(folder / "supervisor")}
-        with executor(programs, device, address=str(manager.path), **preload) as process:
+        with executor(programs, device, *options, address=str(manager.path), **preload) as process:
             connection, _ = listener.accept()
             with connection:
                 _, (descriptor, *_), _, _ = socket.recv_fds(connection, 4096, 4)
@@ -111,6 +115,14 @@ def test_it_says_that_nobody_stops_what_children_have_under_way(
     with served(programs, tmp_path, manager) as (_, supervisor):
         answer(supervisor, enforced=EXECUTOR)
         assert manager.hears() == ["READY=1", "STATUS=serving the slice; enforced_by=executor gate_p99_us=0"]
+
+
+def test_its_supervisor_is_told_which_gpu_the_gate_stops(programs: Path, tmp_path: Path, manager: Manager) -> None:
+    with served(programs, tmp_path, manager, "--nvidia", "3") as (process, _):
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[-3:] == [b"--nvidia", b"3", b""]
+    with executor(programs, tmp_path / "device", "--nvidia", "32", address=str(manager.path)) as process:
+        assert process.wait(LIMIT_S) == 2
 
 
 def test_it_says_that_its_supervisor_died(programs: Path, tmp_path: Path, manager: Manager) -> None:
