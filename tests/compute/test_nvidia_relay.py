@@ -245,6 +245,17 @@ def test_objects_that_the_gate_would_not_know_are_not_made(child: DriverChild, g
     assert made == [ROOT_CLIENT, DEVICE, SUBDEVICE, GROUP, CHANNEL]
 
 
+def test_kernels_run_in_groups_that_the_gate_stops(child: DriverChild, gpu: Gpu) -> None:
+    """A copy engine shares its list of channels with the engine for kernels, and could perhaps run some."""
+    compute = 0xCBC0
+    copies = child.channel(child.group(9))
+    assert child.alloc(copies, compute, bytes(16)).word(40) == NO_PARENT
+    assert child.alloc(child.context.group, compute, bytes(16)).word(40) == NO_PARENT
+    assert child.alloc(child.context.device, compute, bytes(16)).word(40) == NO_PARENT
+    assert child.alloc(child.context.channel, compute, bytes(16)).word(40) == OK
+    assert [entry["class"] for entry in gpu.fake.log() if entry["call"] == "alloc"].count(compute) == 1
+
+
 def test_groups_and_channels_have_no_second_handle(child: DriverChild, gpu: Gpu) -> None:
     context = child.context
     other = 0x5C00AAAA

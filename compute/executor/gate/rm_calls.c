@@ -157,6 +157,20 @@ static bool names_another(struct rm_objects *objects, uint32_t number, const voi
 	}
 }
 
+static bool is_compute(uint32_t number)
+{
+	return (number & 0xff) == RM_CLASS_COMPUTE_LOW_BYTE && number >= RM_CLASS_COMPUTE_FIRST;
+}
+
+/* Kernels run in groups that the gate stops, and not on the copy engines that share a GPU's first list with them. */
+static bool is_for_kernels(struct rm_objects *objects, const struct rm_object *channel)
+{
+	const struct rm_object *group = channel && channel->kind == RM_CHANNEL ?
+						rm_find(objects, channel->client, channel->parent) : NULL;
+
+	return group && group->engine >= RM_ENGINE_GR0 && group->engine <= RM_ENGINE_GR_LAST;
+}
+
 uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *alloc,
 			const void *parameters, uint32_t bytes, struct rm_object *made)
 {
@@ -184,6 +198,8 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 	if (kind == RM_CHANNEL && (!parent || parent->kind != RM_GROUP))
 		return RM_ERR_INVALID_OBJECT_PARENT;
 	if (kind != RM_UNTRACKED && !parent)
+		return RM_ERR_INVALID_OBJECT_PARENT;
+	if (is_compute(alloc->class_id) && !is_for_kernels(objects, parent))
 		return RM_ERR_INVALID_OBJECT_PARENT;
 	return RM_OK;
 }

@@ -34,6 +34,9 @@
 #define RM_CLASS_GROUP 0xa06c
 #define RM_CLASS_CHANNEL_LOW_BYTE 0x6f /* 0xc36f Volta ... 0xca6f Blackwell */
 
+#define RM_CLASS_COMPUTE_LOW_BYTE 0xc0
+#define RM_CLASS_COMPUTE_FIRST 0xc3c0 /* Volta; 0xcec0 Blackwell */
+
 #define RM_ENGINE_GR0 1
 #define RM_ENGINE_GR_LAST 8
 
