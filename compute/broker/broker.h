@@ -62,6 +62,7 @@ struct supervisor {
 	uint64_t compile_kept_bytes;
 	uint32_t enforced;
 	uint64_t gate_ns;
+	bool chunk_told;
 	bool ended;	/* is not started again */
 };
 

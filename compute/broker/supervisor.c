@@ -85,6 +85,7 @@ static int start(struct supervisor *supervisor)
 	}
 	supervisor->enforced = VGPU_ENFORCED_UNKNOWN;
 	supervisor->gate_ns = 0;
+	supervisor->chunk_told = false;
 	supervisor->state = SUPERVISOR_UP;
 	supervisor->compilers = supervisor->compile_hits = supervisor->compile_kept_bytes = 0;
 	supervisor->started_ns = loop_now_ns();

@@ -125,6 +125,20 @@ static void gate_answered(struct tenant *tenant, uint64_t sequence, bool done, u
 			    loop_now_ns());
 }
 
+/* What the scheduler was told of a chunk is what others wait for at most: it is to be true. */
+static void check_chunk(struct tenant *tenant)
+{
+	const struct settings *settings = &tenant->broker->settings;
+	uint64_t takes_ns = settings->arbiter.grace_ns + tenant->supervisor.gate_ns;
+
+	if (tenant->supervisor.chunk_told || takes_ns <= settings->engine.max_chunk_ns)
+		return;
+	tenant->supervisor.chunk_told = true;
+	vgpu_log(LOG_WARNING, "tenant=%s event=chunk.short gate_p99_us=%llu chunk_us is to be %llu at least",
+		 tenant->settings.name, (unsigned long long)tenant->supervisor.gate_ns / 1000,
+		 (unsigned long long)(takes_ns + 999) / 1000);
+}
+
 void tenant_supervisor_said(struct tenant *tenant, const struct vgpu_supervisor_message *message)
 {
 	bool done = message->op == VGPU_SUPERVISOR_DONE;
@@ -136,6 +150,7 @@ void tenant_supervisor_said(struct tenant *tenant, const struct vgpu_supervisor_
 	tenant->supervisor.enforced = message->enforced <= VGPU_ENFORCED_GATE ? message->enforced :
 										VGPU_ENFORCED_UNKNOWN;
 	tenant->supervisor.gate_ns = message->gate_ns;
+	check_chunk(tenant);
 	if (message->op == VGPU_SUPERVISOR_EXITED) {
 		client = client_of_child(tenant, message->child);
 		if (client)

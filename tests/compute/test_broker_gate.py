@@ -46,6 +46,17 @@ def test_who_keeps_leases_and_what_closing_takes_is_shown(broker: Broker, enforc
     assert broker.shown("red")["supervisor"]["enforced_by"] == "unknown"
 
 
+def test_a_chunk_that_is_shorter_than_closing_takes_is_told_once(broker: Broker) -> None:
+    """5 ms are configured, and 2 ms of them are the grace."""
+    blue = broker.supervisors()["blue"]
+    for gate_ns, lines in ((3_000_000, 0), (3_000_001, 1), (4_000_000, 1)):
+        blue.gate_ns = gate_ns
+        with joined(broker, blue):
+            assert broker.shown("blue")["supervisor"]["gate_p99_ns"] == gate_ns
+        assert broker.log().count("event=chunk.short") == lines
+    assert "tenant=blue event=chunk.short gate_p99_us=3000 chunk_us is to be 5001 at least" in broker.log()
+
+
 def test_a_new_supervisor_has_said_nothing_yet(broker: Broker) -> None:
     blue = broker.supervisors()["blue"]
     blue.enforced = GATE
