@@ -350,6 +350,15 @@ def test_an_ordinary_user_s_children_are_relayed_too(gpu: Gpu, program: Path) ->
             assert slice_.thaw().op == DONE
 
 
+def test_a_child_without_namespaces_is_relayed_too(tmp_path: Path, gpu: Gpu, program: Path) -> None:
+    with run_driver_slice(tmp_path, gpu, program, "--sandbox", "none") as slice_:
+        child = DriverChild(slice_.start().window)
+        assert child.control(child.context.subdevice, NAME, bytes(132)).word(28) == OK
+        assert child.control(child.context.group, SET_TIMESLICE, bytes(8)).word(28) == NOT_PERMITTED
+        assert slice_.freeze().op == DONE
+        assert slice_.thaw().op == DONE
+
+
 def test_whatever_bytes_a_child_sends_its_relay_lives(child: DriverChild, gpu: Gpu) -> None:
     """And nothing reaches the driver that would have been refused had it been asked for plainly."""
     random = Random(20)
