@@ -19,7 +19,7 @@ from labhost.rootfs import MKFS, ext4
 from labhost.snapshot import Snapshot
 
 _PACKAGES = ("libc6-dev", "ocl-icd-libopencl1", "ocl-icd-opencl-dev", "opencl-c-headers", "pocl-opencl-icd")
-_SOURCES = ("compute", "kmod/sched", "kmod/uapi", "tests/chain/programs")
+_SOURCES = ("compute", "kmod/sched", "kmod/uapi", "vgpumgr/gpu/native", "tests/chain/programs")
 
 _INSTALL = """
 mount -t proc proc "$root/proc"
