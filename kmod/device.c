@@ -18,7 +18,6 @@
 
 #include "binding.h"
 #include "engine.h"
-#include "executor.h"
 #include "migration.h"
 #include "ring.h"
 #include "uapi/vgpumgr_netlink.h"

@@ -13,7 +13,6 @@
 #include <linux/sched.h>
 
 #include "engine.h"
-#include "executor.h"
 #include "item.h"
 #include "processor.h"
 #include "ring.h"
@@ -218,16 +217,15 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
 {
 	struct vgpu_slice *slice = &ring->device->slice;
-	bool runs = !ring->paused && vgpu_executor_serves(ring->device);
 	const struct vgpu_item *next = NULL;
 	struct vgpu_item_info info;
 
-	if (runs)
+	if (!ring->paused)
 		next = list_first_entry_or_null(&ring->ready, struct vgpu_item, node);
 	if (next)
 		info = vgpu_item_info(next);
 	vgpu_slice_item_done(&engine->sched, slice, next ? &info : NULL, now_ns);
-	if (!runs)
+	if (ring->paused)
 		vgpu_slice_end_request(&engine->sched, slice, now_ns);
 }
 
@@ -337,8 +335,7 @@ void vgpu_engine_resume(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 
 	struct vgpu_device *device = ring->device;
 
 	lockdep_assert_held(&engine->lock);
-	if (!ring->dead && !ring->paused && device->scheduled && !list_empty(&ring->ready) &&
-	    vgpu_executor_serves(device))
+	if (!ring->dead && !ring->paused && device->scheduled && !list_empty(&ring->ready))
 		vgpu_engine_announce(engine, ring, now_ns);
 }
 

@@ -35,7 +35,6 @@ ssize_t vgpu_engines_show(const struct vgpu_parent *parent, char *text);
 
 extern const struct vgpu_engine_ops vgpu_soft_engine;
 extern const struct vgpu_engine_ops vgpu_edu_engine;
-extern const struct vgpu_engine_ops vgpu_exec_engine;
 extern const struct vgpu_engine_ops vgpu_lease_engine;
 
 /* lending.c: engine->lock held, but for the first two */

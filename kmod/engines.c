@@ -10,7 +10,6 @@
 static const struct vgpu_engine_ops *const vgpu_engines[] = {
 	&vgpu_soft_engine,
 	&vgpu_edu_engine,
-	&vgpu_exec_engine,
 	&vgpu_lease_engine,
 };
 

@@ -25,7 +25,6 @@ static const char *const vgpu_fault_names[] = {
 	[VGPU_ERROR_MASTER] = "master",
 	[VGPU_ERROR_RESOURCE] = "resource",
 	[VGPU_ERROR_ENGINE] = "engine",
-	[VGPU_ERROR_CHANNEL] = "channel",
 };
 
 /**

@@ -27,7 +27,6 @@ static const struct vgpu_op_shape vgpu_op_shapes[] = {
 	[VGPU_OP_GEMM_I32] = { .dst = 1, .src = 1, .src2 = 1, .args = 3, .align = 4 },
 	[VGPU_OP_DELAY] = { .args = 1, .align = 1 },
 	[VGPU_OP_FACT] = { .args = 1, .align = 1 },
-	[VGPU_OP_LAUNCH] = { .args = 4, .align = 1 },
 };
 
 /**

@@ -283,7 +283,7 @@ static const struct vfio_migration_ops vgpu_migration_ops = {
 void vgpu_migration_init(struct vgpu_device *device)
 {
 	device->migration_state = VFIO_DEVICE_STATE_RUNNING;
-	if (device->parent->engine.ops->executors || device->parent->engine.ops->lends)
+	if (device->parent->engine.ops->lends)
 		return;
 	device->vdev.migration_flags = VFIO_MIGRATION_STOP_COPY | VFIO_MIGRATION_P2P;
 	device->vdev.mig_ops = &vgpu_migration_ops;

@@ -13,7 +13,7 @@
 #include "policy.h"
 #include "uapi/vgpumgr_netlink.h"
 
-#define VGPU_ABI_VERSION	"1.1"
+#define VGPU_ABI_VERSION	"2.0"
 
 static struct vgpu_option vgpu_memory_mib = {
 	.value = 1024,

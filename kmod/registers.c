@@ -3,7 +3,6 @@
  * BAR0 of the virtual function: registers, doorbell, MSI-X table.
  * What each of them means is in uapi/vgpu_device.h.
  */
-#include "channel.h"
 #include "engine.h"
 #include "ring.h"
 
@@ -91,12 +90,7 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	case VGPU_REG_FACT_PS:
 		return engine->fact_ps;
 	case VGPU_REG_FEATURES:
-		return (engine->ops->executors ? VGPU_FEATURE_CHANNEL : 0) |
-		       (engine->ops->lends ? VGPU_FEATURE_WINDOWS : 0);
-	case VGPU_REG_CHANNEL_LO:
-		return lower_32_bits(device->channel_address);
-	case VGPU_REG_CHANNEL_HI:
-		return upper_32_bits(device->channel_address);
+		return engine->ops->lends ? VGPU_FEATURE_WINDOWS : 0;
 	case VGPU_REG_WINDOWS:
 		return engine->ops->lends ? VGPU_WINDOWS_MAX : 0;
 	case VGPU_REG_WINDOW_BYTES:
@@ -120,20 +114,9 @@ static u32 vgpu_register_read(struct vgpu_device *device, u32 offset)
 	}
 }
 
-/* The register that keeps the rings from being enabled, or NULL. */
-static const char *vgpu_enable_fault(const struct vgpu_device *device)
-{
-	const char *fault = vgpu_ring_setup_fault(&device->setup);
-
-	if (!fault && !vgpu_block_valid(device->channel_address,
-					sizeof(struct vgpu_channel_area), VGPU_CHANNEL_ALIGN))
-		fault = "channel";
-	return fault;
-}
-
 static void vgpu_enable(struct vgpu_device *device)
 {
-	const char *fault = vgpu_enable_fault(device);
+	const char *fault = vgpu_ring_setup_fault(&device->setup);
 	struct vgpu_ring *ring = NULL;
 	u32 error = VGPU_ERROR_NONE;
 
@@ -171,8 +154,6 @@ static void vgpu_set_half(u64 *address, bool high, u32 value)
 
 static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 value)
 {
-	struct vgpu_engine *engine = &device->parent->engine;
-
 	if (offset == VGPU_REG_CONTROL) {
 		if (value & VGPU_CONTROL_RESET)
 			vgpu_device_reset(device);
@@ -204,12 +185,6 @@ static void vgpu_register_write(struct vgpu_device *device, u32 offset, u32 valu
 		vgpu_set_half(&device->setup.shadow, offset == VGPU_REG_SHADOW_HI,
 			      value);
 		return;
-	case VGPU_REG_CHANNEL_LO:
-	case VGPU_REG_CHANNEL_HI:
-		if (engine->ops->executors)
-			vgpu_set_half(&device->channel_address, offset == VGPU_REG_CHANNEL_HI,
-				      value);
-		return;
 	case VGPU_REG_RING_ENTRIES:
 		device->setup.entries = value;
 		return;
@@ -233,7 +208,6 @@ static void vgpu_msix_power_on(u8 *table)
 void vgpu_registers_reset(struct vgpu_device *device)
 {
 	memset(&device->setup, 0, sizeof(device->setup));
-	device->channel_address = 0;
 	device->run_ns_hi = 0;
 	vgpu_msix_power_on(device->msix_table);
 }
@@ -330,8 +304,6 @@ void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u
 
 		if (offset + i == VGPU_BAR0_DOORBELL)
 			vgpu_device_doorbell(device, value);
-		else if (offset + i == VGPU_BAR0_SENT || offset + i == VGPU_BAR0_RECEIVED)
-			vgpu_device_channel_doorbell(device, offset + i, value);
 		else if (offset + i == VGPU_BAR0_WINDOW_BELL)
 			vgpu_window_bell(device, value);
 		else if (offset + i < VGPU_BAR0_DOORBELL)

@@ -9,9 +9,8 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
-#include "channel.h"
+#include "binding.h"
 #include "engine.h"
-#include "executor.h"
 #include "item.h"
 #include "ring.h"
 
@@ -22,7 +21,6 @@ static void vgpu_ring_free(struct kref *refs)
 {
 	struct vgpu_ring *ring = container_of(refs, struct vgpu_ring, refs);
 
-	vgpu_channel_put(ring->channel);
 	vgpu_memory_put(ring->memory);
 	mem_cgroup_put(ring->memcg);
 	kfree_sensitive(ring);
@@ -118,9 +116,7 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 	init_completion(&ring->quiet);
 	INIT_LIST_HEAD(&ring->ready);
 	INIT_LIST_HEAD(&ring->done);
-	if (device->channel_address)
-		ring->channel = vgpu_channel_create(device->channel_address);
-	if (!device->channel_address == !ring->channel && !vgpu_worker_start(ring))
+	if (!vgpu_worker_start(ring))
 		return ring;
 	kref_put(&ring->refs, vgpu_ring_free);
 	return NULL;
@@ -142,7 +138,6 @@ bool vgpu_ring_publish(struct vgpu_ring *ring)
 	if (published) {
 		ring->device->ring = ring;
 		list_add_tail(&ring->node, &engine->rings);
-		vgpu_executor_connect(ring->device);
 	}
 	spin_unlock_irq(&engine->lock);
 	return published;
@@ -271,7 +266,6 @@ static void vgpu_ring_kill(struct vgpu_ring *ring, struct list_head *dropped)
 	}
 	if (device->scheduled)
 		vgpu_ring_rest(ring);
-	vgpu_executor_end(device);
 }
 
 static void vgpu_items_free(struct list_head *items)
@@ -341,7 +335,8 @@ void vgpu_device_stop(struct vgpu_device *device)
 			vgpu_ring_kill(ring, &dropped);
 		vgpu_worker_break_off(ring);
 	}
-	vgpu_device_dismiss(device);
+	/* Its guest sees ones everywhere: nobody looks at what it is told. */
+	vgpu_binding_end(device);
 	vgpu_device_leave(device);
 	spin_unlock_irq(&engine->lock);
 	vgpu_items_free(&dropped);

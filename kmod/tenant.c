@@ -13,8 +13,8 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
+#include "binding.h"
 #include "engine.h"
-#include "executor.h"
 #include "ring.h"
 #include "uapi/vgpumgr_netlink.h"
 
@@ -376,8 +376,9 @@ int vgpu_device_assign(struct vgpu_device *device, const char *name,
 	spin_lock_irq(&engine->lock);
 	now_ns = ktime_get_ns();
 	vgpu_device_leave_group(device, now_ns);
+	/* The slice is not open: there is no guest to be told. */
 	if (before)
-		vgpu_device_dismiss(device);
+		vgpu_binding_end(device);
 	device->tenant = tenant;
 	if (tenant->configured)
 		vgpu_device_schedule(device, now_ns);
@@ -403,7 +404,7 @@ void vgpu_device_unassign(struct vgpu_device *device)
 		return;
 	spin_lock_irq(&engine->lock);
 	vgpu_device_leave_group(device, ktime_get_ns());
-	vgpu_device_dismiss(device);
+	vgpu_binding_end(device);
 	device->tenant = NULL;
 	spin_unlock_irq(&engine->lock);
 	vgpu_tenant_forget_device(tenant);

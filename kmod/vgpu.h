@@ -15,7 +15,7 @@
  *
  * Locks, outermost first:
  *   the function's device lock   binding, unbinding, adopting it
- *   executor->lock       attaching or binding a process, bytes on their way to it
+ *   executor->lock       binding a process
  *   vgpu_parents_lock    the list of parents; nobody waits for parent->lock with it
  *   parent->lock         tenants, devices, memberships, memory, who is open
  *   device->state_lock   registers, configuration space, the ring
@@ -57,10 +57,8 @@
 #define VGPU_CONFIG_BYTES	256
 
 struct vgpu_binding;
-struct vgpu_channel;
 struct vgpu_device;
 struct vgpu_engine;
-struct vgpu_executor;
 struct vgpu_item;
 struct vgpu_migration_file;
 struct vgpu_parent;
@@ -84,7 +82,6 @@ struct vgpu_calibration {
  * @operations: bit n: it executes operation n of enum vgpu_op
  * @whole_items: it can neither split an item nor stop it, so that one longer than
  *	max_chunk is refused
- * @executors: a process executes, one for each slice (executor.c)
  * @lends: it executes nothing itself: processes use the accelerator in turns, one executor
  *	with its children for each slice (lending.c). Has no @execute and no @estimate_ns
  * @drives: whether it can drive a PCI function
@@ -105,7 +102,6 @@ struct vgpu_engine_ops {
 	const char *name;
 	u32 operations;
 	bool whole_items;
-	bool executors;
 	bool lends;
 	bool (*drives)(struct pci_dev *pdev);
 	void *(*start)(struct vgpu_engine *engine, struct pci_dev *pdev,
@@ -303,7 +299,6 @@ struct vgpu_operand {
  * @src: sources
  * @done: progress within the operation, in the engine's own units
  * @result: for the completion
- * @status: enum vgpu_item_status
  * @run_ns: engine time charged so far
  * @staging_bytes: host memory held by its operands
  */
@@ -318,7 +313,6 @@ struct vgpu_item {
 	u64 done;
 	u64 result;
 	u64 run_ns;
-	u32 status;
 	u32 staging_bytes;
 };
 
@@ -331,7 +325,6 @@ struct vgpu_item {
  * @base: guest address of the submission ring
  * @completion: guest address of the completion ring
  * @shadow: guest address of struct vgpu_shadow, 0 for none
- * @channel: NULL if the guest gave no memory for one
  * @entries: of both rings
  * @tail: as last written to the doorbell
  * @fetched: items fetched; worker only, read by registers
@@ -360,7 +353,6 @@ struct vgpu_ring {
 	u64 base;
 	u64 completion;
 	u64 shadow;
-	struct vgpu_channel *channel;
 	u32 entries;
 	u32 tail;
 	u32 fetched;
@@ -417,7 +409,6 @@ struct vgpu_device_stats {
  * @slice: what the scheduler sees, engine->lock
  * @scheduled: @slice is in the scheduler: it has a configured tenant and is not
  *	revoked; engine->lock, set with parent->lock held too
- * @executor: who executes its items if the engine asks a process; engine->lock
  * @binding: who executes for it if the engine lends; changes under engine->lock and
  *	windows.lock
  * @party: what the arbiter sees of it; engine->lock
@@ -430,7 +421,6 @@ struct vgpu_device_stats {
  * @config: PCI configuration space
  * @msix_table: what a VMM stored there; vectors are wired by VFIO, not by it
  * @setup: ring registers, used when enabled
- * @channel_address: guest address of a byte channel, 0 for none, used when enabled
  * @run_ns_hi: latched by reading VGPU_REG_RUN_NS_LO
  * @run_ns_before: engine time of a restored slice on other hosts
  * @run_ns_settled: engine time on this host when it was last read
@@ -465,7 +455,6 @@ struct vgpu_device {
 	struct ratelimit_state log;
 	struct vgpu_slice slice;
 	bool scheduled;
-	struct vgpu_executor *executor;
 	struct vgpu_binding *binding;
 	struct vgpu_party party;
 	struct list_head children;
@@ -478,7 +467,6 @@ struct vgpu_device {
 	u8 config[VGPU_CONFIG_BYTES];
 	u8 msix_table[PCI_MSIX_ENTRY_SIZE * VGPU_VECTORS];
 	struct vgpu_ring_setup setup;
-	u64 channel_address;
 	u32 run_ns_hi;
 	u64 run_ns_before;
 	u64 run_ns_settled;

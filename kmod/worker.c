@@ -15,7 +15,6 @@
 #include <linux/slab.h>
 #include <linux/timer.h>
 
-#include "channel.h"
 #include "engine.h"
 #include "item.h"
 #include "options.h"
@@ -281,7 +280,7 @@ static int vgpu_ring_write_back(struct vgpu_ring *ring, struct vgpu_item *item)
 		.result = cpu_to_le64(item->result),
 		.run_ns = cpu_to_le64(item->run_ns),
 		.seq = cpu_to_le32(item->number + 1),
-		.status = cpu_to_le32(item->status),
+		.status = cpu_to_le32(VGPU_ITEM_OK),
 	};
 	u32 at = item->number & (ring->entries - 1);
 	int ret = 0;
@@ -375,7 +374,6 @@ static void vgpu_ring_serve(struct vgpu_ring *ring)
 	while (progress && !READ_ONCE(ring->dead)) {
 		progress = vgpu_ring_answer(ring);
 		progress |= vgpu_ring_fetch(ring);
-		progress |= vgpu_channel_serve(ring);
 		vgpu_ration_use(&ring->device->ration);
 		cond_resched();
 	}

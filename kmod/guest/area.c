@@ -180,7 +180,6 @@ static int vgpu_operand_bytes(const struct vgpu_desc *desc, u64 *dst, u64 *src,
 	case VGPU_OP_NOP:
 	case VGPU_OP_DELAY:
 	case VGPU_OP_FACT:
-	case VGPU_OP_LAUNCH:
 		return 0;
 	case VGPU_OP_FILL:
 		*dst = arg[0];

@@ -135,16 +135,12 @@ u64 vgpu_wakeups(struct vgpu_guest *guest)
 	       atomic64_read(&guest->error_interrupts);
 }
 
-/**
- * vgpu_sleep - until something happens, or the device is silent for a while
- * @guest: whose lock is not held; was not in error
- * @wakeups: vgpu_wakeups() before the caller looked
- * @resets: of the device; another number ends the sleep
- * @left: how long, at most; less what was slept
- *
- * Return: 0 or -EINTR.
+/*
+ * Sleep until something happens, or the device is silent for a while. @guest is not locked;
+ * @wakeups and @resets are from before the caller looked, and what was slept is taken from
+ * @left. Returns 0 or -EINTR.
  */
-int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets, long *left)
+static int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets, long *left)
 {
 	long slice = min_t(long, *left, VGPU_PRESENCE_JIFFIES), rc;
 
@@ -304,9 +300,6 @@ const struct file_operations vgpu_file_ops = {
 	.owner = THIS_MODULE,
 	.open = vgpu_file_open,
 	.release = vgpu_file_release,
-	.read = vgpu_channel_read,
-	.write = vgpu_channel_write,
-	.poll = vgpu_channel_poll,
 	.mmap = vgpu_file_mmap,
 	.unlocked_ioctl = vgpu_file_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,

@@ -3,7 +3,7 @@
  * vgpumgr guest driver: what its files share.
  *
  * main.c binds the PCI function, ring.c talks to the device, area.c owns the
- * operand memory, channel.c moves bytes, file.c is /dev/vgpuN. windows.c has the
+ * operand memory, file.c is /dev/vgpuN. windows.c has the
  * windows of the device, window.c what a process does with one, space.c what finds
  * its mappings, window_node.c is /dev/vgpuN-compute and window_attrs.c its attributes.
  *
@@ -129,10 +129,6 @@ struct vgpu_window {
  * @completions_bus: its bus address
  * @shadow: counters the device copies to memory
  * @shadow_bus: its bus address
- * @channel: byte channel, NULL if the device has none; allocated while bound
- * @channel_bus: its bus address
- * @sent: bytes put into the channel since reset
- * @received: bytes taken out of it since reset
  * @tail: items submitted since reset
  * @read: completions collected since reset
  * @min_outstanding: see struct vgpu_guest_info
@@ -166,10 +162,6 @@ struct vgpu_guest {
 	dma_addr_t completions_bus;
 	struct vgpu_shadow *shadow;
 	dma_addr_t shadow_bus;
-	struct vgpu_channel_area *channel;
-	dma_addr_t channel_bus;
-	u32 sent;
-	u32 received;
 	u32 tail;
 	u32 read;
 	u32 min_outstanding;
@@ -197,14 +189,6 @@ int vgpu_ring_collect(struct vgpu_guest *guest, struct vgpu_completion *into,
 int vgpu_ring_info(struct vgpu_guest *guest, struct vgpu_guest_info *info);
 
 u64 vgpu_wakeups(struct vgpu_guest *guest);
-int vgpu_sleep(struct vgpu_guest *guest, u64 wakeups, u64 resets, long *left);
-
-int vgpu_channel_alloc(struct vgpu_guest *guest);
-void vgpu_channel_free(struct vgpu_guest *guest);
-ssize_t vgpu_channel_read(struct file *file, char __user *to, size_t count, loff_t *position);
-ssize_t vgpu_channel_write(struct file *file, const char __user *from, size_t count,
-			   loff_t *position);
-__poll_t vgpu_channel_poll(struct file *file, poll_table *wait);
 
 void vgpu_area_init(struct vgpu_guest_area *area, struct device *dev);
 void vgpu_area_free(struct vgpu_guest_area *area);

@@ -159,9 +159,6 @@ static void vgpu_unbind(struct vgpu_guest *guest)
 	pci_clear_master(pdev);
 	vgpu_area_unbind(&guest->area);
 	vgpu_ring_free(guest);
-	mutex_lock(&guest->lock);
-	vgpu_channel_free(guest);
-	mutex_unlock(&guest->lock);
 	vgpu_windows_stop(guest);
 	pci_iounmap(pdev, guest->bar);
 	pci_release_region(pdev, 0);
@@ -196,9 +193,6 @@ static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	rc = vgpu_ring_alloc(guest, ring_entries);
 	if (rc)
 		goto stop_windows;
-	rc = vgpu_channel_alloc(guest);
-	if (rc)
-		goto free_ring;
 	pci_set_master(pdev);
 	rc = vgpu_irqs_request(guest);
 	if (rc)
@@ -220,8 +214,6 @@ free_irqs:
 	vgpu_irqs_free(guest);
 clear_master:
 	pci_clear_master(pdev);
-	vgpu_channel_free(guest);
-free_ring:
 	vgpu_ring_free(guest);
 stop_windows:
 	vgpu_windows_stop(guest);

@@ -150,10 +150,6 @@ int vgpu_ring_start(struct vgpu_guest *guest)
 	memset(guest->completions, 0,
 	       guest->entries * sizeof(*guest->completions));
 	memset(guest->shadow, 0, sizeof(*guest->shadow));
-	if (guest->channel)
-		memset(guest->channel, 0, sizeof(*guest->channel));
-	guest->sent = 0;
-	guest->received = 0;
 	guest->tail = 0;
 	guest->read = 0;
 	guest->error = VGPU_ERROR_NONE;
@@ -167,8 +163,6 @@ int vgpu_ring_start(struct vgpu_guest *guest)
 	vgpu_write_address(guest, VGPU_REG_COMPLETION_LO,
 			   guest->completions_bus);
 	vgpu_write_address(guest, VGPU_REG_SHADOW_LO, guest->shadow_bus);
-	if (guest->channel)
-		vgpu_write_address(guest, VGPU_REG_CHANNEL_LO, guest->channel_bus);
 	vgpu_write(guest, VGPU_REG_RING_ENTRIES, guest->entries);
 	vgpu_write(guest, VGPU_REG_CONTROL, VGPU_CONTROL_ENABLE);
 	rc = vgpu_ring_check(guest);

@@ -9,8 +9,6 @@
  *                         first. Any other access reads as ones and writes
  *                         nothing.
  *   0x1000  doorbell      write: the new submission tail
- *   0x1008  sent          write: bytes put into the byte channel
- *   0x100c  received      write: bytes taken out of the byte channel
  *   0x1010  window bell   write: number of a window whose child is to wake up
  *   0x2000  MSI-X table
  *   0x3000  MSI-X pending bits
@@ -37,18 +35,6 @@
  * takes equally long, so that what follows can be predicted. None of this changes
  * what an item does, and a lie costs its sender.
  *
- * Byte channel. Where VGPU_REG_FEATURES has VGPU_FEATURE_CHANNEL, a guest may give the
- * device a struct vgpu_channel_area before it enables it: two rings of bytes between the
- * guest and the process of the host that executes VGPU_OP_LAUNCH, its executor. The guest
- * counts what it has put into @to_host and taken out of @to_guest, free running from zero,
- * byte n at ``n & (VGPU_CHANNEL_BYTES - 1)``, and writes the counts to 0x1008 and 0x100c;
- * what the device has taken and given is in the area. No count may step back or beyond
- * what is there. The completion vector comes when the device has changed the area. Bytes
- * are not work: they need no turn on the engine and keep no order with items, so that an
- * item that needs bytes is submitted when their receiver has said that it has them. The
- * channel ends with the executor that served it first (VGPU_CHANNEL_CLOSED) and begins
- * anew when the device is enabled again.
- *
  * Windows. Where VGPU_REG_FEATURES has VGPU_FEATURE_WINDOWS, BAR2 is memory: as many windows
  * of equal size as VGPU_REG_WINDOWS says, each shared with one process of the host, its
  * executor's child. Nothing that is in a window concerns the device. The guest's kernel
@@ -67,6 +53,12 @@
  * memory nor interrupts. Once the write that resets has returned, the device accesses
  * no guest memory.
  *
+ * Versions. A device with the same major number in VGPU_REG_ABI has everything that an older
+ * minor one had, but for what VGPU_REG_FEATURES and VGPU_REG_OPS name: a driver looks there
+ * before it uses that. Until 1.3 there were a byte channel and an operation that a process of
+ * the host executed. Their registers (0x68, 0x6c), doorbells (0x1008, 0x100c), feature (bit 0),
+ * operation (7) and error (13) get no other meaning.
+ *
  * A function that was taken away reads as ones everywhere; the error vector says so.
  */
 #ifndef _UAPI_VGPU_DEVICE_H
@@ -80,8 +72,6 @@
 
 #define VGPU_BAR0_BYTES		0x4000
 #define VGPU_BAR0_DOORBELL	0x1000
-#define VGPU_BAR0_SENT		0x1008
-#define VGPU_BAR0_RECEIVED	0x100c
 #define VGPU_BAR0_WINDOW_BELL	0x1010
 #define VGPU_BAR0_MSIX_TABLE	0x2000
 #define VGPU_BAR0_MSIX_PBA	0x3000
@@ -119,8 +109,6 @@
 #define VGPU_REG_FACT_PS	0x60	/* predicted time of each multiplication of */
 					/* VGPU_OP_FACT, picoseconds */
 #define VGPU_REG_FEATURES	0x64	/* VGPU_FEATURE_*; zero before ABI 1.2 */
-#define VGPU_REG_CHANNEL_LO	0x68	/* RW: struct vgpu_channel_area, 64-byte */
-#define VGPU_REG_CHANNEL_HI	0x6c	/* aligned; zero for none */
 #define VGPU_REG_WINDOWS	0x70	/* how many BAR2 has, at most 16 */
 #define VGPU_REG_WINDOW_BYTES	0x74	/* size of each, a multiple of 4096 */
 #define VGPU_REG_WINDOW_OPEN	0x78	/* write, always: number of a free window */
@@ -130,10 +118,9 @@
 
 #define VGPU_ID			0x55504756	/* "VGPU" */
 #define VGPU_ABI_MAJOR		1
-#define VGPU_ABI_MINOR		3
+#define VGPU_ABI_MINOR		4
 #define VGPU_ABI		(VGPU_ABI_MAJOR << 16 | VGPU_ABI_MINOR)
 
-#define VGPU_FEATURE_CHANNEL	(1u << 0)	/* there is a byte channel */
 #define VGPU_FEATURE_WINDOWS	(1u << 1)	/* BAR2 has windows */
 
 #define VGPU_CONTROL_ENABLE	(1u << 0)
@@ -170,8 +157,7 @@ enum vgpu_window_state {
  * @VGPU_ERROR_NONE: it did not
  * @VGPU_ERROR_RING: ring, completion or shadow address or size invalid
  * @VGPU_ERROR_DOORBELL: tail beyond the ring, or stepping back
- * @VGPU_ERROR_STORM: more doorbells without an item, or channel counts without a
- *	byte, than the budget allows
+ * @VGPU_ERROR_STORM: more doorbells without an item than the budget allows
  * @VGPU_ERROR_DMA: the ring, a descriptor or an operand cannot be accessed
  * @VGPU_ERROR_OP: an operation that VGPU_REG_OPS does not name
  * @VGPU_ERROR_FLAGS: unknown flag, or a reserved or unused field not zero
@@ -184,7 +170,6 @@ enum vgpu_window_state {
  * @VGPU_ERROR_RESOURCE: the host has no memory to enable the ring or stage the item
  * @VGPU_ERROR_ENGINE: the accelerator stopped working; it cannot be enabled until the
  *	host has started it again
- * @VGPU_ERROR_CHANNEL: a count of the byte channel steps back or beyond what is there
  */
 enum vgpu_error {
 	VGPU_ERROR_NONE = 0,
@@ -200,7 +185,6 @@ enum vgpu_error {
 	VGPU_ERROR_MASTER = 10,
 	VGPU_ERROR_RESOURCE = 11,
 	VGPU_ERROR_ENGINE = 12,
-	VGPU_ERROR_CHANNEL = 13,
 };
 
 /**
@@ -217,8 +201,6 @@ enum vgpu_error {
  * @VGPU_OP_DELAY: occupy the engine for arg[0] ns without computing
  * @VGPU_OP_FACT: arg[0]! modulo 2^32 in as many multiplications, each of about
  *	FACT_PS picoseconds; the result is in the completion
- * @VGPU_OP_LAUNCH: whatever the executor of the slice understands by arg[0..3]; it has
- *	CHUNK_NS_MAX for it. Result and status are in the completion
  */
 enum vgpu_op {
 	VGPU_OP_NOP = 0,
@@ -228,7 +210,6 @@ enum vgpu_op {
 	VGPU_OP_GEMM_I32 = 4,
 	VGPU_OP_DELAY = 5,
 	VGPU_OP_FACT = 6,
-	VGPU_OP_LAUNCH = 7,
 };
 
 #define VGPU_GEMM_DIM_MAX	512
@@ -269,23 +250,17 @@ struct vgpu_desc {
 };
 
 /**
- * enum vgpu_item_status - how an item ended; only VGPU_OP_LAUNCH fails
- * @VGPU_ITEM_OK: it was executed
- * @VGPU_ITEM_FAILED: its executor says that it failed
- * @VGPU_ITEM_REVOKED: it was not done in time, and may have been executed in part
- * @VGPU_ITEM_LOST: its executor ended meanwhile, and with it what it knew
+ * enum vgpu_item_status - how an item ended
+ * @VGPU_ITEM_OK: it was executed; no item ends otherwise
  */
 enum vgpu_item_status {
 	VGPU_ITEM_OK = 0,
-	VGPU_ITEM_FAILED = 1,
-	VGPU_ITEM_REVOKED = 2,
-	VGPU_ITEM_LOST = 3,
 };
 
 /**
  * struct vgpu_completion - answer to one item
  * @cookie: of the descriptor
- * @result: of VGPU_OP_CRC32C, VGPU_OP_FACT and VGPU_OP_LAUNCH, otherwise zero
+ * @result: of VGPU_OP_CRC32C and VGPU_OP_FACT, otherwise zero
  * @run_ns: engine time the item was charged
  * @seq: item number + 1, written with the entry; compare it to know validity
  * @status: enum vgpu_item_status
@@ -312,38 +287,6 @@ struct vgpu_shadow {
 	__le32 error;
 	__le32 error_index;
 	__le32 reserved[12];
-};
-
-#define VGPU_CHANNEL_BYTES	0x8000	/* in each direction */
-
-/**
- * enum vgpu_channel_state - the byte channel as the guest sees it
- * @VGPU_CHANNEL_WAITING: no executor yet; what is sent waits for it
- * @VGPU_CHANNEL_OPEN: there is one
- * @VGPU_CHANNEL_CLOSED: it is gone; nothing more comes or is taken
- */
-enum vgpu_channel_state {
-	VGPU_CHANNEL_WAITING = 0,
-	VGPU_CHANNEL_OPEN = 1,
-	VGPU_CHANNEL_CLOSED = 2,
-};
-
-/**
- * struct vgpu_channel_area - the byte channel in guest memory
- * @taken: bytes of @to_host that the device is done with, free running
- * @given: bytes it has put into @to_guest, free running
- * @state: enum vgpu_channel_state
- * @reserved: zero
- * @to_host: written by the guest
- * @to_guest: written by the device
- */
-struct vgpu_channel_area {
-	__le32 taken;
-	__le32 given;
-	__le32 state;
-	__le32 reserved[13];
-	__u8 to_host[VGPU_CHANNEL_BYTES];
-	__u8 to_guest[VGPU_CHANNEL_BYTES];
 };
 
 #endif /* _UAPI_VGPU_DEVICE_H */

@@ -2,102 +2,14 @@
 /*
  * vgpumgr executors: the interface of /dev/vgpumgr-exec.
  *
- * With engine ``exec`` the items of a slice are executed by a process of the host, its
- * executor. Whoever may open the device (root, unless its mode is changed) attaches an
- * open file to one slice and may then hand the file to a process that may do nothing
- * else. One executor per slice.
+ * With engine ``lease`` the engine is lent to one slice at a time (vgpu_lease_page.h), and
+ * guest processes reach the host through windows (vgpu_device.h). Each slice has one
+ * executor. It binds an open file of the device to the slice, starts a child for each window
+ * that its guest opens, and operates the slice's gate. Whoever may open the device (root,
+ * unless its mode is changed) may bind; the file then reaches that slice and nothing else. A
+ * child has nothing but the three files of its window.
  *
- * Grants. The engine is lent for one VGPU_OP_LAUNCH at a time: TAKE tells which, COMPLETE
- * gives it back. Both return at once. Time is measured by the kernel, from the offer until
- * COMPLETE, and charged to the slice. At @deadline_ns the grant is revoked: the item ends
- * with VGPU_ITEM_REVOKED, the engine goes on with other slices, and the executor must stop
- * what it does and say so with COMPLETE, which then fails with -ECANCELED. Before that its
- * slice gets no other grant.
- *
- * Bytes. read() and write() are the other end of the slice's byte channel (see
- * vgpu_device.h), in order and without message borders. Nothing of that is scheduled.
- *
- * Who waits is woken by a thread of the kernel's: with the policy and priority that who
- * attached had then if that was in real time (SCHED_DEADLINE: SCHED_FIFO 50), else with its
- * nice value. It rests when waking takes more than half of a processor.
- *
- * poll(): EPOLLPRI when a grant is offered or revoked and that was not yet answered,
- * EPOLLIN and EPOLLOUT for bytes, EPOLLHUP at the end.
- *
- * End. An executor serves one enabling of the slice's ring at most: the present one, or the
- * next. When that ends, by a reset, an error or close, or the slice is removed or gets
- * another tenant, every call fails with -ENODEV; who wants to serve the slice again opens the
- * device anew. A reset or close without an enabled ring ends nothing, because its executor
- * has seen nothing. When an executor closes its file or dies, a grant it has ends with
- * VGPU_ITEM_LOST; other items wait for the next executor.
- */
-#ifndef _UAPI_VGPU_EXEC_H
-#define _UAPI_VGPU_EXEC_H
-
-#include <linux/ioctl.h>
-#include <linux/types.h>
-
-/**
- * struct vgpu_exec_attach - which slice to execute for
- * @uuid: its UUID as text, 36 characters and zeros
- *
- * -EINVAL: malformed; -ENOENT: no such slice; -EOPNOTSUPP: its engine is not ``exec``;
- * -EBUSY: it has an executor, or this file is attached; -ENODEV: it is being removed;
- * -ENOMEM; -EAGAIN or -EINTR: there could be no thread for it.
- */
-struct vgpu_exec_attach {
-	char uuid[40];
-};
-
-#define VGPU_EXEC_REVOKED	(1u << 0)
-
-/**
- * struct vgpu_exec_grant - the engine, lent for one item
- * @number: of the grant
- * @deadline_ns: when it is revoked, CLOCK_MONOTONIC
- * @cookie: of the descriptor
- * @arg: of the descriptor
- * @kernel_id: of the descriptor
- * @flags: VGPU_EXEC_REVOKED or zero
- *
- * -EAGAIN: there is none. Taking it again gives the same; after -EFAULT it is not taken.
- */
-struct vgpu_exec_grant {
-	__u64 number;
-	__u64 deadline_ns;
-	__u64 cookie;
-	__u32 arg[4];
-	__u32 kernel_id;
-	__u32 flags;
-};
-
-/**
- * struct vgpu_exec_complete - the engine is given back
- * @number: of the grant
- * @result: for the item's completion
- * @status: VGPU_ITEM_OK or VGPU_ITEM_FAILED
- * @reserved: zero
- *
- * -EINVAL: another status, or not the grant that was taken; -ECANCELED: it had been
- * revoked, the result is dropped.
- */
-struct vgpu_exec_complete {
-	__u64 number;
-	__u64 result;
-	__u32 status;
-	__u32 reserved;
-};
-
-#define VGPU_EXEC_IOCTL		'v'
-#define VGPU_EXEC_ATTACH	_IOW(VGPU_EXEC_IOCTL, 0x50, struct vgpu_exec_attach)
-#define VGPU_EXEC_TAKE		_IOR(VGPU_EXEC_IOCTL, 0x51, struct vgpu_exec_grant)
-#define VGPU_EXEC_COMPLETE	_IOW(VGPU_EXEC_IOCTL, 0x52, struct vgpu_exec_complete)
-
-/*
- * Engine ``lease``: the engine is lent for a time instead of for one item (vgpu_lease_page.h),
- * and guest processes reach the executor through windows (vgpu_device.h). The executor
- * binds a file to a slice, starts a child for each window that its guest opens, and
- * operates the slice's gate. A child has nothing but the three files of its window.
+ * A file that is not bound has no event (-ENOTCONN), and no other command (-ENOTTY).
  *
  * read() of a bound file gives one struct vgpu_exec_event; it waits for one unless
  * O_NONBLOCK (-EAGAIN). poll(): EPOLLIN while there is one. The kernel keeps states, no
@@ -110,6 +22,11 @@ struct vgpu_exec_complete {
  * what is left of their children before it says CLOSED. So it does with windows that
  * are open when it binds: it is told of them as of new ones.
  */
+#ifndef _UAPI_VGPU_EXEC_H
+#define _UAPI_VGPU_EXEC_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
 
 /**
  * struct vgpu_exec_bind - execute for a slice whose engine lends
@@ -209,6 +126,8 @@ struct vgpu_exec_gate {
 	__u32 reserved;
 };
 
+/* 0x50 to 0x52 were the engine ``exec``'s, whose processes executed one item at a time. */
+#define VGPU_EXEC_IOCTL		'v'
 #define VGPU_EXEC_BIND		_IOWR(VGPU_EXEC_IOCTL, 0x58, struct vgpu_exec_bind)
 #define VGPU_EXEC_WINDOW	_IOWR(VGPU_EXEC_IOCTL, 0x59, struct vgpu_exec_window)
 #define VGPU_EXEC_LOST		_IOW(VGPU_EXEC_IOCTL, 0x5a, struct vgpu_exec_child)

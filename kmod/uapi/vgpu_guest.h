@@ -14,12 +14,6 @@
  * what is queued. Calls wait until it is over and answer -EIO with VGPU_ERROR_RING
  * from then on, until VGPU_GUEST_RESET or the next open.
  *
- * Byte channel: read() and write() move bytes from and to the process of the host that
- * executes VGPU_OP_LAUNCH, where the device has VGPU_FEATURE_CHANNEL (-EOPNOTSUPP
- * otherwise); poll() says when they can. When that process has ended, read() gives 0 after
- * the last byte and write() -EPIPE, until VGPU_GUEST_RESET. -EIO: the device is in error;
- * -ECANCELED: reset while waiting; -EINTR: a signal.
- *
  * Operand memory: mmap(MAP_SHARED) of offset 0 .. VGPU_GUEST_AREA_BYTES. It is
  * made of pieces of VGPU_GUEST_PIECE_BYTES, each contiguous for the device; an
  * operand may not cross from one piece into the next.

@@ -80,7 +80,7 @@ class FakeKernel:
         for gpu in (GPU, OTHER_GPU):
             self.paths.gpu(gpu).mkdir(parents=True)
             self._file(self.paths.gpu(gpu) / "attach", "any")
-            self._file(self.paths.gpu(gpu) / "abi_version", "1.0")
+            self._file(self.paths.gpu(gpu) / "abi_version", "2.0")
             self._file(self.paths.gpu(gpu) / "engine", "soft")
             for kind, mem_bytes in TYPES.items():
                 directory = self.paths.mdev_types(gpu) / kind

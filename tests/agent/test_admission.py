@@ -87,7 +87,7 @@ def test_before_the_first_desired_state_nothing_of_ours_starts(host: Host) -> No
 
 
 def test_a_module_of_another_abi_refuses_vms_and_is_reported(claimed: Host) -> None:
-    (claimed.kernel.paths.gpu(GPU) / "abi_version").write_text("2.0\n")
+    (claimed.kernel.paths.gpu(GPU) / "abi_version").write_text("1.1\n")
     assert claimed.refused(A) == "host.not_ready"
     claimed.reconcile()
     report = claimed.api.last()

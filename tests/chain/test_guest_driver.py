@@ -6,15 +6,12 @@ Only where guests have such a kernel: `lab run --guest-kernel debug`.
 
 import os
 import re
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from labhost.splats import complaints
 
 from tests.chain.guests import BOOT_S
 from tests.rig.defects import COMPLAINTS, each_defect
-from tests.rig.executor import program
 from tests.rig.gpu import Gpu
 from tests.rig.guest import Guest, Guests
 
@@ -93,14 +90,6 @@ after() { :; }
 echo $address >$driver/bind
 [ -e /dev/vgpu0 ] || echo "vgpu.left=another number"
 """
-# Only what the channel needs beside the rest.
-OF_CHANNEL = r"""
-set -- $(grep '\[vgpu_guest\]' /proc/kallsyms | sort | grep -A1 ' vgpu_channel_alloc' | cut -d' ' -f1)
-for kind in failslab fail_page_alloc; do
-    echo 0x$1 >/sys/kernel/debug/$kind/require-start
-    echo 0x$2 >/sys/kernel/debug/$kind/require-end
-done
-"""
 END = r"""
 sleep 6 # what is younger kmemleak takes for in use
 for _ in 1 2; do # it tells of what two scans find
@@ -163,15 +152,6 @@ def test_binding(gpu: Gpu, guests: Guests) -> None:
     check(start(gpu, guests, BINDING), least=8)
 
 
-def test_binding_to_a_device_with_a_channel(gpu: Gpu, guests: Guests) -> None:
-    with gpu.lending(max_chunk_us=10_000_000):
-        guest = start(gpu, guests, OF_CHANNEL + BINDING)
-        try:
-            check(guest, least=1)
-        finally:
-            guest.destroy()
-
-
 def test_binding_to_a_device_with_windows(gpu: Gpu, guests: Guests) -> None:
     with gpu.leasing():
         guest = start(gpu, guests, BINDING)
@@ -185,20 +165,6 @@ def test_work(gpu: Gpu, guests: Guests) -> None:
     check(start(gpu, guests, each_use("submit copy 65536")), least=3)
 
 
-def test_bytes(gpu: Gpu, guests: Guests) -> None:
-    """The program on the host ends with each opening of the device: each try has another."""
-    with gpu.lending(max_chunk_us=10_000_000):
-        guest = start(gpu, guests, each_use("channel 9000"))
-        (uuid,) = gpu.slices()
-        with ThreadPoolExecutor(1) as threads:
-            served = threads.submit(serve, uuid, guest)
-            try:
-                check(guest, least=6)
-            finally:
-                guest.destroy()
-            served.result()
-
-
 def test_windows(gpu: Gpu, guests: Guests) -> None:
     with gpu.leasing():
         guest = start(gpu, guests, each_use("windows memory"))
@@ -206,10 +172,3 @@ def test_windows(gpu: Gpu, guests: Guests) -> None:
             check(guest, least=2)
         finally:
             guest.destroy()
-
-
-def serve(uuid: str, guest: Guest) -> None:
-    while guest.running():
-        with program(uuid, "sum") as one:
-            while one.process.poll() is None and guest.running():
-                time.sleep(0.1)

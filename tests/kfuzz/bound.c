@@ -702,15 +702,6 @@ static void look(struct executor *executor)
 	fput(file);
 }
 
-static void attach(struct executor *executor)
-{
-	struct vgpu_exec_attach attach = { .uuid = "00000000-0000-0000-0000-000000000000" };
-	long ret = call(executor->file, VGPU_EXEC_ATTACH, &attach, sizeof(attach));
-
-	REQUIRE(ret == -EFAULT || ret == -ENOENT || ret == -EOPNOTSUPP || ret == -ENOMEM ||
-		ret == -ENOTTY || ret == -ENODEV);
-}
-
 static void operator_acts(struct thread *thread)
 {
 	struct executor *executor = thread->executor;
@@ -740,7 +731,9 @@ static void operator_acts(struct thread *thread)
 	case 9: if (sim_one_in(2)) end_child(executor, file, VGPU_EXEC_LOST); break;
 	case 10: case 11: ring_guest(file); break;
 	case 12: if (sim_one_in(4)) answer_gate(executor); break;
-	case 13: attach(executor); break;
+	case 13:
+		REQUIRE(file->f_op->unlocked_ioctl(file, sim_random(), 0) == (executor->binding && executor->binding->ended ? -ENODEV : -ENOTTY));
+		break;
 	default: look(executor);
 	}
 }

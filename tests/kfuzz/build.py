@@ -14,8 +14,8 @@ KMOD = ROOT / "kmod"
 # Everything a guest or its VMM reaches, and what executes; of the operator's side (netlink, sysfs) only
 # fuzz_dump.c has something.
 MODULE = tuple(
-    "access binding binding_file channel child config_space device engine executor executor_file".split()  # noqa: SIM905
-    + "executor_notifier fault irq item lending memory migration migration_file numbers".split()  # noqa: SIM905
+    "access binding binding_file child config_space device engine executor_file".split()  # noqa: SIM905
+    + "fault irq item lending memory migration migration_file numbers".split()  # noqa: SIM905
     + "processor registers ring soft tenant window window_executor worker".split()  # noqa: SIM905
 )
 # Headers of user space that kernel.h itself stands on.

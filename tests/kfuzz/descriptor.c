@@ -7,8 +7,6 @@
 #define DELAY_NS_MAX 1000000000u
 #define FAULT(name) (1u << VGPU_ERROR_##name)
 
-bool descriptor_launches;
-
 static u64 product(u32 a, u32 b) { return 4ull * a * b; }
 
 struct extents descriptor_extents(const struct vgpu_desc *desc)
@@ -78,12 +76,12 @@ static u32 argument_faults(const struct vgpu_desc *desc, unsigned int used)
 
 u32 descriptor_faults(const struct vgpu_desc *desc, u64 memory_bytes)
 {
-	static const unsigned int arguments[] = { 0, 2, 1, 1, 3, 1, 1, 4 };
+	static const unsigned int arguments[] = { 0, 2, 1, 1, 3, 1, 1 };
 	const u32 align = desc->op == VGPU_OP_FILL || desc->op == VGPU_OP_GEMM_I32 ? 4 : 1;
 	struct extents is = descriptor_extents(desc);
 	u32 faults = 0;
 
-	if (desc->op > VGPU_OP_LAUNCH)
+	if (desc->op > VGPU_OP_FACT)
 		return FAULT(OP);
 	if (desc->flags & ~VGPU_DESC_FLAGS)
 		faults |= FAULT(FLAGS);
@@ -146,8 +144,6 @@ void descriptor_make(struct vgpu_desc *desc, u64 memory_bytes, u64 ram_bytes)
 
 	*desc = (struct vgpu_desc){ .op = kind % 7, .kernel_id = kind & 31,
 				    .cookie = SIM_GUESTS | (sim_random() & 0xffff) };
-	if (descriptor_launches)
-		desc->op = kind & 7 ? VGPU_OP_LAUNCH : VGPU_OP_NOP;
 	if (sim_below(2))
 		flags |= VGPU_DESC_IRQ;
 	if (sim_one_in(8))
@@ -178,10 +174,6 @@ void descriptor_make(struct vgpu_desc *desc, u64 memory_bytes, u64 ram_bytes)
 		break;
 	case VGPU_OP_DELAY:
 		desc->arg[0] = 1 + sim_below(sim_one_in(16) ? DELAY_NS_MAX : 300000);
-		break;
-	case VGPU_OP_LAUNCH:
-		for (int i = 0; i < 4; i++)
-			desc->arg[i] = sim_random();
 		break;
 	case VGPU_OP_FACT:
 		desc->arg[0] = sim_below(sim_one_in(16) ? 100000 : 40);

@@ -19,8 +19,6 @@ struct extents {
 struct extents descriptor_extents(const struct vgpu_desc *desc);
 /* Bit n: the document allows the device to stop with enum vgpu_error n; 0: it must not. */
 u32 descriptor_faults(const struct vgpu_desc *desc, u64 memory_bytes);
-/* Make nothing but launches and NOPs. */
-extern bool descriptor_launches;
 /* A descriptor as a guest may write it: most are good, some nearly. */
 void descriptor_make(struct vgpu_desc *desc, u64 memory_bytes, u64 ram_bytes);
 

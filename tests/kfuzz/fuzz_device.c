@@ -9,8 +9,6 @@
  */
 #include "bound.h"
 #include "leases.h"
-#include "lend.h"
-#include "process.h"
 #include "slices.h"
 #include "vmm.h"
 
@@ -239,8 +237,6 @@ static void live(unsigned int steps)
 			close_device();
 		else if (sim_one_in(200))
 			sim_one_in(2) ? set_chunk() : have_a_neighbour();
-		else if (parent->engine.ops->executors && sim_below(2))
-			process_step();
 		else if (lending && sim_below(8))
 			share();
 		else
@@ -250,14 +246,11 @@ static void live(unsigned int steps)
 	}
 }
 
-/* One that executes, one that processes execute for, one that is lent to processes. */
+/* One that executes, or one that is lent to processes. */
 static const struct vgpu_engine_ops *some_engine(void)
 {
-	u64 number = sim_below(4);
-
-	descriptor_launches = number == 0;
-	lending = number == 1;
-	return number == 0 ? lend_engine() : number == 1 ? &vgpu_lease_engine : &vgpu_soft_engine;
+	lending = sim_below(4) == 1;
+	return lending ? &vgpu_lease_engine : &vgpu_soft_engine;
 }
 
 static void run(const u8 *input, size_t bytes)
@@ -298,7 +291,6 @@ static void run(const u8 *input, size_t bytes)
 	slices_end();
 	if (lending)
 		bound_end();
-	process_end();
 	migrate_closed();
 	mutex_lock(&parent->lock);
 	vgpu_tenants_free(parent);
@@ -372,14 +364,6 @@ int main(int argc, char **argv)
 	COUNT("restored", vmm_counts.restored);
 	COUNT("refused_streams", vmm_counts.refused_streams);
 	COUNT("silent_stops", vmm_counts.silent_stops);
-	COUNT("attached", process_counts.attached);
-	COUNT("granted", process_counts.granted);
-	COUNT("completed", process_counts.completed);
-	COUNT("revoked", process_counts.revoked);
-	COUNT("ended", process_counts.ended);
-	COUNT("for_nothing", process_counts.for_nothing);
-	COUNT("told", process_counts.told);
-	COUNT("woken", sim_counts.woken);
 	COUNT("interrupts", sim_counts.interrupts);
 	COUNT("opened_windows", slice_counts.opened_windows);
 	COUNT("closed_windows", slice_counts.closed_windows);
@@ -412,17 +396,11 @@ int main(int argc, char **argv)
 	COUNT("awaited_turns", lease_counts.turns);
 	COUNT("lease_pages", lease_counts.pages);
 	COUNT("confined", lease_counts.confined);
-	COUNT("after_long", lend_counts.after_long);
-	COUNT("after_brief", lend_counts.after_brief);
-	COUNT("no_longer_brief", lend_counts.no_longer_brief);
 	COUNT("descriptors", guest_counts.descriptors);
 	COUNT("good", guest_counts.good);
 	COUNT("completions", guest_counts.completions);
 	COUNT("checked_results", guest_counts.checked_results);
 	COUNT("shadows", guest_counts.shadows);
-	COUNT("launches", guest_counts.launches);
-	COUNT("bytes_to_host", guest_counts.to_host);
-	COUNT("bytes_to_guest", guest_counts.to_guest);
 	COUNT("refused_accesses", guest_counts.refused_accesses);
 	COUNT("dma_reads", sim_counts.dma_reads);
 	COUNT("dma_writes", sim_counts.dma_writes);
@@ -430,9 +408,8 @@ int main(int argc, char **argv)
 	COUNT("failed_allocations", sim_counts.failed_allocations);
 	COUNT("signals", sim_counts.signals);
 	COUNT("preemptions", sim_counts.preemptions);
-	COUNT("torn_looks", sim_counts.torn_looks);
 	printf(", \"faults\": [");
-	for (int error = 0; error <= VGPU_ERROR_CHANNEL; error++)
+	for (int error = 0; error <= VGPU_ERROR_ENGINE; error++)
 		printf("%s%lu", error ? ", " : "", vmm_counts.faults[error]);
 	printf("]}\n");
 	return 0;

@@ -83,7 +83,6 @@ static void run(const u8 *input, size_t bytes)
 	}
 	sim_begin(input, bytes);
 	while (sim_input_left) {
-		descriptor_launches = sim_one_in(8);
 		descriptor_make(&desc, memory.bytes, RAM_BYTES);
 		check(&desc, &memory);
 	}

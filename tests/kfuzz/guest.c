@@ -7,7 +7,6 @@
  */
 #include "guest.h"
 
-#include "channel.h"
 #include "descriptor.h"
 #include "engine.h"
 #include "ring.h"
@@ -34,14 +33,6 @@ static u64 enabled_ns;
 static u64 counted_before, moved;	/* bytes, since the device was opened */
 static u64 errors_before, stops_before;
 
-/* Bytes of the channel on their way: each arrives once and in order. */
-struct stream {
-	u8 data[4 * VGPU_CHANNEL_BYTES];
-	u32 in, out;
-};
-
-static struct stream to_host, to_guest;
-
 void guest_begin(struct vgpu_device *device)
 {
 	opened = device;
@@ -60,11 +51,9 @@ void guest_enabled(struct vgpu_ring *new)
 		return;
 	ring = new;
 	rings = (struct rings){ .submission = new->base, .completion = new->completion,
-				.shadow = new->shadow, .entries = new->entries,
-				.channel = new->channel ? new->channel->area : 0 };
+				.shadow = new->shadow, .entries = new->entries };
 	enabled_ns = sim_now_ns;
 	memset(items, 0, sizeof(items));
-	to_host.in = to_host.out = to_guest.in = to_guest.out = 0;
 }
 
 void guest_disabled(void)
@@ -189,8 +178,6 @@ static void check_result(const struct seen *is, u64 result)
 {
 	bool staged = !(is->desc.flags & VGPU_DESC_SRC_DEVICE);
 
-	if (is->desc.op == VGPU_OP_LAUNCH)
-		return;
 	if (is->desc.op == VGPU_OP_FACT)
 		REQUIRE(result == factorial(is->desc.arg[0]));
 	else if (is->desc.op != VGPU_OP_CRC32C)
@@ -216,12 +203,7 @@ static bool completes(u64 at, const void *data, size_t bytes)
 		return false;
 	REQUIRE(is->good && number != ring->fetched);
 	REQUIRE(completion->cookie == is->desc.cookie && completion->seq == number + 1);
-	if (is->desc.op != VGPU_OP_LAUNCH)
-		REQUIRE(!completion->status);
-	else if (completion->status > VGPU_ITEM_FAILED)
-		REQUIRE(completion->status <= VGPU_ITEM_LOST && !completion->result);
-	else
-		guest_counts.launches++;
+	REQUIRE(completion->status == VGPU_ITEM_OK);
 	REQUIRE(completion->run_ns <= sim_now_ns - enabled_ns);
 	REQUIRE(dst.device || !dst.present || is->written == dst.bytes);
 	check_result(is, completion->result);
@@ -239,74 +221,6 @@ static bool shadows(u64 at, const void *data, size_t bytes)
 	for (size_t i = 0; i < ARRAY_SIZE(shadow->reserved); i++)
 		REQUIRE(!shadow->reserved[i]);
 	guest_counts.shadows++;
-	return true;
-}
-
-/* ---- the byte channel */
-
-static void stream_put(struct stream *stream, const u8 *data, size_t bytes)
-{
-	REQUIRE(stream->in - stream->out + bytes <= sizeof(stream->data));
-	for (size_t i = 0; i < bytes; i++)
-		stream->data[stream->in++ % sizeof(stream->data)] = data[i];
-}
-
-static void stream_take(struct stream *stream, const u8 *data, size_t bytes)
-{
-	REQUIRE(stream->in - stream->out >= bytes);
-	for (size_t i = 0; i < bytes; i++)
-		REQUIRE(stream->data[stream->out++ % sizeof(stream->data)] == data[i]);
-}
-
-void guest_executor_read(const u8 *data, size_t bytes) { stream_take(&to_host, data, bytes); }
-void guest_executor_writes(const u8 *data, size_t bytes) { stream_put(&to_guest, data, bytes); }
-
-void guest_executor_wrote(size_t bytes, size_t done)
-{
-	to_guest.in -= bytes - done;
-	REQUIRE(to_guest.in - to_guest.out <= VGPU_PIPE_BYTES);
-}
-
-static u64 channel_at(u32 count, bool given)
-{
-	return rings.channel + (given ? offsetof(struct vgpu_channel_area, to_guest) :
-					offsetof(struct vgpu_channel_area, to_host)) +
-	       count % VGPU_CHANNEL_BYTES;
-}
-
-/* In order, nothing that was not sent, not across the end. */
-static bool reads_channel(u64 at, u8 *data, size_t bytes)
-{
-	const struct vgpu_channel *channel = ring->channel;
-
-	if (!channel || at != channel_at(channel->taken, false) ||
-	    bytes > channel->sent - channel->taken ||
-	    bytes > VGPU_CHANNEL_BYTES - channel->taken % VGPU_CHANNEL_BYTES)
-		return false;
-	fill(data, bytes);
-	stream_put(&to_host, data, bytes);
-	guest_counts.to_host += bytes;
-	return true;
-}
-
-static bool writes_channel(u64 at, const u8 *data, size_t bytes)
-{
-	const struct vgpu_channel *channel = ring->channel;
-	const u32 *counts = (const u32 *)data;
-
-	if (!channel)
-		return false;
-	if (at == rings.channel && bytes == 3 * sizeof(*counts)) {
-		REQUIRE(counts[0] == channel->taken && counts[1] == channel->given &&
-			counts[2] <= VGPU_CHANNEL_CLOSED);
-		return true;
-	}
-	if (at != channel_at(channel->given, true) ||
-	    bytes > VGPU_CHANNEL_BYTES - (channel->given - channel->received) ||
-	    bytes > VGPU_CHANNEL_BYTES - channel->given % VGPU_CHANNEL_BYTES)
-		return false;
-	stream_take(&to_guest, data, bytes);
-	guest_counts.to_guest += bytes;
 	return true;
 }
 
@@ -345,10 +259,9 @@ int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, 
 	REQUIRE(ring);
 	if (write)
 		allowed = writes_operand(guest, data, bytes) || completes(guest, data, bytes) ||
-			  shadows(guest, data, bytes) || writes_channel(guest, data, bytes);
+			  shadows(guest, data, bytes);
 	else
-		allowed = fetches(guest, data, bytes) || reads_operand(guest, data, bytes) ||
-			  reads_channel(guest, data, bytes);
+		allowed = fetches(guest, data, bytes) || reads_operand(guest, data, bytes);
 	REQUIRE(allowed);
 	moved += bytes;
 	return 0;

@@ -10,12 +10,12 @@
 
 /* The rings as the guest programmed them, while the device is enabled. */
 struct rings {
-	u64 submission, completion, shadow, channel;
+	u64 submission, completion, shadow;
 	u32 entries;
 };
 
 struct guest_counts {
-	u64 descriptors, good, completions, checked_results, shadows, refused_accesses, launches, to_host, to_guest;
+	u64 descriptors, good, completions, checked_results, shadows, refused_accesses;
 };
 
 extern struct guest_counts guest_counts;
@@ -28,11 +28,5 @@ void guest_enabled(struct vgpu_ring *ring);
 void guest_disabled(void);			/* no access from here on, each one is counted */
 /* Is @error what the descriptor @number deserves? */
 bool guest_deserves(u32 number, u32 error);
-
-/* The process's end of the byte channel: what it read must be what was sent, in order. */
-void guest_executor_read(const u8 *data, size_t bytes);
-/* What it writes will be given to the guest, in order: all it may, then what it did. */
-void guest_executor_writes(const u8 *data, size_t bytes);
-void guest_executor_wrote(size_t bytes, size_t done);
 
 #endif /* KFUZZ_GUEST_H */

@@ -73,7 +73,7 @@ static bool possible(struct vgpu_device *device)
 	    h->abi >> 16 != VGPU_ABI_MAJOR || (h->abi & 0xffff) > VGPU_ABI_MINOR)
 		return false;
 	if (h->flags > 3 || memcmp(h->engine, "soft\0\0\0\0\0\0\0\0\0\0\0", 16) ||
-	    h->operations & ~device->parent->engine.ops->operations || h->error > VGPU_ERROR_CHANNEL ||
+	    h->operations & ~device->parent->engine.ops->operations || h->error > VGPU_ERROR_ENGINE ||
 	    (!h->error && (h->error_index || reported)) || (reported && !enabled) || h->run_ns >> 63)
 		return false;
 	if (h->checksum != crc32c_slowly(stream, offsetof(typeof(*h), checksum)) ||
@@ -348,8 +348,7 @@ static void round_trip(struct vgpu_device *device)
 void migrate_step(struct vgpu_device *device)
 {
 	/* What an executor knows cannot be saved. */
-	REQUIRE(!device->vdev.mig_ops == (device->parent->engine.ops->executors ||
-					  device->parent->engine.ops->lends));
+	REQUIRE(!device->vdev.mig_ops == device->parent->engine.ops->lends);
 	if (!device->vdev.mig_ops)
 		return;
 	if (!(sim_random() & 31) && !device->revoked)

@@ -27,7 +27,6 @@ struct sim_leaks {
 };
 struct sim_leaks sim_leaks(void);
 u64 sim_threads_left(void);
-bool sim_will_run(const struct task_struct *task);	/* whatever others do */
 bool sim_is_asleep(const struct task_struct *task);	/* and has to be woken, and was not */
 u64 sim_timers_left(void);
 u64 sim_files_left(void);	/* and pages, mappings and descriptors */
@@ -57,15 +56,6 @@ void sim_forget_told(void);
 extern u64 sim_now_ns;
 #define SIM_CLOCK_NS 456	/* to look at the clock takes less */
 
-/* How an engine's thread has slept with a deadline since this was cleared; nobody else does. */
-struct sim_sleeps {
-	bool brief;		/* at least once at another pace than waits */
-	u64 brief_until_ns;	/* the last deadline of those */
-	u64 waits_ns;		/* when it first did at that, or 0 */
-	u64 woken_ns;		/* the last time */
-};
-extern struct sim_sleeps sim_sleeps;
-
 /* The machine's other half: guest memory, and the user of a device that goes. */
 int guest_access(struct vfio_device *vdev, u64 guest, void *data, size_t bytes, bool write);
 void guest_let_go(struct vfio_device *vdev);
@@ -75,9 +65,7 @@ struct sim_counts {
 	u64 preemptions, failed_allocations, timeouts, dma_reads, dma_writes, signals;
 	u64 spinlocks, wakes;	/* by the process */
 	u64 watched_locks;	/* times that it took that one */
-	u64 woken;		/* times that all who wait in user space were */
 	u64 interrupts;		/* of timers */
-	u64 torn_looks;		/* at what was being written */
 	u64 told_stops;		/* lines in the log about slices that have stopped */
 };
 extern struct sim_counts sim_counts;

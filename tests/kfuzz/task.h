@@ -33,12 +33,6 @@ bool kfuzz_mutex_held(const struct mutex *lock);
 void might_sleep(void);
 
 /* Who holds @lock is not preempted: there is no reader while something is being written. */
-typedef struct { unsigned int sequence; spinlock_t *lock; } seqcount_spinlock_t;
-#define seqcount_spinlock_init(count, by) (*(count) = (seqcount_spinlock_t){ .lock = (by) })
-void write_seqcount_begin(seqcount_spinlock_t *count);
-void write_seqcount_end(seqcount_spinlock_t *count);
-unsigned int read_seqcount_begin(const seqcount_spinlock_t *count);
-bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun);
 
 #define rcu_read_lock() ((void)0)
 #define rcu_read_unlock() ((void)0)
@@ -47,7 +41,6 @@ bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun);
 #define DECLARE_WAIT_QUEUE_HEAD(name) wait_queue_head_t name
 #define init_waitqueue_head(head) (*(head) = (wait_queue_head_t){})
 #define wake_up(head) ((void)(head))
-void wake_up_all(wait_queue_head_t *head);
 #define wait_event(head, condition) \
 	do { \
 		(void)(head); \

@@ -26,13 +26,11 @@ struct kfuzz_coroutine {
 	bool drives;	/* an engine: others have no say in their priority */
 	const wait_queue_head_t *head;	/* by which it is woken, once that counts another number */
 	u64 woken;
-	enum { NO_LOOK, LOOKS, TORN } look;	/* at what a seqcount guards */
 };
 
 const u8 *sim_input;
 size_t sim_input_left;
 u64 sim_now_ns;
-struct sim_sleeps sim_sleeps;
 struct task_struct *current;
 const spinlock_t *sim_watched_lock;
 
@@ -313,20 +311,8 @@ int schedule_hrtimeout_range(ktime_t *until, u64 slack, int mode)
 {
 	(void)slack;
 	(void)mode;
-	if (!current->coroutine->drives) {
-		current->coroutine->wake_at_ns = *until;
-		schedule();
-		return 0;
-	}
-	if (!current->coroutine->waits) {
-		sim_sleeps.brief = true;
-		sim_sleeps.brief_until_ns = *until;
-	} else if (!sim_sleeps.waits_ns) {
-		sim_sleeps.waits_ns = sim_now_ns;
-	}
 	current->coroutine->wake_at_ns = *until;
 	schedule();
-	sim_sleeps.woken_ns = sim_now_ns;
 	return 0;
 }
 
@@ -471,11 +457,6 @@ int sched_setattr_nocheck(struct task_struct *task, const struct sched_attr *att
 	return 0;
 }
 
-bool sim_will_run(const struct task_struct *task)
-{
-	return !task->coroutine->sleeping || task->coroutine->wake_at_ns != U64_MAX;
-}
-
 bool sim_is_asleep(const struct task_struct *task)
 {
 	return task->coroutine->head && task->coroutine->sleeping && !runnable(task->coroutine);
@@ -605,18 +586,6 @@ bool cancel_work_sync(struct work_struct *old)
 	return pending;
 }
 
-/* Takes as long as user space likes: nobody does this for whom, or for whose lock, others wait. */
-void wake_up_all(wait_queue_head_t *head)
-{
-	u64 ns = sim_random() & 15 ? NSEC_PER_USEC : sim_random() % (8 * NSEC_PER_MSEC);
-
-	REQUIRE(!spinlocks && !current->coroutine->drives);
-	sim_now_ns += ns;
-	current->se.sum_exec_runtime += ns;
-	head->woken++;
-	sim_counts.woken++;
-}
-
 void wake_up_interruptible(wait_queue_head_t *head) { head->woken++; }
 
 /* ---- whose threads are whose */
@@ -648,12 +617,10 @@ u64 sim_pids_left(void) { return pid_refs; }
 /* ---- locks */
 
 /* Nobody goes on with what was looked at before it is known to be of one moment. */
-static void check_look(void) { REQUIRE(current->coroutine->look == NO_LOOK); }
 
 void might_sleep(void)
 {
 	REQUIRE(!spinlocks && !irqs_off);
-	check_look();
 }
 
 void spin_lock_init(spinlock_t *lock) { *lock = (spinlock_t){}; }
@@ -672,7 +639,6 @@ bool kfuzz_irqs_off(void)
 
 void spin_lock(spinlock_t *lock)
 {
-	check_look();
 	sim_maybe_preempt();
 	REQUIRE(!lock->held);
 	lock->held = true;
@@ -697,43 +663,11 @@ void spin_unlock_irq(spinlock_t *lock) { kfuzz_spin_unlock(lock, false); }
 
 void kfuzz_spin_unlock(spinlock_t *lock, bool were_off)
 {
-	check_look();
 	REQUIRE(lock->held);
 	lock->held = false;
 	spinlocks--;
 	irqs_off = were_off;
 	sim_maybe_preempt();
-}
-
-void write_seqcount_begin(seqcount_spinlock_t *count)
-{
-	REQUIRE(count->lock->held && !(count->sequence++ & 1));
-}
-
-void write_seqcount_end(seqcount_spinlock_t *count)
-{
-	REQUIRE(count->lock->held && count->sequence++ & 1);
-}
-
-unsigned int read_seqcount_begin(const seqcount_spinlock_t *count)
-{
-	unsigned int begun = count->sequence;
-
-	REQUIRE(count->lock && !(begun & 1) && current->coroutine->look != LOOKS);
-	current->coroutine->look = NO_LOOK;
-	sim_maybe_preempt();
-	current->coroutine->look = LOOKS;
-	return begun;
-}
-
-bool read_seqcount_retry(const seqcount_spinlock_t *count, unsigned int begun)
-{
-	bool torn = count->sequence != begun;
-
-	REQUIRE(current->coroutine->look == LOOKS);
-	current->coroutine->look = torn ? TORN : NO_LOOK;
-	sim_counts.torn_looks += torn;
-	return torn;
 }
 
 void mutex_init(struct mutex *lock) { lock->owner = NULL; }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "vmm.h"
 
-#include "channel.h"
 #include "engine.h"
 #include "ring.h"
 
@@ -71,16 +70,12 @@ static void put_config(u32 offset, u32 value, size_t bytes)
 
 /* ---- what must hold */
 
-static bool has_executors(void) { return device->parent->engine.ops->executors; }
 static bool lends(void) { return device->parent->engine.ops->lends; }
 
 /* Those that engine can do. */
-static u32 operations(void) { return has_executors() ? 0x81 : lends() ? 0 : 0x7f; }
+static u32 operations(void) { return lends() ? 0 : 0x7f; }
 
-static u32 features(void)
-{
-	return has_executors() ? VGPU_FEATURE_CHANNEL : lends() ? VGPU_FEATURE_WINDOWS : 0;
-}
+static u32 features(void) { return lends() ? VGPU_FEATURE_WINDOWS : 0; }
 
 /* Bits that PCI makes writable in what this function has; FLR reads as zero. */
 static u8 writable(u32 offset)
@@ -119,7 +114,6 @@ static void look_at_rings(void)
 	struct rings now = { .submission = get_address(VGPU_REG_RING_LO),
 			     .completion = get_address(VGPU_REG_COMPLETION_LO),
 			     .shadow = get_address(VGPU_REG_SHADOW_LO),
-			     .channel = get_address(VGPU_REG_CHANNEL_LO),
 			     .entries = get(VGPU_REG_RING_ENTRIES) };
 
 	if (!device->ring) {
@@ -129,8 +123,6 @@ static void look_at_rings(void)
 		REQUIRE(fits(now.submission, now.entries * 64ull, 64));
 		REQUIRE(fits(now.completion, now.entries * 32ull, 32));
 		REQUIRE(fits(now.shadow, 64, 64));
-		REQUIRE(fits(now.channel, sizeof(struct vgpu_channel_area), 64));
-		REQUIRE(now.channel == (device->ring->channel ? device->ring->channel->area : 0));
 		REQUIRE(now.submission == device->ring->base && now.shadow == device->ring->shadow &&
 			now.completion == device->ring->completion &&
 			now.entries == device->ring->entries);
@@ -139,8 +131,7 @@ static void look_at_rings(void)
 		rings = now;
 	} else {
 		REQUIRE(now.submission == rings.submission && now.shadow == rings.shadow &&
-			now.completion == rings.completion && now.entries == rings.entries &&
-			now.channel == rings.channel);
+			now.completion == rings.completion && now.entries == rings.entries);
 	}
 	known = device->ring;
 }
@@ -262,24 +253,22 @@ static void start(void)
 	put_address(VGPU_REG_RING_LO, some_address());
 	put_address(VGPU_REG_COMPLETION_LO, some_address());
 	put_address(VGPU_REG_SHADOW_LO, sim_one_in(4) ? 0 : some_address());
-	if (has_executors() && !sim_one_in(4))
-		put_address(VGPU_REG_CHANNEL_LO, some_address());
 	put(VGPU_REG_RING_ENTRIES, sim_one_in(24) ? sim_below(8200) : 8u << sim_below(10));
 	look_at_rings();
 	put(VGPU_REG_CONTROL, VGPU_CONTROL_ENABLE);
 }
 
 /* Of a slice that has stopped nothing costs others anything. */
-static void put_doorbell(u32 offset, u32 value)
+static void put_doorbell(u32 value)
 {
 	bool stopped = known ? known->dead : get(VGPU_REG_ERROR);
 	u64 doorbells = device->stats.doorbells;
 	struct sim_counts before = sim_counts;
 
-	put(offset, value);
+	put(VGPU_BAR0_DOORBELL, value);
 	if (stopped)
 		REQUIRE(sim_counts.spinlocks == before.spinlocks && sim_counts.wakes == before.wakes);
-	REQUIRE(offset != VGPU_BAR0_DOORBELL || device->stats.doorbells == doorbells + 1);
+	REQUIRE(device->stats.doorbells == doorbells + 1);
 }
 
 void vmm_doorbell(u32 tail) { put(VGPU_BAR0_DOORBELL, tail); }
@@ -294,30 +283,9 @@ static void ring_doorbell(void)
 		wanted = sim_one_in(2) ? sim_random() : tail - 1 - sim_below(4);
 	else if (sim_one_in(60))
 		wanted = tail + room + 1 + sim_below(16);
-	put_doorbell(VGPU_BAR0_DOORBELL, wanted);
+	put_doorbell(wanted);
 	if (known && !known->dead)
 		REQUIRE(known->tail == wanted);
-}
-
-/* Counts of the byte channel: mostly what can be. */
-static void count_bytes(void)
-{
-	const struct vgpu_channel *channel = known ? known->channel : NULL;
-	bool sent = sim_below(2), alive = known && !known->dead;
-	u32 room, more;
-
-	if (!channel)
-		return;
-	room = sent ? VGPU_CHANNEL_BYTES - (channel->sent - channel->taken) :
-		      channel->given - channel->received;
-	more = sim_below(room + 1ull);
-	if (sim_one_in(60))
-		more = sim_one_in(2) ? sim_random() : room + 1;
-	put_doorbell(sent ? VGPU_BAR0_SENT : VGPU_BAR0_RECEIVED,
-		     (sent ? channel->sent : channel->received) + more);
-	/* Meanwhile a worker can have made room for a little more. */
-	if (alive && more > 2 * VGPU_CHANNEL_BYTES)
-		REQUIRE(get(VGPU_REG_ERROR));
 }
 
 static u64 some_position(void)
@@ -608,7 +576,6 @@ void vmm_step(void)
 	case 9: guest_mapped = !sim_one_in(6); break;
 	case 10: sim_sleep(sim_below(40 * NSEC_PER_SEC)); break;
 	case 15: case 16: case 17: migrate_step(device); break;
-	case 18: case 19: case 20: case 21: count_bytes(); break;
 	case 11: case 12: case 13: case 14: sim_sleep(sim_below(3 * NSEC_PER_MSEC)); break;
 	default:
 		if (!known && !sim_one_in(16))

@@ -14,12 +14,12 @@ from tests.rig.ring import (
     ERROR,
     IRQ,
     NOP,
-    REG_CHANNEL,
     REG_COMPLETION,
     REG_CONTROL,
     REG_ENTRIES,
     REG_ERROR,
     REG_FEATURES,
+    REG_OPS,
     REG_RING,
     REG_STATUS,
     Guest,
@@ -54,6 +54,8 @@ FLR = 0x8000
 MSIX_TABLE, MSIX_PENDING, VECTORS, ENTRY = 0x2000, 0x3000, 2, 16
 MSIX_ENTRY = bytes(12) + b"\x01\0\0\0"
 MSIX_ENTRY_WRITABLE = b"\xfc" + b"\xff" * 11 + b"\x01\0\0\0"
+
+OLD_CHANNEL, OLD_DOORBELLS, OLD_LAUNCH = 0x68, (0x1008, 0x100C), 7  # until ABI 1.3
 
 RESET = 2
 VGPU_ERROR_MASTER = 10  # kmod/uapi/vgpu_device.h
@@ -207,13 +209,17 @@ def test_what_a_user_has_connected_goes_with_it(gpu: Gpu) -> None:
     assert taken(vector) == 0
 
 
-def test_a_channel_that_the_engine_does_not_have_is_not_there(gpu: Gpu) -> None:
-    """Whatever is written to its address, which would be a wrong one."""
+def test_what_older_devices_had_is_not_there(gpu: Gpu) -> None:
+    """A driver that knows of a byte channel finds none, and harms nothing if it goes on all the same."""
     with opened(gpu.slice()) as device:
         assert device.register(REG_FEATURES) == 0
-        device.write(BAR0, REG_CHANNEL, b"\x08" * 8)
-        assert device.read(BAR0, REG_CHANNEL, 8) == bytes(8)
+        assert device.register(REG_OPS) >> OLD_LAUNCH == 0
+        device.write(BAR0, OLD_CHANNEL, b"\x08" * 8)
+        assert device.read(BAR0, OLD_CHANNEL, 8) == bytes(8)
         enable_unused(device)
+        for doorbell in OLD_DOORBELLS:
+            device.set_register(doorbell, 1)
+        assert device.register(REG_STATUS) & (ENABLED | ERROR) == ENABLED
 
 
 def test_without_bus_mastering_an_enabled_device_stops(gpu: Gpu) -> None:

@@ -28,7 +28,7 @@ from tests.rig.ring import CRC32C, NOP, REG_STATUS, SRC_DEVICE, Guest, delay, de
 from tests.rig.vfio import BAR0, CONFIG, Device, opened
 
 MEMORY_BYTES = 16 << 20
-ABI_MINOR = 3  # kmod/uapi/vgpu_device.h
+ABI_MINOR = 4  # kmod/uapi/vgpu_device.h
 BAD_STREAM = os.strerror(errno.EINVAL)
 
 
@@ -111,7 +111,7 @@ BAD_HEADERS: dict[str, Callable[[Header], None]] = {
     "shadow that wraps": changed(shadow=2**64 - 32),
     "tail beyond": changed(tail=65, completed=0),
     "tail behind": changed(tail=0, completed=1),
-    "error": changed(error=14),
+    "error": changed(error=13),
     "error's item without an error": changed(error_index=1),
     "told of no error": changed(flags=ENABLED | REPORTED),
     "told by a disabled ring": changed(flags=REPORTED, tail=0, completed=0, error=5),
@@ -123,7 +123,7 @@ GOOD_HEADERS: dict[str, Callable[[Header], None]] = {
     "fewer operations": changed(operations=1),
     "full ring": changed(tail=64, completed=0),
     "counters that wrap": changed(tail=1, completed=0xFFFF_FFFF),
-    "last error": changed(error=13, error_index=7),
+    "last error": changed(error=12, error_index=7),
     "told of an error": changed(flags=ENABLED | REPORTED, error=5),
     "no shadow": changed(shadow=0),
     "fewest entries": changed(entries=8, tail=0, completed=0),

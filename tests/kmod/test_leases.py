@@ -13,9 +13,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.kmod.test_windows import CONTROL, RESET, Function, function
-from tests.rig.executor import CHECKOUT
 from tests.rig.gpu import Gpu, poll
-from tests.rig.leasing import FOREVER_NS, Bound, Child, Event, Lease, State, bound, child
+from tests.rig.leasing import CHECKOUT, FOREVER_NS, Bound, Child, Event, Lease, State, bound, child
 from tests.rig.ring import enable_unused
 from vgpumgr.errors import BusyError
 

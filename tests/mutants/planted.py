@@ -279,28 +279,12 @@ DEFECTS = (
         new="return 0;",
     ),
     Defect(
-        tests="tests/kmod/executor/test_channel.py",
-        wrong="any count of a channel is believed",
-        source="channel.c",
-        old="return count - before <= limit - before;",
-        new="return true;",
-    ),
-    Defect(
-        tests="tests/kmod/executor/test_grants.py",
-        wrong="the result that an executor gives is lost",
-        source="executor.c",
-        old="item->result = executor->result;",
+        tests="tests/kmod/test_executors.py",
+        wrong="an executor outlives its slice's tenant",
+        source="tenant.c",
+        old="""if (before)
+		vgpu_binding_end(device);""",
         new=";",
-    ),
-    Defect(
-        tests="tests/kmod/executor/test_waiters.py",
-        wrong="who waits for an executor is not told of its end",
-        source="executor.c",
-        old="""if (executor->state == VGPU_GRANT_OFFERED || executor->state == VGPU_GRANT_TAKEN)
-		wake_up_process(engine->thread);
-	vgpu_executor_notify(executor);""",
-        new="""if (executor->state == VGPU_GRANT_OFFERED || executor->state == VGPU_GRANT_TAKEN)
-		wake_up_process(engine->thread);""",
     ),
     Defect(
         tests="tests/time/test_caps.py",

@@ -82,17 +82,6 @@ class Gpu:
         self.sysfs.write_gpu(self.address, "attach", "any")
 
     @contextmanager
-    def lending(self, *, max_chunk_us: int) -> Iterator["Gpu"]:
-        """With the engine `exec`, which grants so much time at once, while the body runs."""
-        self.sysfs.write_gpu(self.address, "engine", "exec")
-        try:
-            self.set_max_chunk_us(max_chunk_us)
-            yield self
-        finally:
-            self.clear()
-            poll(self._takes_soft)
-
-    @contextmanager
     def leasing(self) -> Iterator["Gpu"]:
         """With the engine `lease` while the body runs."""
         self.sysfs.write_gpu(self.address, "engine", "lease")

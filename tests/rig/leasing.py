@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 
-from tests.rig.executor import DEVICE
-
+CHECKOUT = Path(__file__).resolve().parents[2]
+DEVICE = Path("/dev/vgpumgr-exec")
 BIND, WINDOW = 0xC0407658, 0xC0147659
 LOST, CLOSED, RING, GATE = 0x4008765A, 0x4008765B, 0x4008765C, 0x4018765D
 PAGE = 4096
@@ -76,6 +77,12 @@ class Bound:
         found = poller.poll(timeout_s * 1000)
         return found[0][1] if found else 0
 
+    def ended(self, timeout_s: float = 20) -> bool:
+        """Whether the slice lets it go, within so long."""
+        poller = select.poll()
+        poller.register(self.fd, 0)
+        return any(what & select.POLLHUP for _, what in poller.poll(timeout_s * 1000))
+
     def window(self, number: int, *, reserved: int = 0) -> tuple[int, int, int]:
         """Files of the memory, the lease page and the stream."""
         found = fcntl.ioctl(self.fd, WINDOW, struct.pack("<IiiiI", number, 0, 0, 0, reserved))
@@ -96,15 +103,27 @@ class Bound:
 
 
 @contextmanager
-def bound(uuid: str) -> Iterator[Bound]:
-    """This process serves the slice; closed at the end."""
+def executor_file() -> Iterator[int]:
+    """An open file that is not bound; closed at the end."""
     fd = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = fcntl.ioctl(fd, BIND, struct.pack("<40sIIQQ", uuid.encode(), 0, 0, 0, 0))
-        _, windows, _, window_bytes, memory_bytes = struct.unpack("<40sIIQQ", found)
-        yield Bound(fd, windows, window_bytes, memory_bytes)
+        yield fd
     finally:
         os.close(fd)
+
+
+def bind(fd: int, uuid: str, *, reserved: int = 0) -> Bound:
+    """Make the file the executor of the slice."""
+    found = fcntl.ioctl(fd, BIND, struct.pack("<40sIIQQ", uuid.encode(), 0, reserved, 0, 0))
+    _, windows, _, window_bytes, memory_bytes = struct.unpack("<40sIIQQ", found)
+    return Bound(fd, windows, window_bytes, memory_bytes)
+
+
+@contextmanager
+def bound(uuid: str) -> Iterator[Bound]:
+    """This process serves the slice; closed at the end."""
+    with executor_file() as fd:
+        yield bind(fd, uuid)
 
 
 class Child:

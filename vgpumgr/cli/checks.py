@@ -14,7 +14,7 @@ from vgpumgr.control.listed import unusable
 from vgpumgr.control.sysfs import DRIVER, HostPaths, Sysfs
 from vgpumgr.errors import AgentUnreachableError, NotFoundError, NotPermittedError, VgpumgrError
 
-ABI_MAJOR = "1"
+ABI_MAJOR = "2"
 PREEMPT = Path("sys/kernel/debug/sched/preempt")
 HOOK = Path("etc/libvirt/hooks/qemu.d/vgpumgr")
 PROBE_S = 3.0

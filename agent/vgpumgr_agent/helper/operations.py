@@ -28,7 +28,7 @@ from vgpumgr_agent.helper.removals import Removals
 
 log = logging.getLogger(__name__)
 
-ABI_MAJOR = "1"
+ABI_MAJOR = "2"
 _REMOVE_WAIT_S = 2.0
 _CLOSE_WAIT_S, _CLOSE_PAUSE_S = 1.0, 0.05
 _BIND_WAIT_S, _BIND_PAUSE_S = 1.0, 0.05

@@ -11,7 +11,7 @@ static const char *const op_names[] = {
 	[VGPU_OP_NOP] = "nop",	     [VGPU_OP_FILL] = "fill",
 	[VGPU_OP_COPY] = "copy",     [VGPU_OP_CRC32C] = "crc32c",
 	[VGPU_OP_GEMM_I32] = "gemm", [VGPU_OP_DELAY] = "delay",
-	[VGPU_OP_FACT] = "fact",     [VGPU_OP_LAUNCH] = "launch",
+	[VGPU_OP_FACT] = "fact",
 };
 
 static const char *const error_names[] = {
@@ -28,7 +28,6 @@ static const char *const error_names[] = {
 	[VGPU_ERROR_MASTER] = "master",
 	[VGPU_ERROR_RESOURCE] = "resource",
 	[VGPU_ERROR_ENGINE] = "engine",
-	[VGPU_ERROR_CHANNEL] = "channel",
 };
 
 int op_by_name(const char *name)
@@ -155,14 +154,6 @@ struct vgpu_desc descriptor_fact(uint32_t n)
 	return (struct vgpu_desc){
 		.op = htole16(VGPU_OP_FACT),
 		.arg = { htole32(n) },
-	};
-}
-
-struct vgpu_desc descriptor_launch(uint32_t arg)
-{
-	return (struct vgpu_desc){
-		.op = htole16(VGPU_OP_LAUNCH),
-		.arg = { htole32(arg) },
 	};
 }
 

@@ -33,7 +33,6 @@ struct vgpu_desc descriptor_gemm(uint64_t dst, uint64_t a, uint64_t b,
 				 uint32_t m, uint32_t n, uint32_t k);
 struct vgpu_desc descriptor_delay(uint32_t delay_ns);
 struct vgpu_desc descriptor_fact(uint32_t n);
-struct vgpu_desc descriptor_launch(uint32_t arg);
 
 /* Add VGPU_DESC_* flags. */
 void descriptor_flag(struct vgpu_desc *desc, uint16_t flags);

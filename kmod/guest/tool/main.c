@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "channel.h"
 #include "command.h"
 #include "descriptor.h"
 #include "exit.h"
@@ -34,7 +33,6 @@ static void help(void)
 	       "                    hostile list names them\n"
 	       "  fuzz              descriptors of any content for --seconds; --seed\n"
 	       "                    chooses (needs CAP_SYS_RAWIO)\n"
-	       "  channel BYTES     send bytes, expect them back, and one launch\n"
 	       "  windows NAME|all  what windows must keep, with an executor of tests;\n"
 	       "                    windows list names the cases\n"
 	       "  selftest          check this program without a device\n\n"
@@ -211,12 +209,6 @@ int main(int argc, char **argv)
 		if (command.argc != 1)
 			return usage("windows: the name of a case, all or list");
 		return run_windows(&command);
-	}
-	if (!strcmp(name, "channel")) {
-		if (command.argc != 1)
-			return usage("channel: how many bytes");
-		return channel_echo(command.device ? command.device : DEFAULT_DEVICE,
-				    strtoul(command.argv[0], NULL, 0), command.json);
 	}
 	if (command.argc)
 		return usage("too many arguments");

@@ -17,13 +17,11 @@ const char exit_help[] =
 	"error; 6 fewer items queued than --queued-min\n";
 
 const char saturate_help[] =
-	"  --op A+B+..       operations taken in turn: nop fill copy crc32c gemm delay fact\n"
-	"                    launch,\n"
+	"  --op A+B+..       operations taken in turn: nop fill copy crc32c gemm delay fact,\n"
 	"                    mix = fill+copy+crc32c+gemm (default: fill)\n"
 	"  --bytes N         operand size of fill, copy, crc32c (4096)\n"
 	"  --dim N           gemm of N x N matrices (32)\n"
-	"  --delay-us N      engine time of a delay item (1000); --delay-ns N. The argument\n"
-	"                    of a launch item, and the result it must have\n"
+	"  --delay-us N      engine time of a delay item (1000); --delay-ns N\n"
 	"  --fact-n N        a fact item computes N! or one of the three before (20)\n"
 	"  --nosplit         items execute in one piece\n"
 	"  --verify N        check every Nth item's memory, 0 none (1)\n"

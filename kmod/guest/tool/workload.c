@@ -211,10 +211,6 @@ static void place_init(struct workload *workload, uint32_t number,
 	case VGPU_OP_DELAY:
 		place->desc = descriptor_delay(options->delay_ns);
 		break;
-	case VGPU_OP_LAUNCH:
-		place->desc = descriptor_launch(options->delay_ns);
-		place->result = options->delay_ns;
-		break;
 	case VGPU_OP_FACT:
 		factorial = options->fact_n - (options->fact_n > variant ? variant : 0);
 		place->desc = descriptor_fact(factorial);

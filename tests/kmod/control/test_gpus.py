@@ -27,7 +27,7 @@ def test_a_gpu_tells_what_it_is(control: Control, host: Sysfs) -> None:
     assert gpu.memory_total_bytes == int(host.read_gpu(GPU, "memory_total"))
     assert gpu.max_chunk_us == int(host.read_gpu(GPU, "max_chunk_us"))
     assert gpu.timeslice_min_us == int(host.read_gpu(GPU, "timeslice_min_us"))
-    assert host.read_gpu(GPU, "abi_version") == "1.1"
+    assert host.read_gpu(GPU, "abi_version") == "2.0"
     assert gpu.policy == host.read_gpu(GPU, "policy") == "best_effort"
     assert {"permit", "reservation", "hold", "policy"} <= set(host.read_gpu(GPU, "features").split())
     assert 0 < gpu.idle_ns <= gpu.wall_ns

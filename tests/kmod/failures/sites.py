@@ -57,12 +57,9 @@ TESTED: dict[str, dict[str, str]] = {
         "edu.c edu_start": "debugfs_create_bool debugfs_create_dir kzalloc",
         "edu.c edu_take": "pci_alloc_irq_vectors pci_iomap request_irq",
     },
-    "tests/kmod/failures/test_host.py::test_attaching_an_executor": {
-        "executor.c vgpu_executor_create": "kzalloc",
-        "executor_notifier.c vgpu_executor_start": "kthread_create",
-    },
     "tests/kmod/failures/test_lending.py::test_binding_an_executor": {
         "binding.c vgpu_binding_alloc": "alloc_page kzalloc",
+        "executor_file.c vgpu_executor_open": "kzalloc",
     },
     "tests/kmod/failures/test_lending.py::test_a_childs_files_and_pages": {
         "child.c vgpu_child_create": "alloc_page kzalloc",
@@ -79,9 +76,6 @@ TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_vmm.py::test_enabling_a_ring": {
         "ring.c vgpu_ring_create": "kzalloc",
         "worker.c vgpu_worker_start": "kthread_create",
-    },
-    "tests/kmod/failures/test_vmm.py::test_enabling_a_ring_with_a_channel": {
-        "channel.c vgpu_channel_create": "kvzalloc",
     },
     "tests/kmod/failures/test_vmm.py::test_connecting_interrupts": {
         "access.c vgpu_set_irqs": "memdup_user",
@@ -106,9 +100,6 @@ TESTED: dict[str, dict[str, str]] = {
         "guest/main.c vgpu_probe": "misc_register pci_request_region",
         "guest/ring.c vgpu_ring_alloc": "dma_alloc_coherent dma_alloc_coherent dma_alloc_coherent",
     },
-    "tests/chain/test_guest_driver.py::test_binding_to_a_device_with_a_channel": {
-        "guest/channel.c vgpu_channel_alloc": "dma_alloc_coherent",
-    },
     "tests/chain/test_guest_driver.py::test_binding_to_a_device_with_windows": {
         "guest/windows.c vgpu_windows_map": "pci_request_region",
         "guest/windows.c vgpu_windows_start": "kzalloc",
@@ -118,10 +109,6 @@ TESTED: dict[str, dict[str, str]] = {
         "guest/area.c vgpu_piece_alloc": "alloc_pages",
         "guest/file.c vgpu_submit": "vmemdup_user",
         "guest/file.c vgpu_wait": "kvmalloc_array",
-    },
-    "tests/chain/test_guest_driver.py::test_bytes": {
-        "guest/channel.c vgpu_channel_read": "kmalloc",
-        "guest/channel.c vgpu_channel_write": "memdup_user",
     },
     "tests/chain/test_guest_driver.py::test_windows": {
         "guest/space.c vgpu_space_create": "alloc_anon_inode",

@@ -2,7 +2,6 @@
 """What operators and executors ask for without memory."""
 
 import errno
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.rig.executor import executor
 from tests.rig.failing import WITHOUT_MEMORY, each_failure, failures_possible, text_of, text_of_function
 from tests.rig.gpu import ADDRESS, Gpu
+from tests.rig.leasing import bound
 from tests.rig.settings import settings
 from vgpumgr.control.sysfs import write_file
 
@@ -97,7 +96,7 @@ def test_creating_a_slice(gpu: Gpu, seen: Callable[[], object]) -> None:
     assert count > 20
 
 
-def test_an_executor_of_a_slice_that_could_not_be_created_is_told(grants: Gpu, seen: Callable[[], object]) -> None:
+def test_an_executor_of_a_slice_that_could_not_be_created_is_told(gpu: Gpu, seen: Callable[[], object]) -> None:
     """The kernel may find no memory for the slice after an executor has found the slice.
 
     No memory for what comes after that is another case: the slice is removed like any other.
@@ -108,12 +107,11 @@ def test_an_executor_of_a_slice_that_could_not_be_created_is_told(grants: Gpu, s
 
     def hurry() -> None:
         while not over.is_set():
-            with executor() as one, suppress(OSError):
-                one.attach(UUID)
-                told.append(one.ended())
+            with suppress(OSError), bound(UUID) as executor:
+                told.append(executor.ended())
 
     def create() -> None:
-        grants.sysfs.create(ADDRESS, "vgpumgr-mem16m", UUID)
+        gpu.sysfs.create(ADDRESS, "vgpumgr-mem16m", UUID)
         created.append(None)
 
     def of_slices_not_created() -> int:
@@ -121,13 +119,14 @@ def test_an_executor_of_a_slice_that_could_not_be_created_is_told(grants: Gpu, s
         return len(told) - len(created)
 
     with (
+        gpu.leasing(),
         ThreadPoolExecutor(1) as other,
         failures_possible(text_of_function("vgpu_mdev_probe"), but=text_of_function("vfio_create_group")),
     ):
         hurrying = other.submit(hurry)
         try:
             for _ in range(10):
-                each_failure(create, undo=lambda: grants.sysfs.remove(UUID), same=seen)
+                each_failure(create, undo=lambda: gpu.sysfs.remove(UUID), same=seen)
                 if of_slices_not_created() > 0 or not all(told):
                     break
         finally:
@@ -175,22 +174,3 @@ def test_changing_the_engine(gpu: Gpu, seen: Callable[[], object], before: str, 
     finally:
         gpu.sysfs.write_gpu(ADDRESS, "engine", "soft")
     assert count >= (20 if after == "edu" else 1)
-
-
-@pytest.fixture
-def grants(gpu: Gpu) -> Iterator[Gpu]:
-    with gpu.lending(max_chunk_us=1_000_000):
-        yield gpu
-
-
-def test_attaching_an_executor(grants: Gpu, seen: Callable[[], object]) -> None:
-    grants.tenant("blue", weight=100, timeslice_us=1000)
-    uuid = grants.slice("blue")
-
-    def attach() -> None:
-        with executor(uuid):
-            pass
-
-    assert each_failure(attach, undo=nothing, same=seen) >= 2
-    with executor(uuid) as one:
-        assert os.fstat(one.fd)

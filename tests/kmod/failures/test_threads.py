@@ -7,12 +7,9 @@ from itertools import count
 import pytest
 
 from tests.rig.client import client
-from tests.rig.executor import executor
 from tests.rig.failing import (
     MOST,
-    THREAD_SAYS,
     all_failing,
-    each_failure,
     failing,
     failures_possible,
     numbers,
@@ -171,24 +168,3 @@ def test_a_worker_that_cannot_be_made(gpu: Gpu) -> None:
         guest.submit(device, descriptor(NOP))
         guest.wait(device)
     assert refused > 5
-
-
-def test_an_executor_that_cannot_be_told(gpu: Gpu) -> None:
-    """There is no thread for it: it is attached to nothing."""
-    with gpu.lending(max_chunk_us=1_000_000):
-        gpu.tenant("blue", weight=100, timeslice_us=1000)
-        uuid = gpu.slice("blue")
-
-        def attach() -> None:
-            with executor(uuid):
-                pass
-
-        with failures_possible(text_of_function("kthreadd")):
-            count = each_failure(
-                attach,
-                undo=lambda: None,
-                same=lambda: poll(lambda: not threads("vgpu-exec-")),
-                of=threads("kthreadd"),
-                says=THREAD_SAYS,
-            )
-    assert count > 5

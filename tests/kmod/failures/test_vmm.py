@@ -22,7 +22,7 @@ from tests.rig.failing import (
 )
 from tests.rig.gpu import Gpu, poll
 from tests.rig.migration import RESUMING, STOP, STOP_COPY, set_state
-from tests.rig.ring import CHANNEL_IOVA, IRQ, NOP, REG_CHANNEL, Guest, descriptor
+from tests.rig.ring import IRQ, NOP, Guest, descriptor
 from tests.rig.vfio import BAR0, MSIX, Device, eventfd, opened, taken
 
 pytestmark = pytest.mark.usefixtures("reached")
@@ -38,15 +38,15 @@ def scene(gpu: Gpu) -> str:
     return gpu.slice("blue")
 
 
-def prepare(device: Device, *, channel_at: int) -> None:
+def prepare(device: Device) -> None:
     device.reset()
     device.master()
-    for offset, value in (RINGS | {REG_CHANNEL: channel_at}).items():
+    for offset, value in RINGS.items():
         device.set_register(offset, value)
 
 
-def enable(device: Device, *, channel_at: int) -> None:
-    prepare(device, channel_at=channel_at)
+def enable(device: Device) -> None:
+    prepare(device)
     os.pwrite(device.fd, ENABLE, control_at(device))
 
 
@@ -54,7 +54,7 @@ def control_at(device: Device) -> int:
     return device.region(BAR0)[1] + CONTROL
 
 
-def enabled_without_memory(device: Device, *, channel_at: int = 0) -> tuple[int, int]:
+def enabled_without_memory(device: Device) -> tuple[int, int]:
     """Enable with each allocation failing in turn: how many could, and how many of those stopped the device.
 
     A guest cannot be refused.
@@ -64,7 +64,7 @@ def enabled_without_memory(device: Device, *, channel_at: int = 0) -> tuple[int,
     stopped: set[int] = set()
     met: list[bool] = []
     for number in numbers(met):
-        prepare(device, channel_at=channel_at)
+        prepare(device)
         with failing(number) as has_failed:
             with suppress(OSError):  # the copy of what is written
                 os.pwrite(device.fd, ENABLE, place)
@@ -76,7 +76,7 @@ def enabled_without_memory(device: Device, *, channel_at: int = 0) -> tuple[int,
             failed.add(number)
         if error == ERROR_RESOURCE:
             stopped.add(number)
-    enable(device, channel_at=channel_at)
+    enable(device)
     assert device.register(STATUS) & 1
     return len(failed), len(stopped)
 
@@ -94,26 +94,6 @@ def test_enabling_a_ring(gpu: Gpu) -> None:
         _, stopped = enabled_without_memory(device)
     assert stopped >= 2  # the ring, its worker
     assert client(uuid, "verify").status == 0
-
-
-def test_enabling_a_ring_with_a_channel(gpu: Gpu) -> None:
-    """Its memory comes page by page if it does not come in one piece, so that no single failure keeps it away, but all
-    do.
-    """
-    with (
-        gpu.lending(max_chunk_us=1_000_000),
-        opened(scene(gpu)) as device,
-        failures_possible(text_of_function("vgpu_channel_create")),
-    ):
-        failed, stopped = enabled_without_memory(device, channel_at=CHANNEL_IOVA)
-        with all_failing() as failed_now:
-            enable(device, channel_at=CHANNEL_IOVA)
-            assert failed_now() > 1
-        assert (device.register(STATUS) & 1, device.register(ERROR)) == (0, ERROR_RESOURCE)
-        enable(device, channel_at=CHANNEL_IOVA)
-        assert device.register(STATUS) & 1
-    assert failed > 0
-    assert stopped == 0
 
 
 def test_opening_a_slice(gpu: Gpu) -> None:
@@ -152,7 +132,7 @@ def test_saving_and_restoring(gpu: Gpu) -> None:
 
 
 def test_saving_and_restoring_without_any_memory(gpu: Gpu) -> None:
-    """As with a channel: what a stream needs may come page by page."""
+    """What a stream needs may come page by page, so that no single failure keeps it away."""
     with opened(scene(gpu)) as device:
         set_state(device, STOP)
         for wanted in (STOP_COPY, RESUMING):

@@ -54,7 +54,7 @@ def healthy(made: Path) -> Iterator[Path]:
     """A host where all is well."""
     write(made / "sys/module/vgpumgr/version", "0.1.0\n")
     (made / "sys/class/mdev_bus" / GPU).mkdir(parents=True)
-    write(made / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "1.0\n")
+    write(made / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "2.0\n")
     write(made / f"sys/bus/pci/devices/{GPU}/vgpu/attach", "permit\n")
     write(made / "sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n")
     write(made / "usr/bin/python3", "")
@@ -170,8 +170,8 @@ BREAKS: list[tuple[str, str, Callable[[Path], None], str]] = [
     (
         f"abi {GPU}",
         "fail",
-        lambda root: write(root / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "2.0\n"),
-        "abi_version 2.0, this release needs 1.x",
+        lambda root: write(root / f"sys/bus/pci/devices/{GPU}/vgpu/abi_version", "1.1\n"),
+        "abi_version 1.1, this release needs 2.x",
     ),
     (
         f"abi {GPU}",
