@@ -287,6 +287,13 @@ DEFECTS = (
         new=";",
     ),
     Defect(
+        tests="tests/time/test_leases.py",
+        wrong="children are not told when their lease ends",
+        source="lending.c",
+        old="WRITE_ONCE(page->expires_ns, lease->expires_ns);",
+        new=";",
+    ),
+    Defect(
         tests="tests/time/test_caps.py",
         wrong="a cap is refilled by a tenth too fast",
         source="sched/bucket.c",
