@@ -194,9 +194,17 @@ static int vgpu_device_allocate(struct vgpu_device *device)
 	device->memory = vgpu_memory_create(bytes);
 	if (!device->memory)
 		return -ENOMEM;
+	ret = vgpu_worker_start(device);
+	if (ret)
+		goto put_memory;
 	ret = vgpu_windows_open(device);
-	if (!ret)
-		return 0;
+	if (ret)
+		goto stop_worker;
+	return 0;
+
+stop_worker:
+	vgpu_worker_stop(device);
+put_memory:
 	vgpu_memory_put(device->memory);
 	device->memory = NULL;
 	return ret;
@@ -235,6 +243,7 @@ static void vgpu_vfio_close(struct vfio_device *vdev)
 	vgpu_migration_end(device);
 	vgpu_irqs_release(device);
 	vgpu_windows_close(device);
+	vgpu_worker_stop(device);
 	vgpu_memory_put(device->memory);
 	device->memory = NULL;
 	mutex_unlock(&device->state_lock);

@@ -116,10 +116,9 @@ struct vgpu_ring *vgpu_ring_create(struct vgpu_device *device)
 	init_completion(&ring->quiet);
 	INIT_LIST_HEAD(&ring->ready);
 	INIT_LIST_HEAD(&ring->done);
-	if (!vgpu_worker_start(ring))
-		return ring;
-	kref_put(&ring->refs, vgpu_ring_free);
-	return NULL;
+	init_completion(&ring->left);
+	vgpu_worker_serve(ring);
+	return ring;
 }
 
 /**
@@ -462,12 +461,12 @@ int vgpu_ring_pause(struct vgpu_ring *ring, unsigned long deadline)
  * vgpu_ring_release - stop a ring and give up the device's reference
  * @ring: no longer reachable through device->ring
  *
- * Ends the slice's own worker, even in the middle of a fault on memory that does
- * not answer; never waits for the engine.
+ * Waits for the slice's own worker, which lets go even in the middle of a fault on memory
+ * that does not answer; never waits for the engine.
  */
 void vgpu_ring_release(struct vgpu_ring *ring)
 {
 	vgpu_ring_stop(ring);
-	vgpu_worker_stop(ring);
+	vgpu_worker_leave(ring);
 	kref_put(&ring->refs, vgpu_ring_free);
 }

@@ -10,7 +10,7 @@ void vgpu_memory_clear(struct vgpu_memory *memory);
 void vgpu_memory_put(struct vgpu_memory *memory);
 
 /* ring.c */
-#define VGPU_STORM_ENABLE	10U	/* what it costs to create a thread */
+#define VGPU_STORM_ENABLE	10U	/* what it costs to create a ring */
 #define VGPU_STORM_RESET	1U	/* or to pause */
 int vgpu_rings_init(void);
 void vgpu_rings_exit(void);
@@ -38,8 +38,10 @@ static inline struct vgpu_engine *vgpu_ring_engine(struct vgpu_ring *ring)
 
 /* worker.c */
 #define VGPU_FETCH_BATCH	32U
-int vgpu_worker_start(struct vgpu_ring *ring);
-void vgpu_worker_stop(struct vgpu_ring *ring);
+int vgpu_worker_start(struct vgpu_device *device);
+void vgpu_worker_stop(struct vgpu_device *device);
+void vgpu_worker_serve(struct vgpu_ring *ring);
+void vgpu_worker_leave(struct vgpu_ring *ring);
 void vgpu_ring_kick(struct vgpu_ring *ring);
 void vgpu_worker_break_off(struct vgpu_ring *ring);	/* engine->lock held */
 unsigned long vgpu_worker_deadline(void);

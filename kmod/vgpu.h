@@ -338,10 +338,11 @@ struct vgpu_item {
  * @paused: nothing new begins, nothing is fetched; engine->lock
  * @quiet: paused, and nothing delays that any more
  * @memcg: who pays for staged operands, may be NULL
- * @released: its worker must end; set before the worker is killed
+ * @released: the worker must let go of it; set before the worker is killed
+ * @left: the worker has let go of it
  * @reported: the guest was told of the error; worker only
  * @pending: there may be something to do for the worker
- * @worker: the slice's worker: answers, fetches, stages
+ * @worker: the slice's: answers, fetches, stages
  * @watchdog: ends an access to guest memory that does not answer
  * @batch: descriptors being fetched; worker only
  */
@@ -367,6 +368,7 @@ struct vgpu_ring {
 	struct completion quiet;
 	struct mem_cgroup *memcg;
 	bool released;
+	struct completion left;
 	bool reported;
 	bool pending;
 	struct task_struct *worker;
@@ -414,7 +416,9 @@ struct vgpu_device_stats {
  * @party: what the arbiter sees of it; engine->lock
  * @children: of @binding, by whose leave they work; engine->lock
  * @windows: BAR2, if the engine lends
- * @dma_lock: held during each access to guest memory, by the worker of @ring
+ * @worker: accesses guest memory, while open
+ * @served: the ring that it serves or is to serve; set under @state_lock, cleared by it
+ * @dma_lock: held during each access to guest memory, by @worker
  * @state_lock: protects everything below
  * @memory: device memory while open
  * @ring: while enabled; written under @state_lock and engine->lock
@@ -433,7 +437,7 @@ struct vgpu_device_stats {
  * @error_index: item at fault; engine->lock
  * @storm_tokens: for what brings no work, see vgpu_storm_take(); engine->lock
  * @storm_refill_ns: when @storm_tokens was last refilled; engine->lock
- * @ration: for how long its worker has real-time priority; the worker of @ring only
+ * @ration: for how long @worker has real-time priority; its only
  * @stats: engine->lock, but for what struct vgpu_device_stats says of one
  * @events: what is to be told of it, engine->lock
  * @irq_lock: protects @vectors and @request
@@ -459,6 +463,8 @@ struct vgpu_device {
 	struct vgpu_party party;
 	struct list_head children;
 	struct vgpu_windows windows;
+	struct task_struct *worker;
+	struct vgpu_ring *served;
 	struct mutex dma_lock;		/* one access to guest memory */
 	struct mutex state_lock;	/* registers, the ring */
 	bool revoked;

@@ -6,6 +6,7 @@
  * stages what they read and hands them to the engine. Guest memory may block for as long as
  * its owner likes, up to a limit: only this slice waits.
  */
+#include <linux/cgroup.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/memcontrol.h>
@@ -402,20 +403,13 @@ static u32 vgpu_ring_sharers(struct vgpu_ring *ring)
 	return READ_ONCE(vgpu_ring_engine(ring)->sched.nr_slices);
 }
 
-/*
- * A thread of its own, because guest memory may never answer: a fault on it can
- * only be ended by a fatal signal, which work queues do not take.
- */
-static int vgpu_ring_thread(void *data)
+/* Serve a ring until it is released. */
+static void vgpu_worker_work(struct vgpu_ring *ring)
 {
-	struct vgpu_ring *ring = data;
-
-	vgpu_ration_start(&ring->device->ration);
-	allow_kernel_signal(SIGKILL);
 	set_active_memcg(ring->memcg);
 	for (;;) {
 		set_current_state(TASK_IDLE);
-		if (kthread_should_stop())
+		if (READ_ONCE(ring->released))
 			break;
 		if (!xchg(&ring->pending, false)) {
 			schedule();
@@ -428,7 +422,40 @@ static int vgpu_ring_thread(void *data)
 		vgpu_ration_use(&ring->device->ration);
 	}
 	__set_current_state(TASK_RUNNING);
-	vgpu_ration_end(&ring->device->ration, vgpu_ring_sharers(ring));
+	set_active_memcg(NULL);
+}
+
+/*
+ * A thread of its own, because guest memory may never answer: a fault on it can
+ * only be ended by a fatal signal, which work queues do not take.
+ */
+static int vgpu_worker_thread(void *data)
+{
+	struct vgpu_device *device = data;
+	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_ring *ring;
+
+	vgpu_ration_start(&device->ration);
+	allow_kernel_signal(SIGKILL);
+	for (;;) {
+		set_current_state(TASK_IDLE);
+		if (kthread_should_stop())
+			break;
+		/* Pairs with vgpu_worker_serve(): the ring is complete. */
+		ring = smp_load_acquire(&device->served);
+		if (!ring) {
+			schedule();
+			continue;
+		}
+		__set_current_state(TASK_RUNNING);
+		/* Of the kill that ended the service of the ring before this one. */
+		flush_signals(current);
+		vgpu_worker_work(ring);
+		WRITE_ONCE(device->served, NULL);
+		complete(&ring->left);
+	}
+	__set_current_state(TASK_RUNNING);
+	vgpu_ration_end(&device->ration, READ_ONCE(engine->sched.nr_slices));
 	return 0;
 }
 
@@ -452,20 +479,54 @@ unsigned long vgpu_worker_deadline(void)
 }
 
 /**
- * vgpu_worker_start - create the worker of a ring
- * @ring: complete but for its worker
+ * vgpu_worker_start - create the worker of a slice
+ * @device: being opened by the caller, in whose cgroups the worker's time is counted
+ *
+ * Once for all its rings: to enter cgroups takes long, and others wait for that meanwhile.
  *
  * Return: 0 or a negative errno.
  */
-int vgpu_worker_start(struct vgpu_ring *ring)
+int vgpu_worker_start(struct vgpu_device *device)
 {
-	timer_setup(&ring->watchdog, vgpu_ring_timeout, 0);
-	ring->worker = kthread_create(vgpu_ring_thread, ring, "vgpu-%pUl",
-				      &ring->device->uuid);
-	if (IS_ERR(ring->worker))
-		return PTR_ERR(ring->worker);
-	wake_up_process(ring->worker);
+	struct task_struct *worker;
+	int ret;
+
+	worker = kthread_create(vgpu_worker_thread, device, "vgpu-%pUl", &device->uuid);
+	if (IS_ERR(worker))
+		return PTR_ERR(worker);
+	ret = cgroup_attach_task_all(current, worker);
+	if (ret) {
+		kthread_stop(worker);
+		return ret;
+	}
+	device->worker = worker;
+	wake_up_process(worker);
 	return 0;
+}
+
+/**
+ * vgpu_worker_stop - end the worker of a slice
+ * @device: being closed, without a ring
+ */
+void vgpu_worker_stop(struct vgpu_device *device)
+{
+	kthread_stop(device->worker);
+	device->worker = NULL;
+}
+
+/**
+ * vgpu_worker_serve - let the worker serve a ring
+ * @ring: complete, of a slice that has no other
+ */
+void vgpu_worker_serve(struct vgpu_ring *ring)
+{
+	struct vgpu_device *device = ring->device;
+
+	timer_setup(&ring->watchdog, vgpu_ring_timeout, 0);
+	ring->worker = device->worker;
+	/* Pairs with vgpu_worker_thread(). */
+	smp_store_release(&device->served, ring);
+	wake_up_process(device->worker);
 }
 
 /**
@@ -491,14 +552,15 @@ void vgpu_worker_break_off(struct vgpu_ring *ring)
 }
 
 /**
- * vgpu_worker_stop - end the worker of a ring that was stopped
+ * vgpu_worker_leave - wait until the worker has let go of a ring
  * @ring: dead
  *
  * Ends even a fault on memory that does not answer.
  */
-void vgpu_worker_stop(struct vgpu_ring *ring)
+void vgpu_worker_leave(struct vgpu_ring *ring)
 {
 	WRITE_ONCE(ring->released, true);
 	send_sig(SIGKILL, ring->worker, 1);
-	kthread_stop(ring->worker);
+	wake_up_process(ring->worker);
+	wait_for_completion(&ring->left);
 }

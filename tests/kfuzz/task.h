@@ -118,6 +118,7 @@ long schedule_timeout_killable(long ticks);
 void cond_resched(void);
 void send_sig(int number, struct task_struct *task, int privileged);
 bool signal_pending(struct task_struct *task);
+int cgroup_attach_task_all(struct task_struct *from, struct task_struct *task);
 #define fatal_signal_pending(task) signal_pending(task)
 void flush_signals(struct task_struct *task);
 #define allow_kernel_signal(number) ((void)0)
@@ -153,6 +154,8 @@ struct completion { bool done; };
 #define init_completion(completion) ((completion)->done = false)
 #define reinit_completion(completion) ((completion)->done = false)
 #define complete_all(completion) ((completion)->done = true)
+#define complete(completion) complete_all(completion)
+void wait_for_completion(struct completion *completion);
 long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks);
 #define wait_for_completion_timeout(completion, ticks) \
 	wait_for_completion_killable_timeout(completion, ticks)

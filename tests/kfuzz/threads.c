@@ -338,6 +338,13 @@ int kfuzz_sleep_on(const wait_queue_head_t *head, u64 woken)
 	return 0;
 }
 
+void wait_for_completion(struct completion *completion)
+{
+	might_sleep();
+	while (!completion->done)
+		kfuzz_wait();
+}
+
 long wait_for_completion_killable_timeout(struct completion *completion, unsigned long ticks)
 {
 	u64 until_ns = sim_now_ns + ticks * (NSEC_PER_SEC / HZ);
@@ -442,6 +449,13 @@ void send_sig(int number, struct task_struct *task, int privileged)
 	(void)privileged;
 	REQUIRE(number == SIGKILL && task->coroutine->used);
 	task->coroutine->killed = true;
+}
+
+int cgroup_attach_task_all(struct task_struct *from, struct task_struct *task)
+{
+	might_sleep();
+	REQUIRE(from == current && task->coroutine->used && !task->coroutine->started);
+	return sim_failures && sim_one_in(sim_failures) ? -ENODEV : 0;
 }
 
 bool signal_pending(struct task_struct *task) { return task->coroutine->killed; }

@@ -279,6 +279,13 @@ DEFECTS = (
         new="return 0;",
     ),
     Defect(
+        tests="tests/kmod/test_cgroups.py",
+        wrong="workers stay in the kernel's cgroup",
+        source="worker.c",
+        old="ret = cgroup_attach_task_all(current, worker);",
+        new="ret = 0;",
+    ),
+    Defect(
         tests="tests/kmod/test_executors.py",
         wrong="an executor outlives its slice's tenant",
         source="tenant.c",

@@ -73,9 +73,11 @@ TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {
         "memory.c vgpu_memory_create": "__vmalloc kzalloc",
     },
+    "tests/kmod/failures/test_threads.py::test_a_worker_that_cannot_be_made": {
+        "worker.c vgpu_worker_start": "kthread_create",
+    },
     "tests/kmod/failures/test_vmm.py::test_enabling_a_ring": {
         "ring.c vgpu_ring_create": "kzalloc",
-        "worker.c vgpu_worker_start": "kthread_create",
     },
     "tests/kmod/failures/test_vmm.py::test_connecting_interrupts": {
         "access.c vgpu_set_irqs": "memdup_user",

@@ -2,14 +2,15 @@
 """What the module's own threads need without memory: a guest and a listener learn of it, nobody else notices."""
 
 import time
-from itertools import count
 
 import pytest
 
 from tests.rig.client import client
 from tests.rig.failing import (
     MOST,
+    THREAD_SAYS,
     all_failing,
+    each_failure,
     failing,
     failures_possible,
     numbers,
@@ -148,23 +149,25 @@ def knows(watch: Watch, name: str) -> bool:
 
 
 def test_a_worker_that_cannot_be_made(gpu: Gpu) -> None:
-    """The kernel makes threads for us in one of its own."""
+    """The kernel makes threads for us in one of its own. The slice is not opened, and works when it is."""
     gpu.tenant("blue", weight=100, timeslice_us=1000)
     uuid = gpu.slice("blue")
-    guest = Guest()
-    refused = 0
-    with opened(uuid) as device, failures_possible(text_of_function("kthreadd")):
-        guest.attach(device)
-        for number in count(1):
-            assert number < MOST
-            with failing(number, of=threads("kthreadd")) as has_failed:
-                guest.ask_to_enable(device)
-                met = has_failed()
-            error = device.register(REG_ERROR)
-            assert error in ((0, ERROR_RESOURCE) if met else (0,))
-            refused += error == ERROR_RESOURCE
-            if not met:
-                break
-        guest.submit(device, descriptor(NOP))
-        guest.wait(device)
-    assert refused > 5
+
+    def try_to_open() -> None:
+        with opened(uuid):
+            pass
+
+    def ended() -> bool:
+        poll(lambda: not threads(f"vgpu-{uuid}"))
+        return gpu.slice_stats(uuid).open
+
+    with failures_possible(text_of_function("kthreadd")):
+        count = each_failure(
+            try_to_open,
+            undo=lambda: None,
+            same=ended,
+            of=threads("kthreadd"),
+            says=THREAD_SAYS,
+        )
+    assert count > 5
+    assert client(uuid, "verify").status == 0

@@ -92,7 +92,7 @@ def test_enabling_a_ring(gpu: Gpu) -> None:
     uuid = scene(gpu)
     with opened(uuid) as device:
         _, stopped = enabled_without_memory(device)
-    assert stopped >= 2  # the ring, its worker
+    assert stopped >= 1
     assert client(uuid, "verify").status == 0
 
 
@@ -171,7 +171,7 @@ def test_restoring_a_ring(gpu: Gpu) -> None:
                 met.append(has_failed())
             state, enabled = migration.state(device), device.register(STATUS) & 1
             assert (state, enabled) in ((STOP, 1), (migration.ERROR, 0), (RESUMING, 0))
-        assert len(refused) >= 3  # the ring, its worker
+        assert len(refused) >= 2
         assert set(refused.values()) <= WITHOUT_MEMORY
         device.reset()
         set_state(device, STOP)
