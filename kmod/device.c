@@ -216,7 +216,7 @@ static int vgpu_vfio_open(struct vfio_device *vdev)
 	int ret;
 
 	if (!vgpu_device_take(device)) {
-		if (__ratelimit(&device->log))
+		if (vgpu_log_takes(device))
 			dev_warn(vdev->dev, "open refused: no permit (attach=permit); pid %d (%s)\n",
 				 current->pid, current->comm);
 		return -EPERM;

@@ -2,7 +2,7 @@
 /*
  * What is refused: a guest's mistake stops its slice, a VMM's gets an errno, and the log
  * names slice and field. Of each slice it takes at most ten lines in five seconds, so that
- * none silences another.
+ * one does not silence another, and a hundred of all together: a serial console is slow.
  */
 #include <linux/err.h>
 #include <linux/ratelimit.h>
@@ -39,6 +39,17 @@ void vgpu_log_init(struct ratelimit_state *log)
 	ratelimit_set_flags(log, RATELIMIT_MSG_ON_RELEASE);
 }
 
+static DEFINE_RATELIMIT_STATE(vgpu_log_of_all, 5 * HZ, 100);
+
+/**
+ * vgpu_log_takes - whether the log takes a line of a slice
+ * @device: the slice
+ */
+bool vgpu_log_takes(struct vgpu_device *device)
+{
+	return __ratelimit(&device->log) && __ratelimit(&vgpu_log_of_all);
+}
+
 /**
  * vgpu_refused - tell the log what of a slice's VMM was refused
  * @device: the slice
@@ -50,7 +61,7 @@ void vgpu_log_init(struct ratelimit_state *log)
  */
 long vgpu_refused(struct vgpu_device *device, const char *what, const char *field, long ret)
 {
-	if (__ratelimit(&device->log))
+	if (vgpu_log_takes(device))
 		dev_warn(device->vdev.dev, "%s refused for %s: %pe\n", what, field, ERR_PTR(ret));
 	return ret;
 }
@@ -62,7 +73,7 @@ long vgpu_refused(struct vgpu_device *device, const char *what, const char *fiel
  */
 void vgpu_restoring_refused(struct vgpu_device *device, const char *fault)
 {
-	if (__ratelimit(&device->log))
+	if (vgpu_log_takes(device))
 		dev_warn(device->vdev.dev, "restoring refused: %s\n", fault);
 }
 
@@ -111,7 +122,7 @@ void vgpu_device_fault_of(struct vgpu_device *device, struct vgpu_ring *ring,
 	spin_unlock_irq(&engine->lock);
 	if (ring)
 		vgpu_ring_stop(ring);
-	if (!noted || !__ratelimit(&device->log))
+	if (!noted || !vgpu_log_takes(device))
 		return;
 	if (field)
 		dev_warn(device->vdev.dev, "stopped for %s (%s), item %u\n",

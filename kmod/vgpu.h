@@ -568,6 +568,7 @@ static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
 
 /* fault.c */
 void vgpu_log_init(struct ratelimit_state *log);
+bool vgpu_log_takes(struct vgpu_device *device);
 long vgpu_refused(struct vgpu_device *device, const char *what, const char *field, long ret);
 void vgpu_restoring_refused(struct vgpu_device *device, const char *fault);
 bool vgpu_device_note_error(struct vgpu_device *device, u32 error, u32 index);

@@ -182,6 +182,7 @@ void kfuzz_tell(const char *format, ...);
 
 struct ratelimit_state { u32 told; };
 #define RATELIMIT_MSG_ON_RELEASE 1
+#define DEFINE_RATELIMIT_STATE(name, interval, burst) struct ratelimit_state name
 #define ratelimit_default_init(log) ((void)(log))
 #define ratelimit_set_flags(log, flags) ((void)(log))
 #define __ratelimit(log) (++(log)->told > 0)	/* all of it */

@@ -76,6 +76,22 @@ def test_who_floods_the_log_silences_nobody_else(gpu: Gpu) -> None:
     assert "suppressed" not in said
 
 
+def test_however_many_flood_the_log_it_takes_a_hundred_lines(gpu: Gpu) -> None:
+    """In five seconds, of all slices together; then it says that there were more."""
+    gpu.tenant("blue", weight=100, timeslice_us=1000)
+    before, begin = kernel_log(), time.monotonic()
+    for uuid in [gpu.slice("blue") for _ in range(40)]:
+        with opened(uuid) as device:
+            for _ in range(12):
+                ask_in_vain(device)
+    windows = 2 + (time.monotonic() - begin) // 5
+    assert kernel_log().removeprefix(before).count("access refused for offset") <= 100 * windows
+    time.sleep(6)
+    with opened(uuid) as device:
+        ask_in_vain(device)
+    assert "callbacks suppressed" in kernel_log().removeprefix(before)
+
+
 @pytest.mark.parametrize(
     ("header", "field"),
     [
