@@ -63,7 +63,7 @@ def msi_flags() -> int:
 
 
 def test_an_engine_is_chosen_while_nobody_uses_the_gpu(gpu: Gpu) -> None:
-    assert gpu.sysfs.read_gpu(ADDRESS, "engines") == "soft edu exec lease"
+    assert gpu.sysfs.read_gpu(ADDRESS, "engines") == "soft edu lease"
     with pytest.raises(InvalidFieldError):
         gpu.sysfs.write_gpu(ADDRESS, "engine", "warp")
     gpu.tenant("blue", weight=100, timeslice_us=1000)
