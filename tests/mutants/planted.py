@@ -101,7 +101,7 @@ DEFECTS = (
         tests="tests/kmod/test_hostile.py",
         wrong="a guest can flood the log",
         source="fault.c",
-        old="""if (!noted || !__ratelimit(&device->log))
+        old="""if (!noted || !vgpu_log_takes(device))
 		return;""",
         new="""if (!noted)
 		return;""",
@@ -295,10 +295,10 @@ DEFECTS = (
     ),
     Defect(
         tests="tests/time/test_leases.py",
-        wrong="children are not told when their lease ends",
-        source="lending.c",
-        old="WRITE_ONCE(page->expires_ns, lease->expires_ns);",
-        new=";",
+        wrong="a slice that does not stop keeps the engine for 200 ms more",
+        source="sched/arbiter_lease.c",
+        old="return later(holder->lease.expires_ns, arbiter->settings.grace_ns);",
+        new="return later(holder->lease.expires_ns, 100 * arbiter->settings.grace_ns);",
     ),
     Defect(
         tests="tests/time/test_caps.py",
