@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict
 
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.wire.fleet import LEASE_S, Desired, DesiredGroup, DesiredSlice, Tombstone
+from vgpumgr_agent import placing
+from vgpumgr_agent.placing import Cards
 from vgpumgr_agent.reconcile import Wanted
 
 CLOCK_BACK_S = 60.0
@@ -143,6 +145,18 @@ def fenced(kept: Kept) -> Kept:
     if all(claim.fenced for claim in kept.claims):
         return kept
     return kept.model_copy(update={"claims": [claim.model_copy(update={"fenced": True}) for claim in kept.claims]})
+
+
+def placed(kept: Kept, cards: Cards) -> Kept:
+    """Return the same with the addresses that cards have now; `kept` itself if they have not moved."""
+    claims = [
+        claim if found is claim.slice else claim.model_copy(update={"slice": found})
+        for claim, found in zip(kept.claims, placing.placed([claim.slice for claim in kept.claims], cards), strict=True)
+    ]
+    groups = placing.placed(kept.groups, cards)
+    if (claims, groups) == (kept.claims, kept.groups):
+        return kept
+    return kept.model_copy(update={"claims": claims, "groups": groups})
 
 
 def startable(kept: Kept | None) -> frozenset[UUID]:

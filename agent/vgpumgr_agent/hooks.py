@@ -3,8 +3,8 @@
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
 claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.maintenance,
-host.unconfirmed, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of the API when it refuses to
-bind, and those of the helper and the kernel, as capacity.none, slice.open or executor.failed.
+host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of the API when it
+refuses to bind, and those of the helper and the kernel, as capacity.none, slice.open or executor.failed.
 """
 
 import logging
@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Protocol
 from uuid import UUID
 
+from vgpumgr.cards import is_nowhere
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import ControlUnavailableError, UnknownGpuError, VgpumgrError
 from vgpumgr.wire.fleet import DesiredSlice
@@ -23,6 +24,7 @@ from vgpumgr_agent.api import QUICK_S, ApiAwayError, ApiRefusedError
 from vgpumgr_agent.backends import BackendError, BackendRefusedError, BackendUnavailableError, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookRefusedError
+from vgpumgr_agent.placing import called
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
 
@@ -69,15 +71,20 @@ class Hooks:
         control: Control,
         released: Released,
         acting: threading.Lock,
+        look: Callable[[], object],
         wake: Callable[[], None],
     ) -> None:
-        """`acting`: held by whoever changes slices; `wake`: has the reconciler look at once."""
+        """`acting`: held by whoever changes slices; `wake`: has the reconciler look at once.
+
+        `look`: sees where this host's cards are now. BackendError.
+        """
         self._store = store
         self._backend = backend
         self._sysfs = sysfs
         self._control = control
         self._released = released
         self._acting = acting
+        self._look = look
         self._wake = wake
         self._waited = False
         self._failed: dict[UUID, str] = {}
@@ -239,6 +246,7 @@ class Hooks:
         while True:
             try:
                 with self._turn(deadline), ExitStack() as undo:
+                    self._find_cards(uuids)
                     for uuid in uuids:
                         with _about(uuid):
                             self._make(uuid, vm_uuid, deadline, undo)
@@ -254,9 +262,23 @@ class Hooks:
                 earlier = refused
             time.sleep(_RETRY_PAUSE_S)
 
+    def _find_cards(self, uuids: Sequence[UUID]) -> None:
+        """Since the last look somebody may have opened the host, which was off, or have plugged a card in."""
+        claims = [claim for uuid in uuids if (claim := self._store.claim(uuid)) is not None]
+        if any(claim.card is not None for claim in claims):
+            with _refusing():
+                self._look()
+
     def _make(self, uuid: UUID, vm_uuid: UUID, deadline: float, undo: ExitStack) -> None:
         _require_time(deadline)
         claim = self._current(uuid, vm_uuid)
+        if claim.card is not None and is_nowhere(claim.gpu):
+            raise _NotYetError(  # its driver may be on its way
+                "gpu.absent",
+                f"the GPU {called(claim.card)} of slice {uuid} is not in this host, another one is where it was; "
+                "put it back, or claim another slice",
+                to_tenant="its GPU is not in its host; claim another slice, or have the operator put it back",
+            )
         group = self._store.group(claim.gpu, claim.tenant)
         if group is None:
             raise HookRefusedError(

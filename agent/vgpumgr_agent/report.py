@@ -14,7 +14,7 @@ from vgpumgr_agent.documents import Kept
 from vgpumgr_agent.executions import Standing
 
 REFUSALS_MAX = 100
-_ERROR_CHARACTERS = 200
+_ERROR_CHARACTERS, _CARD_CHARACTERS = 200, 80
 
 
 def build(
@@ -94,6 +94,9 @@ def applied_permille(found: ObservedSlice, observed: Observed) -> int:
 def _gpu(gpu: ObservedGpu) -> ReportedGpu:
     return ReportedGpu(
         address=gpu.address,
+        uuid=gpu.uuid[:_CARD_CHARACTERS],
+        serial=gpu.serial[:_CARD_CHARACTERS],
+        pci_ids=gpu.pci_ids,
         engine=gpu.engine,
         backend=gpu.backend,
         mem_bytes=gpu.mem_bytes,

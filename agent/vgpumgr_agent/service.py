@@ -10,12 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from uuid import UUID
 
 from vgpumgr.control.listed import Unusable, unusable
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.notify import notify
-from vgpumgr_agent import faults, kernel_events, metrics, report, udev
+from vgpumgr_agent import documents, faults, kernel_events, metrics, placing, report, udev
 from vgpumgr_agent.actions import Actions, Outcome
 from vgpumgr_agent.api import Api
 from vgpumgr_agent.attempts import Attempts
@@ -110,11 +111,13 @@ class Agent:
             control=self.control_plane,
             released=self._released,
             acting=acting,
+            look=self._look,
             wake=self.wake,
         )
         self._failed: list[str] = []
         self._seq = 0
         self._gpus: Sequence[ObservedGpu] = ()
+        self._unshared: Sequence[ObservedGpu] = ()
         self._unusable: Sequence[Unusable] = ()
         self._problems: frozenset[str] = frozenset()
         self._unwritten = ""
@@ -186,9 +189,20 @@ class Agent:
             self._unusable = unusable(self._sysfs)
         return refusals
 
+    def _look(self) -> Observed:
+        """Look at this host, and note where its cards are. BackendError."""
+        observed = self._meter.watch(self._backend.observe)
+        others = self._others()
+        cards = placing.cards_of(observed, others)
+        self._store.see(cards)
+        gpus = {address: replace(gpu, **asdict(cards[address])) for address, gpu in observed.gpus.items()}
+        self._unshared = [replace(gpu, **asdict(cards[gpu.address])) for gpu in others if gpu.address not in gpus]
+        return replace(observed, gpus=gpus)
+
     def _reconcile(self, refusals: Sequence[str]) -> None:
         kept = self._store.kept
-        observed = self._meter.watch(self._backend.observe)
+        observed = self._look()
+        kept = kept and documents.placed(kept, self._store.cards)
         total = Outcome()
         for _ in range(_PASSES_MAX):
             actions = self._plan(kept, observed)
@@ -198,13 +212,15 @@ class Agent:
             outcome = self._actions.run(actions)
             total.refusals, total.slices = outcome.refusals, outcome.slices
             kept = self._store.kept
-            observed = self._meter.watch(self._backend.observe)
+            observed = self._look()
+            kept = kept and documents.placed(kept, self._store.cards)
             if not outcome.done:
                 break
         self._gpus = list(observed.gpus.values())
         self._watch_executors(observed)
         self._prove(kept, observed)
-        total.refusals = [*refusals, *total.refusals, *_unclaimed(kept, observed)]
+        absent = placing.absent(kept.wanted().slices, self._store.cards) if kept else []
+        total.refusals = [*refusals, *absent, *total.refusals, *_unclaimed(kept, observed)]
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
         self._show(observed)
         self._seq += 1
@@ -212,7 +228,7 @@ class Agent:
             report.build(
                 observed=observed,
                 kept=kept,
-                others=self._others(),
+                others=self._unshared,
                 refusals=total.refusals,
                 errors={
                     **_not_executed(self._executors),

@@ -19,9 +19,10 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from vgpumgr.wire.fleet import Desired, DesiredGroup, DesiredSlice
-from vgpumgr_agent import documents, faults
+from vgpumgr_agent import documents, faults, placing
 from vgpumgr_agent.documents import Claim, Clock, Kept, Stamp
 from vgpumgr_agent.files import write_durably
+from vgpumgr_agent.placing import Cards
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Store:
         self._directory = directory
         self._guard = threading.RLock()
         self._updates = 0
+        self._cards: Cards = {}
         self._fenced_at = 0
         self._unwritten = False
         self._answered: Stamp | None = None
@@ -141,6 +143,19 @@ class Store:
         with self._guard:
             return self._kept
 
+    def see(self, cards: Cards) -> None:
+        """Note where this host's cards are: what is kept speaks of the addresses that they have now."""
+        with self._guard:
+            self._cards = cards
+            if self._kept is not None:
+                self._kept = documents.placed(self._kept, cards)
+
+    @property
+    def cards(self) -> Cards:
+        """What was seen last; empty before the first look."""
+        with self._guard:
+            return self._cards
+
     @property
     def updates(self) -> int:
         """Grows with each document and each fence; see `receive`."""
@@ -163,6 +178,12 @@ class Store:
             if overtaken or asked_at < self._fenced_at:
                 return False
             faults.point("desired.received")
+            new = new.model_copy(
+                update={
+                    "groups": placing.placed(new.groups, self._cards),
+                    "slices": placing.placed(new.slices, self._cards),
+                }
+            )
             after = documents.merge(before, new, self.clock.now())
             self._keep(after)
             faults.point("desired.stored")

@@ -152,7 +152,8 @@ class FakeNvml:
         answers: dict[str, Any] = {
             "nvmlDeviceGetCount": 1,
             "nvmlDeviceGetHandleByIndex": "handle",
-            "nvmlDeviceGetPciInfo": SimpleNamespace(domain=0, bus=0x3B, device=0),
+            "nvmlDeviceGetPciInfo": SimpleNamespace(domain=0, bus=0x3B, device=0, pciDeviceId=0x27B810DE),
+            "nvmlDeviceGetUUID": "GPU-1",
             "nvmlDeviceGetName": "NVIDIA L4",
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=24 << 30),
         }
@@ -171,6 +172,7 @@ def test_nvidia_gpus_are_inventory_without_types() -> None:
     (found,) = nvml.discover(fake)
     assert (found.address, found.engine, found.backend) == ("0000:3b:00.0", "NVIDIA L4", "unmanaged")
     assert (found.mem_bytes, dict(found.types), fake.open) == (24 << 30, {}, 0)
+    assert (found.uuid, found.pci_ids) == ("GPU-1", "10de:27b8")
 
 
 @pytest.mark.parametrize("fails", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetPciInfo"])

@@ -128,6 +128,8 @@ def _belonging(session: Session, kind: Kind, item: Any) -> "Iterable[tuple[str, 
     if kind.singular == "tenant":
         yield "quotas", [session.client.quota(item.name)]
         yield "slices", list(session.client.slices(tenant=item.name))
+    elif kind.singular == "gpu":
+        yield "slices", [claim for claim in session.client.slices(host=item.host) if claim.gpu_id == item.id]
     elif kind.singular == "host":
         yield "gpus", list(session.client.gpus(host=item.name))
         yield "slices", list(session.client.slices(host=item.name))

@@ -17,6 +17,8 @@ HostRef = Annotated[
     str, Field(pattern=r"^[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?$", description="UUID or name of a host")
 ]
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
+CardName = Annotated[str, Field(max_length=80, pattern=r"^[!-~]*$")]
+PciIds = Annotated[str, Field(pattern=r"^([0-9a-f]{4}:[0-9a-f]{4})?$", description="vendor:device, as lspci -n has it")]
 MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
 Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]
 MemBytes = Annotated[int, Field(ge=1, le=MEM_BYTES_MAX)]
@@ -108,6 +110,14 @@ class ExecutorState(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"
+
+
+class IdentifiedBy(StrEnum):
+    """By what a GPU is told from others. By its address alone, two of one kind that change places are not noticed."""
+
+    UUID = "uuid"
+    SERIAL = "serial"
+    ADDRESS = "address"
 
 
 class Policy(StrEnum):

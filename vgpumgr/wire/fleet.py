@@ -11,6 +11,7 @@ from vgpumgr.wire.common import (
     PERMILLE,
     Answer,
     Band,
+    CardName,
     ExecutorState,
     Generation,
     Instant,
@@ -19,6 +20,7 @@ from vgpumgr.wire.common import (
     Mode,
     Name,
     PciAddress,
+    PciIds,
     Policy,
     Request,
     TimesliceUs,
@@ -81,13 +83,23 @@ class Enrolled(Answer):
 # ---- desired state: API -> agent
 
 
+class DesiredCard(Answer):
+    """What tells a GPU from others, as its host reported it; see `ReportedGpu`."""
+
+    uuid: str = ""
+    serial: str = ""
+    pci_ids: str = ""
+
+
 class DesiredGroup(Answer):
     """A tenant's group on one GPU: the parameters of the kernel's ``tenant-set``. Caps 0: none.
 
-    `reserve_us` per `reserve_period_us`: in the latency band only, else 0.
+    `reserve_us` per `reserve_period_us`: in the latency band only, else 0. `card`: which GPU is meant, wherever it is
+    plugged in by now; None if nothing but its address is known.
     """
 
     gpu: PciAddress
+    card: DesiredCard | None = None
     tenant: Name
     weight: Annotated[int, Field(ge=1, le=1_000_000)]
     timeslice_us: TimesliceUs
@@ -102,11 +114,12 @@ class DesiredGroup(Answer):
 class DesiredSlice(Answer):
     """A claim on this host. `weight` and cap count inside the tenant's group.
 
-    `generation` grows with every change of the claim; it is what the host confirms.
+    `generation` grows with every change of the claim; it is what the host confirms. `card`: as of its group.
     """
 
     id: UUID
     gpu: PciAddress
+    card: DesiredCard | None = None
     tenant: Name
     vm_uuid: UUID | None
     mdev_type: MdevTypeId
@@ -161,9 +174,16 @@ class ReportedType(Request):
 
 
 class ReportedGpu(Request):
-    """Inventory of one GPU. `places`: how many slices policy fixed_share sells."""
+    """Inventory of one GPU. `places`: how many slices policy fixed_share sells.
+
+    `uuid`, `serial`, `pci_ids`: what the card says of itself, empty where nobody knows. Of the first two the API takes
+    it for the same card, wherever it is.
+    """
 
     address: PciAddress
+    uuid: CardName = ""
+    serial: CardName = ""
+    pci_ids: PciIds = ""
     engine: Annotated[str, Field(max_length=64)]
     backend: Annotated[str, Field(max_length=64)]
     mem_bytes: Counter

@@ -47,7 +47,8 @@ class Capabilities:
 class ObservedGpu:
     """One GPU. `types`: bytes of device memory by mdev type; empty if it cannot be shared.
 
-    `policy`, `places`, `reserve_limit_permille`: how it is shared, see `vgpumgr.control.model.Gpu`.
+    `policy`, `places`, `reserve_limit_permille`: how it is shared, see `vgpumgr.control.model.Gpu`. `uuid`, `serial`,
+    `pci_ids`: what the card says of itself, see `vgpumgr.cards`.
     """
 
     address: str
@@ -63,6 +64,9 @@ class ObservedGpu:
     policy: str = "best_effort"
     places: int = 0
     reserve_limit_permille: int = 0
+    uuid: str = ""
+    serial: str = ""
+    pci_ids: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

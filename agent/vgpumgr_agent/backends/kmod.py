@@ -54,7 +54,7 @@ class KmodBackend:
 
     def apply_group(self, group: DesiredGroup) -> None:
         """Configure a group; the GPU takes permitted openings only from then on."""
-        self._call("configure", **group.model_dump(mode="json"))
+        self._call("configure", **group.model_dump(mode="json", exclude={"card"}))
 
     def forget_group(self, key: GroupKey) -> None:
         """Forget a group."""

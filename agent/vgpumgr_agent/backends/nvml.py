@@ -39,9 +39,12 @@ def discover(nvml: Any = None) -> list[ObservedGpu]:
 def _gpu(nvml: Any, handle: Any) -> ObservedGpu:
     pci = nvml.nvmlDeviceGetPciInfo(handle)
     address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+    ids = int(pci.pciDeviceId)  # device and vendor
     return ObservedGpu(
         address=address,
-        engine=str(nvml.nvmlDeviceGetName(handle))[:64],
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        pci_ids=f"{ids & 0xFFFF:04x}:{ids >> 16:04x}",
+        engine=_text(nvml.nvmlDeviceGetName(handle))[:64],
         backend=NAME,
         attach="",
         mem_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
@@ -51,3 +54,8 @@ def _gpu(nvml: Any, handle: Any) -> ObservedGpu:
         idle_ns=0,
         types={},
     )
+
+
+def _text(said: str | bytes) -> str:
+    """Bindings of before version 11.5 say bytes."""
+    return said.decode("ascii", errors="replace") if isinstance(said, bytes) else said

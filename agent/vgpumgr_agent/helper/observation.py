@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from vgpumgr.control.model import Gpu, MdevType, Slice, Tenant
+from vgpumgr.control.pci import Function, function
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError
 from vgpumgr_agent.helper.records import Records
@@ -96,7 +97,9 @@ def observe(
                 permits.pop(uuid, None)
     answer: dict[str, Any] = {
         "boot_id": sysfs.boot_id(),
-        "gpus": [_gpu(gpu, sysfs.types(gpu.name)) for gpu in control.gpus()],
+        "gpus": [
+            _gpu(gpu, sysfs.types(gpu.name), function(sysfs.paths.pci_device(gpu.name))) for gpu in control.gpus()
+        ],
         "groups": [_members(group, _GROUP) for group in control.tenants()],
         "slices": [
             {
@@ -112,9 +115,10 @@ def observe(
     return {**answer, "executors": executors()}
 
 
-def _gpu(gpu: Gpu, types: Sequence[MdevType]) -> dict[str, Any]:
+def _gpu(gpu: Gpu, types: Sequence[MdevType], says: Function) -> dict[str, Any]:
     return {
         **_members(gpu, _GPU),
+        **asdict(says),
         "mem_bytes": gpu.memory_total_bytes,
         "types": [{"id": kind.id, "mem_bytes": mem} for kind in types if (mem := _memory_bytes(kind))],
     }

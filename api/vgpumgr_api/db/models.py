@@ -167,6 +167,9 @@ class Gpu(Base):
     set. `reserved_permille`: what latency slices count of the time that the host's kernel can reserve; its limit is
     never less, whatever a host reports. `reported_*`: what it last said of both, None if nothing since the column was
     added. `schedulable` is a hint: some claim could have had a place there lately.
+
+    `uuid`, `serial` and `pci_ids` tell it from others, empty where its host has not said them. `address`: where it was
+    last, or where no card is if another has that place.
     """
 
     __tablename__ = "gpus"
@@ -208,6 +211,9 @@ class Gpu(Base):
     reserved_permille: Mapped[int] = mapped_column(server_default="0")
     schedulable: Mapped[bool] = mapped_column(server_default=text("true"))
     reported_mem_bytes: Mapped[int | None]
+    uuid: Mapped[str] = mapped_column(String(80), server_default=text("''"))
+    serial: Mapped[str] = mapped_column(String(80), server_default=text("''"))
+    pci_ids: Mapped[str] = mapped_column(String(9), server_default=text("''"))
     reported_reserve_limit_permille: Mapped[int | None]
 
 

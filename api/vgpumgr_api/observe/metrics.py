@@ -191,6 +191,7 @@ def _families(known: Figures) -> Iterator[Metric]:
             "Hosts with slices, or that may start VMs with such, that nobody claimed.",
             known.hosts_unknown,
         ),
+        ("vgpumgr_slices_without_gpu", "Claims whose GPU is not in its host.", known.slices_without_gpu),
         ("vgpumgr_heartbeat_age_max_seconds", "Age of the oldest last report of an enrolled host.", known.heartbeat_s),
         ("vgpumgr_outbox_events", "Events that no reader has numbered yet.", known.outbox_events),
         ("vgpumgr_outbox_lag_seconds", "Age of the oldest of them.", known.outbox_lag_s),

@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Float, and_, case, cast, func, select
 from sqlalchemy.orm import Session
 
+from vgpumgr.wire.resources import SliceState
 from vgpumgr_api.db import models, records
 from vgpumgr_api.db.database import now
 from vgpumgr_api.db.ledger import Unbooked
@@ -29,6 +30,7 @@ class Figures:
     hosts_silent: int
     hosts_unconfirmed: int
     hosts_unknown: int
+    slices_without_gpu: int
     heartbeat_s: float
     slices: dict[str, int]
     capacity: dict[str, int]
@@ -61,6 +63,7 @@ def figures(session: Session) -> Figures:
         hosts_silent=silent,
         hosts_unconfirmed=_count(session, models.Host.enrolled_at.is_not(None), ~models.Host.epoch_confirmed),
         hosts_unknown=unknown,
+        slices_without_gpu=_slices_without_gpu(session),
         heartbeat_s=_age_s(session, oldest),
         slices=_slices(session),
         capacity={"gpus": gpus[0], "share_permille": gpus[0] * GPU_SHARE_PERMILLE, "mem_bytes": int(gpus[1])},
@@ -93,6 +96,17 @@ def _slices(session: Session) -> dict[str, int]:
         .subquery()
     )
     return dict(session.execute(select(each.c.state, func.count()).group_by(each.c.state)).all())
+
+
+def _slices_without_gpu(session: Session) -> int:
+    """Claims of cards that were taken out, are broken, or are in another host. A fenced host lost them with it."""
+    statement = (
+        select(func.count())
+        .select_from(models.Slice)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .where(models.Slice.state == SliceState.CLAIMED.value, ~models.Gpu.present)
+    )
+    return session.scalar(statement) or 0
 
 
 def _heartbeats(session: Session) -> tuple[datetime | None, int, int]:

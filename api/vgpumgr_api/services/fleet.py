@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The API's side of a host's agent: enrolment, desired state, binding. Reports are taken in by `reports`."""
 
+from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
@@ -11,6 +12,7 @@ from vgpumgr.wire.fleet import (
     LEASE_S,
     Bind,
     Desired,
+    DesiredCard,
     DesiredGroup,
     DesiredSlice,
     Enroll,
@@ -150,13 +152,13 @@ def desired(session: Session, actor: Actor, host: str, *, lease_s: int = LEASE_S
             .order_by(models.Gpu.address, models.Tenant.name, models.Slice.id)
         )
     ]
-    parties: dict[tuple[str, str], list[View]] = {}
+    parties: dict[tuple[UUID, str], list[View]] = {}
     for one in seen:
-        parties.setdefault((one.gpu.address, one.tenant), []).append(one)
+        parties.setdefault((one.gpu.id, one.tenant), []).append(one)
     groups: list[DesiredGroup] = []
     slices: list[DesiredSlice] = []
-    for (gpu, tenant), members in parties.items():
-        group, its_slices = _party(gpu, tenant, members)
+    for (_, tenant), members in parties.items():
+        group, its_slices = _party(tenant, members)
         # A group of deleted slices alone keeps what it has, and is not named: its agent forgets it once it is empty.
         if its_slices:
             groups.append(group)
@@ -219,8 +221,9 @@ def bind(session: Session, actor: Actor, host: str, slice_id: UUID, request: Bin
     return answer(view(session.execute(views().where(models.Slice.id == slice_id)).one()))
 
 
-def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, list[DesiredSlice]]:
+def _party(tenant: str, members: list[View]) -> tuple[DesiredGroup, list[DesiredSlice]]:
     """A deleted or lost slice counts until its host confirms that it is gone: its VM may run on, beside the others'."""
+    gpu, card = members[0].gpu.address, _card(members[0].gpu)
     plan = plan_group(
         {
             one.slice.id: Part(
@@ -235,6 +238,7 @@ def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, li
     )
     group = DesiredGroup(
         gpu=gpu,
+        card=card,
         tenant=tenant,
         weight=plan.weight,
         timeslice_us=plan.timeslice_us,
@@ -249,6 +253,7 @@ def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, li
         DesiredSlice(
             id=one.slice.id,
             gpu=gpu,
+            card=card,
             tenant=tenant,
             vm_uuid=one.slice.vm_uuid,
             mdev_type=one.slice.mdev_type,
@@ -261,3 +266,10 @@ def _party(gpu: str, tenant: str, members: list[View]) -> tuple[DesiredGroup, li
         if one.slice.state == SliceState.CLAIMED.value
     ]
     return group, slices
+
+
+def _card(gpu: Any) -> DesiredCard | None:
+    """Of a row of `views()`."""
+    if not (gpu.uuid or gpu.serial or gpu.pci_ids):
+        return None
+    return DesiredCard(uuid=gpu.uuid, serial=gpu.serial, pci_ids=gpu.pci_ids)

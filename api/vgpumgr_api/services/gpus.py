@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from vgpumgr.cards import Card
 from vgpumgr.control.sysfs import DRIVER
 from vgpumgr.wire.common import Page, Policy
 from vgpumgr.wire.resources import Gpu, GpuPatch, HostState, MemoryClass
@@ -123,6 +124,10 @@ def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str,
         id=gpu.id,
         host=host,
         address=gpu.address,
+        uuid=gpu.uuid,
+        serial=gpu.serial,
+        pci_ids=gpu.pci_ids,
+        identified_by=Card(uuid=gpu.uuid, serial=gpu.serial).identified_by,
         engine=gpu.engine,
         backend=gpu.backend,
         driver=driver,

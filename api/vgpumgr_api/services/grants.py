@@ -17,7 +17,7 @@ from vgpumgr.wire.common import Page
 from vgpumgr.wire.usage import Grant
 from vgpumgr_api.db import ledger, models
 from vgpumgr_api.db.database import now
-from vgpumgr_api.db.statements import change, parameters_for, prefixed
+from vgpumgr_api.db.statements import change, parameters_for, prefixed, table_of
 from vgpumgr_api.db.types import Instant
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.ledger_scope import LedgerFilter, reachable, require_kept
@@ -68,6 +68,33 @@ def end(session: Session, slice_ids: Sequence[UUID]) -> None:
             .where(ledger.Grant.slice_id.in_(slice_ids[start : start + BATCH]), ledger.Grant.ended_at.is_(None))
             .values(deleted_at=func.coalesce(ledger.Grant.deleted_at, moment), ended_at=moment),
         )
+
+
+def move(session: Session, gpu_id: UUID, address: str) -> None:
+    """A GPU is at another address: what its host counts from now on is of there. Each life goes on as another one.
+
+    The caller holds the GPU.
+    """
+    slices = session.scalars(select(models.Slice.id).where(models.Slice.gpu_id == gpu_id).with_for_update()).all()
+    columns = table_of(ledger.Grant).c
+    rows = [
+        dict(row)
+        for start in range(0, len(slices), BATCH)
+        for row in session.execute(
+            select(*columns).where(
+                columns.slice_id.in_(slices[start : start + BATCH]), columns.ended_at.is_(None), columns.gpu != address
+            )
+        ).mappings()
+    ]
+    if not rows:
+        return
+    end(session, [row["slice_id"] for row in rows])
+    moment = session.scalar(select(_instant(session)))
+    others = [
+        row | {"id": uuid4(), "gpu": address, "started_at": moment, "deleted_at": row["deleted_at"] and moment}
+        for row in rows
+    ]
+    session.connection().execute(insert(ledger.Grant), others)
 
 
 def list_grants(session: Session, actor: Actor, page: PageRequest, wanted: LedgerFilter) -> Page[Grant]:

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What GPUs a host has. A GPU that is gone stays, marked absent, as long as its host does: claims refer to it."""
+"""What GPUs a host has. A GPU that is gone stays, marked absent, as long as its host does: claims refer to it.
 
-from collections.abc import Sequence
+Claims, labels and what operators set belong to the card. It keeps them when it is found at another address.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import delete, exists, insert, or_, select, update
+from sqlalchemy import delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
+from vgpumgr.cards import Card, Known, distinct, located, nowhere
 from vgpumgr.wire.common import MEM_BYTES_MAX
 from vgpumgr.wire.fleet import ReportedGpu
 from vgpumgr.wire.problem import Code, Reason
@@ -14,7 +20,7 @@ from vgpumgr_api.db import models
 from vgpumgr_api.db.reservations import Hold
 from vgpumgr_api.db.statements import change, larger_of
 from vgpumgr_api.errors import Refusal
-from vgpumgr_api.services import events
+from vgpumgr_api.services import events, grants
 from vgpumgr_api.services.actors import Actor
 from vgpumgr_api.services.text import printable
 
@@ -28,7 +34,12 @@ Inventory = tuple[dict[str, str | int], dict[str, int]]
 """Columns of a GPU as reported, and bytes of its types."""
 
 
-COLUMNS = tuple(name for name in ReportedGpu.model_fields if name not in ("address", "types"))
+COLUMNS = tuple(
+    name for name in ReportedGpu.model_fields if name not in ("address", "types", "uuid", "serial", "pci_ids")
+)
+
+HIT_MAX = 20
+"""Tenants and slices that an event about a GPU names."""
 
 
 def take_inventory(session: Session, actor: Actor, host: models.Host, reported: list[ReportedGpu]) -> bool:
@@ -36,23 +47,45 @@ def take_inventory(session: Session, actor: Actor, host: models.Host, reported: 
 
     The usual report changes nothing and locks no GPU, so that claims go on meanwhile.
     """
-    known = {gpu.address: gpu for gpu in session.scalars(select(models.Gpu).where(models.Gpu.host_id == host.id))}
-    types = _types(session, [gpu.id for gpu in known.values()])
-    changed = False
-    seen = {gpu.address: _bounded(gpu) for gpu in reported}
     # By id, as everybody locks GPUs; new ones are nobody else's yet.
-    for gpu in sorted(known.values(), key=lambda gpu: gpu.id):
-        said = seen.get(gpu.address)
-        if said is None:
+    known = session.scalars(select(models.Gpu).where(models.Gpu.host_id == host.id).order_by(models.Gpu.id)).all()
+    types = _types(session, [gpu.id for gpu in known])
+    seen = {gpu.address: _bounded(gpu) for gpu in reported}
+    cards = distinct({address: _card(gpu) for address, gpu in seen.items()})
+    places = located({gpu.id: Known(card=_card(gpu), address=gpu.address, present=gpu.present) for gpu in known}, cards)
+    changed = _vacate(session, known, places, seen)
+    for gpu in known:
+        if gpu.id not in places:
             if gpu.present:
                 mark_absent(session, actor, host, gpu)
                 changed = True
-        elif not gpu.present or _said(said) != _stored(gpu, types.get(gpu.id, {})) or _was_other(gpu, said):
-            changed |= _update(session, actor, host, gpu, said, types.get(gpu.id, {}))
-    new = sorted(seen.keys() - known.keys())
-    _make_room(session, [gpu for gpu in known.values() if gpu.address not in seen], len(known) + len(new))
-    _add(session, actor, host, [seen[address] for address in new])
+            continue
+        said = seen[places[gpu.id]]
+        learned = _card(gpu).learned(cards[said.address])
+        same = (gpu.address, _card(gpu), _said(said)) == (said.address, learned, _stored(gpu, types.get(gpu.id, {})))
+        if not gpu.present or not same or _was_other(gpu, said):
+            changed |= _update(session, actor, host, gpu, said, learned, types.get(gpu.id, {}))
+    new = sorted(seen.keys() - set(places.values()))
+    _make_room(session, [gpu for gpu in known if gpu.id not in places], len(known) + len(new))
+    _add(session, actor, host, [(seen[address], cards[address]) for address in new])
     return changed or bool(new)
+
+
+def _vacate(
+    session: Session, known: Sequence[models.Gpu], places: Mapping[UUID, str], seen: Mapping[str, ReportedGpu]
+) -> bool:
+    """Takes GPUs from addresses where others are now, so that no two have the same at any moment."""
+    taken = {gpu.address for gpu in known} | seen.keys()
+    moved = [gpu for gpu in known if gpu.address in seen and places.get(gpu.id) != gpu.address]
+    for gpu in moved:
+        aside = nowhere(str(gpu.id), taken)
+        taken.add(aside)
+        change(session, update(models.Gpu).where(models.Gpu.id == gpu.id).values(address=aside))
+    return bool(moved)
+
+
+def _card(gpu: models.Gpu | ReportedGpu) -> Card:
+    return Card(uuid=gpu.uuid, serial=gpu.serial, pci_ids=gpu.pci_ids)
 
 
 def _bounded(gpu: ReportedGpu) -> ReportedGpu:
@@ -104,13 +137,14 @@ def _was_other(gpu: models.Gpu, said: ReportedGpu) -> bool:
     return any(before not in (None, now) for now, before in sizes)
 
 
-def _add(session: Session, actor: Actor, host: models.Host, new: Sequence[ReportedGpu]) -> None:
+def _add(session: Session, actor: Actor, host: models.Host, new: Sequence[tuple[ReportedGpu, Card]]) -> None:
     """In few statements: who reports may hold the lock of a tenant's quota."""
     gpus = [
         models.Gpu(
             id=uuid4(),
             host_id=host.id,
             address=said.address,
+            **asdict(card),
             **_columns(said),
             **_sizes(said),
             present=True,
@@ -118,22 +152,28 @@ def _add(session: Session, actor: Actor, host: models.Host, new: Sequence[Report
             mem_used=0,
             reserved_permille=0,
         )
-        for said in new
+        for said, card in new
     ]
     session.add_all(gpus)
     session.flush()
-    _add_types(session, [(gpu.id, said) for gpu, said in zip(gpus, new, strict=True)])
-    for said in new:
+    _add_types(session, [(gpu.id, said) for gpu, (said, _) in zip(gpus, new, strict=True)])
+    for said, _ in new:
         events.record(session, actor, "gpu.found", f"{host.name}/{said.address}")
 
 
 def _update(
-    session: Session, actor: Actor, host: models.Host, gpu: models.Gpu, said: ReportedGpu, types: dict[str, int]
+    session: Session,
+    actor: Actor,
+    host: models.Host,
+    gpu: models.Gpu,
+    said: ReportedGpu,
+    card: Card,
+    types: dict[str, int],
 ) -> bool:
     # A GPU may have shrunk below what claims use; what is used stays granted, and nothing more is.
     larger = larger_of(session)
-    before = _stored(gpu, types)
-    was_present = gpu.present
+    before = _stored(gpu, types), _card(gpu)
+    was_present, was_at = gpu.present, gpu.address
     change(
         session,
         update(models.Gpu)
@@ -141,7 +181,9 @@ def _update(
         .values(
             _columns(said)
             | _sizes(said)
+            | asdict(card)
             | {
+                "address": said.address,
                 "mem_bytes": larger(said.mem_bytes, models.Gpu.mem_used),
                 "reserve_limit_permille": larger(said.reserve_limit_permille, models.Gpu.reserved_permille),
                 "present": True,
@@ -151,17 +193,38 @@ def _update(
     session.refresh(gpu)
     if types != _said(said)[-1]:
         _replace_types(session, gpu.id, said)
-    changed = not was_present or before != _stored(gpu, _said(said)[-1])
+    name = f"{host.name}/{gpu.address}"
+    if was_at != gpu.address:
+        grants.move(session, gpu.id, gpu.address)
+        events.record(session, actor, "gpu.moved", name, detail={"from": was_at, **_hit(session, gpu.id)})
+    changed = not was_present or before != (_stored(gpu, _said(said)[-1]), _card(gpu))
     if changed:
-        events.record(session, actor, "gpu.changed" if was_present else "gpu.found", f"{host.name}/{gpu.address}")
-    return changed
+        events.record(session, actor, "gpu.changed" if was_present else "gpu.found", name)
+    return changed or was_at != gpu.address
 
 
 def mark_absent(session: Session, actor: Actor, host: models.Host, gpu: models.Gpu) -> None:
     """Notes that a GPU is gone, or its host: no claim gets it, not even one that is waiting for its lock."""
+    name = f"{host.name}/{gpu.address}"
     change(session, update(models.Gpu).where(models.Gpu.id == gpu.id).values(present=False))
     session.refresh(gpu)
-    events.record(session, actor, "gpu.absent", f"{host.name}/{gpu.address}")
+    events.record(session, actor, "gpu.absent", name, detail=_hit(session, gpu.id))
+
+
+def _hit(session: Session, gpu_id: UUID) -> dict[str, Any]:
+    """What an operator has to know of a GPU that is elsewhere or gone: whose slices, how many, and some of them."""
+    of_gpu = models.Slice.gpu_id == gpu_id
+    slices = session.scalars(select(models.Slice.id).where(of_gpu).order_by(models.Slice.id).limit(HIT_MAX)).all()
+    if not slices:
+        return {}
+    tenants = session.scalars(
+        select(models.Tenant.name)
+        .where(exists().where(of_gpu, models.Slice.tenant_id == models.Tenant.id))
+        .order_by(models.Tenant.name)
+        .limit(HIT_MAX)
+    )
+    number = session.scalar(select(func.count()).select_from(models.Slice).where(of_gpu))
+    return {"slices": number, "tenants": list(tenants), "some": [str(one) for one in slices]}
 
 
 def _types(session: Session, gpus: list[UUID]) -> dict[UUID, dict[str, int]]:

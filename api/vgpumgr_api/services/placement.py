@@ -58,6 +58,7 @@ class PlacedGpu:
     max_chunk_us: int
     policy: str
     backend: str
+    present: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

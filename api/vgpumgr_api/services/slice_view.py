@@ -29,7 +29,9 @@ _SLICE: Bundle[Any] = Bundle(
     _slice.reserve_period_us,
 )
 _GPU: Bundle[Any] = Bundle(
-    "gpu", *(_gpu.id, _gpu.address, _gpu.timeslice_min_us, _gpu.max_chunk_us, _gpu.policy, _gpu.backend)
+    "gpu",
+    *(_gpu.id, _gpu.address, _gpu.timeslice_min_us, _gpu.max_chunk_us, _gpu.policy, _gpu.backend),
+    *(_gpu.present, _gpu.uuid, _gpu.serial, _gpu.pci_ids),
 )
 _OBSERVED: Bundle[Any] = Bundle(
     "observed",
@@ -40,6 +42,10 @@ _OBSERVED: Bundle[Any] = Bundle(
 _PROGRESS: Bundle[Any] = Bundle(
     "progress", *(SliceProgress.state, SliceProgress.since, SliceProgress.reason, SliceProgress.detail)
 )
+GPU_ABSENT = "gpu.absent"
+"""Why a slice of a GPU that its host does not have cannot be used."""
+
+_ENDING = (SliceState.RELEASING, SliceState.LOST)
 _OWN = aliased(models.Quota)
 _ACCOUNT = aliased(models.Quota)
 
@@ -59,6 +65,8 @@ class SeenGpu(Protocol):
     def policy(self) -> str: ...
     @property
     def backend(self) -> str: ...
+    @property
+    def present(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +159,10 @@ def answer(seen: View) -> Slice:
     """Returns a claim as clients see it."""
     claim, gpu, observed, progress = seen.slice, seen.gpu, seen.observed, seen.progress
     means = means_of(gpu.backend)
+    state = SliceState(progress.state if progress else claim.state)
+    reason, detail = (progress.reason, progress.detail) if progress else ("", "")
+    if not gpu.present and state not in _ENDING:
+        reason, detail = GPU_ABSENT, f"its GPU is not in its host; {detail}" if detail else "its GPU is not in its host"
     return Slice(
         id=claim.id,
         tenant=seen.tenant,
@@ -163,10 +175,10 @@ def answer(seen: View) -> Slice:
         gpu=gpu.address,
         gpu_id=gpu.id,
         mdev_type=claim.mdev_type,
-        state=SliceState(progress.state if progress else claim.state),
+        state=state,
         state_since=progress.since if progress else claim.created_at,
-        state_reason=progress.reason if progress else "",
-        state_detail=progress.detail if progress else "",
+        state_reason=reason,
+        state_detail=detail,
         affinity=tie(claim.affinity, claim.affinity_level),
         anti_affinity=tie(claim.anti_affinity, claim.anti_affinity_level),
         band=Band(claim.band),

@@ -116,6 +116,16 @@ def test_a_host_that_enrolls_is_silent_and_has_no_unknown_slices_until_it_report
     assert told() == (0, 1)
 
 
+def test_slices_whose_gpu_is_gone_are_counted(cloud: Cloud) -> None:
+    host = cloud.host("h1")
+    web = cloud.tenant("acme", share_permille=300, mem_bytes=1 << 40, slices=10)
+    cloud.profile("p", 200)
+    web.post("/v1/slices", {"tenant": "acme", "profile": "p"})
+    assert said(cloud)["vgpumgr_slices_without_gpu"] == 0
+    assert host.report(gpus=())
+    assert said(cloud)["vgpumgr_slices_without_gpu"] == 1
+
+
 def test_clients_cannot_make_series(cloud: Cloud) -> None:
     def pester(number: int) -> set[str]:
         cloud.nobody("GET", f"/v1/anything/{number}")

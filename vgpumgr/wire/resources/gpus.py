@@ -10,6 +10,7 @@ from vgpumgr.wire.common import (
     Answer,
     FairRatio,
     Generation,
+    IdentifiedBy,
     LabelsPatch,
     MdevTypeId,
     MemBytes,
@@ -37,6 +38,9 @@ class GpuPatch(Request):
 class Gpu(Answer):
     """One accelerator. `used_*` counts claims, never what a host reports. `present`: in its host's last report.
 
+    `address`: where it is, or was last; in PCI domain ffffffff if another has that place. `identified_by`: what of
+    `uuid`, `serial` and `address` tells it from others, so that its slices and labels follow it to another address.
+
     `fair_ratio_permille`: how often its time is promised to fair slices. At 2000 one of 500 is sure of 250 when all are
     busy, and counts as that in `used_share_permille`; a strict one always counts whole, and is sure of it. `labels`:
     its own; those of its host count as well where it has none of that key.
@@ -52,6 +56,10 @@ class Gpu(Answer):
     id: UUID
     host: Name
     address: PciAddress
+    uuid: str = ""
+    serial: str = ""
+    pci_ids: str = ""
+    identified_by: IdentifiedBy = IdentifiedBy.ADDRESS
     engine: str
     backend: str
     driver: str = ""

@@ -167,8 +167,8 @@ class Slice(Answer):
     """A device for one VM: `id` is the UUID of its mediated device and goes into the domain's XML.
 
     `state_since`: when it came to its state. `state_reason`, a frozen code, and `state_detail` say why it is `failed`
-    or `orphaned`; the latter also what its host finds wrong with one that is `attached`. `reserve_period_us`: the
-    longest that its work waits for its share, in the latency band.
+    or `orphaned`, or that its GPU is absent (`gpu.absent`). The latter also says what its host finds wrong with one
+    that is `attached`. `reserve_period_us`: the longest that its work waits for its share, in the latency band.
     """
 
     id: UUID

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A claim is of a card: the agent makes its slice where that card is, and nowhere else."""
+
+from pathlib import Path
+
+import pytest
+from vgpumgr_agent import hooks
+
+from tests.agent.fakeapi import FakeApi, claim, group
+from tests.agent.fakekernel import GPU, OTHER_GPU, FakeKernel
+from tests.agent.host import VM, A, B, Host
+from vgpumgr.control import pci
+from vgpumgr.wire.fleet import DesiredCard
+
+HERE, THERE = DesiredCard(serial="0000000000000011"), DesiredCard(serial="0000000000000022")
+SERIAL_AT = 0x150
+
+
+def config(serial: str, *, at: int = SERIAL_AT) -> bytes:
+    """Configuration space of a function with another extended capability before the serial number."""
+    content = bytearray(4096)
+    content[0x100:0x104] = (0x0001 | at << 20).to_bytes(4, "little")
+    content[at : at + 4] = (0x0003).to_bytes(4, "little")
+    content[at + 4 : at + 12] = bytes.fromhex(serial)[::-1]
+    return bytes(content)
+
+
+def plug(kernel: FakeKernel, address: str, card: DesiredCard, device: str = "0x2330") -> None:
+    """Put a card into a place; the host is off."""
+    directory = kernel.paths.pci_device(address)
+    (directory / "vendor").write_text("0x10de\n")
+    (directory / "device").write_text(f"{device}\n")
+    (directory / "config").write_bytes(config(card.serial))
+
+
+@pytest.fixture
+def swappable(host: Host, kernel: FakeKernel, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """A claim of each of two cards."""
+    monkeypatch.setattr(hooks, "_DECIDE_S", 1.0)
+    plug(kernel, GPU, HERE)
+    plug(kernel, OTHER_GPU, THERE)
+    api.set(
+        groups=[group("blue", 600, card=HERE), group("blue", 200, card=THERE, gpu=OTHER_GPU)],
+        slices=[claim(A, vm=VM, card=HERE), claim(B, vm=VM, card=THERE, gpu=OTHER_GPU)],
+    )
+    host.learn()
+    return host
+
+
+def places(host: Host) -> dict[str, str]:
+    return {uuid: found.gpu for uuid, found in host.kernel.slices.items()}
+
+
+def weights(host: Host) -> dict[str, int]:
+    return {gpu: found.weight for (gpu, _), found in host.kernel.tenants.items() if found.configured}
+
+
+def swap(host: Host) -> None:
+    host.kernel.reboot()
+    plug(host.kernel, GPU, THERE)
+    plug(host.kernel, OTHER_GPU, HERE)
+
+
+def test_the_report_says_what_cards_say_of_themselves(swappable: Host) -> None:
+    assert [(gpu.address, gpu.serial, gpu.pci_ids) for gpu in swappable.api.last().gpus] == [
+        (GPU, HERE.serial, "10de:2330"),
+        (OTHER_GPU, THERE.serial, "10de:2330"),
+    ]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_slices_and_shares_follow_cards_that_were_swapped(swappable: Host, looks: bool) -> None:
+    """Also where the VM starts before the agent has looked, and while the API cannot be asked."""
+    swap(swappable)
+    swappable.api.away = True
+    swappable.restart()
+    if looks:
+        swappable.reconcile()
+    swappable.start(A, B)
+    assert places(swappable) == {str(A): OTHER_GPU, str(B): GPU}
+    assert weights(swappable) == {GPU: 200, OTHER_GPU: 600}
+
+
+def test_a_document_with_addresses_of_before_names_the_same_claims(swappable: Host) -> None:
+    """In one that is not trusted a claim on another GPU would count as one that is no longer named."""
+    swap(swappable)
+    swappable.reconcile()
+    swappable.api.set(epoch_confirmed=False)
+    swappable.learn()
+    assert swappable.store is not None
+    assert swappable.store.kept is not None
+    assert [one.unnamed_since for one in swappable.store.kept.claims] == [None, None]
+    swappable.start(A)
+    assert places(swappable) == {str(A): OTHER_GPU}
+
+
+def test_another_card_in_its_place_is_not_given_out(swappable: Host) -> None:
+    swappable.kernel.reboot()
+    plug(swappable.kernel, GPU, DesiredCard(serial="0000000000000033"))
+    swappable.reconcile()
+    assert swappable.refused(A) == "gpu.absent"
+    assert places(swappable) == {}
+    assert GPU not in weights(swappable)
+    [line] = swappable.api.last().refusals
+    assert HERE.serial in line
+    assert str(A) in line
+    assert str(B) not in line
+
+    plug(swappable.kernel, GPU, HERE)
+    swappable.start(A)
+    swappable.reconcile()
+    assert places(swappable) == {str(A): GPU}
+    assert swappable.api.last().refusals == []
+
+
+def test_a_card_without_a_number_is_known_by_place_and_kind(swappable: Host) -> None:
+    kind = DesiredCard(pci_ids="10de:2330")
+    swappable.api.set(groups=[group(card=kind)], slices=[claim(A, vm=VM, card=kind)])
+    swappable.learn()
+    swappable.start(A)
+    swappable.release(A)
+    swappable.kernel.reboot()
+    plug(swappable.kernel, GPU, DesiredCard(serial="00" * 8), device="0x27b8")
+    assert swappable.refused(A) == "gpu.absent"
+
+
+def test_an_api_of_before_speaks_of_addresses(swappable: Host) -> None:
+    swappable.api.set(groups=[group()], slices=[claim(A, vm=VM)])
+    swappable.learn()
+    swap(swappable)
+    swappable.start(A)
+    assert places(swappable) == {str(A): GPU}
+
+
+def test_a_serial_number_is_found_in_configuration_space(tmp_path: Path) -> None:
+    def says(content: bytes) -> str:
+        (tmp_path / "config").write_bytes(content)
+        return pci.function(tmp_path).serial
+
+    assert says(config("48b02dfffe123456")) == "48b02dfffe123456"
+    assert says(config("48b02dfffe123456")[:256]) == ""  # what others than root may read
+    assert says(config("48b02dfffe123456")[: SERIAL_AT + 6]) == ""
+    assert says(b"\xff" * 4096) == ""
+    assert says(b"") == ""
+    assert says(config("00" * 8)) == says(config("ff" * 8)) == ""
+    endless = bytearray(config("48b02dfffe123456"))
+    endless[0x100:0x104] = (0x0001 | 0x100 << 20).to_bytes(4, "little")
+    assert says(bytes(endless)) == ""
+    (tmp_path / "vendor").write_text("0x10de\n")
+    assert pci.function(tmp_path).pci_ids == ""
+    (tmp_path / "device").write_text("0x2330\n")
+    assert pci.function(tmp_path).pci_ids == "10de:2330"
+    (tmp_path / "device").write_bytes(b"\xff\n")
+    assert pci.function(tmp_path).pci_ids == ""
