@@ -157,6 +157,12 @@ static void vgpu_vfio_release(struct vfio_device *vdev)
 	rcu_read_unlock();
 }
 
+/* Whether there is a permit that can still be used. The caller holds the parent's lock. */
+bool vgpu_device_permitted(const struct vgpu_device *device)
+{
+	return device->permit_until && time_before(jiffies, device->permit_until);
+}
+
 /*
  * Consume a permit when the parent asks for one, and keep the tenant from being
  * changed from now on. A permit is spent even if opening fails later.
@@ -167,8 +173,7 @@ bool vgpu_device_take(struct vgpu_device *device)
 	bool permitted;
 
 	mutex_lock(&parent->lock);
-	permitted = !parent->attach_permit ||
-		    (device->permit_until && time_before(jiffies, device->permit_until));
+	permitted = !parent->attach_permit || vgpu_device_permitted(device);
 	if (permitted) {
 		device->permit_until = 0;
 		vgpu_event_opened(device);

@@ -263,20 +263,26 @@ static ssize_t permit_store(struct device *dev, struct device_attribute *attr, c
 			    size_t count)
 {
 	struct vgpu_device *device = dev_get_drvdata(dev);
-	unsigned int permit;
-	int ret;
+	bool renew = sysfs_streq(text, "renew");
+	unsigned int permit = 1;
+	int ret = 0;
 
-	ret = kstrtouint(text, 10, &permit);
+	if (!renew)
+		ret = kstrtouint(text, 10, &permit);
 	if (!ret && permit > 1)
 		ret = -EINVAL;
 	if (ret)
 		return vgpu_attr_refused(dev, "permit", ret);
 	mutex_lock(&device->parent->lock);
-	device->permit_until = 0;
-	if (permit) /* 0 means none, also when jiffies wrap */
+	/* Opening takes the same lock: a permit that was used is not renewed. */
+	if (renew && !vgpu_device_permitted(device))
+		ret = -ENOENT;
+	else if (permit) /* 0 means none, also when jiffies wrap */
 		device->permit_until = (jiffies + VGPU_PERMIT_SECONDS * HZ) ?: 1;
+	else
+		device->permit_until = 0;
 	mutex_unlock(&device->parent->lock);
-	return count;
+	return ret ?: count;
 }
 static DEVICE_ATTR_ADMIN_RW(permit);
 

@@ -184,9 +184,20 @@ static DEVICE_ATTR_RO(abi_version);
 
 static ssize_t features_show(struct device *dev, struct device_attribute *attr, char *text)
 {
-	return sysfs_emit(text, "weight timeslice cap permit reservation hold policy\n");
+	return sysfs_emit(text, "weight timeslice cap permit renewal reservation hold policy\n");
 }
 static DEVICE_ATTR_RO(features);
+
+/* Reading it from the function takes CAP_SYS_ADMIN. All ones: the function does not answer. */
+static ssize_t serial_show(struct device *dev, struct device_attribute *attr, char *text)
+{
+	u64 serial = pci_get_dsn(to_pci_dev(dev));
+
+	if (!serial || serial == U64_MAX)
+		return sysfs_emit(text, "\n");
+	return sysfs_emit(text, "%016llx\n", serial);
+}
+static DEVICE_ATTR_RO(serial);
 
 static struct attribute *vgpu_parent_attrs[] = {
 	&dev_attr_attach.attr,
@@ -201,6 +212,7 @@ static struct attribute *vgpu_parent_attrs[] = {
 	&dev_attr_reserve_limit_permille.attr,
 	&dev_attr_abi_version.attr,
 	&dev_attr_features.attr,
+	&dev_attr_serial.attr,
 	NULL
 };
 

@@ -557,6 +557,7 @@ void vgpu_device_disable(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_revoke(struct vgpu_device *device);	/* parent->lock held */
 /* Also called by kunit/. */
+bool vgpu_device_permitted(const struct vgpu_device *device);
 bool vgpu_device_take(struct vgpu_device *device);
 int vgpu_device_publish(struct vgpu_device *device);
 void vgpu_device_withdraw(struct vgpu_device *device);

@@ -23,6 +23,7 @@ from vgpumgr_agent.reconcile import (
     ForgetGroup,
     HaltExecutor,
     RemoveSlice,
+    RenewPermit,
     StartExecutor,
     Why,
 )
@@ -97,6 +98,10 @@ class Actions:
                 log.info("tenant %s on GPU %s: group forgotten", key[1], key[0])
             case ApplySlice(claim):
                 self._backend.apply(claim)
+            case RenewPermit(uuid):
+                if not self._backend.renew(uuid):
+                    return False
+                log.info("slice %s: its VM is still starting: its permit was renewed", uuid)
             case StartExecutor(uuid):
                 if not self._backend.execute(uuid):
                     return False
@@ -133,6 +138,9 @@ def _note(outcome: Outcome, action: Action, error: BackendError) -> None:
             outcome.refusals.append(f"tenant {key[1]} on GPU {key[0]}: not forgotten: {error.reason}")
         case ApplySlice(claim):
             outcome.slices[claim.id] = error.reason
+        case RenewPermit(uuid):
+            if error.code not in _GONE:
+                outcome.slices[uuid] = f"its permit was not renewed: {error.reason}"
         case StartExecutor(uuid):
             if error.code not in _GONE:
                 outcome.slices[uuid] = error.reason

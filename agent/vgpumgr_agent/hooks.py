@@ -21,9 +21,10 @@ from vgpumgr.errors import ControlUnavailableError, UnknownGpuError, VgpumgrErro
 from vgpumgr.wire.fleet import DesiredSlice
 from vgpumgr_agent import faults
 from vgpumgr_agent.api import QUICK_S, ApiAwayError, ApiRefusedError
-from vgpumgr_agent.backends import BackendError, BackendRefusedError, BackendUnavailableError, SliceBackend
+from vgpumgr_agent.backends import BackendError, BackendRefusedError, BackendUnavailableError, Observed, SliceBackend
 from vgpumgr_agent.helper.protocol import Code
 from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookRefusedError
+from vgpumgr_agent.permits import Permits
 from vgpumgr_agent.placing import called
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.store import Store
@@ -86,6 +87,7 @@ class Hooks:
         self._acting = acting
         self._look = look
         self._wake = wake
+        self._permits = Permits(lambda: store.clock.now().boottime_s)
         self._waited = False
         self._failed: dict[UUID, str] = {}
 
@@ -122,6 +124,7 @@ class Hooks:
             self._failed |= {uuid: f"a VM did not start: {refused.told_of(uuid)}" for uuid in made}
             self._wake()
             raise
+        self._permits.given(made)
         for uuid in made:
             self._failed.pop(uuid, None)
         faults.point("hook.ready")
@@ -129,10 +132,21 @@ class Hooks:
         self._wake()
 
     def started(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:
-        """Have the new state reported."""
+        """Take back what the VM did not open, and have the new state reported."""
         log.info("domain %r (%s) runs with %s", domain, vm_uuid, ", ".join(map(str, devices)) or "nothing of ours")
+        self._take_back(vm_uuid, devices)
         if metadata or devices:
             self._wake()
+
+    def note_expired(self, observed: Observed) -> None:
+        """Keep for the report that a VM has not opened its slices in time. `observed`: as it is now."""
+        for uuid in self._permits.expired(observed):
+            why = (
+                "permit.expired: the VM did not open the slice in time, and has no QEMU process that still might; "
+                "see libvirt's log of the domain, and start it again"
+            )
+            log.warning("slice %s: %s", uuid, why)
+            self._failed[uuid] = f"a VM did not start: {why}"
 
     def release(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], reason: str) -> None:
         """Queue the removal of what is claimed for this VM."""
@@ -150,17 +164,21 @@ class Hooks:
 
     def unplug(self, *, vm_uuid: UUID, devices: Sequence[UUID], metadata: Sequence[UUID], domain: str) -> None:  # noqa: ARG002 - HookService
         """Take permits back; the reconciler removes what is closed. The VM still runs."""
+        log.info("domain %r (%s) gave back %s", domain, vm_uuid, ", ".join(map(str, devices)))
+        self._take_back(vm_uuid, devices)
+        self._wake()
+
+    def _take_back(self, vm_uuid: UUID, devices: Sequence[UUID]) -> None:
         for uuid in dict.fromkeys(devices):
             claim = self._store.claim(uuid)
             if claim is None or claim.vm_uuid != vm_uuid:
                 continue
-            log.info("slice %s unplugged from domain %r", uuid, domain)
+            self._permits.over([uuid])
             try:
                 with self._turn(time.monotonic() + _DECIDE_S):
                     self._backend.withdraw(uuid)
             except (BackendError, HookRefusedError) as error:
                 log.info("slice %s: permit not withdrawn: %s", uuid, error)
-        self._wake()
 
     # ---- who may
 

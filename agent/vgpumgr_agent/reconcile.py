@@ -73,6 +73,13 @@ class ApplySlice:
 
 
 @dataclass(frozen=True)
+class RenewPermit:
+    """Let a permit last longer, if the VM that it is for is still starting."""
+
+    uuid: UUID
+
+
+@dataclass(frozen=True)
 class RemoveSlice:
     """Remove a device, or the record of one that is gone. The helper refuses one that a VM has open."""
 
@@ -95,7 +102,10 @@ class HaltExecutor:
 
 
 _NONE = Orphans()
-Action = BindGpu | ConfigureGroup | ForgetGroup | ApplySlice | RemoveSlice | StartExecutor | HaltExecutor
+Action = BindGpu | ConfigureGroup | ForgetGroup | ApplySlice | RenewPermit | RemoveSlice | StartExecutor | HaltExecutor
+
+RENEW_BELOW_S = 75
+"""When a permit is renewed. It lasts 120 s, and the agent looks every 30 s at the latest."""
 
 
 def bindings(unusable: Sequence[Unusable], *, due: frozenset[str]) -> list[BindGpu]:
@@ -192,7 +202,9 @@ def _same_cap(wanted: DesiredGroup | DesiredSlice, found: ObservedGroup | Observ
     return (found.cap_us, found.cap_period_us) == (wanted.cap_us, wanted.cap_period_us)
 
 
-def _slices(wanted: Wanted, observed: Observed, released: frozenset[UUID]) -> Iterator[ApplySlice | RemoveSlice]:
+def _slices(
+    wanted: Wanted, observed: Observed, released: frozenset[UUID]
+) -> Iterator[ApplySlice | RenewPermit | RemoveSlice]:
     claims = {claim.id: claim for claim in wanted.slices}
     for uuid, found in sorted(observed.slices.items()):
         if not found.recorded or uuid in observed.removing:
@@ -201,8 +213,11 @@ def _slices(wanted: Wanted, observed: Observed, released: frozenset[UUID]) -> It
         why = _unwanted(found, claimed=claim is not None, dead=uuid in wanted.tombstones, released=uuid in released)
         if why is not None:
             yield RemoveSlice(uuid, why)
-        elif claim is not None and not _same_slice(claim, found):
-            yield ApplySlice(claim)
+        elif claim is not None:
+            if not _same_slice(claim, found):
+                yield ApplySlice(claim)
+            if not found.open and found.permit_s < RENEW_BELOW_S and found.vm_uuid == claim.vm_uuid is not None:
+                yield RenewPermit(uuid)
 
 
 def _unwanted(found: ObservedSlice, *, claimed: bool, dead: bool, released: bool) -> Why | None:

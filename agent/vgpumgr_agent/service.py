@@ -203,6 +203,7 @@ class Agent:
         kept = self._store.kept
         observed = self._look()
         kept = kept and documents.placed(kept, self._store.cards)
+        self.hooks.note_expired(observed)
         total = Outcome()
         for _ in range(_PASSES_MAX):
             actions = self._plan(kept, observed)

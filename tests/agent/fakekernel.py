@@ -52,6 +52,7 @@ class FakeKernel:
         self.loaded = True
         self.loads = True  # whether udev, asked to load the module, finds it
         self.udev = True  # whether udev acts on an event
+        self.renews = True  # whether the module knows how to renew a permit
         self.create_late = False  # somebody else is a moment faster with the next create
         self._make_host()
         self.socket_path = root / "kernel.sock"
@@ -307,7 +308,11 @@ class FakeKernel:
         shutil.rmtree(self.paths.pci_device(gpu) / uuid)
 
     def _permit(self, uuid: str, value: str) -> None:
-        if value == "1":
+        if value == "renew" and not self._permit_s(uuid):
+            raise OSError(errno.ENOENT, "no permit")
+        if value == "renew" and not self.renews:
+            raise OSError(errno.EINVAL, "malformed")
+        if value in ("1", "renew"):
             self.permits[uuid] = self.now_s + PERMIT_S
         else:
             self.permits.pop(uuid, None)

@@ -13,16 +13,6 @@ from vgpumgr.control import pci
 from vgpumgr.wire.fleet import DesiredCard
 
 HERE, THERE = DesiredCard(serial="0000000000000011"), DesiredCard(serial="0000000000000022")
-SERIAL_AT = 0x150
-
-
-def config(serial: str, *, at: int = SERIAL_AT) -> bytes:
-    """Configuration space of a function with another extended capability before the serial number."""
-    content = bytearray(4096)
-    content[0x100:0x104] = (0x0001 | at << 20).to_bytes(4, "little")
-    content[at : at + 4] = (0x0003).to_bytes(4, "little")
-    content[at + 4 : at + 12] = bytes.fromhex(serial)[::-1]
-    return bytes(content)
 
 
 def plug(kernel: FakeKernel, address: str, card: DesiredCard, device: str = "0x2330") -> None:
@@ -30,7 +20,7 @@ def plug(kernel: FakeKernel, address: str, card: DesiredCard, device: str = "0x2
     directory = kernel.paths.pci_device(address)
     (directory / "vendor").write_text("0x10de\n")
     (directory / "device").write_text(f"{device}\n")
-    (directory / "config").write_bytes(config(card.serial))
+    (kernel.paths.gpu(address) / "serial").write_text(f"{card.serial}\n")
 
 
 @pytest.fixture
@@ -120,7 +110,7 @@ def test_a_card_without_a_number_is_known_by_place_and_kind(swappable: Host) -> 
     swappable.start(A)
     swappable.release(A)
     swappable.kernel.reboot()
-    plug(swappable.kernel, GPU, DesiredCard(serial="00" * 8), device="0x27b8")
+    plug(swappable.kernel, GPU, DesiredCard(), device="0x27b8")
     assert swappable.refused(A) == "gpu.absent"
 
 
@@ -132,23 +122,22 @@ def test_an_api_of_before_speaks_of_addresses(swappable: Host) -> None:
     assert places(swappable) == {str(A): GPU}
 
 
-def test_a_serial_number_is_found_in_configuration_space(tmp_path: Path) -> None:
-    def says(content: bytes) -> str:
-        (tmp_path / "config").write_bytes(content)
-        return pci.function(tmp_path).serial
+def test_a_module_of_before_tells_no_serial_number(swappable: Host) -> None:
+    (swappable.kernel.paths.gpu(GPU) / "serial").unlink()
+    swappable.reconcile()
+    assert [(gpu.serial, gpu.pci_ids) for gpu in swappable.api.last().gpus] == [
+        ("", "10de:2330"),
+        (THERE.serial, "10de:2330"),
+    ]
+    swappable.start(A)
+    assert places(swappable) == {str(A): GPU}
 
-    assert says(config("48b02dfffe123456")) == "48b02dfffe123456"
-    assert says(config("48b02dfffe123456")[:256]) == ""  # what others than root may read
-    assert says(config("48b02dfffe123456")[: SERIAL_AT + 6]) == ""
-    assert says(b"\xff" * 4096) == ""
-    assert says(b"") == ""
-    assert says(config("00" * 8)) == says(config("ff" * 8)) == ""
-    endless = bytearray(config("48b02dfffe123456"))
-    endless[0x100:0x104] = (0x0001 | 0x100 << 20).to_bytes(4, "little")
-    assert says(bytes(endless)) == ""
+
+def test_vendor_and_device_are_one_word(tmp_path: Path) -> None:
+    assert pci.ids(tmp_path) == ""
     (tmp_path / "vendor").write_text("0x10de\n")
-    assert pci.function(tmp_path).pci_ids == ""
+    assert pci.ids(tmp_path) == ""
     (tmp_path / "device").write_text("0x2330\n")
-    assert pci.function(tmp_path).pci_ids == "10de:2330"
+    assert pci.ids(tmp_path) == "10de:2330"
     (tmp_path / "device").write_bytes(b"\xff\n")
-    assert pci.function(tmp_path).pci_ids == ""
+    assert pci.ids(tmp_path) == ""

@@ -337,6 +337,7 @@ VALID: dict[str, dict[str, Any]] = {
     "forget_group": {"gpu": GPU, "tenant": "blue"},
     "prepare": SLICE,
     "apply": {name: SLICE[name] for name in ("uuid", "tenant", "weight", "cap_us", "cap_period_us")},
+    "renew": {"uuid": UUID},
     "withdraw": {"uuid": UUID},
     "remove": {"uuid": UUID, "vm_gone": False, "withdraw": True},
     "execute": {"uuid": UUID},

@@ -16,6 +16,7 @@ from vgpumgr_agent.reconcile import (
     ForgetGroup,
     Orphans,
     RemoveSlice,
+    RenewPermit,
     Wanted,
     Why,
     orphans,
@@ -89,7 +90,13 @@ TABLE: dict[str, tuple[Wanted, Observed, list[Action]]] = {
     "a GPU that is not there": (WANTED, observed(gpus={}), []),
     "a GPU that cannot be shared": (WANTED, observed(gpus={GPU: gpu(types={})}), []),
     "a device that a VM has": (WANTED, observed(seen(A, open=True), groups=(seen_group(),)), []),
-    "a device that is about to be opened": (WANTED, observed(seen(A, permit_s=5), groups=(seen_group(),)), []),
+    "a device that is about to be opened": (WANTED, observed(seen(A, permit_s=75), groups=(seen_group(),)), []),
+    "a device that is not opened for long": (
+        WANTED, observed(seen(A, permit_s=74), groups=(seen_group(),)), [RenewPermit(A)]
+    ),
+    "a device that was permitted to another VM": (
+        WANTED, observed(seen(A, permit_s=9, vm_uuid=UUID(int=9)), groups=(seen_group(),)), []
+    ),
     "a device that nobody uses": (WANTED, observed(seen(A), groups=(seen_group(),)), [RemoveSlice(A, Why.IDLE)]),
     "a device in use with another weight": (
         WANTED, observed(seen(A, open=True, weight=1), groups=(seen_group(),)), [ApplySlice(CLAIM)]
@@ -105,7 +112,7 @@ TABLE: dict[str, tuple[Wanted, Observed, list[Action]]] = {
     "a tombstone of somebody else's device": (DEAD, observed(seen(A, recorded=False)), []),
     "a tombstone of what is going": (DEAD, observed(seen(A), removing=frozenset({A})), []),
     "a tombstone that a claim contradicts": (
-        replace(WANTED, tombstones=frozenset({A})), observed(seen(A, permit_s=9), groups=(seen_group(),)), []
+        replace(WANTED, tombstones=frozenset({A})), observed(seen(A, permit_s=90), groups=(seen_group(),)), []
     ),
     "a doomed group that is empty": (DEAD, observed(groups=(seen_group(),)), [ForgetGroup(KEY)]),
     "a doomed group with a device": (DEAD, observed(seen(B, open=True), groups=(seen_group(slices=1),)), []),
@@ -238,6 +245,8 @@ def carried_out(found: Observed, actions: list[Action]) -> Observed:
                     name: getattr(wanted_slice, name) for name in ("tenant", "weight", "cap_us", "cap_period_us")
                 }
                 slices[wanted_slice.id] = replace(slices[wanted_slice.id], **changes)
+            case RenewPermit(uuid):
+                slices[uuid] = replace(slices[uuid], permit_s=120)
             case RemoveSlice(uuid, _):
                 slices.pop(uuid, None)
                 stale.discard(uuid)

@@ -15,10 +15,11 @@ import pytest
 from tests.rig.gpu import ADDRESS, Gpu
 from tests.rig.settings import settings
 
-DOCUMENTED = {"EINVAL", "ERANGE", "EBUSY", "ENOSPC"}
+DOCUMENTED = {"EINVAL", "ERANGE", "EBUSY", "ENOSPC", "ENOENT"}
 NOT_OURS = ("remove", "uevent")
 
-GOOD = [b"blue", b"1", b"0", b"100", b"1000\n", b"any\n", b"permit", b"tenant=blue weight=2", b"16777216", b"lease"]
+GOOD = [b"blue", b"1", b"0", b"100", b"1000\n", b"any\n", b"permit", b"renew", b"tenant=blue weight=2", b"16777216"]
+GOOD += [b"lease"]
 NUMBERS = [b"-1", b"+1", b"0x10", b"010", b"1 ", b" 1", b"1\n\n", b"9" * 30, b"4294967295", b"4294967296"]
 WORDS = [b"", b"\n", b" ", b"weight=", b"=", b"tenant", b"weight=1 weight=2 cap_us=x", b"tenant=" + b"b" * 70]
 BYTES = [b"a" * 64, b"a" * 4095, b"a" * 5000, b"\0", b"1\0002", b"\xff\xfe", b"%s%n", b"../blue", b"1" * 4096]

@@ -319,6 +319,13 @@ DEFECTS = (
 		break;""",
     ),
     Defect(
+        tests="tests/kmod/test_permits.py",
+        wrong="a permit that was used or withdrawn is renewed",
+        source="device_attrs.c",
+        old="if (renew && !vgpu_device_permitted(device))",
+        new="if (false)",
+    ),
+    Defect(
         tests="tests/time/test_permit.py",
         wrong="a permit lasts five seconds longer",
         source="device_attrs.c",

@@ -275,6 +275,13 @@ class Sysfs:
         """Permit one opening of a slice during the next 120 s."""
         self.write(uuid, "permit", 1)
 
+    def renew(self, uuid: str) -> None:
+        """Let a permit end in 120 s from now. NotFoundError: it was used, withdrawn, or has ended.
+
+        InvalidFieldError from a module of before, without the feature ``renewal``.
+        """
+        self.write(uuid, "permit", "renew")
+
     def withdraw(self, uuid: str) -> None:
         """Take back a permit that was not used."""
         self.write(uuid, "permit", 0)

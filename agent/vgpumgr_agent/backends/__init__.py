@@ -201,6 +201,9 @@ class SliceBackend(Protocol):
     def apply(self, claim: DesiredSlice) -> None:
         """Bring a slice's tenant, weight and cap up to date, also while it is in use."""
 
+    def renew(self, uuid: UUID) -> bool:
+        """Let the permit of a VM that is still starting last longer. False if no VM does, or the permit was used."""
+
     def withdraw(self, uuid: UUID) -> None:
         """Take back an unused permit."""
 

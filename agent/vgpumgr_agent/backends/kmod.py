@@ -84,6 +84,10 @@ class KmodBackend:
         """Set tenant, weight and cap."""
         self._call("apply", **_share(claim))
 
+    def renew(self, uuid: UUID) -> bool:
+        """Renew a permit."""
+        return self._call("renew", uuid=str(uuid)).get("renewed") is True
+
     def withdraw(self, uuid: UUID) -> None:
         """Take a permit back."""
         self._call("withdraw", uuid=str(uuid))

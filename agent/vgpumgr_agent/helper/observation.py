@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from vgpumgr.control import pci
 from vgpumgr.control.model import Gpu, MdevType, Slice, Tenant
-from vgpumgr.control.pci import Function, function
 from vgpumgr.control.sysfs import Sysfs
 from vgpumgr.errors import NotFoundError
 from vgpumgr_agent.helper.records import Records
@@ -97,9 +97,7 @@ def observe(
                 permits.pop(uuid, None)
     answer: dict[str, Any] = {
         "boot_id": sysfs.boot_id(),
-        "gpus": [
-            _gpu(gpu, sysfs.types(gpu.name), function(sysfs.paths.pci_device(gpu.name))) for gpu in control.gpus()
-        ],
+        "gpus": [_gpu(sysfs, gpu) for gpu in control.gpus()],
         "groups": [_members(group, _GROUP) for group in control.tenants()],
         "slices": [
             {
@@ -115,13 +113,21 @@ def observe(
     return {**answer, "executors": executors()}
 
 
-def _gpu(gpu: Gpu, types: Sequence[MdevType], says: Function) -> dict[str, Any]:
+def _gpu(sysfs: Sysfs, gpu: Gpu) -> dict[str, Any]:
     return {
         **_members(gpu, _GPU),
-        **asdict(says),
+        "pci_ids": pci.ids(sysfs.paths.pci_device(gpu.name)),
+        "serial": _serial(sysfs, gpu.name),
         "mem_bytes": gpu.memory_total_bytes,
-        "types": [{"id": kind.id, "mem_bytes": mem} for kind in types if (mem := _memory_bytes(kind))],
+        "types": [{"id": kind.id, "mem_bytes": mem} for kind in sysfs.types(gpu.name) if (mem := _memory_bytes(kind))],
     }
+
+
+def _serial(sysfs: Sysfs, gpu: str) -> str:
+    try:
+        return sysfs.read_gpu(gpu, "serial")
+    except NotFoundError:  # the module is of before, or has just lost the GPU
+        return ""
 
 
 def _memory_bytes(kind: MdevType) -> int:

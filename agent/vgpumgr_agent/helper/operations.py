@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from vgpumgr.control.listed import MENDABLE, SETTINGS, Trouble, adoptable, listed, trouble
 from vgpumgr.control.model import Gpu, Slice, Tenant
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.errors import BusyError, NotFoundError, RefusedError, UnknownGpuError
+from vgpumgr.errors import BusyError, InvalidFieldError, NotFoundError, RefusedError, UnknownGpuError
 from vgpumgr_agent import faults
 from vgpumgr_agent.helper.execution import Execution
 from vgpumgr_agent.helper.executors import Executors
@@ -25,6 +25,7 @@ from vgpumgr_agent.helper.observation import observe
 from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
 from vgpumgr_agent.helper.records import Record, Records
 from vgpumgr_agent.helper.removals import Removals
+from vgpumgr_agent.helper.vms import is_starting
 
 log = logging.getLogger(__name__)
 
@@ -274,6 +275,22 @@ class Operations:
             faults.point("apply.set")
             return {}
 
+    def _renew(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:  # noqa: ARG002 - see run
+        """Let the permit of a VM that is still starting last longer. Whoever asks is not believed: QEMU has to live."""
+        with self._locked(uuid):
+            record = self._recorded(uuid)
+            starting = record.vm_uuid and is_starting(
+                self._sysfs.paths.root, record.vm_uuid, since_s=self._records.saved_s(uuid)
+            )
+            if not starting:
+                return {"renewed": False}
+            try:
+                self._sysfs.renew(uuid)
+            except (NotFoundError, InvalidFieldError):  # it was used a moment ago, or the module is of before
+                return {"renewed": False}
+            faults.point("renew.renewed")
+            return {"renewed": True}
+
     def _withdraw(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:  # noqa: ARG002 - see run
         with self._locked(uuid):
             self._recorded(uuid)
@@ -372,9 +389,11 @@ class Operations:
                 operation=f"find GPU {gpu}", errno=errno.ENODEV, field="gpu", reason="vgpumgr.ko does not share it"
             )
 
-    def _recorded(self, uuid: str) -> None:
-        if self._records.get(uuid) is None:
+    def _recorded(self, uuid: str) -> Record:
+        found = self._records.get(uuid)
+        if found is None:
             raise HelperRefusedError(Code.RECORD_MISSING, f"slice {uuid} is not one of ours")
+        return found
 
     def _require_permits(self, gpu: str) -> None:
         if self._sysfs.read_gpu(gpu, "attach") != "permit":

@@ -6,6 +6,7 @@ for and may be lost. Callers serialise changes of one slice.
 """
 
 import json
+import math
 import uuid as uuids
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +45,13 @@ class Records:
         except FileNotFoundError:
             return None
         return _parse(uuid, text)
+
+    def saved_s(self, uuid: str) -> float:
+        """Return when a record was written, by the wall clock; infinite if there is none."""
+        try:
+            return self._path(uuid).stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
 
     def all(self) -> list[Record]:
         """Return all records, by UUID."""

@@ -67,6 +67,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "forget_group": ("gpu", "tenant"),
     "prepare": ("uuid", "gpu", "mdev_type", "tenant", "vm_uuid", *_SHARE),
     "apply": ("uuid", "tenant", *_SHARE),
+    "renew": ("uuid",),
     "withdraw": ("uuid",),
     "remove": ("uuid", "vm_gone", "withdraw"),
     "execute": ("uuid",),

@@ -28,6 +28,7 @@ def test_a_gpu_tells_what_it_is(control: Control, host: Sysfs) -> None:
     assert gpu.max_chunk_us == int(host.read_gpu(GPU, "max_chunk_us"))
     assert gpu.timeslice_min_us == int(host.read_gpu(GPU, "timeslice_min_us"))
     assert host.read_gpu(GPU, "abi_version") == "2.0"
+    assert host.read_gpu(GPU, "serial") == ""  # none of these functions has one
     assert gpu.policy == host.read_gpu(GPU, "policy") == "best_effort"
     assert {"permit", "reservation", "hold", "policy"} <= set(host.read_gpu(GPU, "features").split())
     assert 0 < gpu.idle_ns <= gpu.wall_ns
