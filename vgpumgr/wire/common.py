@@ -10,6 +10,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 
 PERMILLE = 1000
 MEM_BYTES_MAX = 1 << 50
+WINDOW_BYTES = 64 << 20
+"""Of a slice that has an executor: BAR2 of its virtual function, see VGPU_WINDOWS_MAX in kmod/uapi/vgpu_device.h."""
 TIMESLICE_US_MIN, TIMESLICE_US_MAX = 100, 1_000_000
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]

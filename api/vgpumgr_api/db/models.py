@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from vgpumgr.wire.common import WINDOW_BYTES
 from vgpumgr_api.db.types import Instant
 
 
@@ -126,6 +127,7 @@ class Profile(Base):
     band: Mapped[str] = mapped_column(String(16), server_default="fair")
     reserve_period_us: Mapped[int | None]
     policy: Mapped[str | None] = mapped_column(String(16))
+    window_bytes: Mapped[int] = mapped_column(server_default=str(WINDOW_BYTES))
 
 
 class Host(Base):

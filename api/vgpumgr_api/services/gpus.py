@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from vgpumgr.cards import Card
+from vgpumgr.control.executor_settings import LENDING
 from vgpumgr.control.sysfs import DRIVER
 from vgpumgr.wire.common import Page, Policy
 from vgpumgr.wire.resources import Gpu, GpuPatch, HostState, MemoryClass
@@ -98,8 +99,20 @@ def _found(session: Session, gpu_id: UUID, *, lock: bool = False) -> tuple[model
 
 def _gpus(session: Session, rows: Sequence[tuple[models.Gpu, str]]) -> list[Gpu]:
     ids = [gpu.id for gpu, _ in rows]
-    types, labels = _types(session, ids), labels_of(session, GpuLabel, ids)
-    return [_gpu(gpu, host, types[gpu.id], labels[gpu.id]) for gpu, host in rows]
+    types, labels, windows = _types(session, ids), labels_of(session, GpuLabel, ids), _windows(session, ids)
+    return [_gpu(gpu, host, types[gpu.id], labels[gpu.id], windows.get(gpu.id, 0)) for gpu, host in rows]
+
+
+def _windows(session: Session, gpus: Sequence[UUID]) -> dict[UUID, int]:
+    """Bytes of the host that windows of slices may take, by GPU; of those whose slices have executors."""
+    rows = session.execute(
+        select(models.Slice.gpu_id, func.sum(models.Profile.window_bytes))
+        .join(models.Profile, models.Profile.id == models.Slice.profile_id)
+        .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
+        .where(models.Slice.gpu_id.in_(gpus), models.Gpu.engine == LENDING)
+        .group_by(models.Slice.gpu_id)
+    )
+    return {row[0]: int(row[1]) for row in rows}
 
 
 def _types(session: Session, gpus: Iterable[UUID]) -> dict[UUID, list[MemoryClass]]:
@@ -118,7 +131,7 @@ def _driver(types: Sequence[MemoryClass]) -> str:
     return types[0].id.rpartition("-")[0] if types else ""
 
 
-def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str, str]) -> Gpu:
+def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str, str], window_bytes: int) -> Gpu:
     driver = _driver(types)
     return Gpu(
         id=gpu.id,
@@ -143,6 +156,7 @@ def _gpu(gpu: models.Gpu, host: str, types: list[MemoryClass], labels: dict[str,
         places=gpu.places,
         reserve_limit_permille=gpu.reserve_limit_permille,
         used_reserve_permille=gpu.reserved_permille,
+        used_window_bytes=window_bytes,
         labels=labels,
         generation=gpu.generation,
     )

@@ -6,7 +6,7 @@ from uuid import uuid4
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.common import Band, Mode, Page, Policy
+from vgpumgr.wire.common import WINDOW_BYTES, Band, Mode, Page, Policy
 from vgpumgr.wire.problem import Code, Reason
 from vgpumgr.wire.resources import Profile, ProfileCreate
 from vgpumgr.wire.resources.profiles import RESERVE_PERIOD_US
@@ -37,6 +37,8 @@ def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Pr
     require_operator(actor)
     period_us = _reserve_period_us(request)
     _require_legal(request)
+    if request.window_bytes != WINDOW_BYTES:
+        raise _illegal("window_bytes", f"the module's windows have {WINDOW_BYTES} together; leave it out")
     refuse_duplicate(session, models.Profile.name, request.name, kind="profile")
     profile = models.Profile(
         id=uuid4(),
@@ -47,6 +49,7 @@ def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Pr
         band=request.band.value,
         reserve_period_us=period_us,
         policy=request.policy and request.policy.value,
+        window_bytes=request.window_bytes,
         generation=1,
         created_at=now(session),
     )
@@ -122,6 +125,7 @@ def _profile(profile: models.Profile) -> Profile:
         band=Band(profile.band),
         reserve_period_us=profile.reserve_period_us,
         policy=Policy(profile.policy) if profile.policy else None,
+        window_bytes=profile.window_bytes,
         generation=profile.generation,
         created_at=profile.created_at,
     )

@@ -47,7 +47,8 @@ class Gpu(Answer):
 
     `policy`: how its host shares it; only claims of profiles of that policy go there. `places`: how many slices
     fixed_share sells. `reserve_limit_permille`: how much of its time latency slices may reserve; they count
-    `used_reserve_permille`, each its share and one longest piece of work per period.
+    `used_reserve_permille`, each its share and one longest piece of work per period. `used_window_bytes`: memory of the
+    host that windows of its slices may take, beside `used_mem_bytes`; 0 where slices have no executors.
 
     `driver`: which its function is bound to, "" if that is not known. `adopted`: that is its vendor's driver, and our
     module shares the GPU all the same.
@@ -76,5 +77,6 @@ class Gpu(Answer):
     places: int = 0
     reserve_limit_permille: int = 0
     used_reserve_permille: int = 0
+    used_window_bytes: int = 0
     labels: dict[str, str] = Field(default_factory=dict)
     generation: Generation = 1

@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from vgpumgr.wire.common import (
+    WINDOW_BYTES,
     Answer,
     Band,
     Generation,
@@ -28,7 +29,8 @@ class ProfileCreate(Request):
 
     `band` latency: its share goes before others' work, after `reserve_period_us` at the latest (20000 unless given).
     `policy`: only on GPUs that are shared so; without one on those of policy best_effort. Under equal_share slices are
-    fair, under fixed_share strict, and there is no latency band under either.
+    fair, under fixed_share strict, and there is no latency band under either. `window_bytes`: memory of the host
+    through which a VM's programs reach the executor of their slice, on GPUs that lend. The module has one size, 64 MiB.
     """
 
     name: Name
@@ -38,6 +40,7 @@ class ProfileCreate(Request):
     band: Annotated[Band, Field(strict=False)] = Band.FAIR
     reserve_period_us: ReservePeriodUs | None = None
     policy: Annotated[Policy, Field(strict=False)] | None = None
+    window_bytes: MemBytes = WINDOW_BYTES
 
 
 class Profile(Answer):
@@ -51,5 +54,6 @@ class Profile(Answer):
     band: Band = Band.FAIR
     reserve_period_us: int | None = None
     policy: Policy | None = None
+    window_bytes: MemBytes = WINDOW_BYTES
     generation: Generation
     created_at: Instant
