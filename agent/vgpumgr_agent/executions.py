@@ -28,11 +28,17 @@ ABSENT, STARTING, RUNNING, FAILED = "absent", "starting", "running", "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """How a slice's executor is. `absent`: its GPU's engine needs none. `reason`: why it failed last."""
+    """How a slice's executor is. `absent`: its GPU's engine needs none. `reason`: why it failed last.
+
+    `pause_s`: how long after the last attempt one that failed is started again. `memory_*`: see `ObservedExecutor`.
+    """
 
     state: str
     restarts: int = 0
     reason: str = ""
+    pause_s: int = 0
+    memory_used_bytes: int = 0
+    memory_bytes: int = 0
 
 
 @dataclass
@@ -92,7 +98,15 @@ class Executions:
         found = observed.executors.get(uuid)
         reason = (found.reason if found is not None else "") or self._reasons.get(uuid, "")
         state = found.state if found is not None else FAILED
-        return Standing(state=state, restarts=self._restarts.get(uuid, 0), reason=reason)
+        tried = self._tried.get(uuid) if state == FAILED else None
+        return Standing(
+            state=state,
+            restarts=self._restarts.get(uuid, 0),
+            reason=reason,
+            pause_s=int(tried.pause_s) if tried is not None else 0,
+            memory_used_bytes=found.memory_used_bytes if found is not None else 0,
+            memory_bytes=found.memory_bytes if found is not None else 0,
+        )
 
     def look_again_s(self, standings: Mapping[UUID, Standing]) -> float:
         """Return in how many seconds there is something to do for an executor; infinite if for none."""

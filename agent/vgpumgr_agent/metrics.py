@@ -137,6 +137,11 @@ def _executors(executors: Mapping[UUID, Standing]) -> Iterable[Family]:
     yield "gauge", "vgpumgr_slice_executor_up", "Whether its executor runs.", up
     restarts = [(labels, float(each.restarts)) for labels, each in there]
     yield "counter", "vgpumgr_slice_executor_restarts_total", "How often it was started again.", restarts
+    counted = [(labels, each) for labels, each in there if each.memory_bytes]
+    used = [(labels, float(each.memory_used_bytes)) for labels, each in counted]
+    yield "gauge", "vgpumgr_slice_accelerator_memory_used_bytes", "What its programs have of the accelerator's.", used
+    most = [(labels, float(each.memory_bytes)) for labels, each in counted]
+    yield "gauge", "vgpumgr_slice_accelerator_memory_bytes", "What they may have.", most
 
 
 _OF_A_SLICE: Sequence[tuple[str, str, str, Callable[[ObservedSlice], float]]] = (

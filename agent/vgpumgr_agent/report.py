@@ -149,7 +149,12 @@ def _executor(standing: Standing | None) -> ReportedExecutor:
     if standing is None:
         return ReportedExecutor()
     return ReportedExecutor(
-        state=ExecutorState(standing.state), restarts=standing.restarts, reason=standing.reason[:_ERROR_CHARACTERS]
+        state=ExecutorState(standing.state),
+        restarts=standing.restarts,
+        reason=standing.reason[:_ERROR_CHARACTERS],
+        pause_s=standing.pause_s,
+        memory_used_bytes=standing.memory_used_bytes,
+        memory_bytes=standing.memory_bytes,
     )
 
 

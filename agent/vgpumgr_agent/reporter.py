@@ -35,6 +35,7 @@ _TIMES = ("wall_ns", "idle_ns")
 
 _GROUP_COUNTERS = ("run_ns", "runs", "longest_run_ns", "throttled_ns", "switches")
 _SLICE_COUNTERS = ("run_ns", "items")
+_EXECUTOR_COUNTERS = ("memory_used_bytes",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,15 @@ class Reporter:
 def _stated(report: Report) -> Report:
     """What a report says, without what only counts."""
     groups = [each.model_copy(update=dict.fromkeys((*_GROUP_COUNTERS, *_TIMES), 0)) for each in report.groups]
-    slices = [each.model_copy(update=dict.fromkeys(_SLICE_COUNTERS, 0)) for each in report.slices]
+    slices = [
+        each.model_copy(
+            update={
+                **dict.fromkeys(_SLICE_COUNTERS, 0),
+                "executor": each.executor.model_copy(update=dict.fromkeys(_EXECUTOR_COUNTERS, 0)),
+            }
+        )
+        for each in report.slices
+    ]
     return report.model_copy(update={"seq": 0, "groups": groups, "slices": slices})
 
 
@@ -171,4 +180,5 @@ def _counted(report: Report) -> list[int]:
     return [
         *(getattr(each, name) for each in report.groups for name in _GROUP_COUNTERS),
         *(getattr(each, name) for each in report.slices for name in _SLICE_COUNTERS),
+        *(getattr(each.executor, name) for each in report.slices for name in _EXECUTOR_COUNTERS),
     ]

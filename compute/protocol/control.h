@@ -58,6 +58,7 @@ enum vgpu_supervisor_op {
 	VGPU_SUPERVISOR_DONE,
 	VGPU_SUPERVISOR_FAILED,
 	VGPU_SUPERVISOR_EXITED,
+	VGPU_SUPERVISOR_MEMORY,	/* how much children have reserved; now and then, unasked */
 };
 
 /* Who keeps leases that children do not keep by themselves. */
@@ -82,7 +83,7 @@ struct vgpu_supervisor_message {
 	uint64_t sequence;	/* of the request; DONE and FAILED repeat it */
 	uint64_t child;	/* the arbiter's number for it */
 	uint64_t window_bytes;	/* of START */
-	uint64_t memory_bytes;	/* of START: the slice's accelerator memory */
+	uint64_t memory_bytes;	/* of START: the slice's accelerator memory; of MEMORY: reserved */
 	uint64_t processor_ns;	/* of DONE, EXITED: used by all children, ever */
 	uint64_t compilers;	/* of DONE, EXITED: started ever */
 	uint64_t compile_hits;	/* of DONE, EXITED: jobs that needed none */

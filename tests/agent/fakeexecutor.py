@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program in the place of vgpu-executor, and the settings that name it, below a fake root.
 
-It says that it is ready and waits to be ended. What a file `executor` below the root holds makes it do something else.
+It says that it is ready and waits to be ended; at SIGUSR1 it has used 1234 bytes of 4096. What a file `executor` below
+the root holds makes it do something else.
 """
 
 import sys
@@ -25,8 +26,11 @@ if how == "hangs":
 if how:
     say.send(b"STATUS=" + how.encode())
     sys.exit(1)
-say.send(b"READY=1\\nSTATUS=serving the slice")
-signal.pause()
+serving = "STATUS=serving the slice; memory_used_bytes=%d memory_bytes=4096"
+say.send(b"READY=1\\n" + (serving % 0).encode())
+signal.signal(signal.SIGUSR1, lambda *_: say.send((serving % 1234).encode()))
+while True:
+    signal.pause()
 """
 
 

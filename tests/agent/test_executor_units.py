@@ -134,6 +134,7 @@ def test_one_that_failed_is_started_anew(executors: Units, systemd: Systemd) -> 
     [
         (ENDED, "it ended with status 1"),
         ({**ENDED, "StatusText": "serving the slice"}, "it ended with status 1"),
+        ({**ENDED, "StatusText": "serving the slice; memory_used_bytes=1 memory_bytes=2"}, "it ended with status 1"),
         ({**ENDED, "StatusText": "two\twords"}, "two words"),
         ({"ActiveState": "failed", "ExecMainCode": "2", "ExecMainStatus": "9"}, "it was killed by SIGKILL"),
         ({"ActiveState": "failed", "ExecMainCode": "2", "ExecMainStatus": "99"}, "it was killed by signal 99"),
@@ -191,3 +192,23 @@ def test_the_template_is_what_the_drop_in_completes() -> None:
         assert f"\n{line}\n" in text
     helper = (Path(__file__).parents[2] / "agent/systemd/vgpumgr-helper.service").read_text()
     assert "/run/systemd/system" in helper
+
+
+@pytest.mark.parametrize(
+    ("status", "used_and_most"),
+    [
+        ("serving the slice", (0, 0)),
+        ("serving the slice; memory_used_bytes=5 memory_bytes=4096", (5, 4096)),
+        ("memory_used_bytes=5 memory_bytes=4096", (0, 0)),
+        ("serving the slice; memory_used_bytes=-5 memory_bytes=4096", (0, 0)),
+        (f"serving the slice; memory_used_bytes={'9' * 19} memory_bytes=4096", (0, 0)),
+    ],
+)
+def test_an_executor_says_how_much_memory_its_programs_have(
+    tmp_path: Path, systemd: Systemd, status: str, used_and_most: tuple[int, int]
+) -> None:
+    made = Units(tmp_path, systemctl=systemd)
+    made.start(Launch(uuid=UUID, tenant="blue", settings=ExecutorSettings(library=LIBRARY)), wait_s=1)
+    systemd.units[unit_of(UUID)] = {**RUNS, "StatusText": status}
+    [found] = made.all()
+    assert (found.state, found.memory_used_bytes, found.memory_bytes) == (State.RUNNING, *used_and_most)

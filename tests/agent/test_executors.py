@@ -75,7 +75,10 @@ def test_prepare_permits_only_when_the_executor_is_ready(helper: HelperClient, l
     helper.call("configure", **GROUP)
     assert helper.call("prepare", **SLICE) == {"created": True}
     (pid,) = alive(lending.root, UUID)
-    assert helper.call("observe")["executors"] == [{"uuid": UUID, "state": "running", "pid": pid, "reason": ""}]
+    memory = {"memory_used_bytes": 0, "memory_bytes": 4096}
+    assert helper.call("observe")["executors"] == [
+        {"uuid": UUID, "state": "running", "pid": pid, "reason": "", **memory}
+    ]
     assert lending.permit_s(UUID) == 120
     command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     assert command[command.index("--slice") : -1] == [
@@ -265,7 +268,7 @@ def test_a_vm_starts_with_an_executor_per_slice_and_they_go_with_it(computing: H
     computing.start(A, B)
     assert (len(alive(root, A)), len(alive(root, B))) == (1, 1)
     computing.reconcile()
-    assert executor(computing) == ReportedExecutor(state=ExecutorState.RUNNING)
+    assert executor(computing) == ReportedExecutor(state=ExecutorState.RUNNING, memory_bytes=4096)
     computing.release(A, B)
     computing.reconcile()
     assert (alive(root, A), alive(root, B), computing.slices()) == ([], [], set())
@@ -335,7 +338,7 @@ def test_after_a_restart_the_agent_finds_the_executors_that_run(computing: Host)
     computing.restart()
     computing.reconcile()
     assert alive(computing.kernel.root, A) == before
-    assert executor(computing) == ReportedExecutor(state=ExecutorState.RUNNING)
+    assert executor(computing) == ReportedExecutor(state=ExecutorState.RUNNING, memory_bytes=4096)
 
 
 def test_an_executor_whose_slice_went_by_itself_is_ended(computing: Host, executors: Processes) -> None:
@@ -397,6 +400,35 @@ def test_one_that_hangs_while_starting_has_failed_in_the_end(computing: Host, mo
     assert (executor(computing).state, executor(computing).reason) == (
         ExecutorState.FAILED, "it was not ready in time"
     )  # fmt: skip
+
+
+def test_what_programs_have_of_the_accelerators_memory_is_told(computing: Host, tmp_path: Path) -> None:
+    shown = tmp_path / "agent.prom"
+    computing.agent._config = computing.agent._config.model_copy(update={"metrics_file": shown})
+    computing.start(A)
+    computing.kernel.open(str(A))
+    computing.reconcile()
+    assert (executor(computing).memory_used_bytes, executor(computing).memory_bytes) == (0, 4096)
+    [pid] = alive(computing.kernel.root, A)
+    os.kill(pid, signal.SIGUSR1)
+    until(lambda: (computing.reconcile(), executor(computing).memory_used_bytes)[1] == 1234)
+    for line in (f'used_bytes{{slice="{A}"}} 1234.0', f'bytes{{slice="{A}"}} 4096.0'):
+        assert f"vgpumgr_slice_accelerator_memory_{line}\n" in shown.read_text()
+
+
+def test_the_pause_before_the_next_start_is_told(computing: Host) -> None:
+    computing.start(A)
+    computing.kernel.open(str(A))
+    behave(computing.kernel.root, "no")
+    kill(computing)
+    pauses = []
+    for _ in range(3):
+        computing.clock.go(60)
+        computing.reconcile()
+        until(lambda: executor_failed(computing))
+        computing.reconcile()
+        pauses.append(executor(computing).pause_s)
+    assert pauses == [1, 2, 4]
 
 
 def test_metrics_say_whether_an_executor_runs_and_how_often_it_was_started_again(
@@ -501,7 +533,7 @@ def test_one_that_lived_long_is_started_at_once_and_what_is_gone_is_forgotten() 
     assert executions.due({A: ""}) == {A}  # the pauses began anew
     there = lent(seen(A, open=True), seen(B, open=True), executors={B: RUNS})
     assert executions.standings(there) == {
-        A: Standing(state="failed", restarts=1, reason="two"), B: Standing(state="running"),
+        A: Standing(state="failed", restarts=1, reason="two", pause_s=2), B: Standing(state="running"),
     }  # fmt: skip
     executions.keep_only({B})
     assert executions.standings(there)[A] == Standing(state="failed")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from vgpumgr_agent import reporter
 from vgpumgr_agent.api import ApiAwayError, ApiRefusedError
 from vgpumgr_agent.pauses import RETRY_AFTER_MAX_S, Pauses
 from vgpumgr_agent.reporter import REPEAT_S, Reporter
@@ -103,6 +104,15 @@ def test_counters_that_move_are_told_now_and_then(telling: Telling) -> None:
     assert telling.once(0.6 * COUNTERS_S) == (2, 1)
     assert sum(group.run_ns for group in telling.host.api.last().groups) == RUN_NS
     assert telling.once(2 * COUNTERS_S) == (2, 2)  # they stand still
+
+
+def test_memory_that_programs_take_and_give_back_is_a_counter(claimed: Host) -> None:
+    before = claimed.api.last()
+    first, *others = before.slices
+    executor = first.executor.model_copy(update={"memory_used_bytes": 5})
+    after = before.model_copy(update={"slices": [first.model_copy(update={"executor": executor}), *others]})
+    assert reporter._stated(after) == reporter._stated(before)
+    assert reporter._counted(after) != reporter._counted(before)
 
 
 def test_a_report_is_repeated_in_the_end(telling: Telling) -> None:

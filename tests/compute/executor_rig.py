@@ -34,7 +34,7 @@ LIMIT_S = 60.0
 FOREVER = 2**64 - 1
 
 # protocol/control.h
-START, KILL, FREEZE, THAW, DONE, FAILED, EXITED = range(1, 8)
+START, KILL, FREEZE, THAW, DONE, FAILED, EXITED, MEMORY = range(1, 9)
 CONTROL = struct.Struct("=IIQQQQQQQQQiI192s")
 UNKNOWN, EXECUTOR, GATE = range(3)
 # kmod/uapi/vgpu_lease_page.h
@@ -322,6 +322,7 @@ class Slice:
     number: int = 0
     sequence: int = 0
     exited: dict[int, Message] = field(default_factory=dict)
+    reserved: list[int] = field(default_factory=list)
     # Closed with it: select() of a whole lane takes no more than a thousand.
     windows: list[Window] = field(default_factory=list)
 
@@ -337,12 +338,24 @@ class Slice:
         return self.sequence
 
     def receive(self) -> Message:
-        """The next datagram, whatever it is."""
+        """The next datagram, whatever it is; but what it says of memory, which comes at any time, is kept apart."""
+        while (message := self._received()).op == MEMORY:
+            pass
+        return message
+
+    def _received(self) -> Message:
         self.control.settimeout(LIMIT_S)
         data = self.control.recv(CONTROL.size + 1)
         assert len(data) == CONTROL.size, "the supervisor has ended"
-        _, op, sequence, child, _, _, *counts, reason = CONTROL.unpack(data)
+        _, op, sequence, child, _, memory, *counts, reason = CONTROL.unpack(data)
+        if op == MEMORY:
+            self.reserved.append(memory)
         return Message(op, sequence, child, *counts, reason.split(b"\0")[0].decode())
+
+    def wait_for_reserved(self, memory: int) -> None:
+        """Wait until the supervisor says that so much is reserved."""
+        while not self.reserved or self.reserved[-1] != memory:
+            assert self._received().op == MEMORY
 
     def answer(self, sequence: int) -> Message:
         """The answer to a request; what has exited meanwhile is kept."""

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.compute.broker_rig import build_fake_supervisor
-from tests.compute.executor_rig import CONTROL, DONE, EXECUTOR, GATE, LIMIT_S, ROOT, build
+from tests.compute.executor_rig import CONTROL, DONE, EXECUTOR, GATE, LIMIT_S, MEMORY, ROOT, build
 
 SLICE = "c0ffee00-0000-4000-8000-000000000001"
 VERSION, OP, SEQUENCE = range(3)
 ENFORCED = -2
+SLICE_BYTES = 4 << 20  # as slice_module.c says
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +99,23 @@ def answer(supervisor: socket.socket, *, enforced: int = GATE) -> None:
     supervisor.send(CONTROL.pack(*asked))
 
 
+def reserve(supervisor: socket.socket, memory: int) -> None:
+    """The supervisor says how much its children have."""
+    supervisor.send(CONTROL.pack(1, MEMORY, 0, 0, 0, memory, 0, 0, 0, 0, 0, 0, 0, b""))
+
+
+def serving(used: int, *, by: str = "kernel+gate") -> str:
+    memory = f"memory_used_bytes={used} memory_bytes={SLICE_BYTES}"
+    return f"STATUS=serving the slice; enforced_by={by} gate_p99_us=0 {memory}"
+
+
 def test_it_is_ready_when_its_supervisor_answers_and_says_when_it_ends(
     programs: Path, tmp_path: Path, manager: Manager
 ) -> None:
     with served(programs, tmp_path, manager) as (process, supervisor):
         assert manager.silence()
         answer(supervisor)
-        assert manager.hears() == ["READY=1", "STATUS=serving the slice; enforced_by=kernel+gate gate_p99_us=0"]
+        assert manager.hears() == ["READY=1", serving(0)]
         process.send_signal(signal.SIGTERM)
         assert manager.hears() == ["STOPPING=1"]
 
@@ -114,7 +125,7 @@ def test_it_says_that_nobody_stops_what_children_have_under_way(
 ) -> None:
     with served(programs, tmp_path, manager) as (_, supervisor):
         answer(supervisor, enforced=EXECUTOR)
-        assert manager.hears() == ["READY=1", "STATUS=serving the slice; enforced_by=executor gate_p99_us=0"]
+        assert manager.hears() == ["READY=1", serving(0, by="executor")]
 
 
 def test_its_supervisor_is_told_which_gpu_the_gate_stops(programs: Path, tmp_path: Path, manager: Manager) -> None:
@@ -123,6 +134,16 @@ def test_its_supervisor_is_told_which_gpu_the_gate_stops(programs: Path, tmp_pat
         assert Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[-3:] == [b"--nvidia", b"3", b""]
     with executor(programs, tmp_path / "device", "--nvidia", "32", address=str(manager.path)) as process:
         assert process.wait(LIMIT_S) == 2
+
+
+def test_it_says_how_much_accelerator_memory_is_used(programs: Path, tmp_path: Path, manager: Manager) -> None:
+    with served(programs, tmp_path, manager) as (_, supervisor):
+        reserve(supervisor, 1)  # before it serves that is no news
+        answer(supervisor)
+        assert manager.hears() == ["READY=1", serving(0)]
+        for used in (5 << 20, 0):
+            reserve(supervisor, used)
+            assert manager.hears() == [serving(used)]
 
 
 def test_it_says_that_its_supervisor_died(programs: Path, tmp_path: Path, manager: Manager) -> None:

@@ -172,6 +172,20 @@ def test_children_share_the_memory_of_their_slice(tenant: Slice) -> None:
     assert one.window.ask(RESERVE, 2**64 - 1).status == errno.ENOMEM
 
 
+def test_it_says_how_much_memory_its_children_have(tenant: Slice) -> None:
+    child = tenant.start(memory=100 * MIB)
+    for _ in range(50):
+        assert child.window.ask(RESERVE, 60 * MIB).status == 0
+        assert child.window.ask(RELEASE, 60 * MIB).status == 0
+    assert child.window.ask(RESERVE, 60 * MIB).status == 0
+    tenant.wait_for_reserved(60 * MIB)
+    tenant.kill(child.number)
+    tenant.wait_for_exit(child.number)
+    tenant.wait_for_reserved(0)
+    # However often it changes, that is said now and then.
+    assert len(tenant.reserved) < 50
+
+
 def link_datagram(op: int, size: int) -> bytes:
     return LINK.pack(1, op, 0, size, 0, 0, b"")
 

@@ -214,11 +214,18 @@ class ReportedGroup(Request):
 
 
 class ReportedExecutor(Request):
-    """The process that runs a slice's work. `restarts`: since its agent's start; `reason`: why it ended last."""
+    """The process that runs a slice's work. `restarts`: since its agent's start; `reason`: why it ended last.
+
+    `pause_s`: how long after the last attempt one that failed is started again. `memory_used_bytes` of `memory_bytes`:
+    accelerator memory of the slice's programs, by the executor's account; 0 before it says so.
+    """
 
     state: Annotated[ExecutorState, Field(strict=False)] = ExecutorState.ABSENT
     restarts: Counter = 0
     reason: Annotated[str, Field(max_length=200)] = ""
+    pause_s: Counter = 0
+    memory_used_bytes: Counter = 0
+    memory_bytes: Counter = 0
 
 
 class ReportedSlice(Request):

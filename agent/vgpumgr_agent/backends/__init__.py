@@ -131,11 +131,16 @@ class ObservedSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedExecutor:
-    """The process that runs a slice's work. `state`: starting, running, or failed for `reason`; `pid`: 0 for none."""
+    """The process that runs a slice's work. `state`: starting, running, or failed for `reason`; `pid`: 0 for none.
+
+    `memory_used_bytes` of `memory_bytes`: accelerator memory of the slice's programs, by the executor's account.
+    """
 
     state: str
     pid: int = 0
     reason: str = ""
+    memory_used_bytes: int = 0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

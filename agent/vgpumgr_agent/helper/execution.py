@@ -79,7 +79,14 @@ class Execution:
     def all(self) -> list[dict[str, Any]]:
         """Return every executor, for the answer to `observe`."""
         return [
-            {"uuid": found.uuid, "state": str(found.state), "pid": found.pid, "reason": found.reason}
+            {
+                "uuid": found.uuid,
+                "state": str(found.state),
+                "pid": found.pid,
+                "reason": found.reason,
+                "memory_used_bytes": found.memory_used_bytes,
+                "memory_bytes": found.memory_bytes,
+            }
             for found in self._executors.all()
         ]
 

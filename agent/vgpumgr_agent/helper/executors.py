@@ -5,6 +5,7 @@ An executor lives until it is stopped, whatever becomes of the helper and the ag
 `Processes` starts it in a session and a cgroup of its own. Both find what an earlier helper has started.
 """
 
+import re
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +14,9 @@ from typing import Protocol
 from vgpumgr.control.executor_settings import ExecutorSettings
 
 SERVING = "serving the slice"
-"""How the status of an executor begins that has no trouble."""
+"""How the status of an executor begins that has no trouble. Who enforces and what it says of its memory follow."""
+
+_MEMORY = re.compile(r"\bmemory_used_bytes=(\d{1,18}) memory_bytes=(\d{1,18})\b")
 
 READY_WITHIN_S = 30.0
 """An executor that is not ready by then has failed."""
@@ -44,12 +47,18 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An executor. `pid`: 0 for none. `reason`: why it failed, one line."""
+    """An executor. `pid`: 0 for none. `reason`: why it failed, one line.
+
+    `memory_used_bytes`, `memory_bytes`: accelerator memory that it has, and may have, by its own account; 0 before it
+    says so.
+    """
 
     uuid: str
     state: State
     pid: int = 0
     reason: str = ""
+    memory_used_bytes: int = 0
+    memory_bytes: int = 0
 
 
 class ExecutorFailedError(Exception):
@@ -80,6 +89,13 @@ def why(*, status: str, exited: int | None = None, killed: int | None = None) ->
     if killed is not None:
         return f"it was killed by {_signal(killed)}"
     return "it ended" if exited is None else f"it ended with status {exited}"
+
+
+def running(uuid: str, *, pid: int, status: str) -> Found:
+    """Return an executor that runs and has this status, which may be empty."""
+    said = _MEMORY.search(status) if status.startswith(SERVING) else None
+    used_bytes, bytes_ = (int(said[1]), int(said[2])) if said is not None else (0, 0)
+    return Found(uuid=uuid, state=State.RUNNING, pid=pid, memory_used_bytes=used_bytes, memory_bytes=bytes_)
 
 
 def _signal(number: int) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from vgpumgr_agent import faults
 from vgpumgr_agent.helper import cgroups
-from vgpumgr_agent.helper.executors import READY_WITHIN_S, ExecutorFailedError, Found, Launch, State, why
+from vgpumgr_agent.helper.executors import READY_WITHIN_S, ExecutorFailedError, Found, Launch, State, running, why
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,8 @@ class Processes:
         if started is None and pid is None:
             return Found(uuid=uuid, state=State.FAILED, reason=why(status=""))
         if ready:
-            return Found(uuid=uuid, state=State.RUNNING, pid=pid or 0)
+            said = started.status if started is not None else ""  # of one that an earlier helper started, nobody hears
+            return running(uuid, pid=pid or 0, status=said)
         if started is None:
             return Found(uuid=uuid, state=State.FAILED, reason="the helper ended before it was ready")
         if time.monotonic() - started.began_s > READY_WITHIN_S:

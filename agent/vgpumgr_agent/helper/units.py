@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vgpumgr_agent.helper.executors import ExecutorFailedError, Found, Launch, State, why
+from vgpumgr_agent.helper.executors import ExecutorFailedError, Found, Launch, State, running, why
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def _found(uuid: str, shown: dict[str, str]) -> Found:
     active = shown.get("ActiveState", "")
     pid = int(shown.get("MainPID") or 0)
     if active == "active":
-        return Found(uuid=uuid, state=State.RUNNING, pid=pid)
+        return running(uuid, pid=pid, status=shown.get("StatusText", ""))
     if active in ("activating", "reloading"):
         return Found(uuid=uuid, state=State.STARTING, pid=pid)
     if shown.get("Result") == "timeout":

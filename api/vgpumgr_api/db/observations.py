@@ -53,6 +53,9 @@ class SliceObservation(Base):
     executor_state: Mapped[str] = mapped_column(String(16), server_default="absent")
     executor_restarts: Mapped[int] = mapped_column(server_default="0")
     executor_reason: Mapped[str] = mapped_column(String(200), server_default=text("''"))
+    executor_pause_s: Mapped[int] = mapped_column(server_default="0")
+    executor_memory_used_bytes: Mapped[int] = mapped_column(server_default="0")
+    executor_memory_bytes: Mapped[int] = mapped_column(server_default="0")
     reported_at: Mapped[datetime]
 
 

@@ -7,8 +7,9 @@ the smaller factor of its own and its account's counts. Nothing scales below 1 p
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from vgpumgr.control.executor_settings import LENDING
 from vgpumgr.wire.common import PERMILLE, TIMESLICE_US_MAX, Band, Mode, Policy
 
 Key = TypeVar("Key", bound=Hashable)
@@ -27,12 +28,34 @@ class Means:
     mem_enforced_by: str = ""
 
 
-_MEANS = {"kmod": Means(scope="tenant", enforced_by="kernel", mem_enforced_by="kernel")}
+class Served(Protocol):
+    """What of a GPU says how it is enforced."""
+
+    @property
+    def backend(self) -> str: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def pci_ids(self) -> str: ...
 
 
-def means_of(backend: str) -> Means:
-    """What there is to say of a GPU that its host reported with this backend."""
-    return _MEANS.get(backend, Means())
+_KERNEL = "kmod"
+_NVIDIA = "10de:"
+"""On its GPUs, stopping a process does not stop what it has submitted."""
+
+
+def means_of(gpu: Served) -> Means:
+    """What there is to say of a GPU as its host reported it.
+
+    The kernel times what its own engines do. What it lends is given back by executors: a gate stops those that are late
+    where it stops their work as well.
+    """
+    if gpu.backend != _KERNEL:
+        return Means()
+    if gpu.engine != LENDING:
+        return Means(scope="tenant", enforced_by="kernel", mem_enforced_by="kernel")
+    gated = gpu.pci_ids != "" and not gpu.pci_ids.startswith(_NVIDIA)
+    return Means(scope="tenant", enforced_by="kernel+gate" if gated else "executor", mem_enforced_by="executor")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,8 @@ SHOWN = (
     Gpu.max_chunk_us,
     Gpu.policy,
     Gpu.backend,
+    Gpu.engine,
+    Gpu.pci_ids,
     Gpu.host_id,
     select(Host.name).where(Host.id == Gpu.host_id).correlate(Gpu).scalar_subquery().label("host"),
 )
@@ -58,6 +60,8 @@ class PlacedGpu:
     max_chunk_us: int
     policy: str
     backend: str
+    engine: str
+    pci_ids: str
     present: bool = True
 
 
@@ -143,6 +147,8 @@ def placed(row: Row[*tuple[Any, ...]]) -> PlacedGpu:
         max_chunk_us=row.max_chunk_us,
         policy=row.policy,
         backend=row.backend,
+        engine=row.engine,
+        pci_ids=row.pci_ids,
     )
 
 

@@ -180,6 +180,9 @@ def _observe_slices(session: Session, here: Collection[UUID], report: Report) ->
                 "executor_state": one.executor.state.value,
                 "executor_restarts": one.executor.restarts,
                 "executor_reason": printable(one.executor.reason),
+                "executor_pause_s": one.executor.pause_s,
+                "executor_memory_used_bytes": one.executor.memory_used_bytes,
+                "executor_memory_bytes": one.executor.memory_bytes,
                 "reported_at": now(session),
             }
             for one in report.slices

@@ -31,13 +31,15 @@ _SLICE: Bundle[Any] = Bundle(
 _GPU: Bundle[Any] = Bundle(
     "gpu",
     *(_gpu.id, _gpu.address, _gpu.timeslice_min_us, _gpu.max_chunk_us, _gpu.policy, _gpu.backend),
-    *(_gpu.present, _gpu.uuid, _gpu.serial, _gpu.pci_ids),
+    *(_gpu.present, _gpu.engine, _gpu.uuid, _gpu.serial, _gpu.pci_ids),
 )
 _OBSERVED: Bundle[Any] = Bundle(
     "observed",
     *(SliceObservation.applied_permille, SliceObservation.present, SliceObservation.open),
     *(SliceObservation.run_ns, SliceObservation.items, SliceObservation.reported_at),
     *(SliceObservation.executor_state, SliceObservation.executor_restarts, SliceObservation.executor_reason),
+    *(SliceObservation.executor_pause_s, SliceObservation.executor_memory_used_bytes),
+    SliceObservation.executor_memory_bytes,
 )
 _PROGRESS: Bundle[Any] = Bundle(
     "progress", *(SliceProgress.state, SliceProgress.since, SliceProgress.reason, SliceProgress.detail)
@@ -67,6 +69,10 @@ class SeenGpu(Protocol):
     def backend(self) -> str: ...
     @property
     def present(self) -> bool: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def pci_ids(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +164,7 @@ def seen(
 def answer(seen: View) -> Slice:
     """Returns a claim as clients see it."""
     claim, gpu, observed, progress = seen.slice, seen.gpu, seen.observed, seen.progress
-    means = means_of(gpu.backend)
+    means = means_of(gpu)
     state = SliceState(progress.state if progress else claim.state)
     reason, detail = (progress.reason, progress.detail) if progress else ("", "")
     if not gpu.present and state not in _ENDING:
@@ -203,6 +209,9 @@ def answer(seen: View) -> Slice:
                 state=ExecutorState(observed.executor_state),
                 restarts=observed.executor_restarts,
                 reason=observed.executor_reason,
+                pause_s=observed.executor_pause_s,
+                memory_used_bytes=observed.executor_memory_used_bytes,
+                memory_bytes=observed.executor_memory_bytes,
             ),
             reported_at=observed.reported_at,
         )

@@ -82,7 +82,7 @@ static bool listen_to_supervisor(struct check *check)
 	struct vgpu_supervisor_message message;
 	int got = vgpu_datagram_receive(check->supervisor.socket, &message, sizeof(message));
 
-	if (!got || (got > 0 && message.op == VGPU_SUPERVISOR_DONE))
+	if (!got || (got > 0 && (message.op == VGPU_SUPERVISOR_DONE || message.op == VGPU_SUPERVISOR_MEMORY)))
 		return true;
 	if (got < 0) {
 		snprintf(check->reason, sizeof(check->reason), "the supervisor has ended");

@@ -67,6 +67,16 @@ bool children_open(struct slice *slice)
 	return true;
 }
 
+static void note_gate(struct slice *slice, const struct vgpu_supervisor_message *message)
+{
+	bool changed = message->enforced != slice->enforced;
+
+	slice->enforced = message->enforced;
+	slice->gate_ns = message->gate_ns;
+	if (changed || slice_now_ns() >= slice->told_until_ns)
+		slice_notify_serving(slice, false);
+}
+
 static void handle(struct slice *slice, const struct vgpu_supervisor_message *message)
 {
 	bool done = message->op == VGPU_SUPERVISOR_DONE;
@@ -76,14 +86,21 @@ static void handle(struct slice *slice, const struct vgpu_supervisor_message *me
 	} else if (message->sequence & GATE_SEQUENCE) {
 		module_gate(slice, message->sequence & ~GATE_SEQUENCE, message->processor_ns, done);
 		if (done)
-			slice_notify_serving(slice, message->enforced, message->gate_ns, false);
+			note_gate(slice, message);
 	} else if (slice->hello && message->sequence == slice->hello) {
 		slice->hello = 0;
 		slice->hello_by_ns = UINT64_MAX;
 		vgpu_log(LOG_INFO, "event=ready windows=%u window_bytes=%llu memory_bytes=%llu",
 			 slice->window_count, (unsigned long long)slice->window_bytes,
 			 (unsigned long long)slice->memory_bytes);
-		slice_notify_serving(slice, message->enforced, message->gate_ns, true);
+		slice->enforced = message->enforced;
+		slice->gate_ns = message->gate_ns;
+		slice_notify_serving(slice, true);
+	} else if (message->op == VGPU_SUPERVISOR_MEMORY) {
+		if (slice->hello)
+			return;
+		slice->memory_used_bytes = message->memory_bytes;
+		slice_notify_serving(slice, false);
 	} else if (message->sequence) {
 		window_started(slice, message->sequence, done, message->reason, slice_now_ns());
 	}
@@ -98,7 +115,7 @@ void children_receive(struct slice *slice)
 		return;
 	if (got > 0 && message.version == VGPU_CONTROL_VERSION &&
 	    (message.op == VGPU_SUPERVISOR_DONE || message.op == VGPU_SUPERVISOR_FAILED ||
-	     message.op == VGPU_SUPERVISOR_EXITED)) {
+	     message.op == VGPU_SUPERVISOR_EXITED || message.op == VGPU_SUPERVISOR_MEMORY)) {
 		message.reason[sizeof(message.reason) - 1] = '\0';
 		vgpu_log_clean(message.reason, strlen(message.reason));
 		handle(slice, &message);

@@ -52,18 +52,16 @@ void slice_notify(const char *text)
 	close(fd);
 }
 
-void slice_notify_serving(struct slice *slice, uint32_t enforced, uint64_t gate_ns, bool ready)
+void slice_notify_serving(struct slice *slice, bool ready)
 {
-	const char *who = enforced == VGPU_ENFORCED_GATE ? "kernel+gate" : "executor";
-	uint64_t now_ns = slice_now_ns();
+	const char *who = slice->enforced == VGPU_ENFORCED_GATE ? "kernel+gate" : "executor";
 	char text[STATUS_BYTES];
 
-	if (!ready && enforced == slice->enforced && now_ns < slice->told_until_ns)
-		return;
-	slice->enforced = enforced;
-	slice->told_until_ns = now_ns + TELL_EVERY_NS;
-	snprintf(text, sizeof(text), "%sSTATUS=serving the slice; enforced_by=%s gate_p99_us=%llu",
-		 ready ? "READY=1\n" : "", who, (unsigned long long)gate_ns / 1000);
+	slice->told_until_ns = slice_now_ns() + TELL_EVERY_NS;
+	snprintf(text, sizeof(text),
+		 "%sSTATUS=serving the slice; enforced_by=%s gate_p99_us=%llu memory_used_bytes=%llu memory_bytes=%llu",
+		 ready ? "READY=1\n" : "", who, (unsigned long long)slice->gate_ns / 1000,
+		 (unsigned long long)slice->memory_used_bytes, (unsigned long long)slice->memory_bytes);
 	slice_notify(text);
 }
 

@@ -92,7 +92,9 @@ enum slice_end {
  * @hello_by_ns: when it must have been
  * @starts: how fast the guest starts processes
  * @notice: of what the guest can cause
- * @enforced: what was told of last, and until @told_until_ns nothing else is
+ * @enforced, @gate_ns: what the supervisor said last
+ * @memory_used_bytes: the same, of what its children have reserved
+ * @told_until_ns: closings of the gate alone are not told of before
  */
 struct slice {
 	struct slice_options options;
@@ -109,6 +111,8 @@ struct slice {
 	struct vgpu_rate starts;
 	struct vgpu_notice notice;
 	uint32_t enforced;
+	uint64_t gate_ns;
+	uint64_t memory_used_bytes;
 	uint64_t told_until_ns;
 	struct window windows[VGPU_WINDOWS_MAX];
 };
@@ -126,8 +130,8 @@ void slice_note(struct slice *slice, int level, const char *format, ...)
 void slice_notify_open(void);
 /* Lines of sd_notify(3). */
 void slice_notify(const char *text);
-/* The status while it serves: who enforces, and what closing the gate takes.  @ready: for the first time. */
-void slice_notify_serving(struct slice *slice, uint32_t enforced, uint64_t gate_ns, bool ready);
+/* The status while it serves.  @ready: for the first time. */
+void slice_notify_serving(struct slice *slice, bool ready);
 /* The reason why this process ends: a line in the log, and the status that is told. */
 void slice_fail(const char *event, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

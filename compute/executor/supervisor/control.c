@@ -15,6 +15,7 @@
 #define START_DESCRIPTORS	4u
 /* As many answers and events as all children could cause at once. */
 #define PENDING_MAX	(4 * VGPU_CHILDREN_MAX)
+#define MEMORY_EVERY_NS	1000000000ull
 
 int vgpu_receive(int socket, void *message, size_t bytes, int *descriptors, unsigned int *count,
 		 unsigned int most)
@@ -130,6 +131,28 @@ void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised
 
 	memcpy(message.reason, child->reason, sizeof(message.reason));
 	deliver(s, &message);
+}
+
+uint64_t vgpu_control_memory(struct vgpu_supervisor *s, uint64_t now_ns)
+{
+	struct vgpu_supervisor_message message = {
+		.version = VGPU_CONTROL_VERSION,
+		.op = VGPU_SUPERVISOR_MEMORY,
+		.memory_bytes = s->reserved_bytes,
+	};
+
+	if (s->reserved_bytes == s->told_bytes)
+		return UINT64_MAX;
+	/* A child may change it as often as it likes. */
+	if (now_ns - s->told_ns < MEMORY_EVERY_NS)
+		return s->told_ns + MEMORY_EVERY_NS;
+	/* What the arbiter asked for comes first, and nothing is piled up behind that. */
+	if (s->pending_count)
+		return UINT64_MAX;
+	s->told_bytes = s->reserved_bytes;
+	s->told_ns = now_ns;
+	deliver(s, &message);
+	return UINT64_MAX;
 }
 
 static void start(struct vgpu_supervisor *s, const struct vgpu_supervisor_message *message,

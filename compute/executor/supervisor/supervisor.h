@@ -131,6 +131,8 @@ struct vgpu_scratch {
  * @hurried: children's threads run before others until they have stopped
  * @compilers_next_ns: no compiler may be started before; 0 if one may be
  * @links_at_ns: time up to which children were given credit for their datagrams
+ * @told_bytes: of @reserved_bytes, as the arbiter knows it
+ * @told_ns: when it was told that
  * @places: how many jobs may wait; each has a descriptor
  * @pending: datagrams to the arbiter for which its socket had no room
  */
@@ -147,6 +149,8 @@ struct vgpu_supervisor {
 	bool ending;
 	uint64_t memory_bytes;
 	uint64_t reserved_bytes;
+	uint64_t told_bytes;
+	uint64_t told_ns;
 	uint64_t gone_ns;
 	bool freezing;
 	uint64_t gate_sequence;
@@ -192,6 +196,8 @@ void vgpu_control_receive(struct vgpu_supervisor *s);
 void vgpu_control_flush(struct vgpu_supervisor *s);
 void vgpu_control_answer(struct vgpu_supervisor *s, enum vgpu_supervisor_op op, uint64_t sequence,
 			 uint64_t child, const char *reason);
+/* Tells how much memory is reserved if that has changed; returns when to look again. */
+uint64_t vgpu_control_memory(struct vgpu_supervisor *s, uint64_t now_ns);
 void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised *child);
 enum {
 	VGPU_RECEIVED_END = -1,	/* an empty datagram looks the same */

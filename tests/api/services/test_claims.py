@@ -20,14 +20,22 @@ def used(world: World, tenant: str) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize(
-    ("backend", "means"),
-    [("kmod", ("tenant", "kernel", "kernel")), ("xe-sriov", ("", "", "")), ("", ("", "", ""))],
+    ("backend", "engine", "pci_ids", "means"),
+    [
+        ("kmod", "soft", "10de:2330", ("tenant", "kernel", "kernel")),
+        ("kmod", "lease", "1234:11e8", ("tenant", "kernel+gate", "executor")),
+        ("kmod", "lease", "10de:2330", ("tenant", "executor", "executor")),
+        ("kmod", "lease", "", ("tenant", "executor", "executor")),
+        ("xe-sriov", "lease", "8086:56c0", ("", "", "")),
+        ("", "soft", "", ("", "", "")),
+    ],
 )
-def test_what_enforces_a_slice_comes_of_its_gpus_backend(
-    world: World, backend: str, means: tuple[str, str, str]
+def test_what_enforces_a_slice_comes_of_what_serves_its_gpu(
+    world: World, backend: str, engine: str, pci_ids: str, means: tuple[str, str, str]
 ) -> None:
     """As its host reported it, whichever way the slice is looked at."""
-    agent = world.host(inventory=[gpu().model_copy(update={"backend": backend})])
+    said_of_gpu = {"backend": backend, "engine": engine, "pci_ids": pci_ids}
+    agent = world.host(inventory=[gpu().model_copy(update=said_of_gpu)])
     world.tenant("acme")
     profile = world.profile(share=100)
     wanted = ReservationCreate(tenant="acme", profile=profile.name, places=1, expires_in_s=600)

@@ -168,11 +168,12 @@ def test_what_is_said_of_slices_is_shown_with_them(world: World, agent: Agent, c
 def test_what_is_said_of_an_executor_is_shown_with_its_slice(world: World, agent: Agent) -> None:
     world.tenant("acme")
     claimed = world.claim("acme", world.profile())
-    said = {"state": "failed", "restarts": 7, "reason": "it was killed\x1b by SIGKILL"}
+    numbers = {"restarts": 7, "pause_s": 4, "memory_used_bytes": 5, "memory_bytes": 6}
+    said = {"state": "failed", "reason": "it was killed\x1b by SIGKILL", **numbers}
     agent.report(slices=[absent(claimed.id, present=True, executor=said)])
     seen = world.slice(claimed.id)
     assert seen.observed is not None
-    expected = ObservedExecutor(state=ExecutorState.FAILED, restarts=7, reason="it was killed? by SIGKILL")
+    expected = ObservedExecutor(state=ExecutorState.FAILED, reason="it was killed? by SIGKILL", **numbers)
     assert seen.observed.executor == expected
 
 

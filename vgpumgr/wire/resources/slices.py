@@ -128,7 +128,8 @@ class Enforcement(Answer):
 
     `scope`, `enforced_by` and `mem_enforced_by` come of what serves its GPU on its host, and are empty where nobody
     knows that: whether each tenant has a timeslice of its own (tenant, gpu), and who sees to time and to memory
-    (kernel, firmware, cooperative).
+    (kernel, executor, kernel+gate, firmware, cooperative). `executor`: a process of the host that a tenant who took it
+    over could make late; `kernel+gate`: one that is stopped when it is.
     """
 
     requested_permille: int
@@ -144,12 +145,18 @@ class Enforcement(Answer):
 
 class ObservedExecutor(Answer):
     """The process of the host that runs a slice's work. `restarts`: since its agent's start; `reason`: why it ended
-    last, or does not run.
+    last, or does not run. `pause_s`: how long after the last attempt one that failed is started again.
+
+    `memory_used_bytes` of `memory_bytes`: accelerator memory that the slice's programs have, of what they may have, by
+    the executor's account; 0 before it says so.
     """
 
     state: ExecutorState = ExecutorState.ABSENT
     restarts: int = 0
     reason: str = ""
+    pause_s: int = 0
+    memory_used_bytes: int = 0
+    memory_bytes: int = 0
 
 
 class Observation(Answer):
