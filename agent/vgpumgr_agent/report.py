@@ -97,6 +97,7 @@ def _gpu(gpu: ObservedGpu) -> ReportedGpu:
         uuid=gpu.uuid[:_CARD_CHARACTERS],
         serial=gpu.serial[:_CARD_CHARACTERS],
         pci_ids=gpu.pci_ids,
+        switch_cost_us=gpu.switch_cost_us,
         engine=gpu.engine,
         backend=gpu.backend,
         mem_bytes=gpu.mem_bytes,

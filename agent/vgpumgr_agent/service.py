@@ -13,9 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from uuid import UUID
 
+from vgpumgr.cards import Card
 from vgpumgr.control.listed import Unusable, unusable
 from vgpumgr.control.sysfs import Sysfs
+from vgpumgr.gpu import results
 from vgpumgr.notify import notify
+from vgpumgr.wire.common import TIMESLICE_US_MAX
 from vgpumgr_agent import documents, faults, kernel_events, metrics, placing, report, udev
 from vgpumgr_agent.actions import Actions, Outcome
 from vgpumgr_agent.api import Api
@@ -43,6 +46,9 @@ from vgpumgr_agent.store import Store
 log = logging.getLogger(__name__)
 
 _PASSES_MAX = 4
+
+SWITCHES_PER_TIMESLICE = 20
+"""A timeslice is so many times as long as a switch at least: switching then takes a twentieth of a GPU at most."""
 
 
 class AgentFailedError(Exception):
@@ -195,9 +201,15 @@ class Agent:
         others = self._others()
         cards = placing.cards_of(observed, others)
         self._store.see(cards)
-        gpus = {address: replace(gpu, **asdict(cards[address])) for address, gpu in observed.gpus.items()}
+        gpus = {address: self._measured(gpu, cards[address]) for address, gpu in observed.gpus.items()}
         self._unshared = [replace(gpu, **asdict(cards[gpu.address])) for gpu in others if gpu.address not in gpus]
         return replace(observed, gpus=gpus)
+
+    def _measured(self, gpu: ObservedGpu, card: Card) -> ObservedGpu:
+        """Add what is known of its card. Turns are long enough for what it costs to end one."""
+        cost_us = results.switch_cost_us(self._sysfs.paths.probes, card.uuid)
+        least_us = max(gpu.timeslice_min_us, min(SWITCHES_PER_TIMESLICE * cost_us, TIMESLICE_US_MAX))
+        return replace(gpu, **asdict(card), switch_cost_us=cost_us, timeslice_min_us=least_us)
 
     def _reconcile(self, refusals: Sequence[str]) -> None:
         kept = self._store.kept

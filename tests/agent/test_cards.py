@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim is of a card: the agent makes its slice where that card is, and nowhere else."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from vgpumgr_agent import hooks
 from tests.agent.fakeapi import FakeApi, claim, group
 from tests.agent.fakekernel import GPU, OTHER_GPU, FakeKernel
 from tests.agent.host import VM, A, B, Host
+from tests.agent.test_reconcile import gpu
 from vgpumgr.control import pci
+from vgpumgr.control.sysfs import HostPaths
 from vgpumgr.wire.fleet import DesiredCard
 
 HERE, THERE = DesiredCard(serial="0000000000000011"), DesiredCard(serial="0000000000000022")
@@ -141,3 +144,22 @@ def test_vendor_and_device_are_one_word(tmp_path: Path) -> None:
     assert pci.ids(tmp_path) == "10de:2330"
     (tmp_path / "device").write_bytes(b"\xff\n")
     assert pci.ids(tmp_path) == ""
+
+
+def test_a_measured_switch_cost_is_reported_and_bounds_timeslices(host: Host, kernel: FakeKernel) -> None:
+    def said() -> tuple[str, int, int]:
+        host.reconcile()
+        [found] = [gpu for gpu in host.api.last().gpus if gpu.address == GPU]
+        return found.uuid, found.switch_cost_us, found.timeslice_min_us
+
+    _, cost_us, least_us = said()
+    assert cost_us == 0
+    own = gpu(address=GPU, uuid="GPU-1", backend="unmanaged", types={})
+    host.agent._others = lambda: [own]
+    assert said() == ("GPU-1", 0, least_us)
+    kept = HostPaths(kernel.root).probes
+    kept.mkdir(parents=True)
+    for cost, expected_us in ((130.0, 2600), (1.0, max(20, least_us)), (1e9, 1_000_000)):
+        figures = {"conclusive": True, "switch_cost_us": {"mean": cost, "low": cost}}
+        (kept / "GPU-1.json").write_text(json.dumps(figures))
+        assert said()[2] == expected_us

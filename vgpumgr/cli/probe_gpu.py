@@ -14,6 +14,8 @@ from vgpumgr.errors import ProbeRefusedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from vgpumgr.cli.session import Session
+
 _TESTS = {
     "T1": "equal tenants get equal shares",
     "T2": "shares follow timeslices",
@@ -51,7 +53,8 @@ def probe_gpu(
 ) -> None:
     """Measure whether this host's NVIDIA GPUs honour a timeslice per tenant; about three minutes each.
 
-    The GPU must be idle. No setting of it is changed. Exit status 0: measured; 8: measured, but inconclusive; anything
+    The GPU must be idle. No setting of it is changed. On a host with our agent, root's results are kept for that. Exit
+    status 0: measured; 8: measured, but inconclusive; anything
     else: a GPU could not be measured, and why.
     """
     from vgpumgr.gpu import discovery
@@ -75,6 +78,7 @@ def probe_gpu(
             raise
         session.print_json(document(found, error))
         raise typer.Exit(status(error)) from None
+    _keep(session, found)
     if session.output == JsonOutput.JSON:
         session.print_json(document(found))
     else:
@@ -82,6 +86,21 @@ def probe_gpu(
         for refusal in refusals:
             complain("\n".join(lines(refusal)))
     raise typer.Exit(_status(found, refusals))
+
+
+def _keep(session: "Session", found: "Sequence[dict[str, Any]]") -> None:
+    """For the agent, where there is one. What was measured is shown in any case."""
+    from vgpumgr.control.sysfs import HostPaths
+    from vgpumgr.gpu import results
+
+    directory = HostPaths(session.root).probes
+    if not directory.parent.is_dir():
+        return
+    try:
+        for path in results.store(directory, found):
+            session.note(f"kept in {path}")
+    except OSError as error:
+        session.note(f"not kept for the agent: {error.filename or directory}: {error.strerror}")
 
 
 def _status(found: "Sequence[dict[str, Any]]", refusals: "Sequence[ProbeRefusedError]") -> Status:

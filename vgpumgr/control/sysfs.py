@@ -58,6 +58,11 @@ class HostPaths:
         """The agent's settings, see `vgpumgr.control.executor_settings` for what others read of them."""
         return self.root / "etc/vgpumgr/agent.toml"
 
+    @property
+    def probes(self) -> Path:
+        """What was measured of this host's GPUs, see `vgpumgr.gpu.results`."""
+        return self.root / "var/lib/vgpumgr/probes"
+
     def gpu(self, address: str) -> Path:
         """Directory of a GPU's own attributes."""
         return self.pci_device(address) / "vgpu"

@@ -177,7 +177,8 @@ class ReportedGpu(Request):
     """Inventory of one GPU. `places`: how many slices policy fixed_share sells.
 
     `uuid`, `serial`, `pci_ids`: what the card says of itself, empty where nobody knows. Of the first two the API takes
-    it for the same card, wherever it is.
+    it for the same card, wherever it is. `switch_cost_us`: what it costs that another tenant works, 0 if nobody
+    measured it.
     """
 
     address: PciAddress
@@ -193,6 +194,7 @@ class ReportedGpu(Request):
     policy: Annotated[Policy, Field(strict=False)] = Policy.BEST_EFFORT
     places: Counter = 0
     reserve_limit_permille: Annotated[int, Field(ge=0, le=PERMILLE)] = 0
+    switch_cost_us: Counter = 0
 
 
 class ReportedGroup(Request):

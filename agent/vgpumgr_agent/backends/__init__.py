@@ -48,7 +48,8 @@ class ObservedGpu:
     """One GPU. `types`: bytes of device memory by mdev type; empty if it cannot be shared.
 
     `policy`, `places`, `reserve_limit_permille`: how it is shared, see `vgpumgr.control.model.Gpu`. `uuid`, `serial`,
-    `pci_ids`: what the card says of itself, see `vgpumgr.cards`.
+    `pci_ids`: what the card says of itself, see `vgpumgr.cards`. `switch_cost_us`: as `host probe-gpu` measured it, 0
+    if it did not.
     """
 
     address: str
@@ -67,6 +68,7 @@ class ObservedGpu:
     uuid: str = ""
     serial: str = ""
     pci_ids: str = ""
+    switch_cost_us: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

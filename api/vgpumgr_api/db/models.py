@@ -215,6 +215,7 @@ class Gpu(Base):
     reported_mem_bytes: Mapped[int | None]
     uuid: Mapped[str] = mapped_column(String(80), server_default=text("''"))
     serial: Mapped[str] = mapped_column(String(80), server_default=text("''"))
+    switch_cost_us: Mapped[int] = mapped_column(server_default="0")
     pci_ids: Mapped[str] = mapped_column(String(9), server_default=text("''"))
     reported_reserve_limit_permille: Mapped[int | None]
 

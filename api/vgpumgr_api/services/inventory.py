@@ -30,6 +30,8 @@ GPUS_MAX = 256
 COUNT_MAX = 10**12
 """Of microseconds or places; a thousand times as much still fits a column."""
 
+_COUNTS = ("timeslice_min_us", "max_chunk_us", "places", "switch_cost_us")
+
 Inventory = tuple[dict[str, str | int], dict[str, int]]
 """Columns of a GPU as reported, and bytes of its types."""
 
@@ -92,7 +94,7 @@ def _bounded(gpu: ReportedGpu) -> ReportedGpu:
     """No GPU has more than that. What claims reckon with it, and sums over a fleet, would not fit a column: one host
     that says anything would keep all others from being claimed on.
     """
-    said = {name: min(getattr(gpu, name), COUNT_MAX) for name in ("timeslice_min_us", "max_chunk_us", "places")}
+    said = {name: min(getattr(gpu, name), COUNT_MAX) for name in _COUNTS}
     return gpu.model_copy(update={"mem_bytes": min(gpu.mem_bytes, MEM_BYTES_MAX), **said})
 
 

@@ -90,7 +90,7 @@ CHANGED = (
     "UPDATE gpus SET reported_mem_bytes = 1, reported_reserve_limit_permille = 800",
     "UPDATE slice_observations SET executor_pause_s = 4, executor_memory_used_bytes = 5, executor_memory_bytes = 6",
     "UPDATE profiles SET window_bytes = 33554432",
-    "UPDATE gpus SET uuid = 'GPU-1', serial = '11', pci_ids = '10de:2330'",
+    "UPDATE gpus SET switch_cost_us = 130, uuid = 'GPU-1', serial = '11', pci_ids = '10de:2330'",
     "UPDATE slice_observations SET executor_state = 'failed', executor_restarts = 3, executor_reason = 'x'",
     "UPDATE slice_progress SET state = 'failed', reason = 'device', detail = 'gone'",
     "UPDATE quotas SET scaled_used = 1",

@@ -24,6 +24,7 @@ from vgpumgr.gpu import probe as probe_module
 from vgpumgr.gpu import shares
 from vgpumgr.gpu.abi import DISABLE_CHANNELS, GET_TIMESLICE, SET_PREEMPTION_MODE, SET_TIMESLICE
 from vgpumgr.gpu.duel import Rig, RigError
+from vgpumgr.gpu.results import switch_cost_us
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs/probe-gpu.schema.json").read_text())
@@ -39,10 +40,11 @@ class Command:
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
         self.rig: Rig | None = None
+        self.root = Path("/nonexistent")
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         self._capture.readouterr()
-        status = main(["host", "probe-gpu", *arguments], Session(rig=self.rig))
+        status = main(["host", "probe-gpu", *arguments], Session(rig=self.rig, root=self.root))
         said = self._capture.readouterr()
         return status, said.out, said.err
 
@@ -189,6 +191,29 @@ def test_a_switch_cost_is_told_from_none(
     assert status == 0
     assert out.splitlines()[1] == "timeslices: honoured"
     assert line in out.splitlines()
+
+
+def test_what_was_measured_is_kept_where_there_is_an_agent(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results(monkeypatch)
+    command.root = tmp_path
+    assert "kept" not in command()[2]
+    kept = tmp_path / "var/lib/vgpumgr/probes"
+    kept.parent.mkdir(parents=True)
+    status, _, said = command()
+    assert status == 0
+    [path] = kept.iterdir()
+    assert f"kept in {path}" in said
+    assert switch_cost_us(kept, path.stem) == 80
+
+    path.unlink()
+    kept.rmdir()
+    kept.write_text("in the way")
+    status, out, said = command()
+    assert status == 0
+    assert "switch cost: 80 us, 75 to 85" in out.splitlines()
+    assert "not kept for the agent" in said
 
 
 def test_one_sentence_is_said_once(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,10 @@ class Gpu(Answer):
 
     `driver`: which its function is bound to, "" if that is not known. `adopted`: that is its vendor's driver, and our
     module shares the GPU all the same.
+
+    `switch_cost_us`: what it costs that another tenant works, as `vgpumgr host probe-gpu` measured it on the host; 0 if
+    it did not. `timeslice_min_us` is what the kernel or that takes for the least; a tenant whose quota says less has
+    this.
     """
 
     id: UUID
@@ -71,6 +75,7 @@ class Gpu(Answer):
     used_mem_bytes: int
     types: list[MemoryClass]
     timeslice_min_us: int
+    switch_cost_us: int = 0
     present: bool
     fair_ratio_permille: int = PERMILLE
     policy: Policy = Policy.BEST_EFFORT
