@@ -27,8 +27,8 @@ if how:
     say.send(b"STATUS=" + how.encode())
     sys.exit(1)
 serving = "STATUS=serving the slice; memory_used_bytes=%d memory_bytes=4096"
-say.send(b"READY=1\\n" + (serving % 0).encode())
 signal.signal(signal.SIGUSR1, lambda *_: say.send((serving % 1234).encode()))
+say.send(b"READY=1\\n" + (serving % 0).encode())
 while True:
     signal.pause()
 """

@@ -69,7 +69,7 @@ def launch(tenant: str = "blue", **changes: int) -> Launch:
 
 
 def test_what_one_executor_differs_in_is_in_a_drop_in() -> None:
-    assert drop_in(launch("blue-team", memory_max_bytes=4096, tasks_max=9)) == (
+    assert drop_in(launch("blue-team", memory_max_bytes=4096, tasks_max=9, cpu_max_permille=1505)) == (
         "[Service]\n"
         "Slice=vgpumgr-blue\\x2dteam.slice\n"
         "ExecStart=\n"
@@ -77,8 +77,10 @@ def test_what_one_executor_differs_in_is_in_a_drop_in() -> None:
         " --gate-limit-ms 1000\n"
         "MemoryMax=4096\n"
         "TasksMax=9\n"
+        "CPUQuota=150.5%\n"
     )
     assert "Max=" not in drop_in(launch())
+    assert "CPUQuota" not in drop_in(launch())
 
 
 def test_a_tenant_is_never_inside_another_tenants_slice() -> None:

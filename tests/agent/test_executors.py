@@ -2,6 +2,7 @@
 """Executors of a host without systemd: there before a VM opens its slice, watched, and gone with the slice."""
 
 import errno
+import json
 import os
 import signal
 import threading
@@ -211,12 +212,33 @@ def test_an_executor_is_in_a_cgroup_of_its_tenant_with_its_limits(helper: Helper
     mount = lending.root / "sys/fs/cgroup"
     cgroup = mount / "vgpumgr/blue" / UUID
     cgroup.mkdir(parents=True)
-    for path in (mount / "cgroup.controllers", *(cgroup / name for name in ("memory.max", "pids.max", "cgroup.kill"))):
+    files = [cgroup / name for name in ("memory.max", "pids.max", "cpu.max", "cgroup.kill")]
+    for path in (mount / "cgroup.controllers", *files):
         path.touch()
     fakeexecutor.install(lending.root, more="memory_max_bytes = 4096\ntasks_max = 0")
     helper.call("prepare", **SLICE)
     assert [int((cgroup / "cgroup.procs").read_text())] == alive(lending.root, UUID)
-    assert ((cgroup / "memory.max").read_text(), (cgroup / "pids.max").read_text()) == ("4096", "max")
+    assert [path.read_text() for path in files[:3]] == ["4096", "max", "max 1000000"]
+
+
+def test_a_slice_has_the_lower_of_its_own_limits_and_its_hosts_also_after_a_restart(
+    computing: Host, executors: Processes
+) -> None:
+    def limits() -> list[int]:
+        started = json.loads((executors._directory / str(A) / "launch").read_text())["settings"]
+        return [started[name] for name in ("memory_max_bytes", "tasks_max", "cpu_max_permille")]
+
+    fakeexecutor.install(computing.kernel.root, more="memory_max_bytes = 4096\ntasks_max = 9")
+    own = {"executor_memory_max_bytes": 8192, "executor_tasks_max": 7, "executor_cpu_max_permille": 500}
+    computing.api.set(slices=[claim(A, vm=VM, **own)])
+    computing.learn()
+    computing.start(A)
+    assert limits() == [4096, 7, 500]
+    computing.kernel.open(str(A))
+    kill(computing)
+    computing.reconcile()
+    until(lambda: len(alive(computing.kernel.root, A)) == 1)
+    assert limits() == [4096, 7, 500]
 
 
 @pytest.mark.parametrize("operation", ["execute", "halt"])

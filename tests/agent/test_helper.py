@@ -48,6 +48,9 @@ SLICE: dict[str, Any] = {
     "weight": 300,
     "cap_us": 3000,
     "cap_period_us": 10_000,
+    "memory_max_bytes": 0,
+    "tasks_max": 0,
+    "cpu_max_permille": 0,
 }
 
 
@@ -217,8 +220,9 @@ def test_adopting_what_is_not_there_is_refused(helper: HelperClient, records: Re
 def test_a_damaged_record_still_says_that_the_slice_is_ours(helper: HelperClient, records: Records) -> None:
     helper.call("prepare", **SLICE)
     (records.directory / f"{UUID}.json").write_text("{")
+    nothing = dict.fromkeys(("memory_max_bytes", "tasks_max", "cpu_max_permille"), 0)
     assert helper.call("observe")["records"] == [
-        {"uuid": UUID, "gpu": "", "mdev_type": "", "tenant": "", "vm_uuid": ""}
+        {"uuid": UUID, "gpu": "", "mdev_type": "", "tenant": "", "vm_uuid": "", **nothing}
     ]
     assert remove(helper, withdraw=True) == "absent"
 
@@ -360,6 +364,9 @@ HOSTILE: dict[str, list[Any]] = {
     "reserve_period_us": [-1, 1, 4_000_001, True, "0", None],
     "vm_gone": [0, 1, "yes", None],
     "withdraw": [0, 1, "yes", None],
+    "memory_max_bytes": [-1, (1 << 50) + 1, True, "0", None],
+    "tasks_max": [-1, (1 << 22) + 1, True, "0", None],
+    "cpu_max_permille": [-1, 1_000_001, True, 1.5, None],
 }
 
 

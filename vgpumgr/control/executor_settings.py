@@ -36,15 +36,17 @@ class ExecutorSettingsError(Exception):
 class ExecutorSettings:
     """How an executor is started. `library`: the accelerator's own OpenCL library, None: there are no executors.
 
-    `directory`: where the programs are. `memory_max_bytes`, `tasks_max`: of everything that runs for one slice on the
-    host, 0 for no limit. `nvidia`: the accelerator is /dev/nvidiaN, whose channels the gate stops; None: it is not
-    known, or not NVIDIA's. `compile_cache_bytes`, `gate_limit_ms`: see `vgpu-executor --help`.
+    `directory`: where the programs are. `memory_max_bytes`, `tasks_max`, `cpu_max_permille` (1000: one processor): of
+    everything that runs for one slice on the host, 0 for no limit. `nvidia`: the accelerator is /dev/nvidiaN, whose
+    channels the gate stops; None: it is not known, or not NVIDIA's. `compile_cache_bytes`, `gate_limit_ms`: see
+    `vgpu-executor --help`.
     """
 
     library: Path | None = None
     directory: Path = DIRECTORY
     memory_max_bytes: int = 0
     tasks_max: int = 0
+    cpu_max_permille: int = 0
     nvidia: int | None = None
     compile_cache_bytes: int = 64 << 20
     gate_limit_ms: int = 1000
@@ -53,6 +55,15 @@ class ExecutorSettings:
     def program(self) -> Path:
         """What is started."""
         return self.directory / PROGRAMS[0]
+
+    def lowered(self, *, memory_max_bytes: int, tasks_max: int, cpu_max_permille: int) -> "ExecutorSettings":
+        """Return the same with these limits where they are lower. 0 is no limit."""
+        return replace(
+            self,
+            memory_max_bytes=_lower(memory_max_bytes, self.memory_max_bytes),
+            tasks_max=_lower(tasks_max, self.tasks_max),
+            cpu_max_permille=_lower(cpu_max_permille, self.cpu_max_permille),
+        )
 
     def options(self) -> list[str]:
         """Return its arguments, besides the slice."""
@@ -64,9 +75,14 @@ class ExecutorSettings:
         ]
 
 
+def _lower(limit: int, other: int) -> int:
+    return min(limit, other) if limit and other else limit or other
+
+
 _RANGES = {
     "memory_max_bytes": (0, 1 << 50),
     "tasks_max": (0, 1 << 22),
+    "cpu_max_permille": (0, 1_000_000),
     "nvidia": (0, 31),
     "compile_cache_bytes": (0, 1 << 40),
     "gate_limit_ms": (1, 600_000),

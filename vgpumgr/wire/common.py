@@ -24,6 +24,13 @@ PciIds = Annotated[str, Field(pattern=r"^([0-9a-f]{4}:[0-9a-f]{4})?$", descripti
 MdevTypeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
 Share = Annotated[int, Field(ge=1, le=PERMILLE, description="permille of one GPU's time")]
 MemBytes = Annotated[int, Field(ge=1, le=MEM_BYTES_MAX)]
+ExecutorMemory = Annotated[int, Field(ge=0, le=MEM_BYTES_MAX, description="memory of the host; 0: as its settings say")]
+ExecutorTasks = Annotated[
+    int, Field(ge=0, le=1 << 22, description="processes and threads; 0: as the host's settings say")
+]
+ExecutorCpu = Annotated[
+    int, Field(ge=0, le=1_000_000, description="processor time, 1000: one processor; 0: as the host's settings say")
+]
 TimesliceUs = Annotated[int, Field(ge=TIMESLICE_US_MIN, le=TIMESLICE_US_MAX)]
 ReservePeriodUs = Annotated[int, Field(ge=1000, le=1_000_000, description="the longest wait of a latency slice")]
 FairRatio = Annotated[

@@ -12,7 +12,10 @@ from vgpumgr.wire.common import (
     Answer,
     Band,
     CardName,
+    ExecutorCpu,
+    ExecutorMemory,
     ExecutorState,
+    ExecutorTasks,
     Generation,
     Instant,
     MdevTypeId,
@@ -115,6 +118,7 @@ class DesiredSlice(Answer):
     """A claim on this host. `weight` and cap count inside the tenant's group.
 
     `generation` grows with every change of the claim; it is what the host confirms. `card`: as of its group.
+    `executor_*_max`: limits of its executor that its profile asks for.
     """
 
     id: UUID
@@ -126,6 +130,9 @@ class DesiredSlice(Answer):
     weight: Annotated[int, Field(ge=1, le=1_000_000)]
     cap_us: Annotated[int, Field(ge=0)] = 0
     cap_period_us: Annotated[int, Field(ge=0)] = 0
+    executor_memory_max_bytes: ExecutorMemory = 0
+    executor_tasks_max: ExecutorTasks = 0
+    executor_cpu_max_permille: ExecutorCpu = 0
     generation: Generation
 
 

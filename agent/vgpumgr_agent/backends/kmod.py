@@ -68,6 +68,9 @@ class KmodBackend:
             gpu=claim.gpu,
             mdev_type=claim.mdev_type,
             vm_uuid=str(vm_uuid),
+            memory_max_bytes=claim.executor_memory_max_bytes,
+            tasks_max=claim.executor_tasks_max,
+            cpu_max_permille=claim.executor_cpu_max_permille,
             **_share(claim),
         )
         return answer.get("created") is True

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 MOUNT = Path("/sys/fs/cgroup")
 _TOP = "vgpumgr"
+_CPU_PERIOD_US = 1_000_000
+"""The longest that there is, and an executor that has a thousandth of a processor still has a millisecond."""
 _EMPTY_WITHIN_S, _EMPTY_PAUSE_S = 2.0, 0.01
 
 
@@ -36,6 +38,8 @@ def make(mount: Path, launch: Launch) -> Path | None:
     settings = launch.settings
     _write(path / "memory.max", str(settings.memory_max_bytes or "max"))
     _write(path / "pids.max", str(settings.tasks_max or "max"))
+    quota_us = settings.cpu_max_permille * _CPU_PERIOD_US // 1000
+    _write(path / "cpu.max", f"{quota_us or 'max'} {_CPU_PERIOD_US}")
     return path
 
 

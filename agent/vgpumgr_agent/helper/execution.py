@@ -10,6 +10,7 @@ from vgpumgr.errors import BusyError
 from vgpumgr_agent import faults
 from vgpumgr_agent.helper.executors import ExecutorFailedError, Executors, Launch
 from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
+from vgpumgr_agent.helper.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +46,24 @@ class Execution:
             ) from error
         log.info("GPU %s: engine %s instead of %s", gpu, wanted, present)
 
-    def start(self, *, uuid: str, gpu: str, tenant: str, wait: bool) -> bool:
-        """Have a slice's executor run if its GPU lends; whether one was started.
+    def start(self, record: Record, *, gpu: str, tenant: str, wait: bool) -> bool:
+        """Have a slice's executor run if its GPU lends; whether one was started. `gpu`, `tenant`: as the kernel says.
 
-        `wait`: until it is ready. HelperRefusedError, after which there is none.
+        The limits are root's for the GPU, or those that the slice asks for where they are lower. `wait`: until it is
+        ready. HelperRefusedError, after which there is none.
         """
         if self._sysfs.read_gpu(gpu, "engine") != LENDING:
             return False
-        settings = self._settings().of(gpu).executor
+        uuid = record.uuid
+        settings = (
+            self._settings()
+            .of(gpu)
+            .executor.lowered(
+                memory_max_bytes=record.memory_max_bytes,
+                tasks_max=record.tasks_max,
+                cpu_max_permille=record.cpu_max_permille,
+            )
+        )
         try:
             if settings.library is None:
                 where = self._sysfs.paths.agent_settings

@@ -214,9 +214,10 @@ class Operations:
         weight: int,
         cap_us: int,
         cap_period_us: int,
+        **limits: int,
     ) -> dict[str, Any]:
         self._known(gpu)
-        wanted = Record(uuid=uuid, gpu=gpu, mdev_type=mdev_type, tenant=tenant, vm_uuid=vm_uuid)
+        wanted = Record(uuid=uuid, gpu=gpu, mdev_type=mdev_type, tenant=tenant, vm_uuid=vm_uuid, **limits)
         with self._locked(uuid), ExitStack() as undo:
             exists = self._usable(control, wanted)
             self._execution.set_engine(gpu)
@@ -233,7 +234,7 @@ class Operations:
             faults.point("prepare.created")
             control.set_slice(uuid, tenant=tenant, weight=weight, **_cap(cap_us, cap_period_us))
             faults.point("prepare.set")
-            self._execution.start(uuid=uuid, gpu=gpu, tenant=tenant, wait=True)
+            self._execution.start(wanted, gpu=gpu, tenant=tenant, wait=True)
             self._sysfs.grant(uuid)
             undo.pop_all()
             faults.point("prepare.granted")
@@ -357,11 +358,11 @@ class Operations:
     def _execute(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:
         """Start the executor of a slice of ours that has lost its own; whoever asks looks what becomes of it."""
         with self._locked(uuid):
-            self._recorded(uuid)
+            record = self._recorded(uuid)
             if self._removals.running(uuid):
                 raise HelperRefusedError(Code.SLICE_REMOVING, f"slice {uuid} is being removed; try again")
             found = control.slice(uuid)
-            return {"started": self._execution.start(uuid=uuid, gpu=found.gpu, tenant=found.tenant, wait=False)}
+            return {"started": self._execution.start(record, gpu=found.gpu, tenant=found.tenant, wait=False)}
 
     def _halt(self, control: NetlinkControl, *, uuid: str) -> dict[str, Any]:  # noqa: ARG002 - see run
         """End the executor of a slice that is gone."""

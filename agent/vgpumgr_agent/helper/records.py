@@ -19,13 +19,19 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A slice of ours. All but `uuid` may be "": lost, or not known when it was adopted."""
+    """A slice of ours. All but `uuid` may be "": lost, or not known when it was adopted.
+
+    `*_max*`: what the slice asks for as limits of its executor, 0 for nothing.
+    """
 
     uuid: str
     gpu: str = ""
     mdev_type: str = ""
     tenant: str = ""
     vm_uuid: str = ""
+    memory_max_bytes: int = 0
+    tasks_max: int = 0
+    cpu_max_permille: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,10 +97,17 @@ def _parse(uuid: str, text: str) -> Record:
         value = content.get(name, "")
         return value if isinstance(value, str) else ""
 
+    def number(name: str) -> int:
+        value = content.get(name, 0)
+        return value if type(value) is int and value >= 0 else 0
+
     return Record(
         uuid=uuid,
         gpu=member("gpu"),
         mdev_type=member("mdev_type"),
         tenant=member("tenant"),
         vm_uuid=member("vm_uuid"),
+        memory_max_bytes=number("memory_max_bytes"),
+        tasks_max=number("tasks_max"),
+        cpu_max_permille=number("cpu_max_permille"),
     )

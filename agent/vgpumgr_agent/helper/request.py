@@ -55,9 +55,13 @@ _CHECKS: Mapping[str, Check] = {
     "band": _word("fair", "latency"),
     "reserve_us": _number(0, RESERVE_US_MAX),
     "reserve_period_us": _number(0, RESERVE_US_MAX),
+    "memory_max_bytes": _number(0, 1 << 50),
+    "tasks_max": _number(0, 1 << 22),
+    "cpu_max_permille": _number(0, 1_000_000),
     "vm_gone": _boolean,
     "withdraw": _boolean,
 }
+_LIMITS = ("memory_max_bytes", "tasks_max", "cpu_max_permille")
 _SHARE = ("weight", "cap_us", "cap_period_us")
 
 OPERATIONS: Mapping[str, tuple[str, ...]] = {
@@ -65,7 +69,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "bind": ("gpu",),
     "configure": ("gpu", "tenant", "timeslice_us", "mode", "band", "reserve_us", "reserve_period_us", *_SHARE),
     "forget_group": ("gpu", "tenant"),
-    "prepare": ("uuid", "gpu", "mdev_type", "tenant", "vm_uuid", *_SHARE),
+    "prepare": ("uuid", "gpu", "mdev_type", "tenant", "vm_uuid", *_LIMITS, *_SHARE),
     "apply": ("uuid", "tenant", *_SHARE),
     "renew": ("uuid",),
     "withdraw": ("uuid",),

@@ -129,6 +129,7 @@ def drop_in(launch: Launch) -> str:
         f"ExecStart={' '.join(launch.command())}",
         *([f"MemoryMax={settings.memory_max_bytes}"] if settings.memory_max_bytes else []),
         *([f"TasksMax={settings.tasks_max}"] if settings.tasks_max else []),
+        *([f"CPUQuota={settings.cpu_max_permille / 10:g}%"] if settings.cpu_max_permille else []),
     ]
     return "".join(f"{line}\n" for line in lines)
 

@@ -128,6 +128,9 @@ class Profile(Base):
     reserve_period_us: Mapped[int | None]
     policy: Mapped[str | None] = mapped_column(String(16))
     window_bytes: Mapped[int] = mapped_column(server_default=str(WINDOW_BYTES))
+    executor_memory_max_bytes: Mapped[int] = mapped_column(server_default="0")
+    executor_tasks_max: Mapped[int] = mapped_column(server_default="0")
+    executor_cpu_max_permille: Mapped[int] = mapped_column(server_default="0")
 
 
 class Host(Base):

@@ -261,6 +261,7 @@ def _party(tenant: str, members: list[View]) -> tuple[DesiredGroup, list[Desired
             cap_us=plan.slice_caps[one.slice.id].us,
             cap_period_us=plan.slice_caps[one.slice.id].period_us,
             generation=one.slice.generation,
+            **_limits(one),
         )
         for one in members
         if one.slice.state == SliceState.CLAIMED.value
@@ -273,3 +274,7 @@ def _card(gpu: Any) -> DesiredCard | None:
     if not (gpu.uuid or gpu.serial or gpu.pci_ids):
         return None
     return DesiredCard(uuid=gpu.uuid, serial=gpu.serial, pci_ids=gpu.pci_ids)
+
+
+def _limits(one: View) -> dict[str, int]:
+    return {} if one.limits is None else one.limits._asdict()

@@ -50,6 +50,9 @@ def create_profile(session: Session, actor: Actor, request: ProfileCreate) -> Pr
         reserve_period_us=period_us,
         policy=request.policy and request.policy.value,
         window_bytes=request.window_bytes,
+        executor_memory_max_bytes=request.executor_memory_max_bytes,
+        executor_tasks_max=request.executor_tasks_max,
+        executor_cpu_max_permille=request.executor_cpu_max_permille,
         generation=1,
         created_at=now(session),
     )
@@ -126,6 +129,9 @@ def _profile(profile: models.Profile) -> Profile:
         reserve_period_us=profile.reserve_period_us,
         policy=Policy(profile.policy) if profile.policy else None,
         window_bytes=profile.window_bytes,
+        executor_memory_max_bytes=profile.executor_memory_max_bytes,
+        executor_tasks_max=profile.executor_tasks_max,
+        executor_cpu_max_permille=profile.executor_cpu_max_permille,
         generation=profile.generation,
         created_at=profile.created_at,
     )

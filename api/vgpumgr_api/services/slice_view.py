@@ -48,6 +48,11 @@ GPU_ABSENT = "gpu.absent"
 """Why a slice of a GPU that its host does not have cannot be used."""
 
 _ENDING = (SliceState.RELEASING, SliceState.LOST)
+_LIMITS: Bundle[Any] = Bundle(
+    "limits",
+    *(models.Profile.executor_memory_max_bytes, models.Profile.executor_tasks_max),
+    models.Profile.executor_cpu_max_permille,
+)
 _OWN = aliased(models.Quota)
 _ACCOUNT = aliased(models.Quota)
 
@@ -77,7 +82,7 @@ class SeenGpu(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One claim with its surroundings; `permille` is what is enforced."""
+    """One claim with its surroundings; `permille` is what is enforced. `limits`: of its executor, from `views` only."""
 
     slice: models.Slice | Part
     gpu: SeenGpu
@@ -88,6 +93,7 @@ class View:
     permille: int
     observed: Part | None
     progress: Part | None
+    limits: Part | None
 
 
 @cache
@@ -110,6 +116,7 @@ def views() -> Select[*tuple[Any, ...]]:
             _ACCOUNT.scaled_used,
             _OBSERVED,
             _PROGRESS,
+            _LIMITS,
         )
         .join(models.Gpu, models.Gpu.id == models.Slice.gpu_id)
         .join(models.Host, models.Host.id == models.Gpu.host_id)
@@ -132,7 +139,8 @@ def view(row: Row[*tuple[Any, ...]]) -> View:
     if account_limit is not None:
         owners.append(Use(limit=account_limit, used=account_used))
     names = {"tenant": tenant, "profile": profile, "host": host}
-    return seen(claim, gpu, **names, quota_us=timeslice_us, owners=owners, observed=observed, progress=progress)
+    parts = {"observed": observed, "progress": progress, "limits": row.limits}
+    return seen(claim, gpu, **names, quota_us=timeslice_us, owners=owners, **parts)
 
 
 def seen(
@@ -146,6 +154,7 @@ def seen(
     owners: Sequence[Use],
     observed: Part | None = None,
     progress: Part | None = None,
+    limits: Part | None = None,
 ) -> View:
     """A claim as its surroundings make it. `quota_us`: its tenant's timeslice; `owners`: that and its account."""
     return View(
@@ -158,6 +167,7 @@ def seen(
         permille=enforced_permille(counted_permille(claim.share_permille, claim.fair_ratio_permille), owners),
         observed=observed,
         progress=progress,
+        limits=limits,
     )
 
 

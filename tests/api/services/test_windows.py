@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of slices that have executors take memory of the host, beside that of the accelerator."""
+"""What slices that have executors take of the host: their windows, and what their profile lets executors have."""
 
 import pytest
 from vgpumgr_api.services import profiles
@@ -42,3 +42,16 @@ def test_a_gpu_whose_engine_lends_counts_the_windows_of_its_slices(world: World)
     assert used()["one"] == 2 * 64
     assert lending.confirm_gone(first.id)
     assert used()["one"] == 64
+
+
+def test_limits_of_executors_go_from_the_profile_to_the_host(world: World) -> None:
+    limits = {"executor_memory_max_bytes": 1 << 30, "executor_tasks_max": 64, "executor_cpu_max_permille": 1500}
+    wanted = ProfileCreate(name="bounded", share_permille=10, mem_bytes=1, **limits)
+    made = world.run(profiles.create_profile, wanted)
+    assert {name: getattr(made, name) for name in limits} == limits
+    agent = world.host("one")
+    world.tenant("acme")
+    bounded, free = world.claim("acme", made), world.claim("acme", world.profile(share=10))
+    desired = {each.id: each for each in agent.desired().slices}
+    assert {name: getattr(desired[bounded.id], name) for name in limits} == limits
+    assert {name: getattr(desired[free.id], name) for name in limits} == dict.fromkeys(limits, 0)

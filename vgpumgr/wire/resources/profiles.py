@@ -10,6 +10,9 @@ from vgpumgr.wire.common import (
     WINDOW_BYTES,
     Answer,
     Band,
+    ExecutorCpu,
+    ExecutorMemory,
+    ExecutorTasks,
     Generation,
     Instant,
     MemBytes,
@@ -31,6 +34,7 @@ class ProfileCreate(Request):
     `policy`: only on GPUs that are shared so; without one on those of policy best_effort. Under equal_share slices are
     fair, under fixed_share strict, and there is no latency band under either. `window_bytes`: memory of the host
     through which a VM's programs reach the executor of their slice, on GPUs that lend. The module has one size, 64 MiB.
+    `executor_*_max`: limits of all that runs on the host for a slice, where those of its host are not lower.
     """
 
     name: Name
@@ -41,6 +45,9 @@ class ProfileCreate(Request):
     reserve_period_us: ReservePeriodUs | None = None
     policy: Annotated[Policy, Field(strict=False)] | None = None
     window_bytes: MemBytes = WINDOW_BYTES
+    executor_memory_max_bytes: ExecutorMemory = 0
+    executor_tasks_max: ExecutorTasks = 0
+    executor_cpu_max_permille: ExecutorCpu = 0
 
 
 class Profile(Answer):
@@ -55,5 +62,8 @@ class Profile(Answer):
     reserve_period_us: int | None = None
     policy: Policy | None = None
     window_bytes: MemBytes = WINDOW_BYTES
+    executor_memory_max_bytes: ExecutorMemory = 0
+    executor_tasks_max: ExecutorTasks = 0
+    executor_cpu_max_permille: ExecutorCpu = 0
     generation: Generation
     created_at: Instant

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of executors, of profiles. 0: as the settings of a host say, which is how it was before."""
+
+from alembic import op
+
+revision = "0025"
+down_revision = "0024"
+branch_labels = None
+depends_on = None
+
+ADDED = ("executor_memory_max_bytes", "executor_tasks_max", "executor_cpu_max_permille")
+
+
+def upgrade() -> None:
+    for column in ADDED:
+        op.execute(f"ALTER TABLE profiles ADD COLUMN {column} BIGINT DEFAULT '0' NOT NULL")
+
+
+def downgrade() -> None:
+    for column in ADDED:
+        op.execute(f"ALTER TABLE profiles DROP COLUMN {column}")
