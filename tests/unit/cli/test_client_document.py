@@ -66,7 +66,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-SAMPLES = ("a", "a1", "slices:read", "0000:00:10.0")
+SAMPLES = ("a", "a1", "slices:read", "0000:00:10.0", "10de:2330")
 FORMATS = {"uuid": str(UUID(int=7)), "date-time": "2026-11-22T00:00:00Z"}
 
 
