@@ -210,7 +210,8 @@ static int vgpu_adopted_close(struct vgpu_parent *parent)
  * Its tenants go with it.
  *
  * Return: 0; -ENODEV if it was not adopted, or is being removed; -EBUSY while it has
- * slices.
+ * slices; -EINPROGRESS: it goes, but somebody was making a slice, and the function's driver
+ * that this wakes takes long.
  */
 int vgpu_release(const char *name)
 {
@@ -223,9 +224,9 @@ int vgpu_release(const char *name)
 	mutex_lock(&vgpu_adoption_lock);
 	ret = vgpu_adopted_close(parent);
 	mutex_unlock(&vgpu_adoption_lock);
-	/* Without slices that is for no VM. */
-	if (!ret)
-		wait_for_completion(&parent->left);
+	/* For no VM; but whoever waits here keeps other families of netlink waiting. */
+	if (!ret && !wait_for_completion_timeout(&parent->left, HZ))
+		ret = -EINPROGRESS;
 	vgpu_parent_put(parent);
 	return ret;
 }
@@ -259,7 +260,8 @@ static void vgpu_adopted_cut_off_all(void)
 /**
  * vgpu_adoption_end - let go of all that was adopted, and adopt nothing more
  *
- * Who unloads the module waits for no VM: none has a slice open then.
+ * No VM has a slice open then. Who has its character device open and has not bound it, is
+ * waited for: VFIO tells nobody of that.
  */
 void vgpu_adoption_end(void)
 {

@@ -269,7 +269,9 @@ struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_e
 	ret = vgpu_engine_start(&parent->engine, ops, pdev, parent->name);
 	if (!ret)
 		return parent;
-	vgpu_parent_put(parent);
+	/* Nobody has seen it, so that it need not be kept. */
+	mutex_destroy(&parent->lock);
+	kfree(parent);
 	return ERR_PTR(ret);
 }
 
@@ -290,15 +292,18 @@ void vgpu_parent_revoke(struct vgpu_parent *parent)
 		vgpu_device_revoke(device);
 }
 
-static void vgpu_parent_forget(struct vgpu_parent *parent)
+/* @tell: first, for what comes in its place is told of afterwards. */
+static void vgpu_parent_forget(struct vgpu_parent *parent, bool tell)
 {
-	mutex_lock(&vgpu_parents_lock);
-	list_del(&parent->node);
-	vgpu_netlink_changed();
-	mutex_unlock(&vgpu_parents_lock);
 	mutex_lock(&parent->lock);
 	vgpu_tenants_free(parent);
 	mutex_unlock(&parent->lock);
+	mutex_lock(&vgpu_parents_lock);
+	if (tell)
+		vgpu_event_gpu(parent, VGPUMGR_CMD_REMOVED_NTF);
+	list_del(&parent->node);
+	vgpu_netlink_changed();
+	mutex_unlock(&vgpu_parents_lock);
 }
 
 /*
@@ -350,7 +355,7 @@ forget:
 	mutex_lock(&parent->lock);
 	vgpu_parent_revoke(parent);
 	mutex_unlock(&parent->lock);
-	vgpu_parent_forget(parent);
+	vgpu_parent_forget(parent, false);
 	return ret;
 }
 
@@ -362,8 +367,7 @@ void vgpu_parent_unregister(struct vgpu_parent *parent)
 {
 	mdev_unregister_parent(&parent->mdev);
 	vgpu_parent_remove_attrs(parent);
-	vgpu_parent_forget(parent);
-	vgpu_event_gpu(parent, VGPUMGR_CMD_REMOVED_NTF);
+	vgpu_parent_forget(parent, true);
 }
 
 /**
@@ -379,7 +383,7 @@ void vgpu_parent_destroy(struct vgpu_parent *parent)
 static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	const struct vgpu_engine_ops *ops = vgpu_engine_default;
-	struct vgpu_parent *parent;
+	struct vgpu_parent *parent, *before;
 	int ret;
 
 	if (!ops->drives(pdev)) {
@@ -387,7 +391,9 @@ static int vgpu_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 			ops->name);
 		return -EOPNOTSUPP;
 	}
-	if (vgpu_parent_of(&pdev->dev)) {
+	/* What was adopted once is never freed as long as this module is there. */
+	before = vgpu_parent_of(&pdev->dev);
+	if (before && !wait_for_completion_timeout(&before->left, HZ)) {
 		pci_err(pdev, "slices of the time when it was adopted are still open\n");
 		return -EBUSY;
 	}

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from vgpumgr.control import pci
 from vgpumgr.control.model import Gpu, MdevType, Slice, Tenant
 from vgpumgr.control.sysfs import Sysfs
-from vgpumgr.errors import NotFoundError
+from vgpumgr.errors import NotFoundError, UnknownGpuError
 from vgpumgr_agent.helper.records import Records
 
 _NEW_PERMIT_S = 1
@@ -119,8 +119,17 @@ def _gpu(sysfs: Sysfs, gpu: Gpu) -> dict[str, Any]:
         "pci_ids": pci.ids(sysfs.paths.pci_device(gpu.name)),
         "serial": _serial(sysfs, gpu.name),
         "mem_bytes": gpu.memory_total_bytes,
-        "types": [{"id": kind.id, "mem_bytes": mem} for kind in sysfs.types(gpu.name) if (mem := _memory_bytes(kind))],
+        "types": [
+            {"id": kind.id, "mem_bytes": mem} for kind in _types(sysfs, gpu.name) if (mem := _memory_bytes(kind))
+        ],
     }
+
+
+def _types(sysfs: Sysfs, gpu: str) -> list[MdevType]:
+    try:
+        return sysfs.types(gpu)
+    except UnknownGpuError:  # it is just coming or going
+        return []
 
 
 def _serial(sysfs: Sysfs, gpu: str) -> str:
