@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from vgpumgr.wire.common import HostRef, LabelKey, LabelValue, MdevTypeId, Name, PciAddress
+from vgpumgr.wire.common import CardName, HostRef, LabelKey, LabelValue, MdevTypeId, Name, PciAddress, PciIds
 from vgpumgr.wire.events import ABOUT, Kind
 from vgpumgr.wire.resources.tokens import SCOPED, Scope
 from vgpumgr.wire.selector import SELECTOR_MAX, Selector
@@ -16,6 +16,8 @@ _SAID: Sequence[tuple[Any, str]] = (
     (Name, "not a name: 1 to 63 characters a-z, 0-9 and '-', '-' not first or last"),
     (HostRef, "neither a UUID nor a name: 1 to 63 letters, digits and '-', '-' not first or last"),
     (PciAddress, "not a PCI address as in 0000:03:00.0"),
+    (PciIds, "not vendor and device of a PCI function as in 10de:2330"),
+    (CardName, "not a card's UUID or serial number: printable characters without blanks"),
     (MdevTypeId, "not a type: 1 to 80 letters, digits and '_', '.', '-', a letter, digit or '_' first"),
     (LabelKey, f"not a label's key: 1 to 63 characters a-z, 0-9 and '.', '_', '/', '-', {_ENDS}"),
     (LabelValue, f"not a label's value: 1 to 63 letters, digits and '.', '_', '-', {_ENDS}"),

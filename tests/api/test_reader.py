@@ -24,7 +24,7 @@ from vgpumgr.wire.resources import SliceBatch, TenantCreate
 
 MARKS = ',[{":]}\\'
 """Of which strings may be made that say anything."""
-WORDS = ("a", "0000:03:00.0", "slices:read")
+WORDS = ("a", "0000:03:00.0", "10de:2330", "slices:read")
 
 
 def models() -> Iterator[Any]:
@@ -49,6 +49,8 @@ def largest(schema: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
             return {f"k{number}": largest(member, known) for number in range(count)}
         case {"type": "array", "items": item, "maxItems": count}:
             return [largest(item, known)] * count
+        case {"type": "string", "pattern": pattern, "maxLength": length}:
+            return next(word for word in ((MARKS * length)[:length], *WORDS) if re.search(pattern, word))
         case {"type": "string", "pattern": pattern}:
             return next(word for word in WORDS if re.search(pattern, word))
         case {"type": "string", "format": "uuid"}:

@@ -40,7 +40,7 @@ def test_the_page_works_as_it_is(tmp_path: Path) -> None:
     assert re.search(r"^trial/all.backup: \d+ rows as of", said, re.M)
     gpus, slices = (re.search(rf"^{head}.*\n(.*)$", said, re.M) for head in ("HOST +GPU", "ID .* STATE"))
     assert gpus is not None
-    assert re.match(r"gpu-a +0000:3b:00.0 +soft +0/1000 +0/1G", gpus[1])
+    assert re.match(r"gpu-a +0000:3b:00.0 +soft +vgpumgr +0/1000 +0/1G", gpus[1])
     assert slices is not None
     quotas = re.findall(r"^blue +(\d+/500)", said, re.M)
     assert quotas == ["0/500", "500/500", "250/500"]

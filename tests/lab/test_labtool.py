@@ -270,10 +270,11 @@ def test_only_lines_of_the_kernel_itself_are_complaints() -> None:
 
 def test_a_build_that_left_a_module_out_is_an_error_that_names_it(tmp_path: Path) -> None:
     """Tests that need it would skip, or say that it is not there."""
-    for name in ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", "tests/kmod/defects/vgpu_defects.ko"):
+    tests = ("tests/kmod/defects/vgpu_defects.ko", "tests/kmod/vendor/vgpu_vendor.ko")
+    for name in ("kmod/vgpumgr.ko", "kmod/guest/vgpu_guest.ko", *tests):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert len(built_modules(tmp_path, KERNELS["6.12"])) == 2
+    assert len(built_modules(tmp_path, KERNELS["6.12"])) == 3
     with pytest.raises(LabError, match=r"kernel debug left no kmod/kunit/vgpumgr_kunit\.ko$"):
         built_modules(tmp_path, KERNELS["debug"])
     (tmp_path / "kmod/vgpumgr.ko").unlink()

@@ -5,13 +5,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 Schema = Mapping[str, Any]
 Place = tuple[str | int, ...]
 
 BEYOND = {"minimum": -1, "maximum": 1}
+LONGEST = 200
+"""Patterns take nothing that is so long, unless they take all."""
 INSTANT, UUID = "2026-11-21T12:00:00Z", "51ce0000-0000-4000-8000-000000000001"
 
 
@@ -83,6 +84,7 @@ def _outside(schema: Schema, good: Any) -> Iterator[Any]:
             yield from (f"{first}x", first.upper(), "")
         case {"pattern": pattern}:
             yield from _unlike(pattern, good)
+            yield from ("x" * (length + 1) for length in _of(schema, "maxLength"))
         case {"format": "uuid"}:
             yield from (UUID[:-1], f"{UUID}0", "")
         case {"format": "date-time"}:  # without a zone, and in a year that there is not in every zone
@@ -109,8 +111,8 @@ def _of(schema: Schema, bound: str) -> list[int]:
 
 def _unlike(pattern: str, good: str) -> Iterator[str]:
     """The shortest text, a text with a line's end, and one that is a character too long."""
-    longer = (good + good[-1] * number for number in count(1))
-    too_long = next(text for text in longer if not re.fullmatch(pattern, text))
+    longer = (good + (good[-1:] or "x") * number for number in range(1, LONGEST))
+    too_long = next((text for text in longer if not re.fullmatch(pattern, text)), "")
     yield from (text for text in ("", f"{good}\n", too_long) if not re.fullmatch(pattern, text))
 
 
