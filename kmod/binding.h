@@ -19,7 +19,8 @@ struct vgpu_device;
  * @device: its slice, with a reference
  * @pid: who bound, to be killed if its gate fails
  * @page: struct vgpu_lease_page
- * @wait: for events
+ * @wait: for events, of one thread: it is woken under engine->lock
+ * @reading: a thread is in read()
  * @end: ends it where that cannot be done at once
  * @ended: every call fails from now on; engine->lock, as all below
  * @gate: the gate is to be so; valid with @gate_sequence
@@ -32,6 +33,7 @@ struct vgpu_binding {
 	struct pid *pid;
 	struct page *page;
 	wait_queue_head_t wait;
+	atomic_t reading;
 	struct work_struct end;
 	bool ended;
 	enum vgpu_exec_event_kind gate;

@@ -39,20 +39,11 @@ static bool vgpu_binding_has_event(struct vgpu_binding *binding)
 	       vgpu_windows_have_event(binding->device);
 }
 
-/**
- * vgpu_binding_read - one event
- * @binding: of the file
- * @file: whose flags count
- * @to: where to
- * @count: room, that of one event at least
- */
-ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char __user *to,
-			  size_t count)
+static ssize_t vgpu_binding_read_event(struct vgpu_binding *binding, struct file *file,
+				       char __user *to)
 {
 	struct vgpu_exec_event event;
 
-	if (count < sizeof(event))
-		return -EINVAL;
 	for (;;) {
 		if (READ_ONCE(binding->ended))
 			return -ENODEV;
@@ -69,6 +60,29 @@ ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char 
 }
 
 /**
+ * vgpu_binding_read - one event
+ * @binding: of the file
+ * @file: whose flags count
+ * @to: where to
+ * @count: room, that of one event at least
+ *
+ * Return: the size of an event or a negative errno; -EBUSY while another thread reads.
+ */
+ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char __user *to,
+			  size_t count)
+{
+	ssize_t ret;
+
+	if (count < sizeof(struct vgpu_exec_event))
+		return -EINVAL;
+	if (atomic_xchg(&binding->reading, 1))
+		return -EBUSY;
+	ret = vgpu_binding_read_event(binding, file, to);
+	atomic_set(&binding->reading, 0);
+	return ret;
+}
+
+/**
  * vgpu_binding_poll - whether there is an event
  * @binding: of the file
  * @file: the file
@@ -76,6 +90,9 @@ ssize_t vgpu_binding_read(struct vgpu_binding *binding, struct file *file, char 
  */
 __poll_t vgpu_binding_poll(struct vgpu_binding *binding, struct file *file, poll_table *wait)
 {
+	/* Threads that get here at once may all pass: that is one more wait each, not many. */
+	if (vgpu_poll_waits(wait) && waitqueue_active(&binding->wait))
+		return EPOLLERR;
 	poll_wait(file, &binding->wait, wait);
 	if (READ_ONCE(binding->ended))
 		return EPOLLHUP;

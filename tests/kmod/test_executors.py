@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from random import Random
 
@@ -29,7 +30,6 @@ from tests.rig.vfio import opened
 NOBODY = "00000000-0000-4000-8000-000000000000"
 # Of the engine `exec`, which executed one item at a time: to attach, to take and to complete.
 OLD_REQUESTS = (0x40287650, 0x80307651, 0x40187652)
-EPOLLS = 300
 
 
 @pytest.fixture
@@ -198,29 +198,38 @@ def test_an_executor_that_floods_the_log_silences_no_other(blue: str, green: str
     assert said.count(f"slice {blue}: command refused") < 50
 
 
-def test_all_who_wait_are_told_of_an_event_and_of_the_end(lending: Gpu, blue: str) -> None:
-    """Also those who wait for somebody who waits."""
-    with ExitStack() as stack, bound(blue) as executor:
-        direct = [stack.enter_context(select.epoll()) for _ in range(EPOLLS)]
-        beyond = [stack.enter_context(select.epoll()) for _ in range(EPOLLS)]
-        for waiter in direct:
-            waiter.register(executor.fd, select.EPOLLIN)
-        for waiter in beyond:
-            waiter.register(direct[0].fileno(), select.EPOLLIN)
+def test_one_thread_of_an_executor_polls_at_a_time(blue: str) -> None:
+    """Whoever waits is woken under the engine's lock. Another one may wait once the first is gone."""
+    with bound(blue) as executor, function(blue) as guest:
+        first, second = select.epoll(), select.poll()
+        first.register(executor.fd, select.EPOLLIN)
+        second.register(executor.fd, select.POLLIN)
+        assert second.poll(20_000) == [(executor.fd, select.POLLERR)]
+        assert first.poll(0) == []
+        guest.open(0)
+        assert first.poll(20 * PATIENCE) == [(executor.fd, select.EPOLLIN)]
+        first.close()
+        assert second.poll(0) == [(executor.fd, select.POLLIN)]
+        executor.event()
 
-        def told(what: int) -> None:
-            for waiter in beyond:
-                assert waiter.poll(20 * PATIENCE)
-            for waiter in direct:
-                assert waiter.poll(20 * PATIENCE) == [(executor.fd, what)]
 
-        with function(blue) as guest:
-            guest.open(0)
-            told(select.EPOLLIN)
-            executor.event()
-            assert not [event for waiter in (*beyond, *direct) for event in waiter.poll(0)]
+def test_an_executor_that_waits_is_told_of_the_end(lending: Gpu, blue: str) -> None:
+    with bound(blue) as executor, select.epoll() as waiter:
+        waiter.register(executor.fd, select.EPOLLIN)
+        assert waiter.poll(0) == []
         lending.control.set_slice(blue, tenant="green")
-        told(select.EPOLLHUP)
+        assert waiter.poll(20 * PATIENCE) == [(executor.fd, select.EPOLLHUP)]
+
+
+def test_one_thread_of_an_executor_reads_at_a_time(blue: str) -> None:
+    with bound(blue) as executor, function(blue) as guest, ThreadPoolExecutor(2) as threads:
+        os.set_blocking(executor.fd, True)
+        reads = [threads.submit(refused, os.read, executor.fd, 16) for _ in range(2)]
+        refusals = []
+        for number, read in enumerate(as_completed(reads, timeout=20 * PATIENCE)):
+            refusals.append(read.result())
+            guest.open(number)
+        assert refusals == ["EBUSY", ""]
 
 
 ANSWERS = {
