@@ -27,9 +27,23 @@ static bool vgpu_gate_event(struct vgpu_binding *binding, struct vgpu_exec_event
 		.kind = binding->gate,
 		.sequence = binding->gate_sequence,
 	};
-	WRITE_ONCE(binding->gate_told, true);
 	spin_unlock_irq(&engine->lock);
 	return found;
+}
+
+/* The executor has the event, which may be of the past by now. */
+static void vgpu_binding_told(struct vgpu_binding *binding, const struct vgpu_exec_event *event)
+{
+	struct vgpu_engine *engine = &binding->device->parent->engine;
+
+	if (!event->sequence) {
+		vgpu_window_told(binding->device, event);
+		return;
+	}
+	spin_lock_irq(&engine->lock);
+	if (binding->gate_sequence == event->sequence)
+		WRITE_ONCE(binding->gate_told, true);
+	spin_unlock_irq(&engine->lock);
 }
 
 static bool vgpu_binding_has_event(struct vgpu_binding *binding)
@@ -56,7 +70,11 @@ static ssize_t vgpu_binding_read_event(struct vgpu_binding *binding, struct file
 		if (wait_event_interruptible(binding->wait, vgpu_binding_has_event(binding)))
 			return -ERESTARTSYS;
 	}
-	return copy_to_user(to, &event, sizeof(event)) ? -EFAULT : sizeof(event);
+	/* An event that did not arrive is told again. */
+	if (copy_to_user(to, &event, sizeof(event)))
+		return -EFAULT;
+	vgpu_binding_told(binding, &event);
+	return sizeof(event);
 }
 
 /**

@@ -71,6 +71,7 @@ int vgpu_window_mmap(struct vgpu_device *device, u64 offset, struct vm_area_stru
 
 /* window_executor.c: what an executor does */
 bool vgpu_windows_event(struct vgpu_device *device, struct vgpu_exec_event *event);
+void vgpu_window_told(struct vgpu_device *device, const struct vgpu_exec_event *event);
 bool vgpu_windows_have_event(struct vgpu_device *device);
 void vgpu_windows_tell_again(struct vgpu_device *device);
 struct file *vgpu_window_offer(struct vgpu_device *device, u32 number);

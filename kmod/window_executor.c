@@ -26,7 +26,7 @@ static u32 vgpu_window_event(const struct vgpu_window *window)
 /**
  * vgpu_windows_event - what an executor does not know yet
  * @device: its slice
- * @event: out: one change; it counts as told
+ * @event: out: one change, for vgpu_window_told()
  *
  * Return: false if there is none.
  */
@@ -43,11 +43,25 @@ bool vgpu_windows_event(struct vgpu_device *device, struct vgpu_exec_event *even
 			.window = i,
 		};
 		found = event->kind;
-		if (found)
-			windows->window[i].told = true;
 	}
 	spin_unlock_irq(&windows->lock);
 	return found;
+}
+
+/**
+ * vgpu_window_told - the executor knows of what has become of a window
+ * @device: its slice
+ * @event: of vgpu_windows_event(); something else may have become of it since
+ */
+void vgpu_window_told(struct vgpu_device *device, const struct vgpu_exec_event *event)
+{
+	struct vgpu_windows *windows = &device->windows;
+	struct vgpu_window *window = &windows->window[event->window];
+
+	spin_lock_irq(&windows->lock);
+	if (vgpu_window_event(window) == event->kind)
+		window->told = true;
+	spin_unlock_irq(&windows->lock);
 }
 
 /**

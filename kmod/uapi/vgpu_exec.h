@@ -13,8 +13,9 @@
  *
  * read() of a bound file gives one struct vgpu_exec_event; it waits for one unless
  * O_NONBLOCK (-EAGAIN). poll(): EPOLLIN while there is one. The kernel keeps states, no
- * queue: of a window only its present state is told, and of the gate the last request. One
- * thread reads or waits at a time: another one gets -EBUSY of read(), and EPOLLERR of poll().
+ * queue: of a window only its present state is told, and of the gate the last request. An
+ * event that could not be copied (-EFAULT) is told again. One thread reads or waits at a
+ * time: another one gets -EBUSY of read(), and EPOLLERR of poll().
  * At the end (the slice is removed, or another executor's duty begins) read() gives
  * -ENODEV and poll() EPOLLHUP.
  *

@@ -4,6 +4,7 @@
 What an executor does for windows and leases is in test_windows.py and test_leases.py.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -230,6 +231,37 @@ def test_one_thread_of_an_executor_reads_at_a_time(blue: str) -> None:
             refusals.append(read.result())
             guest.open(number)
         assert refusals == ["EBUSY", ""]
+
+
+def test_an_event_that_does_not_arrive_is_told_again(blue: str, green: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def fails_to_read() -> None:
+        assert executor.poll(20 * PATIENCE)
+        assert libc.read(executor.fd, ctypes.c_void_p(1), 16) == -1
+        assert ctypes.get_errno() == errno.EFAULT
+
+    with ExitStack() as stack:
+        guest, neighbour = (stack.enter_context(function(uuid)) for uuid in (blue, green))
+        executor, steady = (stack.enter_context(bound(uuid)) for uuid in (blue, green))
+        guest.open(0)
+        fails_to_read()
+        assert executor.event() == (Event.OPENED, 0, 0)
+        worker = stack.enter_context(child(executor, 0))
+        guest.open(1)
+        fails_to_read()
+        guest.close(1)
+        assert executor.poll() == 0
+        neighbour.open(0)
+        steady.event()
+        rival = stack.enter_context(child(steady, 0))
+        worker.start()
+        rival.ready()
+        fails_to_read()
+        kind, _, sequence = executor.event()
+        assert kind is Event.GATE_CLOSE
+        executor.gate(sequence)
+        assert rival.start() == 1
 
 
 ANSWERS = {
