@@ -3,6 +3,10 @@
  * An executor and the slice that it serves: from binding until its file is closed, the slice
  * is taken away, or its gate fails. It holds its slice, never the other way around.
  *
+ * Its liveness is not watched. An executor that hangs, or has died while others have its file,
+ * is found when its gate is next asked: it is killed, and unbound, once that takes longer than
+ * the gate's limit (lending.c). Until then it fails nobody but its own slice.
+ *
  * When it ends nobody knows what became of its children: their windows are lost, and stay
  * closed until the next executor has said that nothing of them is left.
  */

@@ -199,6 +199,39 @@ def test_an_executor_that_floods_the_log_silences_no_other(blue: str, green: str
     assert said.count(f"slice {blue}: command refused") < 50
 
 
+LEFT_BEHIND = """
+import os, sys, time
+from tests.rig.leasing import Child, bound
+with bound(sys.argv[1]) as executor:
+    if os.fork():
+        os._exit(0)
+    _, number, _ = executor.event()
+    Child(executor.window(number)).start()
+    time.sleep(1000)
+"""
+
+
+def test_an_executor_that_has_died_is_found_though_its_file_is_open(lending: Gpu, blue: str, green: str) -> None:
+    """A process that it left has the file and the engine, and does not answer for the gate."""
+    with ExitStack() as stack:
+        guest, neighbour = (stack.enter_context(function(uuid)) for uuid in (blue, green))
+        steady = stack.enter_context(bound(green))
+        command = [sys.executable, "-c", LEFT_BEHIND, blue]
+        process = stack.enter_context(subprocess.Popen(command, cwd=CHECKOUT, start_new_session=True))
+        assert process.wait() == 0
+        stack.callback(os.killpg, process.pid, signal.SIGKILL)
+        guest.open(0)
+        neighbour.open(0)
+        steady.event()
+        poll(lambda: lending.slice_stats(blue).run_ns > 0)
+        with child(steady, 0) as rival:
+            answer_gate(steady)
+            assert rival.start(timeout_s=20 * PATIENCE) == 1
+            poll(lambda: guest.state(0) is State.LOST)
+        with bound(blue):
+            pass
+
+
 def test_one_thread_of_an_executor_polls_at_a_time(blue: str) -> None:
     """Whoever waits is woken under the engine's lock. Another one may wait once the first is gone."""
     with bound(blue) as executor, function(blue) as guest:
