@@ -173,7 +173,7 @@ static struct miscdevice vgpu_executor_misc = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "vgpumgr-exec",
 	.fops = &vgpu_executor_ops,
-	.mode = 0600,
+	.mode = 0600,	/* root decides who serves which slice; the module asks no more */
 };
 
 int vgpu_executor_register(void)

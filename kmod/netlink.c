@@ -123,6 +123,12 @@ static const struct nla_policy vgpu_slice_set_policy[VGPUMGR_A_SLICE_BURST_US + 
 	[VGPUMGR_A_SLICE_BURST_US] = NLA_POLICY_FULL_RANGE(NLA_U32, &vgpu_burst_us_range),
 };
 
+/*
+ * Reading and listening take no privilege, in the initial network namespace only: the agent,
+ * which does both, has none. Names and counters are no secrets among the host's own processes,
+ * as those of cgroups are none. What a name gives access to is protected by CAP_NET_ADMIN, by
+ * permits, and by the modes of VFIO's devices and of /dev/vgpumgr-exec.
+ */
 static const struct genl_ops vgpu_ops[] = {
 	{
 		.cmd = VGPUMGR_CMD_GPU_GET,
