@@ -15,7 +15,11 @@
 #include "child.h"
 #include "engine.h"
 
-/* Changing from one child to another. */
+/*
+ * Changing from one child to another, as far as the least timeslice and reservations count
+ * with it: what it really takes is part of the lease that it begins, and is charged so. A GPU
+ * that takes longer has a greater least timeslice by what the agent measured on it.
+ */
 #define VGPU_LENDING_SWITCH_COST_NS	(100 * NSEC_PER_USEC)
 /* From the end of a lease until nothing of it runs: the grace, and what the gate takes. */
 #define VGPU_LENDING_CHUNK_NS		(5 * NSEC_PER_MSEC)
