@@ -172,6 +172,12 @@ def test_lists_that_parameters_point_to_are_copied(child: DriverChild) -> None:
     assert child.ioctl(number(CONTROL, 32), nowhere, pointers=(16,)).result == -errno.EFAULT
 
 
+def test_the_driver_s_version_has_parameters_of_the_driver_s_size(child: DriverChild) -> None:
+    """Without lengths, nothing is copied, and the size alone decides."""
+    assert child.control(child.context.client, 0x0101, bytes(48)).word(28) == 0x3A
+    assert child.control(child.context.client, 0x0101, bytes(40)).word(28) != 0x3A
+
+
 def test_an_envelope_hides_nothing(child: DriverChild, gpu: Gpu) -> None:
     control = struct.pack("=4IQ2I", child.context.client, child.context.group, SET_TIMESLICE, 0, 96, 8, 0xFFFFFFFF)
     data = struct.pack("=IIQ", CONTROL, 32, 32).ljust(32, b"\0") + control.ljust(64, b"\0") + struct.pack("=Q", 1)

@@ -66,7 +66,7 @@ static const uint32_t special[] = {
 };
 
 static const struct rm_layout pointing[] = {
-	{ 0x0101, 48, 3, { 8, 16, 24 }, 0, 1 },	/* SYSTEM_GET_BUILD_VERSION */
+	{ 0x0101, 40, 3, { 8, 16, 24 }, 0, 1 },	/* SYSTEM_GET_BUILD_VERSION */
 	{ 0x410110, 16, 1, { 8 }, 0, 8 },	/* GET_SURFACE_INFO */
 	{ 0x800201, 16, 1, { 8 }, 0, 4 },	/* GPU_GET_CLASSLIST */
 	{ 0x80170d, 24, 2, { 8, 16 }, 0, 4 },	/* FIFO_GET_CHANNELLIST */
