@@ -301,6 +301,22 @@ def test_a_client_is_not_forgotten_because_a_descriptor_was_closed(child: Driver
     assert f"its channels cannot be closed: no file of client {client:#x}" in tenant.log.read_text()
 
 
+def test_a_client_whose_file_was_closed_is_named_by_no_other(child: DriverChild, gpu: Gpu) -> None:
+    """Its handle may be a neighbour's by now."""
+    context = child.context
+    stale = child.alloc(0, ROOT_CLIENT, file=OTHER).word(8)
+    child.close(OTHER)
+    made = len(gpu.fake.log())
+    for at in (4, 8):
+        parameters = struct.pack("=I", stale).rjust(at + 4, b"\0").ljust(56, b"\0")
+        assert child.alloc(context.client, DEVICE, parameters).word(40) == NO_CLIENT
+    assert child.alloc(context.subdevice, 0x79, struct.pack("=I", stale).ljust(24, b"\0")).word(40) == NO_CLIENT
+    assert child.alloc(context.device, 0x83DE, struct.pack("=3I", 0, stale, 0)).word(40) == NO_CLIENT
+    dup = struct.pack("=7I", context.client, context.device, 0x5C00AAAA, stale, 0x5C00BBBB, 0, 0xFFFFFFFF)
+    assert child.ioctl(number(DUP, 28), dup).word(24) == NO_CLIENT
+    assert not [entry for entry in gpu.fake.log()[made:] if entry["call"] in ("alloc", "dup")]
+
+
 def test_freed_objects_take_what_is_below_them_along(child: DriverChild) -> None:
     assert child.free(child.context.device).word(12) == OK
     answer = child.control(child.context.group, 0xA06C0106, bytes(4))

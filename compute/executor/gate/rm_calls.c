@@ -139,19 +139,22 @@ static uint32_t word(const void *parameters, unsigned int at)
 	return value;
 }
 
-/* Parameters that name another client, by which something would be shared or watched. */
-static bool names_another(struct rm_objects *objects, uint32_t number, const void *parameters)
+/*
+ * Parameters that name another client, by which something would be shared or watched.  The
+ * table may still have a client whose file was closed, and the handle be a neighbour's by now.
+ */
+static bool names_another(uint32_t client, uint32_t number, const void *parameters)
 {
 	switch (number) {
 	case RM_CLASS_DEVICE:	/* hClientShare, hTargetClient */
-		return (word(parameters, 4) && !rm_owns(objects, word(parameters, 4))) ||
-		       (word(parameters, 8) && !rm_owns(objects, word(parameters, 8)));
+		return (word(parameters, 4) && word(parameters, 4) != client) ||
+		       (word(parameters, 8) && word(parameters, 8) != client);
 	case 0x79:	/* hParentClient */
-		return !rm_owns(objects, word(parameters, 0));
+		return word(parameters, 0) != client;
 	case 0x83de:	/* hAppClient */
-		return word(parameters, 4) && !rm_owns(objects, word(parameters, 4));
+		return word(parameters, 4) && word(parameters, 4) != client;
 	case 0xcb33:	/* hClient */
-		return word(parameters, 0) && !rm_owns(objects, word(parameters, 0));
+		return word(parameters, 0) && word(parameters, 0) != client;
 	default:
 		return false;
 	}
@@ -184,7 +187,7 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 		return RM_ERR_INSUFFICIENT_RESOURCES;
 	if (kind == RM_CLIENT)
 		return RM_OK;
-	if (!rm_owns(objects, alloc->client) || names_another(objects, alloc->class_id, parameters))
+	if (!rm_owns(objects, alloc->client) || names_another(alloc->client, alloc->class_id, parameters))
 		return RM_ERR_INVALID_CLIENT;
 	if (kind == RM_GROUP) {
 		if (bytes != sizeof(struct rm_group_params))
@@ -206,7 +209,7 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 
 uint32_t rm_check_dup(struct rm_objects *objects, const struct rm_dup *dup)
 {
-	if (!rm_owns(objects, dup->client) || !rm_owns(objects, dup->source_client))
+	if (!rm_owns(objects, dup->client) || dup->source_client != dup->client)
 		return RM_ERR_INVALID_CLIENT;
 	if (rm_find(objects, dup->source_client, dup->source_object))
 		return RM_ERR_INSUFFICIENT_PERMISSIONS;
