@@ -251,6 +251,16 @@ def test_objects_that_the_gate_would_not_know_are_not_made(child: DriverChild, g
     assert made == [ROOT_CLIENT, DEVICE, SUBDEVICE, GROUP, CHANNEL]
 
 
+def test_an_object_is_made_without_flags(child: DriverChild, gpu: Gpu) -> None:
+    context = child.context
+    made = len(gpu.fake.log())
+    for flags in (1, 0x80000000):
+        header = struct.pack("=4IQQ4I", context.client, context.device, 0, SUBDEVICE, 64, 0, 4, flags, 0xFFFFFFFF, 0)
+        answer = child.ioctl(number(ALLOC, 48), header.ljust(64, b"\0") + bytes(4), pointers=(16,))
+        assert answer.word(40) == 0x3A
+    assert not [entry for entry in gpu.fake.log()[made:] if entry["call"] == "alloc"]
+
+
 def test_kernels_run_in_groups_that_the_gate_stops(child: DriverChild, gpu: Gpu) -> None:
     """A copy engine shares its list of channels with the engine for kernels, and could perhaps run some."""
     compute = 0xCBC0

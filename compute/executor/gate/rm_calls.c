@@ -183,6 +183,8 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 	*made = (struct rm_object){ .client = alloc->client, .parent = alloc->parent, .kind = kind };
 	if (!rm_class_find(alloc->class_id))
 		return RM_ERR_INVALID_CLASS;
+	if (alloc->flags)
+		return RM_ERR_INVALID_PARAM_STRUCT;
 	if (kind != RM_UNTRACKED && rm_is_full(objects))
 		return RM_ERR_INSUFFICIENT_RESOURCES;
 	if (kind == RM_CLIENT)
