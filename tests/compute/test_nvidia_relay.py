@@ -294,6 +294,12 @@ def test_the_table_has_an_end(child: DriverChild) -> None:
     child.group(9)
 
 
+def test_a_child_has_eight_clients(child: DriverChild) -> None:
+    """Each costs a call when the gate closes, in which all other tenants wait."""
+    statuses = [child.alloc(0, ROOT_CLIENT, file=OTHER).word(40) for _ in range(8)]
+    assert statuses == [OK] * 7 + [NO_ROOM]
+
+
 def test_a_client_is_not_forgotten_because_a_descriptor_was_closed(child: DriverChild, tenant: Slice) -> None:
     """Another descriptor of the file may be left, and channels with it. Such a child is killed."""
     client = child.alloc(0, ROOT_CLIENT, file=OTHER).word(8)

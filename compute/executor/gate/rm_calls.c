@@ -185,7 +185,7 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 		return RM_ERR_INVALID_CLASS;
 	if (alloc->flags)
 		return RM_ERR_INVALID_PARAM_STRUCT;
-	if (kind != RM_UNTRACKED && rm_is_full(objects))
+	if (kind != RM_UNTRACKED && rm_is_full(objects, kind))
 		return RM_ERR_INSUFFICIENT_RESOURCES;
 	if (kind == RM_CLIENT)
 		return RM_OK;

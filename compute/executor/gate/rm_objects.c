@@ -16,9 +16,15 @@ bool rm_owns(struct rm_objects *objects, uint32_t client)
 	return rm_find(objects, client, client);
 }
 
-bool rm_is_full(const struct rm_objects *objects)
+bool rm_is_full(const struct rm_objects *objects, enum rm_kind kind)
 {
-	return objects->count == RM_OBJECTS_MAX;
+	uint32_t clients = 0;
+
+	if (objects->count == RM_OBJECTS_MAX)
+		return true;
+	for (uint32_t i = 0; i < objects->count && kind == RM_CLIENT; i++)
+		clients += objects->list[i].kind == RM_CLIENT;
+	return clients == RM_CLIENTS_MAX;
 }
 
 static void remove_at(struct rm_objects *objects, uint32_t at)

@@ -18,6 +18,11 @@
 
 /* A context has some 30 objects. */
 #define RM_OBJECTS_MAX	1024u
+/*
+ * Programs have two to four.  The driver takes a list of channels for each client, in a call that
+ * takes half a millisecond, and whoever makes it keeps all others of the host waiting.
+ */
+#define RM_CLIENTS_MAX	8u
 
 enum rm_kind {
 	RM_UNTRACKED,	/* nothing that the gate must know */
@@ -52,7 +57,8 @@ struct rm_objects {
 /* NULL if there is none. */
 struct rm_object *rm_find(struct rm_objects *objects, uint32_t client, uint32_t handle);
 bool rm_owns(struct rm_objects *objects, uint32_t client);
-bool rm_is_full(const struct rm_objects *objects);
+/* Whether there is no place for another of a kind. */
+bool rm_is_full(const struct rm_objects *objects, enum rm_kind kind);
 /* Only if it is not full.  An object that had the handle is forgotten. */
 void rm_add(struct rm_objects *objects, const struct rm_object *object);
 /* With all below it. */

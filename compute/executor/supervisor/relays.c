@@ -121,6 +121,7 @@ bool vgpu_relay_end(struct vgpu_supervised *child)
 	return true;
 }
 
+/* With the host's lock, which is kept for no more than one child. */
 static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool close)
 {
 	char reason[VGPU_CHANNELS_REASON] = "";
@@ -146,20 +147,21 @@ bool vgpu_relays_close(struct vgpu_supervisor *s)
 
 	if (s->gate_lock < 0)
 		return true;
-	if (!vgpu_channels_lock(s->gate_lock))
-		return false;
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
 		struct vgpu_supervised *child = &s->children[i];
 
 		if (!child->used || !child->channels.objects)
 			continue;
 		/* What it has under way ends with it, which is seen when it is not used any more. */
-		if (child->died || child->killed)
+		if (child->died || child->killed) {
 			all = false;
-		else if (!child->channels.closed)
+		} else if (!child->channels.closed) {
+			if (!vgpu_channels_lock(s->gate_lock))
+				return false;
 			all = set(s, child, true) && all;
+			vgpu_channels_unlock(s->gate_lock);
+		}
 	}
-	vgpu_channels_unlock(s->gate_lock);
 	return all;
 }
 
@@ -178,20 +180,15 @@ static bool wait_for_lock(const struct vgpu_supervisor *s)
 
 bool vgpu_relays_reopen(struct vgpu_supervisor *s)
 {
-	unsigned int closed = 0;
-
-	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
-		closed += s->children[i].used && s->children[i].channels.closed;
-	if (!closed)
-		return true;
-	if (!wait_for_lock(s))
-		return false;
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
 		struct vgpu_supervised *child = &s->children[i];
 
-		if (child->used && !child->died && !child->killed && child->channels.closed)
-			set(s, child, false);
+		if (!child->used || child->died || child->killed || !child->channels.closed)
+			continue;
+		if (!wait_for_lock(s))
+			return false;
+		set(s, child, false);
+		vgpu_channels_unlock(s->gate_lock);
 	}
-	vgpu_channels_unlock(s->gate_lock);
 	return true;
 }
