@@ -5,11 +5,11 @@
  */
 #include <linux/module.h>
 
-#include "adopt.h"
-#include "debugfs.h"
-#include "events.h"
-#include "executor.h"
-#include "ring.h"
+#include "control/adopt.h"
+#include "control/debugfs.h"
+#include "control/events.h"
+#include "engine/executor.h"
+#include "function/ring.h"
 #include "vgpu.h"
 
 #define CREATE_TRACE_POINTS

@@ -12,7 +12,7 @@
 #include <linux/tracepoint.h>
 
 #include "compat.h"
-#include "engine.h"
+#include "engine/engine.h"
 
 /* @run: counts the group's runs, this one included; @run_ns: what they were charged before it */
 TRACE_EVENT(vgpu_run_begin,

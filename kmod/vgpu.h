@@ -42,13 +42,13 @@
 #include <linux/workqueue.h>
 
 #include "compat.h"
-#include "events.h"
-#include "processor.h"
-#include "ring_setup.h"
+#include "control/events.h"
+#include "engine/processor.h"
+#include "function/ring_setup.h"
+#include "function/window.h"
 #include "sched/vgpu_arbiter.h"
 #include "sched/vgpu_sched.h"
 #include "uapi/vgpu_device.h"
-#include "window.h"
 
 #define VGPU_ITEM_BYTES_MAX	(1U << 20)
 #define VGPU_DELAY_NS_MAX	(1000U * NSEC_PER_MSEC)
@@ -83,7 +83,7 @@ struct vgpu_calibration {
  * @whole_items: it can neither split an item nor stop it, so that one longer than
  *	max_chunk is refused
  * @lends: it executes nothing itself: processes use the accelerator in turns, one executor
- *	with its children for each slice (lending.c). Has no @execute and no @estimate_ns
+ *	with its children for each slice (engine/lending.c). Has no @execute and no @estimate_ns
  * @drives: whether it can drive a PCI function
  * @start: take the function and measure the engine; its state, or an ERR_PTR with
  *	nothing left behind. May take seconds.
@@ -491,7 +491,7 @@ struct vgpu_device {
 	struct eventfd_ctx *request;
 };
 
-/* parents.c */
+/* control/parents.c */
 extern struct mutex vgpu_parents_lock;
 extern struct list_head vgpu_parents;
 struct vgpu_parent *vgpu_parent_find(const char *name);	/* vgpu_parents_lock held */
@@ -501,7 +501,7 @@ void vgpu_parent_put(struct vgpu_parent *parent);
 void vgpu_parents_free(void);
 struct vgpu_device *vgpu_device_lock(const guid_t *uuid);
 
-/* parent.c */
+/* control/parent.c */
 struct vgpu_parent *vgpu_parent_create(struct pci_dev *pdev, const struct vgpu_engine_ops *ops);
 int vgpu_parent_register(struct vgpu_parent *parent);
 void vgpu_parent_revoke(struct vgpu_parent *parent);	/* parent->lock held */
@@ -519,12 +519,12 @@ static inline void vgpu_parent_unlock(struct vgpu_parent *parent)
 	vgpu_parent_put(parent);
 }
 
-/* numbers.c */
+/* control/numbers.c */
 void vgpu_numbers_init(void);
 u64 vgpu_id_next(void);
 u64 vgpu_generation_next(void);
 
-/* tenant.c: groups and memberships; callers hold parent->lock */
+/* control/tenant.c: groups and memberships; callers hold parent->lock */
 struct vgpu_tenant *vgpu_tenant_find(struct vgpu_parent *parent, const char *name);
 int vgpu_tenant_configure(struct vgpu_parent *parent, const char *name,
 			  const struct vgpu_group_params *params,
@@ -540,15 +540,15 @@ void vgpu_device_unassign(struct vgpu_device *device);
 void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns);
 void vgpu_tenants_free(struct vgpu_parent *parent);
 
-/* device_attrs.c */
+/* control/device_attrs.c */
 extern const struct attribute_group *vgpu_device_groups[];
 
-/* netlink.c */
+/* control/netlink.c */
 int vgpu_netlink_register(void);
 void vgpu_netlink_unregister(void);
 void vgpu_netlink_changed(void);	/* a GPU, tenant or slice came or went */
 
-/* device.c: life of a slice */
+/* function/device.c: life of a slice */
 int vgpu_device_driver_register(void);
 void vgpu_device_driver_unregister(void);
 extern struct mdev_driver vgpu_mdev_driver;
@@ -567,7 +567,7 @@ static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
 	return container_of(vdev, struct vgpu_device, vdev);
 }
 
-/* fault.c */
+/* control/fault.c */
 void vgpu_log_init(struct ratelimit_state *log);
 bool vgpu_log_takes(struct vgpu_device *device);
 long vgpu_refused(struct vgpu_device *device, const char *what, const char *field, long ret);
@@ -578,7 +578,7 @@ void vgpu_device_fault_of(struct vgpu_device *device, struct vgpu_ring *ring,
 void vgpu_device_fault(struct vgpu_device *device, struct vgpu_ring *ring,
 		       u32 error, u32 index);
 
-/* access.c: regions and ioctls of a device that is open */
+/* function/access.c: regions and ioctls of a device that is open */
 ssize_t vgpu_access_read(struct vfio_device *vdev, char __user *buffer, size_t count,
 			 loff_t *position);
 ssize_t vgpu_access_write(struct vfio_device *vdev, const char __user *buffer, size_t count,
@@ -590,20 +590,20 @@ int vgpu_access_region_info(struct vfio_device *vdev, struct vfio_region_info *i
 			    struct vfio_info_cap *caps);
 #endif
 
-/* registers.c: BAR0, state_lock held */
+/* function/registers.c: BAR0, state_lock held */
 void vgpu_registers_reset(struct vgpu_device *device);
 void vgpu_msix_describe(u8 *table, u8 *writable);
 u64 vgpu_device_run_ns(struct vgpu_device *device);
 void vgpu_bar0_read(struct vgpu_device *device, u32 offset, void *data, u32 bytes);
 void vgpu_bar0_write(struct vgpu_device *device, u32 offset, const void *data, u32 bytes);
 
-/* config_space.c: PCI configuration space, state_lock held */
+/* function/config_space.c: PCI configuration space, state_lock held */
 void vgpu_config_reset(struct vgpu_device *device);
 void vgpu_config_describe(u8 *config, u8 *writable);
 void vgpu_config_read(const struct vgpu_device *device, u32 offset, u8 *data, u32 bytes);
 void vgpu_config_write(struct vgpu_device *device, u32 offset, const u8 *data, u32 bytes);
 
-/* irq.c: eventfds of a device */
+/* function/irq.c: eventfds of a device */
 int vgpu_irqs_set(struct vgpu_device *device, const struct vfio_irq_set *set, void *data);
 void vgpu_irqs_release(struct vgpu_device *device);
 void vgpu_device_raise(struct vgpu_device *device, unsigned int vector);

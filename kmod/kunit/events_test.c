@@ -6,8 +6,8 @@
 #include <net/net_namespace.h>
 #include <net/sock.h>
 
+#include "control/netlink.h"
 #include "mock.h"
-#include "netlink.h"
 
 #define EXTRA	7
 

@@ -5,10 +5,10 @@
  */
 #include <linux/export.h>
 
-#include "engine.h"
-#include "netlink.h"
-#include "processor.h"
-#include "ring.h"
+#include "control/netlink.h"
+#include "engine/engine.h"
+#include "engine/processor.h"
+#include "function/ring.h"
 
 #define VGPU_EXPORT EXPORT_SYMBOL_GPL
 

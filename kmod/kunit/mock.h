@@ -8,8 +8,8 @@
 
 #include <kunit/test.h>
 
-#include "engine.h"
-#include "ring.h"
+#include "engine/engine.h"
+#include "function/ring.h"
 
 #define MOCK_TIMESLICE_US	1000
 

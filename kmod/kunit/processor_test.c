@@ -8,8 +8,8 @@
 #include <linux/sched/task.h>
 #include <linux/smp.h>
 
-#include "engine.h"
-#include "processor.h"
+#include "engine/engine.h"
+#include "engine/processor.h"
 
 static void expect_realtime(struct kunit *test, const struct vgpu_ration *ration, bool realtime)
 {

@@ -9,10 +9,10 @@
 
 #include "slices.h"
 
-#include "binding.h"
-#include "child.h"
-#include "engine.h"
-#include "executor.h"
+#include "engine/binding.h"
+#include "engine/child.h"
+#include "engine/engine.h"
+#include "engine/executor.h"
 
 #define EXECUTORS 4
 #define CHILDREN 12

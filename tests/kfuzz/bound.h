@@ -5,7 +5,7 @@
 
 #include "sim.h"
 
-#include "binding.h"
+#include "engine/binding.h"
 #include "vgpu.h"
 
 struct bound_counts {

@@ -13,11 +13,13 @@ KMOD = ROOT / "kmod"
 
 # Everything a guest or its VMM reaches, and what executes; of the operator's side (netlink, sysfs) only
 # fuzz_dump.c has something.
-MODULE = tuple(
-    "access binding binding_file child config_space device engine executor_file".split()  # noqa: SIM905
-    + "fault irq item lending memory migration migration_file numbers".split()  # noqa: SIM905
-    + "processor registers ring soft tenant window window_executor worker".split()  # noqa: SIM905
-)
+ROOMS = {
+    "function": "access config_space device irq memory registers ring window",
+    "engine": "binding binding_file child engine executor_file item lending processor soft window_executor worker",
+    "control": "fault numbers tenant",
+    "migration": "migration migration_file",
+}
+MODULE = tuple(f"{room}/{name}" for room, names in ROOMS.items() for name in names.split())
 # Headers of user space that kernel.h itself stands on.
 REAL = ("linux/const.h", "linux/errno.h", "linux/ioctl.h", "linux/limits.h", "linux/types.h")
 EXTENDED = ("linux/netlink.h", "linux/pci_regs.h", "linux/vfio.h")
@@ -60,11 +62,11 @@ def build(
     include = ["-I", str(folder / "include"), "-I", str(HERE), "-I", str(kmod), "-include", str(HERE / "kernel.h")]
     compile_ = [compiler or os.environ.get("CC", "cc"), *flags]
     files = [*(HERE / f"{name}.c" for name in sources), *(kmod / f"{name}.c" for name in module)]
-    if "tenant" in module:
+    if "control/tenant" in module:
         files += sorted((kmod / "sched").glob("*.c"))
-    if "migration" in module:  # plain C of its own: knows nothing of a kernel here
+    if "migration/migration" in module:  # plain C of its own: knows nothing of a kernel here
         files += [folder / "migration_stream.o", folder / "crc32c.o"]
-        plain = [str(kmod / "migration_stream.c"), str(kmod / "guest/tool/crc32c.c")]
+        plain = [str(kmod / "migration/migration_stream.c"), str(kmod / "guest/tool/crc32c.c")]
         subprocess.run([*compile_, "-I", str(kmod), "-c", *plain], check=True, cwd=folder)
     program = folder / f"{sources[0]}{'.libfuzzer' if libfuzzer else ''}"
     command = [*compile_, *include, "-o", str(program), *map(str, files)]

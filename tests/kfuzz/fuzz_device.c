@@ -13,9 +13,9 @@
 #include "vmm.h"
 
 #include "descriptor.h"
-#include "engine.h"
-#include "executor.h"
-#include "ring.h"
+#include "engine/engine.h"
+#include "engine/executor.h"
+#include "function/ring.h"
 
 #define MEMORY_BYTES (64u << 10)
 #define STEPS_PER_LIFE 400

@@ -8,7 +8,7 @@
  */
 #include "sim.h"
 
-#include "netlink.h"
+#include "control/netlink.h"
 
 #define GPUS 4
 #define TENANTS 8

@@ -8,7 +8,7 @@
 #include "descriptor.h"
 #include "sim.h"
 
-#include "item.h"
+#include "engine/item.h"
 
 #define MEMORY_BYTES (64u << 10)
 #define RAM_BYTES (1u << 20)

@@ -8,8 +8,8 @@
 #include "guest.h"
 
 #include "descriptor.h"
-#include "engine.h"
-#include "ring.h"
+#include "engine/engine.h"
+#include "function/ring.h"
 
 #define ITEMS 4096u		/* more than can be on their way */
 #define DMA_BYTES_MAX (64u << 10)

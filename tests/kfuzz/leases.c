@@ -6,8 +6,8 @@
  */
 #include "leases.h"
 
-#include "binding.h"
-#include "engine.h"
+#include "engine/binding.h"
+#include "engine/engine.h"
 
 struct lease_counts lease_counts;
 

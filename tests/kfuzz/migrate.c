@@ -5,8 +5,8 @@
  */
 #include "vmm.h"
 
-#include "item.h"
-#include "migration_stream.h"
+#include "engine/item.h"
+#include "migration/migration_stream.h"
 
 #define STREAM_MAX (sizeof(struct vgpu_migration_header) + (64u << 10) + 64)
 #define PIECE_MAX 8192u

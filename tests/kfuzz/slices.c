@@ -10,9 +10,9 @@
 #include "bound.h"
 #include "leases.h"
 
-#include "binding.h"
-#include "child.h"
-#include "engine.h"
+#include "engine/binding.h"
+#include "engine/child.h"
+#include "engine/engine.h"
 
 #define REGION(index) ((u64)(index) << 40)
 #define BAR0 REGION(VFIO_PCI_BAR0_REGION_INDEX)

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def fuzz_item(folder: Path) -> Path:
-    return build(folder, ITEM, module=("item",))
+    return build(folder, ITEM, module=("engine/item",))
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +81,7 @@ def test_nothing_a_guest_does_leads_beyond_its_slice(fuzz_device: Path, seed: in
 
 
 def test_lists_say_whether_anything_changed_meanwhile(folder: Path) -> None:
-    counted = run(build(folder, DUMP, module=("netlink_dump", "parents")), 1, 200_000)
+    counted = run(build(folder, DUMP, module=("control/netlink_dump", "control/parents")), 1, 200_000)
     assert not [name for name, count in counted.items() if not count]
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "vmm.h"
 
-#include "engine.h"
-#include "ring.h"
+#include "engine/engine.h"
+#include "function/ring.h"
 
 #define REGION(index) ((u64)(index) << 40)
 #define BAR0 REGION(VFIO_PCI_BAR0_REGION_INDEX)

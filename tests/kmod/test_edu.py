@@ -38,7 +38,7 @@ from vgpumgr.control.netlink import Control
 from vgpumgr.errors import BusyError, InvalidFieldError, NotFoundError, UnknownGpuError
 
 PCI_CAP_ID_MSI, PCI_MSI_FLAGS, PCI_MSI_ENABLE = 5, 2, 1
-NOTICE_NS = 50_000  # kmod/engine.h: what the thread may need to notice the end
+NOTICE_NS = 50_000  # kmod/engine/engine.h: what the thread may need to notice the end
 CLOCK_NS = 1000  # of the tracer's times
 NOWHERE = "0000:00:1f.7"
 NO_SLICE = "c0ffee00-0000-4000-8000-00000000ffff"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 AREAS: dict[str, tuple[str, ...]] = {
-    "module": ("kmod/*.c",),
+    "module": ("kmod/*.c", *(f"kmod/{room}/*.c" for room in ("control", "engine", "function", "migration"))),
     "scheduler": ("kmod/sched/*.c",),
     "agent": ("agent/vgpumgr_agent/**/*.py",),
     "api": ("api/vgpumgr_api/**/*.py",),

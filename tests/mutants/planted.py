@@ -23,21 +23,21 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_adopt.py",
         wrong="an adopted GPU is open to VMs without a permit at first",
-        source="adopt.c",
+        source="control/adopt.c",
         old="parent->attach_permit = attach_permit;",
         new=";",
     ),
     Defect(
         tests="tests/kmod/test_adopt_ends.py",
         wrong="a function that its driver lets go of is cut off slice by slice",
-        source="adopt.c",
+        source="control/adopt.c",
         old="vgpu_parent_revoke(parent);",
         new="parent->removed = true;",
     ),
     Defect(
         tests="tests/kmod/test_answers.py",
         wrong="the shadow is written although the guest has none",
-        source="worker.c",
+        source="engine/worker.c",
         old="""if (ring->shadow)
 		vgpu_ring_access(ring, ring->shadow, &shadow, sizeof(shadow), true);""",
         new="vgpu_ring_access(ring, ring->shadow, &shadow, sizeof(shadow), true);",
@@ -45,7 +45,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_dma.py",
         wrong="an access to guest memory that fails goes unnoticed",
-        source="worker.c",
+        source="engine/worker.c",
         old="""ret = vgpu_ring_access(ring, guest, data, piece, write);
 		if (ret)
 			return ret;""",
@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_dumps.py",
         wrong="each part of a list begins with the last tenant of the part before",
-        source="netlink_dump.c",
+        source="control/netlink_dump.c",
         old="""if (tenant->id <= cursor->tenant)
 			continue;""",
         new="""if (tenant->id < cursor->tenant)
@@ -63,14 +63,14 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_edu.py",
         wrong="the result of a job is read from another register",
-        source="edu.c",
+        source="engine/edu.c",
         old="*result = readl(edu->bar + EDU_REG_FACT);",
         new="*result = readl(edu->bar + EDU_REG_STATUS);",
     ),
     Defect(
         tests="tests/kmod/test_edu_wedged.py",
         wrong="slices are not told that their engine is wedged",
-        source="engine.c",
+        source="engine/engine.c",
         old="""if (engine->wedged)
 			vgpu_rings_fail(engine, VGPU_ERROR_ENGINE);""",
         new=";",
@@ -78,21 +78,21 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_events.py",
         wrong="an event counts only the last of what was collected",
-        source="events.c",
+        source="control/events.c",
         old="note->count = min_t(u64, (u64)note->count + count, U32_MAX);",
         new="note->count = count;",
     ),
     Defect(
         tests="tests/kmod/test_function.py",
         wrong="the fixed bits of an MSI-X address can be written",
-        source="registers.c",
+        source="function/registers.c",
         old="return 0xfc;",
         new="return 0xff;",
     ),
     Defect(
         tests="tests/kmod/test_function_reset.py",
         wrong="an access that a reset breaks off counts as a fault",
-        source="fault.c",
+        source="control/fault.c",
         old="""if (!ring || !ring->dead)
 		noted = vgpu_device_note_error(device, error, index);""",
         new="noted = vgpu_device_note_error(device, error, index);",
@@ -100,7 +100,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_hostile.py",
         wrong="a guest can flood the log",
-        source="fault.c",
+        source="control/fault.c",
         old="""if (!noted || !vgpu_log_takes(device))
 		return;""",
         new="""if (!noted)
@@ -109,7 +109,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_hostile_streams.py",
         wrong="a stream may say that more items are pending than the ring has entries",
-        source="migration_stream.c",
+        source="migration/migration_stream.c",
         old="""if (state->tail - state->completed > state->setup.entries)
 		return "tail";""",
         new=";",
@@ -117,35 +117,35 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_kunit.py",
         wrong="a doorbell without work costs no token",
-        source="ring.c",
+        source="function/ring.c",
         old="device->storm_tokens -= tokens;",
         new=";",
     ),
     Defect(
         tests="tests/kmod/test_leases.py",
         wrong="a child is not told that it has ended",
-        source="child.c",
+        source="engine/child.c",
         old="WRITE_ONCE(child->ended, true);",
         new=";",
     ),
     Defect(
         tests="tests/kmod/test_lifetime.py",
         wrong="what a slice has used is told of its next tenant",
-        source="tenant.c",
+        source="control/tenant.c",
         old="device->slice.stats = (struct vgpu_slice_stats){};",
         new=";",
     ),
     Defect(
         tests="tests/kmod/test_migration.py",
         wrong="items that were not answered before a migration are not fetched again",
-        source="migration.c",
+        source="migration/migration.c",
         old="ring->fetched = state->completed;",
         new="ring->fetched = state->tail;",
     ),
     Defect(
         tests="tests/kmod/test_netlink_fuzz.py",
         wrong="a change of a GPU that is refused makes a new generation",
-        source="policy.c",
+        source="control/policy.c",
         old="""if (*fault)
 		return -ERANGE;""",
         new="""if (*fault) {
@@ -156,7 +156,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_observer.py",
         wrong="runs that a cap ends are not in the trace",
-        source="engine.c",
+        source="engine/engine.c",
         old="""if (decision->ended.valid)
 		trace_vgpu_run_end(engine, before, &decision->ended);""",
         new="""if (decision->ended.valid && decision->ended.reason != VGPU_RUN_CAP)
@@ -165,7 +165,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_options.py",
         wrong="options have no least value",
-        source="options.c",
+        source="control/options.c",
         old="""if (!ret && (value < option->min || value > option->max))
 		ret = -ERANGE;""",
         new="""if (!ret && value > option->max)
@@ -174,7 +174,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_removal.py",
         wrong="a slice that was pulled out reads as zeros",
-        source="access.c",
+        source="function/access.c",
         old="memset(data, 0xff, bytes);",
         new="memset(data, 0, bytes);",
     ),
@@ -189,14 +189,14 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_sharing_settings.py",
         wrong="places stay when the policy changes to one without",
-        source="policy.c",
+        source="control/policy.c",
         old="params->places = 0;",
         new=";",
     ),
     Defect(
         tests="tests/kmod/test_sysfs_fuzz.py",
         wrong="a number for an attribute that the scheduler refuses makes a new generation",
-        source="policy.c",
+        source="control/policy.c",
         old="""ret = vgpu_parent_configure(parent, &params, &fault);
 	mutex_unlock(&parent->lock);
 	return ret ? vgpu_attr_refused(dev, attribute, ret) : count;""",
@@ -209,14 +209,14 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_windows.py",
         wrong="a window is free while some process has its memory",
-        source="window_executor.c",
+        source="engine/window_executor.c",
         old="return file_count(given) > 1 || d_count(given->f_path.dentry) > 2;",
         new="return false;",
     ),
     Defect(
         tests="tests/kmod/control/test_attributes.py",
         wrong="attributes can be written although the slice has a tenant",
-        source="device_attrs.c",
+        source="control/device_attrs.c",
         old="""if (device->tenant)
 		ret = -EBUSY;
 	else
@@ -226,14 +226,14 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/control/test_gpus.py",
         wrong="slices are said to be available that memory has no room for",
-        source="device.c",
+        source="function/device.c",
         old="left = parent->memory_total - parent->memory_reserved;",
         new="left = parent->memory_total;",
     ),
     Defect(
         tests="tests/kmod/control/test_lists.py",
         wrong="a list begins with the slice of the greatest UUID",
-        source="netlink_dump.c",
+        source="control/netlink_dump.c",
         old="""if (!next || memcmp(&device->uuid, &next->uuid, sizeof(guid_t)) < 0)
 			next = device;""",
         new="""if (!next || memcmp(&device->uuid, &next->uuid, sizeof(guid_t)) > 0)
@@ -242,7 +242,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/control/test_mdevctl.py",
         wrong="the log names another field than the one at fault",
-        source="device_attrs.c",
+        source="control/device_attrs.c",
         old="""if (fault < ARRAY_SIZE(fields) && fields[fault])
 		config->field = fields[fault];""",
         new=";",
@@ -250,7 +250,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/control/test_permits.py",
         wrong="a permit is for any number of openings",
-        source="device.c",
+        source="function/device.c",
         old="""device->permit_until = 0;
 		vgpu_event_opened(device);""",
         new="vgpu_event_opened(device);",
@@ -258,14 +258,14 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/control/test_requests.py",
         wrong="that a GPU is unknown is not said of an attribute",
-        source="netlink_request.c",
+        source="control/netlink_request.c",
         old="""NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type], "there is no such GPU");""",
         new="""NL_SET_ERR_MSG(info->extack, "there is no such GPU");""",
     ),
     Defect(
         tests="tests/kmod/control/test_slices.py",
         wrong="a slice changes its tenant while it is open",
-        source="tenant.c",
+        source="control/tenant.c",
         old="""if (READ_ONCE(device->open))
 		return -EBUSY;""",
         new=";",
@@ -273,7 +273,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/control/test_tenants.py",
         wrong="any generation is taken for the present one",
-        source="netlink_request.c",
+        source="control/netlink_request.c",
         old="""if (!attr || nla_get_u64(attr) == (tenant ? tenant->generation : 0))
 		return 0;""",
         new="return 0;",
@@ -281,14 +281,14 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_cgroups.py",
         wrong="workers stay in the kernel's cgroup",
-        source="worker.c",
+        source="engine/worker.c",
         old="ret = cgroup_attach_task_all(current, worker);",
         new="ret = 0;",
     ),
     Defect(
         tests="tests/kmod/test_executors.py",
         wrong="an executor outlives its slice's tenant",
-        source="tenant.c",
+        source="control/tenant.c",
         old="""if (before)
 		vgpu_binding_end(device);""",
         new=";",
@@ -321,14 +321,14 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_permits.py",
         wrong="a permit that was used or withdrawn is renewed",
-        source="device_attrs.c",
+        source="control/device_attrs.c",
         old="if (renew && !vgpu_device_permitted(device))",
         new="if (false)",
     ),
     Defect(
         tests="tests/time/test_permit.py",
         wrong="a permit lasts five seconds longer",
-        source="device_attrs.c",
+        source="control/device_attrs.c",
         old="device->permit_until = (jiffies + VGPU_PERMIT_SECONDS * HZ) ?: 1;",
         new="device->permit_until = (jiffies + (VGPU_PERMIT_SECONDS + 5) * HZ) ?: 1;",
     ),

@@ -68,7 +68,7 @@ def test_a_timeslice_changed_live_holds_from_the_next_run(gpu: Gpu) -> None:
 
 
 # The shortest chunk, which may be beyond a timeslice (kmod/sched), and what may be charged of a late beginning and of a
-# late end (kmod/engine.h).
+# late end (kmod/engine/engine.h).
 MIN_CHUNK_US, NOTICE_US = 10, 50
 # Keeps the processor from all tasks, the engine's thread as well, for longer than a chunk at a time, at times that move
 # through those of chunks.

@@ -132,7 +132,7 @@ def test_the_log_has_the_name_of_each_error() -> None:
     header = sources()[KMOD / "uapi" / "vgpu_device.h"]
     errors = [(name, int(value)) for name, value in re.findall(r"^\tVGPU_ERROR_(\w+) = (\d+),", header, re.M)]
     assert [value for _, value in errors] == list(range(len(errors)))
-    assert re.findall(r'\[VGPU_ERROR_(\w+)\] = "(\w+)"', sources()[KMOD / "fault.c"]) == [
+    assert re.findall(r'\[VGPU_ERROR_(\w+)\] = "(\w+)"', sources()[KMOD / "control/fault.c"]) == [
         (name, name.lower()) for name, _ in errors
     ]
 

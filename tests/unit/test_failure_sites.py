@@ -32,7 +32,7 @@ def sites(text: str) -> dict[str, list[str]]:
 
 
 def sources() -> list[str]:
-    paths = [*KMOD.glob("*.[ch]"), *KMOD.glob("guest/*.[ch]")]
+    paths = [path for path in (*KMOD.glob("*.[ch]"), *KMOD.glob("*/*.[ch]")) if path.parent.name != "kunit"]
     found = {path.relative_to(KMOD): sites(path.read_text()) for path in paths}
     return sorted(f"{path} {name} {call}" for path, of in found.items() for name, calls in of.items() for call in calls)
 

@@ -104,7 +104,7 @@ class Parser:
 @pytest.fixture(scope="module")
 def parser(tmp_path_factory: pytest.TempPathFactory) -> Parser:
     library = tmp_path_factory.mktemp("migration") / "stream.so"
-    sources = [ROOT / "kmod/migration_stream.c", ROOT / "kmod/guest/tool/crc32c.c"]
+    sources = [ROOT / "kmod/migration/migration_stream.c", ROOT / "kmod/guest/tool/crc32c.c"]
     strict = [
         "-std=gnu11",
         "-O1",

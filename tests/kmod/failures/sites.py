@@ -11,89 +11,89 @@ import re
 
 TESTED: dict[str, dict[str, str]] = {
     "tests/kmod/failures/test_loading.py::test_loading_while_a_function_waits_for_the_driver": {
-        "adopt.c vgpu_adoption_init": "alloc_workqueue bus_register_notifier",
-        "debugfs.c vgpu_debugfs_init": "debugfs_create_dir debugfs_create_file",
-        "device.c vgpu_device_driver_register": "mdev_register_driver",
-        "executor_file.c vgpu_executor_register": "misc_register",
-        "netlink.c vgpu_netlink_register": "genl_register_family",
-        "netlink_event.c vgpu_events_init": "alloc_ordered_workqueue",
-        "parent.c vgpu_parent_driver_register": "pci_register_driver",
-        "ring.c vgpu_rings_init": "alloc_workqueue",
+        "control/adopt.c vgpu_adoption_init": "alloc_workqueue bus_register_notifier",
+        "control/debugfs.c vgpu_debugfs_init": "debugfs_create_dir debugfs_create_file",
+        "function/device.c vgpu_device_driver_register": "mdev_register_driver",
+        "engine/executor_file.c vgpu_executor_register": "misc_register",
+        "control/netlink.c vgpu_netlink_register": "genl_register_family",
+        "control/netlink_event.c vgpu_events_init": "alloc_ordered_workqueue",
+        "control/parent.c vgpu_parent_driver_register": "pci_register_driver",
+        "function/ring.c vgpu_rings_init": "alloc_workqueue",
     },
     "tests/kmod/failures/test_loading.py::test_loading_the_driver_of_guests": {
         "guest/main.c vgpu_init": "pci_register_driver",
         "guest/window_node.c vgpu_nodes_register": "alloc_chrdev_region class_register",
     },
     "tests/kmod/failures/test_loading.py::test_binding": {
-        "parent.c vgpu_parent_create": "kzalloc",
-        "parent.c vgpu_parent_register": "mdev_register_parent",
-        "soft.c soft_start": "kzalloc kzalloc",
+        "control/parent.c vgpu_parent_create": "kzalloc",
+        "control/parent.c vgpu_parent_register": "mdev_register_parent",
+        "engine/soft.c soft_start": "kzalloc kzalloc",
     },
     "tests/kmod/failures/test_loading.py::test_binding_without_any_memory_for_events": {
-        "netlink_event.c vgpu_events_start": "kvcalloc",
+        "control/netlink_event.c vgpu_events_start": "kvcalloc",
     },
     "tests/kmod/failures/test_loading.py::test_binding_without_a_thread": {
-        "engine.c vgpu_engine_start": "kthread_create",
+        "engine/engine.c vgpu_engine_start": "kthread_create",
     },
     "tests/kmod/failures/test_adopting.py::test_adopting": {
-        "parent.c vgpu_parent_add_attrs": "sysfs_create_group",
+        "control/parent.c vgpu_parent_add_attrs": "sysfs_create_group",
     },
     "tests/kmod/failures/test_host.py::test_configuring_a_tenant": {
-        "tenant.c vgpu_tenant_create": "kzalloc",
+        "control/tenant.c vgpu_tenant_create": "kzalloc",
     },
     "tests/kmod/failures/test_host.py::test_an_attribute_of_a_slice": {
-        "device_attrs.c vgpu_attr_text": "kstrndup",
+        "control/device_attrs.c vgpu_attr_text": "kstrndup",
     },
     "tests/kmod/failures/test_host.py::test_looking[gpu]": {
-        "netlink_request.c vgpu_reply_new": "nlmsg_new",
+        "control/netlink_request.c vgpu_reply_new": "nlmsg_new",
     },
     "tests/kmod/failures/test_host.py::test_looking[runs]": {
-        "debugfs.c runs_show": "kmalloc",
+        "control/debugfs.c runs_show": "kmalloc",
     },
     "tests/kmod/failures/test_host.py::test_creating_a_slice": {
-        "device.c vgpu_mdev_probe": "vfio_alloc_device vfio_register_emulated_iommu_dev",
+        "function/device.c vgpu_mdev_probe": "vfio_alloc_device vfio_register_emulated_iommu_dev",
     },
     "tests/kmod/failures/test_host.py::test_changing_the_engine[soft-edu]": {
-        "edu.c edu_start": "debugfs_create_bool debugfs_create_dir kzalloc",
-        "edu.c edu_take": "pci_alloc_irq_vectors pci_iomap request_irq",
+        "engine/edu.c edu_start": "debugfs_create_bool debugfs_create_dir kzalloc",
+        "engine/edu.c edu_take": "pci_alloc_irq_vectors pci_iomap request_irq",
     },
     "tests/kmod/failures/test_lending.py::test_binding_an_executor": {
-        "binding.c vgpu_binding_alloc": "alloc_page kzalloc",
-        "executor_file.c vgpu_executor_open": "kzalloc",
+        "engine/binding.c vgpu_binding_alloc": "alloc_page kzalloc",
+        "engine/executor_file.c vgpu_executor_open": "kzalloc",
     },
     "tests/kmod/failures/test_lending.py::test_a_childs_files_and_pages": {
-        "child.c vgpu_child_create": "alloc_page kzalloc",
-        "child.c vgpu_child_file": "anon_inode_getfile",
-        "child.c vgpu_lease_file": "anon_inode_getfile",
-        "child.c vgpu_page_mmap": "vm_insert_page",
+        "engine/child.c vgpu_child_create": "alloc_page kzalloc",
+        "engine/child.c vgpu_child_file": "anon_inode_getfile",
+        "engine/child.c vgpu_lease_file": "anon_inode_getfile",
+        "engine/child.c vgpu_page_mmap": "vm_insert_page",
     },
     "tests/kmod/failures/test_lending.py::test_the_region_of_the_windows": {
-        "access.c vgpu_region_describe_windows": "kzalloc",
+        "function/access.c vgpu_region_describe_windows": "kzalloc",
     },
     "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {
-        "memory.c vgpu_memory_create": "__vmalloc kzalloc",
+        "function/memory.c vgpu_memory_create": "__vmalloc kzalloc",
     },
     "tests/kmod/failures/test_threads.py::test_a_worker_that_cannot_be_made": {
-        "worker.c vgpu_worker_start": "kthread_create",
+        "engine/worker.c vgpu_worker_start": "kthread_create",
     },
     "tests/kmod/failures/test_vmm.py::test_enabling_a_ring": {
-        "ring.c vgpu_ring_create": "kzalloc",
+        "function/ring.c vgpu_ring_create": "kzalloc",
     },
     "tests/kmod/failures/test_vmm.py::test_connecting_interrupts": {
-        "access.c vgpu_set_irqs": "memdup_user",
+        "function/access.c vgpu_set_irqs": "memdup_user",
     },
     "tests/kmod/failures/test_vmm.py::test_saving_and_restoring": {
-        "migration_file.c vgpu_migration_open": "anon_inode_getfile",
+        "migration/migration_file.c vgpu_migration_open": "anon_inode_getfile",
     },
     "tests/kmod/failures/test_vmm.py::test_saving_and_restoring_without_any_memory": {
-        "migration_file.c vgpu_migration_open": "kvzalloc",
+        "migration/migration_file.c vgpu_migration_open": "kvzalloc",
     },
     "tests/kmod/failures/test_threads.py::test_what_an_item_needs[gemm]": {
-        "worker.c vgpu_operand_stage": "kvmalloc",
-        "worker.c vgpu_ring_stage": "kzalloc",
+        "engine/worker.c vgpu_operand_stage": "kvmalloc",
+        "engine/worker.c vgpu_ring_stage": "kzalloc",
     },
     "tests/kmod/failures/test_threads.py::test_telling_what_happens": {
-        "netlink_event.c vgpu_event_send": "genlmsg_multicast genlmsg_new",
+        "control/netlink_event.c vgpu_event_send": "genlmsg_multicast genlmsg_new",
     },
     "tests/chain/test_guest_driver.py::test_binding": {
         "guest/main.c vgpu_guest_create": "kzalloc",
@@ -121,14 +121,14 @@ TESTED: dict[str, dict[str, str]] = {
 UNTESTED: dict[str, str] = {
     # Enabling asks for nothing where somebody else has done it already, as tests have for ACPI's sake. Of the region no
     # failure is told, and why is not known.
-    "edu.c edu_take": "pci_enable_device pci_request_region",
+    "engine/edu.c edu_take": "pci_enable_device pci_request_region",
     "guest/main.c vgpu_probe": "pci_enable_device",
     "guest/main.c vgpu_guest_create": "ida_alloc_max",  # asks for memory from the 64th device on only
 }
 
 # The log does not tell of who asks with __GFP_NOWARN: only these tests' own findings say that it failed.
 UNTOLD: dict[str, str] = {
-    "memory.c vgpu_memory_create": "__vmalloc",
+    "function/memory.c vgpu_memory_create": "__vmalloc",
 }
 
 _FAILURE = "FAULT_INJECTION: forcing a failure."

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * An executor and the slice that it serves: from binding until its file is closed, the slice
+ * is taken away, or its gate fails. It holds its slice, never the other way around.
+ *
+ * Its liveness is not watched. An executor that hangs, or has died while others have its file,
+ * is found when its gate is next asked: it is killed, and unbound, once that takes longer than
+ * the gate's limit (lending.c). Until then it fails nobody but its own slice.
+ *
+ * When it ends nobody knows what became of its children: their windows are lost, and stay
+ * closed until the next executor has said that nothing of them is left.
+ */
+#include <linux/ktime.h>
+#include <linux/pid.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "engine/binding.h"
+#include "engine/child.h"
+#include "engine/engine.h"
+#include "function/window.h"
+
+static void vgpu_binding_free(struct kref *refs)
+{
+	struct vgpu_binding *binding = container_of(refs, struct vgpu_binding, refs);
+
+	if (binding->device)
+		put_device(&binding->device->vdev.device);
+	put_page(binding->page);
+	put_pid(binding->pid);
+	kfree(binding);
+}
+
+/* Unless it has ended, or another one serves the slice by now. */
+static void vgpu_binding_leave(struct vgpu_binding *binding)
+{
+	struct vgpu_device *device = binding->device;
+	struct vgpu_engine *engine = &device->parent->engine;
+	bool raise = false;
+
+	spin_lock_irq(&engine->lock);
+	if (device->binding == binding)
+		raise = vgpu_binding_end(device);
+	spin_unlock_irq(&engine->lock);
+	if (raise)
+		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+}
+
+/* The gate is lost, which is found under a lock that lets nothing end. */
+static void vgpu_binding_end_later(struct work_struct *work)
+{
+	struct vgpu_binding *binding = container_of(work, struct vgpu_binding, end);
+
+	vgpu_binding_leave(binding);
+	kref_put(&binding->refs, vgpu_binding_free);
+}
+
+static struct vgpu_binding *vgpu_binding_alloc(void)
+{
+	struct vgpu_binding *binding;
+	struct vgpu_lease_page *lease;
+
+	binding = kzalloc(sizeof(*binding), GFP_KERNEL_ACCOUNT);
+	if (!binding)
+		return NULL;
+	binding->page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!binding->page) {
+		kfree(binding);
+		return NULL;
+	}
+	lease = vgpu_binding_lease(binding);
+	lease->magic = VGPU_LEASE_MAGIC;
+	lease->version = VGPU_LEASE_VERSION;
+	lease->expires_ns = U64_MAX;
+	kref_init(&binding->refs);
+	init_waitqueue_head(&binding->wait);
+	INIT_WORK(&binding->end, vgpu_binding_end_later);
+	binding->pid = get_pid(task_tgid(current));
+	return binding;
+}
+
+/* parent->lock held: neither does the engine change nor is the device removed. */
+static int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	int ret = 0;
+
+	lockdep_assert_held(&device->parent->lock);
+	if (!engine->ops->lends)
+		return -EOPNOTSUPP;
+	if (device->revoked)
+		return -ENODEV;
+	spin_lock_irq(&engine->lock);
+	spin_lock(&device->windows.lock);
+	if (device->binding) {
+		ret = -EBUSY;
+	} else {
+		get_device(&device->vdev.device);
+		binding->device = device;
+		device->binding = binding;
+	}
+	spin_unlock(&device->windows.lock);
+	spin_unlock_irq(&engine->lock);
+	if (!ret)
+		vgpu_windows_tell_again(device);
+	return ret;
+}
+
+/**
+ * vgpu_binding_create - the caller executes for a slice from now on
+ * @uuid: of the slice
+ *
+ * Return: the binding with the reference of its file, or an ERR_PTR as struct vgpu_exec_bind
+ * says.
+ */
+struct vgpu_binding *vgpu_binding_create(const guid_t *uuid)
+{
+	struct vgpu_binding *binding;
+	struct vgpu_device *device;
+	int ret = -ENOENT;
+
+	binding = vgpu_binding_alloc();
+	if (!binding)
+		return ERR_PTR(-ENOMEM);
+	device = vgpu_device_lock(uuid);
+	if (device) {
+		ret = vgpu_binding_attach(binding, device);
+		vgpu_parent_unlock(device->parent);
+	}
+	if (!ret)
+		return binding;
+	kref_put(&binding->refs, vgpu_binding_free);
+	return ERR_PTR(ret);
+}
+
+/**
+ * vgpu_binding_end - let a slice's executor go, if it has one
+ * @device: the slice, engine->lock held
+ *
+ * Return: true if the guest is to be interrupted, which the caller does without locks.
+ */
+bool vgpu_binding_end(struct vgpu_device *device)
+{
+	struct vgpu_binding *binding = device->binding;
+	struct vgpu_child *child, *next;
+
+	lockdep_assert_held(&device->parent->engine.lock);
+	if (!binding)
+		return false;
+	list_for_each_entry_safe(child, next, &device->children, node)
+		vgpu_child_end(child);
+	/* With the last child, lest the gate be asked again, and the next executor pay for it. */
+	vgpu_lending_gate_is_gone(device, ktime_get_ns());
+	spin_lock(&device->windows.lock);
+	device->binding = NULL;
+	spin_unlock(&device->windows.lock);
+	WRITE_ONCE(binding->ended, true);
+	wake_up_interruptible(&binding->wait);
+	return vgpu_windows_abandon(device);
+}
+
+/**
+ * vgpu_binding_release - the file is closed
+ * @binding: no call of its executor is under way
+ */
+void vgpu_binding_release(struct vgpu_binding *binding)
+{
+	vgpu_binding_leave(binding);
+	/* The work is not queued again. The module may be gone soon after its files. */
+	if (cancel_work_sync(&binding->end))
+		kref_put(&binding->refs, vgpu_binding_free);
+	kref_put(&binding->refs, vgpu_binding_free);
+}
+
+/**
+ * vgpu_binding_ask_gate - the arbiter wants a slice's gate closed or open
+ * @device: the slice, engine->lock held
+ * @close: or open
+ * @sequence: of the request
+ */
+void vgpu_binding_ask_gate(struct vgpu_device *device, bool close, u64 sequence)
+{
+	struct vgpu_binding *binding = device->binding;
+
+	lockdep_assert_held(&device->parent->engine.lock);
+	if (!binding)
+		return;
+	binding->gate = close ? VGPU_EXEC_GATE_CLOSE : VGPU_EXEC_GATE_OPEN;
+	binding->gate_sequence = sequence;
+	binding->gate_told = false;
+	wake_up_interruptible(&binding->wait);
+}
+
+/**
+ * vgpu_binding_kill - a slice's gate does not work: its executor is killed, and ends soon
+ * @device: the slice, engine->lock held
+ */
+void vgpu_binding_kill(struct vgpu_device *device)
+{
+	struct vgpu_binding *binding = device->binding;
+
+	lockdep_assert_held(&device->parent->engine.lock);
+	if (!binding)
+		return;
+	kill_pid(binding->pid, SIGKILL, 1);
+	kref_get(&binding->refs);
+	if (!schedule_work(&binding->end))
+		kref_put(&binding->refs, vgpu_binding_free);
+}
+
+/**
+ * vgpu_binding_reset - the slice was reset: its children belong to a time that is over
+ * @device: the slice
+ */
+void vgpu_binding_reset(struct vgpu_device *device)
+{
+	struct vgpu_engine *engine = &device->parent->engine;
+	struct vgpu_lease_page *lease;
+	struct vgpu_child *child;
+
+	spin_lock_irq(&engine->lock);
+	if (device->binding) {
+		lease = vgpu_binding_lease(device->binding);
+		WRITE_ONCE(lease->generation, lease->generation + 1);
+		/* Pairs with the child's load of the wake word. */
+		smp_store_release(&lease->wake, lease->wake + 1);
+		list_for_each_entry(child, &device->children, node)
+			vgpu_child_signal(child);
+	}
+	spin_unlock_irq(&engine->lock);
+}

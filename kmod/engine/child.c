@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The children of an executor, as far as the kernel knows them: each has a window, a page in
+ * which it says whether it works, and the files that it reaches them by. Its threads ask for
+ * leases and ring for their guest with write(), and wait with read().
+ *
+ * A child is code of its tenant. It gets no file but these, and nothing that it says is
+ * believed where that matters to somebody else.
+ */
+#include <linux/anon_inodes.h>
+#include <linux/gfp.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "engine/child.h"
+#include "engine/engine.h"
+#include "function/window.h"
+
+/**
+ * vgpu_child_create - a child of no binding yet
+ * @device: its slice
+ * @window: number of its window
+ *
+ * Return: the child with one reference, or NULL without memory.
+ */
+struct vgpu_child *vgpu_child_create(struct vgpu_device *device, u32 window)
+{
+	struct vgpu_child *child;
+
+	child = kzalloc(sizeof(*child), GFP_KERNEL_ACCOUNT);
+	if (!child)
+		return NULL;
+	child->page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!child->page) {
+		kfree(child);
+		return NULL;
+	}
+	kref_init(&child->refs);
+	INIT_LIST_HEAD(&child->node);
+	init_waitqueue_head(&child->wait);
+	get_device(&device->vdev.device);
+	child->device = device;
+	child->window = window;
+	return child;
+}
+
+static void vgpu_child_free(struct kref *refs)
+{
+	struct vgpu_child *child = container_of(refs, struct vgpu_child, refs);
+
+	put_page(child->page);
+	put_device(&child->device->vdev.device);
+	kfree(child);
+}
+
+/**
+ * vgpu_child_put - give up a reference
+ * @child: any
+ */
+void vgpu_child_put(struct vgpu_child *child)
+{
+	kref_put(&child->refs, vgpu_child_free);
+}
+
+/**
+ * vgpu_child_start - let a child take part
+ * @child: in the window, engine->lock held; its slice keeps a reference until it ends
+ */
+void vgpu_child_start(struct vgpu_child *child)
+{
+	struct vgpu_device *device = child->device;
+
+	lockdep_assert_held(&device->parent->engine.lock);
+	kref_get(&child->refs);
+	list_add_tail(&child->node, &device->children);
+	if (device->scheduled)
+		vgpu_lending_attach(child, false, ktime_get_ns());
+}
+
+/**
+ * vgpu_child_end - nothing of a child is left
+ * @child: in its slice's list, engine->lock held; the list's reference is given up
+ */
+void vgpu_child_end(struct vgpu_child *child)
+{
+	struct vgpu_device *device = child->device;
+	struct vgpu_windows *windows = &device->windows;
+
+	lockdep_assert_held(&device->parent->engine.lock);
+	spin_lock(&windows->lock);
+	if (windows->window[child->window].child == child)
+		windows->window[child->window].child = NULL;
+	spin_unlock(&windows->lock);
+	vgpu_lending_detach(child, ktime_get_ns());
+	list_del_init(&child->node);
+	WRITE_ONCE(child->ended, true);
+	wake_up_interruptible(&child->wait);
+	vgpu_child_put(child);
+}
+
+/**
+ * vgpu_child_find - the child of a window
+ * @device: a slice, engine->lock held
+ * @window: any number
+ *
+ * Return: the child or NULL.
+ */
+struct vgpu_child *vgpu_child_find(struct vgpu_device *device, u32 window)
+{
+	struct vgpu_child *child;
+
+	lockdep_assert_held(&device->parent->engine.lock);
+	list_for_each_entry(child, &device->children, node)
+		if (child->window == window)
+			return child;
+	return NULL;
+}
+
+static bool vgpu_child_has_news(const struct vgpu_child *child)
+{
+	return atomic64_read(&child->signals) || READ_ONCE(child->ended);
+}
+
+/* Others need the lock under which it is woken: it may not be slow to wake. */
+static int vgpu_child_await_news(struct vgpu_child *child)
+{
+	int ret;
+
+	if (atomic_xchg(&child->reading, 1))
+		return -EBUSY;
+	ret = wait_event_interruptible(child->wait, vgpu_child_has_news(child));
+	atomic_set(&child->reading, 0);
+	return ret;
+}
+
+static ssize_t vgpu_child_read(struct file *file, char __user *to, size_t count,
+			       loff_t *position)
+{
+	struct vgpu_child *child = file->private_data;
+	u64 signals;
+	int ret;
+
+	if (count != sizeof(signals))
+		return -EINVAL;
+	if (file->f_flags & O_NONBLOCK && !vgpu_child_has_news(child))
+		return -EAGAIN;
+	ret = vgpu_child_await_news(child);
+	if (ret)
+		return ret;
+	if (READ_ONCE(child->ended))
+		return 0;
+	signals = atomic64_xchg(&child->signals, 0);
+	return copy_to_user(to, &signals, sizeof(signals)) ? -EFAULT : sizeof(signals);
+}
+
+/* 0 or a negative errno; a child that says what makes no sense is told so, and ends itself. */
+static int vgpu_child_request(struct vgpu_child *child, const struct vgpu_stream_request *request)
+{
+	struct vgpu_engine *engine = &child->device->parent->engine;
+	bool sensible;
+
+	spin_lock_irq(&engine->lock);
+	sensible = child->ended || vgpu_lending_request(child, request, ktime_get_ns());
+	spin_unlock_irq(&engine->lock);
+	return sensible ? 0 : -EINVAL;
+}
+
+static int vgpu_child_ring(struct vgpu_child *child, const struct vgpu_stream_request *request)
+{
+	const struct vgpu_stream_request plain = { .op = VGPU_STREAM_RING };
+
+	if (memcmp(request, &plain, sizeof(plain)))
+		return -EINVAL;
+	/* A guest that is done with the window needs no word. */
+	vgpu_window_ring(child->device, child->window);
+	return 0;
+}
+
+static ssize_t vgpu_child_write(struct file *file, const char __user *from, size_t count,
+				loff_t *position)
+{
+	struct vgpu_child *child = file->private_data;
+	struct vgpu_stream_request request;
+	int ret;
+
+	if (count != sizeof(request))
+		return -EINVAL;
+	if (copy_from_user(&request, from, sizeof(request)))
+		return -EFAULT;
+	if (READ_ONCE(child->ended))
+		return -ENODEV;
+	ret = request.op == VGPU_STREAM_RING ? vgpu_child_ring(child, &request) :
+					       vgpu_child_request(child, &request);
+	return ret ?: count;
+}
+
+static __poll_t vgpu_child_poll(struct file *file, poll_table *wait)
+{
+	struct vgpu_child *child = file->private_data;
+
+	/* Threads that get here at once may all pass: that is one more wait each, not many. */
+	if (vgpu_poll_waits(wait) && waitqueue_active(&child->wait))
+		return EPOLLERR;
+	poll_wait(file, &child->wait, wait);
+	if (READ_ONCE(child->ended))
+		return EPOLLIN | EPOLLRDNORM | EPOLLHUP;
+	return EPOLLOUT | EPOLLWRNORM |
+	       (atomic64_read(&child->signals) ? EPOLLIN | EPOLLRDNORM : 0);
+}
+
+/* One page, whole and shared: its own life time is that of the last who maps it. */
+static int vgpu_page_mmap(struct page *page, struct vm_area_struct *vma)
+{
+	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != PAGE_SIZE ||
+	    !(vma->vm_flags & VM_MAYSHARE))
+		return -EINVAL;
+	return vm_insert_page(vma, vma->vm_start, page);
+}
+
+static int vgpu_child_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct vgpu_child *child = file->private_data;
+
+	return vgpu_page_mmap(child->page, vma);
+}
+
+static int vgpu_child_release(struct inode *inode, struct file *file)
+{
+	vgpu_child_put(file->private_data);
+	return 0;
+}
+
+static const struct file_operations vgpu_child_ops = {
+	.owner = THIS_MODULE,
+	.read = vgpu_child_read,
+	.write = vgpu_child_write,
+	.poll = vgpu_child_poll,
+	.mmap = vgpu_child_mmap,
+	.release = vgpu_child_release,
+};
+
+/**
+ * vgpu_child_file - what a child asks and waits with
+ * @child: gets a reference
+ *
+ * Return: the file or an ERR_PTR.
+ */
+struct file *vgpu_child_file(struct vgpu_child *child)
+{
+	struct file *file;
+
+	file = anon_inode_getfile("vgpu-stream", &vgpu_child_ops, child, O_RDWR);
+	if (!IS_ERR(file))
+		kref_get(&child->refs);
+	return file;
+}
+
+static int vgpu_lease_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	return vgpu_page_mmap(file->private_data, vma);
+}
+
+static int vgpu_lease_release(struct inode *inode, struct file *file)
+{
+	put_page(file->private_data);
+	return 0;
+}
+
+static const struct file_operations vgpu_lease_ops = {
+	.owner = THIS_MODULE,
+	.mmap = vgpu_lease_mmap,
+	.release = vgpu_lease_release,
+};
+
+/**
+ * vgpu_lease_file - a lease page to map
+ * @page: gets a reference
+ *
+ * Opened for reading only, it is never mapped for writing.
+ *
+ * Return: the file or an ERR_PTR.
+ */
+struct file *vgpu_lease_file(struct page *page)
+{
+	struct file *file;
+
+	file = anon_inode_getfile("vgpu-lease", &vgpu_lease_ops, page, O_RDONLY);
+	if (!IS_ERR(file))
+		get_page(page);
+	return file;
+}

@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One thread per accelerator: asks the scheduler whose turn it is, executes a
+ * chunk of that slice's first item, and says how it went.
+ *
+ * The thread never touches guest memory and never waits for anything but the
+ * engine itself. It parks without a timer when nothing is ready; with one timer when
+ * only throttled slices are, when the engine is held for an item that follows, or
+ * while it is the turn of a slice without work under a policy that keeps its turn.
+ */
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+
+#include "engine/engine.h"
+#include "engine/item.h"
+#include "engine/processor.h"
+#include "function/ring.h"
+#include "trace.h"
+
+#define VGPU_ENGINE_CHUNK_MIN_NS	(10 * NSEC_PER_USEC)
+#define VGPU_ENGINE_CHUNK_MAX_NS	(400 * NSEC_PER_USEC)
+
+/**
+ * vgpu_engine_trace_hold - a holder pays no more for the idle engine, or not for now
+ * @engine: engine->lock held; the time until now is charged
+ */
+void vgpu_engine_trace_hold(struct vgpu_engine *engine)
+{
+	const struct vgpu_slice *holder = engine->holder;
+	u64 length_ns;
+
+	lockdep_assert_held(&engine->lock);
+	if (!holder)
+		return;
+	engine->holder = NULL;
+	length_ns = holder->group->stats.hold_ns - engine->held_ns;
+	if (length_ns)
+		trace_vgpu_hold(engine, holder, length_ns);
+}
+
+/**
+ * vgpu_engine_advance - let the time until now pass
+ * @engine: engine->lock held
+ * @now_ns: the present
+ *
+ * Before the scheduler is asked or changed.
+ *
+ * Return: the present, as the scheduler is to be told.
+ */
+u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns)
+{
+	if (engine->ops->lends)
+		now_ns = vgpu_arbiter_settle(&engine->arbiter, now_ns);
+	vgpu_sched_advance(&engine->sched, now_ns);
+	return now_ns;
+}
+
+/**
+ * vgpu_engine_settle - bring the counters of a group up to date
+ * @engine: engine->lock held
+ * @group: of this engine
+ * @now_ns: the present
+ *
+ * Before they are read, and before anything that would do so without a trace.
+ *
+ * Return: the present, as the scheduler is to be told.
+ */
+u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns)
+{
+	u64 before_ns;
+
+	lockdep_assert_held(&engine->lock);
+	now_ns = vgpu_engine_advance(engine, now_ns);
+	before_ns = group->stats.ghost_ns;
+	vgpu_group_settle(group);
+	if (group->stats.ghost_ns != before_ns)
+		trace_vgpu_parked(engine, group, group->stats.ghost_ns - before_ns);
+	return now_ns;
+}
+
+/* @before: who owned the engine until the decision, or NULL */
+static void vgpu_engine_trace(struct vgpu_engine *engine, const struct vgpu_slice *before,
+			      const struct vgpu_decision *decision)
+{
+	const struct vgpu_slice *owner = decision->slice;
+
+	vgpu_engine_trace_hold(engine);
+	if (decision->ended.valid)
+		trace_vgpu_run_end(engine, before, &decision->ended);
+	if (decision->idle == VGPU_IDLE_HOLD) {
+		engine->holder = decision->payer;
+		engine->held_since_ns = engine->sched.now_ns;
+		engine->held_ns = decision->payer->group->stats.hold_ns;
+	} else if (decision->idle == VGPU_IDLE_GHOST) {
+		owner = decision->payer;
+	}
+	if (owner && engine->sched.run_start_ns == engine->sched.now_ns) {
+		vgpu_engine_settle(engine, owner->group, engine->sched.now_ns);
+		trace_vgpu_run_begin(engine, owner, decision->switched);
+	}
+}
+
+/**
+ * vgpu_engine_stops - vgpu_engine_busy_until(), of who has locked the engine
+ * @engine: engine->lock held; its thread waits for the item
+ * @until_ns: when the engine is done; of what lies behind, what is charged already stays
+ */
+void vgpu_engine_stops(struct vgpu_engine *engine, u64 until_ns)
+{
+	lockdep_assert_held(&engine->lock);
+	engine->stops_ns = max(until_ns + VGPU_ENGINE_NOTICE_NS,
+			       min(engine->stops_ns, engine->sched.now_ns));
+	vgpu_sched_busy_until(&engine->sched, max(engine->stops_ns, engine->sched.now_ns));
+}
+
+/**
+ * vgpu_engine_busy_until - say when the item that is executing will stop
+ * @engine: the engine; its thread, or an interrupt while the thread waits for it
+ * @until_ns: when the engine is done, however late the thread gets to know
+ *
+ * A processor that is kept from the thread, by an interrupt or by a kernel
+ * that preempts itself rarely, then costs the engine time and no tenant.
+ */
+void vgpu_engine_busy_until(struct vgpu_engine *engine, u64 until_ns)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&engine->lock, flags);
+	vgpu_engine_stops(engine, until_ns);
+	spin_unlock_irqrestore(&engine->lock, flags);
+}
+
+/**
+ * vgpu_engine_wedge - the hardware does not answer any more
+ * @engine: the engine; its thread only
+ *
+ * Everybody's work ends once @execute has returned, and nothing can be enabled.
+ */
+void vgpu_engine_wedge(struct vgpu_engine *engine)
+{
+	spin_lock_irq(&engine->lock);
+	WRITE_ONCE(engine->wedged, true);
+	spin_unlock_irq(&engine->lock);
+}
+
+/* Wait until there may be something to execute. Releases engine->lock. */
+static void vgpu_engine_park(struct vgpu_engine *engine, u64 wake_at_ns)
+	__releases(&engine->lock)
+{
+	set_current_state(TASK_IDLE);
+	engine->parked = true;
+	spin_unlock_irq(&engine->lock);
+	vgpu_engine_set_pace(engine, VGPU_ENGINE_WAITS);
+	if (kthread_should_stop())
+		__set_current_state(TASK_RUNNING);
+	else
+		vgpu_engine_sleep(engine, wake_at_ns);
+}
+
+/*
+ * Bound what is charged before anybody can take the lock, if the engine knows how long
+ * it will be at @item: the thread may be late to begin.
+ */
+static void vgpu_engine_foresee(struct vgpu_engine *engine, const struct vgpu_item *item,
+				u64 *limit_ns)
+{
+	u64 ns = U64_MAX;
+
+	if (engine->ops->lasts_ns)
+		ns = engine->ops->lasts_ns(engine, item, *limit_ns);
+	if (ns == U64_MAX)
+		return;
+	*limit_ns = ns;
+	vgpu_engine_stops(engine, engine->began_ns + VGPU_ENGINE_NOTICE_NS + ns);
+}
+
+/*
+ * Whose turn it is. Returns the item to execute for at most *limit_ns, or NULL
+ * after having waited. The item stays first in its ring meanwhile, and is charged
+ * from engine->began_ns, as its slice is.
+ */
+static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit_ns)
+{
+	struct vgpu_decision decision;
+	struct vgpu_slice *before;
+	struct vgpu_device *device;
+	struct vgpu_item *item;
+
+	spin_lock_irq(&engine->lock);
+	if (engine->ops->lends) {
+		vgpu_engine_park(engine, U64_MAX);
+		return NULL;
+	}
+	engine->parked = false;
+	before = engine->sched.owner;
+	vgpu_sched_pick(&engine->sched, ktime_get_ns(), &decision);
+	vgpu_engine_trace(engine, before, &decision);
+	vgpu_events_decided(engine, before, &decision);
+	if (!decision.slice) {
+		vgpu_engine_park(engine, decision.wake_at_ns);
+		return NULL;
+	}
+	device = vgpu_slice_to_device(decision.slice);
+	item = list_first_entry(&device->ring->ready, struct vgpu_item, node);
+	engine->executing = item;
+	engine->stops_ns = U64_MAX;
+	*limit_ns = decision.limit_ns;
+	engine->began_ns = engine->sched.now_ns;
+	engine->slept_ns = 0;
+	vgpu_engine_foresee(engine, item, limit_ns);
+	spin_unlock_irq(&engine->lock);
+	return item;
+}
+
+/* The first item of @ring is complete: the next one, if there is one to begin, is the first. */
+static void vgpu_engine_item_done(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
+{
+	struct vgpu_slice *slice = &ring->device->slice;
+	const struct vgpu_item *next = NULL;
+	struct vgpu_item_info info;
+
+	if (!ring->paused)
+		next = list_first_entry_or_null(&ring->ready, struct vgpu_item, node);
+	if (next)
+		info = vgpu_item_info(next);
+	vgpu_slice_item_done(&engine->sched, slice, next ? &info : NULL, now_ns);
+	if (ring->paused)
+		vgpu_slice_end_request(&engine->sched, slice, now_ns);
+}
+
+/*
+ * A chunk has just ended, whatever was said of its end. What the decision takes is the
+ * owner's, but lengthens no run beyond its timeslice, nor exceeds a cap.
+ * Charged before the chunk's ring is gone: who waits for that saves what was charged.
+ */
+static void vgpu_engine_stopped(struct vgpu_engine *engine, u64 now_ns)
+{
+	u64 until_ns = max(now_ns, min(engine->stops_ns, now_ns + VGPU_ENGINE_NOTICE_NS));
+
+	vgpu_sched_advance(&engine->sched, now_ns);
+	engine->stops_ns = min(until_ns, now_ns + vgpu_sched_left_ns(&engine->sched));
+	vgpu_sched_busy_until(&engine->sched, engine->stops_ns);
+}
+
+/* Note that a chunk of @item is done; hand a finished item to its worker. */
+static void vgpu_engine_account(struct vgpu_engine *engine, struct vgpu_item *item,
+				bool finished)
+{
+	struct vgpu_ring *ring = item->ring;
+	u64 now_ns;
+
+	spin_lock_irq(&engine->lock);
+	now_ns = ktime_get_ns();
+	engine->executing = NULL;
+	item->run_ns += min(now_ns, engine->stops_ns) - engine->began_ns;
+	vgpu_engine_stopped(engine, now_ns);
+	if (ring->dead) {
+		list_del(&item->node);
+		vgpu_item_free_late(item);
+		if (engine->leaving)
+			vgpu_device_unschedule(engine->leaving, now_ns);
+	} else if (finished) {
+		list_move_tail(&item->node, &ring->done);
+		vgpu_ring_kick(ring);
+		if (ring->device->scheduled)
+			vgpu_engine_item_done(engine, ring, now_ns);
+	} else {
+		vgpu_ring_chunk_done(ring);
+	}
+	spin_unlock_irq(&engine->lock);
+}
+
+static int vgpu_engine_thread(void *data)
+{
+	struct vgpu_engine *engine = data;
+
+	sched_set_normal(current, MIN_NICE);
+	while (!kthread_should_stop()) {
+		struct vgpu_item *item;
+		bool finished;
+		u64 limit_ns;
+
+		item = vgpu_engine_next(engine, &limit_ns);
+		if (!item)
+			continue;
+		finished = engine->ops->execute(engine, item, limit_ns);
+		vgpu_engine_account(engine, item, finished);
+		vgpu_engine_rest(engine);
+		if (engine->wedged)
+			vgpu_rings_fail(engine, VGPU_ERROR_ENGINE);
+		cond_resched();
+	}
+	return 0;
+}
+
+/**
+ * vgpu_engine_kick - there is something new to decide
+ * @engine: the engine, engine->lock held
+ */
+void vgpu_engine_kick(struct vgpu_engine *engine)
+{
+	lockdep_assert_held(&engine->lock);
+	if (engine->ops->lends)
+		vgpu_arbiter_changed(&engine->arbiter, ktime_get_ns());
+	if (!engine->parked || engine->ops->lends)
+		return;
+	engine->parked = false;
+	wake_up_process(engine->thread);
+}
+
+/* Tell the scheduler of the first item of @ring, which is there and may run. */
+static void vgpu_engine_announce(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
+{
+	const struct vgpu_item *item = list_first_entry(&ring->ready, struct vgpu_item, node);
+	struct vgpu_item_info info = vgpu_item_info(item);
+	struct vgpu_slice *slice = &ring->device->slice;
+
+	/* Before the gap since the last item is taken for one of its kernel. */
+	if (le16_to_cpu(item->desc.flags) & VGPU_DESC_END)
+		vgpu_slice_end_request(&engine->sched, slice, now_ns);
+	vgpu_slice_announce(&engine->sched, slice, &info, now_ns);
+	trace_vgpu_ready(engine, slice, now_ns);
+	vgpu_engine_kick(engine);
+}
+
+/**
+ * vgpu_engine_resume - announce the first item of a ring, if it has one that may run
+ * @engine: the engine, engine->lock held
+ * @ring: any ring; announcing twice is harmless
+ * @now_ns: the present
+ */
+void vgpu_engine_resume(struct vgpu_engine *engine, struct vgpu_ring *ring, u64 now_ns)
+{
+	struct vgpu_device *device = ring->device;
+
+	lockdep_assert_held(&engine->lock);
+	if (!ring->dead && !ring->paused && device->scheduled && !list_empty(&ring->ready))
+		vgpu_engine_announce(engine, ring, now_ns);
+}
+
+/**
+ * vgpu_engine_params - what is in force, of one moment
+ * @engine: the engine
+ */
+struct vgpu_sched_params vgpu_engine_params(struct vgpu_engine *engine)
+{
+	struct vgpu_sched_params params;
+
+	spin_lock_irq(&engine->lock);
+	params = engine->sched.params;
+	spin_unlock_irq(&engine->lock);
+	return params;
+}
+
+/**
+ * vgpu_engine_configure - change how an engine is shared
+ * @engine: the engine
+ * @params: all of them; who changes some excludes others who do
+ *
+ * Return: VGPU_FIELD_NONE, or what the scheduler refused.
+ */
+enum vgpu_sched_field vgpu_engine_configure(struct vgpu_engine *engine,
+					    const struct vgpu_sched_params *params)
+{
+	enum vgpu_sched_field fault;
+
+	spin_lock_irq(&engine->lock);
+	fault = vgpu_sched_set_params(&engine->sched, params,
+				      vgpu_engine_advance(engine, ktime_get_ns()));
+	/* The engine may sleep for the turn of a place that is gone. */
+	if (!fault)
+		vgpu_engine_kick(engine);
+	spin_unlock_irq(&engine->lock);
+	return fault;
+}
+
+/**
+ * vgpu_engine_start - start an engine and its thread
+ * @engine: zeroed storage
+ * @ops: the implementation; it drives @pdev
+ * @pdev: the accelerator
+ * @name: of the accelerator
+ *
+ * Return: 0; -ERANGE if a switch takes longer than the scheduler allows; or another
+ * negative errno. On error nothing is left behind.
+ */
+int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
+		      struct pci_dev *pdev, const char *name)
+{
+	struct vgpu_sched_params params = {
+		.max_chunk_ns = VGPU_ENGINE_CHUNK_MAX_NS,
+		.min_chunk_ns = VGPU_ENGINE_CHUNK_MIN_NS,
+		.reserve_limit_permille = VGPU_RESERVE_LIMIT_MAX,
+	};
+	struct vgpu_calibration calibration = {};
+	struct task_struct *thread;
+	int ret = -ERANGE;
+
+	engine->ops = ops;
+	engine->name = name;
+	spin_lock_init(&engine->lock);
+	INIT_LIST_HEAD(&engine->rings);
+	vgpu_lending_init(engine);
+	engine->state = ops->start(engine, pdev, &calibration);
+	if (IS_ERR(engine->state))
+		return PTR_ERR(engine->state);
+	engine->fact_ps = calibration.fact_ps;
+	params.switch_cost_ns = calibration.switch_cost_ns;
+	params.max_chunk_ns = calibration.max_chunk_ns ?: params.max_chunk_ns;
+	if (vgpu_sched_init(&engine->sched, &params, ktime_get_ns()))
+		goto stop;
+	vgpu_lending_begin(engine, ktime_get_ns());
+	ret = vgpu_events_start(engine);
+	if (ret)
+		goto stop;
+	thread = kthread_create(vgpu_engine_thread, engine, "vgpu/%s", name);
+	ret = PTR_ERR_OR_ZERO(thread);
+	if (ret)
+		goto events;
+	engine->thread = thread;
+	wake_up_process(thread);
+	return 0;
+
+events:
+	vgpu_events_stop(engine);
+stop:
+	ops->stop(engine->state);
+	return ret;
+}
+
+static bool vgpu_engine_is_executing(struct vgpu_engine *engine)
+{
+	bool executing;
+
+	spin_lock_irq(&engine->lock);
+	executing = engine->executing;
+	spin_unlock_irq(&engine->lock);
+	return executing;
+}
+
+/**
+ * vgpu_engine_change - let another implementation execute
+ * @engine: a started engine; the caller keeps slices and tenants away
+ * @ops: the implementation; it drives @pdev
+ * @pdev: the accelerator
+ *
+ * Return: 0; -EBUSY while the last item of a slice that is gone executes; -ERANGE if a
+ * switch takes longer than the scheduler allows; or another negative errno. On error
+ * nothing has changed.
+ */
+int vgpu_engine_change(struct vgpu_engine *engine, const struct vgpu_engine_ops *ops,
+		       struct pci_dev *pdev)
+{
+	struct vgpu_calibration calibration = {};
+	struct vgpu_sched_params params;
+	enum vgpu_sched_field fault;
+	void *state;
+
+	if (ops == engine->ops)
+		return 0;
+	if (vgpu_engine_is_executing(engine))
+		return -EBUSY;
+	state = ops->start(engine, pdev, &calibration);
+	if (IS_ERR(state))
+		return PTR_ERR(state);
+	spin_lock_irq(&engine->lock);
+	params = engine->sched.params;
+	params.switch_cost_ns = calibration.switch_cost_ns;
+	params.max_chunk_ns = calibration.max_chunk_ns ?: params.max_chunk_ns;
+	fault = vgpu_sched_set_params(&engine->sched, &params,
+				      vgpu_engine_advance(engine, ktime_get_ns()));
+	if (!fault) {
+		swap(engine->state, state);
+		swap(engine->ops, ops);
+		vgpu_lending_begin(engine, ktime_get_ns());
+		engine->fact_ps = calibration.fact_ps;
+		WRITE_ONCE(engine->wedged, false);
+	}
+	/* It has parked for the one, and there may be work for the other. */
+	wake_up_process(engine->thread);
+	spin_unlock_irq(&engine->lock);
+	ops->stop(state);
+	return fault ? -ERANGE : 0;
+}
+
+/**
+ * vgpu_engine_stop - end the thread
+ * @engine: a started engine without any scheduled slice
+ *
+ * Waits for at most one chunk.
+ */
+void vgpu_engine_stop(struct vgpu_engine *engine)
+{
+	kthread_stop(engine->thread);
+	hrtimer_cancel(&engine->lease_timer);
+	vgpu_events_stop(engine);
+	engine->ops->stop(engine->state);
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Windows: BAR2 of the virtual function, and what a guest's registers and its VMM do with it.
+ * See uapi/vgpu_device.h. What an executor does with them is in engine/window_executor.c.
+ *
+ * A window is free, or open, or closing until the executor says that nothing of its child is
+ * left, and nothing of it has the memory any more; only then are its pages dropped and the
+ * window is free again. If no child ever got it, there is nobody to wait for.
+ *
+ * Nothing here takes engine->lock: whatever a guest does with its windows, other slices do
+ * not notice.
+ */
+#include <linux/file.h>
+#include <linux/mm.h>
+#include <linux/shmem_fs.h>
+
+#include "engine/binding.h"
+#include "engine/child.h"
+#include "engine/engine.h"
+#include "function/window.h"
+
+/**
+ * vgpu_windows_init - no windows yet
+ * @device: being created
+ */
+void vgpu_windows_init(struct vgpu_device *device)
+{
+	spin_lock_init(&device->windows.lock);
+}
+
+/**
+ * vgpu_windows_free - forget what children of executors that are gone still have
+ * @device: being released
+ */
+void vgpu_windows_free(struct vgpu_device *device)
+{
+	u32 i;
+
+	for (i = 0; i < VGPU_WINDOWS_MAX; i++)
+		if (device->windows.window[i].given)
+			fput(device->windows.window[i].given);
+}
+
+/**
+ * vgpu_windows_offered - whether a slice has windows
+ * @device: its engine does not change while it exists
+ */
+bool vgpu_windows_offered(const struct vgpu_device *device)
+{
+	return device->parent->engine.ops->lends;
+}
+
+/*
+ * A file that nobody can make shorter: who has mapped it would meet SIGBUS. Nor can a child
+ * open it again, through /proc: it would keep the memory when @given is gone.
+ */
+static struct file *vgpu_window_memory(void)
+{
+	struct file *memory = vgpu_shmem_file_setup("vgpu-window", VGPU_WINDOW_BYTES);
+	struct inode *inode;
+
+	if (IS_ERR(memory))
+		return memory;
+	inode = file_inode(memory);
+	inode->i_uid = GLOBAL_ROOT_UID;
+	inode->i_gid = GLOBAL_ROOT_GID;
+	inode->i_mode &= ~0777;
+	SHMEM_I(inode)->seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
+	return memory;
+}
+
+/**
+ * vgpu_windows_open - memory for the windows of a slice that is being opened
+ * @device: state_lock held
+ *
+ * Pages come when they are first touched, and are charged to who does.
+ *
+ * Return: 0 or a negative errno, and nothing is left behind.
+ */
+int vgpu_windows_open(struct vgpu_device *device)
+{
+	struct vgpu_windows *windows = &device->windows;
+	struct file *memory;
+	u32 i;
+
+	lockdep_assert_held(&device->state_lock);
+	if (!vgpu_windows_offered(device))
+		return 0;
+	for (i = 0; i < VGPU_WINDOWS_MAX; i++) {
+		memory = vgpu_window_memory();
+		if (IS_ERR(memory)) {
+			vgpu_windows_close(device);
+			return PTR_ERR(memory);
+		}
+		spin_lock_irq(&windows->lock);
+		windows->window[i].memory = memory;
+		spin_unlock_irq(&windows->lock);
+	}
+	return 0;
+}
+
+/**
+ * vgpu_windows_note - the guest is to look at windows
+ * @windows: @lock held
+ * @bits: of them
+ *
+ * Return: true if it is to be interrupted: it had been told of all before.
+ */
+bool vgpu_windows_note(struct vgpu_windows *windows, u32 bits)
+{
+	bool first = !windows->events && bits;
+
+	windows->events |= bits;
+	return first;
+}
+
+/**
+ * vgpu_window_finish - drop the pages of a window that is closing
+ * @device: a slice
+ * @number: of the window; nobody on the host uses it
+ * @notify: interrupt the guest, which waits for that
+ *
+ * May sleep.
+ */
+void vgpu_window_finish(struct vgpu_device *device, u32 number, bool notify)
+{
+	struct vgpu_windows *windows = &device->windows;
+	struct vgpu_window *window = &windows->window[number];
+	struct file *memory;
+	bool raise;
+
+	spin_lock_irq(&windows->lock);
+	memory = window->memory ? get_file(window->memory) : NULL;
+	spin_unlock_irq(&windows->lock);
+	if (memory) {
+		shmem_truncate_range(file_inode(memory), 0, VGPU_WINDOW_BYTES - 1);
+		fput(memory);
+	}
+	spin_lock_irq(&windows->lock);
+	window->state = VGPU_WINDOW_FREE;
+	raise = notify && vgpu_windows_note(windows, BIT(number));
+	spin_unlock_irq(&windows->lock);
+	if (raise)
+		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+}
+
+/* windows->lock held */
+static void vgpu_windows_wake_executor(struct vgpu_device *device)
+{
+	if (device->binding)
+		wake_up_interruptible(&device->binding->wait);
+}
+
+/* Whether it was in use; @finish: and can be finished at once. windows->lock held. */
+static bool vgpu_window_begin_closing(struct vgpu_window *window, bool *finish)
+{
+	if (window->state != VGPU_WINDOW_OPEN && window->state != VGPU_WINDOW_LOST)
+		return false;
+	window->state = VGPU_WINDOW_CLOSING;
+	window->told = false;
+	*finish = !window->given;
+	return true;
+}
+
+/**
+ * vgpu_window_close - the guest is done with a window
+ * @device: state_lock held
+ * @number: of any window; one that is not in use stays as it is
+ */
+void vgpu_window_close(struct vgpu_device *device, u32 number)
+{
+	struct vgpu_windows *windows = &device->windows;
+	bool finish = false;
+
+	if (number >= VGPU_WINDOWS_MAX || !vgpu_windows_offered(device))
+		return;
+	spin_lock_irq(&windows->lock);
+	if (vgpu_window_begin_closing(&windows->window[number], &finish) && !finish)
+		vgpu_windows_wake_executor(device);
+	spin_unlock_irq(&windows->lock);
+	/* Who wrote the register looks at the state next. */
+	if (finish)
+		vgpu_window_finish(device, number, false);
+}
+
+/**
+ * vgpu_windows_reset - close all windows
+ * @device: state_lock held
+ */
+void vgpu_windows_reset(struct vgpu_device *device)
+{
+	u32 i;
+
+	lockdep_assert_held(&device->state_lock);
+	if (!vgpu_windows_offered(device))
+		return;
+	for (i = 0; i < VGPU_WINDOWS_MAX; i++)
+		vgpu_window_close(device, i);
+	spin_lock_irq(&device->windows.lock);
+	device->windows.events = 0;
+	spin_unlock_irq(&device->windows.lock);
+}
+
+/**
+ * vgpu_windows_close - give the memory of the windows back
+ * @device: state_lock held; nobody opens a window any more
+ *
+ * Children keep theirs until they are gone, and the next VMM gets other memory.
+ */
+void vgpu_windows_close(struct vgpu_device *device)
+{
+	struct vgpu_windows *windows = &device->windows;
+	struct file *memory;
+	u32 i;
+
+	lockdep_assert_held(&device->state_lock);
+	for (i = 0; i < VGPU_WINDOWS_MAX; i++) {
+		spin_lock_irq(&windows->lock);
+		memory = windows->window[i].memory;
+		windows->window[i].memory = NULL;
+		spin_unlock_irq(&windows->lock);
+		if (memory)
+			fput(memory);
+	}
+}
+
+/**
+ * vgpu_windows_states - VGPU_REG_WINDOW_STATES
+ * @device: a slice
+ */
+u32 vgpu_windows_states(struct vgpu_device *device)
+{
+	struct vgpu_windows *windows = &device->windows;
+	u32 states = 0;
+	u32 i;
+
+	spin_lock_irq(&windows->lock);
+	for (i = 0; i < VGPU_WINDOWS_MAX; i++)
+		states |= windows->window[i].state << 2 * i;
+	spin_unlock_irq(&windows->lock);
+	return states;
+}
+
+/**
+ * vgpu_windows_take_events - VGPU_REG_WINDOW_EVENTS
+ * @device: a slice
+ */
+u32 vgpu_windows_take_events(struct vgpu_device *device)
+{
+	struct vgpu_windows *windows = &device->windows;
+	u32 events;
+
+	spin_lock_irq(&windows->lock);
+	events = windows->events;
+	windows->events = 0;
+	spin_unlock_irq(&windows->lock);
+	return events;
+}
+
+/**
+ * vgpu_window_open - the guest gives a window to a process
+ * @device: state_lock held
+ * @number: of any window; one that is not free stays as it is
+ */
+void vgpu_window_open(struct vgpu_device *device, u32 number)
+{
+	struct vgpu_windows *windows = &device->windows;
+	struct vgpu_window *window;
+
+	if (number >= VGPU_WINDOWS_MAX || !vgpu_windows_offered(device))
+		return;
+	window = &windows->window[number];
+	spin_lock_irq(&windows->lock);
+	if (window->state == VGPU_WINDOW_FREE && window->memory) {
+		window->state = VGPU_WINDOW_OPEN;
+		window->opened++;
+		window->told = false;
+		vgpu_windows_wake_executor(device);
+	}
+	spin_unlock_irq(&windows->lock);
+}
+
+/**
+ * vgpu_window_bell - the guest rings for a window's child
+ * @device: a slice
+ * @number: of any window
+ */
+void vgpu_window_bell(struct vgpu_device *device, u32 number)
+{
+	struct vgpu_windows *windows = &device->windows;
+
+	if (number >= VGPU_WINDOWS_MAX)
+		return;
+	spin_lock_irq(&windows->lock);
+	if (windows->window[number].child)
+		vgpu_child_signal(windows->window[number].child);
+	spin_unlock_irq(&windows->lock);
+}
+
+/**
+ * vgpu_window_mmap - a VMM maps a window
+ * @device: a slice that is open
+ * @offset: in BAR2
+ * @vma: shared, within one window
+ *
+ * Return: 0 or a negative errno.
+ */
+int vgpu_window_mmap(struct vgpu_device *device, u64 offset, struct vm_area_struct *vma)
+{
+	u64 number = offset / VGPU_WINDOW_BYTES;
+	u64 at = offset % VGPU_WINDOW_BYTES;
+	struct file *memory = NULL;
+	int ret;
+
+	if (!vgpu_windows_offered(device) || number >= VGPU_WINDOWS_MAX ||
+	    vma->vm_end - vma->vm_start > VGPU_WINDOW_BYTES - at || !(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	spin_lock_irq(&device->windows.lock);
+	if (device->windows.window[number].memory)
+		memory = get_file(device->windows.window[number].memory);
+	spin_unlock_irq(&device->windows.lock);
+	if (!memory)
+		return -ENODEV;
+	vma->vm_pgoff = at >> PAGE_SHIFT;
+	vma_set_file(vma, memory);
+	ret = vgpu_call_mmap(memory, vma);
+	fput(memory);
+	return ret;
+}
