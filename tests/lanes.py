@@ -282,6 +282,19 @@ LANES = (
                 "long",
                 "tests/chain",
             ),
+            # As units of systemd's, which a lab host is without otherwise.
+            (
+                "tests/lab/lab",
+                "run",
+                "--systemd",
+                "--compute",
+                "--timeout",
+                "1500",
+                "--env",
+                f"PYTHONPATH={INSTALLED}",
+                *LAB_PYTEST,
+                "tests/chain/test_helper_executes.py",
+            ),
             (
                 "tests/lab/lab",
                 "run",
