@@ -322,8 +322,11 @@ DEFECTS = (
         tests="tests/kmod/test_permits.py",
         wrong="a permit that was used or withdrawn is renewed",
         source="control/device_attrs.c",
-        old="if (renew && !vgpu_device_permitted(device))",
-        new="if (false)",
+        old="""if (!ret && permit > 1)
+		ret = -EINVAL;""",
+        new="""renew = false;
+		if (!ret && permit > 1)
+			ret = -EINVAL;""",
     ),
     Defect(
         tests="tests/time/test_permit.py",

@@ -20,3 +20,8 @@ def test_each_file_has_a_defect_to_find() -> None:
 def test_each_defect_can_be_planted() -> None:
     for defect in DEFECTS:
         assert (ROOT / "kmod" / defect.source).read_text().count(defect.old) == 1, defect.wrong
+
+
+def test_each_defect_is_whole_statements() -> None:
+    for defect in DEFECTS:
+        assert all(part.endswith((";", "}")) for part in (defect.old, defect.new)), defect.wrong
