@@ -61,7 +61,7 @@ enum vgpu_supervisor_op {
 	VGPU_SUPERVISOR_MEMORY,	/* how much children have reserved; now and then, unasked */
 };
 
-/* Who keeps leases that children do not keep by themselves. */
+/* Whoever ends a lease that a child does not give back. */
 enum vgpu_enforced {
 	VGPU_ENFORCED_UNKNOWN = 0,
 	VGPU_ENFORCED_EXECUTOR,	/* nobody: the gate stops children, and not what they have under way */

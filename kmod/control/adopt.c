@@ -59,8 +59,8 @@ static struct vgpu_parent *vgpu_adopted_get(const char *name)
 }
 
 /*
- * Waits for nobody but who has the lock. The work is queued under it, so that who finds
- * the parent removed can wait for that work.
+ * Waits for nothing but the lock. The work is queued under it, so that whoever finds the
+ * parent removed can wait for that work.
  */
 static void vgpu_adopted_cut_off(struct vgpu_parent *parent)
 {
@@ -220,7 +220,7 @@ int vgpu_release(const char *name)
 
 	if (!parent)
 		return -ENODEV;
-	/* What is in the list may still be on its way to the mdev core. */
+	/* An accelerator is in the list before the mdev core has it. */
 	mutex_lock(&vgpu_adoption_lock);
 	ret = vgpu_adopted_close(parent);
 	mutex_unlock(&vgpu_adoption_lock);
@@ -260,8 +260,8 @@ static void vgpu_adopted_cut_off_all(void)
 /**
  * vgpu_adoption_end - let go of all that was adopted, and adopt nothing more
  *
- * No VM has a slice open then. Who has its character device open and has not bound it, is
- * waited for: VFIO tells nobody of that.
+ * No VM has a slice open then. This waits for processes that have a slice's character device
+ * open without having bound it: VFIO tells nobody of them.
  */
 void vgpu_adoption_end(void)
 {

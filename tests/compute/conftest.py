@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several files of these tests share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.compute import dispatch_rig
+from tests.compute import dispatch_rig, driver_rig
+from tests.compute.executor_rig import make_product
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,17 @@ def dispatch_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pocl_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for all, as compiling is what takes longest."""
     return tmp_path_factory.mktemp("pocl")
+
+
+@pytest.fixture(scope="session")
+def driver_child(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A child that calls NVIDIA's driver as a test tells it to; the product is built as well."""
+    make_product()
+    return driver_rig.make_driver_child(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpu() -> Iterator[driver_rig.Gpu]:
+    """A fake GPU with its driver."""
+    with driver_rig.run_gpu() as gpu:
+        yield gpu

@@ -21,7 +21,6 @@ from tests.compute.driver_rig import (
     SET_TIMESLICE,
     DriverChild,
     Gpu,
-    make_driver_child,
     run_driver_slice,
     run_gpu,
 )
@@ -48,18 +47,6 @@ SWITCH_NS = 100_000
 INFO = 0xA06C0106
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make_product()
-    return make_driver_child(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with run_gpu() as gpu:
-        yield gpu
-
-
 @pytest.fixture
 def observer(gpu: Gpu) -> Iterator[FakeClient]:
     with gpu.observer() as client:
@@ -67,8 +54,8 @@ def observer(gpu: Gpu) -> Iterator[FakeClient]:
 
 
 @pytest.fixture
-def tenant(tmp_path: Path, gpu: Gpu, program: Path) -> Iterator[Slice]:
-    with run_driver_slice(tmp_path, gpu, program) as slice_:
+def tenant(tmp_path: Path, gpu: Gpu, driver_child: Path) -> Iterator[Slice]:
+    with run_driver_slice(tmp_path, gpu, driver_child) as slice_:
         yield slice_
 
 
@@ -98,9 +85,9 @@ def relay_of(tenant: Slice) -> int:
 
 @pytest.mark.parametrize("gate", ["auto", "signal"])
 def test_what_a_child_has_on_the_gpu_stops_in_the_middle_of_a_kernel(
-    tmp_path: Path, gpu: Gpu, observer: FakeClient, program: Path, gate: str
+    tmp_path: Path, gpu: Gpu, observer: FakeClient, driver_child: Path, gate: str
 ) -> None:
-    with run_driver_slice(tmp_path, gpu, program, "--gate", gate) as tenant:
+    with run_driver_slice(tmp_path, gpu, driver_child, "--gate", gate) as tenant:
         tenant.start()
         assert runs(observer) == 10 * MS - SWITCH_NS
         for _ in range(3):
@@ -185,13 +172,13 @@ def test_a_tenant_that_is_stopped_leaves_the_gpu_to_its_neighbour(
         assert runs(observer, group=1, ns=alone) == pytest.approx(alone / 2, rel=0.1)
 
 
-def test_one_call_at_a_time_over_all_slices(tmp_path: Path, program: Path) -> None:
+def test_one_call_at_a_time_over_all_slices(tmp_path: Path, driver_child: Path) -> None:
     """Two at once leave both stuck, so gates of two supervisors that close and open together wait for each other."""
     with (
         run_gpu(disable_s=0.02) as gpu,
         gpu.observer() as observer,
-        run_driver_slice(tmp_path, gpu, program) as blue,
-        run_driver_slice(tmp_path, gpu, program) as red,
+        run_driver_slice(tmp_path, gpu, driver_child) as blue,
+        run_driver_slice(tmp_path, gpu, driver_child) as red,
     ):
         blue.start()
         red.start()
@@ -207,9 +194,9 @@ def test_one_call_at_a_time_over_all_slices(tmp_path: Path, program: Path) -> No
 
 
 def test_a_lock_that_somebody_keeps_is_waited_for_and_then_the_child_is_killed(
-    tmp_path: Path, gpu: Gpu, program: Path
+    tmp_path: Path, gpu: Gpu, driver_child: Path
 ) -> None:
-    with run_driver_slice(tmp_path, gpu, program, "--gate-limit-ms", "300") as tenant:
+    with run_driver_slice(tmp_path, gpu, driver_child, "--gate-limit-ms", "300") as tenant:
         child = tenant.start()
         with (tmp_path / "gate.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -233,8 +220,8 @@ def test_a_gate_that_cannot_be_opened_says_so_and_stays_closed(
     assert runs(observer) > 0
 
 
-def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, program: Path) -> None:
-    with run_gpu(refuse_disable=True) as gpu, run_driver_slice(tmp_path, gpu, program) as tenant:
+def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, driver_child: Path) -> None:
+    with run_gpu(refuse_disable=True) as gpu, run_driver_slice(tmp_path, gpu, driver_child) as tenant:
         child = DriverChild(tenant.start().window)
         for _ in range(2):
             assert tenant.freeze().op == DONE
@@ -267,9 +254,9 @@ def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, obser
     assert "its channels cannot be closed: no subdevice of client" in tenant.log.read_text()
 
 
-def test_a_call_that_is_under_way_is_made_once_and_the_gate_waits_for_it(tmp_path: Path, program: Path) -> None:
+def test_a_call_that_is_under_way_is_made_once_and_the_gate_waits_for_it(tmp_path: Path, driver_child: Path) -> None:
     """A thread that were frozen meanwhile would ask for the call a second time."""
-    with run_gpu(info_s=0.3) as gpu, run_driver_slice(tmp_path, gpu, program) as tenant:
+    with run_gpu(info_s=0.3) as gpu, run_driver_slice(tmp_path, gpu, driver_child) as tenant:
         child = DriverChild(tenant.start().window)
         answers = []
         asking = threading.Thread(target=lambda: answers.append(child.control(child.context.group, INFO, bytes(4))))

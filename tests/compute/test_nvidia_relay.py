@@ -37,29 +37,16 @@ from tests.compute.driver_rig import (
     XFER,
     DriverChild,
     Gpu,
-    make_driver_child,
     number,
     run_driver_slice,
     run_gpu,
 )
-from tests.compute.executor_rig import DONE, FREEZE, Slice, make_product
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make_product()
-    return make_driver_child(tmp_path_factory.mktemp("driver"))
+from tests.compute.executor_rig import DONE, FREEZE, Slice
 
 
 @pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with run_gpu() as gpu:
-        yield gpu
-
-
-@pytest.fixture
-def tenant(tmp_path: Path, gpu: Gpu, program: Path) -> Iterator[Slice]:
-    with run_driver_slice(tmp_path, gpu, program) as slice_:
+def tenant(tmp_path: Path, gpu: Gpu, driver_child: Path) -> Iterator[Slice]:
+    with run_driver_slice(tmp_path, gpu, driver_child) as slice_:
         yield slice_
 
 
@@ -345,8 +332,10 @@ def test_freed_objects_take_what_is_below_them_along(child: DriverChild) -> None
 
 
 @pytest.mark.parametrize("version", ["590.10", "570.124.04", "58.1", "5800.1", "580"])
-def test_a_driver_that_is_not_known_is_refused_with_the_reason(tmp_path: Path, program: Path, version: str) -> None:
-    with run_gpu(version) as gpu, run_driver_slice(tmp_path, gpu, program) as slice_:
+def test_a_driver_that_is_not_known_is_refused_with_the_reason(
+    tmp_path: Path, driver_child: Path, version: str
+) -> None:
+    with run_gpu(version) as gpu, run_driver_slice(tmp_path, gpu, driver_child) as slice_:
         child, _ = slice_.try_start()
         exited = slice_.wait_for_exit(child.number)
         assert exited.reason == f"no context on driver {version}: No such device"
@@ -372,12 +361,12 @@ def test_another_file_is_another_file(child: DriverChild) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_an_ordinary_user_s_children_are_relayed_too(gpu: Gpu, program: Path) -> None:
+def test_an_ordinary_user_s_children_are_relayed_too(gpu: Gpu, driver_child: Path) -> None:
     """The user owns the child's user namespace, and so may look into the child."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         os.chown(folder, 23456, 23456)
         user = ("setpriv", "--reuid=23456", "--regid=23456", "--clear-groups")
-        own = Path(shutil.copy(program, folder))
+        own = Path(shutil.copy(driver_child, folder))
         with run_driver_slice(Path(folder), gpu, own, user=user) as slice_:
             child = DriverChild(slice_.start().window)
             answer = child.control(child.context.subdevice, NAME, bytes(132))
@@ -388,8 +377,8 @@ def test_an_ordinary_user_s_children_are_relayed_too(gpu: Gpu, program: Path) ->
             assert slice_.thaw().op == DONE
 
 
-def test_a_child_without_namespaces_is_relayed_too(tmp_path: Path, gpu: Gpu, program: Path) -> None:
-    with run_driver_slice(tmp_path, gpu, program, "--sandbox", "none") as slice_:
+def test_a_child_without_namespaces_is_relayed_too(tmp_path: Path, gpu: Gpu, driver_child: Path) -> None:
+    with run_driver_slice(tmp_path, gpu, driver_child, "--sandbox", "none") as slice_:
         child = DriverChild(slice_.start().window)
         assert child.control(child.context.subdevice, NAME, bytes(132)).word(28) == OK
         assert child.control(child.context.group, SET_TIMESLICE, bytes(8)).word(28) == NOT_PERMITTED

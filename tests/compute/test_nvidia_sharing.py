@@ -10,23 +10,11 @@ from typing import Any
 import pytest
 
 from tests.compute.broker_rig import WELCOME, Broker, Program, make_broker, tenant
-from tests.compute.driver_rig import DriverChild, Gpu, make_driver_child, run_gpu
-from tests.compute.executor_rig import BUILT, LIMIT_S, SERVING, WINDOW_BYTES, Window, make_product, wait_for
+from tests.compute.driver_rig import DriverChild, Gpu
+from tests.compute.executor_rig import BUILT, LIMIT_S, SERVING, WINDOW_BYTES, Window, wait_for
 
 SAMPLE_NS = 1_000_000
 SAMPLES = 300
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make_product()
-    return make_driver_child(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture
-def gpu() -> Iterator[Gpu]:
-    with run_gpu() as gpu:
-        yield gpu
 
 
 class GpuBroker(Broker):
@@ -53,7 +41,7 @@ def supervisor(folder: Path, gpu: Gpu) -> Path:
 
 
 @pytest.fixture
-def broker(gpu: Gpu, program: Path) -> Iterator[Broker]:
+def broker(gpu: Gpu, driver_child: Path) -> Iterator[Broker]:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         path = Path(folder)
         found = GpuBroker(
@@ -61,7 +49,7 @@ def broker(gpu: Gpu, program: Path) -> Iterator[Broker]:
             make_broker(),
             supervisor(path, gpu),
             tenants=[tenant("blue", weight=300), tenant("red", weight=100)],
-            child=program,
+            child=driver_child,
             nvidia=0,
         )
         found.library = str(gpu.library)

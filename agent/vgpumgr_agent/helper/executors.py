@@ -14,7 +14,7 @@ from typing import Protocol
 from vgpumgr.control.executor_settings import ExecutorSettings
 
 SERVING = "serving the slice"
-"""How the status of an executor begins that has no trouble. Who enforces and what it says of its memory follow."""
+"""The status of an executor without trouble begins so. It goes on with who enforces, and with its memory."""
 
 _MEMORY = re.compile(r"\bmemory_used_bytes=(\d{1,18}) memory_bytes=(\d{1,18})\b")
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The control calls that a child may make.  What is not in a list here is refused: a call
+ * The control calls that a child may make.  A call that is in no list here is refused: one
  * whose parameters have a pointer that nobody knows of would let a child read and write
  * the relay's memory.
  */
