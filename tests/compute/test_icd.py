@@ -44,6 +44,20 @@ def test_a_launch_carries_all_arguments_of_its_kernel(played: Played) -> None:
     assert lines.count("FINISH call") == 1
 
 
+def test_storage_in_the_window_is_copied_without_messages_when_the_queue_is_idle(played: Played) -> None:
+    with played.play(["print"]) as (environment, player):
+        done(run(played.client, "idle", environment))
+        player.wait(LIMIT_S)
+        assert player.stdout is not None
+        sent = [line.split()[0] for line in player.stdout.read().splitlines()]
+    after = sent[len(sent) - sent[::-1].index("CREATE_BUFFER") :]
+    assert after == ["LAUNCH", "FINISH", "MARKER", "MAP_BUFFER", "UNMAP", "RELEASE"]
+
+
+def test_finish_tells_of_a_failure_that_a_transfer_met_before(played: Played) -> None:
+    done(played.run("unreported", "fail"))
+
+
 def test_without_a_socket_there_is_no_platform(played: Played) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VGPUMGR_")}
     environment["OCL_ICD_VENDORS"] = str(played.vendors)

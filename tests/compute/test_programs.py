@@ -16,7 +16,7 @@ from tests.compute.programs import pyopencl_suite
 
 CONFIGURATION = '[tenants.blue]\nweight = 100\nmemory = "2G"\n'
 FILES = ("wrapper", "enqueue_copy", "arrays_in_structs", "clmath", "clrandom", "algorithm", "array")
-NOT_CARRIED = r"_svm\["
+NOT_CARRIED = r"_svm[_\[]"
 """Tests of what we do not offer (docs/compute.md); the suite skips them."""
 NETWORK = Path(__file__).parent / "programs" / "network.py"
 
@@ -57,4 +57,4 @@ def test_pyopencls_own_tests_fail_only_where_they_fail_directly(running: Site, f
         if through.get(name) != outcome
     }
     skipped = {name for name, ways in worse.items() if ways == ("passed", "skipped") and re.search(NOT_CARRIED, name)}
-    assert worse.keys() == skipped
+    assert {name: worse[name] for name in worse.keys() - skipped} == {}

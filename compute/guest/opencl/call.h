@@ -136,6 +136,12 @@ cl_int event_wait(struct _cl_event *event);
 /* Waits until reads of the queue that are held have landed; false if the connection is lost before. */
 bool held_wait(cl_command_queue queue);
 
+/* All commands of the queue have ended, without an error, and a FINISH has seen it. */
+bool queue_idle(cl_command_queue queue);
+
+/* Waits for that.  False if a command has failed: clFinish() still tells the program. */
+bool queue_make_idle(cl_command_queue queue);
+
 /* User events that have no status yet: what waits for them waits for the program. */
 extern atomic_uint user_events_open;
 

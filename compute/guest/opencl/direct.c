@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Transfers from and to storage in the window: mapped, copied once, unmapped. */
+/* Transfers from and to storage in the window: copied once, by this thread. */
 #include "guest/opencl/transfer_part.h"
 
 #include <time.h>
@@ -90,6 +90,61 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
+static void copy(const struct transfer *t)
+{
+	uint8_t *stored = vgpu_bulk_address(t->memory->stored_offset + t->origin[0]);
+
+	if (t->write)
+		memcpy(stored, t->host, t->region[0]);
+	else
+		memcpy(t->host, stored, t->region[0]);
+}
+
+static bool all_complete(cl_uint count, const cl_event *waits)
+{
+	for (cl_uint i = 0; i < count; i++)
+		if (atomic_load_explicit(&waits[i]->status, memory_order_acquire) != CL_COMPLETE)
+			return false;
+	return true;
+}
+
+/* Whether this thread can do a transfer by itself once the queue is idle. */
+static bool waits_for_queue_only(cl_command_queue queue, cl_uint count, const cl_event *waits)
+{
+	/* Times are the child's, whose clock is not this machine's if this is a guest. */
+	return context_computes_in_place(queue->context) && all_complete(count, waits) &&
+	       !(queue->properties & CL_QUEUE_PROFILING_ENABLE);
+}
+
+bool transfer_here(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
+		   const cl_event *waits, cl_event *event)
+{
+	struct _cl_event *own = NULL;
+
+	if (!queue_idle(queue) || !waits_for_queue_only(queue, count, waits))
+		return false;
+	if (event) {
+		own = event_new(queue->context, queue, type);
+		if (!own)
+			return false;
+		own->released = true;	/* the child does not know it */
+		*event = own;
+	}
+	copy(t);
+	if (own)
+		event_finish(own, CL_COMPLETE, NULL);
+	return true;
+}
+
+bool transfer_finished(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
+		       const cl_event *waits, cl_event *event)
+{
+	/* Out of order there may be commands that the transfer does not wait for. */
+	return !(queue->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) &&
+	       waits_for_queue_only(queue, count, waits) && queue_make_idle(queue) &&
+	       transfer_here(t, queue, type, count, waits, event);
+}
+
 /*
  * Maps storage in the window, copies, and unmaps it again: one copy instead of two.  The command is complete when this
  * returns, so the child need not know its event.
@@ -97,7 +152,6 @@ static uint64_t now_ns(void)
 cl_int transfer_direct(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
 		       const cl_event *waits, cl_event *event)
 {
-	uint8_t *stored = vgpu_bulk_address(t->memory->stored_offset + t->origin[0]);
 	struct own_wait wait = { .pending.reply = own_reply };
 	uint32_t handle = mapping_handle_new();
 	struct _cl_event *own = NULL;
@@ -116,10 +170,7 @@ cl_int transfer_direct(const struct transfer *t, cl_command_queue queue, cl_comm
 		status = map_storage(t, queue, handle, count, waits, &wait);
 	if (!status) {
 		begun = now_ns();
-		if (t->write)
-			memcpy(stored, t->host, t->region[0]);
-		else
-			memcpy(t->host, stored, t->region[0]);
+		copy(t);
 		wait.times[3] += now_ns() - begun;
 		status = command_begin(&end, queue, 0, 0, NULL, NULL);
 		if (!status)

@@ -109,6 +109,14 @@ cl_int check_buffer(cl_command_queue queue, cl_mem memory)
 	return memory->context == queue->context ? CL_SUCCESS : CL_INVALID_CONTEXT;
 }
 
+bool context_computes_in_place(cl_context context)
+{
+	for (cl_uint i = 0; i < context->device_count; i++)
+		if (!(context->devices[i]->type & CL_DEVICE_TYPE_CPU))
+			return false;
+	return true;
+}
+
 /* Storage in the window is worth it where the accelerator uses the host's memory anyway, or the program asks for it. */
 static void choose_storage(struct _cl_mem *memory)
 {
@@ -117,11 +125,8 @@ static void choose_storage(struct _cl_mem *memory)
 
 	if (memory->flags & CL_MEM_USE_HOST_PTR)
 		return;
-	if (!asked && memory->bytes < STORED_BYTES_MIN)
+	if (!asked && (memory->bytes < STORED_BYTES_MIN || !context_computes_in_place(memory->context)))
 		return;
-	for (cl_uint i = 0; !asked && i < memory->context->device_count; i++)
-		if (!(memory->context->devices[i]->type & CL_DEVICE_TYPE_CPU))
-			return;
 	memory->storage = vgpu_bulk_allocate(memory->bytes, asked ? total / 8 : total / 2);
 	if (memory->storage) {
 		memory->stored = true;

@@ -20,6 +20,9 @@ cl_int check_memory_flags(cl_mem_flags flags, const void *host_pointer);
 cl_int check_buffer(cl_command_queue queue, cl_mem memory);
 cl_int check_image(cl_command_queue queue, cl_mem memory);
 
+/* Whether all devices of the context compute in the host's memory: what is there needs no transfer. */
+bool context_computes_in_place(cl_context context);
+
 /* A new memory object without the child's knowledge; holds its context and parent. */
 struct _cl_mem *memory_new(cl_context context, cl_mem parent, cl_mem_object_type type, cl_mem_flags flags);
 

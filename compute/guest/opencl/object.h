@@ -106,6 +106,7 @@ struct _cl_command_queue {
 	atomic_uint held;	/* reads by way of other memory (held.c) that have not landed */
 	atomic_uint_fast64_t sent;	/* commands */
 	atomic_uint_fast64_t finished;	/* commands that a FINISH has seen the end of */
+	atomic_int unreported;	/* error of a FINISH that was this library's own: the next clFinish() returns it */
 };
 
 /* A region that the program has mapped. */

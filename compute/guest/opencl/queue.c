@@ -184,20 +184,24 @@ static void finished(cl_command_queue queue, uint_fast64_t sent)
 		;
 }
 
-API(cl_int, clFinish, cl_command_queue queue)
+bool queue_idle(cl_command_queue queue)
+{
+	return vgpu_usable() && queue->finished == queue->sent && !atomic_load(&queue->held);
+}
+
+static cl_int queue_finish(cl_command_queue queue)
 {
 	struct finish finish = { .pending.reply = finish_reply, .status = LOST };
 	struct vgpu_cl_finish_parts parts;
 	struct command command;
-	cl_int status = check_command(queue, 0, NULL);
 	uint_fast64_t sent;
+	cl_int status;
 	void *at;
 
 	/* Nothing was sent since the last time, so nothing can have failed either. */
-	if (!status && vgpu_usable() && queue->finished == queue->sent)
+	if (vgpu_usable() && queue->finished == queue->sent)
 		return held_wait(queue) ? CL_SUCCESS : LOST;
-	if (!status)
-		status = command_begin(&command, queue, 0, 0, NULL, NULL);
+	status = command_begin(&command, queue, 0, 0, NULL, NULL);
 	if (status)
 		return status;
 	command.pending = &finish.pending;
@@ -217,6 +221,26 @@ API(cl_int, clFinish, cl_command_queue queue)
 	if (!finish.status)
 		finished(queue, sent);
 	return finish.status;
+}
+
+bool queue_make_idle(cl_command_queue queue)
+{
+	cl_int status = queue_finish(queue);
+
+	if (status)
+		queue->unreported = status;
+	return !status;
+}
+
+API(cl_int, clFinish, cl_command_queue queue)
+{
+	cl_int status = check_command(queue, 0, NULL), before;
+
+	if (status)
+		return status;
+	status = queue_finish(queue);
+	before = atomic_exchange(&queue->unreported, CL_SUCCESS);
+	return before ? before : status;
 }
 
 static cl_int place_in_queue(uint32_t op, cl_command_queue queue, cl_command_type type, cl_uint count,

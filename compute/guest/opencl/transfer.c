@@ -296,10 +296,14 @@ static cl_int run_staged(const struct transfer *transfer, cl_command_queue queue
 cl_int transfer_run(const struct transfer *t, cl_command_queue queue, bool blocking, cl_command_type type,
 		    cl_uint count, const cl_event *waits, cl_event *event)
 {
-	if (blocking && t->shape == TRANSFER_BUFFER && t->memory->stored &&
-	    (t->write ? t->region[0] >= DIRECT_WRITE_MIN && !atomic_load(&user_events_open) :
-			t->region[0] >= DIRECT_READ_MIN))
-		return transfer_direct(t, queue, type, count, waits, event);
+	if (blocking && t->shape == TRANSFER_BUFFER && t->memory->stored) {
+		if (transfer_here(t, queue, type, count, waits, event))
+			return CL_SUCCESS;
+		if (t->write ? t->region[0] >= DIRECT_WRITE_MIN && !atomic_load(&user_events_open) :
+			       t->region[0] >= DIRECT_READ_MIN)
+			return transfer_finished(t, queue, type, count, waits, event) ?
+				       CL_SUCCESS : transfer_direct(t, queue, type, count, waits, event);
+	}
 	if (!blocking && region_bytes(t) > PIECE_BYTES && atomic_load(&user_events_open) &&
 	    region_bytes(t) > vgpu_bulk_largest() / 2)
 		return (t->write ? held_write : held_read)(t, queue, type, count, waits, event);

@@ -29,7 +29,18 @@ void part_next(const struct transfer *t, size_t at[3], uint64_t most, struct par
 cl_int part_send(struct command *command, const struct transfer *t, const struct part *part,
 		 const struct vgpu_bulk *bulk);
 
-/* A blocking transfer from or to storage in the window. */
+/*
+ * A blocking transfer that this thread does alone: from or to storage in the window that the accelerator uses in place,
+ * when nothing of the queue is under way.  False if it cannot be done so.
+ */
+bool transfer_here(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
+		   const cl_event *waits, cl_event *event);
+
+/* The same, after a clFinish(): one round trip.  False also if the queue has commands that it does not wait for. */
+bool transfer_finished(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
+		       const cl_event *waits, cl_event *event);
+
+/* A blocking transfer from or to storage in the window, which is mapped for it. */
 cl_int transfer_direct(const struct transfer *t, cl_command_queue queue, cl_command_type type, cl_uint count,
 		       const cl_event *waits, cl_event *event);
 

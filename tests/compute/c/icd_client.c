@@ -91,6 +91,53 @@ static void scenario_launch(void)
 	EXPECT(clFinish(queue) == CL_SUCCESS);	/* nothing to wait for: not sent */
 }
 
+/* The memory of the player's accelerator is the machine's, so that what is in the window needs no messages. */
+static void scenario_idle(void)
+{
+	const cl_queue_properties properties[] = { CL_QUEUE_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 0 };
+	static char in[64 << 10], out[sizeof(in)];
+	cl_command_queue loose;
+	cl_mem memory;
+	cl_event event;
+	cl_int error, state;
+
+	open_all();
+	loose = clCreateCommandQueueWithProperties(context, device, properties, &error);
+	EXPECT(loose && error == CL_SUCCESS);
+	memory = clCreateBuffer(context, CL_MEM_ALLOC_HOST_PTR, sizeof(in), NULL, &error);
+	EXPECT(memory && error == CL_SUCCESS);
+	memset(in, 7, sizeof(in));
+	EXPECT(clEnqueueWriteBuffer(queue, memory, CL_TRUE, 0, sizeof(in), in, 0, NULL, &event) == CL_SUCCESS);
+	EXPECT(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, NULL) == CL_SUCCESS);
+	EXPECT(state == CL_COMPLETE);
+	EXPECT(clEnqueueReadBuffer(loose, memory, CL_TRUE, 0, sizeof(out), out, 1, &event, NULL) == CL_SUCCESS);
+	EXPECT(!memcmp(in, out, sizeof(in)));
+	EXPECT(clReleaseEvent(event) == CL_SUCCESS);
+	EXPECT(clFinish(queue) == CL_SUCCESS);
+	/* What the queue has under way is waited for; more than that is not. */
+	EXPECT(launch(0, NULL, NULL) == CL_SUCCESS);
+	EXPECT(clEnqueueReadBuffer(queue, memory, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL) == CL_SUCCESS);
+	EXPECT(clEnqueueMarker(loose, &event) == CL_SUCCESS);
+	EXPECT(clEnqueueReadBuffer(loose, memory, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL) == CL_SUCCESS);
+	EXPECT(clReleaseEvent(event) == CL_SUCCESS);
+}
+
+/* The library finished the queue for a transfer, and learned that the launch had failed. */
+static void scenario_unreported(void)
+{
+	static char data[64 << 10];
+	cl_mem memory;
+	cl_int error;
+
+	open_all();
+	memory = clCreateBuffer(context, CL_MEM_ALLOC_HOST_PTR, sizeof(data), NULL, &error);
+	EXPECT(memory && error == CL_SUCCESS);
+	EXPECT(launch(0, NULL, NULL) == CL_SUCCESS);
+	EXPECT(clEnqueueReadBuffer(queue, memory, CL_TRUE, 0, sizeof(data), data, 0, NULL, NULL) == CL_SUCCESS);
+	EXPECT(clFinish(queue) == CL_OUT_OF_RESOURCES);
+	EXPECT(clFinish(queue) == CL_SUCCESS);
+}
+
 /* No platform: the loader finds none, and says so. */
 static void scenario_none(void)
 {
@@ -668,7 +715,7 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } scenarios[] = {
-	{ "launch", scenario_launch }, { "none", scenario_none }, { "lost", scenario_lost },
+	{ "idle", scenario_idle }, { "unreported", scenario_unreported }, { "launch", scenario_launch }, { "none", scenario_none }, { "lost", scenario_lost },
 	{ "fork", scenario_fork }, { "forks", scenario_forks }, { "callbacks", scenario_callbacks }, { "followers", scenario_followers },
 	{ "chaos", scenario_chaos }, { "full", scenario_full }, { "broken", scenario_broken }, { "masks", scenario_masks },
 	{ "misuse", scenario_misuse }, { "threads", scenario_threads }, { "flood", scenario_flood }, { "cost", scenario_cost },

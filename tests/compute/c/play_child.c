@@ -19,6 +19,7 @@
  *	tail N		then sets the reply ring's tail to nonsense
  *	head N		then sets the request ring's head to nonsense
  *	chaos SEED	changes words of its replies at random, and sends some that nobody waits for
+ *	fail		says once that a command has failed when it is asked to finish
  *	hold		completes no command until a FLUSH comes
  */
 #define CL_TARGET_OPENCL_VERSION 300
@@ -219,14 +220,19 @@ static void answer_build(uint64_t call)
 	reply(&parts.message->header);
 }
 
-static void complete(uint64_t call)
+static void complete_with(uint64_t call, cl_int status)
 {
 	struct vgpu_cl_completion completion = {
-		.header = { sizeof(completion), VGPU_CL_COMPLETION, 0, call },
+		.header = { sizeof(completion), VGPU_CL_COMPLETION, 0, call }, .status = status,
 		.queued_ns = 1, .submitted_ns = 2, .started_ns = 3, .ended_ns = 4,
 	};
 
 	reply(&completion.header);
+}
+
+static void complete(uint64_t call)
+{
+	complete_with(call, CL_SUCCESS);
 }
 
 static void print_launch(const struct vgpu_message *message)
@@ -247,6 +253,7 @@ static void print_launch(const struct vgpu_message *message)
 
 static void handle(const struct vgpu_message *message)
 {
+	static unsigned int failed;
 	struct vgpu_cl_answer answer = {
 		.header = { sizeof(answer), VGPU_CL_ANSWER, 0, message->call }, .answered = message->op,
 	};
@@ -273,6 +280,8 @@ static void handle(const struct vgpu_message *message)
 		answer_build(message->call);
 	else if (message->op < VGPU_CL_LAUNCH)
 		reply(&answer.header);
+	else if (!strcmp(mode, "fail") && message->op == VGPU_CL_FINISH && !failed++)
+		complete_with(message->call, CL_OUT_OF_RESOURCES);
 	else if (!strcmp(mode, "hold") && held_count < HELD_MAX)
 		held[held_count++] = *message;
 	else
