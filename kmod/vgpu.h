@@ -415,6 +415,8 @@ struct vgpu_device_stats {
  *	windows.lock
  * @party: what the arbiter sees of it; engine->lock
  * @children: of @binding, by whose leave they work; engine->lock
+ * @requests_paid_ns: until when what its children have asked for is paid, see
+ *	vgpu_request_take()
  * @windows: BAR2, if the engine lends
  * @worker: accesses guest memory, while open
  * @served: the ring that it serves or is to serve; set under @state_lock, cleared by it
@@ -462,6 +464,7 @@ struct vgpu_device {
 	struct vgpu_binding *binding;
 	struct vgpu_party party;
 	struct list_head children;
+	atomic64_t requests_paid_ns;
 	struct vgpu_windows windows;
 	struct task_struct *worker;
 	struct vgpu_ring *served;

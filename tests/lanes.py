@@ -26,8 +26,8 @@ USER_MODE_DEBUG = ("tests/lab/lab", "run", "--kernel", "uml-debug")
 USER_MODE_SMP = ("tests/lab/lab", "run", "--kernel", "uml-smp")
 # In a lab host of its own: letting each allocation fail takes longer than the rest of the suite.
 FAILURES = "tests/kmod/failures"
-# Its bound of a lease leaves no time for what a child does around its kernels.
-COMPUTING_IS_FREE = "tests/time/test_lease_shares.py"
+# Their bounds leave no time for what a child does besides.
+COMPUTING_IS_FREE = ("tests/time/test_lease_shares.py", "tests/time/test_requests.py")
 
 
 def emulated(directory: str) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ LANES = (
                 "--env",
                 "STORM_MEASURED_S=3",
                 *LAB_PYTEST,
-                f"--ignore={COMPUTING_IS_FREE}",
+                *(f"--ignore={file}" for file in COMPUTING_IS_FREE),
                 "tests/time",
             ),
             ("build/venv/bin/python", "-m", "tests.bench.kmod", "--strict"),

@@ -9,15 +9,26 @@
  */
 #include <linux/anon_inodes.h>
 #include <linux/gfp.h>
+#include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/poll.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "engine/child.h"
 #include "engine/engine.h"
 #include "function/window.h"
+
+/*
+ * All children of a slice may ask so often together, for each request takes the lock that all
+ * slices of the engine need. The broker allows its tenants a tenth of that.
+ */
+#define VGPU_REQUEST_NS		(20 * NSEC_PER_USEC)
+#define VGPU_REQUEST_BURST	1000
+/* How long a thread waits that asks too often: a part of a burst, so that the rate is had. */
+#define VGPU_REQUEST_WAIT_NS	NSEC_PER_MSEC
 
 /**
  * vgpu_child_create - a child of no binding yet
@@ -156,12 +167,58 @@ static ssize_t vgpu_child_read(struct file *file, char __user *to, size_t count,
 	return copy_to_user(to, &signals, sizeof(signals)) ? -EFAULT : sizeof(signals);
 }
 
+/*
+ * Takes no lock: threads that ask too often keep nobody else from anything. The time until which
+ * a slice has paid is never so far in the past that it has saved up more than a burst.
+ */
+static bool vgpu_request_take(struct vgpu_device *device)
+{
+	s64 now_ns = ktime_get_ns();
+	s64 oldest_ns = now_ns - VGPU_REQUEST_BURST * (s64)VGPU_REQUEST_NS;
+	s64 paid_ns = atomic64_read(&device->requests_paid_ns);
+	s64 next_ns;
+
+	do {
+		next_ns = max(paid_ns, oldest_ns) + (s64)VGPU_REQUEST_NS;
+		if (next_ns > now_ns)
+			return false;
+	} while (!atomic64_try_cmpxchg(&device->requests_paid_ns, &paid_ns, next_ns));
+	return true;
+}
+
+/*
+ * Wait until the slice may ask again. Any signal ends that, not only a fatal one: the gate may
+ * have to freeze the child at once.
+ */
+static int vgpu_child_await_request(struct vgpu_child *child, const struct file *file)
+{
+	ktime_t until;
+
+	while (!vgpu_request_take(child->device)) {
+		if (file->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		if (signal_pending(current))
+			return -ERESTARTSYS;
+		if (READ_ONCE(child->ended))
+			return -ENODEV;
+		until = ktime_get_ns() + VGPU_REQUEST_WAIT_NS;
+		set_current_state(TASK_INTERRUPTIBLE);
+		schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_ABS);
+	}
+	return 0;
+}
+
 /* 0 or a negative errno; a child that says what makes no sense is told so, and ends itself. */
-static int vgpu_child_request(struct vgpu_child *child, const struct vgpu_stream_request *request)
+static int vgpu_child_request(struct vgpu_child *child, const struct file *file,
+			      const struct vgpu_stream_request *request)
 {
 	struct vgpu_engine *engine = &child->device->parent->engine;
 	bool sensible;
+	int ret;
 
+	ret = vgpu_child_await_request(child, file);
+	if (ret)
+		return ret;
 	spin_lock_irq(&engine->lock);
 	sensible = child->ended || vgpu_lending_request(child, request, ktime_get_ns());
 	spin_unlock_irq(&engine->lock);
@@ -193,7 +250,7 @@ static ssize_t vgpu_child_write(struct file *file, const char __user *from, size
 	if (READ_ONCE(child->ended))
 		return -ENODEV;
 	ret = request.op == VGPU_STREAM_RING ? vgpu_child_ring(child, &request) :
-					       vgpu_child_request(child, &request);
+					       vgpu_child_request(child, file, &request);
 	return ret ?: count;
 }
 

@@ -10,7 +10,7 @@
 
 struct bound_counts {
 	u64 bound, refused, events, gates, windows, lost, closed, busy, killed, ended, moved;
-	u64 blocked, news, asked, nonsense, recalled, expired;
+	u64 blocked, news, asked, nonsense, held_up, recalled, expired;
 };
 
 extern struct bound_counts bound_counts;

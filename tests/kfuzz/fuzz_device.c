@@ -389,6 +389,7 @@ int main(int argc, char **argv)
 	COUNT("news", bound_counts.news);
 	COUNT("asked", bound_counts.asked);
 	COUNT("nonsense", bound_counts.nonsense);
+	COUNT("held_up", bound_counts.held_up);
 	COUNT("recalled", bound_counts.recalled);
 	COUNT("expired", bound_counts.expired);
 	COUNT("awaited_ends", lease_counts.ends);

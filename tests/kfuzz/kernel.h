@@ -215,6 +215,8 @@ typedef struct { s64 counter; } atomic64_t;
 #define atomic_xchg(a, n) xchg(&(a)->counter, n)
 #define atomic64_xchg(a, n) xchg(&(a)->counter, n)
 #define atomic64_read(a) ((a)->counter)
+#define atomic64_try_cmpxchg(a, old, new) \
+	((a)->counter == *(old) ? ((a)->counter = (new), true) : (*(old) = (a)->counter, false))
 #define atomic64_set(a, n) ((a)->counter = (n))
 
 static inline void kref_init(struct kref *refs) { refs->count = 1; }

@@ -301,6 +301,13 @@ DEFECTS = (
         new="return later(holder->lease.expires_ns, 100 * arbiter->settings.grace_ns);",
     ),
     Defect(
+        tests="tests/time/test_requests.py",
+        wrong="a slice asks twice as often as it may",
+        source="engine/child.c",
+        old="next_ns = max(paid_ns, oldest_ns) + (s64)VGPU_REQUEST_NS;",
+        new="next_ns = max(paid_ns, oldest_ns) + (s64)VGPU_REQUEST_NS / 2;",
+    ),
+    Defect(
         tests="tests/time/test_caps.py",
         wrong="a cap is refilled by a tenth too fast",
         source="sched/bucket.c",
