@@ -19,7 +19,9 @@ struct vgpu_device;
  * @device: its slice, with a reference
  * @pid: who bound, to be killed if its gate fails
  * @page: struct vgpu_lease_page
- * @wait: for events, of one thread: it is woken under engine->lock
+ * @wait: for events, of one thread: it is woken under engine->lock. That thread can make
+ *	waking slow, by an epoll that others watch; but it has the file from root, and no
+ *	child ever has it
  * @reading: a thread is in read()
  * @end: ends it where that cannot be done at once
  * @ended: every call fails from now on; engine->lock, as all below

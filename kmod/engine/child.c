@@ -12,7 +12,6 @@
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
-#include <linux/poll.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -135,7 +134,11 @@ static bool vgpu_child_has_news(const struct vgpu_child *child)
 	return atomic64_read(&child->signals) || READ_ONCE(child->ended);
 }
 
-/* Others need the lock under which it is woken: it may not be slow to wake. */
+/*
+ * Others need the lock under which it is woken, so that waking may not be slow. One thread waits
+ * at a time, and nobody by poll(): an epoll that watches the file can be watched by any number
+ * of others, all of which would be woken under that lock, too.
+ */
 static int vgpu_child_await_news(struct vgpu_child *child)
 {
 	int ret;
@@ -254,20 +257,6 @@ static ssize_t vgpu_child_write(struct file *file, const char __user *from, size
 	return ret ?: count;
 }
 
-static __poll_t vgpu_child_poll(struct file *file, poll_table *wait)
-{
-	struct vgpu_child *child = file->private_data;
-
-	/* Threads that get here at once may all pass: that is one more wait each, not many. */
-	if (vgpu_poll_waits(wait) && waitqueue_active(&child->wait))
-		return EPOLLERR;
-	poll_wait(file, &child->wait, wait);
-	if (READ_ONCE(child->ended))
-		return EPOLLIN | EPOLLRDNORM | EPOLLHUP;
-	return EPOLLOUT | EPOLLWRNORM |
-	       (atomic64_read(&child->signals) ? EPOLLIN | EPOLLRDNORM : 0);
-}
-
 /* One page, whole and shared: its own life time is that of the last who maps it. */
 static int vgpu_page_mmap(struct page *page, struct vm_area_struct *vma)
 {
@@ -294,7 +283,6 @@ static const struct file_operations vgpu_child_ops = {
 	.owner = THIS_MODULE,
 	.read = vgpu_child_read,
 	.write = vgpu_child_write,
-	.poll = vgpu_child_poll,
 	.mmap = vgpu_child_mmap,
 	.release = vgpu_child_release,
 };

@@ -21,7 +21,7 @@ struct vgpu_device;
  * @stream: what the arbiter sees; engine->lock
  * @attached: @stream is in the arbiter; engine->lock
  * @page: struct vgpu_stream_page, which the child writes
- * @wait: of a thread that reads or polls; woken under engine->lock, so one is enough
+ * @wait: of a thread that reads; woken under engine->lock, so one is enough
  * @reading: a thread waits in read()
  * @signals: rings and changes of the lease page that were not read yet
  * @ended: nothing more comes; engine->lock to write

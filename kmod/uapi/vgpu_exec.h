@@ -83,8 +83,8 @@ struct vgpu_exec_event {
  * @stream: out: the child's stream page to map; write() takes one struct
  *	vgpu_stream_request, or rings for the guest; read() waits for a ring of the guest's
  *	or a change of the lease page's wake word, and gives how many there were as a __u64;
- *	at the window's end it gives 0, and poll() EPOLLHUP. One thread waits at a time:
- *	another one gets -EBUSY of read(), and EPOLLERR of poll(). All children of a slice
+ *	at the window's end it gives 0. One thread waits at a time, another one gets
+ *	-EBUSY, and poll() waits for nothing. All children of a slice
  *	together may ask and yield 50,000 times a second, and save up 1000. Beyond that
  *	write() waits (-EAGAIN with O_NONBLOCK) until it is allowed again, the window ends
  *	(-ENODEV), or a signal comes (-EINTR)

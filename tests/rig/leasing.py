@@ -10,8 +10,10 @@ import fcntl
 import mmap
 import os
 import select
+import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -126,6 +128,18 @@ def bound(uuid: str) -> Iterator[Bound]:
         yield bind(fd, uuid)
 
 
+def _count(data: bytes) -> int:
+    return int.from_bytes(data, "little") if data else -1
+
+
+def _listen(stream: int, to: socket.socket) -> None:
+    """Pass on what a stream's read() gives, until its window ends or nobody listens."""
+    with to, suppress(BrokenPipeError):
+        while data := os.read(stream, 8):
+            to.send(data)
+    os.close(stream)
+
+
 class Child:
     """One child with its files mapped. It says and asks what a test tells it to; it computes nothing."""
 
@@ -134,6 +148,7 @@ class Child:
         self.window = mmap.mmap(self.memory, os.fstat(self.memory).st_size)
         self.lease_page = mmap.mmap(self.lease_file, PAGE, prot=mmap.PROT_READ)
         self.page = mmap.mmap(self.stream, PAGE)
+        self._heard: socket.socket | None = None
 
     def let_go(self) -> None:
         """Of the window's memory; it may be said to be gone afterwards."""
@@ -148,6 +163,8 @@ class Child:
             mapped.close()
         for fd in (self.lease_file, self.stream):
             os.close(fd)
+        if self._heard is not None:
+            self._heard.close()
 
     # ---- what the lease page says
 
@@ -187,14 +204,33 @@ class Child:
 
     # ---- waiting
 
+    def signals(self) -> int:
+        """A file that can be read when signalled() has something to say. A thread waits for that, from now on."""
+        if self._heard is None:
+            self._heard, hears = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            threading.Thread(target=_listen, args=(os.dup(self.stream), hears), daemon=True).start()
+        return self._heard.fileno()
+
     def signalled(self, timeout_s: float = 20) -> int:
         """How often it was rung for, or its lease changed, since it last asked; 0 after so long, -1 at the end."""
+        if self._heard is None:
+            with suppress(BlockingIOError):
+                return self._signalled_already()
+            if timeout_s <= 0:
+                return 0
         poller = select.poll()
-        poller.register(self.stream, select.POLLIN)
+        poller.register(self.signals(), select.POLLIN)
         if not poller.poll(timeout_s * 1000):
             return 0
-        data = os.read(self.stream, 8)
-        return int.from_bytes(data, "little") if data else -1
+        assert self._heard is not None
+        return _count(self._heard.recv(8))
+
+    def _signalled_already(self) -> int:
+        os.set_blocking(self.stream, False)
+        try:
+            return _count(os.read(self.stream, 8))
+        finally:
+            os.set_blocking(self.stream, True)
 
     def start(self, timeout_s: float = 20) -> int:
         """Ask until it is lent the engine, and be busy; the lease's number. TimeoutError."""

@@ -75,7 +75,7 @@ class WindowExecutor:
     def serve(self, stop: int) -> None:
         """Until the file `stop` can be read, or the slice lets the executor go."""
         while True:
-            watched = {child.files.stream: number for number, child in self.children.items()}
+            watched = {child.files.signals(): number for number, child in self.children.items()}
             poller = select.poll()
             for fd in (stop, self.executor.fd, *watched):
                 poller.register(fd, select.POLLIN)

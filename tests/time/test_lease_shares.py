@@ -34,7 +34,7 @@ class Crowd(threading.Thread):
         super().__init__()
         self.closed = 0
         self._ended = threading.Event()
-        self._children = {child.stream: child for child in (each.child() for each in slices)}
+        self._children = {child.signals(): child for child in (each.child() for each in slices)}
         self._executors = {each.executor.fd: each for each in slices}
         self._poller = select.poll()
         for fd in (*self._children, *self._executors):
