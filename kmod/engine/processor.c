@@ -216,7 +216,7 @@ void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers)
  * vgpu_ration_use - the calling worker has worked, or waited for guest memory
  * @ration: its slice's; without credit it goes on as any task
  *
- * For after every piece of work: only here real time ends.
+ * For after every piece of work: only here real time ends, and where the worker leaves it.
  */
 void vgpu_ration_use(struct vgpu_ration *ration)
 {
@@ -230,4 +230,15 @@ void vgpu_ration_use(struct vgpu_ration *ration)
 	ration->counted_ns = now_ns;
 	if (ration->credit_ns <= 0)
 		vgpu_ration_become_normal(ration);
+}
+
+/**
+ * vgpu_ration_leave - the calling worker is about to do what may take long
+ * @ration: its slice's; it goes on as any task, and without credit, so that it is in real time
+ *	again only after a while
+ */
+void vgpu_ration_leave(struct vgpu_ration *ration)
+{
+	ration->credit_ns = min_t(s64, ration->credit_ns, 0);
+	vgpu_ration_use(ration);
 }

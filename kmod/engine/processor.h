@@ -51,6 +51,7 @@ struct vgpu_ration {
 void vgpu_ration_start(struct vgpu_ration *ration);
 void vgpu_ration_begin(struct vgpu_ration *ration, u32 sharers);
 void vgpu_ration_use(struct vgpu_ration *ration);
+void vgpu_ration_leave(struct vgpu_ration *ration);
 void vgpu_ration_end(struct vgpu_ration *ration, u32 sharers);
 
 #endif /* VGPU_PROCESSOR_H */

@@ -138,12 +138,31 @@ void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
 		vgpu_device_fault(ring->device, ring, error, index);
 }
 
+/*
+ * Memory for an item. At the limit of a VMM's cgroup others must be made to let go of some, which
+ * may take long: a worker does not do that in real time, where it would keep the processor from
+ * all other tasks.
+ */
+static void *vgpu_worker_alloc(struct vgpu_ring *ring, size_t bytes, gfp_t flags)
+{
+	struct vgpu_ration *ration = &ring->device->ration;
+	void *memory;
+
+	if (ration->realtime) {
+		memory = kvmalloc(bytes, GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN | flags);
+		if (memory)
+			return memory;
+		vgpu_ration_leave(ration);
+	}
+	return kvmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN | flags);
+}
+
 static int vgpu_operand_stage(struct vgpu_ring *ring, struct vgpu_item *item,
 			      struct vgpu_operand *operand, bool read)
 {
 	if (!operand->staged)
 		return 0;
-	operand->data = kvmalloc(operand->bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	operand->data = vgpu_worker_alloc(ring, operand->bytes, 0);
 	if (!operand->data)
 		return -ENOMEM;
 	item->staging_bytes += operand->bytes;
@@ -180,7 +199,7 @@ static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
 	enum vgpu_error error;
 	int ret;
 
-	item = kzalloc(sizeof(*item), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	item = vgpu_worker_alloc(ring, sizeof(*item), __GFP_ZERO);
 	if (!item) {
 		vgpu_device_fault(ring->device, ring, VGPU_ERROR_RESOURCE, number);
 		return NULL;

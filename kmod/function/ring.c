@@ -44,7 +44,7 @@ void vgpu_item_free(struct vgpu_item *item)
 	vgpu_operand_free(&item->dst);
 	vgpu_operand_free(&item->src[0]);
 	vgpu_operand_free(&item->src[1]);
-	kfree_sensitive(item);
+	kvfree_sensitive(item, sizeof(*item));
 	kref_put(&ring->refs, vgpu_ring_free);
 }
 

@@ -39,6 +39,7 @@ VGPU_EXPORT(vgpu_memory_create);
 VGPU_EXPORT(vgpu_memory_put);
 VGPU_EXPORT(vgpu_ration_begin);
 VGPU_EXPORT(vgpu_ration_end);
+VGPU_EXPORT(vgpu_ration_leave);
 VGPU_EXPORT(vgpu_ration_start);
 VGPU_EXPORT(vgpu_ration_use);
 VGPU_EXPORT(vgpu_ring_publish);

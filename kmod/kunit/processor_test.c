@@ -67,6 +67,25 @@ static void a_worker_has_real_time_priority_until_its_credit_is_used_up(struct k
 	expect_realtime(test, &ration, false);
 }
 
+static void a_worker_that_leaves_real_time_has_to_earn_it_again(struct kunit *test)
+{
+	struct vgpu_ration ration = {};
+
+	vgpu_ration_start(&ration);
+	begin(&ration, 200 * NSEC_PER_USEC);
+	expect_realtime(test, &ration, true);
+	vgpu_ration_leave(&ration);
+	expect_realtime(test, &ration, false);
+	KUNIT_EXPECT_LE(test, ration.credit_ns, 0);
+	begin(&ration, 0);
+	expect_realtime(test, &ration, false);
+
+	/* One that is not in real time pays nothing for that. */
+	ration.credit_ns = -1;
+	vgpu_ration_leave(&ration);
+	KUNIT_EXPECT_EQ(test, ration.credit_ns, -1);
+}
+
 static void credit_is_earned_shared_and_bounded(struct kunit *test)
 {
 	struct vgpu_ration ration = {};
@@ -294,6 +313,7 @@ static struct kunit_case processor_cases[] = {
 	KUNIT_CASE(an_item_that_was_not_brief_counts_until_that_shows),
 	KUNIT_CASE(sleep_pays_for_brief_items_and_is_none),
 	KUNIT_CASE(a_worker_has_real_time_priority_until_its_credit_is_used_up),
+	KUNIT_CASE(a_worker_that_leaves_real_time_has_to_earn_it_again),
 	KUNIT_CASE(credit_is_earned_shared_and_bounded),
 	KUNIT_CASE(what_a_worker_uses_as_any_task_is_charged_too),
 	KUNIT_CASE(a_worker_that_ends_leaves_its_successor_what_it_owes),

@@ -60,8 +60,10 @@ void sim_forget_told(void) { *current->told = 0; }
 
 void *kfuzz_alloc(size_t bytes, gfp_t flags)
 {
-	if (flags & GFP_KERNEL)
+	if (flags & GFP_KERNEL) {
 		might_sleep();
+		REQUIRE(!sim_is_realtime());
+	}
 	if (sim_failures && sim_one_in(sim_failures)) {
 		sim_counts.failed_allocations++;
 		return NULL;

@@ -65,6 +65,7 @@ typedef s64 ktime_t;
 #define GFP_NOWAIT		2u
 #define __GFP_NOWARN		4u
 #define __GFP_ZERO		8u
+#define __GFP_ACCOUNT		16u
 
 #define S32_MAX INT32_MAX
 #define S64_MAX INT64_MAX

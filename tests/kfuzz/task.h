@@ -126,7 +126,8 @@ void flush_signals(struct task_struct *task);
 void kfuzz_set_waits(struct task_struct *task, bool waits);
 #define sched_set_fifo(task) kfuzz_set_waits(task, true)
 #define sched_set_fifo_low(task) kfuzz_set_waits(task, false)
-#define sched_set_normal(task, nice) ((nice) == MIN_NICE ? kfuzz_set_waits(task, false) : (void)0)
+void sched_set_normal(struct task_struct *task, int nice);
+bool sim_is_realtime(void);	/* a worker that is: it keeps the processor from all others */
 bool single_task_running(void);
 #define cpu_relax() sim_maybe_preempt()
 void sim_maybe_preempt(void);

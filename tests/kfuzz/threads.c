@@ -22,7 +22,7 @@ struct kfuzz_coroutine {
 	u64 wake_at_ns;
 	void *fake_stack;
 	int state;	/* what it will be when it calls schedule() */
-	bool used, started, sleeping, done, should_stop, killed, waits;
+	bool used, started, sleeping, done, should_stop, killed, waits, realtime;
 	bool drives;	/* an engine: others have no say in their priority */
 	const wait_queue_head_t *head;	/* by which it is woken, once that counts another number */
 	u64 woken;
@@ -468,8 +468,18 @@ int sched_setattr_nocheck(struct task_struct *task, const struct sched_attr *att
 	REQUIRE(task->coroutine->used && attr->size == sizeof(*attr));
 	REQUIRE(realtime || attr->sched_policy == SCHED_NORMAL);
 	REQUIRE(realtime == (attr->sched_priority > 0) && attr->sched_priority < MAX_RT_PRIO);
+	task->coroutine->realtime = realtime;
 	return 0;
 }
+
+void sched_set_normal(struct task_struct *task, int nice)
+{
+	task->coroutine->realtime = false;
+	if (nice == MIN_NICE)
+		kfuzz_set_waits(task, false);
+}
+
+bool sim_is_realtime(void) { return current->coroutine->realtime; }
 
 bool sim_is_asleep(const struct task_struct *task)
 {
