@@ -8,8 +8,8 @@
 #include "control/adopt.h"
 #include "control/debugfs.h"
 #include "control/events.h"
-#include "engine/executor.h"
-#include "function/ring.h"
+#include "control/executor.h"
+#include "engine/ring.h"
 #include "vgpu.h"
 
 #define CREATE_TRACE_POINTS

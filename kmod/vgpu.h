@@ -45,7 +45,7 @@
 #include "control/events.h"
 #include "engine/processor.h"
 #include "function/ring_setup.h"
-#include "function/window.h"
+#include "engine/window.h"
 #include "sched/vgpu_arbiter.h"
 #include "sched/vgpu_sched.h"
 #include "uapi/vgpu_device.h"
@@ -540,7 +540,6 @@ int vgpu_device_set_params(struct vgpu_device *device,
 			   const struct vgpu_slice_params *params,
 			   enum vgpu_sched_field *fault);
 void vgpu_device_unassign(struct vgpu_device *device);
-void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns);
 void vgpu_tenants_free(struct vgpu_parent *parent);
 
 /* control/device_attrs.c */
@@ -555,7 +554,6 @@ void vgpu_netlink_changed(void);	/* a GPU, tenant or slice came or went */
 int vgpu_device_driver_register(void);
 void vgpu_device_driver_unregister(void);
 extern struct mdev_driver vgpu_mdev_driver;
-bool vgpu_device_masters_bus(const struct vgpu_device *device);
 void vgpu_device_disable(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_reset(struct vgpu_device *device);	/* state_lock held */
 void vgpu_device_revoke(struct vgpu_device *device);	/* parent->lock held */
@@ -564,6 +562,11 @@ bool vgpu_device_permitted(const struct vgpu_device *device);
 bool vgpu_device_take(struct vgpu_device *device);
 int vgpu_device_publish(struct vgpu_device *device);
 void vgpu_device_withdraw(struct vgpu_device *device);
+
+static inline bool vgpu_device_masters_bus(const struct vgpu_device *device)
+{
+	return READ_ONCE(device->config[PCI_COMMAND]) & PCI_COMMAND_MASTER;
+}
 
 static inline struct vgpu_device *vgpu_vdev_to_device(struct vfio_device *vdev)
 {

@@ -11,8 +11,6 @@
 #include "control/debugfs.h"
 #include "engine/engine.h"
 
-struct dentry *vgpu_debugfs;
-
 static void vgpu_debugfs_tenant(struct seq_file *file, struct vgpu_tenant *tenant,
 				struct vgpu_group_stats *stats)
 {

@@ -2,10 +2,6 @@
 #ifndef VGPU_DEBUGFS_H
 #define VGPU_DEBUGFS_H
 
-struct dentry;
-
-extern struct dentry *vgpu_debugfs;	/* directory of the module */
-
 void vgpu_debugfs_init(void);
 void vgpu_debugfs_exit(void);
 

@@ -8,7 +8,7 @@
 #include <linux/ratelimit.h>
 
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 
 /* As in enum vgpu_error. */
 static const char *const vgpu_fault_names[] = {

@@ -8,9 +8,9 @@
 #include <linux/pci.h>
 #include <linux/slab.h>
 
-#include "control/options.h"
 #include "control/policy.h"
 #include "engine/engine.h"
+#include "options.h"
 #include "uapi/vgpumgr_netlink.h"
 
 #define VGPU_ABI_VERSION	"2.0"

@@ -15,7 +15,7 @@
 
 #include "engine/binding.h"
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 #include "uapi/vgpumgr_netlink.h"
 
 /* 1 to 63 characters of [A-Za-z0-9._-] */
@@ -125,32 +125,6 @@ static void vgpu_device_schedule(struct vgpu_device *device, u64 now_ns)
 		vgpu_ring_kick(device->ring);
 		vgpu_engine_resume(engine, device->ring, now_ns);
 	}
-}
-
-/**
- * vgpu_device_unschedule - take a slice out of the scheduler, if it is there
- * @device: the slice, engine->lock held
- * @now_ns: the present
- *
- * Its counters stay what they are.
- */
-void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns)
-{
-	struct vgpu_engine *engine = &device->parent->engine;
-
-	lockdep_assert_held(&engine->lock);
-	if (engine->leaving == device)
-		engine->leaving = NULL;
-	if (!device->scheduled)
-		return;
-	now_ns = vgpu_engine_settle(engine, device->slice.group, now_ns);
-	if (engine->holder == &device->slice)
-		vgpu_engine_trace_hold(engine);
-	vgpu_lending_remove(device, now_ns);
-	WARN_ON_ONCE(vgpu_slice_remove(&engine->sched, &device->slice, now_ns));
-	WRITE_ONCE(device->scheduled, false);
-	/* It may have held the engine, or have been the one whose turn it is. */
-	vgpu_engine_kick(engine);
 }
 
 /* The group goes on counting what the slice was; whoever has it next has used nothing. */

@@ -18,7 +18,7 @@
 #include "engine/binding.h"
 #include "engine/child.h"
 #include "engine/engine.h"
-#include "function/window.h"
+#include "engine/window.h"
 
 static void vgpu_binding_free(struct kref *refs)
 {
@@ -43,7 +43,7 @@ static void vgpu_binding_leave(struct vgpu_binding *binding)
 		raise = vgpu_binding_end(device);
 	spin_unlock_irq(&engine->lock);
 	if (raise)
-		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+		vgpu_reports.raise(device, VGPU_VECTOR_COMPLETION);
 }
 
 /* The gate is lost, which is found under a lock that lets nothing end. */
@@ -55,7 +55,21 @@ static void vgpu_binding_end_later(struct work_struct *work)
 	kref_put(&binding->refs, vgpu_binding_free);
 }
 
-static struct vgpu_binding *vgpu_binding_alloc(void)
+/**
+ * vgpu_binding_put - give up a reference
+ * @binding: any
+ */
+void vgpu_binding_put(struct vgpu_binding *binding)
+{
+	kref_put(&binding->refs, vgpu_binding_free);
+}
+
+/**
+ * vgpu_binding_create - a binding of the caller to no slice yet
+ *
+ * Return: the binding with one reference, or NULL without memory.
+ */
+struct vgpu_binding *vgpu_binding_create(void)
 {
 	struct vgpu_binding *binding;
 	struct vgpu_lease_page *lease;
@@ -79,8 +93,14 @@ static struct vgpu_binding *vgpu_binding_alloc(void)
 	return binding;
 }
 
-/* parent->lock held: neither does the engine change nor is the device removed. */
-static int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device *device)
+/**
+ * vgpu_binding_attach - the caller executes for a slice from now on
+ * @binding: just created
+ * @device: the slice, parent->lock held: neither does the engine change nor is it removed
+ *
+ * Return: 0 or a negative errno, as struct vgpu_exec_bind says.
+ */
+int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device *device)
 {
 	struct vgpu_engine *engine = &device->parent->engine;
 	int ret = 0;
@@ -104,33 +124,6 @@ static int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device 
 	if (!ret)
 		vgpu_windows_tell_again(device);
 	return ret;
-}
-
-/**
- * vgpu_binding_create - the caller executes for a slice from now on
- * @uuid: of the slice
- *
- * Return: the binding with the reference of its file, or an ERR_PTR as struct vgpu_exec_bind
- * says.
- */
-struct vgpu_binding *vgpu_binding_create(const guid_t *uuid)
-{
-	struct vgpu_binding *binding;
-	struct vgpu_device *device;
-	int ret = -ENOENT;
-
-	binding = vgpu_binding_alloc();
-	if (!binding)
-		return ERR_PTR(-ENOMEM);
-	device = vgpu_device_lock(uuid);
-	if (device) {
-		ret = vgpu_binding_attach(binding, device);
-		vgpu_parent_unlock(device->parent);
-	}
-	if (!ret)
-		return binding;
-	kref_put(&binding->refs, vgpu_binding_free);
-	return ERR_PTR(ret);
 }
 
 /**

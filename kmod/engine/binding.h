@@ -49,7 +49,9 @@ static inline struct vgpu_lease_page *vgpu_binding_lease(const struct vgpu_bindi
 }
 
 /* binding.c */
-struct vgpu_binding *vgpu_binding_create(const guid_t *uuid);
+struct vgpu_binding *vgpu_binding_create(void);
+int vgpu_binding_attach(struct vgpu_binding *binding, struct vgpu_device *device);
+void vgpu_binding_put(struct vgpu_binding *binding);
 void vgpu_binding_release(struct vgpu_binding *binding);
 bool vgpu_binding_end(struct vgpu_device *device);	/* engine->lock held */
 void vgpu_binding_ask_gate(struct vgpu_device *device, bool close, u64 sequence);

@@ -11,7 +11,7 @@
 #include "engine/binding.h"
 #include "engine/child.h"
 #include "engine/engine.h"
-#include "function/window.h"
+#include "engine/window.h"
 
 static bool vgpu_gate_event(struct vgpu_binding *binding, struct vgpu_exec_event *event)
 {

@@ -18,7 +18,7 @@
 
 #include "engine/child.h"
 #include "engine/engine.h"
-#include "function/window.h"
+#include "engine/window.h"
 
 /*
  * All children of a slice may ask so often together, for each request takes the lock that all

@@ -20,10 +20,9 @@
 #include <linux/slab.h>
 #include <linux/wait.h>
 
-#include "control/debugfs.h"
-#include "control/options.h"
 #include "engine/engine.h"
 #include "engine/processor.h"
+#include "options.h"
 
 #define EDU_VENDOR_ID		0x1234
 #define EDU_DEVICE_ID		0x11e8

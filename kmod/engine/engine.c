@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "engine/item.h"
 #include "engine/processor.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 #include "trace.h"
 
 #define VGPU_ENGINE_CHUNK_MIN_NS	(10 * NSEC_PER_USEC)
@@ -196,7 +196,7 @@ static struct vgpu_item *vgpu_engine_next(struct vgpu_engine *engine, u64 *limit
 	before = engine->sched.owner;
 	vgpu_sched_pick(&engine->sched, ktime_get_ns(), &decision);
 	vgpu_engine_trace(engine, before, &decision);
-	vgpu_events_decided(engine, before, &decision);
+	vgpu_reports.decided(engine, before, &decision);
 	if (!decision.slice) {
 		vgpu_engine_park(engine, decision.wake_at_ns);
 		return NULL;
@@ -411,7 +411,7 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 	if (vgpu_sched_init(&engine->sched, &params, ktime_get_ns()))
 		goto stop;
 	vgpu_lending_begin(engine, ktime_get_ns());
-	ret = vgpu_events_start(engine);
+	ret = vgpu_reports.start(engine);
 	if (ret)
 		goto stop;
 	thread = kthread_create(vgpu_engine_thread, engine, "vgpu/%s", name);
@@ -423,7 +423,7 @@ int vgpu_engine_start(struct vgpu_engine *engine, const struct vgpu_engine_ops *
 	return 0;
 
 events:
-	vgpu_events_stop(engine);
+	vgpu_reports.stop(engine);
 stop:
 	ops->stop(engine->state);
 	return ret;
@@ -494,6 +494,6 @@ void vgpu_engine_stop(struct vgpu_engine *engine)
 {
 	kthread_stop(engine->thread);
 	hrtimer_cancel(&engine->lease_timer);
-	vgpu_events_stop(engine);
+	vgpu_reports.stop(engine);
 	engine->ops->stop(engine->state);
 }

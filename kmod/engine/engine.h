@@ -27,7 +27,34 @@ void vgpu_engine_trace_hold(struct vgpu_engine *engine);
 u64 vgpu_engine_advance(struct vgpu_engine *engine, u64 now_ns);
 u64 vgpu_engine_settle(struct vgpu_engine *engine, struct vgpu_group *group, u64 now_ns);
 
+/**
+ * struct vgpu_reports - what an engine and the work of a slice tell upwards
+ * @start: an engine starts, and may have something to tell; 0 or -ENOMEM
+ * @stop: it has ended
+ * @decided: its scheduler has; @before: who had the engine; engine->lock held
+ * @raise: interrupt the guest of a slice
+ * @fault: stop a slice, whose guest made a mistake; may sleep, does not wait
+ * @note_error: say why a slice has stopped that did none; engine->lock held
+ *
+ * The only way from here to function/ and control/, which define it (control/reports.c).
+ */
+struct vgpu_reports {
+	int (*start)(struct vgpu_engine *engine);
+	void (*stop)(struct vgpu_engine *engine);
+	void (*decided)(struct vgpu_engine *engine, struct vgpu_slice *before,
+			const struct vgpu_decision *decision);
+	void (*raise)(struct vgpu_device *device, unsigned int vector);
+	void (*fault)(struct vgpu_device *device, struct vgpu_ring *ring, u32 error, u32 index);
+	bool (*note_error)(struct vgpu_device *device, u32 error, u32 index);
+};
+
+extern const struct vgpu_reports vgpu_reports;
+
+/* leaving.c */
+void vgpu_device_unschedule(struct vgpu_device *device, u64 now_ns);	/* engine->lock held */
+
 /* engines.c */
+extern struct dentry *vgpu_debugfs;
 extern const struct vgpu_engine_ops *vgpu_engine_default;
 const struct vgpu_engine_ops *vgpu_engine_find(const char *name);
 bool vgpu_engine_suits(const struct vgpu_engine_ops *ops, const struct vgpu_parent *parent);

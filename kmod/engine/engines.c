@@ -16,6 +16,9 @@ static const struct vgpu_engine_ops *const vgpu_engines[] = {
 /* What a function gets when it is bound; set with the module parameter only. */
 const struct vgpu_engine_ops *vgpu_engine_default = &vgpu_soft_engine;
 
+/* Directory of the module, for what an engine shows of itself. */
+struct dentry *vgpu_debugfs;
+
 /**
  * vgpu_engine_find - an engine by name
  * @name: as written to an attribute, a newline may follow

@@ -12,7 +12,7 @@
 #include "engine/binding.h"
 #include "engine/child.h"
 #include "engine/engine.h"
-#include "function/window.h"
+#include "engine/window.h"
 
 static u32 vgpu_window_event(const struct vgpu_window *window)
 {
@@ -227,7 +227,7 @@ int vgpu_window_lose(struct vgpu_device *device, u32 number, u64 opened)
 	if (given)
 		fput(given);
 	if (raise)
-		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+		vgpu_reports.raise(device, VGPU_VECTOR_COMPLETION);
 	return ret;
 }
 
@@ -277,7 +277,7 @@ int vgpu_window_ring(struct vgpu_device *device, u32 number)
 	}
 	spin_unlock_irq(&windows->lock);
 	if (raise)
-		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+		vgpu_reports.raise(device, VGPU_VECTOR_COMPLETION);
 	return ret;
 }
 

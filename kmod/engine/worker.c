@@ -16,11 +16,11 @@
 #include <linux/slab.h>
 #include <linux/timer.h>
 
-#include "control/options.h"
 #include "engine/engine.h"
 #include "engine/item.h"
 #include "engine/processor.h"
-#include "function/ring.h"
+#include "engine/ring.h"
+#include "options.h"
 
 #define VGPU_DMA_BYTES_MAX	(64U << 10)	/* the container's lock is held so long */
 #define VGPU_PATIENCE_JIFFIES	(10 * HZ)	/* for an item's turns on the engine */
@@ -135,7 +135,7 @@ void vgpu_ring_dma_fault(struct vgpu_ring *ring, int ret, u32 index)
 	enum vgpu_error error = ret == -EACCES ? VGPU_ERROR_MASTER : VGPU_ERROR_DMA;
 
 	if (ret != -ECANCELED)
-		vgpu_device_fault(ring->device, ring, error, index);
+		vgpu_reports.fault(ring->device, ring, error, index);
 }
 
 /*
@@ -201,7 +201,7 @@ static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
 
 	item = vgpu_worker_alloc(ring, sizeof(*item), __GFP_ZERO);
 	if (!item) {
-		vgpu_device_fault(ring->device, ring, VGPU_ERROR_RESOURCE, number);
+		vgpu_reports.fault(ring->device, ring, VGPU_ERROR_RESOURCE, number);
 		return NULL;
 	}
 	kref_get(&ring->refs);
@@ -221,7 +221,7 @@ static struct vgpu_item *vgpu_ring_stage(struct vgpu_ring *ring,
 	if (ret == -ENOMEM)
 		error = VGPU_ERROR_RESOURCE;
 	if (error)
-		vgpu_device_fault(ring->device, ring, error, number);
+		vgpu_reports.fault(ring->device, ring, error, number);
 	else
 		vgpu_ring_dma_fault(ring, ret, number);
 	return NULL;
@@ -371,7 +371,7 @@ static bool vgpu_ring_answer(struct vgpu_ring *ring)
 		return false;
 	vgpu_ring_write_shadow(ring, VGPU_ERROR_NONE, 0);
 	if (interrupt)
-		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+		vgpu_reports.raise(device, VGPU_VECTOR_COMPLETION);
 	return true;
 }
 
@@ -384,7 +384,7 @@ static void vgpu_ring_report(struct vgpu_ring *ring)
 		return;
 	ring->reported = true;
 	vgpu_ring_write_shadow(ring, error, READ_ONCE(ring->device->error_index));
-	vgpu_device_raise(ring->device, VGPU_VECTOR_ERROR);
+	vgpu_reports.raise(ring->device, VGPU_VECTOR_ERROR);
 }
 
 static void vgpu_ring_serve(struct vgpu_ring *ring)

@@ -63,11 +63,6 @@ static u8 vgpu_config_write_mask(u32 offset, bool windows)
 	}
 }
 
-bool vgpu_device_masters_bus(const struct vgpu_device *device)
-{
-	return READ_ONCE(device->config[PCI_COMMAND]) & PCI_COMMAND_MASTER;
-}
-
 static void vgpu_config_power_on(u8 *config, bool windows)
 {
 	memset(config, 0, VGPU_CONFIG_BYTES);

@@ -18,7 +18,7 @@
 
 #include "engine/binding.h"
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 #include "migration/migration.h"
 #include "uapi/vgpumgr_netlink.h"
 

@@ -4,7 +4,7 @@
  * What each of them means is in uapi/vgpu_device.h.
  */
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 
 static u32 vgpu_status(struct vgpu_device *device)
 {

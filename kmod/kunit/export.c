@@ -8,7 +8,7 @@
 #include "control/netlink.h"
 #include "engine/engine.h"
 #include "engine/processor.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 
 #define VGPU_EXPORT EXPORT_SYMBOL_GPL
 

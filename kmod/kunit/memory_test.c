@@ -4,7 +4,7 @@
 #include <linux/mm.h>
 #include <linux/string.h>
 
-#include "function/ring.h"
+#include "engine/ring.h"
 
 static void memory_is_zeroed_and_writable_to_its_end(struct kunit *test)
 {

@@ -9,7 +9,7 @@
 #include <kunit/test.h>
 
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 
 #define MOCK_TIMESLICE_US	1000
 

@@ -16,7 +16,7 @@
 #include <linux/sched/signal.h>
 
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 #include "migration/migration.h"
 #include "migration/migration_file.h"
 

@@ -12,7 +12,7 @@
 #include "engine/binding.h"
 #include "engine/child.h"
 #include "engine/engine.h"
-#include "engine/executor.h"
+#include "control/executor.h"
 
 #define EXECUTORS 4
 #define CHILDREN 12

@@ -14,9 +14,10 @@ KMOD = ROOT / "kmod"
 # Everything a guest or its VMM reaches, and what executes; of the operator's side (netlink, sysfs) only
 # fuzz_dump.c has something.
 ROOMS = {
-    "function": "access config_space device irq memory registers ring window",
-    "engine": "binding binding_file child engine executor_file item lending processor soft window_executor worker",
-    "control": "fault numbers tenant",
+    "function": "access config_space device irq registers",
+    "engine": "binding binding_file child engine item leaving lending memory processor ring soft window "
+    "window_executor worker",
+    "control": "executor_file fault numbers reports tenant",
     "migration": "migration migration_file",
 }
 MODULE = tuple(f"{room}/{name}" for room, names in ROOMS.items() for name in names.split())

@@ -14,8 +14,8 @@
 
 #include "descriptor.h"
 #include "engine/engine.h"
-#include "engine/executor.h"
-#include "function/ring.h"
+#include "control/executor.h"
+#include "engine/ring.h"
 
 #define MEMORY_BYTES (64u << 10)
 #define STEPS_PER_LIFE 400

@@ -9,7 +9,7 @@
 
 #include "descriptor.h"
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 
 #define ITEMS 4096u		/* more than can be on their way */
 #define DMA_BYTES_MAX (64u << 10)

@@ -2,7 +2,7 @@
 #include "vmm.h"
 
 #include "engine/engine.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 
 #define REGION(index) ((u64)(index) << 40)
 #define BAR0 REGION(VFIO_PCI_BAR0_REGION_INDEX)

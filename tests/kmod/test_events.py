@@ -20,7 +20,7 @@ from vgpumgr.errors import ControlUnavailableError, OutOfRangeError
 QUIET_S = 3.0  # six times as long as the kernel collects
 TIMEOUT_S = 30
 VGPU_ERROR_SIZE = 7  # kmod/uapi/vgpu_device.h
-FETCHED_AT_ONCE = 32  # kmod/function/ring.h
+FETCHED_AT_ONCE = 32  # kmod/engine/ring.h
 
 
 @pytest.fixture

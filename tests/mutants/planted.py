@@ -117,7 +117,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_kunit.py",
         wrong="a doorbell without work costs no token",
-        source="function/ring.c",
+        source="engine/ring.c",
         old="device->storm_tokens -= tokens;",
         new=";",
     ),
@@ -165,7 +165,7 @@ DEFECTS = (
     Defect(
         tests="tests/kmod/test_options.py",
         wrong="options have no least value",
-        source="control/options.c",
+        source="options.c",
         old="""if (!ret && (value < option->min || value > option->max))
 		ret = -ERANGE;""",
         new="""if (!ret && value > option->max)

@@ -31,7 +31,7 @@ MEASURED_S = float(os.environ.get("STORM_MEASURED_S", "1.5"))
 """Twice that in `make test-long`; there a neighbour has 600 items beside each storm, here 300."""
 BURSTS = {"bursts-of-nops": descriptor(NOP), "bursts-of-9-us": delay(9)}
 OF_TINY_ITEMS = ["tiny-items", *BURSTS]
-TOKENS_AT_ONCE, TOKENS_PER_S = 1000, 1000  # kmod/function/ring.c
+TOKENS_AT_ONCE, TOKENS_PER_S = 1000, 1000  # kmod/engine/ring.c
 
 
 @contextmanager

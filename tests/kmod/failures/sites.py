@@ -14,11 +14,11 @@ TESTED: dict[str, dict[str, str]] = {
         "control/adopt.c vgpu_adoption_init": "alloc_workqueue bus_register_notifier",
         "control/debugfs.c vgpu_debugfs_init": "debugfs_create_dir debugfs_create_file",
         "function/device.c vgpu_device_driver_register": "mdev_register_driver",
-        "engine/executor_file.c vgpu_executor_register": "misc_register",
+        "control/executor_file.c vgpu_executor_register": "misc_register",
         "control/netlink.c vgpu_netlink_register": "genl_register_family",
         "control/netlink_event.c vgpu_events_init": "alloc_ordered_workqueue",
         "control/parent.c vgpu_parent_driver_register": "pci_register_driver",
-        "function/ring.c vgpu_rings_init": "alloc_workqueue",
+        "engine/ring.c vgpu_rings_init": "alloc_workqueue",
     },
     "tests/kmod/failures/test_loading.py::test_loading_the_driver_of_guests": {
         "guest/main.c vgpu_init": "pci_register_driver",
@@ -58,8 +58,8 @@ TESTED: dict[str, dict[str, str]] = {
         "engine/edu.c edu_take": "pci_alloc_irq_vectors pci_iomap request_irq",
     },
     "tests/kmod/failures/test_lending.py::test_binding_an_executor": {
-        "engine/binding.c vgpu_binding_alloc": "alloc_page kzalloc",
-        "engine/executor_file.c vgpu_executor_open": "kzalloc",
+        "engine/binding.c vgpu_binding_create": "alloc_page kzalloc",
+        "control/executor_file.c vgpu_executor_open": "kzalloc",
     },
     "tests/kmod/failures/test_lending.py::test_a_childs_files_and_pages": {
         "engine/child.c vgpu_child_create": "alloc_page kzalloc",
@@ -71,13 +71,13 @@ TESTED: dict[str, dict[str, str]] = {
         "function/access.c vgpu_region_describe_windows": "kzalloc",
     },
     "tests/kmod/failures/test_vmm.py::test_opening_a_slice": {
-        "function/memory.c vgpu_memory_create": "__vmalloc kzalloc",
+        "engine/memory.c vgpu_memory_create": "__vmalloc kzalloc",
     },
     "tests/kmod/failures/test_threads.py::test_a_worker_that_cannot_be_made": {
         "engine/worker.c vgpu_worker_start": "kthread_create",
     },
     "tests/kmod/failures/test_vmm.py::test_enabling_a_ring": {
-        "function/ring.c vgpu_ring_create": "kzalloc",
+        "engine/ring.c vgpu_ring_create": "kzalloc",
     },
     "tests/kmod/failures/test_vmm.py::test_connecting_interrupts": {
         "function/access.c vgpu_set_irqs": "memdup_user",
@@ -127,7 +127,7 @@ UNTESTED: dict[str, str] = {
 
 # The log does not tell of who asks with __GFP_NOWARN: only these tests' own findings say that it failed.
 UNTOLD: dict[str, str] = {
-    "function/memory.c vgpu_memory_create": "__vmalloc",
+    "engine/memory.c vgpu_memory_create": "__vmalloc",
 }
 
 _FAILURE = "FAULT_INJECTION: forcing a failure."

@@ -5,7 +5,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
-#include "function/ring.h"
+#include "engine/ring.h"
 
 #define VGPU_CLEAR_STEP_BYTES	(64U << 10)	/* then others may have the processor */
 

@@ -17,7 +17,7 @@
 #include "engine/binding.h"
 #include "engine/child.h"
 #include "engine/engine.h"
-#include "function/window.h"
+#include "engine/window.h"
 
 /**
  * vgpu_windows_init - no windows yet
@@ -141,7 +141,7 @@ void vgpu_window_finish(struct vgpu_device *device, u32 number, bool notify)
 	raise = notify && vgpu_windows_note(windows, BIT(number));
 	spin_unlock_irq(&windows->lock);
 	if (raise)
-		vgpu_device_raise(device, VGPU_VECTOR_COMPLETION);
+		vgpu_reports.raise(device, VGPU_VECTOR_COMPLETION);
 }
 
 /* windows->lock held */

@@ -11,8 +11,8 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "control/executor.h"
 #include "engine/binding.h"
-#include "engine/executor.h"
 #include "vgpu.h"
 
 static int vgpu_executor_open(struct inode *inode, struct file *file)
@@ -98,13 +98,24 @@ static const char *vgpu_executor_bind_fault(int ret)
 static int vgpu_executor_bind(struct vgpu_executor *executor, const guid_t *uuid)
 {
 	struct vgpu_binding *binding;
+	struct vgpu_device *device;
+	int ret = -ENOENT;
 
 	lockdep_assert_held(&executor->lock);
 	if (executor->binding)
 		return -EBUSY;
-	binding = vgpu_binding_create(uuid);
-	if (IS_ERR(binding))
-		return PTR_ERR(binding);
+	binding = vgpu_binding_create();
+	if (!binding)
+		return -ENOMEM;
+	device = vgpu_device_lock(uuid);
+	if (device) {
+		ret = vgpu_binding_attach(binding, device);
+		vgpu_parent_unlock(device->parent);
+	}
+	if (ret) {
+		vgpu_binding_put(binding);
+		return ret;
+	}
 	/* Pairs with vgpu_executor_binding(): complete when it can be seen. */
 	smp_store_release(&executor->binding, binding);
 	return 0;

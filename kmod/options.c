@@ -7,7 +7,7 @@
 #include <linux/printk.h>
 #include <linux/sysfs.h>
 
-#include "control/options.h"
+#include "options.h"
 
 static int vgpu_option_set(const char *text, const struct kernel_param *param)
 {

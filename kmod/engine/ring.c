@@ -12,7 +12,7 @@
 #include "engine/binding.h"
 #include "engine/engine.h"
 #include "engine/item.h"
-#include "function/ring.h"
+#include "engine/ring.h"
 
 #define VGPU_STORM_BURST	1000U
 #define VGPU_STORM_REFILL_NS	NSEC_PER_MSEC
@@ -219,11 +219,11 @@ void vgpu_device_doorbell(struct vgpu_device *device, u32 tail)
 	}
 	spin_unlock_irq(&engine->lock);
 	if (error)
-		vgpu_device_fault(device, ring, error, tail);
+		vgpu_reports.fault(device, ring, error, tail);
 	if (ring)
 		vgpu_ring_kick(ring);
 	else if (error)
-		vgpu_device_raise(device, VGPU_VECTOR_ERROR);
+		vgpu_reports.raise(device, VGPU_VECTOR_ERROR);
 }
 
 /**
@@ -351,7 +351,7 @@ static bool vgpu_ring_fail_first(struct vgpu_engine *engine, u32 error,
 	ring = list_first_entry_or_null(&engine->rings, struct vgpu_ring, node);
 	if (!ring)
 		return false;
-	vgpu_device_note_error(ring->device, error, READ_ONCE(ring->completed));
+	vgpu_reports.note_error(ring->device, error, READ_ONCE(ring->completed));
 	vgpu_ring_kill(ring, dropped);
 	vgpu_ring_kick(ring);
 	return true;
