@@ -22,7 +22,8 @@ FAKE = ROOT / "tests" / "gpu" / "fakerm"
 DRIVER, OTHER = 100, 101
 
 # tests/compute/c/driver_child.c
-CALL, RACE, HANDLES, CLOSE, HOG = range(1, 6)
+CALL, RACE, HANDLES, CLOSE, FOREIGN, HOG = range(1, 7)
+I386, X32 = range(2)
 BYTES = 1024
 REQUEST = struct.Struct(f"=IHHQII4IIIQ{BYTES}s")
 REPLY = struct.Struct(f"=IHHQq2Q{BYTES}s")
@@ -75,17 +76,26 @@ class DriverChild:
     def _tell(
         self, op: int, request: int, data: bytes, *, pointers: tuple[int, ...] = (), file: int = DRIVER, **race: int
     ) -> Answer:
+        self._put(op, request, data, pointers=pointers, file=file, **race)
+        # The header of a reply is not among its data.
+        *_, result, ok, refused, changed = REPLY.unpack(bytes(16) + self.window.reply().data)
+        return Answer(result, changed, ok, refused)
+
+    def _put(
+        self, op: int, request: int, data: bytes, *, pointers: tuple[int, ...] = (), file: int = DRIVER, **race: int
+    ) -> None:
         window = self.window
         window.call += 1
         where = (*pointers, 0, 0, 0, 0)[:4]
         fixed = (REQUEST.size, op, 0, window.call, request, file, *where, race.get("at", 0), race.get("other", 0))
         window.put_raw(REQUEST.pack(*fixed, race.get("times", 1), data))
-        # The header of a reply is not among its data.
-        *_, result, ok, refused, changed = REPLY.unpack(bytes(16) + window.reply().data)
-        return Answer(result, changed, ok, refused)
 
     def close(self, file: int) -> None:
         assert self._tell(CLOSE, 0, b"", file=file).result == 0
+
+    def begin_foreign_ioctl(self, architecture: int, request: int) -> None:
+        """An ioctl() by a system call of another architecture. The child may be gone before it answers."""
+        self._put(FOREIGN, request, b"", other=architecture)
 
     def hog(self) -> None:
         """It wants a lease, and never gives one back."""

@@ -3,7 +3,9 @@
 
 import errno
 import os
+import platform
 import shutil
+import signal
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from tests.compute.driver_rig import (
     DISABLE,
     DUP,
     GROUP,
+    I386,
     NAME,
     NO_CLASS,
     NO_CLIENT,
@@ -34,6 +37,7 @@ from tests.compute.driver_rig import (
     SCHEDULE,
     SET_TIMESLICE,
     SUBDEVICE,
+    X32,
     XFER,
     DriverChild,
     Gpu,
@@ -384,6 +388,19 @@ def test_a_child_without_namespaces_is_relayed_too(tmp_path: Path, gpu: Gpu, dri
         assert child.control(child.context.group, SET_TIMESLICE, bytes(8)).word(28) == NOT_PERMITTED
         assert slice_.freeze().op == DONE
         assert slice_.thaw().op == DONE
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="an instruction of this processor")
+@pytest.mark.parametrize("sandbox", ["best", "none"])
+@pytest.mark.parametrize("architecture", [I386, X32], ids=["i386", "x32"])
+def test_a_call_of_another_architecture_ends_the_child(
+    tmp_path: Path, gpu: Gpu, driver_child: Path, sandbox: str, architecture: int
+) -> None:
+    """It would pass the relay by. The relay's own filter sees to that, where the sandbox has none."""
+    with run_driver_slice(tmp_path, gpu, driver_child, "--sandbox", sandbox) as slice_:
+        child = slice_.start()
+        DriverChild(child.window).begin_foreign_ioctl(architecture, number(CONTROL, 32))
+        assert slice_.wait_for_exit(child.number).status == signal.SIGSYS
 
 
 def test_whatever_bytes_a_child_sends_its_relay_lives(child: DriverChild, gpu: Gpu) -> None:

@@ -8,7 +8,6 @@
  * the host's kernel.
  */
 #include <errno.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -19,16 +18,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "executor/sandbox/architecture.h"
 #include "executor/sandbox/sandbox.h"
 #include "protocol/control.h"
 
-#if defined(__x86_64__)
-#define ARCHITECTURE	AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define ARCHITECTURE	AUDIT_ARCH_AARCH64
-#endif
-
-#ifdef ARCHITECTURE
+#ifdef VGPU_SANDBOX_ARCHITECTURE
 
 #define INSTRUCTIONS	768u
 #define NAMESPACE_FLAGS	(CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | \
@@ -203,12 +197,12 @@ static void write_program(struct program *program, const struct vgpu_sandbox *sa
 	const uint32_t controls[] = { 0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1033, 1034 };
 
 	load(program, offsetof(struct seccomp_data, arch));
-	emit(program, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
+	emit(program, BPF_JMP | BPF_JEQ | BPF_K, VGPU_SANDBOX_ARCHITECTURE, 1, 0);
 	give(program, SECCOMP_RET_KILL_PROCESS);
 	load(program, offsetof(struct seccomp_data, nr));
-#ifdef __x86_64__
+#ifdef VGPU_SANDBOX_X32
 	/* The x32 calls have other numbers for the same. */
-	emit(program, BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1);
+	emit(program, BPF_JMP | BPF_JGE | BPF_K, VGPU_SANDBOX_X32, 0, 1);
 	refuse(program, ENOSYS);
 #endif
 	refuse_memory(program);

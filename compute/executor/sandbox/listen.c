@@ -2,6 +2,10 @@
 /*
  * A filter under which the kernel asks somebody else about each ioctl() of this process.
  * The one of filter.c is laid over it, and takes nothing of it back.
+ *
+ * An ioctl() of another architecture would pass it by, and the gate would not know what the
+ * call has made.  So a process that makes any call of another architecture is killed, also
+ * on a machine where filter.c cannot be had.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -11,17 +15,26 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "executor/sandbox/architecture.h"
 #include "executor/sandbox/sandbox.h"
 
 #ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV	(1ul << 5)	/* Linux 5.19 */
 #endif
 
+#ifdef VGPU_SANDBOX_ARCHITECTURE
+
 int vgpu_sandbox_listen(void)
 {
-	/* Whatever the architecture: filter.c refuses the numbers of others. */
 	struct sock_filter code[] = {
+		{ BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, arch) },
+		{ BPF_JMP | BPF_JEQ | BPF_K, 1, 0, VGPU_SANDBOX_ARCHITECTURE },
+		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS },
 		{ BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr) },
+#ifdef VGPU_SANDBOX_X32
+		{ BPF_JMP | BPF_JGE | BPF_K, 0, 1, VGPU_SANDBOX_X32 },
+		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS },
+#endif
 		{ BPF_JMP | BPF_JEQ | BPF_K, 0, 1, __NR_ioctl },
 		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF },
 		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW },
@@ -40,3 +53,13 @@ int vgpu_sandbox_listen(void)
 			   &filter);
 	return listener < 0 ? -errno : (int)listener;
 }
+
+#else
+
+/* A child that cannot be relayed does not serve. */
+int vgpu_sandbox_listen(void)
+{
+	return -ENOSYS;
+}
+
+#endif

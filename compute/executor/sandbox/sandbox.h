@@ -71,7 +71,8 @@ int vgpu_sandbox_close(const struct vgpu_sandbox *sandbox, char *reason);
  * vgpu_sandbox_listen() - have somebody else answer for each ioctl() from now on
  *
  * Before other threads are started.  The process must pass on what this returns, and close
- * it: while nobody has it open, its ioctl() calls fail with ENOSYS.
+ * it: while nobody has it open, its ioctl() calls fail with ENOSYS.  A system call of another
+ * architecture kills the process from now on.
  * Return: a descriptor, or -errno.
  */
 int vgpu_sandbox_listen(void);

@@ -33,13 +33,17 @@ enum driver_op {
 	DRIVER_RACE,	/* the same many times, while a thread changes the command */
 	DRIVER_HANDLES,	/* answered with those of the context */
 	DRIVER_CLOSE,	/* @file */
+	DRIVER_FOREIGN,	/* the same by a system call of another architecture: enum foreign */
 	DRIVER_HOG,	/* wants a lease from now on, and gives none back; answered */
 };
+
+enum foreign { FOREIGN_I386, FOREIGN_X32 };
 
 /**
  * struct driver_request - a call
  * @request: of ioctl(); @file is its descriptor
  * @pointers: offsets in @bytes of pointers to @bytes; each holds an offset; 0 ends them
+ * @other: of FOREIGN: which architecture
  * @command_at: where the thread of RACE writes @other and what was there
  */
 struct driver_request {
@@ -78,6 +82,23 @@ static int make_ioctl(int file, unsigned long request, void *argument)
 	__asm__ volatile("syscall" : "=a"(result)
 			 : "a"((long)SYS_ioctl), "D"((long)file), "S"(request), "d"(argument)
 			 : "rcx", "r11", "memory");
+	return (int)result;
+}
+
+/* For each of them the kernel takes 32 bits of an address; the driver is not reached with it. */
+static int make_foreign_ioctl(enum foreign architecture, int file, unsigned long request, void *argument)
+{
+	long result = -ENOSYS;
+
+#ifdef __x86_64__
+	if (architecture == FOREIGN_I386)
+		__asm__ volatile("int $0x80" : "=a"(result)
+				 : "a"(54L), "b"((long)file), "c"(request), "d"(argument) : "memory");
+	else
+		__asm__ volatile("syscall" : "=a"(result)
+				 : "a"(0x40000000L | 514), "D"((long)file), "S"(request), "d"(argument)
+				 : "rcx", "r11", "memory");
+#endif
 	return (int)result;
 }
 
@@ -262,6 +283,10 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 	switch ((enum driver_op)message->op) {
 	case DRIVER_CALL:
 		reply.result = make_ioctl((int)request.file, request.request, request.bytes);
+		break;
+	case DRIVER_FOREIGN:
+		reply.result = make_foreign_ioctl(request.other, (int)request.file, request.request,
+						  request.bytes);
 		break;
 	case DRIVER_RACE:
 		call_often(backend, &request, &reply);
