@@ -154,6 +154,17 @@ class DriverChild:
         assert (answer.result, answer.word(40)) == (0, OK)
         return answer.word(8)
 
+    def second_context(self) -> Context:
+        """A group of another client, which is made on another file."""
+        client = self.alloc(0, ROOT_CLIENT, file=OTHER).word(8)
+        device = self.alloc(client, DEVICE, bytes(56), client=client, file=OTHER).word(8)
+        subdevice = self.alloc(device, SUBDEVICE, bytes(4), client=client, file=OTHER).word(8)
+        parameters = struct.pack("=IIIIB3x", 0, 0, 0, 1, 0)
+        group = self.alloc(device, GROUP, parameters, client=client, file=OTHER).word(8)
+        channel = self.alloc(group, CHANNEL, bytes(368), client=client, file=OTHER)
+        assert (channel.result, channel.word(40)) == (0, OK)
+        return Context(client, device, subdevice, group, channel.word(8))
+
     def free(self, handle: int, *, client: int | None = None) -> Answer:
         """`word(12)` is the status."""
         owner = self.context.client if client is None else client

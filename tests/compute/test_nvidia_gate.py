@@ -17,6 +17,7 @@ import pytest
 
 from tests.compute.driver_rig import (
     DISABLE,
+    NO_SUCH,
     OK,
     SET_TIMESLICE,
     DriverChild,
@@ -128,13 +129,12 @@ def test_groups_made_later_are_stopped_and_freed_ones_are_forgotten(tenant: Slic
     assert child.free(later).word(12) == OK
     tenant.freeze()
     tenant.thaw()
-    all_of_them = {first, later, *more}
-    assert copies not in all_of_them
+    all_of_them = {first, later, *more, copies}
     assert disablings(gpu) == [
         (True, all_of_them),
         (False, all_of_them),
-        (True, {first, *more}),
-        (False, {first, *more}),
+        (True, all_of_them - {later}),
+        (False, all_of_them - {later}),
     ]
 
 
@@ -233,6 +233,34 @@ def test_where_channels_cannot_be_disabled_timeslices_stand_in(tmp_path: Path, d
     assert [entry["cmd"] for entry in calls] == [DISABLE, *[SET_TIMESLICE] * 4]
     assert [int.from_bytes(bytes.fromhex(entry["params"]), "little") for entry in calls[1:]] == [1, 20000, 1, 20000]
     assert {entry["object"] for entry in calls[1:]} == {child.context.group}
+
+
+def test_what_was_disabled_before_the_driver_refused_goes_on(tmp_path: Path, driver_child: Path) -> None:
+    """The driver takes the first client's channels and refuses those of the second."""
+    with (
+        run_gpu(refuse_later_disable=True) as gpu,
+        gpu.observer() as observer,
+        run_driver_slice(tmp_path, gpu, driver_child) as tenant,
+    ):
+        child = DriverChild(tenant.start().window)
+        second = child.second_context()
+        assert tenant.freeze().op == DONE
+        assert tenant.thaw().enforced == EXECUTOR
+        assert runs(observer) > 0
+        assert tenant.freeze().op == DONE
+        assert tenant.thaw().op == DONE
+        log = gpu.fake.log()
+    calls = [entry for entry in log if entry.get("cmd") in (DISABLE, SET_TIMESLICE)]
+    first = (child.context.group, second.group)
+    assert [(entry["cmd"], entry["object"], entry["status"]) for entry in calls] == [
+        (DISABLE, child.context.subdevice, OK),
+        (DISABLE, second.subdevice, NO_SUCH),
+        *[(SET_TIMESLICE, group, OK) for group in first],
+        (DISABLE, child.context.subdevice, OK),
+        *[(SET_TIMESLICE, group, OK) for group in first * 3],
+    ]
+    disabling = [bytes.fromhex(entry["params"])[0] for entry in calls if entry["cmd"] == DISABLE]
+    assert disabling == [1, 1, 0]
 
 
 def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, observer: FakeClient) -> None:

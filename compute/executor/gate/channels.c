@@ -45,7 +45,7 @@ void vgpu_channels_unlock(int lock)
 	flock(lock, LOCK_UN);
 }
 
-/* Copy engines have groups of their own. */
+/* Copy engines have groups of their own, and take turns of their own. */
 static bool runs_kernels(const struct rm_object *group)
 {
 	return group->kind == RM_GROUP &&
@@ -58,8 +58,12 @@ static bool fail(char *reason, const char *what, uint32_t number)
 	return false;
 }
 
+#define ALL_LISTS	UINT32_MAX
+
 /**
  * struct turn - one way for all groups of a child
+ * @limit: how many lists of channels to give to the driver
+ * @taken: out: how many of them it has taken
  * @refused: out: the driver does not take such calls at all
  */
 struct turn {
@@ -67,6 +71,8 @@ struct turn {
 	int process;
 	bool close;
 	char *reason;
+	uint32_t limit;
+	uint32_t taken;
 	bool refused;
 };
 
@@ -97,11 +103,14 @@ static bool control(struct turn *turn, uint32_t client, uint32_t object, uint32_
 
 static bool flush(struct turn *turn, const struct rm_object *subdevice, struct rm_disable_channels *list)
 {
-	bool done = !list->count || control(turn, subdevice->client, subdevice->handle,
-					    RM_CMD_DISABLE_CHANNELS, list, sizeof(*list));
-
+	if (list->count && turn->taken < turn->limit) {
+		if (!control(turn, subdevice->client, subdevice->handle, RM_CMD_DISABLE_CHANNELS, list,
+			     sizeof(*list)))
+			return false;
+		turn->taken++;
+	}
 	list->count = 0;
-	return done;
+	return true;
 }
 
 static bool list_channels(struct turn *turn, const struct rm_object *subdevice,
@@ -137,7 +146,7 @@ static bool disable_device(struct turn *turn, const struct rm_object *device)
 	for (uint32_t i = 0; i < turn->objects->count; i++) {
 		const struct rm_object *group = &turn->objects->list[i];
 
-		if (!runs_kernels(group) || group->client != device->client ||
+		if (group->kind != RM_GROUP || group->client != device->client ||
 		    group->parent != device->handle)
 			continue;
 		if (!subdevice)
@@ -157,6 +166,7 @@ static bool disable(struct turn *turn)
 	return true;
 }
 
+/* Of groups that run kernels: of a copy engine nobody has measured what it makes of them. */
 static bool set_timeslices(struct turn *turn)
 {
 	for (uint32_t i = 0; i < turn->objects->count; i++) {
@@ -170,30 +180,45 @@ static bool set_timeslices(struct turn *turn)
 	return true;
 }
 
+/*
+ * The driver may have taken some lists before it refused one.  Those channels are enabled again,
+ * as nobody would do it later; timeslices are in force by then, and the child is stopped.
+ */
+static bool stand_in(const struct turn *refused)
+{
+	struct turn closing = *refused;
+	struct turn undoing = *refused;
+
+	undoing.close = false;
+	undoing.limit = refused->taken;
+	undoing.taken = 0;
+	return set_timeslices(&closing) && disable(&undoing);
+}
+
 bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason)
 {
 	/* A relay that was taken over could write anything, at any time. */
 	static struct rm_objects objects;
 	struct turn turn = {
-		.objects = &objects, .process = process, .close = close, .reason = reason,
+		.objects = &objects, .process = process, .close = close, .reason = reason, .limit = ALL_LISTS,
 	};
+	bool done;
 
 	memcpy(&objects, channels->objects, sizeof(objects));
 	if (close)
 		channels->closed = true;
 	if (objects.count > RM_OBJECTS_MAX)
 		return fail(reason, "objects", objects.count);
-	if (!channels->by_timeslice) {
-		if (disable(&turn)) {
-			channels->closed = close;
-			return true;
+	if (channels->by_timeslice) {
+		done = set_timeslices(&turn);
+	} else {
+		done = disable(&turn);
+		if (!done && turn.refused && close) {
+			done = stand_in(&turn);
+			channels->by_timeslice = done;
 		}
-		if (!turn.refused || !close)
-			return false;
-		channels->by_timeslice = true;
 	}
-	if (!set_timeslices(&turn))
-		return false;
-	channels->closed = close;
-	return true;
+	if (done)
+		channels->closed = close;
+	return done;
 }

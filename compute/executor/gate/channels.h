@@ -6,8 +6,8 @@
  * Two such calls at once, of whichever slices, left the groups of both stuck on an H100.
  * So they are made one at a time on a host: whoever makes one holds a lock file.
  *
- * Copy engines are left alone: what is queued there ends by itself, and the child that
- * queues it is stopped.
+ * Channels of copy engines are disabled as well: what a child has queued there could keep
+ * the engine and the memory busy for minutes.
  */
 #ifndef VGPU_EXECUTOR_CHANNELS_H
 #define VGPU_EXECUTOR_CHANNELS_H

@@ -97,12 +97,14 @@ class ResourceManager:
         refuse_timeslice: bool = False,
         refuse_wfi: bool = False,
         refuse_disable: bool = False,
+        refuse_later_disable: bool = False,
     ) -> None:
         self._gpu = gpu
         self._version = version
         self._refuse_timeslice = refuse_timeslice
         self._refuse_wfi = refuse_wfi
         self._refuse_disable = refuse_disable
+        self._refuse_later_disable = refuse_later_disable
         self._clients: dict[int, Client] = {}
         self._next_client = 0xC1D00001
         self.log: list[dict[str, int | str]] = []
@@ -273,7 +275,7 @@ class ResourceManager:
     def to_disable(self, client_handle: int, subdevice: Entry, nested: bytes) -> tuple[list[Group], int]:
         """The groups, or why not. The subdevice must be the own client's: else a status says no, and no errno."""
         count, event = struct.unpack_from("=I", nested, 4)[0], struct.unpack_from("=Q", nested, 16)[0]
-        if self._refuse_disable:
+        if self._refuse_disable or (self._refuse_later_disable and client_handle != min(self._clients)):
             return [], NOT_SUPPORTED
         if count > DISABLE_MAX or event:
             return [], INVALID_ARGUMENT

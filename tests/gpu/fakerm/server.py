@@ -50,7 +50,7 @@ class File:
 class Options:
     """Beside what the GPU does: which driver this is, what it refuses, when it dies.
 
-    disable_s: how long a call takes that disables or enables channels, in real time. Another one that comes meanwhile
+    refuse_later_disable: of clients but the first. disable_s: how long a call takes that disables or enables channels, in real time. Another one that comes meanwhile
     leaves the groups of both stuck, as on a real GPU. info_s: the same of a call that only asks.
     """
 
@@ -60,6 +60,7 @@ class Options:
     refuse_timeslice: bool = False
     refuse_wfi: bool = False
     refuse_disable: bool = False
+    refuse_later_disable: bool = False
     disable_s: float = 0.0
     info_s: float = 0.0
     dies_after_ns: int | None = None
@@ -90,6 +91,7 @@ class Server:
             refuse_timeslice=options.refuse_timeslice,
             refuse_wfi=options.refuse_wfi,
             refuse_disable=options.refuse_disable,
+            refuse_later_disable=options.refuse_later_disable,
         )
         self._files: set[File] = set()
         # Calls under way: until when, whose groups, and what then is done.
