@@ -24,7 +24,7 @@ DRIVER, OTHER = 100, 101
 # tests/compute/c/driver_child.c
 CALL, RACE, HANDLES, CLOSE, FOREIGN, HOG = range(1, 7)
 I386, X32 = range(2)
-BYTES = 1024
+BYTES = 10240
 REQUEST = struct.Struct(f"=IHHQII4IIIQ{BYTES}s")
 REPLY = struct.Struct(f"=IHHQq2Q{BYTES}s")
 
@@ -103,6 +103,10 @@ class DriverChild:
 
     def ioctl(self, request: int, data: bytes = b"", *, pointers: tuple[int, ...] = (), file: int = DRIVER) -> Answer:
         return self._tell(CALL, request, data, pointers=pointers, file=file)
+
+    def ioctl_nowhere(self, request: int) -> Answer:
+        """One whose argument points to no memory."""
+        return self._tell(CALL, request, b"", other=1)
 
     def control(
         self, target: int, command: int, parameters: bytes = b"", *, client: int | None = None, flags: int = 0

@@ -192,12 +192,53 @@ def test_calls_that_nobody_needs_are_refused(child: DriverChild, escape: int) ->
 
 @pytest.mark.parametrize(
     "request_number",
-    [number(0x4E, 56), number(0x27, 56), number(0x4A, 184), number(201, 4), 0x30000001, 27, 37, 75],
+    [number(0x4E, 56), number(0x27, 56), number(0x4A, 184), number(201, 4), 0x30000001, 26, 37, 75],
     ids=hex,
 )
 def test_calls_whose_number_says_all_go_on_in_the_child(child: DriverChild, request_number: int) -> None:
     """The kernel answers: it knows none of the driver's calls on a socket."""
     assert child.ioctl(request_number, bytes(256)).result == -errno.ENOTTY
+
+
+# Number, bytes, and offsets of file, client, its object and the status of calls about managed memory.
+MANAGED = [(25, 32, 16, 20, 24, 28), (27, 56, 16, 20, 24, 48), (33, 9264, 9248, 9252, 9256, 9260)]
+
+
+@pytest.mark.parametrize("call", MANAGED, ids=lambda call: str(call[0]))
+def test_calls_about_managed_memory_that_name_a_client_are_made_by_who_made_it(
+    child: DriverChild, gpu: Gpu, call: tuple[int, ...]
+) -> None:
+    """The driver shares a client's objects with the process that made it: with the relay, and not with the child."""
+    request, size, file_at, client_at, object_at, status_at = call
+    context = child.context
+
+    def asked(client: int) -> bytes:
+        data = bytearray(random_bytes.randbytes(size))
+        struct.pack_into("=i", data, file_at, 7)
+        struct.pack_into("=I", data, client_at, client)
+        struct.pack_into("=I", data, object_at, context.channel)
+        struct.pack_into("=I", data, status_at, 0xFFFFFFFF)
+        return bytes(data)
+
+    random_bytes = Random(request)
+    data = asked(context.client)
+    answer = child.ioctl(request, data)
+    assert (answer.result, answer.word(status_at)) == (0, OK)
+    # All else is as the child has it, its own descriptor too.
+    assert answer.data[:size] == data[:status_at] + struct.pack("=I", OK) + data[status_at + 4 :]
+    refused = child.ioctl(request, asked(context.client + 1))
+    assert (refused.result, refused.word(status_at)) == (0, NO_CLIENT)
+    assert child.ioctl(request, data, file=90).result == -errno.EBADF
+    (made,) = [entry for entry in gpu.fake.log() if entry["call"] == "uvm"]
+    assert (made["cmd"], made["status"]) == (request, OK)
+    # The driver was given a descriptor that the relay has for it.
+    assert made["file"] != 7
+
+
+def test_a_call_about_managed_memory_without_memory_is_an_error(child: DriverChild) -> None:
+    envelope = struct.pack("=IIQ", 25, 32, 32)
+    assert child.ioctl(number(XFER, 16), envelope, pointers=(8,)).result == -errno.EPERM
+    assert child.ioctl_nowhere(25).result == -errno.EFAULT
 
 
 @pytest.mark.parametrize("size", [0, 16, 31, 33, 48, 4096])
@@ -272,6 +313,26 @@ def test_groups_and_channels_have_no_second_handle(child: DriverChild, gpu: Gpu)
     dup = struct.pack("=7I", context.client, context.device, other, 0xC1D00099, context.group, 0, 0xFFFFFFFF)
     assert child.ioctl(number(DUP, 28), dup).word(24) == NO_CLIENT
     assert not [entry for entry in gpu.fake.log() if entry["call"] == "dup"]
+
+
+def test_a_second_handle_is_of_the_same_client_and_of_nothing_that_the_gate_must_know(
+    child: DriverChild, gpu: Gpu
+) -> None:
+    """Not of another client of the child's own either, and not below a channel."""
+    context, second = child.context, child.second_context()
+    compute = child.alloc(context.channel, 0xCBC0, bytes(16)).word(8)
+    copies = child.channel(child.group(9))
+
+    def dup(client: int, parent: int, source_client: int, source: int) -> int:
+        asked = struct.pack("=7I", client, parent, 0x5C00AAAA, source_client, source, 0, 0xFFFFFFFF)
+        return child.ioctl(number(DUP, 28), asked).word(24)
+
+    assert dup(second.client, second.device, context.client, compute) == NO_CLIENT
+    assert dup(context.client, context.device, second.client, second.channel) == NO_CLIENT
+    assert dup(context.client, copies, context.client, compute) == NO_PARENT
+    assert dup(context.client, context.group, context.client, compute) == NO_PARENT
+    assert dup(context.client, context.device, context.client, compute) == OK
+    assert len([entry for entry in gpu.fake.log() if entry["call"] == "dup"]) == 1
 
 
 def test_the_table_has_an_end(child: DriverChild) -> None:
@@ -349,6 +410,7 @@ def test_a_driver_that_was_not_asked_for_its_version_is_not_known(child: DriverC
     assert answer.result == -errno.EINVAL
     assert answer.data[8:15] == b"580.142"
     assert child.control(child.context.subdevice, NAME, bytes(132)).word(28) == NO_SUCH
+    assert child.ioctl(25, struct.pack("=20xI", child.context.client).ljust(32, b"\0")).word(28) == NO_SUCH
     assert commands(gpu) == [SCHEDULE]
 
 

@@ -116,25 +116,37 @@ static void say_refused(const struct relay_state *state, struct vgpu_notice *not
 		 state->known ? "known" : state->version[0] ? "unknown" : "unasked");
 }
 
+static void answer_rm(uint32_t request, struct seccomp_notif_resp *said, struct relay_state *state,
+		      struct relay_call *call)
+{
+	switch (rm_request(request, &call->escape, &call->bytes)) {
+	case RM_CONTINUE:
+		said->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		break;
+	case RM_PERFORM:
+		said->error = -relay_perform(state, call);
+		break;
+	case RM_REFUSE:
+		said->error = _IOC_TYPE(request) == RM_MAGIC ? -EPERM : -ENOTTY;
+		call->refused = "ioctl";
+		call->detail = request;
+	}
+}
+
 static void answer(const struct seccomp_notif *told, struct seccomp_notif_resp *said,
 		   struct relay_state *state, struct vgpu_notice *notice)
 {
 	struct relay_call call = {
 		.file = (int)told->data.args[0], .address = told->data.args[2],
 	};
+	uint32_t request = (uint32_t)told->data.args[1];
 
 	*said = (struct seccomp_notif_resp){ .id = told->id };
-	switch (rm_request((uint32_t)told->data.args[1], &call.escape, &call.bytes)) {
-	case RM_CONTINUE:
-		said->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-		break;
-	case RM_PERFORM:
-		said->error = -relay_perform(state, &call);
-		break;
-	case RM_REFUSE:
-		said->error = _IOC_TYPE((uint32_t)told->data.args[1]) == RM_MAGIC ? -EPERM : -ENOTTY;
-		call.refused = "ioctl";
-		call.detail = (uint32_t)told->data.args[1];
+	if (relay_is_uvm(request)) {
+		call.escape = request;
+		said->error = -relay_perform_uvm(state, &call);
+	} else {
+		answer_rm(request, said, state, &call);
 	}
 	if (call.refused && said->error != -ENOTTY)
 		say_refused(state, notice, &call);

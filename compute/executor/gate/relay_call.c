@@ -12,12 +12,12 @@
 /* Rights that an allocation asks for: a mask of one word. */
 #define RIGHTS_BYTES	4u
 
-static bool take(const struct relay_state *state, void *to, uint64_t from, uint64_t bytes)
+bool relay_take(const struct relay_state *state, void *to, uint64_t from, uint64_t bytes)
 {
 	return !bytes || pread(state->relay->memory, to, bytes, (off_t)from) == (ssize_t)bytes;
 }
 
-static bool give(const struct relay_state *state, uint64_t to, const void *from, uint64_t bytes)
+bool relay_give(const struct relay_state *state, uint64_t to, const void *from, uint64_t bytes)
 {
 	return !bytes || pwrite(state->relay->memory, from, bytes, (off_t)to) == (ssize_t)bytes;
 }
@@ -30,7 +30,7 @@ static int make(int file, uint32_t escape, uint32_t bytes, void *structure)
 	return 0;
 }
 
-static void refuse(struct relay_call *call, const char *why, uint32_t detail)
+void relay_refuse(struct relay_call *call, const char *why, uint32_t detail)
 {
 	call->refused = why;
 	call->detail = detail;
@@ -41,13 +41,13 @@ static int check_version(struct relay_state *state, const struct relay_call *cal
 	struct rm_version version;
 	int error;
 
-	if (!take(state, &version, call->address, sizeof(version)))
+	if (!relay_take(state, &version, call->address, sizeof(version)))
 		return EFAULT;
 	error = make(file, call->escape, sizeof(version), &version);
 	memcpy(state->version, version.text, sizeof(state->version));
 	state->version[sizeof(state->version) - 1] = '\0';
 	state->known = !error && rm_is_known(state->version, sizeof(state->version));
-	if (!give(state, call->address, &version, sizeof(version)))
+	if (!relay_give(state, call->address, &version, sizeof(version)))
 		return EFAULT;
 	return error;
 }
@@ -77,8 +77,8 @@ static bool give_alloc(const struct relay_state *state, const struct relay_call 
 	};
 
 	if (call->bytes == sizeof(brief))
-		return give(state, call->address, &brief, sizeof(brief));
-	return give(state, call->address, alloc, sizeof(*alloc));
+		return relay_give(state, call->address, &brief, sizeof(brief));
+	return relay_give(state, call->address, alloc, sizeof(*alloc));
 }
 
 static void note_made(struct relay_state *state, const struct relay_call *call,
@@ -105,7 +105,7 @@ static int make_alloc(struct relay_state *state, struct relay_call *call, int fi
 
 	alloc->status = rm_check_alloc(state->relay->objects, alloc, parameters, bytes, &made);
 	if (alloc->status) {
-		refuse(call, "allocation", alloc->class_id);
+		relay_refuse(call, "allocation", alloc->class_id);
 	} else {
 		alloc->params = parameters_at ? (uintptr_t)parameters : 0;
 		alloc->rights = rights_at ? (uintptr_t)rights : 0;
@@ -115,7 +115,7 @@ static int make_alloc(struct relay_state *state, struct relay_call *call, int fi
 		alloc->rights = rights_at;
 		if (!error && alloc->status == RM_OK) {
 			note_made(state, call, alloc, &made);
-			if (!give(state, parameters_at, parameters, bytes))
+			if (!relay_give(state, parameters_at, parameters, bytes))
 				return EFAULT;
 		}
 	}
@@ -130,11 +130,11 @@ static int perform_alloc(struct relay_state *state, struct relay_call *call, int
 	struct rm_alloc_long alloc;
 	uint32_t bytes = 0;
 
-	if (!take(state, structure, call->address, call->bytes))
+	if (!relay_take(state, structure, call->address, call->bytes))
 		return EFAULT;
 	widen(structure, call->bytes, &alloc);
 	if (!state->known) {
-		refuse(call, "driver", 0);
+		relay_refuse(call, "driver", 0);
 		alloc.status = RM_ERR_NOT_SUPPORTED;
 		return give_alloc(state, call, &alloc) ? 0 : EFAULT;
 	}
@@ -142,12 +142,12 @@ static int perform_alloc(struct relay_state *state, struct relay_call *call, int
 	if (alloc.params && class)
 		bytes = alloc.params_size ? alloc.params_size : class->bytes;
 	if (bytes > sizeof(parameters)) {
-		refuse(call, "parameters", bytes);
+		relay_refuse(call, "parameters", bytes);
 		alloc.status = RM_ERR_INVALID_PARAM_STRUCT;
 		return give_alloc(state, call, &alloc) ? 0 : EFAULT;
 	}
-	if (!take(state, parameters, alloc.params, bytes) ||
-	    (alloc.rights && !take(state, rights, alloc.rights, sizeof(rights))))
+	if (!relay_take(state, parameters, alloc.params, bytes) ||
+	    (alloc.rights && !relay_take(state, rights, alloc.rights, sizeof(rights))))
 		return EFAULT;
 	return make_alloc(state, call, file, &alloc, parameters, bytes, rights);
 }
@@ -157,17 +157,17 @@ static int perform_free(struct relay_state *state, struct relay_call *call, int 
 	struct rm_free release;
 	int error = 0;
 
-	if (!take(state, &release, call->address, sizeof(release)))
+	if (!relay_take(state, &release, call->address, sizeof(release)))
 		return EFAULT;
 	if (!rm_owns(state->relay->objects, release.client)) {
-		refuse(call, "client", release.client);
+		relay_refuse(call, "client", release.client);
 		release.status = RM_ERR_INVALID_CLIENT;
 	} else {
 		error = make(file, RM_ESC_FREE, sizeof(release), &release);
 		if (!error && release.status == RM_OK)
 			rm_forget(state->relay->objects, release.client, release.object);
 	}
-	return give(state, call->address, &release, sizeof(release)) ? error : EFAULT;
+	return relay_give(state, call->address, &release, sizeof(release)) ? error : EFAULT;
 }
 
 static int perform_dup(struct relay_state *state, struct relay_call *call, int file)
@@ -175,14 +175,14 @@ static int perform_dup(struct relay_state *state, struct relay_call *call, int f
 	struct rm_dup dup;
 	int error = 0;
 
-	if (!take(state, &dup, call->address, sizeof(dup)))
+	if (!relay_take(state, &dup, call->address, sizeof(dup)))
 		return EFAULT;
 	dup.status = rm_check_dup(state->relay->objects, &dup);
 	if (dup.status)
-		refuse(call, "duplicate", dup.source_object);
+		relay_refuse(call, "duplicate", dup.source_object);
 	else
 		error = make(file, RM_ESC_DUP, sizeof(dup), &dup);
-	return give(state, call->address, &dup, sizeof(dup)) ? error : EFAULT;
+	return relay_give(state, call->address, &dup, sizeof(dup)) ? error : EFAULT;
 }
 
 /* Copies of what a control call's parameters point to. */
@@ -209,7 +209,7 @@ static int take_lists(const struct relay_state *state, const struct rm_layout *l
 		memcpy(&lists->at[i], pointer, sizeof(lists->at[i]));
 		if (!lists->at[i])
 			continue;
-		if (!take(state, lists->copies[i], lists->at[i], lists->bytes))
+		if (!relay_take(state, lists->copies[i], lists->at[i], lists->bytes))
 			return EFAULT;
 		memcpy(pointer, &copy, sizeof(copy));
 	}
@@ -224,7 +224,7 @@ static bool give_lists(const struct relay_state *state, const struct rm_layout *
 	for (uint32_t i = 0; i < layout->count; i++) {
 		memcpy(parameters + layout->pointers[i], &lists->at[i], sizeof(lists->at[i]));
 		if (lists->at[i])
-			given = give(state, lists->at[i], lists->copies[i], lists->bytes) && given;
+			given = relay_give(state, lists->at[i], lists->copies[i], lists->bytes) && given;
 	}
 	return given;
 }
@@ -242,7 +242,7 @@ static int make_control(struct relay_state *state, int file, struct rm_control *
 	error = make(file, RM_ESC_CONTROL, sizeof(*control), control);
 	control->params = parameters_at;
 	if (!give_lists(state, layout, parameters, &lists) ||
-	    (parameters_at && !give(state, parameters_at, parameters, control->params_size)))
+	    (parameters_at && !relay_give(state, parameters_at, parameters, control->params_size)))
 		return EFAULT;
 	if (!error && control->status == RM_OK)
 		rm_note_control(state->relay->objects, control);
@@ -255,25 +255,25 @@ static int perform_control(struct relay_state *state, struct relay_call *call, i
 	struct rm_control control;
 	int error = 0;
 
-	if (!take(state, &control, call->address, sizeof(control)))
+	if (!relay_take(state, &control, call->address, sizeof(control)))
 		return EFAULT;
 	memset(parameters, 0, sizeof(parameters));
 	if (!state->known) {
-		refuse(call, "driver", 0);
+		relay_refuse(call, "driver", 0);
 		control.status = RM_ERR_NOT_SUPPORTED;
 	} else if (control.params_size > sizeof(parameters)) {
-		refuse(call, "parameters", control.params_size);
+		relay_refuse(call, "parameters", control.params_size);
 		control.status = RM_ERR_INVALID_PARAM_STRUCT;
-	} else if (control.params && !take(state, parameters, control.params, control.params_size)) {
+	} else if (control.params && !relay_take(state, parameters, control.params, control.params_size)) {
 		return EFAULT;
 	} else {
 		control.status = rm_check_control(state->relay->objects, &control, parameters);
 		if (control.status)
-			refuse(call, "control", control.cmd);
+			relay_refuse(call, "control", control.cmd);
 		else
 			error = make_control(state, file, &control, parameters);
 	}
-	return give(state, call->address, &control, sizeof(control)) ? error : EFAULT;
+	return relay_give(state, call->address, &control, sizeof(control)) ? error : EFAULT;
 }
 
 /* Takes a call out of its envelope; what then is not performed is refused. */
@@ -281,14 +281,14 @@ static int open_envelope(const struct relay_state *state, struct relay_call *cal
 {
 	struct rm_xfer envelope;
 
-	if (!take(state, &envelope, call->address, sizeof(envelope)))
+	if (!relay_take(state, &envelope, call->address, sizeof(envelope)))
 		return EFAULT;
 	call->escape = envelope.cmd;
 	call->bytes = envelope.size;
 	call->address = envelope.pointer;
 	if (rm_is_performed(call->escape, call->bytes))
 		return 0;
-	refuse(call, "envelope", call->escape);
+	relay_refuse(call, "envelope", call->escape);
 	return EPERM;
 }
 

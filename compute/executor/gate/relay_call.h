@@ -34,5 +34,13 @@ struct relay_call {
 
 /* Return: 0, or a positive errno value for the child. */
 int relay_perform(struct relay_state *state, struct relay_call *call);
+/* The same of a request for which relay_is_uvm(); it is in @escape. */
+int relay_perform_uvm(struct relay_state *state, struct relay_call *call);
+bool relay_is_uvm(uint32_t request);
+
+/* Copies from and to the child's memory; false if it has none there. */
+bool relay_take(const struct relay_state *state, void *to, uint64_t from, uint64_t bytes);
+bool relay_give(const struct relay_state *state, uint64_t to, const void *from, uint64_t bytes);
+void relay_refuse(struct relay_call *call, const char *why, uint32_t detail);
 
 #endif /* VGPU_EXECUTOR_RELAY_CALL_H */

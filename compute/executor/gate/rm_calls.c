@@ -30,16 +30,15 @@ static const uint8_t continued[] = {
 
 /*
  * Of /dev/nvidia-uvm: whole numbers, of which the driver's other files take none, because
- * they say a size of 0 or more than 4096 bytes.  None makes a channel.  Those that place and
+ * they say a size of 0 or more than 4096 bytes.  None makes a channel, or names a client:
+ * those that do are in relay_uvm.c.  Those that place and
  * migrate managed memory are missing: the driver copies it on channels of its own.
  */
 static const uint32_t continued_uvm[] = {
 	0x30000001,	/* INITIALIZE */
 	0x30000002,	/* DEINITIALIZE */
 	23, 24,	/* CREATE_RANGE_GROUP, DESTROY_RANGE_GROUP */
-	25, 26,	/* REGISTER_GPU_VASPACE, UNREGISTER_GPU_VASPACE */
-	27, 28,	/* REGISTER_CHANNEL, UNREGISTER_CHANNEL */
-	33, 34,	/* MAP_EXTERNAL_ALLOCATION, FREE */
+	26, 28, 34,	/* UNREGISTER_GPU_VASPACE, UNREGISTER_CHANNEL, FREE */
 	37, 38,	/* REGISTER_GPU, UNREGISTER_GPU */
 	39,	/* PAGEABLE_MEM_ACCESS */
 	65, 66,	/* MAP_DYNAMIC_PARALLELISM_REGION, UNMAP_EXTERNAL */
@@ -165,7 +164,7 @@ static bool is_compute(uint32_t number)
 	return (number & 0xff) == RM_CLASS_COMPUTE_LOW_BYTE && number >= RM_CLASS_COMPUTE_FIRST;
 }
 
-/* Kernels run in groups that the gate stops, and not on the copy engines that share a GPU's first list with them. */
+/* Kernels run in groups whose timeslices the gate can set, and not on copy engines. */
 static bool is_for_kernels(struct rm_objects *objects, const struct rm_object *channel)
 {
 	const struct rm_object *group = channel && channel->kind == RM_CHANNEL ?
@@ -211,10 +210,15 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 
 uint32_t rm_check_dup(struct rm_objects *objects, const struct rm_dup *dup)
 {
+	const struct rm_object *parent = rm_find(objects, dup->client, dup->parent);
+
 	if (!rm_owns(objects, dup->client) || dup->source_client != dup->client)
 		return RM_ERR_INVALID_CLIENT;
 	if (rm_find(objects, dup->source_client, dup->source_object))
 		return RM_ERR_INSUFFICIENT_PERMISSIONS;
+	/* What works on a channel is looked at when it is made, and not when it is given a handle. */
+	if (parent && (parent->kind == RM_CHANNEL || parent->kind == RM_GROUP))
+		return RM_ERR_INVALID_OBJECT_PARENT;
 	return RM_OK;
 }
 

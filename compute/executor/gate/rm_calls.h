@@ -12,6 +12,7 @@
  *	an allocation		rm_check_alloc()
  *	a control call		rm_check_control(), rm_control_layout()
  *	a second handle		rm_check_dup()
+ *	managed memory		relay_perform_uvm()
  *
  * The driver looks at the low byte of the number and at its size, not at its letter: a
  * number with another letter is none of the driver's here.

@@ -22,7 +22,7 @@
 #include "protocol.h"
 #include "rm_abi.h"
 
-#define BYTES	1024u
+#define BYTES	10240u
 #define ENDLESS_NS	1000000000000ull
 #define GROUPS	2u
 /* Descriptors that the client knows. */
@@ -43,7 +43,7 @@ enum foreign { FOREIGN_I386, FOREIGN_X32 };
  * struct driver_request - a call
  * @request: of ioctl(); @file is its descriptor
  * @pointers: offsets in @bytes of pointers to @bytes; each holds an offset; 0 ends them
- * @other: of FOREIGN: which architecture
+ * @other: of FOREIGN: which architecture; of CALL: the argument is nowhere
  * @command_at: where the thread of RACE writes @other and what was there
  */
 struct driver_request {
@@ -282,7 +282,8 @@ static bool handle(struct vgpu_backend *backend, const struct vgpu_message *mess
 	relocate(&request);
 	switch ((enum driver_op)message->op) {
 	case DRIVER_CALL:
-		reply.result = make_ioctl((int)request.file, request.request, request.bytes);
+		reply.result = make_ioctl((int)request.file, request.request,
+					  request.other ? NULL : request.bytes);
 		break;
 	case DRIVER_FOREIGN:
 		reply.result = make_foreign_ioctl(request.other, (int)request.file, request.request,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * /dev/nvidiactl and /dev/nvidia0 of a fake driver, for LD_PRELOAD after the shim. A file is a
+ * /dev/nvidiactl and /dev/nvidia0 of a fake driver, for LD_PRELOAD after the shim. Their files also
+ * take the calls of /dev/nvidia-uvm that name a client. A file is a
  * connection to the server at $FAKERM_SOCKET. Addresses are followed here, as the kernel would: one
  * that leads nowhere gives EFAULT. CLOCK_MONOTONIC_RAW is the server's virtual clock, mapped from
  * $FAKERM_CLOCK, and a process that has a context sleeps in virtual time.
@@ -181,6 +182,21 @@ static void nested_of(uint32_t escape, uint32_t size, const char *header, uint64
 		*length = 0;
 }
 
+/* Of calls about managed memory, whose number does not say it. */
+static uint32_t size_of_uvm(unsigned long request)
+{
+	switch (request) {
+	case 25:
+		return 32;
+	case 27:
+		return 56;
+	case 33:
+		return 9264;
+	default:
+		return 0;
+	}
+}
+
 static int fail(int error)
 {
 	errno = error;
@@ -211,6 +227,8 @@ static int call_server(int fd, unsigned long request, uint64_t address)
 		if (escape > 255 || escape == RM_ESC_XFER)
 			return fail(EINVAL);
 	}
+	if (size_of_uvm(request) != 0)
+		size = size_of_uvm(request);
 	if (size > FAKE_HEADER_MAX)
 		return fail(EINVAL);
 	if (!copy(true, header, address, size))
@@ -248,7 +266,8 @@ int ioctl(int fd, unsigned long request, ...)
 	va_start(arguments, request);
 	argument = va_arg(arguments, void *);
 	va_end(arguments);
-	if ((_IOC_TYPE(request) == RM_MAGIC || _IOC_TYPE(request) == FAKE_MAGIC) && is_ours(fd))
+	if ((_IOC_TYPE(request) == RM_MAGIC || _IOC_TYPE(request) == FAKE_MAGIC || size_of_uvm(request) != 0) &&
+	    is_ours(fd))
 		return call_server(fd, request, (uintptr_t)argument);
 	return NEXT(ioctl)(fd, request, argument);
 }

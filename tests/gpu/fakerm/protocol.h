@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define FAKE_HEADER_MAX 4096
+#define FAKE_HEADER_MAX 12288
 #define FAKE_NESTED_MAX 16384
 
 /* Then the header as the caller has it, then what its pointer points to. */

@@ -64,6 +64,10 @@ SCHEDULE, DISABLE_CHANNELS = 0xA06C0101, 0x2080110B
 DISABLE_MAX = 64
 
 
+# calls about managed memory: offsets of the file, the client, its object and the status
+UVM = {25: (16, 20, 24, 28), 27: (16, 20, 24, 48), 33: (9248, 9252, 9256, 9260)}
+
+
 class Owner(Protocol):
     """An open file, and the process that opened it."""
 
@@ -82,7 +86,10 @@ class Entry:
 
 @dataclass
 class Client:
+    """`maker`: the process that made it, with which alone its objects are shared."""
+
     owner: Owner
+    maker: int = 0
     entries: dict[int, Entry] = field(default_factory=dict)
 
 
@@ -130,7 +137,9 @@ class ResourceManager:
             return -1, struct.pack("=II", 0, 0) + ours
         return 0, header[:4] + struct.pack("=I", 1) + ours
 
-    def allocate(self, owner: Owner, header: bytes, nested: bytes | None, *, has_open: bool = True) -> bytes | None:
+    def allocate(
+        self, owner: Owner, header: bytes, nested: bytes | None, *, caller: int = 0, has_open: bool = True
+    ) -> bytes | None:
         """None where the ioctl itself is refused. A device is for a process that has one of the driver's files open."""
         if len(header) not in (32, 48):
             return None
@@ -146,6 +155,7 @@ class ResourceManager:
             struct.pack_into("=I", answer, 8, handle)
             if class_id in (ROOT, ROOT_CLIENT):
                 struct.pack_into("=I", answer, 0, handle)
+                self._clients[handle].maker = caller
         struct.pack_into("=I", answer, 28 if len(header) == 32 else 40, status)
         return bytes(answer)
 
@@ -305,6 +315,19 @@ class ResourceManager:
             clients[0].entries[wanted] = clients[1].entries[source]
         self.log.append({"call": "dup", "object": source, "status": status})
         return header[:24] + struct.pack("=I", status)
+
+    def manage(self, number: int, header: bytes, *, caller: int) -> bytes:
+        """A call of `UVM`: as the real driver it asks which process made the client, and not for its file."""
+        file_at, client_at, object_at, status_at = UVM[number]
+        client = self._clients.get(struct.unpack_from("=I", header, client_at)[0])
+        status = OK
+        if client is None or client.maker != caller:
+            status = INVALID_CLIENT
+        elif struct.unpack_from("=I", header, object_at)[0] not in client.entries:
+            status = OBJECT_NOT_FOUND
+        file = struct.unpack_from("=i", header, file_at)[0]
+        self.log.append({"call": "uvm", "cmd": number, "status": status, "file": file})
+        return header[:status_at] + struct.pack("=I", status) + header[status_at + 4 :]
 
     def _set_timeslice(self, entry: Entry, timeslice_us: int) -> int:
         if self._refuse_timeslice:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.fakerm.gpu import Behaviour, Gpu, Group
-from tests.gpu.fakerm.rm import ResourceManager
+from tests.gpu.fakerm.rm import UVM, ResourceManager
 
 REQUEST = struct.Struct("=IIIIQ")
 ANSWER = struct.Struct("=iiII")
@@ -238,8 +238,10 @@ class Server:
             return 0, header, None
         if escape == ALLOC:
             has_open = any(each.pid == self._caller for each in self._files)
-            answer = self._rm.allocate(file, header, nested, has_open=has_open)
+            answer = self._rm.allocate(file, header, nested, caller=self._caller, has_open=has_open)
             return errno.EINVAL if answer is None else (0, answer, nested)
+        if escape in UVM:
+            return 0, self._rm.manage(escape, header, caller=self._caller), None
         if escape == FREE:
             answer = self._rm.free(file, header)
             return errno.EINVAL if answer is None else (0, answer, None)

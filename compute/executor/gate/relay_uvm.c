@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Calls about managed memory that name a client.  The driver shares a client's objects with the
+ * process that has made the client, by its number, and a child's clients are made by its relay.
+ * So the relay makes these calls, too, on the child's file, which stays the child's memory.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+#include "executor/gate/relay_call.h"
+#include "executor/gate/rm_calls.h"
+#include "executor/gate/uvm_abi.h"
+
+/**
+ * struct layout - of a call's structure
+ * @bytes: of all of it
+ * @file: offset of a descriptor of the client's file; @client and @status are offsets, too
+ */
+struct layout {
+	uint32_t number;
+	uint32_t bytes;
+	uint32_t file;
+	uint32_t client;
+	uint32_t status;
+};
+
+#define LAYOUT(call, type)						\
+	{								\
+		call, sizeof(struct type), offsetof(struct type, file),	\
+		offsetof(struct type, client), offsetof(struct type, status) \
+	}
+
+static const struct layout layouts[] = {
+	LAYOUT(UVM_REGISTER_GPU_VASPACE, uvm_register_gpu_vaspace),
+	LAYOUT(UVM_REGISTER_CHANNEL, uvm_register_channel),
+	LAYOUT(UVM_MAP_EXTERNAL_ALLOCATION, uvm_map_external_allocation),
+};
+
+static const struct layout *find(uint32_t number)
+{
+	for (unsigned int i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+		if (layouts[i].number == number)
+			return &layouts[i];
+	return NULL;
+}
+
+bool relay_is_uvm(uint32_t request)
+{
+	return find(request);
+}
+
+/* With a descriptor of the relay's for the client's file. */
+static int make(const struct relay_state *state, const struct layout *layout, int file,
+		const struct rm_object *client, char *parameters)
+{
+	int own = pidfd_getfd(state->relay->process, client->file, 0), error = 0;
+	int32_t childs;
+
+	if (own < 0)
+		return EBADF;
+	memcpy(&childs, parameters + layout->file, sizeof(childs));
+	memcpy(parameters + layout->file, &own, sizeof(own));
+	if (ioctl(file, (unsigned long)layout->number, parameters) < 0)
+		error = errno;
+	memcpy(parameters + layout->file, &childs, sizeof(childs));
+	close(own);
+	return error;
+}
+
+int relay_perform_uvm(struct relay_state *state, struct relay_call *call)
+{
+	static _Alignas(8) char parameters[sizeof(struct uvm_map_external_allocation)];
+	const struct layout *layout = find(call->escape);
+	const struct rm_object *client;
+	uint32_t handle, status = 0;
+	int file, error = 0;
+
+	if (!layout)
+		return EPERM;
+	if (!relay_take(state, parameters, call->address, layout->bytes))
+		return EFAULT;
+	memcpy(&handle, parameters + layout->client, sizeof(handle));
+	client = rm_find(state->relay->objects, handle, handle);
+	if (!state->known) {
+		relay_refuse(call, "driver", 0);
+		status = RM_ERR_NOT_SUPPORTED;
+	} else if (!client) {
+		relay_refuse(call, "client", handle);
+		status = RM_ERR_INVALID_CLIENT;
+	}
+	if (status) {
+		memcpy(parameters + layout->status, &status, sizeof(status));
+	} else {
+		file = pidfd_getfd(state->relay->process, call->file, 0);
+		if (file < 0)
+			return EBADF;
+		error = make(state, layout, file, client, parameters);
+		close(file);
+	}
+	return relay_give(state, call->address, parameters, layout->bytes) ? error : EFAULT;
+}
