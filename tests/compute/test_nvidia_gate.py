@@ -41,6 +41,7 @@ from tests.compute.executor_rig import (
     wait_until_gone,
 )
 from tests.gpu.fakerm.client import FakeClient
+from tests.gpu.fakerm.gpu import Behaviour
 
 MS = 1_000_000
 # A turn begins with a switch.
@@ -261,6 +262,44 @@ def test_what_was_disabled_before_the_driver_refused_goes_on(tmp_path: Path, dri
     ]
     disabling = [bytes.fromhex(entry["params"])[0] for entry in calls if entry["cmd"] == DISABLE]
     assert disabling == [1, 1, 0]
+
+
+COMPUTE = 0xCBC0
+
+
+def test_kernels_of_a_child_that_never_asks_are_made_preemptible(tmp_path: Path, driver_child: Path) -> None:
+    with (
+        run_gpu(behaviour=Behaviour(asks=True)) as gpu,
+        gpu.observer() as observer,
+        run_driver_slice(tmp_path, gpu, driver_child) as tenant,
+    ):
+        child = DriverChild(tenant.start().window)
+        assert child.alloc(child.context.channel, COMPUTE, bytes(16)).word(40) == OK
+        assert runs(observer) > 0
+        assert tenant.freeze().op == DONE
+        assert runs(observer) == 0
+        assert tenant.thaw().enforced == GATE
+
+
+def test_a_driver_that_does_not_make_kernels_preemptible_leaves_no_gate(tmp_path: Path, driver_child: Path) -> None:
+    with (
+        run_gpu(behaviour=Behaviour(asks=True), refuse_cilp=True) as gpu,
+        gpu.observer() as observer,
+        run_driver_slice(tmp_path, gpu, driver_child) as tenant,
+    ):
+        started = tenant.start()
+        child = DriverChild(started.window)
+        assert child.alloc(child.context.channel, COMPUTE, bytes(16)).word(40) == OK
+        assert runs(observer) > 0
+        assert tenant.freeze().enforced == EXECUTOR
+        assert runs(observer) > 0
+        assert tenant.thaw().enforced == EXECUTOR
+        assert tenant.log.read_text().count("its kernels may run to their end") == 1
+        # The next child says nothing of the kind.
+        tenant.kill(started.number)
+        tenant.wait_for_exit(started.number)
+        tenant.start()
+        assert tenant.freeze().enforced == GATE
 
 
 def test_a_child_whose_channels_cannot_be_stopped_is_killed(tenant: Slice, observer: FakeClient) -> None:

@@ -134,15 +134,8 @@ static bool list_channels(struct turn *turn, const struct rm_object *subdevice,
 static bool disable_device(struct turn *turn, const struct rm_object *device)
 {
 	struct rm_disable_channels list = { .disable = turn->close };
-	const struct rm_object *subdevice = NULL;
+	const struct rm_object *subdevice = rm_subdevice(turn->objects, device->client, device->handle);
 
-	for (uint32_t i = 0; i < turn->objects->count && !subdevice; i++) {
-		const struct rm_object *object = &turn->objects->list[i];
-
-		if (object->kind == RM_SUBDEVICE && object->client == device->client &&
-		    object->parent == device->handle)
-			subdevice = object;
-	}
 	for (uint32_t i = 0; i < turn->objects->count; i++) {
 		const struct rm_object *group = &turn->objects->list[i];
 
@@ -195,6 +188,14 @@ static bool stand_in(const struct turn *refused)
 	return set_timeslices(&closing) && disable(&undoing);
 }
 
+static bool has_unpreemptible(const struct rm_objects *objects)
+{
+	for (uint32_t i = 0; i < objects->count; i++)
+		if (objects->list[i].unpreemptible)
+			return true;
+	return false;
+}
+
 bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason)
 {
 	/* A relay that was taken over could write anything, at any time. */
@@ -209,6 +210,7 @@ bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, 
 		channels->closed = true;
 	if (objects.count > RM_OBJECTS_MAX)
 		return fail(reason, "objects", objects.count);
+	channels->unpreemptible = has_unpreemptible(&objects);
 	if (channels->by_timeslice) {
 		done = set_timeslices(&turn);
 	} else {

@@ -22,11 +22,13 @@
  * @objects: shared with its relay
  * @closed: they are disabled, or were being when something failed
  * @by_timeslice: the driver refused to disable them, and short timeslices stand in
+ * @unpreemptible: the driver refused to make kernels of some preemptible
  */
 struct vgpu_channels {
 	struct rm_objects *objects;
 	bool closed;
 	bool by_timeslice;
+	bool unpreemptible;
 };
 
 /* The file to lock; -1 with errno.  @path: NULL for the usual one. */

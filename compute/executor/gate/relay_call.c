@@ -95,6 +95,30 @@ static void note_made(struct relay_state *state, const struct relay_call *call,
 	rm_add(state->relay->objects, made);
 }
 
+/*
+ * A child need not ask that its kernels be preemptible, so the relay does, before there is a
+ * kernel.  The child is not told if the driver refuses; the gate then says what it is worth.
+ */
+static void make_preemptible(struct relay_state *state, int file, uint32_t client, uint32_t handle)
+{
+	struct rm_objects *objects = state->relay->objects;
+	struct rm_object *channel = rm_find(objects, client, handle);
+	const struct rm_object *group = channel ? rm_find(objects, client, channel->parent) : NULL;
+	const struct rm_object *subdevice = group ? rm_subdevice(objects, client, group->parent) : NULL;
+	struct rm_preemption_mode mode = {
+		.flags = RM_PREEMPTION_SETS_COMPUTE, .channel = handle, .compute = RM_COMPUTE_CILP,
+	};
+	struct rm_control control = {
+		.client = client, .object = subdevice ? subdevice->handle : 0,
+		.cmd = RM_CMD_SET_PREEMPTION_MODE, .params = (uintptr_t)&mode,
+		.params_size = sizeof(mode), .status = UINT32_MAX,
+	};
+
+	if (channel)
+		channel->unpreemptible = !subdevice || make(file, RM_ESC_CONTROL, sizeof(control), &control) ||
+					 control.status != RM_OK;
+}
+
 /* The driver may have changed the parameters; the pointers stay the child's. */
 static int make_alloc(struct relay_state *state, struct relay_call *call, int file,
 		      struct rm_alloc_long *alloc, void *parameters, uint32_t bytes, void *rights)
@@ -115,6 +139,8 @@ static int make_alloc(struct relay_state *state, struct relay_call *call, int fi
 		alloc->rights = rights_at;
 		if (!error && alloc->status == RM_OK) {
 			note_made(state, call, alloc, &made);
+			if (rm_is_compute(alloc->class_id))
+				make_preemptible(state, file, alloc->client, alloc->parent);
 			if (!relay_give(state, parameters_at, parameters, bytes))
 				return EFAULT;
 		}
@@ -245,7 +271,7 @@ static int make_control(struct relay_state *state, int file, struct rm_control *
 	    (parameters_at && !relay_give(state, parameters_at, parameters, control->params_size)))
 		return EFAULT;
 	if (!error && control->status == RM_OK)
-		rm_note_control(state->relay->objects, control);
+		rm_note_control(state->relay->objects, control, parameters);
 	return error;
 }
 

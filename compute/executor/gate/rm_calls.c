@@ -159,7 +159,7 @@ static bool names_another(uint32_t client, uint32_t number, const void *paramete
 	}
 }
 
-static bool is_compute(uint32_t number)
+bool rm_is_compute(uint32_t number)
 {
 	return (number & 0xff) == RM_CLASS_COMPUTE_LOW_BYTE && number >= RM_CLASS_COMPUTE_FIRST;
 }
@@ -203,7 +203,7 @@ uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *
 		return RM_ERR_INVALID_OBJECT_PARENT;
 	if (kind != RM_UNTRACKED && !parent)
 		return RM_ERR_INVALID_OBJECT_PARENT;
-	if (is_compute(alloc->class_id) && !is_for_kernels(objects, parent))
+	if (rm_is_compute(alloc->class_id) && !is_for_kernels(objects, parent))
 		return RM_ERR_INVALID_OBJECT_PARENT;
 	return RM_OK;
 }

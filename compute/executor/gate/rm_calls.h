@@ -52,6 +52,8 @@ struct rm_class {
 };
 
 const struct rm_class *rm_class_find(uint32_t number);
+/* Does an object of the class let its channel run kernels? */
+bool rm_is_compute(uint32_t number);
 /* The longest parameters of a class, whatever size is given. */
 #define RM_CLASS_BYTES_MAX	1024u
 
@@ -94,7 +96,7 @@ const struct rm_layout *rm_control_layout(uint32_t command);
 uint32_t rm_check_control(struct rm_objects *objects, const struct rm_control *control,
 			  const void *parameters);
 /* The driver has carried it out. */
-void rm_note_control(struct rm_objects *objects, const struct rm_control *control);
+void rm_note_control(struct rm_objects *objects, const struct rm_control *control, const void *parameters);
 uint32_t rm_check_dup(struct rm_objects *objects, const struct rm_dup *dup);
 
 /* Is this the text of a driver on which the gate is known to work? */

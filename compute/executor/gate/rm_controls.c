@@ -125,34 +125,72 @@ static uint32_t check_bind(struct rm_objects *objects, const struct rm_object *o
 	return engine == object->engine ? RM_OK : RM_ERR_INSUFFICIENT_PERMISSIONS;
 }
 
+/**
+ * struct preemption - what either of two calls says, one of which has two sizes
+ * @channel: or a group
+ */
+struct preemption {
+	uint32_t client;
+	uint32_t channel;
+	uint32_t flags;
+	uint32_t compute;
+};
+
+static bool read_preemption(const struct rm_control *control, const void *parameters,
+			    struct preemption *preemption)
+{
+	struct rm_preemption_bind_8 brief;
+	struct rm_preemption_bind_9 bind;
+	struct rm_preemption_mode mode;
+
+	if (control->cmd == RM_CMD_SET_PREEMPTION_MODE && control->params_size == sizeof(mode)) {
+		memcpy(&mode, parameters, sizeof(mode));
+		*preemption = (struct preemption){ control->client, mode.channel, mode.flags, mode.compute };
+		return true;
+	}
+	if (control->cmd == RM_CMD_PREEMPTION_BIND && control->params_size == sizeof(brief)) {
+		memcpy(&brief, parameters, sizeof(brief));
+		*preemption = (struct preemption){ brief.client, brief.channel, brief.flags, brief.compute };
+		return true;
+	}
+	if (control->cmd == RM_CMD_PREEMPTION_BIND && control->params_size == sizeof(bind)) {
+		memcpy(&bind, parameters, sizeof(bind));
+		*preemption = (struct preemption){ bind.client, bind.channel, bind.flags, bind.compute };
+		return true;
+	}
+	return false;
+}
+
 /* Kernels stay preemptible: a gate that waits for the end of one is none. */
 static uint32_t check_preemption(struct rm_objects *objects, const struct rm_control *control,
 				 const void *parameters)
 {
-	uint32_t flags, compute, client = control->client;
-	size_t at;
+	struct preemption preemption;
 
-	if (control->cmd == RM_CMD_SET_PREEMPTION_MODE &&
-	    control->params_size == sizeof(struct rm_preemption_mode))
-		at = offsetof(struct rm_preemption_mode, compute);
-	else if (control->cmd == RM_CMD_PREEMPTION_BIND &&
-		 control->params_size == sizeof(struct rm_preemption_bind_8))
-		at = offsetof(struct rm_preemption_bind_8, compute);
-	else if (control->cmd == RM_CMD_PREEMPTION_BIND &&
-		 control->params_size == sizeof(struct rm_preemption_bind_9))
-		at = offsetof(struct rm_preemption_bind_9, compute);
-	else
+	if (!read_preemption(control, parameters, &preemption))
 		return RM_ERR_INVALID_PARAM_STRUCT;
-	if (control->cmd == RM_CMD_PREEMPTION_BIND)
-		memcpy(&client, (const char *)parameters + offsetof(struct rm_preemption_bind_8, client),
-		       sizeof(client));
-	if (!rm_owns(objects, client))
+	if (!rm_owns(objects, preemption.client))
 		return RM_ERR_INVALID_CLIENT;
-	memcpy(&flags, parameters, sizeof(flags));
-	memcpy(&compute, (const char *)parameters + at, sizeof(compute));
-	if (flags & RM_PREEMPTION_SETS_COMPUTE && compute != RM_COMPUTE_CILP)
+	if (preemption.flags & RM_PREEMPTION_SETS_COMPUTE && preemption.compute != RM_COMPUTE_CILP)
 		return RM_ERR_INSUFFICIENT_PERMISSIONS;
 	return RM_OK;
+}
+
+static void note_preemption(struct rm_objects *objects, const struct rm_control *control,
+			    const void *parameters)
+{
+	struct preemption preemption;
+
+	if (!read_preemption(control, parameters, &preemption) ||
+	    !(preemption.flags & RM_PREEMPTION_SETS_COMPUTE))
+		return;
+	for (uint32_t i = 0; i < objects->count; i++) {
+		struct rm_object *object = &objects->list[i];
+
+		if (object->client == preemption.client &&
+		    (object->handle == preemption.channel || object->parent == preemption.channel))
+			object->unpreemptible = false;
+	}
 }
 
 uint32_t rm_check_control(struct rm_objects *objects, const struct rm_control *control,
@@ -182,10 +220,21 @@ uint32_t rm_check_control(struct rm_objects *objects, const struct rm_control *c
 	}
 }
 
-void rm_note_control(struct rm_objects *objects, const struct rm_control *control)
+void rm_note_control(struct rm_objects *objects, const struct rm_control *control, const void *parameters)
 {
 	struct rm_object *object = rm_find(objects, control->client, control->object);
 
-	if (object && (control->cmd == RM_CMD_GROUP_SCHEDULE || control->cmd == RM_CMD_CHANNEL_SCHEDULE))
-		object->scheduled = true;
+	switch (control->cmd) {
+	case RM_CMD_GROUP_SCHEDULE:
+	case RM_CMD_CHANNEL_SCHEDULE:
+		if (object)
+			object->scheduled = true;
+		break;
+	case RM_CMD_SET_PREEMPTION_MODE:
+	case RM_CMD_PREEMPTION_BIND:
+		note_preemption(objects, control, parameters);
+		break;
+	default:
+		break;
+	}
 }

@@ -11,6 +11,17 @@ struct rm_object *rm_find(struct rm_objects *objects, uint32_t client, uint32_t 
 	return NULL;
 }
 
+struct rm_object *rm_subdevice(struct rm_objects *objects, uint32_t client, uint32_t device)
+{
+	for (uint32_t i = 0; i < objects->count; i++) {
+		struct rm_object *object = &objects->list[i];
+
+		if (object->kind == RM_SUBDEVICE && object->client == client && object->parent == device)
+			return object;
+	}
+	return NULL;
+}
+
 bool rm_owns(struct rm_objects *objects, uint32_t client)
 {
 	return rm_find(objects, client, client);

@@ -38,6 +38,7 @@ enum rm_kind {
  * @file: of a client: the child's descriptor on which it was made
  * @engine: of a group
  * @scheduled: of a group or channel: the child has had it scheduled, which it may once
+ * @unpreemptible: of a channel that runs kernels: the driver may let one run to its end
  */
 struct rm_object {
 	uint32_t client;
@@ -47,6 +48,7 @@ struct rm_object {
 	int32_t file;
 	uint32_t engine;
 	uint32_t scheduled;
+	uint32_t unpreemptible;
 };
 
 struct rm_objects {
@@ -56,6 +58,8 @@ struct rm_objects {
 
 /* NULL if there is none. */
 struct rm_object *rm_find(struct rm_objects *objects, uint32_t client, uint32_t handle);
+/* On which the driver is told about the channels of a device; NULL if the child has none. */
+struct rm_object *rm_subdevice(struct rm_objects *objects, uint32_t client, uint32_t device);
 bool rm_owns(struct rm_objects *objects, uint32_t client);
 /* Whether there is no place for another of a kind. */
 bool rm_is_full(const struct rm_objects *objects, enum rm_kind kind);

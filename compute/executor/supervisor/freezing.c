@@ -38,10 +38,19 @@ static bool computes_in_children(const struct vgpu_supervisor *s)
 	return strstr(name ? name : library, "pocl");
 }
 
+/* A gate that waits for the end of a kernel is none. */
+static bool waits_for_kernels(const struct vgpu_supervisor *s)
+{
+	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
+		if (s->children[i].used && s->children[i].channels.unpreemptible)
+			return true;
+	return false;
+}
+
 uint32_t vgpu_enforced(const struct vgpu_supervisor *s)
 {
 	if (s->options.gpu >= 0)
-		return s->by_timeslice ? VGPU_ENFORCED_EXECUTOR : VGPU_ENFORCED_GATE;
+		return s->by_timeslice || waits_for_kernels(s) ? VGPU_ENFORCED_EXECUTOR : VGPU_ENFORCED_GATE;
 	return computes_in_children(s) ? VGPU_ENFORCED_GATE : VGPU_ENFORCED_EXECUTOR;
 }
 

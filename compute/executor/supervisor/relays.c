@@ -125,7 +125,7 @@ bool vgpu_relay_end(struct vgpu_supervised *child)
 static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool close)
 {
 	char reason[VGPU_CHANNELS_REASON] = "";
-	bool before = child->channels.by_timeslice;
+	const struct vgpu_channels before = child->channels;
 
 	if (!vgpu_channels_set(&child->channels, child->member.pidfd, close, reason)) {
 		vgpu_log(LOG_ERR, "child=%llu event=gate its channels cannot be %s: %s",
@@ -135,7 +135,10 @@ static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool c
 		return false;
 	}
 	s->by_timeslice = s->by_timeslice || child->channels.by_timeslice;
-	if (child->channels.by_timeslice != before)
+	if (child->channels.unpreemptible && !before.unpreemptible)
+		vgpu_log(LOG_WARNING, "child=%llu event=gate its kernels may run to their end: the driver does not make them preemptible",
+			 (unsigned long long)child->number);
+	if (child->channels.by_timeslice != before.by_timeslice)
 		vgpu_log(LOG_WARNING, "child=%llu event=gate by timeslices: %s",
 			 (unsigned long long)child->number, reason);
 	return true;

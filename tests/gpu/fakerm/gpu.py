@@ -29,6 +29,8 @@ class Behaviour:
     preempts: bool = True
     # Does a group that has nothing to run keep its turns to itself?
     caps: bool = False
+    # Are kernels preemptible only where somebody has asked for it?
+    asks: bool = False
     # Does a group whose channels are disabled stop, and go on when they are enabled again?
     stops: bool = True
     resumes: bool = True
@@ -94,7 +96,7 @@ class Gpu:
 
     def new_group(self, pid: int) -> Group:
         """In the order of who was started first, however soon each got to this."""
-        group = Group(index=next(self._numbers), pid=pid)
+        group = Group(index=next(self._numbers), pid=pid, unpreemptible=self.behaviour.asks)
         self._made.append(group)
         bisect.insort(self._groups, group, key=lambda one: (one.pid, one.index))
         return group
@@ -200,7 +202,8 @@ class Gpu:
 
     def _wants(self, group: Group) -> bool:
         if group.disabled or group.stuck:
-            return False
+            # A kernel that cannot be stopped in its middle goes on to its end.
+            return group.unpreemptible and bool(group.queue) and group.queue[0].under_way
         return bool(group.queue) or self.behaviour.caps
 
     def _must_share(self, group: Group) -> bool:

@@ -32,7 +32,7 @@ COMPUTE = 0xCBC0
 GRAPHICS_ENGINES = range(1, 9)
 ENGINES = range(1, 30)
 COMPUTE_MODES = range(3)
-WFI = 0
+WFI, CILP = 0, 2
 
 # class: of which class its parent is, size of its parameters
 CLASSES = {
@@ -105,6 +105,7 @@ class ResourceManager:
         refuse_wfi: bool = False,
         refuse_disable: bool = False,
         refuse_later_disable: bool = False,
+        refuse_cilp: bool = False,
     ) -> None:
         self._gpu = gpu
         self._version = version
@@ -112,6 +113,7 @@ class ResourceManager:
         self._refuse_wfi = refuse_wfi
         self._refuse_disable = refuse_disable
         self._refuse_later_disable = refuse_later_disable
+        self._refuse_cilp = refuse_cilp
         self._clients: dict[int, Client] = {}
         self._next_client = 0xC1D00001
         self.log: list[dict[str, int | str]] = []
@@ -347,7 +349,7 @@ class ResourceManager:
             return OK
         if mode not in COMPUTE_MODES:
             return INVALID_ARGUMENT
-        if mode == WFI and self._refuse_wfi:
+        if (mode == WFI and self._refuse_wfi) or (mode == CILP and self._refuse_cilp):
             return NOT_SUPPORTED
         if entry.group is not None:
             entry.group.unpreemptible = mode == WFI

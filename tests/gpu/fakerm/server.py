@@ -61,6 +61,7 @@ class Options:
     refuse_wfi: bool = False
     refuse_disable: bool = False
     refuse_later_disable: bool = False
+    refuse_cilp: bool = False
     disable_s: float = 0.0
     info_s: float = 0.0
     dies_after_ns: int | None = None
@@ -92,6 +93,7 @@ class Server:
             refuse_wfi=options.refuse_wfi,
             refuse_disable=options.refuse_disable,
             refuse_later_disable=options.refuse_later_disable,
+            refuse_cilp=options.refuse_cilp,
         )
         self._files: set[File] = set()
         # Calls under way: until when, whose groups, and what then is done.
