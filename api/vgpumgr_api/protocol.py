@@ -9,6 +9,7 @@ import asyncio
 import re
 import ssl
 from asyncio import sslproto
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -36,6 +37,9 @@ TLS_BUFFER_BYTES = 32 << 10
 GRACE_S = 5.0
 """The application says that a body was too slow; who goes on sending is cut so much later."""
 
+NO_REQUEST = "not a request of HTTP/1.1: "
+
+_HOST = re.compile(rb"[^\s/?#@]*")
 _ABSOLUTE = re.compile(rb"https?://[^/]+(/.*)?", re.IGNORECASE)
 
 
@@ -92,12 +96,36 @@ def _in_origin_form(app: ASGIApp) -> ASGIApp:
     return called
 
 
+def _framing_fault(scope: Scope) -> str | None:
+    """Returns why a proxy may have seen other headers or the end elsewhere: RFC 9112, sections 3.2 and 6.1."""
+    names = [name for name, _ in scope["headers"]]
+    # h11 joins folded lines, by which another header can end up in the value of Host.
+    if any(name == b"host" and not _HOST.fullmatch(value) for name, value in scope["headers"]):
+        return "Host is not a host and a port"
+    if b"transfer-encoding" not in names:
+        return None
+    if b"content-length" in names:
+        return "Content-Length and Transfer-Encoding exclude each other"
+    return "HTTP/1.0 has no Transfer-Encoding" if scope["http_version"] == "1.0" else None
+
+
+def _framed_once(app: ASGIApp, refuse: Callable[[Refusal], ASGIApp]) -> ASGIApp:
+    """Refuses requests whose end is ambiguous, so that nothing is smuggled past a proxy, and ends the connection."""
+
+    async def called(scope: Scope, receive: Receive, send: Send) -> None:
+        fault = _framing_fault(scope)
+        chosen = app if fault is None else refuse(Refusal(Code.BODY_INVALID, NO_REQUEST + fault))
+        await chosen(scope, receive, send)
+
+    return called
+
+
 class Protocol(H11Protocol):
     """One connection."""
 
     def __init__(self, *args: Any, bounds: Bounds) -> None:
         super().__init__(*args)
-        self.app = _in_origin_form(self.app)
+        self.app = _framed_once(_in_origin_form(self.app), self._refusing)
         self._bounds = bounds
         self._phase = ""
         """What the client is at that has a deadline: "head" or "body"."""
@@ -172,7 +200,7 @@ class Protocol(H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        self._answer(Code.BODY_INVALID, f"not a request of HTTP/1.1: {msg}")
+        self._answer(Code.BODY_INVALID, NO_REQUEST + msg)
 
     def _answer(self, code: Code, detail: str) -> None:
         """To what is no request; the connection ends."""
@@ -189,7 +217,7 @@ class Protocol(H11Protocol):
         self._note(code, response.status_code)
 
     def _refusing(self, refusal: Refusal) -> ASGIApp:
-        """What takes the application's place where there are too many connections."""
+        """What takes the application's place and ends the connection."""
 
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
             response = ProblemResponse(
