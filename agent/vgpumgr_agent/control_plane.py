@@ -82,7 +82,7 @@ class ControlPlane:
                 self._pauses.over()
                 self._said("")
             except (ApiAwayError, ApiRefusedError, OSError) as error:
-                self._said(str(error))
+                self._said(_said_of(error))
                 self._stop.wait(self._pauses.after(error))
 
     def _step(self) -> None:
@@ -157,6 +157,7 @@ class ControlPlane:
 
     def _enroll(self) -> Credentials:
         token = self._one_time_token()
+        self._store.require_room()  # the token is spent by its first use
         key, csr = new_key() if self._api.encrypted else ("", None)
         kept = self._store.kept
         claims_of = kept.host_id if kept is not None and documents.startable(kept) else None
@@ -202,8 +203,9 @@ class ControlPlane:
         self._renew_tried = now
         key, csr = new_key()
         try:
+            self._store.require_room()
             made = self._api.renew(credentials.host_id, csr)
-        except (ApiAwayError, ApiRefusedError) as error:
+        except (ApiAwayError, ApiRefusedError, OSError) as error:
             if str(error) != self._renew_trouble:
                 absent = isinstance(error, ApiRefusedError) and error.code in (Code.CA_ABSENT, Code.ROUTE_UNKNOWN)
                 log.log(logging.INFO if had is None and absent else logging.WARNING, "no new certificate: %s", error)
@@ -305,3 +307,10 @@ class ControlPlane:
         else:
             log.info("API: reachable")
         self.trouble = trouble
+
+
+def _said_of(error: Exception) -> str:
+    """What is told: a disk that is full is this host's trouble, and not the API's."""
+    if isinstance(error, OSError):
+        return f"this host cannot write {error.filename or 'its state'}: {error.strerror or error}; free space"
+    return str(error)

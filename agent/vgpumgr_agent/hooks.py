@@ -4,7 +4,8 @@
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
 claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.maintenance,
 host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of the API when it
-refuses to bind, and those of the helper and the kernel, as capacity.none, slice.open or executor.failed.
+refuses to bind, and those of the helper and the kernel, as capacity.none, host.unwritable, slice.open or
+executor.failed.
 """
 
 import logging
@@ -192,7 +193,7 @@ class Hooks:
             try:
                 self._control.refresh()
                 return
-            except (ApiAwayError, ApiRefusedError, OSError) as error:
+            except (ApiAwayError, ApiRefusedError) as error:
                 if isinstance(error, ApiRefusedError) or self._store.heard or time.monotonic() >= until:
                     log.info("a claim is not certain, and the API cannot be asked: %s", error)
                     self._waited = True
@@ -251,8 +252,6 @@ class Hooks:
             raise HookRefusedError(
                 "claim.unbound", f"slice {claim.id} is bound to no VM, and the API is away; try again when it is back"
             ) from error
-        except OSError as error:
-            raise HookRefusedError("host.not_ready", f"the agent cannot write its state: {error.strerror}") from error
         except ApiRefusedError as error:
             raise HookRefusedError(error.code, f"slice {claim.id} cannot be bound to this VM: {error}") from error
 

@@ -77,6 +77,11 @@ class Meter:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             self._database = _opened(path)
 
+    @property
+    def trouble(self) -> str:
+        """Why the last look was not counted, empty if it was."""
+        return self._trouble and f"usage cannot be written to {self._path}: {self._trouble}; it is counted once it can"
+
     def close(self) -> None:
         """Release the file."""
         with self._guard:
@@ -106,8 +111,6 @@ class Meter:
                     faults.point("meter.added")
                     self._remember(now)
             except sqlite3.Error as error:
-                if str(error) != self._trouble:
-                    log.warning("usage cannot be written to %s: %s; it is counted once it can", self._path, error)
                 self._trouble = str(error)
                 return False
             self._trouble = ""

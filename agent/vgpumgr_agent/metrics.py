@@ -36,6 +36,7 @@ class State:
     orphans: Orphans
     unusable: Sequence[Unusable] = ()
     problems: int
+    unkept: int = 0
     api_reachable: bool
     contact_s: float | None
     certificate_s: float | None
@@ -73,6 +74,8 @@ def _agent(state: State) -> Iterable[Family]:
     told = [({"kind": kind, "result": result}, float(count)) for (kind, result), count in sorted(state.told.items())]
     yield "counter", "vgpumgr_agent_told_total", "Reports and heartbeats, by result.", told
     yield "gauge", "vgpumgr_agent_problems", "What the log has named and is so still.", [({}, state.problems)]
+    unkept = "How much of its memory cannot be written to disk: desired state, usage."
+    yield "gauge", "vgpumgr_agent_unkept", unkept, [({}, state.unkept)]
     unusable = [({"gpu": found.gpu, "code": str(found.code)}, 1.0) for found in state.unusable]
     yield "gauge", "vgpumgr_agent_gpu_unusable", "Always 1: a listed GPU cannot be shared.", unusable
     orphans = {"slice": len(state.orphans.slices), "group": len(state.orphans.groups)}

@@ -28,7 +28,8 @@ def build(
     agent_epoch: int,
     seq: int,
 ) -> Report:
-    """Return a report. `kept`: as it was before `observed` was looked at, so that an absence in it is one after.
+    """Return a report. `kept`: as it was on disk before `observed` was looked at: an absence is one after that, and
+    holds after a new start of the agent, too.
 
     `others`: GPUs that are not shared; `errors`: why slices are not as they should be; `executors`: of
     those that are there.

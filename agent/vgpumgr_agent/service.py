@@ -175,7 +175,8 @@ class Agent:
 
     def reconcile(self) -> None:
         """Look, plan and act until nothing is left to do, and report. Never raises for what a host may suffer."""
-        refusals = [*self._bind_gpus(), *map(str, self._unusable)]
+        self._store.flush()
+        refusals = [*self._unkept(), *self._bind_gpus(), *map(str, self._unusable)]
         try:
             self._reconcile(refusals)
         except BackendError as error:
@@ -184,6 +185,10 @@ class Agent:
             self._note(refusals)
             self._show(None)
             self._report_blind(error, refusals)
+
+    def _unkept(self) -> list[str]:
+        """Return what is known here and not on disk, and why."""
+        return [trouble for trouble in (self._store.trouble, self._meter.trouble) if trouble]
 
     def _bind_gpus(self) -> list[str]:
         """Have listed GPUs bound that are not, and keep what cannot be used; return what was refused."""
@@ -212,7 +217,7 @@ class Agent:
         return replace(gpu, **asdict(card), switch_cost_us=cost_us, timeslice_min_us=least_us)
 
     def _reconcile(self, refusals: Sequence[str]) -> None:
-        kept = self._store.kept
+        kept, written = self._store.kept, self._store.written
         observed = self._look()
         kept = kept and documents.placed(kept, self._store.cards)
         self.hooks.note_expired(observed)
@@ -224,7 +229,7 @@ class Agent:
             faults.point("reconcile.planned")
             outcome = self._actions.run(actions)
             total.refusals, total.slices = outcome.refusals, outcome.slices
-            kept = self._store.kept
+            kept, written = self._store.kept, self._store.written
             observed = self._look()
             kept = kept and documents.placed(kept, self._store.cards)
             if not outcome.done:
@@ -240,7 +245,7 @@ class Agent:
         self.reporter.report(
             report.build(
                 observed=observed,
-                kept=kept,
+                kept=written,
                 others=self._unshared,
                 refusals=total.refusals,
                 errors={
@@ -262,10 +267,7 @@ class Agent:
 
     def _prove(self, kept: Kept | None, observed: Observed) -> None:
         if kept is not None:
-            try:
-                self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in observed.gpus})
-            except OSError as error:
-                log.warning("which places are free was not kept: %s", error.strerror)
+            self._store.prove(kept, {gpu: observed.taken(gpu) for gpu in observed.gpus})
 
     def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
         released = self._released.all()
@@ -307,6 +309,7 @@ class Agent:
             unusable=self._unusable,
             executors=self._executors,
             problems=len(self._problems),
+            unkept=len(self._unkept()),
             api_reachable=not self.control_plane.trouble,
             contact_s=self._store.contact_s,
             certificate_s=self._store.certificate_s,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the agent remembers between starts: desired state, when the API last spoke, its own token, its epoch.
 
-A Store owns the state directory: a lock file keeps a second agent out. Threads may share it.
+A Store owns the state directory: a lock file keeps a second agent out. Threads may share it. What cannot be written
+counts at once all the same, and is written when there is room: a full disk stops neither a cut of a quota nor a fence.
 """
 
 import fcntl
@@ -30,6 +31,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 FRESH_S = 120.0
 """For how long an answer of the API says what it does not name; while it can be reached it answers every 30 s."""
+
+
+_CREDENTIALS_BYTES = 16 << 10
+"""More than a certificate, its key and a token take."""
+
+_DESIRED, _CONTACT = "desired.json", "contact.json"
 
 
 class StateError(Exception):
@@ -80,7 +87,7 @@ class Store:
         self._updates = 0
         self._cards: Cards = {}
         self._fenced_at = 0
-        self._unwritten = False
+        self._unwritten: dict[str, str] = {}
         self._answered: Stamp | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,8 +100,8 @@ class Store:
             os.close(self._lock_file)
             raise StateError(f"another vgpumgr-agent uses {directory}; stop that first") from None
         try:
-            self._kept = documents.load(directory / "desired.json")
-            self._contact = self._load("contact.json", Stamp)
+            self._kept = self._written = documents.load(directory / _DESIRED)
+            self._contact = self._load(_CONTACT, Stamp)
             self.credentials = self._load("credentials.json", Credentials)
             self.agent_epoch = self._next_epoch()
         except OSError as error:
@@ -135,6 +142,50 @@ class Store:
         write_durably(path, certificate.key + certificate.certificate)
         return path
 
+    # ---- the disk
+
+    @property
+    def written(self) -> Kept | None:
+        """The desired state that a new start of the agent would find: all that the API may be told is carried out."""
+        with self._guard:
+            return self._written
+
+    @property
+    def trouble(self) -> str:
+        """Why something is known that is not on disk, empty if all of it is."""
+        with self._guard:
+            reasons = sorted(set(self._unwritten.values()))
+        if not reasons:
+            return ""
+        return (
+            f"cannot write {self._directory}: {', '.join(reasons)}; free space or mend the disk: shares are enforced "
+            "from memory meanwhile, and confirmed later"
+        )
+
+    def flush(self) -> None:
+        """Write what could not be written when it came."""
+        with self._guard:
+            if _DESIRED in self._unwritten and self._kept is not None:
+                self._keep(self._kept)
+            if _CONTACT in self._unwritten and self._contact is not None:
+                self._heard(self._contact)
+
+    def require_room(self) -> None:
+        """Find out whether credentials could be kept, before the API is asked for any. OSError."""
+        path = self._directory / "room"
+        write_durably(path, "0" * _CREDENTIALS_BYTES)
+        path.unlink()
+
+    def _save(self, name: str, value: BaseModel) -> bool:
+        """Write a file, or remember why not; whether it is on disk."""
+        try:
+            write_durably(self._directory / name, value.model_dump_json() + "\n")
+        except OSError as error:
+            self._unwritten[name] = error.strerror or str(error)
+            return False
+        self._unwritten.pop(name, None)
+        return True
+
     # ---- desired state
 
     @property
@@ -163,7 +214,7 @@ class Store:
             return self._updates
 
     def receive(self, new: Desired, *, asked_at: int) -> bool:
-        """Merge a document and put the result on disk; whether anything changed. OSError.
+        """Merge a document and put the result on disk; whether anything changed.
 
         `asked_at`: `updates` when it was asked for. If others have arrived meanwhile, one that is older is dropped, or
         of another epoch, as nobody can tell which of them is the later.
@@ -195,9 +246,9 @@ class Store:
             return after != before
 
     def fence(self, told: Credentials) -> None:
-        """Give every claim up, because the API said to these credentials that this host was fenced. OSError.
+        """Give every claim up, because the API said to these credentials that this host was fenced.
 
-        It holds at once, also where the disk is full; across starts once this returns. Of credentials that this host
+        It holds at once, also where the disk is full; across starts once it is written. Of credentials that this host
         no longer has it says nothing.
         """
         with self._guard:
@@ -205,10 +256,8 @@ class Store:
                 return
             kept = documents.fenced(self._kept)
             if kept is not self._kept:
-                self._kept, self._unwritten = kept, True
                 self._updates += 1
                 self._fenced_at = self._updates
-            if self._unwritten:
                 self._keep(kept)
 
     @property
@@ -218,7 +267,7 @@ class Store:
         return kept is not None and any(claim.fenced for claim in kept.claims)
 
     def touch(self) -> None:
-        """Note that the API has just said that nothing changed. OSError."""
+        """Note that the API has just said that nothing changed."""
         with self._guard:
             self._answered = self.clock.now()
             self._heard(self._answered)
@@ -263,7 +312,7 @@ class Store:
             return self._kept is not None and self._kept.trusted and age_s is not None and age_s <= FRESH_S
 
     def age(self) -> None:
-        """Note now and then how old leases are, for a boot that sets the clock back. OSError."""
+        """Note now and then how old leases are, for a boot that sets the clock back."""
         with self._guard:
             now = self.clock.now()
             if self._contact is not None and (contact := self._contact.aged(now)) != self._contact:
@@ -273,10 +322,10 @@ class Store:
 
     def _heard(self, contact: Stamp) -> None:
         self._contact = contact
-        write_durably(self._directory / "contact.json", contact.model_dump_json() + "\n")
+        self._save(_CONTACT, contact)
 
     def bind(self, uuid: UUID, vm_uuid: UUID, generation: int) -> None:
-        """Note that the API bound a slice to a VM. OSError."""
+        """Note that the API bound a slice to a VM."""
         with self._guard:
             if self._kept is None:
                 return
@@ -291,14 +340,15 @@ class Store:
             self._keep(self._kept.model_copy(update={"claims": claims}))
 
     def prove(self, kept: Kept, devices: Mapping[str, frozenset[UUID]]) -> None:
-        """Note which places are free, of what each GPU had after `kept` was obeyed. OSError."""
+        """Note which places are free, of what each GPU had after `kept` was obeyed."""
         with self._guard:
             if self._kept is kept and (after := documents.proven(kept, devices)) is not kept:
                 self._keep(after)
 
     def _keep(self, kept: Kept) -> None:
-        write_durably(self._directory / "desired.json", kept.model_dump_json() + "\n")
-        self._kept, self._unwritten = kept, False
+        self._kept = kept
+        if self._save(_DESIRED, kept):
+            self._written = kept
 
     # ---- questions of the hook
 

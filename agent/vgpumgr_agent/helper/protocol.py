@@ -31,6 +31,7 @@ class Code(StrEnum):
     EXECUTOR_FAILED = "executor.failed"
     EXECUTOR_NEEDED = "executor.needed"
     SETTINGS_INVALID = "settings.invalid"
+    HOST_UNWRITABLE = "host.unwritable"
     RECORD_MISSING = "record.missing"
     SLICE_FOREIGN = "slice.foreign"
     SLICE_MISMATCH = "slice.mismatch"

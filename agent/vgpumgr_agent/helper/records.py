@@ -8,10 +8,13 @@ for and may be lost. Callers serialise changes of one slice.
 import json
 import math
 import uuid as uuids
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vgpumgr_agent.files import remove_durably, write_durably
+from vgpumgr_agent.helper.protocol import Code, HelperRefusedError
 
 DIRECTORY = Path("/var/lib/vgpumgr/slices")
 _SUFFIX = ".json"
@@ -73,13 +76,26 @@ class Records:
         return found
 
     def save(self, record: Record) -> None:
-        """Write a record; it is on disk when this returns. OSError."""
-        if self.get(record.uuid) != record:
+        """Write a record; it is on disk when this returns. HelperRefusedError."""
+        if self.get(record.uuid) == record:
+            return
+        with self._writing():
             write_durably(self._path(record.uuid), json.dumps({"v": 1, **asdict(record)}) + "\n")
 
     def delete(self, uuid: str) -> None:
-        """Forget a slice, if it is ours. OSError."""
-        remove_durably(self._path(uuid))
+        """Forget a slice, if it is ours. HelperRefusedError."""
+        with self._writing():
+            remove_durably(self._path(uuid))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HelperRefusedError(
+                Code.HOST_UNWRITABLE,
+                f"this host cannot write {self.directory}: {error.strerror or error}; free space, or mend the disk",
+            ) from error
 
     def _path(self, uuid: str) -> Path:
         return self.directory / f"{uuids.UUID(uuid)}{_SUFFIX}"
