@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A script of its own, whose start-up time every start of a VM pays: no pathlib, typing, dataclasses or contextlib.
-# ruff: noqa: INP001, PTH119, PTH120, SIM105
+# ruff: noqa: INP001, PTH112, PTH119, PTH120, PTH123, SIM105
 """Second half of libvirt's hook: reads a domain's XML, asks the agent, and says no by exit status 1 and one line.
 
     python3 -IS hook_client.py NAME OPERATION PHASE REASON <DOMAIN-XML
@@ -29,6 +29,9 @@ NAMESPACE = "https://vgpumgr.dev/xmlns/domain/1"
 SOCKET = "/run/vgpumgr/hook.sock"
 RECORDS = "/var/lib/vgpumgr/slices"
 MDEVS = "/sys/bus/mdev/devices"
+FUNCTIONS = "/sys/bus/pci/devices"
+LISTED = "/etc/vgpumgr/gpus"
+SETTINGS = "/etc/vgpumgr/agent.toml"
 DRIVER = "vgpumgr"
 
 VETO = ("prepare", "migrate", "restore")
@@ -41,7 +44,7 @@ DEPTH_MAX = 512
 DEVICES_MAX = 64
 ANSWER_BYTES_MAX = 1 << 20
 REASON_MAX = 300
-MARKERS = (b"mdev", b"vgpumgr", b"&#", b"<!DOCTYPE", b"<?xml")
+MARKERS = (b"hostdev", b"nvme", b"vgpumgr", b"&#", b"<!DOCTYPE", b"<?xml")
 _CHUNK = 1 << 18
 _OVERLAP = max(map(len, MARKERS)) - 1
 
@@ -64,12 +67,16 @@ class Expired(BaseException):
 
 
 class Domain:
-    """What the agent decides by: the VM's UUID, its mediated devices, and the slices that its metadata names."""
+    """What the agent decides by: the VM's UUID, its mediated devices, and the slices that its metadata names.
+
+    `functions`: PCI functions of the host that it would be given whole.
+    """
 
     def __init__(self) -> None:
         self.uuid = ""
         self.devices: list[str] = []
         self.metadata: list[str] = []
+        self.functions: list[str] = []
         self.marked = False
 
 
@@ -80,6 +87,19 @@ def normal_uuid(text: str, what: str) -> str:
     if [len(group) for group in groups] == [8, 4, 4, 4, 12] and not lower.strip("0123456789abcdef-"):
         return lower
     raise RefusedError("xml.invalid", f"{what} is not a UUID: write it as 8-4-4-4-12 hexadecimal digits")
+
+
+def pci_address(attributes: dict[str, str]) -> str:
+    """Return a PCI address as the kernel writes it; libvirt reads numbers as strtoul(3) does with base 0."""
+    parts = []
+    for name, least in (("domain", "0"), ("bus", ""), ("slot", ""), ("function", "")):
+        text = attributes.get(name, least).strip(" \t\r\n").lower()
+        octal = len(text) > 1 and text.startswith("0") and not text.startswith("0x")
+        try:
+            parts.append(int(text, 8 if octal else 0))
+        except ValueError:
+            raise RefusedError("xml.invalid", f"{name} of a PCI address is no number: correct the domain") from None
+    return "{:04x}:{:02x}:{:02x}.{:x}".format(*parts)
 
 
 _UUID = ["domain", "uuid"]
@@ -126,6 +146,15 @@ class Reader:
             self._add(self.domain.metadata, attributes.get("id", ""), "id of a slice in metadata")
         elif depth == 5 and self._mdev and self._path == _ADDRESS:
             self._add(self.domain.devices, attributes.get("uuid", ""), "uuid of an mdev hostdev")
+        elif depth == 5 and self._is_function(attributes):
+            self.domain.functions.append(pci_address(attributes))
+
+    def _is_function(self, attributes: dict[str, str]) -> bool:
+        """Whether this is the source of a device that is a PCI function: of a hostdev, an interface or an NVMe disk."""
+        path = self._path
+        return (
+            path[:2] == _HOSTDEV[:2] and path[3:] == _ADDRESS[3:] and {"bus", "slot", "function"} <= attributes.keys()
+        )
 
     def _end(self, _name: str) -> None:
         if self._path == _HOSTDEV:
@@ -241,12 +270,53 @@ def ours(domain: Domain, root: str) -> bool:
     return False
 
 
+def require_unshared(functions: list[str], root: str) -> None:
+    """Refuse a VM that would be given a GPU of ours whole, or a virtual function of one: no claim is for these."""
+    ours = listed(root) if functions else []
+    for function in dict.fromkeys(functions):
+        where = f"{root}{FUNCTIONS}/{function}"
+        parent = f"{where}/physfn"
+        gpu = os.path.basename(os.path.realpath(parent)) if os.path.lexists(parent) else function
+        if gpu in ours or any(map(shared, (where, parent))):
+            what = f"PCI function {function} is" + ("" if gpu == function else f" a virtual function of GPU {gpu},")
+            raise RefusedError(
+                "gpu.shared",
+                f"{what} shared by vgpumgr; no claim gives it to a VM: claim a slice and take it out of the domain",
+            )
+
+
+def listed(root: str) -> list[str]:
+    """Return the GPUs that the host's configuration gives to us, or has us adopt; OSError."""
+    found: list[str] = []
+    try:
+        with open(root + LISTED, encoding="utf-8", errors="replace") as file:
+            found = [line.strip() for line in file]
+    except FileNotFoundError:
+        pass
+    try:
+        import tomllib  # only a VM with a PCI function pays for it
+
+        with open(root + SETTINGS, "rb") as settings:
+            gpus = tomllib.load(settings).get("gpus", {})
+        found += [gpu for gpu, each in gpus.items() if "driver" in each]
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # what is adopted at this moment is seen anyway
+    return found
+
+
+def shared(function: str) -> bool:
+    """Whether our module has a function: as its driver, or beside another one."""
+    return os.path.isdir(f"{function}/vgpu") or os.path.basename(os.path.realpath(f"{function}/driver")) == DRIVER
+
+
 def decide(name: str, operation: str, reason: str, *, root: str) -> None:
     """Let libvirt go on, or RefusedError."""
     document = read_document(0)
     if document is None:
         return
     domain = Reader().parse(document)
+    if operation in VETO:
+        require_unshared(domain.functions, root)
     if not domain.devices and not domain.marked:
         return
     request = {

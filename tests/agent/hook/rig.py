@@ -50,6 +50,18 @@ def hostdev(uuid: str = SLICE) -> str:
     )
 
 
+def function(address: str = "0000:3b:00.4", *, kind: str = "hostdev") -> str:
+    """A device that gives a VM a PCI function of the host, as libvirt writes it."""
+    domain, bus, rest = address.split(":")
+    slot, number = rest.split(".")
+    source = f"<address domain='0x{domain}' bus='0x{bus}' slot='0x{slot}' function='0x{number}'/>"
+    if kind == "hostdev":
+        return f"<hostdev mode='subsystem' type='pci' managed='yes'><source>{source}</source></hostdev>"
+    if kind == "interface":
+        return f"<interface type='hostdev' managed='yes'><source>{source}</source></interface>"
+    return f"<disk type='nvme' device='disk'><source type='pci' namespace='1'>{source}</source></disk>"
+
+
 def metadata(*ids: str) -> str:
     slices = "".join(f"<vgpumgr:slice id='{one}'/>" for one in ids)
     return f"<vgpumgr:slices xmlns:vgpumgr='{NAMESPACE}'>{slices}</vgpumgr:slices>"
@@ -139,6 +151,23 @@ class Host:
         drivers.mkdir(parents=True)
         (function / "driver").symlink_to(drivers)
         (self.root / f"sys/bus/mdev/devices/{uuid}").symlink_to(function / uuid)
+
+    def function(self, address: str, *, driver: str, of: str = "", shared: bool = False) -> None:
+        """A PCI function; `of`: the one whose virtual function it is; `shared`: our module has adopted it."""
+        directory = self.root / "sys/bus/pci/devices" / address
+        directory.mkdir(parents=True)
+        drivers = self.root / f"sys/bus/pci/drivers/{driver}"
+        drivers.mkdir(parents=True, exist_ok=True)
+        (directory / "driver").symlink_to(drivers)
+        if of:
+            (directory / "physfn").symlink_to(f"../{of}")
+        if shared:
+            (directory / "vgpu").mkdir()
+
+    def configure(self, name: str, text: str) -> None:
+        """Write a file of /etc/vgpumgr."""
+        (self.root / "etc/vgpumgr").mkdir(parents=True, exist_ok=True)
+        (self.root / "etc/vgpumgr" / name).write_text(text)
 
     def call(
         self, operation: str, xml: str | bytes, *, reason: str = "-", name: str = "guest", limit_s: float = 60
