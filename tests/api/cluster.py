@@ -13,8 +13,17 @@ from pathlib import Path
 
 SERVER_USER = "postgres"
 
-# Ends the server the hard way when the test's end of the pipe is closed, also by a test that is killed.
-UNTIL_CLOSED = '"$@" & read -r _; kill -QUIT $!; wait'
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 1 << 30
+"""Twice what the servers of `make test` take."""
+
+UNTIL_CLOSED = """
+directory=$1; shift
+"$@" & read -r _ || ended=yes
+kill -QUIT $!; wait
+[ -z "$ended" ] || rm -rf "$directory"
+"""
+"""Ends the server the hard way when it is sent a line, or when a test that is killed sends none: then its files go too."""
 
 
 @dataclass(kw_only=True)
@@ -37,7 +46,7 @@ class Cluster:
         """Starts a server and stops it at the end."""
         binaries = find_binaries()
         # Short: the path of a socket has room for 107 bytes.
-        directory = Path(tempfile.mkdtemp(prefix="vgpumgr-pg-"))
+        directory = Path(tempfile.mkdtemp(prefix="vgpumgr-pg-", dir=place(durable=durable)))
         if os.geteuid() == 0:
             shutil.chown(directory, SERVER_USER, SERVER_USER)
         cluster = Cluster(directory=directory, binaries=binaries, durable=durable, settings=settings or {})
@@ -96,15 +105,15 @@ class Cluster:
     def _start(self) -> None:
         import psycopg
 
-        chosen = {"listen_addresses": "", "max_connections": "200", **self.settings}
+        chosen = {"listen_addresses": "", "max_connections": "200", "max_wal_size": "256MB", **self.settings}
         options = [f"--{name}={value}" for name, value in chosen.items()]
         options += ["-k", str(self.directory), *([] if self.durable else ["-F"])]
         log = self.directory / "log"
         with log.open("ab") as output:
             self._server = subprocess.Popen(
-                ["sh", "-c", UNTIL_CLOSED, "sh", self.binaries / "postgres", "-D", self.directory / "data", *options],
+                [*until_closed(self.directory), self.binaries / "postgres", "-D", self.directory / "data", *options],
                 user=self._user(),
-                cwd=self.directory,
+                cwd="/",
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -121,12 +130,28 @@ class Cluster:
 
     def _stop(self) -> None:
         if self._server is not None:
-            self._server.communicate(timeout=30)
+            self._server.communicate(b"\n", timeout=30)
             self._server = None
 
     @staticmethod
     def _user() -> str | None:
         return SERVER_USER if os.geteuid() == 0 else None
+
+
+def until_closed(directory: Path) -> list[str]:
+    """What a command is put behind that shall end with its standard input, with files in `directory`."""
+    return ["sh", "-c", UNTIL_CLOSED, "sh", str(directory)]
+
+
+def place(*, durable: bool, memory: Path = MEMORY) -> Path | None:
+    """Where a server's files are to be: in memory, if it has room and nobody waits for a disk; None: wherever.
+
+    To copy a database on a disk costs several times as much processor time.
+    """
+    if durable or not memory.is_dir():
+        return None
+    room = os.statvfs(memory)
+    return memory if room.f_bavail * room.f_frsize >= ROOM_BYTES else None
 
 
 def find_binaries() -> Path:
