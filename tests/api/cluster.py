@@ -23,7 +23,7 @@ directory=$1; shift
 kill -QUIT $!; wait
 [ -z "$ended" ] || rm -rf "$directory"
 """
-"""Ends the server the hard way when it is sent a line, or when a test that is killed sends none: then its files go too."""
+"""Ends the server the hard way when it is sent a line. A test that is killed sends none; then its files go as well."""
 
 
 @dataclass(kw_only=True)
@@ -117,6 +117,7 @@ class Cluster:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
+                start_new_session=True,  # a test may be killed with its group
             )
         deadline = time.monotonic() + 60
         while True:
