@@ -50,8 +50,9 @@ class File:
 class Options:
     """Beside what the GPU does: which driver this is, what it refuses, when it dies.
 
-    refuse_later_disable: of clients but the first. disable_s: how long a call takes that disables or enables channels, in real time. Another one that comes meanwhile
-    leaves the groups of both stuck, as on a real GPU. info_s: the same of a call that only asks.
+    refuse_later_disable: of clients but the first. refuse_cilp: to make kernels preemptible. disable_s: how long a call
+    takes that disables or enables channels, in real time. Another one that comes meanwhile leaves the groups of both
+    stuck, as on a real GPU. info_s: the same of a call that only asks.
     """
 
     directory: Path
