@@ -147,6 +147,16 @@ def create_profile(
     band: Annotated[BandOption, typer.Option(help="latency: its share goes before others' work")] = BandOption.FAIR,
     reserve_period_us: Annotated[int | None, typer.Option(help="the longest wait of a latency slice")] = None,
     policy: Annotated[PolicyOption | None, typer.Option(help="only on GPUs that are shared so")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="memory of the host for its window; 64M, and no other yet")
+    ] = None,
+    executor_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="the most memory of the host that its executor may take")
+    ] = None,
+    executor_tasks_max: Annotated[int | None, typer.Option(help="the most processes and threads of that")] = None,
+    executor_cpu_max_permille: Annotated[
+        int | None, typer.Option(help="the most processor time of that; 1000 is one processor")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a class of slices. A profile never changes."""
@@ -162,6 +172,10 @@ def create_profile(
         band=band.value,
         reserve_period_us=reserve_period_us,
         policy=policy and policy.value,
+        window_bytes=window and parse_size(window),
+        executor_memory_max_bytes=executor_memory and parse_size(executor_memory),
+        executor_tasks_max=executor_tasks_max,
+        executor_cpu_max_permille=executor_cpu_max_permille,
     )
     show(session, kind_of("profile"), [session.client.create_profile(body)], single=True)
 

@@ -8,6 +8,7 @@ from vgpumgr.errors import ApiError
 
 _RENAMED = {
     "deadline_s": "--deadline",
+    "executor_memory_max_bytes": "--executor-memory",
     "expires_in_s": "--expires-in",
     "host_state": "--state",
     "labels": "--label",
@@ -17,6 +18,7 @@ _RENAMED = {
     "scopes": "--scope",
     "subject": "--tenant",
     "vm_uuid": "--vm",
+    "window_bytes": "--window",
 }
 _FIELD = re.compile(r"(?:\$|query)\.([a-z_]+)(?:\[\d+\])?")
 """A member, or one place of a list: who repeats an option does not count from 0."""

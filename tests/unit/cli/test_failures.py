@@ -147,6 +147,18 @@ def test_what_the_refusal_says_is_not_said_again_among_the_reasons(cli: Cli) -> 
         ("set host gpu-a --label zone=a", "$.labels.zone: no", "$.labels.zone", "--label.zone: no"),
         ("set host gpu-a --unlabel a/b", '$.labels["a/b"]: no', '$.labels["a/b"]', '--label["a/b"]: no'),
         ("set quota blue --slices 1", "$.mem_bytes: above slices", "$.mem_bytes", "--memory: above slices"),
+        (
+            "create profile a --share-permille 1 --memory 1M --window 1M",
+            "$.window_bytes: another size",
+            "$.window_bytes",
+            "--window: another size",
+        ),
+        (
+            "create profile a --share-permille 1 --memory 1M --executor-memory 1M",
+            "$.executor_memory_max_bytes: too little",
+            "$.executor_memory_max_bytes",
+            "--executor-memory: too little",
+        ),
         ("set quota blue --slices 1", "used_slices is above", "$.used_slices", "used_slices is above"),
         ("usage", "until is not after since", "query.until", "--until is not after --since"),
         ("top --once", "until is not after since", "query.until", "until is not after since"),

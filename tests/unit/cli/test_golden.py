@@ -82,6 +82,11 @@ COMMANDS = [
     "create profile quick --share-permille 250 --memory 64MiB --band latency --reserve-period-us 5000 -o json",
     "create profile equal --share-permille 250 --memory 64MiB --policy equal_share -o json",
     "create profile quick --share-permille 250 --memory 64MiB --band fast",
+    (
+        "create profile lean --share-permille 250 --memory 64M --window 64M --executor-memory 2G"
+        " --executor-tasks-max 200 --executor-cpu-max-permille 1500 -o json"
+    ),
+    "create profile lean --share-permille 250 --memory 64MiB --executor-tasks-max=-1",
     "set quota blue --band fair -o json",
     "create slice --tenant blue --profile quarter",
     f"create slice --tenant blue --profile quarter --vm {VM} --host gpu-a --dry-run",
