@@ -43,6 +43,7 @@ FROZEN = {
     "usage.expired": 410,
     "issuer.unreachable": 503,
     "database.busy": 503,
+    "database.unusable": 503,
     "database.outdated": 503,
     "api.full": 503,
     "api.stopping": 503,

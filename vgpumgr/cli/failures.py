@@ -68,6 +68,7 @@ _BY_CODE = {
     "rate.exceeded": Status.UNREACHABLE,
     "issuer.unreachable": Status.UNREACHABLE,
     "database.busy": Status.UNREACHABLE,
+    "database.unusable": Status.UNREACHABLE,
     "database.outdated": Status.UNREACHABLE,
     "api.stopping": Status.UNREACHABLE,
     "api.full": Status.UNREACHABLE,

@@ -53,6 +53,7 @@ class Code(StrEnum):
     ISSUER_UNREACHABLE = "issuer.unreachable"
     DATABASE_BUSY = "database.busy"
     DATABASE_OUTDATED = "database.outdated"
+    DATABASE_UNUSABLE = "database.unusable"
     API_FULL = "api.full"
     API_STOPPING = "api.stopping"
     INTERNAL = "internal"
@@ -94,6 +95,7 @@ STATUS: dict[Code, int] = {
     Code.ISSUER_UNREACHABLE: 503,
     Code.DATABASE_BUSY: 503,
     Code.DATABASE_OUTDATED: 503,
+    Code.DATABASE_UNUSABLE: 503,
     Code.API_FULL: 503,
     Code.API_STOPPING: 503,
     Code.INTERNAL: 500,

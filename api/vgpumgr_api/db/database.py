@@ -25,8 +25,10 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from vgpumgr.wire.problem import Code
-from vgpumgr_api.db import served
+from vgpumgr_api.db import file, served
 from vgpumgr_api.db.clock import ServerClock, machine_clock
+from vgpumgr_api.db.file import DatabaseFile
+from vgpumgr_api.db.trouble import Condition, Trouble, first_line, trouble_of, unusable
 from vgpumgr_api.errors import Refusal
 
 T = TypeVar("T")
@@ -72,6 +74,7 @@ _CANCELED = "57014"
 # admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout
 _ENDED = {"57P01", "57P02", "57P03", "57P05"}
 _PATIENT = text("SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', :lock_timeout, true)")
+_HAS_STORED = text("SELECT count(pg_current_xact_id_if_assigned()) FROM (SELECT) AS one")
 
 # foreign_key_violation, unique_violation, exclusion_violation
 _OTHER_ROWS = {"23503", "23505", "23P01"}
@@ -105,9 +108,13 @@ class Database:
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.server_clock = ServerClock() if clock is None and not self.is_sqlite else None
         self.clock = self.server_clock or clock or machine_clock
+        self.condition = Condition()
+        self._file = file.of_url(parsed) if self.is_sqlite else None
         self.engine = (
             _sqlite_engine(parsed, serving=serving) if self.is_sqlite else _postgresql_engine(parsed, serving=serving)
         )
+        if self._file is not None:
+            _watch_file(self.engine, self._file)
         self._serving = serving
         if step is not None:
             served.only_at(self.engine, step)
@@ -121,14 +128,18 @@ class Database:
 
         A `read_only` transaction sees one snapshot from beginning to end; without `snapshot` each statement may see
         another, which spares PostgreSQL the transaction. One that is `patient` may take long: no client waits. Raises
-        Refusal(DATABASE_BUSY) if the database cannot be reached or gave the transaction up too often.
+        Refusal: DATABASE_BUSY if the database cannot be reached or gave the transaction up too often, DATABASE_UNUSABLE
+        if it is there and its disk is full, say; `condition` has what it was.
         """
         deadline = time.monotonic() + WAIT_S
         lost, conflicts = False, 0
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 options = self._options(read_only=read_only, snapshot=snapshot, patient=patient)
-                return self._once(fn, options, read_only=read_only, patient=patient)
+                self._require_file()
+                done, stored = self._once(fn, options, read_only=read_only, patient=patient)
+                self.condition.worked(stored=stored)
+                return done
             except IntegrityError as error:
                 # Somebody else was faster than our check; the next attempt sees what they did and says so.
                 conflicts += 1
@@ -152,31 +163,70 @@ class Database:
                 if _canceled(error):
                     raise _busy(f"the database took longer than {STATEMENT_S:g} s; ask for less") from error
                 if not given_up(error):
-                    if _unreachable(error):
-                        raise _busy("the database cannot be reached") from error
+                    self._note(error, read_only=read_only)
                     raise
                 if self._was_last(attempt, deadline):
                     raise _busy("others held what this request needs") from error
             time.sleep(random.uniform(0, 0.01 * 2**attempt))  # spreads attempts, hides nothing
         raise AssertionError("unreachable")
 
+    def require_usable(self) -> None:
+        """Raises Refusal(DATABASE_UNUSABLE) if the last transaction that wrote found it so."""
+        trouble = self.condition.trouble
+        if trouble is not None and trouble is not Trouble.UNREACHABLE:
+            raise unusable(trouble)
+
+    def _note(self, error: DBAPIError, *, read_only: bool) -> None:
+        """Raises Refusal for what is wrong with the database, not with the statement."""
+        trouble = trouble_of(error)
+        if trouble is not None and not (read_only and trouble is Trouble.READ_ONLY):
+            self.condition.note(trouble, self._with_place(first_line(error)))
+            raise unusable(trouble) from error
+        if _unreachable(error):
+            self.condition.note(Trouble.UNREACHABLE, self._with_place(first_line(error)))
+            raise _busy("the database cannot be reached") from error
+
+    def _with_place(self, cause: str) -> str:
+        return cause if self._file is None else f"{self._file.path}: {cause}"
+
+    def _require_file(self) -> None:
+        fault = None if self._file is None else self._file.fault()
+        if fault is not None:
+            self.condition.note(Trouble.FILE_GONE, fault)
+            raise unusable(Trouble.FILE_GONE)
+
     @staticmethod
     def _was_last(attempt: int, deadline: float) -> bool:
         """A client waits for `WAIT_S` and what its last attempt takes, not for all of them."""
         return attempt == ATTEMPTS or time.monotonic() >= deadline
 
-    def _once(self, fn: Callable[[Session], T], options: dict[str, Any], *, read_only: bool, patient: bool) -> T:
+    def _once(
+        self, fn: Callable[[Session], T], options: dict[str, Any], *, read_only: bool, patient: bool
+    ) -> tuple[T, bool]:
+        """Returns also whether something was stored, which is only looked for while there is trouble."""
         with self._turn(read_only=read_only), Session(self.engine, expire_on_commit=False) as session, session.begin():
             try:
                 connection = session.connection(execution_options=options)
                 session.info["now"] = self.clock() if self.server_clock is None else self.server_clock.ask(connection)
                 if patient and self._serving and not self.is_sqlite:
                     connection.execute(_PATIENT, {"lock_timeout": f"{_ms(WAIT_S)}ms"})
-                return fn(session)
+                troubled = self.condition.trouble is not None and not read_only
+                before = self._stored(connection) if troubled else 0
+                done = fn(session)
+                if not read_only:
+                    self._require_file()
+                session.flush()
+                return done, troubled and self._stored(connection) > before
             except DBAPIError as error:
                 if lost(error):
                     raise _LostError from error
                 raise
+
+    def _stored(self, connection: Connection) -> int:
+        """Returns a number that grows when this transaction changes something."""
+        if self.is_sqlite:
+            return int(connection.connection.driver_connection.total_changes)  # type: ignore[union-attr]
+        return int(connection.execute(_HAS_STORED).scalar_one())
 
     def _options(self, *, read_only: bool, snapshot: bool, patient: bool) -> dict[str, Any]:
         if self.is_sqlite:
@@ -255,11 +305,7 @@ def _unreachable(error: DBAPIError) -> bool:
     if error.connection_invalidated:
         return True
     if isinstance(error.orig, sqlite3.OperationalError):
-        return (error.orig.sqlite_errorcode & 0xFF) in (
-            sqlite3.SQLITE_CANTOPEN,
-            sqlite3.SQLITE_IOERR,
-            sqlite3.SQLITE_FULL,
-        )
+        return (error.orig.sqlite_errorcode & 0xFF) == sqlite3.SQLITE_CANTOPEN
     return isinstance(error, OperationalError) and _is_unspoken(error, "08", "53", "57")
 
 
@@ -345,6 +391,23 @@ def _sqlite_engine(url: URL, *, serving: bool) -> Engine:
         connection.info[UNTIL_S] = math.inf if patient else time.monotonic() + STATEMENT_S
 
     return engine
+
+
+def _watch_file(engine: Engine, watched: DatabaseFile) -> None:
+    """Has the file know of connections, of which none is made to another file."""
+
+    @event.listens_for(engine, "do_connect")
+    def require(*_: object) -> None:
+        if watched.fault() is not None:
+            raise unusable(Trouble.FILE_GONE)
+
+    @event.listens_for(engine, "connect")
+    def opened(*_: object) -> None:
+        watched.opened()
+
+    @event.listens_for(engine, "close")
+    def closing(*_: object) -> None:
+        watched.closing()
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

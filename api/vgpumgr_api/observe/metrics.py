@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from vgpumgr import __version__
 from vgpumgr_api.connections import Connections
 from vgpumgr_api.db.database import CONNECTIONS, Database
+from vgpumgr_api.db.trouble import Trouble
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.observe import statements
 from vgpumgr_api.observe.exchange import Exchange
@@ -109,6 +110,7 @@ class _Process(Collector):
         self._connections = connections
         self._pool = database.engine.pool
         self._clock = database.server_clock
+        self._condition = database.condition
         self._watchers = watchers
 
     def collect(self) -> Iterator[Metric]:
@@ -118,6 +120,12 @@ class _Process(Collector):
         connections.add_metric(["in_use"], self._pool.checkedout())  # type: ignore[attr-defined]  # of a QueuePool
         connections.add_metric(["idle"], self._pool.checkedin())  # type: ignore[attr-defined]
         yield connections
+        trouble = GaugeMetricFamily(
+            "vgpumgr_database_trouble", "Why the database cannot be used, as the last saw it.", labels=["reason"]
+        )
+        for reason in Trouble:
+            trouble.add_metric([reason.value], self._condition.trouble is reason)
+        yield trouble
         yield GaugeMetricFamily("vgpumgr_connections", "Connections of clients.", value=len(self._connections))
         yield GaugeMetricFamily(
             "vgpumgr_connections_max", "Connections of clients at most.", value=self._connections.total

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What anybody may ask: which versions there are, whether the API works, what it looks like."""
 
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -9,6 +10,7 @@ import vgpumgr
 from vgpumgr.wire.common import Answer
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.call import database_of, lifecycle_of, readiness_of
+from vgpumgr_api.db.database import Database
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import health
 from vgpumgr_api.strict import PublicRoute
@@ -38,12 +40,17 @@ async def get_versions() -> Versions:
 
 @router.get("/v1/health")
 async def get_health(request: Request) -> Health:
-    """Readiness: whether to send requests here. 503 if the database is away or not migrated, and before the end."""
+    """Readiness: whether to send requests here. 503 if the database is of no use or not migrated, or at the end."""
     if lifecycle_of(request).stopping:
         raise Refusal(Code.API_STOPPING, "this process ends; ask another one")
     database = database_of(request)
-    await readiness_of(request).require(lambda: database.run(health.check, read_only=True))
+    await readiness_of(request).require(partial(_check, database))
     return Health(status="ok")
+
+
+def _check(database: Database) -> None:
+    database.run(health.check, read_only=True)
+    database.require_usable()
 
 
 @router.get("/v1/health/live")
