@@ -2,6 +2,7 @@
 """Runs commands, each in a session of its own, and ends them with all that they started."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import threading
@@ -51,6 +52,7 @@ class Processes:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=environment(self._directory),
             )
             self._running.append(process)
         assert process.stdout is not None
@@ -64,6 +66,15 @@ class Processes:
             with self._lock:
                 self._running.remove(process)
             copier.join(timeout=5)
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """That of commands: Python keeps what it has compiled below build/, whatever it was told about that.
+
+    A lane starts hundreds of interpreters, each of which would compile our modules, and pytest all tests, anew.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(directory.resolve() / "build" / "pycache")}
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

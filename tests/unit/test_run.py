@@ -125,6 +125,17 @@ def results(output: str) -> dict[str, str]:
     return {line.split()[0]: " ".join(re.split(r" +\d+\.\d", line)[0].split()[1:]) for line in table[1].splitlines()}
 
 
+def test_what_python_compiles_is_kept_below_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module.py").touch()
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    command = f"PYTHONPATH={tmp_path} {sys.executable} -c 'import module'"
+    with runner(tmp_path, {"name": "lane", "limit_s": 30, "commands": command}) as process:
+        output, _ = process.communicate(timeout=60)
+    assert results(output) == {"lane": "passed"}
+    [compiled] = tmp_path.rglob("module.*.pyc")
+    assert compiled.is_relative_to(tmp_path / "build" / "pycache")
+
+
 def test_a_light_lane_runs_beside_a_heavy_one(tmp_path: Path) -> None:
     meet = "touch {0}; until [ -e {1} ]; do sleep 0.05; done; echo {0} met {1}"
     lanes = (
