@@ -45,6 +45,7 @@ def update(place: Path, variables: list[dict[str, object]]) -> str:
         "LC_ALL": "C.UTF-8",
         "HOME": str(place),
         "ANSIBLE_COLLECTIONS_PATH": str(place / "collections"),
+        "ANSIBLE_GATHERING": "explicit",  # what is known of a machine is not asked for before the API is
     }
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode, done.stdout
