@@ -66,15 +66,19 @@ def compile_driver(folder: Path) -> Path:
     return program
 
 
-def instructions(program: Path, mode: str, groups: int, *, decisions: int = COUNTED) -> float:
-    """Per decision, by callgrind."""
-    command = ["valgrind", "--tool=callgrind", "--toggle-collect=decide_*", "--callgrind-out-file=/dev/null"]
-    arguments = ["count", mode, str(groups), str(decisions)]
+def counted(function: str, program: Path, *arguments: str) -> int:
+    """Instructions inside the functions of a program that are called so, by callgrind."""
+    command = ["valgrind", "--tool=callgrind", f"--toggle-collect={function}", "--callgrind-out-file=/dev/null"]
     done = subprocess.run([*command, str(program), *arguments], capture_output=True, text=True, check=True)
     collected = re.search(r"Collected : (\d+)", done.stderr)
     if not collected:
         raise RuntimeError(f"callgrind counted nothing: {done.stderr}")
-    return int(collected[1]) / decisions
+    return int(collected[1])
+
+
+def instructions(program: Path, mode: str, groups: int, *, decisions: int = COUNTED) -> float:
+    """Per decision."""
+    return counted("decide_*", program, "count", mode, str(groups), str(decisions)) / decisions
 
 
 def _times(program: Path, mode: str, groups: int, decisions: int) -> dict[str, float]:
