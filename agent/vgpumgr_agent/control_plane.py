@@ -23,7 +23,7 @@ from vgpumgr_agent.fence import heeding_fence
 from vgpumgr_agent.identity import new_key
 from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.pauses import Pauses
-from vgpumgr_agent.store import Certificate, Credentials, Store, token_hash
+from vgpumgr_agent.store import COPIED, Certificate, Credentials, Store, token_hash
 
 if TYPE_CHECKING:
     from vgpumgr_agent.documents import Stamp
@@ -88,6 +88,11 @@ class ControlPlane:
     def _step(self) -> None:
         self._store.age()
         self._api.heed_ca_file()
+        if self._store.copied:
+            if self._store.credentials is not None:
+                self._enroll_again(self._store.credentials)
+            if self._store.copied:
+                raise ApiAwayError(COPIED)
         credentials = self._renewed(self._store.credentials or self._enroll())
         kept = self._store.kept
         asked_at = self._store.updates
@@ -153,6 +158,8 @@ class ControlPlane:
     def _require(self) -> Credentials:
         if self._store.credentials is None:
             raise ApiAwayError("this host is not enrolled")
+        if self._store.copied:
+            raise ApiAwayError(COPIED)
         return self._store.credentials
 
     def _enroll(self) -> Credentials:
@@ -172,6 +179,7 @@ class ControlPlane:
             certificate=None if enrolled.certificate is None else self._dated(key, enrolled.certificate),
             enrolled_with=token_hash(token),
         )
+        self._store.adopt_machine()
         self._store.save_credentials(credentials)
         faults.point("enroll.stored")
         self._unseen = False
@@ -287,7 +295,7 @@ class ControlPlane:
     def deliver_usage(self) -> None:
         """Tell all of it. ApiAwayError, ApiRefusedError, OSError, sqlite3.Error."""
         credentials = self._store.credentials
-        while credentials is not None and not self._stop.is_set():
+        while credentials is not None and not self._store.copied and not self._stop.is_set():
             readings = self._meter.pending()
             with heeding_fence(self._store, credentials):
                 answer = self._api.meter(credentials.host_id, readings)

@@ -2,7 +2,7 @@
 """What the agent answers to libvirt's hook: which VM may start with which slices.
 
 Authority is the claim and the VM's UUID, nothing that domain XML says. Codes of a refusal: claim.missing,
-claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.fenced, host.maintenance,
+claim.deleted, claim.other_vm, claim.unbound, lease.expired, group.missing, host.copied, host.fenced, host.maintenance,
 host.unconfirmed, gpu.absent, gpu.unknown_slices, host.not_ready, host.busy, agent.timeout, those of the API when it
 refuses to bind, and those of the helper and the kernel, as capacity.none, host.unwritable, slice.open or
 executor.failed.
@@ -28,7 +28,7 @@ from vgpumgr_agent.hookproto import PREPARE_LIMIT_S, HookRefusedError
 from vgpumgr_agent.permits import Permits
 from vgpumgr_agent.placing import called
 from vgpumgr_agent.released import Released
-from vgpumgr_agent.store import Store
+from vgpumgr_agent.store import COPIED, Store
 
 log = logging.getLogger(__name__)
 
@@ -263,6 +263,7 @@ class Hooks:
         while True:
             try:
                 with self._turn(deadline), ExitStack() as undo:
+                    self._require_own_machine()
                     self._find_cards(uuids)
                     for uuid in uuids:
                         with _about(uuid):
@@ -278,6 +279,14 @@ class Hooks:
                     raise
                 earlier = refused
             time.sleep(_RETRY_PAUSE_S)
+
+    def _require_own_machine(self) -> None:
+        """A copy of a host's disk has its claims, too, and would use them twice."""
+        if not self._store.placed:
+            with _refusing():
+                self._look()
+        if self._store.copied:
+            raise HookRefusedError("host.copied", COPIED)
 
     def _find_cards(self, uuids: Sequence[UUID]) -> None:
         """Since the last look somebody may have opened the host, which was off, or have plugged a card in."""

@@ -37,6 +37,7 @@ class State:
     unusable: Sequence[Unusable] = ()
     problems: int
     unkept: int = 0
+    copied: bool = False
     api_reachable: bool
     contact_s: float | None
     certificate_s: float | None
@@ -74,6 +75,7 @@ def _agent(state: State) -> Iterable[Family]:
     told = [({"kind": kind, "result": result}, float(count)) for (kind, result), count in sorted(state.told.items())]
     yield "counter", "vgpumgr_agent_told_total", "Reports and heartbeats, by result.", told
     yield "gauge", "vgpumgr_agent_problems", "What the log has named and is so still.", [({}, state.problems)]
+    yield "gauge", "vgpumgr_agent_copied", "Whether its state is another machine's.", [({}, state.copied)]
     unkept = "How much of its memory cannot be written to disk: desired state, usage."
     yield "gauge", "vgpumgr_agent_unkept", unkept, [({}, state.unkept)]
     unusable = [({"gpu": found.gpu, "code": str(found.code)}, 1.0) for found in state.unusable]

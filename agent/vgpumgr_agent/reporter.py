@@ -99,7 +99,7 @@ class Reporter:
                     self._guard.wait(1.0)
                 report, self._waiting = self._waiting, None
             credentials = self._store.credentials
-            if report is None or credentials is None:
+            if report is None or credentials is None or self._store.copied:
                 continue
             before, trouble = trouble, ""
             try:

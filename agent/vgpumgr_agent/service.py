@@ -41,7 +41,7 @@ from vgpumgr_agent.meter_store import Meter
 from vgpumgr_agent.reconcile import Action, Orphans, Wanted, bindings, lacking, orphans, plan
 from vgpumgr_agent.released import Released
 from vgpumgr_agent.reporter import Reporter
-from vgpumgr_agent.store import Store
+from vgpumgr_agent.store import COPIED, Store
 
 log = logging.getLogger(__name__)
 
@@ -203,6 +203,7 @@ class Agent:
     def _look(self) -> Observed:
         """Look at this host, and note where its cards are. BackendError."""
         observed = self._meter.watch(self._backend.observe)
+        self._store.on_machine(observed.machine)
         others = self._others()
         cards = placing.cards_of(observed, others)
         self._store.see(cards)
@@ -238,7 +239,8 @@ class Agent:
         self._watch_executors(observed)
         self._prove(kept, observed)
         absent = placing.absent(kept.wanted().slices, self._store.cards) if kept else []
-        total.refusals = [*refusals, *absent, *total.refusals, *_unclaimed(kept, observed)]
+        copied = [COPIED] if self._store.copied else []
+        total.refusals = [*copied, *refusals, *absent, *total.refusals, *_unclaimed(kept, observed)]
         self._note([*total.refusals, *(f"slice {uuid}: {error}" for uuid, error in total.slices.items())])
         self._show(observed)
         self._seq += 1
@@ -272,7 +274,7 @@ class Agent:
     def _plan(self, kept: Kept | None, observed: Observed) -> list[Action]:
         released = self._released.all()
         self._released.keep_only(observed.slices, known=released)
-        if kept is None:
+        if kept is None or self._store.copied:
             return []
         wanted = kept.wanted()
         overdue = self._grace.overdue(orphans(wanted, observed) if self._store.fresh() else Orphans())
@@ -310,6 +312,7 @@ class Agent:
             executors=self._executors,
             problems=len(self._problems),
             unkept=len(self._unkept()),
+            copied=self._store.copied,
             api_reachable=not self.control_plane.trouble,
             contact_s=self._store.contact_s,
             certificate_s=self._store.certificate_s,

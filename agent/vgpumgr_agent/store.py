@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from vgpumgr.wire.fleet import Desired, DesiredGroup, DesiredSlice
 from vgpumgr_agent import documents, faults, placing
 from vgpumgr_agent.documents import Claim, Clock, Kept, Stamp
-from vgpumgr_agent.files import write_durably
+from vgpumgr_agent.files import remove_durably, write_durably
 from vgpumgr_agent.placing import Cards
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,12 @@ FRESH_S = 120.0
 _CREDENTIALS_BYTES = 16 << 10
 """More than a certificate, its key and a token take."""
 
-_DESIRED, _CONTACT = "desired.json", "contact.json"
+_DESIRED, _CONTACT, _MACHINE = "desired.json", "contact.json", "machine.json"
+
+COPIED = (
+    "this machine has the state of another one, as after a copy of its disk: it asks the API for nothing, and no VM "
+    "starts with a slice; have it enrolled as a host of its own, or this host re-enrolled if its hardware was replaced"
+)
 
 
 class StateError(Exception):
@@ -57,6 +62,14 @@ class Certificate(BaseModel):
         """Whether to ask for the next one; also if nobody knows how old it is. The clock's date does not matter."""
         age_s = self.obtained.age_s(now)
         return age_s is None or age_s >= self.renew_after_s
+
+
+class Machine(BaseModel):
+    """Which machine this state belongs to, see `Sysfs.machine`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    machine: str
 
 
 class Credentials(BaseModel):
@@ -89,6 +102,7 @@ class Store:
         self._fenced_at = 0
         self._unwritten: dict[str, str] = {}
         self._answered: Stamp | None = None
+        self._here: str | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock_file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -102,6 +116,7 @@ class Store:
         try:
             self._kept = self._written = documents.load(directory / _DESIRED)
             self._contact = self._load(_CONTACT, Stamp)
+            self._machine = self._load(_MACHINE, Machine)
             self.credentials = self._load("credentials.json", Credentials)
             self.agent_epoch = self._next_epoch()
         except OSError as error:
@@ -135,6 +150,36 @@ class Store:
         """Keep what the host is known by, readable by the agent's user only. OSError."""
         write_durably(self._directory / "credentials.json", credentials.model_dump_json() + "\n")
         self.credentials = credentials
+
+    # ---- which machine this is
+
+    def on_machine(self, machine: str) -> None:
+        """Note on which machine this agent runs, empty if nobody can tell. The first one has what is kept."""
+        with self._guard:
+            self._here = machine
+            if machine and (self._machine is None or _MACHINE in self._unwritten):
+                self._machine = Machine(machine=machine) if self._machine is None else self._machine
+                self._save(_MACHINE, self._machine)
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is known on which machine this agent runs, as far as it can be."""
+        return self._here is not None
+
+    @property
+    def copied(self) -> bool:
+        """Whether what is kept belongs to another machine than this one."""
+        with self._guard:
+            return bool(self._here) and self._machine is not None and self._machine.machine != self._here
+
+    def adopt_machine(self) -> None:
+        """What is kept belongs to this machine from now on: it was enrolled anew."""
+        with self._guard:
+            self._machine = Machine(machine=self._here) if self._here else None
+            if self._machine is None:
+                remove_durably(self._directory / _MACHINE)
+            else:
+                self._save(_MACHINE, self._machine)
 
     def certificate_file(self, certificate: Certificate) -> Path:
         """Return a file with key and certificate for TLS, made anew from what is kept. OSError."""

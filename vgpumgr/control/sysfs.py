@@ -4,7 +4,9 @@
 Writing needs root. Every refusal is a RefusedError whose `field` is the attribute that was written.
 """
 
+import contextlib
 import errno
+import hashlib
 import os
 import re
 import time
@@ -70,6 +72,11 @@ class HostPaths:
     def mdev_types(self, address: str) -> Path:
         """Directory of a GPU's memory classes."""
         return self.pci_device(address) / "mdev_supported_types"
+
+    @property
+    def machine(self) -> tuple[Path, Path]:
+        """What tells this machine from others: the installation's name for it, and the firmware's, for root only."""
+        return self.root / "etc/machine-id", self.root / "sys/class/dmi/id/product_uuid"
 
     @property
     def boot_id(self) -> Path:
@@ -300,6 +307,14 @@ class Sysfs:
     def boot_id(self) -> str:
         """Return what tells this boot of the host from all others. OSError."""
         return self.paths.boot_id.read_text().strip()
+
+    def machine(self) -> str:
+        """Return what tells this machine from one that its disk is copied to; empty if nothing does. For root only."""
+        names = []
+        for path in self.paths.machine:
+            with contextlib.suppress(OSError):
+                names.append(path.read_text(errors="replace").strip().lower())
+        return hashlib.sha256(" ".join(names).encode()).hexdigest() if any(names) else ""
 
     # ---- files
 

@@ -149,10 +149,11 @@ class ObservedExecutor:
 class Observed:
     """Everything that is there. `stale_records`: of ours that do not exist; `removing`: on their way out.
 
-    `executors`: those that were started, by slice, which may be gone.
+    `executors`: those that were started, by slice, which may be gone. `machine`: see `Sysfs.machine`.
     """
 
     boot_id: UUID
+    machine: str = ""
     gpus: Mapping[str, ObservedGpu] = field(default_factory=dict)
     groups: Mapping[GroupKey, ObservedGroup] = field(default_factory=dict)
     slices: Mapping[UUID, ObservedSlice] = field(default_factory=dict)

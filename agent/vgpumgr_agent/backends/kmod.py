@@ -124,6 +124,7 @@ def _observed(answer: dict[str, Any]) -> Observed:
     groups = [_group(found) for found in answer["groups"]]
     return Observed(
         boot_id=UUID(answer["boot_id"]),
+        machine=str(answer["machine"]),
         gpus={found["name"]: _gpu(found) for found in answer["gpus"]},
         groups={(group.gpu, group.tenant): group for group in groups},
         slices=slices,

@@ -81,7 +81,7 @@ def observe(
     removing: Sequence[str],
     executors: Callable[[], Sequence[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Return boot id, GPUs, groups, slices, records, executors. VgpumgrError.
+    """Return boot id, machine, GPUs, groups, slices, records, executors. VgpumgrError.
 
     Permits are read before the kernel's list of slices: a permit that has gone by then has expired, or its slice is
     seen open. Executors are read last: the slice of one may have been made meanwhile.
@@ -97,6 +97,7 @@ def observe(
                 permits.pop(uuid, None)
     answer: dict[str, Any] = {
         "boot_id": sysfs.boot_id(),
+        "machine": sysfs.machine(),
         "gpus": [_gpu(sysfs, gpu) for gpu in control.gpus()],
         "groups": [_members(group, _GROUP) for group in control.tenants()],
         "slices": [
