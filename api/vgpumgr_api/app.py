@@ -21,6 +21,7 @@ from vgpumgr_api.feed import Feed
 from vgpumgr_api.heartbeats import Heartbeats
 from vgpumgr_api.lifecycle import Lifecycle
 from vgpumgr_api.limits import Limits
+from vgpumgr_api.methods import Methods
 from vgpumgr_api.observe.metrics import Metrics
 from vgpumgr_api.observe.tracing import Tracing
 from vgpumgr_api.oidc import Oidc
@@ -94,6 +95,7 @@ def create_app(
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
     document.install(app)
+    app.add_middleware(Methods)
     app.add_middleware(
         Envelope,
         lifecycle=app.state.lifecycle,

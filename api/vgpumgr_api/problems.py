@@ -6,7 +6,7 @@ caught by `vgpumgr_api.envelope`.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from vgpumgr.wire.problem import MEDIA_TYPE, STATUS, Code, Problem, Reason
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.faults import in_words
+from vgpumgr_api.methods import allowed_methods, is_action, names_action
 
 if TYPE_CHECKING:
     from vgpumgr_api.refused import Refused
@@ -129,9 +129,9 @@ async def _http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException) or error.status_code not in _BY_STATUS:
         raise error
     code, detail = _BY_STATUS[error.status_code]
-    if code is Code.METHOD_NOT_ALLOWED and _names_no_action(request):
+    if code is Code.METHOD_NOT_ALLOWED and names_action(request.scope["path"]) and not is_action(request.scope):
         code, detail = Code.ROUTE_UNKNOWN, "no such action; GET /openapi.json lists them"
-    headers = {"Allow": allowed_methods(request)} if code is Code.METHOD_NOT_ALLOWED else None
+    headers = {"Allow": allowed_methods(request.scope)} if code is Code.METHOD_NOT_ALLOWED else None
     return ProblemResponse(code, detail, request_id=request_id(request), headers=headers)
 
 
@@ -176,25 +176,3 @@ def _step(member: int | str) -> str:
     if isinstance(member, int):
         return f"[{member}]"
     return f".{member}" if member.isidentifier() and len(member) <= NAME_MAX else f"[{json.dumps(member[:NAME_MAX])}]"
-
-
-def allowed_methods(request: Request) -> str:
-    """Every method that some route takes at this path; Starlette names those of the first route only."""
-    methods: set[str] = set()
-    for route in _routes_there(request):
-        methods |= route.methods
-    return ", ".join(sorted(methods))
-
-
-def _routes_there(request: Request) -> Iterator[Any]:
-    """Every route of this path, whatever the method."""
-    for route in request.app.routes:
-        match, _ = route.matches({**request.scope, "method": ""})
-        if match is not Match.NONE:
-            yield route
-
-
-def _names_no_action(request: Request) -> bool:
-    """Whether the path ends as in `h1:drian`: then it was an action that was meant, and no object of that name."""
-    ends = (route.path_format.rpartition("/")[2] for route in _routes_there(request))
-    return ":" in request.scope["path"].rpartition("/")[2] and not any(":" in end for end in ends)

@@ -23,6 +23,8 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from vgpumgr.wire.problem import Code
 from vgpumgr_api.call import (
@@ -39,6 +41,7 @@ from vgpumgr_api.call import (
 )
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.headers import announces_body, field_refusal, refuse_repeated_headers, require_json
+from vgpumgr_api.methods import is_action, names_action
 from vgpumgr_api.reader import Reader, ReadRequest
 from vgpumgr_api.services.actors import Actor, require_scope
 
@@ -50,6 +53,13 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 class PublicRoute(APIRoute):
     """A route that anybody may call, or that knows its callers by itself."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As Starlette's, for whom `h1:drain` would also be an object's name."""
+        match, child = super().matches(scope)
+        if match is not Match.NONE and not names_action(self.path_format) and is_action(scope):
+            return Match.NONE, {}
+        return match, child
 
     def get_route_handler(self) -> Handler:
         if not inspect.iscoroutinefunction(self.endpoint):

@@ -33,6 +33,8 @@ MATCHED_NOTHING = {
 }
 """Filters whose other values are those of nothing: they found nothing before, and who is told so was wrong before."""
 
+IF_MATCH, GENERATION_REQUIRED = "header.If-Match", "generation.required"
+
 LOWER, UPPER = ("minimum", "minLength", "minItems"), ("maximum", "maxLength", "maxItems")
 
 
@@ -115,9 +117,14 @@ class _Comparison:
             if parameter not in before:
                 yield Change(needed, f"{where}: new{', and needed' if needed else ''}")
                 continue
-            if needed and not before[parameter].get("required", False):
+            schema = before[parameter]["schema"]
+            # Who did not send it was refused with that, and null is no header.
+            was_needed = parameter == IF_MATCH and GENERATION_REQUIRED in _codes(self._old, old)
+            if was_needed and needed:
+                schema, _ = _without_null(self._old, schema)
+            elif needed and not before[parameter].get("required", False):
                 yield Change(True, f"{where}: needed now")
-            yield from self._schema(where, before[parameter]["schema"], after[parameter]["schema"], sent=True)
+            yield from self._schema(where, schema, after[parameter]["schema"], sent=True)
 
     def _bodies(self, name: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[Change]:
         if old is None or new is None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
-from vgpumgr_api import document
+from vgpumgr_api import document, document_problems
 from vgpumgr_api.app import create_app
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.event_stream import POSITION
@@ -134,13 +134,28 @@ def test_every_answer_declares_its_headers(app: FastAPI) -> None:
     assert {each.split()[1] for each in declared["Allow"]} == {"default"}
 
 
+def _form(schema: dict[str, Any]) -> str:
+    return str(schema.get("anyOf", [schema])[0]["pattern"])
+
+
+def test_if_match_is_required_where_nothing_is_done_without_it(app: FastAPI) -> None:
+    codes, needed = document_problems.known_codes(), {}
+    for path in app.openapi()["paths"].values():
+        for operation in path.values():
+            for each in operation.get("parameters", ()):
+                if each["name"] == "If-Match":
+                    needed[operation["operationId"]] = (each["required"], "anyOf" in each["schema"])
+    assert needed == {name: (True, False) if "generation.required" in codes[name] else (False, True) for name in needed}
+    assert len([name for name, (required, _) in needed.items() if required]) == 10
+
+
 def test_headers_of_requests_have_the_form_that_is_enforced(app: FastAPI) -> None:
     forms: dict[str, set[str]] = {}
     for path in app.openapi()["paths"].values():
         for operation in path.values():
             for each in operation.get("parameters", ()):
                 if each["in"] == "header":
-                    forms.setdefault(each["name"], set()).add(each["schema"]["anyOf"][0]["pattern"])
+                    forms.setdefault(each["name"], set()).add(_form(each["schema"]))
     assert forms == {
         "Idempotency-Key": {f"^{KEY.pattern}$"},
         "If-Match": {ETAG},
