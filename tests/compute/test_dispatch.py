@@ -15,6 +15,7 @@ from tests.compute.dispatch_rig import (
     INVALID_COMMAND_QUEUE,
     INVALID_EVENT,
     INVALID_EVENT_WAIT_LIST,
+    INVALID_GLOBAL_WORK_SIZE,
     INVALID_KERNEL_ARGS,
     INVALID_MEM_OBJECT,
     INVALID_OPERATION,
@@ -143,6 +144,13 @@ def test_long_values_and_local_memory_are_passed(driver: Driver) -> None:
         assert driver.run("READ_BUFFER", queue=1, memory=2, target_offset=0, target_bytes=64) == 0
         expected = [last + n for n in (7, 6, 5, 4, 3, 2, 1, 0)] * 2
         assert list(struct.unpack("=16f", driver.get(0, 64))) == expected
+
+
+@pytest.mark.parametrize("local", [{}, {"has": 2, "local": [1, 1, 0]}])
+def test_a_launch_has_fewer_groups_than_pocl_can_count(driver: Driver, local: dict[str, object]) -> None:
+    launch = add(1) | {"dimensions": 2, "global": [1 << 16, 1 << 16, 0]} | local
+    assert driver.run("LAUNCH", **launch) == INVALID_GLOBAL_WORK_SIZE
+    assert contents(driver) == list(range(COUNT))
 
 
 def test_an_offset_moves_a_launch(driver: Driver) -> None:

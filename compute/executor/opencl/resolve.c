@@ -151,6 +151,23 @@ static cl_int resolve_argument(struct vgpu_backend *backend, struct command *com
 	return CL_INVALID_ARG_VALUE;
 }
 
+/*
+ * PoCL counts groups in 32 bits, and divides by what is left of their number. Where it chooses
+ * the groups' size, it may choose 1.
+ */
+static bool has_few_groups(const struct vgpu_cl_launch *m)
+{
+	uint64_t groups = 1;
+
+	for (uint32_t i = 0; i < m->dimensions; i++) {
+		uint64_t local = m->has & 2 && m->local[i] ? m->local[i] : 1;
+
+		if (__builtin_mul_overflow(groups, m->global[i] / local, &groups))
+			return false;
+	}
+	return groups <= UINT32_MAX;
+}
+
 static bool resolve_launch(struct vgpu_backend *backend, struct command *command,
 			   const uint32_t **waits, cl_int *error)
 {
@@ -175,6 +192,8 @@ static bool resolve_launch(struct vgpu_backend *backend, struct command *command
 	for (uint32_t i = 0; !*error && i < m->dimensions; i++)
 		if (__builtin_mul_overflow(items, m->global[i], &items))
 			*error = CL_INVALID_GLOBAL_WORK_SIZE;
+	if (!*error && !has_few_groups(m))
+		*error = CL_INVALID_GLOBAL_WORK_SIZE;
 	if (!*error)
 		expect(backend, command,
 		       (uint32_t)(kernel->hash >> 32 ^ kernel->hash) + log2_of(items), 0);
