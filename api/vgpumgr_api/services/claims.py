@@ -15,6 +15,7 @@ from vgpumgr_api.db.database import now
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import claim_rows, events, grants, idempotency, progress, quotas, reservations
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_change, require_tenant, unknown
+from vgpumgr_api.services.enforcement import Timeslice
 from vgpumgr_api.services.generations import IfMatch, bump, bump_claimed, refuse_other
 from vgpumgr_api.services.idempotency import Begun, Once
 from vgpumgr_api.services.lookup import Claiming, claiming, host_wanted, named_by, on_host, profile_named, tenant_named
@@ -246,7 +247,7 @@ def _answer(
             tenant=who.tenant.name,
             profile=profile.name,
             host=place.host,
-            quota_us=standings[-1].timeslice_us,
+            timeslice=Timeslice(us=standings[-1].timeslice_us, max_us=min(each.timeslice_max_us for each in standings)),
             owners=[each.use for each in standings],
         )
     )

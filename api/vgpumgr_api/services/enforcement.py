@@ -18,6 +18,15 @@ CAP_PERIOD_MIN_US = 10_000
 CAP_PERIOD_MAX_US = 1_000_000
 CAP_PERIOD_TIMESLICES = 10
 
+TIMESLICE_US_DEFAULT = 2000
+"""What each tenant begins with."""
+
+SWITCHES_PER_DEFAULT_TIMESLICE = 50
+"""So that switches take 2 % of a GPU's time where nobody has chosen a timeslice."""
+
+SUITED_TIMESLICE_US_MAX = 10_000
+"""A longer one makes tenants wait for more than it saves."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
@@ -117,9 +126,24 @@ def counted_permille(share_permille: int, fair_ratio_permille: int) -> int:
     return -(-share_permille * PERMILLE // fair_ratio_permille)
 
 
-def effective_timeslice_us(quota_us: int, gpu_min_us: int) -> int:
-    """Returns a timeslice that the GPU accepts."""
-    return min(max(quota_us, gpu_min_us), TIMESLICE_US_MAX)
+@dataclass(frozen=True, kw_only=True)
+class Timeslice:
+    """A tenant's timeslice. `max_us`: the most that the tenant, and its account, may have."""
+
+    us: int
+    max_us: int
+
+
+def effective_timeslice_us(own: Timeslice, gpu_min_us: int, switch_cost_us: int) -> int:
+    """Returns a timeslice that the GPU accepts.
+
+    A tenant that has the timeslice that all begin with has never chosen one; it gets what suits the GPU.
+    """
+    wanted_us = own.us
+    if wanted_us == TIMESLICE_US_DEFAULT:
+        suited_us = min(SWITCHES_PER_DEFAULT_TIMESLICE * switch_cost_us, SUITED_TIMESLICE_US_MAX)
+        wanted_us = max(wanted_us, min(suited_us, own.max_us))
+    return min(max(wanted_us, gpu_min_us), TIMESLICE_US_MAX)
 
 
 def reserved_permille(counted: int, max_chunk_us: int, reserve_period_us: int) -> int:

@@ -39,6 +39,7 @@ SHOWN = (
     Gpu.id,
     Gpu.address,
     Gpu.timeslice_min_us,
+    Gpu.switch_cost_us,
     Gpu.max_chunk_us,
     Gpu.policy,
     Gpu.backend,
@@ -57,6 +58,7 @@ class PlacedGpu:
     id: UUID
     address: str
     timeslice_min_us: int
+    switch_cost_us: int
     max_chunk_us: int
     policy: str
     backend: str
@@ -144,6 +146,7 @@ def placed(row: Row[*tuple[Any, ...]]) -> PlacedGpu:
         id=row.id,
         address=row.address,
         timeslice_min_us=row.timeslice_min_us,
+        switch_cost_us=row.switch_cost_us,
         max_chunk_us=row.max_chunk_us,
         policy=row.policy,
         backend=row.backend,

@@ -63,14 +63,18 @@ Owners = Sequence[tuple[models.Tenant, str]]
 
 @dataclass(frozen=True)
 class Standing:
-    """What an owner may use and uses, and what its tenants' timeslice is."""
+    """What an owner may use and uses, and what its tenants' timeslice is, and may be."""
 
     use: Use
     timeslice_us: int
+    timeslice_max_us: int
 
 
 _QUOTAS = table_of(models.Quota)
-_STANDING = (_QUOTAS.c.share_limit, _QUOTAS.c.scaled_used, _QUOTAS.c.timeslice_us)
+_STANDING = (
+    *(_QUOTAS.c.share_limit, _QUOTAS.c.scaled_used),
+    *(_QUOTAS.c.timeslice_us, _QUOTAS.c.timeslice_max_us),
+)
 
 
 def _charging(role: str) -> ReturningUpdate[*tuple[Any, ...]]:
@@ -104,7 +108,7 @@ _CHARGE_BOTH = _charging_both()
 
 def standing(row: Row[*tuple[Any, ...]]) -> Standing:
     """Reads a row that has `_STANDING`."""
-    return Standing(Use(limit=row.share_limit, used=row.scaled_used), row.timeslice_us)
+    return Standing(Use(limit=row.share_limit, used=row.scaled_used), row.timeslice_us, row.timeslice_max_us)
 
 
 def list_quotas(session: Session, actor: Actor, page: PageRequest, *, account: str | None = None) -> Page[Quota]:
@@ -170,7 +174,7 @@ def patch_quota(session: Session, actor: Actor, tenant: str, patch: QuotaPatch, 
     )
     scaled = "share_permille" in changed and set_scale(quota, limit_before=before["share_permille"])
     session.flush()
-    if "timeslice_us" in changed or scaled:
+    if changed.keys() & {"timeslice_us", "timeslice_max_us"} or scaled:
         bump(session, hosts_of(session, owner.id))
     return _answers(session, [(quota, owner.name)])[0]
 

@@ -15,7 +15,14 @@ from vgpumgr.wire.resources import Enforcement, Level, Observation, ObservedExec
 from vgpumgr_api.db import models
 from vgpumgr_api.db.observations import SliceObservation
 from vgpumgr_api.db.progress import SliceProgress
-from vgpumgr_api.services.enforcement import Use, counted_permille, effective_timeslice_us, enforced_permille, means_of
+from vgpumgr_api.services.enforcement import (
+    Timeslice,
+    Use,
+    counted_permille,
+    effective_timeslice_us,
+    enforced_permille,
+    means_of,
+)
 
 Part = Row[*tuple[Any, ...]]
 """What is shown of one table, by the names of its columns."""
@@ -31,7 +38,7 @@ _SLICE: Bundle[Any] = Bundle(
 _GPU: Bundle[Any] = Bundle(
     "gpu",
     *(_gpu.id, _gpu.address, _gpu.timeslice_min_us, _gpu.max_chunk_us, _gpu.policy, _gpu.backend),
-    *(_gpu.present, _gpu.engine, _gpu.uuid, _gpu.serial, _gpu.pci_ids),
+    *(_gpu.switch_cost_us, _gpu.present, _gpu.engine, _gpu.uuid, _gpu.serial, _gpu.pci_ids),
 )
 _OBSERVED: Bundle[Any] = Bundle(
     "observed",
@@ -66,6 +73,8 @@ class SeenGpu(Protocol):
     def address(self) -> str: ...
     @property
     def timeslice_min_us(self) -> int: ...
+    @property
+    def switch_cost_us(self) -> int: ...
     @property
     def max_chunk_us(self) -> int: ...
     @property
@@ -114,6 +123,8 @@ def views() -> Select[*tuple[Any, ...]]:
             _OWN.scaled_used,
             _ACCOUNT.share_limit,
             _ACCOUNT.scaled_used,
+            _OWN.timeslice_max_us,
+            _ACCOUNT.timeslice_max_us,
             _OBSERVED,
             _PROGRESS,
             _LIMITS,
@@ -132,15 +143,18 @@ def views() -> Select[*tuple[Any, ...]]:
 def view(row: Row[*tuple[Any, ...]]) -> View:
     """Reads a row of `views()`."""
     claim, gpu, tenant, profile, host, timeslice_us, limit, used, account_limit, account_used = row[:10]
+    own_max_us, account_max_us = row[10:12]
     # Where an outer join found nothing, all is null.
     observed = None if row.observed.reported_at is None else row.observed
     progress = None if row.progress.state is None else row.progress
+    timeslice = Timeslice(us=timeslice_us, max_us=own_max_us)
     owners = [Use(limit=limit, used=used)]
     if account_limit is not None:
+        timeslice = Timeslice(us=timeslice_us, max_us=min(own_max_us, account_max_us))
         owners.append(Use(limit=account_limit, used=account_used))
     names = {"tenant": tenant, "profile": profile, "host": host}
     parts = {"observed": observed, "progress": progress, "limits": row.limits}
-    return seen(claim, gpu, **names, quota_us=timeslice_us, owners=owners, **parts)
+    return seen(claim, gpu, **names, timeslice=timeslice, owners=owners, **parts)
 
 
 def seen(
@@ -150,20 +164,20 @@ def seen(
     tenant: str,
     profile: str,
     host: str,
-    quota_us: int,
+    timeslice: Timeslice,
     owners: Sequence[Use],
     observed: Part | None = None,
     progress: Part | None = None,
     limits: Part | None = None,
 ) -> View:
-    """A claim as its surroundings make it. `quota_us`: its tenant's timeslice; `owners`: that and its account."""
+    """A claim as its surroundings make it. `timeslice`: its tenant's; `owners`: that and its account."""
     return View(
         slice=claim,
         gpu=gpu,
         tenant=tenant,
         profile=profile,
         host=host,
-        timeslice_us=effective_timeslice_us(quota_us, gpu.timeslice_min_us),
+        timeslice_us=effective_timeslice_us(timeslice, gpu.timeslice_min_us, gpu.switch_cost_us),
         permille=enforced_permille(counted_permille(claim.share_permille, claim.fair_ratio_permille), owners),
         observed=observed,
         progress=progress,

@@ -15,12 +15,11 @@ from vgpumgr_api.db.reservations import Reservation
 from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import events
 from vgpumgr_api.services.actors import Actor, reachable_tenants, require_operator, require_tenant
+from vgpumgr_api.services.enforcement import TIMESLICE_US_DEFAULT
 from vgpumgr_api.services.generations import IfMatch, refuse_other
 from vgpumgr_api.services.in_use import refuse_projects, refuse_reservations, refuse_slices
 from vgpumgr_api.services.lookup import named_by, of_account, refuse_duplicate, remove, tenant_named
 from vgpumgr_api.services.paging import PageRequest, fetch
-
-DEFAULT_TIMESLICE_US = 2000
 
 _ACCOUNT = aliased(models.Tenant)
 
@@ -51,7 +50,7 @@ def list_tenants(
 def create_tenant(session: Session, actor: Actor, request: TenantCreate) -> Tenant:
     """Makes a tenant with a quota of nothing; a project gets a timeslice that its account allows. Operators only."""
     require_operator(actor)
-    account, timeslice_us = None, DEFAULT_TIMESLICE_US
+    account, timeslice_us = None, TIMESLICE_US_DEFAULT
     if request.account is not None:
         with named_by("$.account"):
             account = tenant_named(session, request.account)

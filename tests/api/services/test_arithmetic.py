@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from vgpumgr_api.services.enforcement import (
     Cap,
     Part,
+    Timeslice,
     Use,
     effective_timeslice_us,
     enforced_permille,
@@ -129,6 +130,17 @@ def test_a_strict_slice_among_fair_ones_is_capped_alone() -> None:
 
 
 def test_a_timeslice_is_one_that_the_gpu_takes() -> None:
-    assert effective_timeslice_us(2000, 100) == 2000
-    assert effective_timeslice_us(200, 1000) == 1000
-    assert effective_timeslice_us(200, 10**9) == 1_000_000
+    assert effective_timeslice_us(Timeslice(us=3000, max_us=10**6), 100, 0) == 3000
+    assert effective_timeslice_us(Timeslice(us=200, max_us=10**6), 1000, 0) == 1000
+    assert effective_timeslice_us(Timeslice(us=200, max_us=10**6), 10**9, 0) == 1_000_000
+
+
+def test_a_timeslice_that_nobody_chose_is_fifty_switches_of_the_gpu_and_10_ms_at_most() -> None:
+    assert effective_timeslice_us(Timeslice(us=2000, max_us=10**6), 100, 0) == 2000
+    assert effective_timeslice_us(Timeslice(us=2000, max_us=10**6), 100, 10) == 2000
+    assert effective_timeslice_us(Timeslice(us=2000, max_us=10**6), 2600, 130) == 6500
+    assert effective_timeslice_us(Timeslice(us=2000, max_us=10**6), 4300, 215) == 10_000
+    # What is chosen stays, and so does what a tenant may have at most; a GPU that takes no less comes first.
+    assert effective_timeslice_us(Timeslice(us=3000, max_us=10**6), 2600, 130) == 3000
+    assert effective_timeslice_us(Timeslice(us=2000, max_us=4000), 2600, 130) == 4000
+    assert effective_timeslice_us(Timeslice(us=2000, max_us=2500), 2600, 130) == 2600

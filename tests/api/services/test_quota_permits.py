@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import explain, profiles, quotas, tenants, tokens
 from vgpumgr_api.services.actors import Actor, authenticate
-from vgpumgr_api.services.tenants import DEFAULT_TIMESLICE_US
+from vgpumgr_api.services.enforcement import TIMESLICE_US_DEFAULT
 
 from tests.api.concurrency.uncommitted import behind
 from tests.api.services.refusals import refused
@@ -174,7 +174,7 @@ def test_a_range_that_is_upside_down_is_told_as_that(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "given"), [(100, 1000, 1000), (5000, 9000, 5000), (1000, 5000, DEFAULT_TIMESLICE_US)]
+    ("low", "high", "given"), [(100, 1000, 1000), (5000, 9000, 5000), (1000, 5000, TIMESLICE_US_DEFAULT)]
 )
 def test_a_new_project_begins_with_a_timeslice_of_its_accounts_range(
     world: World, low: int, high: int, given: int
