@@ -32,6 +32,7 @@ def initialise(config: Config) -> TokenCreated:
         _create(file)
     database = Database(config.database)
     try:
+        database.require_own_processes()
         if schema.revision(database) is None:
             schema.upgrade(database)
         schema.require_current(database)
@@ -58,6 +59,7 @@ def migrate(config: Config) -> str:
         installation.migrated(connection, ACTOR, at=database.clock(), before=before, step=step)
 
     try:
+        database.require_own_processes()
         schema.upgrade(database, make=False, after=note)
         return done
     except DBAPIError as error:
@@ -70,6 +72,7 @@ def checked(config: Config) -> Database:
     """Returns the database if its tables are this program's; the caller closes it."""
     database = _opened(config)
     try:
+        database.require_own_processes()
         schema.require_current(database)
         if not database.run(installation.is_made, read_only=True):
             raise AdminError("the database was not made to its end; run: vgpumgr-api init")
@@ -118,6 +121,7 @@ def restore(config: Config, file: Path, *, force: bool) -> tuple[Header, UUID]:
         _create(place)
     database = Database(config.database)
     try:
+        database.require_own_processes()
         return restoring.restore(database, file, ACTOR, force=force)
     except DBAPIError as error:
         raise unreachable(error) from error

@@ -21,6 +21,7 @@ from vgpumgr_api.admin import AdminError
 from vgpumgr_api.agent_ca import CaError
 from vgpumgr_api.backups.file import BackupError, Header
 from vgpumgr_api.config import DEFAULT_PATH, Config, ConfigError, load
+from vgpumgr_api.db.pooler import PoolerError
 from vgpumgr_api.db.schema import SchemaError
 from vgpumgr_api.errors import Refusal
 
@@ -69,7 +70,7 @@ def main(arguments: list[str]) -> int:
                 _rotate_agent_ca(config, chosen)
             case "serve":
                 _serve(config)
-    except (AdminError, BackupError, CaError, ConfigError, ListenError, SchemaError) as error:
+    except (AdminError, BackupError, CaError, ConfigError, ListenError, PoolerError, SchemaError) as error:
         return _fail(str(error))
     except Refusal as error:
         return _fail(error.detail)

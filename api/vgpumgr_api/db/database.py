@@ -13,7 +13,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from vgpumgr.wire.problem import Code
-from vgpumgr_api.db import file, served
+from vgpumgr_api.db import file, pooler, served
 from vgpumgr_api.db.clock import ServerClock, machine_clock
 from vgpumgr_api.db.file import DatabaseFile
 from vgpumgr_api.db.trouble import Condition, Trouble, first_line, trouble_of, unusable
@@ -249,6 +249,15 @@ class Database:
         finally:
             self._writer.release()
 
+    def require_own_processes(self) -> None:
+        """Raises PoolerError where connections do not keep their settings. For the start of whoever uses it."""
+        for attempt in range(1, ATTEMPTS + 1) if not self.is_sqlite else ():
+            try:
+                return pooler.require_own_process(self.engine)
+            except DBAPIError as error:  # whoever migrates ends the connections of others
+                if not lost(error) or attempt == ATTEMPTS:
+                    raise
+
     def close(self) -> None:
         """Closes all connections that are not in use."""
         self.engine.dispose()
@@ -340,11 +349,21 @@ def _postgresql_engine(url: URL, *, serving: bool) -> Engine:
         pool_use_lifo=True,
         connect_args={
             "connect_timeout": int(WAIT_S),
-            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         },
     )
+    _set(engine, settings)
     _ask_the_rested(engine)
     return engine
+
+
+def _set(engine: Engine, settings: Mapping[str, int | str]) -> None:
+    """Holds for each session. Not as options of its start: poolers refuse those, or lose them and say nothing."""
+    chosen = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+
+    @event.listens_for(engine, "connect")
+    def set_all(connection: Any, _record: object) -> None:
+        connection.execute(f"SELECT {chosen}")
+        connection.commit()
 
 
 def _ask_the_rested(engine: Engine) -> None:
