@@ -60,6 +60,7 @@ def fail(check: str, found: str, todo: str) -> Finding:
 def local_checks(root: Path, *, virsh: Callable[[], str | None]) -> Iterator[Finding]:
     """Look at a host. `root`: another directory in tests. `virsh`: why libvirt does not answer, None if it does."""
     yield module(root)
+    yield from kernels(root)
     yield from gpus(root)
     yield from listed_gpus(root)
     yield preemption(root)
@@ -80,6 +81,25 @@ def module(root: Path) -> Finding:
     if not directory.is_dir():
         return fail("module", "vgpumgr.ko is not loaded", "`modprobe vgpumgr`; if that fails, `dkms status vgpumgr`")
     return ok("module", f"vgpumgr.ko {_read(directory / 'version') or '(no version)'} is loaded")
+
+
+def kernels(root: Path) -> Iterator[Finding]:
+    """Whether each kernel that this host may boot has the module; nothing where it is not known which those are."""
+    modules = root / "lib/modules"
+    installed = sorted(path.name for path in modules.glob("*") if (root / f"boot/vmlinuz-{path.name}").exists())
+    lacking = [
+        release for release in installed if "/vgpumgr.ko" not in (_read(modules / release / "modules.dep") or "")
+    ]
+    for release in lacking:
+        check, found = f"kernel {release}", "vgpumgr.ko is not built for it: after a boot into it no VM gets a slice"
+        if "CONFIG_VFIO_MDEV=" not in (_read(root / f"boot/config-{release}") or "CONFIG_VFIO_MDEV="):
+            yield warn(check, "it has no mediated devices (CONFIG_VFIO_MDEV)", f"remove linux-image-{release}")
+        elif not (modules / release / "build").exists():
+            yield warn(check, found, f"`apt-get install linux-headers-{release}`, and those of its flavour")
+        else:
+            yield warn(check, found, f"`dkms install vgpumgr/VERSION -k {release}` says why")
+    if installed and not lacking:
+        yield ok("kernels", f"the module is built for {', '.join(installed)}")
 
 
 def gpus(root: Path) -> Iterator[Finding]:

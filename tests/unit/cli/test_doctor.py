@@ -212,6 +212,35 @@ def test_what_is_wrong_is_found_with_what_to_do(
     assert findings[check][2]
 
 
+def kernel(
+    root: Path, release: str, *, built: bool, headers: bool = True, config: str = "CONFIG_VFIO_MDEV=m\n"
+) -> None:
+    """A kernel that the host may boot."""
+    write(root / f"boot/vmlinuz-{release}", "")
+    write(root / f"boot/config-{release}", config)
+    modules = root / "lib/modules" / release
+    write(modules / "modules.dep", "updates/dkms/vgpumgr.ko.xz: kernel/mdev.ko.xz\n" if built else "")
+    if headers:
+        (modules / "build").mkdir()
+
+
+def test_each_kernel_that_the_host_may_boot_is_looked_at(cli: Cli, root: Path) -> None:
+    kernel(root, "6.12.1-amd64", built=True)
+    kernel(root, "6.12.2-amd64", built=True)
+    (root / "lib/modules/6.12.0-amd64").mkdir()  # what was left of a kernel that was removed
+    status, findings = examine(cli, root)
+    assert (status, findings["kernels"]) == (0, ("ok", "the module is built for 6.12.1-amd64, 6.12.2-amd64", ""))
+    kernel(root, "6.12.3-amd64", built=False, headers=False)
+    kernel(root, "6.12.4-amd64", built=False)
+    kernel(root, "6.12.5-cloud-amd64", built=False, config="# CONFIG_VFIO_MDEV is not set\n")
+    status, findings = examine(cli, root)
+    assert status == 8
+    assert "kernels" not in findings
+    assert "linux-headers-6.12.3-amd64" in findings["kernel 6.12.3-amd64"][2]
+    assert "dkms install" in findings["kernel 6.12.4-amd64"][2]
+    assert "no mediated devices" in findings["kernel 6.12.5-cloud-amd64"][1]
+
+
 def test_a_listed_gpu_that_the_module_does_not_have_is_named_with_its_code(cli: Cli, root: Path) -> None:
     drivers = root / "sys/bus/pci/drivers"
     (root / f"sys/bus/pci/devices/{GPU}/driver").symlink_to(drivers / "vgpumgr")
