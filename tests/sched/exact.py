@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -60,14 +62,25 @@ class Level:
     def v(self) -> Fraction:
         if not self.members:
             return self.resting_v
-        weight = sum(party.weight for party in self.members)
-        return sum((party.weight * party.v for party in self.members), Fraction(0)) / weight
+        # Whole numbers over one denominator: a sum of fractions looks for a common divisor at every step.
+        common = math.lcm(*(party.v.denominator for party in self.members))
+        total = sum(party.weight * party.v.numerator * (common // party.v.denominator) for party in self.members)
+        return Fraction(total, common * sum(party.weight for party in self.members))
 
     def lag(self, party: Party) -> Fraction:
+        return self.lags([party])[0]
+
+    def lags(self, parties: Iterable[Party]) -> list[Fraction]:
         v = self.v
-        if not party.member:
-            return party.weight * (v - self.joining_v(party)[0])
-        return party.weight * (v - party.v)
+        return [party.weight * (v - (party.v if party.member else self.joining_v(party)[0])) for party in parties]
+
+    def copied(self) -> Level:
+        """One that goes on by itself, with parties of its own."""
+        of = {party: copy.copy(party) for party in (*self.parties, *self.members)}
+        level = copy.copy(self)
+        level.parties = [of[party] for party in self.parties]
+        level.members = [of[party] for party in self.members]
+        return level
 
     def least_v(self, party: Party) -> Fraction:
         """Credit counts from the furthest V has been: one joining with credit must not help others."""

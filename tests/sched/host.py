@@ -483,15 +483,12 @@ class Host:
     def check_lags(self) -> None:
         assert self.model is not None
         now = self.clock()
-        for tenant in self.tenants:
-            assert tenant.model is not None
+        models = [tenant.model for tenant in self.tenants if tenant.model is not None]
+        lags = self.model.lags(self.model.level, [model.party for model in models])
+        for tenant, model, (exact, slack) in zip(self.tenants, models, lags, strict=True):
             lag = self.core.group_lag_ns(tenant.core, now)
-            exact = self.model.level.lag(tenant.model.party)
-            slack = self.model.lag_slack(self.model.level, tenant.model.party)
             assert abs(lag - exact) <= slack, f"{tenant.name}: lag {lag}, exactly {float(exact)}"
-            inner = tenant.model.level
-            for device in tenant.devices:
-                assert device.model is not None
+            parties = [device.model.party for device in tenant.devices if device.model is not None]
+            for device, (inner, inner_slack) in zip(tenant.devices, self.model.lags(model.level, parties), strict=True):
                 lag = self.core.slice_lag_ns(device.core, now)
-                exact = inner.lag(device.model.party)
-                assert abs(lag - exact) <= self.model.lag_slack(inner, device.model.party), device.core.name
+                assert abs(lag - inner) <= inner_slack, device.core.name

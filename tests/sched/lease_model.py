@@ -7,7 +7,6 @@ the slice would really have been chosen again is checked when the run before end
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
@@ -284,7 +283,7 @@ class LeaseModel(Model):
         """Beyond doubt, after what is left of the run."""
         if any(not p.ready and not p.running for p in level.members):
             return False
-        then = copy.deepcopy(level)
+        then = level.copied()
         mine = next(p for p in then.members if p.name == party.name)
         then.charge(mine, max(0, self.run_timeslice - self.run_charged))
         then.new_request(mine)

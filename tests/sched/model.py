@@ -10,6 +10,7 @@ an error of `slack` and takes over the choice; everything else must be equal to 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -111,19 +112,22 @@ class Model:
         The pool of credit is a weight times a stretch of virtual time, of which each change of that weight rounds
         a unit of 2^-14 ns away.
         """
-        return 10 + level.roundings * (2 + Fraction(sum(party.weight for party in level.parties), 2**13))
+        weight = sum(party.weight for party in level.parties)
+        return Fraction((10 << 13) + level.roundings * ((2 << 13) + weight), 1 << 13)
 
-    def lag_slack(self, level: Level, party: Party) -> Fraction:
-        """The same for the lag of one party.
+    def lags(self, level: Level, parties: Sequence[Party]) -> list[tuple[Fraction, Fraction]]:
+        """The lag of each party, and the slack of it.
 
         Who is outside the average has a lag against where V has been. When a heavy one leaves light ones alone, what
         was rounded of its own v moves V by so much more.
         """
         slack = self.slack(level)
-        if party.member:
-            return slack
-        weights = [other.weight for other in level.parties]
-        return slack + Fraction(party.weight * level.roundings * max(weights), min(weights) * 2**14)
+        weights = [party.weight for party in level.parties]
+        outside = Fraction(level.roundings * max(weights), min(weights) * 2**14) if weights else Fraction(0)
+        return [
+            (lag, slack if party.member else slack + party.weight * outside)
+            for party, lag in zip(parties, level.lags(parties), strict=True)
+        ]
 
     # ---- time
 
