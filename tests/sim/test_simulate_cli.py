@@ -383,12 +383,15 @@ def test_a_terminal_gets_progress_and_the_pipe_beside_it_does_not() -> None:
         ("vgpumgr.sched._core", "the scheduler core is not compiled; run `python -m vgpumgr.sched._build`"),
     ],
 )
-def test_what_is_not_installed_is_named_in_one_line(missing: str, expected: str) -> None:
+def test_what_is_not_installed_is_named_in_one_line(missing: str, expected: str, tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules[sys.argv[1]] = None; from vgpumgr.cli.main import main;"
-        "from vgpumgr.cli.session import Session; sys.exit(main(['simulate', '--list'], Session(env={})))"
+        "from vgpumgr.cli.session import Session; sys.exit(main(['simulate', *sys.argv[2:]], Session(env={})))"
     )
-    done = subprocess.run([sys.executable, "-c", script, missing], capture_output=True, text=True)
+    command = [sys.executable, "-c", script, missing]
+    done = subprocess.run([*command, "x.yaml", "--plots", tmp_path], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith(f"vgpumgr: simulator.missing: {expected}")
+    listed = subprocess.run([*command, "--list"], capture_output=True, text=True)
+    assert listed.returncode == (0 if missing == "matplotlib" else 1), "only plots need it"
     assert len(done.stderr.splitlines()) == 1

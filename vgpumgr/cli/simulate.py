@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from vgpumgr.sim.scenario import Loaded, Written
 
 STANDARD_INPUT = "-"
-EXTRA = ("cffi", "matplotlib", "numpy", "yaml")
-"""Modules of the packages that the extra `sim` installs."""
+EXTRA = ("cffi", "numpy", "yaml")
+PLOTTING = "matplotlib"
+"""Modules of the packages that the extra `sim` installs; the last is for plots only."""
 
 
 class PlotFormat(StrEnum):
@@ -59,7 +60,7 @@ def simulate(
     Exit status 0 when all targets of the scenario are met, 8 when one is missed.
     """
     session = begin(context, output)
-    _require()
+    _require(plots=plots is not None)
     if sum((listed, example is not None, scenario is not None)) > 1:
         raise ArgumentError("give one of SCENARIO, --list and --example; `--example NAME >mine.yaml` makes a scenario")
     if plot_format is not None and plots is None:
@@ -85,9 +86,9 @@ def simulate(
     raise typer.Exit(Status.OK if met else Status.WARNINGS)
 
 
-def _require() -> None:
+def _require(*, plots: bool) -> None:
     """Say what to install when something of the simulator is not there. SimulatorMissingError."""
-    for module in EXTRA:
+    for module in (*EXTRA, PLOTTING) if plots else EXTRA:
         if importlib.util.find_spec(module) is None:
             raise SimulatorMissingError(
                 f"{module} is not installed; run `make setup` in a checkout, or install vgpumgr with its extra `sim`"
