@@ -253,7 +253,8 @@ class Database:
         """Raises PoolerError where connections do not keep their settings. For the start of whoever uses it."""
         for attempt in range(1, ATTEMPTS + 1) if not self.is_sqlite else ():
             try:
-                return pooler.require_own_process(self.engine)
+                pooler.require_own_process(self.engine)
+                return
             except DBAPIError as error:  # whoever migrates ends the connections of others
                 if not lost(error) or attempt == ATTEMPTS:
                     raise

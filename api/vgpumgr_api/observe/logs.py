@@ -6,11 +6,12 @@ Each line that is written for a request has its request id and who asks, whoever
 
 import json
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from vgpumgr_api.observe.secrets import hide
 
@@ -24,18 +25,31 @@ REQUEST: ContextVar[MutableMapping[str, Any] | None] = ContextVar("request", def
 def install(*, as_json: bool) -> None:
     """Writes what this process logs, from INFO on, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else Lines())
+    handler.setFormatter(JsonLines() if as_json else Lines(timed=not read_by_journal(sys.stderr)))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # Their lines at this level say the same as ours, or that somebody looked which step the tables are at.
     for chatty in ("uvicorn.error", "alembic.runtime.migration"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
-class Lines(logging.Formatter):
-    """Level, logger, message; journald adds the time."""
+def read_by_journal(stream: TextIO) -> bool:
+    """Whether it is the stream that JOURNAL_STREAM names: systemd.exec(5). One that was led elsewhere is not."""
+    try:
+        found = os.fstat(stream.fileno())
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
-    def __init__(self) -> None:
-        super().__init__("%(levelname)s %(name)s: %(message)s")
+
+class Lines(logging.Formatter):
+    """Level, logger, message; before them the time, in UTC, if `timed`: journald adds its own."""
+
+    def __init__(self, *, timed: bool) -> None:
+        said = "%(levelname)s %(name)s: %(message)s"
+        super().__init__(f"%(asctime)s {said}" if timed else said)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802
+        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
     def format(self, record: logging.LogRecord) -> str:
         return hide(super().format(record))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log: one JSON object a line where that is asked for, who and what for every request, and never a secret."""
 
+import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from vgpumgr_api.app import create_app
 from vgpumgr_api.config import ConfigError, load
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.observe import statements
-from vgpumgr_api.observe.logs import JsonLines, Lines
+from vgpumgr_api.observe.logs import JsonLines, Lines, read_by_journal
 from vgpumgr_api.observe.secrets import HIDDEN, hide
 from vgpumgr_api.services.actors import new_secret
 
@@ -39,7 +41,7 @@ class Kept(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith("httpx2"):  # the test's own client
             return
-        self.lines.append(Lines().format(record))
+        self.lines.append(Lines(timed=False).format(record))
         said = JsonLines().format(record)
         self.lines.append(said)
         self.json.append(json.loads(said))
@@ -170,3 +172,19 @@ def test_settings_out_of_range_are_named(tmp_path: Path, line: str, named: str) 
     path.write_text(line)
     with pytest.raises(ConfigError, match=named):
         load(path)
+
+
+def test_lines_have_the_time_unless_the_journal_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = logging.LogRecord("vgpumgr_api.server", logging.INFO, __file__, 1, "said", None, None)
+    record.created = 0.25
+    assert Lines(timed=True).format(record) == "1970-01-01T00:00:00.250+00:00 INFO vgpumgr_api.server: said"
+    assert Lines(timed=False).format(record) == "INFO vgpumgr_api.server: said"
+    with (tmp_path / "log").open("w") as stream:
+        found = os.fstat(stream.fileno())
+        monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+        assert not read_by_journal(stream)
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
+        assert not read_by_journal(stream)
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        assert read_by_journal(stream)
+    assert not read_by_journal(io.StringIO())
