@@ -15,6 +15,7 @@ from vgpumgr_api.backups.file import Header
 from vgpumgr_api.config import Config
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
+from vgpumgr_api.db.trouble import first_line
 from vgpumgr_api.services import installation, tokens
 from vgpumgr_api.services.actors import local_operator
 
@@ -40,7 +41,7 @@ def initialise(config: Config) -> TokenCreated:
             raise AdminError("this database is in use already; for another token run: vgpumgr-api create-token")
         return create_token(database, TokenCreate(role=TokenRole.OPERATOR))
     except DBAPIError as error:
-        raise unreachable(error) from error
+        raise unreachable(config, error) from error
     finally:
         database.close()
 
@@ -63,7 +64,7 @@ def migrate(config: Config) -> str:
         schema.upgrade(database, make=False, after=note)
         return done
     except DBAPIError as error:
-        raise unreachable(error) from error
+        raise unreachable(config, error) from error
     finally:
         database.close()
 
@@ -78,7 +79,7 @@ def checked(config: Config) -> Database:
             raise AdminError("the database was not made to its end; run: vgpumgr-api init")
     except DBAPIError as error:
         database.close()
-        raise unreachable(error) from error
+        raise unreachable(config, error) from error
     except BaseException:
         database.close()
         raise
@@ -124,7 +125,7 @@ def restore(config: Config, file: Path, *, force: bool) -> tuple[Header, UUID]:
         database.require_own_processes()
         return restoring.restore(database, file, ACTOR, force=force)
     except DBAPIError as error:
-        raise unreachable(error) from error
+        raise unreachable(config, error) from error
     finally:
         database.close()
 
@@ -137,10 +138,11 @@ def database_file(config: Config) -> Path | None:
     return Path(url.database or "")
 
 
-def unreachable(error: DBAPIError) -> AdminError:
-    """Returns what to tell of a driver's error: its first line."""
-    said = str(error.orig).strip().splitlines()
-    return AdminError(f"the database cannot be used: {said[0] if said else type(error.orig).__name__}")
+def unreachable(config: Config, error: DBAPIError) -> AdminError:
+    """Returns what to tell of a driver's error: its first line, and which file it is about."""
+    file = database_file(config)
+    about = "" if file is None else f" {file}"
+    return AdminError(f"the database{about} cannot be used: {first_line(error)}")
 
 
 def _opened(config: Config) -> Database:

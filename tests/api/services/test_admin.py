@@ -219,6 +219,15 @@ def test_a_server_that_is_away_is_one_line(tmp_path: Path, capsys: pytest.Captur
         assert len(errors.splitlines()) == 1
 
 
+def test_a_file_that_is_of_no_use_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings, file = tmp_path / "api.toml", tmp_path / "vgpumgr.db"
+    settings.write_text(f'database = "sqlite:///{file}"\n')
+    file.write_bytes(b"no database " * 100)
+    for command in (["init"], ["migrate"], ["serve"], ["backup", str(tmp_path / "backup")]):
+        assert main([*command, "--config", str(settings)]) == 1
+        assert said(capsys)[1] == f"vgpumgr-api: the database {file} cannot be used: file is not a database"
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
