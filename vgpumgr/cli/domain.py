@@ -107,7 +107,23 @@ def open_domain(name: str, uri: str, *, libvirt: Any = None) -> Iterator[Domain]
 
     DomainUnknownError, LibvirtFailedError.
     """
-    library = libvirt or _library()
+    with _connected(uri, libvirt or _library()) as (library, connection):
+        yield Domain(library, _look_up(library, connection, name, uri))
+
+
+@contextlib.contextmanager
+def all_domains(uri: str, *, libvirt: Any = None) -> Iterator[list[Domain]]:
+    """Give all domains of a host, those that do not run too. LibvirtFailedError."""
+    with _connected(uri, libvirt or _library()) as (library, connection):
+        try:
+            handles = connection.listAllDomains(0)
+        except library.libvirtError as error:
+            raise LibvirtFailedError(f"listing domains: {error}") from None
+        yield [Domain(library, handle) for handle in handles]
+
+
+@contextlib.contextmanager
+def _connected(uri: str, library: Any) -> Iterator[tuple[Any, Any]]:
     # Without a handler of ours libvirt prints every error itself.
     library.registerErrorHandler(lambda _context, _error: None, None)
     try:
@@ -116,7 +132,7 @@ def open_domain(name: str, uri: str, *, libvirt: Any = None) -> Iterator[Domain]
         todo = as_root("see that this is the VM's host and that libvirt runs")
         raise LibvirtFailedError(f"cannot connect to {uri}: {error}; {todo}") from None
     try:
-        yield Domain(library, _look_up(library, connection, name, uri))
+        yield library, connection
     finally:
         with contextlib.suppress(library.libvirtError):
             connection.close()

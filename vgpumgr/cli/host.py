@@ -9,6 +9,7 @@ import typer
 
 from vgpumgr.cli.change import GenerationOption, LabelOption, UnlabelOption, labels_patch
 from vgpumgr.cli.doctor import doctor
+from vgpumgr.cli.host_audit import audit
 from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import SecretFileOption, hand_over, request
 from vgpumgr.cli.observe import observe
@@ -29,6 +30,7 @@ host = typer.Typer(
     help="Check, watch, cordon, drain, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True
 )
 host.command()(doctor)
+host.command()(audit)
 host.command()(observe)
 host.command("probe-gpu")(probe_gpu)
 host.command()(watch)

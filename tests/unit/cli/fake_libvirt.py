@@ -152,6 +152,10 @@ class FakeConnection:
             raise LibvirtError(f"Domain not found: no domain with matching uuid '{uuid}'", VIR_ERR_NO_DOMAIN)
         return self.domain
 
+    def listAllDomains(self, flags: int) -> list[FakeDomain]:  # noqa: N802
+        assert flags == 0
+        return [self.domain]
+
     def close(self) -> int:
         self.closed = True
         return 0
