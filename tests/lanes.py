@@ -68,9 +68,10 @@ class Lane:
         return tuple(zip(self.commands, self.usual_s or (None,) * len(self.commands), strict=True))
 
 
-# A stream runs its lanes in this order.
+# A stream runs its lanes in this order, the longest first.
 LANES = (
     Lane(name="lint", commands=(("tests/lint",),), limit_s=300),
+    Lane(name="api", commands=((*PYTEST, "-m", "not long", "tests/api"),), limit_s=3600),
     Lane(
         name="unit",
         commands=(
@@ -84,7 +85,6 @@ LANES = (
         limit_s=1800,
     ),
     Lane(name="agent", commands=((*PYTEST, "-m", "not long", "tests/agent"),), limit_s=1800, waits=True),
-    Lane(name="api", commands=((*PYTEST, "-m", "not long", "tests/api"),), limit_s=3600),
     Lane(
         name="compute",
         commands=(

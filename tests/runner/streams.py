@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs lanes in three streams, side by side: those that keep two processors busy, those that mostly wait, all others.
 
-The first and the last, once they have none of their own left, take what the others have, so that no processor waits. Of
-the lanes that keep two processors busy one runs at a time.
+A stream that has none of its own left takes what the others have, so that no processor waits. Of the lanes that keep
+two processors busy one runs at a time, and never in the stream of those that wait.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ class Waiting:
         with self._lock:
             ready = [lane for lane in self._lanes if not (lane.heavy and self._heavy_one_runs)]
             own = [lane for lane in ready if stream_of(lane) == stream]
-            others = ready if stream != "waits" else []
+            others = [lane for lane in ready if stream != "waits" or not lane.heavy]
             lane = next(iter(own + others), None)
             if lane is None:
                 return None

@@ -161,6 +161,18 @@ def test_a_stream_without_lanes_of_its_own_takes_one_of_the_other(tmp_path: Path
     assert process.returncode == 0, output
 
 
+def test_where_none_waits_two_light_lanes_run_beside_a_heavy_one(tmp_path: Path) -> None:
+    meet = "touch {0}; until [ -e {1} ] && [ -e {2} ]; do sleep 0.05; done"
+    lanes = (
+        {"name": "heavy", "limit_s": 30, "heavy": True, "commands": meet.format("this", "that", "other")},
+        {"name": "light", "limit_s": 30, "commands": meet.format("that", "this", "other")},
+        {"name": "other", "limit_s": 30, "commands": meet.format("other", "this", "that")},
+    )
+    with runner(tmp_path, *lanes) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+
+
 def test_a_lane_that_waits_runs_beside_two_others(tmp_path: Path) -> None:
     meet = "touch {0}; until [ -e {1} ] && [ -e {2} ]; do sleep 0.05; done"
     lanes = (
@@ -196,7 +208,7 @@ def test_a_run_that_is_ended_lets_its_lanes_clean_up_and_says_what_ran(tmp_path:
         {"name": "over", "limit_s": 30, "commands": "true"},
         {"name": "fast", "limit_s": 90, "commands": cleans.format("1"), "heavy": True},
         {"name": "slow", "limit_s": 90, "commands": cleans.format("1 2 3 4 5 6 7 8 9 10")},
-        {"name": "later", "limit_s": 30, "commands": "touch later"},
+        {"name": "later", "limit_s": 30, "commands": "touch later", "heavy": True},
     )
     with runner(tmp_path, *lanes) as process:
         logs = [tmp_path / "build" / "logs" / f"{name}.log" for name in ("slow", "fast")]
