@@ -172,9 +172,10 @@ static ssize_t vgpu_child_read(struct file *file, char __user *to, size_t count,
 
 /*
  * Takes no lock: threads that ask too often keep nobody else from anything. The time until which
- * a slice has paid is never so far in the past that it has saved up more than a burst.
+ * a slice has paid is never so far in the past that it has saved up more than a burst. @left_ns of
+ * what it has saved up is left to others.
  */
-static bool vgpu_request_take(struct vgpu_device *device)
+static bool vgpu_request_take(struct vgpu_device *device, s64 left_ns)
 {
 	s64 now_ns = ktime_get_ns();
 	s64 oldest_ns = now_ns - VGPU_REQUEST_BURST * (s64)VGPU_REQUEST_NS;
@@ -183,7 +184,7 @@ static bool vgpu_request_take(struct vgpu_device *device)
 
 	do {
 		next_ns = max(paid_ns, oldest_ns) + (s64)VGPU_REQUEST_NS;
-		if (next_ns > now_ns)
+		if (next_ns > now_ns - left_ns)
 			return false;
 	} while (!atomic64_try_cmpxchg(&device->requests_paid_ns, &paid_ns, next_ns));
 	return true;
@@ -191,14 +192,16 @@ static bool vgpu_request_take(struct vgpu_device *device)
 
 /*
  * Wait until the slice may ask again. Any signal ends that, not only a fatal one: the gate may
- * have to freeze the child at once.
+ * have to freeze the child at once. Who does not wait could take all that comes, so it leaves
+ * what a wait brings to those who do.
  */
 static int vgpu_child_await_request(struct vgpu_child *child, const struct file *file)
 {
+	bool waits = !(file->f_flags & O_NONBLOCK);
 	ktime_t until;
 
-	while (!vgpu_request_take(child->device)) {
-		if (file->f_flags & O_NONBLOCK)
+	while (!vgpu_request_take(child->device, waits ? 0 : VGPU_REQUEST_WAIT_NS)) {
+		if (!waits)
 			return -EAGAIN;
 		if (signal_pending(current))
 			return -ERESTARTSYS;
