@@ -293,6 +293,17 @@ def test_an_object_is_made_without_flags(child: DriverChild, gpu: Gpu) -> None:
     assert not [entry for entry in gpu.fake.log()[made:] if entry["call"] == "alloc"]
 
 
+def test_no_kernel_runs_before_the_gate_can_make_it_preemptible(child: DriverChild, gpu: Gpu) -> None:
+    client = child.alloc(0, ROOT_CLIENT, file=OTHER).word(8)
+    device = child.alloc(client, DEVICE, bytes(56), client=client, file=OTHER).word(8)
+    parameters = struct.pack("=IIIIB3x", 0, 0, 0, 1, 0)
+    group = child.alloc(device, GROUP, parameters, client=client, file=OTHER).word(8)
+    channel = child.alloc(group, CHANNEL, bytes(368), client=client, file=OTHER).word(8)
+    assert child.alloc(channel, 0xCBC0, bytes(16), client=client, file=OTHER).word(40) == NO_PARENT
+    assert child.alloc(device, SUBDEVICE, bytes(4), client=client, file=OTHER).word(40) == OK
+    assert child.alloc(channel, 0xCBC0, bytes(16), client=client, file=OTHER).word(40) == OK
+
+
 def test_kernels_run_in_groups_that_the_gate_stops(child: DriverChild, gpu: Gpu) -> None:
     """A copy engine shares its list of channels with the engine for kernels, and could perhaps run some."""
     compute = 0xCBC0

@@ -30,9 +30,10 @@ static const uint8_t continued[] = {
 
 /*
  * Of /dev/nvidia-uvm: whole numbers, of which the driver's other files take none, because
- * they say a size of 0 or more than 4096 bytes.  None makes a channel, or names a client:
- * those that do are in relay_uvm.c.  Those that place and
- * migrate managed memory are missing: the driver copies it on channels of its own.
+ * they say a size of 0 or more than 4096 bytes.  None makes a channel.  28 and 37 may name a
+ * client, and fail if they do, since no client is the child's own; those that must are in
+ * relay_uvm.c.  Those that place and migrate managed memory are missing: the driver copies it on
+ * channels of its own.
  */
 static const uint32_t continued_uvm[] = {
 	0x30000001,	/* INITIALIZE */
@@ -165,12 +166,14 @@ bool rm_is_compute(uint32_t number)
 }
 
 /* Kernels run in groups whose timeslices the gate can set, and not on copy engines. */
+/* The gate closes groups of these engines by a subdevice, which also makes their kernels preemptible. */
 static bool is_for_kernels(struct rm_objects *objects, const struct rm_object *channel)
 {
 	const struct rm_object *group = channel && channel->kind == RM_CHANNEL ?
 						rm_find(objects, channel->client, channel->parent) : NULL;
 
-	return group && group->engine >= RM_ENGINE_GR0 && group->engine <= RM_ENGINE_GR_LAST;
+	return group && group->engine >= RM_ENGINE_GR0 && group->engine <= RM_ENGINE_GR_LAST &&
+	       rm_subdevice(objects, group->client, group->parent);
 }
 
 uint32_t rm_check_alloc(struct rm_objects *objects, const struct rm_alloc_long *alloc,
