@@ -156,6 +156,7 @@ API(cl_int, clFlush, cl_command_queue queue)
 
 struct finish {
 	struct vgpu_pending pending;
+	atomic_int *unreported;	/* where an error is to be, or NULL; before anybody else can finish the queue */
 	atomic_bool done;
 	cl_int status;
 };
@@ -166,6 +167,8 @@ static bool finish_reply(struct vgpu_pending *pending, const struct vgpu_message
 	cl_ulong times[4];
 
 	finish->status = completion_status(message, bytes, times);
+	if (finish->unreported && finish->status)
+		atomic_store(finish->unreported, finish->status);
 	atomic_store(&finish->done, true);
 	return true;
 }
@@ -189,9 +192,9 @@ bool queue_idle(cl_command_queue queue)
 	return vgpu_usable() && queue->finished == queue->sent && !atomic_load(&queue->held);
 }
 
-static cl_int queue_finish(cl_command_queue queue)
+static cl_int queue_finish(cl_command_queue queue, atomic_int *unreported)
 {
-	struct finish finish = { .pending.reply = finish_reply, .status = LOST };
+	struct finish finish = { .pending.reply = finish_reply, .unreported = unreported, .status = LOST };
 	struct vgpu_cl_finish_parts parts;
 	struct command command;
 	uint_fast64_t sent;
@@ -225,11 +228,7 @@ static cl_int queue_finish(cl_command_queue queue)
 
 bool queue_make_idle(cl_command_queue queue)
 {
-	cl_int status = queue_finish(queue);
-
-	if (status)
-		queue->unreported = status;
-	return !status;
+	return queue_finish(queue, &queue->unreported) == CL_SUCCESS;
 }
 
 API(cl_int, clFinish, cl_command_queue queue)
@@ -238,7 +237,7 @@ API(cl_int, clFinish, cl_command_queue queue)
 
 	if (status)
 		return status;
-	status = queue_finish(queue);
+	status = queue_finish(queue, NULL);
 	before = atomic_exchange(&queue->unreported, CL_SUCCESS);
 	return before ? before : status;
 }
