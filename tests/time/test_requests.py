@@ -52,6 +52,11 @@ def asked_without_waiting(child: Child) -> tuple[int, float]:
     return count, (time.monotonic_ns() - begun_ns) / EACH_NS
 
 
+def ask_without_end(child: Child) -> None:
+    while True:
+        child.ready()
+
+
 def test_the_children_of_a_slice_have_one_allowance_and_other_slices_have_theirs(lending: Gpu) -> None:
     with children(lending, "blue", "blue", "green") as (first, second, rival):
         count, earned = asked_without_waiting(first)
@@ -109,8 +114,7 @@ def test_a_signal_ends_the_wait(lending: Gpu) -> None:
             begun_ns = time.monotonic_ns()
             signal.setitimer(signal.ITIMER_REAL, WAIT_NS / 2 / 1e9)
             with pytest.raises(InterruptedError):
-                while True:
-                    child.ready()
+                ask_without_end(child)
         finally:
             signal.signal(signal.SIGALRM, before)
         assert time.monotonic_ns() - begun_ns < WAIT_NS
