@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host`: what an operator does to one host."""
+"""`host`: what an operator does to hosts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +9,14 @@ import typer
 
 from vgpumgr.cli.change import GenerationOption, LabelOption, UnlabelOption, labels_patch
 from vgpumgr.cli.doctor import doctor
+from vgpumgr.cli.drains import begun_or_joined
 from vgpumgr.cli.host_audit import audit
 from vgpumgr.cli.kinds import checked_name, kind_of
 from vgpumgr.cli.make import SecretFileOption, hand_over, request
 from vgpumgr.cli.observe import observe
 from vgpumgr.cli.operation import present, wait
 from vgpumgr.cli.probe_gpu import probe_gpu
-from vgpumgr.cli.session import Output, OutputOption, begin
+from vgpumgr.cli.session import Output, OutputOption, Session, begin
 from vgpumgr.cli.show import show
 from vgpumgr.cli.watch import watch
 from vgpumgr.durations import parse_duration
@@ -24,10 +25,11 @@ from vgpumgr.errors import ArgumentError
 if TYPE_CHECKING:
     from vgpumgr.client import Client
     from vgpumgr.client.transport import Match
+    from vgpumgr.wire.operations import Operation
     from vgpumgr.wire.resources import Host
 
 host = typer.Typer(
-    help="Check, watch, cordon, drain, fence or re-enrol a host; confirm its epoch.", no_args_is_help=True
+    help="Check, watch, cordon, drain, fence or re-enrol hosts; confirm their epoch.", no_args_is_help=True
 )
 host.command()(doctor)
 host.command()(audit)
@@ -44,6 +46,7 @@ class Then(StrEnum):
 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME")]
 
 
 @host.command("confirm-epoch")
@@ -54,48 +57,48 @@ def confirm_epoch(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """After the API's database was restored: let the host obey deletions again."""
-    _act(context, name, if_generation, output, lambda client, seen: client.confirm_epoch(name, if_match=seen))
+    _act(context, [name], if_generation, output, lambda client, name, seen: client.confirm_epoch(name, if_match=seen))
 
 
 @host.command("cordon")
 def cordon(
     context: typer.Context,
-    name: NameArgument,
+    names: NamesArgument,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let a host take no more claims. What it has stays."""
-    _act(context, name, if_generation, output, lambda client, seen: client.cordon(name, if_match=seen))
+    """Let hosts take no more claims. What they have stays."""
+    _act(context, names, if_generation, output, lambda client, name, seen: client.cordon(name, if_match=seen))
 
 
 @host.command("uncordon")
 def uncordon(
     context: typer.Context,
-    name: NameArgument,
+    names: NamesArgument,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let a host take claims again, after a cordon, a drain or maintenance."""
-    _act(context, name, if_generation, output, lambda client, seen: client.uncordon(name, if_match=seen))
+    """Let hosts take claims again, after a cordon, a drain or maintenance."""
+    _act(context, names, if_generation, output, lambda client, name, seen: client.uncordon(name, if_match=seen))
 
 
 @host.command("maintenance")
 def maintenance(
     context: typer.Context,
-    name: NameArgument,
+    names: NamesArgument,
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let no VM start with a slice of a host, and miss it not when it is silent. Its VMs must have stopped."""
-    _act(context, name, if_generation, output, lambda client, seen: client.maintenance(name, if_match=seen))
+    """Let no VM start with a slice of these hosts, and expect their silence. Their VMs must have stopped."""
+    _act(context, names, if_generation, output, lambda client, name, seen: client.maintenance(name, if_match=seen))
 
 
 @host.command("drain")
 def drain(
     context: typer.Context,
-    name: NameArgument,
+    names: NamesArgument,
     deadline: Annotated[str | None, typer.Option(metavar="DURATION", help="after which it fails; else 1d")] = None,
-    then: Annotated[Then, typer.Option(help="the host's state when none is left")] = Then.CORDONED,
+    then: Annotated[Then | None, typer.Option(help="a host's state when none is left; else cordoned")] = None,
     wait_s: Annotated[
         float | None, typer.Option("--wait", min=0, metavar="SECONDS", help="wait until none is left, so long at most")
     ] = None,
@@ -104,32 +107,57 @@ def drain(
     if_generation: GenerationOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Cordon a host and wait until its slices are gone. Deletes none: move the VMs, or delete their slices."""
-    from vgpumgr.wire.operations import DRAIN_DEADLINE_S, HostDrain
+    """Cordon hosts and wait until their slices are gone. Deletes none: move the VMs, or delete their slices.
+
+    A host that is being drained already is followed, unless an option asks for another drain than that one.
+    """
+    from vgpumgr.wire.operations import HostDrain
 
     session = begin(context, output)
-    checked_name(name, "host")
-    deadline_s = DRAIN_DEADLINE_S if deadline is None else parse_duration(deadline)
-    body = request(HostDrain, deadline_s=deadline_s, then=then.value, labels=labels_patch(label, unlabel))
-    seen = session.client.host(name).etag if if_generation is None else if_generation
-    begun = session.client.drain_host(name, body, if_match=seen)
-    if wait_s is None or begun.done:
-        present(session, begun)
-    else:
-        wait(session, begun.id, wait_s, answered=True)
+    _check(names, if_generation)
+    deadline_s = None if deadline is None else parse_duration(deadline)
+    body = request(HostDrain, deadline_s=deadline_s, then=then and then.value, labels=labels_patch(label, unlabel))
+    begun: list[Operation] = []
+    try:
+        begun.extend(begun_or_joined(session, name, body, if_generation) for name in names)
+    finally:
+        # Also when a later one is refused: what began is told.
+        if wait_s is None or len(begun) < len(names):
+            present(session, begun, single=len(names) == 1)
+    if wait_s is not None:
+        wait(session, begun, wait_s, single=len(names) == 1)
 
 
 def _act(
     context: typer.Context,
-    name: str,
+    names: Sequence[str],
     if_generation: int | None,
     output: Output,
-    do: "Callable[[Client, Match], Host]",
+    do: "Callable[[Client, str, Match], Host]",
 ) -> None:
     session = begin(context, output)
-    checked_name(name, "host")
-    seen = session.client.host(name).etag if if_generation is None else if_generation
-    show(session, kind_of("host"), [do(session.client, seen)], single=True)
+    _check(names, if_generation)
+    changed: list[Host] = []
+    try:
+        changed.extend(do(session.client, name, _seen(session, name, if_generation)) for name in names)
+    finally:
+        # Also when a later one is refused: what was done is told.
+        if changed:
+            show(session, kind_of("host"), changed, single=len(names) == 1)
+
+
+def _check(names: Sequence[str], if_generation: int | None) -> None:
+    """Refuse a command line that names no hosts, one of them twice, or several with one generation. ArgumentError."""
+    for name in names:
+        checked_name(name, "host")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ArgumentError(f"{twice} is given twice; name each host once")
+    if if_generation is not None and len(names) > 1:
+        raise ArgumentError("--if-generation is for one host")
+
+
+def _seen(session: Session, name: str, if_generation: int | None) -> "Match":
+    return session.client.host(name).etag if if_generation is None else if_generation
 
 
 @host.command("fence")

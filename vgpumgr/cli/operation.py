@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`operation`: what takes longer than a command, as draining a host."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +58,7 @@ def list_operations(
 def show_operation(context: typer.Context, name: IdArgument, output: OutputOption = Output.TABLE) -> None:
     """Show how far an operation is, and what it waits for."""
     session = begin(context, output)
-    present(session, session.client.operation(parse_uuid(name, "operation")))
+    present(session, [session.client.operation(parse_uuid(name, "operation"))])
 
 
 @operation.command("wait")
@@ -69,7 +70,10 @@ def wait_for(
 ) -> None:
     """Wait until an operation is done. Fails if it did, if it was cancelled, or if it takes longer."""
     session = begin(context, output)
-    wait(session, parse_uuid(name, "operation"), timeout)
+    deadline_s = session.clock() + timeout
+    found = _followed(session, parse_uuid(name, "operation"), deadline_s, answered=False)
+    present(session, [found])
+    _require_success([found])
 
 
 @operation.command("cancel")
@@ -88,15 +92,31 @@ def cancel(
     session = begin(context, output)
     operation_id = parse_uuid(name, "operation")
     body = request(OperationCancel, undo=undo)
-    present(session, session.client.cancel_operation(operation_id, body, if_match=if_generation))
+    present(session, [session.client.cancel_operation(operation_id, body, if_match=if_generation)])
 
 
-def wait(session: Session, operation_id: UUID, wait_s: float, *, answered: bool = False) -> None:
-    """Return when an operation has succeeded, and show it. WaitEndedError, OperationFailedError.
+def wait(session: Session, begun: Sequence["Operation"], wait_s: float, *, single: bool) -> None:
+    """Return when these operations have succeeded, and show them. WaitEndedError, OperationFailedError.
+
+    One that fails keeps nobody from waiting for the others.
+    """
+    deadline_s = session.clock() + wait_s
+    done: list[Operation] = []
+    try:
+        ends = (each if each.done else _followed(session, each.id, deadline_s, answered=True) for each in begun)
+        done.extend(ends)
+    finally:
+        # Also when a later one takes too long: the ends of the others are told.
+        if done:
+            present(session, done, single=single)
+    _require_success(done)
+
+
+def _followed(session: Session, operation_id: UUID, deadline_s: float, *, answered: bool) -> "Operation":
+    """Return an operation once it is done. WaitEndedError.
 
     Meanwhile people are told whenever less of it is left. An API that has `answered` and goes away is waited for.
     """
-    deadline_s = session.clock() + wait_s
     told = None
     while True:
         ask = partial(_asked, session, operation_id, deadline_s)
@@ -104,7 +124,7 @@ def wait(session: Session, operation_id: UUID, wait_s: float, *, answered: bool 
         answered = True
         left_s = deadline_s - session.clock()
         if found.done:
-            break
+            return found
         if found.progress.left != told:
             told = found.progress.left
             session.note(f"{found.kind} of {found.target}: {told} of {found.progress.total} left")
@@ -114,10 +134,16 @@ def wait(session: Session, operation_id: UUID, wait_s: float, *, answered: bool 
                 f" `vgpumgr operation show {operation_id}`"
             )
         session.sleep(min(PAUSE_S, left_s))  # an API that stops answers early
-    present(session, found)
-    if found.result is None:
-        why = f"{found.error.code}: {found.error.detail}" if found.error else "somebody cancelled it"
-        raise OperationFailedError(f"operation {operation_id} {found.state}: {why}")
+
+
+def _require_success(done: Sequence["Operation"]) -> None:
+    failed = []
+    for each in done:
+        if each.result is None:
+            why = f"{each.error.code}: {each.error.detail}" if each.error else "somebody cancelled it"
+            failed.append(f"operation {each.id} {each.state}: {why}")
+    if failed:
+        raise OperationFailedError("; ".join(failed))
 
 
 def _asked(session: Session, operation_id: UUID, deadline_s: float) -> "Operation":
@@ -125,9 +151,11 @@ def _asked(session: Session, operation_id: UUID, deadline_s: float) -> "Operatio
     return session.client.operation(operation_id, wait_s=int(max(0, min(WAIT_S, left_s))))
 
 
-def present(session: Session, found: "Operation") -> None:
-    """Print one operation, for people with what it waits for."""
-    show(session, kind_of("operation"), [found], single=True)
+def present(session: Session, found: Sequence["Operation"], *, single: bool = True) -> None:
+    """Print operations, for people with what they wait for."""
+    if not found:
+        return
+    show(session, kind_of("operation"), found, single=single)
     if session.output == Output.TABLE:
-        for each in found.progress.waiting_for:
+        for each in (subject for operation in found for subject in operation.progress.waiting_for):
             session.print("  " + "  ".join(f"{name} {'-' if value is None else value}" for name, value in each.items()))

@@ -36,7 +36,7 @@ def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *,
     host_states.require_not_draining(session, host)
     if host.fenced_at is not None:
         raise Refusal(Code.HOST_FENCED, f"host {name} was declared dead; re-enrol it, or delete it")
-    if host_states.operators_state(host) is HostState.MAINTENANCE:
+    if host_states.operators_state(host) is HostState.MAINTENANCE and not _stays_empty(session, host, request):
         why = f"{name} is in maintenance, and while it drained its VMs could start; end that first: cordon it"
         reason = Reason(code="host.maintenance", detail=why, about=Subject(kind="host", name=host.name))
         raise Refusal(Code.OBJECT_IN_USE, why, reasons=(reason,))
@@ -58,6 +58,11 @@ def drain_host(session: Session, actor: Actor, name: str, request: HostDrain, *,
     if operation.done_at is not None:
         drain.finish(session, actor, operation, OperationState(operation.state), undo=False)
     return operations.answer(operation)
+
+
+def _stays_empty(session: Session, host: Host, request: HostDrain) -> bool:
+    """Whether a host in maintenance already is what the drain shall leave, as when it is asked for a second time."""
+    return request.then == HostState.MAINTENANCE.value and not _left(session, host.id)[0]
 
 
 class Drain:

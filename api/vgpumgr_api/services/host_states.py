@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, case, func, select
 from sqlalchemy.orm import Session
 
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.problem import Code, Reason, Subject
 from vgpumgr.wire.resources import HostState
 from vgpumgr_api.db.models import Gpu, Host, Slice
 from vgpumgr_api.db.observations import HostReport, SliceObservation
@@ -63,9 +63,9 @@ def require_not_draining(session: Session, host: Host) -> None:
     found = session.scalar(
         select(Operation.id).where(Operation.kind == DRAIN, Operation.target_id == host.id, Operation.done_at.is_(None))
     )
-    raise Refusal(
-        Code.HOST_DRAINING, f"{host.name} is being drained by operation {found}; wait for that, or cancel it first"
-    )
+    why = f"{host.name} is being drained by operation {found}; wait for that, or cancel it first"
+    reason = Reason(code=Code.HOST_DRAINING.value, detail=why, about=Subject(kind="operation", id=found))
+    raise Refusal(Code.HOST_DRAINING, why, reasons=(reason,))
 
 
 def require_unused(session: Session, host: Host) -> None:

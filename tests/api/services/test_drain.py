@@ -17,7 +17,7 @@ from tests.api.services.test_host_states import act, claim, drained, host_of, re
 from tests.api.services.test_slice_states import device, host_kinds, pass_time
 from tests.api.world import Agent, World
 from vgpumgr.wire.operations import HostDrain, Operation, OperationCancel, OperationState
-from vgpumgr.wire.problem import Code
+from vgpumgr.wire.problem import Code, Subject
 from vgpumgr.wire.resources import HostFence, HostPatch, HostState
 
 
@@ -127,6 +127,9 @@ def test_of_one_kind_one_runs_on_a_host(world: World, agent: Agent) -> None:
     begun, _ = drained_with_a_slice(world)
     refusal = refused(Code.HOST_DRAINING, lambda: drained(world))
     assert str(begun.id) in refusal.detail
+    assert [(one.code, one.about) for one in refusal.reasons] == [
+        ("host.draining", Subject(kind="operation", id=begun.id))
+    ]
     for service in (cordoning.cordon_host, cordoning.uncordon_host, cordoning.maintain_host):
         refused(Code.HOST_DRAINING, lambda service=service: act(world, service))
 
@@ -174,6 +177,15 @@ def test_a_drain_ends_no_maintenance(world: World, agent: Agent) -> None:
     assert agent.desired().host_state == "maintenance"
     act(world, cordoning.cordon_host)
     assert drained(world).state is OperationState.RUNNING
+
+
+def test_an_empty_host_in_maintenance_is_drained_into_it_once_more(world: World, agent: Agent) -> None:
+    """So that a drain that has ended can be asked for a second time."""
+    for _ in range(2):
+        again = drained(world, then="maintenance")
+        assert (again.state, again.result) == (OperationState.SUCCEEDED, {"drained": 0, "unknown_slices": 0})
+        assert host_of(world).state is HostState.MAINTENANCE
+    refused(Code.OBJECT_IN_USE, lambda: drained(world, then="cordoned"))
 
 
 def test_a_cancellation_may_demand_what_was_seen(world: World, agent: Agent) -> None:

@@ -4,6 +4,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -13,11 +14,13 @@ from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.services import installation
 
-from tests.api.http.cloud import Cloud
+from tests.api.http.cloud import Cloud, Host
 from tests.unit.cli.conftest import Cli, Result
-from tests.unit.cli.fake_content import VM
+from tests.unit.cli.fake_content import OPERATIONS, VM, operation_of
+from vgpumgr.cli.operation import wait
+from vgpumgr.cli.session import Output, Session
 from vgpumgr.client import Client
-from vgpumgr.errors import ApiError
+from vgpumgr.errors import ApiError, OperationFailedError
 from vgpumgr.wire.fleet import Bind
 
 
@@ -144,3 +147,79 @@ def test_the_agents_routes(api_cli: Cli, cloud: Cloud) -> None:
         with pytest.raises(ApiError) as caught:
             client.bind(host.id, wanted.id, Bind(vm_uuid=wanted.id))
         assert caught.value.code == "slice.bound"
+
+
+def test_a_drain_is_joined_by_the_same_command_once_more(api_cli: Cli, cloud: Cloud) -> None:
+    cli = api_cli
+    host, slice_id = occupied(cli, cloud)
+    drain = ("host", "drain", "gpu-a", "--then", "maintenance", "--label", "why=disk")
+    begun = json.loads(done(cli(*drain, "-o", "json")))
+    for again in (drain, drain[:3], (*drain, "--wait", "0")):
+        result = cli(*again)
+        assert f"operation {begun['id']} drains gpu-a already\n" in result.err
+        assert result.status == (1 if "--wait" in again else 0)
+    for other in (("--then", "cordoned"), ("--deadline", "2h"), ("--label", "why=fan"), ("--unlabel", "why")):
+        refused = cli("host", "drain", "gpu-a", *other)
+        assert (refused.status, refused.err.count("\n")) == (4, 1)
+        assert refused.err.startswith("vgpumgr: host.draining: ")
+    cloud.operator.delete(f"/v1/slices/{slice_id}", status=202)
+    host.report()
+    waited = json.loads(done(cli(*drain, "--wait", "60", "-o", "json")))
+    assert waited["state"] == "succeeded"
+    assert json.loads(done(cli("get", "host", "gpu-a", "-o", "json")))["state"] == "maintenance"
+    assert json.loads(done(cli(*drain, "--wait", "60", "-o", "json")))["result"]["drained"] == 0
+
+
+def test_a_drain_that_ends_while_it_is_looked_for_is_refused(api_cli: Cli, cloud: Cloud) -> None:
+    occupied(api_cli, cloud)
+    done(api_cli("host", "drain", "gpu-a"))
+    with patch("vgpumgr.client.Client.operations", return_value=iter(())):
+        assert api_cli("host", "drain", "gpu-a").status == 4
+
+
+def test_several_hosts_are_cordoned_and_drained_at_once(api_cli: Cli, cloud: Cloud) -> None:
+    cli = api_cli
+    occupied(cli, cloud)
+    cloud.host("gpu-b")
+    both = ("gpu-a", "gpu-b")
+    for verb, state in (("cordon", "cordoned"), ("uncordon", "ready")):
+        assert [host["state"] for host in json.loads(done(cli("host", verb, *both, "-o", "json")))] == [state] * 2
+    begun = json.loads(done(cli("host", "drain", *both, "-o", "json")))
+    assert [(each["target"], each["state"]) for each in begun] == [("gpu-a", "running"), ("gpu-b", "succeeded")]
+    late = cli("host", "drain", "gpu-b", "gpu-a", "--wait", "0", "-o", "name")
+    assert (late.status, late.out.count("\n")) == (1, 1)
+    done(cli("operation", "cancel", begun[0]["id"]))
+    done(cli("host", "maintenance", *both, "-o", "name"))
+
+
+def test_what_was_done_to_the_first_hosts_is_told_when_a_later_one_is_refused(api_cli: Cli, cloud: Cloud) -> None:
+    cli = api_cli
+    for verb in ("cordon", "drain"):
+        cloud.host(f"for-{verb}")
+        result = cli("host", verb, f"for-{verb}", "gone", "never-reached", "-o", "json")
+        assert result.status == 3
+        assert len(json.loads(result.out.partition("\n]\n")[0] + "\n]")) == 1
+        assert cli("host", verb, "gone").status == 3
+
+
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "maintenance", "drain"])
+def test_hosts_are_named_once_and_share_no_generation(cli: Cli, verb: str) -> None:
+    for arguments in (("a", "b", "a"), ("a", "b", "--if-generation", "3"), ("a", "B!"), ()):
+        assert cli("host", verb, *arguments).status == 2
+    assert cli.api.seen() == []
+
+
+def test_every_failed_drain_is_told_after_all_have_ended() -> None:
+    late = {"code": "operation.deadline", "detail": "1 are left after 60 s"}
+    failed = [operation_of(each, "failed", error=late) for each in OPERATIONS]
+    with pytest.raises(OperationFailedError) as error:
+        wait(Session(output=Output.NAME), failed, 5, single=False)
+    assert [str(each) in str(error.value) for each in OPERATIONS] == [True, True]
+
+
+def occupied(cli: Cli, cloud: Cloud) -> tuple[Host, str]:
+    """A host gpu-a, and the id of the slice that it has."""
+    host = cloud.host("gpu-a")
+    cloud.tenant("blue", share_permille=500, mem_bytes=1 << 32, slices=4)
+    done(cli("create", "profile", "quarter", "--share-permille", "250", "--memory", "1G"))
+    return host, done(cli("create", "slice", "--tenant", "blue", "--profile", "quarter", "-o", "name")).strip()

@@ -142,6 +142,7 @@ COMMANDS = [
     "host drain gpu-a",
     "host drain gpu-a --deadline 2h --then maintenance --wait 100",
     "host drain gpu-a --deadline soon",
+    "host cordon gpu-a gpu-b",
     "host drain --help",
     "operation list",
     "operation list --state failed -o json",
