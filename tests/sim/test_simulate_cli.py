@@ -348,7 +348,7 @@ def test_without_a_scenario_it_says_where_to_start(cli: Cli) -> None:
 def test_every_example_runs_and_meets_its_targets(cli: Cli, name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.yaml"
     path.write_text(cli("--example", name).out)
-    result = cli(path, "--seeds", "2")
+    result = cli(path, "--seeds", "16")
     assert result.status == 0, result.out + result.err
     assert "TARGET" in result.out
 
