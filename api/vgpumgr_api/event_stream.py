@@ -151,8 +151,9 @@ class EventStream(Response):
         size = 0
         for event in events:
             if self._wanted.matches(event):
-                piece.append(b"id: %s-%d\ndata: %s\n\n" % (self._epoch.encode(), event.seq, event.data))
-                size += len(event.data)
+                data = self._wanted.data_of(event)
+                piece.append(b"id: %s-%d\ndata: %s\n\n" % (self._epoch.encode(), event.seq, data))
+                size += len(data)
             if size >= CHUNK_BYTES:
                 await self._say(send, b"".join(piece))
                 piece, size = [], 0
@@ -179,7 +180,7 @@ def _within_a_chunk(events: Sequence[Told]) -> Sequence[Told]:
     """The first of them, until they fill a chunk."""
     size = 0
     for count, event in enumerate(events, 1):
-        size += len(event.data)
+        size += event.size
         if size >= CHUNK_BYTES:
             return events[:count]
     return events

@@ -183,7 +183,7 @@ class Feed:
                 # The first, or the log was cut off faster than it was looked at.
                 self._events, self._bytes, self._floor = [], 0, event.seq - 1
             self._events.append(event)
-            self._bytes += len(event.data)
+            self._bytes += event.size
             self.head = event.seq
         if self.head is None:
             self.head = self._floor = news.last
@@ -194,9 +194,9 @@ class Feed:
 
     def _shorten(self) -> None:
         surplus = max(len(self._events) - self._kept, 0)
-        size = self._bytes - sum(len(each.data) for each in islice(self._events, surplus))
+        size = self._bytes - sum(each.size for each in islice(self._events, surplus))
         while size > KEPT_BYTES:
-            size -= len(self._events[surplus].data)
+            size -= self._events[surplus].size
             surplus += 1
         if surplus:
             del self._events[:surplus]

@@ -151,9 +151,8 @@ def list_events(
         token = str(found[size - 1].seq)
     elif unnumbered:
         token = str(outbox.newest(session))
-    return EventPage(
-        items=[outbox.answer(event) for event in found[:size]], next_page_token=token, epoch=epoch_name(present)
-    )
+    items = [outbox.answer(event, wanted) for event in found[:size]]
+    return EventPage(items=items, next_page_token=token, epoch=epoch_name(present))
 
 
 def begin_watch(

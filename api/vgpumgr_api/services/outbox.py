@@ -20,7 +20,7 @@ from sqlalchemy import ARRAY, BigInteger, ColumnElement, bindparam, delete, func
 from sqlalchemy.orm import Session
 
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Event
+from vgpumgr.wire.resources import Event, TokenRole
 from vgpumgr_api.db import models
 from vgpumgr_api.db.database import Database, now
 from vgpumgr_api.db.records import Event as Row
@@ -32,6 +32,9 @@ from vgpumgr_api.services.actors import Actor, require_credential
 NUMBERING_LOCK = 0x76677075_00000002
 NUMBERED_AT_ONCE = 10_000
 TRIMMED_AT_ONCE = 1000
+
+OPERATOR = TokenRole.OPERATOR.value
+_OPERATORS = frozenset({TokenRole.ADMIN.value, OPERATOR})
 
 _EVENTS = table_of(Row)
 _UNNUMBERED = select(Row.id).where(Row.seq.is_(None))
@@ -77,16 +80,30 @@ class Wanted:
             found.append(Row.tenant_id == self.of)
         return found
 
+    def actor_of(self, event: Row) -> str:
+        """Whose doing an event was. Tenants learn of operators' names and tokens only that they are an operator's."""
+        role = event.actor.partition(":")[0]
+        return OPERATOR if self.owner is not None and role in _OPERATORS else event.actor
+
+    def data_of(self, event: "Told") -> bytes:
+        """The JSON of an event, with the actor that `actor_of` names."""
+        return event.data if self.owner is None else event.to_tenants or event.data
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An event as it travels: `data` is its JSON."""
+    """An event as it travels: `data` is its JSON, and `to_tenants` that for tenants where it is another one."""
 
     seq: int
     about: str
     tenant_id: UUID | None
     account_id: UUID | None
     data: bytes
+    to_tenants: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + len(self.to_tenants)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,13 +218,13 @@ def trim(session: Session, *, kept_s: int, kept: int) -> bool:
     return unnumbered or count == TRIMMED_AT_ONCE
 
 
-def answer(event: Row) -> Event:
-    """An event as the API answers it."""
+def answer(event: Row, wanted: Wanted) -> Event:
+    """An event as the API answers it to somebody."""
     return Event(
         seq=event.seq or 0,
         at=event.at,
         kind=event.kind,
-        actor=event.actor,
+        actor=wanted.actor_of(event),
         tenant=event.tenant,
         object=event.object,
         detail=event.detail,
@@ -216,7 +233,17 @@ def answer(event: Row) -> Event:
 
 def told(event: Row) -> Told:
     """An event as a watcher gets it."""
-    said = answer(event)
+    said = answer(event, _EVERYTHING)
+    theirs = answer(event, _OF_A_TENANT)
     return Told(
-        said.seq, said.kind.partition(".")[0], event.tenant_id, event.account_id, said.model_dump_json().encode()
+        said.seq,
+        said.kind.partition(".")[0],
+        event.tenant_id,
+        event.account_id,
+        said.model_dump_json().encode(),
+        theirs.model_dump_json().encode() if event.tenant_id is not None and theirs != said else b"",
     )
+
+
+_EVERYTHING = Wanted(owner=None)
+_OF_A_TENANT = Wanted(owner=UUID(int=0))

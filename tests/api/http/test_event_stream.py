@@ -118,6 +118,33 @@ def stream(feed: Feed, log: Log, position: int, **options: Any) -> EventStream:
     return EventStream(feed, Begun(wanted, position, EPOCH), who, **told)
 
 
+@pytest.mark.parametrize(("owner", "told"), [(BLUE, b"theirs"), (None, b"x")])
+def test_tenants_get_what_is_for_tenants(owner: UUID | None, told: bytes) -> None:
+    """Whatever they missed and what happens while they watch; an event for all comes as it is."""
+
+    def event(seq: int, to_tenants: bytes) -> Told:
+        return Told(seq, "slice", BLUE, None, b"x", to_tenants)
+
+    async def work() -> bytes:
+        log = Log()
+        log.events = [event(1, b"theirs"), event(2, b"")]
+        feed, client = Feed(log.look, period_s=0.01), Client()
+        watching = asyncio.create_task(
+            stream(feed, log, 0, wanted=Wanted(owner=owner))({}, client.receive, client.send)
+        )
+        while b"-2\n" not in b"".join(client.sent):
+            await asyncio.sleep(0.01)
+        log.events += [event(3, b"theirs")]
+        while b"-3\n" not in b"".join(client.sent):
+            await asyncio.sleep(0.01)
+        client.left.set()
+        await asyncio.wait_for(watching, 5)
+        return b"".join(client.sent)
+
+    lines = [line for line in asyncio.run(work()).splitlines() if line.startswith(b"data: ")]
+    assert lines == [b"data: " + each for each in (told, b"x", told)]
+
+
 def test_what_was_missed_comes_first_and_then_what_happens() -> None:
     async def work() -> list[int]:
         log = Log(3)

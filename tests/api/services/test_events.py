@@ -2,6 +2,7 @@
 """Events have an order that never changes and in which nothing is missed."""
 
 import ast
+import json
 import re
 import threading
 from pathlib import Path
@@ -10,15 +11,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import func, select, update
 from vgpumgr_api.db import records
-from vgpumgr_api.services import events, installation, outbox, tokens
-from vgpumgr_api.services.actors import Actor
+from vgpumgr_api.services import events, installation, outbox, tenants, tokens
+from vgpumgr_api.services.actors import Actor, local_operator
 
 from tests.api.conftest import Clock
 from tests.api.services.refusals import refused
 from tests.api.world import World
 from vgpumgr.wire.events import ABOUT
 from vgpumgr.wire.problem import Code
-from vgpumgr.wire.resources import Event
+from vgpumgr.wire.resources import Event, TenantCreate, TokenRole
 
 
 def listed(world: World, **options: int) -> list[Event]:
@@ -264,6 +265,33 @@ def test_a_watcher_is_told_what_is_its_own_and_what_it_asked_for(world: World) -
     for name in ("blue", "nobody"):
         with refused(Code.OBJECT_UNKNOWN):
             told(world, account, tenant=name)
+
+
+def test_tenants_learn_not_which_operator_it_was(world: World) -> None:
+    """By the list, from the feed and when they catch up; what they did themselves has their names."""
+    world.tenant("acme")
+    blue, viewer = world.tenant_actor("acme"), local_operator("viewer:all", TokenRole.VIEWER)
+    admin = local_operator("admin:someone", TokenRole.ADMIN)
+    world.host()
+    profile = world.profile(name="small")
+    world.quota("acme", slices=3)
+    world.run(tenants.create_tenant, TenantCreate(name="web", account="acme"), actor=admin)
+    world.claim("acme", profile, actor=blue)
+
+    def actors(actor: Actor) -> list[list[str]]:
+        wanted = world.begin_watch(actor=actor).wanted
+        read = world.database.run(lambda session: outbox.read(session, actor, wanted, 0, 1000), read_only=True)[0]
+        fed = [each for each in outbox.look(world.database, 0, 1000, ()).events if wanted.matches(each)]
+        streams = [[str(json.loads(wanted.data_of(each))["actor"]) for each in some] for some in (read, fed)]
+        return [[event.actor for event in world.events(actor=actor).items], *streams]
+
+    by_list, *streams = actors(blue)
+    assert set(by_list) == {"operator", blue.name}
+    assert streams == [by_list, by_list]
+    for everything in (world.operator, viewer):
+        by_list, *streams = actors(everything)
+        assert {world.operator.name, admin.name, blue.name} <= set(by_list)
+        assert streams == [by_list, by_list]
 
 
 def test_who_lost_its_token_is_told_no_more(world: World) -> None:
