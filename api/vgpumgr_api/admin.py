@@ -15,7 +15,8 @@ from vgpumgr_api.backups.file import Header
 from vgpumgr_api.config import Config
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
-from vgpumgr_api.db.trouble import first_line
+from vgpumgr_api.db.trouble import Trouble, first_line
+from vgpumgr_api.errors import Refusal
 from vgpumgr_api.services import installation, tokens
 from vgpumgr_api.services.actors import local_operator
 
@@ -96,8 +97,11 @@ def new_epoch(database: Database) -> UUID:
     return database.run(lambda session: installation.new_epoch(session, ACTOR))
 
 
-def backup(database: Database, file: Path | None, *, directory: Path | None, keep: int) -> tuple[Path, Header]:
-    """Writes a backup to a new `file`, or under a name of its own to `directory`, where the last `keep` stay."""
+def backup(database: Database, file: Path | None, *, directory: Path | None, keep: int) -> tuple[Path, Header, bool]:
+    """Writes a backup to a new `file`, or under a name of its own to `directory`, where the last `keep` stay.
+
+    Returns also whether the audit has an entry of it, which a database that can only be read cannot take.
+    """
     if directory is not None:
         path, header = make.make_in(database, directory, keep=keep)
     elif file is not None:
@@ -105,8 +109,13 @@ def backup(database: Database, file: Path | None, *, directory: Path | None, kee
     else:
         raise AdminError("name a file or a directory for the backup")
     detail = {"rows": header.rows, "step": header.revision, "made_at": header.made_at.isoformat()}
-    database.run(lambda session: installation.backed_up(session, ACTOR, path.name, detail))
-    return path, header
+    try:
+        database.run(lambda session: installation.backed_up(session, ACTOR, path.name, detail))
+    except Refusal:
+        if database.condition.trouble is not Trouble.READ_ONLY:
+            raise
+        return path, header, False
+    return path, header, True
 
 
 def check_backup(file: Path) -> Header:

@@ -112,8 +112,10 @@ def _ca_files(config: Config, what: str) -> tuple[Path, Path]:
 
 def _backup(config: Config, chosen: argparse.Namespace) -> None:
     with contextlib.closing(admin.checked(config)) as database:
-        path, header = admin.backup(database, chosen.file, directory=chosen.directory, keep=chosen.keep)
+        path, header, noted = admin.backup(database, chosen.file, directory=chosen.directory, keep=chosen.keep)
     print(f"{path}: {_said(header)}")
+    if not noted:
+        print("the database can only be read, so its audit has no entry of this backup", file=sys.stderr)
 
 
 def _restore(config: Config, chosen: argparse.Namespace) -> None:

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """``vgpumgr-api`` at the API's own machine."""
 
+import contextlib
 import stat
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import select
-from vgpumgr_api import config
+from sqlalchemy import Connection, Dialect, Engine, event, select
+from vgpumgr_api import admin, config
 from vgpumgr_api.db import schema
 from vgpumgr_api.db.database import Database
 from vgpumgr_api.db.models import Installation
 from vgpumgr_api.db.records import AuditEntry, Token
+from vgpumgr_api.db.trouble import Trouble, unusable
 from vgpumgr_api.main import main
-from vgpumgr_api.services import hosts
+from vgpumgr_api.services import hosts, installation
 from vgpumgr_api.services.actors import SECRET, Actor, authenticate
 from vgpumgr_api.services.paging import PageRequest
 
@@ -207,6 +211,59 @@ def test_init_makes_no_directories(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["init", "--config", str(settings)]) == 1
     assert f"{tmp_path}/misspelt: no such directory; make it" in said(capsys)[1]
     assert not (tmp_path / "misspelt").exists()
+
+
+def test_a_database_that_can_only_be_read_is_backed_up(
+    settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--config", str(settings)]) == 0
+    said(capsys)
+    file, command = tmp_path / "one.backup", ["backup", "--config", str(settings)]
+    with only_read():
+        assert main([*command, str(file)]) == 0
+        output, errors = said(capsys)
+        assert output.startswith(f"{file}: ")
+        assert errors.splitlines()[-1] == ("the database can only be read, so its audit has no entry of this backup")
+        assert main(["create-token", "--role", "viewer", "--config", str(settings)]) == 1
+        assert "the database can only be read" in said(capsys)[1]
+    assert admin.check_backup(file).rows > 0
+    assert main([*command, str(tmp_path / "two.backup")]) == 0
+    assert said(capsys)[1] == ""
+
+
+def test_a_backup_fails_with_what_else_is_wrong_with_the_database(
+    settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--config", str(settings)]) == 0
+
+    def full(*_: object) -> None:
+        raise unusable(Trouble.FULL)
+
+    monkeypatch.setattr(installation, "backed_up", full)
+    assert main(["backup", "--config", str(settings), str(tmp_path / "one.backup")]) == 1
+    assert "is full" in said(capsys)[1]
+
+
+@contextlib.contextmanager
+def only_read() -> Iterator[None]:
+    """Lets the database itself refuse whatever would change it."""
+
+    def open_file(dialect: Dialect, _: object, arguments: list[str], options: dict[str, Any]) -> None:
+        if dialect.name == "sqlite":
+            arguments[0] = f"file:{arguments[0]}?mode=ro"
+            options["uri"] = True
+
+    def begin(connection: Connection) -> None:
+        if connection.dialect.name != "sqlite":
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+
+    event.listen(Engine, "do_connect", open_file)
+    event.listen(Engine, "begin", begin)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "begin", begin)
+        event.remove(Engine, "do_connect", open_file)
 
 
 def test_a_server_that_is_away_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
