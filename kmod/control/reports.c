@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Who is told what happens in engine/. */
+/* What engine/ reports upwards, and which function is called for it. */
 #include "engine/engine.h"
 
 const struct vgpu_reports vgpu_reports = {

@@ -30,7 +30,7 @@ class Difference(StrEnum):
     CLAIM_OTHER_VM = "claim.other_vm"
 
 
-_TODO = {
+_ADVICE = {
     Difference.VM_UNDEFINED: "libvirt does not know the VM: `vgpumgr delete slice` if it is gone for good",
     Difference.VM_WITHOUT: "the domain does not name it: `vgpumgr attach`, or `vgpumgr delete slice`",
     Difference.CLAIM_UNUSED: "claimed for no VM, and no domain names it: `vgpumgr delete slice` if nobody waits for it",
@@ -60,7 +60,7 @@ class Found:
 
     @property
     def todo(self) -> str:
-        return _TODO[self.code]
+        return _ADVICE[self.code]
 
 
 def differences(claims: Sequence["Slice"], domains: Sequence[Known]) -> Iterator[Found]:

@@ -18,7 +18,7 @@ _Identity = tuple[int, int] | None
 
 
 class DatabaseFile:
-    """The file of one pool of connections; threads share it. What is compared was seen when a connection was made."""
+    """The file of one pool of connections, compared with what it was when they were made. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
