@@ -54,12 +54,15 @@ static bool find_mount(const char *controller, char *mount)
 	return is_found;
 }
 
-/* The cgroup that this process is in. */
-static bool find_own(const char *controller, char *path)
+/* The cgroup that a process is in. */
+static bool find_own(pid_t pid, const char *controller, char *path)
 {
-	char line[4096];
-	FILE *file = fopen("/proc/self/cgroup", "re");
+	char line[4096], name[32];
+	FILE *file;
 	bool is_found = false;
+
+	snprintf(name, sizeof(name), "/proc/%d/cgroup", pid);
+	file = fopen(name, "re");
 
 	while (file && !is_found && fgets(line, sizeof(line), file)) {
 		char *controllers = strchr(line, ':');
@@ -79,12 +82,18 @@ static bool find_own(const char *controller, char *path)
 	return is_found;
 }
 
+int vgpu_cgroup_of(pid_t pid, const char *controller, char *mount, char *own)
+{
+	return find_mount(controller, mount) && find_own(pid, controller, own) ? 0 : ENOENT;
+}
+
 int vgpu_cgroup_find(const char *controller, char *base)
 {
 	char mount[PATH_MAX], own[PATH_MAX];
+	int error = vgpu_cgroup_of(getpid(), controller, mount, own);
 
-	if (!find_mount(controller, mount) || !find_own(controller, own))
-		return ENOENT;
+	if (error)
+		return error;
 	if (!strcmp(own, "/"))
 		own[0] = 0;
 	if (snprintf(base, PATH_MAX, "%.2000s%.2000s", mount, own) >= PATH_MAX - 64)

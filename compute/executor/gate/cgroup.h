@@ -6,6 +6,16 @@
 #include "executor/gate/gate.h"
 
 /**
+ * vgpu_cgroup_of() - the cgroup of a process
+ * @controller: of a v1 hierarchy, or NULL for the unified one
+ * @mount: of PATH_MAX: where the hierarchy is mounted
+ * @own: of PATH_MAX: as /proc/PID/cgroup has it
+ *
+ * Return: 0 or a positive errno value.
+ */
+int vgpu_cgroup_of(pid_t pid, const char *controller, char *mount, char *own);
+
+/**
  * vgpu_cgroup_find() - where this process may make cgroups
  * @controller: of a v1 hierarchy, or NULL for the unified one
  * @base: of PATH_MAX

@@ -45,13 +45,6 @@ void vgpu_channels_unlock(int lock)
 	flock(lock, LOCK_UN);
 }
 
-/* Copy engines have groups of their own, and take turns of their own. */
-static bool runs_kernels(const struct rm_object *group)
-{
-	return group->kind == RM_GROUP &&
-	       (group->engine < RM_ENGINE_COPY0 || group->engine > RM_ENGINE_COPY_LAST);
-}
-
 static bool fail(char *reason, const char *what, uint32_t number)
 {
 	snprintf(reason, VGPU_CHANNELS_REASON, "%s 0x%x", what, number);
@@ -71,6 +64,7 @@ struct turn {
 	int process;
 	bool close;
 	char *reason;
+	uint64_t open_us;
 	uint32_t limit;
 	uint32_t taken;
 	bool refused;
@@ -164,9 +158,9 @@ static bool set_timeslices(struct turn *turn)
 {
 	for (uint32_t i = 0; i < turn->objects->count; i++) {
 		const struct rm_object *group = &turn->objects->list[i];
-		uint64_t timeslice_us = turn->close ? CLOSED_US : OPEN_US;
+		uint64_t timeslice_us = turn->close ? CLOSED_US : turn->open_us ? turn->open_us : OPEN_US;
 
-		if (runs_kernels(group) && !control(turn, group->client, group->handle, RM_CMD_SET_TIMESLICE,
+		if (rm_runs_kernels(group) && !control(turn, group->client, group->handle, RM_CMD_SET_TIMESLICE,
 						    &timeslice_us, sizeof(timeslice_us)))
 			return false;
 	}
@@ -202,6 +196,7 @@ bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, 
 	static struct rm_objects objects;
 	struct turn turn = {
 		.objects = &objects, .process = process, .close = close, .reason = reason, .limit = ALL_LISTS,
+		.open_us = channels->open_us,
 	};
 	bool done;
 
@@ -223,4 +218,17 @@ bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, 
 	if (done)
 		channels->closed = close;
 	return done;
+}
+
+void vgpu_channels_timeslice(const struct vgpu_channels *channels, int process)
+{
+	static struct rm_objects objects;
+	char reason[VGPU_CHANNELS_REASON];
+	struct turn turn = {
+		.objects = &objects, .process = process, .reason = reason, .open_us = channels->open_us,
+	};
+
+	memcpy(&objects, channels->objects, sizeof(objects));
+	if (objects.count <= RM_OBJECTS_MAX && !(channels->by_timeslice && channels->closed))
+		set_timeslices(&turn);
 }

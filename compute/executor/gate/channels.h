@@ -23,12 +23,14 @@
  * @closed: they are disabled, or were being when something failed
  * @by_timeslice: the driver refused to disable them, and short timeslices stand in
  * @unpreemptible: the driver refused to make kernels of some preemptible
+ * @open_us: timeslice of each group while the gate is open; 0 for the usual one
  */
 struct vgpu_channels {
 	struct rm_objects *objects;
 	bool closed;
 	bool by_timeslice;
 	bool unpreemptible;
+	uint64_t open_us;
 };
 
 /* The file to lock; -1 with errno.  @path: NULL for the usual one. */
@@ -47,5 +49,11 @@ void vgpu_channels_unlock(int lock);
  * child of which it did not may run on, and has to be killed.
  */
 bool vgpu_channels_set(struct vgpu_channels *channels, int process, bool close, char *reason);
+
+/*
+ * Tells the driver @open_us of all groups, unless short timeslices stand in for a closed gate.
+ * With the lock.  What the driver refuses stays as it is: a group may have been freed meanwhile.
+ */
+void vgpu_channels_timeslice(const struct vgpu_channels *channels, int process);
 
 #endif /* VGPU_EXECUTOR_CHANNELS_H */

@@ -99,23 +99,6 @@ static bool place_descriptors(struct vgpu_relay *relay)
 	return !close_range(BEHIND, ~0u, 0);
 }
 
-/* Lines that the child causes. */
-static void say_refused(const struct relay_state *state, struct vgpu_notice *notice,
-			const struct relay_call *call)
-{
-	uint64_t now = now_ns();
-	uint64_t left_out = vgpu_notice_take(notice, now);
-
-	if (left_out)
-		vgpu_log(LOG_NOTICE, "child=%llu event=lines.left_out count=%llu",
-			 (unsigned long long)state->relay->number, (unsigned long long)left_out);
-	if (!vgpu_notice_may(notice, now))
-		return;
-	vgpu_log(LOG_NOTICE, "child=%llu event=call.refused what=%s number=0x%x driver=%s",
-		 (unsigned long long)state->relay->number, call->refused, call->detail,
-		 state->known ? "known" : state->version[0] ? "unknown" : "unasked");
-}
-
 static void answer_rm(uint32_t request, struct seccomp_notif_resp *said, struct relay_state *state,
 		      struct relay_call *call)
 {
@@ -149,7 +132,7 @@ static void answer(const struct seccomp_notif *told, struct seccomp_notif_resp *
 		answer_rm(request, said, state, &call);
 	}
 	if (call.refused && said->error != -ENOTTY)
-		say_refused(state, notice, &call);
+		relay_say_refused(state, notice, &call, now_ns());
 }
 
 static void serve(struct relay_state *state)
@@ -181,7 +164,9 @@ _Noreturn void vgpu_relay_run(const struct vgpu_relay *given)
 	sigset_t none;
 
 	relay = *given;
-	state.relay = &relay;
+	state = (struct relay_state){
+		.objects = relay.objects, .process = PROCESS, .memory = MEMORY, .number = relay.number,
+	};
 	prctl(PR_SET_NAME, "vgpu-relay");
 	setsid();
 	sigemptyset(&none);

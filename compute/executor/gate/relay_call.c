@@ -2,38 +2,64 @@
 #include "executor/gate/relay_call.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/pidfd.h>
+#include <syslog.h>
 #include <unistd.h>
 
+#include "executor/gate/fence_books.h"
 #include "executor/gate/rm_calls.h"
+#include "executor/log.h"
+#include "executor/notice.h"
 
 /* Rights that an allocation asks for: a mask of one word. */
 #define RIGHTS_BYTES	4u
 
 bool relay_take(const struct relay_state *state, void *to, uint64_t from, uint64_t bytes)
 {
-	return !bytes || pread(state->relay->memory, to, bytes, (off_t)from) == (ssize_t)bytes;
+	return !bytes || pread(state->memory, to, bytes, (off_t)from) == (ssize_t)bytes;
 }
 
 bool relay_give(const struct relay_state *state, uint64_t to, const void *from, uint64_t bytes)
 {
-	return !bytes || pwrite(state->relay->memory, from, bytes, (off_t)to) == (ssize_t)bytes;
+	return !bytes || pwrite(state->memory, from, bytes, (off_t)to) == (ssize_t)bytes;
 }
 
-/* A call without an errno has a status; the result is an errno value. */
-static int make(int file, uint32_t escape, uint32_t bytes, void *structure)
+int relay_make(int file, uint32_t escape, uint32_t bytes, void *structure)
 {
 	if (ioctl(file, _IOC(_IOC_READ | _IOC_WRITE, RM_MAGIC, escape, bytes), structure) < 0)
 		return errno;
 	return 0;
 }
 
+int relay_client_file(const struct relay_state *state, const struct rm_object *client)
+{
+	if (state->books)
+		return fcntl(client->file, F_DUPFD_CLOEXEC, 0);
+	return pidfd_getfd(state->process, client->file, 0);
+}
+
 void relay_refuse(struct relay_call *call, const char *why, uint32_t detail)
 {
 	call->refused = why;
 	call->detail = detail;
+}
+
+void relay_say_refused(const struct relay_state *state, struct vgpu_notice *notice,
+		       const struct relay_call *call, uint64_t now_ns)
+{
+	uint64_t left_out = vgpu_notice_take(notice, now_ns);
+
+	if (left_out)
+		vgpu_log(LOG_NOTICE, "child=%llu event=lines.left_out count=%llu",
+			 (unsigned long long)state->number, (unsigned long long)left_out);
+	if (!vgpu_notice_may(notice, now_ns))
+		return;
+	vgpu_log(LOG_NOTICE, "child=%llu event=call.refused what=%s number=0x%x driver=%s",
+		 (unsigned long long)state->number, call->refused, call->detail,
+		 state->known ? "known" : state->version[0] ? "unknown" : "unasked");
 }
 
 static int check_version(struct relay_state *state, const struct relay_call *call, int file)
@@ -43,7 +69,7 @@ static int check_version(struct relay_state *state, const struct relay_call *cal
 
 	if (!relay_take(state, &version, call->address, sizeof(version)))
 		return EFAULT;
-	error = make(file, call->escape, sizeof(version), &version);
+	error = relay_make(file, call->escape, sizeof(version), &version);
 	memcpy(state->version, version.text, sizeof(state->version));
 	state->version[sizeof(state->version) - 1] = '\0';
 	state->known = !error && rm_is_known(state->version, sizeof(state->version));
@@ -81,7 +107,7 @@ static bool give_alloc(const struct relay_state *state, const struct relay_call 
 	return relay_give(state, call->address, alloc, sizeof(*alloc));
 }
 
-static void note_made(struct relay_state *state, const struct relay_call *call,
+static void note_made(struct relay_state *state, const struct relay_call *call, int file,
 		      const struct rm_alloc_long *alloc, struct rm_object *made)
 {
 	if (made->kind == RM_UNTRACKED)
@@ -90,9 +116,27 @@ static void note_made(struct relay_state *state, const struct relay_call *call,
 	if (made->kind == RM_CLIENT) {
 		made->client = alloc->object;
 		made->parent = 0;
-		made->file = call->file;
+		made->file = state->books ? fence_keep_file(state->books, made->client, file) : call->file;
 	}
-	rm_add(state->relay->objects, made);
+	rm_add(state->objects, made);
+}
+
+/* Does the gate have to know of it, or stop it? */
+static bool concerns_gate(const struct rm_object *made, uint32_t class_id)
+{
+	return made->kind != RM_UNTRACKED || rm_is_compute(class_id);
+}
+
+/* Memory of the GPU that an allocation asks for. */
+static uint64_t asked_bytes(const struct rm_alloc_long *alloc, const void *parameters, uint32_t bytes)
+{
+	const struct rm_memory_params *memory = parameters;
+
+	if (alloc->class_id != RM_CLASS_MEMORY || bytes < sizeof(*memory) ||
+	    memory->flags & RM_MEMORY_FLAG_VIRTUAL ||
+	    RM_MEMORY_LOCATION(memory->attributes) == RM_MEMORY_OF_HOST)
+		return 0;
+	return memory->size;
 }
 
 /*
@@ -101,7 +145,7 @@ static void note_made(struct relay_state *state, const struct relay_call *call,
  */
 static void make_preemptible(struct relay_state *state, int file, uint32_t client, uint32_t handle)
 {
-	struct rm_objects *objects = state->relay->objects;
+	struct rm_objects *objects = state->objects;
 	struct rm_object *channel = rm_find(objects, client, handle);
 	const struct rm_object *group = channel ? rm_find(objects, client, channel->parent) : NULL;
 	const struct rm_object *subdevice = group ? rm_subdevice(objects, client, group->parent) : NULL;
@@ -115,7 +159,7 @@ static void make_preemptible(struct relay_state *state, int file, uint32_t clien
 	};
 
 	if (channel)
-		channel->unpreemptible = !subdevice || make(file, RM_ESC_CONTROL, sizeof(control), &control) ||
+		channel->unpreemptible = !subdevice || relay_make(file, RM_ESC_CONTROL, sizeof(control), &control) ||
 					 control.status != RM_OK;
 }
 
@@ -124,27 +168,39 @@ static int make_alloc(struct relay_state *state, struct relay_call *call, int fi
 		      struct rm_alloc_long *alloc, void *parameters, uint32_t bytes, void *rights)
 {
 	uint64_t parameters_at = alloc->params, rights_at = alloc->rights;
+	uint64_t memory = asked_bytes(alloc, parameters, bytes);
 	struct rm_object made;
+	bool enters;
 	int error = 0;
 
-	alloc->status = rm_check_alloc(state->relay->objects, alloc, parameters, bytes, &made);
+	alloc->status = rm_check_alloc(state->objects, alloc, parameters, bytes, &made);
+	enters = !alloc->status && concerns_gate(&made, alloc->class_id);
+	if (enters && !fence_enter(state->books))
+		return RELAY_HELD;
+	if (!alloc->status && !fence_take_memory(state->books, memory))
+		alloc->status = RM_ERR_NO_MEMORY;
 	if (alloc->status) {
-		relay_refuse(call, "allocation", alloc->class_id);
+		relay_refuse(call, alloc->status == RM_ERR_NO_MEMORY ? "memory" : "allocation", alloc->class_id);
 	} else {
 		alloc->params = parameters_at ? (uintptr_t)parameters : 0;
 		alloc->rights = rights_at ? (uintptr_t)rights : 0;
 		/* The short form has no rights, which the driver takes for none. */
-		error = make(file, RM_ESC_ALLOC, sizeof(*alloc), alloc);
+		error = relay_make(file, RM_ESC_ALLOC, sizeof(*alloc), alloc);
 		alloc->params = parameters_at;
 		alloc->rights = rights_at;
-		if (!error && alloc->status == RM_OK) {
-			note_made(state, call, alloc, &made);
+		if (error || alloc->status != RM_OK) {
+			fence_give_memory(state->books, memory);
+		} else {
+			note_made(state, call, file, alloc, &made);
+			fence_note_memory(state->books, alloc->client, alloc->parent, alloc->object, memory);
 			if (rm_is_compute(alloc->class_id))
 				make_preemptible(state, file, alloc->client, alloc->parent);
 			if (!relay_give(state, parameters_at, parameters, bytes))
-				return EFAULT;
+				error = EFAULT;
 		}
 	}
+	if (enters)
+		fence_leave(state->books);
 	return give_alloc(state, call, alloc) ? error : EFAULT;
 }
 
@@ -185,13 +241,21 @@ static int perform_free(struct relay_state *state, struct relay_call *call, int 
 
 	if (!relay_take(state, &release, call->address, sizeof(release)))
 		return EFAULT;
-	if (!rm_owns(state->relay->objects, release.client)) {
+	if (!rm_owns(state->objects, release.client)) {
 		relay_refuse(call, "client", release.client);
 		release.status = RM_ERR_INVALID_CLIENT;
 	} else {
-		error = make(file, RM_ESC_FREE, sizeof(release), &release);
-		if (!error && release.status == RM_OK)
-			rm_forget(state->relay->objects, release.client, release.object);
+		bool enters = rm_find(state->objects, release.client, release.object);
+
+		if (enters && !fence_enter(state->books))
+			return RELAY_HELD;
+		error = relay_make(file, RM_ESC_FREE, sizeof(release), &release);
+		if (!error && release.status == RM_OK) {
+			rm_forget(state->objects, release.client, release.object);
+			fence_note_freed(state->books, release.client, release.object);
+		}
+		if (enters)
+			fence_leave(state->books);
 	}
 	return relay_give(state, call->address, &release, sizeof(release)) ? error : EFAULT;
 }
@@ -199,15 +263,25 @@ static int perform_free(struct relay_state *state, struct relay_call *call, int 
 static int perform_dup(struct relay_state *state, struct relay_call *call, int file)
 {
 	struct rm_dup dup;
+	uint64_t memory;
 	int error = 0;
 
 	if (!relay_take(state, &dup, call->address, sizeof(dup)))
 		return EFAULT;
-	dup.status = rm_check_dup(state->relay->objects, &dup);
-	if (dup.status)
+	dup.status = rm_check_dup(state->objects, &dup);
+	/* It keeps the memory when the first handle is freed, so it counts as well. */
+	memory = fence_memory_of(state->books, dup.source_client, dup.source_object);
+	if (!dup.status && !fence_take_memory(state->books, memory))
+		dup.status = RM_ERR_NO_MEMORY;
+	if (dup.status) {
 		relay_refuse(call, "duplicate", dup.source_object);
-	else
-		error = make(file, RM_ESC_DUP, sizeof(dup), &dup);
+	} else {
+		error = relay_make(file, RM_ESC_DUP, sizeof(dup), &dup);
+		if (error || dup.status != RM_OK)
+			fence_give_memory(state->books, memory);
+		else
+			fence_note_memory(state->books, dup.client, dup.parent, dup.object, memory);
+	}
 	return relay_give(state, call->address, &dup, sizeof(dup)) ? error : EFAULT;
 }
 
@@ -265,13 +339,13 @@ static int make_control(struct relay_state *state, int file, struct rm_control *
 	if (error)
 		return error;
 	control->params = parameters_at ? (uintptr_t)parameters : 0;
-	error = make(file, RM_ESC_CONTROL, sizeof(*control), control);
+	error = relay_make(file, RM_ESC_CONTROL, sizeof(*control), control);
 	control->params = parameters_at;
 	if (!give_lists(state, layout, parameters, &lists) ||
 	    (parameters_at && !relay_give(state, parameters_at, parameters, control->params_size)))
 		return EFAULT;
 	if (!error && control->status == RM_OK)
-		rm_note_control(state->relay->objects, control, parameters);
+		rm_note_control(state->objects, control, parameters);
 	return error;
 }
 
@@ -293,11 +367,17 @@ static int perform_control(struct relay_state *state, struct relay_call *call, i
 	} else if (control.params && !relay_take(state, parameters, control.params, control.params_size)) {
 		return EFAULT;
 	} else {
-		control.status = rm_check_control(state->relay->objects, &control, parameters);
-		if (control.status)
+		control.status = rm_check_control(state->objects, &control, parameters);
+		if (control.status) {
 			relay_refuse(call, "control", control.cmd);
-		else
+		} else if (!rm_concerns_gate(control.cmd)) {
 			error = make_control(state, file, &control, parameters);
+		} else {
+			if (!fence_enter(state->books))
+				return RELAY_HELD;
+			error = make_control(state, file, &control, parameters);
+			fence_leave(state->books);
+		}
 	}
 	return relay_give(state, call->address, &control, sizeof(control)) ? error : EFAULT;
 }
@@ -312,7 +392,8 @@ static int open_envelope(const struct relay_state *state, struct relay_call *cal
 	call->escape = envelope.cmd;
 	call->bytes = envelope.size;
 	call->address = envelope.pointer;
-	if (rm_is_performed(call->escape, call->bytes))
+	if (rm_is_performed(call->escape, call->bytes) ||
+	    (state->books && call->escape == RM_ESC_HEAP && call->bytes == sizeof(struct rm_heap)))
 		return 0;
 	relay_refuse(call, "envelope", call->escape);
 	return EPERM;
@@ -324,9 +405,13 @@ int relay_perform(struct relay_state *state, struct relay_call *call)
 
 	if (error)
 		return error;
-	file = pidfd_getfd(state->relay->process, call->file, 0);
+	file = pidfd_getfd(state->process, call->file, 0);
 	if (file < 0)
 		return EBADF;
+	if (!fence_is_device(state->books, file)) {
+		close(file);
+		return ENOTTY;
+	}
 	switch (call->escape) {
 	case RM_ESC_CHECK_VERSION:
 		error = check_version(state, call, file);
@@ -339,6 +424,9 @@ int relay_perform(struct relay_state *state, struct relay_call *call)
 		break;
 	case RM_ESC_DUP:
 		error = perform_dup(state, call, file);
+		break;
+	case RM_ESC_HEAP:
+		error = relay_perform_heap(state, call, file);
 		break;
 	default:
 		error = perform_control(state, call, file);

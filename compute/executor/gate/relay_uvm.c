@@ -10,6 +10,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
+#include "executor/gate/fence_books.h"
 #include "executor/gate/relay_call.h"
 #include "executor/gate/rm_calls.h"
 #include "executor/gate/uvm_abi.h"
@@ -56,7 +57,7 @@ bool relay_is_uvm(uint32_t request)
 static int make(const struct relay_state *state, const struct layout *layout, int file,
 		const struct rm_object *client, char *parameters)
 {
-	int own = pidfd_getfd(state->relay->process, client->file, 0), error = 0;
+	int own = relay_client_file(state, client), error = 0;
 	int32_t childs;
 
 	if (own < 0)
@@ -83,7 +84,7 @@ int relay_perform_uvm(struct relay_state *state, struct relay_call *call)
 	if (!relay_take(state, parameters, call->address, layout->bytes))
 		return EFAULT;
 	memcpy(&handle, parameters + layout->client, sizeof(handle));
-	client = rm_find(state->relay->objects, handle, handle);
+	client = rm_find(state->objects, handle, handle);
 	if (!state->known) {
 		relay_refuse(call, "driver", 0);
 		status = RM_ERR_NOT_SUPPORTED;
@@ -94,11 +95,20 @@ int relay_perform_uvm(struct relay_state *state, struct relay_call *call)
 	if (status) {
 		memcpy(parameters + layout->status, &status, sizeof(status));
 	} else {
-		file = pidfd_getfd(state->relay->process, call->file, 0);
+		file = pidfd_getfd(state->process, call->file, 0);
 		if (file < 0)
 			return EBADF;
-		error = make(state, layout, file, client, parameters);
+		if (!fence_is_device(state->books, file))
+			error = ENOTTY;
+		else if (!fence_enter(state->books))
+			error = RELAY_HELD;
+		else
+			error = make(state, layout, file, client, parameters);
+		if (error != RELAY_HELD && error != ENOTTY)
+			fence_leave(state->books);
 		close(file);
+		if (error == RELAY_HELD)
+			return error;
 	}
 	return relay_give(state, call->address, parameters, layout->bytes) ? error : EFAULT;
 }

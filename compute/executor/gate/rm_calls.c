@@ -6,46 +6,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "executor/gate/rm_numbers.h"
+
 #define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
-
-/*
- * Calls about memory, events and the machine.  None makes or changes a channel: where one
- * makes an object, the driver takes classes of memory only.
- */
-static const uint8_t continued[] = {
-	0x27,	/* RM_ALLOC_MEMORY */
-	0x4a,	/* RM_VID_HEAP_CONTROL */
-	0x4e,	/* RM_MAP_MEMORY */
-	0x4f,	/* RM_UNMAP_MEMORY */
-	0x5e,	/* RM_UPDATE_DEVICE_MAPPING_INFO */
-	200,	/* CARD_INFO */
-	201,	/* REGISTER_FD */
-	206,	/* ALLOC_OS_EVENT */
-	207,	/* FREE_OS_EVENT */
-	212,	/* ATTACH_GPUS_TO_FD */
-	214,	/* SYS_PARAMS */
-	215,	/* NUMA_INFO */
-	218,	/* WAIT_OPEN_COMPLETE */
-};
-
-/*
- * Of /dev/nvidia-uvm: whole numbers, of which the driver's other files take none, because
- * they say a size of 0 or more than 4096 bytes.  None makes a channel.  28 and 37 may name a
- * client, and fail if they do, since no client is the child's own; those that must are in
- * relay_uvm.c.  Those that place and migrate managed memory are missing: the driver copies it on
- * channels of its own.
- */
-static const uint32_t continued_uvm[] = {
-	0x30000001,	/* INITIALIZE */
-	0x30000002,	/* DEINITIALIZE */
-	23, 24,	/* CREATE_RANGE_GROUP, DESTROY_RANGE_GROUP */
-	26, 28, 34,	/* UNREGISTER_GPU_VASPACE, UNREGISTER_CHANNEL, FREE */
-	37, 38,	/* REGISTER_GPU, UNREGISTER_GPU */
-	39,	/* PAGEABLE_MEM_ACCESS */
-	65, 66,	/* MAP_DYNAMIC_PARALLELISM_REGION, UNMAP_EXTERNAL */
-	68,	/* ALLOC_SEMAPHORE_POOL */
-	72, 73, 75,	/* VALIDATE_VA_RANGE, CREATE_EXTERNAL_RANGE, MM_INITIALIZE */
-};
 
 bool rm_is_performed(uint32_t escape, uint32_t bytes)
 {
@@ -69,13 +32,13 @@ enum rm_action rm_request(uint32_t request, uint32_t *escape, uint32_t *bytes)
 {
 	*escape = _IOC_NR(request);
 	*bytes = _IOC_SIZE(request);
-	for (unsigned int i = 0; i < COUNT(continued_uvm); i++)
-		if (request == continued_uvm[i])
+	for (unsigned int i = 0; rm_continued_uvm[i]; i++)
+		if (request == rm_continued_uvm[i])
 			return RM_CONTINUE;
 	if (_IOC_TYPE(request) != RM_MAGIC || _IOC_DIR(request) != (_IOC_READ | _IOC_WRITE))
 		return RM_REFUSE;
-	for (unsigned int i = 0; i < COUNT(continued); i++)
-		if (*escape == continued[i])
+	for (unsigned int i = 0; rm_continued[i]; i++)
+		if (*escape == rm_continued[i])
 			return RM_CONTINUE;
 	if (*escape == RM_ESC_XFER && *bytes == sizeof(struct rm_xfer))
 		return RM_PERFORM;

@@ -95,6 +95,8 @@ const struct rm_layout *rm_control_layout(uint32_t command);
 /* Return: RM_OK, or the status that the child is told. */
 uint32_t rm_check_control(struct rm_objects *objects, const struct rm_control *control,
 			  const void *parameters);
+/* Does a control call change what the gate stops? */
+bool rm_concerns_gate(uint32_t command);
 /* The driver has carried it out. */
 void rm_note_control(struct rm_objects *objects, const struct rm_control *control, const void *parameters);
 uint32_t rm_check_dup(struct rm_objects *objects, const struct rm_dup *dup);

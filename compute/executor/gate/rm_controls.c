@@ -95,6 +95,11 @@ const struct rm_layout *rm_control_layout(uint32_t command)
 	return NULL;
 }
 
+bool rm_concerns_gate(uint32_t command)
+{
+	return has(special, COUNT(special), command);
+}
+
 /* The driver schedules nothing before it is told to; a child tells it once, when it has begun. */
 static uint32_t check_schedule(const struct rm_object *object, const void *parameters, uint32_t bytes)
 {

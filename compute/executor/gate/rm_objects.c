@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/gate/rm_objects.h"
 
+#include "rm_abi.h"
+
 #include <stddef.h>
 
 struct rm_object *rm_find(struct rm_objects *objects, uint32_t client, uint32_t handle)
@@ -31,11 +33,17 @@ bool rm_is_full(const struct rm_objects *objects, enum rm_kind kind)
 {
 	uint32_t clients = 0;
 
-	if (objects->count == RM_OBJECTS_MAX)
+	if (objects->count >= (objects->is_native ? RM_OBJECTS_MAX : RM_OBJECTS_CHILD_MAX))
 		return true;
 	for (uint32_t i = 0; i < objects->count && kind == RM_CLIENT; i++)
 		clients += objects->list[i].kind == RM_CLIENT;
-	return clients == RM_CLIENTS_MAX;
+	return clients >= (objects->is_native ? RM_CLIENTS_NATIVE_MAX : RM_CLIENTS_MAX);
+}
+
+bool rm_runs_kernels(const struct rm_object *object)
+{
+	return object->kind == RM_GROUP &&
+	       (object->engine < RM_ENGINE_COPY0 || object->engine > RM_ENGINE_COPY_LAST);
 }
 
 static void remove_at(struct rm_objects *objects, uint32_t at)

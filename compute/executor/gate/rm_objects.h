@@ -16,13 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A context has some 30 objects. */
-#define RM_OBJECTS_MAX	1024u
+/* A context has some 30 objects; a native program may be several processes. */
+#define RM_OBJECTS_MAX	4096u
+#define RM_OBJECTS_CHILD_MAX	1024u
 /*
  * Programs have two to four.  The driver takes a list of channels for each client, in a call that
  * takes half a millisecond, and whoever makes it keeps all others of the host waiting.
  */
 #define RM_CLIENTS_MAX	8u
+#define RM_CLIENTS_NATIVE_MAX	32u
 
 enum rm_kind {
 	RM_UNTRACKED,	/* nothing that the gate must know */
@@ -51,8 +53,10 @@ struct rm_object {
 	uint32_t unpreemptible;
 };
 
+/* @is_native: of a native program, which may have more than a child */
 struct rm_objects {
 	uint32_t count;
+	uint32_t is_native;
 	struct rm_object list[RM_OBJECTS_MAX];
 };
 
@@ -65,6 +69,8 @@ bool rm_owns(struct rm_objects *objects, uint32_t client);
 bool rm_is_full(const struct rm_objects *objects, enum rm_kind kind);
 /* Only if it is not full.  An object that had the handle is forgotten. */
 void rm_add(struct rm_objects *objects, const struct rm_object *object);
+/* Is it a group whose timeslice counts?  Copy engines have groups of their own, and take turns of their own. */
+bool rm_runs_kernels(const struct rm_object *object);
 /* With all below it. */
 void rm_forget(struct rm_objects *objects, uint32_t client, uint32_t handle);
 

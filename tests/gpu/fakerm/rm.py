@@ -28,7 +28,7 @@ NOT_SUPPORTED = 0x56
 OBJECT_NOT_FOUND = 0x57
 
 ROOT, ROOT_CLIENT, DEVICE, SUBDEVICE, CHANNEL_GROUP, CHANNEL = 0x0, 0x41, 0x80, 0x2080, 0xA06C, 0xC86F
-COMPUTE = 0xCBC0
+COMPUTE, MEMORY = 0xCBC0, 0x40
 GRAPHICS_ENGINES = range(1, 9)
 ENGINES = range(1, 30)
 COMPUTE_MODES = range(3)
@@ -41,6 +41,7 @@ CLASSES = {
     CHANNEL_GROUP: (DEVICE, 20),
     CHANNEL: (CHANNEL_GROUP, 368),
     COMPUTE: (CHANNEL, 16),
+    MEMORY: (DEVICE, 128),
 }
 # control: on an object of which class, sizes of its parameters; the last has 8 or 9 buffers, by branch
 CONTROLS: dict[int, tuple[int, tuple[int, ...]]] = {

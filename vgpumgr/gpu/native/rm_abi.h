@@ -23,12 +23,14 @@
 #define RM_ESC_CONTROL 0x2a
 #define RM_ESC_ALLOC 0x2b
 #define RM_ESC_DUP 0x34
+#define RM_ESC_HEAP 0x4a
 #define RM_ESC_REGISTER_FD 201
 #define RM_ESC_CHECK_VERSION 210
 #define RM_ESC_XFER 211
 
 #define RM_CLASS_ROOT 0x0
 #define RM_CLASS_ROOT_CLIENT 0x41
+#define RM_CLASS_MEMORY 0x40 /* of the GPU */
 #define RM_CLASS_DEVICE 0x80
 #define RM_CLASS_SUBDEVICE 0x2080
 #define RM_CLASS_GROUP 0xa06c
@@ -70,6 +72,7 @@
 #define RM_ERR_INVALID_OBJECT_PARENT 0x36
 #define RM_ERR_INVALID_PARAM_STRUCT 0x3a
 #define RM_ERR_INVALID_POINTER 0x3d
+#define RM_ERR_NO_MEMORY 0x51
 #define RM_ERR_NOT_SUPPORTED 0x56
 #define RM_ERR_OBJECT_NOT_FOUND 0x57
 
@@ -133,6 +136,61 @@ struct rm_group_params {
 	uint32_t vaspace;
 	uint32_t engine_type;
 	uint8_t from_vgpu_plugin;
+};
+
+/* NV_MEMORY_ALLOCATION_PARAMS */
+struct rm_memory_params {
+	uint32_t owner;
+	uint32_t type;
+	uint32_t flags;
+	uint32_t width;
+	uint32_t height;
+	int32_t pitch;
+	uint32_t attributes;
+	uint32_t attributes2;
+	uint32_t format;
+	uint32_t compression;
+	uint32_t zcull;
+	uint64_t range_low;
+	uint64_t range_high;
+	uint64_t size;
+	uint64_t alignment;
+	uint64_t offset;
+	uint64_t limit;
+	uint64_t address;
+	uint32_t tags[5];
+	int32_t node;
+};
+
+/* Where the memory is to be: anywhere but in the host's. */
+#define RM_MEMORY_LOCATION(attributes) ((attributes) >> 25 & 3)
+#define RM_MEMORY_OF_HOST 1
+#define RM_MEMORY_FLAG_VIRTUAL 0x80000 /* addresses only */
+
+/* NVOS32: what the older interface to memory takes; of its functions, the one that allocates. */
+#define RM_HEAP_ALLOC_SIZE 2
+#define RM_HEAP_FREE 3
+struct rm_heap {
+	uint32_t client;
+	uint32_t parent;
+	uint32_t function;
+	uint32_t vaspace;
+	int16_t ivc;
+	uint32_t status;
+	uint64_t total;
+	uint64_t free;
+	uint32_t owner;
+	uint32_t memory;
+	uint32_t type;
+	uint32_t flags;
+	uint32_t attributes;
+	uint32_t format[6];
+	uint64_t size;
+	uint64_t alignment;
+	uint64_t offset;
+	uint64_t limit;
+	uint64_t address;
+	uint64_t rest[7];
 };
 
 /* NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS, and the same of a channel */
@@ -236,6 +294,16 @@ static_assert(offsetof(struct rm_disable_channels, channels) == 280, "hChannelLi
 static_assert(sizeof(struct rm_group_params) == 20, "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS");
 static_assert(offsetof(struct rm_group_params, engine_type) == 12, "engineType");
 static_assert(offsetof(struct rm_group_params, from_vgpu_plugin) == 16, "bIsCallingContextVgpuPlugin");
+static_assert(sizeof(struct rm_memory_params) == 128, "NV_MEMORY_ALLOCATION_PARAMS");
+static_assert(offsetof(struct rm_memory_params, attributes) == 24, "attr");
+static_assert(offsetof(struct rm_memory_params, size) == 64, "NV_MEMORY_ALLOCATION_PARAMS.size");
+static_assert(offsetof(struct rm_memory_params, address) == 96, "NV_MEMORY_ALLOCATION_PARAMS.address");
+static_assert(sizeof(struct rm_heap) == 184, "NVOS32");
+static_assert(offsetof(struct rm_heap, status) == 20, "NVOS32.status");
+static_assert(offsetof(struct rm_heap, owner) == 40, "NVOS32.data");
+static_assert(offsetof(struct rm_heap, attributes) == 56, "AllocSize.attr");
+static_assert(offsetof(struct rm_heap, size) == 88, "AllocSize.size");
+static_assert(offsetof(struct rm_heap, address) == 120, "AllocSize.address");
 static_assert(sizeof(struct rm_preemption_mode) == 32, "SET_CTXSW_PREEMPTION_MODE");
 static_assert(offsetof(struct rm_preemption_mode, compute) == 12, "cilpPreemptMode");
 static_assert(offsetof(struct rm_preemption_mode, channel) == 4, "hChannel");
