@@ -2,6 +2,7 @@
 #include "executor/datagram.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,11 +33,11 @@ int vgpu_datagram_send(int fd, const void *data, size_t bytes, const int *fds, u
 	return (size_t)sent == bytes ? 0 : -EMSGSIZE;
 }
 
-/* Descriptors that nobody asked for must not pile up here. */
-static int close_received(struct msghdr *message)
+/* The first descriptor, if one may come, and all others closed.  Return: whether there were too many. */
+static bool take_received(struct msghdr *message, int *received)
 {
 	struct cmsghdr *header;
-	int found = 0;
+	bool more = false;
 
 	for (header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
 		size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -46,14 +47,19 @@ static int close_received(struct msghdr *message)
 			continue;
 		for (size_t i = 0; i < count; i++) {
 			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+			if (received && *received < 0) {
+				*received = fd;
+				continue;
+			}
+			/* Descriptors that nobody asked for must not pile up here. */
 			close(fd);
+			more = true;
 		}
-		found = 1;
 	}
-	return found;
+	return more;
 }
 
-int vgpu_datagram_receive(int fd, void *data, size_t bytes)
+static int receive(int fd, void *data, size_t bytes, int *received)
 {
 	union {
 		struct cmsghdr header;
@@ -70,10 +76,28 @@ int vgpu_datagram_receive(int fd, void *data, size_t bytes)
 	while (got < 0 && errno == EINTR);
 	if (got < 0)
 		return errno == EAGAIN ? 0 : -errno;
-	if (close_received(&message) || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+	if (take_received(&message, received) || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return -EBADMSG;
 	/* An empty datagram looks the same, and ends the connection as well. */
 	if (got == 0)
 		return -EPIPE;
 	return (size_t)got == bytes ? 1 : -EBADMSG;
+}
+
+int vgpu_datagram_receive(int fd, void *data, size_t bytes)
+{
+	return receive(fd, data, bytes, NULL);
+}
+
+int vgpu_datagram_receive_fd(int fd, void *data, size_t bytes, int *received)
+{
+	int got;
+
+	*received = -1;
+	got = receive(fd, data, bytes, received);
+	if (got != 1 && *received >= 0) {
+		close(*received);
+		*received = -1;
+	}
+	return got;
 }

@@ -31,10 +31,12 @@ static void become(const struct vgpu_supervisor_settings *settings, int socket, 
 		settings->program,
 		"--tenant", settings->tenant,
 		"--child", settings->child,
-		"--library", settings->library,
+		settings->library[0] ? "--library" : "--backend",
+		settings->library[0] ? settings->library : "opencl",
 		"--compile-cache-bytes", compile_cache_bytes,
 		"--gate-limit-ms", gate_limit,
 		settings->nvidia ? "--nvidia" : NULL, settings->nvidia,
+		settings->natives ? "--natives" : NULL, settings->natives,
 		NULL,
 	};
 	sigset_t none;

@@ -34,7 +34,10 @@
  * struct vgpu_supervisor_settings - its command line
  * @program: path of vgpu-supervisor
  * @tenant: for its log
+ * @library: "" if there are native programs only
  * @nvidia: NULL, or the minor number of the NVIDIA GPU that children compute on, as text
+ * @natives: NULL, or a directory that all supervisors of a broker share, for native programs; with
+ *	@nvidia only
  * @gate_limit_ns: a child that has not stopped by then is killed; it is brought within
  *	what the supervisor allows
  */
@@ -44,6 +47,7 @@ struct vgpu_supervisor_settings {
 	const char *child;
 	const char *library;
 	const char *nvidia;
+	const char *natives;
 	uint64_t compile_cache_bytes;
 	uint64_t gate_limit_ns;
 };

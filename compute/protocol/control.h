@@ -10,10 +10,16 @@
  * WELCOME with the window's memfd, or REFUSED.  The connection stays open for
  * the client's life: its end ends the child.
  *
+ * A native program, which has the vendor's device itself, is started by a launcher
+ * (native/launch.c).  That says NATIVE in place of HELLO, with the descriptor by which
+ * the kernel tells of its ioctl() calls, and then makes the call VGPU_FENCE_HELLO.  When
+ * that call succeeds it has been taken; else REFUSED says why.  The end of its connection
+ * means nothing once it has been taken.
+ *
  * A supervisor has one socket, which it gets at its start.  The arbiter tells it
- * to START a child, with five descriptors, and to KILL, FREEZE and THAW
- * children; it answers each with DONE or FAILED, and reports EXITED when a child
- * has ended and nothing of it is left.
+ * to START a child, with four descriptors, or START_NATIVE a native program, with one,
+ * and to KILL, FREEZE and THAW them; it answers each with DONE or FAILED, and reports
+ * EXITED when one has ended and nothing of it is left.
  */
 #ifndef VGPU_CONTROL_H
 #define VGPU_CONTROL_H
@@ -27,6 +33,7 @@ enum vgpu_client_op {
 	VGPU_CLIENT_HELLO = 1,
 	VGPU_CLIENT_WELCOME,	/* one descriptor: the window */
 	VGPU_CLIENT_REFUSED,
+	VGPU_CLIENT_NATIVE,	/* one descriptor: a listener of seccomp */
 };
 
 /* Why a client is refused, or its child has ended; the values are frozen. */
@@ -39,6 +46,8 @@ enum vgpu_refusal {
 	VGPU_REFUSED_MEMORY,	/* no memory for a window */
 	VGPU_REFUSED_EXECUTOR,	/* the supervisor or the child did not start */
 	VGPU_REFUSED_STOPPING,
+	VGPU_REFUSED_NATIVE,	/* the tenant's programs may not be native, or may not be anything else */
+	VGPU_REFUSED_LAST = VGPU_REFUSED_NATIVE,
 };
 
 struct vgpu_client_message {
@@ -59,6 +68,9 @@ enum vgpu_supervisor_op {
 	VGPU_SUPERVISOR_FAILED,
 	VGPU_SUPERVISOR_EXITED,
 	VGPU_SUPERVISOR_MEMORY,	/* how much children have reserved; now and then, unasked */
+	VGPU_SUPERVISOR_START_NATIVE,
+	VGPU_SUPERVISOR_TIMESLICE,	/* of all native programs together, by the driver's own scheduler */
+	VGPU_SUPERVISOR_WORKS,	/* a native program has channels now, or has none any more; unasked */
 };
 
 /* Whoever ends a lease that a child does not give back. */
@@ -83,13 +95,15 @@ struct vgpu_supervisor_message {
 	uint64_t sequence;	/* of the request; DONE and FAILED repeat it */
 	uint64_t child;	/* the arbiter's number for it */
 	uint64_t window_bytes;	/* of START */
-	uint64_t memory_bytes;	/* of START: the slice's accelerator memory; of MEMORY: reserved */
+	uint64_t memory_bytes;	/* of START, START_NATIVE: the slice's accelerator memory; of MEMORY: reserved */
 	uint64_t processor_ns;	/* of DONE, EXITED: used by all children, ever */
 	uint64_t compilers;	/* of DONE, EXITED: started ever */
 	uint64_t compile_hits;	/* of DONE, EXITED: jobs that needed none */
 	uint64_t compile_kept_bytes;	/* of DONE, EXITED: results that are kept, and their jobs */
 	uint64_t gate_ns;	/* of DONE, EXITED: what 99 of 100 closings of late took at most */
-	int32_t status;	/* of EXITED: as waitpid() gives it */
+	uint64_t native_bytes;	/* of DONE, EXITED: accelerator memory of native programs */
+	uint64_t timeslice_us;	/* of TIMESLICE, START_NATIVE */
+	int32_t status;	/* of EXITED: as waitpid() gives it; of WORKS: has it channels?  Of START_NATIVE: is its gate closed? */
 	uint32_t enforced;	/* of DONE, EXITED: enum vgpu_enforced */
 	char reason[VGPU_REASON_BYTES];	/* of KILL, FAILED, EXITED; ends with NUL */
 };

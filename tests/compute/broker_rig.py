@@ -30,7 +30,7 @@ WANT = 1
 NONE, LENT, RECALLED, EXPIRED = range(4)
 GATE = 1 << 63
 CLIENT_MESSAGE = struct.Struct("=IIIIQ192s")
-SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQQQQQiI192s")
+SUPERVISOR_MESSAGE = struct.Struct("=IIQQQQQQQQQQQiI192s")
 STREAM_REQUEST = struct.Struct("=IIQIIQ")
 LEASE_PAGE = struct.Struct("=IIIIQQQQ")
 STREAM_PAGE = struct.Struct("=QQQQQQQ")
@@ -162,7 +162,7 @@ class Supervisor:
         counters = (self.processor_ns, 0, 0, 0, self.gate_ns)
         self.socket.send(
             SUPERVISOR_MESSAGE.pack(
-                *(VERSION, op, sequence, child, 0, 0, *counters, status, self.enforced, reason.encode())
+                *(VERSION, op, sequence, child, 0, 0, *counters, 0, 0, status, self.enforced, reason.encode())
             )
         )
 

@@ -35,7 +35,7 @@ FOREVER = 2**64 - 1
 
 # protocol/control.h
 START, KILL, FREEZE, THAW, DONE, FAILED, EXITED, MEMORY = range(1, 9)
-CONTROL = struct.Struct("=IIQQQQQQQQQiI192s")
+CONTROL = struct.Struct("=IIQQQQQQQQQQQiI192s")
 UNKNOWN, EXECUTOR, GATE = range(3)
 # kmod/uapi/vgpu_lease_page.h
 NONE, LENT, RECALLED, EXPIRED = range(4)
@@ -110,6 +110,8 @@ class Message:
     hits: int
     kept_bytes: int
     gate_ns: int
+    native_bytes: int
+    timeslice_us: int
     status: int
     enforced: int
     reason: str
@@ -331,7 +333,8 @@ class Slice:
     ) -> int:
         self.sequence += 1
         message = CONTROL.pack(
-            *(1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, 0, 0, 0, 0),
+            *(1, op, self.sequence, child, sizes.get("window", 0), sizes.get("memory", 0), 0, 0, 0, 0, 0),
+            *(0, sizes.get("timeslice_us", 0), sizes.get("status", 0), 0),
             reason.encode(),
         )
         socket.send_fds(self.control, [message], list(descriptors))

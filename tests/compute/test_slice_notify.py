@@ -101,7 +101,7 @@ def answer(supervisor: socket.socket, *, enforced: int = GATE) -> None:
 
 def reserve(supervisor: socket.socket, memory: int) -> None:
     """The supervisor says how much its children have."""
-    supervisor.send(CONTROL.pack(1, MEMORY, 0, 0, 0, memory, 0, 0, 0, 0, 0, 0, 0, b""))
+    supervisor.send(CONTROL.pack(1, MEMORY, 0, 0, 0, memory, 0, 0, 0, 0, 0, 0, 0, 0, 0, b""))
 
 
 def serving(used: int, *, by: str = "kernel+gate") -> str:

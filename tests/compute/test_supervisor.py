@@ -117,10 +117,10 @@ def test_a_child_that_cannot_serve_says_why(tmp_path: Path) -> None:
     [
         b"",
         b"short",
-        CONTROL.pack(2, START, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, b""),
-        CONTROL.pack(1, 99, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, b""),
-        CONTROL.pack(1, START, 1, 1, 4 * MIB, 0, 0, 0, 0, 0, 0, 0, 0, b""),
-        CONTROL.pack(1, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"") + b"more",
+        CONTROL.pack(2, START, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b""),
+        CONTROL.pack(1, 99, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b""),
+        CONTROL.pack(1, START, 1, 1, 4 * MIB, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b""),
+        CONTROL.pack(1, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"") + b"more",
     ],
     ids=["empty", "short", "another version", "an unknown operation", "no descriptors", "too long"],
 )
@@ -132,7 +132,7 @@ def test_a_malformed_datagram_of_the_arbiter_ends_everything(tenant: Slice, data
 
 
 def test_descriptors_that_do_not_belong_to_a_datagram_end_everything(tenant: Slice) -> None:
-    message = CONTROL.pack(1, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"")
+    message = CONTROL.pack(1, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"")
     socket.send_fds(tenant.control, [message], [0])
     assert tenant.process.wait(60) == 0
 

@@ -108,28 +108,42 @@ void vgpu_control_answer(struct vgpu_supervisor *s, enum vgpu_supervisor_op op, 
 		.compile_kept_bytes = s->kept.bytes,
 		.gate_ns = vgpu_latency_quantile(&s->gate.latency, 990),
 		.enforced = vgpu_enforced(s),
+		.native_bytes = vgpu_natives_bytes(s),
 	};
 
 	snprintf(message.reason, sizeof(message.reason), "%s", reason ? reason : "");
 	deliver(s, &message);
 }
 
-void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised *child)
+void vgpu_control_exited(struct vgpu_supervisor *s, uint64_t child, int status, const char *reason)
 {
 	struct vgpu_supervisor_message message = {
 		.version = VGPU_CONTROL_VERSION,
 		.op = VGPU_SUPERVISOR_EXITED,
-		.child = child->number,
+		.child = child,
 		.processor_ns = vgpu_processor_ns(s),
 		.compilers = s->compilers_started,
 		.compile_hits = s->kept.hits,
 		.compile_kept_bytes = s->kept.bytes,
 		.gate_ns = vgpu_latency_quantile(&s->gate.latency, 990),
 		.enforced = vgpu_enforced(s),
-		.status = child->status,
+		.native_bytes = vgpu_natives_bytes(s),
+		.status = status,
 	};
 
-	memcpy(message.reason, child->reason, sizeof(message.reason));
+	memcpy(message.reason, reason, sizeof(message.reason));
+	deliver(s, &message);
+}
+
+void vgpu_control_works(struct vgpu_supervisor *s, uint64_t native, bool works)
+{
+	const struct vgpu_supervisor_message message = {
+		.version = VGPU_CONTROL_VERSION,
+		.op = VGPU_SUPERVISOR_WORKS,
+		.child = native,
+		.status = works,
+	};
+
 	deliver(s, &message);
 }
 
@@ -178,15 +192,38 @@ static void start(struct vgpu_supervisor *s, const struct vgpu_supervisor_messag
 			    error ? strerror(error) : NULL);
 }
 
+static void start_native(struct vgpu_supervisor *s, const struct vgpu_supervisor_message *message, int listener)
+{
+	char reason[VGPU_REASON_BYTES] = "";
+	bool started = vgpu_native_start(s, message, listener, reason);
+
+	if (!started)
+		vgpu_log(LOG_WARNING, "native=%llu event=start %s", (unsigned long long)message->child, reason);
+	vgpu_control_answer(s, started ? VGPU_SUPERVISOR_DONE : VGPU_SUPERVISOR_FAILED, message->sequence,
+			    message->child, reason);
+}
+
 static void kill_child(struct vgpu_supervisor *s, const struct vgpu_supervisor_message *message)
 {
 	struct vgpu_supervised *child = vgpu_child_find(s, message->child);
 
+	struct vgpu_native *native = vgpu_native_find(s, message->child);
+	const char *reason = message->reason[0] ? message->reason : "the arbiter killed it";
+
 	if (child)
-		vgpu_kill(s, child, message->reason[0] ? message->reason : "the arbiter killed it");
-	vgpu_control_answer(s, child ? VGPU_SUPERVISOR_DONE : VGPU_SUPERVISOR_FAILED,
+		vgpu_kill(s, child, reason);
+	if (native)
+		vgpu_native_kill(native, reason);
+	vgpu_control_answer(s, child || native ? VGPU_SUPERVISOR_DONE : VGPU_SUPERVISOR_FAILED,
 			    message->sequence, message->child,
-			    child ? NULL : "there is no child with this number");
+			    child || native ? NULL : "there is no child with this number");
+}
+
+static unsigned int descriptors_of(uint32_t op)
+{
+	if (op == VGPU_SUPERVISOR_START)
+		return START_DESCRIPTORS;
+	return op == VGPU_SUPERVISOR_START_NATIVE ? 1 : 0;
 }
 
 void vgpu_control_receive(struct vgpu_supervisor *s)
@@ -200,8 +237,7 @@ void vgpu_control_receive(struct vgpu_supervisor *s)
 
 	if (!received)
 		return;
-	if (received < 0 || message.version != VGPU_CONTROL_VERSION ||
-	    count != (message.op == VGPU_SUPERVISOR_START ? START_DESCRIPTORS : 0)) {
+	if (received < 0 || message.version != VGPU_CONTROL_VERSION || count != descriptors_of(message.op)) {
 		vgpu_log(LOG_NOTICE, "event=end the arbiter's socket has ended");
 		s->ending = true;
 	} else {
@@ -209,6 +245,12 @@ void vgpu_control_receive(struct vgpu_supervisor *s)
 		switch (message.op) {
 		case VGPU_SUPERVISOR_START:
 			start(s, &message, descriptors);
+			break;
+		case VGPU_SUPERVISOR_START_NATIVE:
+			start_native(s, &message, descriptors[0]);
+			break;
+		case VGPU_SUPERVISOR_TIMESLICE:
+			vgpu_natives_configure(s, message.timeslice_us, message.memory_bytes);
 			break;
 		case VGPU_SUPERVISOR_KILL:
 			kill_child(s, &message);

@@ -79,7 +79,7 @@ static void release(struct vgpu_supervisor *s, struct vgpu_supervised *one)
 	one->used = false;
 	if (!one->compiler) {
 		vgpu_limit_memory(s);
-		vgpu_control_exited(s, one);
+		vgpu_control_exited(s, one->number, one->status, one->reason);
 	}
 }
 
@@ -94,7 +94,7 @@ static void kill_orphan(pid_t pid, int process, void *context)
 	struct orphans *orphans = context;
 	struct vgpu_supervisor *s = orphans->supervisor;
 
-	if (pid == s->janitor)
+	if (pid == s->janitor || vgpu_natives_have(s, pid))
 		return;
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
 		if (s->children[i].used && (s->children[i].relay == pid ||
@@ -177,6 +177,8 @@ bool vgpu_reap(struct vgpu_supervisor *s)
 		processor_ns = ((uint64_t)used.ru_utime.tv_sec + (uint64_t)used.ru_stime.tv_sec) *
 				       1000000000u +
 			       ((uint64_t)used.ru_utime.tv_usec + (uint64_t)used.ru_stime.tv_usec) * 1000u;
+		if (vgpu_natives_note_end(s, information.si_pid, status_of(&information)))
+			continue;
 		vgpu_relay_note_end(s, information.si_pid, status_of(&information));
 		for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
 			note_end(&s->children[i], information.si_pid, status_of(&information), processor_ns);
@@ -187,6 +189,7 @@ bool vgpu_reap(struct vgpu_supervisor *s)
 		done = finish(s, &s->children[i]) && done;
 	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
 		done = finish(s, &s->compilers[i]) && done;
+	done = vgpu_natives_finish(s) && done;
 	vgpu_compilers_start(s);
 	return done;
 }

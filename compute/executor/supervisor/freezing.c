@@ -44,6 +44,9 @@ static bool waits_for_kernels(const struct vgpu_supervisor *s)
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++)
 		if (s->children[i].used && s->children[i].channels.unpreemptible)
 			return true;
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
+		if (s->natives.list[i].used && s->natives.list[i].channels.unpreemptible)
+			return true;
 	return false;
 }
 
@@ -81,6 +84,7 @@ static bool has_stopped(struct vgpu_supervisor *s)
 static void kill_running(struct vgpu_supervisor *s)
 {
 	s->gate_killed = true;
+	vgpu_natives_kill_open(s);
 	for (unsigned int i = 0; i < VGPU_CHILDREN_MAX; i++) {
 		struct vgpu_supervised *child = &s->children[i];
 
@@ -122,7 +126,7 @@ void vgpu_freeze_poll(struct vgpu_supervisor *s)
 
 	if (!s->freezing)
 		return;
-	if (has_stopped(s) && vgpu_relays_close(s)) {
+	if (has_stopped(s) && vgpu_relays_close(s) && vgpu_natives_close(s)) {
 		vgpu_latency_add(&s->gate.latency, vgpu_now_ns() - s->gate_asked_ns);
 		s->freezing = false;
 		s->gate_killed = false;
@@ -176,7 +180,7 @@ void vgpu_thaw(struct vgpu_supervisor *s, uint64_t sequence)
 				    "the gate was opened before it was closed");
 	}
 	calm(s);
-	if (!vgpu_relays_reopen(s))
+	if (!vgpu_relays_reopen(s) || !vgpu_natives_reopen(s))
 		error = EBUSY;
 	else if (s->gate.closed)
 		error = vgpu_gate_reopen(&s->gate, list, members(s, list));

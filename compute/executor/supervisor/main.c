@@ -105,6 +105,11 @@ static void open_supervisor(struct vgpu_supervisor *s)
 		fprintf(stderr, "vgpu-supervisor: --nvidia: %s\n", reason);
 		exit(1);
 	}
+	error = vgpu_natives_open(&s->natives, s->options.natives);
+	if (error) {
+		fprintf(stderr, "vgpu-supervisor: --natives %s: %s\n", s->options.natives, strerror(error));
+		exit(1);
+	}
 	vgpu_compilers_open(s);
 	hurry(s);
 	vgpu_watch(s, VGPU_CONTROL_SOCKET, EPOLLIN, VGPU_EVENT_CONTROL, 0);
@@ -143,6 +148,9 @@ static void handle(struct vgpu_supervisor *s, const struct epoll_event *event)
 	case VGPU_EVENT_GATE:
 		if (!s->freezing)
 			vgpu_gate_has_stopped(&s->gate, NULL);	/* reads the file, which arms it again */
+		break;
+	case VGPU_EVENT_NATIVE:
+		vgpu_native_changed(s, index);
 		break;
 	case VGPU_EVENT_LINK:
 		vgpu_requests_receive(s, &s->children[index]);
@@ -192,7 +200,7 @@ static bool has_some(const struct vgpu_supervisor *s)
 	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
 		if (s->compilers[i].used)
 			return true;
-	return false;
+	return vgpu_natives_are_some(s);
 }
 
 static void end(struct vgpu_supervisor *s)
@@ -205,6 +213,7 @@ static void end(struct vgpu_supervisor *s)
 	for (unsigned int i = 0; i < VGPU_COMPILERS_MAX; i++)
 		if (s->compilers[i].used)
 			vgpu_kill(s, &s->compilers[i], "the supervisor ends");
+	vgpu_natives_kill_all(s, "the supervisor ends");
 	while (vgpu_reap(s), has_some(s) && vgpu_now_ns() < limit_ns)
 		usleep(POLL_NS / 1000);
 	if (s->gate.latency.count)

@@ -21,6 +21,7 @@ static const char usage[] =
 	"  --nvidia N                children compute on /dev/nvidiaN, and the gate stops its channels too\n"
 	"  --gate-lock PATH          what supervisors of one host lock for that (default\n"
 	"                            /run/vgpumgr-gate.lock, or in $XDG_RUNTIME_DIR)\n"
+	"  --natives DIR             take native programs; files in DIR say which there are\n"
 	"  --gate-limit-ms N         kill a child that has not stopped by then (default 1000)\n"
 	"  --spin-us N               how long a child looks at its ring before it sleeps, if that pays\n"
 	"                            (default 20, and 0 with less than 3 processors)\n"
@@ -81,7 +82,7 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 		{ "compilers", 1, NULL, 'n' },
 		{ "compiler-bytes", 1, NULL, 'B' }, { "compiler-limit-ms", 1, NULL, 'M' },
 		{ "compile-cache-bytes", 1, NULL, 'C' },
-		{ "nvidia", 1, NULL, 'N' }, { "gate-lock", 1, NULL, 'K' },
+		{ "nvidia", 1, NULL, 'N' }, { "gate-lock", 1, NULL, 'K' }, { "natives", 1, NULL, 'A' },
 		{ "help", 0, NULL, 'h' }, { 0 },
 	};
 	int option;
@@ -152,6 +153,9 @@ void vgpu_supervisor_read_options(struct vgpu_supervisor_options *options, int a
 			break;
 		case 'K':
 			options->gate_lock = optarg;
+			break;
+		case 'A':
+			options->natives = optarg;
 			break;
 		case 'h':
 			fputs(usage, stdout);

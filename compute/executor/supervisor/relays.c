@@ -121,27 +121,35 @@ bool vgpu_relay_end(struct vgpu_supervised *child)
 	return true;
 }
 
+bool vgpu_turn_channels(struct vgpu_supervisor *s, uint64_t number, struct vgpu_channels *channels,
+			int process, bool close)
+{
+	char reason[VGPU_CHANNELS_REASON] = "";
+	const struct vgpu_channels before = *channels;
+
+	if (!vgpu_channels_set(channels, process, close, reason)) {
+		vgpu_log(LOG_ERR, "child=%llu event=gate its channels cannot be %s: %s",
+			 (unsigned long long)number, close ? "closed" : "opened", reason);
+		return false;
+	}
+	s->by_timeslice = s->by_timeslice || channels->by_timeslice;
+	if (channels->unpreemptible && !before.unpreemptible)
+		vgpu_log(LOG_WARNING, "child=%llu event=gate its kernels may run to their end: the driver does not make them preemptible",
+			 (unsigned long long)number);
+	if (channels->by_timeslice != before.by_timeslice)
+		vgpu_log(LOG_WARNING, "child=%llu event=gate by timeslices: %s",
+			 (unsigned long long)number, reason);
+	return true;
+}
+
 /* With the host's lock, which is kept for no more than one child. */
 static bool set(struct vgpu_supervisor *s, struct vgpu_supervised *child, bool close)
 {
-	char reason[VGPU_CHANNELS_REASON] = "";
-	const struct vgpu_channels before = child->channels;
-
-	if (!vgpu_channels_set(&child->channels, child->member.pidfd, close, reason)) {
-		vgpu_log(LOG_ERR, "child=%llu event=gate its channels cannot be %s: %s",
-			 (unsigned long long)child->number, close ? "closed" : "opened", reason);
-		vgpu_kill(s, child, close ? "what it has on the GPU could not be stopped" :
-					    "what it has on the GPU could not be started");
-		return false;
-	}
-	s->by_timeslice = s->by_timeslice || child->channels.by_timeslice;
-	if (child->channels.unpreemptible && !before.unpreemptible)
-		vgpu_log(LOG_WARNING, "child=%llu event=gate its kernels may run to their end: the driver does not make them preemptible",
-			 (unsigned long long)child->number);
-	if (child->channels.by_timeslice != before.by_timeslice)
-		vgpu_log(LOG_WARNING, "child=%llu event=gate by timeslices: %s",
-			 (unsigned long long)child->number, reason);
-	return true;
+	if (vgpu_turn_channels(s, child->number, &child->channels, child->member.pidfd, close))
+		return true;
+	vgpu_kill(s, child, close ? "what it has on the GPU could not be stopped" :
+				    "what it has on the GPU could not be started");
+	return false;
 }
 
 bool vgpu_relays_close(struct vgpu_supervisor *s)
@@ -168,7 +176,7 @@ bool vgpu_relays_close(struct vgpu_supervisor *s)
 	return all;
 }
 
-static bool wait_for_lock(const struct vgpu_supervisor *s)
+bool vgpu_gate_lock(const struct vgpu_supervisor *s)
 {
 	const struct timespec look = { 0, LOCK_LOOK_NS };
 	uint64_t end_ns = vgpu_now_ns() + LOCK_LIMIT_NS;
@@ -188,7 +196,7 @@ bool vgpu_relays_reopen(struct vgpu_supervisor *s)
 
 		if (!child->used || child->died || child->killed || !child->channels.closed)
 			continue;
-		if (!wait_for_lock(s))
+		if (!vgpu_gate_lock(s))
 			return false;
 		set(s, child, false);
 		vgpu_channels_unlock(s->gate_lock);

@@ -19,6 +19,7 @@
 #include "executor/link.h"
 #include "executor/sandbox/spawn.h"
 #include "executor/supervisor/kept.h"
+#include "executor/supervisor/natives.h"
 #include "executor/supervisor/output.h"
 
 #define VGPU_CHILDREN_MAX	64u
@@ -31,7 +32,7 @@ enum {
 
 /*
  * The command line; times in ns.  @gpu is the minor number of the NVIDIA GPU that children
- * compute on, whose channels the gate stops, or -1.
+ * compute on, whose channels the gate stops, or -1.  @natives is a directory for natives.h.
  */
 struct vgpu_supervisor_options {
 	const char *tenant;
@@ -52,6 +53,7 @@ struct vgpu_supervisor_options {
 	unsigned int compilers;
 	int gpu;
 	const char *gate_lock;
+	const char *natives;
 	bool hurry;
 };
 
@@ -161,6 +163,7 @@ struct vgpu_supervisor {
 	bool hurried;
 	struct vgpu_supervised children[VGPU_CHILDREN_MAX];
 	struct vgpu_supervised compilers[VGPU_COMPILERS_MAX];
+	struct vgpu_natives natives;
 	uint64_t links_at_ns;
 	uint64_t compilers_started;
 	uint64_t compilers_paid_ns;
@@ -181,6 +184,7 @@ enum vgpu_event {
 	VGPU_EVENT_LINK,
 	VGPU_EVENT_OUTPUT,
 	VGPU_EVENT_COMPILER_OUTPUT,
+	VGPU_EVENT_NATIVE,
 };
 
 /* options.c: prints what is wrong and exits with 2 */
@@ -198,7 +202,10 @@ void vgpu_control_answer(struct vgpu_supervisor *s, enum vgpu_supervisor_op op, 
 			 uint64_t child, const char *reason);
 /* Tells how much memory is reserved if that has changed; returns when to look again. */
 uint64_t vgpu_control_memory(struct vgpu_supervisor *s, uint64_t now_ns);
-void vgpu_control_exited(struct vgpu_supervisor *s, const struct vgpu_supervised *child);
+/* @status as of waitpid(); @reason has VGPU_REASON_BYTES */
+void vgpu_control_exited(struct vgpu_supervisor *s, uint64_t child, int status, const char *reason);
+/* Of a native program. */
+void vgpu_control_works(struct vgpu_supervisor *s, uint64_t native, bool works);
 enum {
 	VGPU_RECEIVED_END = -1,	/* an empty datagram looks the same */
 	VGPU_RECEIVED_MALFORMED = -2,
@@ -244,6 +251,14 @@ bool vgpu_relay_end(struct vgpu_supervised *child);
 bool vgpu_relays_close(struct vgpu_supervisor *s);
 /* Before children go on.  False if it cannot be done now. */
 bool vgpu_relays_reopen(struct vgpu_supervisor *s);
+/* The host's lock for calls that stop channels, as soon as others have let go of it. */
+bool vgpu_gate_lock(const struct vgpu_supervisor *s);
+/*
+ * With the lock: channels of a child, or of a native program, whose files @process has.  False, with
+ * a line in the log, if the driver did not say that all is as asked; they then have to end.
+ */
+bool vgpu_turn_channels(struct vgpu_supervisor *s, uint64_t number, struct vgpu_channels *channels,
+			int process, bool close);
 
 /* requests.c: datagrams of children */
 void vgpu_requests_receive(struct vgpu_supervisor *s, struct vgpu_supervised *child);

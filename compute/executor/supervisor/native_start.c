@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * How a native program begins.  Its launcher has made one call, VGPU_FENCE_HELLO, which waits:
+ * so the kernel says which process it is, and that process does nothing meanwhile.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "executor/log.h"
+#include "executor/supervisor/native_start.h"
+#include "executor/supervisor/supervisor.h"
+
+/* How often what a killed supervisor left is looked at, and for how many milliseconds. */
+#define SWEEPS	1000u
+
+static bool refuse(char *reason, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(reason, VGPU_REASON_BYTES, format, list);
+	va_end(list);
+	return false;
+}
+
+static void *share(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* ---- what is left of supervisors that were killed with their fences */
+
+static void end_left(const char *directory)
+{
+	int cgroup = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file;
+
+	if (cgroup < 0)
+		return;
+	file = openat(cgroup, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+	if (file >= 0 && write(file, "1", 1) == 1)
+		vgpu_log(LOG_WARNING, "event=native.left killed cgroup=%s", directory);
+	if (file >= 0)
+		close(file);
+	close(cgroup);
+	for (unsigned int i = 0; rmdir(directory) && errno == EBUSY && i < SWEEPS; i++)
+		usleep(1000);
+}
+
+/* Each file is locked by the supervisor that has written it, as long as it lives. */
+static void sweep(const char *path)
+{
+	DIR *files = opendir(path);
+	struct dirent *entry;
+
+	while (files && (entry = readdir(files))) {
+		char directory[PATH_MAX] = "";
+		int file;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		file = openat(dirfd(files), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		if (file < 0)
+			continue;
+		if (!flock(file, LOCK_EX | LOCK_NB)) {
+			if (read(file, directory, sizeof(directory) - 1) > 0)
+				end_left(directory);
+			unlinkat(dirfd(files), entry->d_name, 0);
+		}
+		close(file);
+	}
+	if (files)
+		closedir(files);
+}
+
+int vgpu_natives_open(struct vgpu_natives *natives, const char *directory)
+{
+	natives->directory = directory;
+	if (!directory)
+		return 0;
+	natives->quota = share(sizeof(*natives->quota));
+	if (!natives->quota)
+		return errno;
+	if (mkdir(directory, 0700) && errno != EEXIST)
+		return errno;
+	sweep(directory);
+	return 0;
+}
+
+static void name_file(const struct vgpu_supervisor *s, const struct vgpu_native *native, char *path)
+{
+	snprintf(path, PATH_MAX, "%s/%d-%llu", s->natives.directory, getpid(),
+		 (unsigned long long)native->number);
+}
+
+/* Nobody takes it for one that is left while it is not yet locked: it is empty until then. */
+static bool write_file(const struct vgpu_supervisor *s, struct vgpu_native *native)
+{
+	const char *text = native->enclosure.directory;
+	char path[PATH_MAX];
+
+	name_file(s, native, path);
+	native->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	return native->file >= 0 && !flock(native->file, LOCK_EX | LOCK_NB) &&
+	       write(native->file, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* ---- a start */
+
+/* What a supervisor must have to take any. */
+static bool is_able(const struct vgpu_supervisor *s, char *reason)
+{
+	struct seccomp_notif_sizes sizes;
+
+	if (s->gate_lock < 0)
+		return refuse(reason, "the accelerator is no NVIDIA GPU with a gate");
+	if (geteuid())
+		return refuse(reason, "the broker is not root, and cannot look into a program");
+	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) ||
+	    sizes.seccomp_notif > sizeof(struct seccomp_notif) ||
+	    sizes.seccomp_notif_resp > sizeof(struct seccomp_notif_resp))
+		return refuse(reason, "the kernel's notifications are of another size than this was built for");
+	return s->natives.directory || refuse(reason, "the supervisor has no --natives directory");
+}
+
+/* The launcher's call, if it waits. */
+static bool take_hello(int listener, struct seccomp_notif *told, char *reason)
+{
+	struct pollfd ready = { .fd = listener, .events = POLLIN };
+
+	memset(told, 0, sizeof(*told));
+	if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLIN))
+		return refuse(reason, "its launcher has ended");
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, told))
+		return refuse(reason, "its launcher has ended: %s", strerror(errno));
+	if (told->data.nr != SYS_ioctl || (uint32_t)told->data.args[1] != VGPU_FENCE_HELLO)
+		return refuse(reason, "its first call was another one than the launcher's");
+	return told->pid || refuse(reason, "it is in no PID namespace that can be seen from here");
+}
+
+static bool is_waiting(int listener, const struct seccomp_notif *told)
+{
+	return !ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &told->id);
+}
+
+static void answer_hello(int listener, const struct seccomp_notif *told, int error)
+{
+	struct seccomp_notif_resp said = { .id = told->id, .error = -error };
+
+	ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &said);
+}
+
+static bool enclose(struct vgpu_supervisor *s, struct vgpu_native *native, char *reason)
+{
+	char name[64];
+	int error;
+
+	snprintf(name, sizeof(name), "vgpumgr-%d-%llu", getpid(), (unsigned long long)native->number);
+	error = vgpu_enclosure_make(&native->enclosure, native->pid, name);
+	if (error)
+		return refuse(reason, "a cgroup for it cannot be made: %s", strerror(error));
+	return write_file(s, native) || refuse(reason, "%s: %s", s->natives.directory, strerror(errno));
+}
+
+static int fork_fence(const struct vgpu_supervisor *s, const struct vgpu_native *native, int listener)
+{
+	struct vgpu_fence fence = {
+		.listener = listener, .changed = native->changed, .reopened = native->reopened,
+		.kill = native->enclosure.kill, .procs = native->enclosure.cgroup,
+		.cgroup = native->enclosure.path, .page = native->page, .quota = s->natives.quota,
+		.gpu = s->options.gpu, .number = native->number,
+	};
+	pid_t pid;
+
+	fence.supervisor = pidfd_open(getpid(), 0);
+	if (fence.supervisor < 0)
+		return -1;
+	pid = fork();
+	if (!pid)
+		vgpu_fence_run(&fence);
+	close(fence.supervisor);
+	return pid;
+}
+
+static bool prepare_fence(struct vgpu_native *native, char *reason)
+{
+	native->changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	native->reopened = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	native->page = share(sizeof(*native->page));
+	if (native->changed < 0 || native->reopened < 0 || !native->page)
+		return refuse(reason, "there is no memory, or no descriptor, for its fence");
+	native->channels.objects = &native->page->objects;
+	return true;
+}
+
+void vgpu_native_forget(struct vgpu_supervisor *s, struct vgpu_native *native)
+{
+	char path[PATH_MAX];
+
+	name_file(s, native, path);
+	unlink(path);
+	if (native->file >= 0)
+		close(native->file);
+	native->channels.objects = NULL;
+	if (native->page)
+		munmap(native->page, sizeof(*native->page));
+	if (native->changed >= 0)
+		close(native->changed);
+	if (native->reopened >= 0)
+		close(native->reopened);
+	if (native->fence_pidfd >= 0)
+		close(native->fence_pidfd);
+}
+
+static bool begin(struct vgpu_supervisor *s, struct vgpu_native *native, int listener,
+		  const struct vgpu_supervisor_message *start, char *reason)
+{
+	struct seccomp_notif told;
+	bool fine;
+
+	if (!take_hello(listener, &told, reason))
+		return false;
+	native->pid = (pid_t)told.pid;
+	fine = enclose(s, native, reason) && prepare_fence(native, reason) &&
+	       (is_waiting(listener, &told) || refuse(reason, "its launcher has ended"));
+	if (fine) {
+		/* The gate is closed for it until the arbiter opens it for all. */
+		atomic_store(&native->page->closing, start->status ? 1 : 0);
+		native->fence = fork_fence(s, native, listener);
+		native->fence_pidfd = native->fence > 0 ? pidfd_open(native->fence, 0) : -1;
+		fine = native->fence_pidfd >= 0 || refuse(reason, "its fence: %s", strerror(errno));
+	}
+	if (!fine) {
+		if (native->fence > 0)
+			kill(native->fence, SIGKILL);
+		vgpu_enclosure_undo(&native->enclosure, native->pid);
+		vgpu_native_forget(s, native);
+	}
+	answer_hello(listener, &told, fine ? 0 : EPERM);
+	return fine;
+}
+
+bool vgpu_native_start(struct vgpu_supervisor *s, const struct vgpu_supervisor_message *start,
+		       int listener, char *reason)
+{
+	struct vgpu_native *native = NULL;
+
+	if (!is_able(s, reason))
+		return false;
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX && !native; i++)
+		if (!s->natives.list[i].used)
+			native = &s->natives.list[i];
+	if (!native || vgpu_native_find(s, start->child))
+		return refuse(reason, "there are too many native programs");
+	*native = (struct vgpu_native){
+		.number = start->child, .file = -1, .fence_pidfd = -1, .changed = -1, .reopened = -1,
+		.enclosure = { .cgroup = -1, .kill = -1, .events = -1 },
+	};
+	vgpu_natives_configure(s, start->timeslice_us, start->memory_bytes);
+	if (!begin(s, native, listener, start, reason))
+		return false;
+	native->used = true;
+	vgpu_watch(s, native->changed, EPOLLIN, VGPU_EVENT_NATIVE, (unsigned int)(native - s->natives.list));
+	vgpu_log(LOG_INFO, "native=%llu event=started program_pid=%d cgroup=%s",
+		 (unsigned long long)native->number, native->pid, native->enclosure.path);
+	return true;
+}

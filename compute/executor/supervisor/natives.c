@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Native programs while they run: the gate, timeslices, and their end.  native_start.c begins them. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "executor/log.h"
+#include "executor/supervisor/native_start.h"
+#include "executor/supervisor/supervisor.h"
+
+/* Less than this no timeslice is worth its switch. */
+#define TIMESLICE_MIN_US	100u
+
+struct vgpu_native *vgpu_native_find(struct vgpu_supervisor *s, uint64_t number)
+{
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
+		if (s->natives.list[i].used && s->natives.list[i].number == number)
+			return &s->natives.list[i];
+	return NULL;
+}
+
+bool vgpu_natives_have(const struct vgpu_supervisor *s, pid_t pid)
+{
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
+		if (s->natives.list[i].used && s->natives.list[i].fence == pid)
+			return true;
+	return false;
+}
+
+bool vgpu_natives_are_some(const struct vgpu_supervisor *s)
+{
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
+		if (s->natives.list[i].used)
+			return true;
+	return false;
+}
+
+uint64_t vgpu_natives_bytes(const struct vgpu_supervisor *s)
+{
+	return s->natives.quota ? atomic_load(&s->natives.quota->used_bytes) : 0;
+}
+
+void vgpu_native_kill(struct vgpu_native *native, const char *reason)
+{
+	if (!native->killed && !native->reason[0])
+		snprintf(native->reason, sizeof(native->reason), "%s", reason);
+	native->killed = true;
+	vgpu_enclosure_kill(&native->enclosure);
+}
+
+void vgpu_natives_kill_all(struct vgpu_supervisor *s, const char *reason)
+{
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
+		if (s->natives.list[i].used)
+			vgpu_native_kill(&s->natives.list[i], reason);
+}
+
+/* ---- what they do on the GPU */
+
+static uint32_t count_groups(const struct vgpu_native *native)
+{
+	uint32_t count = 0, known = native->page->objects.count;
+
+	for (uint32_t i = 0; i < known && i < RM_OBJECTS_MAX; i++)
+		count += rm_runs_kernels(&native->page->objects.list[i]);
+	return count;
+}
+
+/* Several groups of a tenant divide its timeslice. */
+static void set_timeslices(struct vgpu_supervisor *s)
+{
+	struct vgpu_natives *natives = &s->natives;
+	uint64_t groups = 0, each_us;
+
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
+		if (natives->list[i].used && !natives->list[i].killed)
+			groups += natives->list[i].groups = count_groups(&natives->list[i]);
+	if (!groups || !natives->timeslice_us)
+		return;
+	each_us = natives->timeslice_us / groups;
+	if (each_us < TIMESLICE_MIN_US)
+		each_us = TIMESLICE_MIN_US;
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
+		struct vgpu_native *native = &natives->list[i];
+
+		if (!native->used || native->killed || !native->groups || !vgpu_gate_lock(s))
+			continue;
+		native->channels.open_us = each_us;
+		vgpu_channels_timeslice(&native->channels, native->fence_pidfd);
+		vgpu_channels_unlock(s->gate_lock);
+	}
+}
+
+void vgpu_natives_configure(struct vgpu_supervisor *s, uint64_t timeslice_us, uint64_t memory_bytes)
+{
+	if (!s->natives.quota)
+		return;
+	atomic_store(&s->natives.quota->limit_bytes, memory_bytes);
+	if (s->natives.timeslice_us == timeslice_us)
+		return;
+	s->natives.timeslice_us = timeslice_us;
+	set_timeslices(s);
+}
+
+void vgpu_native_changed(struct vgpu_supervisor *s, unsigned int index)
+{
+	struct vgpu_native *native = &s->natives.list[index];
+	bool works;
+	eventfd_t count;
+
+	if (!native->used)
+		return;
+	eventfd_read(native->changed, &count);
+	works = count_groups(native) || atomic_load(&native->page->held);
+	if (works != native->works) {
+		native->works = works;
+		vgpu_control_works(s, native->number, works);
+	}
+	if (count_groups(native) != native->groups)
+		set_timeslices(s);
+}
+
+/* ---- the gate */
+
+/* A program of which the driver did not say that all is as asked may run on, and ends. */
+static bool turn(struct vgpu_supervisor *s, struct vgpu_native *native, bool close)
+{
+	if (vgpu_turn_channels(s, native->number, &native->channels, native->fence_pidfd, close))
+		return true;
+	vgpu_native_kill(native, close ? "what it has on the GPU could not be stopped" :
+					 "what it has on the GPU could not be started");
+	return false;
+}
+
+bool vgpu_natives_close(struct vgpu_supervisor *s)
+{
+	bool all = true;
+
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++)
+		if (s->natives.list[i].used)
+			atomic_store(&s->natives.list[i].page->closing, 1);
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
+		struct vgpu_native *native = &s->natives.list[i];
+
+		if (!native->used)
+			continue;
+		/* What it has under way ends with it and its fence. */
+		if (native->killed || !native->fence || atomic_load(&native->page->busy)) {
+			all = false;
+		} else if (!native->channels.closed) {
+			if (!vgpu_channels_lock(s->gate_lock))
+				return false;
+			all = turn(s, native, true) && all;
+			vgpu_channels_unlock(s->gate_lock);
+		}
+	}
+	return all;
+}
+
+bool vgpu_natives_reopen(struct vgpu_supervisor *s)
+{
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
+		struct vgpu_native *native = &s->natives.list[i];
+
+		if (!native->used || native->killed || !native->fence)
+			continue;
+		if (native->channels.closed) {
+			if (!vgpu_gate_lock(s))
+				return false;
+			turn(s, native, false);
+			vgpu_channels_unlock(s->gate_lock);
+		}
+		atomic_store(&native->page->closing, 0);
+		eventfd_write(native->reopened, 1);
+	}
+	return true;
+}
+
+void vgpu_natives_kill_open(struct vgpu_supervisor *s)
+{
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
+		struct vgpu_native *native = &s->natives.list[i];
+
+		if (!native->used || native->killed || native->channels.closed)
+			continue;
+		vgpu_log(LOG_ERR, "native=%llu event=gate it did not close in time",
+			 (unsigned long long)native->number);
+		vgpu_native_kill(native, "its channels did not close in time");
+		/* It may be in a call that keeps what is on the GPU. */
+		if (native->fence)
+			kill(native->fence, SIGKILL);
+	}
+}
+
+/* ---- the end */
+
+bool vgpu_natives_note_end(struct vgpu_supervisor *s, pid_t pid, int status)
+{
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
+		struct vgpu_native *native = &s->natives.list[i];
+
+		if (!native->used || native->fence != pid)
+			continue;
+		native->fence = 0;
+		/* With 0, nobody has its filter any more. */
+		if (status)
+			vgpu_native_kill(native, "its fence has ended");
+		return true;
+	}
+	return false;
+}
+
+static void count_back(struct vgpu_supervisor *s, const struct vgpu_native *native)
+{
+	uint64_t used = atomic_load(&s->natives.quota->used_bytes), bytes;
+
+	do {
+		bytes = atomic_load(&native->page->memory_bytes);
+		if (bytes > used)
+			bytes = used;
+	} while (!atomic_compare_exchange_weak(&s->natives.quota->used_bytes, &used, used - bytes));
+}
+
+static void release(struct vgpu_supervisor *s, struct vgpu_native *native)
+{
+	const unsigned int index = (unsigned int)(native - s->natives.list);
+
+	count_back(s, native);
+	vgpu_watch(s, native->changed, 0, VGPU_EVENT_NATIVE, index);
+	vgpu_native_forget(s, native);
+	vgpu_log(LOG_INFO, "native=%llu event=exited program_pid=%d reason=\"%s\"",
+		 (unsigned long long)native->number, native->pid, native->reason);
+	native->used = false;
+	vgpu_control_exited(s, native->number, native->killed ? SIGKILL : 0, native->reason);
+	set_timeslices(s);
+}
+
+bool vgpu_natives_finish(struct vgpu_supervisor *s)
+{
+	bool all = true;
+
+	for (unsigned int i = 0; i < VGPU_NATIVES_MAX; i++) {
+		struct vgpu_native *native = &s->natives.list[i];
+
+		if (!native->used || (native->fence && !native->killed))
+			continue;
+		if (native->fence) {
+			/* It ends by itself, but nobody waits for that. */
+			if (vgpu_enclosure_is_empty(&native->enclosure))
+				kill(native->fence, SIGKILL);
+			all = false;
+			continue;
+		}
+		/* Whoever is left has nobody to ask, and what was started meanwhile. */
+		if (!vgpu_enclosure_is_empty(&native->enclosure))
+			vgpu_native_kill(native, "its fence has ended");
+		if (vgpu_enclosure_remove(&native->enclosure))
+			release(s, native);
+		else
+			all = false;
+	}
+	return all;
+}
