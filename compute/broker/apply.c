@@ -6,6 +6,7 @@
 #include <string.h>
 #include <syslog.h>
 
+#include "broker/firmware.h"
 #include "broker/tenant.h"
 #include "executor/log.h"
 
@@ -74,6 +75,20 @@ static bool is_reachable(const struct broker *broker, const struct settings *set
 	if (broker->generation && strcmp(broker->settings.nvidia, settings->nvidia)) {
 		settings_refuse(fault, "field.invalid", "accelerator.nvidia",
 				"it cannot change while the broker runs; start the broker again");
+		return false;
+	}
+	if (broker->generation && broker->settings.native_turns != settings->native_turns) {
+		settings_refuse(fault, "field.invalid", "native.turns",
+				"it cannot change while the broker runs; start the broker again");
+		return false;
+	}
+	for (tenant = broker->tenants; tenant; tenant = tenant->next) {
+		const struct settings_tenant *wanted = settings_tenant(settings, tenant->settings.name);
+
+		if (!wanted || tenant->leaving || wanted->native == tenant->settings.native)
+			continue;
+		settings_refuse(fault, "field.invalid", "tenants",
+				"%s cannot begin or cease to be native; remove it and add it again", wanted->name);
 		return false;
 	}
 	for (tenant = broker->tenants; tenant; tenant = tenant->next)
@@ -155,6 +170,7 @@ bool apply(struct broker *broker, struct settings *settings, struct settings_fau
 		return false;
 	change(broker, settings);
 	broker->settings = *settings;
+	firmware_configure(broker);
 	for (tenant = broker->tenants; tenant; tenant = next) {
 		next = tenant->next;
 		if (!settings_tenant(settings, tenant->settings.name))

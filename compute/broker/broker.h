@@ -6,7 +6,8 @@
  *	control.c	the control socket; apply.c carries a configuration out, show.c
  *			says what there is
  *	tenant.c	a tenant: its socket, lease page, supervisor and clients
- *	client.c	a client process and its child
+ *	client.c	a client process and its child; native_client.c if it is native
+ *	firmware.c	native programs side by side; duty.c their caps
  *	rate.c		how fast a tenant starts processes
  *	supervisor.c	a tenant's supervisor process
  *
@@ -23,6 +24,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "broker/duty.h"
 #include "broker/loop.h"
 #include "broker/settings.h"
 #include "executor/notice.h"
@@ -79,6 +81,9 @@ enum client_state {
  * @requests: struct vgpu_stream_request from the child
  * @child: the broker's number of it, 0 before START
  * @start: sequence of START
+ * @listener: of a native program: where the kernel tells of its calls, until the supervisor has it
+ * @native: a native program; it has no child, and no window
+ * @works: it has channels on the GPU
  */
 struct client {
 	struct tenant *tenant;
@@ -86,6 +91,7 @@ struct client {
 	enum client_state state;
 	struct loop_watch socket;
 	struct loop_watch requests;
+	struct loop_watch listener;
 	struct loop_timer patience;
 	struct loop_timer refill;
 	struct vgpu_stream stream;
@@ -100,6 +106,29 @@ struct client {
 	uid_t uid;
 	bool has_stream;	/* the arbiter knows it */
 	bool left;	/* it is ENDING because its program hung up */
+	bool native;
+	bool works;
+};
+
+/**
+ * struct native_turns - of a tenant's native programs, where the firmware shares (firmware.c)
+ * @programs: how many have been started, ever
+ * @timeslice_us, @memory_bytes: what its supervisor was told last
+ * @asked: FREEZE or THAW (@opening) with @sequence waits for its answer since @asked_ns
+ * @gates: how often its gate has closed
+ * @used_bytes: of the GPU's memory, as the supervisor said last
+ */
+struct native_turns {
+	struct duty duty;
+	uint64_t programs;
+	uint64_t timeslice_us;
+	uint64_t memory_bytes;
+	uint64_t sequence;
+	uint64_t asked_ns;
+	uint64_t gates;
+	uint64_t used_bytes;
+	bool asked;
+	bool opening;
 };
 
 /**
@@ -124,7 +153,8 @@ struct tenant {
 	int lease_fd;
 	struct client *clients;
 	uint64_t processes;	/* ever */
-	uint64_t refused[VGPU_REFUSED_STOPPING + 1];
+	struct native_turns native;
+	uint64_t refused[VGPU_REFUSED_LAST + 1];
 	struct vgpu_notice refusals;
 	struct vgpu_rate starts;
 	uint64_t credit_at_ns;
@@ -141,8 +171,10 @@ struct broker {
 	struct vgpu_sched sched;
 	struct vgpu_arbiter arbiter;
 	struct loop_timer arbiter_timer;
+	struct loop_timer firmware_timer;
 	struct loop_timer farewell;
 	struct loop_timer refusals;
+	struct duties duties;
 	struct settings settings;
 	struct tenant *tenants;
 	const char *directory;

@@ -13,6 +13,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "broker/firmware.h"
 #include "broker/memory.h"
 #include "broker/rate.h"
 #include "broker/supervisor.h"
@@ -59,6 +60,7 @@ static void client_free(struct client *client)
 	*link = client->next;
 	loop_remove(loop_of(client), &client->socket);
 	loop_remove(loop_of(client), &client->requests);
+	loop_remove(loop_of(client), &client->listener);
 	loop_arm(loop_of(client), &client->patience, UINT64_MAX);
 	loop_arm(loop_of(client), &client->refill, UINT64_MAX);
 	memory_unmap(client->page);
@@ -112,7 +114,7 @@ void client_refusals_due(struct loop_timer *timer, uint64_t now_ns)
 	arm_refusals(broker);
 }
 
-static void refuse(struct client *client, enum vgpu_refusal refusal, const char *reason)
+void client_refuse(struct client *client, enum vgpu_refusal refusal, const char *reason)
 {
 	struct tenant *tenant = client->tenant;
 
@@ -165,6 +167,9 @@ void client_ended(struct client *client, int status, const char *reason)
 	hang_up(client, VGPU_REFUSED_EXECUTOR, text);
 	if (client->has_stream)
 		vgpu_arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
+	client->state = CLIENT_ENDING;
+	if (client->native)
+		firmware_works(client->tenant);
 	client_free(client);
 }
 
@@ -291,40 +296,53 @@ static enum vgpu_refusal start_child(struct client *client)
 	return pair[0] < 0 ? VGPU_REFUSED_MEMORY : VGPU_REFUSED_EXECUTOR;
 }
 
-static void greet(struct client *client)
+bool client_admit(struct client *client)
 {
 	struct tenant *tenant = client->tenant;
-	uint64_t now_ns = loop_now_ns(), wait_ns;
-	enum vgpu_refusal refusal;
+	uint64_t wait_ns;
 	char text[VGPU_REASON_BYTES];
 
 	if (tenant->leaving || tenant->broker->stopping) {
-		refuse(client, VGPU_REFUSED_STOPPING, "the broker or this tenant is being stopped");
-		return;
+		client_refuse(client, VGPU_REFUSED_STOPPING, "the broker or this tenant is being stopped");
+		return false;
 	}
 	if (tenant_process_count(tenant) >= tenant->settings.max_processes) {
 		snprintf(text, sizeof(text),
 			 "tenant %s has %u processes already, as many as max_processes lets it have",
 			 tenant->settings.name, tenant->settings.max_processes);
-		refuse(client, VGPU_REFUSED_PROCESSES, text);
-		return;
+		client_refuse(client, VGPU_REFUSED_PROCESSES, text);
+		return false;
 	}
 	if (!supervisor_is_up(&tenant->supervisor)) {
-		refuse(client, VGPU_REFUSED_EXECUTOR,
-		       "the tenant's supervisor is being started again; try in a moment");
+		client_refuse(client, VGPU_REFUSED_EXECUTOR,
+			      "the tenant's supervisor is being started again; try in a moment");
+		return false;
+	}
+	wait_ns = rate_take(tenant, loop_now_ns());
+	if (!wait_ns)
+		return true;
+	snprintf(text, sizeof(text), "processes_per_minute is %llu; try in %llu s",
+		 60 * SECOND_NS / tenant->settings.process_interval_ns, (wait_ns + SECOND_NS - 1) / SECOND_NS);
+	client_refuse(client, VGPU_REFUSED_RATE, text);
+	return false;
+}
+
+static void greet(struct client *client)
+{
+	struct tenant *tenant = client->tenant;
+	uint64_t now_ns = loop_now_ns();
+	enum vgpu_refusal refusal;
+
+	if (tenant->settings.native) {
+		client_refuse(client, VGPU_REFUSED_NATIVE,
+			      "this tenant's programs are native; start them with `vgpumgr run --native`");
 		return;
 	}
-	wait_ns = rate_take(tenant, now_ns);
-	if (wait_ns) {
-		snprintf(text, sizeof(text), "processes_per_minute is %llu; try in %llu s",
-			 60 * SECOND_NS / tenant->settings.process_interval_ns,
-			 (wait_ns + SECOND_NS - 1) / SECOND_NS);
-		refuse(client, VGPU_REFUSED_RATE, text);
+	if (!client_admit(client))
 		return;
-	}
 	refusal = start_child(client);
 	if (refusal) {
-		refuse(client, refusal, refusal == VGPU_REFUSED_MEMORY ?
+		client_refuse(client, refusal, refusal == VGPU_REFUSED_MEMORY ?
 		       "there is no memory, or no descriptor, for a window" :
 		       "the tenant's supervisor does not take a child");
 		return;
@@ -335,6 +353,13 @@ static void greet(struct client *client)
 	tenant->processes++;
 	vgpu_arbiter_stream_add(arbiter_of(client), &tenant->party, &client->stream, false, now_ns);
 	loop_arm(loop_of(client), &client->patience, now_ns + HELLO_WITHIN_NS);
+}
+
+static void log_start(const struct client *client)
+{
+	vgpu_log(LOG_INFO, "tenant=%s event=%s.started child=%llu program_pid=%d uid=%d",
+		 client->tenant->settings.name, client->native ? "native" : "child",
+		 (unsigned long long)client->child, client->pid, client->uid);
 }
 
 void client_started(struct client *client, bool done, const char *reason)
@@ -348,12 +373,14 @@ void client_started(struct client *client, bool done, const char *reason)
 
 	if (!done) {
 		/* There is no child to wait for. */
-		snprintf(text, sizeof(text), "the child did not start: %.150s", reason);
+		snprintf(text, sizeof(text), client->native ? "the program was not taken: %.150s" :
+							      "the child did not start: %.150s", reason);
 		client->tenant->refused[VGPU_REFUSED_EXECUTOR]++;
 		vgpu_log(LOG_WARNING, "tenant=%s event=child.failed child=%llu %s",
 			 client->tenant->settings.name, (unsigned long long)client->child, text);
 		hang_up(client, VGPU_REFUSED_EXECUTOR, text);
-		vgpu_arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
+		if (client->has_stream)
+			vgpu_arbiter_stream_remove(arbiter_of(client), &client->stream, loop_now_ns());
 		client_free(client);
 		return;
 	}
@@ -361,14 +388,17 @@ void client_started(struct client *client, bool done, const char *reason)
 		return;
 	loop_arm(loop_of(client), &client->patience, UINT64_MAX);
 	client->state = CLIENT_RUNNING;
+	if (client->native) {
+		log_start(client);
+		return;
+	}
 	if (vgpu_datagram_send(client->socket.fd, &message, sizeof(message), &client->window_fd, 1)) {
 		client_end(client, VGPU_REFUSED_NOTHING, "");
 		return;
 	}
 	close(client->window_fd);
 	client->window_fd = -1;
-	vgpu_log(LOG_INFO, "tenant=%s event=child.started child=%llu program_pid=%d uid=%d",
-		 client->tenant->settings.name, (unsigned long long)client->child, client->pid, client->uid);
+	log_start(client);
 }
 
 /* ---- the program */
@@ -377,21 +407,35 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 {
 	struct client *client = (struct client *)((char *)watch - offsetof(struct client, socket));
 	struct vgpu_client_message message;
-	int got = vgpu_datagram_receive(watch->fd, &message, sizeof(message));
+	int listener, got = vgpu_datagram_receive_fd(watch->fd, &message, sizeof(message), &listener);
 
 	(void)events;
 	if (!got)
 		return;
+	if (client->native && got < 0) {
+		/* Its launcher has become the program, or has ended, which the supervisor finds out. */
+		loop_remove(loop_of(client), &client->socket);
+		return;
+	}
+	if (got > 0 && client->state == CLIENT_GREETING && message.op == VGPU_CLIENT_NATIVE && listener >= 0 &&
+	    message.version == VGPU_CONTROL_VERSION) {
+		client_greet_native(client, listener);
+		return;
+	}
+	if (listener >= 0) {
+		close(listener);
+		got = -EBADMSG;
+	}
 	if (got < 0 && got != -EBADMSG) {
 		client_end(client, VGPU_REFUSED_NOTHING, "");
 		return;
 	}
 	if (got < 0 || client->state != CLIENT_GREETING || message.op != VGPU_CLIENT_HELLO) {
-		refuse(client, VGPU_REFUSED_MESSAGE, "a program says HELLO, once, and nothing else");
+		client_refuse(client, VGPU_REFUSED_MESSAGE, "a program says HELLO, once, and nothing else");
 		return;
 	}
 	if (message.version != VGPU_CONTROL_VERSION) {
-		refuse(client, VGPU_REFUSED_VERSION, "the program's library is of another version of vgpumgr");
+		client_refuse(client, VGPU_REFUSED_VERSION, "the program's library is of another version of vgpumgr");
 		return;
 	}
 	greet(client);
@@ -404,7 +448,7 @@ static void patience_due(struct loop_timer *timer, uint64_t now_ns)
 	(void)now_ns;
 	switch (client->state) {
 	case CLIENT_GREETING:
-		refuse(client, VGPU_REFUSED_MESSAGE, "the program has not said HELLO in time");
+		client_refuse(client, VGPU_REFUSED_MESSAGE, "the program has not said HELLO in time");
 		break;
 	case CLIENT_STARTING:
 	case CLIENT_ENDING:
@@ -445,6 +489,7 @@ void client_accept(struct tenant *tenant, int fd)
 		.next = tenant->clients,
 		.socket = { .fd = fd, .ready = socket_ready },
 		.requests = { .fd = -1, .ready = requests_ready },
+		.listener = { .fd = -1 },
 		.patience.due = patience_due,
 		.refill.due = refill_due,
 		.window_fd = -1,

@@ -33,6 +33,7 @@
 #include "broker/broker.h"
 #include "broker/client.h"
 #include "broker/control.h"
+#include "broker/firmware.h"
 #include "broker/json.h"
 #include "broker/supervisor.h"
 #include "broker/tenant.h"
@@ -310,6 +311,7 @@ int main(int count, char **arguments)
 	broker.directory = arguments[2];
 	broker.started_ns = loop_now_ns();
 	broker.arbiter_timer.due = arbiter_due;
+	broker.firmware_timer.due = firmware_due;
 	broker.farewell.due = farewell_due;
 	broker.refusals.due = client_refusals_due;
 	error = lock_directory(broker.directory);

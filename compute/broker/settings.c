@@ -142,6 +142,7 @@ static bool read_tenant(struct settings_tenant *tenant, const struct json *objec
 {
 	const struct json *name = json_get(object, "name");
 	const struct json *band = json_get(object, "band");
+	const struct json *native = json_get(object, "native");
 	char where[SETTINGS_NAME_MAX + 16];
 
 	if (!name || name->type != JSON_STRING || !is_name(name->text))
@@ -152,6 +153,9 @@ static bool read_tenant(struct settings_tenant *tenant, const struct json *objec
 	if (!band || band->type != JSON_STRING ||
 	    (strcmp(band->text, "fair") && strcmp(band->text, "latency")))
 		return refuse_field(fault, where, "band", "fair or latency");
+	if (native && native->type != JSON_NULL && native->type != JSON_BOOL)
+		return refuse_field(fault, where, "native", "true or false");
+	tenant->native = native && native->type == JSON_BOOL && native->number;
 	tenant->terms.band = strcmp(band->text, "fair") ? VGPU_BAND_LATENCY : VGPU_BAND_FAIR;
 	if (!read_numbers(&tenant->terms, terms_fields, LENGTH(terms_fields), object, where, fault) ||
 	    !read_numbers(tenant, tenant_fields, LENGTH(tenant_fields), object, where, fault))
@@ -201,6 +205,54 @@ static bool read_nvidia(struct settings *settings, const struct json *programs, 
 	return true;
 }
 
+static const struct number_field native_fields[] = {
+	NUMBER(settings, native_period_ns, "period_ns", 20000000, 100000000),
+};
+
+#define NATIVE_PERIOD_NS	40000000u
+
+/* How native programs take turns, if the document says it. */
+static bool read_native(struct settings *settings, const struct json *native, struct settings_fault *fault)
+{
+	const struct json *turns = json_get(native, "turns");
+
+	settings->native_period_ns = NATIVE_PERIOD_NS;
+	if (!native || native->type == JSON_NULL)
+		return true;
+	if (!turns || turns->type != JSON_STRING ||
+	    (strcmp(turns->text, "firmware") && strcmp(turns->text, "gate")))
+		return refuse_field(fault, "native", "turns", "firmware or gate");
+	settings->native_turns = strcmp(turns->text, "gate") ? NATIVE_TURNS_FIRMWARE : NATIVE_TURNS_GATE;
+	return read_numbers(settings, native_fields, LENGTH(native_fields), native, "native", fault);
+}
+
+/* Side by side with native programs, nobody's lease would be exclusive. */
+static bool check_native(const struct settings *settings, struct settings_fault *fault)
+{
+	uint32_t native = 0;
+
+	for (uint32_t i = 0; i < settings->tenant_count; i++)
+		native += settings->tenants[i].native;
+	if (native && !settings->nvidia[0])
+		return refuse_field(fault, "programs", "nvidia", "with native tenants, the number of their GPU");
+	if (native && native < settings->tenant_count && settings->native_turns == NATIVE_TURNS_FIRMWARE)
+		return refuse_field(fault, "native", "turns", "gate, unless all tenants are native,");
+	if (native < settings->tenant_count && !settings->library[0])
+		return refuse_field(fault, "programs", "library", "for tenants that are not native, a library");
+	return true;
+}
+
+/* The library may be missing where nobody uses it. */
+static bool read_library(struct settings *settings, const struct json *programs, struct settings_fault *fault)
+{
+	const struct json *value = json_get(programs, "library");
+
+	if (value && value->type != JSON_NULL)
+		return read_program(&settings->library, programs, "library", R_OK, fault);
+	settings->library = strdup("");
+	return settings->library || refuse_field(fault, "programs", "library", "memory for it");
+}
+
 bool settings_read(struct settings *settings, const struct json *document,
 		   struct settings_fault *fault)
 {
@@ -210,13 +262,15 @@ bool settings_read(struct settings *settings, const struct json *document,
 	*settings = (struct settings){ 0 };
 	return read_program(&settings->supervisor, programs, "supervisor", X_OK, fault) &&
 	       read_program(&settings->child, programs, "child", X_OK, fault) &&
-	       read_program(&settings->library, programs, "library", R_OK, fault) &&
+	       read_library(settings, programs, fault) &&
 	       read_nvidia(settings, programs, fault) &&
 	       read_numbers(&settings->engine, engine_fields, LENGTH(engine_fields), engine, "engine",
 			    fault) &&
 	       read_numbers(&settings->arbiter, arbiter_fields, LENGTH(arbiter_fields), engine, "engine",
 			    fault) &&
-	       read_tenants(settings, json_get(document, "tenants"), fault);
+	       read_native(settings, json_get(document, "native"), fault) &&
+	       read_tenants(settings, json_get(document, "tenants"), fault) &&
+	       check_native(settings, fault);
 }
 
 void settings_free(struct settings *settings)

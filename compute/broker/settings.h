@@ -30,15 +30,24 @@ struct settings_tenant {
 	uint32_t max_processes;
 	mode_t socket_mode;
 	gid_t socket_gid;
+	bool native;	/* its programs hold the GPU themselves */
+};
+
+/* How native programs take their turns. */
+enum native_turns_by {
+	NATIVE_TURNS_FIRMWARE,	/* side by side, in timeslices by weight; gates keep the caps */
+	NATIVE_TURNS_GATE,	/* one tenant at a time, in leases as all others have */
 };
 
 struct settings {
 	char *supervisor;
 	char *child;
-	char *library;
+	char *library;	/* "" if all tenants are native */
 	char nvidia[4];	/* minor number of the GPU whose channels the gate stops; "" for none */
 	struct vgpu_sched_params engine;
 	struct vgpu_arbiter_settings arbiter;
+	enum native_turns_by native_turns;
+	uint64_t native_period_ns;
 	struct settings_tenant *tenants;
 	uint32_t tenant_count;
 };

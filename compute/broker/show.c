@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "broker/show.h"
 
+#include "broker/firmware.h"
 #include "broker/json.h"
 
 struct number {
@@ -23,7 +24,7 @@ static void numbers(FILE *file, const struct number *list, size_t count)
 static const char *const lease_states[] = { "none", "lent", "recalled", "expired" };
 static const char *const client_states[] = { "greeting", "starting", "running", "ending" };
 static const char *const refusals[] = {
-	"nothing", "version", "message", "processes", "rate", "memory", "executor", "stopping",
+	"nothing", "version", "message", "processes", "rate", "memory", "executor", "stopping", "native",
 };
 
 static const char *const enforcers[] = {
@@ -56,7 +57,8 @@ static void show_client(const struct client *client, FILE *file)
 	uint64_t submitted = client->page ? atomic_load(&client->page->submitted) : 0;
 	uint64_t finished = client->page ? atomic_load(&client->page->finished) : 0;
 
-	fprintf(file, "{\"state\":\"%s\",", client_states[client->state]);
+	fprintf(file, "{\"state\":\"%s\",\"native\":%s,\"works\":%s,", client_states[client->state],
+		client->native ? "true" : "false", client->works ? "true" : "false");
 	NUMBERS(file, { "child", client->child }, { "pid", (uint64_t)client->pid },
 		{ "uid", client->uid }, { "since_ns", client->since_ns }, { "submitted", submitted },
 		{ "finished", finished },
@@ -82,6 +84,34 @@ static void show_stats(const struct tenant *tenant, FILE *file)
 		{ "latency_ns", core->latency_ns }, { "demotions", core->demotions },
 		{ "holds", core->holds }, { "hold_ns", core->hold_ns });
 	fputs("},", file);
+}
+
+/* Who sees to a tenant's share and cap. */
+static const char *enforcer(const struct tenant *tenant)
+{
+	bool gate = tenant->supervisor.enforced == VGPU_ENFORCED_GATE;
+
+	if (!tenant->settings.native || !firmware_shares(tenant->broker))
+		return enforcers[tenant->supervisor.enforced];
+	return tenant->settings.terms.cap_ns && gate ? "firmware+gate" : "firmware";
+}
+
+static void show_native(const struct tenant *tenant, FILE *file)
+{
+	const struct native_turns *native = &tenant->native;
+	const struct client *client;
+	uint64_t programs = 0, working = 0;
+
+	for (client = tenant->clients; client; client = client->next) {
+		programs += client->native;
+		working += client->native && client->works;
+	}
+	fputs("\"native\":{", file);
+	NUMBERS(file, { "programs", programs }, { "working", working }, { "programs_ever", native->programs },
+		{ "open_ns", native->duty.open_ns }, { "obtained_ns", native->duty.obtained_ns },
+		{ "gates", native->gates }, { "timeslice_us", native->timeslice_us },
+		{ "memory_used_bytes", native->used_bytes });
+	fprintf(file, ",\"open\":%s},", native->duty.open ? "true" : "false");
 }
 
 static void show_tenant(const struct tenant *tenant, FILE *file)
@@ -111,6 +141,8 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 		{ "expires_ns", tenant->party.lease.expires_ns });
 	fputs("},", file);
 	show_stats(tenant, file);
+	if (tenant->settings.native)
+		show_native(tenant, file);
 	fprintf(file, "\"supervisor\":{\"state\":\"%s\",",
 		tenant->supervisor.state == SUPERVISOR_UP ? "up" : "down");
 	NUMBERS(file, { "pid", (uint64_t)tenant->supervisor.pid },
@@ -119,9 +151,9 @@ static void show_tenant(const struct tenant *tenant, FILE *file)
 		{ "compile_hits", tenant->supervisor.compile_hits },
 		{ "compile_kept_bytes", tenant->supervisor.compile_kept_bytes },
 		{ "gate_p99_ns", tenant->supervisor.gate_ns });
-	fprintf(file, ",\"enforced_by\":\"%s\"", enforcers[tenant->supervisor.enforced]);
+	fprintf(file, ",\"enforced_by\":\"%s\"", enforcer(tenant));
 	fputs("},\"refused\":{", file);
-	for (unsigned int i = VGPU_REFUSED_VERSION; i <= VGPU_REFUSED_STOPPING; i++)
+	for (unsigned int i = VGPU_REFUSED_VERSION; i <= VGPU_REFUSED_LAST; i++)
 		fprintf(file, "%s\"%s\":%llu", i > VGPU_REFUSED_VERSION ? "," : "", refusals[i],
 			(unsigned long long)tenant->refused[i]);
 	fputs("},\"processes\":[", file);
@@ -142,6 +174,7 @@ void show(struct broker *broker, FILE *file)
 	uint64_t now_ns = loop_now_ns();
 
 	vgpu_arbiter_settle(&broker->arbiter, now_ns);
+	firmware_settle(broker, now_ns);
 	fputs("{\"ok\":true,", file);
 	NUMBERS(file, { "generation", broker->generation }, { "now_ns", now_ns },
 		{ "started_ns", broker->started_ns });

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -56,20 +57,24 @@ static void restart_later(struct supervisor *supervisor, uint64_t now_ns)
 static int start(struct supervisor *supervisor)
 {
 	const struct tenant *tenant = supervisor->tenant;
+	char natives[4096];
 	const struct vgpu_supervisor_settings settings = {
 		.program = tenant->broker->settings.supervisor,
 		.tenant = tenant->settings.name,
 		.child = tenant->broker->settings.child,
 		.library = tenant->broker->settings.library,
 		.nvidia = tenant->broker->settings.nvidia[0] ? tenant->broker->settings.nvidia : NULL,
+		.natives = tenant->settings.native ? natives : NULL,
 		.compile_cache_bytes = tenant->settings.compile_cache_bytes,
 		/* What a child has to stop, which others wait for: four chunks. */
 		.gate_limit_ns = 4 * tenant->broker->settings.engine.max_chunk_ns,
 	};
 	struct loop *loop = loop_of(supervisor);
 	struct vgpu_supervisor_process process;
-	int error = vgpu_supervisor_start(&settings, &process);
+	int error;
 
+	snprintf(natives, sizeof(natives), "%s/natives", tenant->broker->directory);
+	error = vgpu_supervisor_start(&settings, &process);
 	if (error)
 		return error;
 	supervisor->pid = process.pid;
@@ -149,7 +154,7 @@ static void socket_ready(struct loop_watch *watch, uint32_t events)
 		return;	/* nobody asks a broker for it */
 	if (got > 0 && message.version == VGPU_CONTROL_VERSION &&
 	    (message.op == VGPU_SUPERVISOR_DONE || message.op == VGPU_SUPERVISOR_FAILED ||
-	     message.op == VGPU_SUPERVISOR_EXITED)) {
+	     message.op == VGPU_SUPERVISOR_EXITED || message.op == VGPU_SUPERVISOR_WORKS)) {
 		message.reason[sizeof(message.reason) - 1] = '\0';
 		vgpu_log_clean(message.reason, strlen(message.reason));
 		tenant_supervisor_said(supervisor->tenant, &message);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "broker/client.h"
+#include "broker/firmware.h"
 #include "broker/memory.h"
 #include "broker/rate.h"
 #include "broker/supervisor.h"
@@ -144,17 +145,28 @@ void tenant_supervisor_said(struct tenant *tenant, const struct vgpu_supervisor_
 	bool done = message->op == VGPU_SUPERVISOR_DONE;
 	struct client *client;
 
+	if (message->op == VGPU_SUPERVISOR_WORKS) {
+		client = client_of_child(tenant, message->child);
+		if (client)
+			client_works(client, message->status);
+		return;
+	}
 	tenant->supervisor.compilers = message->compilers;
 	tenant->supervisor.compile_hits = message->compile_hits;
 	tenant->supervisor.compile_kept_bytes = message->compile_kept_bytes;
 	tenant->supervisor.enforced = message->enforced <= VGPU_ENFORCED_GATE ? message->enforced :
 										VGPU_ENFORCED_UNKNOWN;
 	tenant->supervisor.gate_ns = message->gate_ns;
+	tenant->native.used_bytes = message->native_bytes;
 	check_chunk(tenant);
 	if (message->op == VGPU_SUPERVISOR_EXITED) {
 		client = client_of_child(tenant, message->child);
 		if (client)
 			client_ended(client, message->status, message->reason);
+		return;
+	}
+	if (firmware_asked(message->sequence)) {
+		firmware_gate_answered(tenant, message->sequence, done);
 		return;
 	}
 	if (message->sequence & GATE_SEQUENCE) {
@@ -179,6 +191,7 @@ void tenant_supervisor_lost(struct tenant *tenant)
 		if (client->state != CLIENT_GREETING)
 			client_ended(client, SIGKILL, "its supervisor died");
 	}
+	firmware_supervisor_lost(tenant);
 	tenant_review(tenant);
 }
 
@@ -330,6 +343,7 @@ struct tenant *tenant_create(struct broker *broker, const struct settings_tenant
 		return cannot(tenant, fault, -EINVAL);
 	tenant->next = broker->tenants;
 	broker->tenants = tenant;
+	firmware_join(tenant);
 	supervisor_init(&tenant->supervisor, tenant);
 	return tenant;
 }
@@ -338,6 +352,7 @@ void tenant_configure(struct tenant *tenant, const struct settings_tenant *setti
 {
 	rate_change(tenant, settings, loop_now_ns());
 	tenant->settings = *settings;
+	firmware_terms(tenant);
 	set_permissions(tenant);
 }
 
@@ -381,6 +396,7 @@ static void farewell_due(struct loop_timer *timer, uint64_t now_ns)
 	while (*link != tenant)
 		link = &(*link)->next;
 	*link = tenant->next;
+	firmware_leave(tenant);
 	leave(tenant, now_ns);
 	supervisor_end(&tenant->supervisor);
 	memory_unmap(tenant->lease);

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A client that is a native program: its launcher says so, and the supervisor takes it. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "broker/client.h"
+#include "broker/firmware.h"
+#include "broker/memory.h"
+#include "broker/supervisor.h"
+#include "broker/tenant.h"
+
+#define START_WITHIN_NS	5000000000ull
+
+static struct loop *loop_of(const struct client *client)
+{
+	return &client->tenant->broker->loop;
+}
+
+/* Is the gate closed for those that have no channels yet? */
+static bool begins_closed(const struct tenant *tenant)
+{
+	if (firmware_shares(tenant->broker))
+		return !tenant->native.duty.open || tenant->native.asked;
+	return vgpu_arbiter_holder(&tenant->broker->arbiter) != &tenant->party;
+}
+
+static bool send_start(struct client *client)
+{
+	struct tenant *tenant = client->tenant;
+	struct vgpu_supervisor_message message = {
+		.op = VGPU_SUPERVISOR_START_NATIVE,
+		.child = client->child,
+		.memory_bytes = tenant->settings.memory_bytes,
+		.timeslice_us = tenant->native.timeslice_us,
+		.status = begins_closed(tenant),
+	};
+
+	if (!supervisor_send(&tenant->supervisor, &message, &client->listener.fd, 1))
+		return false;
+	client->start = message.sequence;
+	return true;
+}
+
+/* In leases it is a child like others, for which the broker says whether it is busy. */
+static bool make_stream(struct client *client)
+{
+	int fd;
+
+	if (firmware_shares(client->tenant->broker))
+		return true;
+	fd = memory_stream(&client->page);
+	if (fd < 0)
+		return false;
+	close(fd);
+	client->has_stream = true;
+	vgpu_arbiter_stream_add(&client->tenant->broker->arbiter, &client->tenant->party, &client->stream, false,
+				loop_now_ns());
+	return true;
+}
+
+/* The launcher's call waits: now the supervisor can find out who it is. */
+static void listener_ready(struct loop_watch *watch, uint32_t events)
+{
+	struct client *client = (struct client *)((char *)watch - offsetof(struct client, listener));
+	struct tenant *tenant = client->tenant;
+
+	if (!(events & EPOLLIN)) {
+		client_refuse(client, VGPU_REFUSED_MESSAGE, "the launcher has ended");
+		return;
+	}
+	client->child = ++tenant->broker->children;
+	if (!make_stream(client) || !send_start(client)) {
+		client->child = 0;
+		vgpu_arbiter_stream_remove(&tenant->broker->arbiter, &client->stream, loop_now_ns());
+		client_refuse(client, VGPU_REFUSED_EXECUTOR, "the tenant's supervisor does not take a program");
+		return;
+	}
+	loop_remove(loop_of(client), watch);
+	client->state = CLIENT_STARTING;
+	client->since_ns = loop_now_ns();
+	tenant->processes++;
+	tenant->native.programs++;
+	loop_arm(loop_of(client), &client->patience, loop_now_ns() + START_WITHIN_NS);
+}
+
+void client_greet_native(struct client *client, int listener)
+{
+	client->listener = (struct loop_watch){ .fd = listener, .ready = listener_ready };
+	if (!client->tenant->settings.native) {
+		client_refuse(client, VGPU_REFUSED_NATIVE,
+			      "this tenant's programs may not be native; `native = true` of the tenant permits it");
+		return;
+	}
+	if (!client_admit(client))
+		return;
+	client->native = true;
+	if (loop_add(loop_of(client), &client->listener, EPOLLIN))
+		client_refuse(client, VGPU_REFUSED_MESSAGE, "its descriptor is no listener of seccomp");
+}
+
+void client_works(struct client *client, bool works)
+{
+	struct vgpu_arbiter *arbiter = &client->tenant->broker->arbiter;
+	struct vgpu_supervisor_message thaw = { .op = VGPU_SUPERVISOR_THAW };
+	uint64_t now_ns = loop_now_ns();
+
+	if (!client->native || client->works == works)
+		return;
+	client->works = works;
+	if (!client->has_stream) {
+		firmware_works(client->tenant);
+		return;
+	}
+	/* It never says that it is dry: its leases end by the gate. */
+	vgpu_arbiter_stream_remove(arbiter, &client->stream, now_ns);
+	atomic_store(&client->page->dry_since_ns, now_ns);
+	atomic_store(&client->page->state, works ? VGPU_STREAM_BUSY : VGPU_STREAM_DRY);
+	vgpu_arbiter_stream_add(arbiter, &client->tenant->party, &client->stream, works, now_ns);
+	/* It began with its gate closed, whatever the tenant's is: with the lease at once, nobody opens that. */
+	if (works && vgpu_arbiter_holder(arbiter) == &client->tenant->party)
+		supervisor_send(&client->tenant->supervisor, &thaw, NULL, 0);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * vgpu-native --socket PATH -- PROGRAM [ARGUMENT...]
+ *
+ * Becomes a program that holds an NVIDIA GPU itself, in the turns and within the memory of
+ * the tenant whose socket PATH is.  From here on a fence answers for its ioctl() calls and
+ * for those of all that it starts (executor/gate/fence.h).
+ *
+ * Exit status, if it does not become the program: 125 refused, with the reason on standard
+ * error; 126 the program cannot be executed; 127 there is none.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "executor/datagram.h"
+#include "executor/gate/fence.h"
+#include "protocol/control.h"
+
+enum {
+	STATUS_REFUSED = 125,
+	STATUS_NOT_EXECUTABLE = 126,
+	STATUS_NOT_FOUND = 127,
+};
+
+static const char usage[] =
+	"usage: vgpu-native --socket PATH -- PROGRAM [ARGUMENT...]\n"
+	"Runs a program that holds an NVIDIA GPU itself, in its tenant's turns.\n"
+	"`vgpumgr run --native` does this; PATH is the tenant's socket.\n";
+
+static _Noreturn void refuse(const char *code, const char *format, ...)
+{
+	va_list list;
+
+	fprintf(stderr, "vgpumgr: %s: ", code);
+	va_start(list, format);
+	vfprintf(stderr, format, list);
+	va_end(list);
+	fputc('\n', stderr);
+	exit(STATUS_REFUSED);
+}
+
+static int join(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		refuse("field.invalid", "--socket: %s is too long for a socket's path", path);
+	strcpy(address.sun_path, path);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)))
+		refuse("broker.unreachable", "%s: %s", path, strerror(errno));
+	return fd;
+}
+
+/* Whoever refuses says why on the socket, and lets the call fail. */
+static _Noreturn void say_why(int fd, int error)
+{
+	struct vgpu_client_message message = { 0 };
+	ssize_t got = recv(fd, &message, sizeof(message), 0);
+
+	message.reason[sizeof(message.reason) - 1] = '\0';
+	if (got == (ssize_t)sizeof(message) && message.op == VGPU_CLIENT_REFUSED)
+		refuse("native.refused", "%s", message.reason);
+	refuse("native.refused", "the broker has hung up (%s)", strerror(error));
+}
+
+static void enter(const char *path)
+{
+	struct vgpu_client_message message = { .version = VGPU_CONTROL_VERSION, .op = VGPU_CLIENT_NATIVE };
+	int fd = join(path), listener, error;
+
+	listener = vgpu_fence_listen();
+	if (listener < 0)
+		refuse("native.unsupported", "the kernel does not let a fence answer for ioctl() calls: %s",
+		       strerror(-listener));
+	error = vgpu_datagram_send(fd, &message, sizeof(message), &listener, 1);
+	if (error)
+		refuse("broker.unreachable", "%s: %s", path, strerror(-error));
+	/* While nobody else has it open, a call fails instead of waiting for ever. */
+	close(listener);
+	if (ioctl(-1, VGPU_FENCE_HELLO, 0))
+		say_why(fd, errno);
+	close(fd);
+}
+
+int main(int count, char **arguments)
+{
+	if (count >= 2 && !strcmp(arguments[1], "--help")) {
+		fputs(usage, stdout);
+		return 0;
+	}
+	if (count < 5 || strcmp(arguments[1], "--socket") || strcmp(arguments[3], "--")) {
+		fputs(usage, stderr);
+		return STATUS_REFUSED;
+	}
+	enter(arguments[2]);
+	execvp(arguments[4], arguments + 4);
+	fprintf(stderr, "vgpumgr: %s: %s\n", arguments[4], strerror(errno));
+	return errno == ENOENT ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
+}
