@@ -21,6 +21,7 @@ help:
 	@echo 'make bench-claims  claims per second on a PostgreSQL of its own, three ways compared'
 	@echo 'make bench-api     the API with 40,000 GPUs, beside OpenStack Placement: tables and build/bench/api.json'
 	@echo 'make bench-gpu     gap fill through the launch gate: on a virtual clock, and on the GPU if there is one'
+	@echo 'make bench-native  PyTorch in native tenants on the NVIDIA GPU of this machine, beside itself alone: ten minutes'
 	@echo 'make compute    build what shares an accelerator between programs of this machine: docs/compute.md'
 	@echo 'make guest-package  dist/vgpu-guest_*.deb, which a Debian VM installs to compute: docs/deploy.md'
 	@echo 'make install-guest  the same below DESTDIR, for other systems'
@@ -93,6 +94,10 @@ guest-package:
 
 install-guest:
 	@$(MAKE) --no-print-directory -s -C kmod/guest/package install DESTDIR='$(DESTDIR)'
+
+.PHONY: bench-native
+bench-native: compute
+	@$(VENV)/bin/python -m tests.gpu.native
 
 .PHONY: openapi
 openapi: setup
