@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from vgpumgr.broker.configuration import Engine, Tenant, document, read
-from vgpumgr.broker.places import Programs, default_directory, find_directory, pocl_library, programs
+from vgpumgr.broker.configuration import Engine, Native, Tenant, document, read
+from vgpumgr.broker.places import Programs, default_directory, find_directory, launcher, pocl_library, programs
 from vgpumgr.cli.units import format_size
 from vgpumgr.errors import BrokerMissingError, SettingsError
 
@@ -46,6 +46,48 @@ def test_a_gpu_whose_channels_the_gate_stops(tmp_path: Path) -> None:
     assert settings(tmp_path, LIBRARY + "nvidia = 3\n" + BLUE)["programs"]["nvidia"] == 3
     assert "accelerator.nvidia" in refusal(tmp_path, LIBRARY + "nvidia = 32\n" + BLUE)
     assert "accelerator.nvidia" in refusal(tmp_path, LIBRARY + "nvidia = -1\n" + BLUE)
+
+
+GPU = "[accelerator]\nnvidia = 0\n"
+NATIVE = "native = true\n"
+
+
+def test_tenants_that_hold_the_gpu_themselves_need_no_library(tmp_path: Path) -> None:
+    found = settings(tmp_path, GPU + BLUE + NATIVE)
+    assert found["programs"] == {"supervisor": "/p/s", "child": "/p/c", "nvidia": 0}
+    assert found["engine"]["processors"] == 0
+    assert found["native"] == {"turns": "firmware", "period_ns": 40_000_000}
+    assert found["tenants"][0]["native"] is True
+    assert settings(tmp_path, LIBRARY + BLUE)["tenants"][0]["native"] is False
+
+
+def test_turns_of_the_gate_are_for_native_tenants_and_others(tmp_path: Path) -> None:
+    text = f'{LIBRARY}nvidia = 0\n[native]\nturns = "gate"\nperiod_us = 20000\n{BLUE}{NATIVE}[tenants.red]\n'
+    found = settings(tmp_path, text)
+    assert found["programs"]["library"] == "/bin/sh"
+    assert found["native"] == {"turns": "gate", "period_ns": 20_000_000}
+    assert [tenant["native"] for tenant in found["tenants"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BLUE + NATIVE, "tenants.blue.native: give accelerator.nvidia, the N of the /dev/nvidiaN"),
+        (GPU + BLUE + "native = 1\n", "tenants.blue.native: must be true or false"),
+        (GPU + BLUE + NATIVE + "[tenants.red]\n", 'native.turns: with "firmware" the GPU divides its time by itself'),
+        (
+            GPU + BLUE + NATIVE + "reserve_us = 2000\nreserve_period_us = 25000\n",
+            "tenants.blue.reserve_us: the GPU keeps no reservations by itself",
+        ),
+        (GPU + "[native]\nturns = 'turns'\n" + BLUE, 'native.turns: must be "firmware" or "gate"'),
+        (GPU + "[native]\nperiod_us = 19999\n" + BLUE, "native.period_us: must be at least 20000"),
+        (GPU + "[native]\nperiod_us = 100001\n" + BLUE, "native.period_us: must be at most 100000"),
+        (GPU + "[native]\nlimit = 3\n" + BLUE, "native.limit: there is no such field"),
+        ("native = true\n" + BLUE, "native: must be a table: write [native]"),
+    ],
+)
+def test_what_native_tenants_cannot_have_is_refused_by_field(tmp_path: Path, text: str, said: str) -> None:
+    assert refusal(tmp_path, text).startswith(said)
 
 
 def test_everything_is_given_in_bytes_and_nanoseconds(tmp_path: Path) -> None:
@@ -119,8 +161,8 @@ def rows_of_the_manual() -> dict[str, list[str]]:
     return {first.strip("`"): rest for first, *rest in cells}
 
 
-@pytest.mark.parametrize("table", [Tenant, Engine])
-def test_every_field_is_in_the_manual_with_its_bounds(table: type[Tenant] | type[Engine]) -> None:
+@pytest.mark.parametrize("table", [Tenant, Engine, Native])
+def test_every_field_is_in_the_manual_with_its_bounds(table: type[Tenant] | type[Engine] | type[Native]) -> None:
     rows = rows_of_the_manual()
     for name, field in table.model_json_schema()["properties"].items():
         bounds = field.get("anyOf", [field])[0]
@@ -182,6 +224,14 @@ def test_programs_are_the_checkouts_or_those_installed(tmp_path: Path) -> None:
         (tmp_path / "installed").mkdir(exist_ok=True)
         (tmp_path / "installed" / name).touch()
     assert programs((tmp_path / "checkout", tmp_path / "installed")).broker == tmp_path / "installed/vgpu-broker"
+
+
+def test_the_launcher_is_the_checkouts_or_the_one_installed(tmp_path: Path) -> None:
+    with pytest.raises(BrokerMissingError, match=r"^vgpu-native is neither in .*make compute"):
+        launcher((tmp_path / "checkout", tmp_path / "installed"))
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed/vgpu-native").touch()
+    assert launcher((tmp_path / "checkout", tmp_path / "installed")) == tmp_path / "installed/vgpu-native"
 
 
 def test_the_run_directory_is_the_users_own_or_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,36 @@ def test_a_cap_bounds_what_is_due() -> None:
     }
 
 
+def native(
+    name: str, *, open_s: int = 0, obtained_s: int = 0, enforced_by: str = "firmware", **stats: int
+) -> dict[str, Any]:
+    told = {"programs": 1, "working": 1, "open_ns": open_s * S, "obtained_ns": obtained_s * S, "gates": 3, "open": True}
+    told["memory_used_bytes"] = 2**20
+    supervisor = {"enforced_by": enforced_by}
+    processes = [{"native": True, "pid": 7}]
+    return tenant(name, **stats) | {"native": told, "processes": processes, "supervisor": supervisor}
+
+
+def test_what_the_gpu_divides_by_itself_is_what_each_was_charged_for() -> None:
+    before = look(0, native("a", open_s=3, obtained_s=1), tenant("idle"))
+    after = look(10, native("a", open_s=13, obtained_s=8), native("b", open_s=5, obtained_s=3), tenant("idle"))
+    found = {row.tenant: row for row in rows(before, after)}
+    assert by_name(list(found.values()))["a"] == (Fraction(1, 2), Fraction(7, 10))
+    assert [found[name].native and found[name].native.open_share for name in "ab"] == [Fraction(1), Fraction(1, 2)]
+    assert (found["a"].leased_ns, found["a"].gates) == (7 * S, 3)
+    assert (found["a"].under_way, found["a"].native and found["a"].native.memory_used_bytes) == (0, 2**20)
+    assert found["idle"].native is None
+
+
+def test_turns_of_the_gate_are_measured_by_their_leases() -> None:
+    before = look(0, native("a", enforced_by="broker+gate"))
+    after = look(10, native("a", enforced_by="broker+gate", leased_ns=6 * S))
+    (row,) = rows(before, after)
+    assert (row.entitled_share, row.obtained_share) == (Fraction(1), Fraction(3, 5))
+    assert row.native is not None
+    assert (row.native.open_share, row.native.enforced_by) == (Fraction(3, 5), "broker+gate")
+
+
 def test_another_broker_counts_from_its_start() -> None:
     before = look(100, tenant("a", leased_ns=50 * S))
     after = look(120, tenant("a", leased_ns=5 * S), started_s=110)

@@ -89,9 +89,16 @@ class Engine(Table):
         return self
 
 
+class Native(Table):
+    """How tenants whose programs hold the GPU themselves take turns; see docs/native.md."""
+
+    turns: Literal["firmware", "gate"] = "firmware"
+    period_us: Annotated[int, Field(ge=20_000, le=100_000)] = 40_000
+
+
 class Tenant(Table):
     """What one tenant gets. `weight` and `share_permille` are two names of one thing: only their ratio to those of
-    other tenants counts. A `reserve_us` makes it a latency tenant."""
+    other tenants counts. A `reserve_us` makes it a latency tenant. `native`: its programs hold the GPU themselves."""
 
     weight: Annotated[int, Field(ge=1, le=10_000)] | None = None
     share_permille: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -110,6 +117,7 @@ class Tenant(Table):
     processes_per_minute: Annotated[int, Field(ge=1, le=60_000)] = 600
     socket_mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0600"
     socket_group: str = ""
+    native: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -133,7 +141,32 @@ class Configuration(Table):
     run_directory: str = ""
     accelerator: Accelerator = Accelerator()
     engine: Engine = Engine()
+    native: Native = Native()
     tenants: Annotated[dict[Annotated[str, Field(pattern=NAME)], Tenant], Field(min_length=1, max_length=256)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        native = [name for name, tenant in self.tenants.items() if tenant.native]
+        if native and self.accelerator.nvidia is None:
+            raise ValueError(
+                f"tenants.{native[0]}.native: give accelerator.nvidia, the N of the /dev/nvidiaN that its programs hold"
+            )
+        if native and self.native.turns == "firmware":
+            self._check_firmware_keeps_it()
+        return self
+
+    def _check_firmware_keeps_it(self) -> None:
+        """The GPU knows weights and nothing else, and only of programs that hold it."""
+        for name, tenant in self.tenants.items():
+            if not tenant.native:
+                raise ValueError(
+                    'native.turns: with "firmware" the GPU divides its time by itself, so that there are no turns for'
+                    f' tenants.{name}, which is not native; use turns = "gate", or make all tenants native'
+                )
+            if tenant.reserve_us is not None:
+                raise ValueError(
+                    f'tenants.{name}.reserve_us: the GPU keeps no reservations by itself; use native.turns = "gate"'
+                )
 
 
 def read(path: Path) -> Configuration:
@@ -163,16 +196,20 @@ def document(configuration: Configuration, programs: Programs) -> dict[str, Any]
 
     SettingsError, which names what this machine does not have; BrokerRefusedError for what it has less of.
     """
-    library = _library(configuration.accelerator)
+    library = _library(configuration)
     nvidia = configuration.accelerator.nvidia
     return {
         "programs": {
             "supervisor": str(programs.supervisor),
             "child": str(programs.child),
-            "library": str(library),
         }
+        | ({} if library is None else {"library": str(library)})
         | ({} if nvidia is None else {"nvidia": nvidia}),
         "engine": _engine(configuration.engine, _processors(configuration.accelerator, library)),
+        "native": {
+            "turns": configuration.native.turns,
+            "period_ns": configuration.native.period_us * NS_PER_US,
+        },
         "tenants": [_tenant(name, tenant) for name, tenant in configuration.tenants.items()],
     }
 
@@ -190,9 +227,12 @@ def check_by_scheduler(settings: Mapping[str, Any]) -> bool:
     return True
 
 
-def _library(accelerator: Accelerator) -> Path:
+def _library(configuration: Configuration) -> Path | None:
+    """The library whose calls children make. There are none if all programs hold the GPU themselves."""
+    accelerator = configuration.accelerator
     if not accelerator.library:
-        return pocl_library()
+        is_needed = not all(tenant.native for tenant in configuration.tenants.values())
+        return pocl_library() if is_needed else None
     library = Path(accelerator.library)
     if not library.is_absolute():
         raise SettingsError(f"accelerator.library: {library} is no absolute path")
@@ -201,9 +241,9 @@ def _library(accelerator: Accelerator) -> Path:
     return library
 
 
-def _processors(accelerator: Accelerator, library: Path) -> int:
+def _processors(accelerator: Accelerator, library: Path | None) -> int:
     if accelerator.processors is None:
-        return len(os.sched_getaffinity(0)) if "pocl" in library.name else 0
+        return len(os.sched_getaffinity(0)) if library is not None and "pocl" in library.name else 0
     there = os.cpu_count() or 1
     if accelerator.processors > there:
         raise field_invalid(
@@ -255,6 +295,7 @@ def _tenant(name: str, tenant: Tenant) -> dict[str, Any]:
         "process_burst": max(2 * tenant.max_processes, 10),
         "socket_mode": int(tenant.socket_mode, 8),
         "socket_gid": _group(name, tenant.socket_group),
+        "native": tenant.native,
     }
 
 

@@ -13,6 +13,8 @@ from vgpumgr.broker.places import DIRECTORY_NAME, RUNTIME_DIRECTORY, Programs
 from vgpumgr.errors import BrokerUnreachableError, ProgramMissingError, ProgramUnusableError, SettingsError
 
 VENDORS = "vendors"
+NVIDIA = "nvidia"
+"""The file in a run directory that has the N of the broker's /dev/nvidiaN."""
 SOCKET_VARIABLE = "VGPUMGR_SOCKET"
 VENDORS_VARIABLE = "OCL_ICD_VENDORS"
 LIMIT_S = 10.0
@@ -35,8 +37,11 @@ def check_paths(directory: Path, tenants: Iterable[str]) -> None:
         )
 
 
-def make_directory(directory: Path, programs: Programs, env: Mapping[str, str]) -> None:
-    """Make the run directory, and in it what lets OpenCL's loader find our library. SettingsError."""
+def make_directory(directory: Path, programs: Programs, env: Mapping[str, str], *, nvidia: int | None = None) -> None:
+    """Make the run directory, and in it what programs find their accelerator by. SettingsError.
+
+    That is a file for OpenCL's loader, which names our library, and one that names the GPU `nvidia` for containers.
+    """
     vendors = directory / VENDORS
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -47,6 +52,10 @@ def make_directory(directory: Path, programs: Programs, env: Mapping[str, str]) 
                 f"run_directory: {directory} is not yours alone to write; remove it, or name another one"
             )
         (vendors / "vgpumgr.icd").write_text(f"{programs.library}\n", encoding="utf-8")
+        if nvidia is None:
+            (directory / NVIDIA).unlink(missing_ok=True)
+        else:
+            (directory / NVIDIA).write_text(f"{nvidia}\n", encoding="utf-8")
     except OSError as error:
         todo = ""
         if isinstance(error, PermissionError) and directory.name == DIRECTORY_NAME and not env.get(RUNTIME_DIRECTORY):
@@ -70,6 +79,11 @@ def environment(directory: Path, tenant: str, env: Mapping[str, str]) -> dict[st
         SOCKET_VARIABLE: str(directory.absolute() / f"{tenant}.sock"),
         VENDORS_VARIABLE: str(directory.absolute() / VENDORS),
     }
+
+
+def native_command(launcher: Path, directory: Path, tenant: str, command: Sequence[str]) -> list[str]:
+    """Return what starts a program that holds the tenant's GPU itself, with the fence beside it."""
+    return [str(launcher), "--socket", str(directory.absolute() / f"{tenant}.sock"), "--", *command]
 
 
 def check_socket(directory: Path, tenant: str) -> None:

@@ -17,6 +17,9 @@ LIBRARY_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"
 VENDORS = Path("/etc/OpenCL/vendors")
 
 
+LAUNCHER = "vgpu-native"
+
+
 @dataclass(frozen=True)
 class Programs:
     """What a broker is made of; `library` is the OpenCL library that programs load."""
@@ -39,8 +42,21 @@ def programs(directories: tuple[Path, ...] = (CHECKOUT, INSTALLED)) -> Programs:
         missing = [path.name for path in vars(found).values() if not path.is_file()]
         if not missing:
             return found
-    raise BrokerMissingError(
-        f"{missing[0]} is neither in {' nor in '.join(map(str, directories))};"
+    raise _missing(missing[0], directories)
+
+
+def launcher(directories: tuple[Path, ...] = ()) -> Path:
+    """Return what starts native programs: the checkout's, or the installed one. BrokerMissingError."""
+    directories = directories or (CHECKOUT, INSTALLED)
+    for directory in directories:
+        if (found := directory / LAUNCHER).is_file():
+            return found
+    raise _missing(LAUNCHER, directories)
+
+
+def _missing(name: str, directories: tuple[Path, ...]) -> BrokerMissingError:
+    return BrokerMissingError(
+        f"{name} is neither in {' nor in '.join(map(str, directories))};"
         " run `make compute` in a checkout, or install vgpumgr's compute programs"
     )
 

@@ -8,6 +8,7 @@ SIZES = ("memory", "window")
 KEY = "[key]"
 """What pydantic appends to the place of an entry whose name is at fault."""
 NO_TENANT = "give at least one tenant, like [tenants.blue]"
+BOOLEAN = "must be true or false"
 WHOLE = "must be a whole number"
 SIZE = 'must be a whole number of bytes, or a text like "64M"'
 MODE = 'must be a mode in quotes, like "0660"'
@@ -66,6 +67,8 @@ _WORDS: dict[str, Callable[[Mapping[str, Any], list[str]], str]] = {
     "model_type": _table,
     "dict_type": _table,
     "int_type": _whole,
+    "bool_type": lambda _context, _place: BOOLEAN,
+    "literal_error": lambda context, _place: f"must be {str(context['expected']).replace(chr(39), chr(34))}",
     "string_type": _text,
     "string_pattern_mismatch": _pattern,
     "greater_than_equal": _bound("at least", "ge"),

@@ -15,6 +15,8 @@ class Row:
 
     Shares are of the window, None for a window without time; `entitled_share` also for a tenant that did and wanted
     nothing: the others divided what it left. `longest_wait_ns` and `gates` are of the broker's whole life.
+    Where the GPU divides its time between native programs, what a tenant obtained is what it is charged for: its part
+    by weight of those that were open and had channels.
     """
 
     tenant: str
@@ -32,6 +34,21 @@ class Row:
     longest_wait_ns: int
     gates: int
     confined: bool
+    native: "Native | None" = None
+
+
+@dataclass(frozen=True)
+class Native:
+    """Of a tenant whose programs hold the GPU themselves. `open_share`: of the window, in which they might run.
+
+    `working`: programs that have channels.
+    """
+
+    programs: int
+    working: int
+    open_share: Fraction | None
+    memory_used_bytes: int
+    enforced_by: str
 
 
 def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Row]:
@@ -40,13 +57,26 @@ def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Row]:
     if after["started_ns"] != before["started_ns"]:  # another broker
         before = {"tenants": []}
         window_ns = int(after["now_ns"]) - int(after["started_ns"])
-    earlier = {each["name"]: each["stats"] for each in before["tenants"]}
-    spent = {each["name"]: _since(earlier.get(each["name"]), each["stats"]) for each in after["tenants"]}
+    earlier = {each["name"]: _counters(each) for each in before["tenants"]}
+    spent = {each["name"]: _since(earlier.get(each["name"]), _counters(each)) for each in after["tenants"]}
     shares = _shares(after, spent)
     return [
         _row(each, spent[each["name"]], shares.get(each["name"]), window_ns)
         for each in sorted(after["tenants"], key=lambda each: str(each["name"]))
     ]
+
+
+def _counters(tenant: Mapping[str, Any]) -> dict[str, int]:
+    """What counts up, with what is counted of native programs."""
+    stats = dict(tenant["stats"])
+    native = tenant.get("native")
+    if native is None:
+        return {**stats, "open_ns": 0}
+    # Either the GPU divides its time, or there are leases: one of the two is 0.
+    stats["open_ns"] = native["open_ns"] + stats["leased_ns"]
+    stats["leased_ns"] += native["obtained_ns"]
+    stats["gates"] += native["gates"]
+    return stats
 
 
 def _since(before: Mapping[str, int] | None, after: Mapping[str, int]) -> dict[str, int]:
@@ -61,7 +91,7 @@ def _shares(after: Mapping[str, Any], spent: Mapping[str, Mapping[str, int]]) ->
 def _active(after: Mapping[str, Any], spent: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, Backlogged]]:
     for each in after["tenants"]:
         stats = spent[each["name"]]
-        if stats["leased_ns"] or stats["waits"] or stats["throttled_ns"]:
+        if stats["leased_ns"] or stats["waits"] or stats["throttled_ns"] or stats["open_ns"]:
             cap = Fraction(each["cap_ns"], each["cap_period_ns"]) if each["cap_ns"] else None
             yield each["name"], Backlogged(weight=each["weight"], cap=cap)
 
@@ -74,13 +104,29 @@ def _row(tenant: Mapping[str, Any], stats: Mapping[str, int], share: Fraction | 
         processes=len(tenant["processes"]),
         max_processes=tenant["max_processes"],
         memory_bytes=tenant["memory_bytes"],
-        under_way=sum(process["under_way"] for process in tenant["processes"]),
+        under_way=sum(process.get("under_way", 0) for process in tenant["processes"]),
         entitled_share=share,
-        obtained_share=Fraction(stats["leased_ns"], window_ns) if window_ns > 0 else None,
+        obtained_share=_part(stats["leased_ns"], window_ns),
         leased_ns=stats["leased_ns"],
         leases=stats["leases"],
         wait_ns=stats["waited_ns"] // stats["waits"] if stats["waits"] else None,
         longest_wait_ns=tenant["stats"]["longest_wait_ns"],
-        gates=tenant["stats"]["gates"],
+        gates=_counters(tenant)["gates"],
         confined=tenant["confined"],
+        native=_native(tenant, stats, window_ns) if "native" in tenant else None,
     )
+
+
+def _native(tenant: Mapping[str, Any], stats: Mapping[str, int], window_ns: int) -> Native:
+    told = tenant["native"]
+    return Native(
+        programs=told["programs"],
+        working=told["working"],
+        open_share=_part(stats["open_ns"], window_ns),
+        memory_used_bytes=told["memory_used_bytes"],
+        enforced_by=tenant["supervisor"]["enforced_by"],
+    )
+
+
+def _part(ns: int, window_ns: int) -> Fraction | None:
+    return Fraction(ns, window_ns) if window_ns > 0 else None

@@ -45,7 +45,7 @@ def run(
         left = "" if checked else "; the broker checks whether its scheduler can keep it, which is not compiled here"
         session.note(f"{file}: OK, {_count(len(configuration.tenants), 'tenant')}{left}")
         return
-    make_directory(directory, found, session.env)
+    make_directory(directory, found, session.env, nvidia=configuration.accelerator.nvidia)
     become_broker(directory, found, settings)
 
 
@@ -101,40 +101,7 @@ def show(
         del found["ok"]
         session.print_json(found)
         return
-    tenants = sorted(found["tenants"], key=lambda each: str(each["name"]))
-    parts = [
-        table(
-            ("TENANT", "WEIGHT", "TIMESLICE", "BAND", "MEMORY", "PROCESSES", "LEASE", "SUPERVISOR"),
-            (
-                (
-                    each["name"],
-                    str(each["weight"]),
-                    format_us(each["timeslice_ns"] / 1000),
-                    each["band"],
-                    format_size(each["memory_bytes"]),
-                    f"{len(each['processes'])}/{each['max_processes']}",
-                    each["lease"]["state"],
-                    each["supervisor"]["state"],
-                )
-                for each in tenants
-            ),
-        )
-    ]
-    processes = [(each["name"], process) for each in tenants for process in each["processes"]]
-    if processes:
-        parts.append(
-            table(
-                ("TENANT", "PID", "CHILD", "STATE", "SUBMITTED", "UNDER WAY", "FAILED"),
-                (
-                    (
-                        name,
-                        *(str(process[key]) for key in ("pid", "child", "state", "submitted", "under_way", "failed")),
-                    )
-                    for name, process in processes
-                ),
-            )
-        )
-    session.print("\n".join(parts))
+    session.print("\n".join(_tables(sorted(found["tenants"], key=lambda each: str(each["name"])))))
 
 
 @broker.command("stop")
@@ -142,6 +109,45 @@ def stop(context: typer.Context, run_directory: DirectoryOption = None) -> None:
     """Let a broker end, and its tenants' programs lose the accelerator."""
     session = begin(context, Output.TABLE)
     _control(find(session, run_directory)).stop()
+
+
+def _tables(tenants: list[dict[str, Any]]) -> list[str]:
+    header = ["TENANT", "WEIGHT", "TIMESLICE", "BAND", "MEMORY", "PROCESSES", "LEASE", "SUPERVISOR"]
+    if any("native" in each for each in tenants):
+        header += ["WORKING", "GATE", "USED", "ENFORCED BY"]
+    tables = [table(header, (_tenant_cells(each)[: len(header)] for each in tenants))]
+    processes = [(each["name"], process) for each in tenants for process in each["processes"]]
+    if processes:
+        header = ["TENANT", "PID", "CHILD", "STATE", "SUBMITTED", "UNDER WAY", "FAILED"]
+        tables.append(table(header, ((name, *_process_cells(process)) for name, process in processes)))
+    return tables
+
+
+def _tenant_cells(tenant: dict[str, Any]) -> tuple[str, ...]:
+    native = tenant.get("native")
+    return (
+        tenant["name"],
+        str(tenant["weight"]),
+        format_us(tenant["timeslice_ns"] / 1000),
+        tenant["band"],
+        format_size(tenant["memory_bytes"]),
+        f"{len(tenant['processes'])}/{tenant['max_processes']}",
+        tenant["lease"]["state"],
+        tenant["supervisor"]["state"],
+        *(("-",) * 4 if native is None else _native_cells(native, tenant["supervisor"]["enforced_by"])),
+    )
+
+
+def _native_cells(native: dict[str, Any], enforced_by: str) -> tuple[str, ...]:
+    working = f"{native['working']}/{native['programs']}"
+    return working, "open" if native["open"] else "closed", format_size(native["memory_used_bytes"]), enforced_by
+
+
+def _process_cells(process: dict[str, Any]) -> tuple[str, ...]:
+    """A native program has no child that could tell what it does."""
+    if process.get("native"):
+        return str(process["pid"]), "native", str(process["state"]), "-", "-", "-"
+    return tuple(str(process[key]) for key in ("pid", "child", "state", "submitted", "under_way", "failed"))
 
 
 def _removed(name: str, programs: int) -> str:

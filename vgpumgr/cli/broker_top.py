@@ -29,6 +29,7 @@ HEADER = (
     "UNDER WAY",
     "GATES",
 )
+NATIVE_HEADER = ("OPEN", "USED", "ENFORCED BY")
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -59,7 +60,10 @@ def _print(session: Session, found: "Sequence[Row]", *, live: bool) -> None:
     if session.output == Output.JSON:
         session.print(json.dumps([_json(row) for row in found], indent=None if live else 2))
         return
-    text = table(HEADER, (_cells(row) for row in found))
+    if any(row.native for row in found):
+        text = table((*HEADER, *NATIVE_HEADER), ((*_cells(row), *_native_cells(row)) for row in found))
+    else:
+        text = table(HEADER, (_cells(row) for row in found))
     if live:
         text = CLEAR + text if sys.stdout.isatty() else text + "\n"
     session.print(text)
@@ -82,9 +86,20 @@ def _cells(row: "Row") -> tuple[str, ...]:
     )
 
 
+def _native_cells(row: "Row") -> tuple[str, ...]:
+    if row.native is None:
+        return ("-",) * len(NATIVE_HEADER)
+    return _percent(row.native.open_share), format_size(row.native.memory_used_bytes), row.native.enforced_by
+
+
 def _percent(share: Fraction | None) -> str:
     return "-" if share is None else f"{100 * float(share):.1f}%"
 
 
 def _json(row: "Row") -> dict[str, Any]:
-    return {name: float(value) if isinstance(value, Fraction) else value for name, value in asdict(row).items()}
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(part) for name, part in value.items()}
+        return float(value) if isinstance(value, Fraction) else value
+
+    return {name: plain(value) for name, value in asdict(row).items()}

@@ -15,6 +15,8 @@ from tests.unit.cli.conftest import Cli
 from vgpumgr.broker import launch, places
 from vgpumgr.broker.places import Programs
 
+CHILD = {"pid": 1, "child": 1, "state": "serving", "submitted": 0, "under_way": 0, "failed": 0}
+
 
 class Broker:
     """The control socket of a broker. It answers `show` and `set`, one connection after the other, and notes them."""
@@ -72,8 +74,11 @@ def shown(name: str, *, processes: int = 0, leaving: bool = False) -> dict[str, 
         "cap_ns": 0,
         "cap_period_ns": 0,
         "memory_bytes": 2**30,
+        "timeslice_ns": 5_000_000,
+        "lease": {"state": "none"},
+        "supervisor": {"state": "up"},
         "max_processes": 16,
-        "processes": [{"under_way": 0}] * processes,
+        "processes": [CHILD] * processes,
         "stats": dict.fromkeys(stats, 0),
     }
 
@@ -226,6 +231,26 @@ def test_a_table_of_a_tenant_that_is_not_there_is_refused(cli: Cli, broker: Brok
     assert [line.split()[0] for line in cli(*top, "blue").out.splitlines()] == ["TENANT", "blue"]
 
 
+def test_native_programs_have_columns_of_their_own(cli: Cli, broker: Broker) -> None:
+    there = ("--run-directory", str(broker.directory))
+    before = [cli(*command, *there).out for command in (("broker", "show"), ("top", "--broker", "--once"))]
+    assert not any("ENFORCED BY" in table for table in before)
+    counted = {"programs": 2, "working": 1, "open_ns": 10**9, "obtained_ns": 10**9, "gates": 0}
+    told = counted | {"memory_used_bytes": 2**29, "open": True}
+    process = {"native": True, "pid": 4711, "state": "running"}
+    blue = {"native": told, "processes": [process], "supervisor": {"state": "up", "enforced_by": "firmware"}}
+    broker.tenants = [shown("blue") | blue, shown("red")]
+    tenants, processes = cli("broker", "show", *there).out.split("\n\n")
+    header, line, red = tenants.splitlines()
+    assert header.split()[-5:] == ["WORKING", "GATE", "USED", "ENFORCED", "BY"]
+    assert (line.split()[-4:], red.split()[-4:]) == (["1/2", "open", "512M", "firmware"], ["-"] * 4)
+    assert processes.splitlines()[1].split() == ["blue", "4711", "native", "running", "-", "-", "-"]
+    header, line, red = cli("top", "--broker", "--once", *there).out.splitlines()
+    assert (line.split()[-2:], red.split()[-3:]) == (["512M", "firmware"], ["-"] * 3)
+    found = json.loads(cli("top", "--broker", "--once", "-o", "json", *there).out)
+    assert [row["native"] and row["native"]["enforced_by"] for row in found] == ["firmware", None]
+
+
 # ---- what is said of it
 
 
@@ -271,6 +296,27 @@ def test_a_program_that_cannot_be_started_ends_as_with_env(
     result = cli("run", "--tenant", "blue", "--", program.format(folder=tmp_path))
     assert result.status == status
     assert result.err.startswith(f"vgpumgr: {code.format(folder=tmp_path)}; give a program")
+
+
+def test_a_native_program_is_started_by_the_launcher(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ("run", "--native", "--tenant", "blue", "--run-directory", str(tmp_path), "--", "ls", "-l")
+    ran: list[list[str]] = []
+    monkeypatch.setattr(launch, "check_socket", lambda *_: None)
+    monkeypatch.setattr(os, "execvpe", lambda _file, command, _env: ran.append(command))
+    monkeypatch.setattr(places, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(places, "INSTALLED", tmp_path / "installed")
+    result = cli(*run)
+    assert (result.status, result.err.split(": ")[1]) == (1, "broker.missing")
+    (tmp_path / "vgpu-native").touch()
+    cli(*run)
+    assert ran[0] == [f"{tmp_path}/vgpu-native", "--socket", f"{tmp_path}/blue.sock", "--", "ls", "-l"]
+
+
+def test_a_run_directory_tells_containers_which_gpu_it_is(tmp_path: Path, made: Programs) -> None:
+    launch.make_directory(tmp_path / "run", made, {}, nvidia=3)
+    assert (tmp_path / "run/nvidia").read_text() == "3\n"
+    launch.make_directory(tmp_path / "run", made, {})
+    assert not (tmp_path / "run/nvidia").exists()
 
 
 def test_a_run_directory_has_room_for_the_longest_socket(cli: Cli, tmp_path: Path, started: list[Path]) -> None:
