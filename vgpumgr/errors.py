@@ -30,6 +30,7 @@ Codes are never changed or given another meaning; a code that nothing raises is 
     ├── BrokerUnreachableError      broker.unreachable      no broker has this run directory, or it is silent
     ├── BrokerAnswerError           broker.answer           what answers there is no broker
     ├── BrokerRefusedError          broker.refused          a broker said no; an instance carries its code
+    ├── ContainerRefusedError       container.refused       a container could get around the fence, or is not understood
     └── RefusedError                control.refused         the kernel said no; the base of all that follow
         ├── UnknownGpuError         gpu.unknown             ENODEV
         ├── NotFoundError           object.unknown          ENOENT
@@ -256,6 +257,12 @@ class BrokerRefusedError(VgpumgrError):
         self.code = code
         self.field = field
         super().__init__(reason)
+
+
+class ContainerRefusedError(VgpumgrError):
+    """`vgpumgr-oci` starts nothing: a process of the container might run without the fence."""
+
+    code = "container.refused"
 
 
 class RefusedError(VgpumgrError):

@@ -44,6 +44,7 @@ FROZEN = {
     "broker.unreachable",
     "broker.answer",
     "broker.refused",
+    "container.refused",
 }
 
 

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real containers of runc through `vgpumgr-oci`, which try to run something that is not behind the launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compute.oci_rig import LIMIT_S, Host, configuration, make_bundle
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers with devices take root")
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    folder = tmp_path_factory.mktemp("oci")
+    bundle = make_bundle(folder / "plain", configuration("/bin/true"))
+    plain = subprocess.run(["runc", "run", "vgpumgr-plain"], cwd=bundle, capture_output=True, text=True)
+    if plain.returncode:
+        pytest.skip(f"runc runs no container here: {plain.stderr}")
+    found = Host(folder / "host")
+    found.make_launcher()
+    with found.sockets:
+        yield found
+
+
+@pytest.fixture
+def run(host: Host, tmp_path: Path) -> Run:
+    """Run a script in a container of a tenant; what it printed."""
+
+    def run(script: str, change: Callable[[dict[str, Any]], None] = lambda _: None) -> str:
+        config = configuration("/bin/sh", "-c", script, tenant="blue")
+        change(config)
+        bundle = make_bundle(tmp_path / "bundle", config)
+        result = host.call("run", f"vgpumgr-{os.getpid()}", cwd=bundle)
+        assert result.returncode == 0, result.stderr
+        first, _, rest = result.stdout.partition("\n")
+        assert first == "fenced /bin/sh"
+        return rest
+
+    return run
+
+
+def test_a_container_has_its_gpu_and_no_other_device(run: Run) -> None:
+    script = """
+    ls /dev | grep nvidia
+    mknod /tmp/nvidia1 c 195 1 && cat /tmp/nvidia1 || true
+    """
+    allow_mknod = {"allow": True, "type": "c", "access": "m"}
+    said = run(f"exec 2>&1; {script}", lambda c: c["linux"]["resources"]["devices"].append(allow_mknod))
+    *nodes, refused = said.splitlines()
+    assert nodes == ["nvidia-uvm", "nvidia0", "nvidiactl"]
+    assert "Operation not permitted" in refused
+
+
+# Each prints what it achieved.
+ATTEMPTS = {
+    "unmount": "umount /.vgpumgr/native && echo out",
+    "unmount-all": "umount -l /.vgpumgr && echo out",
+    "rename": "mv /.vgpumgr /tmp/x && echo out",
+    "rename-launcher": "mv /.vgpumgr/native /tmp/x && echo out",
+    "remove": "rm -f /.vgpumgr/native && echo out",
+    "replace": "cp -f --remove-destination /bin/true /.vgpumgr/native && echo out",
+    "write": "echo x >/.vgpumgr/native && echo out",
+    "mount-over": "mount --bind /bin/true /.vgpumgr/native && echo out",
+    "namespace": "unshare --user --mount true && echo out",
+    "mount-namespace": "unshare --mount true && echo out",
+    "enter-namespace": "nsenter --mount=/proc/1/ns/mnt true && echo out",
+}
+HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+
+
+def filter_of(kind: str) -> dict[str, Any] | None:
+    """A container's own filter: one that refuses a little, or one that names all that it allows, as engines have it."""
+    if kind == "refusing":
+        return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["reboot"], "action": "SCMP_ACT_ERRNO"}]}
+    if kind == "allowing":
+        names = re.findall(r"#define __NR_(\w+)", HEADER.read_text())
+        return {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": names, "action": "SCMP_ACT_ALLOW"}]}
+    return None
+
+
+@pytest.mark.parametrize("kind", ["none", "refusing", "allowing"])
+def test_nothing_takes_the_launchers_place(run: Run, kind: str) -> None:
+    """As the container's root, and in one container, because each takes a while to start."""
+
+    def change(config: dict[str, Any]) -> None:
+        if found := filter_of(kind):
+            config["linux"]["seccomp"] = found
+
+    said = run("\n".join(f"echo {name}; {attempt}" for name, attempt in ATTEMPTS.items()) + "\ntrue", change)
+    assert said.split() == list(ATTEMPTS)
+
+
+def test_without_us_some_of_that_succeeds(host: Host, tmp_path: Path) -> None:
+    """Or the test above would show nothing."""
+    config = configuration(
+        "/bin/sh", "-c", "mkdir /.vgpumgr && mv /.vgpumgr /x && echo out; unshare --user --mount true && echo out"
+    )
+    config["process"]["capabilities"] = {}
+    bundle = make_bundle(tmp_path / "bundle", config)
+    assert host.call("run", f"vgpumgr-{os.getpid()}-free", cwd=bundle).stdout.split() == ["out", "out"]
+
+
+@pytest.fixture
+def running(host: Host, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A container that waits, and its bundle."""
+    name = f"vgpumgr-{os.getpid()}-waits"
+    bundle = make_bundle(tmp_path / "bundle", configuration("/usr/bin/sleep", "infinity", tenant="blue"))
+    # Without pipes, which it would keep open.
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run(
+            host.command("run", "--detach", name), cwd=bundle, env=host.environment(), stdin=subprocess.DEVNULL,
+            stdout=out, stderr=out, timeout=LIMIT_S, check=True,
+        )  # fmt: skip
+    try:
+        yield name, bundle
+    finally:
+        subprocess.run(["runc", "delete", "--force", name], check=True)
+
+
+def test_a_later_process_is_behind_the_launcher_too(host: Host, running: tuple[str, Path]) -> None:
+    name, bundle = running
+    process = bundle / "process.json"
+    process.write_text(json.dumps({"args": ["/bin/echo", "here"], "cwd": "/", "user": {"uid": 0, "gid": 0}}))
+    result = host.call("exec", "--process", str(process), name, cwd=bundle)
+    assert result.stdout == "fenced /bin/echo\nhere\n", result.stderr
+    refused = host.call("exec", name, "/bin/echo", "here", cwd=bundle)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "is started with `exec --process FILE ID`" in refused.stderr
+    # What the runtime knows counts, and not a file that somebody has changed.
+    config = json.loads((bundle / "config.json").read_text())
+    (bundle / "config.json").write_text(json.dumps({**config, "annotations": {}}))
+    assert host.call("exec", name, "/bin/echo", "here", cwd=bundle).returncode == 1

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle's config.json: what would let a process around the fence is refused, the rest of what we give is written.
+
+Applying it to a result of its own changes nothing: what equals our entries is taken out first, and put in again.
+"""
+
+import posixpath
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vgpumgr.errors import ContainerRefusedError
+from vgpumgr.oci.host import Given
+from vgpumgr.oci.process import DIRECTORY, LAUNCHER, LIBRARY_DIRECTORY, SOCKET, check_access, fenced
+from vgpumgr.oci.syscalls import restrict
+
+WHERE = "config.json"
+NOWHERE = {"allow": False, "access": "rwm"}
+OPEN_TO_ALL = 0o666
+"""In the container only: all that can open them there are fenced."""
+OWN_NAMESPACES = ("mount", "pid")
+
+
+def given_to(config: Any, bundle: Path, given: Given) -> dict[str, Any]:
+    """Return the configuration of a container that has the tenant's GPU. ContainerRefusedError."""
+    if not isinstance(config, dict) or not isinstance(config.get("linux"), dict):
+        raise ContainerRefusedError(f"{WHERE} is not of a container for Linux")
+    if others := [name for name in ("solaris", "vm", "windows", "zos") if config.get(name)]:
+        raise ContainerRefusedError(f"{WHERE}: {others[0]}: only containers for Linux can have a GPU")
+    linux = config["linux"]
+    process = fenced(config.get("process"), where=WHERE)
+    _check_hooks(config.get("hooks"))
+    _check_namespaces(linux)
+    _check_root(config.get("root"), bundle)
+    check_access(process, linux, given)
+    return {
+        **config,
+        "process": process,
+        "mounts": _mounts(config.get("mounts"), given),
+        "linux": {
+            **linux,
+            "devices": _devices(linux.get("devices"), given),
+            "resources": _resources(linux.get("resources"), given),
+            "seccomp": restrict(linux.get("seccomp")),
+        },
+    }
+
+
+def _check_hooks(hooks: Any) -> None:
+    if isinstance(hooks, dict) and not hooks.get("startContainer"):
+        return
+    if hooks:
+        raise ContainerRefusedError(f"{WHERE}: hooks.startContainer would run in the container without the fence")
+
+
+def _check_namespaces(linux: Mapping[str, Any]) -> None:
+    namespaces = _list(linux.get("namespaces"), "linux.namespaces")
+    for kind in OWN_NAMESPACES:
+        if not any(each.get("type") == kind and not each.get("path") for each in namespaces):
+            raise ContainerRefusedError(
+                f"{WHERE}: the container has no {kind} namespace of its own, and so could get into processes without a"
+                " fence"
+            )
+    if any(each.get("type") == "user" and each.get("path") for each in namespaces):
+        raise ContainerRefusedError(f"{WHERE}: the container has another's user namespace; give it one of its own")
+
+
+def _check_root(root: Any, bundle: Path) -> None:
+    """A link would lead to what the container can replace."""
+    path = root.get("path") if isinstance(root, dict) else None
+    if not isinstance(path, str) or not path:
+        raise ContainerRefusedError(f"{WHERE}: root.path is missing")
+    place = bundle / path / DIRECTORY.lstrip("/")
+    try:
+        mode = place.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ContainerRefusedError(f"{place}: {(error.strerror or str(error)).lower()}") from None
+    if not stat.S_ISDIR(mode):
+        raise ContainerRefusedError(f"the image has a {DIRECTORY} that is no directory; that name is vgpumgr's")
+
+
+# ---- what it is given
+
+
+def _mounts(mounts: Any, given: Given) -> list[dict[str, Any]]:
+    """A file system of our own, so that nothing below it can be renamed away, with launcher, socket and libraries."""
+
+    def bound(destination: str, source: Path, *more: str) -> dict[str, Any]:
+        options = ["bind", "ro", "nosuid", "nodev", *more]
+        return {"destination": destination, "type": "bind", "source": str(source), "options": options}
+
+    options = ["nosuid", "nodev", "mode=0755", "size=64k"]
+    ours = [
+        {"destination": DIRECTORY, "type": "tmpfs", "source": "vgpumgr", "options": options},
+        bound(LAUNCHER, given.launcher),
+        bound(SOCKET, given.socket, "noexec"),
+        *(bound(f"{LIBRARY_DIRECTORY}/{name}", path) for name, path in sorted(given.libraries.items())),
+    ]
+    kept = [each for each in _list(mounts, "mounts") if each not in ours]
+    for each in kept:
+        place = posixpath.normpath(f"/{each.get('destination', '')}").replace("//", "/")
+        if place == "/" or place == DIRECTORY or place.startswith(f"{DIRECTORY}/"):
+            raise ContainerRefusedError(f"{WHERE}: a mount at {place[:80]!r} would hide the launcher")
+    return [*kept, *ours]
+
+
+def _devices(devices: Any, given: Given) -> list[dict[str, Any]]:
+    ours = [
+        {
+            "path": node.path,
+            "type": "c",
+            "major": node.major,
+            "minor": node.minor,
+            "fileMode": OPEN_TO_ALL,
+            "uid": 0,
+            "gid": 0,
+        }
+        for node in given.nodes
+    ]
+    numbers = {(node.major, node.minor) for node in given.nodes}
+    paths = {node.path for node in given.nodes}
+    kept = []
+    for each in _list(devices, "linux.devices"):
+        major, path = each.get("major"), each.get("path")
+        if (major, each.get("minor")) in numbers and path in paths and each.get("type") == "c":
+            continue
+        if path in paths or (major in given.majors and each.get("type") in ("c", "u")):
+            raise ContainerRefusedError(
+                f"{WHERE}: linux.devices has {str(path)[:80]!r}, which is not of tenant {given.tenant}'s GPU; leave"
+                " NVIDIA's devices to vgpumgr-oci"
+            )
+        kept.append(each)
+    return [*kept, *ours]
+
+
+def _resources(resources: Any, given: Given) -> dict[str, Any]:
+    """Let it use its GPU. Rules that let it use others, or every device, are refused."""
+    if resources is None:
+        resources = {}
+    if not isinstance(resources, dict):
+        raise ContainerRefusedError(f"{WHERE}: linux.resources is no table")
+    numbers = {(node.major, node.minor) for node in given.nodes}
+    kept = []
+    for rule in _list(resources.get("devices"), "linux.resources.devices"):
+        if rule.get("allow") and _opens(rule) and rule.get("type", "a") in ("a", "c"):
+            major, minor = rule.get("major", -1), rule.get("minor", -1)
+            if (major, minor) in numbers:
+                continue
+            if major in (None, -1) or major in given.majors:
+                raise ContainerRefusedError(
+                    f"{WHERE}: linux.resources.devices would open devices that are not tenant {given.tenant}'s; start"
+                    " the container without --privileged and without NVIDIA's devices"
+                )
+        kept.append(rule)
+    if NOWHERE not in kept:
+        kept.insert(0, NOWHERE)
+    ours = [
+        {"allow": True, "type": "c", "major": node.major, "minor": node.minor, "access": "rw"} for node in given.nodes
+    ]
+    return {**resources, "devices": [*kept, *ours]}
+
+
+def _opens(rule: Mapping[str, Any]) -> bool:
+    """Does it allow more than to make nodes?"""
+    access = rule.get("access") or "rwm"
+    return "r" in access or "w" in access
+
+
+def _list(found: Any, name: str) -> list[dict[str, Any]]:
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ContainerRefusedError(f"{WHERE}: {name} must be a list of tables")
+    return found

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a container must not be able to call, so that nothing takes the launcher's place.
+
+A later `exec` starts `/.vgpumgr/native` in the file system that the container's first process then has. So that process
+must not be able to mount, or to move to another file system with a user namespace of its own.
+"""
+
+from typing import Any
+
+from vgpumgr.errors import ContainerRefusedError
+
+EPERM, ENOSYS = 1, 38
+NEW_MOUNT_NAMESPACE, NEW_USER_NAMESPACE = 0x00020000, 0x10000000
+FORBIDDEN = (
+    *("fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree"),
+    *("open_tree_attr", "pivot_root", "setns", "umount", "umount2", "unshare"),
+)
+ALLOW, ERRNO, NOTIFY = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_NOTIFY"
+PERMISSIVE = (ALLOW, "SCMP_ACT_LOG", "SCMP_ACT_TRACE")
+
+
+def restrict(seccomp: Any) -> dict[str, Any]:
+    """Return a container's filter of system calls with ours; None: it has none. ContainerRefusedError."""
+    if seccomp is None:
+        seccomp = {"defaultAction": ALLOW}
+    rules = _rules(seccomp)
+    if seccomp.get("listenerPath") or NOTIFY in (seccomp["defaultAction"], *(rule["action"] for rule in rules)):
+        raise ContainerRefusedError(
+            "linux.seccomp has another program answer system calls (SCMP_ACT_NOTIFY); the kernel allows one, the fence"
+        )
+    # `clone3` passes its flags in memory, where no filter sees them. Programs take `clone` where it is not there.
+    ours = {*FORBIDDEN, "clone", "clone3"}
+    kept = [{**rule, "names": left} for rule in rules if (left := [name for name in rule["names"] if name not in ours])]
+    return {**seccomp, "syscalls": [*kept, *_ours(seccomp["defaultAction"])]}
+
+
+def _ours(default: str) -> list[dict[str, Any]]:
+    refused = [
+        {"names": list(FORBIDDEN), "action": ERRNO, "errnoRet": EPERM},
+        {"names": ["clone3"], "action": ERRNO, "errnoRet": ENOSYS},
+    ]
+    flags = (NEW_MOUNT_NAMESPACE, NEW_USER_NAMESPACE)
+    if default not in PERMISSIVE:
+        return [*refused, {"names": ["clone"], "action": ALLOW, "args": [_masked(sum(flags), 0)]}]
+    return [
+        *refused,
+        *({"names": ["clone"], "action": ERRNO, "errnoRet": EPERM, "args": [_masked(flag, flag)]} for flag in flags),
+    ]
+
+
+def _masked(mask: int, value: int) -> dict[str, Any]:
+    return {"index": 0, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+
+
+def _rules(seccomp: Any) -> list[dict[str, Any]]:
+    rules = seccomp.get("syscalls") or [] if isinstance(seccomp, dict) else None
+    if (
+        not isinstance(rules, list)
+        or not isinstance(seccomp.get("defaultAction"), str)
+        or not all(_is_rule(rule) for rule in rules)
+    ):
+        raise ContainerRefusedError("linux.seccomp is not as the OCI's specification says")
+    return rules
+
+
+def _is_rule(rule: Any) -> bool:
+    return (
+        isinstance(rule, dict)
+        and isinstance(rule.get("action"), str)
+        and isinstance(rule.get("names"), list)
+        and all(isinstance(name, str) for name in rule["names"])
+    )
