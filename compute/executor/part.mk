@@ -17,9 +17,6 @@ EXECUTOR_SLICE := $(patsubst $(ROOT)/%.c,$(OUT)/%.o,$(wildcard $(ROOT)/compute/e
 EXECUTOR_PROGRAMS := $(OUT)/vgpu-child $(OUT)/vgpu-supervisor $(OUT)/vgpu-executor
 PROGRAMS += $(EXECUTOR_PROGRAMS)
 
-# Where the agent looks for them, unless its settings say otherwise.
-LIBDIR ?= /usr/lib/vgpumgr
-
 .PHONY: install-executor
 install-executor: $(EXECUTOR_PROGRAMS)
 	install -d $(DESTDIR)$(LIBDIR)
